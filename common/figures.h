@@ -1,0 +1,54 @@
+// figures.h - the counts of a shard or a dataset, and the ledger that ties them together.
+//
+// schemas/shard-v1.md says what each one counts. The packer fills them from both ends: what
+// the inputs gave (text, bos, separators, truncated, dropped) and what the rows hold (the
+// rest); the ledger's equations must then agree. A scan of the rows fills what rows can tell.
+#ifndef BINDERY_COMMON_FIGURES_H
+#define BINDERY_COMMON_FIGURES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/json.h"
+
+enum { BD_HISTOGRAM_BINS = 33 };  // bin i counts values from 2^i to 2^(i+1) - 1
+
+typedef struct bd_figures {
+    int64_t rows, segments, documents;
+    int64_t text, bos, separators, repeated;               // tokens in
+    int64_t packed, padding, truncated, dropped, targets;  // tokens out
+    int64_t empty_documents, split_documents, truncated_documents, dropped_documents;
+    int64_t separator_collisions, invalid_utf8_documents;
+    int64_t longest_segment, attention_pairs;
+    int64_t document_lengths[BD_HISTOGRAM_BINS];
+    int64_t segments_per_row[BD_HISTOGRAM_BINS];
+} bd_figures;
+
+// The plain counts by the names that they have in JSON, for printing, reading and comparing.
+typedef struct bd_figure_field {
+    const char *name;
+    size_t offset;  // in bd_figures, of an int64_t
+} bd_figure_field;
+extern const bd_figure_field bd_figure_fields[];
+extern const size_t bd_n_figure_fields;
+
+// Counts one row of `n_segments` segments with `used` tokens.
+void bd_figures_count_row(bd_figures *figures, int64_t seq_len, int64_t used,
+                          int64_t n_segments);
+// Counts a segment of `length` tokens that begins at token `offset` of its document.
+void bd_figures_count_segment(bd_figures *figures, int64_t offset, int64_t length);
+// Counts a document of which at least a piece is in a row.
+void bd_figures_count_document(bd_figures *figures, int64_t length);
+
+// total += part; longest_segment becomes the larger one. A sum that does not fit is
+// BD_ERR_FORMAT.
+bd_status bd_figures_add(bd_figures *total, const bd_figures *part, bd_error *err);
+
+// The three equations of the ledger (S6). BD_ERR_FORMAT names the one that does not hold.
+bd_status bd_figures_check_ledger(const bd_figures *figures, int64_t seq_len, bd_error *err);
+
+bd_json *bd_figures_to_json(const bd_figures *figures);
+bd_status bd_figures_from_json(bd_figures *figures, const bd_json *json, bd_error *err);
+
+#endif

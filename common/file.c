@@ -1,0 +1,222 @@
+#include "common/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char part_suffix[] = ".part";
+
+char *bd_path_join(const char *dir, const char *name)
+{
+    const size_t n = strlen(dir);
+    const char *slash = n > 0 && dir[n - 1] == '/' ? "" : "/";
+    char *path;
+    return asprintf(&path, "%s%s%s", dir, slash, name) < 0 ? NULL : path;
+}
+
+char *bd_path_last_name(const char *path)
+{
+    size_t end = strlen(path);
+    while (end > 0 && path[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    const size_t n = end - begin;
+    if ((n == 1 && path[begin] == '.') || (n == 2 && memcmp(path + begin, "..", 2) == 0))
+        return strdup("");
+    return strndup(path + begin, n);
+}
+
+bd_status bd_file_read_at(int fd, const char *path, void *buffer, size_t size_bytes,
+                          int64_t offset, bd_error *err)
+{
+    size_t done = 0;
+    while (done < size_bytes) {
+        const ssize_t n = pread(fd, (char *)buffer + done, size_bytes - done,
+                                (off_t)(offset + (int64_t)done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return bd_fail_errno(err, "cannot read '%s'", path);
+        if (n == 0)
+            return bd_fail(err, BD_ERR_IO,
+                           "cannot read '%s': it became shorter while being read", path);
+        done += (size_t)n;
+    }
+    return BD_OK;
+}
+
+bd_status bd_file_read(const char *path, size_t max_bytes, char **text, size_t *size_bytes,
+                       bd_error *err)
+{
+    bd_status status = BD_OK;
+    char *buffer = NULL;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return bd_fail_errno(err, "cannot open '%s'", path);
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        status = bd_fail_errno(err, "cannot read '%s'", path);
+        goto done;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        status = bd_fail(err, BD_ERR_IO, "cannot read '%s': %s", path,
+                         S_ISDIR(info.st_mode) ? "it is a folder" : "not a regular file");
+        goto done;
+    }
+    if ((uintmax_t)info.st_size > max_bytes) {
+        status = bd_fail(err, BD_ERR_FORMAT,
+                         "cannot read '%s': %lld bytes, more than the %zu allowed", path,
+                         (long long)info.st_size, max_bytes);
+        goto done;
+    }
+    const size_t n = (size_t)info.st_size;
+    buffer = malloc(n + 1);
+    if (!buffer) {
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", path);
+        goto done;
+    }
+    status = bd_file_read_at(fd, path, buffer, n, 0, err);
+    if (status != BD_OK)
+        goto done;
+    buffer[n] = '\0';
+    *text = buffer;
+    *size_bytes = n;
+    buffer = NULL;
+done:
+    free(buffer);
+    close(fd);
+    return status;
+}
+
+// Creates a new file of a name that nobody else uses; *temporary is its malloc'd name. Not
+// mkstemp(): that makes private files, and asking for the umask to undo it is not thread-safe.
+static int create_unique(const char *folder, const char *name, char **temporary)
+{
+    for (;;) {
+        uint32_t random;
+        if (getrandom(&random, sizeof random, 0) != sizeof random)
+            return -1;
+        if (asprintf(temporary, "%s/.%s.%08x%s", folder, name, random, part_suffix) < 0) {
+            *temporary = NULL;
+            return -1;
+        }
+        const int fd = open(*temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0 || errno != EEXIST)
+            return fd;
+        free(*temporary);
+    }
+}
+
+bd_status bd_pending_begin(bd_pending *pending, const char *folder, const char *name,
+                           bd_error *err)
+{
+    *pending = (bd_pending){.final = bd_path_join(folder, name), .folder = strdup(folder)};
+    bd_status status = BD_OK;
+    char *temporary = NULL;
+    if (!pending->final || !pending->folder) {
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for the name of '%s'", name);
+        goto done;
+    }
+    const int fd = create_unique(folder, name, &temporary);
+    if (fd < 0) {
+        status = bd_fail_errno(err, "cannot create '%s'", pending->final);
+        goto done;
+    }
+    close(fd);
+    pending->temporary = temporary;
+    temporary = NULL;
+done:
+    free(temporary);
+    if (status != BD_OK)
+        bd_pending_discard(pending);
+    return status;
+}
+
+bd_status bd_pending_write(const bd_pending *pending, const void *data, size_t size_bytes,
+                           bd_error *err)
+{
+    const int fd = open(pending->temporary, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    if (fd < 0)
+        return bd_fail_errno(err, "cannot write '%s'", pending->final);
+    size_t done = 0;
+    while (done < size_bytes) {
+        const ssize_t n = write(fd, (const char *)data + done, size_bytes - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            const bd_status status = bd_fail_errno(err, "cannot write '%s'", pending->final);
+            close(fd);
+            return status;
+        }
+        done += (size_t)n;
+    }
+    if (close(fd) != 0)
+        return bd_fail_errno(err, "cannot write '%s'", pending->final);
+    return BD_OK;
+}
+
+// fsync by name: whoever wrote the file has closed it.
+static bd_status sync_path(const char *path, int flags, const char *shown, bd_error *err)
+{
+    const int fd = open(path, flags | O_CLOEXEC);
+    if (fd < 0)
+        return bd_fail_errno(err, "cannot sync '%s'", shown);
+    bd_status status = BD_OK;
+    if (fsync(fd) != 0)
+        status = bd_fail_errno(err, "cannot sync '%s'", shown);
+    close(fd);
+    return status;
+}
+
+bd_status bd_pending_publish(bd_pending *pending, bd_error *err)
+{
+    bd_status status = sync_path(pending->temporary, O_RDONLY, pending->final, err);
+    if (status == BD_OK && rename(pending->temporary, pending->final) != 0)
+        status = bd_fail_errno(err, "cannot publish '%s'", pending->final);
+    if (status != BD_OK) {
+        bd_pending_discard(pending);
+        return status;
+    }
+    status = sync_path(pending->folder, O_RDONLY | O_DIRECTORY, pending->folder, err);
+    free(pending->temporary);
+    pending->temporary = NULL;  // it has its final name now: nothing to remove
+    bd_pending_discard(pending);
+    return status;
+}
+
+void bd_pending_discard(bd_pending *pending)
+{
+    if (pending->temporary)
+        unlink(pending->temporary);
+    free(pending->temporary);
+    free(pending->final);
+    free(pending->folder);
+    *pending = (bd_pending){0};
+}
+
+bd_status bd_file_publish(const char *folder, const char *name, const void *data,
+                          size_t size_bytes, bd_error *err)
+{
+    bd_pending pending;
+    BD_TRY(bd_pending_begin(&pending, folder, name, err));
+    const bd_status status = bd_pending_write(&pending, data, size_bytes, err);
+    if (status != BD_OK) {
+        bd_pending_discard(&pending);
+        return status;
+    }
+    return bd_pending_publish(&pending, err);
+}
+
+bool bd_is_pending_name(const char *name)
+{
+    const size_t n = strlen(name);
+    const size_t suffix = strlen(part_suffix);
+    return n > suffix + 1 && name[0] == '.' && strcmp(name + n - suffix, part_suffix) == 0;
+}

@@ -1,0 +1,76 @@
+// manifest.h - manifest.json: what a finished dataset consists of. Published last.
+//
+// The file ends with its own checksum, XXH3-128 over every byte before the line that holds it:
+//
+//   {
+//     ...
+//     "totals": {...},            <- the checksum is over everything up to here
+//     "checksum": "<32 digits>"
+//   }
+#ifndef BINDERY_COMMON_MANIFEST_H
+#define BINDERY_COMMON_MANIFEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "common/checksum.h"
+#include "common/error.h"
+#include "common/figures.h"
+#include "common/packing.h"
+
+#define BD_MANIFEST_NAME  "manifest.json"
+#define BD_PLAN_NAME      "plan.json"
+#define BD_TOKENIZER_NAME "tokenizer.json"
+
+typedef struct bd_input_entry {
+    char *name;    // owned; relative to what was given on the command line
+    char *source;  // owned; the label under which shares are reported
+    char *format;  // owned; "text" or "jsonl"
+    int64_t size_bytes;
+} bd_input_entry;
+
+typedef struct bd_shard_entry {
+    bd_unit unit;  // names the file
+    int64_t size_bytes;
+    bd_digest digest;
+    bd_figures figures;
+} bd_shard_entry;
+
+typedef struct bd_manifest {
+    bd_packing packing;
+    bd_digest plan_digest;
+    bd_digest tokenizer_digest;
+    bd_input_entry *inputs;  // [n_inputs], owned
+    size_t n_inputs;
+    bd_shard_entry *shards;  // [n_shards], owned; in the order of their units
+    size_t n_shards;
+    bd_figures totals;
+} bd_manifest;
+
+// Checks the totals (sums, ledger), then publishes <folder>/manifest.json.
+bd_status bd_manifest_publish(const bd_manifest *manifest, const char *folder, bd_error *err);
+
+// Reads and checks <folder>/manifest.json: its checksum, every range, the order of the units,
+// totals that are the sums over the shards, and the ledger. Says nothing about the shards
+// themselves. Damage is BD_ERR_FORMAT, a folder without one BD_ERR_ARGUMENT. Release what comes
+// out.
+bd_status bd_manifest_read(bd_manifest *manifest, const char *folder, bd_error *err);
+
+// Copies <folder>/manifest.json as it is to `out`, for --json.
+bd_status bd_manifest_print(const char *folder, FILE *out, bd_error *err);
+
+// Frees everything. Safe on an empty struct and safe twice.
+void bd_manifest_release(bd_manifest *manifest);
+
+// What a shard's metadata says of itself: `format`, `packing`, `unit`, `figures`.
+bd_json *bd_shard_metadata(const bd_packing *packing, const bd_unit *unit,
+                           const bd_figures *figures);
+
+// The row that has number `row` in the whole dataset: its shard, and its number there.
+// False if there is no such row.
+bool bd_manifest_find_row(const bd_manifest *manifest, int64_t row, size_t *shard,
+                          int64_t *row_in_shard);
+
+#endif

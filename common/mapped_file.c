@@ -1,0 +1,127 @@
+#include "common/mapped_file.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_KNOWN = 4096 };
+
+// Read by the signal handler, so: fixed storage, and `begin` is set last and cleared first.
+static struct known {
+    _Atomic uintptr_t begin;  // 0: free
+    uintptr_t end;
+    char *path;  // owned
+} known[MAX_KNOWN];
+
+static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int remember(const void *data, size_t size_bytes, const char *path)
+{
+    char *copy = strdup(path);
+    if (!copy)
+        return -1;
+    pthread_mutex_lock(&known_lock);
+    int slot = 0;
+    while (slot < MAX_KNOWN && atomic_load(&known[slot].begin) != 0)
+        slot++;
+    if (slot < MAX_KNOWN) {
+        known[slot].end = (uintptr_t)data + size_bytes;
+        known[slot].path = copy;
+        atomic_store(&known[slot].begin, (uintptr_t)data);
+    }
+    pthread_mutex_unlock(&known_lock);
+    if (slot == MAX_KNOWN) {
+        free(copy);
+        return -1;
+    }
+    return slot;
+}
+
+static void forget(int slot)
+{
+    if (slot < 0)
+        return;
+    pthread_mutex_lock(&known_lock);
+    char *path = known[slot].path;
+    atomic_store(&known[slot].begin, 0);
+    pthread_mutex_unlock(&known_lock);
+    free(path);
+}
+
+bd_status bd_mapped_file_open(bd_mapped_file *file, const char *path, bd_error *err)
+{
+    *file = (bd_mapped_file){.slot = -1};
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return bd_fail_errno(err, "cannot open '%s'", path);
+    bd_status status = BD_OK;
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        status = bd_fail_errno(err, "cannot read '%s'", path);
+        goto done;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        status = bd_fail(err, BD_ERR_IO, "cannot read '%s': %s", path,
+                         S_ISDIR(info.st_mode) ? "it is a folder" : "not a regular file");
+        goto done;
+    }
+    if (info.st_size == 0)
+        goto done;  // mmap() refuses a length of 0
+    void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (data == MAP_FAILED) {
+        status = bd_fail_errno(err, "cannot map '%s'", path);
+        goto done;
+    }
+    file->data = data;
+    file->size_bytes = (size_t)info.st_size;
+    file->slot = remember(data, file->size_bytes, path);
+done:
+    close(fd);
+    return status;
+}
+
+void bd_mapped_file_close(bd_mapped_file *file)
+{
+    if (!file->data)
+        return;
+    forget(file->slot);
+    munmap((void *)file->data, file->size_bytes);
+    *file = (bd_mapped_file){.slot = -1};
+}
+
+static void say(const char *text)
+{
+    // In a signal handler there is nobody left to tell if this fails.
+    if (write(STDERR_FILENO, text, strlen(text)) < 0)
+        return;
+}
+
+static void on_sigbus(int number, siginfo_t *info, void *context)
+{
+    (void)context;
+    const uintptr_t at = (uintptr_t)info->si_addr;
+    for (int slot = 0; slot < MAX_KNOWN; slot++) {
+        const uintptr_t begin = atomic_load(&known[slot].begin);
+        if (begin != 0 && begin <= at && at < known[slot].end) {
+            say("bindery: '");
+            say(known[slot].path);
+            say("' became shorter while it was being read\n");
+            _exit(2);
+        }
+    }
+    signal(number, SIG_DFL);  // returning repeats the access, now with the default action
+}
+
+void bd_mapped_file_handle_sigbus(void)
+{
+    struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, NULL);
+}

@@ -1,0 +1,192 @@
+// options.h - one table per command: parsing, help, man page and completions come from it.
+//
+// A command is one struct of settings, one table and one function, in one file:
+//
+//   typedef struct pack_settings {
+//       const char *out;
+//       int64_t seq_len;
+//       int64_t n_threads;        // 0: one per core
+//       bd_strategy strategy;     // an enum in the order of strategy_words
+//       bool json;
+//   } pack_settings;
+//
+//   static const char *const strategy_words[] = {"best-fit", "first-fit", "concat", NULL};
+//
+//   static const bd_option pack_options[] = {
+//       {.name = "out", .letter = 'o', .value = "DIR", BD_DIRECTORY(pack_settings, out),
+//        .required = true, .help = "Write the dataset into DIR"},
+//       {.name = "seq-len", .value = "N", BD_INTEGER(pack_settings, seq_len, 2, 1 << 30),
+//        .initial = "2048", .help = "Tokens in a row"},
+//       {.name = "threads", .value = "N", BD_INTEGER(pack_settings, n_threads, 1, 4096),
+//        .initial = "0", .initial_note = "one per core", .help = "Threads to use"},
+//       {.name = "strategy", .value = "HOW",
+//        BD_CHOICE(pack_settings, strategy, strategy_words),
+//        .initial = "best-fit", .help = "How rows are filled"},
+//       {.name = "json", BD_FLAG(pack_settings, json), .help = "Print the summary as JSON"},
+//   };
+//
+//   static int pack_run(const bd_arguments *arguments)
+//   {
+//       const pack_settings *settings = arguments->settings;   // filled and range-checked
+//       bd_error err;
+//       if (bd_pack(settings->out, arguments->operands, arguments->n_operands, &err) != BD_OK)
+//           return bd_command_fail(arguments, &err);           // program.h
+//       return BD_EXIT_DONE;
+//   }
+//
+//   const bd_command bd_pack_command = {
+//       .name = "pack",
+//       .summary = "Pack documents into training shards with stored boundaries",
+//       .description = "Memory stays below three units per thread.\n"
+//                      "\n"
+//                      "Example:\n"
+//                      "\n"
+//                      "  bindery pack -o shards --seq-len 1024 corpus.jsonl\n",
+//       .operands = "INPUT...",
+//       .operand_kind = BD_OPTION_FILE,
+//       .options = pack_options,
+//       .n_options = sizeof pack_options / sizeof pack_options[0],
+//       .settings_size = sizeof(pack_settings),
+//       .run = pack_run,
+//   };
+//
+// What is understood: --name VALUE, --name=VALUE, -o VALUE, -oVALUE, grouped letters (-qn),
+// options after operands, "--" as the end of options, "-" as an operand. The last of a
+// repeated option wins. A value in an argument of its own cannot begin with "--", which is
+// nearly always a forgotten value; --name=--VALUE says it all the same.
+// Every command also has -q/--quiet, --color, -h/--help, --version and a hidden --generate.
+#ifndef BINDERY_COMMON_OPTIONS_H
+#define BINDERY_COMMON_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/terminal.h"
+
+// The kind of an option's value, and the type of the settings' field that receives it.
+typedef enum bd_option_kind {
+    BD_OPTION_FLAG,       // bool; no value
+    BD_OPTION_INTEGER,    // int64_t
+    BD_OPTION_SIZE,       // int64_t, bytes; the suffixes K, M, G, T are KiB, MiB, GiB, TiB
+    BD_OPTION_REAL,       // double, finite
+    BD_OPTION_TEXT,       // const char *, may be empty
+    BD_OPTION_TEXTS,      // bd_texts; every use of the option adds one
+    BD_OPTION_FILE,       // const char *, not empty
+    BD_OPTION_DIRECTORY,  // const char *, not empty
+    BD_OPTION_CHOICE,     // int or an enum; index of the word in `choices`
+} bd_option_kind;
+
+typedef struct bd_texts {
+    const char **items;  // [n], owned by the bd_arguments; the texts are borrowed from argv
+    size_t n;
+} bd_texts;
+
+typedef struct bd_option {
+    const char *name;   // "seq-len", without the dashes
+    char letter;        // 'o', or 0
+    const char *value;  // what help calls the value: "N"; NULL for a flag
+    const char *help;   // one sentence without a full stop; choices and default are added
+
+    // The default. `initial` is parsed exactly as if it had been typed, and shown in help.
+    // With `initial_note`, help shows the note instead, and `initial` may then lie outside
+    // the limits ("0" or "-1" for "not given"). Without either the field starts as zero.
+    const char *initial;
+    const char *initial_note;
+
+    // Filled by the BD_ macros below.
+    bd_option_kind kind;
+    size_t offset;
+    int64_t min_integer, max_integer;  // integers and sizes; both limits are allowed values
+    double min_real, max_real;
+    const char *const *choices;  // words, ended by NULL
+
+    bool required;
+    bool hidden;  // understood, but neither in help nor in man pages nor completions
+} bd_option;
+
+// The offset of a field, refused by the compiler if the field is not of type `type`.
+#define BD_OFFSET_OF(settings, field, type) \
+    (offsetof(settings, field) + 0 * sizeof(_Generic(&((settings *)0)->field, type * : 0)))
+
+#define BD_FLAG(settings, field) \
+    .kind = BD_OPTION_FLAG, .offset = BD_OFFSET_OF(settings, field, bool)
+#define BD_INTEGER(settings, field, min, max)                                    \
+    .kind = BD_OPTION_INTEGER, .offset = BD_OFFSET_OF(settings, field, int64_t), \
+    .min_integer = (min), .max_integer = (max)
+#define BD_SIZE(settings, field, min, max)                                    \
+    .kind = BD_OPTION_SIZE, .offset = BD_OFFSET_OF(settings, field, int64_t), \
+    .min_integer = (min), .max_integer = (max)
+#define BD_REAL(settings, field, min, max)                                   \
+    .kind = BD_OPTION_REAL, .offset = BD_OFFSET_OF(settings, field, double), \
+    .min_real = (min), .max_real = (max)
+#define BD_TEXT(settings, field) \
+    .kind = BD_OPTION_TEXT, .offset = BD_OFFSET_OF(settings, field, const char *)
+#define BD_TEXTS(settings, field) \
+    .kind = BD_OPTION_TEXTS, .offset = BD_OFFSET_OF(settings, field, bd_texts)
+#define BD_FILE(settings, field) \
+    .kind = BD_OPTION_FILE, .offset = BD_OFFSET_OF(settings, field, const char *)
+#define BD_DIRECTORY(settings, field) \
+    .kind = BD_OPTION_DIRECTORY, .offset = BD_OFFSET_OF(settings, field, const char *)
+#define BD_CHOICE(settings, field, words)         \
+    .kind = BD_OPTION_CHOICE, .choices = (words), \
+    .offset = offsetof(settings, field) +         \
+              0 * sizeof(_Generic(&((settings *)0)->field, int * : 0, unsigned * : 0))
+
+typedef struct bd_program bd_program;  // program.h
+typedef struct bd_arguments bd_arguments;
+
+// All strings are ASCII and live as long as the program.
+typedef struct bd_command {
+    const char *name;         // "pack"
+    const char *summary;      // one sentence without a full stop
+    const char *description;  // paragraphs with an empty line between them, which are wrapped
+                              // unless they begin with a space; NULL if nothing to add
+    const char *operands;     // "INPUT...", "DATASET", "[FILE]", "DATASET ROW", "[NAME...]";
+                              // usage shows it and it is what is accepted; NULL for none
+    bd_option_kind operand_kind;  // for completions: file, directory, choice (one of the
+                                  // program's commands), or text for none of these
+    const bd_option *options;
+    size_t n_options;
+    size_t settings_size;
+    int (*run)(const bd_arguments *arguments);  // returns the exit status, see program.h
+} bd_command;
+
+// What the hidden --generate prints.
+typedef enum bd_generated {
+    BD_GENERATED_NOTHING,
+    BD_GENERATED_MAN,
+    BD_GENERATED_BASH,
+    BD_GENERATED_ZSH,
+    BD_GENERATED_FISH,
+} bd_generated;
+
+struct bd_arguments {
+    const bd_program *program;  // borrowed
+    const bd_command *command;  // borrowed
+    void *settings;             // the command's struct of settings, owned
+    const char **operands;      // [n_operands], owned; the texts are borrowed from argv
+    size_t n_operands;
+    bool quiet;
+    bd_color color;  // for bd_terminal_color()
+    bool help;       // one of these three is asked for instead of running
+    bool version;
+    bd_generated generated;
+};
+
+// Reads argv[1] to argv[argc - 1] as the arguments of `command`. --help, --version and
+// --generate end the reading where they stand: what follows, and what is missing, does not
+// matter then. Anything wrong is BD_ERR_ARGUMENT with a message that names the option.
+// On failure *arguments is left empty and needs no release. Prints nothing.
+bd_status bd_arguments_parse(bd_arguments *arguments, const bd_command *command, int argc,
+                             char **argv, bd_error *err);
+
+// Frees what parse allocated. Safe on an empty struct and safe twice.
+void bd_arguments_release(bd_arguments *arguments);
+
+// The i-th option that `command` understands: its own, then those that every command has.
+// NULL past the last.
+const bd_option *bd_command_option(const bd_command *command, size_t i);
+
+#endif

@@ -1,0 +1,76 @@
+// packing.h - how a dataset's rows were made: what every shard of it has in common.
+#ifndef BINDERY_COMMON_PACKING_H
+#define BINDERY_COMMON_PACKING_H
+
+#include <stdint.h>
+
+#include "common/checksum.h"
+#include "common/error.h"
+#include "common/json.h"
+
+#define BD_FORMAT_VERSION "1.0"
+
+typedef enum bd_strategy { BD_STRATEGY_BEST_FIT, BD_STRATEGY_CONCAT } bd_strategy;
+
+// What happens to a document that is longer than a row.
+typedef enum bd_long_policy {
+    BD_LONG_SPLIT,
+    BD_LONG_TRUNCATE,
+    BD_LONG_DROP,
+    BD_LONG_ERROR,
+} bd_long_policy;
+
+// The words for both on the command line and in JSON, in the order of the enums, ended by NULL.
+extern const char *const bd_strategy_words[];
+extern const char *const bd_long_policy_words[];
+
+enum {
+    BD_MIN_SEQ_LEN = 2,  // one token could never have a target
+    BD_MAX_SEQ_LEN = 1 << 30,
+    BD_NO_BOS = -1,
+};
+
+typedef struct bd_packing {
+    int64_t seq_len;     // tokens in a row
+    int64_t vocab_size;  // ids are below it
+    int64_t separator;
+    int64_t bos;  // or BD_NO_BOS
+    int64_t padding;
+    int64_t batch_rows;  // rows in every record batch but the last
+    bd_strategy strategy;
+    bd_long_policy long_policy;
+    char tokenizer[64];  // its name
+    bd_digest fingerprint;
+} bd_packing;
+
+// Bytes of a stored id: 2 if every id fits, else 4.
+int bd_packing_id_bytes(const bd_packing *packing);
+
+// About 4 MiB of ids, at least one row.
+int64_t bd_packing_default_batch_rows(const bd_packing *packing);
+
+bd_json *bd_packing_to_json(const bd_packing *packing);
+
+// Every number is checked against its range, ids against vocab_size.
+bd_status bd_packing_from_json(bd_packing *packing, const bd_json *json, bd_error *err);
+
+// A "format" of another major version is refused; `json` is the object that holds it.
+bd_status bd_format_check(const bd_json *json, bd_error *err);
+
+// Which slice of which input a shard holds; slice 0 of a group spans several inputs.
+typedef struct bd_unit {
+    int64_t input;     // index of its (first) input
+    int64_t slice;     // 0, 1, …
+    int64_t n_inputs;  // 1, or more for a group
+} bd_unit;
+
+bd_json *bd_unit_to_json(const bd_unit *unit);
+bd_status bd_unit_from_json(bd_unit *unit, const bd_json *json, bd_error *err);
+
+// "00012-00003.arrow" for slice 3 of input 12.
+typedef struct bd_shard_name {
+    char text[64];
+} bd_shard_name;
+bd_shard_name bd_unit_shard_name(const bd_unit *unit);
+
+#endif

@@ -1,0 +1,147 @@
+#include "common/row.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <string.h>
+
+bd_row bd_row_of_batch(const bd_row_batch *batch, const bd_packing *packing, int64_t r)
+{
+    const int64_t bound = batch->bound_offsets[r], segment = batch->segment_offsets[r];
+    return (bd_row){
+        .ids = (const char *)batch->ids + r * packing->seq_len * bd_packing_id_bytes(packing),
+        .n_bounds = batch->bound_offsets[r + 1] - bound,
+        .bounds = batch->bounds + bound,
+        .n_segments = batch->segment_offsets[r + 1] - segment,
+        .segments = {batch->segments.input + segment, batch->segments.position + segment,
+                     batch->segments.offset + segment, batch->segments.length + segment},
+        .checksum = batch->checksums[r],
+    };
+}
+
+int64_t bd_ids_count(const void *ids, int id_bytes, int64_t from, int64_t to, uint32_t id)
+{
+    int64_t n = 0;
+    if (id_bytes == 2)
+        for (int64_t t = from; t < to; t++)
+            n += ((const uint16_t *)ids)[t] == id;
+    else
+        for (int64_t t = from; t < to; t++)
+            n += ((const uint32_t *)ids)[t] == id;
+    return n;
+}
+
+int64_t bd_separator_collisions(const bd_packing *packing, const void *ids, int64_t from,
+                                int64_t to, int64_t offset, int64_t document_length)
+{
+    const uint32_t separator = (uint32_t)packing->separator;
+    const bool has_context = offset > 0;
+    const bool has_bos = offset == 0 && packing->bos != BD_NO_BOS;
+    const bool has_end = offset + (to - from) == document_length;
+    const int64_t first = from + (has_context || has_bos);
+    const int64_t last = to - has_end;
+    return bd_ids_count(ids, bd_packing_id_bytes(packing), first, last, separator);
+}
+
+uint64_t bd_row_checksum(const bd_row *row, const bd_packing *packing, bd_hasher *hasher)
+{
+    bd_hasher_add(hasher, row->ids, (size_t)(packing->seq_len * bd_packing_id_bytes(packing)));
+    bd_hasher_add(hasher, row->bounds, (size_t)row->n_bounds * sizeof *row->bounds);
+    for (int64_t s = 0; s < row->n_segments; s++) {
+        unsigned char record[20];
+        memcpy(record, &row->segments.input[s], 4);
+        memcpy(record + 4, &row->segments.position[s], 8);
+        memcpy(record + 12, &row->segments.offset[s], 4);
+        memcpy(record + 16, &row->segments.length[s], 4);
+        bd_hasher_add(hasher, record, sizeof record);
+    }
+    return bd_hasher_take64(hasher);
+}
+
+static bd_status check_boundaries(const bd_row *row, const bd_packing *packing, bd_error *err)
+{
+    if (row->n_bounds < 2 || row->bounds[0] != 0)
+        return bd_fail(err, BD_ERR_FORMAT, "R1: cu_seqlens has %" PRId64 " entries%s",
+                       row->n_bounds, row->n_bounds < 2 ? "" : " and does not begin with 0");
+    for (int64_t k = 1; k < row->n_bounds; k++)
+        if (row->bounds[k] <= row->bounds[k - 1] || row->bounds[k] > packing->seq_len)
+            return bd_fail(err, BD_ERR_FORMAT, "R1: boundary %" PRId64 " is %d after %d", k,
+                           row->bounds[k], row->bounds[k - 1]);
+    if (row->n_segments != row->n_bounds - 1)
+        return bd_fail(err, BD_ERR_FORMAT, "R2: %" PRId64 " documents for %" PRId64 " segments",
+                       row->n_segments, row->n_bounds - 1);
+    return BD_OK;
+}
+
+static bd_status check_ids(const bd_row *row, const bd_packing *packing, bd_error *err)
+{
+    const int id_bytes = bd_packing_id_bytes(packing);
+    const int64_t n = packing->seq_len, used = row->bounds[row->n_bounds - 1];
+    uint32_t largest = 0;  // a plain maximum first, which compilers turn into vector code
+    if (id_bytes == 2)
+        for (int64_t t = 0; t < n; t++)
+            largest = ((const uint16_t *)row->ids)[t] > largest
+                          ? ((const uint16_t *)row->ids)[t]
+                          : largest;
+    else
+        for (int64_t t = 0; t < n; t++)
+            largest = ((const uint32_t *)row->ids)[t] > largest
+                          ? ((const uint32_t *)row->ids)[t]
+                          : largest;
+    for (int64_t t = 0; largest >= packing->vocab_size && t < n; t++)
+        if (bd_id_at(row->ids, id_bytes, t) == largest)
+            return bd_fail(err, BD_ERR_FORMAT,
+                           "R3: token %" PRId64 " has id %u, the vocabulary %" PRId64, t,
+                           largest, packing->vocab_size);
+    if (bd_ids_count(row->ids, id_bytes, used, n, (uint32_t)packing->padding) != n - used)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "R3: a token after the last boundary %" PRId64 " is not padding", used);
+    return BD_OK;
+}
+
+static bd_status check_segment(const bd_row *row, const bd_packing *packing, int64_t s,
+                               bd_error *err)
+{
+    const int id_bytes = bd_packing_id_bytes(packing);
+    const int64_t from = row->bounds[s], to = row->bounds[s + 1], n = to - from;
+    const int64_t offset = row->segments.offset[s], length = row->segments.length[s];
+    if (offset + n > length)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "R4: segment %" PRId64 " covers tokens %" PRId64 " to %" PRId64
+                       " of a document of %" PRId64,
+                       s, offset, offset + n, length);
+    if (n < 2 && length > 1)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "R4: segment %" PRId64 " has one token of a document of %" PRId64, s,
+                       length);
+    if (offset + n == length && bd_id_at(row->ids, id_bytes, to - 1) != packing->separator)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "R5: segment %" PRId64 " ends its document without the separator", s);
+    if (offset == 0 && packing->bos != BD_NO_BOS &&
+        bd_id_at(row->ids, id_bytes, from) != packing->bos)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "R6: segment %" PRId64 " begins its document without the BOS token", s);
+    if (s > 0) {
+        const uint32_t *input = row->segments.input;
+        const uint64_t *position = row->segments.position;
+        const bool later = input[s] > input[s - 1] ||
+                           (input[s] == input[s - 1] && position[s] > position[s - 1]);
+        if (!later)
+            return bd_fail(
+                err, BD_ERR_FORMAT,
+                "R8: segment %" PRId64 " is not of a later document than the one before", s);
+    }
+    return BD_OK;
+}
+
+bd_status bd_row_check(const bd_row *row, const bd_packing *packing, bd_hasher *hasher,
+                       bd_error *err)
+{
+    // The checksum first: it tells damage from a mistake of whoever wrote the row.
+    if (bd_row_checksum(row, packing, hasher) != row->checksum)
+        return bd_fail(err, BD_ERR_FORMAT, "R7: the checksum does not match the row");
+    BD_TRY(check_boundaries(row, packing, err));
+    BD_TRY(check_ids(row, packing, err));
+    for (int64_t s = 0; s < row->n_segments; s++)
+        BD_TRY(check_segment(row, packing, s, err));
+    return BD_OK;
+}

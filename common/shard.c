@@ -1,0 +1,121 @@
+#include "common/shard.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/file.h"
+#include "common/json.h"
+
+static bd_status metadata_from_json(bd_shard *shard, const bd_json *json, bd_error *err)
+{
+    const bd_json *part;
+    BD_TRY(bd_format_check(json, err));
+    BD_TRY(bd_json_get_object(json, "packing", &part, err));
+    BD_TRY(bd_packing_from_json(&shard->packing, part, err));
+    BD_TRY(bd_json_get_object(json, "unit", &part, err));
+    BD_TRY(bd_unit_from_json(&shard->unit, part, err));
+    BD_TRY(bd_json_get_object(json, "figures", &part, err));
+    return bd_figures_from_json(&shard->figures, part, err);
+}
+
+static bd_status read_metadata(bd_shard *shard, bd_error *err)
+{
+    const char *text = bd_arrow_reader_metadata(shard->reader);
+    if (!text)
+        return bd_fail(err, BD_ERR_FORMAT, "S1: an Arrow file, but not a shard of ours");
+    bd_json *json = NULL;
+    bd_status status = bd_json_parse(text, strlen(text), &json, err);
+    if (status == BD_OK)
+        status = metadata_from_json(shard, json, err);
+    bd_json_free(json);
+    return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "S1: metadata");
+}
+
+static bd_status check_batches(const bd_shard *shard, bd_error *err)
+{
+    const int64_t n = bd_arrow_reader_n_batches(shard->reader);
+    int64_t rows = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t n_rows = bd_arrow_reader_batch(shard->reader, i)->n_rows;
+        if (i < n - 1 ? n_rows != shard->packing.batch_rows
+                      : n_rows > shard->packing.batch_rows)
+            return bd_fail(err, BD_ERR_FORMAT,
+                           "S1: record batch %" PRId64 " has %" PRId64
+                           " rows, batch_rows is %" PRId64,
+                           i, n_rows, shard->packing.batch_rows);
+        rows += n_rows;
+    }
+    if (rows != shard->figures.rows)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "S1: it has %" PRId64 " rows, its metadata says %" PRId64, rows,
+                       shard->figures.rows);
+    return BD_OK;
+}
+
+bd_status bd_shard_open(bd_shard *shard, const char *folder, const char *name, bd_error *err)
+{
+    *shard = (bd_shard){.file = {.slot = -1}};
+    shard->path = bd_path_join(folder, name);
+    if (!shard->path)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the name of a shard");
+    bd_status status = bd_mapped_file_open(&shard->file, shard->path, err);
+    if (status != BD_OK)
+        goto done;
+    status =
+        bd_arrow_reader_open(&shard->reader, shard->file.data, shard->file.size_bytes, err);
+    if (status == BD_OK)
+        status = read_metadata(shard, err);
+    if (status == BD_OK)
+        status = bd_arrow_reader_load(shard->reader, &shard->packing, err);
+    if (status == BD_OK)
+        status = check_batches(shard, err);
+    if (status != BD_OK)
+        bd_error_prefix(err, status, "cannot use '%s'", shard->path);
+done:
+    if (status != BD_OK)
+        bd_shard_close(shard);
+    return status;
+}
+
+bd_status bd_shard_open_entry(bd_shard *shard, const char *folder, const bd_manifest *manifest,
+                              size_t index, bd_error *err)
+{
+    const bd_shard_entry *entry = &manifest->shards[index];
+    BD_TRY(bd_shard_open(shard, folder, bd_unit_shard_name(&entry->unit).text, err));
+    bd_json *here = bd_shard_metadata(&shard->packing, &shard->unit, &shard->figures);
+    bd_json *there = bd_shard_metadata(&manifest->packing, &entry->unit, &entry->figures);
+    char where[256];
+    bd_status status = BD_OK;
+    if (bd_json_difference(here, there, where, sizeof where))
+        status =
+            bd_fail(err, BD_ERR_FORMAT, "cannot use '%s': S1: it differs from the manifest: %s",
+                    shard->path, where);
+    bd_json_free(here);
+    bd_json_free(there);
+    if (status != BD_OK)
+        bd_shard_close(shard);
+    return status;
+}
+
+bd_status bd_shard_row(const bd_shard *shard, int64_t row, bd_hasher *hasher, bd_row *out,
+                       bd_error *err)
+{
+    const bd_packing *packing = &shard->packing;
+    assert(0 <= row && row < shard->figures.rows);
+    const bd_row_batch *batch = bd_arrow_reader_batch(shard->reader, row / packing->batch_rows);
+    *out = bd_row_of_batch(batch, packing, row % packing->batch_rows);
+    const bd_status status = bd_row_check(out, packing, hasher, err);
+    return status == BD_OK
+               ? BD_OK
+               : bd_error_prefix(err, status, "'%s', row %" PRId64, shard->path, row);
+}
+
+void bd_shard_close(bd_shard *shard)
+{
+    bd_arrow_reader_free(shard->reader);
+    bd_mapped_file_close(&shard->file);
+    free(shard->path);
+    *shard = (bd_shard){.file = {.slot = -1}};
+}

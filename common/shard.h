@@ -1,0 +1,40 @@
+// shard.h - reading a shard: mapped, zero-copy, and every row checked before it is handed out.
+#ifndef BINDERY_COMMON_SHARD_H
+#define BINDERY_COMMON_SHARD_H
+
+#include <stdint.h>
+
+#include "common/arrow_io.h"
+#include "common/error.h"
+#include "common/manifest.h"
+#include "common/mapped_file.h"
+#include "common/row.h"
+
+typedef struct bd_shard {
+    bd_mapped_file file;      // owned
+    bd_arrow_reader *reader;  // owned
+    char *path;               // owned
+    bd_packing packing;       // from its own metadata, and so are unit and figures
+    bd_unit unit;
+    bd_figures figures;
+} bd_shard;
+
+// Opens <folder>/<name> and checks it as S1 says: schema, metadata, batches of batch_rows rows,
+// as many rows as the figures say. The rows themselves are checked when they are used. On
+// failure *shard is empty.
+bd_status bd_shard_open(bd_shard *shard, const char *folder, const char *name, bd_error *err);
+
+// The same for shard `index` of a dataset, and compares its metadata with the manifest.
+bd_status bd_shard_open_entry(bd_shard *shard, const char *folder, const bd_manifest *manifest,
+                              size_t index, bd_error *err);
+
+// Row `row` of the shard, checked by bd_row_check(). Its pointers are borrowed from the shard
+// (for uncompressed shards they point into the mapping). `hasher` is scratch, one per thread;
+// otherwise any number of threads may read one shard. The message names shard and row.
+bd_status bd_shard_row(const bd_shard *shard, int64_t row, bd_hasher *hasher, bd_row *out,
+                       bd_error *err);
+
+// Safe on an empty struct and safe twice.
+void bd_shard_close(bd_shard *shard);
+
+#endif

@@ -1,0 +1,33 @@
+// terminal.h - what a stream can show: escape sequences, colour, how many columns.
+#ifndef BINDERY_COMMON_TERMINAL_H
+#define BINDERY_COMMON_TERMINAL_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// The values of --color, in the order of its words.
+typedef enum bd_color {
+    BD_COLOR_AUTO,
+    BD_COLOR_ALWAYS,
+    BD_COLOR_NEVER,
+} bd_color;
+
+// Whether `stream` is a terminal that understands escape sequences (TERM is set, not "dumb").
+bool bd_terminal_has_escapes(FILE *stream);
+
+// Whether to colour what goes to `stream`. BD_COLOR_AUTO does so on a terminal with escape
+// sequences unless the environment has a NO_COLOR that is not empty.
+bool bd_terminal_color(FILE *stream, bd_color when);
+
+// Columns of the terminal behind `stream`, 80 if it is none or does not say.
+int bd_terminal_width(FILE *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

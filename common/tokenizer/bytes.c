@@ -1,0 +1,142 @@
+// The built-in byte tokenizer. Its tokenizer.json is one that Hugging Face's `tokenizers`
+// opens: a byte-level BPE with 256 symbols and no merges.
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/json.h"
+#include "common/tokenizer/tokenizer.h"
+
+enum { N_BYTES = 256, SEPARATOR = 256, VOCAB_SIZE = 257 };
+
+static const char separator_text[] = "<|endoftext|>";
+
+static char every_byte[N_BYTES];  // every_byte[b] == b, so that token_bytes() can point at it
+static bd_tokenizer bytes_tokenizer;
+
+static size_t max_ids(const bd_tokenizer *tokenizer, size_t size_bytes)
+{
+    (void)tokenizer;
+    return size_bytes;
+}
+
+static size_t encode(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
+                     uint32_t *ids)
+{
+    (void)tokenizer;
+    for (size_t i = 0; i < size_bytes; i++)
+        ids[i] = (unsigned char)text[i];
+    return size_bytes;
+}
+
+static const char *token_bytes(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes)
+{
+    (void)tokenizer;
+    *size_bytes = id < N_BYTES;
+    return id < N_BYTES ? &every_byte[id] : NULL;
+}
+
+// Byte-level vocabularies write each byte as a visible character: bytes that Latin-1 prints
+// stand for themselves, the others for U+0100, U+0101, … in order.
+static bool prints_as_itself(int byte)
+{
+    return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) ||
+           (byte >= 0xAE && byte <= 0xFF);
+}
+
+static bd_json *vocabulary(void)
+{
+    bd_json *vocabulary = bd_json_object();
+    int n_others = 0;
+    for (int byte = 0; byte < N_BYTES; byte++) {
+        const int code = prints_as_itself(byte) ? byte : 0x100 + n_others++;
+        char symbol[3] = {(char)code};
+        if (code >= 0x80) {
+            symbol[0] = (char)(0xC0 | code >> 6);
+            symbol[1] = (char)(0x80 | (code & 0x3F));
+        }
+        bd_json_set_integer(vocabulary, symbol, byte);
+    }
+    bd_json_set_integer(vocabulary, separator_text, SEPARATOR);
+    return vocabulary;
+}
+
+static bd_json *byte_level(void)
+{
+    bd_json *json = bd_json_object();
+    bd_json_set_string(json, "type", "ByteLevel");
+    bd_json_set_bool(json, "add_prefix_space", false);
+    bd_json_set_bool(json, "trim_offsets", true);
+    bd_json_set_bool(json, "use_regex", false);
+    return json;
+}
+
+static bd_json *separator_token(void)
+{
+    bd_json *token = bd_json_object();
+    bd_json_set_integer(token, "id", SEPARATOR);
+    bd_json_set_string(token, "content", separator_text);
+    for (const char *const *key =
+             (const char *const[]){"single_word", "lstrip", "rstrip", "normalized", NULL};
+         *key; key++)
+        bd_json_set_bool(token, *key, false);
+    bd_json_set_bool(token, "special", true);
+    return token;
+}
+
+static bd_status to_file(const bd_tokenizer *tokenizer, char **text, bd_error *err)
+{
+    (void)tokenizer;
+    bd_json *model = bd_json_object();
+    bd_json_set_string(model, "type", "BPE");
+    bd_json_set(model, "vocab", vocabulary());
+    bd_json_set(model, "merges", bd_json_array());
+
+    bd_json *added_tokens = bd_json_array();
+    bd_json_append(added_tokens, separator_token());
+
+    bd_json *json = bd_json_object();
+    bd_json_set_string(json, "version", "1.0");
+    bd_json_set_null(json, "truncation");
+    bd_json_set_null(json, "padding");
+    bd_json_set(json, "added_tokens", added_tokens);
+    bd_json_set_null(json, "normalizer");
+    bd_json_set(json, "pre_tokenizer", byte_level());
+    bd_json_set_null(json, "post_processor");
+    bd_json_set(json, "decoder", byte_level());
+    bd_json_set(json, "model", model);
+    const bd_status status = bd_json_print(json, BD_JSON_INDENTED, text, err);
+    bd_json_free(json);
+    return status;
+}
+
+// What the ids mean: the bytes of each token in the order of ids, then the special token.
+static bd_digest fingerprint(void)
+{
+    char meaning[N_BYTES + sizeof separator_text];
+    memcpy(meaning, every_byte, N_BYTES);
+    memcpy(meaning + N_BYTES, separator_text, sizeof separator_text);
+    return bd_digest_of(meaning, sizeof meaning);
+}
+
+static void make_bytes_tokenizer(void)
+{
+    static const bd_tokenizer_kind kind = {max_ids, encode, token_bytes, to_file};
+    for (int byte = 0; byte < N_BYTES; byte++)
+        every_byte[byte] = (char)byte;
+    bytes_tokenizer = (bd_tokenizer){
+        .kind = &kind,
+        .name = "bytes",
+        .vocab_size = VOCAB_SIZE,
+        .separator = SEPARATOR,
+        .fingerprint = fingerprint(),
+    };
+}
+
+const bd_tokenizer *bd_tokenizer_bytes(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_bytes_tokenizer);
+    return &bytes_tokenizer;
+}

@@ -1,0 +1,44 @@
+// tokenizer.h - text to ids and back, whatever the tokenizer.
+//
+// A tokenizer is immutable after it was opened and may be used by any number of threads.
+// Each kind is one file that fills a bd_tokenizer_kind; `bytes` is built in.
+#ifndef BINDERY_COMMON_TOKENIZER_TOKENIZER_H
+#define BINDERY_COMMON_TOKENIZER_TOKENIZER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/checksum.h"
+#include "common/error.h"
+
+typedef struct bd_tokenizer bd_tokenizer;
+
+typedef struct bd_tokenizer_kind {
+    // Most ids that a text of `size_bytes` can become.
+    size_t (*max_ids)(const bd_tokenizer *tokenizer, size_t size_bytes);
+    // Writes the ids of `text` to `ids`, which has room for max_ids(size_bytes), and returns
+    // how many. Any bytes are accepted; no separator or BOS is added.
+    size_t (*encode)(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
+                     uint32_t *ids);
+    // The bytes of token `id`, borrowed; NULL and 0 for a token that stands for no text.
+    const char *(*token_bytes)(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes);
+    // The text of the dataset's tokenizer.json, malloc'd, the caller's to free.
+    bd_status (*to_file)(const bd_tokenizer *tokenizer, char **text, bd_error *err);
+} bd_tokenizer_kind;
+
+struct bd_tokenizer {
+    const bd_tokenizer_kind *kind;
+    const char *name;
+    int64_t vocab_size;
+    int64_t separator;      // default separator
+    bd_digest fingerprint;  // over what the ids mean, not over a file's bytes
+};
+
+// The tokenizer that `spec` names: "bytes", or (not yet) a file. It is borrowed: built-in
+// ones live as long as the program.
+bd_status bd_tokenizer_open(const bd_tokenizer **tokenizer, const char *spec, bd_error *err);
+
+// 256 bytes and a separator, nothing to download: id = byte value, 256 = <|endoftext|>.
+const bd_tokenizer *bd_tokenizer_bytes(void);
+
+#endif

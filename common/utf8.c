@@ -1,0 +1,76 @@
+#include "common/utf8.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+// The well-formed sequences of the Unicode standard's table 3-7. Returns the length of the
+// sequence at s, or 0 and in *broken the length of the maximal broken part there.
+static size_t sequence_length(const uint8_t *s, size_t n, size_t *broken)
+{
+    const uint8_t lead = s[0];
+    *broken = 1;
+    if (lead < 0x80)
+        return 1;
+    if (lead < 0xC2 || lead > 0xF4)
+        return 0;
+    const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    // The second byte's range excludes overlong forms, surrogates and what is too large.
+    const uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    const uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    for (size_t i = 1; i < length; i++) {
+        const bool good =
+            i < n && (i == 1 ? low <= s[1] && s[1] <= high : (s[i] & 0xC0) == 0x80);
+        if (!good)
+            return 0;
+        *broken = i + 1;
+    }
+    return length;
+}
+
+size_t bd_utf8_valid_prefix(const char *text, size_t size_bytes)
+{
+    const uint8_t *s = (const uint8_t *)text;
+    size_t at = 0;
+    while (at < size_bytes) {
+        uint64_t eight;
+        if (size_bytes - at >= sizeof eight) {  // plain ASCII, eight bytes at a time
+            memcpy(&eight, s + at, sizeof eight);
+            if ((eight & UINT64_C(0x8080808080808080)) == 0) {
+                at += sizeof eight;
+                continue;
+            }
+        }
+        size_t broken;
+        const size_t length = sequence_length(s + at, size_bytes - at, &broken);
+        if (length == 0)
+            return at;
+        at += length;
+    }
+    return at;
+}
+
+size_t bd_utf8_replaced_bound(size_t size_bytes)
+{
+    return 3 * size_bytes + 1;  // U+FFFD is three bytes; a broken part has at least one
+}
+
+size_t bd_utf8_replace(const char *text, size_t size_bytes, char *out)
+{
+    const char *start = out;
+    size_t at = 0;
+    while (at < size_bytes) {
+        const size_t good = bd_utf8_valid_prefix(text + at, size_bytes - at);
+        memcpy(out, text + at, good);
+        out += good;
+        at += good;
+        if (at < size_bytes) {
+            size_t broken;
+            sequence_length((const uint8_t *)text + at, size_bytes - at, &broken);
+            memcpy(out, "\xEF\xBF\xBD", 3);
+            out += 3;
+            at += broken;
+        }
+    }
+    return (size_t)(out - start);
+}

@@ -1,0 +1,18 @@
+// utf8.h - is it UTF-8, and making it so.
+#ifndef BINDERY_COMMON_UTF8_H
+#define BINDERY_COMMON_UTF8_H
+
+#include <stddef.h>
+
+// How many bytes of `text` are valid UTF-8 from its start: `size_bytes` if all are. Overlong
+// forms, surrogates and code points above U+10FFFF are not valid.
+size_t bd_utf8_valid_prefix(const char *text, size_t size_bytes);
+
+// Room that bd_utf8_replace() may need for a text of `size_bytes`.
+size_t bd_utf8_replaced_bound(size_t size_bytes);
+
+// Copies `text` to `out` with each maximal part of a broken sequence replaced by U+FFFD, as
+// Python's errors="replace" and the WHATWG decoder do. Returns the bytes written.
+size_t bd_utf8_replace(const char *text, size_t size_bytes, char *out);
+
+#endif

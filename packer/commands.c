@@ -1,0 +1,8 @@
+#include "packer/commands.h"
+
+const bd_command *const bd_packer_commands[] = {
+    &bd_pack_command,
+    &bd_inspect_command,
+    &bd_verify_command,
+    NULL,
+};

@@ -1,0 +1,139 @@
+#include "packer/json_text.h"
+
+#include <simdjson.h>
+
+#include <cstring>
+#include <new>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "packer/records.h"
+
+static_assert(BD_RECORD_PADDING >= simdjson::SIMDJSON_PADDING,
+              "records are padded for simdjson");
+
+struct bd_json_text {
+    simdjson::dom::parser parser;
+    std::vector<std::string> path;
+};
+
+extern "C" bd_json_text *bd_json_text_new(const char *path)
+{
+    try {
+        auto *made = new bd_json_text;
+        std::string_view rest(path);
+        for (size_t dot; (dot = rest.find('.')) != rest.npos; rest.remove_prefix(dot + 1))
+            made->path.emplace_back(rest.substr(0, dot));
+        made->path.emplace_back(rest);
+        return made;
+    } catch (const std::bad_alloc &) {
+        return nullptr;
+    }
+}
+
+extern "C" void bd_json_text_free(bd_json_text *parser)
+{
+    delete parser;
+}
+
+// A key that occurs twice has no one meaning (parsers differ in which they take), so it is
+// refused rather than guessed.
+static bd_status find_field(simdjson::dom::object object, std::string_view key,
+                            simdjson::dom::element *found, bd_error *err)
+{
+    int n = 0;
+    for (const auto field : object) {
+        if (field.key == key) {
+            *found = field.value;
+            n++;
+        }
+    }
+    if (n == 1)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_FORMAT,
+                   n == 0 ? "no field '%.*s'" : "the field '%.*s' occurs twice",
+                   int(key.size()), key.data());
+}
+
+static bd_status walk(const bd_json_text *parser, simdjson::dom::element element,
+                      std::string_view *text, bd_error *err)
+{
+    for (const std::string &key : parser->path) {
+        simdjson::dom::object object;
+        if (element.get_object().get(object) != simdjson::SUCCESS)
+            return bd_fail(err, BD_ERR_FORMAT, "not an object with a field '%s'", key.c_str());
+        BD_TRY(find_field(object, key, &element, err));
+    }
+    if (element.get_string().get(*text) != simdjson::SUCCESS)
+        return bd_fail(err, BD_ERR_FORMAT, "the field '%s' is not a string",
+                       parser->path.back().c_str());
+    return BD_OK;
+}
+
+extern "C" bd_status bd_json_text_extract(bd_json_text *parser, const char *record,
+                                          size_t size_bytes, const char **text,
+                                          size_t *text_bytes, bd_json_problem *problem,
+                                          bd_error *err)
+{
+    simdjson::dom::element root;
+    // The last argument: the record is padded, so simdjson need not copy it.
+    const auto error = parser->parser.parse(record, size_bytes, false).get(root);
+    *problem = error == simdjson::UTF8_ERROR     ? BD_JSON_BAD_UTF8
+               : error == simdjson::STRING_ERROR ? BD_JSON_BAD_SURROGATE
+                                                 : BD_JSON_OTHER;
+    if (error == simdjson::MEMALLOC)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory to parse a record of %zu bytes",
+                       size_bytes);
+    if (error != simdjson::SUCCESS)
+        return bd_fail(err, BD_ERR_FORMAT, "not valid JSON: %s",
+                       simdjson::error_message(error));
+    std::string_view found;
+    BD_TRY(walk(parser, root, &found, err));
+    *text = found.data();
+    *text_bytes = found.size();
+    *problem = BD_JSON_FINE;
+    return BD_OK;
+}
+
+// The value of the four digits after "\u" at s, or -1.
+static int escaped_unit(const char *s, const char *end)
+{
+    if (end - s < 6 || s[0] != '\\' || s[1] != 'u')
+        return -1;
+    int value = 0;
+    for (int i = 2; i < 6; i++) {
+        const char c = s[i];
+        const int digit = c >= '0' && c <= '9'   ? c - '0'
+                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                                 : -1;
+        if (digit < 0)
+            return -1;
+        value = value * 16 + digit;
+    }
+    return value;
+}
+
+extern "C" void bd_json_replace_surrogates(char *record, size_t size_bytes)
+{
+    char *s = record, *end = record + size_bytes;
+    while (s < end) {
+        if (*s != '\\') {
+            s++;
+            continue;
+        }
+        const int unit = escaped_unit(s, end);
+        if (unit < 0) {
+            s += 2;  // another escape: its second character is not the start of one
+            continue;
+        }
+        const int next = escaped_unit(s + 6, end);
+        const bool high = unit >= 0xD800 && unit < 0xDC00,
+                   low = unit >= 0xDC00 && unit < 0xE000;
+        const bool pair = high && next >= 0xDC00 && next < 0xE000;
+        if ((high || low) && !pair)
+            std::memcpy(s, "\\ufffd", 6);
+        s += pair ? 12 : 6;
+    }
+}

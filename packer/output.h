@@ -1,0 +1,36 @@
+// output.h - the folder that a dataset is packed into: may we, what is there, what is left to
+// do.
+//
+//   absent or empty                       start
+//   the same plan, no manifest            continue: finished shards stay
+//   the same plan and a manifest          finished: nothing to do
+//   anything else                         refused, or emptied first with `overwrite`
+#ifndef BINDERY_PACKER_OUTPUT_H
+#define BINDERY_PACKER_OUTPUT_H
+
+#include <stdbool.h>
+
+#include "common/error.h"
+#include "common/json.h"
+
+typedef enum bd_output_state {
+    BD_OUTPUT_NEW,
+    BD_OUTPUT_UNFINISHED,
+    BD_OUTPUT_FINISHED,
+} bd_output_state;
+
+typedef struct bd_output {
+    int lock;  // the folder, locked against other processes; -1 when closed
+    bd_output_state state;
+} bd_output;
+
+// Creates the folder if it is absent (its parent must exist), locks it, compares what it holds
+// with `plan`, and removes temporary files that an earlier run left. With `overwrite` a dataset
+// of ours with another plan is removed, and so is a finished one; a folder that holds anything
+// else is refused all the same, and nothing in it is touched. Close what comes out.
+bd_status bd_output_open(bd_output *output, const char *folder, const bd_json *plan,
+                         bool overwrite, bd_error *err);
+
+void bd_output_close(bd_output *output);  // safe on a closed one
+
+#endif

@@ -1,0 +1,22 @@
+// pack_log.h - pack-log.json: how and where a run went. The one file of a dataset that says so.
+#ifndef BINDERY_PACKER_PACK_LOG_H
+#define BINDERY_PACKER_PACK_LOG_H
+
+#include <stdint.h>
+
+#include "common/error.h"
+#include "packer/pack_unit.h"
+
+#define BD_PACK_LOG_NAME "pack-log.json"
+
+typedef struct bd_pack_run {
+    int n_threads;
+    int64_t n_units;
+    int64_t n_continued;  // units that an earlier run had finished
+    int64_t elapsed_ns;
+} bd_pack_run;
+
+// Publishes the log into the job's folder.
+bd_status bd_pack_log_publish(const bd_pack_job *job, const bd_pack_run *run, bd_error *err);
+
+#endif

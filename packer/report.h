@@ -1,0 +1,15 @@
+// report.h - the figures of a dataset for people: what `pack` and `inspect` print.
+#ifndef BINDERY_PACKER_REPORT_H
+#define BINDERY_PACKER_REPORT_H
+
+#include <stdio.h>
+
+#include "common/manifest.h"
+
+// The ledger as a table: where every token came from and where it went.
+void bd_report_ledger(FILE *out, const bd_manifest *manifest);
+
+// Documents, segments, attention, and the two histograms.
+void bd_report_figures(FILE *out, const bd_manifest *manifest);
+
+#endif

@@ -1,0 +1,18 @@
+// row_text.h - a row for people: its documents as text, with boundaries and origins.
+#ifndef BINDERY_PACKER_ROW_TEXT_H
+#define BINDERY_PACKER_ROW_TEXT_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "common/manifest.h"
+#include "common/row.h"
+#include "common/tokenizer/tokenizer.h"
+
+// Prints each segment of `row` with a heading and its text, neighbours in different colours if
+// `color`. Control characters other than newlines and tabs, and bytes that are not UTF-8, are
+// shown as \xNN, so that a corpus cannot play tricks on the terminal.
+void bd_row_print(FILE *out, const bd_row *row, const bd_manifest *manifest,
+                  const bd_tokenizer *tokenizer, bool color);
+
+#endif

@@ -1,0 +1,137 @@
+"""Running the program under test, and the manners that every run of it must have.
+
+A test is a script: `python tests/cli/NAME_test.py PROGRAM`, or with BINDERY in the environment.
+BINDERY_TEST_LONG=1 makes the random tests larger. Importing this module also puts the modules
+of `tests/oracle` within reach.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "oracle"))
+
+from reference_packer import Input, Options  # noqa: E402
+
+LONG = os.environ.get("BINDERY_TEST_LONG") == "1"
+TIMEOUT_SECONDS = 120
+
+SANITIZER_REPORT = re.compile(
+    r"AddressSanitizer|LeakSanitizer|ThreadSanitizer|UndefinedBehaviorSanitizer|runtime error:"
+)
+CONTROL_CHARACTER = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\x80-\x9f]")
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended and what it said."""
+
+    command: list[str]
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def output(self) -> str:
+        return self.stdout + self.stderr
+
+    def __str__(self) -> str:
+        return f"{' '.join(self.command)}\nexit {self.status}\n{self.stdout}{self.stderr}"
+
+
+def program() -> str:
+    """The program's path, as the command line or the environment gave it."""
+    return os.environ["BINDERY"]
+
+
+def bindery(*arguments: object, timeout: float = TIMEOUT_SECONDS, **popen: object) -> Result:
+    """Runs the program. A signal, a sanitizer's report or a hang fails the test at once."""
+    command = [program(), *map(os.fspath, map(as_argument, arguments))]
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
+    run = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=timeout, **settings)
+    text = [(out or b"").decode("utf-8", "backslashreplace") for out in (run.stdout, run.stderr)]
+    result = Result([os.fsdecode(part) for part in command], run.returncode, *text)
+    if run.returncode < 0 or SANITIZER_REPORT.search(result.stderr):
+        raise AssertionError(f"the program crashed: {result}")
+    return result
+
+
+def as_argument(argument: object) -> str | bytes | os.PathLike:
+    return argument if isinstance(argument, str | bytes | os.PathLike) else str(argument)
+
+
+def option_arguments(options: Options) -> list[str | bytes]:
+    """The command line of `options`, defaults left out."""
+    default = Options()
+    given: list[str | bytes] = []
+    for flag, name in [
+        ("--seq-len", "seq_len"),
+        ("--strategy", "strategy"),
+        ("--long", "long"),
+        ("--separator-id", "separator"),
+        ("--bos", "bos"),
+        ("--padding-id", "padding"),
+        ("--text-field", "text_field"),
+        ("--delimiter", "delimiter"),
+        ("--invalid-utf8", "invalid_utf8"),
+        ("--unit-size", "unit_size"),
+    ]:
+        value = getattr(options, name)
+        if value != getattr(default, name):
+            given += [flag, value if isinstance(value, bytes) else str(value)]
+    return given
+
+
+def write_inputs(folder: Path, inputs: list[Input]) -> list[Path]:
+    """Writes the corpus into `folder` and returns its files, in order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / item.name for item in inputs]
+    for path, item in zip(paths, inputs):
+        path.write_bytes(item.data)
+    return paths
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder by its relative name."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+class ProgramTest(unittest.TestCase):
+    """A test with a folder of its own that runs the program."""
+
+    maxDiff = 2000
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="bindery-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def succeeds(self, *arguments: object, **popen: object) -> Result:
+        """Runs the program and expects exit 0."""
+        result = bindery(*arguments, **popen)
+        self.assertEqual(result.status, 0, result)
+        return result
+
+    def pack(self, dataset: Path, inputs: list[Path], *arguments: object) -> Path:
+        """Packs quietly, expects success, returns the dataset."""
+        self.succeeds("pack", "-q", "-o", dataset, *arguments, *inputs)
+        return dataset
+
+
+def main() -> None:
+    """Takes the program's path from the command line and runs the script's tests."""
+    if len(sys.argv) > 1 and not sys.argv[1].startswith("-") and os.path.isfile(sys.argv[1]):
+        os.environ["BINDERY"] = os.path.abspath(sys.argv.pop(1))
+    if "BINDERY" not in os.environ:
+        sys.exit(f"usage: {sys.argv[0]} PROGRAM [unittest's options]")
+    unittest.main(module="__main__")

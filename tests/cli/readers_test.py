@@ -1,0 +1,119 @@
+"""Other people's readers open what the program writes, and see what is in it."""
+
+import copy
+import json
+import os
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_DATASETS_OFFLINE"] = "1"
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
+
+import datasets  # noqa: E402
+import jsonschema  # noqa: E402
+import pyarrow as pa  # noqa: E402
+import tokenizers  # noqa: E402
+
+import program  # noqa: E402
+from program import ROOT, ProgramTest, write_inputs  # noqa: E402
+from reference_packer import SEPARATOR, VOCAB_SIZE, Input  # noqa: E402
+
+TEXTS = ["First, plain.", "Straße 語 🧵\n\ttabs and\x00controls", "", " leading and trailing ",
+         "text with <|endoftext|>'s letters"]
+
+
+def validator(name: str) -> jsonschema.Draft202012Validator:
+    """The validator of a schema of ours, which must be a good schema itself."""
+    schema = json.loads((ROOT / "schemas" / name).read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def other_type(value: object) -> object:
+    return "text" if isinstance(value, bool | list) else True
+
+
+def broken_copies(document: dict) -> dict[str, dict]:
+    """Copies of a JSON document with one thing wrong in each."""
+    copies: dict[str, dict] = {}
+    for key, value in document.items():
+        without = copy.deepcopy(document)
+        del without[key]
+        copies[f"without {key}"] = without
+        copies[f"{key} of another type"] = {**document, key: other_type(value)}
+    copies["another major version"] = {**document, "format": "2.0"}
+    return copies
+
+
+class Readers(ProgramTest):
+    def setUp(self) -> None:
+        super().setUp()
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS)
+        inputs = [Input("a.jsonl", lines.encode()), Input("b.txt", b"a text\nof its own\n" * 9)]
+        self.files = write_inputs(self.folder / "corpus", inputs)
+        arguments = ["--seq-len", 64, "--unit-size", 150]
+        self.dataset = self.pack(self.folder / "dataset", self.files, *arguments)
+        self.shards = sorted(self.dataset.glob("*.arrow"))
+        self.assertGreater(len(self.shards), 1)
+
+    def rows(self, shards: list[Path]) -> list[dict]:
+        return [row for path in shards for row in pa.ipc.open_file(path).read_all().to_pylist()]
+
+    def test_datasets_and_pyarrow_read_equal_rows(self) -> None:
+        loaded = datasets.load_dataset(
+            "arrow",
+            data_files=[str(path) for path in self.shards],
+            cache_dir=str(self.folder / "cache"),
+            split="train",
+        )
+        rows = self.rows(self.shards)
+        self.assertGreater(len(rows), 2)
+        self.assertEqual(list(loaded), rows)
+
+    def test_tokenizers_gives_the_ids_that_the_shard_holds(self) -> None:
+        tokenizer = tokenizers.Tokenizer.from_file(str(self.dataset / "tokenizer.json"))
+        self.assertEqual(tokenizer.get_vocab_size(), VOCAB_SIZE)
+        self.assertEqual(tokenizer.token_to_id("<|endoftext|>"), SEPARATOR)
+
+        documents = {}
+        for row in self.rows(self.shards[:1]):
+            bounds = row["cu_seqlens"]
+            for document, begin, end in zip(row["documents"], bounds, bounds[1:]):
+                documents[document["input"], document["position"]] = row["input_ids"][begin:end]
+        stored = [documents[key] for key in sorted(documents)]
+        self.assertGreater(len(stored), 1)
+        for text, ids in zip(TEXTS, stored):
+            plain = text.replace("<|endoftext|>", "")  # tokenizers would make it one token
+            encoded = tokenizer.encode(plain, add_special_tokens=False).ids
+            self.assertEqual(encoded, list(plain.encode()))
+            self.assertEqual(tokenizer.decode(encoded, skip_special_tokens=False), plain)
+            self.assertEqual(ids, [*text.encode(), SEPARATOR])
+
+    def test_every_byte_has_its_id_and_comes_back(self) -> None:
+        tokenizer = tokenizers.Tokenizer.from_file(str(self.dataset / "tokenizer.json"))
+        text = "".join(map(chr, [*range(0x00, 0x250), 0x2028, 0xFFFD, 0xFFFF, 0x10FFFF]))
+        encoded = tokenizer.encode(text, add_special_tokens=False).ids
+        self.assertEqual(encoded, list(text.encode()))
+        self.assertEqual(tokenizer.decode(encoded, skip_special_tokens=False), text)
+
+    def test_manifest_and_plan_obey_their_schemas_and_broken_copies_do_not(self) -> None:
+        for name in ["manifest", "plan"]:
+            check = validator(f"{name}-v1.schema.json")
+            document = json.loads((self.dataset / f"{name}.json").read_text())
+            check.validate(document)
+            for what, broken in broken_copies(document).items():
+                with self.subTest(file=name, what=what):
+                    self.assertFalse(check.is_valid(broken))
+
+    def test_what_the_program_prints_as_json_parses(self) -> None:
+        again = self.folder / "again"
+        packed = self.succeeds("pack", "-q", "--json", "-o", again, "--seq-len", 64, *self.files)
+        inspected = self.succeeds("inspect", "--json", self.dataset)
+        verified = self.succeeds("verify", "--json", self.dataset)
+        for result in [packed, inspected, verified]:
+            self.assertIsInstance(json.loads(result.stdout), dict, result)
+
+
+if __name__ == "__main__":
+    program.main()

@@ -1,0 +1,180 @@
+"""Every document of the corpus is in the rows, where the rules put it, and nothing else is.
+
+Random corpora for every strategy, long policy and frame of a document, against the reference
+packer and the dataset checker.
+"""
+
+import dataclasses
+import itertools
+import random
+import tempfile
+from pathlib import Path
+
+import program
+from corpus import DELIMITER, Corpus, make_corpus
+from dataset_checker import check_dataset, read_shard, rebuild_documents
+from program import ProgramTest, bindery, option_arguments, write_inputs
+from reference_packer import (
+    SEPARATOR,
+    Input,
+    Options,
+    PackedUnit,
+    kept_tokens,
+    pack,
+    read_documents,
+)
+
+SEED = 20240607
+ROUNDS = 8 if program.LONG else 1
+
+STRATEGIES = ["best-fit", "concat"]
+POLICIES = ["split", "truncate", "drop", "error"]
+FRAMES = [{}, {"bos": 256}, {"separator": 10}]
+SEQ_LENS = [2, 3, 31, 33, 64, 257]
+UNIT_SIZES = [200, 4096, 64 << 20]
+
+
+def stored_rows(shard: Path) -> list[tuple[list[int], list[int], list[tuple[int, ...]]]]:
+    """(ids, boundaries, documents) of every row of a shard."""
+    return [
+        (row.ids.tolist(), row.boundaries, [tuple(d.values()) for d in row.documents])
+        for row in read_shard(shard).rows()
+    ]
+
+
+def expected_rows(unit: PackedUnit, options: Options) -> list:
+    """The same, of the reference packer's rows."""
+    rows = []
+    for row in unit.rows:
+        ids = [token for segment in row for token in segment.tokens]
+        ends = itertools.accumulate(segment.n_tokens for segment in row)
+        documents = [
+            (s.document.input, s.document.position, s.offset, len(s.document.tokens)) for s in row
+        ]
+        padding = [options.padding_id] * (options.seq_len - len(ids))
+        rows.append((ids + padding, [0, *ends], documents))
+    return rows
+
+
+def random_options(rng: random.Random, **fixed: object) -> Options:
+    return Options(
+        unit_size=rng.choice(UNIT_SIZES),
+        delimiter=rng.choice([None, DELIMITER]),
+        invalid_utf8=rng.choice(["error", "keep", "replace"]),
+        text_field=rng.choice(["text", "a.b"]),
+        padding=rng.choice([None, 0]),
+        **fixed,
+    )
+
+
+def without_long_documents(corpus: Corpus, options: Options) -> Corpus:
+    """The documents that fit a row, one text file each."""
+    texts = [
+        d.text for d in read_documents(corpus.inputs, options) if len(d.tokens) <= options.seq_len
+    ]
+    return Corpus([Input(f"{i:03d}.txt", text) for i, text in enumerate(texts)], texts)
+
+
+class Rows(ProgramTest):
+    def check_corpus(self, corpus: Corpus, options: Options, whole_folder: bool) -> None:
+        """Packs a corpus that the policy accepts and checks everything about the result."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as name:
+            dataset = Path(name, "dataset")
+            files = write_inputs(Path(name, "corpus"), corpus.inputs)
+            arguments = [Path(name, "corpus")] if whole_folder else files
+            self.pack(dataset, arguments, *option_arguments(options))
+            self.assertEqual(check_dataset(dataset), [])
+            self.check_rows(dataset, corpus, options)
+            self.check_documents(dataset, corpus, options)
+            self.succeeds("verify", dataset)
+            self.succeeds("inspect", "--scan", dataset)
+
+    def check_rows(self, dataset: Path, corpus: Corpus, options: Options) -> None:
+        """Shards, rows and figures are the reference packer's."""
+        units = pack(corpus.inputs, options)
+        shards = sorted(path.name for path in dataset.glob("*.arrow"))
+        self.assertEqual(shards, [unit.unit.shard_name for unit in units])
+        for unit in units:
+            shard = dataset / unit.unit.shard_name
+            self.assertEqual(stored_rows(shard), expected_rows(unit, options), shard.name)
+            self.assertEqual(read_shard(shard).metadata["figures"], unit.figures, shard.name)
+
+    def check_documents(self, dataset: Path, corpus: Corpus, options: Options) -> None:
+        """Rebuilds every document from the rows and compares it with the text that was
+        written into the corpus, not with what a reader made of it."""
+        rebuilt = rebuild_documents(dataset)
+        bos = [] if options.bos is None else [options.bos]
+        documents = read_documents(corpus.inputs, options)
+        for document, text in zip(documents, corpus.texts, strict=True):
+            if options.invalid_utf8 == "replace":
+                text = text.decode("utf-8", "replace").encode()
+            n_kept = kept_tokens(document, options)
+            found = rebuilt.pop((document.input, document.position), [])
+            self.assertEqual(found, [*bos, *text, options.separator][:n_kept])
+        self.assertEqual(rebuilt, {})
+
+    def check_refused(self, corpus: Corpus, options: Options) -> None:
+        """`--long error` names a document that is too long and where it begins."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as name:
+            dataset = Path(name, "dataset")
+            files = write_inputs(Path(name, "corpus"), corpus.inputs)
+            result = bindery("pack", "-q", "-o", dataset, *option_arguments(options), *files)
+            self.assertEqual(result.status, 2, result)
+            named = [
+                corpus.inputs[d.input].name in result.stderr and str(d.position) in result.stderr
+                for d in read_documents(corpus.inputs, options)
+                if len(d.tokens) > options.seq_len
+            ]
+            self.assertTrue(any(named), result)
+            self.assertFalse((dataset / "manifest.json").exists())
+
+    def check_case(self, rng: random.Random, options: Options) -> None:
+        corpus = make_corpus(rng, options)
+        if options.long == "error":
+            self.check_refused(corpus, options)
+            corpus = without_long_documents(corpus, options)
+            options = dataclasses.replace(options, delimiter=None)
+        self.check_corpus(corpus, options, whole_folder=rng.random() < 0.5)
+
+    def test_random_corpora_become_the_rows_of_the_rules(self) -> None:
+        cases = itertools.product(STRATEGIES, POLICIES, FRAMES, SEQ_LENS, range(ROUNDS))
+        for n, (strategy, long, frame, seq_len, _) in enumerate(cases):
+            seed = f"{SEED}-{n}"
+            rng = random.Random(seed)
+            options = random_options(
+                rng, strategy=strategy, long=long, seq_len=seq_len, **frame
+            )
+            with self.subTest(seed=seed, options=options):
+                self.check_case(rng, options)
+
+    def test_a_shard_of_several_batches_keeps_every_rule(self) -> None:
+        """More than 4 MiB of ids, so that a record batch ends inside the shard."""
+        rng = random.Random(SEED)
+        texts = [rng.randbytes(rng.randint(0, 4000)).hex().encode() for _ in range(600)]
+        inputs = [Input("long.txt", b"".join(text + b"\n%\n" for text in texts))]
+        for strategy in STRATEGIES:
+            with self.subTest(strategy=strategy):
+                options = Options(seq_len=2048, delimiter=DELIMITER, strategy=strategy)
+                self.check_corpus(Corpus(inputs, texts), options, whole_folder=False)
+
+    def test_a_folder_is_read_in_the_byte_order_of_its_names(self) -> None:
+        """At each level: 'a' comes before 'a-b.txt' although '/' comes after '-'."""
+        names = ["B.txt", "a/Z.txt", "a/b/deep.txt", "a/c.txt", "a-b.txt", "a.txt", "é.txt"]
+        for name in names:
+            path = self.folder / "corpus" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(name.encode())
+        (self.folder / "corpus" / "a" / "notes.md").write_bytes(b"not part of the corpus")
+        dataset = self.folder / "dataset"
+        result = self.succeeds("pack", "-o", dataset, "--seq-len", 64, self.folder / "corpus")
+        self.assertIn("notes.md", result.stderr)
+        rebuilt = rebuild_documents(dataset)
+        self.assertEqual(
+            [rebuilt[key] for key in sorted(rebuilt)],
+            [[*name.encode(), SEPARATOR] for name in names],
+        )
+
+
+if __name__ == "__main__":
+    print(f"seed {SEED}")
+    program.main()
