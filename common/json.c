@@ -220,6 +220,12 @@ static void describe_difference(const json_t *here, const json_t *there, const c
 // `path` is a buffer of PATH_SIZE in which each level appends its own step and takes it back.
 enum { PATH_SIZE = 256 };
 
+// Array elements that have a name are easier to find by it.
+static const char *name_of(json_t *value)
+{
+    return json_string_value(json_object_get(value, "name"));
+}
+
 static bool differs(json_t *here, json_t *there, char *path, char *where, size_t where_size)
 {
     const size_t length = strlen(path);
@@ -246,7 +252,11 @@ static bool differs(json_t *here, json_t *there, char *path, char *where, size_t
     if (arrays) {
         const size_t n = json_array_size(here), m = json_array_size(there);
         for (size_t i = 0; i < n || i < m; i++) {
-            snprintf(path + length, PATH_SIZE - length, "[%zu]", i);
+            const char *name = name_of(json_array_get(i < n ? here : there, i));
+            if (name)
+                snprintf(path + length, PATH_SIZE - length, "[%zu '%s']", i, name);
+            else
+                snprintf(path + length, PATH_SIZE - length, "[%zu]", i);
             if (differs(json_array_get(here, i), json_array_get(there, i), path, where,
                         where_size))
                 return true;

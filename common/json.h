@@ -57,7 +57,7 @@ bd_status bd_json_as_integer(const bd_json *value, int64_t min, int64_t max, int
                              bd_error *err);
 
 // Where two documents first differ: false if they are equal, else a path such as
-// "inputs[2].bytes: 10 here, 12 there" in `where`.
+// "inputs[2 'a.jsonl'].bytes: 10 here, 12 there" in `where`.
 bool bd_json_difference(const bd_json *here, const bd_json *there, char *where,
                         size_t where_size);
 

@@ -30,7 +30,9 @@ static void print_name(const bd_arguments *arguments)
 int bd_command_fail(const bd_arguments *arguments, const bd_error *err)
 {
     print_name(arguments);
-    fprintf(stderr, ": %s\n", err->message);
+    fputs(": ", stderr);
+    bd_print_safely(stderr, err->message, strlen(err->message), false);
+    fputc('\n', stderr);
     return BD_EXIT_FAILED;
 }
 

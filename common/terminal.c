@@ -5,6 +5,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "common/utf8.h"
+
 bool bd_terminal_has_escapes(FILE *stream)
 {
     const char *term = getenv("TERM");
@@ -25,4 +27,29 @@ int bd_terminal_width(FILE *stream)
     if (ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
         return size.ws_col;
     return 80;
+}
+
+// Whether the valid UTF-8 at s begins with a control character: C0, DEL, or C1 in two bytes.
+static bool is_control(const unsigned char *s, bool multiline)
+{
+    if (multiline && (*s == '\n' || *s == '\t'))
+        return false;
+    return *s < 0x20 || *s == 0x7F || (*s == 0xC2 && s[1] < 0xA0);
+}
+
+void bd_print_safely(FILE *stream, const char *text, size_t size_bytes, bool multiline)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    size_t valid_end = 0;
+    for (size_t at = 0; at < size_bytes;) {
+        if (at >= valid_end)
+            valid_end = at + bd_utf8_valid_prefix(text + at, size_bytes - at);
+        if (at < valid_end && !is_control(s + at, multiline)) {
+            fputc(s[at++], stream);
+            continue;
+        }
+        const size_t n = at < valid_end && s[at] == 0xC2 ? 2 : 1;
+        for (const size_t end = at + n; at < end; at++)
+            fprintf(stream, "\\x%02x", s[at]);
+    }
 }

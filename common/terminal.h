@@ -3,6 +3,7 @@
 #define BINDERY_COMMON_TERMINAL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 
 #ifdef __cplusplus
@@ -22,6 +23,11 @@ bool bd_terminal_has_escapes(FILE *stream);
 // Whether to colour what goes to `stream`. BD_COLOR_AUTO does so on a terminal with escape
 // sequences unless the environment has a NO_COLOR that is not empty.
 bool bd_terminal_color(FILE *stream, bd_color when);
+
+// Prints text that came from outside (file names, corpora) so that it cannot speak to the
+// terminal: control characters, and bytes that are not UTF-8, are shown as \\xNN. Newlines and
+// tabs are left alone if `multiline`.
+void bd_print_safely(FILE *stream, const char *text, size_t size_bytes, bool multiline);
 
 // Columns of the terminal behind `stream`, 80 if it is none or does not say.
 int bd_terminal_width(FILE *stream);

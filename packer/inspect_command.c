@@ -71,8 +71,8 @@ static bd_status show_row(const bd_arguments *arguments, const bd_manifest *mani
                settings->row, row_in_shard,
                bd_unit_shard_name(&manifest->shards[index].unit).text, row.n_segments,
                row.bounds[row.n_segments], manifest->packing.seq_len);
-        bd_row_print(stdout, &row, manifest, tokenizer,
-                     bd_terminal_color(stdout, arguments->color));
+        status = bd_row_print(stdout, &row, manifest, tokenizer,
+                              bd_terminal_color(stdout, arguments->color), err);
     }
     bd_hasher_free(hasher);
     bd_shard_close(&shard);

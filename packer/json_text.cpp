@@ -15,6 +15,7 @@ static_assert(BD_RECORD_PADDING >= simdjson::SIMDJSON_PADDING,
 
 struct bd_json_text {
     simdjson::dom::parser parser;
+    std::string whole_path;  // for messages
     std::vector<std::string> path;
 };
 
@@ -22,6 +23,7 @@ extern "C" bd_json_text *bd_json_text_new(const char *path)
 {
     try {
         auto *made = new bd_json_text;
+        made->whole_path = path;
         std::string_view rest(path);
         for (size_t dot; (dot = rest.find('.')) != rest.npos; rest.remove_prefix(dot + 1))
             made->path.emplace_back(rest.substr(0, dot));
@@ -39,8 +41,8 @@ extern "C" void bd_json_text_free(bd_json_text *parser)
 
 // A key that occurs twice has no one meaning (parsers differ in which they take), so it is
 // refused rather than guessed.
-static bd_status find_field(simdjson::dom::object object, std::string_view key,
-                            simdjson::dom::element *found, bd_error *err)
+static bd_status find_field(const bd_json_text *parser, simdjson::dom::object object,
+                            std::string_view key, simdjson::dom::element *found, bd_error *err)
 {
     int n = 0;
     for (const auto field : object) {
@@ -51,9 +53,8 @@ static bd_status find_field(simdjson::dom::object object, std::string_view key,
     }
     if (n == 1)
         return BD_OK;
-    return bd_fail(err, BD_ERR_FORMAT,
-                   n == 0 ? "no field '%.*s'" : "the field '%.*s' occurs twice",
-                   int(key.size()), key.data());
+    return bd_fail(err, BD_ERR_FORMAT, n == 0 ? "no field '%s'" : "the field '%s' occurs twice",
+                   parser->whole_path.c_str());
 }
 
 static bd_status walk(const bd_json_text *parser, simdjson::dom::element element,
@@ -62,12 +63,13 @@ static bd_status walk(const bd_json_text *parser, simdjson::dom::element element
     for (const std::string &key : parser->path) {
         simdjson::dom::object object;
         if (element.get_object().get(object) != simdjson::SUCCESS)
-            return bd_fail(err, BD_ERR_FORMAT, "not an object with a field '%s'", key.c_str());
-        BD_TRY(find_field(object, key, &element, err));
+            return bd_fail(err, BD_ERR_FORMAT, "no field '%s': '%s' is not in an object",
+                           parser->whole_path.c_str(), key.c_str());
+        BD_TRY(find_field(parser, object, key, &element, err));
     }
     if (element.get_string().get(*text) != simdjson::SUCCESS)
         return bd_fail(err, BD_ERR_FORMAT, "the field '%s' is not a string",
-                       parser->path.back().c_str());
+                       parser->whole_path.c_str());
     return BD_OK;
 }
 

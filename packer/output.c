@@ -131,6 +131,11 @@ static bd_status examine(bd_output *output, const char *folder, const bd_json *p
         output->state = BD_OUTPUT_NEW;
         return BD_OK;
     }
+    bd_plan_cuts cuts;
+    if (bd_plan_read_cuts(&cuts, folder, NULL) != BD_OK)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "cannot pack into '%s': its " BD_PLAN_NAME " is not one of ours",
+                       folder);
     if (overwrite) {
         output->state = BD_OUTPUT_NEW;
         return remove_dataset(folder, err);

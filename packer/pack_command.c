@@ -66,8 +66,7 @@ static const bd_option pack_options[] = {
      .value = "HOW",
      BD_CHOICE(pack_settings, separator, separator_words),
      .initial = "append",
-     .help = "Whether the separator must be appended to each document or is already present; "
-             "text always needs it appended"},
+     .help = "Whether separators are to be appended or are in the input already"},
     {.name = "separator-id",
      .value = "ID",
      BD_INTEGER(pack_settings, separator_id, 0, UINT32_MAX),
@@ -90,7 +89,7 @@ static const bd_option pack_options[] = {
      .value = "FORMAT",
      BD_CHOICE(pack_settings, format, format_words),
      .initial = "auto",
-     .help = "Format of the inputs; auto goes by the name: .txt .text .jsonl .ndjson"},
+     .help = "Format of the inputs; auto goes by the ending of the name"},
     {.name = "text-field",
      .value = "FIELD",
      BD_TEXT(pack_settings, text_field),
@@ -105,7 +104,7 @@ static const bd_option pack_options[] = {
      .value = "HOW",
      BD_CHOICE(pack_settings, utf8_policy, bd_utf8_policy_words),
      .initial = "error",
-     .help = "What to do with text that is not UTF-8; JSON cannot be kept as it is"},
+     .help = "What to do with text that is not UTF-8"},
     {.name = "unit-size",
      .value = "SIZE",
      BD_SIZE(pack_settings, unit_bytes, 1, INT64_C(1) << 40),
@@ -139,8 +138,9 @@ static const char pack_description[] =
     "\n"
     "An INPUT is a file, or a folder that is read recursively in the order of names (those "
     "that "
-    "begin with a dot are left out). Text: a file is a document, or see --delimiter. JSONL: a "
-    "line is a document.\n"
+    "begin with a dot are left out). Names that end in .txt or .text are text: a file is a "
+    "document, or see --delimiter. Names that end in .jsonl or .ndjson are JSONL: a line is a "
+    "document. JSON is UTF-8 by definition, so --invalid-utf8 keep does not take it.\n"
     "\n"
     "A document longer than a row is split, and a piece after the first repeats the last token "
     "of "
@@ -148,13 +148,16 @@ static const char pack_description[] =
     "that "
     "is printed says where every token went.\n"
     "\n"
-    "Memory is below threads x (4 x unit size x bytes per stored id + the largest record). The "
-    "same inputs and options give the same bytes, whatever the number of threads.\n"
+    "Memory, for each thread, is below 4 bytes per token of a unit (2 if the vocabulary has at "
+    "most "
+    "65536 ids), 70 per document of it, 20 per byte of its largest record, and 50 MiB. The "
+    "same "
+    "inputs and options give the same bytes, whatever the number of threads.\n"
     "\n"
     "Examples:\n"
     "\n"
     "  bindery pack -o shards --seq-len 1024 corpus.jsonl\n"
-    "  bindery pack -o shards --delimiter % /usr/share/games/fortunes --format text\n";
+    "  bindery pack -o shards --delimiter '<|endoftext|>' stories.txt\n";
 
 // ---- From settings to a job -----------------------------------------------------------------
 
@@ -225,8 +228,7 @@ static bd_status print_result(const pack_settings *settings, const bd_pack_resul
                 result->n_continued, result->manifest.n_shards);
     if (settings->json)
         return bd_manifest_print(settings->out, stdout, err);
-    if (!quiet)
-        bd_report_ledger(stdout, &result->manifest);
+    bd_report_ledger(stdout, &result->manifest);
     return BD_OK;
 }
 

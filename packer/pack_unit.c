@@ -116,8 +116,9 @@ static bd_status fail_record(const bd_input *input, const bd_record *record, bd_
                              bd_error *err)
 {
     if (input->format == BD_INPUT_JSONL)
-        return bd_error_prefix(err, status, "'%s', line %" PRId64, input->path,
-                               bd_line_number(input->path, record->position));
+        return bd_error_prefix(err, status, "'%s', line %" PRId64 " (byte %" PRId64 ")",
+                               input->path, bd_line_number(input->path, record->position),
+                               record->position);
     return bd_error_prefix(err, status, "'%s', document at byte %" PRId64, input->path,
                            record->position);
 }
@@ -134,18 +135,18 @@ static bd_status read_input(reading *r, const bd_unit *unit, int64_t index, bd_e
     BD_TRY(bd_records_open(&records, input, slice, kind, job->delimiter,
                            job->max_document_bytes, err));
     bd_status status;
-    bd_record record;
+    bd_record record = {.position = slice.begin};
     bool found;
     int64_t reported = slice.begin;
     while ((status = bd_records_next(&records, &record, &found, err)) == BD_OK && found) {
         status = add_record(r, input, (uint32_t)index, &record, err);
-        if (status != BD_OK) {
-            fail_record(input, &record, status, err);
+        if (status != BD_OK)
             break;
-        }
         bd_progress_add(job->progress, (uint64_t)(record.position - reported));
         reported = record.position;
     }
+    if (status == BD_ERR_FORMAT)
+        fail_record(input, &record, status, err);
     bd_progress_add(job->progress, (uint64_t)(slice.end - reported));
     bd_records_close(&records);
     return status;

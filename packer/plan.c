@@ -26,7 +26,7 @@ static bd_json *reading_to_json(const bd_pack_job *job)
     else
         bd_json_set_null(json, "delimiter");
     bd_json_set_string(json, "invalid_utf8", bd_utf8_policy_words[job->utf8_policy]);
-    bd_json_set_integer(json, "unit_bytes", job->unit_bytes);
+    bd_json_set_integer(json, "unit_size", job->unit_bytes);
     bd_json_set_integer(json, "max_document_bytes", job->max_document_bytes);
     return json;
 }
@@ -59,7 +59,7 @@ static bd_status cuts_from_json(bd_plan_cuts *cuts, const bd_json *json, bd_erro
     BD_TRY(bd_format_check(json, err));
     BD_TRY(bd_json_get_object(json, "reading", &reading, err));
     cuts->text_is_whole = bd_json_is_null(reading, "delimiter");
-    return bd_json_get_integer(reading, "unit_bytes", 1, INT64_MAX, &cuts->unit_bytes, err);
+    return bd_json_get_integer(reading, "unit_size", 1, INT64_MAX, &cuts->unit_bytes, err);
 }
 
 bd_status bd_plan_read_cuts(bd_plan_cuts *cuts, const char *folder, bd_error *err)

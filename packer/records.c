@@ -1,7 +1,6 @@
 #include "packer/records.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -61,12 +60,10 @@ static const char *at(const bd_records *records, int64_t position)
     return records->buffer + (position - records->buffer_position);
 }
 
-static bd_status fail_too_large(const bd_records *records, int64_t position, bd_error *err)
+static bd_status fail_too_large(const bd_records *records, bd_error *err)
 {
-    return bd_fail(err, BD_ERR_FORMAT,
-                   "'%s': the record at byte %" PRId64
-                   " is larger than --max-document-bytes %zu",
-                   records->input->path, position, records->max_bytes);
+    return bd_fail(err, BD_ERR_FORMAT, "a record larger than --max-document-bytes %zu",
+                   records->max_bytes);
 }
 
 // Forgets what lies before `position`, moves the rest to the front, and reads a chunk more.
@@ -77,7 +74,7 @@ static bd_status read_more(bd_records *records, int64_t position, bd_error *err)
     // What ends a record is not part of it: a newline, perhaps a delimiter line.
     const size_t n_ending = 2 + (records->delimiter ? strlen(records->delimiter) : 0);
     if (kept > records->max_bytes + n_ending)
-        return fail_too_large(records, position, err);
+        return fail_too_large(records, err);
     if (kept + CHUNK_BYTES > records->capacity) {
         const size_t capacity = 2 * kept + CHUNK_BYTES;
         char *buffer = malloc(capacity + BD_RECORD_PADDING);
@@ -273,14 +270,22 @@ static bd_status next_delimited(bd_records *records, bd_record *record, bool *fo
 
 bd_status bd_records_next(bd_records *records, bd_record *record, bool *found, bd_error *err)
 {
-    if (records->kind == BD_RECORD_FILE)
-        return next_file(records, record, found, err);
     if (!records->synchronised)
         BD_TRY(synchronise(records, err));
-    BD_TRY(records->kind == BD_RECORD_LINE ? next_line(records, record, found, err)
-                                           : next_delimited(records, record, found, err));
+    record->position = records->next;  // for the message, should it fail
+    switch (records->kind) {
+    case BD_RECORD_FILE:
+        BD_TRY(next_file(records, record, found, err));
+        break;
+    case BD_RECORD_LINE:
+        BD_TRY(next_line(records, record, found, err));
+        break;
+    case BD_RECORD_DELIMITED:
+        BD_TRY(next_delimited(records, record, found, err));
+        break;
+    }
     if (*found && record->size_bytes > records->max_bytes)
-        return fail_too_large(records, record->position, err);
+        return fail_too_large(records, err);
     return BD_OK;
 }
 

@@ -53,7 +53,8 @@ bd_status bd_records_open(bd_records *records, const bd_input *input, bd_slice s
                           bd_record_kind kind, const char *delimiter, int64_t max_bytes,
                           bd_error *err);
 
-// The next record that begins in the slice; *found is false at the end.
+// The next record that begins in the slice; *found is false at the end. A record that is too
+// large is BD_ERR_FORMAT, and record->position tells where it begins.
 bd_status bd_records_next(bd_records *records, bd_record *record, bool *found, bd_error *err);
 
 void bd_records_close(bd_records *records);  // safe on an empty struct and safe twice

@@ -10,9 +10,9 @@
 #include "common/tokenizer/tokenizer.h"
 
 // Prints each segment of `row` with a heading and its text, neighbours in different colours if
-// `color`. Control characters other than newlines and tabs, and bytes that are not UTF-8, are
-// shown as \xNN, so that a corpus cannot play tricks on the terminal.
-void bd_row_print(FILE *out, const bd_row *row, const bd_manifest *manifest,
-                  const bd_tokenizer *tokenizer, bool color);
+// `color`. What could play tricks on the terminal is shown as \xNN. The row must have been
+// checked. Memory: the text of one segment.
+bd_status bd_row_print(FILE *out, const bd_row *row, const bd_manifest *manifest,
+                       const bd_tokenizer *tokenizer, bool color, bd_error *err);
 
 #endif

@@ -2,10 +2,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/format.h"
 #include "common/json.h"
 #include "common/program.h"
+#include "common/terminal.h"
 #include "common/threads.h"
 #include "packer/commands.h"
 #include "packer/verify.h"
@@ -53,12 +55,15 @@ static bd_status print_json(const bd_verdict *verdict, bd_error *err)
 
 static void print_text(const bd_arguments *arguments, const bd_verdict *verdict)
 {
-    for (size_t i = 0; i < verdict->n_problems; i++)
-        printf("%s\n", verdict->problems[i].message);
+    for (size_t i = 0; i < verdict->n_problems; i++) {
+        const char *message = verdict->problems[i].message;
+        bd_print_safely(stdout, message, strlen(message), false);
+        putchar('\n');
+    }
     if (verdict->n_problems > 0)
         printf("'%s' is damaged: %zu problem%s\n", arguments->operands[0], verdict->n_problems,
                verdict->n_problems == 1 ? "" : "s");
-    else if (!arguments->quiet)
+    else
         printf("'%s' is good: %zu shard%s, %s rows, %s tokens; every row obeys every rule\n",
                arguments->operands[0], verdict->n_shards, verdict->n_shards == 1 ? "" : "s",
                bd_format_exact(verdict->n_rows).text, bd_format_exact(verdict->n_tokens).text);

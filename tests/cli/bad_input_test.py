@@ -17,8 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import program
-from program import CONTROL_CHARACTER, ProgramTest, Result, bindery, contents, write_inputs
-from reference_packer import Input
+from program import CONTROL_CHARACTER, ProgramTest, Result, bindery, contents
 
 SEED = 20240610
 KILLS = 40 if program.LONG else 6
@@ -38,7 +37,8 @@ def small_disk(folder: Path, size: str) -> Iterator[None]:
     except FileNotFoundError:
         mounted = False
     if not mounted:
-        raise unittest.SkipTest("cannot mount a small disk here")
+        print("skipped: a full disk, because nothing can be mounted here")
+        raise unittest.SkipTest("nothing can be mounted here")
     try:
         yield
     finally:
@@ -109,7 +109,7 @@ class Corpora(Refusals):
         self.assert_pack_refused([path], r"records\.jsonl", r"\b2\b", "text")
         path = self.write("nested.jsonl", b'{"a": {"b": "x"}}\n{"a": {"c": "x"}}\n{"a": "x"}\n')
         self.assert_pack_refused(
-            [path], r"nested\.jsonl", r"\b2\b", r"a\.b", options=("--text-field", "a.b")
+            [path], r"nested\.jsonl", r"\b2\b", r"'(a\.)?b'", options=("--text-field", "a.b")
         )
 
     def test_a_text_that_is_not_a_string_is_named_with_its_line(self) -> None:
@@ -125,7 +125,10 @@ class Corpora(Refusals):
                 self.assert_pack_refused([path], r"latin\.txt", "(?i)utf-?8", r"\b123[45]\b")
                 line = b'{"text": "' + bad + b'"}\n'
                 path = self.write("latin.jsonl", b'{"text": "a"}\n' * 16 + line)
-                self.assert_pack_refused([path], r"latin\.jsonl", "(?i)utf-?8", r"\b17\b")
+                for options in [(), ("--invalid-utf8", "keep")]:  # JSON is UTF-8 or it is nothing
+                    self.assert_pack_refused(
+                        [path], r"latin\.jsonl", "(?i)utf-?8", "line 17", options=options
+                    )
 
     def test_a_lone_surrogate_is_named_with_its_line(self) -> None:
         for bad in [rb"\ud800", rb"\udc00", rb"\ud800\ud800", rb"\ud800x"]:
@@ -141,16 +144,15 @@ class Corpora(Refusals):
 
     def test_a_record_over_the_limit_is_named_with_its_place(self) -> None:
         limit = ("--max-document-bytes", "1000")
-        long_line = json_lines(["x" * 2000])
-        path = self.write("big.jsonl", b"\n".join([*json_lines(["a", "b"]), *long_line]))
-        self.assert_pack_refused([path], r"big\.jsonl", r"\b3\b|\b30\b", "1000|1,000", options=limit)
+        path = self.write("big.jsonl", b"\n".join(json_lines(["a", "b", "x" * 2000])))
+        self.assert_pack_refused([path], r"big\.jsonl", "line 3|byte 28", "1000", options=limit)
         path = self.write("big.txt", b"x" * 2000)
-        self.assert_pack_refused([path], r"big\.txt", "1000|1,000", options=limit)
+        self.assert_pack_refused([path], r"big\.txt", "1000", options=limit)
 
     def test_a_document_too_long_under_error_is_named_with_its_place(self) -> None:
         path = self.write("long.jsonl", b"\n".join(json_lines(["a", "b", "x" * 100])))
         self.assert_pack_refused(
-            [path], r"long\.jsonl", r"\b3\b|\b30\b", options=("--long", "error", "--seq-len", "50")
+            [path], r"long\.jsonl", "line 3", options=("--long", "error", "--seq-len", "50")
         )
 
     def test_file_names_cannot_speak_to_the_terminal(self) -> None:
@@ -158,9 +160,10 @@ class Corpora(Refusals):
                      "c1\u009b31m.jsonl".encode()]:
             with self.subTest(name):
                 path = self.write(name, b"{broken\n")
-                self.assert_pack_refused([path], "jsonl")
+                broken = self.assert_pack_refused([path], "jsonl")
                 path.unlink()
-                self.assert_pack_refused([path], "jsonl")
+                missing = self.assert_pack_refused([path], "jsonl")
+                self.assertNotIn("\nlines", broken.stderr + missing.stderr)
 
 
 class Arguments(Refusals):
@@ -391,7 +394,7 @@ class Continuing(Refusals):
         self.assert_refusal(bindery(*self.arguments, more), r"more\.jsonl|inputs")
         with open(self.input, "ab") as file:
             file.write(b'\n{"text": "x"}')
-        self.assert_refusal(bindery(*self.arguments), r"corpus\.jsonl")
+        self.assert_refusal(bindery(*self.arguments), r"corpus\.jsonl|inputs\[0\]")
         self.assertEqual(contents(self.dataset), before)
 
     def test_an_unfinished_dataset_is_continued_to_the_same_bytes(self) -> None:

@@ -53,10 +53,10 @@ def without_delimiter_lines(text: bytes) -> bytes:
 
 
 def delimited_file(rng: random.Random, texts: list[bytes]) -> bytes:
-    """Documents ended by delimiter lines; the last one perhaps by the end of the file."""
-    parts = []
+    """Documents between delimiter lines; perhaps none before the first or after the last."""
+    parts = [DELIMITER + b"\n"] if rng.random() < 0.2 else []
     for text in texts[:-1]:
-        newline = b"" if text == b"" and rng.random() < 0.5 else b"\n"
+        newline = b"" if text == b"" and parts and rng.random() < 0.5 else b"\n"
         parts.append(text + newline + DELIMITER + b"\n")
     last = texts[-1]
     endings = [b"\n", b"\n" + DELIMITER, b"\n" + DELIMITER + b"\n"]
@@ -88,25 +88,26 @@ def jsonl_file(rng: random.Random, texts: list[bytes], text_field: str) -> bytes
 
 
 def make_corpus(rng: random.Random, options: Options, n_documents: int = 40) -> Corpus:
-    """Several inputs: JSONL, and text with one document a file or with delimiter lines."""
-    may_break = options.invalid_utf8 != "error"
-    remaining = [
-        text_of_size(rng, size, broken=may_break and rng.random() < 0.2)
+    """Several inputs: JSONL, and text with one document a file or with delimiter lines. Text
+    that is not UTF-8 is put where the options take it: JSON cannot keep it as it is."""
+    texts_left = [
+        text_of_size(rng, size, broken=options.invalid_utf8 != "error" and rng.random() < 0.2)
         for size in text_sizes(rng, options, n_documents)
     ]
     inputs: list[Input] = []
     texts: list[bytes] = []
-    while remaining:
-        own = [remaining.pop() for _ in range(min(len(remaining), rng.randint(1, 12)))]
+    while texts_left:
         name = f"{len(inputs):03d}"
-        if rng.random() < 0.4:
+        n = min(len(texts_left), rng.randint(1, 12))
+        own = texts_left[:n]
+        if rng.random() < 0.4 and (options.invalid_utf8 == "replace" or all(map(is_utf8, own))):
             inputs.append(Input(f"{name}.jsonl", jsonl_file(rng, own, options.text_field)))
         elif options.delimiter is not None:
             own = [without_delimiter_lines(text) for text in own]
             inputs.append(Input(f"{name}.txt", delimited_file(rng, own)))
         else:
-            remaining += own[1:]
-            del own[1:]
+            own = own[:1]
             inputs.append(Input(f"{name}.txt", own[0]))
         texts += own
+        del texts_left[: len(own)]
     return Corpus(inputs, texts)

@@ -62,7 +62,7 @@ class Corruption(ProgramTest):
     def setUp(self) -> None:
         super().setUp()
         rng = random.Random(SEED)
-        options = Options(seq_len=32, unit_size=1500, delimiter=DELIMITER)
+        options = Options(seq_len=32, unit_size=700, delimiter=DELIMITER)
         files = write_inputs(self.folder / "corpus", make_corpus(rng, options, 60).inputs)
         whole = self.pack(self.folder / "whole", files, *option_arguments(options))
         (whole / "pack-log.json").unlink(missing_ok=True)

@@ -110,8 +110,9 @@ class TooLong(Exception):
 
 
 def delimited_records(data: bytes, delimiter: bytes) -> Iterator[tuple[int, bytes]]:
-    """A delimiter line ends a document; what follows the last one is a document if it is
-    anything at all. The newline that ends a document's last line is not part of it."""
+    """What lies between two delimiter lines is a document; what lies before the first or after
+    the last is one if it is anything at all. The newline that ends a document's last line is
+    not part of it."""
     begin = 0
     line_begin = 0
     while line_begin < len(data):
@@ -119,7 +120,8 @@ def delimited_records(data: bytes, delimiter: bytes) -> Iterator[tuple[int, byte
         line_end = len(data) if newline < 0 else newline
         next_line = len(data) if newline < 0 else newline + 1
         if data[line_begin:line_end] == delimiter:
-            yield begin, data[begin:line_begin].removesuffix(b"\n")
+            if line_begin > 0:
+                yield begin, data[begin:line_begin].removesuffix(b"\n")
             begin = next_line
         line_begin = next_line
     if begin < len(data):
@@ -184,7 +186,13 @@ def read_documents(inputs: list[Input], options: Options) -> list[Document]:
 # ---- Units -----------------------------------------------------------------------
 
 
-def make_units(sizes: list[int], unit_size: int) -> list[Unit]:
+def can_be_cut(item: Input, options: Options) -> bool:
+    """Larger than a unit, and more than one record."""
+    is_one_document = not item.name.endswith(".jsonl") and options.delimiter is None
+    return len(item.data) > options.unit_size and not is_one_document
+
+
+def make_units(inputs: list[Input], options: Options) -> list[Unit]:
     """Large inputs are sliced; neighbouring small ones share a unit while they fit it."""
     units: list[Unit] = []
     group: list[int] = []
@@ -194,26 +202,27 @@ def make_units(sizes: list[int], unit_size: int) -> list[Unit]:
             units.append(Unit(group[0], 0, len(group)))
             group.clear()
 
-    for index, size in enumerate(sizes):
-        if size > unit_size:
+    for index, item in enumerate(inputs):
+        size = len(item.data)
+        if can_be_cut(item, options):
             end_group()
-            n_slices = -(-size // unit_size)
+            n_slices = -(-size // options.unit_size)
             units.extend(Unit(index, k, 1) for k in range(n_slices))
             continue
-        if sum(sizes[i] for i in group) + size > unit_size:
+        if sum(len(inputs[i].data) for i in group) + size > options.unit_size:
             end_group()
         group.append(index)
     end_group()
     return units
 
 
-def unit_holds(unit: Unit, document: Document, sizes: list[int], unit_size: int) -> bool:
+def unit_holds(unit: Unit, document: Document, inputs: list[Input], options: Options) -> bool:
     """A record belongs to the unit in which its first byte lies."""
     if not unit.input <= document.input < unit.input + unit.inputs:
         return False
-    if sizes[unit.input] <= unit_size:
+    if not can_be_cut(inputs[unit.input], options):
         return True
-    return document.position // unit_size == unit.slice
+    return document.position // options.unit_size == unit.slice
 
 
 # ---- Rows ------------------------------------------------------------------------
@@ -354,10 +363,9 @@ def make_figures(documents: list[Document], rows: list[Row], options: Options) -
 def pack(inputs: list[Input], options: Options) -> list[PackedUnit]:
     """What `bindery pack` must write, unit by unit. Raises TooLong under `--long error`."""
     documents = read_documents(inputs, options)
-    sizes = [len(item.data) for item in inputs]
     packed = []
-    for unit in make_units(sizes, options.unit_size):
-        own = [d for d in documents if unit_holds(unit, d, sizes, options.unit_size)]
+    for unit in make_units(inputs, options):
+        own = [d for d in documents if unit_holds(unit, d, inputs, options)]
         rows = STRATEGIES[options.strategy](own, options)
         packed.append(PackedUnit(unit, rows, make_figures(own, rows, options)))
     return packed

@@ -192,7 +192,7 @@ static void help_is_aligned_and_wrapped(void **state)
         "                      The field's name [JSONL] [default: text]\n"
         "      --fail          Fail\n"
         "  -n, --no            Answer no\n"
-        "  -q, --quiet         No progress\n"
+        "  -q, --quiet         No progress and no notes\n"
         "      --color WHEN    Colour the output: auto, always, never [default: auto]\n"
         "  -h, --help          Print this help\n"
         "      --version       Print the version\n"

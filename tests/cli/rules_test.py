@@ -1,0 +1,453 @@
+"""Each rule of `schemas/shard-v1.md`, broken alone with every checksum right, is found: by the
+oracle, and by `verify`, which names it."""
+
+import copy
+import json
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+import program
+from corpus import DELIMITER, make_corpus
+from dataset_checker import FIGURE_KEYS, check_dataset
+from forged_dataset import ForgedRow, ForgedShard, Forgery, seal
+from program import ProgramTest, bindery, option_arguments, write_inputs
+from reference_packer import Options
+
+SEED = 20240611
+OPTIONS = Options(
+    seq_len=32, unit_size=1500, delimiter=DELIMITER, separator=10, bos=256, padding=0
+)
+
+Change = Callable[[Forgery], None]
+CHANGES: list[tuple[str, str, Change]] = []
+
+
+def breaks(rule: str) -> Callable[[Change], Change]:
+    """Registers a change that breaks `rule`; the function's name says how."""
+
+    def register(change: Change) -> Change:
+        CHANGES.append((rule, change.__name__.replace("_", " "), change))
+        return change
+
+    return register
+
+
+def rows_of(forgery: Forgery) -> list[ForgedRow]:
+    return [row for shard in forgery.shards for row in shard.rows]
+
+
+def row_where(forgery: Forgery, wanted: Callable[[ForgedRow], bool]) -> ForgedRow:
+    return next(row for row in rows_of(forgery) if wanted(row))
+
+
+def several(row: ForgedRow) -> bool:
+    """Two segments or more."""
+    return len(row.documents) > 1
+
+
+def padded(row: ForgedRow) -> bool:
+    return row.boundaries[-1] < len(row.ids)
+
+
+def whole_documents(row: ForgedRow) -> bool:
+    """Several segments, each of them a whole document with text."""
+    sizes = [end - begin for begin, end in zip(row.boundaries, row.boundaries[1:])]
+    return several(row) and all(
+        d["length"] == size > 2 for d, size in zip(row.documents, sizes)
+    )
+
+
+def continued(forgery: Forgery) -> tuple[ForgedShard, ForgedRow]:
+    """A row of one segment that is a middle piece of its document, and its shard."""
+    for shard in forgery.shards:
+        for row in shard.rows:
+            document = row.documents[0]
+            if document["offset"] > 0 and document["offset"] + len(row.ids) < document["length"]:
+                return shard, row
+    raise LookupError("no document of three pieces")
+
+
+def busiest(forgery: Forgery) -> ForgedShard:
+    return max(forgery.shards, key=lambda shard: len(shard.rows))
+
+
+# ---- R ---------------------------------------------------------------------------
+
+
+@breaks("R1")
+def a_row_without_a_segment(forgery: Forgery) -> None:
+    row = rows_of(forgery)[0]
+    row.boundaries, row.documents = [0], []
+
+
+@breaks("R1")
+def a_row_without_boundaries(forgery: Forgery) -> None:
+    row = rows_of(forgery)[0]
+    row.boundaries, row.documents = [], []
+
+
+@breaks("R1")
+def boundaries_that_begin_late(forgery: Forgery) -> None:
+    row_where(forgery, several).boundaries[0] = 1
+
+
+@breaks("R1")
+def boundaries_that_stand_still(forgery: Forgery) -> None:
+    row = row_where(forgery, several)
+    row.boundaries[1] = row.boundaries[2]
+
+
+@breaks("R1")
+def boundaries_that_turn_back(forgery: Forgery) -> None:
+    row = row_where(forgery, several)
+    row.boundaries[1] = row.boundaries[2] + 1
+
+
+@breaks("R1")
+def a_negative_boundary(forgery: Forgery) -> None:
+    row_where(forgery, several).boundaries[0] = -1
+
+
+@breaks("R1")
+def boundaries_past_the_row(forgery: Forgery) -> None:
+    rows_of(forgery)[0].boundaries[-1] = OPTIONS.seq_len + 1
+
+
+@breaks("R2")
+def a_document_too_few(forgery: Forgery) -> None:
+    row_where(forgery, several).documents.pop()
+
+
+@breaks("R2")
+def a_document_too_many(forgery: Forgery) -> None:
+    row = rows_of(forgery)[0]
+    row.documents.append(dict(row.documents[-1]))
+
+
+@breaks("R3")
+def an_id_outside_the_vocabulary(forgery: Forgery) -> None:
+    row_where(forgery, whole_documents).ids[1] = 257
+
+
+@breaks("R3")
+def padding_of_another_id(forgery: Forgery) -> None:
+    row_where(forgery, padded).ids[-1] = 10
+
+
+@breaks("R3")
+def padding_outside_the_vocabulary(forgery: Forgery) -> None:
+    row_where(forgery, padded).ids[-1] = 65535
+
+
+@breaks("R4")
+def a_segment_past_its_documents_end(forgery: Forgery) -> None:
+    row_where(forgery, whole_documents).documents[0]["length"] -= 1
+
+
+@breaks("R4")
+def a_segment_far_past_its_documents_end(forgery: Forgery) -> None:
+    row_where(forgery, whole_documents).documents[0]["offset"] = 2**32 - 2
+
+
+@breaks("R4")
+def a_piece_of_one_token(forgery: Forgery) -> None:
+    row = row_where(forgery, whole_documents)
+    row.boundaries[1] = 1
+
+
+@breaks("R5")
+def a_document_without_its_separator(forgery: Forgery) -> None:
+    row = row_where(forgery, whole_documents)
+    row.ids[row.boundaries[1] - 1] = 65
+
+
+@breaks("R6")
+def a_document_without_its_bos(forgery: Forgery) -> None:
+    row_where(forgery, whole_documents).ids[0] = 65
+
+
+@breaks("R7")
+def a_row_with_another_checksum(forgery: Forgery) -> None:
+    rows_of(forgery)[1].checksum = 0
+
+
+@breaks("R7")
+def rows_with_each_others_checksum(forgery: Forgery) -> None:
+    one, other = busiest(forgery).rows[:2]
+    sums = [row.stored(forgery.packing).checksum for row in (one, other)]
+    other.checksum, one.checksum = sums
+
+
+@breaks("R8")
+def segments_in_another_order(forgery: Forgery) -> None:
+    row = row_where(forgery, whole_documents)
+    a, b, c = row.boundaries[:3]
+    row.ids[a:c] = row.ids[b:c] + row.ids[a:b]
+    row.boundaries[1] = a + c - b
+    row.documents[:2] = row.documents[1::-1]
+
+
+@breaks("R8")
+def two_pieces_of_one_document_in_a_row(forgery: Forgery) -> None:
+    row = row_where(forgery, lambda r: whole_documents(r) and r.boundaries[1] > 3)
+    first = row.documents[0]
+    row.boundaries.insert(1, 2)
+    row.ids[2] = row.ids[1]
+    row.documents.insert(1, {**first, "offset": 1, "length": first["length"]})
+    row.documents[0] = {**first, "length": first["length"] + 1}
+    row.documents[1]["length"] = first["length"] + 1
+    forgery.recount()
+
+
+# ---- S ---------------------------------------------------------------------------
+
+
+@breaks("S1")
+def a_nullable_column(forgery: Forgery) -> None:
+    shard = forgery.shards[0]
+    shard.schema = shard.schema.set(3, shard.schema.field(3).with_nullable(True))
+
+
+@breaks("S1")
+def a_column_of_another_type(forgery: Forgery) -> None:
+    shard = forgery.shards[0]
+    shard.schema = shard.schema.set(1, pa.field("cu_seqlens", pa.list_(
+        pa.field("item", pa.int64(), nullable=False)), nullable=False))
+
+
+@breaks("S1")
+def a_column_of_another_name(forgery: Forgery) -> None:
+    shard = forgery.shards[0]
+    shard.schema = shard.schema.set(3, pa.field("hash", pa.uint64(), nullable=False))
+
+
+@breaks("S1")
+def batches_of_another_size(forgery: Forgery) -> None:
+    forgery.batch_rows = 2
+
+
+@breaks("S1")
+def another_major_version(forgery: Forgery) -> None:
+    forgery.shards[0].metadata["format"] = "2.0"
+
+
+@breaks("S1")
+def metadata_of_another_unit(forgery: Forgery) -> None:
+    shard = forgery.shards[1]
+    shard.metadata["unit"] = {**shard.unit, "slice": shard.unit["slice"] + 1}
+
+
+@breaks("S1")
+def metadata_of_another_packing(forgery: Forgery) -> None:
+    forgery.shards[0].metadata["packing"] = {**forgery.packing, "separator": 11}
+
+
+@breaks("S1")
+def metadata_with_other_figures(forgery: Forgery) -> None:
+    shard = forgery.shards[0]
+    shard.metadata["figures"] = {**shard.figures, "invalid_utf8_documents": 1}
+
+
+@breaks("S2")
+def an_input_of_another_unit(forgery: Forgery) -> None:
+    shard = forgery.shards[0]
+    key = shard.rows[-1].documents[-1]
+    for row in shard.rows:
+        for document in row.documents:
+            if (document["input"], document["position"]) == (key["input"], key["position"]):
+                document["input"] = len(forgery.inputs) - 1
+
+
+@breaks("S2")
+def an_input_that_is_not_there(forgery: Forgery) -> None:
+    shard = forgery.shards[-1]
+    rows_of_last = [row for row in shard.rows if whole_documents(row)]
+    rows_of_last[-1].documents[-1]["input"] = 2**32 - 1
+
+
+@breaks("S2")
+def a_position_past_the_inputs_end(forgery: Forgery) -> None:
+    row_where(forgery, whole_documents).documents[-1]["position"] = 2**63
+
+
+@breaks("S3")
+def a_document_without_its_beginning(forgery: Forgery) -> None:
+    for shard in forgery.shards:
+        for row in shard.rows:
+            first = row.documents[0]
+            if len(row.documents) == 1 and first["offset"] == 0 and first["length"] > 100:
+                shard.rows.remove(row)
+                forgery.recount()
+                return
+    raise LookupError("no document in pieces")
+
+
+@breaks("S3")
+def a_document_without_its_middle(forgery: Forgery) -> None:
+    shard, row = continued(forgery)
+    shard.rows.remove(row)
+    forgery.recount()
+
+
+@breaks("S3")
+def a_repeated_token_that_is_another(forgery: Forgery) -> None:
+    shard, row = continued(forgery)
+    row.ids[0] = 65 if row.ids[0] != 65 else 66
+    forgery.recount()
+
+
+@breaks("S3")
+def a_document_that_ends_early(forgery: Forgery) -> None:
+    row_where(forgery, whole_documents).documents[0]["length"] += 1
+    forgery.recount()
+
+
+@breaks("S3")
+def pieces_that_disagree_on_the_length(forgery: Forgery) -> None:
+    shard, row = continued(forgery)
+    row.documents[0]["length"] += 1
+    forgery.recount()
+
+
+@breaks("S4")
+def rows_in_another_order(forgery: Forgery) -> None:
+    rows = busiest(forgery).rows
+    rows[0], rows[-1] = rows[-1], rows[0]
+
+
+@breaks("S5")
+def a_longer_histogram(forgery: Forgery) -> None:
+    busiest(forgery).figures["document_length_histogram"].append(1)
+
+
+@breaks("S5")
+def a_row_that_is_not_counted(forgery: Forgery) -> None:
+    shard = busiest(forgery)
+    row = next(row for row in reversed(shard.rows) if whole_documents(row))
+    shard.rows.append(copy.deepcopy(row))
+    for document in shard.rows[-1].documents:
+        document["position"] += 1
+    shard.rows.sort(key=lambda r: tuple(r.documents[0].values())[:2])
+
+
+# ---- D ---------------------------------------------------------------------------
+
+
+@breaks("D2")
+def a_unit_without_its_shard(forgery: Forgery) -> None:
+    del forgery.shards[1]
+
+
+@breaks("D3")
+def a_total_that_is_not_the_sum(forgery: Forgery) -> None:
+    forgery.totals["separator_collisions"] = 10**6
+
+
+@breaks("D3")
+def a_longest_segment_that_is_not_the_longest(forgery: Forgery) -> None:
+    forgery.totals["longest_segment"] = OPTIONS.seq_len - 1
+
+
+# ---- The tests -------------------------------------------------------------------
+
+
+def named_rules(output: str) -> set[str]:
+    return set(re.findall(r"\b[RSD][1-8]\b", output))
+
+
+class Rules(ProgramTest):
+    def setUp(self) -> None:
+        super().setUp()
+        inputs = make_corpus(random.Random(SEED), OPTIONS, 80).inputs
+        files = write_inputs(self.folder / "corpus", inputs)
+        self.good = self.pack(self.folder / "good", files, *option_arguments(OPTIONS))
+        self.n_forged = 0
+
+    def forge(self, change: Change) -> Path:
+        forgery = Forgery.load(self.good)
+        change(forgery)
+        self.n_forged += 1
+        dataset = self.folder / f"forged-{self.n_forged}"
+        forgery.write(dataset)
+        return dataset
+
+    def assert_found(self, rule: str, dataset: Path) -> None:
+        """The oracle finds the broken rule, and `verify` names nothing that is not broken."""
+        oracle = {violation.rule for violation in check_dataset(dataset)}
+        self.assertIn(rule, oracle)
+        result = bindery("verify", dataset)
+        self.assertIn(result.status, (1, 2), result)
+        named = named_rules(result.output)
+        self.assertTrue(named, result)
+        self.assertLessEqual(named, oracle, result)
+
+    def test_a_forgery_without_a_change_is_a_good_dataset(self) -> None:
+        dataset = self.forge(Forgery.recount)
+        self.assertEqual(check_dataset(dataset), [])
+        self.succeeds("verify", dataset)
+        self.succeeds("inspect", "--scan", dataset)
+
+    def test_every_rule_is_found_broken(self) -> None:
+        for rule, how, change in CHANGES:
+            with self.subTest(rule, how=how):
+                self.assert_found(rule, self.forge(change))
+
+    def test_every_figure_is_counted(self) -> None:
+        """One figure of one shard off by one, in the shard and in the manifest alike. What
+        rows do not show is only bounded: `invalid_utf8_documents` could be 1."""
+        for name in FIGURE_KEYS:
+            if name.endswith("_histogram") or name == "invalid_utf8_documents":
+                continue
+
+            def change(forgery: Forgery, name: str = name) -> None:
+                busiest(forgery).figures[name] += 1
+
+            with self.subTest(figure=name):
+                dataset = self.forge(change)
+                oracle = {violation.rule for violation in check_dataset(dataset)}
+                self.assertLessEqual({"S5"}, oracle)
+                result = bindery("verify", dataset)
+                self.assertEqual(result.status, 1, result)
+
+    def test_a_ledger_that_does_not_add_up_is_found(self) -> None:
+        """Figures that agree with each other but not with the ledger."""
+
+        def change(forgery: Forgery) -> None:
+            busiest(forgery).figures["text"] += 1
+
+        dataset = self.forge(change)
+        self.assertIn("S6", {violation.rule for violation in check_dataset(dataset)})
+        self.assertEqual(bindery("verify", dataset).status, 1)
+
+    def test_a_wrong_file_checksum_is_found(self) -> None:
+        manifest = json.loads((self.good / "manifest.json").read_bytes())
+        del manifest["checksum"]
+        for key in ["bytes", "checksum"]:
+            with self.subTest(key):
+                wrong = copy.deepcopy(manifest)
+                entry = wrong["shards"][0]
+                entry[key] = entry[key] + 1 if key == "bytes" else "0" * 32
+                dataset = self.forge(lambda forgery: None)
+                for name in ["plan.json", wrong["shards"][0]["file"]]:
+                    (dataset / name).write_bytes((self.good / name).read_bytes())
+                for path in self.good.iterdir():
+                    (dataset / path.name).write_bytes(path.read_bytes())
+                seal(dataset / "manifest.json", wrong)
+                self.assert_found("D1", dataset)
+
+    def test_a_wrong_checksum_of_the_manifest_is_found(self) -> None:
+        dataset = self.forge(lambda forgery: None)
+        path = dataset / "manifest.json"
+        text = path.read_text()
+        digest = json.loads(text)["checksum"]
+        path.write_text(text.replace(digest, "0" * 32))
+        self.assert_found("D1", dataset)
+
+
+if __name__ == "__main__":
+    print(f"seed {SEED}")
+    program.main()

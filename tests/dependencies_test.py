@@ -1,0 +1,59 @@
+"""Dependencies point one way: common <- packer, common <- kernels <- trainer, and each
+third-party header appears in one file."""
+
+import pathlib
+import re
+import sys
+import unittest
+
+ROOT = pathlib.Path(sys.argv.pop()).resolve()
+MAY_INCLUDE = {
+    "common": {"common"},
+    "packer": {"common", "packer"},
+    "kernels": {"common", "kernels"},
+    "trainer": {"common", "kernels", "trainer"},
+}
+# First component of the include -> the one file that may have it.
+OWNERS = {
+    "arrow-glib": "common/arrow_io.c",
+    "glib.h": "common/arrow_io.c",
+    "jansson.h": "common/json.c",
+    "xxhash.h": "common/checksum.c",
+    "simdjson.h": "packer/json_text.cpp",
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+
+
+def includes():
+    """(file, included path) for every include of every source in a room."""
+    for room in MAY_INCLUDE:
+        for path in sorted((ROOT / room).rglob("*")):
+            if path.suffix in {".c", ".h", ".cpp", ".cu", ".cuh"}:
+                for target in INCLUDE.findall(path.read_text(encoding="utf-8")):
+                    yield path.relative_to(ROOT).as_posix(), target
+
+
+class Dependencies(unittest.TestCase):
+    def test_rooms_include_only_rooms_below_them(self):
+        wrong = [
+            f"{source} includes {target}"
+            for source, target in includes()
+            if target.split("/")[0] in MAY_INCLUDE
+            and target.split("/")[0] not in MAY_INCLUDE[source.split("/")[0]]
+        ]
+        self.assertEqual(wrong, [])
+
+    def test_third_party_headers_appear_in_one_file(self):
+        wrong = [
+            f"{source} includes {target}"
+            for source, target in includes()
+            if OWNERS.get(target.split("/")[0], source) != source
+        ]
+        self.assertEqual(wrong, [])
+
+    def test_the_rooms_are_read_at_all(self):
+        self.assertIn(("common/arrow_io.c", "arrow-glib/arrow-glib.h"), list(includes()))
+
+
+if __name__ == "__main__":
+    unittest.main()
