@@ -98,6 +98,13 @@ class Corpora(Refusals):
                 path = self.write("records.jsonl", b"\n".join(lines))
                 self.assert_pack_refused([path], r"records\.jsonl", r"\b17\b")
 
+    def test_invalid_json_beside_the_text_is_refused_too(self) -> None:
+        for bad in [b'"b": nul', b'"b": 01', b'"b": [1,', b'"b": "\\x"', b'"b"', b"",
+                    b'"b": ' + b"[" * 100_000 + b"]" * 100_000]:
+            with self.subTest(bad[:20]):
+                path = self.write("records.jsonl", b'{"text": "a", ' + bad + b"}\n")
+                self.assert_pack_refused([path], r"records\.jsonl", "line 1")
+
     def test_a_record_that_is_not_an_object_is_named_with_its_line(self) -> None:
         for bad in [b"[1, 2]", b'"text"', b"3", b"null"]:
             with self.subTest(bad):
@@ -141,6 +148,15 @@ class Corpora(Refusals):
         blank = self.write("blank.jsonl", b"\n \n\r\n")
         self.assert_pack_refused([self.folder / "empty"])
         self.assert_pack_refused([blank])
+
+    def test_a_pipe_in_a_folder_is_not_waited_for(self) -> None:
+        folder = self.folder / "corpus"
+        folder.mkdir()
+        os.mkfifo(folder / "pipe.txt")
+        (folder / "loop").symlink_to(folder)
+        self.assert_pack_refused([folder])
+        (folder / "text.txt").write_bytes(b"text")
+        self.pack(self.folder / "dataset", [folder], "--seq-len", 8)
 
     def test_a_record_over_the_limit_is_named_with_its_place(self) -> None:
         limit = ("--max-document-bytes", "1000")
@@ -427,6 +443,24 @@ class Continuing(Refusals):
         for command in [("inspect",), ("inspect", "--scan"), ("verify",)]:
             self.assert_refusal(bindery(*command, self.dataset), "manifest|unfinished")
 
+    def test_several_processes_at_once_do_not_spoil_each_other(self) -> None:
+        """Each finishes, or refuses because another is at work; the bytes are the same."""
+        self.succeeds(*self.arguments)
+        whole = self.published()
+        shutil.rmtree(self.dataset)
+        command = [program.program(), *map(str, self.arguments)]
+        runs = [
+            subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            for _ in range(4)
+        ]
+        messages = [run.communicate(timeout=program.TIMEOUT_SECONDS)[1] for run in runs]
+        for run, message in zip(runs, messages):
+            if run.returncode != 0:
+                self.assertEqual(run.returncode, 2)
+                self.assertIn(b"another process", message)
+        self.assertIn(0, [run.returncode for run in runs])
+        self.assertEqual(self.published(), whole)
+
     def test_a_killed_run_is_continued_to_the_same_bytes(self) -> None:
         self.succeeds(*self.arguments)
         whole = self.published()
@@ -434,7 +468,8 @@ class Continuing(Refusals):
         shutil.rmtree(self.dataset)
         for n in range(KILLS):
             with self.subTest(seed=SEED, kill=n):
-                run = subprocess.Popen([program.program(), *map(str, self.arguments[:])])
+                command = [program.program(), *map(str, self.arguments)]
+                run = subprocess.Popen(command, stdout=subprocess.DEVNULL)
                 time.sleep(rng.uniform(0, 0.08))
                 run.kill()
                 run.wait()

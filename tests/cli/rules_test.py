@@ -2,9 +2,11 @@
 oracle, and by `verify`, which names it."""
 
 import copy
+import dataclasses
 import json
 import random
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,6 +75,12 @@ def continued(forgery: Forgery) -> tuple[ForgedShard, ForgedRow]:
 
 def busiest(forgery: Forgery) -> ForgedShard:
     return max(forgery.shards, key=lambda shard: len(shard.rows))
+
+
+def balance(figures: dict) -> None:
+    """Makes the ledger add up by what it says of the text."""
+    taken = figures["packed"] + figures["truncated"] + figures["dropped"]
+    figures["text"] = taken - figures["bos"] - figures["separators"] - figures["repeated"]
 
 
 # ---- R ---------------------------------------------------------------------------
@@ -282,6 +290,7 @@ def a_document_without_its_beginning(forgery: Forgery) -> None:
             if len(row.documents) == 1 and first["offset"] == 0 and first["length"] > 100:
                 shard.rows.remove(row)
                 forgery.recount()
+                balance(shard.figures)
                 return
     raise LookupError("no document in pieces")
 
@@ -291,11 +300,12 @@ def a_document_without_its_middle(forgery: Forgery) -> None:
     shard, row = continued(forgery)
     shard.rows.remove(row)
     forgery.recount()
+    balance(shard.figures)
 
 
 @breaks("S3")
 def a_repeated_token_that_is_another(forgery: Forgery) -> None:
-    shard, row = continued(forgery)
+    _, row = continued(forgery)
     row.ids[0] = 65 if row.ids[0] != 65 else 66
     forgery.recount()
 
@@ -304,6 +314,8 @@ def a_repeated_token_that_is_another(forgery: Forgery) -> None:
 def a_document_that_ends_early(forgery: Forgery) -> None:
     row_where(forgery, whole_documents).documents[0]["length"] += 1
     forgery.recount()
+    for shard in forgery.shards:
+        balance(shard.figures)
 
 
 @breaks("S3")
@@ -311,6 +323,7 @@ def pieces_that_disagree_on_the_length(forgery: Forgery) -> None:
     shard, row = continued(forgery)
     row.documents[0]["length"] += 1
     forgery.recount()
+    balance(shard.figures)
 
 
 @breaks("S4")
@@ -423,21 +436,48 @@ class Rules(ProgramTest):
         self.assertIn("S6", {violation.rule for violation in check_dataset(dataset)})
         self.assertEqual(bindery("verify", dataset).status, 1)
 
+    def test_a_document_truncated_elsewhere_is_found(self) -> None:
+        """`--long truncate` leaves exactly a row of tokens of a document."""
+        options = dataclasses.replace(OPTIONS, long="truncate")
+        files = sorted((self.folder / "corpus").iterdir())
+        self.good = self.pack(self.folder / "truncated", files, *option_arguments(options))
+
+        def change(forgery: Forgery) -> None:
+            shard, row = next(
+                (shard, row)
+                for shard in forgery.shards
+                for row in shard.rows
+                if row.documents[0]["length"] > OPTIONS.seq_len
+            )
+            row.boundaries[-1] -= 1
+            row.ids[-1] = OPTIONS.padding
+            shard.recount(forgery.packing)
+
+        self.assert_found("S3", self.forge(change))
+
     def test_a_wrong_file_checksum_is_found(self) -> None:
         manifest = json.loads((self.good / "manifest.json").read_bytes())
         del manifest["checksum"]
-        for key in ["bytes", "checksum"]:
+        for key, wrong in [("bytes", 1), ("checksum", "0" * 32)]:
             with self.subTest(key):
-                wrong = copy.deepcopy(manifest)
-                entry = wrong["shards"][0]
-                entry[key] = entry[key] + 1 if key == "bytes" else "0" * 32
-                dataset = self.forge(lambda forgery: None)
-                for name in ["plan.json", wrong["shards"][0]["file"]]:
-                    (dataset / name).write_bytes((self.good / name).read_bytes())
-                for path in self.good.iterdir():
-                    (dataset / path.name).write_bytes(path.read_bytes())
-                seal(dataset / "manifest.json", wrong)
+                forged = copy.deepcopy(manifest)
+                forged["shards"][0][key] = wrong
+                dataset = self.folder / key
+                shutil.copytree(self.good, dataset)
+                seal(dataset / "manifest.json", forged)
                 self.assert_found("D1", dataset)
+
+    def test_a_tokenizer_of_another_meaning_is_found(self) -> None:
+        """D4, which the oracle leaves to `verify`: two bytes have each other's id."""
+
+        def change(forgery: Forgery) -> None:
+            tokenizer = json.loads(forgery.tokenizer)
+            vocabulary = tokenizer["model"]["vocab"]
+            vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+            forgery.tokenizer = json.dumps(tokenizer).encode()
+
+        result = bindery("verify", self.forge(change))
+        self.assertEqual((result.status, named_rules(result.output)), (1, {"D4"}), result)
 
     def test_a_wrong_checksum_of_the_manifest_is_found(self) -> None:
         dataset = self.forge(lambda forgery: None)

@@ -1,0 +1,76 @@
+"""What earlier versions wrote must still open, and what people see must not change unnoticed.
+
+`tests/golden/format-1` holds a corpus and datasets of format 1 made from it. To make the texts
+of `tests/golden/terminal` anew after a change that was meant, run this with BINDERY_GOLDEN=write
+and read the difference.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import program
+import pyarrow as pa
+from dataset_checker import check_dataset
+from program import ROOT, ProgramTest
+
+FORMAT_1 = ROOT / "tests" / "golden" / "format-1"
+TERMINAL = ROOT / "tests" / "golden" / "terminal"
+CORPUS = FORMAT_1 / "corpus"
+
+# Name of the dataset -> the options that made it.
+DATASETS = {
+    "best-fit": ["--seq-len", "33", "--delimiter", "%"],
+    "concat": ["--seq-len", "33", "--delimiter", "%", "--strategy", "concat", "--bos", "256"],
+    "truncate": ["--seq-len", "31", "--long", "truncate", "--separator-id", "10", "--padding-id", "0"],
+}
+
+
+def rows(dataset: Path) -> list[dict]:
+    """Every row of a dataset, shard by shard."""
+    return [
+        row
+        for shard in sorted(dataset.glob("*.arrow"))
+        for row in pa.ipc.open_file(shard).read_all().to_pylist()
+    ]
+
+
+class Golden(ProgramTest):
+    def test_datasets_of_format_1_open_and_verify(self) -> None:
+        for name in DATASETS:
+            with self.subTest(name):
+                dataset = FORMAT_1 / name
+                self.succeeds("verify", dataset)
+                self.succeeds("inspect", "--scan", dataset)
+                self.succeeds("inspect", "--row", "0", dataset)
+                self.assertEqual(check_dataset(dataset), [])
+
+    def test_packing_the_same_corpus_gives_the_same_rows(self) -> None:
+        for name, options in DATASETS.items():
+            with self.subTest(name):
+                dataset = self.pack(self.folder / name, [CORPUS], *options)
+                self.assertEqual(rows(dataset), rows(FORMAT_1 / name))
+
+    def test_what_people_see_is_what_they_saw_before(self) -> None:
+        shutil.copytree(FORMAT_1, self.folder / "golden")
+        for name, arguments in {
+            "bindery-help": ["--help"],
+            "pack-help": ["pack", "--help"],
+            "inspect-help": ["inspect", "--help"],
+            "verify-help": ["verify", "--help"],
+            "pack": ["pack", "-o", "new", "--seq-len", "33", "--delimiter", "%", "golden/corpus"],
+            "inspect": ["inspect", "golden/best-fit"],
+            "inspect-row": ["inspect", "--row", "1", "golden/best-fit"],
+            "inspect-row-colour": ["inspect", "--color=always", "--row", "1", "golden/concat"],
+            "verify": ["verify", "golden/concat"],
+        }.items():
+            with self.subTest(name):
+                result = self.succeeds(*arguments, cwd=self.folder)
+                golden = TERMINAL / f"{name}.txt"
+                if os.environ.get("BINDERY_GOLDEN") == "write":
+                    golden.write_text(result.output, encoding="utf-8")
+                self.assertEqual(result.output, golden.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    program.main()

@@ -1,0 +1,101 @@
+// temporary_folder.h - a folder of its own for each test, and plain ways to look into it.
+//
+//   const struct CMUnitTest tests[] = {test_in_folder(test), …};    *state is the path
+#ifndef BINDERY_TESTS_UNIT_TEMPORARY_FOLDER_H
+#define BINDERY_TESTS_UNIT_TEMPORARY_FOLDER_H
+
+#include <dirent.h>
+#include <ftw.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define test_in_folder(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+
+static inline int make_folder(void **state)
+{
+    const char *base = getenv("TMPDIR");
+    char *path;
+    if (asprintf(&path, "%s/bindery-test-XXXXXX", base && *base ? base : "/tmp") < 0)
+        return -1;
+    *state = path;
+    return mkdtemp(path) ? 0 : -1;
+}
+
+static inline int remove_visited(const char *path, const struct stat *info, int type,
+                                 struct FTW *ftw)
+{
+    (void)info;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+static inline int remove_folder(void **state)
+{
+    const int failed = nftw(*state, remove_visited, 16, FTW_DEPTH | FTW_PHYS);
+    free(*state);
+    return failed;
+}
+
+// "<folder>/<name>", good until the fourth call after this one.
+static inline const char *in(const char *folder, const char *name)
+{
+    static char paths[4][4096];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static inline void write_file(const char *path, const void *data, size_t size_bytes)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, size_bytes, file), size_bytes);
+    assert_int_equal(fclose(file), 0);
+}
+
+// Malloc'd, with a NUL at the end.
+static inline char *read_file(const char *path, size_t *size_bytes)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    *size_bytes = (size_t)ftell(file);
+    rewind(file);
+    char *data = malloc(*size_bytes + 1);
+    assert_non_null(data);
+    assert_int_equal(fread(data, 1, *size_bytes, file), *size_bytes);
+    data[*size_bytes] = '\0';
+    fclose(file);
+    return data;
+}
+
+static inline void assert_file_holds(const char *path, const char *expected)
+{
+    size_t n;
+    char *text = read_file(path, &n);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+static inline int count_entries(const char *folder)
+{
+    DIR *entries = opendir(folder);
+    assert_non_null(entries);
+    int n = -2;  // "." and ".."
+    while (readdir(entries))
+        n++;
+    closedir(entries);
+    return n;
+}
+
+#endif
