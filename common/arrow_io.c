@@ -93,7 +93,6 @@ bd_status bd_arrow_writer_open(bd_arrow_writer **out, const char *path,
     g_hash_table_insert(pairs, (gpointer)metadata_key, (gpointer)metadata);
     writer->schema = garrow_schema_with_metadata(plain, pairs);
     g_autoptr(GArrowWriteOptions) options = garrow_write_options_new();
-    g_object_set(options, "alignment", 64, NULL);
 
     writer->sink = garrow_file_output_stream_new(path, FALSE, &gerror);
     if (writer->sink)
@@ -236,7 +235,7 @@ bd_status bd_arrow_reader_open(bd_arrow_reader **out, const void *data, size_t s
     GError *gerror = NULL;
     *out = NULL;
     if (size_bytes == 0)
-        return bd_fail(err, BD_ERR_FORMAT, "not an Arrow file: it is empty");
+        return bd_fail(err, BD_ERR_FORMAT, "S1: not an Arrow file: it is empty");
     bd_arrow_reader *reader = g_new0(bd_arrow_reader, 1);
     reader->buffer = garrow_buffer_new(data, (gint64)size_bytes);
     reader->stream = garrow_buffer_input_stream_new(reader->buffer);
@@ -244,7 +243,7 @@ bd_status bd_arrow_reader_open(bd_arrow_reader **out, const void *data, size_t s
         GARROW_SEEKABLE_INPUT_STREAM(reader->stream), &gerror);
     if (!reader->reader) {
         bd_arrow_reader_free(reader);
-        return fail_gerror(err, gerror, BD_ERR_FORMAT, "not an Arrow file");
+        return fail_gerror(err, gerror, BD_ERR_FORMAT, "S1: not an Arrow file");
     }
     g_autoptr(GArrowSchema) schema = garrow_record_batch_file_reader_get_schema(reader->reader);
     g_autoptr(GHashTable) pairs = garrow_schema_get_metadata(schema);
@@ -357,7 +356,7 @@ static bd_status load_batch(bd_arrow_reader *reader, int64_t index, const bd_pac
         reader->reader, (guint)index, &gerror);
     // Without full validation a damaged offset would be followed outside its buffer.
     if (!record || !garrow_record_batch_validate_full(record, &gerror))
-        return fail_gerror(err, gerror, BD_ERR_FORMAT, "damaged record batch");
+        return fail_gerror(err, gerror, BD_ERR_FORMAT, "S1: damaged record batch");
     loaded_batch *batch = &reader->batches[index];
     batch->arrays = g_ptr_array_new_with_free_func(g_object_unref);
     batch->rows.n_rows = garrow_record_batch_get_n_rows(record);
@@ -368,8 +367,8 @@ static bd_status load_batch(bd_arrow_reader *reader, int64_t index, const bd_pac
         load_segments(batch, garrow_record_batch_get_column_data(record, 2)) &&
         load_checksums(batch, garrow_record_batch_get_column_data(record, 3));
     if (!sound)
-        return bd_fail(err, BD_ERR_FORMAT, "record batch %" PRId64 " is not as the schema says",
-                       index);
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "S1: record batch %" PRId64 " is not as the schema says", index);
     return BD_OK;
 }
 
@@ -379,7 +378,7 @@ bd_status bd_arrow_reader_load(bd_arrow_reader *reader, const bd_packing *packin
     g_autoptr(GArrowSchema) schema = garrow_record_batch_file_reader_get_schema(reader->reader);
     g_autoptr(GArrowSchema) expected = shard_schema(packing);
     if (!garrow_schema_equal(schema, expected))  // without metadata; types, names, nullability
-        return bd_fail(err, BD_ERR_FORMAT, "the columns are not those of a shard");
+        return bd_fail(err, BD_ERR_FORMAT, "S1: the columns are not those of a shard");
     const guint n = garrow_record_batch_file_reader_get_n_record_batches(reader->reader);
     reader->batches = g_try_new0(loaded_batch, n);
     if (n > 0 && !reader->batches)

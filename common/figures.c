@@ -107,19 +107,19 @@ bd_status bd_figures_check_ledger(const bd_figures *figures, int64_t seq_len, bd
     if ((wide)f->text + f->bos + f->separators + f->repeated !=
         (wide)f->packed + f->truncated + f->dropped)
         return bd_fail(err, BD_ERR_FORMAT,
-                       "the ledger does not add up: text %" PRId64 " + bos %" PRId64
+                       "S6: the ledger does not add up: text %" PRId64 " + bos %" PRId64
                        " + separators %" PRId64 " + repeated %" PRId64 " != packed %" PRId64
                        " + truncated %" PRId64 " + dropped %" PRId64,
                        f->text, f->bos, f->separators, f->repeated, f->packed, f->truncated,
                        f->dropped);
     if ((wide)f->packed + f->padding != (wide)f->rows * seq_len)
         return bd_fail(err, BD_ERR_FORMAT,
-                       "the ledger does not add up: packed %" PRId64 " + padding %" PRId64
+                       "S6: the ledger does not add up: packed %" PRId64 " + padding %" PRId64
                        " != rows %" PRId64 " x %" PRId64,
                        f->packed, f->padding, f->rows, seq_len);
     if (f->packed - f->segments != f->targets)
         return bd_fail(err, BD_ERR_FORMAT,
-                       "the ledger does not add up: packed %" PRId64 " - segments %" PRId64
+                       "S6: the ledger does not add up: packed %" PRId64 " - segments %" PRId64
                        " != targets %" PRId64,
                        f->packed, f->segments, f->targets);
     return BD_OK;

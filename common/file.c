@@ -57,7 +57,7 @@ bd_status bd_file_read(const char *path, size_t max_bytes, char **text, size_t *
 {
     bd_status status = BD_OK;
     char *buffer = NULL;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // do not wait at a FIFO
     if (fd < 0)
         return bd_fail_errno(err, "cannot open '%s'", path);
     struct stat info;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/checksum.h"
 #include "common/file.h"
 #include "common/utf8.h"
 
@@ -202,6 +203,70 @@ size_t bd_json_length(const bd_json *array)
 const bd_json *bd_json_at(const bd_json *array, size_t index)
 {
     return wrap(json_array_get(unwrap(array), index));
+}
+
+static bd_json_member member_at(void *iterator)
+{
+    return (bd_json_member){json_object_iter_key(iterator),
+                            wrap(json_object_iter_value(iterator))};
+}
+
+bd_json_member bd_json_first(const bd_json *object)
+{
+    return member_at(json_object_iter(unwrap(object)));
+}
+
+bd_json_member bd_json_next(const bd_json *object, bd_json_member member)
+{
+    return member_at(
+        json_object_iter_next(unwrap(object), json_object_key_to_iter(member.key)));
+}
+
+// ---- Sealing ----------------------------------------------------------------------
+
+// What follows the checked bytes, around the digits.
+static const char before_digits[] = ",\n  \"checksum\": \"";
+static const char after_digits[] = "\"\n}\n";
+
+enum {
+    N_DIGITS = sizeof(bd_digest) - 1,
+    SEAL_BYTES = sizeof before_digits - 1 + N_DIGITS + sizeof after_digits - 1,
+};
+
+// The SEAL_BYTES bytes that belong after `text`, and a NUL.
+static void print_seal(char *seal, const char *text, size_t size_bytes)
+{
+    const bd_digest digest = bd_digest_of(text, size_bytes);
+    snprintf(seal, SEAL_BYTES + 1, "%s%s%s", before_digits, digest.hex, after_digits);
+}
+
+bd_status bd_json_seal(const bd_json *object, char **text, size_t *size_bytes, bd_error *err)
+{
+    BD_TRY(bd_json_print(object, BD_JSON_INDENTED, text, err));
+    const size_t checked = strlen(*text) - strlen("\n}");
+    char *sealed = realloc(*text, checked + SEAL_BYTES + 1);
+    if (!sealed) {
+        free(*text);
+        *text = NULL;
+        return bd_fail(err, BD_ERR_MEMORY, "no memory to print JSON");
+    }
+    print_seal(sealed + checked, sealed, checked);
+    *text = sealed;
+    *size_bytes = checked + SEAL_BYTES;
+    return BD_OK;
+}
+
+bd_status bd_json_unseal(const char *text, size_t size_bytes, bd_json **value, bd_error *err)
+{
+    *value = NULL;
+    if (size_bytes < SEAL_BYTES)
+        return bd_fail(err, BD_ERR_FORMAT, "it is cut short");
+    const size_t checked = size_bytes - SEAL_BYTES;
+    char seal[SEAL_BYTES + 1];
+    print_seal(seal, text, checked);
+    if (memcmp(text + checked, seal, SEAL_BYTES) != 0)
+        return bd_fail(err, BD_ERR_FORMAT, "its checksum does not match: damaged or edited");
+    return bd_json_parse(text, size_bytes, value, err);
 }
 
 // ---- Comparing --------------------------------------------------------------------

@@ -56,6 +56,26 @@ const bd_json *bd_json_at(const bd_json *array, size_t index);
 bd_status bd_json_as_integer(const bd_json *value, int64_t min, int64_t max, int64_t *out,
                              bd_error *err);
 
+// The members of an object whose keys are not known beforehand, in their order; what is not an
+// object has none. Both parts are borrowed.
+//
+//   for (bd_json_member m = bd_json_first(object); m.key; m = bd_json_next(object, m))
+typedef struct bd_json_member {
+    const char *key;  // NULL after the last
+    const bd_json *value;
+} bd_json_member;
+bd_json_member bd_json_first(const bd_json *object);
+bd_json_member bd_json_next(const bd_json *object, bd_json_member member);
+
+// ---- Sealed: the last member, "checksum", is XXH3-128 over every byte before the comma that
+// precedes it, so that no change of the text goes unnoticed.
+
+// Prints a non-empty object without that member. *text is malloc'd and ends with a newline; the
+// caller frees it.
+bd_status bd_json_seal(const bd_json *object, char **text, size_t *size_bytes, bd_error *err);
+// Refuses a text that is not, byte for byte, what bd_json_seal() printed.
+bd_status bd_json_unseal(const char *text, size_t size_bytes, bd_json **value, bd_error *err);
+
 // Where two documents first differ: false if they are equal, else a path such as
 // "inputs[2 'a.jsonl'].bytes: 10 here, 12 there" in `where`.
 bool bd_json_difference(const bd_json *here, const bd_json *there, char *where,

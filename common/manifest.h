@@ -1,6 +1,7 @@
 // manifest.h - manifest.json: what a finished dataset consists of. Published last.
 //
-// The file ends with its own checksum, XXH3-128 over every byte before the line that holds it:
+// The file ends with its own checksum, XXH3-128 over every byte before the comma that precedes
+// it:
 //
 //   {
 //     ...

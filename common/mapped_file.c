@@ -58,7 +58,7 @@ static void forget(int slot)
 bd_status bd_mapped_file_open(bd_mapped_file *file, const char *path, bd_error *err)
 {
     *file = (bd_mapped_file){.slot = -1};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // do not wait at a FIFO
     if (fd < 0)
         return bd_fail_errno(err, "cannot open '%s'", path);
     bd_status status = BD_OK;
@@ -116,7 +116,8 @@ static void on_sigbus(int number, siginfo_t *info, void *context)
             _exit(2);
         }
     }
-    signal(number, SIG_DFL);  // returning repeats the access, now with the default action
+    signal(number, SIG_DFL);
+    raise(number);  // held back until this returns, then ends the program
 }
 
 void bd_mapped_file_handle_sigbus(void)

@@ -13,7 +13,10 @@ static const char *const generated_words[] = {"nothing", "man", "bash", "zsh", "
 
 // Their fields are in bd_arguments itself.
 static const bd_option common_options[] = {
-    {.name = "quiet", .letter = 'q', BD_FLAG(bd_arguments, quiet), .help = "No progress and no notes"},
+    {.name = "quiet",
+     .letter = 'q',
+     BD_FLAG(bd_arguments, quiet),
+     .help = "No progress and no notes"},
     {.name = "color",
      .value = "WHEN",
      BD_CHOICE(bd_arguments, color, color_words),

@@ -49,7 +49,7 @@ static bd_status check_batches(const bd_shard *shard, bd_error *err)
     }
     if (rows != shard->figures.rows)
         return bd_fail(err, BD_ERR_FORMAT,
-                       "S1: it has %" PRId64 " rows, its metadata says %" PRId64, rows,
+                       "S5: it has %" PRId64 " rows, its metadata says %" PRId64, rows,
                        shard->figures.rows);
     return BD_OK;
 }

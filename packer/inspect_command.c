@@ -44,8 +44,7 @@ static const bd_option inspect_options[] = {
      .help = "Print the manifest as JSON (schemas/manifest-v1.schema.json)"},
 };
 
-// ---- --row
-// -----------------------------------------------------------------------------------
+// ---- --row ---------------------------------------------------------------------------------
 
 static bd_status show_row(const bd_arguments *arguments, const bd_manifest *manifest,
                           bd_error *err)
@@ -73,14 +72,15 @@ static bd_status show_row(const bd_arguments *arguments, const bd_manifest *mani
                row.bounds[row.n_segments], manifest->packing.seq_len);
         status = bd_row_print(stdout, &row, manifest, tokenizer,
                               bd_terminal_color(stdout, arguments->color), err);
+        if (status == BD_ERR_FORMAT)
+            bd_error_prefix(err, status, "'%s', row %" PRId64, shard.path, row_in_shard);
     }
     bd_hasher_free(hasher);
     bd_shard_close(&shard);
     return status;
 }
 
-// ---- --scan
-// ----------------------------------------------------------------------------------
+// ---- --scan --------------------------------------------------------------------------------
 
 typedef struct scanning {
     bd_scan scan;
@@ -122,8 +122,7 @@ static bd_status scan_rows(const bd_arguments *arguments, const bd_manifest *man
     return status;
 }
 
-// ---- All of it
-// -------------------------------------------------------------------------------
+// ---- All of it -----------------------------------------------------------------------------
 
 static bd_status inspect(const bd_arguments *arguments, const bd_manifest *manifest,
                          bd_error *err)

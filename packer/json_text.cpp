@@ -3,6 +3,7 @@
 #include <simdjson.h>
 
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
@@ -22,13 +23,13 @@ struct bd_json_text {
 extern "C" bd_json_text *bd_json_text_new(const char *path)
 {
     try {
-        auto *made = new bd_json_text;
+        auto made = std::make_unique<bd_json_text>();
         made->whole_path = path;
         std::string_view rest(path);
         for (size_t dot; (dot = rest.find('.')) != rest.npos; rest.remove_prefix(dot + 1))
             made->path.emplace_back(rest.substr(0, dot));
         made->path.emplace_back(rest);
-        return made;
+        return made.release();
     } catch (const std::bad_alloc &) {
         return nullptr;
     }
@@ -73,31 +74,6 @@ static bd_status walk(const bd_json_text *parser, simdjson::dom::element element
     return BD_OK;
 }
 
-extern "C" bd_status bd_json_text_extract(bd_json_text *parser, const char *record,
-                                          size_t size_bytes, const char **text,
-                                          size_t *text_bytes, bd_json_problem *problem,
-                                          bd_error *err)
-{
-    simdjson::dom::element root;
-    // The last argument: the record is padded, so simdjson need not copy it.
-    const auto error = parser->parser.parse(record, size_bytes, false).get(root);
-    *problem = error == simdjson::UTF8_ERROR     ? BD_JSON_BAD_UTF8
-               : error == simdjson::STRING_ERROR ? BD_JSON_BAD_SURROGATE
-                                                 : BD_JSON_OTHER;
-    if (error == simdjson::MEMALLOC)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory to parse a record of %zu bytes",
-                       size_bytes);
-    if (error != simdjson::SUCCESS)
-        return bd_fail(err, BD_ERR_FORMAT, "not valid JSON: %s",
-                       simdjson::error_message(error));
-    std::string_view found;
-    BD_TRY(walk(parser, root, &found, err));
-    *text = found.data();
-    *text_bytes = found.size();
-    *problem = BD_JSON_FINE;
-    return BD_OK;
-}
-
 // The value of the four digits after "\u" at s, or -1.
 static int escaped_unit(const char *s, const char *end)
 {
@@ -117,9 +93,9 @@ static int escaped_unit(const char *s, const char *end)
     return value;
 }
 
-extern "C" void bd_json_replace_surrogates(char *record, size_t size_bytes)
+// The first escape of half a character from `s` on, `end` if there is none.
+static const char *find_half(const char *s, const char *end)
 {
-    char *s = record, *end = record + size_bytes;
     while (s < end) {
         if (*s != '\\') {
             s++;
@@ -135,7 +111,49 @@ extern "C" void bd_json_replace_surrogates(char *record, size_t size_bytes)
                    low = unit >= 0xDC00 && unit < 0xE000;
         const bool pair = high && next >= 0xDC00 && next < 0xE000;
         if ((high || low) && !pair)
-            std::memcpy(s, "\\ufffd", 6);
+            return s;
         s += pair ? 12 : 6;
     }
+    return end;
+}
+
+static bd_json_problem problem_of(simdjson::error_code error, const char *record,
+                                  const char *end)
+{
+    if (error == simdjson::UTF8_ERROR)
+        return BD_JSON_BAD_UTF8;
+    // simdjson says the same of every escape that it cannot take.
+    if (error == simdjson::STRING_ERROR && find_half(record, end) < end)
+        return BD_JSON_BAD_SURROGATE;
+    return BD_JSON_OTHER;
+}
+
+extern "C" bd_status bd_json_text_extract(bd_json_text *parser, const char *record,
+                                          size_t size_bytes, const char **text,
+                                          size_t *text_bytes, bd_json_problem *problem,
+                                          bd_error *err)
+{
+    simdjson::dom::element root;
+    // The last argument: the record is padded, so simdjson need not copy it.
+    const auto error = parser->parser.parse(record, size_bytes, false).get(root);
+    *problem = problem_of(error, record, record + size_bytes);
+    if (error == simdjson::MEMALLOC)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory to parse a record of %zu bytes",
+                       size_bytes);
+    if (error != simdjson::SUCCESS)
+        return bd_fail(err, BD_ERR_FORMAT, "not valid JSON: %s",
+                       simdjson::error_message(error));
+    std::string_view found;
+    BD_TRY(walk(parser, root, &found, err));
+    *text = found.data();
+    *text_bytes = found.size();
+    *problem = BD_JSON_FINE;
+    return BD_OK;
+}
+
+extern "C" void bd_json_replace_surrogates(char *record, size_t size_bytes)
+{
+    const char *end = record + size_bytes;
+    for (const char *half = record; (half = find_half(half, end)) < end; half += 6)
+        std::memcpy(record + (half - record), "\\ufffd", 6);
 }

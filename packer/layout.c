@@ -157,6 +157,8 @@ bd_status bd_layout_make(bd_layout *layout, const uint32_t *lengths, size_t n,
     cutting c = {.layout = layout, .seq_len = packing->seq_len};
     const bool fit = packing->strategy == BD_STRATEGY_BEST_FIT;
     bd_status status = BD_OK;
+    if (n > INT32_MAX)  // a piece's document has 32 bits
+        return bd_fail(err, BD_ERR_UNSUPPORTED, "%zu documents are too many for one unit", n);
     for (size_t d = 0; status == BD_OK && d < n; d++) {
         const int64_t n_before = layout->n_pieces;
         int64_t kept;

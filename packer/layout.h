@@ -7,7 +7,8 @@
 //   row 2   1 1 1 1 1 . . .
 //
 // A piece after the first repeats the last token of the one before it, so that every token of
-// a document but its first is a target exactly once. No piece has fewer than 2 tokens.
+// a document but its first is a target exactly once. No piece has fewer than 2 tokens, except
+// a document that has only one.
 #ifndef BINDERY_PACKER_LAYOUT_H
 #define BINDERY_PACKER_LAYOUT_H
 
@@ -35,7 +36,8 @@ typedef struct bd_layout {
 
 // lengths [n], each at least 1, in input order. Uses seq_len, strategy and long_policy of the
 // packing. Rows come in the order of their earliest piece in the input. With BD_LONG_ERROR a
-// document longer than seq_len is BD_ERR_ARGUMENT. On failure *layout is empty.
+// document longer than seq_len is BD_ERR_ARGUMENT. More than INT32_MAX documents are
+// BD_ERR_UNSUPPORTED. On failure *layout is empty.
 bd_status bd_layout_make(bd_layout *layout, const uint32_t *lengths, size_t n,
                          const bd_packing *packing, bd_error *err);
 

@@ -42,9 +42,16 @@ static bd_status visit_entries(const char *folder, visitor visit, bd_error *err)
     if (!entries)
         return bd_fail_errno(err, "cannot read the folder '%s'", folder);
     bd_status status = BD_OK;
-    for (struct dirent *entry; status == BD_OK && (entry = readdir(entries));)
+    while (status == BD_OK) {
+        errno = 0;
+        const struct dirent *entry = readdir(entries);
+        if (!entry && errno != 0)
+            status = bd_fail_errno(err, "cannot read the folder '%s'", folder);
+        if (!entry)
+            break;
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             status = visit(folder, entry->d_name, err);
+    }
     closedir(entries);
     return status;
 }

@@ -25,9 +25,10 @@ typedef struct bd_output {
 } bd_output;
 
 // Creates the folder if it is absent (its parent must exist), locks it, compares what it holds
-// with `plan`, and removes temporary files that an earlier run left. With `overwrite` a dataset
-// of ours with another plan is removed, and so is a finished one; a folder that holds anything
-// else is refused all the same, and nothing in it is touched. Close what comes out.
+// with `plan`, and removes temporary files that an earlier run left, unless it is finished.
+// With `overwrite` a dataset of ours is removed first, whatever its plan and finished or not; a
+// folder that holds anything else is refused all the same, and nothing in it is touched. Close
+// what comes out.
 bd_status bd_output_open(bd_output *output, const char *folder, const bd_json *plan,
                          bool overwrite, bd_error *err);
 

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/file.h"
 #include "common/shard.h"
@@ -31,8 +30,26 @@ static int64_t now_ns(void)
 
 // ---- One unit ----------------------------------------------------------------------------
 
-// A shard that an earlier run published. False if there is none, or one that cannot be read
-// any more: then the unit is packed again.
+// Whether a shard is one of this job and unit, and no row of it is damaged.
+static bool is_sound(const bd_shard *shard, const bd_pack_job *job, const bd_unit *unit)
+{
+    bd_json *here = bd_shard_metadata(&shard->packing, &shard->unit, &shard->figures);
+    bd_json *there = bd_shard_metadata(&job->packing, unit, &shard->figures);
+    char where[256];
+    const bool ours = !bd_json_difference(here, there, where, sizeof where);
+    bd_json_free(here);
+    bd_json_free(there);
+    bd_hasher *hasher = bd_hasher_new();
+    bool sound = ours && hasher;
+    bd_row row;
+    for (int64_t r = 0; sound && r < shard->figures.rows; r++)
+        sound = bd_shard_row(shard, r, hasher, &row, NULL) == BD_OK;
+    bd_hasher_free(hasher);
+    return sound;
+}
+
+// A shard that an earlier run published. False if there is none, or one that is damaged: then
+// the unit is packed again.
 static bool take_finished(const bd_pack_job *job, const bd_unit *unit, bd_shard_entry *entry)
 {
     const bd_shard_name name = bd_unit_shard_name(unit);
@@ -40,10 +57,11 @@ static bool take_finished(const bd_pack_job *job, const bd_unit *unit, bd_shard_
     if (bd_shard_open(&shard, job->folder, name.text, NULL) != BD_OK)
         return false;
     *entry = (bd_shard_entry){.unit = *unit, .figures = shard.figures};
-    const bool read =
+    const bool taken =
+        is_sound(&shard, job, unit) &&
         bd_digest_file(shard.path, &entry->digest, &entry->size_bytes, NULL) == BD_OK;
     bd_shard_close(&shard);
-    return read;
+    return taken;
 }
 
 static int64_t unit_bytes(const bd_pack_job *job, const bd_unit *unit)
@@ -82,34 +100,26 @@ static bd_status run_units(run *r, int n_threads, bd_error *err)
 
 // ---- What is published around them ---------------------------------------------------------
 
-// Publishes a text of the dataset unless an earlier run did; *digest is over its bytes.
 static bd_status publish_text(const bd_pack_job *job, const char *name, const char *text,
-                              bool is_new, bd_digest *digest, bd_error *err)
+                              bd_digest *digest, bd_error *err)
 {
     const size_t n = strlen(text);
     *digest = bd_digest_of(text, n);
-    if (!is_new) {
-        char *path = bd_path_join(job->folder, name);
-        const bool there = path && access(path, F_OK) == 0;
-        free(path);
-        if (there)
-            return BD_OK;
-    }
     return bd_file_publish(job->folder, name, text, n, err);
 }
 
-static bd_status publish_head(const bd_pack_job *job, const bd_json *plan, bool is_new,
+// Also when a run is continued: whatever became of the files, they are then as they should be.
+static bd_status publish_head(const bd_pack_job *job, const bd_json *plan,
                               bd_manifest *manifest, bd_error *err)
 {
     char *plan_text = NULL, *tokenizer_text = NULL;
     bd_status status = bd_plan_print(plan, &plan_text, err);
     if (status == BD_OK)
-        status =
-            publish_text(job, BD_PLAN_NAME, plan_text, is_new, &manifest->plan_digest, err);
+        status = publish_text(job, BD_PLAN_NAME, plan_text, &manifest->plan_digest, err);
     if (status == BD_OK)
         status = job->tokenizer->kind->to_file(job->tokenizer, &tokenizer_text, err);
     if (status == BD_OK)
-        status = publish_text(job, BD_TOKENIZER_NAME, tokenizer_text, is_new,
+        status = publish_text(job, BD_TOKENIZER_NAME, tokenizer_text,
                               &manifest->tokenizer_digest, err);
     free(plan_text);
     free(tokenizer_text);
@@ -158,11 +168,12 @@ static bd_status pack_units(const bd_pack_job *job, int n_threads, const bd_json
     bd_manifest *manifest = &result->manifest;
     manifest->packing = job->packing;
     bd_units units;
-    BD_TRY(publish_head(job, plan, is_new, manifest, err));
     BD_TRY(bd_units_plan(&units, job->inputs, job->unit_bytes, job->delimiter == NULL, err));
 
-    bd_status status;
     run r = {.job = job, .units = &units, .may_continue = !is_new};
+    bd_status status = publish_head(job, plan, manifest, err);
+    if (status != BD_OK)
+        goto done;
     r.entries = calloc(units.n, sizeof *r.entries);
     r.continued = calloc(units.n, sizeof *r.continued);
     if (!r.entries || !r.continued) {

@@ -139,7 +139,9 @@ static const char pack_description[] =
     "An INPUT is a file, or a folder that is read recursively in the order of names (those "
     "that "
     "begin with a dot are left out). Names that end in .txt or .text are text: a file is a "
-    "document, or see --delimiter. Names that end in .jsonl or .ndjson are JSONL: a line is a "
+    "document, or see --delimiter (LINE must be the whole line: with CRLF line ends it "
+    "includes "
+    "the CR). Names that end in .jsonl or .ndjson are JSONL: a line is a "
     "document. JSON is UTF-8 by definition, so --invalid-utf8 keep does not take it.\n"
     "\n"
     "A document longer than a row is split, and a piece after the first repeats the last token "
@@ -214,8 +216,7 @@ static bd_status make_job(bd_pack_job *job, const pack_settings *settings, bd_er
     return make_packing(&job->packing, settings, job->tokenizer, err);
 }
 
-// ---- What is printed
-// ---------------------------------------------------------------------------
+// ---- What is printed -----------------------------------------------------------------------
 
 static bd_status print_result(const pack_settings *settings, const bd_pack_result *result,
                               bool quiet, bd_error *err)

@@ -88,7 +88,7 @@ static bd_status take_json(reading *r, const bd_record *record, const char **tex
         return repair_json(r, record, text, n, err);
     return bd_fail(err, BD_ERR_FORMAT,
                    "%s (JSON is UTF-8 by definition; --invalid-utf8 replace takes it)",
-                   problem == BD_JSON_BAD_UTF8 ? "not UTF-8" : "a bad escape in a string");
+                   problem == BD_JSON_BAD_UTF8 ? "not UTF-8" : "an escape of half a character");
 }
 
 // ---- From records to documents ---------------------------------------------------------

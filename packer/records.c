@@ -75,8 +75,10 @@ static bd_status read_more(bd_records *records, int64_t position, bd_error *err)
     const size_t n_ending = 2 + (records->delimiter ? strlen(records->delimiter) : 0);
     if (kept > records->max_bytes + n_ending)
         return fail_too_large(records, err);
-    if (kept + CHUNK_BYTES > records->capacity) {
-        const size_t capacity = 2 * kept + CHUNK_BYTES;
+    const int64_t left = records->input->size_bytes - buffer_end(records);
+    const size_t n = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
+    if (kept + n > records->capacity) {
+        const size_t capacity = 2 * kept + n;
         char *buffer = malloc(capacity + BD_RECORD_PADDING);
         if (!buffer)
             return bd_fail(err, BD_ERR_MEMORY, "no memory for a record of '%s'",
@@ -91,8 +93,6 @@ static bd_status read_more(bd_records *records, int64_t position, bd_error *err)
     }
     records->buffer_position = position;
     records->n_buffered = kept;
-    const int64_t left = records->input->size_bytes - buffer_end(records);
-    const size_t n = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
     BD_TRY(bd_file_read_at(records->fd, records->input->path, records->buffer + kept, n,
                            buffer_end(records), err));
     records->n_buffered += n;
@@ -132,27 +132,23 @@ static bool is_delimiter(const bd_records *records, int64_t begin, int64_t end)
 
 // ---- Where the slice's first record begins ------------------------------------------
 
-// The first line start at or after `position` > 0, seen from the byte before it.
+// The first line start at or after `position` > 0, seen from the byte before it; the slice's
+// end if it is not before that.
 static bd_status next_line_start(bd_records *records, int64_t position, int64_t *start,
                                  bd_error *err)
 {
     records->buffer_position = position - 1;
     records->n_buffered = 0;
-    int64_t end;
     // A line is not a record here, so nothing of it is kept: it may be longer than memory.
-    for (int64_t from = position - 1;; from = buffer_end(records)) {
+    for (int64_t from = position - 1; from < records->slice.end; from = buffer_end(records)) {
         BD_TRY(read_more(records, from, err));
         const char *newline = memchr(records->buffer, '\n', records->n_buffered);
         if (newline) {
-            end = records->buffer_position + (newline - records->buffer);
-            break;
-        }
-        if (buffer_end(records) == records->input->size_bytes) {
-            *start = records->input->size_bytes;
+            *start = records->buffer_position + (newline - records->buffer) + 1;
             return BD_OK;
         }
     }
-    *start = end + 1;
+    *start = records->slice.end;
     return BD_OK;
 }
 
@@ -166,7 +162,7 @@ static bd_status synchronise_delimited(bd_records *records, bd_error *err)
         BD_TRY(next_line_start(records, records->slice.begin - n_line, &line, err));
     else
         records->buffer_position = 0;
-    while (line < records->input->size_bytes) {
+    while (line < records->slice.end) {
         int64_t end;
         BD_TRY(find_line_end(records, line, line, &end, err));
         const bool delimiter = is_delimiter(records, line, end);
@@ -192,13 +188,20 @@ static bd_status synchronise(bd_records *records, bd_error *err)
 
 static bd_status next_file(bd_records *records, bd_record *record, bool *found, bd_error *err)
 {
+    const bd_input *input = records->input;
+    const size_t n = (size_t)input->size_bytes;
     *found = records->next == 0;
     if (!*found)
         return BD_OK;
-    do
-        BD_TRY(read_more(records, 0, err));
-    while (buffer_end(records) < records->input->size_bytes);
-    *record = (bd_record){records->buffer, records->n_buffered, 0};
+    if (n > records->max_bytes)
+        return fail_too_large(records, err);
+    free(records->buffer);
+    records->buffer = malloc(n + BD_RECORD_PADDING);
+    if (!records->buffer)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for '%s'", input->path);
+    BD_TRY(bd_file_read_at(records->fd, input->path, records->buffer, n, 0, err));
+    memset(records->buffer + n, 0, BD_RECORD_PADDING);
+    *record = (bd_record){records->buffer, n, 0};
     records->next = INT64_MAX;
     return BD_OK;
 }
@@ -216,6 +219,7 @@ static bd_status next_line(bd_records *records, bd_record *record, bool *found, 
     while (!*found && records->next < records->slice.end) {
         const int64_t begin = records->next;
         int64_t end;
+        record->position = begin;
         BD_TRY(find_line_end(records, begin, begin, &end, err));
         *record = (bd_record){at(records, begin), (size_t)(end - begin), begin};
         *found = !is_blank(record->data, record->size_bytes);
@@ -264,6 +268,7 @@ static bd_status next_delimited(bd_records *records, bd_record *record, bool *fo
 {
     if (records->next == 0 && records->slice.end > 0)
         BD_TRY(skip_leading_delimiter(records, err));
+    record->position = records->next;
     *found = records->next < records->slice.end;
     return *found ? read_delimited(records, record, err) : BD_OK;
 }

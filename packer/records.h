@@ -3,6 +3,9 @@
 //   delimiter "%"    A A A \n B B \n % \n C C \n % \n
 //   record           [------------)     [---)            "AAA\nBB" and "CC"
 //
+// Between neighbouring delimiter lines lies an empty record; before one that begins the file,
+// or after one that ends it, lies none.
+//
 // Which bytes are record starts can be told locally (after a newline, after a delimiter
 // line), so a slice is read without reading what comes before it.
 #ifndef BINDERY_PACKER_RECORDS_H
@@ -32,7 +35,8 @@ typedef struct bd_record {
     int64_t position;  // of its first byte in the input
 } bd_record;
 
-// A reader of records; memory is one chunk or the largest record, whichever is larger.
+// A reader of records. Memory: a whole file as it is; otherwise three times the largest record
+// while the window over the file grows, and two chunks.
 typedef struct bd_records {
     const bd_input *input;  // borrowed
     bd_record_kind kind;

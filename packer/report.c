@@ -22,10 +22,10 @@ void bd_report_ledger(FILE *out, const bd_manifest *manifest)
 {
     const bd_figures *f = &manifest->totals;
     const int64_t cells = f->packed + f->padding;
-    fprintf(out, "%s rows of %" PRId64 " tokens in %zu shard%s, %s, tokenizer %s\n\n",
-            bd_format_exact(f->rows).text, manifest->packing.seq_len, manifest->n_shards,
-            manifest->n_shards == 1 ? "" : "s", bd_strategy_words[manifest->packing.strategy],
-            manifest->packing.tokenizer);
+    fprintf(out, "%s row%s of %" PRId64 " tokens in %zu shard%s, %s, tokenizer %s\n\n",
+            bd_format_exact(f->rows).text, f->rows == 1 ? "" : "s", manifest->packing.seq_len,
+            manifest->n_shards, manifest->n_shards == 1 ? "" : "s",
+            bd_strategy_words[manifest->packing.strategy], manifest->packing.tokenizer);
     fprintf(out, "Tokens in                        Tokens out\n");
     print_pair(out, "text", f->text, "packed", f->packed);
     print_pair(out, "bos", f->bos, "truncated", f->truncated);

@@ -59,6 +59,12 @@ bd_status bd_row_print(FILE *out, const bd_row *row, const bd_manifest *manifest
                        const bd_tokenizer *tokenizer, bool color, bd_error *err)
 {
     const int id_bytes = bd_packing_id_bytes(&manifest->packing);
+    // The rules of a row say nothing of this: only the manifest knows.
+    for (int64_t s = 0; s < row->n_segments; s++)
+        if (row->segments.input[s] >= manifest->n_inputs)
+            return bd_fail(err, BD_ERR_FORMAT,
+                           "S2: segment %" PRId64 " is of input %u, the manifest lists %zu", s,
+                           row->segments.input[s], manifest->n_inputs);
     for (int64_t s = 0; s < row->n_segments; s++) {
         print_heading(out, row, manifest, s);
         if (color)

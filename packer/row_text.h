@@ -11,7 +11,8 @@
 
 // Prints each segment of `row` with a heading and its text, neighbours in different colours if
 // `color`. What could play tricks on the terminal is shown as \xNN. The row must have been
-// checked. Memory: the text of one segment.
+// checked by bd_row_check(); one that names an input that the manifest does not list is
+// BD_ERR_FORMAT. Memory: the text of one segment.
 bd_status bd_row_print(FILE *out, const bd_row *row, const bd_manifest *manifest,
                        const bd_tokenizer *tokenizer, bool color, bd_error *err);
 

@@ -15,6 +15,7 @@ typedef struct found_segment {
     int64_t row;
     uint32_t input, offset, length;  // as in `documents`
     int32_t n_tokens;
+    uint32_t first_id, last_id;
 } found_segment;
 
 typedef struct shard_scan {
@@ -108,22 +109,22 @@ bd_status bd_scan_check_units(const bd_scan *scan, bd_error *err)
                          err));
     bd_status status = BD_OK;
     if (units.n != manifest->n_shards)
-        status =
-            bd_fail(err, BD_ERR_FORMAT, "D2: the plan has %zu units, the manifest %zu shards",
-                    units.n, manifest->n_shards);
+        status = bd_fail(err, BD_ERR_FORMAT,
+                         "'%s': D2: the plan has %zu units, the manifest %zu shards",
+                         scan->folder, units.n, manifest->n_shards);
     for (size_t i = 0; status == BD_OK && i < units.n; i++) {
         const bd_unit *planned = &units.items[i], *unit = &manifest->shards[i].unit;
         if (planned->input != unit->input || planned->slice != unit->slice ||
             planned->n_inputs != unit->n_inputs)
-            status = bd_fail(err, BD_ERR_FORMAT, "D2: shard %zu is not the plan's unit %s", i,
-                             bd_unit_shard_name(planned).text);
+            status =
+                bd_fail(err, BD_ERR_FORMAT, "'%s': D2: shard %zu is not the plan's unit %s",
+                        scan->folder, i, bd_unit_shard_name(planned).text);
     }
     bd_units_release(&units);
     return status == BD_OK ? check_strays(scan, err) : status;
 }
 
-// ---- Row by row
-// ------------------------------------------------------------------------------
+// ---- Row by row ----------------------------------------------------------------------------
 
 static bd_status fail_row(const shard_scan *s, int64_t row, const char *rule, bd_error *err)
 {
@@ -156,6 +157,7 @@ static int compare_segments(const void *left, const void *right)
 static bd_status scan_row(shard_scan *s, int64_t index, const bd_row *row, bd_error *err)
 {
     const bd_packing *packing = &s->shard->packing;
+    const int id_bytes = bd_packing_id_bytes(packing);
     BD_TRY(bd_array_reserve((void **)&s->segments, &s->capacity, s->n + (size_t)row->n_segments,
                             sizeof *s->segments, err));
     bd_figures_count_row(&s->figures, packing->seq_len, row->bounds[row->n_segments],
@@ -169,6 +171,8 @@ static bd_status scan_row(shard_scan *s, int64_t index, const bd_row *row, bd_er
             .offset = row->segments.offset[k],
             .length = row->segments.length[k],
             .n_tokens = (int32_t)(to - from),
+            .first_id = bd_id_at(row->ids, id_bytes, from),
+            .last_id = bd_id_at(row->ids, id_bytes, to - 1),
         };
         if (!lies_in_unit(s, segment.input, segment.position))
             return fail_row(s, index, "S2: a document lies outside the shard's unit", err);
@@ -203,8 +207,7 @@ static bd_status scan_rows(shard_scan *s, bd_error *err)
     return status;
 }
 
-// ---- Document by document
-// ------------------------------------------------------------------------
+// ---- Document by document ------------------------------------------------------------------
 
 // The pieces of one document, in order.
 static bd_status scan_document(shard_scan *s, const found_segment *pieces, size_t n,
@@ -221,6 +224,10 @@ static bd_status scan_document(shard_scan *s, const found_segment *pieces, size_
         if (pieces[i].offset != (first ? 0 : covered - 1))
             return fail_row(s, pieces[i].row,
                             "S3: a piece does not begin where the one before it ends", err);
+        if (!first && pieces[i].first_id != pieces[i - 1].last_id)
+            return fail_row(s, pieces[i].row,
+                            "S3: a piece does not repeat the last token of the one before it",
+                            err);
         covered = pieces[i].offset + (int64_t)pieces[i].n_tokens;
     }
     const bool truncated =
@@ -249,16 +256,17 @@ static bd_status scan_documents(shard_scan *s, bd_error *err)
     return BD_OK;
 }
 
-// ---- The shard
-// ---------------------------------------------------------------------------------
+// ---- The shard -----------------------------------------------------------------------------
 
 // What rows cannot tell is taken over, and what follows from it is derived.
 static void complete_figures(shard_scan *s)
 {
     const bd_figures *claimed = &s->shard->figures;
     bd_figures *figures = &s->figures;
-    figures->dropped = claimed->dropped;
-    figures->dropped_documents = claimed->dropped_documents;
+    if (s->shard->packing.long_policy == BD_LONG_DROP) {
+        figures->dropped = claimed->dropped;
+        figures->dropped_documents = claimed->dropped_documents;
+    }
     figures->invalid_utf8_documents = claimed->invalid_utf8_documents;
     const int64_t n_read = figures->documents + figures->dropped_documents;
     figures->separators = n_read;
@@ -295,7 +303,7 @@ bd_status bd_scan_shard(const bd_scan *scan, size_t index, bd_figures *figures, 
     if (status == BD_OK) {
         status = bd_figures_check_ledger(&s.figures, shard.packing.seq_len, err);
         if (status != BD_OK)
-            bd_error_prefix(err, status, "'%s': S6", shard.path);
+            bd_error_prefix(err, status, "'%s'", shard.path);
     }
     *figures = s.figures;
     free(s.segments);

@@ -26,8 +26,9 @@ bd_status bd_scan_check_units(const bd_scan *scan, bd_error *err);
 
 // Opens shard `index` and checks all of it. *figures is what its rows hold; what rows cannot
 // tell (dropped documents, invalid UTF-8) is taken over from the metadata. BD_ERR_FORMAT names
-// the shard, the row and the rule. Memory: 40 bytes per segment of the shard. Any number of
-// threads may scan different shards.
+// the shard, the row and the rule. Memory: at most 100 bytes per segment of the shard, which
+// are kept in an array that doubles and sorted. Any number of threads may scan different
+// shards.
 bd_status bd_scan_shard(const bd_scan *scan, size_t index, bd_figures *figures, bd_error *err);
 
 void bd_scan_release(bd_scan *scan);  // safe on an empty struct and safe twice

@@ -11,6 +11,10 @@ static bool is_sliced(const bd_input *input, int64_t unit_bytes, bool text_is_wh
 
 static bd_status append(bd_units *units, bd_unit unit, bd_error *err)
 {
+    if (units->n == BD_MAX_UNITS)
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "the inputs make more than %d units: give a larger --unit-size",
+                       BD_MAX_UNITS);
     BD_TRY(bd_array_reserve((void **)&units->items, &units->capacity, units->n + 1,
                             sizeof *units->items, err));
     units->items[units->n++] = unit;
@@ -48,6 +52,8 @@ bd_slice bd_unit_slice(const bd_unit *unit, const bd_input *input, int64_t unit_
 {
     if (!is_sliced(input, unit_bytes, text_is_whole))
         return (bd_slice){0, input->size_bytes};
+    if (unit->slice > input->size_bytes / unit_bytes)
+        return (bd_slice){input->size_bytes, input->size_bytes};
     const int64_t begin = unit->slice * unit_bytes;
     const int64_t rest = input->size_bytes - begin;
     return (bd_slice){begin, begin + (rest < unit_bytes ? rest : unit_bytes)};

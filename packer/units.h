@@ -16,6 +16,9 @@
 #include "common/packing.h"
 #include "packer/inputs.h"
 
+// The manifest lists every shard and stays below a GiB, so more could not be published.
+enum { BD_MAX_UNITS = 1 << 19 };
+
 typedef struct bd_units {
     bd_unit *items;  // [n], owned; in the order of the inputs
     size_t n, capacity;
@@ -24,10 +27,12 @@ typedef struct bd_units {
 // An input of at most `unit_bytes` joins the group before it while their total stays within
 // `unit_bytes`; a larger one is sliced, unless `text_is_whole` and it is text: a file that is
 // one document cannot be cut and is one unit of any size. Depends on nothing but its arguments.
+// More than BD_MAX_UNITS is BD_ERR_UNSUPPORTED. On failure *units is empty.
 bd_status bd_units_plan(bd_units *units, const bd_inputs *inputs, int64_t unit_bytes,
                         bool text_is_whole, bd_error *err);
 
-// The bytes [begin, end) of input `input` in which the unit's records begin.
+// The bytes [begin, end) of input `input` in which the unit's records begin; none for a slice
+// that lies past the input's end, as a damaged file may have it.
 typedef struct bd_slice {
     int64_t begin, end;
 } bd_slice;

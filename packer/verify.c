@@ -7,11 +7,14 @@
 
 #include "common/array.h"
 #include "common/file.h"
+#include "common/json.h"
 #include "common/manifest.h"
 #include "common/progress.h"
 #include "common/threads.h"
 #include "common/tokenizer/tokenizer.h"
 #include "packer/scan.h"
+
+enum { MAX_TOKENIZER_BYTES = 1 << 30 };
 
 // What the tasks of the thread pool share. Each writes the problem of its own shard.
 typedef struct checking {
@@ -59,8 +62,31 @@ static bd_status check_file(const char *folder, const char *name, const bd_diges
     return status;
 }
 
-// D4. (The file itself is covered by its checksum.)
-static bd_status check_tokenizer(const bd_packing *packing, bd_error *err)
+// Whether the dataset's tokenizer.json says what the tokenizer's own would.
+static bd_status check_tokenizer_file(const char *folder, const bd_tokenizer *tokenizer,
+                                      bd_error *err)
+{
+    char *path = bd_path_join(folder, BD_TOKENIZER_NAME), *text = NULL;
+    bd_json *stored = NULL, *own = NULL;
+    char where[256];
+    bd_status status = path ? bd_json_read_file(path, MAX_TOKENIZER_BYTES, &stored, err)
+                            : bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
+    if (status == BD_OK)
+        status = tokenizer->kind->to_file(tokenizer, &text, err);
+    if (status == BD_OK)
+        status = bd_json_parse(text, strlen(text), &own, err);
+    if (status == BD_OK && bd_json_difference(stored, own, where, sizeof where))
+        status = bd_fail(err, BD_ERR_FORMAT, "'%s': D4: not what its fingerprint says: %s",
+                         path, where);
+    bd_json_free(stored);
+    bd_json_free(own);
+    free(text);
+    free(path);
+    return status;
+}
+
+// D4.
+static bd_status check_tokenizer(const char *folder, const bd_packing *packing, bd_error *err)
 {
     const bd_tokenizer *tokenizer;
     BD_TRY(bd_tokenizer_open(&tokenizer, packing->tokenizer, err));
@@ -68,7 +94,7 @@ static bd_status check_tokenizer(const bd_packing *packing, bd_error *err)
         tokenizer->vocab_size != packing->vocab_size)
         return bd_fail(err, BD_ERR_FORMAT, "D4: tokenizer '%s' is not the one of the dataset",
                        packing->tokenizer);
-    return BD_OK;
+    return check_tokenizer_file(folder, tokenizer, err);
 }
 
 static bd_status check_shard(void *context, int64_t index, bd_error *err)
@@ -125,11 +151,11 @@ static bd_status check_dataset(checking *c, int n_threads, bd_verdict *verdict, 
 {
     const bd_manifest *manifest = c->manifest;
     bd_error found;
-    BD_TRY(
-        judge(verdict,
-              check_file(c->folder, BD_TOKENIZER_NAME, &manifest->tokenizer_digest, -1, &found),
-              &found, err));
-    BD_TRY(judge(verdict, check_tokenizer(&manifest->packing, &found), &found, err));
+    bd_status status =
+        check_file(c->folder, BD_TOKENIZER_NAME, &manifest->tokenizer_digest, -1, &found);
+    if (status == BD_OK)
+        status = check_tokenizer(c->folder, &manifest->packing, &found);
+    BD_TRY(judge(verdict, status, &found, err));
     // Without its plan a dataset's units are unknown, so the rows cannot be judged.
     const size_t n_before = verdict->n_problems;
     BD_TRY(judge(verdict,

@@ -101,7 +101,7 @@ const bd_command bd_verify_command = {
                    "all files.\n"
                    "\n"
                    "Prints one line for each damaged file: the shard, the row and the rule. "
-                   "Memory: 40 bytes "
+                   "Memory: 100 bytes "
                    "per segment of a shard, for each thread.\n"
                    "\n"
                    "Exit status: 0 good, 1 damaged, 2 it could not be checked.\n",

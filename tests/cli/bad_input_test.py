@@ -132,7 +132,7 @@ class Corpora(Refusals):
                 self.assert_pack_refused([path], r"latin\.txt", "(?i)utf-?8", r"\b123[45]\b")
                 line = b'{"text": "' + bad + b'"}\n'
                 path = self.write("latin.jsonl", b'{"text": "a"}\n' * 16 + line)
-                for options in [(), ("--invalid-utf8", "keep")]:  # JSON is UTF-8 or it is nothing
+                for options in [(), ("--invalid-utf8", "keep")]:  # JSON cannot be kept broken
                     self.assert_pack_refused(
                         [path], r"latin\.jsonl", "(?i)utf-?8", "line 17", options=options
                     )
@@ -240,7 +240,8 @@ class Outputs(Refusals):
                 self.assert_refusal(bindery(*command, dataset), dataset.name)
 
     def test_a_folder_that_cannot_be_written_is_refused(self) -> None:
-        for output in [self.input / "below", Path("/proc/bindery-test"), self.folder / ("x" * 300)]:
+        too_long = self.folder / ("x" * 300)
+        for output in [self.input / "below", Path("/proc/bindery-test"), too_long]:
             with self.subTest(output):
                 result = bindery("pack", "-q", "-o", output, *self.options, self.input)
                 self.assert_refusal(result, output.name[:50])
@@ -309,13 +310,13 @@ class Outputs(Refusals):
 
     def test_a_closed_pipe_is_not_an_error(self) -> None:
         self.assertEqual(self.run_pack().status, 0)
-        for restore_signals in [True, False]:
+        for restore in [True, False]:
             for arguments in [("inspect", self.output), ("inspect", "--json", self.output),
                               ("verify", self.output), ("pack", "--help")]:
-                with self.subTest(arguments[:2], restore_signals=restore_signals):
+                with self.subTest(arguments[:2], restore_signals=restore):
                     reading, writing = os.pipe()
                     os.close(reading)
-                    result = bindery(*arguments, stdout=writing, restore_signals=restore_signals)
+                    result = bindery(*arguments, stdout=writing, restore_signals=restore)
                     os.close(writing)
                     self.assertEqual((result.status, result.stderr), (0, ""), result)
 
@@ -334,7 +335,8 @@ class Damage(Refusals):
         for size in [0, 7, 100, self.shard.stat().st_size - 1]:
             with self.subTest(size):
                 os.truncate(self.shard, size)
-                self.assert_refusal(bindery("inspect", "--row", 0, self.dataset), self.shard.name)
+                result = bindery("inspect", "--row", 0, self.dataset)
+                self.assert_refusal(result, self.shard.name)
                 self.assertIn(bindery("inspect", "--scan", self.dataset).status, (1, 2))
 
     def test_a_flipped_bit_is_refused(self) -> None:

@@ -54,7 +54,8 @@ def drop_a_byte(rng: random.Random, data: bytearray) -> None:
 
 
 DAMAGES: list[Damage] = [
-    flip_a_bit, change_a_byte, zero_a_range, cut_the_end, append_bytes, edit_a_number, drop_a_byte,
+    flip_a_bit, change_a_byte, zero_a_range, cut_the_end, append_bytes, edit_a_number,
+    drop_a_byte,
 ]
 
 

@@ -55,8 +55,8 @@ def bindery(*arguments: object, timeout: float = TIMEOUT_SECONDS, **popen: objec
     command = [program(), *map(os.fspath, map(as_argument, arguments))]
     settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
     run = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=timeout, **settings)
-    text = [(out or b"").decode("utf-8", "backslashreplace") for out in (run.stdout, run.stderr)]
-    result = Result([os.fsdecode(part) for part in command], run.returncode, *text)
+    said = [(s or b"").decode("utf-8", "backslashreplace") for s in (run.stdout, run.stderr)]
+    result = Result([os.fsdecode(part) for part in command], run.returncode, *said)
     if run.returncode < 0 or SANITIZER_REPORT.search(result.stderr):
         raise AssertionError(f"the program crashed: {result}")
     return result

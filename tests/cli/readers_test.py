@@ -107,8 +107,8 @@ class Readers(ProgramTest):
                     self.assertFalse(check.is_valid(broken))
 
     def test_what_the_program_prints_as_json_parses(self) -> None:
-        again = self.folder / "again"
-        packed = self.succeeds("pack", "-q", "--json", "-o", again, "--seq-len", 64, *self.files)
+        arguments = ["-o", self.folder / "again", "--seq-len", 64, *self.files]
+        packed = self.succeeds("pack", "-q", "--json", *arguments)
         inspected = self.succeeds("inspect", "--json", self.dataset)
         verified = self.succeeds("verify", "--json", self.dataset)
         for result in [packed, inspected, verified]:

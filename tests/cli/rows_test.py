@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import program
-from corpus import DELIMITER, Corpus, make_corpus
+from corpus import DELIMITER, Corpus, json_line, make_corpus
 from dataset_checker import check_dataset, read_shard, rebuild_documents
 from program import ProgramTest, bindery, option_arguments, write_inputs
 from reference_packer import (
@@ -49,7 +49,8 @@ def expected_rows(unit: PackedUnit, options: Options) -> list:
         ids = [token for segment in row for token in segment.tokens]
         ends = itertools.accumulate(segment.n_tokens for segment in row)
         documents = [
-            (s.document.input, s.document.position, s.offset, len(s.document.tokens)) for s in row
+            (s.document.input, s.document.position, s.offset, len(s.document.tokens))
+            for s in row
         ]
         padding = [options.padding_id] * (options.seq_len - len(ids))
         rows.append((ids + padding, [0, *ends], documents))
@@ -69,9 +70,8 @@ def random_options(rng: random.Random, **fixed: object) -> Options:
 
 def without_long_documents(corpus: Corpus, options: Options) -> Corpus:
     """The documents that fit a row, one text file each."""
-    texts = [
-        d.text for d in read_documents(corpus.inputs, options) if len(d.tokens) <= options.seq_len
-    ]
+    documents = read_documents(corpus.inputs, options)
+    texts = [d.text for d in documents if len(d.tokens) <= options.seq_len]
     return Corpus([Input(f"{i:03d}.txt", text) for i, text in enumerate(texts)], texts)
 
 
@@ -164,6 +164,14 @@ class Rows(ProgramTest):
             with self.subTest(strategy=strategy):
                 options = Options(seq_len=2048, delimiter=DELIMITER, strategy=strategy)
                 self.check_corpus(Corpus(inputs, texts), options, whole_folder=False)
+
+    def test_a_crowd_of_short_documents_is_fitted_as_the_textbook_says(self) -> None:
+        """Many equal lengths, so that ties between rows decide."""
+        rng = random.Random(SEED)
+        texts = [b"x" * int(rng.expovariate(1 / 20)) for _ in range(3000)]
+        lines = b"".join(json_line(rng, text, "text") + b"\n" for text in texts)
+        options = Options(seq_len=64)
+        self.check_corpus(Corpus([Input("a.jsonl", lines)], texts), options, whole_folder=False)
 
     def test_a_folder_is_read_in_the_byte_order_of_its_names(self) -> None:
         """At each level: 'a' comes before 'a-b.txt' although '/' comes after '-'."""

@@ -67,8 +67,8 @@ def continued(forgery: Forgery) -> tuple[ForgedShard, ForgedRow]:
     """A row of one segment that is a middle piece of its document, and its shard."""
     for shard in forgery.shards:
         for row in shard.rows:
-            document = row.documents[0]
-            if document["offset"] > 0 and document["offset"] + len(row.ids) < document["length"]:
+            first = row.documents[0]
+            if 0 < first["offset"] < first["length"] - len(row.ids):
                 return shard, row
     raise LookupError("no document of three pieces")
 

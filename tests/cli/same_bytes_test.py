@@ -29,15 +29,15 @@ class SameBytes(ProgramTest):
         options = Options(
             seq_len=rng.choice([16, 64, 100]),
             strategy=rng.choice(["best-fit", "concat"]),
-            unit_size=rng.choice([300, 1000]),
+            unit_size=rng.choice([100, 300]),
             delimiter=DELIMITER,
             invalid_utf8="keep",
         )
         return make_corpus(rng, options, n_documents=120).inputs, options
 
-    def packed(self, name: str, inputs: list[Path], options: Options, *arguments: object) -> dict:
+    def packed(self, name: str, inputs: list[Path], options: Options, *more: object) -> dict:
         """The published files of a fresh dataset."""
-        dataset = self.pack(self.folder / name, inputs, *option_arguments(options), *arguments)
+        dataset = self.pack(self.folder / name, inputs, *option_arguments(options), *more)
         return published(dataset)
 
     def assert_same(self, expected: dict[str, bytes], found: dict[str, bytes]) -> None:

@@ -177,7 +177,7 @@ def check_segments(row: Row, packing: dict) -> Iterator[tuple[str, str]]:
             yield "R4", f"segment {k} is 1 token of {piece.length} at {piece.offset}"
         if piece.end == piece.length and piece.tokens[-1] != packing["separator"]:
             yield "R5", f"segment {k} ends its document with {piece.tokens[-1]}"
-        if packing["bos"] is not None and piece.offset == 0 and piece.tokens[0] != packing["bos"]:
+        if piece.offset == 0 and packing["bos"] not in (None, piece.tokens[0]):
             yield "R6", f"segment {k} begins its document with {piece.tokens[0]}"
     for k, (piece, after) in enumerate(zip(pieces, pieces[1:])):
         if after.document < piece.document:
@@ -253,7 +253,7 @@ def check_batches(shard: Shard, packing: dict) -> Iterator[str]:
 
 
 def check_metadata(shard: Shard) -> Iterator[str]:
-    """The metadata's form. What it says is compared with the manifest and the rows elsewhere."""
+    """The metadata's form; what it says is compared with manifest and rows elsewhere."""
     raw = shard.schema.metadata
     if set(raw) != {b"bindery"}:
         yield f"schema metadata has the keys {sorted(raw)}"
@@ -375,7 +375,7 @@ def check_ledger(figures: dict, seq_len: int) -> Iterator[str]:
     if given != taken:
         yield f"{given} tokens given and {taken} accounted for"
     if f["packed"] + f["padding"] != f["rows"] * seq_len:
-        yield f"{f['packed']} packed and {f['padding']} padding in {f['rows']} rows of {seq_len}"
+        yield f"{f['packed']} packed + {f['padding']} padding in {f['rows']} rows of {seq_len}"
     if f["packed"] - f["segments"] != f["targets"]:
         yield f"{f['packed']} packed in {f['segments']} segments give {f['targets']} targets"
 
@@ -389,7 +389,8 @@ def check_unit(pieces: list[Piece], unit: dict, plan: dict) -> Iterator[str]:
         if not first <= piece.input <= last:
             yield f"input {piece.input} is not of the unit {unit}"
         elif piece.position >= max(inputs[piece.input]["bytes"], 1):
-            yield f"position {piece.position} in an input of {inputs[piece.input]['bytes']} bytes"
+            size = inputs[piece.input]["bytes"]
+            yield f"position {piece.position} in an input of {size} bytes"
         elif sliced and piece.position // reading["unit_size"] != unit["slice"]:
             yield f"position {piece.position} is not of slice {unit['slice']}"
 
@@ -479,7 +480,7 @@ def check_files(dataset: Path, manifest: dict) -> Iterator[Violation]:
 
 
 def can_be_cut(item: dict, reading: dict) -> bool:
-    """An input larger than a unit is cut, unless it is one document: a text without delimiter."""
+    """An input larger than a unit is cut, unless it is one document: text without delimiter."""
     is_one_document = item["format"] == "text" and reading["delimiter"] is None
     return item["bytes"] > reading["unit_size"] and not is_one_document
 

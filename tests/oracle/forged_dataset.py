@@ -37,7 +37,8 @@ class ForgedRow:
     checksum: int | None = None
 
     def stored(self, packing: dict) -> Row:
-        ids = np.array(self.ids, dtype=np.uint16 if packing["vocab_size"] <= 65536 else np.uint32)
+        kind = np.uint16 if packing["vocab_size"] <= 65536 else np.uint32
+        ids = np.array(self.ids, dtype=kind)
         row = Row(ids, self.boundaries, self.documents, 0)
         checksum = row_checksum(row) if self.checksum is None else self.checksum
         return Row(ids, self.boundaries, self.documents, checksum)

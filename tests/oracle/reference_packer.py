@@ -80,7 +80,7 @@ Row = list[Segment]
 
 @dataclass(frozen=True)
 class Unit:
-    """Slice `slice` of input `input`, or the group of `inputs` small inputs that begins there."""
+    """Slice `slice` of input `input`, or the group of `inputs` small ones that begins there."""
 
     input: int
     slice: int
@@ -241,7 +241,7 @@ def kept_tokens(document: Document, options: Options) -> int:
 
 
 def greedy_pieces(document: Document, n_kept: int, seq_len: int) -> Iterator[Segment]:
-    """The first piece fills a row; each next one repeats a token and brings up to seq_len - 1."""
+    """The first piece fills a row; each next one repeats a token and adds up to seq_len - 1."""
     offset = 0
     while True:
         n = min(seq_len, n_kept - offset)

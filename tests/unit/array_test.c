@@ -2,6 +2,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,21 +83,21 @@ static void refused(size_t needed, size_t element_size)
 {
     char here;
     void *array = &here;
-    size_t capacity = 3;
+    size_t capacity = 4;
     bd_error err;
     assert_int_equal(bd_array_reserve(&array, &capacity, needed, element_size, &err),
                      BD_ERR_MEMORY);
     assert_int_equal(err.status, BD_ERR_MEMORY);
     assert_memory_equal(err.message, "no memory for ", 14);
     assert_ptr_equal(array, &here);
-    assert_int_equal(capacity, 3);
+    assert_int_equal(capacity, 4);
 }
 
 static void failure_changes_nothing(void **state)
 {
     (void)state;
     memory_is_out = true;
-    refused(4, 1);
+    refused(5, 1);
     refused(1 << 20, 8);
     memory_is_out = false;
 }

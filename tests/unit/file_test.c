@@ -24,10 +24,10 @@ static void last_name_is_empty_for_what_names_nothing(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        {"a", "a"},      {"a/", "a"},     {"a//b", "b"}, {"/a/b///", "b"}, {"/a", "a"},
-        {".a", ".a"},    {"...", "..."},  {"a.", "a."},  {"..a", "..a"},   {"/", ""},
-        {"//", ""},      {"", ""},        {".", ""},     {"..", ""},       {"./", ""},
-        {"a/.", ""},     {"a/..", ""},    {"a/../", ""}, {"../a", "a"},    {"a b/c d", "c d"},
+        {"a", "a"},      {"a/", "a"},    {"a//b", "b"}, {"/a/b///", "b"}, {"/a", "a"},
+        {".a", ".a"},    {"...", "..."}, {"a.", "a."},  {"..a", "..a"},   {"/", ""},
+        {"//", ""},      {"", ""},       {".", ""},     {"..", ""},       {"./", ""},
+        {"a/.", ""},     {"a/..", ""},   {"a/../", ""}, {"../a", "a"},    {"a b/c d", "c d"},
         {"./..a", "..a"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *name = bd_path_last_name(cases[i][0]);
@@ -40,8 +40,8 @@ static void pending_names_are_told_from_others(void **state)
 {
     (void)state;
     assert_true(bd_is_pending_name(".manifest.json.0123abcd.part"));
-    static const char *const others[] = {"",      ".",       "..",        ".part",
-                                         "a",     "a.part",  ".a",        ".a.part.x",
+    static const char *const others[] = {"",       ".",      "..",        ".part",
+                                         "a",      "a.part", ".a",        ".a.part.x",
                                          ".apart", "..part", "a..b.part", ".a.PART"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         assert_false(bd_is_pending_name(others[i]));
@@ -117,8 +117,8 @@ static void part_of_a_file_is_read_exactly(void **state)
 
     bd_error err;
     char expected[5000];
-    snprintf(expected, sizeof expected,
-             "cannot read '%s': it became shorter while being read", path);
+    snprintf(expected, sizeof expected, "cannot read '%s': it became shorter while being read",
+             path);
     assert_int_equal(bd_file_read_at(fileno(file), path, buffer, 5, 6, &err), BD_ERR_IO);
     assert_string_equal(err.message, expected);
     assert_int_equal(bd_file_read_at(-1, path, buffer, 1, 0, &err), BD_ERR_IO);

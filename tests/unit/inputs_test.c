@@ -1,12 +1,8 @@
 #include "packer/inputs.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include <fcntl.h>
 
-#include <cmocka.h>
-
-#include "tests/unit/scratch.h"
+#include "tests/unit/temporary_folder.h"
 
 enum { MIB = 1 << 20 };
 
@@ -54,11 +50,11 @@ static void folders_are_read_in_byte_order_of_their_entries(void **state)
         "corpus/\xc3\xa9.txt", "corpus/\xff.txt",                     // bytes are unsigned
     };
     static const size_t WRITTEN_IN_ORDER[] = {7, 2, 8, 0, 5, 3, 6, 1, 4};
-    make_folder("corpus");
-    make_folder("corpus/a");
-    make_folder("corpus/a/b");
+    add_folder("corpus");
+    add_folder("corpus/a");
+    add_folder("corpus/a/b");
     for (size_t i = 0; i < COUNT(IN_ORDER); i++)
-        write_bytes(IN_ORDER[WRITTEN_IN_ORDER[i]], "0123456789", WRITTEN_IN_ORDER[i]);
+        write_file(IN_ORDER[WRITTEN_IN_ORDER[i]], "0123456789", WRITTEN_IN_ORDER[i]);
 
     bd_inputs inputs = collect_one("corpus");
     assert_names(&inputs, IN_ORDER, COUNT(IN_ORDER));
@@ -79,7 +75,7 @@ static void operands_stay_in_their_order(void **state)
     (void)state;
     static const char *const OPERANDS[] = {"z.txt", "folder", "a.txt", "z.txt"};
     static const char *const NAMES[] = {"z.txt", "folder/m.txt", "a.txt", "z.txt"};
-    make_folder("folder");
+    add_folder("folder");
     write_text("z.txt", "");
     write_text("a.txt", "");
     write_text("folder/m.txt", "");
@@ -94,8 +90,8 @@ static void names_begin_with_the_operands_last_name(void **state)
                                            "corpus/sub/../../corpus"};
     static const char *const NAMES[] = {"corpus/a.txt", "corpus/sub/b.txt"};
     static const char *const NAMELESS[] = {"a.txt", "sub/b.txt"};
-    make_folder("corpus");
-    make_folder("corpus/sub");
+    add_folder("corpus");
+    add_folder("corpus/sub");
     write_text("corpus/a.txt", "");
     write_text("corpus/sub/b.txt", "");
     for (size_t i = 0; i < COUNT(OPERANDS); i++) {
@@ -125,8 +121,8 @@ static void names_begin_with_the_operands_last_name(void **state)
 static void names_that_begin_with_a_dot_are_left_out(void **state)
 {
     (void)state;
-    make_folder("corpus");
-    make_folder("corpus/.git");
+    add_folder("corpus");
+    add_folder("corpus/.git");
     write_text("corpus/.git/a.txt", "");
     write_text("corpus/.hidden.txt", "");
     write_text("corpus/seen.txt", "");
@@ -143,7 +139,7 @@ static void names_that_begin_with_a_dot_are_left_out(void **state)
 static void unknown_endings_in_folders_are_skipped_and_counted(void **state)
 {
     (void)state;
-    make_folder("corpus");
+    add_folder("corpus");
     write_text("corpus/a.csv", "");
     write_text("corpus/b.TXT", "");
     write_text("corpus/c.NdJson", "");
@@ -170,7 +166,7 @@ static void unknown_endings_in_folders_are_skipped_and_counted(void **state)
 static void a_folder_without_a_usable_file_is_refused(void **state)
 {
     (void)state;
-    make_folder("corpus");
+    add_folder("corpus");
     assert_refused("corpus", BD_ERR_ARGUMENT, "no .txt or .jsonl file in 'corpus'");
     write_text("corpus/a.csv", "");
     assert_refused("corpus", BD_ERR_ARGUMENT, "no .txt or .jsonl file in 'corpus'");
@@ -193,8 +189,8 @@ static void an_unknown_ending_given_by_name_is_refused(void **state)
 static void links_to_files_are_followed_and_links_to_folders_are_not(void **state)
 {
     (void)state;
-    make_folder("corpus");
-    make_folder("elsewhere");
+    add_folder("corpus");
+    add_folder("elsewhere");
     write_text("elsewhere/far.txt", "four");
     assert_int_equal(symlink("../elsewhere/far.txt", "corpus/near.txt"), 0);
     assert_int_equal(symlink("..", "corpus/loop"), 0);
@@ -213,7 +209,7 @@ static void links_to_files_are_followed_and_links_to_folders_are_not(void **stat
 static void pipes_are_never_opened(void **state)
 {
     (void)state;
-    make_folder("corpus");
+    add_folder("corpus");
     assert_int_equal(mkfifo("corpus/pipe.txt", 0666), 0);
     write_text("corpus/seen.txt", "");
     alarm(20);  // opening a pipe waits for its writer
@@ -231,7 +227,7 @@ static void a_missing_file_is_named(void **state)
     (void)state;
     assert_refused("nowhere.txt", BD_ERR_IO,
                    "cannot read 'nowhere.txt': No such file or directory");
-    make_folder("corpus");
+    add_folder("corpus");
     write_text("corpus/a.txt", "");
     assert_int_equal(symlink("nowhere", "corpus/b.txt"), 0);
     assert_refused("corpus", BD_ERR_IO,
@@ -264,7 +260,7 @@ static bool notices(const char *path, off_t at)
 static void edges_are_the_first_and_the_last_mib(void **state)
 {
     (void)state;
-    write_bytes("large.txt", "x", 1);
+    write_file("large.txt", "x", 1);
     assert_int_equal(truncate("large.txt", 3 * MIB + 5), 0);
     assert_true(notices("large.txt", 0));
     assert_true(notices("large.txt", MIB - 1));
@@ -273,7 +269,7 @@ static void edges_are_the_first_and_the_last_mib(void **state)
     assert_true(notices("large.txt", 2 * MIB + 5));
     assert_true(notices("large.txt", 3 * MIB + 4));
 
-    write_bytes("middling.txt", "x", 1);  // its two edges overlap
+    write_file("middling.txt", "x", 1);  // its two edges overlap
     assert_int_equal(truncate("middling.txt", MIB + 3), 0);
     for (off_t at = 0; at < MIB + 3; at += MIB / 2)
         assert_true(notices("middling.txt", at));
@@ -288,17 +284,17 @@ static void edges_are_the_first_and_the_last_mib(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_SCRATCH(folders_are_read_in_byte_order_of_their_entries),
-        IN_SCRATCH(operands_stay_in_their_order),
-        IN_SCRATCH(names_begin_with_the_operands_last_name),
-        IN_SCRATCH(names_that_begin_with_a_dot_are_left_out),
-        IN_SCRATCH(unknown_endings_in_folders_are_skipped_and_counted),
-        IN_SCRATCH(a_folder_without_a_usable_file_is_refused),
-        IN_SCRATCH(an_unknown_ending_given_by_name_is_refused),
-        IN_SCRATCH(links_to_files_are_followed_and_links_to_folders_are_not),
-        IN_SCRATCH(pipes_are_never_opened),
-        IN_SCRATCH(a_missing_file_is_named),
-        IN_SCRATCH(edges_are_the_first_and_the_last_mib),
+        test_inside_folder(folders_are_read_in_byte_order_of_their_entries),
+        test_inside_folder(operands_stay_in_their_order),
+        test_inside_folder(names_begin_with_the_operands_last_name),
+        test_inside_folder(names_that_begin_with_a_dot_are_left_out),
+        test_inside_folder(unknown_endings_in_folders_are_skipped_and_counted),
+        test_inside_folder(a_folder_without_a_usable_file_is_refused),
+        test_inside_folder(an_unknown_ending_given_by_name_is_refused),
+        test_inside_folder(links_to_files_are_followed_and_links_to_folders_are_not),
+        test_inside_folder(pipes_are_never_opened),
+        test_inside_folder(a_missing_file_is_named),
+        test_inside_folder(edges_are_the_first_and_the_last_mib),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

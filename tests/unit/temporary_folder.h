@@ -1,6 +1,8 @@
 // temporary_folder.h - a folder of its own for each test, and plain ways to look into it.
 //
 //   const struct CMUnitTest tests[] = {test_in_folder(test), …};    *state is the path
+//
+// test_inside_folder(test) also makes it the working directory: paths in it are then short.
 #ifndef BINDERY_TESTS_UNIT_TEMPORARY_FOLDER_H
 #define BINDERY_TESTS_UNIT_TEMPORARY_FOLDER_H
 
@@ -8,16 +10,20 @@
 #include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #define test_in_folder(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define test_inside_folder(test) \
+    cmocka_unit_test_setup_teardown(test, enter_folder, leave_folder)
 
 static inline int make_folder(void **state)
 {
@@ -45,6 +51,16 @@ static inline int remove_folder(void **state)
     return failed;
 }
 
+static inline int enter_folder(void **state)
+{
+    return make_folder(state) == 0 && chdir(*state) == 0 ? 0 : -1;
+}
+
+static inline int leave_folder(void **state)
+{
+    return chdir("/") == 0 ? remove_folder(state) : -1;
+}
+
 // "<folder>/<name>", good until the fourth call after this one.
 static inline const char *in(const char *folder, const char *name)
 {
@@ -61,6 +77,22 @@ static inline void write_file(const char *path, const void *data, size_t size_by
     assert_non_null(file);
     assert_int_equal(fwrite(data, 1, size_bytes, file), size_bytes);
     assert_int_equal(fclose(file), 0);
+}
+
+static inline void write_text(const char *path, const char *text)
+{
+    write_file(path, text, strlen(text));
+}
+
+static inline void add_folder(const char *path)
+{
+    assert_int_equal(mkdir(path, 0777), 0);
+}
+
+static inline bool exists(const char *path)
+{
+    struct stat info;
+    return lstat(path, &info) == 0;
 }
 
 // Malloc'd, with a NUL at the end.
@@ -85,6 +117,17 @@ static inline void assert_file_holds(const char *path, const char *expected)
     char *text = read_file(path, &n);
     assert_string_equal(text, expected);
     free(text);
+}
+
+static inline void assert_same_files(const char *left, const char *right)
+{
+    size_t n_left, n_right;
+    char *a = read_file(left, &n_left), *b = read_file(right, &n_right);
+    const bool same = n_left == n_right && memcmp(a, b, n_left) == 0;
+    free(a);
+    free(b);
+    if (!same)
+        fail_msg("'%s' and '%s' differ", left, right);
 }
 
 static inline int count_entries(const char *folder)

@@ -22,7 +22,7 @@ enum { N_EDGES = sizeof edges };
 static void visit_sequences(void (*visit)(const uint8_t *s, size_t n, void *context),
                             void *context)
 {
-    uint8_t s[4];
+    uint8_t s[4] = {0};
     for (int a = 0; a < 256; a++) {
         s[0] = (uint8_t)a;
         visit(s, 1, context);
@@ -233,7 +233,7 @@ static void replacement_is_that_of_python(void **state)
     bd_hasher *hasher = bd_hasher_new();
     assert_non_null(hasher);
     visit_sequences(digest_replaced, hasher);
-    assert_string_equal(bd_hasher_take128(hasher).hex, "@DIGEST@");
+    assert_string_equal(bd_hasher_take128(hasher).hex, "203fe112edbdf32b4b11ded1a2af07af");
     bd_hasher_free(hasher);
 }
 

@@ -1,0 +1,464 @@
+#include "common/manifest.h"
+
+#include "tests/unit/temporary_folder.h"
+
+// ---- A small dataset: three inputs, three shards, the second without a row
+// ----------------------
+
+static bd_figures shard_figures(int64_t rows)
+{
+    bd_figures figures = {
+        .rows = rows,
+        .segments = 2 * rows,
+        .documents = 2 * rows,
+        .text = 6 * rows,
+        .separators = 2 * rows,
+        .packed = 8 * rows,
+        .padding = 2 * rows,
+        .targets = 6 * rows,
+        .longest_segment = rows > 0 ? 4 + rows : 0,
+        .attention_pairs = 20 * rows,
+    };
+    figures.document_lengths[2] = 2 * rows;
+    figures.segments_per_row[1] = rows;
+    return figures;
+}
+
+static bd_input_entry inputs[] = {
+    {.name = "a.jsonl", .source = "default", .format = "jsonl", .size_bytes = 100},
+    {.name = "caf\u00e9/b.txt", .source = "web", .format = "text", .size_bytes = 0},
+    {.name = "c.txt", .source = "default", .format = "text", .size_bytes = INT64_MAX},
+};
+
+static bd_manifest example(bd_shard_entry shards[3])
+{
+    static const int64_t rows[] = {3, 0, 2};
+    static const bd_unit units[] = {{0, 0, 1}, {0, 1, 1}, {1, 0, 2}};
+    bd_manifest manifest = {
+        .packing = {.seq_len = 10,
+                    .vocab_size = 257,
+                    .separator = 256,
+                    .bos = BD_NO_BOS,
+                    .padding = 256,
+                    .batch_rows = 4,
+                    .tokenizer = "bytes",
+                    .fingerprint = bd_digest_of("f", 1)},
+        .plan_digest = bd_digest_of("p", 1),
+        .tokenizer_digest = bd_digest_of("t", 1),
+        .inputs = inputs,
+        .n_inputs = 3,
+        .shards = shards,
+        .n_shards = 3,
+    };
+    for (int i = 0; i < 3; i++) {
+        shards[i] = (bd_shard_entry){.unit = units[i],
+                                     .size_bytes = 1000 + i,
+                                     .digest = bd_digest_of(&rows[i], 1),
+                                     .figures = shard_figures(rows[i])};
+        assert_int_equal(bd_figures_add(&manifest.totals, &shards[i].figures, NULL), BD_OK);
+    }
+    return manifest;
+}
+
+// Publishes the example into `folder` and returns its text, the caller's to free.
+static char *publish_example(const char *folder, size_t *size_bytes)
+{
+    bd_shard_entry shards[3];
+    const bd_manifest manifest = example(shards);
+    assert_int_equal(bd_manifest_publish(&manifest, folder, NULL), BD_OK);
+    return read_file(in(folder, BD_MANIFEST_NAME), size_bytes);
+}
+
+static void assert_empty(const bd_manifest *manifest)
+{
+    assert_null(manifest->inputs);
+    assert_null(manifest->shards);
+    assert_int_equal(manifest->n_inputs, 0);
+    assert_int_equal(manifest->n_shards, 0);
+}
+
+// ---- There and back
+// -------------------------------------------------------------------------------
+
+static void assert_same_packing(const bd_packing *here, const bd_packing *there)
+{
+    bd_json *a = bd_packing_to_json(here), *b = bd_packing_to_json(there);
+    char where[256] = "";
+    bd_json_difference(a, b, where, sizeof where);
+    assert_string_equal(where, "");
+    bd_json_free(a);
+    bd_json_free(b);
+}
+
+static void manifest_comes_back_as_it_was_published(void **state)
+{
+    bd_shard_entry shards[3];
+    const bd_manifest before = example(shards);
+    bd_manifest after;
+    assert_int_equal(bd_manifest_publish(&before, *state, NULL), BD_OK);
+    assert_int_equal(count_entries(*state), 1);
+    assert_int_equal(bd_manifest_read(&after, *state, NULL), BD_OK);
+    assert_same_packing(&after.packing, &before.packing);
+    assert_string_equal(after.plan_digest.hex, before.plan_digest.hex);
+    assert_string_equal(after.tokenizer_digest.hex, before.tokenizer_digest.hex);
+    assert_int_equal(after.n_inputs, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(after.inputs[i].name, inputs[i].name);
+        assert_string_equal(after.inputs[i].source, inputs[i].source);
+        assert_string_equal(after.inputs[i].format, inputs[i].format);
+        assert_true(after.inputs[i].size_bytes == inputs[i].size_bytes);
+    }
+    assert_int_equal(after.n_shards, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_memory_equal(&after.shards[i].unit, &shards[i].unit, sizeof shards[i].unit);
+        assert_int_equal(after.shards[i].size_bytes, shards[i].size_bytes);
+        assert_string_equal(after.shards[i].digest.hex, shards[i].digest.hex);
+        assert_memory_equal(&after.shards[i].figures, &shards[i].figures,
+                            sizeof shards[i].figures);
+    }
+    assert_memory_equal(&after.totals, &before.totals, sizeof after.totals);
+    bd_manifest_release(&after);
+    assert_empty(&after);
+    bd_manifest_release(&after);
+}
+
+static void dataset_of_nothing_comes_back(void **state)
+{
+    bd_shard_entry shards[3];
+    bd_manifest manifest = example(shards);
+    manifest.n_inputs = manifest.n_shards = 0;
+    manifest.totals = (bd_figures){0};
+    assert_int_equal(bd_manifest_publish(&manifest, *state, NULL), BD_OK);
+    bd_manifest after;
+    assert_int_equal(bd_manifest_read(&after, *state, NULL), BD_OK);
+    assert_int_equal(after.n_inputs, 0);
+    assert_int_equal(after.n_shards, 0);
+    bd_manifest_release(&after);
+}
+
+static void printed_manifest_is_the_file(void **state)
+{
+    size_t n, n_printed;
+    char *text = publish_example(*state, &n), *printed;
+    FILE *out = open_memstream(&printed, &n_printed);
+    assert_int_equal(bd_manifest_print(*state, out, NULL), BD_OK);
+    fclose(out);
+    assert_int_equal(n_printed, n);
+    assert_memory_equal(printed, text, n);
+    free(printed);
+    free(text);
+}
+
+static void last_member_is_the_checksum_of_everything_before_it(void **state)
+{
+    size_t n;
+    char *text = publish_example(*state, &n), *comma = strrchr(text, ',');
+    char expected[100];
+    snprintf(expected, sizeof expected, ",\n  \"checksum\": \"%s\"\n}\n",
+             bd_digest_of(text, (size_t)(comma - text)).hex);
+    assert_string_equal(comma, expected);
+    free(text);
+}
+
+// ---- Damage
+// ---------------------------------------------------------------------------------------
+
+static void refuses_damage(const char *folder, const char *what, size_t at)
+{
+    bd_manifest manifest;
+    bd_error err;
+    const bd_status status = bd_manifest_read(&manifest, folder, &err);
+    if (status != BD_ERR_FORMAT || !strstr(err.message, "manifest.json': D1: "))
+        fail_msg("%s at byte %zu: status %d, '%s'", what, at, (int)status,
+                 status == BD_OK ? "" : err.message);
+    assert_empty(&manifest);
+}
+
+// Every bit of every byte; with BINDERY_TEST_LONG every other value of every byte.
+static void every_changed_byte_is_noticed(void **state)
+{
+    const bool every_value = getenv("BINDERY_TEST_LONG") != NULL;
+    size_t n;
+    char *text = publish_example(*state, &n);
+    FILE *file = fopen(in(*state, BD_MANIFEST_NAME), "r+b");
+    assert_non_null(file);
+    setbuf(file, NULL);
+    for (size_t at = 0; at < n; at++) {
+        for (int change = 1; change < 256; change = every_value ? change + 1 : 2 * change) {
+            fseek(file, (long)at, SEEK_SET);
+            fputc(text[at] ^ change, file);
+            refuses_damage(*state, "change", at);
+        }
+        fseek(file, (long)at, SEEK_SET);
+        fputc(text[at], file);
+    }
+    fclose(file);
+    bd_manifest manifest;
+    assert_int_equal(bd_manifest_read(&manifest, *state, NULL), BD_OK);
+    bd_manifest_release(&manifest);
+    free(text);
+}
+
+static void every_lost_or_added_byte_is_noticed(void **state)
+{
+    size_t n;
+    char *text = publish_example(*state, &n), *other = malloc(n + 1);
+    const char *path = in(*state, BD_MANIFEST_NAME);
+    assert_non_null(other);
+    for (size_t at = 0; at < n; at++) {
+        write_file(path, text, at);
+        refuses_damage(*state, "cut", at);
+        memcpy(other, text, at);
+        memcpy(other + at, text + at + 1, n - at - 1);
+        write_file(path, other, n - 1);
+        refuses_damage(*state, "loss", at);
+    }
+    for (size_t at = 0; at <= n; at++) {
+        memcpy(other, text, at);
+        other[at] = ' ';
+        memcpy(other + at + 1, text + at, n - at);
+        write_file(path, other, n + 1);
+        refuses_damage(*state, "addition", at);
+    }
+    free(other);
+    free(text);
+}
+
+// ---- Contradictions under a right checksum
+// -----------------------------------------------------------
+
+// Writes the text with the occurrence number `which` (from 0) of `old` replaced, and its
+// checksum made right again. False if there is no such occurrence.
+static bool forge(const char *folder, const char *text, const char *old, int which,
+                  const char *new)
+{
+    const char *at = strstr(text, old), *end = strrchr(text, ',');
+    for (; at && which > 0; which--)
+        at = strstr(at + 1, old);
+    if (!at || at > end)
+        return false;
+    char *body, *whole;
+    const int n_body = asprintf(&body, "%.*s%s%.*s", (int)(at - text), text, new,
+                                (int)(end - at - (ptrdiff_t)strlen(old)), at + strlen(old));
+    assert_true(n_body > 0);
+    const int n = asprintf(&whole, "%s,\n  \"checksum\": \"%s\"\n}\n", body,
+                           bd_digest_of(body, (size_t)n_body).hex);
+    write_file(in(folder, BD_MANIFEST_NAME), whole, (size_t)n);
+    free(body);
+    free(whole);
+    return true;
+}
+
+static void contradiction_is_named(void **state)
+{
+    static const struct {
+        const char *old;
+        int which;
+        const char *new;
+        bd_status status;
+        const char *message;
+    } cases[] = {
+        {"\"1.0\"", 0, "\"2.0\"", BD_ERR_UNSUPPORTED, "format '2.0' is not one that"},
+        {"plan.json", 0, "../plan.json", BD_ERR_FORMAT,
+         "'file' is '../plan.json' instead of 'plan.json'"},
+        {"tokenizer.json", 0, "x", BD_ERR_FORMAT, "'file' is 'x' instead of 'tokenizer.json'"},
+        {"\"bytes\": 100", 0, "\"bytes\": -1", BD_ERR_FORMAT, "inputs[0]: 'bytes': not an"},
+        {"\"source\": \"web\"", 0, "\"source\": 1", BD_ERR_FORMAT,
+         "inputs[1]: 'source' is not a string"},
+        {"00000-00001.arrow", 0, "00000-00002.arrow", BD_ERR_FORMAT,
+         "shards[1]: 'file' is '00000-00002.arrow' instead of '00000-00001.arrow'"},
+        {"00001-00000.arrow", 0, "/etc/passwd", BD_ERR_FORMAT,
+         "shards[2]: 'file' is '/etc/passwd' instead of '00001-00000.arrow'"},
+        {"\"inputs\": 2", 0, "\"inputs\": 3", BD_ERR_FORMAT,
+         "shards[2]: its unit names inputs that the manifest does not list"},
+        {"\"inputs\": 2", 0, "\"inputs\": 2147483647", BD_ERR_FORMAT,
+         "shards[2]: its unit names inputs that the manifest does not list"},
+        {"\"inputs\": 1", 1, "\"inputs\": 2", BD_ERR_FORMAT,
+         "shards[2]: its unit does not follow the one before"},
+        {"\"bytes\": 1001", 0, "\"bytes\": -1001", BD_ERR_FORMAT,
+         "shards[1]: 'bytes': not an integer from 0"},
+        {"\"rows\": 3", 0, "\"rows\": 4", BD_ERR_FORMAT,
+         "D3: the totals are not the sums over the shards: rows: 6 here, 5 there"},
+        {"\"rows\": 5", 0, "\"rows\": 6", BD_ERR_FORMAT,
+         "D3: the totals are not the sums over the shards: rows: 5 here, 6 there"},
+        {"\"longest_segment\": 7", 1, "\"longest_segment\": 13", BD_ERR_FORMAT,
+         "D3: the totals are not the sums over the shards: longest_segment: 7 here, 13 there"},
+        {"\"seq_len\": 10", 0, "\"seq_len\": 11", BD_ERR_FORMAT,
+         "the ledger does not add up: packed 40 + padding 10 != rows 5 x 11"},
+    };
+    size_t n;
+    char *text = publish_example(*state, &n), expected[5000];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bd_manifest manifest;
+        bd_error err = {0};
+        assert_true(forge(*state, text, cases[i].old, cases[i].which, cases[i].new));
+        assert_int_equal(bd_manifest_read(&manifest, *state, &err), cases[i].status);
+        snprintf(expected, sizeof expected, "cannot use '%s/manifest.json': %s",
+                 (const char *)*state, cases[i].message);
+        assert_int_equal(strncmp(err.message, expected, strlen(expected)), 0);
+        assert_empty(&manifest);
+    }
+    free(text);
+}
+
+static void shards_out_of_order_are_refused(void **state)
+{
+    static const bd_unit orders[][2] = {{{0, 1, 1}, {0, 0, 1}},
+                                        {{0, 1, 1}, {0, 1, 1}},
+                                        {{1, 0, 1}, {0, 0, 1}},
+                                        {{0, 0, 2}, {1, 0, 1}},
+                                        {{0, 0, 3}, {2, 0, 1}}};
+    for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+        bd_shard_entry shards[3];
+        bd_manifest manifest = example(shards);
+        bd_error err;
+        char expected[5000];
+        shards[0].unit = orders[i][0];
+        shards[1].unit = orders[i][1];
+        shards[2].unit = (bd_unit){2, 7, 1};
+        assert_int_equal(bd_manifest_publish(&manifest, *state, NULL), BD_OK);
+        assert_int_equal(bd_manifest_read(&manifest, *state, &err), BD_ERR_FORMAT);
+        snprintf(expected, sizeof expected,
+                 "cannot use '%s/manifest.json': shards[1]: its unit does not follow the one "
+                 "before",
+                 (const char *)*state);
+        assert_string_equal(err.message, expected);
+    }
+}
+
+// Each key of the text in turn gets another name.
+static void every_key_is_needed_but_the_bos(void **state)
+{
+    size_t n;
+    char *text = publish_example(*state, &n);
+    int n_keys = 0;
+    for (int which = 0;; which++) {
+        // In indented JSON a key, and nothing else, stands before `": `.
+        if (!forge(*state, text, "\": ", which, "x\": "))
+            break;
+        const char *end = text;
+        for (int i = 0; i <= which; i++)
+            end = strstr(end + 1, "\": ");
+        const bool bos = strncmp(end - 4, "\"bos\": null", 11) == 0;
+        bd_manifest manifest;
+        bd_error err = {0};
+        const bd_status status = bd_manifest_read(&manifest, *state, &err);
+        if (status != (bos ? BD_OK : BD_ERR_FORMAT))
+            fail_msg("key %d, '%.30s': status %d", which, end - 15, (int)status);
+        bd_manifest_release(&manifest);
+        n_keys++;
+    }
+    assert_true(n_keys > 120);
+    free(text);
+}
+
+static void unknown_key_of_a_newer_minor_version_is_ignored(void **state)
+{
+    size_t n;
+    char *text = publish_example(*state, &n);
+    assert_true(forge(*state, text, "\"1.0\"", 0, "\"1.9\",\n  \"later\": {\"a\": [1]}"));
+    bd_manifest manifest;
+    assert_int_equal(bd_manifest_read(&manifest, *state, NULL), BD_OK);
+    assert_int_equal(manifest.n_shards, 3);
+    bd_manifest_release(&manifest);
+    free(text);
+}
+
+// ---- What cannot be there
+// ------------------------------------------------------------------------------
+
+static void totals_that_are_wrong_are_not_published(void **state)
+{
+    bd_shard_entry shards[3];
+    bd_manifest manifest = example(shards);
+    bd_error err;
+    manifest.totals.text++;
+    assert_int_equal(bd_manifest_publish(&manifest, *state, &err), BD_ERR_FORMAT);
+    assert_string_equal(
+        err.message,
+        "D3: the totals are not the sums over the shards: text: 30 here, 31 there");
+    manifest.totals.segments_per_row[1]++;
+    manifest.totals.text--;
+    assert_int_equal(bd_manifest_publish(&manifest, *state, &err), BD_ERR_FORMAT);
+    assert_string_equal(err.message, "D3: the totals are not the sums over the shards: "
+                                     "segments_per_row_histogram[1]: 5 here, 6 there");
+    manifest.totals.segments_per_row[1]--;
+    shards[0].figures.padding++;
+    manifest.totals.padding++;
+    assert_int_equal(bd_manifest_publish(&manifest, *state, &err), BD_ERR_FORMAT);
+    assert_string_equal(err.message,
+                        "the ledger does not add up: packed 40 + padding 11 != rows 5 x 10");
+    assert_int_equal(count_entries(*state), 0);
+}
+
+static void missing_manifest_is_told_from_a_missing_folder(void **state)
+{
+    bd_manifest manifest;
+    bd_error err;
+    char expected[5000];
+    const char *missing = in(*state, "missing"), *file = in(*state, "file");
+    assert_int_equal(bd_manifest_read(&manifest, *state, &err), BD_ERR_ARGUMENT);
+    snprintf(expected, sizeof expected,
+             "'%s' is not a finished dataset: it has no manifest.json", (const char *)*state);
+    assert_string_equal(err.message, expected);
+
+    assert_int_equal(bd_manifest_read(&manifest, missing, &err), BD_ERR_IO);
+    snprintf(expected, sizeof expected,
+             "cannot open '%s/manifest.json': No such file or directory", missing);
+    assert_string_equal(err.message, expected);
+
+    write_file(file, "x", 1);
+    assert_int_equal(bd_manifest_read(&manifest, file, &err), BD_ERR_IO);
+    snprintf(expected, sizeof expected, "cannot open '%s/manifest.json': Not a directory",
+             file);
+    assert_string_equal(err.message, expected);
+    assert_empty(&manifest);
+
+    assert_int_equal(bd_manifest_publish(&(bd_manifest){0}, missing, &err), BD_ERR_IO);
+    assert_int_equal(bd_manifest_print(missing, stdout, &err), BD_ERR_IO);
+}
+
+// ---- Rows
+// -----------------------------------------------------------------------------------------------
+
+static void row_is_found_in_its_shard(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t shard;
+        int64_t row;
+    } expected[] = {{0, 0}, {0, 1}, {0, 2}, {2, 0}, {2, 1}};  // the second shard has none
+    bd_shard_entry shards[3];
+    const bd_manifest manifest = example(shards);
+    size_t shard;
+    int64_t row;
+    for (int i = 0; i < 5; i++) {
+        assert_true(bd_manifest_find_row(&manifest, i, &shard, &row));
+        assert_int_equal(shard, expected[i].shard);
+        assert_int_equal(row, expected[i].row);
+    }
+    assert_false(bd_manifest_find_row(&manifest, 5, &shard, &row));
+    assert_false(bd_manifest_find_row(&manifest, -1, &shard, &row));
+    assert_false(bd_manifest_find_row(&manifest, INT64_MAX, &shard, &row));
+    assert_false(bd_manifest_find_row(&(bd_manifest){0}, 0, &shard, &row));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test_in_folder(manifest_comes_back_as_it_was_published),
+        test_in_folder(dataset_of_nothing_comes_back),
+        test_in_folder(printed_manifest_is_the_file),
+        test_in_folder(last_member_is_the_checksum_of_everything_before_it),
+        test_in_folder(every_changed_byte_is_noticed),
+        test_in_folder(every_lost_or_added_byte_is_noticed),
+        test_in_folder(contradiction_is_named),
+        test_in_folder(shards_out_of_order_are_refused),
+        test_in_folder(every_key_is_needed_but_the_bos),
+        test_in_folder(unknown_key_of_a_newer_minor_version_is_ignored),
+        test_in_folder(totals_that_are_wrong_are_not_published),
+        test_in_folder(missing_manifest_is_told_from_a_missing_folder),
+        cmocka_unit_test(row_is_found_in_its_shard),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
