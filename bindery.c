@@ -2,8 +2,9 @@
 #include "common/mapped_file.h"
 #include "common/program.h"
 #include "packer/commands.h"
+#include "trainer/commands.h"
 
-static const bd_room rooms[] = {bd_packer_commands, NULL};
+static const bd_room rooms[] = {bd_packer_commands, bd_trainer_commands, NULL};
 
 static const bd_program program = {
     .name = "bindery",

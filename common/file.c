@@ -111,6 +111,7 @@ static int create_unique(const char *folder, const char *name, char **temporary)
         if (fd >= 0 || errno != EEXIST)
             return fd;
         free(*temporary);
+        *temporary = NULL;
     }
 }
 

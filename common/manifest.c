@@ -10,10 +10,6 @@
 
 enum { MAX_MANIFEST_BYTES = 1 << 30 };  // about a million shards
 
-// What follows the checked bytes, around the 32 digits.
-static const char before_digits[] = ",\n  \"checksum\": \"";
-static const char after_digits[] = "\"\n}\n";
-
 // ---- Writing ----------------------------------------------------------------------
 
 bd_json *bd_shard_metadata(const bd_packing *packing, const bd_unit *unit,
@@ -97,51 +93,21 @@ static bd_status check_totals(const bd_manifest *manifest, bd_error *err)
 bd_status bd_manifest_publish(const bd_manifest *manifest, const char *folder, bd_error *err)
 {
     BD_TRY(check_totals(manifest, err));
-    char *text = NULL, *whole = NULL;
+    char *text = NULL;
+    size_t size_bytes;
     bd_json *json = manifest_to_json(manifest);
-    bd_status status = bd_json_print(json, BD_JSON_INDENTED, &text, err);
-    if (status != BD_OK)
-        goto done;
-    const size_t checked = strlen(text) - strlen("\n}");
-    if (checked > MAX_MANIFEST_BYTES) {
+    bd_status status = bd_json_seal(json, &text, &size_bytes, err);
+    if (status == BD_OK && size_bytes > MAX_MANIFEST_BYTES)
         status = bd_fail(err, BD_ERR_UNSUPPORTED, "%zu shards are too many for one manifest",
                          manifest->n_shards);
-        goto done;
-    }
-    const bd_digest digest = bd_digest_of(text, checked);
-    const int n = asprintf(&whole, "%.*s%s%s%s", (int)checked, text, before_digits, digest.hex,
-                           after_digits);
-    if (n < 0) {
-        whole = NULL;
-        status = bd_fail(err, BD_ERR_MEMORY, "no memory for the manifest");
-        goto done;
-    }
-    status = bd_file_publish(folder, BD_MANIFEST_NAME, whole, (size_t)n, err);
-done:
-    free(whole);
+    if (status == BD_OK)
+        status = bd_file_publish(folder, BD_MANIFEST_NAME, text, size_bytes, err);
     free(text);
     bd_json_free(json);
     return status;
 }
 
 // ---- Reading ----------------------------------------------------------------------
-
-static bd_status check_digest(const char *text, size_t size_bytes, bd_error *err)
-{
-    const size_t digits = sizeof(bd_digest) - 1;
-    const size_t tail = strlen(before_digits) + digits + strlen(after_digits);
-    if (size_bytes < tail)
-        return bd_fail(err, BD_ERR_FORMAT, "D1: it is cut short");
-    const size_t checked = size_bytes - tail;
-    const bd_digest digest = bd_digest_of(text, checked);
-    const char *at = text + checked;
-    if (memcmp(at, before_digits, strlen(before_digits)) != 0 ||
-        memcmp(at + strlen(before_digits), digest.hex, digits) != 0 ||
-        memcmp(at + strlen(before_digits) + digits, after_digits, strlen(after_digits)) != 0)
-        return bd_fail(err, BD_ERR_FORMAT,
-                       "D1: its checksum does not match: damaged or edited");
-    return BD_OK;
-}
 
 static bd_status file_from_json(const bd_json *json, const char *name, bd_digest *digest,
                                 bd_error *err)
@@ -269,10 +235,10 @@ bd_status bd_manifest_read(bd_manifest *manifest, const char *folder, bd_error *
     status = bd_file_read(path, MAX_MANIFEST_BYTES, &text, &size_bytes, err);
     if (status != BD_OK)
         goto done;
-    status = check_digest(text, size_bytes, err);
-    if (status == BD_OK)
-        status = bd_json_parse(text, size_bytes, &json, err);
-    if (status == BD_OK)
+    status = bd_json_unseal(text, size_bytes, &json, err);
+    if (status != BD_OK)
+        bd_error_prefix(err, status, "D1");
+    else
         status = manifest_from_json(manifest, json, err);
     if (status != BD_OK)
         bd_error_prefix(err, status, "cannot use '%s'", path);

@@ -1,13 +1,6 @@
 // manifest.h - manifest.json: what a finished dataset consists of. Published last.
 //
-// The file ends with its own checksum, XXH3-128 over every byte before the comma that precedes
-// it:
-//
-//   {
-//     ...
-//     "totals": {...},            <- the checksum is over everything up to here
-//     "checksum": "<32 digits>"
-//   }
+// The file is sealed (common/json.h): it ends with its own checksum.
 #ifndef BINDERY_COMMON_MANIFEST_H
 #define BINDERY_COMMON_MANIFEST_H
 

@@ -1,15 +1,12 @@
 #include "packer/output.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/file.h"
+#include "common/folder.h"
 #include "common/manifest.h"
 #include "packer/pack_log.h"
 #include "packer/plan.h"
@@ -33,67 +30,31 @@ static bool is_dataset_file(const char *name)
            strcmp(name, BD_PACK_LOG_NAME) == 0;
 }
 
-// Calls `visit` for every entry but "." and "..", until it fails.
-typedef bd_status (*visitor)(const char *folder, const char *name, bd_error *err);
-
-static bd_status visit_entries(const char *folder, visitor visit, bd_error *err)
+static bd_status refuse_foreign(void *context, const char *folder, const char *name,
+                                bd_error *err)
 {
-    DIR *entries = opendir(folder);
-    if (!entries)
-        return bd_fail_errno(err, "cannot read the folder '%s'", folder);
-    bd_status status = BD_OK;
-    while (status == BD_OK) {
-        errno = 0;
-        const struct dirent *entry = readdir(entries);
-        if (!entry && errno != 0)
-            status = bd_fail_errno(err, "cannot read the folder '%s'", folder);
-        if (!entry)
-            break;
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            status = visit(folder, entry->d_name, err);
-    }
-    closedir(entries);
-    return status;
-}
-
-static bd_status refuse_foreign(const char *folder, const char *name, bd_error *err)
-{
+    (void)context;
     if (is_dataset_file(name) || bd_is_pending_name(name))
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT,
                    "cannot pack into '%s': it holds something else ('%s')", folder, name);
 }
 
-static bd_status remove_entry(const char *folder, const char *name, bd_error *err)
+static bd_status remove_but_plan(void *context, const char *folder, const char *name,
+                                 bd_error *err)
 {
-    char *path = bd_path_join(folder, name);
-    if (!path)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
-    bd_status status = BD_OK;
-    if (unlink(path) != 0 && errno != ENOENT)
-        status = bd_fail_errno(err, "cannot remove '%s'", path);
-    free(path);
-    return status;
-}
-
-static bd_status remove_pending(const char *folder, const char *name, bd_error *err)
-{
-    return bd_is_pending_name(name) ? remove_entry(folder, name, err) : BD_OK;
-}
-
-static bd_status remove_but_plan(const char *folder, const char *name, bd_error *err)
-{
+    (void)context;
     const bool ours = is_dataset_file(name) && strcmp(name, BD_PLAN_NAME) != 0;
-    return ours ? remove_entry(folder, name, err) : BD_OK;
+    return ours ? bd_folder_remove(folder, name, err) : BD_OK;
 }
 
 static bd_status remove_dataset(const char *folder, bd_error *err)
 {
     // The manifest first: without it what remains is unfinished, whatever happens now. The
     // plan last: without it what remains would be nobody's.
-    BD_TRY(remove_entry(folder, BD_MANIFEST_NAME, err));
-    BD_TRY(visit_entries(folder, remove_but_plan, err));
-    return remove_entry(folder, BD_PLAN_NAME, err);
+    BD_TRY(bd_folder_remove(folder, BD_MANIFEST_NAME, err));
+    BD_TRY(bd_folder_visit(folder, remove_but_plan, NULL, err));
+    return bd_folder_remove(folder, BD_PLAN_NAME, err);
 }
 
 // ---- What is there -----------------------------------------------------------------------
@@ -103,8 +64,10 @@ static bool holds(const bd_output *output, const char *name)
     return faccessat(output->lock, name, F_OK, 0) == 0;
 }
 
-static bd_status refuse_any_dataset_file(const char *folder, const char *name, bd_error *err)
+static bd_status refuse_any_dataset_file(void *context, const char *folder, const char *name,
+                                         bd_error *err)
 {
+    (void)context;
     if (bd_is_pending_name(name))
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT,
@@ -132,9 +95,9 @@ static bd_status examine(bd_output *output, const char *folder, const bd_json *p
 {
     bool same = false;
     char where[256] = "";
-    BD_TRY(visit_entries(folder, refuse_foreign, err));
+    BD_TRY(bd_folder_visit(folder, refuse_foreign, NULL, err));
     if (!holds(output, BD_PLAN_NAME)) {
-        BD_TRY(visit_entries(folder, refuse_any_dataset_file, err));
+        BD_TRY(bd_folder_visit(folder, refuse_any_dataset_file, NULL, err));
         output->state = BD_OUTPUT_NEW;
         return BD_OK;
     }
@@ -156,30 +119,17 @@ static bd_status examine(bd_output *output, const char *folder, const bd_json *p
     return BD_OK;
 }
 
-static bd_status lock_folder(bd_output *output, const char *folder, bd_error *err)
-{
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return bd_fail_errno(err, "cannot create the folder '%s'", folder);
-    output->lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (output->lock < 0)
-        return bd_fail_errno(err, "cannot open the folder '%s'", folder);
-    if (flock(output->lock, LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK)
-            return bd_fail(err, BD_ERR_IO, "another process is packing into '%s'", folder);
-        return bd_fail_errno(err, "cannot lock the folder '%s'", folder);
-    }
-    return BD_OK;
-}
-
 bd_status bd_output_open(bd_output *output, const char *folder, const bd_json *plan,
                          bool overwrite, bd_error *err)
 {
     *output = (bd_output){.lock = -1};
-    bd_status status = lock_folder(output, folder, err);
+    bd_status status = bd_folder_make(folder, err);
+    if (status == BD_OK)
+        status = bd_folder_lock(&output->lock, folder, "packing into", err);
     if (status == BD_OK)
         status = examine(output, folder, plan, overwrite, err);
     if (status == BD_OK && output->state != BD_OUTPUT_FINISHED)
-        status = visit_entries(folder, remove_pending, err);
+        status = bd_folder_remove_pending(folder, err);
     if (status != BD_OK)
         bd_output_close(output);
     return status;

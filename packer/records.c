@@ -167,7 +167,7 @@ static bd_status synchronise_delimited(bd_records *records, bd_error *err)
         BD_TRY(find_line_end(records, line, line, &end, err));
         const bool delimiter = is_delimiter(records, line, end);
         line = end + 1;
-        if (delimiter && line >= records->slice.begin)
+        if (delimiter)
             break;
     }
     records->next = line;

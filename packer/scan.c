@@ -64,12 +64,23 @@ void bd_scan_release(bd_scan *scan)
     *scan = (bd_scan){0};
 }
 
+static int compare_units(const void *key, const void *element)
+{
+    const bd_unit *a = key, *b = &((const bd_shard_entry *)element)->unit;
+    if (a->input != b->input)
+        return a->input < b->input ? -1 : 1;
+    return a->slice < b->slice ? -1 : a->slice > b->slice;
+}
+
+// The manifest's shards are in the order of their units.
 static bool is_listed(const bd_manifest *manifest, const char *name)
 {
-    for (size_t i = 0; i < manifest->n_shards; i++)
-        if (strcmp(bd_unit_shard_name(&manifest->shards[i].unit).text, name) == 0)
-            return true;
-    return false;
+    char *end;
+    bd_unit unit = {.input = strtoll(name, &end, 10)};
+    unit.slice = *end == '-' ? strtoll(end + 1, NULL, 10) : 0;
+    return strcmp(bd_unit_shard_name(&unit).text, name) == 0 &&
+           bsearch(&unit, manifest->shards, manifest->n_shards, sizeof *manifest->shards,
+                   compare_units);
 }
 
 static bool is_arrow_name(const char *name)
@@ -78,25 +89,18 @@ static bool is_arrow_name(const char *name)
     return dot && strcmp(dot, ".arrow") == 0;
 }
 
-// People hand *.arrow to other tools: a file too many there is rows too many. Missing ones
-// show when they are opened, so counting is enough until there are too many.
+// People hand *.arrow to other tools: a file too many there is rows too many. One that is
+// missing shows when it is opened.
 static bd_status check_strays(const bd_scan *scan, bd_error *err)
 {
     DIR *entries = opendir(scan->folder);
     if (!entries)
         return bd_fail_errno(err, "cannot read the folder '%s'", scan->folder);
-    size_t n = 0;
-    for (struct dirent *entry; (entry = readdir(entries));)
-        n += is_arrow_name(entry->d_name);
     bd_status status = BD_OK;
-    rewinddir(entries);
-    for (struct dirent *entry; n > scan->manifest->n_shards && (entry = readdir(entries));) {
-        if (is_arrow_name(entry->d_name) && !is_listed(scan->manifest, entry->d_name)) {
+    for (struct dirent *entry; status == BD_OK && (entry = readdir(entries));)
+        if (is_arrow_name(entry->d_name) && !is_listed(scan->manifest, entry->d_name))
             status = bd_fail(err, BD_ERR_FORMAT, "'%s/%s': D2: the manifest does not name it",
                              scan->folder, entry->d_name);
-            break;
-        }
-    }
     closedir(entries);
     return status;
 }

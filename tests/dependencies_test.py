@@ -20,6 +20,8 @@ OWNERS = {
     "jansson.h": "common/json.c",
     "xxhash.h": "common/checksum.c",
     "simdjson.h": "packer/json_text.cpp",
+    "oneapi": "kernels/cpu/matmul.c",
+    "cblas.h": "kernels/cpu/matmul.c",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Makes tests/golden/train-1: what training on a small dataset must give, in the view of PyTorch.
 
     torch_golden.py                          # from the stored dataset
@@ -241,7 +240,7 @@ def make_orders() -> None:
     cases = [
         (1234, 0, [5]),
         (1234, 1, [3] * 39 + [2]),
-        (2**64 - 1, 7, [4, 4, 1] * 11),
+        (2**63 - 1, 7, [4, 4, 1] * 11),
         (0, 0, [1] * 17),
     ]
     write_json(

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """OPT and GPT-2 in plain PyTorch, run on packed rows or on one segment per sequence.
 
 A model is its configuration and a dictionary of tensors with Hugging Face's names. It was written

@@ -15,8 +15,8 @@ static bd_packing packing_of(int64_t vocab_size, int64_t bos)
 
 static void append(bd_documents *documents, const char *text, uint32_t input, uint64_t position)
 {
-    assert_int_equal(
-        bd_documents_append(documents, text, strlen(text), input, position, NULL), BD_OK);
+    assert_int_equal(bd_documents_append(documents, text, strlen(text), input, position, NULL),
+                     BD_OK);
 }
 
 static void assert_ids(const bd_documents *documents, const uint32_t *expected, size_t n)
@@ -27,7 +27,8 @@ static void assert_ids(const bd_documents *documents, const uint32_t *expected, 
         assert_int_equal(bd_id_at(documents->ids, id_bytes, (int64_t)i), expected[i]);
 }
 
-static void assert_document(const bd_documents *documents, size_t d, const bd_document *expected)
+static void assert_document(const bd_documents *documents, size_t d,
+                            const bd_document *expected)
 {
     const bd_document *found = &documents->items[d];
     assert_int_equal(found->begin, expected->begin);

@@ -65,7 +65,7 @@ static void caller_may_omit_the_error(void **state)
     assert_int_equal(bd_error_prefix(NULL, BD_ERR_UNSUPPORTED, "x"), BD_ERR_UNSUPPORTED);
 }
 
-// ---- Messages that do not fit ------------------------------------------------------
+// ---- Messages that do not fit -----------------------------------------------------
 
 // An error with a guard band behind it.
 typedef struct guarded {
@@ -150,7 +150,7 @@ static void prefix_and_message_of_any_length_are_cut_to_what_fits(void **state)
     }
 }
 
-// ---- BD_TRY -------------------------------------------------------------------------
+// ---- BD_TRY -----------------------------------------------------------------------
 
 static int n_calls;
 

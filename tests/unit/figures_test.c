@@ -13,7 +13,7 @@ static int64_t *field(bd_figures *figures, size_t i)
     return (int64_t *)((char *)figures + bd_figure_fields[i].offset);
 }
 
-// ---- Counting ----------------------------------------------------------------------------
+// ---- Counting ---------------------------------------------------------------------
 
 // Two rows of 8: |aaa|bb|... and |aa (piece at 2 of a document of 4)|c|....., by hand.
 static void rows_segments_and_documents_are_counted(void **state)
@@ -69,7 +69,7 @@ static void pairs_of_the_longest_segment_fit(void **state)
     assert_true(figures.attention_pairs == (INT64_C(1) << 59) + (INT64_C(1) << 29));
 }
 
-// ---- The ledger -----------------------------------------------------------------------------
+// ---- The ledger -------------------------------------------------------------------
 
 static const bd_figures sound = {
     .rows = 10,
@@ -121,7 +121,7 @@ static void each_equation_is_broken_by_each_of_its_terms(void **state)
             ++*field(&figures, i);
             bd_error err;
             char expected[512];
-            snprintf(expected, sizeof expected, "the ledger does not add up: %s",
+            snprintf(expected, sizeof expected, "S6: the ledger does not add up: %s",
                      cases[c].equation);
             assert_int_equal(bd_figures_check_ledger(&figures, SEQ_LEN, &err), BD_ERR_FORMAT);
             assert_memory_equal(err.message, expected, strlen(expected));
@@ -138,12 +138,12 @@ static void packed_is_tied_to_the_rows_too(void **state)
     figures.text++;
     bd_error err;
     assert_int_equal(bd_figures_check_ledger(&figures, SEQ_LEN, &err), BD_ERR_FORMAT);
-    assert_string_equal(err.message,
-                        "the ledger does not add up: packed 91 + padding 70 != rows 10 x 16");
+    assert_string_equal(
+        err.message, "S6: the ledger does not add up: packed 91 + padding 70 != rows 10 x 16");
     figures.padding--;
     assert_int_equal(bd_figures_check_ledger(&figures, SEQ_LEN, &err), BD_ERR_FORMAT);
-    assert_string_equal(err.message,
-                        "the ledger does not add up: packed 91 - segments 33 != targets 57");
+    assert_string_equal(
+        err.message, "S6: the ledger does not add up: packed 91 - segments 33 != targets 57");
 }
 
 // In 64 bits these would wrap around and agree.
@@ -156,7 +156,7 @@ static void sums_beyond_64_bits_do_not_agree_by_accident(void **state)
     assert_int_equal(bd_figures_check_ledger(&rows, SEQ_LEN, NULL), BD_ERR_FORMAT);
 }
 
-// ---- Adding ---------------------------------------------------------------------------------
+// ---- Adding -----------------------------------------------------------------------
 
 static void sum_is_taken_field_by_field_and_the_longest_of_the_longest(void **state)
 {
@@ -219,7 +219,7 @@ static void sum_that_does_not_fit_names_its_field(void **state)
     }
 }
 
-// ---- JSON -----------------------------------------------------------------------------------
+// ---- JSON -------------------------------------------------------------------------
 
 static bd_figures all_different(void)
 {
@@ -259,7 +259,7 @@ static void figures_have_one_text(void **state)
 static void figures_come_back_from_json(void **state)
 {
     (void)state;
-    const bd_figures cases[] = {all_different(), sound, {0}};
+    const bd_figures cases[] = {all_different(), sound, {0}, {.document_lengths = {0, 1}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bd_figures again;
         memset(&again, 0xFF, sizeof again);

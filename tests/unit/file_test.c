@@ -1,12 +1,31 @@
 #include "common/file.h"
 
 #include <signal.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "tests/unit/temporary_folder.h"
 
-// ---- Names --------------------------------------------------------------------------
+// The source itself rather than the library, so that chance can be left out of it.
+static const uint32_t *drawn;  // what is drawn next; NULL: chance
+static int n_drawn;            // how often before drawing fails
+
+static ssize_t scripted_getrandom(void *buffer, size_t size_bytes, unsigned flags)
+{
+    if (!drawn)
+        return getrandom(buffer, size_bytes, flags);
+    if (n_drawn-- == 0)
+        return -1;
+    memcpy(buffer, drawn++, size_bytes);
+    return (ssize_t)size_bytes;
+}
+
+#define getrandom scripted_getrandom
+#include "common/file.c"  // NOLINT(bugprone-suspicious-include)
+#undef getrandom
+
+// ---- Names ------------------------------------------------------------------------
 
 static void join_puts_exactly_one_slash(void **state)
 {
@@ -47,7 +66,7 @@ static void pending_names_are_told_from_others(void **state)
         assert_false(bd_is_pending_name(others[i]));
 }
 
-// ---- Reading ------------------------------------------------------------------------
+// ---- Reading ----------------------------------------------------------------------
 
 static void whole_file_is_read_up_to_the_limit(void **state)
 {
@@ -127,7 +146,7 @@ static void part_of_a_file_is_read_exactly(void **state)
     fclose(file);
 }
 
-// ---- Publishing -----------------------------------------------------------------------
+// ---- Publishing -------------------------------------------------------------------
 
 static void published_file_holds_the_bytes_and_nothing_else_is_left(void **state)
 {
@@ -196,6 +215,27 @@ static void two_writers_of_one_name_do_not_meet(void **state)
     assert_int_equal(count_entries(*state), 1);
 }
 
+static void name_in_use_is_not_taken(void **state)
+{
+    static const uint32_t numbers[] = {7, 7, 7, 8};
+    const char *used = in(*state, ".name.00000007.part");
+    bd_pending pending;
+    write_file(used, "in use", 6);
+    drawn = numbers;
+    n_drawn = 4;
+    assert_int_equal(bd_pending_begin(&pending, *state, "name", NULL), BD_OK);
+    assert_string_equal(pending.temporary, in(*state, ".name.00000008.part"));
+    assert_file_holds(used, "in use");
+    bd_pending_discard(&pending);
+
+    drawn = numbers;
+    n_drawn = 2;  // and no more
+    assert_int_equal(bd_pending_begin(&pending, *state, "name", NULL), BD_ERR_IO);
+    drawn = NULL;
+    assert_null(pending.temporary);
+    assert_int_equal(count_entries(*state), 1);
+}
+
 static void mode_is_what_the_umask_says(void **state)
 {
     static const mode_t masks[] = {0, 022, 027, 077};
@@ -210,7 +250,7 @@ static void mode_is_what_the_umask_says(void **state)
     }
 }
 
-// ---- Publishing that fails ---------------------------------------------------------------
+// ---- Publishing that fails --------------------------------------------------------
 
 static void assert_names(const bd_error *err, const char *what, const char *path,
                          const char *why)
@@ -314,6 +354,7 @@ int main(void)
         test_in_folder(pending_file_is_not_seen_under_its_final_name),
         test_in_folder(discarding_removes_the_temporary_file),
         test_in_folder(two_writers_of_one_name_do_not_meet),
+        test_in_folder(name_in_use_is_not_taken),
         test_in_folder(mode_is_what_the_umask_says),
         test_in_folder(folder_without_write_permission_stays_as_it_was),
         test_in_folder(folder_that_is_gone_is_an_error),

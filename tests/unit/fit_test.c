@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/random.h"
+
 // The source itself rather than the library, so that its allocations can be made to fail.
 static int allocations_allowed = INT32_MAX;
 
@@ -21,19 +23,6 @@ static int allocations_allowed = INT32_MAX;
 #undef realloc
 
 enum { MAX_SEGMENTS = 600, GUARD = 16, GUARD_VALUE = -77 };
-
-static uint64_t next_random(uint64_t *state) // splitmix64
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static int32_t random_between(uint64_t *state, int32_t low, int32_t high)
-{
-    return low + (int32_t)(next_random(state) % ((uint64_t)(high - low) + 1));
-}
 
 // The textbook, to be obviously right: looks at every row for every segment. `row_of` receives
 // the rows in the order of their opening.

@@ -44,10 +44,10 @@ static void folders_are_read_in_byte_order_of_their_entries(void **state)
 {
     (void)state;
     static const char *const IN_ORDER[] = {
-        "corpus/10.txt",       "corpus/9.txt",       "corpus/B.txt",  // digits, capitals, small
-        "corpus/a/b/c.jsonl",  "corpus/a/z.txt",                      // the folder "a" is an
-        "corpus/a.txt",        "corpus/aa.ndjson",                    // entry before "a.txt"
-        "corpus/\xc3\xa9.txt", "corpus/\xff.txt",                     // bytes are unsigned
+        "corpus/10.txt",       "corpus/9.txt",     "corpus/B.txt",  // digits, capitals, small
+        "corpus/a/b/c.jsonl",  "corpus/a/z.txt",                    // the folder "a" is an
+        "corpus/a.txt",        "corpus/aa.ndjson",                  // entry before "a.txt"
+        "corpus/\xc3\xa9.txt", "corpus/\xff.txt",                   // bytes are unsigned
     };
     static const size_t WRITTEN_IN_ORDER[] = {7, 2, 8, 0, 5, 3, 6, 1, 4};
     add_folder("corpus");
@@ -147,8 +147,8 @@ static void unknown_endings_in_folders_are_skipped_and_counted(void **state)
     write_text("corpus/etxt", "");
     write_text("corpus/f.text", "");
     bd_inputs inputs = collect_one("corpus");
-    assert_names(&inputs,
-                 (const char *[]){"corpus/b.TXT", "corpus/c.NdJson", "corpus/f.text"}, 3);
+    assert_names(&inputs, (const char *[]){"corpus/b.TXT", "corpus/c.NdJson", "corpus/f.text"},
+                 3);
     assert_int_equal(inputs.items[1].format, BD_INPUT_JSONL);
     assert_int_equal(inputs.n_skipped, 3);
     assert_string_equal(inputs.first_skipped, "corpus/a.csv");

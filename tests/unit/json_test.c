@@ -2,6 +2,7 @@
 
 #include <jansson.h>
 
+#include "common/checksum.h"
 #include "tests/unit/temporary_folder.h"
 
 static bd_json *parsed(const char *text)
@@ -14,7 +15,7 @@ static bd_json *parsed(const char *text)
     return json;
 }
 
-// ---- Building and printing ------------------------------------------------------------
+// ---- Building and printing --------------------------------------------------------
 
 static bd_json *example(void)
 {
@@ -98,7 +99,7 @@ static void shared_value_lives_in_both_documents(void **state)
     bd_json_free(second);
 }
 
-// ---- Memory that runs out ----------------------------------------------------------------
+// ---- Memory that runs out ---------------------------------------------------------
 
 static int allocations_left;
 
@@ -141,7 +142,7 @@ static void lost_value_is_never_missing_from_a_printed_text(void **state)
     bd_json_free(json);
 }
 
-// ---- Parsing -------------------------------------------------------------------------------
+// ---- Parsing ----------------------------------------------------------------------
 
 static void refuses(const char *text, size_t size_bytes, const char *part)
 {
@@ -253,7 +254,7 @@ static void file_that_is_not_json_is_named(void **state)
     assert_int_equal(bd_json_read_file(in(*state, "missing"), 10, &json, &err), BD_ERR_IO);
 }
 
-// ---- Getting --------------------------------------------------------------------------------
+// ---- Getting ----------------------------------------------------------------------
 
 static const char one_of_each[] =
     "{\"integer\":7,\"real\":7.0,\"string\":\"s\",\"object\":{},\"array\":[1,\"x\"],"
@@ -337,6 +338,25 @@ static void elements_of_an_array_are_counted_and_found(void **state)
     bd_json_free(json);
 }
 
+static void members_come_in_their_order(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"z", "a", "m"};
+    bd_json *json = parsed("{\"z\":0,\"a\":1,\"m\":2}"), *array = parsed("[1]");
+    int64_t n = 0, value;
+    for (bd_json_member m = bd_json_first(json); m.key; m = bd_json_next(json, m)) {
+        assert_true(n < 3);
+        assert_string_equal(m.key, keys[n]);
+        assert_int_equal(bd_json_as_integer(m.value, 0, 9, &value, NULL), BD_OK);
+        assert_int_equal(value, n++);
+    }
+    assert_int_equal(n, 3);
+    assert_null(bd_json_first(array).key);
+    assert_null(bd_json_first(NULL).key);
+    bd_json_free(json);
+    bd_json_free(array);
+}
+
 // What is no object has no members, and nothing is no array.
 static void wrong_container_is_refused_and_not_followed(void **state)
 {
@@ -352,8 +372,63 @@ static void wrong_container_is_refused_and_not_followed(void **state)
     bd_json_free(object);
 }
 
-// ---- Differences
-// -----------------------------------------------------------------------------
+// ---- Sealing -----------------------------------------------------------------------
+
+static char *sealed_example(size_t *n)
+{
+    char *text;
+    bd_json *json = parsed("{\"a\":[1,{}],\"b\":\"\u00e9\"}");
+    assert_int_equal(bd_json_seal(json, &text, n, NULL), BD_OK);
+    bd_json_free(json);
+    return text;
+}
+
+static void sealed_text_ends_with_the_checksum_of_what_is_before(void **state)
+{
+    (void)state;
+    static const char body[] = "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": \"\u00e9\"";
+    char expected[300];
+    size_t n;
+    char *text = sealed_example(&n);
+    snprintf(expected, sizeof expected, "%s,\n  \"checksum\": \"%s\"\n}\n", body,
+             bd_digest_of(body, strlen(body)).hex);
+    assert_string_equal(text, expected);
+    assert_int_equal(n, strlen(text));
+    bd_json *json;
+    const char *value;
+    assert_int_equal(bd_json_unseal(text, n, &json, NULL), BD_OK);
+    assert_int_equal(bd_json_get_string(json, "b", &value, NULL), BD_OK);
+    assert_string_equal(value, "\u00e9");
+    bd_json_free(json);
+    free(text);
+}
+
+static void broken_seal_is_refused(void **state)
+{
+    (void)state;
+    size_t n;
+    char *text = sealed_example(&n);
+    bd_json *json;
+    bd_error err;
+    for (size_t at = 0; at < n; at++)
+        for (int change = 1; change < 256; change++) {
+            text[at] = (char)(text[at] ^ change);
+            assert_int_equal(bd_json_unseal(text, n, &json, &err), BD_ERR_FORMAT);
+            assert_string_equal(err.message, "its checksum does not match: damaged or edited");
+            assert_null(json);
+            text[at] = (char)(text[at] ^ change);
+        }
+    for (size_t kept = 0; kept < n; kept++) {
+        char *part = malloc(kept + 1);
+        assert_non_null(part);
+        memcpy(part + 1, text, kept);  // at its end, so that reading past it is noticed
+        assert_int_equal(bd_json_unseal(part + 1, kept, &json, NULL), BD_ERR_FORMAT);
+        free(part);
+    }
+    free(text);
+}
+
+// ---- Differences ------------------------------------------------------------------
 
 static void first_difference_is_described_by_its_path(void **state)
 {
@@ -437,6 +512,9 @@ int main(void)
         cmocka_unit_test(integer_is_held_to_its_range),
         cmocka_unit_test(elements_of_an_array_are_counted_and_found),
         cmocka_unit_test(wrong_container_is_refused_and_not_followed),
+        cmocka_unit_test(members_come_in_their_order),
+        cmocka_unit_test(sealed_text_ends_with_the_checksum_of_what_is_before),
+        cmocka_unit_test(broken_seal_is_refused),
         cmocka_unit_test(first_difference_is_described_by_its_path),
         cmocka_unit_test(difference_that_is_too_long_is_cut),
     };

@@ -53,8 +53,8 @@ static int64_t check_rows(const bd_layout *layout, const uint32_t *lengths, int6
         assert_true(used <= seq_len);
         total += used;
         if (row > 0)
-            assert_true(earlier(&layout->pieces[layout->row_begins[row - 1]],
-                                &layout->pieces[begin]));
+            assert_true(
+                earlier(&layout->pieces[layout->row_begins[row - 1]], &layout->pieces[begin]));
     }
     return total;
 }
@@ -94,8 +94,8 @@ static int64_t used_in(const bd_layout *layout, int64_t row)
     return used;
 }
 
-// concat leaves a token free only where a piece of one token would have lain, and best-fit no two
-// rows that would have fitted into one.
+// concat leaves a token free only where a piece of one token would have lain, and best-fit no
+// two rows that would have fitted into one.
 static void check_fullness(const bd_layout *layout, const bd_packing *packing)
 {
     int64_t least = INT64_MAX;

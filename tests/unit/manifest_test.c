@@ -2,8 +2,7 @@
 
 #include "tests/unit/temporary_folder.h"
 
-// ---- A small dataset: three inputs, three shards, the second without a row
-// ----------------------
+// ---- A small dataset: three inputs, three shards, the second without a row --------
 
 static bd_figures shard_figures(int64_t rows)
 {
@@ -77,8 +76,7 @@ static void assert_empty(const bd_manifest *manifest)
     assert_int_equal(manifest->n_shards, 0);
 }
 
-// ---- There and back
-// -------------------------------------------------------------------------------
+// ---- There and back ---------------------------------------------------------------
 
 static void assert_same_packing(const bd_packing *here, const bd_packing *there)
 {
@@ -160,8 +158,7 @@ static void last_member_is_the_checksum_of_everything_before_it(void **state)
     free(text);
 }
 
-// ---- Damage
-// ---------------------------------------------------------------------------------------
+// ---- Damage -----------------------------------------------------------------------
 
 static void refuses_damage(const char *folder, const char *what, size_t at)
 {
@@ -224,8 +221,7 @@ static void every_lost_or_added_byte_is_noticed(void **state)
     free(text);
 }
 
-// ---- Contradictions under a right checksum
-// -----------------------------------------------------------
+// ---- Contradictions under a right checksum ----------------------------------------
 
 // Writes the text with the occurrence number `which` (from 0) of `old` replaced, and its
 // checksum made right again. False if there is no such occurrence.
@@ -284,7 +280,7 @@ static void contradiction_is_named(void **state)
         {"\"longest_segment\": 7", 1, "\"longest_segment\": 13", BD_ERR_FORMAT,
          "D3: the totals are not the sums over the shards: longest_segment: 7 here, 13 there"},
         {"\"seq_len\": 10", 0, "\"seq_len\": 11", BD_ERR_FORMAT,
-         "the ledger does not add up: packed 40 + padding 10 != rows 5 x 11"},
+         "S6: the ledger does not add up: packed 40 + padding 10 != rows 5 x 11"},
     };
     size_t n;
     char *text = publish_example(*state, &n), expected[5000];
@@ -364,8 +360,7 @@ static void unknown_key_of_a_newer_minor_version_is_ignored(void **state)
     free(text);
 }
 
-// ---- What cannot be there
-// ------------------------------------------------------------------------------
+// ---- What cannot be there ---------------------------------------------------------
 
 static void totals_that_are_wrong_are_not_published(void **state)
 {
@@ -386,8 +381,8 @@ static void totals_that_are_wrong_are_not_published(void **state)
     shards[0].figures.padding++;
     manifest.totals.padding++;
     assert_int_equal(bd_manifest_publish(&manifest, *state, &err), BD_ERR_FORMAT);
-    assert_string_equal(err.message,
-                        "the ledger does not add up: packed 40 + padding 11 != rows 5 x 10");
+    assert_string_equal(
+        err.message, "S6: the ledger does not add up: packed 40 + padding 11 != rows 5 x 10");
     assert_int_equal(count_entries(*state), 0);
 }
 
@@ -418,8 +413,7 @@ static void missing_manifest_is_told_from_a_missing_folder(void **state)
     assert_int_equal(bd_manifest_print(missing, stdout, &err), BD_ERR_IO);
 }
 
-// ---- Rows
-// -----------------------------------------------------------------------------------------------
+// ---- Rows -------------------------------------------------------------------------
 
 static void row_is_found_in_its_shard(void **state)
 {

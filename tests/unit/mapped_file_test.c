@@ -71,8 +71,7 @@ static void only_a_regular_file_is_mapped(void **state)
     alarm(0);
 }
 
-// ---- Files that shrink under us, each in a process of its own
-// ----------------------------------------
+// ---- Files that shrink under us, each in a process of its own ---------------------
 
 // Runs `act` in a child that handles SIGBUS. Returns its wait status and what it said on
 // stderr.

@@ -110,19 +110,19 @@ static void another_plan_is_refused_and_the_difference_named(void **state)
     add_folder(FOLDER);
     publish_plan(64);
     write_text(in(FOLDER, "00000-00000.arrow"), "a shard");
-    assert_refused(65, false, BD_ERR_ARGUMENT,
-                   "'out' holds a dataset of another plan: reading.unit_size: 65 here, 64 there "
-                   "(--overwrite replaces it)");
+    assert_refused(
+        65, false, BD_ERR_ARGUMENT,
+        "'out' holds a dataset of another plan: reading.unit_size: 65 here, 64 there "
+        "(--overwrite replaces it)");
     assert_int_equal(count_entries(FOLDER), 2);
 }
 
 static void overwriting_removes_the_dataset_and_nothing_else(void **state)
 {
     (void)state;
-    static const char *const OURS[] = {"00000-00000.arrow",     "00012-00003.arrow",
-                                       "123456-1234567.arrow",  "manifest.json",
-                                       "tokenizer.json",        "pack-log.json",
-                                       ".plan.json.1a2b3c4d.part"};
+    static const char *const OURS[] = {
+        "00000-00000.arrow", "00012-00003.arrow", "123456-1234567.arrow",    "manifest.json",
+        "tokenizer.json",    "pack-log.json",     ".plan.json.1a2b3c4d.part"};
     for (int64_t unit_bytes = 64; unit_bytes <= 65; unit_bytes++) {  // the same plan, another
         for (int finished = 0; finished < 2; finished++) {
             if (!exists(FOLDER))
@@ -141,8 +141,9 @@ static void foreign_files_are_refused_and_untouched(void **state)
 {
     (void)state;
     static const char *const FOREIGN[] = {
-        "notes.txt", ".hidden",          "manifest.json.bak",  "0-0.arrow", "00000.arrow",
-        "00000-.arrow", "00000-00000.arrow.zst", "x00000-00000.arrow", "data.part"};
+        "notes.txt",          ".hidden",     "manifest.json.bak", "0-00000.arrow",
+        "00000-0.arrow",      "00000.arrow", "00000-.arrow",      "00000-00000.arrow.zst",
+        "x00000-00000.arrow", "data.part"};
     add_folder(FOLDER);
     for (size_t i = 0; i < sizeof FOREIGN / sizeof *FOREIGN; i++) {
         for (int with_plan = 0; with_plan < 2; with_plan++) {
@@ -171,7 +172,11 @@ static void our_names_without_our_plan_are_foreign(void **state)
     write_text(in(FOLDER, "tokenizer.json"), "another program's");
     assert_refused(64, true, BD_ERR_ARGUMENT,
                    "cannot pack into 'out': it holds 'tokenizer.json' but no plan.json");
-    static const char *const PLANS[] = {"", "not JSON", "{}", "[1]", "{\"format\":\"1.0\"}",
+    static const char *const PLANS[] = {"",
+                                        "not JSON",
+                                        "{}",
+                                        "[1]",
+                                        "{\"format\":\"1.0\"}",
                                         "{\"format\":\"2.0\",\"reading\":{\"unit_size\":64}}"};
     for (size_t i = 0; i < sizeof PLANS / sizeof *PLANS; i++) {
         write_text(in(FOLDER, "plan.json"), PLANS[i]);

@@ -222,9 +222,10 @@ static void bad_records_are_named_by_line_or_byte(void **state)
     write_text("b.txt", "a\n%\nb\xff\n%\n");
     job = job_into("out2");
     job.delimiter = "%";
-    assert_packing_fails(&job, BD_ERR_FORMAT,
-                         "'b.txt', document at byte 4: not UTF-8 at byte 5 (--invalid-utf8 keep "
-                         "or replace takes it)");
+    assert_packing_fails(
+        &job, BD_ERR_FORMAT,
+        "'b.txt', document at byte 4: not UTF-8 at byte 5 (--invalid-utf8 keep "
+        "or replace takes it)");
     write_text("b.txt", "%\nb234567890\n%\n");
     job = job_into("out3");
     job.delimiter = "%";
@@ -236,9 +237,17 @@ static void bad_records_are_named_by_line_or_byte(void **state)
     job.delimiter = "%";
     job.packing.seq_len = 10;
     job.packing.long_policy = BD_LONG_ERROR;
-    assert_packing_fails(&job, BD_ERR_FORMAT,
-                         "'b.txt', document at byte 2: a document of 11 tokens is longer than a "
-                         "row of 10 (--long error)");
+    assert_packing_fails(
+        &job, BD_ERR_FORMAT,
+        "'b.txt', document at byte 2: a document of 11 tokens is longer than a "
+        "row of 10 (--long error)");
+    job = job_into("out5");
+    job.delimiter = "%";
+    job.packing.seq_len = 11;  // just long enough
+    job.packing.long_policy = BD_LONG_ERROR;
+    bd_pack_result result = pack(&job, 1);
+    bd_manifest_release(&result.manifest);
+    bd_inputs_release(&inputs);
 }
 
 static void text_that_is_not_utf8_is_kept_or_replaced(void **state)
@@ -285,9 +294,8 @@ static void too_many_units_leave_nothing_behind(void **state)
     assert_int_equal(truncate("a.jsonl", BD_MAX_UNITS + 1), 0);
     bd_pack_job job = job_into("out");
     job.unit_bytes = 1;
-    assert_packing_fails(
-        &job, BD_ERR_UNSUPPORTED,
-        "the inputs make more than 524288 units: give a larger --unit-size");
+    assert_packing_fails(&job, BD_ERR_UNSUPPORTED,
+                         "the inputs make more than 524288 units: give a larger --unit-size");
     assert_int_equal(count_entries("out"), 0);
 }
 

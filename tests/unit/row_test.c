@@ -104,7 +104,7 @@ static void breaks(owned_row owned, const char *message)
     assert_int_equal(check(&row, &owned.packing, NULL), BD_ERR_FORMAT);
 }
 
-// ---- The checksum ------------------------------------------------------------------------
+// ---- The checksum -----------------------------------------------------------------
 
 // Computed by Python: xxh3_64 of struct.pack("<17H4i", …) + "<IQII" of each segment.
 static void checksum_is_over_ids_boundaries_and_documents_without_gaps(void **state)
@@ -149,8 +149,7 @@ static void r7_every_changed_bit_of_a_row_is_noticed(void **state)
     }
 }
 
-// ---- The other rules, each broken by one edit, the checksum being right
-// ------------------------
+// ---- The other rules, each broken by one edit, the checksum being right -----------
 
 static void sound_row_obeys_every_rule(void **state)
 {
@@ -314,8 +313,7 @@ static void separator_inside_a_document_means_nothing(void **state)
     obeys(row);
 }
 
-// ---- Awkward rows
-// ------------------------------------------------------------------------------
+// ---- Awkward rows -----------------------------------------------------------------
 
 static void row_that_is_exactly_full_has_no_padding(void **state)
 {
@@ -397,8 +395,7 @@ static void wide_ids_are_read_as_wide(void **state)
     obeys(row);
 }
 
-// ---- Counting and cutting
-// ------------------------------------------------------------------------
+// ---- Counting and cutting ---------------------------------------------------------
 
 static void ids_are_counted_in_the_range_alone(void **state)
 {

@@ -199,9 +199,8 @@ static void an_input_that_is_not_listed_is_refused(void **state)
     bd_error err = {0};
     FILE *out = open_memstream(&text, &n);
     assert_non_null(out);
-    assert_int_equal(
-        bd_row_print(out, &f.row, &f.manifest, bd_tokenizer_bytes(), false, &err),
-        BD_ERR_FORMAT);
+    assert_int_equal(bd_row_print(out, &f.row, &f.manifest, bd_tokenizer_bytes(), false, &err),
+                     BD_ERR_FORMAT);
     fclose(out);
     free(text);
     assert_string_equal(err.message,

@@ -40,7 +40,7 @@ static bool wait_for(atomic_int *value, int wanted)
     return true;
 }
 
-// ---- Every task once --------------------------------------------------------------------
+// ---- Every task once --------------------------------------------------------------
 
 enum { MAX_TASKS = 1000 };
 
@@ -127,7 +127,7 @@ static void as_many_tasks_as_threads_run_at_the_same_time(void **state)
     bd_threads_free(threads);
 }
 
-// ---- Failure ------------------------------------------------------------------------------
+// ---- Failure ----------------------------------------------------------------------
 
 typedef struct failing {
     int64_t first_failure;  // this task and every one after it fails
@@ -219,7 +219,7 @@ static void status_is_reported_even_without_a_message(void **state)
     bd_threads_free(threads);
 }
 
-// ---- How many -----------------------------------------------------------------------------
+// ---- How many ---------------------------------------------------------------------
 
 static void available_processors_are_those_of_this_process(void **state)
 {

@@ -77,7 +77,7 @@ static void unknown_tokenizer_is_refused_by_name(void **state)
     }
 }
 
-// ---- Its tokenizer.json --------------------------------------------------------------------
+// ---- Its tokenizer.json -----------------------------------------------------------
 
 static const bd_json *object_of(const bd_json *json, const char *key)
 {
@@ -164,8 +164,7 @@ static void file_is_the_same_bytes_every_time(void **state)
     free(second);
 }
 
-// ---- Several threads
-// ---------------------------------------------------------------------------
+// ---- Several threads --------------------------------------------------------------
 
 static bd_status encode_first(void *context, int64_t index, bd_error *err)
 {

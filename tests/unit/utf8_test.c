@@ -51,7 +51,7 @@ static void visit_sequences(void (*visit)(const uint8_t *s, size_t n, void *cont
     }
 }
 
-// ---- The oracle: by arithmetic on code points, without a table of byte ranges ---------------
+// ---- The oracle: by arithmetic on code points, without a table of byte ranges -----
 
 // Length of the character at s, 0 if there is none.
 static size_t character_length(const uint8_t *s, size_t n)
@@ -82,7 +82,7 @@ static size_t oracle_valid_prefix(const uint8_t *s, size_t n)
     return at;
 }
 
-// ---- Validity -----------------------------------------------------------------------------
+// ---- Validity ---------------------------------------------------------------------
 
 static void check_valid_prefix(const uint8_t *s, size_t n, void *context)
 {
@@ -161,7 +161,7 @@ static void character_is_whole_or_refused_wherever_it_lies(void **state)
             }
 }
 
-// ---- Replacement --------------------------------------------------------------------------
+// ---- Replacement ------------------------------------------------------------------
 
 // Into a buffer of exactly the promised bound. The caller frees it.
 static char *replaced(const char *text, size_t n, size_t *n_out)

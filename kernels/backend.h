@@ -1,0 +1,68 @@
+// backend.h - the table of operations. The trainer opens a backend once and never names one
+// again.
+//
+// A backend is one folder (cpu/, later cuda/) that fills this table. Contracts, shapes and
+// meaning of each operation are in its own header and are the same for every backend:
+//   - padding gives and gets exact zeros;
+//   - results do not depend on the number of threads;
+//   - a segment's result does not depend on its neighbours' values, bit for bit;
+//   - nothing of size seq_len x seq_len exists.
+#ifndef BINDERY_KERNELS_BACKEND_H
+#define BINDERY_KERNELS_BACKEND_H
+
+#include <stddef.h>
+
+#include "common/error.h"
+#include "kernels/activation.h"
+#include "kernels/attention.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/embedding.h"
+#include "kernels/layer_norm.h"
+#include "kernels/linear.h"
+#include "kernels/optimizer.h"
+
+typedef struct bd_backend bd_backend;
+
+// One operation: queued on the backend's stream (cuda) or done on return (cpu). All pointers in
+// the arguments are the backend's memory unless the header says host memory.
+#define BD_OPERATION(name) bd_status (*name)(bd_backend *, const bd_##name##_args *, bd_error *)
+
+typedef struct bd_operations {
+    const char *name;  // "cpu"
+
+    // Memory of the backend, filled with zeros; NULL-safe free.
+    bd_status (*allocate)(bd_backend *, size_t size_bytes, void **memory, bd_error *err);
+    void (*release)(bd_backend *, void *memory);
+    // Between host and backend memory; done on return.
+    bd_status (*upload)(bd_backend *, void *to, const void *from, size_t size_bytes,
+                        bd_error *err);
+    bd_status (*download)(bd_backend *, void *to, const void *from, size_t size_bytes,
+                          bd_error *err);
+    bd_status (*zero)(bd_backend *, void *memory, size_t size_bytes, bd_error *err);
+    void (*close)(bd_backend *);
+
+    BD_OPERATION(embedding_forward);
+    BD_OPERATION(embedding_backward);
+    BD_OPERATION(layer_norm_forward);
+    BD_OPERATION(layer_norm_backward);
+    BD_OPERATION(linear_forward);
+    BD_OPERATION(linear_backward);
+    BD_OPERATION(attention_forward);
+    BD_OPERATION(attention_backward);
+    BD_OPERATION(activation_forward);
+    BD_OPERATION(activation_backward);
+    BD_OPERATION(add);
+    BD_OPERATION(cross_entropy);
+    BD_OPERATION(adamw);
+    BD_OPERATION(sum_of_squares);
+} bd_operations;
+
+// Every backend's own struct begins with this.
+struct bd_backend {
+    const bd_operations *operations;
+};
+
+// The CPU backend on `n_threads` threads. Close with backend->operations->close(backend).
+bd_status bd_backend_open_cpu(bd_backend **backend, int n_threads, bd_error *err);
+
+#endif

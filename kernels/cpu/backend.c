@@ -1,0 +1,210 @@
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "kernels/cpu/cpu.h"
+
+enum { ALIGNMENT = 64, LARGE_PAGE = 2 << 20 };
+
+static bd_cpu_backend *cpu_of(bd_backend *backend)
+{
+    return (bd_cpu_backend *)backend;
+}
+
+// ---- Instruction sets -----------------------------------------------------------------------
+
+static const bd_operations *const tables[BD_CPU_N_ISA] = {
+    [BD_CPU_ISA_BASELINE] = &bd_cpu_operations_baseline,
+#ifdef BD_CPU_X86_64
+    [BD_CPU_ISA_AVX2] = &bd_cpu_operations_avx2,
+    [BD_CPU_ISA_AVX512] = &bd_cpu_operations_avx512,
+#endif
+};
+
+static int machine_has(bd_cpu_isa isa)
+{
+#ifdef BD_CPU_X86_64
+    const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                     __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    if (isa == BD_CPU_ISA_AVX2)
+        return avx2;
+    if (isa == BD_CPU_ISA_AVX512)
+        return avx2 && __builtin_cpu_supports("avx512f") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+    return isa == BD_CPU_ISA_BASELINE;
+}
+
+bd_cpu_isa bd_cpu_isa_best(void)
+{
+    bd_cpu_isa isa = BD_CPU_ISA_BASELINE;
+    for (int i = 0; i < BD_CPU_N_ISA; i++)
+        if (tables[i] && machine_has((bd_cpu_isa)i))
+            isa = (bd_cpu_isa)i;
+    return isa;
+}
+
+const char *bd_cpu_isa_name(bd_cpu_isa isa)
+{
+    static const char *const names[BD_CPU_N_ISA] = {"baseline", "avx2", "avx512"};
+    return names[isa];
+}
+
+// ---- Opening and closing --------------------------------------------------------------------
+
+bd_status bd_backend_open_cpu(bd_backend **backend, int n_threads, bd_error *err)
+{
+    return bd_backend_open_cpu_isa(backend, n_threads, bd_cpu_isa_best(), err);
+}
+
+bd_status bd_backend_open_cpu_isa(bd_backend **backend, int n_threads, bd_cpu_isa isa,
+                                  bd_error *err)
+{
+    *backend = NULL;
+    if (n_threads < 1)
+        return bd_fail(err, BD_ERR_ARGUMENT, "cannot compute on %d threads", n_threads);
+    if (!tables[isa] || !machine_has(isa))
+        return bd_fail(err, BD_ERR_UNSUPPORTED, "this machine or this build has no %s",
+                       bd_cpu_isa_name(isa));
+    bd_cpu_backend *cpu = calloc(1, sizeof *cpu);
+    if (!cpu)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the CPU backend");
+    cpu->base.operations = tables[isa];
+    const bd_status status = bd_threads_new(&cpu->threads, n_threads, err);
+    if (status != BD_OK) {
+        free(cpu);
+        return status;
+    }
+    *backend = &cpu->base;
+    return BD_OK;
+}
+
+void bd_cpu_close(bd_backend *backend)
+{
+    if (!backend)
+        return;
+    bd_cpu_backend *cpu = cpu_of(backend);
+    bd_threads_free(cpu->threads);
+    free(cpu->segments);
+    free(cpu);
+}
+
+// ---- Memory ---------------------------------------------------------------------------------
+
+// Large tensors lie on large pages where the system has them: attention reads a few hundred
+// bytes of each token at a time, and small pages would miss the TLB at every one
+// (bench/attention.c: a fifth slower).
+bd_status bd_cpu_allocate(bd_backend *backend, size_t size_bytes, void **memory, bd_error *err)
+{
+    (void)backend;
+    const size_t alignment = size_bytes >= LARGE_PAGE ? LARGE_PAGE : ALIGNMENT;
+    *memory = NULL;
+    void *allocated;
+    if (posix_memalign(&allocated, alignment, size_bytes > 0 ? size_bytes : 1) != 0)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu bytes", size_bytes);
+    if (alignment == LARGE_PAGE)
+        madvise(allocated, size_bytes, MADV_HUGEPAGE);  // a wish: small pages serve as well
+    memset(allocated, 0, size_bytes);
+    *memory = allocated;
+    return BD_OK;
+}
+
+void bd_cpu_release(bd_backend *backend, void *memory)
+{
+    (void)backend;
+    free(memory);
+}
+
+bd_status bd_cpu_copy(bd_backend *backend, void *to, const void *from, size_t size_bytes,
+                      bd_error *err)
+{
+    (void)backend;
+    (void)err;
+    if (size_bytes > 0)
+        memcpy(to, from, size_bytes);
+    return BD_OK;
+}
+
+static void zero_loop(const void *args, int64_t first, int64_t last)
+{
+    memset(*(char *const *)args + first, 0, (size_t)(last - first));
+}
+
+bd_status bd_cpu_zero(bd_backend *backend, void *memory, size_t size_bytes, bd_error *err)
+{
+    return bd_cpu_for(backend, (int64_t)size_bytes, 1 << 20, zero_loop, &memory, err);
+}
+
+// ---- Sharing out work -----------------------------------------------------------------------
+
+typedef struct chunked_loop {
+    bd_cpu_loop loop;
+    const void *args;
+    int64_t n, chunk;
+} chunked_loop;
+
+static bd_status run_chunk(void *context, int64_t index, bd_error *err)
+{
+    (void)err;
+    const chunked_loop *c = context;
+    const int64_t first = index * c->chunk;
+    c->loop(c->args, first, bd_min(first + c->chunk, c->n));
+    return BD_OK;
+}
+
+bd_status bd_cpu_for(bd_backend *backend, int64_t n, int64_t chunk, bd_cpu_loop loop,
+                     const void *args, bd_error *err)
+{
+    if (n == 0)
+        return BD_OK;
+    chunked_loop c = {loop, args, n, chunk};
+    return bd_threads_run(cpu_of(backend)->threads, run_chunk, &c, bd_ceil_divide(n, chunk),
+                          err);
+}
+
+static int longest_first(const void *left, const void *right)
+{
+    const bd_cpu_segment *a = left, *b = right;
+    if (a->length != b->length)
+        return a->length > b->length ? -1 : 1;
+    return (a->first > b->first) - (a->first < b->first);
+}
+
+static bd_status make_room(bd_cpu_backend *cpu, int64_t n_segments, bd_error *err)
+{
+    if (n_segments <= cpu->segments_capacity)
+        return BD_OK;
+    bd_cpu_segment *grown = realloc(cpu->segments, (size_t)n_segments * sizeof *grown);
+    if (!grown)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %lld segments",
+                       (long long)n_segments);
+    cpu->segments = grown;
+    cpu->segments_capacity = n_segments;
+    return BD_OK;
+}
+
+bd_status bd_cpu_sort_segments(bd_backend *backend, const bd_boundaries *boundaries,
+                               const bd_cpu_segment **segments, int64_t *n_segments,
+                               bd_error *err)
+{
+    bd_cpu_backend *cpu = cpu_of(backend);
+    const int64_t n_values =
+        boundaries->offsets[boundaries->n_rows] - (int64_t)boundaries->offsets[0];
+    const int64_t n_all = n_values - boundaries->n_rows;
+    BD_TRY(make_room(cpu, n_all, err));
+
+    int64_t n = 0;
+    for (int64_t r = 0; r < boundaries->n_rows; r++) {
+        int64_t n_row;
+        const int32_t *bounds = bd_row_bounds(boundaries, r, &n_row);
+        for (int64_t s = 0; s < n_row; s++)
+            cpu->segments[n++] = (bd_cpu_segment){r * boundaries->seq_len + bounds[s],
+                                                  bounds[s + 1] - bounds[s]};
+    }
+    if (n > 0)
+        qsort(cpu->segments, (size_t)n, sizeof *cpu->segments, longest_first);
+    *segments = cpu->segments;
+    *n_segments = n;
+    return BD_OK;
+}

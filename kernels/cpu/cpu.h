@@ -1,0 +1,138 @@
+// cpu.h - inside the CPU backend: what its files share.
+//
+// Every operation is one plain C file that is compiled once for each instruction set (CMake
+// gives BD_CPU_ISA); the backend picks a table when it opens. Nothing is dispatched below that.
+//
+// Work is cut into chunks that depend on shapes and boundaries alone, and a chunk's result does
+// not depend on who computes it, so results are the same for any number of threads.
+#ifndef BINDERY_KERNELS_CPU_CPU_H
+#define BINDERY_KERNELS_CPU_CPU_H
+
+#include <stdint.h>
+
+#include "common/threads.h"
+#include "kernels/backend.h"
+
+// A segment as attention's tasks see it.
+typedef struct bd_cpu_segment {
+    int64_t first;  // token of the batch where it begins
+    int64_t length;
+} bd_cpu_segment;
+
+typedef struct bd_cpu_backend {
+    bd_backend base;
+    bd_threads *threads;       // owned
+    bd_cpu_segment *segments;  // owned; grows to the most segments that a batch has had
+    int64_t segments_capacity;
+} bd_cpu_backend;
+
+// ---- Instruction sets -----------------------------------------------------------------------
+
+typedef enum bd_cpu_isa {
+    BD_CPU_ISA_BASELINE,  // what the compiler assumes of every machine
+    BD_CPU_ISA_AVX2,      // x86-64-v3: AVX2 and FMA
+    BD_CPU_ISA_AVX512,    // x86-64-v4
+    BD_CPU_N_ISA,
+} bd_cpu_isa;
+
+// The best that this machine and this build have.
+bd_cpu_isa bd_cpu_isa_best(void);
+
+// "baseline", "avx2", "avx512".
+const char *bd_cpu_isa_name(bd_cpu_isa isa);
+
+// bd_backend_open_cpu() with a given instruction set; BD_ERR_UNSUPPORTED if it is not there.
+bd_status bd_backend_open_cpu_isa(bd_backend **backend, int n_threads, bd_cpu_isa isa,
+                                  bd_error *err);
+
+// ---- Sharing out work -----------------------------------------------------------------------
+
+// One chunk: elements first … last - 1.
+typedef void (*bd_cpu_loop)(const void *args, int64_t first, int64_t last);
+
+// Runs `loop` over 0 … n - 1 in chunks of `chunk`.
+bd_status bd_cpu_for(bd_backend *backend, int64_t n, int64_t chunk, bd_cpu_loop loop,
+                     const void *args, bd_error *err);
+
+// The segments of a batch, longest first (earlier first among equals). Borrowed from the
+// backend until the next call.
+bd_status bd_cpu_sort_segments(bd_backend *backend, const bd_boundaries *boundaries,
+                               const bd_cpu_segment **segments, int64_t *n_segments,
+                               bd_error *err);
+
+static inline int64_t bd_min(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t bd_ceil_divide(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+// Whether token `token` of the batch lies in a segment.
+static inline int bd_token_used(const bd_boundaries *boundaries, int64_t token)
+{
+    return token % boundaries->seq_len < bd_row_used(boundaries, token / boundaries->seq_len);
+}
+
+// The bounds b with b[0] <= t < b[1] in a row, for t before the row's padding.
+static inline const int32_t *bd_segment_around(const int32_t *bounds, int64_t n_segments,
+                                               int64_t t)
+{
+    int64_t low = 0, high = n_segments;  // bounds[low] <= t < bounds[high]
+    while (high - low > 1) {
+        const int64_t middle = (low + high) / 2;
+        if (bounds[middle] <= t)
+            low = middle;
+        else
+            high = middle;
+    }
+    return bounds + low;
+}
+
+static inline uint32_t bd_token_id(const void *ids, int32_t id_bytes, int64_t token)
+{
+    return id_bytes == 2 ? ((const uint16_t *)ids)[token] : ((const uint32_t *)ids)[token];
+}
+
+// ---- The operations, once per instruction set
+// -------------------------------------------------
+
+#define BD_CPU_PASTE_(name, isa) name##_##isa
+#define BD_CPU_PASTE(name, isa)  BD_CPU_PASTE_(name, isa)
+
+extern const bd_operations bd_cpu_operations_baseline;
+extern const bd_operations bd_cpu_operations_avx2;
+extern const bd_operations bd_cpu_operations_avx512;
+
+// Memory, the same for all of them.
+bd_status bd_cpu_allocate(bd_backend *backend, size_t size_bytes, void **memory, bd_error *err);
+void bd_cpu_release(bd_backend *backend, void *memory);
+bd_status bd_cpu_copy(bd_backend *backend, void *to, const void *from, size_t size_bytes,
+                      bd_error *err);
+bd_status bd_cpu_zero(bd_backend *backend, void *memory, size_t size_bytes, bd_error *err);
+void bd_cpu_close(bd_backend *backend);
+
+#ifdef BD_CPU_ISA
+#define BD_CPU(name) BD_CPU_PASTE(bd_cpu_##name, BD_CPU_ISA)
+#define BD_CPU_OPERATION(name) \
+    bd_status BD_CPU(name)(bd_backend * backend, const bd_##name##_args *args, bd_error *err)
+
+BD_CPU_OPERATION(embedding_forward);
+BD_CPU_OPERATION(embedding_backward);
+BD_CPU_OPERATION(layer_norm_forward);
+BD_CPU_OPERATION(layer_norm_backward);
+BD_CPU_OPERATION(linear_forward);
+BD_CPU_OPERATION(linear_backward);
+BD_CPU_OPERATION(attention_forward);
+BD_CPU_OPERATION(attention_backward);
+BD_CPU_OPERATION(activation_forward);
+BD_CPU_OPERATION(activation_backward);
+BD_CPU_OPERATION(add);
+BD_CPU_OPERATION(cross_entropy);
+BD_CPU_OPERATION(adamw);
+BD_CPU_OPERATION(sum_of_squares);
+#endif
+
+#endif

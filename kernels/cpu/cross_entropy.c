@@ -1,0 +1,102 @@
+#include "kernels/cross_entropy.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vector_math.h"
+
+// Sums run in float within a block, in double over the blocks.
+enum { LANES = 64, LOGITS_PER_BLOCK = 2048, LOGITS_PER_CHUNK = 65536 };
+
+static float largest(const float *x, int64_t n)
+{
+    float lanes[LANES];
+    for (int j = 0; j < LANES; j++)
+        lanes[j] = -INFINITY;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+    for (; i < n; i++)
+        lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
+    for (int j = 1; j < LANES; j++)
+        lanes[0] = lanes[j] > lanes[0] ? lanes[j] : lanes[0];
+    return lanes[0];
+}
+
+// Sum of exp(x[i] - top); with `store`, x[i] becomes its exponential.
+static double sum_of_exponentials(float *x, int64_t n, float top, int store)
+{
+    double sum = 0.0;
+    for (int64_t begin = 0; begin < n; begin += LOGITS_PER_BLOCK) {
+        const int64_t end = bd_min(begin + LOGITS_PER_BLOCK, n);
+        float lanes[LANES] = {0};
+        int64_t i = begin;
+        for (; i + LANES <= end; i += LANES) {
+            float e[LANES];
+            for (int j = 0; j < LANES; j++) {
+                e[j] = bd_exp(x[i + j] - top);
+                lanes[j] += e[j];
+            }
+            if (store)
+                memcpy(x + i, e, sizeof e);
+        }
+        for (; i < end; i++) {
+            const float e = bd_exp(x[i] - top);
+            lanes[0] += e;
+            if (store)
+                x[i] = e;
+        }
+        for (int j = 0; j < LANES; j++)
+            sum += (double)lanes[j];
+    }
+    return sum;
+}
+
+// Returns the loss.
+static float one_token(float *logits, int64_t n, uint32_t target, int want_gradient,
+                       float scale)
+{
+    const float top = largest(logits, n);
+    const float of_target = logits[target];
+    const double sum = sum_of_exponentials(logits, n, top, want_gradient);
+    if (want_gradient) {
+        const float factor = (float)((double)scale / sum);
+        const float above = bd_exp(of_target - top);
+        for (int64_t i = 0; i < n; i++)
+            logits[i] *= factor;
+        logits[target] = (float)((double)scale * ((double)above / sum - 1.0));
+    }
+    return (float)(log(sum) + (double)top - (double)of_target);
+}
+
+// Tokens first … last - 1, counted from args->first.
+static void token_loop(const void *context, int64_t first, int64_t last)
+{
+    const bd_cross_entropy_args *a = context;
+    for (int64_t i = first; i < last; i++) {
+        const int64_t token = a->first + i;
+        const int64_t r = token / a->boundaries.seq_len, t = token % a->boundaries.seq_len;
+        float *logits = a->logits + i * a->n_vocabulary;
+        int64_t n_segments;
+        const int32_t *bounds = bd_row_bounds(&a->boundaries, r, &n_segments);
+        const int has_target = t < bd_row_used(&a->boundaries, r) &&
+                               t + 1 < bd_segment_around(bounds, n_segments, t)[1];
+        if (has_target) {
+            const uint32_t target = bd_token_id(a->ids, a->id_bytes, token + 1);
+            a->losses[token] =
+                one_token(logits, a->n_vocabulary, target, a->want_gradient, a->gradient_scale);
+        } else {
+            a->losses[token] = 0.0f;
+            if (a->want_gradient)
+                memset(logits, 0, (size_t)a->n_vocabulary * sizeof *logits);
+        }
+    }
+}
+
+BD_CPU_OPERATION(cross_entropy)
+{
+    const int64_t tokens_per_chunk = bd_ceil_divide(LOGITS_PER_CHUNK, args->n_vocabulary);
+    return bd_cpu_for(backend, args->n, tokens_per_chunk, token_loop, args, err);
+}

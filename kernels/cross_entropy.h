@@ -1,0 +1,33 @@
+// cross_entropy.h - the loss: each token predicts the next one of its own segment.
+//
+// Token t's target is token t + 1 if that lies in the same segment; otherwise it has none.
+#ifndef BINDERY_KERNELS_CROSS_ENTROPY_H
+#define BINDERY_KERNELS_CROSS_ENTROPY_H
+
+#include <stdint.h>
+
+#include "kernels/boundaries.h"
+
+// Works on tokens first … first + n - 1 of the batch (numbered row by row), so that the logits
+// of a large vocabulary need not exist all at once.
+//
+// ids     [n_rows][seq_len], as in embedding.h
+// logits  [n][n_vocabulary]; with want_gradient overwritten by
+//         (softmax - one_hot(target)) * gradient_scale, and by exactly 0 where there is no
+//         target
+// losses  [n_rows][seq_len]: entries first … first + n - 1 become -log softmax[target], or
+//         exactly 0 where there is no target
+// gradient_scale is 1 / (targets of the whole global batch)
+typedef struct bd_cross_entropy_args {
+    bd_boundaries boundaries;
+    const void *ids;
+    int32_t id_bytes;
+    int64_t first, n;
+    int64_t n_vocabulary;
+    int32_t want_gradient;
+    float gradient_scale;
+    float *logits;
+    float *losses;
+} bd_cross_entropy_args;
+
+#endif

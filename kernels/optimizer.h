@@ -1,0 +1,31 @@
+// optimizer.h - AdamW, and the norm that gradients are clipped by.
+#ifndef BINDERY_KERNELS_OPTIMIZER_H
+#define BINDERY_KERNELS_OPTIMIZER_H
+
+#include <stdint.h>
+
+// One step on n parameters, as torch.optim.AdamW does it:
+//   g = gradient_scale * gradient[i]
+//   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
+//   parameter -= learning_rate * weight_decay * parameter                (before the next line)
+//   parameter -= learning_rate * (m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) +
+//   epsilon)
+typedef struct bd_adamw_args {
+    int64_t n;
+    int64_t step;  // 1, 2, …
+    float learning_rate, beta1, beta2, epsilon, weight_decay;
+    float gradient_scale;  // below 1 when the gradient is clipped
+    const float *gradient;
+    float *parameter;
+    float *m;
+    float *v;
+} bd_adamw_args;
+
+// *sum = sum of x[i]^2, in double, in an order that depends on n alone.
+typedef struct bd_sum_of_squares_args {
+    int64_t n;
+    const float *x;
+    double *sum;  // host memory
+} bd_sum_of_squares_args;
+
+#endif

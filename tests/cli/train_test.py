@@ -1,0 +1,220 @@
+"""Training, proving and generating by the program: the same bits for any number of threads and
+after a resume, a proof that holds and one that notices sabotage, and errors that say why."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jsonschema
+import program
+from program import ROOT, ProgramTest, Result, bindery
+
+GOLDEN = ROOT / "tests" / "golden" / "train-1"
+DATASET = GOLDEN / "dataset"
+# A model so small that fifty steps take a second, also under sanitizers.
+MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
+FAMILIES = {"opt": "tiny", "gpt2": "tiny-gpt2"}
+
+
+def schema(name: str) -> dict:
+    return json.loads((ROOT / "schemas" / f"{name}-v1.schema.json").read_text())
+
+
+class TrainTest(ProgramTest):
+    def train(self, name: str, *arguments: object, dataset: Path = DATASET) -> Path:
+        """A run of a small model; returns its folder."""
+        run = self.folder / name
+        self.succeeds("train", "-q", "--data", dataset, "-o", run, *MODEL, *arguments)
+        return run
+
+    def metrics(self, run: Path) -> list[dict]:
+        """The run's lines without their times."""
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        for line in lines:
+            jsonschema.validate(line, schema("metrics"))
+            del line["seconds"]
+        return lines
+
+    def assert_refused(self, result: Result, *mentions: str) -> None:
+        self.assertEqual(result.status, 2, result)
+        for mention in mentions:
+            self.assertRegex(result.stderr, mention)
+
+
+class Training(TrainTest):
+    def test_threads_do_not_change_a_bit(self) -> None:
+        for preset in FAMILIES.values():
+            runs = [
+                self.train(f"{preset}-{n}", "--preset", preset, "--steps", 50, "--threads", n)
+                for n in (1, 2, 3)
+            ]
+            with self.subTest(preset):
+                self.assertEqual(len(self.metrics(runs[0])), 50)
+                for other in runs[1:]:
+                    self.assertEqual(self.metrics(runs[0]), self.metrics(other))
+                    name = "step-00000050.safetensors"
+                    self.assertEqual((runs[0] / name).read_bytes(), (other / name).read_bytes())
+
+    def test_a_resumed_run_is_the_run_that_did_not_stop(self) -> None:
+        options = ["--steps", 30, "--save-every", 10]
+        whole = self.train("whole", *options)
+        stopped = self.folder / "stopped"
+        shutil.copytree(whole, stopped)
+        for path in stopped.glob("step-000000[23]0.*"):
+            path.unlink()
+        # As if it had been killed between checkpoints, in the middle of a line.
+        lines = (stopped / "metrics.jsonl").read_text().splitlines(keepends=True)
+        (stopped / "metrics.jsonl").write_text("".join(lines[:14]) + lines[14][:20])
+        self.succeeds("train", "-q", "--data", DATASET, "-o", stopped, *options, "--resume")
+        self.assertEqual(self.metrics(whole), self.metrics(stopped))
+        name = "step-00000030.safetensors"
+        self.assertEqual((whole / name).read_bytes(), (stopped / name).read_bytes())
+
+    def test_micro_batches_give_the_same_loss(self) -> None:
+        whole = self.metrics(self.train("whole", "--steps", 5, "--batch", 4))
+        parts = self.metrics(self.train("parts", "--steps", 5, "--batch", 4, "--micro-batch", 1))
+        for one, other in zip(whole, parts, strict=True):
+            # Sums of floats in another order; five steps let the difference grow a little.
+            self.assertAlmostEqual(one["loss"], other["loss"], delta=1e-5)
+
+    def test_the_loss_falls(self) -> None:
+        losses = [line["loss"] for line in self.metrics(self.train("run", "--steps", 60))]
+        self.assertLess(losses[-1], losses[0] - 1.0)
+
+    def test_a_run_is_not_written_over(self) -> None:
+        run = self.train("run", "--steps", 2)
+        result = bindery("train", "--data", DATASET, "-o", run, *MODEL, "--steps", 2)
+        self.assert_refused(result, "not empty", "--resume")
+
+    def test_resuming_something_else_is_refused_with_the_difference(self) -> None:
+        run = self.train("run", "--steps", 4)
+        again = ["train", "--data", DATASET, "-o", run, "--resume"]
+        self.assert_refused(bindery(*again, "--steps", 5), "steps", "5", "4")
+        self.assert_refused(bindery(*again, "--steps", 4, "--batch", 3), "batch_rows")
+        other = self.pack(self.folder / "other", [GOLDEN / "corpus"], "--seq-len", 64, "--bos", 256)
+        self.assert_refused(
+            bindery("train", "--data", other, "-o", run, "--resume", "--steps", 4), "dataset"
+        )
+        empty = self.folder / "empty"
+        empty.mkdir()
+        self.assert_refused(
+            bindery("train", "--data", DATASET, "-o", empty, "--resume", "--steps", 4), "empty"
+        )
+
+    def test_a_loss_that_is_not_a_number_names_step_and_rows(self) -> None:
+        result = bindery(
+            *["train", "-q", "--data", DATASET, "-o", self.folder / "run", *MODEL],
+            *["--learning-rate", 1000, "--min-learning-rate", 1000, "--clip", 0, "--warm-up", 0],
+            *["--weight-decay", 100, "--steps", 200],
+        )
+        self.assert_refused(result, r"the loss of step \d+ is -?(nan|inf)", r"on rows \d+, \d+")
+
+    def test_a_model_that_does_not_fit_the_data_is_refused(self) -> None:
+        few = [*MODEL[:-1], "63"]
+        result = bindery("train", "--data", DATASET, "-o", self.folder / "few", *few)
+        self.assert_refused(result, "63 positions", "segment of 64")
+        config = json.loads((GOLDEN / "opt" / "config.json").read_text())
+        config["vocab_size"] = 300
+        path = self.folder / "config.json"
+        path.write_text(json.dumps(config))
+        result = bindery("train", "--data", DATASET, "-o", self.folder / "vocabulary", "--config", path)
+        self.assert_refused(result, "vocabulary of 300", "257")
+        path.write_text('{"model_type": "llama"}')
+        result = bindery("train", "--data", DATASET, "-o", self.folder / "family", "--config", path)
+        self.assert_refused(result, "config.json", "llama")
+
+    def test_a_damaged_checkpoint_is_named(self) -> None:
+        run = self.train("run", "--steps", 2)
+        tensors = run / "step-00000002.safetensors"
+        whole = tensors.read_bytes()
+        tensors.write_bytes(whole[:-5000] + bytes([whole[-5000] ^ 1]) + whole[-4999:])
+        for command in (["generate", run], ["prove", "--run", run, DATASET]):
+            self.assert_refused(bindery(*command), "step-00000002", "checksum")
+        tensors.write_bytes(whole[:1000])
+        self.assert_refused(bindery("generate", run), "step-00000002")
+        tensors.unlink()
+        self.assert_refused(bindery("generate", run), "step-00000002")
+
+    def test_a_damaged_row_stops_the_run_and_is_named(self) -> None:
+        dataset = self.folder / "dataset"
+        shutil.copytree(DATASET, dataset)
+        shard = dataset / "00000-00000.arrow"
+        data = bytearray(shard.read_bytes())
+        data[len(data) // 2] ^= 1
+        shard.write_bytes(data)
+        result = bindery("train", "--data", dataset, "-o", self.folder / "run", *MODEL, "--steps", 50)
+        self.assert_refused(result, "00000-00000.arrow", "row|S1")
+
+
+class Proving(TrainTest):
+    def proof(self, *arguments: object, status: int) -> dict:
+        result = bindery("prove", "--json", *arguments, DATASET)
+        self.assertEqual(result.status, status, result)
+        proof = json.loads(result.stdout)
+        jsonschema.validate(proof, schema("proof"))
+        self.assertEqual(proof["proved"], status == 0)
+        return proof
+
+    def test_packing_changes_no_gradient(self) -> None:
+        for family in FAMILIES:
+            with self.subTest(family):
+                proof = self.proof("--model", family, status=0)
+                self.assertGreaterEqual(proof["segments"], 20)
+                self.assertTrue(all(line["agrees"] for line in proof["parameters"]))
+
+    def test_a_trained_model_proves_it_as_well(self) -> None:
+        for family, preset in FAMILIES.items():
+            with self.subTest(family):
+                run = self.train(family, "--preset", preset, "--steps", 30)
+                self.proof("--run", run, status=0)
+
+    def test_sabotage_is_noticed_and_named(self) -> None:
+        for sabotage in ("mask", "positions", "targets"):
+            with self.subTest(sabotage):
+                proof = self.proof("--sabotage", sabotage, status=1)
+                differing = [line["name"] for line in proof["parameters"] if not line["agrees"]]
+                self.assertIn("model.decoder.embed_positions.weight", differing)
+                text = bindery("prove", "--sabotage", sabotage, DATASET)
+                self.assertEqual(text.status, 1)
+                self.assertRegex(text.stdout, r"embed_positions\.weight .* DIFFERS")
+
+    def test_no_bit_leaks_into_another_document(self) -> None:
+        for family in FAMILIES:
+            with self.subTest(family):
+                probe = self.proof("--probe", "--model", family, status=0)
+                self.assertEqual(probe["leaked_tokens"], 0)
+                self.assertEqual(probe["changed_tokens"], probe["probed_tokens"])
+                self.assertGreater(probe["other_tokens"], 0)
+
+
+class Generating(TrainTest):
+    def test_the_same_seed_writes_the_same_text(self) -> None:
+        run = self.train("run", "--steps", 30)
+        text = [
+            self.succeeds("generate", "--tokens", 20, "--seed", seed, run).stdout
+            for seed in (1, 1, 2)
+        ]
+        self.assertEqual(text[0], text[1])
+        self.assertNotEqual(text[0], text[2])
+        self.assertTrue(text[0].startswith("The "))
+
+    def test_temperature_zero_needs_no_seed(self) -> None:
+        run = self.train("run", "--steps", 30)
+        text = {
+            self.succeeds(
+                "generate", "--temperature", 0, "--tokens", 20, "--seed", seed, run
+            ).stdout
+            for seed in (1, 2, 3)
+        }
+        self.assertEqual(len(text), 1)
+
+    def test_a_prompt_must_fit(self) -> None:
+        run = self.train("run", "--steps", 2)
+        for prompt in ("", "x" * 64):
+            result = bindery("generate", "--prompt", prompt, run)
+            self.assertEqual(result.status, 2, result)
+            self.assertIn("--prompt", result.stderr)
+
+
+if __name__ == "__main__":
+    program.main()

@@ -1,0 +1,181 @@
+// The records of a file are the same however it is cut into slices: those that a plain loop
+// over the whole file finds.
+//
+//   byte 0      kind of record
+//   byte 1      bytes of a slice, as far as that makes few enough slices
+//   byte 2      largest record allowed, times itself; 0: any
+//   byte 3      length of the delimiter, whose bytes follow
+//   the rest    the file; a byte 01 and the one after it stand for about a chunk of filling
+#include <string.h>
+
+#include "packer/records.h"
+#include "tests/fuzz/memory_file.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { CHUNK_BYTES = 1 << 18, MAX_FILLINGS = 3, MAX_SLICES = 40, MAX_RECORDS = 1 << 16 };
+
+typedef struct settings {
+    bd_record_kind kind;
+    char delimiter[8];
+    int64_t slice_bytes, max_bytes;
+    char *text;  // owned
+    size_t n;
+} settings;
+
+static void take_text(settings *s, const uint8_t *data, size_t size)
+{
+    int n_fillings = 0;
+    s->text = malloc(size + MAX_FILLINGS * (CHUNK_BYTES + 256) + 1);
+    REQUIRE(s->text);
+    for (size_t i = 0; i < size; i++) {
+        if (data[i] == 1 && i + 1 < size && n_fillings < MAX_FILLINGS) {
+            const size_t filling = CHUNK_BYTES - 128 + data[++i];
+            memset(s->text + s->n, 'x', filling);
+            s->n += filling;
+            n_fillings++;
+        } else {
+            s->text[s->n++] = (char)data[i];
+        }
+    }
+}
+
+static settings take_settings(const uint8_t *data, size_t size)
+{
+    settings s = {.kind = (bd_record_kind)(data[0] % 3), .slice_bytes = 1 + data[1]};
+    s.max_bytes = data[2] ? (int64_t)data[2] * data[2] : INT64_MAX / 2;
+    const size_t n_delimiter = data[3] % 6;
+    data += 4;
+    size -= 4;
+    for (size_t i = 0; i < n_delimiter && size > 0; i++, data++, size--)
+        s.delimiter[i] = *data == 0 || *data == '\n' ? '%' : (char)*data;
+    take_text(&s, data, size);
+    const int max_slices = s.n < CHUNK_BYTES / 2 ? MAX_SLICES : 1 + (int)s.slice_bytes % 5;
+    const int64_t smallest = (int64_t)s.n / max_slices + 1;
+    if (s.slice_bytes < smallest)
+        s.slice_bytes = smallest;
+    if (s.kind == BD_RECORD_FILE)  // is never sliced
+        s.slice_bytes = (int64_t)s.n + 1;
+    return s;
+}
+
+// ---- The plain loop ------------------------------------------------------------------------
+
+typedef struct expected {
+    size_t n;
+    struct span {
+        size_t begin, size_bytes;
+    } spans[MAX_RECORDS];
+} expected;
+
+static void expect(expected *e, size_t begin, size_t end)
+{
+    REQUIRE(e->n < MAX_RECORDS);
+    e->spans[e->n++] = (struct span){begin, end - begin};
+}
+
+static bool is_blank_line(const char *line, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r')
+            return false;
+    return true;
+}
+
+// What lies before the first delimiter line and after the last is a document unless it is
+// nothing at all.
+static void expect_all(expected *e, const settings *s)
+{
+    const char *text = s->text;
+    const size_t n = s->n, n_delimiter = strlen(s->delimiter);
+    e->n = 0;
+    if (s->kind == BD_RECORD_FILE) {
+        expect(e, 0, n);
+        return;
+    }
+    size_t record = 0;
+    for (size_t line = 0, end; line < n; line = end + 1) {
+        const char *newline = memchr(text + line, '\n', n - line);
+        end = newline ? (size_t)(newline - text) : n;
+        if (s->kind == BD_RECORD_LINE) {
+            if (!is_blank_line(text + line, end - line))
+                expect(e, line, end);
+        } else if (end - line == n_delimiter &&
+                   memcmp(text + line, s->delimiter, n_delimiter) == 0) {
+            if (line > 0)
+                expect(e, record, line > record ? line - 1 : line);
+            record = end + 1;
+        }
+    }
+    if (s->kind == BD_RECORD_DELIMITED && record < n)
+        expect(e, record, text[n - 1] == '\n' ? n - 1 : n);
+}
+
+// ---- Slice by slice ------------------------------------------------------------------------
+
+// Reads one slice, whose records must be the next ones of `e` from `next` on. Returns how many
+// of them begin in the slice.
+static size_t check_slice(const settings *s, const bd_input *input, bd_slice slice,
+                          const expected *e, size_t next)
+{
+    const size_t first = next;
+    size_t last = first;  // the first one that begins after the slice
+    bool too_large = false;
+    while (last < e->n && (int64_t)e->spans[last].begin < slice.end) {
+        too_large |= e->spans[last].size_bytes > (size_t)s->max_bytes;
+        last++;
+    }
+    if (s->kind == BD_RECORD_FILE)
+        last = 1;
+    bd_records records;
+    bd_error err = {0};
+    REQUIRE(bd_records_open(&records, input, slice, s->kind,
+                            s->kind == BD_RECORD_DELIMITED ? s->delimiter : NULL, s->max_bytes,
+                            &err) == BD_OK);
+    for (;;) {
+        bd_record record = {0};
+        bool found = false;
+        const bd_status status = bd_records_next(&records, &record, &found, &err);
+        if (status != BD_OK) {
+            REQUIRE(status == BD_ERR_FORMAT);
+            // The record before the slice may be the one that is too large.
+            REQUIRE(too_large || (next == first && first > 0 &&
+                                  e->spans[first - 1].size_bytes > (size_t)s->max_bytes));
+            break;
+        }
+        if (!found) {
+            REQUIRE(next == last && !too_large);
+            break;
+        }
+        REQUIRE(next < last);
+        const struct span *span = &e->spans[next++];
+        REQUIRE(record.position == (int64_t)span->begin &&
+                record.size_bytes == span->size_bytes);
+        REQUIRE(span->size_bytes == 0 ||
+                memcmp(record.data, s->text + span->begin, span->size_bytes) == 0);
+        for (int i = 0; i < BD_RECORD_PADDING; i++)  // readable
+            (void)((const volatile char *)record.data)[record.size_bytes + (size_t)i];
+    }
+    bd_records_close(&records);
+    return last - first;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static expected e;
+    if (size < 4)
+        return 0;
+    settings s = take_settings(data, size);
+    memory_file_set(s.text, s.n);
+    const bd_input input = {.path = (char *)memory_file_path(), .size_bytes = (int64_t)s.n};
+    expect_all(&e, &s);
+    size_t next = 0;
+    for (int64_t begin = 0; begin == 0 || begin < (int64_t)s.n; begin += s.slice_bytes) {
+        const int64_t end = begin + s.slice_bytes;
+        const bd_slice slice = {begin, end < (int64_t)s.n ? end : (int64_t)s.n};
+        next += check_slice(&s, &input, slice, &e, next);
+    }
+    REQUIRE(next == e.n);
+    free(s.text);
+    return 0;
+}

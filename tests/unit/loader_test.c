@@ -1,0 +1,207 @@
+// The loader's thread changes when a batch is made, never what it is.
+#include "trainer/loader.h"
+
+#include "tests/unit/temporary_folder.h"
+#include "tests/unit/trainer_fixture.h"
+#include "trainer/row_order.h"
+
+enum { SEED = 77, HANG_SECONDS = 60 };
+
+static const int LENGTHS[] = {30, 3, 9, 0, 14, 31, 1, 1, 60, 5, 22, 8, 17, 29, 2, 6, 12, 40};
+static const packed_as SMALL = {
+    .seq_len = 32, .batch_rows = 2, .unit_bytes = 200, .vocab_size = 257};
+
+static void open_small(bd_rows *rows)
+{
+    pack_documents(rows, "dataset", LENGTHS, sizeof LENGTHS / sizeof LENGTHS[0], SMALL);
+    assert_true(rows->manifest.totals.rows >= 10);
+}
+
+// The rows of places g, g + 1, … as row_order.h has them.
+static void places(const bd_rows *rows, int64_t g, int64_t *numbers, int64_t n)
+{
+    bd_error err;
+    bd_row_order order;
+    check(bd_row_order_init(&order, &rows->manifest, SEED, &err), &err);
+    for (int64_t i = 0; i < n; i++)
+        check(bd_row_order_at(&order, g + i, &numbers[i], &err), &err);
+    bd_row_order_release(&order);
+}
+
+static void assert_same_batch(const bd_batch *left, const bd_batch *right)
+{
+    const int64_t n = left->boundaries.n_rows, seq_len = left->boundaries.seq_len;
+    assert_int_equal(n, right->boundaries.n_rows);
+    assert_int_equal(seq_len, right->boundaries.seq_len);
+    assert_int_equal(left->n_targets, right->n_targets);
+    assert_int_equal(left->id_bytes, right->id_bytes);
+    assert_memory_equal(left->row_numbers, right->row_numbers,
+                        (size_t)n * sizeof *left->row_numbers);
+    assert_memory_equal(left->ids, right->ids, (size_t)(n * seq_len * left->id_bytes));
+    for (int64_t r = 0; r < n; r++) {
+        int64_t n_left, n_right;
+        const int32_t *a = bd_row_bounds(&left->boundaries, r, &n_left);
+        const int32_t *b = bd_row_bounds(&right->boundaries, r, &n_right);
+        assert_int_equal(n_left, n_right);
+        assert_memory_equal(a, b, (size_t)(n_left + 1) * sizeof *a);
+    }
+}
+
+// Three epochs from place `first` on, each batch against one that is made here and now.
+static void follow(const bd_rows *rows, int64_t batch_rows, int64_t first)
+{
+    bd_error err;
+    bd_loader *loader;
+    int64_t numbers[64];
+    assert_true(batch_rows <= 64);
+    check(bd_loader_new(&loader, rows, SEED, batch_rows, first, &err), &err);
+    for (int64_t g = first; g < first + 3 * rows->manifest.totals.rows; g += batch_rows) {
+        const bd_batch *batch;
+        check(bd_loader_next(loader, &batch, &err), &err);
+        places(rows, g, numbers, batch_rows);
+        bd_batch expected = load_batch(rows, numbers, batch_rows);
+        assert_same_batch(batch, &expected);
+        bd_batch_release(&expected);
+    }
+    bd_loader_free(loader);
+}
+
+static void batches_are_those_of_the_order(void **state)
+{
+    (void)state;
+    bd_rows rows;
+    open_small(&rows);
+    const int64_t n = rows.manifest.totals.rows;
+    follow(&rows, 1, 0);
+    follow(&rows, 3, 0);
+    follow(&rows, n, 0);
+    follow(&rows, n + 2, 0);
+    bd_rows_close(&rows);
+}
+
+static void a_resumed_loader_goes_on_counting(void **state)
+{
+    (void)state;
+    bd_rows rows;
+    open_small(&rows);
+    follow(&rows, 3, 5 * 3);
+    follow(&rows, 4, 1000 * 4);
+    bd_rows_close(&rows);
+}
+
+// A batch is the trainer's until it asks for the next one, however long that takes.
+static void a_batch_stays_as_it_is_while_it_is_used(void **state)
+{
+    (void)state;
+    bd_error err;
+    bd_rows rows;
+    bd_loader *loader;
+    int64_t numbers[3];
+    open_small(&rows);
+    check(bd_loader_new(&loader, &rows, SEED, 3, 0, &err), &err);
+    for (int64_t i = 0; i < 8; i++) {
+        const bd_batch *batch;
+        check(bd_loader_next(loader, &batch, &err), &err);
+        usleep(3000);  // the thread has filled what it may
+        places(&rows, 3 * i, numbers, 3);
+        bd_batch expected = load_batch(&rows, numbers, 3);
+        assert_same_batch(batch, &expected);
+        bd_batch_release(&expected);
+    }
+    bd_loader_free(loader);
+    bd_rows_close(&rows);
+}
+
+// Which place of the first epoch a row has.
+static int64_t place_of(const bd_rows *rows, int64_t row)
+{
+    int64_t numbers[64];
+    places(rows, 0, numbers, rows->manifest.totals.rows);
+    for (int64_t i = 0; i < rows->manifest.totals.rows; i++)
+        if (numbers[i] == row)
+            return i;
+    fail_msg("row %d has no place", (int)row);
+    return -1;
+}
+
+static void a_bad_row_is_an_error_of_its_own_batch(void **state)
+{
+    (void)state;
+    bd_rows rows;
+    open_small(&rows);
+    damage_row(&rows, "dataset", 4);
+    const int64_t place = place_of(&rows, 4);
+    assert_true(place >= 2);
+    alarm(HANG_SECONDS);
+    for (int64_t batch_rows = 1; batch_rows <= 3; batch_rows++) {
+        bd_error err = {0};
+        bd_loader *loader;
+        const bd_batch *batch;
+        check(bd_loader_new(&loader, &rows, SEED, batch_rows, 0, &err), &err);
+        for (int64_t i = 0; i < place / batch_rows; i++)
+            check(bd_loader_next(loader, &batch, &err), &err);
+        for (int i = 0; i < 3; i++) {  // and remains: asking again must not wait for ever
+            err = (bd_error){0};
+            assert_int_equal(bd_loader_next(loader, &batch, &err), BD_ERR_FORMAT);
+            assert_mentions(&err, ".arrow");
+            assert_mentions(&err, "row ");
+            assert_null(batch);
+        }
+        assert_int_equal(bd_loader_next(loader, &batch, NULL), BD_ERR_FORMAT);
+        bd_loader_free(loader);
+    }
+    alarm(0);
+    bd_rows_close(&rows);
+}
+
+static void freeing_never_hangs(void **state)
+{
+    (void)state;
+    bd_rows rows;
+    open_small(&rows);
+    bd_loader_free(NULL);
+    alarm(HANG_SECONDS);
+    for (int i = 0; i < 60; i++) {
+        bd_error err;
+        bd_loader *loader;
+        const bd_batch *batch;
+        check(bd_loader_new(&loader, &rows, SEED, 1 + i % 5, 0, &err), &err);
+        for (int k = 0; k < i % 4; k++)
+            check(bd_loader_next(loader, &batch, &err), &err);
+        usleep((useconds_t)(i % 3 * 200));
+        bd_loader_free(loader);
+    }
+    alarm(0);
+    bd_rows_close(&rows);
+}
+
+static void freeing_with_an_error_pending_never_hangs(void **state)
+{
+    (void)state;
+    bd_rows rows;
+    open_small(&rows);
+    damage_row(&rows, "dataset", 0);
+    alarm(HANG_SECONDS);
+    for (int i = 0; i < 20; i++) {
+        bd_error err;
+        bd_loader *loader;
+        check(bd_loader_new(&loader, &rows, SEED, rows.manifest.totals.rows, 0, &err), &err);
+        usleep((useconds_t)(i % 4 * 300));
+        bd_loader_free(loader);
+    }
+    alarm(0);
+    bd_rows_close(&rows);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test_inside_folder(batches_are_those_of_the_order),
+        test_inside_folder(a_resumed_loader_goes_on_counting),
+        test_inside_folder(a_batch_stays_as_it_is_while_it_is_used),
+        test_inside_folder(a_bad_row_is_an_error_of_its_own_batch),
+        test_inside_folder(freeing_never_hangs),
+        test_inside_folder(freeing_with_an_error_pending_never_hangs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

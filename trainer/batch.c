@@ -1,0 +1,142 @@
+#include "trainer/batch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/array.h"
+
+// ---- The dataset ----------------------------------------------------------------------------
+
+bd_status bd_rows_open(bd_rows *rows, const char *folder, bd_error *err)
+{
+    *rows = (bd_rows){0};
+    BD_TRY(bd_manifest_read(&rows->manifest, folder, err));
+    const size_t n = rows->manifest.n_shards;
+    bd_status status = BD_OK;
+    rows->shards = calloc(n, sizeof *rows->shards);
+    rows->begins = calloc(n + 1, sizeof *rows->begins);
+    if (!rows->shards || !rows->begins)
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for %zu shards", n);
+    for (size_t s = 0; status == BD_OK && s < n; s++) {
+        status = bd_shard_open_entry(&rows->shards[s], folder, &rows->manifest, s, err);
+        rows->begins[s + 1] = rows->begins[s] + rows->manifest.shards[s].figures.rows;
+    }
+    if (status != BD_OK)
+        bd_rows_close(rows);
+    return status;
+}
+
+void bd_rows_close(bd_rows *rows)
+{
+    for (size_t s = 0; rows->shards && s < rows->manifest.n_shards; s++)
+        bd_shard_close(&rows->shards[s]);
+    free(rows->shards);
+    free(rows->begins);
+    bd_manifest_release(&rows->manifest);
+    *rows = (bd_rows){0};
+}
+
+// The shard of a row, by bisection, and the row's number in it.
+static const bd_shard *find_shard(const bd_rows *rows, int64_t number, int64_t *row_in_shard)
+{
+    size_t low = 0, high = rows->manifest.n_shards;
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (rows->begins[middle] <= number)
+            low = middle;
+        else
+            high = middle;
+    }
+    *row_in_shard = number - rows->begins[low];
+    return &rows->shards[low];
+}
+
+// ---- A batch ----------------------------------------------------------------------------
+
+static bd_status copy_row(bd_batch *batch, const bd_packing *packing, const bd_row *row,
+                          int64_t r, bd_error *err)
+{
+    const size_t row_bytes = (size_t)(packing->seq_len * batch->id_bytes);
+    const size_t n_values = r > 0 ? (size_t)batch->offset_buffer[r] : 0;
+    if (n_values + (size_t)row->n_bounds > INT32_MAX)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "the rows of one batch have more than 2^31 - 1 boundaries");
+    BD_TRY(bd_array_reserve(&batch->id_buffer, &batch->id_capacity, (size_t)(r + 1) * row_bytes,
+                            1, err));
+    BD_TRY(bd_array_reserve((void **)&batch->offset_buffer, &batch->offset_capacity,
+                            (size_t)r + 2, sizeof *batch->offset_buffer, err));
+    BD_TRY(bd_array_reserve((void **)&batch->value_buffer, &batch->value_capacity,
+                            n_values + (size_t)row->n_bounds, sizeof *batch->value_buffer,
+                            err));
+    memcpy((char *)batch->id_buffer + (size_t)r * row_bytes, row->ids, row_bytes);
+    memcpy(batch->value_buffer + n_values, row->bounds,
+           (size_t)row->n_bounds * sizeof *batch->value_buffer);
+    batch->offset_buffer[0] = 0;
+    batch->offset_buffer[r + 1] = (int32_t)(n_values + (size_t)row->n_bounds);
+    return BD_OK;
+}
+
+// The record batch that holds the rows as neighbours, from its row *first on; NULL if none
+// does.
+static const bd_row_batch *common_record_batch(const bd_rows *rows, const int64_t *numbers,
+                                               int64_t n, int64_t *first)
+{
+    for (int64_t i = 1; i < n; i++)
+        if (numbers[i] != numbers[0] + i)
+            return NULL;
+    const bd_shard *shard = find_shard(rows, numbers[0], first);
+    const int64_t block = *first / shard->packing.batch_rows;
+    *first %= shard->packing.batch_rows;
+    const bd_row_batch *record = bd_arrow_reader_batch(shard->reader, block);
+    return *first + n <= record->n_rows ? record : NULL;
+}
+
+// Points the batch at the file itself or at the copies.
+static void point_batch(bd_batch *batch, const bd_packing *packing, const bd_row_batch *record,
+                        int64_t first)
+{
+    if (record) {
+        batch->ids = (const char *)record->ids + first * packing->seq_len * batch->id_bytes;
+        batch->boundaries.offsets = record->bound_offsets + first;
+        batch->boundaries.values = record->bounds;
+    } else {
+        batch->ids = batch->id_buffer;
+        batch->boundaries.offsets = batch->offset_buffer;
+        batch->boundaries.values = batch->value_buffer;
+    }
+}
+
+bd_status bd_batch_load(bd_batch *batch, const bd_rows *rows, const int64_t *numbers, int64_t n,
+                        bd_hasher *hasher, bd_error *err)
+{
+    const bd_packing *packing = &rows->manifest.packing;
+    BD_TRY(bd_array_reserve((void **)&batch->row_numbers, &batch->row_capacity, (size_t)n,
+                            sizeof *batch->row_numbers, err));
+    memcpy(batch->row_numbers, numbers, (size_t)n * sizeof *numbers);
+    batch->id_bytes = bd_packing_id_bytes(packing);
+    batch->boundaries.n_rows = n;
+    batch->boundaries.seq_len = packing->seq_len;
+    batch->n_targets = 0;
+    int64_t first = 0;
+    const bd_row_batch *record = common_record_batch(rows, numbers, n, &first);
+    for (int64_t r = 0; r < n; r++) {
+        int64_t row_in_shard;
+        bd_row row;
+        const bd_shard *shard = find_shard(rows, numbers[r], &row_in_shard);
+        BD_TRY(bd_shard_row(shard, row_in_shard, hasher, &row, err));
+        if (!record)
+            BD_TRY(copy_row(batch, packing, &row, r, err));
+        batch->n_targets += row.bounds[row.n_segments] - row.n_segments;
+    }
+    point_batch(batch, packing, record, first);
+    return BD_OK;
+}
+
+void bd_batch_release(bd_batch *batch)
+{
+    free(batch->row_numbers);
+    free(batch->id_buffer);
+    free(batch->offset_buffer);
+    free(batch->value_buffer);
+    *batch = (bd_batch){0};
+}

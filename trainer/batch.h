@@ -1,0 +1,46 @@
+// batch.h - rows of a dataset, ready for the model: ids and boundaries as the shards have them.
+#ifndef BINDERY_TRAINER_BATCH_H
+#define BINDERY_TRAINER_BATCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/manifest.h"
+#include "common/shard.h"
+#include "kernels/boundaries.h"
+
+// A dataset opened for reading rows by their number: every shard mapped.
+typedef struct bd_rows {
+    bd_manifest manifest;  // owned
+    bd_shard *shards;      // [manifest.n_shards], owned
+    int64_t *begins;       // [manifest.n_shards + 1], owned: first row of each shard
+} bd_rows;
+
+bd_status bd_rows_open(bd_rows *rows, const char *folder, bd_error *err);
+void bd_rows_close(bd_rows *rows);  // safe on an empty struct and safe twice
+
+// Rows side by side. For neighbouring rows of one record batch ids and boundaries point into
+// the mapped file; otherwise the rows are copied one after another, their boundaries unchanged,
+// and only the offsets are counted anew.
+typedef struct bd_batch {
+    bd_boundaries boundaries;  // borrowed from the file or from the buffers below
+    const void *ids;           // [n_rows][seq_len], borrowed likewise
+    int32_t id_bytes;
+    int64_t *row_numbers;  // [n_rows], owned: which rows of the dataset these are
+    int64_t n_targets;
+    // Buffers for rows that are not neighbours, owned; grow as needed.
+    void *id_buffer;
+    int32_t *offset_buffer, *value_buffer;
+    size_t id_capacity, offset_capacity, value_capacity, row_capacity;
+} bd_batch;
+
+// Fills `batch` (zero-initialised at first, reused later) with the rows `numbers` [n], n >= 1,
+// each checked by bd_row_check(). `hasher` is scratch. The message names shard, row and rule.
+// On failure the batch holds nothing to use, but can be reused.
+bd_status bd_batch_load(bd_batch *batch, const bd_rows *rows, const int64_t *numbers, int64_t n,
+                        bd_hasher *hasher, bd_error *err);
+
+void bd_batch_release(bd_batch *batch);  // safe on an empty struct and safe twice
+
+#endif

@@ -1,0 +1,318 @@
+#include "trainer/checkpoint.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/file.h"
+#include "common/folder.h"
+#include "trainer/safetensors.h"
+
+enum { MAX_JSON_BYTES = 1 << 24 };
+
+// In front of a parameter's name, in the order of bd_checkpoint_load_tensors()'s arrays.
+enum { N_KINDS = 3 };
+static const char *const kind_prefixes[N_KINDS] = {"", "adamw.m.", "adamw.v."};
+
+typedef struct file_name {
+    char text[48];
+} file_name;
+
+static file_name name_of(int64_t step, const char *suffix)
+{
+    file_name name;
+    snprintf(name.text, sizeof name.text, "step-%08" PRId64 "%s", step, suffix);
+    return name;
+}
+
+static file_name tensors_name(int64_t step)
+{
+    return name_of(step, ".safetensors");
+}
+
+static file_name json_name(int64_t step)
+{
+    return name_of(step, ".json");
+}
+
+typedef struct tensor_name {
+    char text[sizeof((bd_parameter *)0)->name + 8];
+} tensor_name;
+
+static tensor_name name_tensor(int kind, const bd_parameter *parameter)
+{
+    tensor_name name;
+    snprintf(name.text, sizeof name.text, "%s%s", kind_prefixes[kind], parameter->name);
+    return name;
+}
+
+// ---- Saving -----------------------------------------------------------------------
+
+static bd_status write_tensors(const char *path, const bd_checkpoint_state *state,
+                               bd_safetensors_receipt *receipt, bd_error *err)
+{
+    const bd_parameters *parameters = state->parameters;
+    const float *const arrays[N_KINDS] = {state->weights, state->m, state->v};
+    const size_t n = N_KINDS * parameters->n;
+    tensor_name *names = calloc(n + 1, sizeof *names);
+    bd_tensor_view *views = calloc(n + 1, sizeof *views);
+    bd_status status;
+    if (!names || !views) {
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for the names of %zu tensors", n);
+        goto done;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const int kind = (int)(i / parameters->n);
+        const bd_parameter *parameter = &parameters->items[i % parameters->n];
+        names[i] = name_tensor(kind, parameter);
+        views[i] = (bd_tensor_view){
+            .name = names[i].text,
+            .dtype = BD_DTYPE_F32,
+            .n_dimensions = parameter->n_dimensions,
+            .shape = {parameter->shape[0], parameter->shape[1]},
+            .data = arrays[kind] + parameter->offset,
+        };
+    }
+    // Without this pair Hugging Face's transformers do not load a file.
+    const bd_safetensors_pair metadata = {"format", "pt"};
+    const bd_safetensors_content content = {views, n, &metadata, 1};
+    status = bd_safetensors_write(path, &content, receipt, err);
+done:
+    free(views);
+    free(names);
+    return status;
+}
+
+static bd_json *state_to_json(const bd_checkpoint_state *state,
+                              const bd_safetensors_receipt *receipt)
+{
+    bd_json *tensors = bd_json_object();
+    bd_json_set_string(tensors, "file", tensors_name(state->step).text);
+    bd_json_set_integer(tensors, "bytes", receipt->size_bytes);
+    bd_json_set_string(tensors, "checksum", receipt->digest.hex);
+
+    bd_json *json = bd_json_object();
+    bd_json_set_string(json, "format", BD_CHECKPOINT_FORMAT);
+    bd_json_set_integer(json, "step", state->step);
+    bd_json_set(json, "tensors", tensors);
+    bd_json_set(json, "model", bd_model_config_to_json(&state->parameters->config));
+    bd_json_set(json, "training", bd_json_share(state->training));
+    bd_json_set(json, "data", bd_json_share(state->data));
+    return json;
+}
+
+static bd_status write_json(const bd_pending *pending, const bd_checkpoint_state *state,
+                            const bd_safetensors_receipt *receipt, bd_error *err)
+{
+    char *text = NULL;
+    size_t size_bytes = 0;
+    bd_json *json = state_to_json(state, receipt);
+    bd_status status = bd_json_seal(json, &text, &size_bytes, err);
+    if (status == BD_OK && size_bytes > MAX_JSON_BYTES)
+        status =
+            bd_fail(err, BD_ERR_UNSUPPORTED, "settings of %zu bytes are too many", size_bytes);
+    if (status == BD_OK)
+        status = bd_pending_write(pending, text, size_bytes, err);
+    free(text);
+    bd_json_free(json);
+    return status;
+}
+
+// Gives both files their final names. An older .json of this step goes first: it must never
+// stand beside tensors that are not its own.
+static bd_status publish(bd_pending *tensors, bd_pending *json, bd_error *err)
+{
+    if (unlink(json->final) != 0 && errno != ENOENT)
+        return bd_fail_errno(err, "cannot replace '%s'", json->final);
+    BD_TRY(bd_pending_publish(tensors, err));
+    return bd_pending_publish(json, err);
+}
+
+bd_status bd_checkpoint_save(const char *folder, const bd_checkpoint_state *state,
+                             bd_error *err)
+{
+    bd_pending tensors = {0}, json = {0};
+    bd_safetensors_receipt receipt;
+    bd_status status = bd_pending_begin(&tensors, folder, tensors_name(state->step).text, err);
+    if (status == BD_OK)
+        status = bd_pending_begin(&json, folder, json_name(state->step).text, err);
+    if (status == BD_OK)
+        status = write_tensors(tensors.temporary, state, &receipt, err);
+    if (status == BD_OK)
+        status = write_json(&json, state, &receipt, err);
+    if (status == BD_OK)
+        status = publish(&tensors, &json, err);
+    if (status != BD_OK)
+        bd_error_prefix(err, status, "cannot save step %" PRId64, state->step);
+    bd_pending_discard(&tensors);
+    bd_pending_discard(&json);
+    return status;
+}
+
+// ---- Finding ----------------------------------------------------------------------
+
+// The step of a name that json_name() makes, else -1.
+static int64_t step_of(const char *name)
+{
+    if (strncmp(name, "step-", 5) != 0)
+        return -1;
+    const long long step = strtoll(name + 5, NULL, 10);
+    if (step < 0 || strcmp(json_name(step).text, name) != 0)
+        return -1;  // printing it again catches signs, spaces, missing zeros, overflow
+    return step;
+}
+
+static bd_status keep_highest(void *context, const char *folder, const char *name,
+                              bd_error *err)
+{
+    (void)folder;
+    (void)err;
+    int64_t *highest = context;
+    const int64_t step = step_of(name);
+    if (step > *highest)
+        *highest = step;
+    return BD_OK;
+}
+
+bd_status bd_checkpoint_find_latest(const char *folder, int64_t *step, bd_error *err)
+{
+    *step = -1;
+    BD_TRY(bd_folder_visit(folder, keep_highest, step, err));
+    if (*step < 0)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "'%s' holds no checkpoint: there is no step-NNNNNNNN.json", folder);
+    return BD_OK;
+}
+
+// ---- Loading ----------------------------------------------------------------------
+
+static bd_status check_format(const bd_json *json, bd_error *err)
+{
+    const char *format;
+    BD_TRY(bd_json_get_string(json, "format", &format, err));
+    if (strncmp(format, "1.", 2) != 0)
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "format '%.20s' is not one that this version reads (1.x)", format);
+    return BD_OK;
+}
+
+static bd_status tensors_from_json(bd_checkpoint *checkpoint, const bd_json *json,
+                                   bd_error *err)
+{
+    const bd_json *tensors;
+    const char *file, *hex;
+    BD_TRY(bd_json_get_object(json, "tensors", &tensors, err));
+    BD_TRY(bd_json_get_string(tensors, "file", &file, err));
+    const file_name expected = tensors_name(checkpoint->step);
+    if (strcmp(file, expected.text) != 0)
+        return bd_fail(err, BD_ERR_FORMAT, "'file' is '%.60s' instead of '%s'", file,
+                       expected.text);
+    BD_TRY(bd_json_get_integer(tensors, "bytes", 0, INT64_MAX, &checkpoint->size_bytes, err));
+    BD_TRY(bd_json_get_string(tensors, "checksum", &hex, err));
+    return bd_digest_parse(&checkpoint->digest, hex, err);
+}
+
+static bd_status checkpoint_from_json(bd_checkpoint *checkpoint, int64_t step, bd_error *err)
+{
+    const bd_json *json = checkpoint->document, *model;
+    BD_TRY(check_format(json, err));
+    BD_TRY(bd_json_get_integer(json, "step", 0, INT64_MAX, &checkpoint->step, err));
+    if (checkpoint->step != step)
+        return bd_fail(err, BD_ERR_FORMAT, "it is of step %" PRId64, checkpoint->step);
+    BD_TRY(tensors_from_json(checkpoint, json, err));
+    BD_TRY(bd_json_get_object(json, "model", &model, err));
+    const bd_status status = bd_model_config_from_json(&checkpoint->config, model, err);
+    if (status != BD_OK)
+        return bd_error_prefix(err, status, "'model'");
+    BD_TRY(bd_json_get_object(json, "training", &checkpoint->training, err));
+    return bd_json_get_object(json, "data", &checkpoint->data, err);
+}
+
+bd_status bd_checkpoint_load(bd_checkpoint *checkpoint, const char *folder, int64_t step,
+                             bd_error *err)
+{
+    *checkpoint = (bd_checkpoint){0};
+    char *text = NULL;
+    size_t size_bytes;
+    bd_status status;
+    char *path = bd_path_join(folder, json_name(step).text);
+    checkpoint->tensors_path = bd_path_join(folder, tensors_name(step).text);
+    if (!path || !checkpoint->tensors_path) {
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for the names of step %" PRId64, step);
+        goto done;
+    }
+    status = bd_file_read(path, MAX_JSON_BYTES, &text, &size_bytes, err);
+    if (status != BD_OK)
+        goto done;
+    status = bd_json_unseal(text, size_bytes, &checkpoint->document, err);
+    if (status == BD_OK)
+        status = checkpoint_from_json(checkpoint, step, err);
+    if (status != BD_OK)
+        bd_error_prefix(err, status, "cannot use '%s'", path);
+done:
+    if (status != BD_OK)
+        bd_checkpoint_release(checkpoint);
+    free(text);
+    free(path);
+    return status;
+}
+
+void bd_checkpoint_release(bd_checkpoint *checkpoint)
+{
+    bd_json_free(checkpoint->document);
+    free(checkpoint->tensors_path);
+    *checkpoint = (bd_checkpoint){0};
+}
+
+static bd_status check_file(const bd_checkpoint *checkpoint, bd_error *err)
+{
+    const char *path = checkpoint->tensors_path;
+    bd_digest digest;
+    int64_t size_bytes;
+    BD_TRY(bd_digest_file(path, &digest, &size_bytes, err));
+    if (size_bytes != checkpoint->size_bytes)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "'%s' is damaged: %" PRId64 " bytes instead of %" PRId64, path,
+                       size_bytes, checkpoint->size_bytes);
+    if (strcmp(digest.hex, checkpoint->digest.hex) != 0)
+        return bd_fail(err, BD_ERR_FORMAT, "'%s' is damaged: its checksum does not match",
+                       path);
+    return BD_OK;
+}
+
+// Every expected tensor was found and names are unique, so others exist if there are more.
+static bd_status check_nothing_extra(const bd_checkpoint *checkpoint,
+                                     const bd_safetensors *file,
+                                     const bd_parameters *parameters, bd_error *err)
+{
+    const size_t n = bd_safetensors_count(file), expected = N_KINDS * parameters->n;
+    if (n != expected)
+        return bd_fail(err, BD_ERR_FORMAT, "'%s' has %zu tensors, %zu more than the model",
+                       checkpoint->tensors_path, n, n - expected);
+    return BD_OK;
+}
+
+bd_status bd_checkpoint_load_tensors(const bd_checkpoint *checkpoint,
+                                     const bd_parameters *parameters, float *weights, float *m,
+                                     float *v, bd_error *err)
+{
+    float *const arrays[N_KINDS] = {weights, m, v};
+    bd_safetensors *file;
+    BD_TRY(check_file(checkpoint, err));
+    BD_TRY(bd_safetensors_open(&file, checkpoint->tensors_path, err));
+    bd_status status = BD_OK;
+    for (size_t i = 0; status == BD_OK && i < N_KINDS * parameters->n; i++) {
+        const int kind = (int)(i / parameters->n);
+        const bd_parameter *parameter = &parameters->items[i % parameters->n];
+        float *to = arrays[kind] ? arrays[kind] + parameter->offset : NULL;
+        status = bd_safetensors_copy_f32(file, name_tensor(kind, parameter).text,
+                                         parameter->n_dimensions, parameter->shape, to, err);
+    }
+    if (status == BD_OK)
+        status = check_nothing_extra(checkpoint, file, parameters, err);
+    bd_safetensors_close(file);
+    return status;
+}

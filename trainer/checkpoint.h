@@ -1,0 +1,64 @@
+// checkpoint.h - a training run's state on disk, from which it continues bit for bit.
+//
+//   step-00000100.safetensors   weights NAME, moments adamw.m.NAME and adamw.v.NAME, all F32
+//   step-00000100.json          published after it: the step exists once this file does
+//
+// Files are published whole (common/file.h), the .json is sealed (common/json.h), and it holds
+// size and checksum of the other, so damage to either is noticed. Older steps are kept.
+// Described in schemas/checkpoint-v1.md.
+#ifndef BINDERY_TRAINER_CHECKPOINT_H
+#define BINDERY_TRAINER_CHECKPOINT_H
+
+#include <stdint.h>
+
+#include "common/checksum.h"
+#include "common/error.h"
+#include "common/json.h"
+#include "trainer/model_config.h"
+#include "trainer/parameters.h"
+
+#define BD_CHECKPOINT_FORMAT "1.0"
+
+// What is saved; all of it borrowed for the call.
+typedef struct bd_checkpoint_state {
+    int64_t step;  // >= 0
+    const bd_parameters *parameters;
+    const float *weights, *m, *v;  // [n_total], host memory
+    const bd_json *training;       // an object: settings that must be the same on resuming
+    const bd_json *data;           // an object: which dataset, tokenizer and seq_len
+} bd_checkpoint_state;
+
+// Saves a step into `folder`, which exists. A step that is there already is replaced: a crash
+// meanwhile leaves the new one or none, never a mixture.
+bd_status bd_checkpoint_save(const char *folder, const bd_checkpoint_state *state,
+                             bd_error *err);
+
+// The highest step in `folder`. None is BD_ERR_ARGUMENT.
+bd_status bd_checkpoint_find_latest(const char *folder, int64_t *step, bd_error *err);
+
+// What a step's .json says.
+typedef struct bd_checkpoint {
+    int64_t step;
+    bd_model_config config;
+    const bd_json *training, *data;  // borrowed from `document`
+    bd_json *document;               // owned
+    char *tensors_path;              // owned
+    int64_t size_bytes;              // of that file, and so is digest
+    bd_digest digest;
+} bd_checkpoint;
+
+// Reads and checks the .json alone, so that the caller can compare settings and lay out the
+// parameters. Release what comes out. On failure *checkpoint is empty.
+bd_status bd_checkpoint_load(bd_checkpoint *checkpoint, const char *folder, int64_t step,
+                             bd_error *err);
+// Safe on an empty struct and safe twice.
+void bd_checkpoint_release(bd_checkpoint *checkpoint);
+
+// Checks size and checksum, then that the file holds exactly the tensors of `parameters` and
+// their moments, and fills weights, m, v [n_total] in host memory; m and v may be NULL. On
+// failure their contents are unspecified.
+bd_status bd_checkpoint_load_tensors(const bd_checkpoint *checkpoint,
+                                     const bd_parameters *parameters, float *weights, float *m,
+                                     float *v, bd_error *err);
+
+#endif

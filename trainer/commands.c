@@ -1,0 +1,8 @@
+#include "trainer/commands.h"
+
+const bd_command *const bd_trainer_commands[] = {
+    &bd_train_command,
+    &bd_prove_command,
+    &bd_generate_command,
+    NULL,
+};

@@ -1,0 +1,13 @@
+// commands.h - the trainer's commands, for bindery.c.
+#ifndef BINDERY_TRAINER_COMMANDS_H
+#define BINDERY_TRAINER_COMMANDS_H
+
+#include "common/options.h"
+
+extern const bd_command bd_train_command;
+extern const bd_command bd_generate_command;
+extern const bd_command bd_prove_command;
+
+extern const bd_command *const bd_trainer_commands[];  // ended by NULL
+
+#endif

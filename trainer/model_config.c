@@ -1,0 +1,151 @@
+#include "trainer/model_config.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const bd_model_family_words[] = {"opt", "gpt2", NULL};
+
+// vocabulary 0: the dataset's.
+static const struct {
+    const char *name;
+    bd_model_config config;
+} presets[] = {
+    {"tiny", {BD_MODEL_OPT, 4, 128, 4, 512, 512, 0}},
+    {"tiny-gpt2", {BD_MODEL_GPT2, 4, 128, 4, 512, 512, 0}},
+    {"small", {BD_MODEL_OPT, 4, 256, 4, 1024, 1024, 0}},
+    {"small-gpt2", {BD_MODEL_GPT2, 4, 256, 4, 1024, 1024, 0}},
+    {"opt-125m", {BD_MODEL_OPT, 12, 768, 12, 3072, 2048, 0}},
+    {"gpt2-124m", {BD_MODEL_GPT2, 12, 768, 12, 3072, 1024, 0}},
+};
+
+const char *const bd_model_presets[] = {"tiny",     "tiny-gpt2", "small", "small-gpt2",
+                                        "opt-125m", "gpt2-124m", NULL};
+
+bd_status bd_model_config_preset(bd_model_config *config, const char *name, bd_error *err)
+{
+    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
+        if (strcmp(presets[i].name, name) == 0) {
+            *config = presets[i].config;
+            return BD_OK;
+        }
+    }
+    return bd_fail(err, BD_ERR_ARGUMENT, "no preset '%s'", name);
+}
+
+bd_status bd_model_config_check(const bd_model_config *config, bd_error *err)
+{
+    const struct {
+        const char *what;
+        int64_t value, max;
+    } limits[] = {
+        {"layers", config->n_layers, 1024},
+        {"channels", config->n_channels, 1 << 16},
+        {"heads", config->n_heads, 1 << 10},
+        {"feed-forward channels", config->n_feed_forward, 1 << 18},
+        {"positions", config->n_positions, 1 << 24},
+        {"ids", config->n_vocabulary, INT64_C(1) << 32},
+    };
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
+        if (limits[i].value < 1 || limits[i].value > limits[i].max)
+            return bd_fail(err, BD_ERR_ARGUMENT,
+                           "a model cannot have %" PRId64 " %s: from 1 to %" PRId64,
+                           limits[i].value, limits[i].what, limits[i].max);
+    if (config->n_channels % config->n_heads != 0)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "%" PRId64 " channels cannot be divided among %" PRId64 " heads",
+                       config->n_channels, config->n_heads);
+    return BD_OK;
+}
+
+// The names under which each family's config.json has the numbers.
+static const struct field_names {
+    const char *layers, *channels, *heads, *feed_forward, *positions;
+} field_names[] = {
+    [BD_MODEL_OPT] = {"num_hidden_layers", "hidden_size", "num_attention_heads", "ffn_dim",
+                      "max_position_embeddings"},
+    [BD_MODEL_GPT2] = {"n_layer", "n_embd", "n_head", "n_inner", "n_positions"},
+};
+
+// What bd_model_config_to_json() says of the model, `json` must say too if it says anything: a
+// variant (post-layer-norm, untied embeddings, another activation) is not taken for the model.
+static bd_status refuse_variants(const bd_model_config *config, const bd_json *json,
+                                 bd_error *err)
+{
+    char where[64], *text = NULL;
+    bd_status status = BD_OK;
+    bd_json *ours = bd_model_config_to_json(config);
+    for (bd_json_member m = bd_json_first(ours); status == BD_OK && m.key;
+         m = bd_json_next(ours, m))
+        for (bd_json_member n = bd_json_first(json); status == BD_OK && n.key;
+             n = bd_json_next(json, n)) {
+            if (strcmp(n.key, m.key) != 0 || bd_json_is_null(json, n.key) ||
+                !bd_json_difference(n.value, m.value, where, sizeof where))
+                continue;
+            status = bd_json_print(m.value, BD_JSON_COMPACT, &text, err);
+            if (status == BD_OK)
+                status = bd_fail(err, BD_ERR_UNSUPPORTED, "'%s' is not %s", m.key, text);
+        }
+    free(text);
+    bd_json_free(ours);
+    return status;
+}
+
+bd_status bd_model_config_from_json(bd_model_config *config, const bd_json *json, bd_error *err)
+{
+    const char *type;
+    *config = (bd_model_config){0};
+    BD_TRY(bd_json_get_string(json, "model_type", &type, err));
+    while (bd_model_family_words[config->family] &&
+           strcmp(bd_model_family_words[config->family], type) != 0)
+        config->family++;
+    if (!bd_model_family_words[config->family])
+        return bd_fail(err, BD_ERR_UNSUPPORTED, "'model_type' is '%.40s', not opt or gpt2",
+                       type);
+    const struct field_names *names = &field_names[config->family];
+    BD_TRY(bd_json_get_integer(json, names->layers, 1, INT32_MAX, &config->n_layers, err));
+    BD_TRY(bd_json_get_integer(json, names->channels, 1, INT32_MAX, &config->n_channels, err));
+    BD_TRY(bd_json_get_integer(json, names->heads, 1, INT32_MAX, &config->n_heads, err));
+    BD_TRY(
+        bd_json_get_integer(json, names->positions, 1, INT32_MAX, &config->n_positions, err));
+    BD_TRY(bd_json_get_integer(json, "vocab_size", 1, INT64_C(1) << 32, &config->n_vocabulary,
+                               err));
+    config->n_feed_forward = 4 * config->n_channels;  // GPT-2's default when n_inner is null
+    if (config->family != BD_MODEL_GPT2 || !bd_json_is_null(json, names->feed_forward))
+        BD_TRY(bd_json_get_integer(json, names->feed_forward, 1, INT32_MAX,
+                                   &config->n_feed_forward, err));
+    BD_TRY(bd_model_config_check(config, err));
+    return refuse_variants(config, json, err);
+}
+
+bd_json *bd_model_config_to_json(const bd_model_config *config)
+{
+    const struct field_names *names = &field_names[config->family];
+    bd_json *json = bd_json_object();
+    bd_json_set_string(json, "model_type", bd_model_family_words[config->family]);
+    bd_json_set_integer(json, "vocab_size", config->n_vocabulary);
+    bd_json_set_integer(json, names->layers, config->n_layers);
+    bd_json_set_integer(json, names->channels, config->n_channels);
+    bd_json_set_integer(json, names->heads, config->n_heads);
+    bd_json_set_integer(json, names->feed_forward, config->n_feed_forward);
+    bd_json_set_integer(json, names->positions, config->n_positions);
+    bd_json_set_bool(json, "tie_word_embeddings", true);
+    if (config->family == BD_MODEL_OPT) {
+        bd_json_set_bool(json, "do_layer_norm_before", true);
+        bd_json_set_integer(json, "word_embed_proj_dim", config->n_channels);
+        bd_json_set_string(json, "activation_function", "relu");
+    } else {
+        bd_json_set_string(json, "activation_function", "gelu_new");
+    }
+    return json;
+}
+
+int64_t bd_model_first_position(const bd_model_config *config)
+{
+    return config->family == BD_MODEL_OPT ? 2 : 0;
+}
+
+bd_activation bd_model_activation(const bd_model_config *config)
+{
+    return config->family == BD_MODEL_OPT ? BD_ACTIVATION_RELU : BD_ACTIVATION_GELU;
+}

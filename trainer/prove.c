@@ -1,0 +1,437 @@
+#include "trainer/prove.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/model.h"
+#include "trainer/reference.h"
+#include "trainer/training.h"
+
+const char *const bd_sabotage_words[] = {"none", "mask", "positions", "targets", NULL};
+
+// ---- The rows that are looked at --------------------------------------------------------
+
+static int64_t count_segments(const bd_batch *batch)
+{
+    int64_t total = 0;
+    for (int64_t r = 0; r < batch->boundaries.n_rows; r++) {
+        int64_t n;
+        bd_row_bounds(&batch->boundaries, r, &n);
+        total += n;
+    }
+    return total;
+}
+
+// Rows 0, 1, … until they have enough segments, row by row first to count them.
+static bd_status load_rows(bd_batch *batch, const bd_rows *rows, int64_t n_documents,
+                           bd_error *err)
+{
+    int64_t n = 0, n_segments = 0;
+    bd_status status = BD_OK;
+    bd_hasher *hasher = bd_hasher_new();
+    int64_t *numbers = NULL;
+    if (!hasher)
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
+    for (; status == BD_OK && n_segments < n_documents && n < rows->manifest.totals.rows; n++) {
+        status = bd_batch_load(batch, rows, &n, 1, hasher, err);
+        n_segments += status == BD_OK ? count_segments(batch) : 0;
+    }
+    if (status == BD_OK && !(numbers = malloc((size_t)n * sizeof *numbers)))
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " rows", n);
+    for (int64_t i = 0; status == BD_OK && i < n; i++)
+        numbers[i] = i;
+    if (status == BD_OK)
+        status = bd_batch_load(batch, rows, numbers, n, hasher, err);
+    free(numbers);
+    bd_hasher_free(hasher);
+    return status;
+}
+
+// Everything that the experiments need: rows and a model with the weights.
+typedef struct bench {
+    bd_batch batch;
+    bd_model model;
+} bench;
+
+static bd_status set_up(bench *b, const bd_rows *rows, const bd_parameters *parameters,
+                        const float *weights, bd_backend *backend, int64_t n_documents,
+                        bd_error *err)
+{
+    BD_TRY(bd_check_fit(&parameters->config, &rows->manifest, err));
+    if (rows->manifest.totals.targets == 0)
+        return bd_fail(err, BD_ERR_ARGUMENT, "nothing to prove: no token has a target");
+    BD_TRY(load_rows(&b->batch, rows, n_documents, err));
+    if (b->batch.n_targets == 0)
+        return bd_fail(err, BD_ERR_ARGUMENT, "nothing to prove: no token has a target");
+    BD_TRY(bd_model_init(&b->model, backend, parameters, b->batch.boundaries.n_rows,
+                         b->batch.boundaries.seq_len, err));
+    return bd_model_set_weights(&b->model, weights, err);
+}
+
+static void tear_down(bench *b)
+{
+    bd_model_release(&b->model);
+    bd_batch_release(&b->batch);
+}
+
+// ---- Packed -----------------------------------------------------------------------------
+
+// Boundaries {0, used} for every row: what a system without document boundaries has.
+typedef struct whole_rows {
+    int32_t *offsets, *values;  // owned
+} whole_rows;
+
+static bd_status make_whole_rows(whole_rows *whole, const bd_boundaries *boundaries,
+                                 bd_error *err)
+{
+    const size_t n = (size_t)boundaries->n_rows;
+    whole->offsets = malloc((n + 1) * sizeof *whole->offsets);
+    whole->values = malloc(2 * n * sizeof *whole->values);
+    if (!whole->offsets || !whole->values)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu rows", n);
+    for (size_t r = 0; r <= n; r++)
+        whole->offsets[r] = (int32_t)(2 * r);
+    for (size_t r = 0; r < n; r++) {
+        whole->values[2 * r] = 0;
+        whole->values[2 * r + 1] = (int32_t)bd_row_used(boundaries, (int64_t)r);
+    }
+    return BD_OK;
+}
+
+static bd_status sabotage_batch(bd_model_batch *batch, bd_sabotage sabotage, whole_rows *whole,
+                                const bd_parameters *parameters, bd_error *err)
+{
+    if (sabotage == BD_SABOTAGE_NONE)
+        return BD_OK;
+    BD_TRY(make_whole_rows(whole, &batch->attention, err));
+    const bd_boundaries broken = {batch->attention.n_rows, batch->attention.seq_len,
+                                  whole->offsets, whole->values};
+    if (sabotage == BD_SABOTAGE_MASK)
+        batch->attention = broken;
+    if (sabotage == BD_SABOTAGE_TARGETS)
+        batch->targets = broken;
+    if (sabotage == BD_SABOTAGE_POSITIONS) {
+        if (broken.seq_len > parameters->config.n_positions)
+            return bd_fail(err, BD_ERR_ARGUMENT,
+                           "positions cannot be sabotaged: rows have %" PRId64
+                           " tokens, the model %" PRId64 " positions",
+                           broken.seq_len, parameters->config.n_positions);
+        batch->positions = broken;
+    }
+    return BD_OK;
+}
+
+static bd_status run_packed(bench *b, bd_sabotage sabotage, float *gradients, double *loss_sum,
+                            bd_error *err)
+{
+    whole_rows whole = {0};
+    bd_model_batch batch = bd_batch_part(&b->batch, 0, b->batch.boundaries.n_rows);
+    bd_status status = sabotage_batch(&batch, sabotage, &whole, b->model.parameters, err);
+    if (status == BD_OK)
+        status =
+            bd_model_train(&b->model, &batch, 1.0 / (double)b->batch.n_targets, loss_sum, err);
+    if (status == BD_OK)
+        status = bd_model_get_gradients(&b->model, gradients, err);
+    free(whole.offsets);
+    free(whole.values);
+    return status;
+}
+
+// ---- Alone ------------------------------------------------------------------------------
+
+// The ReLU inputs of the packed run, for what reference.h says of kinks.
+typedef struct relu_inputs {
+    float **layers;      // [n_layers] of [n_tokens][n_feed_forward], owned
+    const float **part;  // [n_layers], owned: where one segment's begin
+    int64_t n_layers;
+} relu_inputs;
+
+static bd_status get_relu_inputs(relu_inputs *inputs, bd_model *model, int64_t n_tokens,
+                                 bd_error *err)
+{
+    const bd_model_config *c = &model->parameters->config;
+    const size_t size_bytes = (size_t)(n_tokens * c->n_feed_forward) * sizeof(float);
+    inputs->n_layers = c->n_layers;
+    inputs->layers = calloc((size_t)c->n_layers, sizeof *inputs->layers);
+    inputs->part = calloc((size_t)c->n_layers, sizeof *inputs->part);
+    if (!inputs->layers || !inputs->part)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the activations");
+    for (int64_t l = 0; l < c->n_layers; l++) {
+        inputs->layers[l] = malloc(size_bytes);
+        if (!inputs->layers[l])
+            return bd_fail(err, BD_ERR_MEMORY, "no memory for the activations");
+        BD_TRY(model->backend->operations->download(
+            model->backend, inputs->layers[l], model->layers[l].expanded, size_bytes, err));
+    }
+    return BD_OK;
+}
+
+static void release_relu_inputs(relu_inputs *inputs)
+{
+    for (int64_t l = 0; inputs->layers && l < inputs->n_layers; l++)
+        free(inputs->layers[l]);
+    free(inputs->layers);
+    free(inputs->part);
+}
+
+// One segment, tokens [from, to) of the batch, as a sequence of its own.
+static bd_status add_segment(bd_reference *reference, const bd_batch *batch, int64_t from,
+                             int64_t to, uint32_t *ids, const relu_inputs *inputs,
+                             bd_error *err)
+{
+    for (int64_t t = from; t < to; t++)
+        ids[t - from] = bd_id_at(batch->ids, batch->id_bytes, t);
+    for (int64_t l = 0; l < inputs->n_layers; l++)
+        inputs->part[l] =
+            inputs->layers[l] + from * reference->parameters->config.n_feed_forward;
+    return bd_reference_add(reference, ids, to - from, 1.0 / (double)batch->n_targets,
+                            inputs->part, err);
+}
+
+static bd_status run_alone(bd_reference *reference, const bd_batch *batch,
+                           const relu_inputs *inputs, bd_error *err)
+{
+    const bd_boundaries *boundaries = &batch->boundaries;
+    uint32_t *ids = malloc((size_t)boundaries->seq_len * sizeof *ids);
+    if (!ids)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a sequence");
+    bd_status status = BD_OK;
+    for (int64_t r = 0; status == BD_OK && r < boundaries->n_rows; r++) {
+        int64_t n_segments;
+        const int64_t row = r * boundaries->seq_len;
+        const int32_t *bounds = bd_row_bounds(boundaries, r, &n_segments);
+        for (int64_t k = 0; status == BD_OK && k < n_segments; k++)
+            status = add_segment(reference, batch, row + bounds[k], row + bounds[k + 1], ids,
+                                 inputs, err);
+    }
+    free(ids);
+    return status;
+}
+
+// ---- The comparison ---------------------------------------------------------------------
+
+static double largest(const double *values, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, fabs(values[i]));
+    return most;
+}
+
+// A difference that is not a number must not pass for a small one, as it would with fmax().
+static double largest_difference(const float *packed, const double *alone, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double difference = fabs((double)packed[i] - alone[i]);
+        if (!(difference <= most))
+            most = difference;
+        if (isnan(most))
+            break;
+    }
+    return most;
+}
+
+static bd_status compare(bd_proof *proof, const bd_parameters *parameters, const float *packed,
+                         const double *alone, bd_error *err)
+{
+    const double overall = largest(alone, parameters->n_total);
+    proof->lines = calloc(parameters->n, sizeof *proof->lines);
+    if (!proof->lines)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", parameters->n);
+    proof->n_lines = parameters->n;
+    for (size_t i = 0; i < parameters->n; i++) {
+        const bd_parameter *parameter = &parameters->items[i];
+        const double *own = alone + parameter->offset;
+        bd_proof_line *line = &proof->lines[i];
+        line->parameter = parameter;
+        line->largest_gradient = largest(own, parameter->n);
+        line->largest_difference =
+            largest_difference(packed + parameter->offset, own, parameter->n);
+        line->bound = 1e-5 * line->largest_gradient + 1e-7 * overall;
+        // Not even infinity agrees with infinity.
+        line->agrees = isfinite(line->bound) && line->largest_difference <= line->bound;
+        line->zero_by_mathematics = strstr(parameter->name, ".k_proj.bias") != NULL;
+        proof->n_disagree += !line->agrees;
+    }
+    return BD_OK;
+}
+
+bd_status bd_prove(bd_proof *proof, const bd_rows *rows, const bd_parameters *parameters,
+                   const float *weights, bd_backend *backend, int64_t n_documents,
+                   bd_sabotage sabotage, bd_error *err)
+{
+    *proof = (bd_proof){0};
+    bench b = {0};
+    bd_reference reference = {0};
+    relu_inputs inputs = {0};
+    double loss_sum = 0;
+    float *packed = malloc((size_t)parameters->n_total * sizeof *packed);
+    bd_status status = packed ? set_up(&b, rows, parameters, weights, backend, n_documents, err)
+                              : bd_fail(err, BD_ERR_MEMORY, "no memory for the gradients");
+    if (status == BD_OK)
+        status = run_packed(&b, sabotage, packed, &loss_sum, err);
+    if (status == BD_OK)
+        status = bd_reference_init(&reference, parameters, weights, err);
+    if (status == BD_OK)
+        status = get_relu_inputs(&inputs, &b.model,
+                                 b.batch.boundaries.n_rows * b.batch.boundaries.seq_len, err);
+    if (status == BD_OK)
+        status = run_alone(&reference, &b.batch, &inputs, err);
+    if (status == BD_OK)
+        status = compare(proof, parameters, packed, reference.gradients, err);
+    if (status == BD_OK) {
+        proof->n_rows = b.batch.boundaries.n_rows;
+        proof->n_segments = count_segments(&b.batch);
+        proof->n_targets = b.batch.n_targets;
+        proof->n_tokens = proof->n_rows * b.batch.boundaries.seq_len;
+        proof->loss_packed = loss_sum / (double)b.batch.n_targets;
+        proof->n_kinks = reference.n_kinks;
+        proof->loss_alone = reference.loss_sum / (double)b.batch.n_targets;
+    }
+    release_relu_inputs(&inputs);
+    bd_reference_release(&reference);
+    tear_down(&b);
+    free(packed);
+    return status;
+}
+
+void bd_proof_release(bd_proof *proof)
+{
+    free(proof->lines);
+    *proof = (bd_proof){0};
+}
+
+// ---- The probe --------------------------------------------------------------------------
+
+// One number for each token that changes if any bit of its logits or of its gradient does.
+static bd_status fingerprint_tokens(bench *b, const bd_model_batch *batch,
+                                    uint64_t *fingerprints, bd_error *err)
+{
+    const bd_model_config *c = &b->model.parameters->config;
+    const int64_t seq_len = batch->attention.seq_len, n_rows = batch->attention.n_rows;
+    const size_t stream_bytes = (size_t)(n_rows * seq_len * c->n_channels) * sizeof(float);
+    double loss_sum;
+    bd_hasher *hasher = bd_hasher_new();
+    float *logits = malloc((size_t)(seq_len * c->n_vocabulary) * sizeof *logits);
+    float *d_stream = malloc(stream_bytes);
+    bd_status status = BD_OK;
+    if (!hasher || !logits || !d_stream)
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for the probe");
+    if (status == BD_OK)
+        status =
+            bd_model_train(&b->model, batch, 1.0 / (double)b->batch.n_targets, &loss_sum, err);
+    if (status == BD_OK)
+        status = b->model.backend->operations->download(b->model.backend, d_stream,
+                                                        b->model.d_stream, stream_bytes, err);
+    for (int64_t r = 0; status == BD_OK && r < n_rows; r++) {
+        status = bd_model_row_logits(&b->model, batch, r, logits, err);
+        for (int64_t t = 0; status == BD_OK && t < seq_len; t++) {
+            const int64_t token = r * seq_len + t;
+            bd_hasher_add(hasher, logits + t * c->n_vocabulary,
+                          (size_t)c->n_vocabulary * sizeof *logits);
+            bd_hasher_add(hasher, d_stream + token * c->n_channels,
+                          (size_t)c->n_channels * sizeof *d_stream);
+            fingerprints[token] = bd_hasher_take64(hasher);
+        }
+    }
+    bd_hasher_free(hasher);
+    free(logits);
+    free(d_stream);
+    return status;
+}
+
+typedef struct span {
+    int64_t begin, end;  // tokens of the batch, row by row
+} span;
+
+static span longest_segment(const bd_boundaries *boundaries)
+{
+    span longest = {0};
+    for (int64_t r = 0; r < boundaries->n_rows; r++) {
+        int64_t n;
+        const int32_t *bounds = bd_row_bounds(boundaries, r, &n);
+        for (int64_t k = 0; k < n; k++)
+            if (bounds[k + 1] - bounds[k] > longest.end - longest.begin)
+                longest = (span){r * boundaries->seq_len + bounds[k],
+                                 r * boundaries->seq_len + bounds[k + 1]};
+    }
+    return longest;
+}
+
+// A copy of the batch's ids in which every token of the span is another one.
+static void *change_ids(const bd_batch *batch, span changed, int64_t n_vocabulary)
+{
+    const int64_t n = batch->boundaries.n_rows * batch->boundaries.seq_len;
+    void *ids = malloc((size_t)(n * batch->id_bytes));
+    if (!ids)
+        return NULL;
+    memcpy(ids, batch->ids, (size_t)(n * batch->id_bytes));
+    for (int64_t t = changed.begin; t < changed.end; t++) {
+        const uint32_t other =
+            (uint32_t)((bd_id_at(ids, batch->id_bytes, t) + INT64_C(1)) % n_vocabulary);
+        if (batch->id_bytes == 2)
+            ((uint16_t *)ids)[t] = (uint16_t)other;
+        else
+            ((uint32_t *)ids)[t] = other;
+    }
+    return ids;
+}
+
+static void count_changes(bd_probe *probe, const bd_boundaries *boundaries, span changed,
+                          const uint64_t *before, const uint64_t *after)
+{
+    for (int64_t r = 0; r < boundaries->n_rows; r++) {
+        for (int64_t t = 0; t < bd_row_used(boundaries, r); t++) {
+            const int64_t token = r * boundaries->seq_len + t;
+            const bool probed = changed.begin <= token && token < changed.end;
+            const bool differs = before[token] != after[token];
+            probe->probed_tokens += probed;
+            probe->other_tokens += !probed;
+            probe->changed_tokens += probed && differs;
+            probe->leaked_tokens += !probed && differs;
+        }
+    }
+}
+
+static bd_status probe_bench(bd_probe *probe, bench *b, bd_error *err)
+{
+    const bd_boundaries *boundaries = &b->batch.boundaries;
+    const size_t n = (size_t)(boundaries->n_rows * boundaries->seq_len);
+    const span changed = longest_segment(boundaries);
+    uint64_t *before = calloc(n, sizeof *before), *after = calloc(n, sizeof *after);
+    void *ids = change_ids(&b->batch, changed, b->model.parameters->config.n_vocabulary);
+    bd_status status = BD_OK;
+    if (!before || !after || !ids)
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for the probe");
+    bd_model_batch batch = bd_batch_part(&b->batch, 0, boundaries->n_rows);
+    if (status == BD_OK)
+        status = fingerprint_tokens(b, &batch, before, err);
+    batch.ids = ids;
+    if (status == BD_OK)
+        status = fingerprint_tokens(b, &batch, after, err);
+    if (status == BD_OK)
+        count_changes(probe, boundaries, changed, before, after);
+    free(before);
+    free(after);
+    free(ids);
+    return status;
+}
+
+bd_status bd_probe_run(bd_probe *probe, const bd_rows *rows, const bd_parameters *parameters,
+                       const float *weights, bd_backend *backend, int64_t n_documents,
+                       bd_error *err)
+{
+    *probe = (bd_probe){0};
+    bench b = {0};
+    bd_status status = set_up(&b, rows, parameters, weights, backend, n_documents, err);
+    if (status == BD_OK) {
+        probe->n_rows = b.batch.boundaries.n_rows;
+        probe->n_segments = count_segments(&b.batch);
+        status = probe_bench(probe, &b, err);
+    }
+    tear_down(&b);
+    return status;
+}

@@ -1,0 +1,71 @@
+// prove.h - the experiment: packing changes nothing, shown on the user's own shards.
+//
+//   packed    whole rows through the real loader and the real kernels, in float
+//   alone     every segment as a sequence of its own through reference.h, in double, which
+//   knows
+//             no boundaries
+//
+// Both give the gradient of the same loss for every parameter; they must agree.
+#ifndef BINDERY_TRAINER_PROVE_H
+#define BINDERY_TRAINER_PROVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "kernels/backend.h"
+#include "trainer/batch.h"
+#include "trainer/parameters.h"
+
+// What is broken on purpose: one operation gets the boundaries {0, used} for every row.
+typedef enum bd_sabotage {
+    BD_SABOTAGE_NONE,
+    BD_SABOTAGE_MASK,       // attention sees the whole row before it
+    BD_SABOTAGE_POSITIONS,  // positions count through the row
+    BD_SABOTAGE_TARGETS,    // a document's last token predicts the next document's first
+} bd_sabotage;
+
+extern const char *const bd_sabotage_words[];  // in the order of the enum, ended by NULL
+
+typedef struct bd_proof_line {
+    const bd_parameter *parameter;  // borrowed
+    double largest_gradient;        // of the reference
+    double largest_difference;
+    double bound;              // 1e-5 of its own largest gradient + 1e-7 of any parameter's
+    bool agrees;               // largest_difference <= bound
+    bool zero_by_mathematics;  // a key bias shifts all scores of a query alike: no gradient
+} bd_proof_line;
+
+typedef struct bd_proof {
+    bd_proof_line *lines;  // [n_lines], owned; one per parameter
+    size_t n_lines;
+    size_t n_disagree;
+    int64_t n_rows, n_segments, n_targets, n_tokens;
+    double loss_packed, loss_alone;  // means over the targets
+    int64_t n_kinks;                 // ReLU inputs too close to 0 to call, see reference.h
+} bd_proof;
+
+// Takes whole rows from the dataset's first on until they have at least `n_documents` segments
+// (all rows if there are not as many). weights [n_total], host memory. BD_OK means that there
+// is a result, whether or not it agrees. Release what comes out.
+bd_status bd_prove(bd_proof *proof, const bd_rows *rows, const bd_parameters *parameters,
+                   const float *weights, bd_backend *backend, int64_t n_documents,
+                   bd_sabotage sabotage, bd_error *err);
+void bd_proof_release(bd_proof *proof);  // safe on an empty struct and safe twice
+
+typedef struct bd_probe {
+    int64_t n_rows, n_segments;
+    int64_t probed_tokens;   // of the document that was changed
+    int64_t other_tokens;    // of all other segments
+    int64_t leaked_tokens;   // of those, tokens whose logits or gradient changed in any bit
+    int64_t changed_tokens;  // of the document itself: must not be 0, or the probe saw nothing
+} bd_probe;
+
+// Changes every token of one document (the longest of the same rows) and compares, bit for bit,
+// the logits and the gradient at the embedding of every token of every other segment.
+bd_status bd_probe_run(bd_probe *probe, const bd_rows *rows, const bd_parameters *parameters,
+                       const float *weights, bd_backend *backend, int64_t n_documents,
+                       bd_error *err);
+
+#endif

@@ -1,0 +1,64 @@
+#include "trainer/run.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/file.h"
+
+static bd_status load_tensors(bd_run *run, bool with_moments, bd_error *err)
+{
+    const size_t n = (size_t)run->parameters.n_total;
+    run->weights = malloc(n * sizeof *run->weights);
+    if (with_moments) {
+        run->m = malloc(n * sizeof *run->m);
+        run->v = malloc(n * sizeof *run->v);
+    }
+    if (!run->weights || (with_moments && (!run->m || !run->v)))
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", n);
+    return bd_checkpoint_load_tensors(&run->checkpoint, &run->parameters, run->weights, run->m,
+                                      run->v, err);
+}
+
+bd_status bd_run_open(bd_run *run, const char *folder, bool with_moments, bd_error *err)
+{
+    *run = (bd_run){0};
+    int64_t step;
+    BD_TRY(bd_checkpoint_find_latest(folder, &step, err));
+    BD_TRY(bd_checkpoint_load(&run->checkpoint, folder, step, err));
+    bd_status status = bd_parameters_init(&run->parameters, &run->checkpoint.config, err);
+    if (status == BD_OK)
+        status = load_tensors(run, with_moments, err);
+    if (status != BD_OK)
+        bd_run_release(run);
+    return status;
+}
+
+void bd_run_release(bd_run *run)
+{
+    bd_checkpoint_release(&run->checkpoint);
+    bd_parameters_release(&run->parameters);
+    free(run->weights);
+    free(run->m);
+    free(run->v);
+    *run = (bd_run){0};
+}
+
+bd_status bd_run_describe_data(const char *folder, const bd_manifest *manifest, bd_json **json,
+                               bd_error *err)
+{
+    bd_digest digest;
+    int64_t size_bytes;
+    char *path = bd_path_join(folder, BD_MANIFEST_NAME);
+    if (!path)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
+    const bd_status status = bd_digest_file(path, &digest, &size_bytes, err);
+    free(path);
+    BD_TRY(status);
+    *json = bd_json_object();
+    bd_json_set_string(*json, "manifest_checksum", digest.hex);
+    bd_json_set_string(*json, "tokenizer", manifest->packing.tokenizer);
+    bd_json_set_string(*json, "fingerprint", manifest->packing.fingerprint.hex);
+    bd_json_set_integer(*json, "separator", manifest->packing.separator);
+    bd_json_set_integer(*json, "seq_len", manifest->packing.seq_len);
+    return BD_OK;
+}

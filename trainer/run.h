@@ -1,0 +1,29 @@
+// run.h - what a training run left behind, opened to go on or to be used.
+#ifndef BINDERY_TRAINER_RUN_H
+#define BINDERY_TRAINER_RUN_H
+
+#include <stdbool.h>
+
+#include "common/error.h"
+#include "common/json.h"
+#include "common/manifest.h"
+#include "trainer/checkpoint.h"
+#include "trainer/parameters.h"
+
+typedef struct bd_run {
+    bd_checkpoint checkpoint;  // owned; the latest
+    bd_parameters parameters;  // owned
+    float *weights;            // [n_total], owned
+    float *m, *v;              // [n_total], owned; NULL without moments
+} bd_run;
+
+// Opens the latest checkpoint of the run in `folder`. Release what comes out.
+bd_status bd_run_open(bd_run *run, const char *folder, bool with_moments, bd_error *err);
+void bd_run_release(bd_run *run);  // safe on an empty struct and safe twice
+
+// What a checkpoint says of the dataset in `folder`: its manifest's checksum, its tokenizer,
+// its rows' length.
+bd_status bd_run_describe_data(const char *folder, const bd_manifest *manifest, bd_json **json,
+                               bd_error *err);
+
+#endif

@@ -1,0 +1,116 @@
+// safetensors.h - Hugging Face's file format for named arrays: reading and writing.
+//
+//   n: uint64 | header: n bytes of JSON, spaces at its end | data
+//
+//   {"__metadata__": {"format": "pt"},
+//    "ln_f.weight": {"dtype": "F32", "shape": [768], "data_offsets": [0, 3072]}, ...}
+//
+// Everything is little-endian, arrays are row-major, offsets count from the end of the header.
+//
+// Invariants, established by bd_safetensors_open() whoever wrote the file:
+//   names are unique; a tensor has as many bytes as its type and shape say;
+//   the tensors cover the data without overlap and without gap.
+#ifndef BINDERY_TRAINER_SAFETENSORS_H
+#define BINDERY_TRAINER_SAFETENSORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/checksum.h"
+#include "common/error.h"
+
+// Every type of the format, so that a file that has one can be read past it. Only F32 and F64
+// are ever copied out or written.
+typedef enum bd_dtype {
+    BD_DTYPE_F32,
+    BD_DTYPE_F64,
+    BD_DTYPE_F16,
+    BD_DTYPE_BF16,
+    BD_DTYPE_I64,
+    BD_DTYPE_I32,
+    BD_DTYPE_I16,
+    BD_DTYPE_I8,
+    BD_DTYPE_U64,
+    BD_DTYPE_U32,
+    BD_DTYPE_U16,
+    BD_DTYPE_U8,
+    BD_DTYPE_BOOL,
+    BD_DTYPE_C64,
+    BD_DTYPE_F8_E4M3,
+    BD_DTYPE_F8_E5M2,
+    BD_DTYPE_F8_E8M0,
+    BD_DTYPE_F8_E4M3FNUZ,
+    BD_DTYPE_F8_E5M2FNUZ,
+    BD_DTYPE_F6_E2M3,
+    BD_DTYPE_F6_E3M2,
+    BD_DTYPE_F4,
+} bd_dtype;
+
+const char *bd_dtype_name(bd_dtype dtype);  // "F32"
+
+enum { BD_TENSOR_DIMENSIONS = 8 };  // at most; the format itself has no limit
+
+// A named array that lies elsewhere: nothing in it is owned.
+typedef struct bd_tensor_view {
+    const char *name;
+    bd_dtype dtype;
+    int n_dimensions;  // 0: a single number
+    int64_t shape[BD_TENSOR_DIMENSIONS];
+    int64_t n;         // elements; set by the reader, not looked at by the writer
+    const void *data;  // from the reader: NULL where the file does not align it to its type
+} bd_tensor_view;
+
+// ---- Reading
+
+typedef struct bd_safetensors bd_safetensors;  // an open file
+
+// Maps the file and checks its header, not the values. Close what comes out. On failure *file
+// is NULL. Messages name the file.
+bd_status bd_safetensors_open(bd_safetensors **file, const char *path, bd_error *err);
+// Every view of the file is then invalid. Safe on NULL.
+void bd_safetensors_close(bd_safetensors *file);
+
+// The tensors in the order of their names. Views and metadata are borrowed from the file.
+size_t bd_safetensors_count(const bd_safetensors *file);
+const bd_tensor_view *bd_safetensors_at(const bd_safetensors *file, size_t index);
+const bd_tensor_view *bd_safetensors_find(const bd_safetensors *file,
+                                          const char *name);                       // NULL: none
+const char *bd_safetensors_metadata(const bd_safetensors *file, const char *key);  // NULL: none
+
+// The usual way to the values: finds the tensor, checks that it has this type and shape, and
+// copies it, aligned or not. `to` may be NULL to check alone. A missing tensor or another shape
+// is BD_ERR_FORMAT, another type BD_ERR_UNSUPPORTED.
+bd_status bd_safetensors_copy_f32(const bd_safetensors *file, const char *name,
+                                  int n_dimensions, const int64_t *shape, float *to,
+                                  bd_error *err);
+bd_status bd_safetensors_copy_f64(const bd_safetensors *file, const char *name,
+                                  int n_dimensions, const int64_t *shape, double *to,
+                                  bd_error *err);
+
+// ---- Writing
+
+typedef struct bd_safetensors_pair {
+    const char *key, *value;  // UTF-8
+} bd_safetensors_pair;
+
+// What a file is to hold; all of it borrowed for the call.
+typedef struct bd_safetensors_content {
+    const bd_tensor_view *tensors;  // in host memory; the file keeps their order, so that F64
+                                    // is aligned if it comes before F32
+    size_t n_tensors;
+    const bd_safetensors_pair *metadata;
+    size_t n_metadata;
+} bd_safetensors_content;
+
+// What was written.
+typedef struct bd_safetensors_receipt {
+    int64_t size_bytes;
+    bd_digest digest;  // of the whole file
+} bd_safetensors_receipt;
+
+// Writes the whole file at `path`, which is a pending file's temporary name where the file is
+// to be published (common/file.h). `receipt` may be NULL. On failure the file is incomplete.
+bd_status bd_safetensors_write(const char *path, const bd_safetensors_content *content,
+                               bd_safetensors_receipt *receipt, bd_error *err);
+
+#endif

@@ -1,0 +1,234 @@
+#include "trainer/training.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/size.h"
+
+bd_json *bd_training_settings_to_json(const bd_training_settings *settings)
+{
+    bd_json *json = bd_json_object();
+    bd_json_set_integer(json, "steps", settings->n_steps);
+    bd_json_set_integer(json, "batch_rows", settings->batch_rows);
+    bd_json_set_integer(json, "micro_batch_rows", settings->micro_batch_rows);
+    bd_json_set_integer(json, "warm_up_steps", settings->warm_up_steps);
+    bd_json_set_real(json, "learning_rate", settings->learning_rate);
+    bd_json_set_real(json, "min_learning_rate", settings->min_learning_rate);
+    bd_json_set_real(json, "beta1", settings->beta1);
+    bd_json_set_real(json, "beta2", settings->beta2);
+    bd_json_set_real(json, "epsilon", settings->epsilon);
+    bd_json_set_real(json, "weight_decay", settings->weight_decay);
+    bd_json_set_real(json, "clip_norm", settings->clip_norm);
+    bd_json_set_integer(json, "seed", (int64_t)settings->seed);
+    return json;
+}
+
+double bd_learning_rate(const bd_training_settings *settings, int64_t step)
+{
+    const double peak = settings->learning_rate, floor = settings->min_learning_rate;
+    if (step <= settings->warm_up_steps)
+        return peak * (double)step / (double)settings->warm_up_steps;
+    const int64_t n_cosine = settings->n_steps - settings->warm_up_steps;
+    if (step >= settings->n_steps || n_cosine <= 0)
+        return floor;
+    const double share = (double)(step - settings->warm_up_steps) / (double)n_cosine;
+    return floor + 0.5 * (peak - floor) * (1.0 + cos(M_PI * share));
+}
+
+bd_status bd_check_fit(const bd_model_config *config, const bd_manifest *manifest,
+                       bd_error *err)
+{
+    if (manifest->packing.vocab_size != config->n_vocabulary)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "the model has a vocabulary of %" PRId64
+                       ", the dataset's tokenizer '%s' of %" PRId64,
+                       config->n_vocabulary, manifest->packing.tokenizer,
+                       manifest->packing.vocab_size);
+    if (manifest->totals.longest_segment > config->n_positions)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "the model has %" PRId64 " positions, the dataset a segment of %" PRId64
+                       " tokens",
+                       config->n_positions, manifest->totals.longest_segment);
+    return BD_OK;
+}
+
+// ---- Beginning and end ------------------------------------------------------------------
+
+static bd_status upload_moment(bd_training *training, float **to, const float *from,
+                               bd_error *err)
+{
+    const size_t size_bytes = (size_t)training->parameters->n_total * sizeof **to;
+    void *memory;
+    BD_TRY(
+        training->backend->operations->allocate(training->backend, size_bytes, &memory, err));
+    *to = memory;
+    if (!from)
+        return BD_OK;  // allocated as zeros
+    return training->backend->operations->upload(training->backend, memory, from, size_bytes,
+                                                 err);
+}
+
+bd_status bd_training_init(bd_training *training, const bd_training_settings *settings,
+                           const bd_rows *rows, const bd_parameters *parameters,
+                           bd_backend *backend, int64_t step, const float *weights,
+                           const float *m, const float *v, bd_error *err)
+{
+    *training = (bd_training){
+        .settings = *settings,
+        .rows = rows,
+        .parameters = parameters,
+        .backend = backend,
+        .step = step,
+    };
+    int64_t first_place;
+    bd_status status = bd_check_fit(&parameters->config, &rows->manifest, err);
+    if (status == BD_OK && !bd_int64_mul(step, settings->batch_rows, &first_place))
+        status = bd_fail(err, BD_ERR_ARGUMENT, "step %" PRId64 " is too far", step);
+    if (status == BD_OK)
+        status = bd_model_init(&training->model, backend, parameters,
+                               settings->micro_batch_rows, rows->manifest.packing.seq_len, err);
+    if (status == BD_OK)
+        status = bd_model_set_weights(&training->model, weights, err);
+    if (status == BD_OK)
+        status = upload_moment(training, &training->m, m, err);
+    if (status == BD_OK)
+        status = upload_moment(training, &training->v, v, err);
+    if (status == BD_OK)
+        status = bd_loader_new(&training->loader, rows, settings->seed, settings->batch_rows,
+                               first_place, err);
+    if (status != BD_OK)
+        bd_training_release(training);
+    return status;
+}
+
+void bd_training_release(bd_training *training)
+{
+    bd_loader_free(training->loader);
+    if (training->backend) {
+        training->backend->operations->release(training->backend, training->m);
+        training->backend->operations->release(training->backend, training->v);
+        bd_model_release(&training->model);
+    }
+    *training = (bd_training){0};
+}
+
+// ---- One step ---------------------------------------------------------------------------
+
+bd_model_batch bd_batch_part(const bd_batch *batch, int64_t first, int64_t n)
+{
+    const bd_boundaries boundaries = {n, batch->boundaries.seq_len,
+                                      batch->boundaries.offsets + first,
+                                      batch->boundaries.values};
+    return (bd_model_batch){
+        .ids = (const char *)batch->ids + first * batch->boundaries.seq_len * batch->id_bytes,
+        .id_bytes = batch->id_bytes,
+        .attention = boundaries,
+        .positions = boundaries,
+        .targets = boundaries,
+    };
+}
+
+static bd_status compute_gradients(bd_training *training, const bd_batch *batch,
+                                   double *loss_sum, bd_error *err)
+{
+    const double scale = batch->n_targets > 0 ? 1.0 / (double)batch->n_targets : 0.0;
+    const int64_t n_rows = batch->boundaries.n_rows;
+    BD_TRY(bd_model_zero_gradients(&training->model, err));
+    *loss_sum = 0;
+    for (int64_t first = 0; first < n_rows; first += training->settings.micro_batch_rows) {
+        const int64_t left = n_rows - first;
+        const int64_t n = left < training->settings.micro_batch_rows
+                              ? left
+                              : training->settings.micro_batch_rows;
+        const bd_model_batch part = bd_batch_part(batch, first, n);
+        double part_sum;
+        BD_TRY(bd_model_train(&training->model, &part, scale, &part_sum, err));
+        *loss_sum += part_sum;
+    }
+    return BD_OK;
+}
+
+static bd_status gradient_norm(bd_training *training, double *norm, bd_error *err)
+{
+    double sum;
+    const bd_sum_of_squares_args args = {training->parameters->n_total,
+                                         training->model.gradients, &sum};
+    BD_TRY(training->backend->operations->sum_of_squares(training->backend, &args, err));
+    *norm = sqrt(sum);
+    return BD_OK;
+}
+
+static bd_status update_weights(bd_training *training, int64_t step, double learning_rate,
+                                double gradient_scale, bd_error *err)
+{
+    const bd_training_settings *s = &training->settings;
+    for (size_t i = 0; i < training->parameters->n; i++) {
+        const bd_parameter *parameter = &training->parameters->items[i];
+        const bd_adamw_args args = {
+            .n = parameter->n,
+            .step = step,
+            .learning_rate = (float)learning_rate,
+            .beta1 = (float)s->beta1,
+            .beta2 = (float)s->beta2,
+            .epsilon = (float)s->epsilon,
+            .weight_decay = bd_parameter_decays(parameter) ? (float)s->weight_decay : 0.0f,
+            .gradient_scale = (float)gradient_scale,
+            .gradient = training->model.gradients + parameter->offset,
+            .parameter = training->model.weights + parameter->offset,
+            .m = training->m + parameter->offset,
+            .v = training->v + parameter->offset,
+        };
+        BD_TRY(training->backend->operations->adamw(training->backend, &args, err));
+    }
+    return BD_OK;
+}
+
+static bd_status fail_not_a_number(const bd_batch *batch, const char *what, int64_t step,
+                                   double value, bd_error *err)
+{
+    enum { LONGEST_ITEM = 24 };  // a row's number, or that there are more
+    char rows[200] = "";
+    const int64_t n = batch->boundaries.n_rows;
+    for (int64_t i = 0; i < n; i++) {
+        const size_t length = strlen(rows), left = sizeof rows - length;
+        if (left < 2 * LONGEST_ITEM && n - i > 1) {
+            snprintf(rows + length, left, " and %" PRId64 " more", n - i);
+            break;
+        }
+        snprintf(rows + length, left, "%s%" PRId64, i > 0 ? ", " : "", batch->row_numbers[i]);
+    }
+    return bd_fail(err, BD_ERR_FORMAT, "the %s of step %" PRId64 " is %f, on rows %s", what,
+                   step, value, rows);
+}
+
+bd_status bd_training_step(bd_training *training, bd_step_result *result, bd_error *err)
+{
+    const bd_training_settings *s = &training->settings;
+    const int64_t step = training->step + 1;
+    const bd_batch *batch;
+    double loss_sum, norm;
+    BD_TRY(bd_loader_next(training->loader, &batch, err));
+    BD_TRY(compute_gradients(training, batch, &loss_sum, err));
+    BD_TRY(gradient_norm(training, &norm, err));
+    const double loss = batch->n_targets > 0 ? loss_sum / (double)batch->n_targets : 0.0;
+    if (!isfinite(loss))
+        return fail_not_a_number(batch, "loss", step, loss, err);
+    if (!isfinite(norm))
+        return fail_not_a_number(batch, "gradient's norm", step, norm, err);
+    const double clip = s->clip_norm > 0 ? s->clip_norm / (norm + 1e-6) : 1.0;
+    const double learning_rate = bd_learning_rate(s, step);
+    if (batch->n_targets > 0)  // a batch without targets teaches nothing, decay included
+        BD_TRY(update_weights(training, step, learning_rate, clip < 1.0 ? clip : 1.0, err));
+    training->step = step;
+    *result = (bd_step_result){
+        .step = step,
+        .loss = loss,
+        .gradient_norm = norm,
+        .learning_rate = learning_rate,
+        .n_targets = batch->n_targets,
+        .n_tokens = batch->boundaries.n_rows * batch->boundaries.seq_len,
+    };
+    return BD_OK;
+}

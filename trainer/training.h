@@ -1,0 +1,75 @@
+// training.h - a training run's state and one step of it.
+#ifndef BINDERY_TRAINER_TRAINING_H
+#define BINDERY_TRAINER_TRAINING_H
+
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/json.h"
+#include "kernels/backend.h"
+#include "trainer/batch.h"
+#include "trainer/loader.h"
+#include "trainer/model.h"
+#include "trainer/parameters.h"
+
+// Everything that decides a bit of the result, besides model, data and program.
+typedef struct bd_training_settings {
+    int64_t n_steps;
+    int64_t batch_rows;        // rows of one step
+    int64_t micro_batch_rows;  // of them, rows that go through the model at a time
+    int64_t warm_up_steps;
+    double learning_rate, min_learning_rate;
+    double beta1, beta2, epsilon, weight_decay;
+    double clip_norm;  // 0: no clipping
+    uint64_t seed;     // of the order of rows and of the initial weights
+} bd_training_settings;
+
+bd_json *bd_training_settings_to_json(const bd_training_settings *settings);
+
+// Linear from 0 over the warm-up, then a cosine down to the minimum at the last step; a warm-up
+// that is not over by then just goes on rising. step = 1, 2, …
+double bd_learning_rate(const bd_training_settings *settings, int64_t step);
+
+typedef struct bd_training {
+    bd_training_settings settings;
+    const bd_rows *rows;              // borrowed
+    const bd_parameters *parameters;  // borrowed
+    bd_backend *backend;              // borrowed
+    bd_model model;                   // owned
+    float *m, *v;                     // [n_total], the backend's memory, owned
+    bd_loader *loader;                // owned
+    int64_t step;                     // done so far
+} bd_training;
+
+typedef struct bd_step_result {
+    int64_t step;
+    double loss;           // mean over the step's targets
+    double gradient_norm;  // before clipping
+    double learning_rate;
+    int64_t n_targets, n_tokens;
+} bd_step_result;
+
+// Checks that model and dataset fit together (vocabulary, longest segment against positions),
+// then begins after `step` steps with the given weights and moments [n_total] in host memory
+// (NULL moments: zero). Everything borrowed must outlive the training. Release what comes out.
+bd_status bd_training_init(bd_training *training, const bd_training_settings *settings,
+                           const bd_rows *rows, const bd_parameters *parameters,
+                           bd_backend *backend, int64_t step, const float *weights,
+                           const float *m, const float *v, bd_error *err);
+
+// One step: the next batch, its gradients, clipping, AdamW. A loss or a gradient that is not a
+// finite number is BD_ERR_FORMAT and names the step and the rows; the weights are then those
+// before the step. A batch without targets changes nothing but the number of the step.
+bd_status bd_training_step(bd_training *training, bd_step_result *result, bd_error *err);
+
+void bd_training_release(bd_training *training);  // safe on an empty struct and safe twice
+
+// Whether a model can be trained or proved on a dataset: the same vocabulary, and positions for
+// the longest segment.
+bd_status bd_check_fit(const bd_model_config *config, const bd_manifest *manifest,
+                       bd_error *err);
+
+// Rows [first, first + n) of a batch, as the model takes them.
+bd_model_batch bd_batch_part(const bd_batch *batch, int64_t first, int64_t n);
+
+#endif
