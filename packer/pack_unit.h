@@ -34,9 +34,9 @@ typedef struct bd_pack_job {
     bd_progress *progress;  // counts bytes of the inputs; may be NULL
 } bd_pack_job;
 
-// Reads, tokenises, lays out, writes and publishes one unit. Memory: the unit's tokens, its
-// largest record, and one record batch. Fails if the ledger does not add up. A bad record is
-// an error that names the file and the line or byte.
+// Reads, tokenises, lays out, writes and publishes one unit. Memory: 2 or 4 bytes per token, 70
+// per segment, 20 per byte of the largest record, and one record batch. Fails if the ledger
+// does not add up. A bad record is an error that names the file and the line or byte.
 bd_status bd_pack_unit(const bd_pack_job *job, const bd_unit *unit, bd_shard_entry *entry,
                        bd_error *err);
 

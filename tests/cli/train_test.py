@@ -1,7 +1,9 @@
 """Training, proving and generating by the program: the same bits for any number of threads and
 after a resume, a proof that holds and one that notices sabotage, and errors that say why."""
 
+import fcntl
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -101,13 +103,60 @@ class Training(TrainTest):
             bindery("train", "--data", DATASET, "-o", empty, "--resume", "--steps", 4), "empty"
         )
 
+    def test_another_model_is_not_resumed(self) -> None:
+        run = self.train("run", "--steps", 4)
+        again = ["train", "-q", "--data", DATASET, "-o", run, "--resume", "--steps", 4]
+        self.assert_refused(bindery(*again, "--layers", 3), "model", "num_hidden_layers")
+        self.assert_refused(
+            bindery(*again, "--config", GOLDEN / "gpt2" / "config.json"), "model", "gpt2"
+        )
+        self.succeeds(*again, *MODEL)
+
+    def test_two_runs_do_not_share_a_folder(self) -> None:
+        run = self.train("run", "--steps", 2)
+        before = sorted(path.name for path in run.iterdir())
+        handle = os.open(run, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)  # as another bindery train has it
+            for more in (["--resume"], []):
+                result = bindery("train", "--data", DATASET, "-o", run, "--steps", 2, *more)
+                self.assert_refused(result, "another process is training in")
+        finally:
+            os.close(handle)
+        self.assertEqual(before, sorted(path.name for path in run.iterdir()))
+        self.succeeds("train", "-q", "--data", DATASET, "-o", run, "--steps", 2, "--resume")
+
+    def test_what_a_killed_run_left_is_removed(self) -> None:
+        left = ".step-00000001.safetensors.a1b2c3.part"
+        new = self.folder / "new"
+        new.mkdir()
+        (new / left).write_bytes(b"half")
+        (new / ".keep").write_bytes(b"")
+        self.train("new", "--steps", 2)
+        self.assertFalse((new / left).exists())
+        (new / left).write_bytes(b"half")
+        self.succeeds("train", "-q", "--data", DATASET, "-o", new, "--steps", 2, "--resume")
+        self.assertFalse((new / left).exists())
+        self.assertTrue((new / ".keep").exists())
+        # Not where the folder turns out to be something else.
+        (new / left).write_bytes(b"half")
+        bindery("train", "-q", "--data", DATASET, "-o", new, "--steps", 3, "--resume")
+        bindery("train", "-q", "--data", DATASET, "-o", new, "--steps", 2)
+        self.assertTrue((new / left).exists())
+
+    def test_resuming_does_not_make_a_folder(self) -> None:
+        absent = self.folder / "absent"
+        result = bindery("train", "--data", DATASET, "-o", absent, "--steps", 2, "--resume")
+        self.assert_refused(result, "absent")
+        self.assertFalse(absent.exists())
+
     def test_a_loss_that_is_not_a_number_names_step_and_rows(self) -> None:
         result = bindery(
             *["train", "-q", "--data", DATASET, "-o", self.folder / "run", *MODEL],
             *["--learning-rate", 1000, "--min-learning-rate", 1000, "--clip", 0, "--warm-up", 0],
             *["--weight-decay", 100, "--steps", 200],
         )
-        self.assert_refused(result, r"the loss of step \d+ is -?(nan|inf)", r"on rows \d+, \d+")
+        self.assert_refused(result, r"the (loss|gradient's norm) of step \d+ is -?(nan|inf)", r"on rows \d+, \d+")
 
     def test_a_model_that_does_not_fit_the_data_is_refused(self) -> None:
         few = [*MODEL[:-1], "63"]
@@ -177,6 +226,11 @@ class Proving(TrainTest):
                 text = bindery("prove", "--sabotage", sabotage, DATASET)
                 self.assertEqual(text.status, 1)
                 self.assertRegex(text.stdout, r"embed_positions\.weight .* DIFFERS")
+
+    def test_two_experiments_at_once_are_refused(self) -> None:
+        result = bindery("prove", "--probe", "--sabotage", "mask", DATASET)
+        self.assert_refused(result, "--probe", "--sabotage")
+        self.assertEqual(result.stdout, "")
 
     def test_no_bit_leaks_into_another_document(self) -> None:
         for family in FAMILIES:

@@ -4,6 +4,7 @@
 
 #include "common/file.h"
 #include "common/manifest.h"
+#include "tests/fuzz/json_mutator.h"
 #include "tests/fuzz/memory_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

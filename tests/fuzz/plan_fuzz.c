@@ -5,6 +5,7 @@
 #include "common/json.h"
 #include "common/manifest.h"
 #include "packer/plan.h"
+#include "tests/fuzz/json_mutator.h"
 #include "tests/fuzz/memory_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -17,7 +17,7 @@ static int allocations_allowed = INT32_MAX;
 #define malloc(size)       (allocations_allowed-- > 0 ? malloc(size) : NULL)
 #define calloc(n, size)    (allocations_allowed-- > 0 ? calloc(n, size) : NULL)
 #define realloc(old, size) (allocations_allowed-- > 0 ? realloc(old, size) : NULL)
-#include "packer/fit.c" // NOLINT(bugprone-suspicious-include)
+#include "packer/fit.c"  // NOLINT(bugprone-suspicious-include)
 #undef malloc
 #undef calloc
 #undef realloc
@@ -32,12 +32,12 @@ static int32_t textbook(const int32_t *lengths, int32_t n, int32_t seq_len, int3
     bool placed[MAX_SEGMENTS] = {false};
     int32_t n_rows = 0;
     for (int32_t step = 0; step < n; step++) {
-        int32_t longest = -1; // the first of the longest that are left
+        int32_t longest = -1;  // the first of the longest that are left
         for (int32_t i = 0; i < n; i++) {
             if (!placed[i] && (longest < 0 || lengths[i] > lengths[longest]))
                 longest = i;
         }
-        int32_t best = -1; // the first of those with the least room
+        int32_t best = -1;  // the first of those with the least room
         for (int32_t r = 0; r < n_rows; r++) {
             if (room[r] >= lengths[longest] && (best < 0 || room[r] < room[best]))
                 best = r;
@@ -77,7 +77,7 @@ static int32_t check_fit(const int32_t *lengths, int32_t n, int32_t seq_len)
     int64_t used[MAX_SEGMENTS] = {0};
     int32_t n_seen = 0;
     for (int32_t i = 0; i < n; i++) {
-        assert_in_range(row_of[i], 0, n_seen); // a row's first segment has the next number
+        assert_in_range(row_of[i], 0, n_seen);  // a row's first segment has the next number
         n_seen += row_of[i] == n_seen;
         used[row_of[i]] += lengths[i];
         assert_true(used[row_of[i]] <= seq_len);
@@ -86,7 +86,8 @@ static int32_t check_fit(const int32_t *lengths, int32_t n, int32_t seq_len)
             renumbered[expected[i]] = row_of[i];
         assert_int_equal(row_of[i], renumbered[expected[i]]);
     }
-    assert_int_equal(n_seen, n_rows); // so that different textbook rows are different rows here
+    assert_int_equal(n_seen,
+                     n_rows);  // so that different textbook rows are different rows here
     return n_rows;
 }
 
@@ -137,7 +138,7 @@ static void rows_are_those_of_the_textbook(void **state)
             const int32_t n = random_between(&random, 1, trial % 10 == 0 ? MAX_SEGMENTS : 60);
             const int32_t low = random_between(&random, 1, seq_len);
             const int32_t high = random_between(&random, low, seq_len);
-            const int32_t any = random_between(&random, 0, 3); // quarters from the whole range
+            const int32_t any = random_between(&random, 0, 3);  // quarters from the whole range
             const int32_t step = random_between(&random, 1, 1 + (high - low) / 2);
             for (int32_t i = 0; i < n; i++) {
                 const int32_t length = random_between(&random, low, high);
@@ -200,7 +201,7 @@ static void every_failed_allocation_is_reported(void **state)
     (void)state;
     int32_t lengths[MAX_SEGMENTS];
     for (int32_t i = 0; i < MAX_SEGMENTS; i++)
-        lengths[i] = 1 + 7 * i; // all different: pages and deals are allocated more than once
+        lengths[i] = 1 + 7 * i;  // all different: pages and deals are allocated more than once
 
     int n_failures = 0;
     bd_status status = BD_ERR_MEMORY;
@@ -219,7 +220,7 @@ static void every_failed_allocation_is_reported(void **state)
             assert_int_equal(row_of[0], GUARD_VALUE);
         }
     }
-    assert_true(n_failures > 8); // a directory, 5 pages, 2 arrays of blocks, deals, numbers
+    assert_true(n_failures > 8);  // a directory, 5 pages, 2 arrays of blocks, deals, numbers
 }
 
 int main(void)

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -176,14 +177,26 @@ static void file_that_shrank_ends_the_program_with_its_name(void **state)
     }
 }
 
-static void touch_a_file_that_is_not_ours(const char *folder)
+// Mapped both before and after ours: one of them lies above it.
+static void touch_a_file_that_is_not_ours(const char *folder, bool before)
 {
-    map_pages(folder, "ours");
     write_pages(in(folder, "file"));
     const int fd = open(in(folder, "file"), O_RDONLY);
-    const void *data = mmap(NULL, FILE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    const void *first = mmap(NULL, FILE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    map_pages(folder, "ours");
+    const void *last = mmap(NULL, FILE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
     cut(folder, "file", 0);
-    touch(data, 0);
+    touch(before ? first : last, 0);
+}
+
+static void touch_a_file_mapped_before_ours(const char *folder)
+{
+    touch_a_file_that_is_not_ours(folder, true);
+}
+
+static void touch_a_file_mapped_after_ours(const char *folder)
+{
+    touch_a_file_that_is_not_ours(folder, false);
 }
 
 static void touch_a_mapping_that_was_forgotten(const char *folder)
@@ -208,7 +221,8 @@ static void send_the_signal(const char *folder)
 static void any_other_bus_error_keeps_its_default_action(void **state)
 {
     static void (*const acts[])(const char *) = {
-        touch_a_file_that_is_not_ours,
+        touch_a_file_mapped_before_ours,
+        touch_a_file_mapped_after_ours,
         touch_a_mapping_that_was_forgotten,
         send_the_signal,
     };

@@ -133,8 +133,22 @@ typedef struct failing {
     int64_t first_failure;  // this task and every one after it fails
     atomic_int n_begun;
     atomic_int n_failed;
-    bool wait_for_another;  // the first one to fail waits until a later one has failed
+    enum { AS_IT_COMES, LOWEST_LAST, LOWEST_FIRST } order;  // in which they fail
 } failing;
+
+// Makes two failures come in the wanted order; needs two threads.
+static bool wait_for_turn(failing *f, bool lowest)
+{
+    if (f->order == AS_IT_COMES)
+        return true;
+    if (lowest && f->order == LOWEST_FIRST)  // but only when the next one is on its way
+        return wait_for(&f->n_begun, (int)f->first_failure + 2);
+    const bool waits = lowest == (f->order == LOWEST_LAST);
+    if (waits && !wait_for(&f->n_failed, 1))
+        return false;
+    pause_ms(waits ? 2 : 0);  // so that the other one is on record
+    return true;
+}
 
 static bd_status fail_late(void *context, int64_t index, bd_error *err)
 {
@@ -142,11 +156,8 @@ static bd_status fail_late(void *context, int64_t index, bd_error *err)
     atomic_fetch_add(&f->n_begun, 1);
     if (index < f->first_failure)
         return BD_OK;
-    if (index == f->first_failure && f->wait_for_another) {
-        if (!wait_for(&f->n_failed, 1))
-            return bd_fail(err, BD_ERR_IO, "no other task has run");
-        pause_ms(2);  // so that the later one is on record
-    }
+    if (!wait_for_turn(f, index == f->first_failure))
+        return bd_fail(err, BD_ERR_IO, "no other task has run");
     atomic_fetch_add(&f->n_failed, 1);
     return bd_fail(err, BD_ERR_FORMAT, "task %lld", (long long)index);
 }
@@ -157,7 +168,9 @@ static void lowest_failed_task_is_reported_whoever_fails_first(void **state)
     for (int c = 0; c < N_THREAD_COUNTS; c++) {
         bd_threads *threads = pool_of(thread_counts[c]);
         for (int64_t first = 0; first < 20; first++) {
-            failing f = {.first_failure = first, .wait_for_another = thread_counts[c] > 1};
+            failing f = {.first_failure = first};
+            if (thread_counts[c] > 1)
+                f.order = first % 2 ? LOWEST_FIRST : LOWEST_LAST;
             char expected[32];
             snprintf(expected, sizeof expected, "task %lld", (long long)first);
             bd_error err = {0};
