@@ -164,7 +164,7 @@ int main(int argc, char **argv)
 {
     bd_backend *backend;
     bd_error err;
-    const int n_threads = argc > 1 ? atoi(argv[1]) : bd_threads_available();
+    const int n_threads = argc > 1 ? atoi(argv[1]) : bd_threads_count(0);
     if (bd_backend_open_cpu(&backend, n_threads, &err) != BD_OK) {
         fprintf(stderr, "bench_attention: %s\n", err.message);
         return 2;

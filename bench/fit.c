@@ -21,7 +21,7 @@ enum { SEQ_LEN = 2048, N_RUNS = 5 };
 
 // ---- Lengths: the same on every machine that rounds exp() and log() alike ----------
 
-static uint64_t next_random(uint64_t *state) // splitmix64
+static uint64_t next_random(uint64_t *state)  // splitmix64
 {
     uint64_t z = *state += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -29,7 +29,7 @@ static uint64_t next_random(uint64_t *state) // splitmix64
     return z ^ (z >> 31);
 }
 
-static double uniform(uint64_t *state) // in (0, 1]
+static double uniform(uint64_t *state)  // in (0, 1]
 {
     return (double)((next_random(state) >> 11) + 1) * 0x1p-53;
 }
@@ -68,7 +68,7 @@ static int32_t mostly_over_half(uint64_t *state)
 }
 
 typedef struct length_set {
-    const char *name; // one word: fit-rivals.py splits the table at spaces
+    const char *name;  // one word: fit-rivals.py splits the table at spaces
     int64_t n;
     int32_t (*draw)(uint64_t *state);
 } length_set;
@@ -120,7 +120,7 @@ static void measure(const length_set *set)
 {
     int32_t *lengths = draw_lengths(set);
     int32_t *row_of = must_allocate((size_t)set->n * sizeof *row_of);
-    memset(row_of, -1, (size_t)set->n * sizeof *row_of); // its page faults are not the call's
+    memset(row_of, -1, (size_t)set->n * sizeof *row_of);  // its page faults are not the call's
 
     int32_t n_rows = 0;
     double seconds[N_RUNS];
@@ -155,7 +155,7 @@ static int measure_all(void)
     printf("%-16s %10s %9s %9s %10s %8s %11s %9s\n", "lengths", "documents", "rows", "bound",
            "padding-%", "CPU-s", "Mdocs/CPU-s", "peak-MiB");
     for (size_t s = 0; s < sizeof SETS / sizeof *SETS; s++) {
-        fflush(stdout); // or the child would print it again
+        fflush(stdout);  // or the child would print it again
         const pid_t child = fork();
         if (child == 0) {
             measure(&SETS[s]);

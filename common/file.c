@@ -217,7 +217,11 @@ bd_status bd_file_publish(const char *folder, const char *name, const void *data
 
 bool bd_is_pending_name(const char *name)
 {
-    const size_t n = strlen(name);
-    const size_t suffix = strlen(part_suffix);
-    return n > suffix + 1 && name[0] == '.' && strcmp(name + n - suffix, part_suffix) == 0;
+    // .<name>.<8 hexadecimal digits>.part: other programs have .part files, too.
+    const size_t n = strlen(name), n_digits = 8, n_suffix = strlen(part_suffix);
+    if (name[0] != '.' || n < 1 + 1 + 1 + n_digits + n_suffix)
+        return false;
+    const char *suffix = name + n - n_suffix, *digits = suffix - n_digits;
+    return digits[-1] == '.' && strspn(digits, "0123456789abcdef") == n_digits &&
+           strcmp(suffix, part_suffix) == 0;
 }

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/format.h"
 #include "common/terminal.h"
 
@@ -96,20 +96,13 @@ void bd_progress_line(const bd_progress_config *config, uint64_t done, int64_t e
 
 // ---- The thread that draws ---------------------------------------------------------
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * ns_per_s + now.tv_nsec;
-}
-
 static void draw(bd_progress *progress)
 {
     FILE *out = progress->config.out;
     char line[MAX_WIDTH];
     const int width = bd_terminal_width(out);
     bd_progress_line(&progress->config, atomic_load(&progress->done),
-                     now_ns() - progress->start_ns, line,
+                     bd_now_ns() - progress->start_ns, line,
                      width < MAX_WIDTH ? (size_t)width : MAX_WIDTH);
     fprintf(out, "\r%s\033[K", line);  // over the line before, and erase what is left of it
     fflush(out);
@@ -153,7 +146,7 @@ bd_progress *bd_progress_new(const bd_progress_config *config)
     if (!progress->config.out)
         progress->config.out = stderr;
     atomic_init(&progress->done, config->already);
-    progress->start_ns = now_ns();
+    progress->start_ns = bd_now_ns();
     progress->ended_fd = eventfd(0, EFD_CLOEXEC);
     if (progress->ended_fd >= 0 && start_drawing(progress) == 0)
         return progress;

@@ -131,8 +131,10 @@ void bd_threads_free(bd_threads *threads)
     free(threads);
 }
 
-int bd_threads_available(void)
+int bd_threads_count(int64_t asked)
 {
+    if (asked > 0)
+        return (int)asked;
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0)
         return 1;

@@ -24,7 +24,8 @@ bd_status bd_threads_run(bd_threads *threads, bd_task task, void *context, int64
 
 void bd_threads_free(bd_threads *threads);  // safe on NULL
 
-// Processors that this process may use, at least 1.
-int bd_threads_available(void);
+// Threads to use where `asked` were asked for: as many, or if 0 one for each processor that
+// this process may use.
+int bd_threads_count(int64_t asked);
 
 #endif

@@ -101,8 +101,7 @@ static bd_status scan_rows(const bd_arguments *arguments, const bd_manifest *man
                            bd_error *err)
 {
     const inspect_settings *settings = arguments->settings;
-    const int n_threads =
-        settings->n_threads > 0 ? (int)settings->n_threads : bd_threads_available();
+    const int n_threads = bd_threads_count(settings->n_threads);
     scanning s = {0};
     bd_threads *threads = NULL;
     bd_status status = bd_scan_init(&s.scan, arguments->operands[0], manifest, err);
@@ -148,6 +147,10 @@ static int inspect_run(const bd_arguments *arguments)
     const inspect_settings *settings = arguments->settings;
     bd_error err;
     bd_manifest manifest;
+    if (settings->row != NOT_GIVEN && (settings->scan || settings->json)) {
+        bd_fail(&err, BD_ERR_ARGUMENT, "--row does not go together with --scan or --json");
+        return bd_command_misuse(arguments, &err);
+    }
     if (bd_manifest_read(&manifest, arguments->operands[0], &err) != BD_OK)
         return bd_command_fail(arguments, &err);
     const bd_status status = inspect(arguments, &manifest, &err);

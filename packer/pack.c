@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/clock.h"
 #include "common/file.h"
 #include "common/shard.h"
 #include "common/threads.h"
@@ -20,13 +20,6 @@ typedef struct run {
     bool *continued;          // [units->n]
     bool may_continue;
 } run;
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 // ---- One unit ----------------------------------------------------------------------------
 
@@ -164,7 +157,7 @@ static bd_status finish(const bd_pack_job *job, const bd_pack_run *log, bd_manif
 static bd_status pack_units(const bd_pack_job *job, int n_threads, const bd_json *plan,
                             bool is_new, bd_pack_result *result, bd_error *err)
 {
-    const int64_t started_ns = now_ns();
+    const int64_t started_ns = bd_now_ns();
     bd_manifest *manifest = &result->manifest;
     manifest->packing = job->packing;
     bd_units units;
@@ -192,7 +185,7 @@ static bd_status pack_units(const bd_pack_job *job, int n_threads, const bd_json
         .n_threads = n_threads,
         .n_units = (int64_t)units.n,
         .n_continued = result->n_continued,
-        .elapsed_ns = now_ns() - started_ns,
+        .elapsed_ns = bd_now_ns() - started_ns,
     };
     status = finish(job, &log, manifest, err);
 done:

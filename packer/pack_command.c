@@ -6,6 +6,7 @@
 #include "common/program.h"
 #include "common/progress.h"
 #include "common/threads.h"
+#include "common/utf8.h"
 #include "packer/commands.h"
 #include "packer/pack.h"
 #include "packer/report.h"
@@ -190,6 +191,11 @@ static bd_status make_packing(bd_packing *packing, const pack_settings *settings
     return check_id(packing->padding, "--padding-id", tokenizer, err);
 }
 
+static bool is_utf8(const char *text)
+{
+    return bd_utf8_valid_prefix(text, strlen(text)) == strlen(text);
+}
+
 static bd_status make_job(bd_pack_job *job, const pack_settings *settings, bd_error *err)
 {
     *job = (bd_pack_job){
@@ -206,6 +212,10 @@ static bd_status make_job(bd_pack_job *job, const pack_settings *settings, bd_er
             "--separator present is for tokenised input; text has no separators yet");
     if (settings->delimiter && strchr(settings->delimiter, '\n'))
         return bd_fail(err, BD_ERR_ARGUMENT, "--delimiter: one line, without a newline");
+    // They are part of the plan, which is JSON.
+    if (!is_utf8(settings->text_field) ||
+        (settings->delimiter && !is_utf8(settings->delimiter)))
+        return bd_fail(err, BD_ERR_ARGUMENT, "--text-field and --delimiter must be UTF-8");
     BD_TRY(bd_tokenizer_open(&job->tokenizer, settings->tokenizer, err));
     return make_packing(&job->packing, settings, job->tokenizer, err);
 }
@@ -251,8 +261,7 @@ static int pack_run(const bd_arguments *arguments)
             fprintf(stderr,
                     "bindery pack: %zu file%s of unknown format skipped, such as '%s'\n",
                     inputs.n_skipped, inputs.n_skipped == 1 ? "" : "s", inputs.first_skipped);
-        const int n_threads =
-            settings->n_threads > 0 ? (int)settings->n_threads : bd_threads_available();
+        const int n_threads = bd_threads_count(settings->n_threads);
         job.inputs = &inputs;
         job.progress = bd_progress_new(&(bd_progress_config){.label = "packing",
                                                              .unit = "bytes",

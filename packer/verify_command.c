@@ -72,8 +72,7 @@ static void print_text(const bd_arguments *arguments, const bd_verdict *verdict)
 static int verify_run(const bd_arguments *arguments)
 {
     const verify_settings *settings = arguments->settings;
-    const int n_threads =
-        settings->n_threads > 0 ? (int)settings->n_threads : bd_threads_available();
+    const int n_threads = bd_threads_count(settings->n_threads);
     bd_error err;
     bd_verdict verdict;
     if (bd_verify(arguments->operands[0], n_threads, arguments->quiet, &verdict, &err) != BD_OK)

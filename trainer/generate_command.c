@@ -113,8 +113,7 @@ static bd_status open_tokenizer(generation *g, bd_error *err)
 static bd_status open_generation(generation *g, const char *folder,
                                  const generate_settings *settings, bd_error *err)
 {
-    const int n_threads =
-        settings->n_threads > 0 ? (int)settings->n_threads : bd_threads_available();
+    const int n_threads = bd_threads_count(settings->n_threads);
     BD_TRY(bd_run_open(&g->run, folder, false, err));
     const bd_model_config *c = &g->run.parameters.config;
     BD_TRY(open_tokenizer(g, err));

@@ -166,7 +166,7 @@ void bd_parameters_draw(const bd_parameters *parameters, uint64_t seed, float *w
     for (size_t i = 0; i < parameters->n; i++) {
         const bd_parameter *parameter = &parameters->items[i];
         // A generator of its own: a parameter's values do not depend on the others' sizes.
-        bd_random random = {bd_random_mix(seed) ^ bd_random_mix(i)};
+        bd_random random = {bd_random_mix(bd_random_mix(seed) + i)};
         const double scale =
             scales_residual && parameter->role == BD_ROLE_RESIDUAL ? residual : deviation;
         float *values = weights + parameter->offset;

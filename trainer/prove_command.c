@@ -266,8 +266,7 @@ static bd_status run_proof(const prove_settings *settings, const bd_rows *rows,
 static int prove_run(const bd_arguments *arguments)
 {
     const prove_settings *settings = arguments->settings;
-    const int n_threads =
-        settings->n_threads > 0 ? (int)settings->n_threads : bd_threads_available();
+    const int n_threads = bd_threads_count(settings->n_threads);
     bd_error err;
     bd_rows rows = {0};
     subject s = {0};

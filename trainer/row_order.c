@@ -7,8 +7,6 @@
 
 enum { WINDOW_BLOCKS = 16 };
 
-static const uint64_t window_tag = UINT64_C(0x57494E444F570000);
-
 static int64_t blocks_of(const bd_manifest *manifest, size_t shard)
 {
     const int64_t rows = manifest->shards[shard].figures.rows;
@@ -60,7 +58,7 @@ void bd_row_order_release(bd_row_order *order)
 
 static uint64_t epoch_state(const bd_row_order *order, int64_t epoch)
 {
-    return bd_random_mix(order->seed) ^ bd_random_mix((uint64_t)epoch + 1);
+    return bd_random_mix(bd_random_mix(order->seed) + (uint64_t)epoch);
 }
 
 static int64_t block_rows(const bd_row_order *order, int64_t block)
@@ -97,8 +95,7 @@ static bd_status enter_window(bd_row_order *order, int64_t window, bd_error *err
         for (int64_t i = 0; i < block_rows(order, block); i++)
             order->rows[filled++] = order->block_begins[block] + i;
     }
-    bd_random random = {epoch_state(order, order->epoch) ^
-                        bd_random_mix(window_tag + (uint64_t)window)};
+    bd_random random = {bd_random_mix(epoch_state(order, order->epoch) + 1 + (uint64_t)window)};
     bd_random_shuffle(&random, order->rows, n);
     order->window = window;
     return BD_OK;

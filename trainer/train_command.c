@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/folder.h"
 #include "common/format.h"
 #include "common/program.h"
@@ -158,13 +158,6 @@ typedef struct session {
     int lock;  // of the folder; -1 before
 } session;
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 // ---- Settings ---------------------------------------------------------------------------
 
 static bd_status read_config(bd_model_config *config, const char *path, bd_error *err)
@@ -296,8 +289,7 @@ static bd_status begin(session *s, bd_error *err)
 {
     const train_settings *settings = s->settings;
     const bd_training_settings training = choose_training(settings);
-    const int n_threads =
-        settings->n_threads > 0 ? (int)settings->n_threads : bd_threads_available();
+    const int n_threads = bd_threads_count(settings->n_threads);
     BD_TRY(bd_rows_open(&s->rows, settings->data, err));
     s->training_json = bd_training_settings_to_json(&training);
     BD_TRY(bd_run_describe_data(settings->data, &s->rows.manifest, &s->data_json, err));
@@ -361,7 +353,7 @@ typedef struct pace {
 static void describe(char *line, size_t size, const session *s, const bd_step_result *result,
                      const pace *so_far)
 {
-    const int64_t elapsed_ns = now_ns() - so_far->begun_ns;
+    const int64_t elapsed_ns = bd_now_ns() - so_far->begun_ns;
     const double rate = (double)so_far->tokens / ((double)elapsed_ns / 1e9);
     const double left_ns = fmin((double)(s->settings->n_steps - result->step) *
                                     (double)result->n_tokens / rate * 1e9,
@@ -397,13 +389,13 @@ static void report(const session *s, const bd_step_result *result, const pace *s
 
 static bd_status train(session *s, bd_error *err)
 {
-    pace so_far = {.begun_ns = now_ns()};
+    pace so_far = {.begun_ns = bd_now_ns()};
     while (s->training.step < s->settings->n_steps) {
         bd_step_result result;
-        const int64_t step_begun_ns = now_ns();
+        const int64_t step_begun_ns = bd_now_ns();
         BD_TRY(bd_training_step(&s->training, &result, err));
         so_far.tokens += result.n_tokens;
-        BD_TRY(bd_metrics_write(s->metrics, &result, now_ns() - step_begun_ns, err));
+        BD_TRY(bd_metrics_write(s->metrics, &result, bd_now_ns() - step_begun_ns, err));
         report(s, &result, &so_far);
         if (result.step % s->settings->save_every == 0 || result.step == s->settings->n_steps)
             BD_TRY(save(s, err));

@@ -127,7 +127,7 @@ class Training(TrainTest):
         self.succeeds("train", "-q", "--data", DATASET, "-o", run, "--steps", 2, "--resume")
 
     def test_what_a_killed_run_left_is_removed(self) -> None:
-        left = ".step-00000001.safetensors.a1b2c3.part"
+        left = ".step-00000001.safetensors.a1b2c3d4.part"
         new = self.folder / "new"
         new.mkdir()
         (new / left).write_bytes(b"half")

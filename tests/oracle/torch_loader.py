@@ -16,7 +16,6 @@ from typing import NamedTuple
 import pyarrow as pa
 
 WINDOW_BLOCKS = 16
-WINDOW_SALT = 0x57494E444F570000  # "WINDOW" and two zero bytes
 WORD = (1 << 64) - 1
 
 
@@ -76,7 +75,7 @@ def mix(x: int) -> int:
 def epoch_order(blocks: tuple[int, ...], seed: int, epoch: int) -> list[int]:
     """Every row once: blocks shuffled, then rows shuffled inside windows of blocks."""
     first_row = [sum(blocks[:b]) for b in range(len(blocks))]
-    state = mix(seed) ^ mix(epoch + 1)
+    state = mix((mix(seed) + epoch) % 2**64)
     shuffled = list(range(len(blocks)))
     Splitmix64(state).shuffle(shuffled)
 
@@ -87,7 +86,7 @@ def epoch_order(blocks: tuple[int, ...], seed: int, epoch: int) -> list[int]:
             for b in shuffled[begin : begin + WINDOW_BLOCKS]
             for i in range(blocks[b])
         ]
-        Splitmix64(state ^ mix(WINDOW_SALT + begin // WINDOW_BLOCKS)).shuffle(window)
+        Splitmix64(mix((state + 1 + begin // WINDOW_BLOCKS) % 2**64)).shuffle(window)
         order += window
     return order
 

@@ -150,7 +150,12 @@ static void shuffled_rows_are_copied_unchanged(void **state)
     assert_copied(&rows, (const int64_t[]){last, 0, 4, 3, 2, 1}, 6);
     assert_copied(&rows, (const int64_t[]){1, 0}, 2);     // neighbours, the wrong way round
     assert_copied(&rows, (const int64_t[]){3, 3, 3}, 3);  // the same again, as after an epoch
+    assert_copied(&rows, (const int64_t[]){2, 2}, 2);
     assert_copied(&rows, (const int64_t[]){2, 3, 2}, 3);
+    bd_rows_close(&rows);
+    open_golden_rows(&rows);  // one record batch: only the order forbids to borrow
+    assert_copied(&rows, (const int64_t[]){4, 9, 2, 3}, 4);
+    assert_copied(&rows, (const int64_t[]){4, 5, 6, 8}, 4);
     bd_rows_close(&rows);
 }
 

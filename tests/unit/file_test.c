@@ -59,9 +59,9 @@ static void pending_names_are_told_from_others(void **state)
 {
     (void)state;
     assert_true(bd_is_pending_name(".manifest.json.0123abcd.part"));
-    static const char *const others[] = {"",       ".",      "..",        ".part",
-                                         "a",      "a.part", ".a",        ".a.part.x",
-                                         ".apart", "..part", "a..b.part", ".a.PART"};
+    static const char *const others[] = {
+        ".film.mkv.part", "",       ".",      "..",        ".part",  "a", "a.part", ".a",
+        ".a.part.x",      ".apart", "..part", "a..b.part", ".a.PART"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         assert_false(bd_is_pending_name(others[i]));
 }
@@ -281,7 +281,7 @@ static void folder_without_write_permission_stays_as_it_was(void **state)
 static void folder_that_is_gone_is_an_error(void **state)
 {
     bd_error err;
-    const char *folder = in(*state, "folder"), *final = in(folder, "name");
+    const char *folder = in(*state, "folder"), *final = in(*state, "folder/name");
     bd_pending pending = {.final = (char *)"something"};
     assert_int_equal(bd_pending_begin(&pending, folder, "name", &err), BD_ERR_IO);
     assert_names(&err, "create", final, "No such file or directory");

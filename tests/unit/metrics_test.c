@@ -38,6 +38,8 @@ static void half_a_line_is_removed(void **state)
         snprintf(text, sizeof text, "%s%.*s", LINE(1) LINE(2), (int)n, last);
         assert_cut(text, 2, LINE(1) LINE(2));
     }
+    // All but the newline: what is appended next must not stand in the same line.
+    assert_cut(LINE(1) "{\"step\":2,\"loss\":5.5}", 2, LINE(1));
 }
 
 static void nothing_after_what_is_no_line_is_kept(void **state)

@@ -296,11 +296,11 @@ static void a_seed_gives_the_same_weights_for_ever(void **state)
         double first[3];
     } expected[] = {
         {"model.decoder.embed_tokens.weight",
-         {-0.017249148466401472, -0.0011671155946138502, 0.008511585117657336}},
+         {-0.0030750178379933676, -0.015659992406994786, -0.004281037381555973}},
         {"model.decoder.embed_positions.weight",
-         {-0.03003399997013331, 0.018400845398505134, 0.01993976885305784}},
+         {0.018007900100196955, 0.03347634764971356, -0.004106233405411391}},
         {"model.decoder.layers.0.self_attn.q_proj.weight",
-         {0.016826271270488774, -0.017775973896857814, 0.015088037068077835}},
+         {-0.013515033768730646, -0.021278844782243893, -0.02905441714943212}},
     };
     bd_parameters parameters = lay_out(OPT);
     float *weights = draw(&parameters, 1234);

@@ -112,15 +112,17 @@ static void whole_rows_are_taken_until_there_are_enough(void **state)
         bd_batch_release(&row);
     }
     batch = load_batch(&s.rows, numbers, n_rows);
-    bd_proof proof = prove(&s, N_DOCUMENTS, BD_SABOTAGE_NONE);
-    assert_int_equal(proof.n_rows, n_rows);
-    assert_int_equal(proof.n_segments, n_segments);
-    assert_int_equal(proof.n_targets, batch.n_targets);
-    assert_int_equal(proof.n_tokens, n_rows * 64);
-    bd_proof_release(&proof);
+    for (int64_t n = N_DOCUMENTS; n <= n_segments; n++) {  // exactly as many are enough
+        bd_proof proof = prove(&s, n, BD_SABOTAGE_NONE);
+        assert_int_equal(proof.n_rows, n_rows);
+        assert_int_equal(proof.n_segments, n_segments);
+        assert_int_equal(proof.n_targets, batch.n_targets);
+        assert_int_equal(proof.n_tokens, n_rows * 64);
+        bd_proof_release(&proof);
+    }
     bd_batch_release(&batch);
 
-    proof = prove(&s, 1000, BD_SABOTAGE_NONE);  // more than there are: all
+    bd_proof proof = prove(&s, 1000, BD_SABOTAGE_NONE);  // more than there are: all
     assert_int_equal(proof.n_rows, totals->rows);
     assert_int_equal(proof.n_segments, totals->segments);
     assert_int_equal(proof.n_targets, totals->targets);

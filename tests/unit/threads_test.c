@@ -239,13 +239,13 @@ static void available_processors_are_those_of_this_process(void **state)
     (void)state;
     cpu_set_t before, one;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-    assert_int_equal(bd_threads_available(), CPU_COUNT(&before));
+    assert_int_equal(bd_threads_count(0), CPU_COUNT(&before));
     CPU_ZERO(&one);
     for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++)
         if (CPU_ISSET(cpu, &before))
             CPU_SET(cpu, &one);
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
-    const int available = bd_threads_available();
+    const int available = bd_threads_count(0);
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
     assert_int_equal(available, 1);
 }
