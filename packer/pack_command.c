@@ -67,7 +67,8 @@ static const bd_option pack_options[] = {
      .value = "HOW",
      BD_CHOICE(pack_settings, separator, separator_words),
      .initial = "append",
-     .help = "Whether separators are to be appended or are in the input already"},
+     .help = "Whether separators are to be appended, or are in the input already (which text "
+             "never is)"},
     {.name = "separator-id",
      .value = "ID",
      BD_INTEGER(pack_settings, separator_id, 0, UINT32_MAX),

@@ -1,5 +1,6 @@
 #include "trainer/batch.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,6 +107,19 @@ static void point_batch(bd_batch *batch, const bd_packing *packing, const bd_row
     }
 }
 
+// A model was found to have positions for what the shard claims to be its longest segment.
+static bd_status check_longest(const bd_shard *shard, int64_t number, const bd_row *row,
+                               bd_error *err)
+{
+    for (int64_t k = 0; k < row->n_segments; k++)
+        if (row->bounds[k + 1] - row->bounds[k] > shard->figures.longest_segment)
+            return bd_fail(err, BD_ERR_FORMAT,
+                           "'%s', row %" PRId64
+                           ": S5: a segment is longer than the metadata's longest",
+                           shard->path, number);
+    return BD_OK;
+}
+
 bd_status bd_batch_load(bd_batch *batch, const bd_rows *rows, const int64_t *numbers, int64_t n,
                         bd_hasher *hasher, bd_error *err)
 {
@@ -124,6 +138,7 @@ bd_status bd_batch_load(bd_batch *batch, const bd_rows *rows, const int64_t *num
         bd_row row;
         const bd_shard *shard = find_shard(rows, numbers[r], &row_in_shard);
         BD_TRY(bd_shard_row(shard, row_in_shard, hasher, &row, err));
+        BD_TRY(check_longest(shard, row_in_shard, &row, err));
         if (!record)
             BD_TRY(copy_row(batch, packing, &row, r, err));
         batch->n_targets += row.bounds[row.n_segments] - row.n_segments;

@@ -64,10 +64,10 @@ typedef struct generation {
     bd_backend *backend;
     bd_model model;
     const bd_tokenizer *tokenizer;
-    int64_t separator;
-    uint32_t *ids;  // [n_positions], owned
-    int64_t n;      // tokens so far
-    float *logits;  // [n_positions][n_vocabulary], owned
+    int64_t separator, bos;  // bos may be BD_NO_BOS
+    uint32_t *ids;           // [n_positions], owned
+    int64_t n;               // tokens so far
+    float *logits;           // [n_positions][n_vocabulary], owned
     double *scratch;
     char *text;  // not printed yet, owned
     size_t n_text, text_capacity;
@@ -81,15 +81,20 @@ static bd_status take_prompt(generation *g, const char *prompt, bd_error *err)
         malloc(g->tokenizer->kind->max_ids(g->tokenizer, n_bytes) * sizeof *ids + 1);
     if (!ids)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the prompt");
-    const size_t n = g->tokenizer->kind->encode(g->tokenizer, prompt, n_bytes, ids);
+    const int64_t n = (int64_t)g->tokenizer->kind->encode(g->tokenizer, prompt, n_bytes, ids);
+    const int64_t n_bos = g->bos != BD_NO_BOS;
     bd_status status = BD_OK;
-    if (n == 0 || (int64_t)n >= n_positions)
+    if (n + n_bos == 0 || n + n_bos >= n_positions) {
         status = bd_fail(err, BD_ERR_ARGUMENT,
-                         "--prompt: %zu tokens; from 1 to %" PRId64 " can be gone on from", n,
-                         n_positions - 1);
-    else
-        memcpy(g->ids, ids, n * sizeof *ids);
-    g->n = (int64_t)n;
+                         "--prompt: %" PRId64 " tokens; from %" PRId64 " to %" PRId64
+                         " can be gone on from",
+                         n, 1 - n_bos, n_positions - 1 - n_bos);
+    } else {
+        if (n_bos)
+            g->ids[0] = (uint32_t)g->bos;
+        memcpy(g->ids + n_bos, ids, (size_t)n * sizeof *ids);
+    }
+    g->n = n + n_bos;
     free(ids);
     return status;
 }
@@ -102,6 +107,10 @@ static bd_status open_tokenizer(generation *g, bd_error *err)
     BD_TRY(bd_json_get_string(data, "tokenizer", &name, err));
     BD_TRY(bd_json_get_string(data, "fingerprint", &fingerprint, err));
     BD_TRY(bd_json_get_integer(data, "separator", 0, UINT32_MAX, &g->separator, err));
+    g->bos = BD_NO_BOS;
+    if (!bd_json_is_null(data, "bos"))
+        BD_TRY(bd_json_get_integer(data, "bos", 0, g->run.parameters.config.n_vocabulary - 1,
+                                   &g->bos, err));
     BD_TRY(bd_tokenizer_open(&g->tokenizer, name, err));
     if (strcmp(g->tokenizer->fingerprint.hex, fingerprint) != 0 ||
         g->tokenizer->vocab_size != g->run.parameters.config.n_vocabulary)
@@ -183,7 +192,7 @@ static void print_text(generation *g, bool finished)
 static bd_status generate(generation *g, const generate_settings *settings, bd_error *err)
 {
     bd_random random = {bd_random_mix((uint64_t)settings->seed)};
-    for (int64_t i = 0; i < g->n; i++)
+    for (int64_t i = g->bos != BD_NO_BOS; i < g->n; i++)
         BD_TRY(add_text(g, g->ids[i], err));
     const int64_t n_positions = g->run.parameters.config.n_positions;
     for (int64_t i = 0; i < settings->n_tokens && g->n < n_positions; i++) {

@@ -22,6 +22,10 @@ static const struct {
 const char *const bd_model_presets[] = {"tiny",     "tiny-gpt2", "small", "small-gpt2",
                                         "opt-125m", "gpt2-124m", NULL};
 
+_Static_assert(sizeof presets / sizeof presets[0] + 1 ==
+                   sizeof bd_model_presets / sizeof bd_model_presets[0],
+               "every preset has its word");
+
 bd_status bd_model_config_preset(bd_model_config *config, const char *name, bd_error *err)
 {
     for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
@@ -67,6 +71,20 @@ static const struct field_names {
     [BD_MODEL_GPT2] = {"n_layer", "n_embd", "n_head", "n_inner", "n_positions"},
 };
 
+// What the families leave open and we do not.
+static void add_fixed_choices(bd_json *json, bd_model_family family)
+{
+    if (family == BD_MODEL_OPT) {
+        bd_json_set_bool(json, "enable_bias", true);
+        bd_json_set_bool(json, "layer_norm_elementwise_affine", true);
+        bd_json_set_bool(json, "_remove_final_layer_norm", false);
+    } else {
+        bd_json_set_bool(json, "scale_attn_weights", true);
+        bd_json_set_bool(json, "scale_attn_by_inverse_layer_idx", false);
+        bd_json_set_real(json, "layer_norm_epsilon", 1e-5);
+    }
+}
+
 // What bd_model_config_to_json() says of the model, `json` must say too if it says anything: a
 // variant (post-layer-norm, untied embeddings, another activation) is not taken for the model.
 static bd_status refuse_variants(const bd_model_config *config, const bd_json *json,
@@ -75,6 +93,7 @@ static bd_status refuse_variants(const bd_model_config *config, const bd_json *j
     char where[64], *text = NULL;
     bd_status status = BD_OK;
     bd_json *ours = bd_model_config_to_json(config);
+    add_fixed_choices(ours, config->family);
     for (bd_json_member m = bd_json_first(ours); status == BD_OK && m.key;
          m = bd_json_next(ours, m))
         for (bd_json_member n = bd_json_first(json); status == BD_OK && n.key;

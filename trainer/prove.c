@@ -286,7 +286,6 @@ bd_status bd_prove(bd_proof *proof, const bd_rows *rows, const bd_parameters *pa
         proof->n_rows = b.batch.boundaries.n_rows;
         proof->n_segments = count_segments(&b.batch);
         proof->n_targets = b.batch.n_targets;
-        proof->n_tokens = proof->n_rows * b.batch.boundaries.seq_len;
         proof->loss_packed = loss_sum / (double)b.batch.n_targets;
         proof->n_kinks = reference.n_kinks;
         proof->loss_alone = reference.loss_sum / (double)b.batch.n_targets;

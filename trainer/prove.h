@@ -2,8 +2,7 @@
 //
 //   packed    whole rows through the real loader and the real kernels, in float
 //   alone     every segment as a sequence of its own through reference.h, in double, which
-//   knows
-//             no boundaries
+//             knows no boundaries
 //
 // Both give the gradient of the same loss for every parameter; they must agree.
 #ifndef BINDERY_TRAINER_PROVE_H
@@ -41,7 +40,7 @@ typedef struct bd_proof {
     bd_proof_line *lines;  // [n_lines], owned; one per parameter
     size_t n_lines;
     size_t n_disagree;
-    int64_t n_rows, n_segments, n_targets, n_tokens;
+    int64_t n_rows, n_segments, n_targets;
     double loss_packed, loss_alone;  // means over the targets
     int64_t n_kinks;                 // ReLU inputs too close to 0 to call, see reference.h
 } bd_proof;

@@ -59,6 +59,10 @@ bd_status bd_run_describe_data(const char *folder, const bd_manifest *manifest, 
     bd_json_set_string(*json, "tokenizer", manifest->packing.tokenizer);
     bd_json_set_string(*json, "fingerprint", manifest->packing.fingerprint.hex);
     bd_json_set_integer(*json, "separator", manifest->packing.separator);
+    if (manifest->packing.bos == BD_NO_BOS)
+        bd_json_set_null(*json, "bos");
+    else
+        bd_json_set_integer(*json, "bos", manifest->packing.bos);
     bd_json_set_integer(*json, "seq_len", manifest->packing.seq_len);
     return BD_OK;
 }

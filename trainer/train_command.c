@@ -135,7 +135,8 @@ static const bd_option train_options[] = {
      .help = "Steps between printed lines"},
     {.name = "resume",
      BD_FLAG(train_settings, resume),
-     .help = "Continue the run in DIR from its latest checkpoint"},
+     .help = "Continue the run in DIR from its latest checkpoint; the other options must be "
+             "those that it began with"},
     {.name = "threads",
      .value = "N",
      BD_INTEGER(train_settings, n_threads, 1, 4096),
@@ -222,7 +223,8 @@ static bd_status refuse_entry(void *context, const char *folder, const char *nam
                               bd_error *err)
 {
     (void)context;
-    if (name[0] == '.')
+    // Metrics alone are what a run leaves that ended before its first checkpoint.
+    if (name[0] == '.' || strcmp(name, BD_METRICS_NAME) == 0)
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT, "'%s' is not empty ('%s'); --resume continues a run",
                    folder, name);
@@ -281,8 +283,13 @@ static bd_status begin_from_checkpoint(session *s, bd_error *err)
     BD_TRY(bd_run_open(&s->run, folder, true, err));
     BD_TRY(refuse_other_model(s, err));
     BD_TRY(refuse_difference(s->data_json, s->run.checkpoint.data, "dataset", folder, err));
-    return refuse_difference(s->training_json, s->run.checkpoint.training, "training", folder,
-                             err);
+    BD_TRY(refuse_difference(s->training_json, s->run.checkpoint.training, "training", folder,
+                             err));
+    if (s->run.checkpoint.step > s->settings->n_steps)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "cannot resume '%s': its step %" PRId64 " is after the last one", folder,
+                       s->run.checkpoint.step);
+    return BD_OK;
 }
 
 static bd_status begin(session *s, bd_error *err)

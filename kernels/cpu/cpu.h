@@ -96,8 +96,7 @@ static inline uint32_t bd_token_id(const void *ids, int32_t id_bytes, int64_t to
     return id_bytes == 2 ? ((const uint16_t *)ids)[token] : ((const uint32_t *)ids)[token];
 }
 
-// ---- The operations, once per instruction set
-// -------------------------------------------------
+// ---- The operations, once per instruction set ------------------------------------------
 
 #define BD_CPU_PASTE_(name, isa) name##_##isa
 #define BD_CPU_PASTE(name, isa)  BD_CPU_PASTE_(name, isa)

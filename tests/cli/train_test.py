@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jsonschema
 import program
+from forged_dataset import Forgery
 from program import ROOT, ProgramTest, Result, bindery
 
 GOLDEN = ROOT / "tests" / "golden" / "train-1"
@@ -100,7 +101,8 @@ class Training(TrainTest):
         empty = self.folder / "empty"
         empty.mkdir()
         self.assert_refused(
-            bindery("train", "--data", DATASET, "-o", empty, "--resume", "--steps", 4), "empty"
+            bindery("train", "--data", DATASET, "-o", empty, "--resume", "--steps", 4),
+            "holds no checkpoint",
         )
 
     def test_another_model_is_not_resumed(self) -> None:
@@ -144,10 +146,17 @@ class Training(TrainTest):
         bindery("train", "-q", "--data", DATASET, "-o", new, "--steps", 2)
         self.assertTrue((new / left).exists())
 
+    def test_a_run_that_ended_before_its_first_checkpoint_begins_again(self) -> None:
+        run = self.folder / "run"
+        run.mkdir()
+        (run / "metrics.jsonl").write_text('{"step": 1, "loss": 9}\n')
+        self.train("run", "--steps", 2)
+        self.assertEqual([line["step"] for line in self.metrics(run)], [1, 2])
+
     def test_resuming_does_not_make_a_folder(self) -> None:
         absent = self.folder / "absent"
         result = bindery("train", "--data", DATASET, "-o", absent, "--steps", 2, "--resume")
-        self.assert_refused(result, "absent")
+        self.assert_refused(result, "cannot open the folder")
         self.assertFalse(absent.exists())
 
     def test_a_loss_that_is_not_a_number_names_step_and_rows(self) -> None:
@@ -171,6 +180,14 @@ class Training(TrainTest):
         path.write_text('{"model_type": "llama"}')
         result = bindery("train", "--data", DATASET, "-o", self.folder / "family", "--config", path)
         self.assert_refused(result, "config.json", "llama")
+
+    def test_a_dataset_that_lies_about_its_longest_segment_is_refused(self) -> None:
+        forgery = Forgery.load(DATASET)
+        forgery.shards[0].figures["longest_segment"] = 8
+        forgery.write(self.folder / "lie")
+        few = [*MODEL[:-1], "8"]
+        result = bindery("train", "--data", self.folder / "lie", "-o", self.folder / "run", *few)
+        self.assert_refused(result, "row", "S5", "longer than the metadata's longest")
 
     def test_a_damaged_checkpoint_is_named(self) -> None:
         run = self.train("run", "--steps", 2)
@@ -261,6 +278,13 @@ class Generating(TrainTest):
             for seed in (1, 2, 3)
         }
         self.assertEqual(len(text), 1)
+
+    def test_a_prompt_follows_the_bos_of_the_data(self) -> None:
+        dataset = self.pack(self.folder / "bos", [GOLDEN / "corpus"], "--seq-len", 64, "--bos", 256)
+        run = self.train("run", "--steps", 2, dataset=dataset)
+        text = self.succeeds("generate", "--tokens", 3, "--prompt", "Ab", run).stdout
+        self.assertTrue(text.startswith("Ab"), text)
+        self.succeeds("generate", "--tokens", 3, "--prompt", "", run)
 
     def test_a_prompt_must_fit(self) -> None:
         run = self.train("run", "--steps", 2)

@@ -87,8 +87,7 @@ static expected split(const char *data, size_t n, bd_record_kind kind, const cha
     return e;
 }
 
-// ---- The reader, slice by slice
-// --------------------------------------------------------------
+// ---- The reader, slice by slice -------------------------------------------------------
 
 // Reads the records of one slice; they must be the next ones that are expected. The padding is
 // read, too: the address sanitizer sees whether it may be.
@@ -146,8 +145,7 @@ static void check_kinds(const char *data, size_t n, int64_t unit_bytes)
     check_cuts(data, n, BD_RECORD_DELIMITED, "%", unit_bytes);
 }
 
-// ---- Promises
-// ----------------------------------------------------------------------------------
+// ---- Promises -------------------------------------------------------------------------
 
 static void example_of_the_header(void **state)
 {

@@ -30,8 +30,7 @@ typedef struct forgery {
     int64_t n_rows;
 } forgery;
 
-// ---- A good dataset
-// ---------------------------------------------------------------------------
+// ---- A good dataset -------------------------------------------------------------------
 
 // Documents of, with their separator, 3, 20, 1, 5 and 9 tokens at bytes 0, 5, 27, 29 and 36 of
 // the first file; one of 8 in its second unit; and two in a file that is the third.
@@ -69,8 +68,7 @@ static void pack_corpus(bd_long_policy policy)
     bd_inputs_release(&inputs);
 }
 
-// ---- Reading and writing a shard
-// -----------------------------------------------------------------
+// ---- Reading and writing a shard ------------------------------------------------------
 
 static row copy_row(const bd_row *from)
 {
@@ -166,8 +164,7 @@ static void seal(forgery *f)
     bd_manifest_release(&f->manifest);
 }
 
-// ---- Verdicts
-// -----------------------------------------------------------------------------------
+// ---- Verdicts -------------------------------------------------------------------------
 
 static bd_verdict judge(int n_threads)
 {
@@ -218,8 +215,7 @@ static segment *find_segment(forgery *f, uint64_t position, uint32_t offset)
     return &found->segments[k];
 }
 
-// ---- Promises
-// ------------------------------------------------------------------------------------
+// ---- Promises -------------------------------------------------------------------------
 
 static void a_good_dataset_has_no_problem(void **state)
 {
