@@ -15,6 +15,10 @@ enum { SMALL_ROWS = 256, SMALL_COLUMNS = 384 };
 // thousands of bytes the BLAS runs out of cache otherwise (oneDNN 2.6 on 3072 x 768 from 1024
 // tokens, AVX-512: 98 GFLOP/s at once, 133 in pieces of 128).
 enum { TOKENS_PER_PIECE = 128 };
+// The gradient of an input is a sum over outputs, taken in pieces too: added one by one to a sum
+// that the target's share dominates, the many small shares of a vocabulary's rare tokens would be
+// rounded the same way for every token (`prove` on a trained model sees it).
+enum { OUTPUTS_PER_PIECE = 128 };
 enum { CHANNELS_PER_STRIP = 64, TOKENS_PER_BLOCK = 64 };
 
 // A grid of tiles over a result of n_rows x n_columns.
@@ -151,16 +155,19 @@ static bd_status input_tile(const backward_work *work, int64_t index, bd_error *
     const bd_linear_backward_args *a = work->args;
     const tile part = tile_of(&work->d_x, index);
     const int out_in = a->layout == BD_WEIGHT_OUT_IN;
-    if (!all_padding(&a->boundaries, part.row, part.n_rows))
+    const bool padding = all_padding(&a->boundaries, part.row, part.n_rows);
+    for (int64_t out = 0; !padding && out < a->n_out; out += OUTPUTS_PER_PIECE)
         BD_TRY(bd_matmul(
             &(bd_matmul_args){
                 .transpose_b = !out_in,
+                .add = out > 0,
                 .m = part.n_rows,
                 .n = part.n_columns,
-                .k = a->n_out,
-                .a = a->d_out + part.row * a->n_out,
+                .k = bd_min(OUTPUTS_PER_PIECE, a->n_out - out),
+                .a = a->d_out + part.row * a->n_out + out,
                 .a_stride = a->n_out,
-                .b = a->weight + part.column * (out_in ? 1 : a->n_out),
+                .b = a->weight + part.column * (out_in ? 1 : a->n_out) +
+                     out * (out_in ? a->n_in : 1),
                 .b_stride = out_in ? a->n_in : a->n_out,
                 .c = a->d_x + part.row * a->n_in + part.column,
                 .c_stride = a->n_in,
