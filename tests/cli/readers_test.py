@@ -16,7 +16,7 @@ import pyarrow as pa  # noqa: E402
 import tokenizers  # noqa: E402
 
 import program  # noqa: E402
-from program import ROOT, ProgramTest, write_inputs  # noqa: E402
+from program import ROOT, ProgramTest, bindery, write_inputs  # noqa: E402
 from reference_packer import SEPARATOR, VOCAB_SIZE, Input  # noqa: E402
 
 TEXTS = ["First, plain.", "Straße 語 🧵\n\ttabs and\x00controls", "", " leading and trailing ",
@@ -105,6 +105,17 @@ class Readers(ProgramTest):
             for what, broken in broken_copies(document).items():
                 with self.subTest(file=name, what=what):
                     self.assertFalse(check.is_valid(broken))
+
+    def test_verdicts_obey_their_schema_good_or_bad(self) -> None:
+        for good in (True, False):
+            if not good:
+                (self.dataset / "plan.json").write_text("{}")
+            result = bindery("verify", "--json", self.dataset)
+            self.assertEqual(result.status, 0 if good else 1, result)
+            verdict = json.loads(result.stdout)
+            validator("verdict-v1.schema.json").validate(verdict)
+            self.assertEqual(verdict["good"], good)
+            self.assertEqual(verdict["problems"] == [], good)
 
     def test_what_the_program_prints_as_json_parses(self) -> None:
         arguments = ["-o", self.folder / "again", "--seq-len", 64, *self.files]

@@ -84,6 +84,11 @@ class Training(TrainTest):
         losses = [line["loss"] for line in self.metrics(self.train("run", "--steps", 60))]
         self.assertLess(losses[-1], losses[0] - 1.0)
 
+    def test_a_checkpoint_is_what_its_schema_says(self) -> None:
+        run = self.train("run", "--steps", 2)
+        for path in run.glob("step-*.json"):
+            jsonschema.validate(json.loads(path.read_text()), schema("checkpoint"))
+
     def test_a_run_is_not_written_over(self) -> None:
         run = self.train("run", "--steps", 2)
         result = bindery("train", "--data", DATASET, "-o", run, *MODEL, "--steps", 2)
