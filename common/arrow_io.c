@@ -1,25 +1,16 @@
 #include "common/arrow_io.h"
 
-#include <arrow-glib/arrow-glib.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/arrow_glib.h"
 
 static const char metadata_key[] = "bindery";
 
 // The children of `documents`, in order.
 static const char *const segment_fields[] = {"input", "position", "offset", "length"};
 enum { N_SEGMENT_FIELDS = 4 };
-
-// Turns a GError into ours and frees it. Arrow's messages may have several lines: one is kept.
-static bd_status fail_gerror(bd_error *err, GError *gerror, bd_status status, const char *what)
-{
-    const char *reason = gerror ? gerror->message : "unknown reason";
-    const int length = (int)strcspn(reason, "\n");
-    bd_fail(err, status, "%s: %.*s", what, length, reason);
-    g_clear_error(&gerror);
-    return status;
-}
 
 // ---- The schema -------------------------------------------------------------------
 
@@ -80,8 +71,23 @@ struct bd_arrow_writer {
     GArrowRecordBatchFileWriter *writer;
 };
 
+// NULL with an error if this Arrow was built without zstd.
+static GArrowWriteOptions *write_options(bool compressed, GError **gerror)
+{
+    g_autoptr(GArrowWriteOptions) options = garrow_write_options_new();
+    g_object_set(options, "use-threads", FALSE, NULL);  // units are written side by side
+    if (compressed) {
+        g_autoptr(GArrowCodec) codec = garrow_codec_new(GARROW_COMPRESSION_TYPE_ZSTD, gerror);
+        if (!codec)
+            return NULL;
+        g_object_set(options, "codec", codec, NULL);
+    }
+    return g_steal_pointer(&options);
+}
+
 bd_status bd_arrow_writer_open(bd_arrow_writer **out, const char *path,
-                               const bd_packing *packing, const char *metadata, bd_error *err)
+                               const bd_packing *packing, const char *metadata, bool compressed,
+                               bd_error *err)
 {
     GError *gerror = NULL;
     *out = NULL;
@@ -92,15 +98,16 @@ bd_status bd_arrow_writer_open(bd_arrow_writer **out, const char *path,
     g_autoptr(GHashTable) pairs = g_hash_table_new(g_str_hash, g_str_equal);
     g_hash_table_insert(pairs, (gpointer)metadata_key, (gpointer)metadata);
     writer->schema = garrow_schema_with_metadata(plain, pairs);
-    g_autoptr(GArrowWriteOptions) options = garrow_write_options_new();
+    g_autoptr(GArrowWriteOptions) options = write_options(compressed, &gerror);
 
-    writer->sink = garrow_file_output_stream_new(path, FALSE, &gerror);
+    if (options)
+        writer->sink = garrow_file_output_stream_new(path, FALSE, &gerror);
     if (writer->sink)
         writer->writer = garrow_record_batch_file_writer_new_full(
             GARROW_OUTPUT_STREAM(writer->sink), writer->schema, options, NULL, &gerror);
     if (!writer->writer) {
         bd_arrow_writer_free(writer);
-        return fail_gerror(err, gerror, BD_ERR_IO, "cannot write an Arrow file");
+        return bd_fail_gerror(err, gerror, BD_ERR_IO, "cannot write an Arrow file");
     }
     *out = writer;
     return BD_OK;
@@ -188,7 +195,7 @@ bd_status bd_arrow_writer_write(bd_arrow_writer *writer, const bd_row_batch *bat
     g_list_free_full(columns, g_object_unref);
     if (!record || !garrow_record_batch_writer_write_record_batch(
                        GARROW_RECORD_BATCH_WRITER(writer->writer), record, &gerror))
-        return fail_gerror(err, gerror, BD_ERR_IO, "cannot write a record batch");
+        return bd_fail_gerror(err, gerror, BD_ERR_IO, "cannot write a record batch");
     return BD_OK;
 }
 
@@ -198,7 +205,7 @@ bd_status bd_arrow_writer_close(bd_arrow_writer *writer, bd_error *err)
     if (!garrow_record_batch_writer_close(GARROW_RECORD_BATCH_WRITER(writer->writer),
                                           &gerror) ||
         !garrow_file_close(GARROW_FILE(writer->sink), &gerror))
-        return fail_gerror(err, gerror, BD_ERR_IO, "cannot finish an Arrow file");
+        return bd_fail_gerror(err, gerror, BD_ERR_IO, "cannot finish an Arrow file");
     return BD_OK;
 }
 
@@ -221,6 +228,8 @@ typedef struct loaded_batch {
 } loaded_batch;
 
 struct bd_arrow_reader {
+    const char *file;  // borrowed
+    size_t file_bytes;
     GArrowBuffer *buffer;
     GArrowBufferInputStream *stream;  // must outlive the reader
     GArrowRecordBatchFileReader *reader;
@@ -237,13 +246,15 @@ bd_status bd_arrow_reader_open(bd_arrow_reader **out, const void *data, size_t s
     if (size_bytes == 0)
         return bd_fail(err, BD_ERR_FORMAT, "S1: not an Arrow file: it is empty");
     bd_arrow_reader *reader = g_new0(bd_arrow_reader, 1);
+    reader->file = data;
+    reader->file_bytes = size_bytes;
     reader->buffer = garrow_buffer_new(data, (gint64)size_bytes);
     reader->stream = garrow_buffer_input_stream_new(reader->buffer);
     reader->reader = garrow_record_batch_file_reader_new(
         GARROW_SEEKABLE_INPUT_STREAM(reader->stream), &gerror);
     if (!reader->reader) {
         bd_arrow_reader_free(reader);
-        return fail_gerror(err, gerror, BD_ERR_FORMAT, "S1: not an Arrow file");
+        return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "S1: not an Arrow file");
     }
     g_autoptr(GArrowSchema) schema = garrow_record_batch_file_reader_get_schema(reader->reader);
     g_autoptr(GHashTable) pairs = garrow_schema_get_metadata(schema);
@@ -356,7 +367,7 @@ static bd_status load_batch(bd_arrow_reader *reader, int64_t index, const bd_pac
         reader->reader, (guint)index, &gerror);
     // Without full validation a damaged offset would be followed outside its buffer.
     if (!record || !garrow_record_batch_validate_full(record, &gerror))
-        return fail_gerror(err, gerror, BD_ERR_FORMAT, "S1: damaged record batch");
+        return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "S1: damaged record batch");
     loaded_batch *batch = &reader->batches[index];
     batch->arrays = g_ptr_array_new_with_free_func(g_object_unref);
     batch->rows.n_rows = garrow_record_batch_get_n_rows(record);
@@ -387,6 +398,13 @@ bd_status bd_arrow_reader_load(bd_arrow_reader *reader, const bd_packing *packin
     for (int64_t i = 0; i < reader->n_batches; i++)
         BD_TRY(load_batch(reader, i, packing, err));
     return BD_OK;
+}
+
+bool bd_arrow_reader_is_compressed(const bd_arrow_reader *reader, int64_t index)
+{
+    const char *ids = reader->batches[index].rows.ids;
+    // What does not lie in the file was made from it.
+    return ids < reader->file || ids >= reader->file + reader->file_bytes;
 }
 
 int64_t bd_arrow_reader_n_batches(const bd_arrow_reader *reader)

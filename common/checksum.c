@@ -26,6 +26,11 @@ bd_digest bd_digest_of(const void *data, size_t size_bytes)
     return digest_from(XXH3_128bits(data, size_bytes));
 }
 
+uint64_t bd_hash64(const void *data, size_t size_bytes, uint64_t seed)
+{
+    return XXH3_64bits_withSeed(data, size_bytes, seed);
+}
+
 bd_status bd_digest_parse(bd_digest *digest, const char *hex, bd_error *err)
 {
     if (strlen(hex) != sizeof digest->hex - 1 ||

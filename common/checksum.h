@@ -16,6 +16,9 @@ typedef struct bd_digest {
 
 bd_digest bd_digest_of(const void *data, size_t size_bytes);
 
+// XXH3-64 of one piece of memory.
+uint64_t bd_hash64(const void *data, size_t size_bytes, uint64_t seed);
+
 // Takes over `hex`, which must have that form.
 bd_status bd_digest_parse(bd_digest *digest, const char *hex, bd_error *err);
 

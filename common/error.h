@@ -14,6 +14,7 @@ typedef enum bd_status {
     BD_ERR_MEMORY,       // host or device memory ran out
     BD_ERR_DEVICE,       // CUDA or cuBLAS failed
     BD_ERR_UNSUPPORTED,  // this build or this device cannot do it
+    BD_ERR_INTERRUPTED,  // somebody asked us to stop
 } bd_status;
 
 // Filled only when a call fails. Lives on the caller's stack; may be NULL

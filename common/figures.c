@@ -4,9 +4,13 @@
 
 #include "common/size.h"
 
-#define FIELD(name)                       \
-    {                                     \
-#name, offsetof(bd_figures, name) \
+#define FIELD(field)                                          \
+    {                                                         \
+        .name = #field, .offset = offsetof(bd_figures, field) \
+    }
+#define FIELD_1_1(field)                                                         \
+    {                                                                            \
+        .name = #field, .offset = offsetof(bd_figures, field), .since_1_1 = true \
     }
 
 const bd_figure_field bd_figure_fields[] = {
@@ -21,11 +25,16 @@ const bd_figure_field bd_figure_fields[] = {
     FIELD(padding),
     FIELD(truncated),
     FIELD(dropped),
+    FIELD_1_1(too_short),
+    FIELD_1_1(held_out),
     FIELD(targets),
     FIELD(empty_documents),
     FIELD(split_documents),
     FIELD(truncated_documents),
     FIELD(dropped_documents),
+    FIELD_1_1(too_short_documents),
+    FIELD_1_1(held_out_documents),
+    FIELD_1_1(headless_documents),
     FIELD(separator_collisions),
     FIELD(invalid_utf8_documents),
     FIELD(longest_segment),
@@ -74,6 +83,12 @@ void bd_figures_count_document(bd_figures *figures, int64_t length)
     figures->document_lengths[bin_of(length)]++;
 }
 
+int64_t bd_figures_documents_read(const bd_figures *figures)
+{
+    return figures->documents + figures->dropped_documents + figures->too_short_documents +
+           figures->held_out_documents;
+}
+
 static bd_status add_to(int64_t *total, int64_t part, const char *name, bd_error *err)
 {
     if (!bd_int64_add(*total, part, total))
@@ -105,13 +120,14 @@ bd_status bd_figures_check_ledger(const bd_figures *figures, int64_t seq_len, bd
     typedef __int128 wide;
     const bd_figures *f = figures;
     if ((wide)f->text + f->bos + f->separators + f->repeated !=
-        (wide)f->packed + f->truncated + f->dropped)
+        (wide)f->packed + f->truncated + f->dropped + f->too_short + f->held_out)
         return bd_fail(err, BD_ERR_FORMAT,
                        "S6: the ledger does not add up: text %" PRId64 " + bos %" PRId64
                        " + separators %" PRId64 " + repeated %" PRId64 " != packed %" PRId64
-                       " + truncated %" PRId64 " + dropped %" PRId64,
+                       " + truncated %" PRId64 " + dropped %" PRId64 " + too short %" PRId64
+                       " + held out %" PRId64,
                        f->text, f->bos, f->separators, f->repeated, f->packed, f->truncated,
-                       f->dropped);
+                       f->dropped, f->too_short, f->held_out);
     if ((wide)f->packed + f->padding != (wide)f->rows * seq_len)
         return bd_fail(err, BD_ERR_FORMAT,
                        "S6: the ledger does not add up: packed %" PRId64 " + padding %" PRId64
@@ -165,9 +181,12 @@ bd_json *bd_figures_to_json(const bd_figures *figures)
 bd_status bd_figures_from_json(bd_figures *figures, const bd_json *json, bd_error *err)
 {
     *figures = (bd_figures){0};
-    for (size_t i = 0; i < bd_n_figure_fields; i++)
-        BD_TRY(bd_json_get_integer(json, bd_figure_fields[i].name, 0, max_figure,
-                                   field_of(figures, i), err));
+    for (size_t i = 0; i < bd_n_figure_fields; i++) {
+        const bd_figure_field *field = &bd_figure_fields[i];
+        if (!field->since_1_1 || !bd_json_is_null(json, field->name))
+            BD_TRY(bd_json_get_integer(json, field->name, 0, max_figure, field_of(figures, i),
+                                       err));
+    }
     BD_TRY(histogram_from_json(figures->document_lengths, json, document_lengths_key, err));
     return histogram_from_json(figures->segments_per_row, json, segments_per_row_key, err);
 }

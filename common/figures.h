@@ -6,6 +6,7 @@
 #ifndef BINDERY_COMMON_FIGURES_H
 #define BINDERY_COMMON_FIGURES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,7 +19,9 @@ typedef struct bd_figures {
     int64_t rows, segments, documents;
     int64_t text, bos, separators, repeated;               // tokens in
     int64_t packed, padding, truncated, dropped, targets;  // tokens out
+    int64_t too_short, held_out;                           // tokens out as well
     int64_t empty_documents, split_documents, truncated_documents, dropped_documents;
+    int64_t too_short_documents, held_out_documents, headless_documents;
     int64_t separator_collisions, invalid_utf8_documents;
     int64_t longest_segment, attention_pairs;
     int64_t document_lengths[BD_HISTOGRAM_BINS];
@@ -28,7 +31,8 @@ typedef struct bd_figures {
 // The plain counts by the names that they have in JSON, for printing, reading and comparing.
 typedef struct bd_figure_field {
     const char *name;
-    size_t offset;  // in bd_figures, of an int64_t
+    size_t offset;   // in bd_figures, of an int64_t
+    bool since_1_1;  // format 1.0 does not have it: there it is 0
 } bd_figure_field;
 extern const bd_figure_field bd_figure_fields[];
 extern const size_t bd_n_figure_fields;
@@ -40,6 +44,9 @@ void bd_figures_count_row(bd_figures *figures, int64_t seq_len, int64_t used,
 void bd_figures_count_segment(bd_figures *figures, int64_t offset, int64_t length);
 // Counts a document of which at least a piece is in a row.
 void bd_figures_count_document(bd_figures *figures, int64_t length);
+
+// Documents that were read, whether or not anything of them is in a row.
+int64_t bd_figures_documents_read(const bd_figures *figures);
 
 // total += part; longest_segment becomes the larger one. A sum that does not fit is
 // BD_ERR_FORMAT.

@@ -215,6 +215,28 @@ bd_status bd_file_publish(const char *folder, const char *name, const void *data
     return bd_pending_publish(&pending, err);
 }
 
+bd_status bd_file_publish_new(const char *folder, const char *name, const void *data,
+                              size_t size_bytes, bool *there, bd_error *err)
+{
+    bd_pending pending;
+    BD_TRY(bd_pending_begin(&pending, folder, name, err));
+    bd_status status = bd_pending_write(&pending, data, size_bytes, err);
+    if (status == BD_OK)
+        status = sync_path(pending.temporary, O_RDONLY, pending.final, err);
+    *there = false;
+    // Unlike rename(), link() never replaces. Where there are no links, as on exFAT, two
+    // processes at the same moment could both succeed.
+    if (status == BD_OK && link(pending.temporary, pending.final) != 0) {
+        *there = errno == EEXIST || access(pending.final, F_OK) == 0;
+        if (!*there && rename(pending.temporary, pending.final) != 0)
+            status = bd_fail_errno(err, "cannot publish '%s'", pending.final);
+    }
+    if (status == BD_OK)
+        status = sync_path(folder, O_RDONLY | O_DIRECTORY, folder, err);
+    bd_pending_discard(&pending);
+    return status;
+}
+
 bool bd_is_pending_name(const char *name)
 {
     // .<name>.<8 hexadecimal digits>.part: other programs have .part files, too.

@@ -53,6 +53,11 @@ void bd_pending_discard(bd_pending *pending);
 bd_status bd_file_publish(const char *folder, const char *name, const void *data,
                           size_t size_bytes, bd_error *err);
 
+// The same for a file that must not be there yet: if it is, *there becomes true and nothing is
+// changed. Of several processes at once, one succeeds.
+bd_status bd_file_publish_new(const char *folder, const char *name, const void *data,
+                              size_t size_bytes, bool *there, bd_error *err);
+
 // True for names that bd_pending_begin() makes.
 bool bd_is_pending_name(const char *name);
 

@@ -5,11 +5,11 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/file.h"
+#include "common/interrupt.h"
 
 bd_status bd_folder_make(const char *folder, bd_error *err)
 {
@@ -18,20 +18,64 @@ bd_status bd_folder_make(const char *folder, bd_error *err)
     return BD_OK;
 }
 
-bd_status bd_folder_lock(int *lock, const char *folder, const char *doing, bd_error *err)
+// Locks or unlocks one byte of the lock file. Open file description locks: they belong to `fd`,
+// not to whichever other descriptor of the file this process may close. False if another has
+// it.
+static bd_status lock_byte(int fd, short type, int64_t byte, bool *locked, bd_error *err)
 {
-    *lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*lock < 0)
-        return bd_fail_errno(err, "cannot open the folder '%s'", folder);
-    if (flock(*lock, LOCK_EX | LOCK_NB) == 0)
+    struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    *locked = fcntl(fd, F_OFD_SETLK, &range) == 0;
+    if (*locked || errno == EAGAIN || errno == EACCES)
         return BD_OK;
-    const bd_status status =
-        errno == EWOULDBLOCK
-            ? bd_fail(err, BD_ERR_IO, "another process is %s '%s'", doing, folder)
-            : bd_fail_errno(err, "cannot lock the folder '%s'", folder);
-    close(*lock);
+    return bd_fail_errno(err, "cannot lock '" BD_LOCK_NAME "'");
+}
+
+// Whoever shares waits for one who does not: as a rule that is the last of those who shared,
+// and it is about to finish what all of them did.
+static bd_status wait_to_share(int fd, bool *locked, bd_error *err)
+{
+    struct flock range = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    while (!(*locked = fcntl(fd, F_OFD_SETLKW, &range) == 0) && errno == EINTR)
+        BD_TRY(bd_interrupt_check(err));
+    return *locked ? BD_OK : bd_fail_errno(err, "cannot lock '" BD_LOCK_NAME "'");
+}
+
+bd_status bd_folder_lock(int *lock, const char *folder, bd_lock_mode mode, const char *doing,
+                         bd_error *err)
+{
+    bool locked = false;
     *lock = -1;
+    char *path = bd_path_join(folder, BD_LOCK_NAME);
+    if (!path)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    bd_status status = fd >= 0 ? BD_OK : bd_fail_errno(err, "cannot open '%s'", path);
+    if (status == BD_OK) {
+        status = mode == BD_LOCK_SHARED ? wait_to_share(fd, &locked, err)
+                                        : lock_byte(fd, F_WRLCK, 0, &locked, err);
+        if (status != BD_OK)
+            bd_error_prefix(err, status, "'%s'", folder);
+    }
+    if (status == BD_OK && !locked)
+        status = bd_fail(err, BD_ERR_IO, "another process is %s '%s'", doing, folder);
+    if (status == BD_OK)
+        *lock = fd;
+    else if (fd >= 0)
+        close(fd);
+    free(path);
     return status;
+}
+
+bd_status bd_folder_lock_alone(int lock, bool *alone, bd_error *err)
+{
+    // Two who asked while they share would both be refused: so the share is given up first.
+    BD_TRY(lock_byte(lock, F_UNLCK, 0, alone, err));
+    return lock_byte(lock, F_WRLCK, 0, alone, err);
+}
+
+bd_status bd_folder_claim(int lock, int64_t n, bool *claimed, bd_error *err)
+{
+    return lock_byte(lock, F_WRLCK, n + 1, claimed, err);
 }
 
 bd_status bd_folder_visit(const char *folder, bd_folder_visitor visit, void *context,
@@ -53,6 +97,32 @@ bd_status bd_folder_visit(const char *folder, bd_folder_visitor visit, void *con
     }
     closedir(entries);
     return status;
+}
+
+bool bd_same_file(const char *a, const char *b)
+{
+    struct stat of_a, of_b;
+    return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+           of_a.st_ino == of_b.st_ino;
+}
+
+bool bd_lies_in_folder(const char *path, const char *folder)
+{
+    char *inner = realpath(path, NULL), *outer = realpath(folder, NULL);
+    const size_t n = outer ? strlen(outer) : 0;
+    const bool lies = inner && outer && strncmp(inner, outer, n) == 0 &&
+                      (inner[n] == '\0' || inner[n] == '/' || outer[n - 1] == '/');
+    free(inner);
+    free(outer);
+    return lies;
+}
+
+bool bd_folder_holds(const char *folder, const char *name)
+{
+    char *path = bd_path_join(folder, name);
+    const bool there = path && access(path, F_OK) == 0;
+    free(path);
+    return there;
 }
 
 bd_status bd_folder_remove(const char *folder, const char *name, bd_error *err)

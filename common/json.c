@@ -164,6 +164,14 @@ bd_status bd_json_get_integer(const bd_json *object, const char *key, int64_t mi
     return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "'%s'", key);
 }
 
+bd_status bd_json_get_bool(const bd_json *object, const char *key, bool *value, bd_error *err)
+{
+    const json_t *found = json_object_get(unwrap(object), key);
+    *value = json_is_true(found);
+    return json_is_boolean(found) ? BD_OK
+                                  : bd_fail(err, BD_ERR_FORMAT, "'%s' is not a boolean", key);
+}
+
 bd_status bd_json_get_string(const bd_json *object, const char *key, const char **value,
                              bd_error *err)
 {

@@ -44,6 +44,7 @@ bd_status bd_json_read_file(const char *path, size_t max_bytes, bd_json **value,
 // What comes out is borrowed from `object`.
 bd_status bd_json_get_integer(const bd_json *object, const char *key, int64_t min, int64_t max,
                               int64_t *value, bd_error *err);
+bd_status bd_json_get_bool(const bd_json *object, const char *key, bool *value, bd_error *err);
 bd_status bd_json_get_string(const bd_json *object, const char *key, const char **value,
                              bd_error *err);
 bd_status bd_json_get_object(const bd_json *object, const char *key, const bd_json **value,

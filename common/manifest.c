@@ -12,14 +12,20 @@ enum { MAX_MANIFEST_BYTES = 1 << 30 };  // about a million shards
 
 // ---- Writing ----------------------------------------------------------------------
 
-bd_json *bd_shard_metadata(const bd_packing *packing, const bd_unit *unit,
-                           const bd_figures *figures)
+// The members that a shard's metadata and its entry in the manifest share.
+static void set_unit(bd_json *json, const bd_shard_entry *entry)
+{
+    bd_json_set(json, "unit", bd_unit_to_json(&entry->unit));
+    bd_json_set_string(json, "records", entry->records.hex);
+    bd_json_set(json, "figures", bd_figures_to_json(&entry->figures));
+}
+
+bd_json *bd_shard_metadata(const bd_packing *packing, const bd_shard_entry *entry)
 {
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "format", BD_FORMAT_VERSION);
     bd_json_set(json, "packing", bd_packing_to_json(packing));
-    bd_json_set(json, "unit", bd_unit_to_json(unit));
-    bd_json_set(json, "figures", bd_figures_to_json(figures));
+    set_unit(json, entry);
     return json;
 }
 
@@ -37,10 +43,7 @@ static bd_json *inputs_to_json(const bd_manifest *manifest)
     for (size_t i = 0; i < manifest->n_inputs; i++) {
         const bd_input_entry *entry = &manifest->inputs[i];
         bd_json *json = bd_json_object();
-        bd_json_set_string(json, "name", entry->name);
-        bd_json_set_string(json, "source", entry->source);
-        bd_json_set_string(json, "format", entry->format);
-        bd_json_set_integer(json, "bytes", entry->size_bytes);
+        bd_input_entry_to_json(entry, json);
         bd_json_append(inputs, json);
     }
     return inputs;
@@ -53,14 +56,70 @@ static bd_json *shards_to_json(const bd_manifest *manifest)
         const bd_shard_entry *entry = &manifest->shards[i];
         bd_json *json = file_to_json(bd_unit_shard_name(&entry->unit).text, &entry->digest);
         bd_json_set_integer(json, "bytes", entry->size_bytes);
-        bd_json_set(json, "unit", bd_unit_to_json(&entry->unit));
-        bd_json_set(json, "figures", bd_figures_to_json(&entry->figures));
+        set_unit(json, entry);
         bd_json_append(shards, json);
     }
     return shards;
 }
 
-static bd_json *manifest_to_json(const bd_manifest *manifest)
+// The entry of a source, which is added if it is new; NULL if there are too many.
+static bd_source_figures *find_source(bd_source_figures *sources, size_t *n, const char *name)
+{
+    for (size_t i = 0; i < *n; i++)
+        if (strcmp(sources[i].name, name) == 0)
+            return &sources[i];
+    if (*n == BD_MAX_SOURCES)
+        return NULL;
+    sources[*n] = (bd_source_figures){.name = name};
+    return &sources[(*n)++];
+}
+
+bd_status bd_manifest_sources(const bd_manifest *manifest, bd_source_figures **sources,
+                              size_t *n, bd_error *err)
+{
+    *n = 0;
+    bd_status status = BD_OK;
+    *sources = calloc(BD_MAX_SOURCES, sizeof **sources);
+    if (!*sources)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the sources");
+    for (size_t i = 0; status == BD_OK && i < manifest->n_inputs; i++) {
+        bd_source_figures *source = find_source(*sources, n, manifest->inputs[i].source);
+        if (source)
+            source->n_inputs++;
+        else
+            status = bd_fail(err, BD_ERR_UNSUPPORTED, "more than %d sources", BD_MAX_SOURCES);
+    }
+    for (size_t i = 0; status == BD_OK && i < manifest->n_shards; i++) {
+        const bd_shard_entry *shard = &manifest->shards[i];
+        const char *name = manifest->inputs[shard->unit.input].source;
+        status = bd_figures_add(&find_source(*sources, n, name)->figures, &shard->figures, err);
+    }
+    if (status != BD_OK) {
+        free(*sources);
+        *sources = NULL;
+    }
+    return status;
+}
+
+static bd_status sources_to_json(const bd_manifest *manifest, bd_json **json, bd_error *err)
+{
+    bd_source_figures *sources;
+    size_t n;
+    BD_TRY(bd_manifest_sources(manifest, &sources, &n, err));
+    *json = bd_json_array();
+    for (size_t i = 0; i < n; i++) {
+        bd_json *source = bd_json_object();
+        bd_json_set_string(source, "name", sources[i].name);
+        bd_json_set_integer(source, "inputs", sources[i].n_inputs);
+        bd_json_set(source, "figures", bd_figures_to_json(&sources[i].figures));
+        bd_json_append(*json, source);
+    }
+    free(sources);
+    return BD_OK;
+}
+
+// Takes over `sources`.
+static bd_json *manifest_to_json(const bd_manifest *manifest, bd_json *sources)
 {
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "format", BD_FORMAT_VERSION);
@@ -70,6 +129,7 @@ static bd_json *manifest_to_json(const bd_manifest *manifest)
                 file_to_json(BD_TOKENIZER_NAME, &manifest->tokenizer_digest));
     bd_json_set(json, "inputs", inputs_to_json(manifest));
     bd_json_set(json, "shards", shards_to_json(manifest));
+    bd_json_set(json, "sources", sources);
     bd_json_set(json, "totals", bd_figures_to_json(&manifest->totals));
     return json;
 }
@@ -95,7 +155,9 @@ bd_status bd_manifest_publish(const bd_manifest *manifest, const char *folder, b
     BD_TRY(check_totals(manifest, err));
     char *text = NULL;
     size_t size_bytes;
-    bd_json *json = manifest_to_json(manifest);
+    bd_json *sources;
+    BD_TRY(sources_to_json(manifest, &sources, err));
+    bd_json *json = manifest_to_json(manifest, sources);
     bd_status status = bd_json_seal(json, &text, &size_bytes, err);
     if (status == BD_OK && size_bytes > MAX_MANIFEST_BYTES)
         status = bd_fail(err, BD_ERR_UNSUPPORTED, "%zu shards are too many for one manifest",
@@ -120,21 +182,6 @@ static bd_status file_from_json(const bd_json *json, const char *name, bd_digest
     return bd_digest_parse(digest, hex, err);
 }
 
-static bd_status input_from_json(bd_input_entry *entry, const bd_json *json, bd_error *err)
-{
-    const char *name, *source, *format;
-    BD_TRY(bd_json_get_string(json, "name", &name, err));
-    BD_TRY(bd_json_get_string(json, "source", &source, err));
-    BD_TRY(bd_json_get_string(json, "format", &format, err));
-    BD_TRY(bd_json_get_integer(json, "bytes", 0, INT64_MAX, &entry->size_bytes, err));
-    entry->name = strdup(name);
-    entry->source = strdup(source);
-    entry->format = strdup(format);
-    if (!entry->name || !entry->source || !entry->format)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the inputs");
-    return BD_OK;
-}
-
 static bd_status inputs_from_json(bd_manifest *manifest, const bd_json *json, bd_error *err)
 {
     const bd_json *inputs;
@@ -147,22 +194,60 @@ static bd_status inputs_from_json(bd_manifest *manifest, const bd_json *json, bd
     }
     for (size_t i = 0; i < manifest->n_inputs; i++) {
         const bd_status status =
-            input_from_json(&manifest->inputs[i], bd_json_at(inputs, i), err);
+            bd_input_entry_from_json(&manifest->inputs[i], bd_json_at(inputs, i), err);
         if (status != BD_OK)
             return bd_error_prefix(err, status, "inputs[%zu]", i);
     }
     return BD_OK;
 }
 
+static bd_status get_unit(bd_shard_entry *entry, const bd_json *json, bd_error *err)
+{
+    const bd_json *part;
+    const char *records;
+    BD_TRY(bd_json_get_object(json, "unit", &part, err));
+    BD_TRY(bd_unit_from_json(&entry->unit, part, err));
+    BD_TRY(bd_json_get_object(json, "figures", &part, err));
+    BD_TRY(bd_figures_from_json(&entry->figures, part, err));
+    if (bd_json_is_null(json, "records"))  // format 1.0
+        return BD_OK;
+    BD_TRY(bd_json_get_string(json, "records", &records, err));
+    return *records ? bd_digest_parse(&entry->records, records, err) : BD_OK;
+}
+
+bd_status bd_shard_metadata_read(const bd_json *json, bd_packing *packing,
+                                 bd_shard_entry *entry, bd_error *err)
+{
+    const bd_json *part;
+    *entry = (bd_shard_entry){0};
+    BD_TRY(bd_format_check(json, err));
+    BD_TRY(bd_json_get_object(json, "packing", &part, err));
+    BD_TRY(bd_packing_from_json(packing, part, err));
+    return get_unit(entry, json, err);
+}
+
 static bd_status shard_from_json(bd_shard_entry *entry, const bd_json *json, bd_error *err)
 {
-    const bd_json *unit, *figures;
-    BD_TRY(bd_json_get_object(json, "unit", &unit, err));
-    BD_TRY(bd_unit_from_json(&entry->unit, unit, err));
+    BD_TRY(get_unit(entry, json, err));
     BD_TRY(file_from_json(json, bd_unit_shard_name(&entry->unit).text, &entry->digest, err));
-    BD_TRY(bd_json_get_integer(json, "bytes", 0, INT64_MAX, &entry->size_bytes, err));
-    BD_TRY(bd_json_get_object(json, "figures", &figures, err));
-    return bd_figures_from_json(&entry->figures, figures, err);
+    return bd_json_get_integer(json, "bytes", 0, INT64_MAX, &entry->size_bytes, err);
+}
+
+// D3: what it says of its sources is what its shards add up to. Format 1.0 says nothing.
+static bd_status check_sources(const bd_manifest *manifest, const bd_json *json, bd_error *err)
+{
+    const bd_json *stated;
+    bd_json *found;
+    char where[256];
+    if (bd_json_is_null(json, "sources"))
+        return BD_OK;
+    BD_TRY(bd_json_get_array(json, "sources", &stated, err));
+    BD_TRY(sources_to_json(manifest, &found, err));
+    const bool differ = bd_json_difference(found, stated, where, sizeof where);
+    bd_json_free(found);
+    return differ ? bd_fail(err, BD_ERR_FORMAT,
+                            "D3: the sources are not the sums over their shards: %s", where)
+                  : BD_OK;
 }
 
 // Units come in order, and each names inputs that exist.
@@ -214,6 +299,7 @@ static bd_status manifest_from_json(bd_manifest *manifest, const bd_json *json, 
     BD_TRY(shards_from_json(manifest, json, err));
     BD_TRY(bd_json_get_object(json, "totals", &part, err));
     BD_TRY(bd_figures_from_json(&manifest->totals, part, err));
+    BD_TRY(check_sources(manifest, json, err));
     return check_totals(manifest, err);
 }
 
@@ -268,14 +354,26 @@ bd_status bd_manifest_print(const char *folder, FILE *out, bd_error *err)
 
 void bd_manifest_release(bd_manifest *manifest)
 {
-    for (size_t i = 0; i < manifest->n_inputs; i++) {
-        free(manifest->inputs[i].name);
-        free(manifest->inputs[i].source);
-        free(manifest->inputs[i].format);
-    }
+    for (size_t i = 0; i < manifest->n_inputs; i++)
+        bd_input_entry_release(&manifest->inputs[i]);
     free(manifest->inputs);
     free(manifest->shards);
     *manifest = (bd_manifest){0};
+}
+
+static int compare_units(const void *key, const void *element)
+{
+    const bd_unit *a = key, *b = &((const bd_shard_entry *)element)->unit;
+    if (a->input != b->input)
+        return a->input < b->input ? -1 : 1;
+    return a->slice < b->slice ? -1 : a->slice > b->slice;
+}
+
+const bd_shard_entry *bd_manifest_find_unit(const bd_manifest *manifest, const bd_unit *unit)
+{
+    return manifest->n_shards == 0 ? NULL
+                                   : bsearch(unit, manifest->shards, manifest->n_shards,
+                                             sizeof *manifest->shards, compare_units);
 }
 
 bool bd_manifest_find_row(const bd_manifest *manifest, int64_t row, size_t *shard,

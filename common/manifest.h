@@ -12,23 +12,18 @@
 #include "common/checksum.h"
 #include "common/error.h"
 #include "common/figures.h"
+#include "common/input_entry.h"
 #include "common/packing.h"
 
 #define BD_MANIFEST_NAME  "manifest.json"
 #define BD_PLAN_NAME      "plan.json"
 #define BD_TOKENIZER_NAME "tokenizer.json"
 
-typedef struct bd_input_entry {
-    char *name;    // owned; relative to what was given on the command line
-    char *source;  // owned; the label under which shares are reported
-    char *format;  // owned; "text" or "jsonl"
-    int64_t size_bytes;
-} bd_input_entry;
-
 typedef struct bd_shard_entry {
     bd_unit unit;  // names the file
     int64_t size_bytes;
     bd_digest digest;
+    bd_digest records;  // over the records that became it; empty in format 1.0
     bd_figures figures;
 } bd_shard_entry;
 
@@ -58,9 +53,28 @@ bd_status bd_manifest_print(const char *folder, FILE *out, bd_error *err);
 // Frees everything. Safe on an empty struct and safe twice.
 void bd_manifest_release(bd_manifest *manifest);
 
-// What a shard's metadata says of itself: `format`, `packing`, `unit`, `figures`.
-bd_json *bd_shard_metadata(const bd_packing *packing, const bd_unit *unit,
-                           const bd_figures *figures);
+// What a shard's metadata says of itself: `format`, `packing`, `unit`, `records`, `figures`.
+// Of the entry it takes the last three.
+bd_json *bd_shard_metadata(const bd_packing *packing, const bd_shard_entry *entry);
+// The reverse; size and digest of the entry, which are those of the file, become empty.
+bd_status bd_shard_metadata_read(const bd_json *json, bd_packing *packing,
+                                 bd_shard_entry *entry, bd_error *err);
+
+enum { BD_MAX_SOURCES = 4096 };
+
+// What the shards of one source hold together.
+typedef struct bd_source_figures {
+    const char *name;  // borrowed from the manifest's inputs
+    int64_t n_inputs;
+    bd_figures figures;
+} bd_source_figures;
+
+// Every source in the order of its first input. *sources is malloc'd, the caller's to free.
+bd_status bd_manifest_sources(const bd_manifest *manifest, bd_source_figures **sources,
+                              size_t *n, bd_error *err);
+
+// The shard of a unit, of which input and slice are looked at; NULL if there is none.
+const bd_shard_entry *bd_manifest_find_unit(const bd_manifest *manifest, const bd_unit *unit);
 
 // The row that has number `row` in the whole dataset: its shard, and its number there.
 // False if there is no such row.

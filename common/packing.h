@@ -2,15 +2,20 @@
 #ifndef BINDERY_COMMON_PACKING_H
 #define BINDERY_COMMON_PACKING_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/checksum.h"
 #include "common/error.h"
 #include "common/json.h"
 
-#define BD_FORMAT_VERSION "1.0"
+#define BD_FORMAT_VERSION "1.1"
 
-typedef enum bd_strategy { BD_STRATEGY_BEST_FIT, BD_STRATEGY_CONCAT } bd_strategy;
+typedef enum bd_strategy {
+    BD_STRATEGY_BEST_FIT,
+    BD_STRATEGY_FIRST_FIT,
+    BD_STRATEGY_CONCAT,
+} bd_strategy;
 
 // What happens to a document that is longer than a row.
 typedef enum bd_long_policy {
@@ -20,14 +25,25 @@ typedef enum bd_long_policy {
     BD_LONG_ERROR,
 } bd_long_policy;
 
-// The words for both on the command line and in JSON, in the order of the enums, ended by NULL.
+// Which documents of the corpus a dataset holds: all of them, or one side of a holdout.
+typedef enum bd_part { BD_PART_ALL, BD_PART_TRAINING, BD_PART_HELD_OUT } bd_part;
+
+// How the buffers of a shard are stored.
+typedef enum bd_shard_codec { BD_SHARD_UNCOMPRESSED, BD_SHARD_ZSTD } bd_shard_codec;
+
+// The words for these on the command line and in JSON, in the order of the enums, ended by
+// NULL.
 extern const char *const bd_strategy_words[];
 extern const char *const bd_long_policy_words[];
+extern const char *const bd_part_words[];
+extern const char *const bd_shard_codec_words[];
 
 enum {
     BD_MIN_SEQ_LEN = 2,  // one token could never have a target
     BD_MAX_SEQ_LEN = 1 << 30,
     BD_NO_BOS = -1,
+    BD_NO_SHUFFLE = -1,
+    BD_MILLION = 1000000,  // a holdout's share is counted in millionths
 };
 
 typedef struct bd_packing {
@@ -39,6 +55,12 @@ typedef struct bd_packing {
     int64_t batch_rows;  // rows in every record batch but the last
     bd_strategy strategy;
     bd_long_policy long_policy;
+    int64_t max_documents;  // segments in a row; 0: no limit
+    int64_t min_tokens;     // of text; documents with fewer are left out
+    int64_t shuffle;        // seed of the order of documents in a unit, or BD_NO_SHUFFLE
+    int64_t holdout;        // millionths of the documents that are held out; 0: none
+    bd_part part;
+    bd_shard_codec codec;
     char tokenizer[64];  // its name
     bd_digest fingerprint;
 } bd_packing;
@@ -48,6 +70,19 @@ int bd_packing_id_bytes(const bd_packing *packing);
 
 // About 4 MiB of ids, at least one row.
 int64_t bd_packing_default_batch_rows(const bd_packing *packing);
+
+// The place of a document among those of its unit: by input and position, or by rank first if
+// the packing shuffles. The rank depends on the seed and the document's place alone, so that a
+// row can be checked by itself.
+typedef struct bd_document_place {
+    uint64_t rank;
+    uint64_t position;
+    uint32_t input;
+} bd_document_place;
+bd_document_place bd_packing_place(const bd_packing *packing, uint32_t input,
+                                   uint64_t position);
+// Less than, equal to or greater than 0, as for qsort().
+int bd_document_place_compare(const bd_document_place *a, const bd_document_place *b);
 
 bd_json *bd_packing_to_json(const bd_packing *packing);
 
@@ -62,6 +97,7 @@ typedef struct bd_unit {
     int64_t input;     // index of its (first) input
     int64_t slice;     // 0, 1, …
     int64_t n_inputs;  // 1, or more for a group
+    bool last;         // no slice of its input follows
 } bd_unit;
 
 bd_json *bd_unit_to_json(const bd_unit *unit);
@@ -72,5 +108,9 @@ typedef struct bd_shard_name {
     char text[64];
 } bd_shard_name;
 bd_shard_name bd_unit_shard_name(const bd_unit *unit);
+
+// The reverse, for names that end in `suffix` (".arrow"): false if `name` is none of them. Of
+// *unit only input and slice are told by a name.
+bool bd_unit_from_name(bd_unit *unit, const char *name, const char *suffix);
 
 #endif

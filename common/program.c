@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/interrupt.h"
 #include "common/nearest.h"
 
 static int run_without_command(const bd_arguments *arguments)
@@ -33,6 +34,8 @@ int bd_command_fail(const bd_arguments *arguments, const bd_error *err)
     fputs(": ", stderr);
     bd_print_safely(stderr, err->message, strlen(err->message), false);
     fputc('\n', stderr);
+    if (err->status == BD_ERR_INTERRUPTED)
+        bd_interrupt_raise();
     return BD_EXIT_FAILED;
 }
 

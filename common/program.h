@@ -46,7 +46,8 @@ struct bd_program {
 // a stdout that cannot be written, such as a full disk, is reported and gives BD_EXIT_FAILED.
 int bd_program_main(const bd_program *program, int argc, char **argv);
 
-// Prints "bindery pack: <message>" on stderr and returns BD_EXIT_FAILED.
+// Prints "bindery pack: <message>" on stderr and returns BD_EXIT_FAILED; or, if the command was
+// interrupted (common/interrupt.h), ends the program by that signal.
 int bd_command_fail(const bd_arguments *arguments, const bd_error *err);
 
 // The same, and a line that points to --help: for arguments that do not go together.

@@ -120,16 +120,27 @@ static bd_status check_segment(const bd_row *row, const bd_packing *packing, int
         bd_id_at(row->ids, id_bytes, from) != packing->bos)
         return bd_fail(err, BD_ERR_FORMAT,
                        "R6: segment %" PRId64 " begins its document without the BOS token", s);
-    if (s > 0) {
-        const uint32_t *input = row->segments.input;
-        const uint64_t *position = row->segments.position;
-        const bool later = input[s] > input[s - 1] ||
-                           (input[s] == input[s - 1] && position[s] > position[s - 1]);
-        if (!later)
+    return BD_OK;
+}
+
+static bd_status check_order(const bd_row *row, const bd_packing *packing, bd_error *err)
+{
+    const bd_segments *segments = &row->segments;
+    bd_document_place before =
+        bd_packing_place(packing, segments->input[0], segments->position[0]);
+    for (int64_t s = 1; s < row->n_segments; s++) {
+        const bd_document_place place =
+            bd_packing_place(packing, segments->input[s], segments->position[s]);
+        if (bd_document_place_compare(&before, &place) >= 0)
             return bd_fail(
                 err, BD_ERR_FORMAT,
                 "R8: segment %" PRId64 " is not of a later document than the one before", s);
+        before = place;
     }
+    if (packing->max_documents > 0 && row->n_segments > packing->max_documents)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "R9: %" PRId64 " segments, max_documents is %" PRId64, row->n_segments,
+                       packing->max_documents);
     return BD_OK;
 }
 
@@ -143,5 +154,5 @@ bd_status bd_row_check(const bd_row *row, const bd_packing *packing, bd_hasher *
     BD_TRY(check_ids(row, packing, err));
     for (int64_t s = 0; s < row->n_segments; s++)
         BD_TRY(check_segment(row, packing, s, err));
-    return BD_OK;
+    return check_order(row, packing, err);
 }

@@ -63,7 +63,7 @@ int64_t bd_separator_collisions(const bd_packing *packing, const void *ids, int6
 // The row's own checksum, to be compared with the stored one. The hasher must be fresh.
 uint64_t bd_row_checksum(const bd_row *row, const bd_packing *packing, bd_hasher *hasher);
 
-// Checks every rule of a row, R1 to R8 of schemas/shard-v1.md. BD_ERR_FORMAT begins its
+// Checks every rule of a row, R1 to R9 of schemas/shard-v1.md. BD_ERR_FORMAT begins its
 // message with the rule: "R3: token 17 has id 300, the vocabulary 257".
 bd_status bd_row_check(const bd_row *row, const bd_packing *packing, bd_hasher *hasher,
                        bd_error *err);

@@ -8,18 +8,6 @@
 #include "common/file.h"
 #include "common/json.h"
 
-static bd_status metadata_from_json(bd_shard *shard, const bd_json *json, bd_error *err)
-{
-    const bd_json *part;
-    BD_TRY(bd_format_check(json, err));
-    BD_TRY(bd_json_get_object(json, "packing", &part, err));
-    BD_TRY(bd_packing_from_json(&shard->packing, part, err));
-    BD_TRY(bd_json_get_object(json, "unit", &part, err));
-    BD_TRY(bd_unit_from_json(&shard->unit, part, err));
-    BD_TRY(bd_json_get_object(json, "figures", &part, err));
-    return bd_figures_from_json(&shard->figures, part, err);
-}
-
 static bd_status read_metadata(bd_shard *shard, bd_error *err)
 {
     const char *text = bd_arrow_reader_metadata(shard->reader);
@@ -28,7 +16,7 @@ static bd_status read_metadata(bd_shard *shard, bd_error *err)
     bd_json *json = NULL;
     bd_status status = bd_json_parse(text, strlen(text), &json, err);
     if (status == BD_OK)
-        status = metadata_from_json(shard, json, err);
+        status = bd_shard_metadata_read(json, &shard->packing, &shard->entry, err);
     bd_json_free(json);
     return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "S1: metadata");
 }
@@ -45,12 +33,17 @@ static bd_status check_batches(const bd_shard *shard, bd_error *err)
                            "S1: record batch %" PRId64 " has %" PRId64
                            " rows, batch_rows is %" PRId64,
                            i, n_rows, shard->packing.batch_rows);
+        const bool compressed = bd_arrow_reader_is_compressed(shard->reader, i);
+        if (compressed != (shard->packing.codec == BD_SHARD_ZSTD))
+            return bd_fail(
+                err, BD_ERR_FORMAT, "S1: record batch %" PRId64 " is %scompressed, codec is %s",
+                i, compressed ? "" : "not ", bd_shard_codec_words[shard->packing.codec]);
         rows += n_rows;
     }
-    if (rows != shard->figures.rows)
+    if (rows != shard->entry.figures.rows)
         return bd_fail(err, BD_ERR_FORMAT,
                        "S5: it has %" PRId64 " rows, its metadata says %" PRId64, rows,
-                       shard->figures.rows);
+                       shard->entry.figures.rows);
     return BD_OK;
 }
 
@@ -84,8 +77,8 @@ bd_status bd_shard_open_entry(bd_shard *shard, const char *folder, const bd_mani
 {
     const bd_shard_entry *entry = &manifest->shards[index];
     BD_TRY(bd_shard_open(shard, folder, bd_unit_shard_name(&entry->unit).text, err));
-    bd_json *here = bd_shard_metadata(&shard->packing, &shard->unit, &shard->figures);
-    bd_json *there = bd_shard_metadata(&manifest->packing, &entry->unit, &entry->figures);
+    bd_json *here = bd_shard_metadata(&shard->packing, &shard->entry);
+    bd_json *there = bd_shard_metadata(&manifest->packing, entry);
     char where[256];
     bd_status status = BD_OK;
     if (bd_json_difference(here, there, where, sizeof where))
@@ -103,7 +96,7 @@ bd_status bd_shard_row(const bd_shard *shard, int64_t row, bd_hasher *hasher, bd
                        bd_error *err)
 {
     const bd_packing *packing = &shard->packing;
-    assert(0 <= row && row < shard->figures.rows);
+    assert(0 <= row && row < shard->entry.figures.rows);
     const bd_row_batch *batch = bd_arrow_reader_batch(shard->reader, row / packing->batch_rows);
     *out = bd_row_of_batch(batch, packing, row % packing->batch_rows);
     const bd_status status = bd_row_check(out, packing, hasher, err);

@@ -1,4 +1,5 @@
-// shard.h - reading a shard: mapped, zero-copy, and every row checked before it is handed out.
+// shard.h - reading a shard: mapped, zero-copy (a compressed one is decompressed when it is
+// opened), and every row checked before it is handed out.
 #ifndef BINDERY_COMMON_SHARD_H
 #define BINDERY_COMMON_SHARD_H
 
@@ -14,9 +15,8 @@ typedef struct bd_shard {
     bd_mapped_file file;      // owned
     bd_arrow_reader *reader;  // owned
     char *path;               // owned
-    bd_packing packing;       // from its own metadata, and so are unit and figures
-    bd_unit unit;
-    bd_figures figures;
+    bd_packing packing;       // from its own metadata, and so is the entry
+    bd_shard_entry entry;     // without size and digest of the file
 } bd_shard;
 
 // Opens <folder>/<name> and checks it as S1 says: schema, metadata, batches of batch_rows rows,

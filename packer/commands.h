@@ -5,8 +5,10 @@
 #include "common/options.h"
 
 extern const bd_command bd_pack_command;
+extern const bd_command bd_repack_command;
 extern const bd_command bd_inspect_command;
 extern const bd_command bd_verify_command;
+extern const bd_command bd_export_command;
 
 extern const bd_command *const bd_packer_commands[];  // ended by NULL
 

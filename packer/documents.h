@@ -40,6 +40,22 @@ void bd_documents_init(bd_documents *documents, const bd_packing *packing,
 bd_status bd_documents_append(bd_documents *documents, const char *text, size_t size_bytes,
                               uint32_t input, uint64_t position, bd_error *err);
 
+// Appends a document that came as ids, all below vocab_size; BOS and separator are added. No
+// tokenizer is needed.
+bd_status bd_documents_append_ids(bd_documents *documents, const uint32_t *ids, size_t n,
+                                  uint32_t input, uint64_t position, bd_error *err);
+
+// Takes all documents out and forgets all counts, but keeps the memory for others.
+void bd_documents_clear(bd_documents *documents);
+
+// Takes the last document out again. What it counted for in text, bos and separators stays: the
+// ledger says where it went.
+bd_document bd_documents_remove_last(bd_documents *documents);
+
+// Brings the documents into the order of their places (common/packing.h), which is the input's
+// unless the packing shuffles. Memory: 50 bytes per document.
+bd_status bd_documents_sort(bd_documents *documents, bd_error *err);
+
 void bd_documents_release(bd_documents *documents);  // safe on an empty struct and safe twice
 
 #endif

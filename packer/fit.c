@@ -1,19 +1,21 @@
-// How best fit becomes cheap. The row that a length goes to stays the best choice until the
-// length no longer fits it, so the segments of one length visit the rows by increasing room and
+// How fitting becomes cheap. The row that a length goes to stays the choice until it holds no
+// more of that length, so the segments of one length visit the rows in the order of choice and
 // fill each as far as they can. Rows with the same history have the same room and take equally
 // many, so neighbouring ones are moved together, as a block. At most two blocks per different
 // length describe any number of rows. No row is looked at by itself until the segments, in
 // input order, are dealt out to the places that were found for their lengths.
 //
-//            waiting                            open: room >= length
-//   +----+------+--------+---------+   +------------+------------+-----+
-//   |  0 |  3   |   3    |   17    |   |   length   | length + 7 | ... |   room
-//   +----+------+--------+---------+   +------------+------------+-----+
-//          heap, most room on top ^     ^ stack, least room on top
+//          waiting                                 open: room >= length
+//   +---------+------+-----+-----+      +--------------+------------+-----+
+//   |   17    |  3   |  3  | ... |      | length + 7   |   length   | ... |   room
+//   +---------+------+-----+-----+      +--------------+------------+-----+
+//    ^ heap, most room on top            ^ heap, the strategy's choice on top
 //
-// Invariant: every waiting block has less room than every open one, and the stack is sorted.
-// Serving a length takes blocks from the stack and gives them, with less room, to the heap.
-// Going on to a shorter length moves those that hold it from the top of the heap to the stack.
+// Invariant: a block in either heap can take a segment of some length, an open one of the
+// length that is being served. Serving a length takes blocks from the open ones and gives them,
+// with less room, to the waiting ones, unless they are full. Going on to a shorter length opens
+// those that hold it; one that was open and not served holds it all the more. The strategies
+// differ in the order of the open heap and in nothing else.
 #include "packer/fit.h"
 
 #include <stdbool.h>
@@ -22,10 +24,20 @@
 
 // Neighbouring rows, in order of opening, that hold the same lengths.
 typedef struct block {
-    int32_t room;  // in each
+    int32_t room;        // free tokens in each
+    int32_t n_segments;  // in each
     int32_t first_row;
     int32_t n_rows;
 } block;
+
+// Whether `a` belongs above `b` in a heap.
+typedef bool block_order(const block *a, const block *b);
+
+typedef struct heap {
+    block *blocks;  // owned
+    int32_t n;
+    block_order *above;
+} heap;
 
 // Rows that take `per_row` segments of one length each. Dealing out consumes it: `row` advances
 // to `end_row`, and `left` counts down what `row` still takes.
@@ -48,12 +60,10 @@ typedef struct length_table {
 
 typedef struct fit {
     int32_t seq_len;
+    int32_t max_segments;  // in a row
     int32_t n_rows;
-    block *waiting;  // a heap, see above
-    block *open;     // a stack, see above
-    int32_t n_waiting;
-    int32_t n_open;
-    deal *deals;  // of one length after the other, longest first
+    heap waiting, open;  // see above
+    deal *deals;         // of one length after the other, longest first
     int64_t n_deals;
     int64_t deals_capacity;
 } fit;
@@ -92,40 +102,48 @@ static void length_table_release(length_table *table)
     *table = (length_table){0};
 }
 
-// Whether `a` leaves the heap before `b`: more room first, and among equals the later rows, so
-// that the earliest end up on top of the stack.
-static bool leaves_before(const block *a, const block *b)
+static bool most_room(const block *a, const block *b)
 {
-    return a->room != b->room ? a->room > b->room : a->first_row > b->first_row;
+    return a->room > b->room;
 }
 
-static void waiting_push(fit *f, block added)
+static bool opened_first(const block *a, const block *b)
 {
-    block *heap = f->waiting;
-    int32_t at = f->n_waiting++;
-    while (at > 0 && leaves_before(&added, &heap[(at - 1) / 2])) {
-        heap[at] = heap[(at - 1) / 2];
+    return a->first_row < b->first_row;
+}
+
+static bool least_room(const block *a, const block *b)
+{
+    return a->room != b->room ? a->room < b->room : opened_first(a, b);
+}
+
+static void heap_push(heap *h, block added)
+{
+    block *blocks = h->blocks;
+    int32_t at = h->n++;
+    while (at > 0 && h->above(&added, &blocks[(at - 1) / 2])) {
+        blocks[at] = blocks[(at - 1) / 2];
         at = (at - 1) / 2;
     }
-    heap[at] = added;
+    blocks[at] = added;
 }
 
-static block waiting_pop(fit *f)
+static block heap_pop(heap *h)
 {
-    block *heap = f->waiting;
-    const block top = heap[0];
-    const int32_t n = --f->n_waiting;
-    const block moved = heap[n];
+    block *blocks = h->blocks;
+    const block top = blocks[0];
+    const int32_t n = --h->n;
+    const block moved = blocks[n];
     int32_t at = 0;
     for (int32_t child = 1; child < n; child = 2 * at + 1) {
-        if (child + 1 < n && leaves_before(&heap[child + 1], &heap[child]))
+        if (child + 1 < n && h->above(&blocks[child + 1], &blocks[child]))
             child++;
-        if (!leaves_before(&heap[child], &moved))
+        if (!h->above(&blocks[child], &moved))
             break;
-        heap[at] = heap[child];
+        blocks[at] = blocks[child];
         at = child;
     }
-    heap[at] = moved;
+    blocks[at] = moved;
     return top;
 }
 
@@ -145,35 +163,53 @@ static bool deals_append(fit *f, const block *served, int32_t per_row)
     return true;
 }
 
+// How many more segments of a length each row of the block takes.
+static int32_t capacity_for(const fit *f, const block *b, int32_t length)
+{
+    const int32_t by_room = b->room / length, by_number = f->max_segments - b->n_segments;
+    return by_room < by_number ? by_room : by_number;
+}
+
+// New rows, as many as `count` segments need.
+static void open_rows(fit *f, int32_t length, int32_t count)
+{
+    block opened = {.room = f->seq_len, .first_row = f->n_rows};
+    opened.n_rows = (count - 1) / capacity_for(f, &opened, length) + 1;
+    f->n_rows += opened.n_rows;
+    heap_push(&f->open, opened);
+}
+
 // Finds rows for `count` segments of one length, shorter than all before. False: no memory.
 static bool fit_length(fit *f, int32_t length, int32_t count)
 {
-    while (f->n_waiting > 0 && f->waiting[0].room >= length)
-        f->open[f->n_open++] = waiting_pop(f);
+    while (f->waiting.n > 0 && f->waiting.blocks[0].room >= length)
+        heap_push(&f->open, heap_pop(&f->waiting));
 
     while (count > 0) {
-        if (f->n_open == 0) {  // new rows, as many as the rest needs
-            const int32_t n_rows = (count - 1) / (f->seq_len / length) + 1;
-            f->open[f->n_open++] = (block){f->seq_len, f->n_rows, n_rows};
-            f->n_rows += n_rows;
-        }
-        block *best = &f->open[f->n_open - 1];
+        if (f->open.n == 0)
+            open_rows(f, length, count);
+        block *chosen = &f->open.blocks[0];
 
         // The last segments may be too few to fill one row; that row is then served by itself.
-        const int32_t fits = best->room / length;
+        const int32_t fits = capacity_for(f, chosen, length);
         const int32_t per_row = count < fits ? count : fits;
         const int32_t wanted = count / per_row;
-        const int32_t n_rows = wanted < best->n_rows ? wanted : best->n_rows;
-        const block served = {best->room - per_row * length, best->first_row, n_rows};
+        const int32_t n_rows = wanted < chosen->n_rows ? wanted : chosen->n_rows;
+        const block served = {.room = chosen->room - per_row * length,
+                              .n_segments = chosen->n_segments + per_row,
+                              .first_row = chosen->first_row,
+                              .n_rows = n_rows};
         if (!deals_append(f, &served, per_row))
             return false;
         count -= n_rows * per_row;
 
-        best->first_row += n_rows;
-        best->n_rows -= n_rows;
-        if (best->n_rows == 0)
-            f->n_open--;
-        waiting_push(f, served);
+        // What is left of the block stays on top: every other block lies before it or after.
+        chosen->first_row += n_rows;
+        chosen->n_rows -= n_rows;
+        if (chosen->n_rows == 0)
+            heap_pop(&f->open);
+        if (served.room > 0 && served.n_segments < f->max_segments)
+            heap_push(&f->waiting, served);
     }
     return true;
 }
@@ -181,12 +217,13 @@ static bool fit_length(fit *f, int32_t length, int32_t count)
 // Serves all lengths, longest first, and leaves in the table where each one's deals begin.
 static bd_status fit_lengths(fit *f, length_table *table, bd_error *err)
 {
-    // Serving a length leaves at most two blocks more than before: it ends inside one, cut into
-    // rows served in full, one row served in part, and, unless the block is new, others.
+    // Serving a length leaves at most two blocks more than before. Each block that it passes
+    // becomes one block or, being full, none; it ends inside one, cut into rows served in full,
+    // one row served in part, and, unless the block is new, others.
     const size_t max_blocks = 2 * (size_t)table->n_lengths;
-    f->waiting = malloc(max_blocks * sizeof *f->waiting);
-    f->open = malloc(max_blocks * sizeof *f->open);
-    bool ok = f->waiting && f->open;
+    f->waiting.blocks = malloc(max_blocks * sizeof *f->waiting.blocks);
+    f->open.blocks = malloc(max_blocks * sizeof *f->open.blocks);
+    bool ok = f->waiting.blocks && f->open.blocks;
 
     for (int32_t p = table->n_pages - 1; ok && p >= 0; p--) {
         int32_t *page = table->pages[p];
@@ -226,11 +263,15 @@ static void deal_out(const fit *f, const length_table *table, const int32_t *len
     }
 }
 
-bd_status bd_fit_best(const int32_t *lengths, int64_t n, int32_t seq_len, int32_t *row_of,
-                      int32_t *n_rows, bd_error *err)
+// `choice` orders the rows that hold a segment; the topmost gets it.
+static bd_status fit_segments(const int32_t *lengths, int64_t n, int32_t seq_len,
+                              int32_t max_segments, block_order *choice, int32_t *row_of,
+                              int32_t *n_rows, bd_error *err)
 {
     if (seq_len < 1)
         return bd_fail(err, BD_ERR_ARGUMENT, "rows of %d tokens", seq_len);
+    if (max_segments < 0)
+        return bd_fail(err, BD_ERR_ARGUMENT, "rows of %d segments", max_segments);
     if (n < 0 || n > INT32_MAX)
         return bd_fail(err, BD_ERR_ARGUMENT, "cannot fit %lld segments at once, at most %d",
                        (long long)n, INT32_MAX);
@@ -240,7 +281,10 @@ bd_status bd_fit_best(const int32_t *lengths, int64_t n, int32_t seq_len, int32_
     }
 
     length_table table = {0};
-    fit f = {.seq_len = seq_len};
+    fit f = {.seq_len = seq_len,
+             .max_segments = max_segments > 0 ? max_segments : INT32_MAX,
+             .waiting.above = most_room,
+             .open.above = choice};
     int32_t *number = NULL;
     bd_status status = count_lengths(&table, lengths, n, seq_len, err);
     if (status != BD_OK)
@@ -259,8 +303,20 @@ bd_status bd_fit_best(const int32_t *lengths, int64_t n, int32_t seq_len, int32_
 done:
     free(number);
     free(f.deals);
-    free(f.open);
-    free(f.waiting);
+    free(f.open.blocks);
+    free(f.waiting.blocks);
     length_table_release(&table);
     return status;
+}
+
+bd_status bd_fit_best(const int32_t *lengths, int64_t n, int32_t seq_len, int32_t max_segments,
+                      int32_t *row_of, int32_t *n_rows, bd_error *err)
+{
+    return fit_segments(lengths, n, seq_len, max_segments, least_room, row_of, n_rows, err);
+}
+
+bd_status bd_fit_first(const int32_t *lengths, int64_t n, int32_t seq_len, int32_t max_segments,
+                       int32_t *row_of, int32_t *n_rows, bd_error *err)
+{
+    return fit_segments(lengths, n, seq_len, max_segments, opened_first, row_of, n_rows, err);
 }

@@ -59,7 +59,11 @@ static bd_status show_row(const bd_arguments *arguments, const bd_manifest *mani
                        manifest->totals.rows - 1);
     BD_TRY(bd_tokenizer_open(&tokenizer, manifest->packing.tokenizer, err));
     bd_shard shard;
-    BD_TRY(bd_shard_open_entry(&shard, folder, manifest, index, err));
+    const bd_status opened = bd_shard_open_entry(&shard, folder, manifest, index, err);
+    if (opened != BD_OK) {
+        bd_tokenizer_close(tokenizer);
+        return opened;
+    }
     bd_hasher *hasher = bd_hasher_new();
     bd_row row;
     bd_status status = hasher ? bd_shard_row(&shard, row_in_shard, hasher, &row, err)
@@ -77,6 +81,7 @@ static bd_status show_row(const bd_arguments *arguments, const bd_manifest *mani
     }
     bd_hasher_free(hasher);
     bd_shard_close(&shard);
+    bd_tokenizer_close(tokenizer);
     return status;
 }
 
@@ -133,7 +138,7 @@ static bd_status inspect(const bd_arguments *arguments, const bd_manifest *manif
         BD_TRY(scan_rows(arguments, manifest, err));
     if (settings->json)
         return bd_manifest_print(arguments->operands[0], stdout, err);
-    bd_report_ledger(stdout, manifest);
+    BD_TRY(bd_report_ledger(stdout, manifest, err));
     putchar('\n');
     bd_report_figures(stdout, manifest);
     if (settings->scan)

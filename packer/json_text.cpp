@@ -117,6 +117,91 @@ static const char *find_half(const char *s, const char *end)
     return end;
 }
 
+static bool between_tokens(char c)
+{
+    return c != '\0' && std::strchr(" \t\n\r,:[]{}\"", c);
+}
+
+static const char *skip_digits(const char *s, const char *end)
+{
+    while (s < end && *s >= '0' && *s <= '9')
+        s++;
+    return s;
+}
+
+// Whether all of [s, end) is one number by the grammar of JSON, whatever its size.
+static bool is_number(const char *s, const char *end)
+{
+    s += s < end && *s == '-';
+    const char *digits = s;
+    s = skip_digits(s, end);
+    if (s == digits || (*digits == '0' && s > digits + 1))
+        return false;
+    if (s < end && *s == '.') {
+        digits = ++s;
+        s = skip_digits(s, end);
+        if (s == digits)
+            return false;
+    }
+    if (s < end && (*s == 'e' || *s == 'E')) {
+        s++;
+        s += s < end && (*s == '-' || *s == '+');
+        digits = s;
+        s = skip_digits(s, end);
+        if (s == digits)
+            return false;
+    }
+    return s == end;
+}
+
+// The end of the string whose opening quote is at `s`.
+static char *skip_string(char *s, const char *end)
+{
+    for (s++; s < end && *s != '"'; s++)
+        s += *s == '\\' && end - s > 1;
+    return s < end ? s + 1 : s;
+}
+
+// Makes every number a 0, followed by spaces for the rest of its digits. A number is never what
+// is asked for, and a token stays a token, so that the record is JSON exactly if it was.
+static void shrink_numbers(char *s, const char *end)
+{
+    while (s < end) {
+        if (*s == '"') {
+            s = skip_string(s, end);
+        } else if (between_tokens(*s)) {
+            s++;
+        } else {
+            char *token = s;
+            while (s < end && !between_tokens(*s))
+                s++;
+            if (is_number(token, s)) {
+                std::memset(token, ' ', s - token);
+                *token = '0';
+            }
+        }
+    }
+}
+
+// The last argument of parse(): the record is padded, so simdjson need not copy it.
+static simdjson::error_code parse(simdjson::dom::parser *parser, const char *record,
+                                  size_t size_bytes, simdjson::dom::element *root)
+{
+    const auto error = parser->parse(record, size_bytes, false).get(*root);
+    if (error != simdjson::NUMBER_ERROR)
+        return error;
+    // JSON sets no limit to a number, simdjson does, and says the same of one that is too large
+    // and one that is malformed. Only the latter is left in a copy without large numbers.
+    std::unique_ptr<char[]> copy(new (std::nothrow) char[size_bytes + BD_RECORD_PADDING]);
+    if (!copy)
+        return simdjson::MEMALLOC;
+    std::memcpy(copy.get(), record, size_bytes);
+    std::memset(copy.get() + size_bytes, 0, BD_RECORD_PADDING);
+    shrink_numbers(copy.get(), copy.get() + size_bytes);
+    // The copy may go: the parser keeps the strings.
+    return parser->parse(copy.get(), size_bytes, false).get(*root);
+}
+
 static bd_json_problem problem_of(simdjson::error_code error, const char *record,
                                   const char *end)
 {
@@ -134,8 +219,7 @@ extern "C" bd_status bd_json_text_extract(bd_json_text *parser, const char *reco
                                           bd_error *err)
 {
     simdjson::dom::element root;
-    // The last argument: the record is padded, so simdjson need not copy it.
-    const auto error = parser->parser.parse(record, size_bytes, false).get(root);
+    const auto error = parse(&parser->parser, record, size_bytes, &root);
     *problem = problem_of(error, record, record + size_bytes);
     if (error == simdjson::MEMALLOC)
         return bd_fail(err, BD_ERR_MEMORY, "no memory to parse a record of %zu bytes",

@@ -26,9 +26,9 @@ typedef enum bd_json_problem {
 } bd_json_problem;
 
 // Parses all of `record`, which must be readable for BD_RECORD_PADDING bytes past its end,
-// and gives the string in the field; *text is borrowed until the next call. On failure
-// (BD_ERR_FORMAT: not JSON, no such field, not a string, the field twice) *problem tells which
-// kind it was.
+// and gives the string in the field; *text is borrowed until the next call. Numbers beside it
+// may have any size. On failure (BD_ERR_FORMAT: not JSON, no such field, not a string, the
+// field twice) *problem tells which kind it was.
 bd_status bd_json_text_extract(bd_json_text *parser, const char *record, size_t size_bytes,
                                const char **text, size_t *text_bytes, bd_json_problem *problem,
                                bd_error *err);

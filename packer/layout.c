@@ -12,7 +12,8 @@ typedef struct cutting {
     size_t capacity;
     int64_t seq_len;
     // For concat, which places while it cuts:
-    int64_t room;  // free tokens of the row that is being filled
+    int64_t max_documents;  // segments in a row
+    int64_t room, places;   // free tokens and segments of the row that is being filled
     size_t row_capacity;
 } cutting;
 
@@ -54,7 +55,7 @@ static bd_status apply_policy(bd_layout *layout, const bd_packing *packing, int6
     return BD_OK;
 }
 
-// ---- best-fit: cut first, then place -------------------------------------------------
+// ---- best-fit and first-fit: cut first, then place -------------------------------------
 
 static bd_status cut_for_fit(cutting *c, size_t document, int64_t kept, bd_error *err)
 {
@@ -67,16 +68,6 @@ static bd_status cut_for_fit(cutting *c, size_t document, int64_t kept, bd_error
             return BD_OK;
         offset += length - 1;  // the next piece begins with this one's last token
     }
-}
-
-static bd_status begin_row(cutting *c, bd_error *err)
-{
-    bd_layout *layout = c->layout;
-    BD_TRY(bd_array_reserve((void **)&layout->row_begins, &c->row_capacity,
-                            (size_t)layout->n_rows + 2, sizeof *layout->row_begins, err));
-    layout->row_begins[layout->n_rows++] = layout->n_pieces;
-    c->room = c->seq_len;
-    return BD_OK;
 }
 
 // Sorts the pieces by their rows, keeping input order within a row: a counting sort.
@@ -104,9 +95,9 @@ static bd_status group_by_row(bd_layout *layout, const int32_t *row_of, bd_error
     return BD_OK;
 }
 
-static bd_status place_best_fit(cutting *c, bd_error *err)
+static bd_status place(bd_layout *layout, const bd_packing *packing, bd_error *err)
 {
-    bd_layout *layout = c->layout;
+    const bool best = packing->strategy == BD_STRATEGY_BEST_FIT;
     const size_t n = (size_t)layout->n_pieces;
     int32_t *lengths = malloc((n + 1) * sizeof *lengths);
     int32_t *row_of = malloc((n + 1) * sizeof *row_of);
@@ -118,7 +109,9 @@ static bd_status place_best_fit(cutting *c, bd_error *err)
     }
     for (size_t i = 0; i < n; i++)
         lengths[i] = layout->pieces[i].length;
-    status = bd_fit_best(lengths, (int64_t)n, (int32_t)c->seq_len, row_of, &n_rows, err);
+    status = (best ? bd_fit_best : bd_fit_first)(lengths, (int64_t)n, (int32_t)packing->seq_len,
+                                                 (int32_t)packing->max_documents, row_of,
+                                                 &n_rows, err);
     if (status != BD_OK)
         goto done;
     layout->n_rows = n_rows;
@@ -131,31 +124,46 @@ done:
 
 // ---- concat: place while cutting ------------------------------------------------------
 
+static bd_status begin_row(cutting *c, bd_error *err)
+{
+    bd_layout *layout = c->layout;
+    BD_TRY(bd_array_reserve((void **)&layout->row_begins, &c->row_capacity,
+                            (size_t)layout->n_rows + 2, sizeof *layout->row_begins, err));
+    layout->row_begins[layout->n_rows++] = layout->n_pieces;
+    c->room = c->seq_len;
+    c->places = c->max_documents;
+    return BD_OK;
+}
+
 static bd_status concatenate(cutting *c, size_t document, int64_t kept, bd_error *err)
 {
     int64_t offset = 0;
     for (;;) {
         const int64_t left = kept - offset;
         // A piece of one token would predict nothing: that token of the row becomes padding.
-        if (c->room == 0 || (c->room == 1 && left > 1))
+        if (c->room == 0 || c->places == 0 || (c->room == 1 && left > 1))
             BD_TRY(begin_row(c, err));
         const int64_t length = left < c->room ? left : c->room;
         BD_TRY(add_piece(c, document, offset, length, err));
         c->room -= length;
+        c->places--;
         if (offset + length == kept)
             return BD_OK;
         offset += length - 1;
     }
 }
 
-// ---- both -----------------------------------------------------------------------------
+// ---- all -----------------------------------------------------------------------------
 
 bd_status bd_layout_make(bd_layout *layout, const uint32_t *lengths, size_t n,
                          const bd_packing *packing, bd_error *err)
 {
     *layout = (bd_layout){0};
-    cutting c = {.layout = layout, .seq_len = packing->seq_len};
-    const bool fit = packing->strategy == BD_STRATEGY_BEST_FIT;
+    cutting c = {.layout = layout,
+                 .seq_len = packing->seq_len,
+                 .max_documents =
+                     packing->max_documents > 0 ? packing->max_documents : INT64_MAX};
+    const bool fit = packing->strategy != BD_STRATEGY_CONCAT;
     bd_status status = BD_OK;
     if (n > INT32_MAX)  // a piece's document has 32 bits
         return bd_fail(err, BD_ERR_UNSUPPORTED, "%zu documents are too many for one unit", n);
@@ -169,7 +177,7 @@ bd_status bd_layout_make(bd_layout *layout, const uint32_t *lengths, size_t n,
         layout->split_documents += layout->n_pieces - n_before > 1;
     }
     if (status == BD_OK && fit)
-        status = place_best_fit(&c, err);
+        status = place(layout, packing, err);
     if (status == BD_OK && !fit)
         status = bd_array_reserve((void **)&layout->row_begins, &c.row_capacity,
                                   (size_t)layout->n_rows + 1, sizeof *layout->row_begins, err);

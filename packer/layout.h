@@ -34,9 +34,10 @@ typedef struct bd_layout {
     int64_t split_documents;  // documents in more than one piece
 } bd_layout;
 
-// lengths [n], each at least 1, in input order. Uses seq_len, strategy and long_policy of the
-// packing. Rows come in the order of their earliest piece in the input. With BD_LONG_ERROR a
-// document longer than seq_len is BD_ERR_ARGUMENT. More than INT32_MAX documents are
+// lengths [n], each at least 1, in input order. Uses seq_len, strategy, long_policy and
+// max_documents of the packing: a row with that many pieces gets no more, whatever its room.
+// Rows come in the order of their earliest piece in the input. With BD_LONG_ERROR a document
+// longer than seq_len is BD_ERR_ARGUMENT. More than INT32_MAX documents are
 // BD_ERR_UNSUPPORTED. On failure *layout is empty.
 bd_status bd_layout_make(bd_layout *layout, const uint32_t *lengths, size_t n,
                          const bd_packing *packing, bd_error *err);

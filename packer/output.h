@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "common/error.h"
+#include "common/folder.h"
 #include "common/json.h"
 
 typedef enum bd_output_state {
@@ -19,18 +20,24 @@ typedef enum bd_output_state {
     BD_OUTPUT_FINISHED,
 } bd_output_state;
 
+// The held-out dataset, inside the dataset's folder.
+#define BD_HOLDOUT_NAME "holdout"
+
 typedef struct bd_output {
-    int lock;  // the folder, locked against other processes; -1 when closed
+    int lock;  // the folder's (common/folder.h); -1 when closed
     bd_output_state state;
 } bd_output;
 
 // Creates the folder if it is absent (its parent must exist), locks it, compares what it holds
-// with `plan`, and removes temporary files that an earlier run left, unless it is finished.
-// With `overwrite` a dataset of ours is removed first, whatever its plan and finished or not; a
-// folder that holds anything else is refused all the same, and nothing in it is touched. Close
-// what comes out.
+// with `plan`, and publishes the plan if it holds none. Whoever has the folder for itself also
+// removes temporary files that an earlier run left, unless it is finished. With `overwrite` a
+// dataset of ours is removed first, whatever its plan and finished or not; a folder that holds
+// anything else is refused all the same, and nothing in it is touched. Close what comes out.
 bd_status bd_output_open(bd_output *output, const char *folder, const bd_json *plan,
-                         bool overwrite, bd_error *err);
+                         bd_lock_mode mode, bool overwrite, bd_error *err);
+
+// Looks again whether the dataset is finished: another process may have done it meanwhile.
+void bd_output_refresh(bd_output *output, const char *folder);
 
 void bd_output_close(bd_output *output);  // safe on a closed one
 

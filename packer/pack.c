@@ -3,214 +3,289 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/array.h"
 #include "common/clock.h"
-#include "common/file.h"
-#include "common/shard.h"
-#include "common/threads.h"
+#include "common/folder.h"
+#include "packer/dataset_writer.h"
 #include "packer/output.h"
 #include "packer/pack_log.h"
+#include "packer/packing_run.h"
 #include "packer/plan.h"
-#include "packer/units.h"
 
-// What the tasks of the thread pool share. Each writes the entry of its own unit.
-typedef struct run {
+// A run in a folder that is ours.
+typedef struct dataset_run {
     const bd_pack_job *job;
-    const bd_units *units;
-    bd_shard_entry *entries;  // [units->n]
-    bool *continued;          // [units->n]
-    bool may_continue;
-} run;
+    const bd_pack_settings *settings;
+    const bd_json *plan;
+    bd_output *output;
+    bd_units units;
+    bd_packing_run run;
+    bd_manifest held_out;  // of the held-out dataset, if there is one
+    int64_t started_ns;
+} dataset_run;
 
-// ---- One unit ----------------------------------------------------------------------------
-
-// Whether a shard is one of this job and unit, and no row of it is damaged.
-static bool is_sound(const bd_shard *shard, const bd_pack_job *job, const bd_unit *unit)
+bd_status bd_pack_plan_units(const bd_pack_job *job, bd_units *units, bd_error *err)
 {
-    bd_json *here = bd_shard_metadata(&shard->packing, &shard->unit, &shard->figures);
-    bd_json *there = bd_shard_metadata(&job->packing, unit, &shard->figures);
-    char where[256];
-    const bool ours = !bd_json_difference(here, there, where, sizeof where);
-    bd_json_free(here);
-    bd_json_free(there);
-    bd_hasher *hasher = bd_hasher_new();
-    bool sound = ours && hasher;
-    bd_row row;
-    for (int64_t r = 0; sound && r < shard->figures.rows; r++)
-        sound = bd_shard_row(shard, r, hasher, &row, NULL) == BD_OK;
-    bd_hasher_free(hasher);
-    return sound;
+    *units = (bd_units){0};
+    bd_status status = BD_OK;
+    for (size_t i = 0; status == BD_OK && i < job->inputs->n; i++)
+        status =
+            bd_units_add(units, &job->inputs->items[i].entry, job->reading.unit_bytes, err);
+    if (status != BD_OK)
+        bd_units_release(units);
+    return status;
 }
 
-// A shard that an earlier run published. False if there is none, or one that is damaged: then
-// the unit is packed again.
-static bool take_finished(const bd_pack_job *job, const bd_unit *unit, bd_shard_entry *entry)
+// ---- What is published before the shards ---------------------------------------------------
+
+static bd_status publish_holdout_head(dataset_run *p, const char *tokenizer, bd_error *err)
 {
-    const bd_shard_name name = bd_unit_shard_name(unit);
-    bd_shard shard;
-    if (bd_shard_open(&shard, job->folder, name.text, NULL) != BD_OK)
-        return false;
-    *entry = (bd_shard_entry){.unit = *unit, .figures = shard.figures};
-    const bool taken =
-        is_sound(&shard, job, unit) &&
-        bd_digest_file(shard.path, &entry->digest, &entry->size_bytes, NULL) == BD_OK;
-    bd_shard_close(&shard);
-    return taken;
+    const bd_pack_job *job = p->job;
+    p->held_out.packing = bd_holdout_packing(job);
+    BD_TRY(bd_folder_make(job->holdout_folder, err));
+    if (p->settings->mode != BD_PACK_SHARED)
+        BD_TRY(bd_folder_remove_pending(job->holdout_folder, err));
+    bd_json *plan = bd_plan_to_json(job, &p->held_out.packing);
+    const bd_status status =
+        bd_dataset_publish_head(job->holdout_folder, plan, tokenizer, &p->held_out, err);
+    bd_json_free(plan);
+    return status;
 }
 
-static int64_t unit_bytes(const bd_pack_job *job, const bd_unit *unit)
+static bd_status publish_heads(dataset_run *p, bd_manifest *manifest, bd_error *err)
 {
-    int64_t n = 0;
-    for (int64_t i = unit->input; i < unit->input + unit->n_inputs; i++) {
-        const bd_slice slice = bd_unit_slice(unit, &job->inputs->items[i], job->unit_bytes,
-                                             job->delimiter == NULL);
-        n += slice.end - slice.begin;
-    }
+    const bd_tokenizer *tokenizer = p->job->tokenizer;
+    char *text;
+    manifest->packing = p->job->packing;
+    BD_TRY(tokenizer->kind->to_file(tokenizer, &text, err));
+    bd_status status = bd_dataset_publish_head(p->job->folder, p->plan, text, manifest, err);
+    if (status == BD_OK && p->job->holdout_folder)
+        status = publish_holdout_head(p, text, err);
+    free(text);
+    return status;
+}
+
+// ---- What is published after them ----------------------------------------------------------
+
+static size_t count_shards(const bd_packing_run *run)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < run->units->n; i++)
+        n += run->items[i].n;
     return n;
 }
 
-static bd_status run_unit(void *context, int64_t index, bd_error *err)
+static bd_status list_shards(const bd_packing_run *run, bool held_out, bd_manifest *manifest,
+                             bd_error *err)
 {
-    run *r = context;
-    const bd_unit *unit = &r->units->items[index];
-    if (r->may_continue && take_finished(r->job, unit, &r->entries[index])) {
-        r->continued[index] = true;
-        bd_progress_add(r->job->progress, (uint64_t)unit_bytes(r->job, unit));
-        return BD_OK;
-    }
-    return bd_pack_unit(r->job, unit, &r->entries[index], err);
-}
-
-static bd_status run_units(run *r, int n_threads, bd_error *err)
-{
-    bd_threads *threads;
-    // More threads than units would only wait.
-    const int n = (size_t)n_threads < r->units->n ? n_threads : (int)r->units->n;
-    BD_TRY(bd_threads_new(&threads, n, err));
-    const bd_status status = bd_threads_run(threads, run_unit, r, (int64_t)r->units->n, err);
-    bd_threads_free(threads);
-    return status;
-}
-
-// ---- What is published around them ---------------------------------------------------------
-
-static bd_status publish_text(const bd_pack_job *job, const char *name, const char *text,
-                              bd_digest *digest, bd_error *err)
-{
-    const size_t n = strlen(text);
-    *digest = bd_digest_of(text, n);
-    return bd_file_publish(job->folder, name, text, n, err);
-}
-
-// Also when a run is continued: whatever became of the files, they are then as they should be.
-static bd_status publish_head(const bd_pack_job *job, const bd_json *plan,
-                              bd_manifest *manifest, bd_error *err)
-{
-    char *plan_text = NULL, *tokenizer_text = NULL;
-    bd_status status = bd_plan_print(plan, &plan_text, err);
-    if (status == BD_OK)
-        status = publish_text(job, BD_PLAN_NAME, plan_text, &manifest->plan_digest, err);
-    if (status == BD_OK)
-        status = job->tokenizer->kind->to_file(job->tokenizer, &tokenizer_text, err);
-    if (status == BD_OK)
-        status = publish_text(job, BD_TOKENIZER_NAME, tokenizer_text,
-                              &manifest->tokenizer_digest, err);
-    free(plan_text);
-    free(tokenizer_text);
-    return status;
-}
-
-static bd_status list_inputs(bd_manifest *manifest, const bd_inputs *inputs, bd_error *err)
-{
-    manifest->inputs = calloc(inputs->n, sizeof *manifest->inputs);
-    if (!manifest->inputs)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", inputs->n);
-    manifest->n_inputs = inputs->n;
-    for (size_t i = 0; i < inputs->n; i++) {
-        const bd_input *input = &inputs->items[i];
-        manifest->inputs[i] = (bd_input_entry){
-            .name = strdup(input->name),
-            .source = strdup(BD_DEFAULT_SOURCE),
-            .format = strdup(bd_input_format_words[input->format]),
-            .size_bytes = input->size_bytes,
-        };
-        const bd_input_entry *entry = &manifest->inputs[i];
-        if (!entry->name || !entry->source || !entry->format)
-            return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", inputs->n);
+    const size_t n = count_shards(run);
+    if (n > BD_MAX_UNITS)
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "the inputs make more than %d units: give a larger --unit-size",
+                       BD_MAX_UNITS);
+    manifest->shards = calloc(n + 1, sizeof *manifest->shards);
+    if (!manifest->shards)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu shards", n);
+    for (size_t i = 0; i < run->units->n; i++) {
+        const bd_item_result *result = &run->items[i];
+        for (size_t k = 0; k < result->n; k++)
+            manifest->shards[manifest->n_shards++] =
+                held_out ? result->units[k].held_out : result->units[k].shard;
     }
     return BD_OK;
 }
 
-static bd_status finish(const bd_pack_job *job, const bd_pack_run *log, bd_manifest *manifest,
-                        bd_error *err)
+static bd_status publish_manifest(const dataset_run *p, const char *folder,
+                                  bd_manifest *manifest, bd_error *err)
 {
-    for (size_t i = 0; i < manifest->n_shards; i++)
-        BD_TRY(bd_figures_add(&manifest->totals, &manifest->shards[i].figures, err));
-    if (manifest->totals.documents == 0)
-        return bd_fail(err, BD_ERR_FORMAT, "nothing to pack: the inputs hold no document%s",
-                       manifest->totals.dropped_documents > 0 ? " that fits a row" : "");
-    BD_TRY(list_inputs(manifest, job->inputs, err));
-    BD_TRY(bd_pack_log_publish(job, log, err));
-    return bd_manifest_publish(manifest, job->folder, err);
-}
-
-// Packs what is left to do in a folder that is ours.
-static bd_status pack_units(const bd_pack_job *job, int n_threads, const bd_json *plan,
-                            bool is_new, bd_pack_result *result, bd_error *err)
-{
-    const int64_t started_ns = bd_now_ns();
-    bd_manifest *manifest = &result->manifest;
-    manifest->packing = job->packing;
-    bd_units units;
-    BD_TRY(bd_units_plan(&units, job->inputs, job->unit_bytes, job->delimiter == NULL, err));
-
-    run r = {.job = job, .units = &units, .may_continue = !is_new};
-    bd_status status = publish_head(job, plan, manifest, err);
-    if (status != BD_OK)
-        goto done;
-    r.entries = calloc(units.n, sizeof *r.entries);
-    r.continued = calloc(units.n, sizeof *r.continued);
-    if (!r.entries || !r.continued) {
-        free(r.entries);
-        status = bd_fail(err, BD_ERR_MEMORY, "no memory for %zu units", units.n);
-        goto done;
-    }
-    manifest->shards = r.entries;  // released with the manifest from here on
-    manifest->n_shards = units.n;
-    status = run_units(&r, n_threads, err);
-    if (status != BD_OK)
-        goto done;
-    for (size_t i = 0; i < units.n; i++)
-        result->n_continued += r.continued[i];
-    const bd_pack_run log = {
-        .n_threads = n_threads,
-        .n_units = (int64_t)units.n,
-        .n_continued = result->n_continued,
-        .elapsed_ns = bd_now_ns() - started_ns,
-    };
-    status = finish(job, &log, manifest, err);
-done:
-    free(r.continued);
-    bd_units_release(&units);
+    const bd_inputs *inputs = p->job->inputs;
+    const bd_input_entry **entries = malloc((inputs->n + 1) * sizeof *entries);
+    if (!entries)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", inputs->n);
+    for (size_t i = 0; i < inputs->n; i++)
+        entries[i] = &inputs->items[i].entry;
+    const bd_status status =
+        bd_dataset_publish_manifest(folder, manifest, entries, inputs->n, err);
+    free(entries);
     return status;
 }
 
-bd_status bd_pack(const bd_pack_job *job, int n_threads, bool overwrite, bd_pack_result *result,
-                  bd_error *err)
+static bd_status fail_empty(const bd_figures *totals, bd_error *err)
+{
+    const char *why = totals->dropped_documents > 0     ? " that fits a row"
+                      : totals->too_short_documents > 0 ? " of --min-tokens"
+                      : totals->held_out_documents > 0  ? " that is not held out"
+                                                        : "";
+    return bd_fail(err, BD_ERR_FORMAT, "nothing to pack: the inputs hold no document%s", why);
+}
+
+// Refuses to make a dataset without rows; it would be of no use to anybody.
+static bd_status check_totals(const dataset_run *p, bd_error *err)
+{
+    bd_figures totals = {0};
+    for (size_t i = 0; i < p->units.n; i++)
+        for (size_t k = 0; k < p->run.items[i].n; k++)
+            BD_TRY(bd_figures_add(&totals, &p->run.items[i].units[k].shard.figures, err));
+    return totals.documents > 0 ? BD_OK : fail_empty(&totals, err);
+}
+
+// A shard that is no part of the dataset was made from an input that was longer then.
+static bd_status refuse_stray(void *context, const char *folder, const char *name,
+                              bd_error *err)
+{
+    bd_unit unit;
+    if (!bd_unit_from_name(&unit, name, ".arrow") || bd_manifest_find_unit(context, &unit))
+        return BD_OK;
+    return bd_fail(err, BD_ERR_ARGUMENT,
+                   "'%s/%s' was made from something that the inputs do not hold any more "
+                   "(--overwrite packs them anew)",
+                   folder, name);
+}
+
+// The manifest last of all: with it the dataset is finished.
+static bd_status publish_tail(dataset_run *p, bd_pack_result *result, bd_error *err)
+{
+    BD_TRY(check_totals(p, err));
+    if (p->job->holdout_folder) {
+        BD_TRY(list_shards(&p->run, true, &p->held_out, err));
+        BD_TRY(bd_folder_visit(p->job->holdout_folder, refuse_stray, &p->held_out, err));
+        BD_TRY(publish_manifest(p, p->job->holdout_folder, &p->held_out, err));
+    }
+    BD_TRY(list_shards(&p->run, false, &result->manifest, err));
+    BD_TRY(bd_folder_visit(p->job->folder, refuse_stray, &result->manifest, err));
+    const bd_pack_run log = {
+        .inputs = p->job->inputs,
+        .n_threads = p->settings->n_threads,
+        .n_ranks = p->settings->n_ranks,
+        .n_units = (int64_t)result->manifest.n_shards,
+        .n_continued = p->run.n_continued,
+        .elapsed_ns = bd_now_ns() - p->started_ns,
+    };
+    BD_TRY(bd_pack_log_publish(p->job->folder, &log, err));
+    return publish_manifest(p, p->job->folder, &result->manifest, err);
+}
+
+// ---- Between them --------------------------------------------------------------------------
+
+// Lists the units that are not there; of a series the first of them.
+static bd_status check_complete(const bd_packing_run *run, const char *folder,
+                                bd_pack_result *result, bd_error *err)
+{
+    size_t capacity = 0;
+    for (size_t i = 0; i < run->units->n; i++) {
+        if (run->items[i].complete)
+            continue;
+        BD_TRY(bd_array_reserve((void **)&result->missing, &capacity, result->n_missing + 1,
+                                sizeof *result->missing, err));
+        bd_planned *missing = &result->missing[result->n_missing++];
+        *missing = run->units->items[i];
+        if (missing->is_series)
+            missing->unit.slice = (int64_t)run->items[i].n;
+    }
+    if (result->n_missing == 0)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_ARGUMENT, "'%s' is not finished: %s is missing%s", folder,
+                   bd_unit_shard_name(&result->missing[0].unit).text,
+                   result->n_missing > 1 ? ", and others" : "");
+}
+
+// Packs what no other process has. The last of several processes then has the folder for itself
+// and packs what others have left undone.
+static bd_status pack_shared(dataset_run *p, bd_pack_result *result, bool *alone, bd_error *err)
+{
+    const int n_threads = p->settings->n_threads;
+    const size_t first =
+        (size_t)((int64_t)p->units.n * p->settings->rank / p->settings->n_ranks);
+    BD_TRY(bd_packing_run_pack(&p->run, n_threads, p->output->lock, first, err));
+    BD_TRY(bd_folder_lock_alone(p->output->lock, alone, err));
+    if (!*alone)
+        return BD_OK;
+    bd_output_refresh(p->output, p->job->folder);
+    result->already_finished = p->output->state == BD_OUTPUT_FINISHED;
+    if (result->already_finished)
+        return BD_OK;
+    BD_TRY(bd_folder_remove_pending(p->job->folder, err));
+    if (p->job->holdout_folder)
+        BD_TRY(bd_folder_remove_pending(p->job->holdout_folder, err));
+    return bd_packing_run_pack(&p->run, n_threads, -1, 0, err);
+}
+
+static bd_status pack_units(dataset_run *p, bd_pack_result *result, bool *alone, bd_error *err)
+{
+    *alone = true;
+    switch (p->settings->mode) {
+    case BD_PACK_ALONE:
+        return bd_packing_run_pack(&p->run, p->settings->n_threads, -1, 0, err);
+    case BD_PACK_SHARED:
+        return pack_shared(p, result, alone, err);
+    case BD_PACK_FINISH:
+        return bd_packing_run_collect(&p->run, p->settings->n_threads, err);
+    }
+    return BD_OK;
+}
+
+// ---- All of it -----------------------------------------------------------------------------
+
+static bd_status do_run(dataset_run *p, bd_pack_result *result, bd_error *err)
+{
+    bool alone;
+    const bool is_new = p->output->state == BD_OUTPUT_NEW;
+    BD_TRY(publish_heads(p, &result->manifest, err));
+    BD_TRY(bd_packing_run_init(&p->run, p->job, &p->units,
+                               !is_new || p->settings->mode == BD_PACK_SHARED, err));
+    BD_TRY(pack_units(p, result, &alone, err));
+    result->n_packed = p->run.n_packed;
+    result->n_continued = p->run.n_continued;
+    if (!alone || result->already_finished)
+        return BD_OK;
+    BD_TRY(check_complete(&p->run, p->job->folder, result, err));
+    BD_TRY(publish_tail(p, result, err));
+    result->finished = true;
+    return BD_OK;
+}
+
+void bd_pack_result_release(bd_pack_result *result)
+{
+    bd_manifest_release(&result->manifest);
+    free(result->missing);
+    *result = (bd_pack_result){0};
+}
+
+bd_status bd_pack(const bd_pack_job *job, const bd_pack_settings *settings,
+                  bd_pack_result *result, bd_error *err)
 {
     *result = (bd_pack_result){0};
+    if (settings->mode == BD_PACK_FINISH && !bd_folder_holds(job->folder, BD_PLAN_NAME))
+        return bd_fail(err, BD_ERR_ARGUMENT, "'%s' holds no dataset that could be finished",
+                       job->folder);
     bd_output output = {.lock = -1};
-    bd_json *plan = bd_plan_to_json(job);
-    bd_status status = bd_output_open(&output, job->folder, plan, overwrite, err);
+    bd_json *plan = bd_plan_to_json(job, &job->packing);
+    dataset_run p = {.job = job,
+                     .settings = settings,
+                     .plan = plan,
+                     .output = &output,
+                     .started_ns = bd_now_ns()};
+    const bd_lock_mode lock =
+        settings->mode == BD_PACK_SHARED ? BD_LOCK_SHARED : BD_LOCK_EXCLUSIVE;
+    bd_status status = bd_pack_plan_units(job, &p.units, err);
+    if (status == BD_OK)
+        status = bd_output_open(&output, job->folder, plan, lock, settings->overwrite, err);
     if (status != BD_OK)
         goto done;
     result->already_finished = output.state == BD_OUTPUT_FINISHED;
-    if (result->already_finished)
+    if (!result->already_finished)
+        status = do_run(&p, result, err);
+    if (status == BD_OK && result->already_finished) {
+        bd_manifest_release(&result->manifest);
         status = bd_manifest_read(&result->manifest, job->folder, err);
-    else
-        status = pack_units(job, n_threads, plan, output.state == BD_OUTPUT_NEW, result, err);
-    if (status != BD_OK)
+        result->finished = status == BD_OK;
+    }
+    if (status != BD_OK || !result->finished)
         bd_manifest_release(&result->manifest);
 done:
+    bd_packing_run_release(&p.run);
+    bd_units_release(&p.units);
+    bd_manifest_release(&p.held_out);
     bd_output_close(&output);
     bd_json_free(plan);
     return status;

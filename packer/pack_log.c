@@ -27,35 +27,44 @@ static void set_host(bd_json *json)
     }
 }
 
+static void set_path(bd_json *json, const char *key, const char *path)
+{
+    char *absolute = realpath(path, NULL);
+    bd_json_set_string(json, key, absolute ? absolute : path);
+    free(absolute);
+}
+
 static bd_json *paths(const bd_inputs *inputs)
 {
     bd_json *array = bd_json_array();
     for (size_t i = 0; i < inputs->n; i++) {
-        char *absolute = realpath(inputs->items[i].path, NULL);
         bd_json *entry = bd_json_object();
-        bd_json_set_string(entry, "name", inputs->items[i].name);
-        bd_json_set_string(entry, "path", absolute ? absolute : inputs->items[i].path);
+        bd_json_set_string(entry, "name", inputs->items[i].entry.name);
+        set_path(entry, "path", inputs->items[i].path);
         bd_json_append(array, entry);
-        free(absolute);
     }
     return array;
 }
 
-bd_status bd_pack_log_publish(const bd_pack_job *job, const bd_pack_run *run, bd_error *err)
+bd_status bd_pack_log_publish(const char *folder, const bd_pack_run *run, bd_error *err)
 {
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "program", "bindery " BINDERY_VERSION);
     set_time(json);
     set_host(json);
     bd_json_set_integer(json, "threads", run->n_threads);
+    bd_json_set_integer(json, "ranks", run->n_ranks);
     bd_json_set_real(json, "seconds", (double)run->elapsed_ns / 1e9);
     bd_json_set_integer(json, "units", run->n_units);
     bd_json_set_integer(json, "units_continued", run->n_continued);
-    bd_json_set(json, "inputs", paths(job->inputs));
+    if (run->inputs)
+        bd_json_set(json, "inputs", paths(run->inputs));
+    if (run->repacked_from)
+        set_path(json, "repacked_from", run->repacked_from);
     char *text = NULL;
     bd_status status = bd_json_print(json, BD_JSON_INDENTED, &text, err);
     if (status == BD_OK)
-        status = bd_file_publish(job->folder, BD_PACK_LOG_NAME, text, strlen(text), err);
+        status = bd_file_publish(folder, BD_PACK_LOG_NAME, text, strlen(text), err);
     free(text);
     bd_json_free(json);
     return status;

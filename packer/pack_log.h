@@ -5,18 +5,21 @@
 #include <stdint.h>
 
 #include "common/error.h"
-#include "packer/pack_unit.h"
+#include "packer/inputs.h"
 
 #define BD_PACK_LOG_NAME "pack-log.json"
 
 typedef struct bd_pack_run {
+    const bd_inputs *inputs;    // borrowed; NULL if the dataset was packed from another one,
+    const char *repacked_from;  // borrowed; which is here then
     int n_threads;
+    int64_t n_ranks;  // processes that took part, as far as this one was told
     int64_t n_units;
     int64_t n_continued;  // units that an earlier run had finished
     int64_t elapsed_ns;
 } bd_pack_run;
 
-// Publishes the log into the job's folder.
-bd_status bd_pack_log_publish(const bd_pack_job *job, const bd_pack_run *run, bd_error *err);
+// Publishes the log into `folder`.
+bd_status bd_pack_log_publish(const char *folder, const bd_pack_run *run, bd_error *err);
 
 #endif

@@ -2,107 +2,255 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/array.h"
-#include "common/row.h"
 #include "common/utf8.h"
 #include "packer/documents.h"
 #include "packer/json_text.h"
-#include "packer/layout.h"
-#include "packer/records.h"
-#include "packer/shard_writer.h"
-#include "packer/units.h"
+#include "packer/reader.h"
+#include "packer/unit_writer.h"
 
 const char *const bd_utf8_policy_words[] = {"error", "keep", "replace", NULL};
+const char *const bd_separator_mode_words[] = {"append", "present", NULL};
+const char *const bd_format_choice_words[] = {"auto",     "text",  "jsonl",  "parquet", "arrow",
+                                              "megatron", "llm.c", "tokens", NULL};
 
-// A unit being read.
-typedef struct reading {
-    const bd_pack_job *job;
+// What goes into one dataset: everything, or one side of a holdout.
+typedef struct side {
+    bd_packing packing;
     bd_documents documents;
+    bd_figures left_out;  // what only reading can tell: see unit_writer.h
+} side;
+
+struct bd_unit_packer {
+    const bd_pack_job *job;  // borrowed
+    side training, held_out;
+    bd_hasher *hasher;   // owned; over the records
     bd_json_text *json;  // owned
     char *repaired;      // owned; a record made valid UTF-8
     size_t repaired_capacity;
-    int64_t invalid_utf8_documents;
-} reading;
+    uint32_t *ids;  // owned; those of a record that came as tokens
+    size_t ids_capacity;
+    bool was_invalid;  // the record at hand was not UTF-8
+    int64_t n_records;
+};
+
+bd_packing bd_holdout_packing(const bd_pack_job *job)
+{
+    bd_packing packing = job->packing;
+    packing.part = BD_PART_HELD_OUT;
+    return packing;
+}
+
+void bd_hash_record(bd_hasher *hasher, const bd_record *record)
+{
+    const uint64_t size_bytes = record->size_bytes;
+    if (size_bytes > 0)
+        bd_hasher_add(hasher, record->data, record->size_bytes);
+    bd_hasher_add(hasher, &size_bytes, sizeof size_bytes);
+}
+
+bd_status bd_unit_packer_new(bd_unit_packer **out, const bd_pack_job *job, bd_error *err)
+{
+    bd_unit_packer *packer = calloc(1, sizeof *packer);
+    *out = packer;
+    if (!packer)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a unit");
+    packer->job = job;
+    packer->training.packing = job->packing;
+    packer->held_out.packing = bd_holdout_packing(job);
+    bd_documents_init(&packer->training.documents, &packer->training.packing, job->tokenizer);
+    bd_documents_init(&packer->held_out.documents, &packer->held_out.packing, job->tokenizer);
+    packer->hasher = bd_hasher_new();
+    packer->json = bd_json_text_new(job->reading.text_field);
+    if (packer->hasher && packer->json)
+        return BD_OK;
+    bd_unit_packer_free(packer);
+    *out = NULL;
+    return bd_fail(err, BD_ERR_MEMORY, "no memory for a unit");
+}
+
+void bd_unit_packer_free(bd_unit_packer *packer)
+{
+    if (!packer)
+        return;
+    bd_documents_release(&packer->training.documents);
+    bd_documents_release(&packer->held_out.documents);
+    bd_hasher_free(packer->hasher);
+    bd_json_text_free(packer->json);
+    free(packer->repaired);
+    free(packer->ids);
+    free(packer);
+}
+
+int64_t bd_unit_packer_n_records(const bd_unit_packer *packer)
+{
+    return packer->n_records;
+}
 
 // ---- From a record to its text --------------------------------------------------------
 
 // Room for the repaired form of a record, and for the padding that the JSON parser reads.
-static bd_status reserve_repaired(reading *r, size_t record_bytes, bd_error *err)
+static bd_status reserve_repaired(bd_unit_packer *p, size_t record_bytes, bd_error *err)
 {
-    return bd_array_reserve((void **)&r->repaired, &r->repaired_capacity,
+    return bd_array_reserve((void **)&p->repaired, &p->repaired_capacity,
                             bd_utf8_replaced_bound(record_bytes) + BD_RECORD_PADDING, 1, err);
 }
 
 // Makes plain text obey the UTF-8 policy.
-static bd_status take_text(reading *r, const bd_record *record, const char **text, size_t *n,
-                           bd_error *err)
+static bd_status take_text(bd_unit_packer *p, const bd_record *record, const char **text,
+                           size_t *n, bd_error *err)
 {
     *text = record->data;
     *n = record->size_bytes;
     const size_t valid = bd_utf8_valid_prefix(record->data, record->size_bytes);
-    if (valid == record->size_bytes)
+    p->was_invalid = valid != record->size_bytes;
+    if (!p->was_invalid)
         return BD_OK;
-    r->invalid_utf8_documents++;
-    switch (r->job->utf8_policy) {
+    switch (p->job->reading.utf8_policy) {
     case BD_UTF8_ERROR:
         return bd_fail(err, BD_ERR_FORMAT,
-                       "not UTF-8 at byte %" PRId64
+                       "not UTF-8 at byte %zu of the document"
                        " (--invalid-utf8 keep or replace takes it)",
-                       record->position + (int64_t)valid);
+                       valid);
     case BD_UTF8_KEEP:
         break;
     case BD_UTF8_REPLACE:
-        BD_TRY(reserve_repaired(r, record->size_bytes, err));
-        *n = bd_utf8_replace(record->data, record->size_bytes, r->repaired);
-        *text = r->repaired;
+        BD_TRY(reserve_repaired(p, record->size_bytes, err));
+        *n = bd_utf8_replace(record->data, record->size_bytes, p->repaired);
+        *text = p->repaired;
         break;
     }
     return BD_OK;
 }
 
 // A JSON record that failed to parse because of its encoding: repairs and parses it again.
-static bd_status repair_json(reading *r, const bd_record *record, const char **text, size_t *n,
-                             bd_error *err)
+static bd_status repair_json(bd_unit_packer *p, const bd_record *record, const char **text,
+                             size_t *n, bd_error *err)
 {
-    BD_TRY(reserve_repaired(r, record->size_bytes, err));
+    BD_TRY(reserve_repaired(p, record->size_bytes, err));
     const size_t repaired_bytes =
-        bd_utf8_replace(record->data, record->size_bytes, r->repaired);
-    bd_json_replace_surrogates(r->repaired, repaired_bytes);
+        bd_utf8_replace(record->data, record->size_bytes, p->repaired);
+    bd_json_replace_surrogates(p->repaired, repaired_bytes);
     bd_json_problem problem;
-    BD_TRY(bd_json_text_extract(r->json, r->repaired, repaired_bytes, text, n, &problem, err));
-    r->invalid_utf8_documents++;
+    BD_TRY(bd_json_text_extract(p->json, p->repaired, repaired_bytes, text, n, &problem, err));
+    p->was_invalid = true;
     return BD_OK;
 }
 
-static bd_status take_json(reading *r, const bd_record *record, const char **text, size_t *n,
-                           bd_error *err)
+static bd_status take_json(bd_unit_packer *p, const bd_record *record, const char **text,
+                           size_t *n, bd_error *err)
 {
     bd_json_problem problem;
     const bd_status status =
-        bd_json_text_extract(r->json, record->data, record->size_bytes, text, n, &problem, err);
+        bd_json_text_extract(p->json, record->data, record->size_bytes, text, n, &problem, err);
     const bool encoding = problem == BD_JSON_BAD_UTF8 || problem == BD_JSON_BAD_SURROGATE;
     if (!encoding)
         return status;
-    if (r->job->utf8_policy == BD_UTF8_REPLACE)
-        return repair_json(r, record, text, n, err);
+    if (p->job->reading.utf8_policy == BD_UTF8_REPLACE)
+        return repair_json(p, record, text, n, err);
     return bd_fail(err, BD_ERR_FORMAT,
                    "%s (JSON is UTF-8 by definition; --invalid-utf8 replace takes it)",
                    problem == BD_JSON_BAD_UTF8 ? "not UTF-8" : "an escape of half a character");
 }
 
-// ---- From records to documents ---------------------------------------------------------
+// ---- From a record to its tokens ------------------------------------------------------
 
-static bd_status add_record(reading *r, const bd_input *input, uint32_t index,
-                            const bd_record *record, bd_error *err)
+// Little-endian, as every machine that we run on. A negative id becomes a huge one.
+static uint64_t read_id(const char *data, const bd_input *input)
 {
-    const bd_packing *packing = &r->job->packing;
-    const char *text;
-    size_t n;
-    BD_TRY(input->format == BD_INPUT_JSONL ? take_json(r, record, &text, &n, err)
-                                           : take_text(r, record, &text, &n, err));
-    BD_TRY(bd_documents_append(&r->documents, text, n, index, (uint64_t)record->position, err));
-    const uint32_t length = r->documents.items[r->documents.n - 1].length;
+    const int n_bits = 8 * input->id_bytes;
+    uint64_t id = 0;
+    memcpy(&id, data, (size_t)input->id_bytes);
+    const bool negative = input->has_signed_ids && id >> (n_bits - 1) != 0;
+    return negative && n_bits < 64 ? id | ~UINT64_C(0) << n_bits : id;
+}
+
+// Fills p->ids. Every id is checked here: from now on they can be trusted.
+static bd_status widen_ids(bd_unit_packer *p, const bd_record *record, const bd_input *input,
+                           size_t *n, bd_error *err)
+{
+    const uint64_t vocab_size = (uint64_t)p->job->packing.vocab_size;
+    const size_t id_bytes = (size_t)input->id_bytes;
+    *n = record->size_bytes / id_bytes;
+    BD_TRY(bd_array_reserve((void **)&p->ids, &p->ids_capacity, *n + 1, sizeof *p->ids, err));
+    for (size_t i = 0; i < *n; i++) {
+        const uint64_t id = read_id(record->data + i * id_bytes, input);
+        if (id >= vocab_size)
+            return bd_fail(err, BD_ERR_FORMAT,
+                           "token %zu has id %" PRId64 ", the vocabulary %" PRIu64
+                           " (see --vocab-size)",
+                           i, (int64_t)id, vocab_size);
+        p->ids[i] = (uint32_t)id;
+    }
+    return BD_OK;
+}
+
+// With --separator present a document brings its separator, and its BOS if there is to be one.
+// Leaves in *text and *n what lies between them.
+static bd_status unwrap_ids(const bd_unit_packer *p, const uint32_t **text, size_t *n,
+                            bd_error *err)
+{
+    const bd_packing *packing = &p->job->packing;
+    if (p->job->reading.separator == BD_SEPARATOR_APPEND)
+        return BD_OK;
+    if (*n == 0 || (*text)[*n - 1] != packing->separator)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "the document does not end with the separator %" PRId64
+                       " (--separator append adds it)",
+                       packing->separator);
+    --*n;
+    if (packing->bos == BD_NO_BOS)
+        return BD_OK;
+    if (*n == 0 || **text != packing->bos)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "the document does not begin with the BOS token %" PRId64, packing->bos);
+    ++*text;
+    --*n;
+    return BD_OK;
+}
+
+// ---- From tokens to documents -----------------------------------------------------------
+
+// Which side a document belongs to; `data` is what decides.
+static side *choose_side(bd_unit_packer *p, const void *data, size_t size_bytes)
+{
+    if (!p->job->holdout_folder)
+        return &p->training;
+    const unsigned __int128 product =
+        (unsigned __int128)bd_hash64(data, size_bytes, 0) * BD_MILLION;
+    return (int64_t)(product >> 64) < p->job->packing.holdout ? &p->held_out : &p->training;
+}
+
+// The training side's ledger covers the whole corpus, so it says what was held out.
+static void count_held_out(bd_unit_packer *p, int64_t n_text, uint32_t length)
+{
+    bd_documents *documents = &p->training.documents;
+    documents->text += n_text;
+    documents->bos += p->job->packing.bos != BD_NO_BOS;
+    documents->separators++;
+    p->training.left_out.held_out += length;
+    p->training.left_out.held_out_documents++;
+}
+
+// The last document of `s` has just been appended: is it to stay?
+static bd_status select_document(bd_unit_packer *p, side *s, const bd_record *record,
+                                 bd_error *err)
+{
+    const bd_packing *packing = &s->packing;
+    const uint32_t length = s->documents.items[s->documents.n - 1].length;
+    const int64_t n_text = (int64_t)length - 1 - (packing->bos != BD_NO_BOS);
+    s->left_out.invalid_utf8_documents += p->was_invalid;
+    s->left_out.headless_documents += record->headless;
+    if (s == &p->held_out)
+        count_held_out(p, n_text, length);
+    if (n_text < packing->min_tokens) {
+        bd_documents_remove_last(&s->documents);
+        s->left_out.too_short += length;
+        s->left_out.too_short_documents++;
+        return BD_OK;
+    }
     if (packing->long_policy == BD_LONG_ERROR && length > packing->seq_len)
         return bd_fail(err, BD_ERR_FORMAT,
                        "a document of %u tokens is longer than a row of %" PRId64
@@ -111,140 +259,68 @@ static bd_status add_record(reading *r, const bd_input *input, uint32_t index,
     return BD_OK;
 }
 
-// Says where a bad record lies: its line if the input has lines, its first byte otherwise.
-static bd_status fail_record(const bd_input *input, const bd_record *record, bd_status status,
+static bd_status add_ids(bd_unit_packer *p, const bd_input *input, uint32_t index,
+                         const bd_record *record, bd_error *err)
+{
+    size_t n;
+    BD_TRY(widen_ids(p, record, input, &n, err));
+    const uint32_t *text = p->ids;
+    BD_TRY(unwrap_ids(p, &text, &n, err));
+    side *s = choose_side(p, text, n * sizeof *text);
+    BD_TRY(bd_documents_append_ids(&s->documents, text, n, index, (uint64_t)record->position,
+                                   err));
+    return select_document(p, s, record, err);
+}
+
+static bd_status add_text(bd_unit_packer *p, const bd_input *input, uint32_t index,
+                          const bd_record *record, bd_error *err)
+{
+    const char *text;
+    size_t n;
+    BD_TRY(input->format == BD_INPUT_JSONL ? take_json(p, record, &text, &n, err)
+                                           : take_text(p, record, &text, &n, err));
+    side *s = choose_side(p, text, n);
+    BD_TRY(bd_documents_append(&s->documents, text, n, index, (uint64_t)record->position, err));
+    return select_document(p, s, record, err);
+}
+
+bd_status bd_unit_packer_add(bd_unit_packer *packer, int64_t index, const bd_record *record,
                              bd_error *err)
 {
-    if (input->format == BD_INPUT_JSONL)
-        return bd_error_prefix(err, status, "'%s', line %" PRId64 " (byte %" PRId64 ")",
-                               input->path, bd_line_number(input->path, record->position),
-                               record->position);
-    return bd_error_prefix(err, status, "'%s', document at byte %" PRId64, input->path,
-                           record->position);
+    const bd_input *input = &packer->job->inputs->items[index];
+    bd_hash_record(packer->hasher, record);
+    packer->n_records++;
+    packer->was_invalid = false;
+    const bd_status status = input->id_bytes > 0
+                                 ? add_ids(packer, input, (uint32_t)index, record, err)
+                                 : add_text(packer, input, (uint32_t)index, record, err);
+    return status == BD_ERR_FORMAT ? bd_reader_blame(input, record, status, err) : status;
 }
 
-static bd_status read_input(reading *r, const bd_unit *unit, int64_t index, bd_error *err)
+// ---- From documents to shards ------------------------------------------------------------
+
+static void clear(side *s)
 {
-    const bd_pack_job *job = r->job;
-    const bd_input *input = &job->inputs->items[index];
-    const bd_slice slice = bd_unit_slice(unit, input, job->unit_bytes, job->delimiter == NULL);
-    const bd_record_kind kind = input->format == BD_INPUT_JSONL ? BD_RECORD_LINE
-                                : job->delimiter                ? BD_RECORD_DELIMITED
-                                                                : BD_RECORD_FILE;
-    bd_records records;
-    BD_TRY(bd_records_open(&records, input, slice, kind, job->delimiter,
-                           job->max_document_bytes, err));
-    bd_status status;
-    bd_record record = {.position = slice.begin};
-    bool found;
-    int64_t reported = slice.begin;
-    while ((status = bd_records_next(&records, &record, &found, err)) == BD_OK && found) {
-        status = add_record(r, input, (uint32_t)index, &record, err);
-        if (status != BD_OK)
-            break;
-        bd_progress_add(job->progress, (uint64_t)(record.position - reported));
-        reported = record.position;
-    }
-    if (status == BD_ERR_FORMAT)
-        fail_record(input, &record, status, err);
-    bd_progress_add(job->progress, (uint64_t)(slice.end - reported));
-    bd_records_close(&records);
-    return status;
+    bd_documents_clear(&s->documents);
+    s->left_out = (bd_figures){0};
 }
 
-static bd_status read_unit(reading *r, const bd_unit *unit, bd_error *err)
+bd_status bd_unit_packer_finish(bd_unit_packer *packer, const bd_unit *unit,
+                                bd_packed_unit *packed, bd_error *err)
 {
-    bd_documents_init(&r->documents, &r->job->packing, r->job->tokenizer);
-    r->json = bd_json_text_new(r->job->text_field);
-    if (!r->json)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for a JSON parser");
-    for (int64_t i = 0; i < unit->n_inputs; i++)
-        BD_TRY(read_input(r, unit, unit->input + i, err));
-    return BD_OK;
-}
-
-static void release_reading(reading *r)
-{
-    bd_documents_release(&r->documents);
-    bd_json_text_free(r->json);
-    free(r->repaired);
-}
-
-// ---- From documents to rows --------------------------------------------------------------
-
-static bd_status lay_out(bd_layout *layout, const bd_documents *documents, bd_error *err)
-{
-    uint32_t *lengths = malloc((documents->n + 1) * sizeof *lengths);
-    if (!lengths)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu documents", documents->n);
-    for (size_t d = 0; d < documents->n; d++)
-        lengths[d] = documents->items[d].length;
-    const bd_status status =
-        bd_layout_make(layout, lengths, documents->n, documents->packing, err);
-    free(lengths);
-    return status;
-}
-
-static void count_piece(bd_figures *figures, const bd_documents *documents,
-                        const bd_piece *piece)
-{
-    const bd_packing *packing = documents->packing;
-    const bd_document *document = &documents->items[piece->document];
-    const int64_t from = document->begin + piece->offset;
-    const int64_t empty_length = 1 + (packing->bos != BD_NO_BOS);
-    bd_figures_count_segment(figures, piece->offset, piece->length);
-    figures->separator_collisions += bd_separator_collisions(
-        packing, documents->ids, from, from + piece->length, piece->offset, document->length);
-    if (piece->offset == 0) {
-        bd_figures_count_document(figures, document->length);
-        figures->empty_documents += document->length == empty_length;
-    }
-}
-
-// The input's side from the documents and the policy, the rows' side from the layout.
-static bd_figures count_figures(const reading *r, const bd_layout *layout)
-{
-    bd_figures figures = {
-        .text = r->documents.text,
-        .bos = r->documents.bos,
-        .separators = r->documents.separators,
-        .truncated = layout->truncated,
-        .dropped = layout->dropped,
-        .split_documents = layout->split_documents,
-        .truncated_documents = layout->truncated_documents,
-        .dropped_documents = layout->dropped_documents,
-        .invalid_utf8_documents = r->invalid_utf8_documents,
+    const bd_digest records = bd_hasher_take128(packer->hasher);
+    *packed = (bd_packed_unit){
+        .shard = {.unit = *unit, .records = records, .figures = packer->training.left_out},
+        .held_out = {.unit = *unit, .records = records, .figures = packer->held_out.left_out},
     };
-    for (int64_t row = 0; row < layout->n_rows; row++) {
-        int64_t used = 0;
-        for (int64_t p = layout->row_begins[row]; p < layout->row_begins[row + 1]; p++) {
-            count_piece(&figures, &r->documents, &layout->pieces[p]);
-            used += layout->pieces[p].length;
-        }
-        bd_figures_count_row(&figures, r->job->packing.seq_len, used,
-                             layout->row_begins[row + 1] - layout->row_begins[row]);
-    }
-    return figures;
-}
-
-bd_status bd_pack_unit(const bd_pack_job *job, const bd_unit *unit, bd_shard_entry *entry,
-                       bd_error *err)
-{
-    reading r = {.job = job};
-    bd_layout layout = {0};
-    bd_status status = read_unit(&r, unit, err);
-    if (status != BD_OK)
-        goto done;
-    status = lay_out(&layout, &r.documents, err);
-    if (status != BD_OK)
-        goto done;
-    const bd_figures figures = count_figures(&r, &layout);
-    status = bd_figures_check_ledger(&figures, job->packing.seq_len, err);
-    if (status != BD_OK)
-        goto done;
-    status = bd_shard_write(job->folder, unit, &r.documents, &layout, &figures, entry, err);
-done:
-    bd_layout_release(&layout);
-    release_reading(&r);
-    return status;
+    // The held-out shard first: where the other is published, the unit is finished.
+    if (packer->job->holdout_folder)
+        BD_TRY(bd_unit_write(packer->job->holdout_folder, &packer->held_out.documents,
+                             &packed->held_out, err));
+    BD_TRY(
+        bd_unit_write(packer->job->folder, &packer->training.documents, &packed->shard, err));
+    clear(&packer->training);
+    clear(&packer->held_out);
+    packer->n_records = 0;
+    return BD_OK;
 }

@@ -1,4 +1,10 @@
 // pack_unit.h - one unit from its records to its shard. Units are independent of each other.
+//
+//   bd_unit_packer *packer;
+//   bd_unit_packer_new(&packer, job, &err);
+//   bd_unit_packer_add(packer, input, &record, &err);      // each record, in order
+//   bd_unit_packer_finish(packer, &unit, &packed, &err);   // writes and publishes
+//   ...                                                    // the next unit
 #ifndef BINDERY_PACKER_PACK_UNIT_H
 #define BINDERY_PACKER_PACK_UNIT_H
 
@@ -10,34 +16,54 @@
 #include "common/progress.h"
 #include "common/tokenizer/tokenizer.h"
 #include "packer/inputs.h"
+#include "packer/reading.h"
+#include "packer/records.h"
 
-// What to do with text that is not UTF-8.
-typedef enum bd_utf8_policy {
-    BD_UTF8_ERROR,
-    BD_UTF8_KEEP,     // the bytes as they are; JSON cannot have this
-    BD_UTF8_REPLACE,  // by U+FFFD
-} bd_utf8_policy;
+enum { BD_NO_LIMIT = -1 };
 
-extern const char *const bd_utf8_policy_words[];  // in the order of the enum, ended by NULL
-
-// How the corpus is read and packed: what every unit of a run has in common.
+// What is packed and how: what every unit of a run has in common.
 typedef struct bd_pack_job {
-    bd_packing packing;
+    bd_packing packing;             // of the dataset; that of the held-out one follows
     const bd_tokenizer *tokenizer;  // borrowed
     const bd_inputs *inputs;        // borrowed
-    const char *text_field;         // of JSON records; borrowed
-    const char *delimiter;  // line between documents in text; NULL: a file is a document
-    bd_utf8_policy utf8_policy;
-    int64_t unit_bytes;
-    int64_t max_document_bytes;
-    const char *folder;     // where the dataset goes; borrowed
-    bd_progress *progress;  // counts bytes of the inputs; may be NULL
+    bd_reading reading;
+    int64_t limit;               // documents of the corpus to take, or BD_NO_LIMIT
+    const char *folder;          // where the dataset goes; borrowed
+    const char *holdout_folder;  // where the held-out one goes; NULL without a holdout
+    bd_progress *progress;       // counts bytes of the inputs; may be NULL
 } bd_pack_job;
 
-// Reads, tokenises, lays out, writes and publishes one unit. Memory: 2 or 4 bytes per token, 70
-// per segment, 20 per byte of the largest record, and one record batch. Fails if the ledger
-// does not add up. A bad record is an error that names the file and the line or byte.
-bd_status bd_pack_unit(const bd_pack_job *job, const bd_unit *unit, bd_shard_entry *entry,
-                       bd_error *err);
+// The packing of the held-out dataset.
+bd_packing bd_holdout_packing(const bd_pack_job *job);
+
+// The shards that a unit became.
+typedef struct bd_packed_unit {
+    bd_shard_entry shard;
+    bd_shard_entry held_out;  // of the held-out dataset, if there is one
+} bd_packed_unit;
+
+typedef struct bd_unit_packer bd_unit_packer;
+
+// Memory: 2 or 4 bytes per token, 70 per segment, 20 per byte of the largest record, and one
+// record batch. Free with bd_unit_packer_free().
+bd_status bd_unit_packer_new(bd_unit_packer **packer, const bd_pack_job *job, bd_error *err);
+
+// Adds a record of input `index`. A bad one is an error that names the file and the line or
+// byte.
+bd_status bd_unit_packer_add(bd_unit_packer *packer, int64_t index, const bd_record *record,
+                             bd_error *err);
+
+// Records added so far.
+int64_t bd_unit_packer_n_records(const bd_unit_packer *packer);
+
+// Lays out, writes and publishes. Fails if the ledger does not add up. Afterwards the packer is
+// as new, but keeps its memory: fresh pages for every unit would take as long as the packing.
+bd_status bd_unit_packer_finish(bd_unit_packer *packer, const bd_unit *unit,
+                                bd_packed_unit *packed, bd_error *err);
+
+void bd_unit_packer_free(bd_unit_packer *packer);  // safe on NULL
+
+// Adds a record to what `records` of a shard is computed over.
+void bd_hash_record(bd_hasher *hasher, const bd_record *record);
 
 #endif

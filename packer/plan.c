@@ -2,43 +2,49 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/file.h"
-#include "common/manifest.h"
 
 static bd_json *input_to_json(const bd_input *input)
 {
     bd_json *json = bd_json_object();
-    bd_json_set_string(json, "name", input->name);
-    bd_json_set_string(json, "source", BD_DEFAULT_SOURCE);
-    bd_json_set_string(json, "format", bd_input_format_words[input->format]);
-    bd_json_set_integer(json, "bytes", input->size_bytes);
-    bd_json_set_string(json, "edges", input->edges.hex);
+    bd_input_entry_to_json(&input->entry, json);
+    if (bd_input_is_stdin(input))
+        bd_json_set_null(json, "edges");
+    else
+        bd_json_set_string(json, "edges", input->edges.hex);
     return json;
 }
 
 static bd_json *reading_to_json(const bd_pack_job *job)
 {
+    const bd_reading *reading = &job->reading;
     bd_json *json = bd_json_object();
-    bd_json_set_string(json, "text_field", job->text_field);
-    if (job->delimiter)
-        bd_json_set_string(json, "delimiter", job->delimiter);
+    bd_json_set_string(json, "text_field", reading->text_field);
+    if (reading->delimiter)
+        bd_json_set_string(json, "delimiter", reading->delimiter);
     else
         bd_json_set_null(json, "delimiter");
-    bd_json_set_string(json, "invalid_utf8", bd_utf8_policy_words[job->utf8_policy]);
-    bd_json_set_integer(json, "unit_size", job->unit_bytes);
-    bd_json_set_integer(json, "max_document_bytes", job->max_document_bytes);
+    bd_json_set_string(json, "invalid_utf8", bd_utf8_policy_words[reading->utf8_policy]);
+    bd_json_set_string(json, "separator", bd_separator_mode_words[reading->separator]);
+    bd_json_set_integer(json, "unit_size", reading->unit_bytes);
+    bd_json_set_integer(json, "max_document_bytes", reading->max_document_bytes);
+    if (job->limit == BD_NO_LIMIT)
+        bd_json_set_null(json, "limit");
+    else
+        bd_json_set_integer(json, "limit", job->limit);
     return json;
 }
 
-bd_json *bd_plan_to_json(const bd_pack_job *job)
+bd_json *bd_plan_to_json(const bd_pack_job *job, const bd_packing *packing)
 {
     bd_json *inputs = bd_json_array();
     for (size_t i = 0; i < job->inputs->n; i++)
         bd_json_append(inputs, input_to_json(&job->inputs->items[i]));
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "format", BD_FORMAT_VERSION);
-    bd_json_set(json, "packing", bd_packing_to_json(&job->packing));
+    bd_json_set(json, "packing", bd_packing_to_json(packing));
     bd_json_set(json, "reading", reading_to_json(job));
     bd_json_set(json, "inputs", inputs);
     return json;
@@ -48,9 +54,17 @@ bd_status bd_plan_print(const bd_json *plan, char **text, bd_error *err)
 {
     char *printed;
     BD_TRY(bd_json_print(plan, BD_JSON_INDENTED, &printed, err));
+    // The manifest will list the inputs and the shards besides, and must be readable as well.
+    const bool too_large = strlen(printed) > BD_MAX_PLAN_BYTES / 4;
     const int n = asprintf(text, "%s\n", printed);
     free(printed);
-    return n >= 0 ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for the plan");
+    if (n < 0)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the plan");
+    if (too_large) {
+        free(*text);
+        return bd_fail(err, BD_ERR_UNSUPPORTED, "the inputs are too many for one plan");
+    }
+    return BD_OK;
 }
 
 static bd_status cuts_from_json(bd_plan_cuts *cuts, const bd_json *json, bd_error *err)
@@ -59,22 +73,59 @@ static bd_status cuts_from_json(bd_plan_cuts *cuts, const bd_json *json, bd_erro
     BD_TRY(bd_format_check(json, err));
     BD_TRY(bd_json_get_object(json, "reading", &reading, err));
     cuts->text_is_whole = bd_json_is_null(reading, "delimiter");
-    return bd_json_get_integer(reading, "unit_size", 1, INT64_MAX, &cuts->unit_bytes, err);
+    cuts->limit = BD_NO_LIMIT;
+    if (!bd_json_is_null(reading, "limit"))
+        BD_TRY(bd_json_get_integer(reading, "limit", 1, INT64_MAX, &cuts->limit, err));
+    return bd_json_get_integer(reading, "unit_size", 1, BD_MAX_UNIT_BYTES, &cuts->unit_bytes,
+                               err);
+}
+
+static bd_status read_plan(const char *folder, bd_json **plan, bd_plan_cuts *cuts,
+                           bd_error *err)
+{
+    *plan = NULL;
+    char *path = bd_path_join(folder, BD_PLAN_NAME);
+    if (!path)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
+    bd_status status = bd_json_read_file(path, BD_MAX_PLAN_BYTES, plan, err);
+    if (status == BD_OK) {
+        status = cuts_from_json(cuts, *plan, err);
+        if (status != BD_OK)
+            bd_error_prefix(err, status, "cannot use '%s'", path);
+    }
+    if (status != BD_OK) {
+        bd_json_free(*plan);
+        *plan = NULL;
+    }
+    free(path);
+    return status;
+}
+
+bd_status bd_plan_read(const char *folder, bd_json **plan, bd_error *err)
+{
+    bd_plan_cuts cuts;
+    return read_plan(folder, plan, &cuts, err);
 }
 
 bd_status bd_plan_read_cuts(bd_plan_cuts *cuts, const char *folder, bd_error *err)
 {
-    bd_json *json = NULL;
-    char *path = bd_path_join(folder, BD_PLAN_NAME);
-    if (!path)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
-    bd_status status = bd_json_read_file(path, BD_MAX_PLAN_BYTES, &json, err);
-    if (status == BD_OK) {
-        status = cuts_from_json(cuts, json, err);
-        if (status != BD_OK)
-            bd_error_prefix(err, status, "cannot use '%s'", path);
+    bd_json *plan;
+    BD_TRY(read_plan(folder, &plan, cuts, err));
+    bd_json_free(plan);
+    return BD_OK;
+}
+
+bd_status bd_plan_complete_entry(const bd_plan_cuts *cuts, bd_input_entry *entry, bd_error *err)
+{
+    if (entry->stride > 0 || entry->n_starts > 0)
+        return BD_OK;
+    if (!cuts->text_is_whole || strcmp(entry->format, "text") != 0) {
+        entry->stride = cuts->unit_bytes;
+        return BD_OK;
     }
-    bd_json_free(json);
-    free(path);
-    return status;
+    entry->starts = calloc(1, sizeof *entry->starts);
+    if (!entry->starts)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the inputs");
+    entry->n_starts = 1;
+    return BD_OK;
 }

@@ -3,39 +3,53 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/file.h"
 
 enum { CHUNK_BYTES = 1 << 18 };
 
-bd_status bd_records_open(bd_records *records, const bd_input *input, bd_slice slice,
-                          bd_record_kind kind, const char *delimiter, int64_t max_bytes,
-                          bd_error *err)
+static const char byte_order_mark[] = "\xEF\xBB\xBF";
+
+static bd_status open_plain(bd_records *records, bd_error *err)
+{
+    const bd_input *input = records->input;
+    records->size = input->entry.size_bytes;
+    records->fd = open(input->path, O_RDONLY | O_CLOEXEC);
+    return records->fd >= 0 ? BD_OK : bd_fail_errno(err, "cannot open '%s'", input->path);
+}
+
+bd_status bd_records_open(bd_records *records, const bd_input *input, bd_record_kind kind,
+                          const char *delimiter, int64_t max_bytes, bd_error *err)
 {
     *records = (bd_records){
         .input = input,
         .kind = kind,
         .delimiter = delimiter,
         .max_bytes = (size_t)max_bytes,
-        .slice = slice,
-        .next = slice.begin,
-        .buffer_position = slice.begin,
+        .fd = -1,
+        .size = INT64_MAX,
     };
-    records->fd = open(input->path, O_RDONLY | O_CLOEXEC);
-    if (records->fd < 0) {
-        const bd_status status = bd_fail_errno(err, "cannot open '%s'", input->path);
+    const bool plain = input->compression == BD_PLAIN && !bd_input_is_stdin(input);
+    const bd_status status = plain ? open_plain(records, err)
+                                   : bd_byte_stream_open(&records->stream, input->path, err);
+    if (status != BD_OK)
         bd_records_close(records);
-        return status;
-    }
-    struct stat info;
-    if (fstat(records->fd, &info) != 0 || info.st_size != input->size_bytes) {
-        bd_records_close(records);
-        return bd_fail(err, BD_ERR_IO, "cannot read '%s': it changed while it was being packed",
-                       input->path);
-    }
-    return BD_OK;
+    return status;
+}
+
+void bd_records_begin(bd_records *records, int64_t begin)
+{
+    if (records->stream)
+        return;
+    records->next = records->buffer_position = begin;
+    records->n_buffered = 0;
+    records->synchronised = false;
+}
+
+int64_t bd_records_consumed(const bd_records *records)
+{
+    return records->stream ? bd_byte_stream_consumed(records->stream) : 0;
 }
 
 void bd_records_close(bd_records *records)
@@ -44,11 +58,12 @@ void bd_records_close(bd_records *records)
         return;
     if (records->fd >= 0)
         close(records->fd);
+    bd_byte_stream_close(records->stream);
     free(records->buffer);
     *records = (bd_records){0};
 }
 
-// ---- The window over the file ------------------------------------------------------
+// ---- The window over the text ------------------------------------------------------
 
 static int64_t buffer_end(const bd_records *records)
 {
@@ -60,25 +75,40 @@ static const char *at(const bd_records *records, int64_t position)
     return records->buffer + (position - records->buffer_position);
 }
 
-static bd_status fail_too_large(const bd_records *records, bd_error *err)
+static bd_status fail_too_large(bd_records *records, bd_error *err)
 {
+    records->is_too_large = true;
     return bd_fail(err, BD_ERR_FORMAT, "a record larger than --max-document-bytes %zu",
                    records->max_bytes);
 }
 
-// Forgets what lies before `position`, moves the rest to the front, and reads a chunk more.
-// The window grows when what is kept fills it.
-static bd_status read_more(bd_records *records, int64_t position, bd_error *err)
+// Reads what comes after the window, up to `n` bytes; at the end of the text it becomes known.
+static bd_status read_chunk(bd_records *records, size_t n, bd_error *err)
+{
+    char *to = records->buffer + records->n_buffered;
+    size_t n_read = n;
+    if (records->stream) {
+        BD_TRY(bd_byte_stream_read(records->stream, to, n, &n_read, err));
+        if (n_read < n)
+            records->size = buffer_end(records) + (int64_t)n_read;
+    } else {
+        const int64_t left = records->size - buffer_end(records);
+        n_read = left < (int64_t)n ? (size_t)left : n;
+        BD_TRY(bd_file_read_at(records->fd, records->input->path, to, n_read,
+                               buffer_end(records), err));
+    }
+    records->n_buffered += n_read;
+    memset(records->buffer + records->n_buffered, 0, BD_RECORD_PADDING);
+    return BD_OK;
+}
+
+// Forgets what lies before `position` and moves the rest to the front of a window that has room
+// for `capacity` bytes.
+static bd_status move_window(bd_records *records, int64_t position, size_t capacity,
+                             bd_error *err)
 {
     const size_t kept = (size_t)(buffer_end(records) - position);
-    // What ends a record is not part of it: a newline, perhaps a delimiter line.
-    const size_t n_ending = 2 + (records->delimiter ? strlen(records->delimiter) : 0);
-    if (kept > records->max_bytes + n_ending)
-        return fail_too_large(records, err);
-    const int64_t left = records->input->size_bytes - buffer_end(records);
-    const size_t n = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
-    if (kept + n > records->capacity) {
-        const size_t capacity = 2 * kept + n;
+    if (capacity > records->capacity) {
         char *buffer = malloc(capacity + BD_RECORD_PADDING);
         if (!buffer)
             return bd_fail(err, BD_ERR_MEMORY, "no memory for a record of '%s'",
@@ -88,16 +118,28 @@ static bd_status read_more(bd_records *records, int64_t position, bd_error *err)
         free(records->buffer);
         records->buffer = buffer;
         records->capacity = capacity;
-    } else {
+    } else if (kept > 0) {
         memmove(records->buffer, at(records, position), kept);
     }
     records->buffer_position = position;
     records->n_buffered = kept;
-    BD_TRY(bd_file_read_at(records->fd, records->input->path, records->buffer + kept, n,
-                           buffer_end(records), err));
-    records->n_buffered += n;
-    memset(records->buffer + records->n_buffered, 0, BD_RECORD_PADDING);
     return BD_OK;
+}
+
+// Forgets what lies before `position` and reads a chunk more. The window grows when what is
+// kept fills it.
+static bd_status read_more(bd_records *records, int64_t position, bd_error *err)
+{
+    const size_t kept = (size_t)(buffer_end(records) - position);
+    // What lies around a record is not part of it: a byte order mark, a newline, perhaps a
+    // delimiter line.
+    const size_t n_around =
+        strlen(byte_order_mark) + 2 + (records->delimiter ? strlen(records->delimiter) : 0);
+    if (kept > records->max_bytes + n_around)
+        return fail_too_large(records, err);
+    const bool fits = kept + CHUNK_BYTES <= records->capacity;
+    BD_TRY(move_window(records, position, fits ? 0 : 2 * kept + CHUNK_BYTES, err));
+    return read_chunk(records, CHUNK_BYTES, err);
 }
 
 // The end of the line that begins at `from`: the position of its newline, or the end of the
@@ -116,8 +158,8 @@ static bd_status find_line_end(bd_records *records, int64_t keep, int64_t from, 
             }
             searched = buffer_end(records);
         }
-        if (buffer_end(records) == records->input->size_bytes) {
-            *end = records->input->size_bytes;
+        if (buffer_end(records) == records->size) {
+            *end = records->size;
             return BD_OK;
         }
         BD_TRY(read_more(records, keep, err));
@@ -127,20 +169,21 @@ static bd_status find_line_end(bd_records *records, int64_t keep, int64_t from, 
 static bool is_delimiter(const bd_records *records, int64_t begin, int64_t end)
 {
     const size_t n = strlen(records->delimiter);
-    return (size_t)(end - begin) == n && memcmp(at(records, begin), records->delimiter, n) == 0;
+    return (size_t)(end - begin) == n &&
+           (n == 0 || memcmp(at(records, begin), records->delimiter, n) == 0);
 }
 
 // ---- Where the slice's first record begins ------------------------------------------
 
-// The first line start at or after `position` > 0, seen from the byte before it; the slice's
-// end if it is not before that.
-static bd_status next_line_start(bd_records *records, int64_t position, int64_t *start,
-                                 bd_error *err)
+// The first line start at or after `position` > 0, seen from the byte before it; `stop` if it
+// is not before that.
+static bd_status next_line_start(bd_records *records, int64_t position, int64_t stop,
+                                 int64_t *start, bd_error *err)
 {
     records->buffer_position = position - 1;
     records->n_buffered = 0;
     // A line is not a record here, so nothing of it is kept: it may be longer than memory.
-    for (int64_t from = position - 1; from < records->slice.end; from = buffer_end(records)) {
+    for (int64_t from = position - 1; from < stop; from = buffer_end(records)) {
         BD_TRY(read_more(records, from, err));
         const char *newline = memchr(records->buffer, '\n', records->n_buffered);
         if (newline) {
@@ -148,21 +191,21 @@ static bd_status next_line_start(bd_records *records, int64_t position, int64_t 
             return BD_OK;
         }
     }
-    *start = records->slice.end;
+    *start = stop;
     return BD_OK;
 }
 
 // A delimited record begins after a delimiter line. The first line to look at is the one
 // that, if it is a delimiter, ends just before the slice.
-static bd_status synchronise_delimited(bd_records *records, bd_error *err)
+static bd_status synchronise_delimited(bd_records *records, int64_t stop, bd_error *err)
 {
     const int64_t n_line = (int64_t)strlen(records->delimiter) + 1;
     int64_t line = 0;
-    if (records->slice.begin > n_line)
-        BD_TRY(next_line_start(records, records->slice.begin - n_line, &line, err));
+    if (records->next > n_line)
+        BD_TRY(next_line_start(records, records->next - n_line, stop, &line, err));
     else
         records->buffer_position = 0;
-    while (line < records->slice.end) {
+    while (line < stop) {
         int64_t end;
         BD_TRY(find_line_end(records, line, line, &end, err));
         const bool delimiter = is_delimiter(records, line, end);
@@ -174,34 +217,33 @@ static bd_status synchronise_delimited(bd_records *records, bd_error *err)
     return BD_OK;
 }
 
-static bd_status synchronise(bd_records *records, bd_error *err)
+// Only a plain file is ever entered in its middle, so `end` is at most its size.
+static bd_status synchronise(bd_records *records, int64_t end, bd_error *err)
 {
     records->synchronised = true;
-    if (records->slice.begin == 0)
+    if (records->next == 0)
         return BD_OK;
     if (records->kind == BD_RECORD_DELIMITED)
-        return synchronise_delimited(records, err);
-    return next_line_start(records, records->slice.begin, &records->next, err);
+        return synchronise_delimited(records, end, err);
+    return next_line_start(records, records->next, end, &records->next, err);
 }
 
 // ---- One record ---------------------------------------------------------------------
 
 static bd_status next_file(bd_records *records, bd_record *record, bool *found, bd_error *err)
 {
-    const bd_input *input = records->input;
-    const size_t n = (size_t)input->size_bytes;
     *found = records->next == 0;
     if (!*found)
         return BD_OK;
-    if (n > records->max_bytes)
-        return fail_too_large(records, err);
-    free(records->buffer);
-    records->buffer = malloc(n + BD_RECORD_PADDING);
-    if (!records->buffer)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for '%s'", input->path);
-    BD_TRY(bd_file_read_at(records->fd, input->path, records->buffer, n, 0, err));
-    memset(records->buffer + n, 0, BD_RECORD_PADDING);
-    *record = (bd_record){records->buffer, n, 0};
+    if (records->size != INT64_MAX) {
+        if ((uint64_t)records->size > records->max_bytes)
+            return fail_too_large(records, err);
+        BD_TRY(move_window(records, 0, (size_t)records->size + CHUNK_BYTES, err));
+    }
+    do
+        BD_TRY(read_more(records, 0, err));
+    while (buffer_end(records) < records->size);
+    *record = (bd_record){.data = records->buffer, .size_bytes = records->n_buffered};
     records->next = INT64_MAX;
     return BD_OK;
 }
@@ -213,15 +255,28 @@ static bool is_blank(const char *data, size_t n)
     return n == 0;
 }
 
-static bd_status next_line(bd_records *records, bd_record *record, bool *found, bd_error *err)
+static void skip_byte_order_mark(bd_record *record)
+{
+    const size_t n = strlen(byte_order_mark);
+    if (record->size_bytes >= n && memcmp(record->data, byte_order_mark, n) == 0) {
+        record->data += n;
+        record->size_bytes -= n;
+    }
+}
+
+static bd_status next_line(bd_records *records, int64_t stop, bd_record *record, bool *found,
+                           bd_error *err)
 {
     *found = false;
-    while (!*found && records->next < records->slice.end) {
+    while (!*found && records->next < stop && records->next < records->size) {
         const int64_t begin = records->next;
         int64_t end;
         record->position = begin;
         BD_TRY(find_line_end(records, begin, begin, &end, err));
-        *record = (bd_record){at(records, begin), (size_t)(end - begin), begin};
+        *record = (bd_record){
+            .data = at(records, begin), .size_bytes = (size_t)(end - begin), .position = begin};
+        if (begin == 0)
+            skip_byte_order_mark(record);
         *found = !is_blank(record->data, record->size_bytes);
         records->next = end + 1;
     }
@@ -231,9 +286,9 @@ static bd_status next_line(bd_records *records, bd_record *record, bool *found, 
 // The record begins at records->next and runs to the next delimiter line or the end.
 static bd_status read_delimited(bd_records *records, bd_record *record, bd_error *err)
 {
-    const int64_t begin = records->next, size = records->input->size_bytes;
-    int64_t line = begin, stop = size;
-    while (line < size) {
+    const int64_t begin = records->next;
+    int64_t line = begin, stop = INT64_MAX;
+    while (line < records->size) {
         int64_t end;
         BD_TRY(find_line_end(records, begin, line, &end, err));
         const bool delimiter = is_delimiter(records, line, end);
@@ -245,10 +300,10 @@ static bd_status read_delimited(bd_records *records, bd_record *record, bd_error
     }
     records->next = line;
     const char *data = at(records, begin);
-    size_t n = (size_t)(stop - begin);
+    size_t n = (size_t)((stop < records->size ? stop : records->size) - begin);
     if (n > 0 && data[n - 1] == '\n')
         n--;
-    *record = (bd_record){data, n, begin};
+    *record = (bd_record){.data = data, .size_bytes = n, .position = begin};
     return BD_OK;
 }
 
@@ -263,55 +318,76 @@ static bd_status skip_leading_delimiter(bd_records *records, bd_error *err)
     return BD_OK;
 }
 
-static bd_status next_delimited(bd_records *records, bd_record *record, bool *found,
-                                bd_error *err)
+static bd_status next_delimited(bd_records *records, int64_t stop, bd_record *record,
+                                bool *found, bd_error *err)
 {
-    if (records->next == 0 && records->slice.end > 0)
+    if (records->next == 0)
         BD_TRY(skip_leading_delimiter(records, err));
     record->position = records->next;
-    *found = records->next < records->slice.end;
+    *found = false;
+    if (records->next < stop)
+        BD_TRY(bd_records_reach(records, records->next, found, err));
     return *found ? read_delimited(records, record, err) : BD_OK;
 }
 
-bd_status bd_records_next(bd_records *records, bd_record *record, bool *found, bd_error *err)
+static bd_status next_of_kind(bd_records *records, int64_t end, bd_record *record, bool *found,
+                              bd_error *err)
 {
     if (!records->synchronised)
-        BD_TRY(synchronise(records, err));
+        BD_TRY(synchronise(records, end, err));
     record->position = records->next;  // for the message, should it fail
     switch (records->kind) {
     case BD_RECORD_FILE:
-        BD_TRY(next_file(records, record, found, err));
-        break;
+        return next_file(records, record, found, err);
     case BD_RECORD_LINE:
-        BD_TRY(next_line(records, record, found, err));
-        break;
+        return next_line(records, end, record, found, err);
     case BD_RECORD_DELIMITED:
-        BD_TRY(next_delimited(records, record, found, err));
-        break;
+        return next_delimited(records, end, record, found, err);
     }
-    if (*found && record->size_bytes > records->max_bytes)
-        return fail_too_large(records, err);
     return BD_OK;
 }
 
-int64_t bd_line_number(const char *path, int64_t position)
+bd_status bd_records_next(bd_records *records, int64_t end, bd_record *record, bool *found,
+                          bd_error *err)
+{
+    *found = records->is_too_large = false;
+    bd_status status = next_of_kind(records, end, record, found, err);
+    if (status == BD_OK && *found && record->size_bytes > records->max_bytes)
+        status = fail_too_large(records, err);
+    if (status != BD_OK)
+        *found = records->is_too_large;
+    return status;
+}
+
+bd_status bd_records_reach(bd_records *records, int64_t position, bool *reaches, bd_error *err)
+{
+    while (buffer_end(records) <= position && buffer_end(records) < records->size) {
+        const int64_t kept =
+            records->next < buffer_end(records) ? records->next : buffer_end(records);
+        BD_TRY(read_more(records, kept, err));
+    }
+    *reaches = position < records->size;
+    return BD_OK;
+}
+
+int64_t bd_line_number(const bd_input *input, int64_t position)
 {
     char chunk[1 << 16];
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    bd_byte_stream *stream;
+    if (bd_input_is_stdin(input) || bd_byte_stream_open(&stream, input->path, NULL) != BD_OK)
         return 0;
     int64_t line = 1, left = position;
     while (left > 0) {
         const size_t wanted = left < (int64_t)sizeof chunk ? (size_t)left : sizeof chunk;
-        const ssize_t n = read(fd, chunk, wanted);
-        if (n <= 0) {
+        size_t n = 0;
+        if (bd_byte_stream_read(stream, chunk, wanted, &n, NULL) != BD_OK || n == 0) {
             line = 0;
             break;
         }
-        for (ssize_t i = 0; i < n; i++)
+        for (size_t i = 0; i < n; i++)
             line += chunk[i] == '\n';
-        left -= n;
+        left -= (int64_t)n;
     }
-    close(fd);
+    bd_byte_stream_close(stream);
     return line;
 }

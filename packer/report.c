@@ -1,8 +1,11 @@
 #include "packer/report.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "common/format.h"
+#include "common/terminal.h"
 
 enum { NUMBER_WIDTH = 18, BAR_WIDTH = 40 };
 
@@ -18,7 +21,30 @@ static void print_pair(FILE *out, const char *left, int64_t left_n, const char *
     fprintf(out, "    %-11s%*s\n", right, NUMBER_WIDTH, bd_format_exact(right_n).text);
 }
 
-void bd_report_ledger(FILE *out, const bd_manifest *manifest)
+static bd_status print_sources(FILE *out, const bd_manifest *manifest, bd_error *err)
+{
+    bd_source_figures *sources;
+    size_t n;
+    BD_TRY(bd_manifest_sources(manifest, &sources, &n, err));
+    if (n > 1)
+        fprintf(out, "\n%-28s%14s%18s%10s%10s\n", "Sources", "documents", "tokens packed",
+                "share", "left out");
+    for (size_t i = 0; n > 1 && i < n; i++) {
+        const bd_figures *f = &sources[i].figures;
+        const int64_t left_out = f->truncated + f->dropped + f->too_short + f->held_out;
+        fputs("  ", out);
+        bd_print_safely(out, sources[i].name, strlen(sources[i].name), false);
+        fprintf(out, "%*s%14s%18s%9.2f%%%9.2f%%\n",
+                strlen(sources[i].name) < 26 ? (int)(26 - strlen(sources[i].name)) : 1, "",
+                bd_format_exact(f->documents).text, bd_format_exact(f->packed).text,
+                percent(f->packed, manifest->totals.packed),
+                percent(left_out, f->packed + left_out));
+    }
+    free(sources);
+    return BD_OK;
+}
+
+bd_status bd_report_ledger(FILE *out, const bd_manifest *manifest, bd_error *err)
 {
     const bd_figures *f = &manifest->totals;
     const int64_t cells = f->packed + f->padding;
@@ -30,13 +56,21 @@ void bd_report_ledger(FILE *out, const bd_manifest *manifest)
     print_pair(out, "text", f->text, "packed", f->packed);
     print_pair(out, "bos", f->bos, "truncated", f->truncated);
     print_pair(out, "separators", f->separators, "dropped", f->dropped);
-    fprintf(out, "  %-11s%*s\n", "repeated", NUMBER_WIDTH, bd_format_exact(f->repeated).text);
+    if (f->too_short > 0)
+        print_pair(out, "repeated", f->repeated, "too short", f->too_short);
+    else
+        fprintf(out, "  %-11s%*s\n", "repeated", NUMBER_WIDTH,
+                bd_format_exact(f->repeated).text);
+    if (f->held_out > 0)
+        fprintf(out, "  %-11s%*s    %-11s%*s\n", "", NUMBER_WIDTH, "", "held out", NUMBER_WIDTH,
+                bd_format_exact(f->held_out).text);
     print_pair(out, "sum", f->text + f->bos + f->separators + f->repeated, "sum",
-               f->packed + f->truncated + f->dropped);
+               f->packed + f->truncated + f->dropped + f->too_short + f->held_out);
     fprintf(out, "\n  padding    %*s    %.4f %% of the rows\n", NUMBER_WIDTH,
             bd_format_exact(f->padding).text, percent(f->padding, cells));
     fprintf(out, "  targets    %*s    %.4f %% of the rows\n", NUMBER_WIDTH,
             bd_format_exact(f->targets).text, percent(f->targets, cells));
+    return print_sources(out, manifest, err);
 }
 
 static void print_count(FILE *out, const char *label, int64_t n)
@@ -88,6 +122,9 @@ void bd_report_figures(FILE *out, const bd_manifest *manifest)
     print_nonzero(out, "split documents", f->split_documents);
     print_nonzero(out, "truncated documents", f->truncated_documents);
     print_nonzero(out, "dropped documents", f->dropped_documents);
+    print_nonzero(out, "too short documents", f->too_short_documents);
+    print_nonzero(out, "held-out documents", f->held_out_documents);
+    print_nonzero(out, "headless documents", f->headless_documents);
     print_nonzero(out, "invalid UTF-8 documents", f->invalid_utf8_documents);
     print_nonzero(out, "separator collisions", f->separator_collisions);
     print_count(out, "longest segment", f->longest_segment);

@@ -43,10 +43,11 @@ static void print_heading(FILE *out, const bd_row *row, const bd_manifest *manif
 {
     const int64_t from = row->bounds[s], to = row->bounds[s + 1];
     const int64_t offset = row->segments.offset[s];
-    const char *name = manifest->inputs[row->segments.input[s]].name;
+    const bd_input_entry *input = &manifest->inputs[row->segments.input[s]];
     fprintf(out, "--- tokens %" PRId64 " to %" PRId64 ": ", from, to - 1);
-    bd_print_safely(out, name, strlen(name), false);
-    fprintf(out, " byte %" PRIu64, row->segments.position[s]);
+    bd_print_safely(out, input->name, strlen(input->name), false);
+    fprintf(out, " %s %" PRIu64, bd_input_entry_position_word(input),
+            row->segments.position[s]);
     if (to - from == (int64_t)row->segments.length[s])
         fprintf(out, ", whole document of %" PRId64 "\n", to - from);
     else

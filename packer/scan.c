@@ -1,19 +1,19 @@
 #include "packer/scan.h"
 
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/array.h"
+#include "common/folder.h"
 #include "common/shard.h"
 #include "packer/units.h"
 
 // A segment with the row that it was found in.
 typedef struct found_segment {
-    uint64_t position;
+    bd_document_place place;
     int64_t row;
-    uint32_t input, offset, length;  // as in `documents`
+    uint32_t offset, length;  // as in `documents`
     int32_t n_tokens;
     uint32_t first_id, last_id;
 } found_segment;
@@ -28,17 +28,10 @@ typedef struct shard_scan {
 
 // ---- The dataset ---------------------------------------------------------------------------
 
-static bd_status copy_input(bd_input *input, const bd_input_entry *entry, bd_error *err)
+static bd_status copy_input(const bd_scan *scan, size_t i, bd_error *err)
 {
-    input->size_bytes = entry->size_bytes;
-    for (int format = 0; bd_input_format_words[format]; format++) {
-        if (strcmp(entry->format, bd_input_format_words[format]) == 0) {
-            input->format = (bd_input_format)format;
-            return BD_OK;
-        }
-    }
-    return bd_fail(err, BD_ERR_FORMAT, "input '%.100s' has the unknown format '%.20s'",
-                   entry->name, entry->format);
+    BD_TRY(bd_input_entry_copy(&scan->inputs[i], &scan->manifest->inputs[i], err));
+    return bd_plan_complete_entry(&scan->cuts, &scan->inputs[i], err);
 }
 
 bd_status bd_scan_init(bd_scan *scan, const char *folder, const bd_manifest *manifest,
@@ -46,13 +39,12 @@ bd_status bd_scan_init(bd_scan *scan, const char *folder, const bd_manifest *man
 {
     *scan = (bd_scan){.folder = folder, .manifest = manifest};
     BD_TRY(bd_plan_read_cuts(&scan->cuts, folder, err));
-    scan->inputs.items = calloc(manifest->n_inputs + 1, sizeof *scan->inputs.items);
-    if (!scan->inputs.items)
+    scan->inputs = calloc(manifest->n_inputs + 1, sizeof *scan->inputs);
+    if (!scan->inputs)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", manifest->n_inputs);
-    scan->inputs.n = manifest->n_inputs;
     bd_status status = BD_OK;
     for (size_t i = 0; status == BD_OK && i < manifest->n_inputs; i++)
-        status = copy_input(&scan->inputs.items[i], &manifest->inputs[i], err);
+        status = copy_input(scan, i, err);
     if (status != BD_OK)
         bd_scan_release(scan);
     return status;
@@ -60,30 +52,13 @@ bd_status bd_scan_init(bd_scan *scan, const char *folder, const bd_manifest *man
 
 void bd_scan_release(bd_scan *scan)
 {
-    bd_inputs_release(&scan->inputs);
+    for (size_t i = 0; scan->inputs && i < scan->manifest->n_inputs; i++)
+        bd_input_entry_release(&scan->inputs[i]);
+    free(scan->inputs);
     *scan = (bd_scan){0};
 }
 
-static int compare_units(const void *key, const void *element)
-{
-    const bd_unit *a = key, *b = &((const bd_shard_entry *)element)->unit;
-    if (a->input != b->input)
-        return a->input < b->input ? -1 : 1;
-    return a->slice < b->slice ? -1 : a->slice > b->slice;
-}
-
-// The manifest's shards are in the order of their units.
-static bool is_listed(const bd_manifest *manifest, const char *name)
-{
-    char *end;
-    bd_unit unit = {.input = strtoll(name, &end, 10)};
-    unit.slice = *end == '-' ? strtoll(end + 1, NULL, 10) : 0;
-    return strcmp(bd_unit_shard_name(&unit).text, name) == 0 &&
-           bsearch(&unit, manifest->shards, manifest->n_shards, sizeof *manifest->shards,
-                   compare_units);
-}
-
-static bool is_arrow_name(const char *name)
+static bool ends_in_arrow(const char *name)
 {
     const char *dot = strrchr(name, '.');
     return dot && strcmp(dot, ".arrow") == 0;
@@ -91,41 +66,95 @@ static bool is_arrow_name(const char *name)
 
 // People hand *.arrow to other tools: a file too many there is rows too many. One that is
 // missing shows when it is opened.
-static bd_status check_strays(const bd_scan *scan, bd_error *err)
+static bd_status refuse_stray(void *context, const char *folder, const char *name,
+                              bd_error *err)
 {
-    DIR *entries = opendir(scan->folder);
-    if (!entries)
-        return bd_fail_errno(err, "cannot read the folder '%s'", scan->folder);
-    bd_status status = BD_OK;
-    for (struct dirent *entry; status == BD_OK && (entry = readdir(entries));)
-        if (is_arrow_name(entry->d_name) && !is_listed(scan->manifest, entry->d_name))
-            status = bd_fail(err, BD_ERR_FORMAT, "'%s/%s': D2: the manifest does not name it",
-                             scan->folder, entry->d_name);
-    closedir(entries);
-    return status;
+    const bd_manifest *manifest = context;
+    bd_unit unit;
+    if (!ends_in_arrow(name) ||
+        (bd_unit_from_name(&unit, name, ".arrow") && bd_manifest_find_unit(manifest, &unit)))
+        return BD_OK;
+    return bd_fail(err, BD_ERR_FORMAT, "'%s/%s': D2: the manifest does not name it", folder,
+                   name);
+}
+
+// Whether shard `i` of the manifest is the unit `planned`, or slice `slice` of the series.
+static bool is_unit(const bd_manifest *manifest, size_t i, const bd_planned *planned,
+                    int64_t slice)
+{
+    if (i >= manifest->n_shards)
+        return false;
+    const bd_shard_entry *shard = &manifest->shards[i];
+    const bd_unit *unit = &shard->unit;
+    const bool is_1_0 = shard->records.hex[0] == '\0';  // which does not tell what is last
+    return unit->input == planned->unit.input && unit->slice == slice &&
+           unit->n_inputs == planned->unit.n_inputs &&
+           (planned->is_series || is_1_0 || unit->last == planned->unit.last);
+}
+
+static bd_status fail_unit(const bd_scan *scan, size_t i, const bd_planned *planned,
+                           bd_error *err)
+{
+    return bd_fail(err, BD_ERR_FORMAT, "'%s': D2: shard %zu is not the plan's unit %s",
+                   scan->folder, i, bd_unit_shard_name(&planned->unit).text);
+}
+
+// The shards of one item of the plan, from shard *next on.
+static bd_status check_item(const bd_scan *scan, const bd_planned *planned, size_t *next,
+                            bd_error *err)
+{
+    const bd_manifest *manifest = scan->manifest;
+    if (!is_unit(manifest, *next, planned, planned->unit.slice))
+        return fail_unit(scan, *next, planned, err);
+    ++*next;
+    for (int64_t slice = 1; planned->is_series; slice++) {
+        const bool ended = manifest->shards[*next - 1].unit.last;
+        if (ended)
+            return BD_OK;
+        if (!is_unit(manifest, *next, planned, slice))
+            return fail_unit(scan, *next, planned, err);
+        ++*next;
+    }
+    return BD_OK;
+}
+
+static bd_status check_items(const bd_scan *scan, const bd_units *units, bd_error *err)
+{
+    const bd_manifest *manifest = scan->manifest;
+    // A held-out dataset does not count the documents of the other.
+    const bool knows = manifest->packing.part != BD_PART_HELD_OUT;
+    const int64_t n_read = bd_figures_documents_read(&manifest->totals);
+    const bool limited = scan->cuts.limit != BD_NO_LIMIT;
+    size_t next = 0, i;
+    if (limited && knows && n_read > scan->cuts.limit)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "'%s': D2: %" PRId64 " documents, the limit is %" PRId64, scan->folder,
+                       n_read, scan->cuts.limit);
+    const bool may_end = limited && (!knows || n_read == scan->cuts.limit);
+    for (i = 0; i < units->n && !(may_end && next == manifest->n_shards); i++)
+        BD_TRY(check_item(scan, &units->items[i], &next, err));
+    if (next != manifest->n_shards)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "'%s': D2: the manifest has %zu shards more than the plan has units",
+                       scan->folder, manifest->n_shards - next);
+    return BD_OK;
 }
 
 bd_status bd_scan_check_units(const bd_scan *scan, bd_error *err)
 {
-    const bd_manifest *manifest = scan->manifest;
-    bd_units units;
-    BD_TRY(bd_units_plan(&units, &scan->inputs, scan->cuts.unit_bytes, scan->cuts.text_is_whole,
-                         err));
+    bd_units units = {0};
     bd_status status = BD_OK;
-    if (units.n != manifest->n_shards)
-        status = bd_fail(err, BD_ERR_FORMAT,
-                         "'%s': D2: the plan has %zu units, the manifest %zu shards",
-                         scan->folder, units.n, manifest->n_shards);
-    for (size_t i = 0; status == BD_OK && i < units.n; i++) {
-        const bd_unit *planned = &units.items[i], *unit = &manifest->shards[i].unit;
-        if (planned->input != unit->input || planned->slice != unit->slice ||
-            planned->n_inputs != unit->n_inputs)
-            status =
-                bd_fail(err, BD_ERR_FORMAT, "'%s': D2: shard %zu is not the plan's unit %s",
-                        scan->folder, i, bd_unit_shard_name(planned).text);
-    }
+    for (size_t i = 0; status == BD_OK && i < scan->manifest->n_inputs; i++)
+        status = bd_units_add(&units, &scan->inputs[i], scan->cuts.unit_bytes, err);
+    if (status == BD_ERR_UNSUPPORTED)  // no dataset has so many
+        status = bd_fail(err, BD_ERR_FORMAT, "'%s': D2: the plan has more than %d units",
+                         scan->folder, BD_MAX_UNITS);
+    if (status == BD_OK)
+        status = check_items(scan, &units, err);
     bd_units_release(&units);
-    return status == BD_OK ? check_strays(scan, err) : status;
+    if (status == BD_OK)
+        status = bd_folder_visit(scan->folder, refuse_stray, (void *)scan->manifest, err);
+    return status;
 }
 
 // ---- Row by row ----------------------------------------------------------------------------
@@ -137,11 +166,10 @@ static bd_status fail_row(const shard_scan *s, int64_t row, const char *rule, bd
 
 static bool lies_in_unit(const shard_scan *s, uint32_t input, uint64_t position)
 {
-    const bd_unit *unit = &s->shard->unit;
+    const bd_unit *unit = &s->shard->entry.unit;
     if (input < unit->input || input >= unit->input + unit->n_inputs)
         return false;
-    const bd_slice slice = bd_unit_slice(unit, &s->scan->inputs.items[input],
-                                         s->scan->cuts.unit_bytes, s->scan->cuts.text_is_whole);
+    const bd_slice slice = bd_input_entry_slice(&s->scan->inputs[input], unit->slice);
     // An empty file is a document, too, and begins at byte 0.
     return position == (uint64_t)slice.begin ||
            (position > (uint64_t)slice.begin && position < (uint64_t)slice.end);
@@ -151,11 +179,8 @@ static bool lies_in_unit(const shard_scan *s, uint32_t input, uint64_t position)
 static int compare_segments(const void *left, const void *right)
 {
     const found_segment *a = left, *b = right;
-    if (a->input != b->input)
-        return a->input < b->input ? -1 : 1;
-    if (a->position != b->position)
-        return a->position < b->position ? -1 : 1;
-    return a->offset < b->offset ? -1 : a->offset > b->offset;
+    const int by_place = bd_document_place_compare(&a->place, &b->place);
+    return by_place != 0 ? by_place : a->offset < b->offset ? -1 : a->offset > b->offset;
 }
 
 static bd_status scan_row(shard_scan *s, int64_t index, const bd_row *row, bd_error *err)
@@ -169,16 +194,16 @@ static bd_status scan_row(shard_scan *s, int64_t index, const bd_row *row, bd_er
     for (int64_t k = 0; k < row->n_segments; k++) {
         const int64_t from = row->bounds[k], to = row->bounds[k + 1];
         const found_segment segment = {
-            .position = row->segments.position[k],
+            .place =
+                bd_packing_place(packing, row->segments.input[k], row->segments.position[k]),
             .row = index,
-            .input = row->segments.input[k],
             .offset = row->segments.offset[k],
             .length = row->segments.length[k],
             .n_tokens = (int32_t)(to - from),
             .first_id = bd_id_at(row->ids, id_bytes, from),
             .last_id = bd_id_at(row->ids, id_bytes, to - 1),
         };
-        if (!lies_in_unit(s, segment.input, segment.position))
+        if (!lies_in_unit(s, segment.place.input, segment.place.position))
             return fail_row(s, index, "S2: a document lies outside the shard's unit", err);
         bd_figures_count_segment(&s->figures, segment.offset, segment.n_tokens);
         s->figures.separator_collisions += bd_separator_collisions(
@@ -195,7 +220,7 @@ static bd_status scan_rows(shard_scan *s, bd_error *err)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
     bd_status status = BD_OK;
     size_t first_before = 0;
-    for (int64_t r = 0; status == BD_OK && r < s->shard->figures.rows; r++) {
+    for (int64_t r = 0; status == BD_OK && r < s->shard->entry.figures.rows; r++) {
         bd_row row;
         const size_t first = s->n;
         status = bd_shard_row(s->shard, r, hasher, &row, err);
@@ -238,6 +263,8 @@ static bd_status scan_document(shard_scan *s, const found_segment *pieces, size_
         packing->long_policy == BD_LONG_TRUNCATE && length > packing->seq_len;
     if (covered != (truncated ? packing->seq_len : length))
         return fail_row(s, pieces[n - 1].row, "S3: a document's last piece is missing", err);
+    if (length - 1 - (packing->bos != BD_NO_BOS) < packing->min_tokens)
+        return fail_row(s, pieces[0].row, "S7: a document has fewer than min_tokens", err);
     bd_figures_count_document(&s->figures, length);
     s->figures.empty_documents += length == 1 + (packing->bos != BD_NO_BOS);
     s->figures.split_documents += n > 1;
@@ -252,8 +279,8 @@ static bd_status scan_documents(shard_scan *s, bd_error *err)
     if (s->n > 0)
         qsort(s->segments, s->n, sizeof *s->segments, compare_segments);
     for (size_t i = 0, end; i < s->n; i = end) {
-        for (end = i + 1; end < s->n && s->segments[end].input == s->segments[i].input &&
-                          s->segments[end].position == s->segments[i].position;)
+        for (end = i + 1; end < s->n && bd_document_place_compare(&s->segments[end].place,
+                                                                  &s->segments[i].place) == 0;)
             end++;
         BD_TRY(scan_document(s, &s->segments[i], end - i, err));
     }
@@ -262,26 +289,38 @@ static bd_status scan_documents(shard_scan *s, bd_error *err)
 
 // ---- The shard -----------------------------------------------------------------------------
 
-// What rows cannot tell is taken over, and what follows from it is derived.
+// What rows cannot tell is taken over, if the packing allows it to be, and what follows from it
+// is derived.
 static void complete_figures(shard_scan *s)
 {
-    const bd_figures *claimed = &s->shard->figures;
+    const bd_packing *packing = &s->shard->packing;
+    const bd_figures *claimed = &s->shard->entry.figures;
     bd_figures *figures = &s->figures;
-    if (s->shard->packing.long_policy == BD_LONG_DROP) {
+    if (packing->long_policy == BD_LONG_DROP) {
         figures->dropped = claimed->dropped;
         figures->dropped_documents = claimed->dropped_documents;
     }
+    if (packing->min_tokens > 0) {
+        figures->too_short = claimed->too_short;
+        figures->too_short_documents = claimed->too_short_documents;
+    }
+    if (packing->part == BD_PART_TRAINING) {
+        figures->held_out = claimed->held_out;
+        figures->held_out_documents = claimed->held_out_documents;
+    }
     figures->invalid_utf8_documents = claimed->invalid_utf8_documents;
-    const int64_t n_read = figures->documents + figures->dropped_documents;
+    figures->headless_documents = claimed->headless_documents;
+    const int64_t n_read = bd_figures_documents_read(figures);
     figures->separators = n_read;
-    figures->bos = s->shard->packing.bos == BD_NO_BOS ? 0 : n_read;
-    figures->text += figures->dropped - figures->separators - figures->bos;
+    figures->bos = packing->bos == BD_NO_BOS ? 0 : n_read;
+    figures->text += figures->dropped + figures->too_short + figures->held_out -
+                     figures->separators - figures->bos;
 }
 
 static bd_status compare_figures(const shard_scan *s, bd_error *err)
 {
     bd_json *here = bd_figures_to_json(&s->figures);
-    bd_json *there = bd_figures_to_json(&s->shard->figures);
+    bd_json *there = bd_figures_to_json(&s->shard->entry.figures);
     char where[256];
     bd_status status = BD_OK;
     if (bd_json_difference(here, there, where, sizeof where))

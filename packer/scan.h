@@ -1,27 +1,27 @@
 // scan.h - reads every row of a shard again and counts what the metadata claims.
 //
-// Rows are checked one by one (R1 to R8), then together: order, unit, pieces, figures (S2 to
-// S6 of schemas/shard-v1.md).
+// Rows are checked one by one (R1 to R9), then together: order, unit, pieces, figures (S2 to
+// S7 of schemas/shard-v1.md).
 #ifndef BINDERY_PACKER_SCAN_H
 #define BINDERY_PACKER_SCAN_H
 
 #include "common/error.h"
 #include "common/manifest.h"
-#include "packer/inputs.h"
 #include "packer/plan.h"
 
 typedef struct bd_scan {
     const char *folder;           // borrowed
     const bd_manifest *manifest;  // borrowed
     bd_plan_cuts cuts;
-    bd_inputs inputs;  // owned; the manifest's, as far as cutting needs them
+    bd_input_entry *inputs;  // [manifest->n_inputs], owned; the manifest's, cuts included
 } bd_scan;
 
 // Reads the dataset's plan; `folder` and `manifest` must outlive the scan.
 bd_status bd_scan_init(bd_scan *scan, const char *folder, const bd_manifest *manifest,
                        bd_error *err);
 
-// D2: the manifest's shards are exactly the plan's units, and no other .arrow file is there.
+// D2: the manifest's shards are exactly the plan's units, as far as a limit lets them be, and
+// no other .arrow file is there.
 bd_status bd_scan_check_units(const bd_scan *scan, bd_error *err);
 
 // Opens shard `index` and checks all of it. *figures is what its rows hold; what rows cannot

@@ -137,7 +137,9 @@ static bd_status write_file(const char *path, const char *metadata,
     bd_hasher *hasher = bd_hasher_new();
     if (!hasher)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
-    bd_status status = bd_arrow_writer_open(&writer, path, documents->packing, metadata, err);
+    const bool compressed = documents->packing->codec == BD_SHARD_ZSTD;
+    bd_status status =
+        bd_arrow_writer_open(&writer, path, documents->packing, metadata, compressed, err);
     for (int64_t row = 0; status == BD_OK && row < layout->n_rows; row += batch_rows) {
         const int64_t left = layout->n_rows - row;
         status = write_batch(writer, documents, layout, row,
@@ -150,15 +152,13 @@ static bd_status write_file(const char *path, const char *metadata,
     return status;
 }
 
-bd_status bd_shard_write(const char *folder, const bd_unit *unit, const bd_documents *documents,
-                         const bd_layout *layout, const bd_figures *figures,
-                         bd_shard_entry *entry, bd_error *err)
+bd_status bd_shard_write(const char *folder, const bd_documents *documents,
+                         const bd_layout *layout, bd_shard_entry *entry, bd_error *err)
 {
-    const bd_shard_name name = bd_unit_shard_name(unit);
-    *entry = (bd_shard_entry){.unit = *unit, .figures = *figures};
+    const bd_shard_name name = bd_unit_shard_name(&entry->unit);
     char *metadata = NULL;
     bd_pending pending = {0};
-    bd_json *json = bd_shard_metadata(documents->packing, unit, figures);
+    bd_json *json = bd_shard_metadata(documents->packing, entry);
     bd_status status = bd_json_print(json, BD_JSON_COMPACT, &metadata, err);
     if (status != BD_OK)
         goto done;

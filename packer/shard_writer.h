@@ -7,11 +7,11 @@
 #include "packer/documents.h"
 #include "packer/layout.h"
 
-// Writes <folder>/<unit's name>.arrow and publishes it by rename. `figures` must be complete:
-// they go into the file's metadata, before the rows. *entry is what the manifest will say.
-// On failure nothing is left behind under the final name. Memory: one record batch.
-bd_status bd_shard_write(const char *folder, const bd_unit *unit, const bd_documents *documents,
-                         const bd_layout *layout, const bd_figures *figures,
-                         bd_shard_entry *entry, bd_error *err);
+// Writes <folder>/<unit's name>.arrow and publishes it by rename. Of *entry unit, records and
+// figures must be complete: they go into the file's metadata, before the rows. Size and digest
+// of the file are filled in. On failure nothing is left behind under the final name. Memory:
+// one record batch.
+bd_status bd_shard_write(const char *folder, const bd_documents *documents,
+                         const bd_layout *layout, bd_shard_entry *entry, bd_error *err);
 
 #endif

@@ -1,15 +1,11 @@
 #include "packer/units.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/array.h"
 
-static bool is_sliced(const bd_input *input, int64_t unit_bytes, bool text_is_whole)
-{
-    return input->size_bytes > unit_bytes && !(text_is_whole && input->format == BD_INPUT_TEXT);
-}
-
-static bd_status append(bd_units *units, bd_unit unit, bd_error *err)
+static bd_status append(bd_units *units, bd_planned planned, bd_error *err)
 {
     if (units->n == BD_MAX_UNITS)
         return bd_fail(err, BD_ERR_UNSUPPORTED,
@@ -17,46 +13,40 @@ static bd_status append(bd_units *units, bd_unit unit, bd_error *err)
                        BD_MAX_UNITS);
     BD_TRY(bd_array_reserve((void **)&units->items, &units->capacity, units->n + 1,
                             sizeof *units->items, err));
-    units->items[units->n++] = unit;
+    units->items[units->n++] = planned;
     return BD_OK;
 }
 
-bd_status bd_units_plan(bd_units *units, const bd_inputs *inputs, int64_t unit_bytes,
-                        bool text_is_whole, bd_error *err)
+static bd_status append_slices(bd_units *units, int64_t input, int64_t n_slices, bd_error *err)
 {
-    *units = (bd_units){0};
-    bd_status status = BD_OK;
-    int64_t group_bytes = INT64_MAX;  // of the last unit, if it is a group that may still grow
-    for (size_t i = 0; status == BD_OK && i < inputs->n; i++) {
-        const int64_t size = inputs->items[i].size_bytes;
-        if (is_sliced(&inputs->items[i], unit_bytes, text_is_whole)) {
-            const int64_t n_slices = size / unit_bytes + (size % unit_bytes != 0);
-            for (int64_t k = 0; status == BD_OK && k < n_slices; k++)
-                status = append(units, (bd_unit){(int64_t)i, k, 1}, err);
-            group_bytes = INT64_MAX;
-        } else if (group_bytes <= unit_bytes && size <= unit_bytes - group_bytes) {
-            units->items[units->n - 1].n_inputs++;
-            group_bytes += size;
-        } else {
-            status = append(units, (bd_unit){(int64_t)i, 0, 1}, err);
-            group_bytes = size;
-        }
+    for (int64_t k = 0; k < n_slices; k++) {
+        const bd_unit unit = {input, k, 1, k == n_slices - 1};
+        BD_TRY(append(units, (bd_planned){.unit = unit}, err));
     }
-    if (status != BD_OK)
-        bd_units_release(units);
-    return status;
+    return BD_OK;
 }
 
-bd_slice bd_unit_slice(const bd_unit *unit, const bd_input *input, int64_t unit_bytes,
-                       bool text_is_whole)
+bd_status bd_units_add(bd_units *units, const bd_input_entry *entry, int64_t unit_bytes,
+                       bd_error *err)
 {
-    if (!is_sliced(input, unit_bytes, text_is_whole))
-        return (bd_slice){0, input->size_bytes};
-    if (unit->slice > input->size_bytes / unit_bytes)
-        return (bd_slice){input->size_bytes, input->size_bytes};
-    const int64_t begin = unit->slice * unit_bytes;
-    const int64_t rest = input->size_bytes - begin;
-    return (bd_slice){begin, begin + (rest < unit_bytes ? rest : unit_bytes)};
+    const int64_t input = units->n_inputs++;
+    const bool same_source = units->source && strcmp(units->source, entry->source) == 0;
+    const bool may_join = units->is_group && same_source;
+    units->source = entry->source;
+    units->is_group = false;
+    if (entry->extent == BD_UNKNOWN)
+        return append(units, (bd_planned){.unit = {input, 0, 1, false}, .is_series = true},
+                      err);
+    if (entry->weight > unit_bytes)
+        return append_slices(units, input, bd_input_entry_n_slices(entry), err);
+    units->is_group = true;
+    if (may_join && entry->weight <= unit_bytes - units->group_bytes) {
+        units->items[units->n - 1].unit.n_inputs++;
+        units->group_bytes += entry->weight;
+        return BD_OK;
+    }
+    units->group_bytes = entry->weight;
+    return append(units, (bd_planned){.unit = {input, 0, 1, true}}, err);
 }
 
 void bd_units_release(bd_units *units)

@@ -2,9 +2,10 @@
 //
 //   input 0 (large)      | slice 0 | slice 1 | slice 2 |    3 units
 //   inputs 1 … 4 (small) | 1 | 2 | 3 4 |                    1 unit
+//   input 5 (compressed) | slice 0 | slice 1 | …            a series: reading will tell
 //
-// Cuts lie at multiples of the unit size; a record belongs to the unit in which its first
-// byte lies, so a unit may read past its end and another may have no record at all.
+// A record belongs to the unit in which it begins, so a unit may read past its end and another
+// may have no record at all. Units never span sources.
 #ifndef BINDERY_PACKER_UNITS_H
 #define BINDERY_PACKER_UNITS_H
 
@@ -13,31 +14,33 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "common/input_entry.h"
 #include "common/packing.h"
-#include "packer/inputs.h"
 
 // The manifest lists every shard and stays below a GiB, so more could not be published.
 enum { BD_MAX_UNITS = 1 << 19 };
 
+// One unit, or all units of an input whose extent is not known: then `unit` is the first.
+typedef struct bd_planned {
+    bd_unit unit;
+    bool is_series;
+} bd_planned;
+
 typedef struct bd_units {
-    bd_unit *items;  // [n], owned; in the order of the inputs
+    bd_planned *items;  // [n], owned; in the order of the inputs
     size_t n, capacity;
+    int64_t n_inputs;     // added so far
+    bool is_group;        // the last item is a group that may still grow,
+    int64_t group_bytes;  // which has this weight
+    const char *source;   // of the last input, borrowed
 } bd_units;
 
-// An input of at most `unit_bytes` joins the group before it while their total stays within
-// `unit_bytes`; a larger one is sliced, unless `text_is_whole` and it is text: a file that is
-// one document cannot be cut and is one unit of any size. Depends on nothing but its arguments.
-// More than BD_MAX_UNITS is BD_ERR_UNSUPPORTED. On failure *units is empty.
-bd_status bd_units_plan(bd_units *units, const bd_inputs *inputs, int64_t unit_bytes,
-                        bool text_is_whole, bd_error *err);
-
-// The bytes [begin, end) of input `input` in which the unit's records begin; none for a slice
-// that lies past the input's end, as a damaged file may have it.
-typedef struct bd_slice {
-    int64_t begin, end;
-} bd_slice;
-bd_slice bd_unit_slice(const bd_unit *unit, const bd_input *input, int64_t unit_bytes,
-                       bool text_is_whole);
+// Adds the next input; the first call is on an empty struct. An input of at most `unit_bytes`
+// joins the group before it while their total stays within `unit_bytes` and they are of one
+// source. The entry must outlive the planning. More than BD_MAX_UNITS is BD_ERR_UNSUPPORTED.
+// Depends on nothing but its arguments.
+bd_status bd_units_add(bd_units *units, const bd_input_entry *entry, int64_t unit_bytes,
+                       bd_error *err);
 
 void bd_units_release(bd_units *units);  // safe on an empty struct and safe twice
 

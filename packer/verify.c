@@ -90,11 +90,14 @@ static bd_status check_tokenizer(const char *folder, const bd_packing *packing, 
 {
     const bd_tokenizer *tokenizer;
     BD_TRY(bd_tokenizer_open(&tokenizer, packing->tokenizer, err));
-    if (strcmp(tokenizer->fingerprint.hex, packing->fingerprint.hex) != 0 ||
-        tokenizer->vocab_size != packing->vocab_size)
-        return bd_fail(err, BD_ERR_FORMAT, "D4: tokenizer '%s' is not the one of the dataset",
+    const bool same = strcmp(tokenizer->fingerprint.hex, packing->fingerprint.hex) == 0 &&
+                      tokenizer->vocab_size == packing->vocab_size;
+    const bd_status status =
+        same ? check_tokenizer_file(folder, tokenizer, err)
+             : bd_fail(err, BD_ERR_FORMAT, "D4: tokenizer '%s' is not the one of the dataset",
                        packing->tokenizer);
-    return check_tokenizer_file(folder, tokenizer, err);
+    bd_tokenizer_close(tokenizer);
+    return status;
 }
 
 static bd_status check_shard(void *context, int64_t index, bd_error *err)

@@ -112,7 +112,7 @@ static bd_status check_longest(const bd_shard *shard, int64_t number, const bd_r
                                bd_error *err)
 {
     for (int64_t k = 0; k < row->n_segments; k++)
-        if (row->bounds[k + 1] - row->bounds[k] > shard->figures.longest_segment)
+        if (row->bounds[k + 1] - row->bounds[k] > shard->entry.figures.longest_segment)
             return bd_fail(err, BD_ERR_FORMAT,
                            "'%s', row %" PRId64
                            ": S5: a segment is longer than the metadata's longest",

@@ -143,6 +143,7 @@ static void close_generation(generation *g)
     free(g->logits);
     free(g->scratch);
     free(g->text);
+    bd_tokenizer_close(g->tokenizer);
     bd_model_release(&g->model);
     if (g->backend)
         g->backend->operations->close(g->backend);

@@ -236,7 +236,7 @@ static bd_status lock_folder(session *s, bd_error *err)
     const char *folder = s->settings->out;
     if (!s->settings->resume)
         BD_TRY(bd_folder_make(folder, err));
-    return bd_folder_lock(&s->lock, folder, "training in", err);
+    return bd_folder_lock(&s->lock, folder, BD_LOCK_EXCLUSIVE, "training in", err);
 }
 
 static bd_status begin_new(session *s, bd_error *err)

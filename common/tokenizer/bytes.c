@@ -122,7 +122,7 @@ static bd_digest fingerprint(void)
 
 static void make_bytes_tokenizer(void)
 {
-    static const bd_tokenizer_kind kind = {max_ids, encode, token_bytes, to_file};
+    static const bd_tokenizer_kind kind = {max_ids, encode, token_bytes, to_file, NULL};
     for (int byte = 0; byte < N_BYTES; byte++)
         every_byte[byte] = (char)byte;
     bytes_tokenizer = (bd_tokenizer){
@@ -130,6 +130,8 @@ static void make_bytes_tokenizer(void)
         .name = "bytes",
         .vocab_size = VOCAB_SIZE,
         .separator = SEPARATOR,
+        .takes_text = true,
+        .tokens_per_byte = 1.0,
         .fingerprint = fingerprint(),
     };
 }

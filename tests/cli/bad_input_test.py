@@ -1,86 +1,38 @@
-"""What cannot be done is refused: exit 2, a message that names the place and the reason, and
-nothing left behind that looks whole. What can be continued is continued."""
+"""Inputs that cannot be read are refused, with their name, the place and the reason."""
 
-import json
+import gzip
 import os
-import random
-import resource
-import shutil
-import signal
-import subprocess
-import time
-import unittest
-from contextlib import contextmanager
-from collections.abc import Iterator
+import struct
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
 
 import program
-from program import CONTROL_CHARACTER, ProgramTest, Result, bindery, contents
+from refusals import Refusals, json_lines
 
-SEED = 20240610
-KILLS = 40 if program.LONG else 6
-
-
-def json_lines(texts: list[str]) -> list[bytes]:
-    return [json.dumps({"text": text}).encode() for text in texts]
+TOKENS = ("--vocab-size", "257", "--separator-id", "256")
+PRESENT = (*TOKENS, "--separator", "present")
 
 
-@contextmanager
-def small_disk(folder: Path, size: str) -> Iterator[None]:
-    """A file system of `size` mounted on `folder`; skips the test where that is not allowed."""
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    try:
-        mounted = subprocess.run(mount, capture_output=True).returncode == 0
-    except FileNotFoundError:
-        mounted = False
-    if not mounted:
-        print("skipped: a full disk, because nothing can be mounted here")
-        raise unittest.SkipTest("nothing can be mounted here")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
+def zstd(data: bytes) -> bytes:
+    return pa.compress(data, codec="zstd", asbytes=True)
 
 
-def limit_file_size() -> None:
-    """In the child: a write past 300 kB fails with EFBIG instead of a signal."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+def parquet(columns: dict) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink)
+    return sink.getvalue().to_pybytes()
 
 
-class Refusals(ProgramTest):
-    """What every refusal has in common."""
+def parquet_of_ids(lists: list[list[int]]) -> bytes:
+    return parquet({"input_ids": pa.array(lists, pa.list_(pa.int64()))})
 
-    def assert_refusal(self, result: Result, *mentions: str) -> None:
-        """Exit 2, no answer, and a clean message that has every one of `mentions`."""
-        self.assertEqual(result.status, 2, result)
-        self.assertEqual(result.stdout, "")
-        self.assertTrue(result.stderr.startswith("bindery"), result)
-        self.assertIsNone(CONTROL_CHARACTER.search(result.stderr), result)
-        for mention in mentions:
-            self.assertRegex(result.stderr, mention)
 
-    def assert_unfinished(self, dataset: Path) -> None:
-        """No manifest, and every shard that is there under its name is whole."""
-        self.assertFalse((dataset / "manifest.json").exists())
-        for shard in dataset.glob("*.arrow"):
-            pa.ipc.open_file(shard).read_all().validate(full=True)
-
-    def assert_pack_refused(self, inputs: list, *mentions: str, options: tuple = ()) -> Result:
-        dataset = self.folder / "refused"
-        result = bindery("pack", "-q", "-o", dataset, *options, *inputs)
-        self.assert_refusal(result, *mentions)
-        self.assert_unfinished(dataset)
-        shutil.rmtree(dataset, ignore_errors=True)
-        return result
-
-    def write(self, name: str | bytes, data: bytes) -> Path:
-        path = self.folder / os.fsdecode(name)
-        path.write_bytes(data)
-        return path
+def llm_c(ids: list[int]) -> bytes:
+    header = struct.pack("<256i", 20240520, 1, len(ids), *[0] * 253)
+    return header + struct.pack(f"<{len(ids)}H", *ids)
 
 
 class Corpora(Refusals):
@@ -129,7 +81,8 @@ class Corpora(Refusals):
         for bad in [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf"]:
             with self.subTest(bad):
                 path = self.write("latin.txt", b"a" * 1234 + bad)
-                self.assert_pack_refused([path], r"latin\.txt", "(?i)utf-?8", r"\b123[45]\b")
+                place = "not UTF-8 at byte 1234 of the document"
+                self.assert_pack_refused([path], r"latin\.txt", place)
                 line = b'{"text": "' + bad + b'"}\n'
                 path = self.write("latin.jsonl", b'{"text": "a"}\n' * 16 + line)
                 for options in [(), ("--invalid-utf8", "keep")]:  # JSON cannot be kept broken
@@ -144,10 +97,21 @@ class Corpora(Refusals):
                 self.assert_pack_refused([path], r"lone\.jsonl", r"\b2\b")
 
     def test_a_corpus_without_documents_is_refused(self) -> None:
-        (self.folder / "empty").mkdir()
         blank = self.write("blank.jsonl", b"\n \n\r\n")
-        self.assert_pack_refused([self.folder / "empty"])
-        self.assert_pack_refused([blank])
+        empty = self.write("empty.jsonl", b"")
+        for inputs, options in [([blank], ()), ([empty], ()), (["-"], ())]:
+            with self.subTest(inputs, options=options):
+                self.assert_pack_refused(inputs, "nothing to pack", options=options)
+
+    def test_a_corpus_of_which_no_document_is_left_is_refused(self) -> None:
+        path = self.write("short.jsonl", b"\n".join(json_lines(["a", "bb", "ccc"])))
+        for options, why in [
+            (("--min-tokens", "4"), "--min-tokens"),
+            (("--long", "drop", "--seq-len", "2", "--min-tokens", "2"), "fits a row"),
+            (("--holdout", "99.9999%"), "held out"),
+        ]:
+            with self.subTest(options):
+                self.assert_pack_refused([path], "nothing to pack", why, options=options)
 
     def test_a_pipe_in_a_folder_is_not_waited_for(self) -> None:
         folder = self.folder / "corpus"
@@ -164,6 +128,14 @@ class Corpora(Refusals):
         self.assert_pack_refused([path], r"big\.jsonl", "line 3|byte 28", "1000", options=limit)
         path = self.write("big.txt", b"x" * 2000)
         self.assert_pack_refused([path], r"big\.txt", "1000", options=limit)
+        lines = b"\n".join(json_lines(["a", "b", "x" * 2000]))
+        for ending, data in [("gz", gzip.compress(lines)), ("zst", zstd(lines))]:
+            path = self.write(f"big.jsonl.{ending}", data)
+            self.assert_pack_refused(
+                [path], rf"big\.jsonl\.{ending}", "line 3|byte 28", "1000", options=limit
+            )
+        path = self.write("big.parquet", parquet({"text": ["a", "x" * 2000]}))
+        self.assert_pack_refused([path], r"big\.parquet", "row 1", "1000", options=limit)
 
     def test_a_document_too_long_under_error_is_named_with_its_place(self) -> None:
         path = self.write("long.jsonl", b"\n".join(json_lines(["a", "b", "x" * 100])))
@@ -182,307 +154,184 @@ class Corpora(Refusals):
                 self.assertNotIn("\nlines", broken.stderr + missing.stderr)
 
 
-class Arguments(Refusals):
-    def test_an_impossible_row_length_is_refused(self) -> None:
-        path = self.write("a.txt", b"text")
-        for bad in ["0", "1", "-5", "abc", str(2**40), "", "64x", "0x40", str(2**64 + 64)]:
+class Names(Refusals):
+    """Of inputs that are not there."""
+
+    def test_a_folder_with_nothing_to_read_is_refused(self) -> None:
+        for name in [None, ".hidden.txt", "picture.png"]:
+            with self.subTest(name):
+                folder = self.folder / f"corpus-{name}"
+                folder.mkdir()
+                if name is not None:
+                    (folder / name).write_bytes(b"text")
+                self.assert_pack_refused([folder], f"nothing to read in the folder .*{name}")
+
+    def test_a_pattern_that_nothing_matches_is_refused(self) -> None:
+        pattern = f"{self.folder}/no*.txt"
+        self.assert_pack_refused([pattern], r"no\*\.txt", "nothing matches")
+
+    def test_a_list_is_named_with_the_line(self) -> None:
+        good = self.write("good.txt", b"text")
+        listed = self.write("list", b"# first\n%b\n\nabsent.txt\n" % bytes(good))
+        self.assert_pack_refused([f"@{listed}"], "list', line 4", r"absent\.txt", "No such")
+        listed = self.write("list", b"%b\n@other\n" % bytes(good))
+        self.assert_pack_refused([f"@{listed}"], "list', line 2", "other")
+        listed = self.write("list", b"a\x00b\n")
+        self.assert_pack_refused([f"@{listed}"], "list", "NUL")
+        self.assert_pack_refused([f"@{self.folder}/absent"], "absent", "No such file")
+        listed = self.write("list", b"# nothing\n\n")
+        self.assert_pack_refused([f"@{listed}"], "no input")
+
+    def test_a_source_without_a_name_or_an_input_is_refused(self) -> None:
+        good = self.write("good.txt", b"text")
+        for bad in [f"{good}", f"={good}", "web=", ""]:
             with self.subTest(bad):
-                self.assert_pack_refused([path], "seq-len", options=("--seq-len", bad))
+                self.assert_pack_refused(["--source", bad], "--source", "NAME=INPUT")
 
-    def test_an_id_outside_the_vocabulary_is_refused(self) -> None:
-        path = self.write("a.txt", b"text")
-        for option, bad in [("--separator-id", 300), ("--padding-id", 257), ("--bos", 999),
-                            ("--separator-id", -1), ("--bos", "x")]:
-            with self.subTest(option, id=bad):
-                self.assert_pack_refused([path], option.strip("-"), options=(option, bad))
-
-    def test_an_unknown_word_is_refused(self) -> None:
-        path = self.write("a.txt", b"text")
-        for option in ["--strategy", "--long", "--format", "--invalid-utf8", "--tokenizer"]:
-            with self.subTest(option):
-                self.assert_pack_refused([path], "nonsense", options=(option, "nonsense"))
-        self.assert_pack_refused([path], "--nonsense", options=("--nonsense",))
-
-    def test_missing_arguments_are_refused(self) -> None:
-        path = self.write("a.txt", b"text")
-        self.assert_pack_refused([], "(?i)input")
-        self.assert_refusal(bindery("pack", "-q", path), "-o|--out")
-        self.assert_refusal(bindery("inspect"), "(?i)dataset")
-        self.assert_refusal(bindery("verify"), "(?i)dataset")
-        self.assert_refusal(bindery("nonsense"), "nonsense")
+    def test_standard_input_is_read_only_once(self) -> None:
+        for inputs in [["-", "-"], ["-", "--source", "web=-"]]:
+            self.assert_pack_refused(inputs, "standard input", "once", input=b'{"text": "a"}\n')
 
 
-class Outputs(Refusals):
+class Compressed(Refusals):
     def setUp(self) -> None:
         super().setUp()
-        lines = json_lines([f"document {i} " * (i % 7) for i in range(100)])
-        self.input = self.write("corpus.jsonl", b"\n".join(lines))
-        self.options = ("--seq-len", "32", "--unit-size", "1000")
-        self.output = self.folder / "output"
+        self.lines = b"\n".join(json_lines([f"line {i}" for i in range(2000)]))
 
-    def run_pack(self, *arguments: object, **popen: object) -> Result:
-        return bindery(
-            "pack", "-q", "-o", self.output, *self.options, *arguments, self.input, **popen
+    def test_a_file_that_is_cut_short_is_refused(self) -> None:
+        for ending, data in [("gz", gzip.compress(self.lines)), ("zst", zstd(self.lines))]:
+            for size in [20, len(data) // 2, len(data) - 1]:
+                for options in [(), ("--unit-size", "1000")]:
+                    with self.subTest(ending, size=size, options=options):
+                        path = self.write(f"cut.jsonl.{ending}", data[:size])
+                        name = rf"cut\.jsonl\.{ending}'"
+                        self.assert_pack_refused([path], name, "cut short", options=options)
+
+    def test_a_damaged_file_is_refused(self) -> None:
+        """In the middle, and in the checksum, which comes last."""
+        for ending, data in [("gz", gzip.compress(self.lines)), ("zst", self.checked_frame())]:
+            for place in [len(data) // 2, len(data) - (6 if ending == "gz" else 2)]:
+                for options in [(), ("--unit-size", "1000")]:
+                    with self.subTest(ending, place=place, options=options):
+                        damaged = bytearray(data)
+                        damaged[place] ^= 0x55
+                        path = self.write(f"bad.jsonl.{ending}", damaged)
+                        name = rf"bad\.jsonl\.{ending}'"
+                        self.assert_pack_refused([path], name, options=options)
+
+    def checked_frame(self) -> bytes:
+        """A frame of raw blocks with a checksum: no library at hand writes one."""
+        blocks = [self.lines[i : i + 100_000] for i in range(0, len(self.lines), 100_000)]
+        frame = struct.pack("<IBB", 0xFD2FB528, 0x04, 0x48)  # a window of 512 KiB
+        for n, block in enumerate(blocks, 1):
+            header = len(block) << 3 | (n == len(blocks))
+            frame += header.to_bytes(3, "little") + block
+        digest = xxhash.xxh64_intdigest(self.lines) & 0xFFFFFFFF
+        return frame + struct.pack("<I", digest)
+
+    def test_the_frame_is_good_until_it_is_damaged(self) -> None:
+        path = self.write("good.jsonl.zst", self.checked_frame())
+        self.pack(self.folder / "dataset", [path], "--seq-len", 64)
+
+    def test_bytes_after_the_end_are_refused(self) -> None:
+        for ending, data in [("gz", gzip.compress(self.lines)), ("zst", zstd(self.lines))]:
+            with self.subTest(ending):
+                path = self.write(f"more.jsonl.{ending}", data + b"junk")
+                self.assert_pack_refused([path], rf"more\.jsonl\.{ending}'")
+
+    def test_a_compressed_table_is_refused(self) -> None:
+        data = parquet({"text": ["a"]})
+        for ending, compressed in [("gz", gzip.compress(data)), ("zst", zstd(data))]:
+            path = self.write(f"x.parquet.{ending}", compressed)
+            self.assert_pack_refused([path], rf"x\.parquet\.{ending}'", "compressed")
+
+
+class Tables(Refusals):
+    def test_a_corrupt_table_is_refused(self) -> None:
+        data = parquet({"text": ["some text", "more"] * 100})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, pa.schema({"text": pa.string()})) as file:
+            file.write_table(pa.table({"text": ["some text", "more"] * 100}))
+        arrow = sink.getvalue().to_pybytes()
+        for name, bad in {
+            "head.parquet": data[:4] + b"\xff" * 40 + data[44:],
+            "cut.parquet": data[:-20],
+            "length.parquet": data[:-8] + b"\xff\xff\xff\x7fPAR1",
+            "magic.parquet": b"PAR1",
+            "cut.arrow": arrow[:-20],
+            "magic.arrow": arrow[:8],
+            "length.arrow": arrow[:-10] + b"\xff\xff\xff\x7fARROW1",
+        }.items():
+            with self.subTest(name):
+                path = self.write(name, bad)
+                self.assert_pack_refused([path], name.replace(".", r"\.") + "'")
+
+    def test_a_row_without_text_is_named(self) -> None:
+        path = self.write("null.parquet", parquet({"text": ["a", "b", None, "d"]}))
+        self.assert_pack_refused([path], r"null\.parquet", "row 2", "no value")
+
+    def test_a_missing_column_is_named_with_those_that_are_there(self) -> None:
+        path = self.write("other.parquet", parquet({"body": ["a"], "n": [1]}))
+        self.assert_pack_refused([path], r"other\.parquet", "'text'", "'body', 'n'")
+        self.assert_pack_refused(
+            [path], r"other\.parquet", "'n'", "int64", options=("--text-field", "n")
         )
 
-    def test_a_file_where_a_folder_is_meant_is_refused(self) -> None:
-        self.output.write_bytes(b"precious")
-        for arguments in [(), ("--overwrite",)]:
-            self.assert_refusal(self.run_pack(*arguments), "output")
-            self.assertEqual(self.output.read_bytes(), b"precious")
-        for command in [("inspect",), ("inspect", "--scan"), ("verify",)]:
-            self.assert_refusal(bindery(*command, self.output), "output")
 
-    def test_a_folder_that_is_not_a_dataset_is_refused(self) -> None:
-        self.output.mkdir()
-        for dataset in [self.output, self.folder / "absent"]:
-            for command in [("inspect",), ("inspect", "--scan"), ("verify",)]:
-                self.assert_refusal(bindery(*command, dataset), dataset.name)
+class Tokens(Refusals):
+    def write_megatron(self, name: str, lists: list[list[int]], letter: str, code: int) -> Path:
+        lengths, width = [*map(len, lists)], struct.calcsize(letter)
+        n = len(lists)
+        pointers = [sum(lengths[:i]) * width for i in range(n)]
+        index = b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, code, n, n + 1)
+        index += struct.pack(f"<{n}i{n}q", *lengths, *pointers)
+        self.write(f"{name}.idx", index + struct.pack(f"<{n + 1}q", *range(n + 1)))
+        ids = [token for ids in lists for token in ids]
+        return self.write(f"{name}.bin", struct.pack(f"<{len(ids)}{letter}", *ids))
 
-    def test_a_folder_that_cannot_be_written_is_refused(self) -> None:
-        too_long = self.folder / ("x" * 300)
-        for output in [self.input / "below", Path("/proc/bindery-test"), too_long]:
-            with self.subTest(output):
-                result = bindery("pack", "-q", "-o", output, *self.options, self.input)
-                self.assert_refusal(result, output.name[:50])
-
-    def test_a_folder_that_holds_something_else_is_not_touched(self) -> None:
-        for name in ["thesis.tex", "data.arrow", ".hidden", "manifest.json", "plan.json"]:
-            for arguments in [(), ("--overwrite",)]:
-                with self.subTest(name, arguments=arguments):
-                    self.output.mkdir()
-                    (self.output / name).write_bytes(b"{}")
-                    self.assert_refusal(self.run_pack(*arguments), "output")
-                    self.assertEqual(contents(self.output), {name: b"{}"})
-                    shutil.rmtree(self.output)
-
-    def test_overwrite_leaves_strangers_in_a_dataset_alone(self) -> None:
-        self.assertEqual(self.run_pack().status, 0)
-        (self.output / "thesis.tex").write_bytes(b"precious")
-        (self.output / "figures").mkdir()
-        (self.output / "figures" / "one.png").write_bytes(b"precious")
-        bindery("pack", "-q", "--overwrite", "-o", self.output, "--seq-len", 64, self.input)
-        kept = contents(self.output)
-        self.assertEqual(kept.get("thesis.tex"), b"precious")
-        self.assertEqual(kept.get("figures/one.png"), b"precious")
-
-    def test_overwrite_replaces_a_dataset(self) -> None:
-        self.assertEqual(self.run_pack().status, 0)
-        other = ("--seq-len", "64")
-        self.succeeds("pack", "-q", "--overwrite", "-o", self.output, *other, self.input)
-        fresh = self.folder / "fresh"
-        self.succeeds("pack", "-q", "-o", fresh, *other, self.input)
-        found, expected = contents(self.output), contents(fresh)
-        self.assertEqual(found.keys(), expected.keys())
-        found.pop("pack-log.json"), expected.pop("pack-log.json")
-        self.assertEqual(found, expected)
-
-    def test_a_full_disk_is_named_and_leaves_nothing_whole(self) -> None:
-        text = random.Random(SEED).randbytes(1_500_000).hex().encode()
-        self.input.write_bytes(b'{"text": "' + text + b'"}\n')
-        disk = self.folder / "disk"
-        with small_disk(disk, "1m"):
-            result = bindery("pack", "-q", "-o", disk / "output", self.input)
-            self.assert_refusal(result, "(?i)no space left", "output")
-            self.assert_unfinished(disk / "output")
-
-    def test_a_file_that_cannot_grow_is_named_and_packing_continues_later(self) -> None:
-        text = random.Random(SEED).randbytes(500_000).hex().encode()
-        self.input.write_bytes(b'{"text": "' + text + b'"}\n')
-        output = self.folder / "output"
-        arguments = ("pack", "-q", "-o", output, self.input)
-        result = bindery(*arguments, preexec_fn=limit_file_size)
-        self.assert_refusal(result, "(?i)file too large", r"\.arrow")
-        self.assert_unfinished(output)
-        self.succeeds(*arguments)
-        self.succeeds("verify", output)
-
-    def test_a_full_standard_output_is_refused(self) -> None:
-        self.assertEqual(self.run_pack().status, 0)
-        for arguments in [("inspect", self.output), ("inspect", "--json", self.output),
-                          ("inspect", "--row", "0", self.output), ("verify", self.output),
-                          ("verify", "--json", self.output), ("--help",), ("pack", "--help"),
-                          ("--version",)]:
-            with self.subTest(arguments[:2]), open("/dev/full", "wb") as full:
-                self.assert_refusal(bindery(*arguments, stdout=full))
-        with open("/dev/full", "wb") as full:
-            self.assert_refusal(self.run_pack("--json", stdout=full))
-
-    def test_a_closed_pipe_is_not_an_error(self) -> None:
-        self.assertEqual(self.run_pack().status, 0)
-        for restore in [True, False]:
-            for arguments in [("inspect", self.output), ("inspect", "--json", self.output),
-                              ("verify", self.output), ("pack", "--help")]:
-                with self.subTest(arguments[:2], restore_signals=restore):
-                    reading, writing = os.pipe()
-                    os.close(reading)
-                    result = bindery(*arguments, stdout=writing, restore_signals=restore)
-                    os.close(writing)
-                    self.assertEqual((result.status, result.stderr), (0, ""), result)
-
-
-class Damage(Refusals):
-    """`inspect` on a damaged dataset; `verify` has a test of its own."""
-
-    def setUp(self) -> None:
-        super().setUp()
-        lines = json_lines([f"document {i} " * (i % 7) for i in range(100)])
-        path = self.write("corpus.jsonl", b"\n".join(lines))
-        self.dataset = self.pack(self.folder / "dataset", [path], "--seq-len", 32)
-        self.shard = self.dataset / "00000-00000.arrow"
-
-    def test_a_shard_cut_short_is_refused(self) -> None:
-        for size in [0, 7, 100, self.shard.stat().st_size - 1]:
-            with self.subTest(size):
-                os.truncate(self.shard, size)
-                result = bindery("inspect", "--row", 0, self.dataset)
-                self.assert_refusal(result, self.shard.name)
-                self.assertIn(bindery("inspect", "--scan", self.dataset).status, (1, 2))
-
-    def test_a_flipped_bit_is_refused(self) -> None:
-        data = bytearray(self.shard.read_bytes())
-        place = data.rindex(b"d\x00o\x00c\x00u\x00m\x00e\x00n\x00t\x00")
-        data[place] ^= 1
-        self.shard.write_bytes(data)
-        result = bindery("inspect", "--scan", self.dataset)
-        self.assertIn(result.status, (1, 2), result)
-        self.assertIn(self.shard.name, result.output)
-
-    def test_a_missing_shard_is_refused(self) -> None:
-        self.shard.unlink()
-        self.assert_refusal(bindery("inspect", "--row", 0, self.dataset), self.shard.name)
-        result = bindery("verify", self.dataset)
-        self.assertIn(result.status, (1, 2), result)
-        self.assertIn(self.shard.name, result.output)
-
-    def test_a_row_that_is_not_there_is_refused(self) -> None:
-        for row in [10**6, -1, 2**64, "x"]:
-            self.assert_refusal(bindery("inspect", "--row", row, self.dataset), "row")
-
-
-class Continuing(Refusals):
-    def setUp(self) -> None:
-        super().setUp()
-        rng = random.Random(SEED)
-        lines = json_lines([rng.randbytes(rng.randint(0, 300)).hex() for _ in range(600)])
-        self.input = self.write("corpus.jsonl", b"\n".join(lines))
-        self.options = ["--seq-len", "64", "--unit-size", "4096"]
-        self.dataset = self.folder / "dataset"
-        self.arguments = ["pack", "-q", "-o", self.dataset, *self.options, self.input]
-
-    def published(self) -> dict[str, bytes]:
-        """Every file but the log of the run; a temporary name has no place among them."""
-        files = contents(self.dataset)
-        files.pop("pack-log.json", None)
-        return files
-
-    def test_a_finished_dataset_is_left_as_it_is(self) -> None:
-        self.succeeds(*self.arguments)
-        before = {path: path.stat() for path in self.dataset.iterdir()}
-        arguments = [argument for argument in self.arguments if argument != "-q"]
-        result = self.succeeds(*arguments)
-        self.assertRegex(result.output, "(?i)already|finished|complete|nothing to do")
-        after = {path: path.stat() for path in self.dataset.iterdir()}
-        self.assertEqual(
-            {path: (s.st_ino, s.st_size, s.st_mtime_ns) for path, s in before.items()},
-            {path: (s.st_ino, s.st_size, s.st_mtime_ns) for path, s in after.items()},
-        )
-
-    def test_other_options_are_refused_with_the_difference_named(self) -> None:
-        self.succeeds(*self.arguments)
-        before = contents(self.dataset)
-        for other, mentions in [
-            (["--seq-len", "65"], ["seq.len", "64", "65"]),
-            (["--strategy", "concat"], ["strategy", "best-fit", "concat"]),
-            (["--long", "drop"], ["long", "split", "drop"]),
-            (["--bos", "7"], ["bos"]),
-            (["--padding-id", "7"], ["padding"]),
-            (["--unit-size", "5000"], ["unit.size", "4096", "5000"]),
-            (["--text-field", "body"], ["text.field", "body"]),
+    def test_an_id_beyond_the_vocabulary_is_named_with_its_place(self) -> None:
+        huge = [[1, 2], [3, 257]]
+        for path, mentions in [
+            (self.write("a.parquet", parquet_of_ids(huge)), ["row 1", "token 1", "257"]),
+            (self.write("b.parquet", parquet_of_ids([[2**40]])), ["row 0", str(2**40)]),
+            (self.write("c.bin", llm_c([256, 1, 256, 2, 257])), ["token 2", "257"]),
+            (self.write_megatron("d", huge, "H", 8), ["document 1", "token 1", "257"]),
+            (self.write_megatron("e", [[2**31 - 1]], "i", 4), ["document 0", str(2**31 - 1)]),
         ]:
-            with self.subTest(other):
-                result = bindery(*self.arguments[:-1], *other, self.input)
-                self.assert_refusal(result, *mentions)
-                self.assertEqual(contents(self.dataset), before)
+            with self.subTest(path.name):
+                self.assert_pack_refused([path], path.name, *mentions, options=TOKENS)
 
-    def test_other_inputs_are_refused_with_the_difference_named(self) -> None:
-        self.succeeds(*self.arguments)
-        before = contents(self.dataset)
-        more = self.write("more.jsonl", b'{"text": "x"}\n')
-        self.assert_refusal(bindery(*self.arguments, more), r"more\.jsonl|inputs")
-        with open(self.input, "ab") as file:
-            file.write(b'\n{"text": "x"}')
-        self.assert_refusal(bindery(*self.arguments), r"corpus\.jsonl|inputs\[0\]")
-        self.assertEqual(contents(self.dataset), before)
+    def test_a_negative_id_is_named_with_its_place(self) -> None:
+        lists = [[1, 2], [3, -1]]
+        for path, place in [
+            (self.write("a.parquet", parquet_of_ids(lists)), "row 1"),
+            (self.write_megatron("b", lists, "h", 3), "document 1"),
+            (self.write_megatron("c", lists, "i", 4), "document 1"),
+            (self.write_megatron("d", lists, "q", 5), "document 1"),
+        ]:
+            with self.subTest(path.name):
+                told = self.assert_pack_refused([path], path.name, place, options=TOKENS)
+                self.assertEqual(told.stderr.count(path.name), 1, told)
 
-    def test_an_unfinished_dataset_is_continued_to_the_same_bytes(self) -> None:
-        self.succeeds(*self.arguments)
-        whole = self.published()
-        shards = [name for name in whole if name.endswith(".arrow")]
-        self.assertGreater(len(shards), 10)
-        for gone in [["manifest.json"], ["manifest.json", shards[3]],
-                     ["manifest.json", "tokenizer.json", shards[0], shards[-1]],
-                     ["manifest.json", *shards]]:
-            with self.subTest(gone):
-                for name in gone:
-                    (self.dataset / name).unlink()
-                kept = {p: p.stat().st_ino for p in self.dataset.glob("*.arrow")}
-                self.succeeds(*self.arguments)
-                self.assertEqual(self.published(), whole)
-                self.assertEqual({p: p.stat().st_ino for p in kept}, kept)
+    def test_a_document_without_its_separator_is_named(self) -> None:
+        lists = [[1, 256], [2]]
+        for path, place in [
+            (self.write("a.parquet", parquet_of_ids(lists)), "row 1"),
+            (self.write("b.parquet", parquet_of_ids([[256], []])), "row 1"),
+            (self.write_megatron("c", lists, "H", 8), "document 1"),
+        ]:
+            with self.subTest(path.name):
+                self.assert_pack_refused(
+                    [path], path.name, place, "separator 256", options=PRESENT
+                )
 
-    def test_an_unfinished_dataset_is_not_continued_with_other_options(self) -> None:
-        self.succeeds(*self.arguments)
-        (self.dataset / "manifest.json").unlink()
-        before = contents(self.dataset)
-        result = bindery(*self.arguments[:-1], "--seq-len", "65", self.input)
-        self.assert_refusal(result, "seq.len", "64", "65")
-        self.assertEqual(contents(self.dataset), before)
-
-    def test_an_unfinished_dataset_is_not_used(self) -> None:
-        self.succeeds(*self.arguments)
-        (self.dataset / "manifest.json").unlink()
-        for command in [("inspect",), ("inspect", "--scan"), ("verify",)]:
-            self.assert_refusal(bindery(*command, self.dataset), "manifest|unfinished")
-
-    def test_several_processes_at_once_do_not_spoil_each_other(self) -> None:
-        """Each finishes, or refuses because another is at work; the bytes are the same."""
-        self.succeeds(*self.arguments)
-        whole = self.published()
-        shutil.rmtree(self.dataset)
-        command = [program.program(), *map(str, self.arguments)]
-        runs = [
-            subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-            for _ in range(4)
-        ]
-        messages = [run.communicate(timeout=program.TIMEOUT_SECONDS)[1] for run in runs]
-        for run, message in zip(runs, messages):
-            if run.returncode != 0:
-                self.assertEqual(run.returncode, 2)
-                self.assertIn(b"another process", message)
-        self.assertIn(0, [run.returncode for run in runs])
-        self.assertEqual(self.published(), whole)
-
-    def test_a_killed_run_is_continued_to_the_same_bytes(self) -> None:
-        self.succeeds(*self.arguments)
-        whole = self.published()
-        rng = random.Random(SEED)
-        shutil.rmtree(self.dataset)
-        for n in range(KILLS):
-            with self.subTest(seed=SEED, kill=n):
-                command = [program.program(), *map(str, self.arguments)]
-                run = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-                time.sleep(rng.uniform(0, 0.08))
-                run.kill()
-                run.wait()
-                for shard in self.dataset.glob("*.arrow"):
-                    self.assertEqual(shard.read_bytes(), whole[shard.name])
-        self.succeeds(*self.arguments)
-        found = self.published()
-        self.assertEqual({name: found.get(name) for name in whole}, whole)
-        self.succeeds("verify", self.dataset)
+    def test_text_is_not_taken_for_ids(self) -> None:
+        path = self.write("a.txt", b"text")
+        self.assert_pack_refused([path], r"a\.txt", "text", "--vocab-size", options=TOKENS)
+        self.assert_pack_refused(
+            [path], "--separator present", r"a\.txt", options=("--separator", "present")
+        )
 
 
 if __name__ == "__main__":
-    print(f"seed {SEED}")
     program.main()

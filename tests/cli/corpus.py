@@ -2,11 +2,13 @@
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from corpus_files import COMPRESSIONS, DELIMITER, compressed
 from reference_packer import Input, Options, is_utf8
 
-DELIMITER = b"%"
+UNIT_SIZES = [200, 4096, 64 << 20]
+SOURCES = ["web", "code", "books & <more>"]
 WORDS = ["a", "of", "Zug", "Straße", "語", "ключ", "🧵", "\n", "\n\n", " ", "\t", "%", "%%", "\r",
          "\x00", '"', "\\", "é", "\u200b", "<|endoftext|>", "\x7f"]
 BROKEN = [b"\xff", b"\x80", b"\xc3", b"\xe2\x82", b"\xf0\x9f\xa7", b"\xed\xa0\x80", b"\xc0\xaf",
@@ -19,6 +21,24 @@ class Corpus:
 
     inputs: list[Input]
     texts: list[bytes]
+
+
+def random_options(rng: random.Random, **fixed: object) -> Options:
+    """What selects, orders and cuts, at random; the rest is given."""
+    return Options(
+        unit_size=rng.choice(UNIT_SIZES),
+        delimiter=rng.choice([None, DELIMITER]),
+        invalid_utf8=rng.choice(["error", "keep", "replace"]),
+        text_field=rng.choice(["text", "a.b"]),
+        padding=rng.choice([None, 0]),
+        max_documents=rng.choice([None, None, 1, 2, 5]),
+        min_tokens=rng.choice([0, 0, 1, 9]),
+        shuffle=rng.choice([None, None, 0, rng.randrange(2**32)]),
+        holdout=rng.choice([0, 0, 0, 125_000, 500_000]),
+        limit=rng.choice([None, None, None, rng.randint(1, 45)]),
+        codec=rng.choice(["none", "none", "zstd"]),
+        **fixed,
+    )
 
 
 def text_of_size(rng: random.Random, size: int, broken: bool) -> bytes:
@@ -111,3 +131,18 @@ def make_corpus(rng: random.Random, options: Options, n_documents: int = 40) -> 
         texts += own
         del texts_left[: len(own)]
     return Corpus(inputs, texts)
+
+
+def with_compression(rng: random.Random, inputs: list[Input]) -> list[Input]:
+    """The same inputs, some of them compressed."""
+    return [
+        compressed(rng, item, rng.choice(list(COMPRESSIONS))) if rng.random() < 0.3 else item
+        for item in inputs
+    ]
+
+
+def with_sources(rng: random.Random, inputs: list[Input]) -> list[Input]:
+    """The same inputs, the last of them with a source of their own, which may come back."""
+    first = rng.randint(0, len(inputs))
+    labelled = [replace(item, source=rng.choice(SOURCES)) for item in inputs[first:]]
+    return inputs[:first] + labelled

@@ -15,7 +15,7 @@ from program import ProgramTest, bindery, contents, option_arguments, write_inpu
 from reference_packer import Options
 
 SEED = 20240609
-CORRUPTIONS = 2000 if program.LONG else 200
+CORRUPTIONS = 1000 if program.LONG else 120  # of each kind of dataset
 VERIFY_TIMEOUT_SECONDS = 20
 
 Damage = Callable[[random.Random, bytearray], None]
@@ -59,14 +59,19 @@ DAMAGES: list[Damage] = [
 ]
 
 
-class Corruption(ProgramTest):
+class DamageTest(ProgramTest):
+    """A test with a good dataset and a copy of it to be damaged."""
+
+    settings: dict[str, object] = {}
+
     def setUp(self) -> None:
         super().setUp()
         rng = random.Random(SEED)
-        options = Options(seq_len=32, unit_size=700, delimiter=DELIMITER)
+        options = Options(seq_len=32, unit_size=700, delimiter=DELIMITER, **self.settings)
         files = write_inputs(self.folder / "corpus", make_corpus(rng, options, 60).inputs)
         whole = self.pack(self.folder / "whole", files, *option_arguments(options))
-        (whole / "pack-log.json").unlink(missing_ok=True)
+        for name in ["pack-log.json", ".lock"]:  # which are no part of what is packed
+            (whole / name).unlink()
         self.whole = whole
         self.files = contents(whole)
         self.shards = [name for name in self.files if name.endswith(".arrow")]
@@ -84,7 +89,7 @@ class Corruption(ProgramTest):
         lines = [line for line in result.output.splitlines() if any(n in line for n in names)]
         self.assertTrue(lines, result)
 
-    def test_any_changed_byte_is_noticed(self) -> None:
+    def check_changed_bytes(self) -> None:
         for n in range(CORRUPTIONS):
             seed = f"{SEED}-{n}"
             rng = random.Random(seed)
@@ -97,6 +102,18 @@ class Corruption(ProgramTest):
                 self.restore()
                 (self.dataset / name).write_bytes(data)
                 self.assert_noticed(name)
+
+
+class Compressed(DamageTest):
+    settings = {"codec": "zstd", "shuffle": 3, "max_documents": 4}
+
+    def test_any_changed_byte_is_noticed(self) -> None:
+        self.check_changed_bytes()
+
+
+class Corruption(DamageTest):
+    def test_any_changed_byte_is_noticed(self) -> None:
+        self.check_changed_bytes()
 
     def test_a_deleted_file_is_noticed(self) -> None:
         for name in self.files:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,10 +51,13 @@ def program() -> str:
 
 
 def bindery(*arguments: object, timeout: float = TIMEOUT_SECONDS, **popen: object) -> Result:
-    """Runs the program. A signal, a sanitizer's report or a hang fails the test at once."""
+    """Runs the program; `input` is what it finds on standard input, else there is nothing. A
+    signal, a sanitizer's report or a hang fails the test at once."""
     command = [program(), *map(os.fspath, map(as_argument, arguments))]
     settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
-    run = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=timeout, **settings)
+    if "input" not in settings:
+        settings["stdin"] = subprocess.DEVNULL
+    run = subprocess.run(command, timeout=timeout, **settings)
     said = [(s or b"").decode("utf-8", "backslashreplace") for s in (run.stdout, run.stderr)]
     result = Result([os.fsdecode(part) for part in command], run.returncode, *said)
     if run.returncode < 0 or SANITIZER_REPORT.search(result.stderr):
@@ -70,6 +73,12 @@ def option_arguments(options: Options) -> list[str | bytes]:
     """The command line of `options`, defaults left out."""
     default = Options()
     given: list[str | bytes] = []
+    if options.vocab_size is not None:
+        given += ["--vocab-size", str(options.vocab_size)]
+        given += ["--separator-id", str(options.separator)]
+        default = replace(default, separator=options.separator)
+    if options.holdout > 0:
+        given += ["--holdout", f"{options.holdout / 10_000:g}%"]
     for flag, name in [
         ("--seq-len", "seq_len"),
         ("--strategy", "strategy"),
@@ -81,6 +90,12 @@ def option_arguments(options: Options) -> list[str | bytes]:
         ("--delimiter", "delimiter"),
         ("--invalid-utf8", "invalid_utf8"),
         ("--unit-size", "unit_size"),
+        ("--separator", "separators_are"),
+        ("--max-documents", "max_documents"),
+        ("--min-tokens", "min_tokens"),
+        ("--shuffle", "shuffle"),
+        ("--limit", "limit"),
+        ("--compress", "codec"),
     ]:
         value = getattr(options, name)
         if value != getattr(default, name):
@@ -91,10 +106,19 @@ def option_arguments(options: Options) -> list[str | bytes]:
 def write_inputs(folder: Path, inputs: list[Input]) -> list[Path]:
     """Writes the corpus into `folder` and returns its files, in order."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / item.name for item in inputs]
-    for path, item in zip(paths, inputs):
-        path.write_bytes(item.data)
-    return paths
+    for item in inputs:
+        for name, data in (item.stored or {item.name: item.data}).items():
+            (folder / name).write_bytes(data)
+    return [folder / item.name for item in inputs]
+
+
+def input_arguments(inputs: list[Input], paths: list[Path]) -> list[str | Path]:
+    """The command line of inputs with their sources, in an order in which it can give them:
+    those of no source of their own come first."""
+    given: list[str | Path] = []
+    for item, path in zip(inputs, paths):
+        given += [path] if item.source == "default" else ["--source", f"{item.source}={path}"]
+    return given
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -60,16 +60,26 @@ class Readers(ProgramTest):
     def rows(self, shards: list[Path]) -> list[dict]:
         return [row for path in shards for row in pa.ipc.open_file(path).read_all().to_pylist()]
 
-    def test_datasets_and_pyarrow_read_equal_rows(self) -> None:
-        loaded = datasets.load_dataset(
+    def loaded(self, shards: list[Path]) -> list[dict]:
+        return list(datasets.load_dataset(
             "arrow",
-            data_files=[str(path) for path in self.shards],
+            data_files=[str(path) for path in shards],
             cache_dir=str(self.folder / "cache"),
             split="train",
-        )
+        ))
+
+    def test_datasets_and_pyarrow_read_equal_rows(self) -> None:
         rows = self.rows(self.shards)
         self.assertGreater(len(rows), 2)
-        self.assertEqual(list(loaded), rows)
+        self.assertEqual(self.loaded(self.shards), rows)
+
+    def test_datasets_and_pyarrow_read_compressed_shards_alike(self) -> None:
+        arguments = ["--seq-len", 64, "--unit-size", 150, "--compress", "zstd"]
+        dataset = self.pack(self.folder / "compressed", self.files, *arguments)
+        shards = sorted(dataset.glob("*.arrow"))
+        self.assertNotEqual(shards[0].read_bytes(), self.shards[0].read_bytes())
+        self.assertEqual(self.rows(shards), self.rows(self.shards))
+        self.assertEqual(self.loaded(shards), self.rows(self.shards))
 
     def test_tokenizers_gives_the_ids_that_the_shard_holds(self) -> None:
         tokenizer = tokenizers.Tokenizer.from_file(str(self.dataset / "tokenizer.json"))

@@ -11,115 +11,54 @@ import tempfile
 from pathlib import Path
 
 import program
-from corpus import DELIMITER, Corpus, json_line, make_corpus
-from dataset_checker import check_dataset, read_shard, rebuild_documents
-from program import ProgramTest, bindery, option_arguments, write_inputs
-from reference_packer import (
-    SEPARATOR,
-    Input,
-    Options,
-    PackedUnit,
-    kept_tokens,
-    pack,
-    read_documents,
+from corpus import (
+    DELIMITER,
+    Corpus,
+    json_line,
+    make_corpus,
+    random_options,
+    with_compression,
+    with_sources,
 )
+from dataset_checker import rebuild_documents
+from program import bindery, input_arguments, option_arguments, write_inputs
+from reference_packer import SEPARATOR, Input, Options, read_documents
+from reference_test_case import ReferenceTestCase
 
 SEED = 20240607
 ROUNDS = 8 if program.LONG else 1
 
-STRATEGIES = ["best-fit", "concat"]
+STRATEGIES = ["best-fit", "first-fit", "concat"]
 POLICIES = ["split", "truncate", "drop", "error"]
 FRAMES = [{}, {"bos": 256}, {"separator": 10}]
 SEQ_LENS = [2, 3, 31, 33, 64, 257]
-UNIT_SIZES = [200, 4096, 64 << 20]
-
-
-def stored_rows(shard: Path) -> list[tuple[list[int], list[int], list[tuple[int, ...]]]]:
-    """(ids, boundaries, documents) of every row of a shard."""
-    return [
-        (row.ids.tolist(), row.boundaries, [tuple(d.values()) for d in row.documents])
-        for row in read_shard(shard).rows()
-    ]
-
-
-def expected_rows(unit: PackedUnit, options: Options) -> list:
-    """The same, of the reference packer's rows."""
-    rows = []
-    for row in unit.rows:
-        ids = [token for segment in row for token in segment.tokens]
-        ends = itertools.accumulate(segment.n_tokens for segment in row)
-        documents = [
-            (s.document.input, s.document.position, s.offset, len(s.document.tokens))
-            for s in row
-        ]
-        padding = [options.padding_id] * (options.seq_len - len(ids))
-        rows.append((ids + padding, [0, *ends], documents))
-    return rows
-
-
-def random_options(rng: random.Random, **fixed: object) -> Options:
-    return Options(
-        unit_size=rng.choice(UNIT_SIZES),
-        delimiter=rng.choice([None, DELIMITER]),
-        invalid_utf8=rng.choice(["error", "keep", "replace"]),
-        text_field=rng.choice(["text", "a.b"]),
-        padding=rng.choice([None, 0]),
-        **fixed,
-    )
 
 
 def without_long_documents(corpus: Corpus, options: Options) -> Corpus:
     """The documents that fit a row, one text file each."""
-    documents = read_documents(corpus.inputs, options)
+    documents = read_documents(corpus.inputs, dataclasses.replace(options, limit=None))
     texts = [d.text for d in documents if len(d.tokens) <= options.seq_len]
     return Corpus([Input(f"{i:03d}.txt", text) for i, text in enumerate(texts)], texts)
 
 
 def place(item: Input, position: int) -> str:
     """A pattern for a message that names the record that begins at `position`."""
-    if item.name.endswith(".jsonl"):
+    if item.is_jsonl:
         line = item.data.count(b"\n", 0, position) + 1
         return rf"{item.name}', line {line}\b"
     return rf"{item.name}', .*\bbyte {position}\b"
 
 
-class Rows(ProgramTest):
+class Rows(ReferenceTestCase):
     def check_corpus(self, corpus: Corpus, options: Options, whole_folder: bool) -> None:
         """Packs a corpus that the policy accepts and checks everything about the result."""
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             dataset = Path(name, "dataset")
             files = write_inputs(Path(name, "corpus"), corpus.inputs)
-            arguments = [Path(name, "corpus")] if whole_folder else files
-            self.pack(dataset, arguments, *option_arguments(options))
-            self.assertEqual(check_dataset(dataset), [])
-            self.check_rows(dataset, corpus, options)
-            self.check_documents(dataset, corpus, options)
-            self.succeeds("verify", dataset)
-            self.succeeds("inspect", "--scan", dataset)
-
-    def check_rows(self, dataset: Path, corpus: Corpus, options: Options) -> None:
-        """Shards, rows and figures are the reference packer's."""
-        units = pack(corpus.inputs, options)
-        shards = sorted(path.name for path in dataset.glob("*.arrow"))
-        self.assertEqual(shards, [unit.unit.shard_name for unit in units])
-        for unit in units:
-            shard = dataset / unit.unit.shard_name
-            self.assertEqual(stored_rows(shard), expected_rows(unit, options), shard.name)
-            self.assertEqual(read_shard(shard).metadata["figures"], unit.figures, shard.name)
-
-    def check_documents(self, dataset: Path, corpus: Corpus, options: Options) -> None:
-        """Rebuilds every document from the rows and compares it with the text that was
-        written into the corpus, not with what a reader made of it."""
-        rebuilt = rebuild_documents(dataset)
-        bos = [] if options.bos is None else [options.bos]
-        documents = read_documents(corpus.inputs, options)
-        for document, text in zip(documents, corpus.texts, strict=True):
-            if options.invalid_utf8 == "replace":
-                text = text.decode("utf-8", "replace").encode()
-            n_kept = kept_tokens(document, options)
-            found = rebuilt.pop((document.input, document.position), [])
-            self.assertEqual(found, [*bos, *text, options.separator][:n_kept])
-        self.assertEqual(rebuilt, {})
+            given = input_arguments(corpus.inputs, files)
+            arguments = [Path(name, "corpus")] if whole_folder else given
+            if self.packs(dataset, arguments, corpus.inputs, options):
+                self.check_packed(dataset, corpus.inputs, corpus.texts, options)
 
     def check_refused(self, corpus: Corpus, options: Options) -> None:
         """`--long error` names a document that is too long and where it begins."""
@@ -137,12 +76,16 @@ class Rows(ProgramTest):
             self.assertFalse((dataset / "manifest.json").exists())
 
     def check_case(self, rng: random.Random, options: Options) -> None:
+        whole_folder = rng.random() < 0.5
         corpus = make_corpus(rng, options)
         if options.long == "error":
-            self.check_refused(corpus, options)
+            self.check_refused(corpus, dataclasses.replace(options, limit=None))
             corpus = without_long_documents(corpus, options)
             options = dataclasses.replace(options, delimiter=None)
-        self.check_corpus(corpus, options, whole_folder=rng.random() < 0.5)
+        inputs = with_compression(rng, corpus.inputs)
+        if not whole_folder:
+            inputs = with_sources(rng, inputs)
+        self.check_corpus(Corpus(inputs, corpus.texts), options, whole_folder)
 
     def test_random_corpora_become_the_rows_of_the_rules(self) -> None:
         cases = itertools.product(STRATEGIES, POLICIES, FRAMES, SEQ_LENS, range(ROUNDS))

@@ -1,39 +1,54 @@
 """A dataset is a pure function of its inputs' bytes and the options.
 
-Only `pack-log.json` may differ between two runs.
+Only `pack-log.json` may differ between two runs, however the work was shared, interrupted or
+done again from the rows of another dataset.
 """
 
+import dataclasses
 import random
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import program
-from corpus import DELIMITER, make_corpus
-from program import ProgramTest, contents, option_arguments, write_inputs
-from reference_packer import Input, Options
+from corpus import DELIMITER, make_corpus, with_compression
+from corpus_files import FORMATS
+from program import ProgramTest, bindery, contents, option_arguments, write_inputs
+from reference_packer import VOCAB_SIZE, Input, Options
+from reference_test_case import part_of
 
 SEED = 20240608
 ROUNDS = 20 if program.LONG else 2
-THREADS = [1, 2, 7]
+THREADS = [1, 2, 8]
+N_RANKS = 3
 
 
 def published(dataset: Path) -> dict[str, bytes]:
-    """Every file of a dataset but the log of its run."""
+    """Every file of a dataset, and of the one beneath it, but the logs of their runs."""
     files = contents(dataset)
-    files.pop("pack-log.json", None)
-    return files
+    return {name: files[name] for name in files if Path(name).name != "pack-log.json"}
 
 
-class SameBytes(ProgramTest):
-    def make_inputs(self, seed: str) -> tuple[list[Input], Options]:
+def part_files(files: dict[str, bytes], part: str) -> dict[str, bytes]:
+    """Those of a part of what a run with a holdout has published, the lock left out."""
+    if part == "held-out":
+        own = {name: data for name, data in files.items() if name.startswith("holdout/")}
+        return {name.removeprefix("holdout/"): data for name, data in own.items()}
+    return {n: data for n, data in files.items() if "/" not in n and n != ".lock"}
+
+
+class SameBytesTest(ProgramTest):
+    def make_inputs(self, seed: str, **settings: object) -> tuple[list[Input], Options]:
         rng = random.Random(seed)
         options = Options(
             seq_len=rng.choice([16, 64, 100]),
-            strategy=rng.choice(["best-fit", "concat"]),
+            strategy=rng.choice(["best-fit", "first-fit", "concat"]),
             unit_size=rng.choice([100, 300]),
             delimiter=DELIMITER,
             invalid_utf8="keep",
+            **settings,
         )
-        return make_corpus(rng, options, n_documents=120).inputs, options
+        return with_compression(rng, make_corpus(rng, options, n_documents=120).inputs), options
 
     def packed(self, name: str, inputs: list[Path], options: Options, *more: object) -> dict:
         """The published files of a fresh dataset."""
@@ -45,10 +60,13 @@ class SameBytes(ProgramTest):
         different = [name for name in expected if expected[name] != found[name]]
         self.assertEqual(different, [])
 
+
+class Runs(SameBytesTest):
     def test_any_number_of_threads_gives_the_same_bytes(self) -> None:
+        settings = [{}, {"holdout": 300_000, "shuffle": 7, "codec": "zstd", "limit": 70}]
         for n in range(ROUNDS):
             seed = f"{SEED}-{n}"
-            inputs, options = self.make_inputs(seed)
+            inputs, options = self.make_inputs(seed, **settings[n % 2])
             files = write_inputs(self.folder / f"corpus-{n}", inputs)
             first = self.packed(f"{n}-first", files, options, "--threads", 1)
             self.assertGreater(len(first), 10)
@@ -74,10 +92,158 @@ class SameBytes(ProgramTest):
             )
 
     def test_nothing_of_the_run_is_published(self) -> None:
-        inputs, options = self.make_inputs(f"{SEED}-run")
+        inputs, options = self.make_inputs(f"{SEED}-run", holdout=300_000)
         files = write_inputs(self.folder / "corpus", inputs)
         for name, data in self.packed("dataset", files, options).items():
             self.assertNotIn(bytes(self.folder), data, name)
+
+
+class Ranks(SameBytesTest):
+    def setUp(self) -> None:
+        super().setUp()
+        inputs, self.options = self.make_inputs(f"{SEED}-ranks", holdout=200_000)
+        self.files = write_inputs(self.folder / "corpus", inputs)
+        self.alone = self.packed("alone", self.files, self.options)
+        self.assertGreater(len(self.alone), 10)
+
+    def arguments(self, dataset: Path) -> list:
+        return ["pack", "-q", "-o", dataset, *option_arguments(self.options), *self.files]
+
+    def run_rank(self, dataset: Path, rank: int) -> None:
+        ranks = ["--rank", rank, "--ranks", N_RANKS]
+        self.succeeds(*self.arguments(dataset), *ranks, "--threads", 1)
+
+    def test_ranks_one_after_another_give_the_same_bytes(self) -> None:
+        for n, order in enumerate([[0, 1, 2], [2, 0, 1]]):
+            dataset = self.folder / f"dataset-{n}"
+            for rank in order:
+                self.run_rank(dataset, rank)
+            self.assert_same(self.alone, published(dataset))
+
+    def test_ranks_at_once_give_the_same_bytes(self) -> None:
+        for n in range(ROUNDS):
+            dataset = self.folder / f"dataset-{n}"
+            with ThreadPoolExecutor(N_RANKS) as pool:
+                runs = [pool.submit(self.run_rank, dataset, rank) for rank in range(N_RANKS)]
+                for run in runs:
+                    run.result()
+            self.assert_same(self.alone, published(dataset))
+
+    def test_missing_units_are_listed_and_packed_later(self) -> None:
+        """As if all ranks had died before the last of them could publish the manifests."""
+        dataset = self.folder / "dataset"
+        shutil.copytree(self.folder / "alone", dataset)
+        for path in dataset.rglob("manifest.json"):
+            path.unlink()
+        missing = sorted(path.name for path in dataset.glob("*-00000.arrow"))[1::4]
+        self.assertGreater(len(missing), 1)
+        for name in missing:
+            (dataset / name).unlink()
+        before = contents(dataset)
+        result = bindery(*self.arguments(dataset), "--finish")
+        self.assertEqual(result.status, 2, result)
+        self.assertEqual([line.split()[0] for line in result.stdout.splitlines()], missing)
+        self.assertIn(missing[0], result.stderr)
+        self.assertEqual(contents(dataset), before)
+        self.succeeds(*self.arguments(dataset))
+        self.assert_same(self.alone, published(dataset))
+
+    def test_what_dead_ranks_left_is_finished(self) -> None:
+        """The last rank died before it could publish the manifests."""
+        dataset = self.folder / "dataset"
+        shutil.copytree(self.folder / "alone", dataset)
+        for path in dataset.rglob("manifest.json"):
+            path.unlink()
+        self.succeeds(*self.arguments(dataset), "--finish")
+        self.assert_same(self.alone, published(dataset))
+
+    def test_a_lost_shard_is_packed_again_and_alike(self) -> None:
+        dataset = self.folder / "dataset"
+        shutil.copytree(self.folder / "alone", dataset)
+        for path in dataset.rglob("manifest.json"):
+            path.unlink()
+        for path in sorted(dataset.rglob("*.arrow"))[::3]:
+            path.unlink()
+        self.succeeds(*self.arguments(dataset))
+        self.assert_same(self.alone, published(dataset))
+
+
+class Repacked(SameBytesTest):
+    def repack(self, dataset: Path, out: str, options: Options) -> Path:
+        given = [("--seq-len", options.seq_len), ("--strategy", options.strategy),
+                 ("--long", options.long), ("--max-documents", options.max_documents),
+                 ("--shuffle", options.shuffle)]
+        arguments = [part for pair in given if pair[1] is not None for part in pair]
+        self.succeeds("repack", "-q", dataset, "-o", self.folder / out, *arguments)
+        return self.folder / out
+
+    def test_to_another_length_and_back_is_packing_afresh(self) -> None:
+        for n in range(ROUNDS):
+            for strategy in ["best-fit", "first-fit", "concat"]:
+                seed = f"{SEED}-repack-{n}"
+                with self.subTest(seed=seed, strategy=strategy):
+                    name = f"{n}-{strategy}"
+                    inputs, options = self.make_inputs(seed)
+                    options = dataclasses.replace(options, strategy=strategy)
+                    other = dataclasses.replace(options, seq_len=options.seq_len + 17)
+                    files = write_inputs(self.folder / name, inputs)
+                    fresh = self.packed(f"{name}-fresh", files, options)
+                    fresh_other = self.packed(f"{name}-fresh-other", files, other)
+                    there = self.repack(self.folder / f"{name}-fresh", f"{name}-there", other)
+                    self.assert_same(fresh_other, published(there))
+                    back = self.repack(there, f"{name}-back", options)
+                    self.assert_same(fresh, published(back))
+
+    def test_to_another_order_and_company_is_packing_afresh(self) -> None:
+        inputs, options = self.make_inputs(f"{SEED}-repack-options")
+        files = write_inputs(self.folder / "corpus", inputs)
+        dataset = self.pack(self.folder / "dataset", files, *option_arguments(options))
+        for n, changes in enumerate([
+            {"shuffle": 3}, {"max_documents": 2}, {"shuffle": 2**32, "max_documents": 3},
+            {"long": "truncate"}, {"long": "drop", "strategy": "concat"},
+        ]):
+            with self.subTest(**changes):
+                changed = dataclasses.replace(options, **changes)
+                expected = self.packed(f"{n}-fresh", files, changed)
+                repacked = self.repack(dataset, f"{n}-repacked", changed)
+                self.assert_same(expected, published(repacked))
+
+    def test_what_was_selected_stays_selected(self) -> None:
+        """Each part is repacked by itself; what was left out is counted as before."""
+        for n, settings in enumerate([
+            {"min_tokens": 9}, {"limit": 50}, {"limit": 70, "shuffle": 5, "codec": "zstd"},
+            {"holdout": 300_000}, {"holdout": 300_000, "min_tokens": 9, "shuffle": 2**63 - 1},
+            {"bos": 7, "padding": 0, "max_documents": 2},
+        ]):
+            with self.subTest(**settings):
+                inputs, options = self.make_inputs(f"{SEED}-selected-{n}", **settings)
+                other = dataclasses.replace(options, seq_len=options.seq_len + 17)
+                files = write_inputs(self.folder / f"{n}", inputs)
+                self.packed(f"{n}-first", files, options)
+                expected = self.packed(f"{n}-fresh", files, other)
+                for part in options.parts:
+                    own = part_files(expected, part)
+                    first = part_of(self.folder / f"{n}-first", part)
+                    again = published(self.repack(first, f"{n}-{part}", other))
+                    again.pop(".lock")
+                    self.assert_same(own, again)
+
+    def test_tokens_are_repacked_like_text(self) -> None:
+        for name in ["megatron, present", "dolma, append", "llm.c", "parquet of tokens, append"]:
+            with self.subTest(name):
+                form = FORMATS[name]
+                rng = random.Random(f"{SEED}-{name}")
+                texts = [rng.randbytes(rng.randrange(100)) for _ in range(60)]
+                files = write_inputs(self.folder / name, form.write(rng, texts))
+                options = Options(
+                    seq_len=33, unit_size=500, vocab_size=VOCAB_SIZE,
+                    separators_are=form.separators_are,
+                )
+                other = dataclasses.replace(options, seq_len=64)
+                self.packed(f"{name}-first", files, options)
+                expected = self.packed(f"{name}-fresh", files, other)
+                again = self.repack(self.folder / f"{name}-first", f"{name}-again", other)
+                self.assert_same(expected, published(again))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ static void check_cuts(const void *text, size_t n)
     bd_error err = {0};
     memory_file_set(text, n);
     if (bd_plan_read_cuts(&cuts, folder, &err) == BD_OK)
-        REQUIRE(cuts.unit_bytes > 0);
+        REQUIRE(cuts.unit_bytes > 0 && (cuts.limit > 0 || cuts.limit == BD_NO_LIMIT));
     else
         REQUIRE(strstr(err.message, BD_PLAN_NAME));
 }

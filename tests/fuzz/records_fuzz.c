@@ -1,5 +1,5 @@
 // The records of a file are the same however it is cut into slices: those that a plain loop
-// over the whole file finds.
+// over the whole file finds. A compressed copy, read slice after slice, has them, too.
 //
 //   byte 0      kind of record
 //   byte 1      bytes of a slice, as far as that makes few enough slices
@@ -10,6 +10,7 @@
 
 #include "packer/records.h"
 #include "tests/fuzz/memory_file.h"
+#include "tests/unit/gzip_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -64,14 +65,19 @@ static settings take_settings(const uint8_t *data, size_t size)
 typedef struct expected {
     size_t n;
     struct span {
-        size_t begin, size_bytes;
+        size_t position, begin, size_bytes;  // it begins later after a byte order mark
     } spans[MAX_RECORDS];
 } expected;
 
-static void expect(expected *e, size_t begin, size_t end)
+static void expect_from(expected *e, size_t position, size_t begin, size_t end)
 {
     REQUIRE(e->n < MAX_RECORDS);
-    e->spans[e->n++] = (struct span){begin, end - begin};
+    e->spans[e->n++] = (struct span){position, begin, end - begin};
+}
+
+static void expect(expected *e, size_t begin, size_t end)
+{
+    expect_from(e, begin, begin, end);
 }
 
 static bool is_blank_line(const char *line, size_t n)
@@ -80,6 +86,14 @@ static bool is_blank_line(const char *line, size_t n)
         if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r')
             return false;
     return true;
+}
+
+static void expect_line(expected *e, const char *text, size_t line, size_t end)
+{
+    const bool marked = line == 0 && end >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0;
+    const size_t begin = marked ? 3 : line;
+    if (!is_blank_line(text + begin, end - begin))
+        expect_from(e, line, begin, end);
 }
 
 // What lies before the first delimiter line and after the last is a document unless it is
@@ -98,8 +112,7 @@ static void expect_all(expected *e, const settings *s)
         const char *newline = memchr(text + line, '\n', n - line);
         end = newline ? (size_t)(newline - text) : n;
         if (s->kind == BD_RECORD_LINE) {
-            if (!is_blank_line(text + line, end - line))
-                expect(e, line, end);
+            expect_line(e, text, line, end);
         } else if (end - line == n_delimiter &&
                    memcmp(text + line, s->delimiter, n_delimiter) == 0) {
             if (line > 0)
@@ -113,34 +126,58 @@ static void expect_all(expected *e, const settings *s)
 
 // ---- Slice by slice ------------------------------------------------------------------------
 
-// Reads one slice, whose records must be the next ones of `e` from `next` on. Returns how many
-// of them begin in the slice.
+static bd_records open_records(const settings *s, const bd_input *input)
+{
+    bd_records records;
+    REQUIRE(bd_records_open(&records, input, s->kind,
+                            s->kind == BD_RECORD_DELIMITED ? s->delimiter : NULL, s->max_bytes,
+                            NULL) == BD_OK);
+    return records;
+}
+
+static void check_record(const settings *s, const bd_record *record, const struct span *span)
+{
+    REQUIRE(record->position == (int64_t)span->position &&
+            record->size_bytes == span->size_bytes);
+    REQUIRE(span->size_bytes == 0 ||
+            memcmp(record->data, s->text + span->begin, span->size_bytes) == 0);
+    for (int i = 0; i < BD_RECORD_PADDING; i++)  // readable
+        (void)((const volatile char *)record->data)[record->size_bytes + (size_t)i];
+}
+
+static bool is_too_large(const settings *s, const expected *e, size_t i)
+{
+    return e->spans[i].size_bytes > (size_t)s->max_bytes;
+}
+
+// The first record from `next` on that does not begin in the slice. (A file that is one record
+// may be empty.)
+static size_t first_after(const settings *s, const expected *e, size_t next, bd_slice slice)
+{
+    while (next < e->n && (int64_t)e->spans[next].position < slice.end)
+        next++;
+    return s->kind == BD_RECORD_FILE ? 1 : next;
+}
+
+// Reads one slice of the plain file, whose records must be the next ones of `e` from `next` on.
+// Returns the one after them.
 static size_t check_slice(const settings *s, const bd_input *input, bd_slice slice,
                           const expected *e, size_t next)
 {
-    const size_t first = next;
-    size_t last = first;  // the first one that begins after the slice
+    const size_t first = next, last = first_after(s, e, next, slice);
     bool too_large = false;
-    while (last < e->n && (int64_t)e->spans[last].begin < slice.end) {
-        too_large |= e->spans[last].size_bytes > (size_t)s->max_bytes;
-        last++;
-    }
-    if (s->kind == BD_RECORD_FILE)
-        last = 1;
-    bd_records records;
-    bd_error err = {0};
-    REQUIRE(bd_records_open(&records, input, slice, s->kind,
-                            s->kind == BD_RECORD_DELIMITED ? s->delimiter : NULL, s->max_bytes,
-                            &err) == BD_OK);
+    for (size_t i = first; i < last; i++)
+        too_large |= is_too_large(s, e, i);
+    bd_records records = open_records(s, input);
+    bd_records_begin(&records, slice.begin);
     for (;;) {
         bd_record record = {0};
         bool found = false;
-        const bd_status status = bd_records_next(&records, &record, &found, &err);
+        const bd_status status = bd_records_next(&records, slice.end, &record, &found, NULL);
         if (status != BD_OK) {
             REQUIRE(status == BD_ERR_FORMAT);
             // The record before the slice may be the one that is too large.
-            REQUIRE(too_large || (next == first && first > 0 &&
-                                  e->spans[first - 1].size_bytes > (size_t)s->max_bytes));
+            REQUIRE(too_large || (next == first && first > 0 && is_too_large(s, e, first - 1)));
             break;
         }
         if (!found) {
@@ -148,16 +185,58 @@ static size_t check_slice(const settings *s, const bd_input *input, bd_slice sli
             break;
         }
         REQUIRE(next < last);
-        const struct span *span = &e->spans[next++];
-        REQUIRE(record.position == (int64_t)span->begin &&
-                record.size_bytes == span->size_bytes);
-        REQUIRE(span->size_bytes == 0 ||
-                memcmp(record.data, s->text + span->begin, span->size_bytes) == 0);
-        for (int i = 0; i < BD_RECORD_PADDING; i++)  // readable
-            (void)((const volatile char *)record.data)[record.size_bytes + (size_t)i];
+        check_record(s, &record, &e->spans[next++]);
     }
     bd_records_close(&records);
-    return last - first;
+    return last;
+}
+
+static void check_plain(const settings *s, const expected *e)
+{
+    const int64_t n = (int64_t)s->n;
+    const bd_input input = {.path = (char *)memory_file_path(),
+                            .entry = {.size_bytes = n, .extent = n}};
+    size_t next = 0;
+    memory_file_set(s->text, s->n);
+    for (int64_t begin = 0; begin == 0 || begin < n; begin += s->slice_bytes) {
+        const int64_t end = begin + s->slice_bytes;
+        next = check_slice(s, &input, (bd_slice){begin, end < n ? end : n}, e, next);
+    }
+    REQUIRE(next == e->n);
+}
+
+// ---- From front to back --------------------------------------------------------------------
+
+// Reads until the first record that is too large, if there is one.
+static void check_stream(const settings *s, const expected *e)
+{
+    REQUIRE(write_gzip(memory_file_path(), s->text, s->n));
+    const bd_input input = {.path = (char *)memory_file_path(),
+                            .compression = BD_GZIP,
+                            .entry = {.extent = BD_UNKNOWN}};
+    bd_records records = open_records(s, &input);
+    size_t next = 0;
+    bool more = true, refused = false;
+    for (int64_t begin = 0; more && !refused; begin += s->slice_bytes) {
+        const bd_slice slice = {begin, begin + s->slice_bytes};
+        const size_t last = first_after(s, e, next, slice);
+        for (bool found = true; found && !refused;) {
+            bd_record record = {0};
+            refused = bd_records_next(&records, slice.end, &record, &found, NULL) != BD_OK;
+            REQUIRE(refused == (next < last && is_too_large(s, e, next)));
+            if (refused)
+                break;
+            REQUIRE(found == (next < last));
+            if (found)
+                check_record(s, &record, &e->spans[next++]);
+        }
+        if (refused)
+            break;
+        REQUIRE(bd_records_reach(&records, slice.end, &more, NULL) == BD_OK);
+        REQUIRE(more == (slice.end < (int64_t)s->n));
+    }
+    REQUIRE(refused || next == e->n);
+    bd_records_close(&records);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -166,16 +245,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 4)
         return 0;
     settings s = take_settings(data, size);
-    memory_file_set(s.text, s.n);
-    const bd_input input = {.path = (char *)memory_file_path(), .size_bytes = (int64_t)s.n};
     expect_all(&e, &s);
-    size_t next = 0;
-    for (int64_t begin = 0; begin == 0 || begin < (int64_t)s.n; begin += s.slice_bytes) {
-        const int64_t end = begin + s.slice_bytes;
-        const bd_slice slice = {begin, end < (int64_t)s.n ? end : (int64_t)s.n};
-        next += check_slice(&s, &input, slice, &e, next);
-    }
-    REQUIRE(next == e.n);
+    check_plain(&s, &e);
+    check_stream(&s, &e);
     free(s.text);
     return 0;
 }

@@ -6,8 +6,14 @@ size and total made to fit again, so that only the changed thing is left to be f
     forgery = Forgery.load(dataset)
     forgery.shards[0].rows[0].ids[0] = 300
     forgery.write(folder)
+
+A dataset can also be made of what the reference packer says, without the program at all:
+
+    reference_dataset(inputs, Options(seq_len=8)).write(folder)
 """
 
+import dataclasses
+import itertools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,14 +22,25 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from dataset_checker import (
+from dataset_checker import sum_figures, sum_sources
+from reference_packer import (
+    VOCAB_SIZE,
+    Input,
+    Options,
+    PackedUnit,
+    Segment,
+    cut_of,
+    pack,
+)
+from shard_checker import (
+    ADDED_FIGURES,
+    BATCH_BYTES,
     FORMAT,
     Row,
     expected_schema,
     figures_of_rows,
     read_shard,
     row_checksum,
-    sum_figures,
 )
 
 
@@ -50,6 +67,7 @@ class ForgedShard:
     unit: dict
     figures: dict
     schema: pa.Schema
+    records: str | None = None  # None: of format 1.0
     metadata: dict = field(default_factory=dict)  # replaces entries of what is written
 
     @property
@@ -59,7 +77,13 @@ class ForgedShard:
     def recount(self, packing: dict) -> None:
         """Makes the figures those of the rows again."""
         rows = [row.stored(packing).pieces() for row in self.rows]
-        self.figures = figures_of_rows(rows, packing, self.figures)
+        counted = figures_of_rows(rows, packing, {**ADDED_FIGURES, **self.figures})
+        self.figures = {name: counted[name] for name in self.figures}
+
+    def described(self) -> dict:
+        """What shard and manifest say of it alike."""
+        records = {} if self.records is None else {"records": self.records}
+        return {"unit": self.unit, **records, "figures": self.figures}
 
 
 @dataclass
@@ -69,8 +93,11 @@ class Forgery:
     tokenizer: bytes
     inputs: list[dict]
     shards: list[ForgedShard]
+    format: str = FORMAT
     totals: dict = field(default_factory=dict)  # replaces entries of the right totals
+    sources: list[dict] | None = None  # replaces the right ones
     batch_rows: int | None = None  # of the batches that are written, if not the stated number
+    codec: str | None = None  # the same
 
     @classmethod
     def load(cls, dataset: Path) -> "Forgery":
@@ -82,13 +109,16 @@ class Forgery:
                 for row in read_shard(dataset / entry["file"]).rows()
             ]
             schema = expected_schema(manifest["packing"])
-            shards.append(ForgedShard(rows, entry["unit"], entry["figures"], schema))
+            shards.append(
+                ForgedShard(rows, entry["unit"], entry["figures"], schema, entry.get("records"))
+            )
         return cls(
             packing=manifest["packing"],
             plan=json.loads((dataset / "plan.json").read_bytes()),
             tokenizer=(dataset / "tokenizer.json").read_bytes(),
             inputs=manifest["inputs"],
             shards=shards,
+            format=manifest["format"],
         )
 
     def recount(self) -> None:
@@ -105,16 +135,17 @@ class Forgery:
 
     def write_shard(self, folder: Path, shard: ForgedShard) -> None:
         metadata = {
-            "format": FORMAT,
+            "format": self.format,
             "packing": self.packing,
-            "unit": shard.unit,
-            "figures": shard.figures,
+            **shard.described(),
             **shard.metadata,
         }
         compact = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False)
         schema = shard.schema.with_metadata({"bindery": compact})
         batch_rows = self.batch_rows or self.packing["batch_rows"]
-        with pa.ipc.new_file(str(folder / shard.name), schema) as writer:
+        codec = self.codec or self.packing.get("codec", "none")
+        options = pa.ipc.IpcWriteOptions(compression=None if codec == "none" else codec)
+        with pa.ipc.new_file(str(folder / shard.name), schema, options=options) as writer:
             for begin in range(0, len(shard.rows), batch_rows):
                 rows = [r.stored(self.packing) for r in shard.rows[begin : begin + batch_rows]]
                 writer.write_batch(record_batch(rows, schema))
@@ -123,24 +154,125 @@ class Forgery:
         def described(name: str) -> dict:
             return {"file": name, "checksum": checksum_of(folder / name)}
 
+        shards = [
+            {
+                **described(shard.name),
+                "bytes": (folder / shard.name).stat().st_size,
+                **shard.described(),
+            }
+            for shard in self.shards
+        ]
         manifest = {
-            "format": FORMAT,
+            "format": self.format,
             "packing": self.packing,
             "plan": described("plan.json"),
             "tokenizer": described("tokenizer.json"),
             "inputs": self.inputs,
-            "shards": [
-                {
-                    **described(shard.name),
-                    "bytes": (folder / shard.name).stat().st_size,
-                    "unit": shard.unit,
-                    "figures": shard.figures,
-                }
-                for shard in self.shards
-            ],
+            "shards": shards,
             "totals": {**sum_figures([shard.figures for shard in self.shards]), **self.totals},
         }
+        if self.format != "1.0":
+            manifest["sources"] = self.sources or sum_sources(self.inputs, shards)
         seal(folder / "manifest.json", manifest)
+
+
+# ---- What the reference packer says, as a dataset --------------------------------
+
+
+def described_packing(options: Options, part: str) -> dict:
+    vocab_size = options.vocab_size or VOCAB_SIZE
+    row_bytes = options.seq_len * (2 if vocab_size <= 65536 else 4)
+    return {
+        "seq_len": options.seq_len,
+        "vocab_size": vocab_size,
+        "separator": options.separator,
+        "bos": options.bos,
+        "padding": options.padding_id,
+        "batch_rows": max(BATCH_BYTES // row_bytes, 1),
+        "strategy": options.strategy,
+        "long": options.long,
+        "max_documents": options.max_documents,
+        "min_tokens": options.min_tokens,
+        "shuffle": options.shuffle,
+        "holdout": options.holdout,
+        "part": part,
+        "codec": options.codec,
+        "tokenizer": {
+            "name": "bytes" if options.vocab_size is None else "ids",
+            "fingerprint": "0" * 32,
+        },
+    }
+
+
+def described_reading(options: Options) -> dict:
+    delimiter = options.delimiter
+    return {
+        "text_field": options.text_field,
+        "delimiter": None if delimiter is None else delimiter.decode(),
+        "invalid_utf8": options.invalid_utf8,
+        "unit_size": options.unit_size,
+        "max_document_bytes": 256 << 20,
+        "separator": options.separators_are,
+        "limit": options.limit,
+    }
+
+
+def described_input(item: Input, options: Options) -> dict:
+    cut = cut_of(item, options)
+    is_one_document = item.cut is None and not item.is_jsonl and options.delimiter is None
+    files = item.stored or {item.name: item.data}
+    return {
+        "name": item.name,
+        "source": item.source,
+        "format": "tokens" if item.cut else "jsonl" if item.is_jsonl else "text",
+        "compression": item.compression,
+        "bytes": sum(map(len, files.values())),
+        "weight": cut.weight,
+        "extent": cut.extent,
+        **(
+            {"starts": list(cut.starts)}
+            if item.cut or is_one_document
+            else {"stride": options.unit_size}
+        ),
+    }
+
+
+def forged_segment(segment: Segment) -> dict[str, int]:
+    document = segment.document
+    return {
+        "input": document.input,
+        "position": document.position,
+        "offset": segment.offset,
+        "length": len(document.tokens),
+    }
+
+
+def forged_shard(packed: PackedUnit, packing: dict) -> ForgedShard:
+    rows = []
+    for row in packed.rows:
+        ids = [token for segment in row for token in segment.tokens]
+        boundaries = [0, *itertools.accumulate(segment.n_tokens for segment in row)]
+        padding = [packing["padding"]] * (packing["seq_len"] - len(ids))
+        rows.append(ForgedRow(ids + padding, boundaries, list(map(forged_segment, row))))
+    unit = dataclasses.asdict(packed.unit)
+    return ForgedShard(rows, unit, packed.figures, expected_schema(packing), packed.records)
+
+
+def reference_dataset(inputs: list[Input], options: Options, part: str = "all") -> Forgery:
+    """A dataset as the program should write it; only its tokenizer means nothing."""
+    packing = described_packing(options, part)
+    described = [described_input(item, options) for item in inputs]
+    plan = {
+        "format": FORMAT,
+        "packing": packing,
+        "reading": described_reading(options),
+        "inputs": [{**item, "edges": "0" * 32} for item in described],
+    }
+    shards = [forged_shard(packed, packing) for packed in pack(inputs, options, part)]
+    return Forgery(packing, plan, b"{}", described, shards)
+
+
+# ---- Files -----------------------------------------------------------------------
 
 
 def pretty(document: dict) -> str:

@@ -7,11 +7,17 @@ go into which row, and what every figure must then be.
     units = pack([Input("a.txt", b"one document")], Options(seq_len=8))
     units[0].rows[0]       # [Segment(document, offset, n_tokens), ...]
     units[0].figures       # as in the shard's metadata
+
+What is not text (tables, files of tokens) is not read here: whoever writes such a file says
+which records it has put where (`corpus_files.py`).
 """
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import xxhash
 
 SEPARATOR = 256
 VOCAB_SIZE = 257
@@ -25,34 +31,82 @@ class Options:
     strategy: str = "best-fit"
     long: str = "split"
     separator: int = SEPARATOR
+    separators_are: str = "append"  # or "present": in the tokens already
+    vocab_size: int | None = None  # given: the inputs are token ids
     bos: int | None = None
     padding: int | None = None
     text_field: str = "text"
     delimiter: bytes | None = None
     invalid_utf8: str = "error"
     unit_size: int = 64 << 20
+    max_documents: int | None = None
+    min_tokens: int = 0
+    shuffle: int | None = None
+    holdout: int = 0  # millionths
+    limit: int | None = None
+    codec: str = "none"
 
     @property
     def padding_id(self) -> int:
         return self.separator if self.padding is None else self.padding
 
+    @property
+    def parts(self) -> list[str]:
+        """What the datasets hold that one run writes."""
+        return ["all"] if self.holdout == 0 else ["training", "held-out"]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record of an input: where it begins, its bytes as the input has them, and its text,
+    or its token ids without separator."""
+
+    position: int
+    raw: bytes
+    content: bytes | tuple[int, ...]
+    is_headless: bool = False
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How an input is cut. The starts are right even where the program has to read on to find
+    them, and tells neither weight nor extent."""
+
+    weight: int | None
+    extent: int | None
+    starts: tuple[int, ...]
+    id_bytes: int | None = None  # of a file of ids without an index, whose positions are ids
+
 
 @dataclass(frozen=True)
 class Input:
-    """One file of the corpus. Its name's extension says how it is read."""
+    """One input of the corpus. Text and JSONL are read from `data`, the decompressed bytes; the
+    name's ending, that of a compression aside, says how. Anything else tells its `records` and
+    its `cut`. `stored` are the files to be written, if `data` is not the one file."""
 
     name: str
-    data: bytes
+    data: bytes = b""
+    source: str = "default"
+    compression: str = "none"
+    records: tuple[Record, ...] | None = None
+    cut: Cut | None = None
+    stored: dict[str, bytes] | None = None
+
+    @property
+    def is_jsonl(self) -> bool:
+        return self.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl")
 
 
 @dataclass(frozen=True, eq=False)
 class Document:
-    """One record: where it begins, its text's bytes as they are tokenised, all its tokens.
-    Two documents are never equal, whatever they hold."""
+    """One document: where its record begins, that record, its text (or ids) as it is tokenised,
+    all its tokens. Two documents are never equal, whatever they hold."""
 
     input: int
     position: int
-    text: bytes
+    place: tuple[int, ...]
+    record: Record
+    text: bytes | tuple[int, ...]
     tokens: tuple[int, ...]
     was_utf8: bool
 
@@ -70,12 +124,13 @@ class Segment:
         return self.document.tokens[self.offset : self.offset + self.n_tokens]
 
     @property
-    def order(self) -> tuple[int, int, int]:
-        """Its place in the input."""
-        return self.document.input, self.document.position, self.offset
+    def order(self) -> tuple[int, ...]:
+        """Its place in input order."""
+        return *self.document.place, self.offset
 
 
 Row = list[Segment]
+Choice = Callable[[list[tuple[int, int]]], int]  # of (room, row) of the rows with room enough
 
 
 @dataclass(frozen=True)
@@ -85,6 +140,7 @@ class Unit:
     input: int
     slice: int
     inputs: int
+    last: bool = True
 
     @property
     def shard_name(self) -> str:
@@ -96,6 +152,7 @@ class PackedUnit:
     unit: Unit
     rows: list[Row]
     figures: dict
+    records: str
 
 
 class TooLong(Exception):
@@ -136,22 +193,25 @@ def json_text(line: bytes, text_field: str) -> bytes:
     return value.encode("utf-8", "surrogateescape")
 
 
-def jsonl_records(data: bytes, text_field: str) -> Iterator[tuple[int, bytes]]:
+def jsonl_records(data: bytes, text_field: str) -> Iterator[Record]:
     """One document per line that is not blank, at the line's first byte."""
     position = 0
     for line in data.split(b"\n"):
         if line.strip(b" \t\r"):
-            yield position, json_text(line, text_field)
+            yield Record(position, line, json_text(line, text_field))
         position += len(line) + 1
 
 
-def records(item: Input, options: Options) -> Iterator[tuple[int, bytes]]:
-    """(position, raw text) of every record of one input."""
-    if item.name.endswith(".jsonl"):
+def records_of(item: Input, options: Options) -> Iterator[Record]:
+    """Every record of one input."""
+    if item.records is not None:
+        return iter(item.records)
+    if item.is_jsonl:
         return jsonl_records(item.data, options.text_field)
     if options.delimiter is not None:
-        return delimited_records(item.data, options.delimiter)
-    return iter([(0, item.data)])
+        found = delimited_records(item.data, options.delimiter)
+        return (Record(position, text, text) for position, text in found)
+    return iter([Record(0, item.data, item.data)])
 
 
 def is_utf8(text: bytes) -> bool:
@@ -162,67 +222,127 @@ def is_utf8(text: bytes) -> bool:
     return True
 
 
-def make_document(index: int, position: int, raw: bytes, options: Options) -> Document:
+def place_of(index: int, position: int, shuffle: int | None) -> tuple[int, ...]:
+    """Where a document comes in input order."""
+    if shuffle is None:
+        return index, position
+    rank = xxhash.xxh3_64_intdigest(struct.pack("<IQ", index, position), seed=shuffle)
+    return rank, index, position
+
+
+def tokenised_text(raw: bytes, options: Options) -> bytes:
+    """The text of a record as it is tokenised. Raises ValueError if it is to be refused."""
+    if is_utf8(raw) or options.invalid_utf8 == "keep":
+        return raw
+    if options.invalid_utf8 == "replace":
+        return raw.decode("utf-8", "replace").encode("utf-8")
+    raise ValueError(f"not UTF-8: {raw!r}")
+
+
+def make_document(index: int, record: Record, options: Options) -> Document:
     """Optional BOS, the text's tokens, one separator."""
-    valid = is_utf8(raw)
-    if not valid and options.invalid_utf8 == "error":
-        raise ValueError(f"input {index}, position {position}: not UTF-8")
-    text = raw
-    if not valid and options.invalid_utf8 == "replace":
-        text = raw.decode("utf-8", "replace").encode("utf-8")
+    content = record.content
+    is_text = isinstance(content, bytes)
+    text = tokenised_text(content, options) if is_text else content
     bos = () if options.bos is None else (options.bos,)
-    return Document(index, position, text, (*bos, *text, options.separator), valid)
+    return Document(
+        input=index,
+        position=record.position,
+        place=place_of(index, record.position, options.shuffle),
+        record=record,
+        text=text,
+        tokens=(*bos, *text, options.separator),
+        was_utf8=not is_text or is_utf8(content),
+    )
 
 
 def read_documents(inputs: list[Input], options: Options) -> list[Document]:
-    """Every document of the corpus, in input order."""
-    return [
-        make_document(index, position, raw, options)
+    """Every document of the corpus up to the limit, as the inputs have them."""
+    documents = [
+        make_document(index, record, options)
         for index, item in enumerate(inputs)
-        for position, raw in records(item, options)
+        for record in records_of(item, options)
     ]
+    return documents[: options.limit]
+
+
+def records_digest(documents: list[Document]) -> str:
+    """XXH3-128 over each record's bytes and how many they are."""
+    state = xxhash.xxh3_128()
+    for document in documents:
+        state.update(document.record.raw)
+        state.update(struct.pack("<Q", len(document.record.raw)))
+    return state.hexdigest()
+
+
+# ---- What is selected ------------------------------------------------------------
+
+
+def is_held_out(document: Document, options: Options) -> bool:
+    text = document.text
+    data = text if isinstance(text, bytes) else struct.pack(f"<{len(text)}I", *text)
+    return xxhash.xxh3_64_intdigest(data) * 10**6 >> 64 < options.holdout
+
+
+def documents_of_part(documents: list[Document], options: Options, part: str) -> list[Document]:
+    """The documents that a part's figures tell of: a training set counts what it gives away."""
+    if part != "held-out":
+        return documents
+    return [d for d in documents if is_held_out(d, options)]
+
+
+def left_out_as(document: Document, options: Options, part: str) -> str | None:
+    """The figure of a document that gets into no row, whatever its length."""
+    if part == "training" and is_held_out(document, options):
+        return "held_out"
+    if len(document.text) < options.min_tokens:
+        return "too_short"
+    return None
 
 
 # ---- Units -----------------------------------------------------------------------
 
 
-def can_be_cut(item: Input, options: Options) -> bool:
-    """Larger than a unit, and more than one record."""
-    is_one_document = not item.name.endswith(".jsonl") and options.delimiter is None
-    return len(item.data) > options.unit_size and not is_one_document
+def text_cut(item: Input, options: Options) -> Cut:
+    """Text is cut at multiples of the unit's size, unless a file is one document."""
+    size = len(item.data)
+    is_one_document = not item.is_jsonl and options.delimiter is None
+    starts = (0,) if is_one_document else tuple(range(0, max(size, 1), options.unit_size))
+    is_known = item.compression == "none" or size <= options.unit_size
+    return Cut(size, size, starts) if is_known else Cut(None, None, starts)
+
+
+def cut_of(item: Input, options: Options) -> Cut:
+    return text_cut(item, options) if item.cut is None else item.cut
 
 
 def make_units(inputs: list[Input], options: Options) -> list[Unit]:
-    """Large inputs are sliced; neighbouring small ones share a unit while they fit it."""
+    """Large inputs are sliced; neighbouring small ones of a source share a unit."""
     units: list[Unit] = []
-    group: list[int] = []
-
-    def end_group() -> None:
-        if group:
-            units.append(Unit(group[0], 0, len(group)))
-            group.clear()
-
+    group_weight = None  # of the group that the last unit is, if it is one
     for index, item in enumerate(inputs):
-        size = len(item.data)
-        if can_be_cut(item, options):
-            end_group()
-            n_slices = -(-size // options.unit_size)
-            units.extend(Unit(index, k, 1) for k in range(n_slices))
+        cut = cut_of(item, options)
+        if cut.weight is None or cut.weight > options.unit_size:
+            group_weight = None
+            n = len(cut.starts)
+            units.extend(Unit(index, k, 1, last=k == n - 1) for k in range(n))
             continue
-        if sum(len(inputs[i].data) for i in group) + size > options.unit_size:
-            end_group()
-        group.append(index)
-    end_group()
+        is_joining = group_weight is not None and inputs[index - 1].source == item.source
+        if is_joining and group_weight + cut.weight <= options.unit_size:
+            group_weight += cut.weight
+            units[-1] = replace(units[-1], inputs=units[-1].inputs + 1)
+        else:
+            group_weight = cut.weight
+            units.append(Unit(index, 0, 1))
     return units
 
 
 def unit_holds(unit: Unit, document: Document, inputs: list[Input], options: Options) -> bool:
-    """A record belongs to the unit in which its first byte lies."""
+    """A record belongs to the unit in which it begins."""
     if not unit.input <= document.input < unit.input + unit.inputs:
         return False
-    if not can_be_cut(inputs[unit.input], options):
-        return True
-    return document.position // options.unit_size == unit.slice
+    starts = cut_of(inputs[document.input], options).starts
+    return sum(start <= document.position for start in starts) - 1 == unit.slice
 
 
 # ---- Rows ------------------------------------------------------------------------
@@ -251,8 +371,9 @@ def greedy_pieces(document: Document, n_kept: int, seq_len: int) -> Iterator[Seg
         offset += n - 1
 
 
-def best_fit_rows(documents: list[Document], options: Options) -> list[Row]:
-    """Textbook best-fit decreasing; rows by their earliest segment, segments in input order."""
+def fitted_rows(documents: list[Document], options: Options, choose: Choice) -> list[Row]:
+    """Textbook fitting, longest segment first; rows by their earliest segment, segments in
+    input order."""
     segments: list[Segment] = []
     for document in documents:
         n_kept = kept_tokens(document, options)
@@ -260,20 +381,32 @@ def best_fit_rows(documents: list[Document], options: Options) -> list[Row]:
             segments.extend(greedy_pieces(document, n_kept, options.seq_len))
 
     rows: list[Row] = []
-    rooms: list[int] = []
+    rooms: list[int] = []  # 0 in a row that may take no more segments
     for segment in sorted(segments, key=lambda s: -s.n_tokens):
         fitting = [(room, r) for r, room in enumerate(rooms) if room >= segment.n_tokens]
         if fitting:
-            _, best = min(fitting)
+            chosen = choose(fitting)
         else:
-            best = len(rows)
+            chosen = len(rows)
             rows.append([])
             rooms.append(options.seq_len)
-        rows[best].append(segment)
-        rooms[best] -= segment.n_tokens
+        rows[chosen].append(segment)
+        rooms[chosen] -= segment.n_tokens
+        if len(rows[chosen]) == options.max_documents:
+            rooms[chosen] = 0
     for row in rows:
         row.sort(key=lambda s: s.order)
     return sorted(rows, key=lambda row: row[0].order)
+
+
+def best_fit_rows(documents: list[Document], options: Options) -> list[Row]:
+    """The row with the least room that suffices; of equal ones the one opened first."""
+    return fitted_rows(documents, options, lambda fitting: min(fitting)[1])
+
+
+def first_fit_rows(documents: list[Document], options: Options) -> list[Row]:
+    """The row opened first of those with room."""
+    return fitted_rows(documents, options, lambda fitting: fitting[0][1])
 
 
 def concat_rows(documents: list[Document], options: Options) -> list[Row]:
@@ -291,12 +424,12 @@ def concat_rows(documents: list[Document], options: Options) -> list[Row]:
             offset = max(n_done - 1, 0)
             n = min(free, n_kept - offset)
             rows[-1].append(Segment(document, offset, n))
-            free -= n
+            free = 0 if len(rows[-1]) == options.max_documents else free - n
             n_done = offset + n
     return rows
 
 
-STRATEGIES = {"best-fit": best_fit_rows, "concat": concat_rows}
+STRATEGIES = {"best-fit": best_fit_rows, "first-fit": first_fit_rows, "concat": concat_rows}
 
 
 # ---- Figures ---------------------------------------------------------------------
@@ -321,15 +454,21 @@ def collisions(segment: Segment, options: Options) -> int:
     return document.tokens[max(first_new, first_text) : end].count(options.separator)
 
 
-def make_figures(documents: list[Document], rows: list[Row], options: Options) -> dict:
-    """Every figure of the metadata, in its order."""
+def make_figures(
+    documents: list[Document], rows: list[Row], options: Options, part: str
+) -> dict:
+    """Every figure of the metadata, in its order. `documents` are those of the part."""
     segments = [segment for row in rows for segment in row]
     pieces: dict[Document, int] = {}
     for segment in segments:
         pieces[segment.document] = pieces.get(segment.document, 0) + 1
-    kept = {d: kept_tokens(d, options) for d in documents}
-    truncated = [d for d in documents if 0 < kept[d] < len(d.tokens)]
-    dropped = [d for d in documents if kept[d] == 0]
+    fate = {d: left_out_as(d, options, part) for d in documents}
+    too_short = [d for d in documents if fate[d] == "too_short"]
+    held_out = [d for d in documents if fate[d] == "held_out"]
+    own = [d for d in documents if fate[d] != "held_out"]
+    kept = {d: kept_tokens(d, options) for d in documents if fate[d] is None}
+    truncated = [d for d in kept if 0 < kept[d] < len(d.tokens)]
+    dropped = [d for d in kept if kept[d] == 0]
     packed = sum(s.n_tokens for s in segments)
     return {
         "rows": len(rows),
@@ -343,13 +482,18 @@ def make_figures(documents: list[Document], rows: list[Row], options: Options) -
         "padding": len(rows) * options.seq_len - packed,
         "truncated": sum(len(d.tokens) - kept[d] for d in truncated),
         "dropped": sum(len(d.tokens) for d in dropped),
+        "too_short": sum(len(d.tokens) for d in too_short),
+        "held_out": sum(len(d.tokens) for d in held_out),
         "targets": sum(s.n_tokens - 1 for s in segments),
         "empty_documents": sum(1 for d in pieces if not d.text),
         "split_documents": sum(1 for n in pieces.values() if n > 1),
         "truncated_documents": len(truncated),
         "dropped_documents": len(dropped),
+        "too_short_documents": len(too_short),
+        "held_out_documents": len(held_out),
+        "headless_documents": sum(1 for d in own if d.record.is_headless),
         "separator_collisions": sum(collisions(s, options) for s in segments),
-        "invalid_utf8_documents": sum(1 for d in documents if not d.was_utf8),
+        "invalid_utf8_documents": sum(1 for d in own if not d.was_utf8),
         "longest_segment": max((s.n_tokens for s in segments), default=0),
         "attention_pairs": sum(s.n_tokens * (s.n_tokens + 1) // 2 for s in segments),
         "document_length_histogram": histogram(len(d.tokens) for d in pieces),
@@ -360,12 +504,32 @@ def make_figures(documents: list[Document], rows: list[Row], options: Options) -
 # ---- The whole -------------------------------------------------------------------
 
 
-def pack(inputs: list[Input], options: Options) -> list[PackedUnit]:
-    """What `bindery pack` must write, unit by unit. Raises TooLong under `--long error`."""
+def pack_unit(unit: Unit, documents: list[Document], options: Options, part: str) -> PackedUnit:
+    """One shard, of the unit's documents as the inputs have them."""
+    given = documents_of_part(documents, options, part)
+    selected = [d for d in given if left_out_as(d, options, part) is None]
+    selected.sort(key=lambda d: d.place)
+    rows = STRATEGIES[options.strategy](selected, options)
+    figures = make_figures(given, rows, options, part)
+    return PackedUnit(unit, rows, figures, records_digest(documents))
+
+
+def pack(inputs: list[Input], options: Options, part: str = "all") -> list[PackedUnit]:
+    """What `bindery pack` must write, unit by unit. With a holdout `part` says which of the two
+    datasets is meant. Raises TooLong under `--long error`."""
     documents = read_documents(inputs, options)
     packed = []
+    n_read = 0
     for unit in make_units(inputs, options):
         own = [d for d in documents if unit_holds(unit, d, inputs, options)]
-        rows = STRATEGIES[options.strategy](own, options)
-        packed.append(PackedUnit(unit, rows, make_figures(own, rows, options)))
+        packed.append(pack_unit(unit, own, options, part))
+        n_read += len(own)
+        if n_read == options.limit:
+            break
     return packed
+
+
+def has_documents(inputs: list[Input], options: Options) -> bool:
+    """Whether there is anything to train on; `bindery pack` refuses a corpus without."""
+    units = pack(inputs, options, options.parts[0])
+    return any(unit.figures["documents"] > 0 for unit in units)

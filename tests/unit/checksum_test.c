@@ -47,6 +47,38 @@ static void digest_is_the_canonical_xxh3_128(void **state)
     }
 }
 
+// Also by Python's xxhash, over the same bytes.
+static void hash_of_one_piece_is_the_canonical_xxh3_64_with_its_seed(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t size_bytes;
+        uint64_t seed, expected;
+    } seeded[] = {
+        {0, 1, UINT64_C(0x4dc5b0cc826f6703)},
+        {1, 1, UINT64_C(0x0a187bf012eca100)},
+        {4, INT64_MAX, UINT64_C(0x766ea2e5bfbec318)},
+        {12, 0, UINT64_C(0x84f3a03b6a8fff7e)},
+        {12, 1, UINT64_C(0xc7d394edc5514aae)},
+        {12, UINT64_MAX, UINT64_C(0xb6213b5812bd6296)},
+        {17, 1, UINT64_C(0xb35b46300a1dcdc5)},
+        {129, INT64_MAX, UINT64_C(0x8301a5a82fc55a60)},
+        {241, 1, UINT64_C(0xe733411dec6ce2b6)},
+        {4097, UINT64_MAX, UINT64_C(0xb53dbb44f66987e6)},
+    };
+    for (int v = 0; v < N_VECTORS; v++) {
+        unsigned char *data = pattern(vectors[v].size_bytes);
+        assert_true(bd_hash64(data, vectors[v].size_bytes, 0) == vectors[v].xxh3_64);
+        free(data);
+    }
+    for (size_t i = 0; i < sizeof seeded / sizeof *seeded; i++) {
+        unsigned char *data = pattern(seeded[i].size_bytes);
+        assert_true(bd_hash64(data, seeded[i].size_bytes, seeded[i].seed) ==
+                    seeded[i].expected);
+        free(data);
+    }
+}
+
 // Adds the vector's bytes in pieces of 0, 1, 2, … times `step`.
 static void add_in_pieces(bd_hasher *hasher, const struct vector *vector, size_t step)
 {
@@ -154,6 +186,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(digest_is_the_canonical_xxh3_128),
+        cmocka_unit_test(hash_of_one_piece_is_the_canonical_xxh3_64_with_its_seed),
         cmocka_unit_test(pieces_give_what_the_whole_gives),
         cmocka_unit_test(taking_leaves_the_hasher_as_new),
         cmocka_unit_test(digest_is_read_only_in_its_one_form),

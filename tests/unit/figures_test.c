@@ -81,7 +81,9 @@ static const bd_figures sound = {
     .packed = 90,
     .padding = 70,
     .truncated = 40,
-    .dropped = 24,
+    .dropped = 14,
+    .too_short = 7,
+    .held_out = 3,
     .targets = 57,
 };
 enum { SEQ_LEN = 16 };
@@ -101,18 +103,21 @@ static void each_equation_is_broken_by_each_of_its_terms(void **state)
         const char *equation;  // the first of those that it breaks
     } cases[] = {
         {"text", "text 101 + bos 20 + separators 30 + repeated 4 != "
-                 "packed 90 + truncated 40 + dropped 24"},
+                 "packed 90 + truncated 40 + dropped 14 + too short 7 + held out 3"},
         {"bos", "text 100 + bos 21"},
         {"separators", "text 100 + bos 20 + separators 31"},
         {"repeated", "text 100 + bos 20 + separators 30 + repeated 5"},
         {"truncated", "text 100"},
         {"dropped", "text 100"},
+        {"too_short", "text 100"},
+        {"held_out", "text 100"},
         {"packed", "text 100"},
         {"padding", "packed 90 + padding 71 != rows 10 x 16"},
         {"rows", "packed 90 + padding 70 != rows 11 x 16"},
         {"segments", "packed 90 - segments 34 != targets 57"},
         {"targets", "packed 90 - segments 33 != targets 58"},
     };
+    size_t n_broken = 0;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         for (size_t i = 0; i < bd_n_figure_fields; i++) {
             if (strcmp(bd_figure_fields[i].name, cases[c].name) != 0)
@@ -125,8 +130,10 @@ static void each_equation_is_broken_by_each_of_its_terms(void **state)
                      cases[c].equation);
             assert_int_equal(bd_figures_check_ledger(&figures, SEQ_LEN, &err), BD_ERR_FORMAT);
             assert_memory_equal(err.message, expected, strlen(expected));
+            n_broken++;
         }
     }
+    assert_int_equal(n_broken, sizeof cases / sizeof *cases);
     assert_int_equal(bd_figures_check_ledger(&sound, SEQ_LEN + 1, NULL), BD_ERR_FORMAT);
 }
 
@@ -152,6 +159,8 @@ static void sums_beyond_64_bits_do_not_agree_by_accident(void **state)
     (void)state;
     const bd_figures tokens = {.text = INT64_MAX, .bos = INT64_MAX, .separators = 2};
     assert_int_equal(bd_figures_check_ledger(&tokens, SEQ_LEN, NULL), BD_ERR_FORMAT);
+    const bd_figures left_out = {.too_short = INT64_MAX, .held_out = INT64_MAX, .dropped = 2};
+    assert_int_equal(bd_figures_check_ledger(&left_out, SEQ_LEN, NULL), BD_ERR_FORMAT);
     const bd_figures rows = {.rows = INT64_C(1) << 60};  // times 16 is 0 in 64 bits
     assert_int_equal(bd_figures_check_ledger(&rows, SEQ_LEN, NULL), BD_ERR_FORMAT);
 }
@@ -174,9 +183,9 @@ static void sum_is_taken_field_by_field_and_the_longest_of_the_longest(void **st
     }
     assert_int_equal(bd_figures_add(&total, &part, NULL), BD_OK);
     for (size_t i = 0; i < bd_n_figure_fields; i++)
-        if (field(&total, i) != &total.longest_segment)
-            assert_int_equal(*field(&total, i), 1000 + i + i * i + 1);
-    assert_int_equal(total.longest_segment, 1018);
+        assert_int_equal(*field(&total, i), field(&total, i) == &total.longest_segment
+                                                ? 1000 + i
+                                                : 1000 + i + i * i + 1);
     for (int bin = 0; bin < BD_HISTOGRAM_BINS; bin++) {
         assert_int_equal(total.document_lengths[bin], bin + 1);
         assert_int_equal(total.segments_per_row[bin], 100 * bin + 7);
@@ -244,14 +253,17 @@ static void figures_have_one_text(void **state)
     bd_json *json = bd_figures_to_json(&figures);
     assert_int_equal(bd_json_print(json, BD_JSON_COMPACT, &text, NULL), BD_OK);
     assert_string_equal(
-        text, "{\"rows\":100,\"segments\":101,\"documents\":102,\"text\":103,\"bos\":104,"
-              "\"separators\":105,\"repeated\":106,\"packed\":107,\"padding\":108,"
-              "\"truncated\":109,\"dropped\":110,\"targets\":111,\"empty_documents\":112,"
-              "\"split_documents\":113,\"truncated_documents\":114,\"dropped_documents\":115,"
-              "\"separator_collisions\":116,\"invalid_utf8_documents\":117,"
-              "\"longest_segment\":118,\"attention_pairs\":119,"
-              "\"document_length_histogram\":[1000,0,1002],"
-              "\"segments_per_row_histogram\":[2000,2001,2002,2003,2004]}");
+        text,
+        "{\"rows\":100,\"segments\":101,\"documents\":102,\"text\":103,\"bos\":104,"
+        "\"separators\":105,\"repeated\":106,\"packed\":107,\"padding\":108,"
+        "\"truncated\":109,\"dropped\":110,\"too_short\":111,\"held_out\":112,\"targets\":113,"
+        "\"empty_documents\":114,\"split_documents\":115,\"truncated_documents\":116,"
+        "\"dropped_documents\":117,\"too_short_documents\":118,"
+        "\"held_out_documents\":119,\"headless_documents\":120,"
+        "\"separator_collisions\":121,\"invalid_utf8_documents\":122,"
+        "\"longest_segment\":123,\"attention_pairs\":124,"
+        "\"document_length_histogram\":[1000,0,1002],"
+        "\"segments_per_row_histogram\":[2000,2001,2002,2003,2004]}");
     free(text);
     bd_json_free(json);
 }
@@ -268,6 +280,67 @@ static void figures_come_back_from_json(void **state)
         assert_memory_equal(&again, &cases[i], sizeof again);
         bd_json_free(json);
     }
+}
+
+// As released versions wrote them.
+static void figures_of_format_1_0_left_nothing_out(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"rows\":100,\"segments\":101,\"documents\":102,\"text\":103,\"bos\":104,"
+        "\"separators\":105,\"repeated\":106,\"packed\":107,\"padding\":108,"
+        "\"truncated\":109,\"dropped\":110,\"targets\":111,\"empty_documents\":112,"
+        "\"split_documents\":113,\"truncated_documents\":114,\"dropped_documents\":115,"
+        "\"separator_collisions\":116,\"invalid_utf8_documents\":117,"
+        "\"longest_segment\":118,\"attention_pairs\":119,"
+        "\"document_length_histogram\":[1000,0,1002],\"segments_per_row_histogram\":[]}";
+    const bd_figures expected = {
+        .rows = 100,
+        .segments = 101,
+        .documents = 102,
+        .text = 103,
+        .bos = 104,
+        .separators = 105,
+        .repeated = 106,
+        .packed = 107,
+        .padding = 108,
+        .truncated = 109,
+        .dropped = 110,
+        .targets = 111,
+        .empty_documents = 112,
+        .split_documents = 113,
+        .truncated_documents = 114,
+        .dropped_documents = 115,
+        .separator_collisions = 116,
+        .invalid_utf8_documents = 117,
+        .longest_segment = 118,
+        .attention_pairs = 119,
+        .document_lengths = {1000, 0, 1002},
+    };
+    bd_figures figures;
+    bd_json *json;
+    memset(&figures, 0xFF, sizeof figures);
+    assert_int_equal(bd_json_parse(text, strlen(text), &json, NULL), BD_OK);
+    assert_int_equal(bd_figures_from_json(&figures, json, NULL), BD_OK);
+    assert_memory_equal(&figures, &expected, sizeof figures);
+    bd_json_free(json);
+}
+
+static void count_that_format_1_0_has_too_is_needed(void **state)
+{
+    (void)state;
+    int n_needed = 0;
+    for (size_t i = 0; i < bd_n_figure_fields; i++) {
+        bd_json *json = bd_figures_to_json(&sound);
+        bd_figures figures;
+        bd_json_set_null(json, bd_figure_fields[i].name);
+        const bool needed = !bd_figure_fields[i].since_1_1;
+        assert_int_equal(bd_figures_from_json(&figures, json, NULL),
+                         needed ? BD_ERR_FORMAT : BD_OK);
+        n_needed += needed;
+        bd_json_free(json);
+    }
+    assert_int_equal(n_needed, 20);
 }
 
 static void count_out_of_range_names_its_field(void **state)
@@ -345,6 +418,8 @@ int main(void)
         cmocka_unit_test(sum_that_does_not_fit_names_its_field),
         cmocka_unit_test(figures_have_one_text),
         cmocka_unit_test(figures_come_back_from_json),
+        cmocka_unit_test(figures_of_format_1_0_left_nothing_out),
+        cmocka_unit_test(count_that_format_1_0_has_too_is_needed),
         cmocka_unit_test(count_out_of_range_names_its_field),
         cmocka_unit_test(histogram_that_is_none_is_refused),
     };

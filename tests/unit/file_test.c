@@ -4,6 +4,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "tests/unit/temporary_folder.h"
 
@@ -250,6 +251,94 @@ static void mode_is_what_the_umask_says(void **state)
     }
 }
 
+// ---- Publishing what must be new ---------------------------------------------------
+
+static void new_file_is_published_whole_and_alone(void **state)
+{
+    static char large[300000];
+    bool there = true;
+    for (size_t i = 0; i < sizeof large; i++)
+        large[i] = (char)(i % 251);
+    assert_int_equal(bd_file_publish_new(*state, "name", large, sizeof large, &there, NULL),
+                     BD_OK);
+    assert_false(there);
+    there = true;
+    assert_int_equal(bd_file_publish_new(*state, "empty", "", 0, &there, NULL), BD_OK);
+    assert_false(there);
+    assert_int_equal(count_entries(*state), 2);
+    size_t n;
+    char *text = read_file(in(*state, "name"), &n);
+    assert_int_equal(n, sizeof large);
+    assert_memory_equal(text, large, n);
+    free(text);
+    assert_file_holds(in(*state, "empty"), "");
+    struct stat info;
+    assert_int_equal(stat(in(*state, "name"), &info), 0);
+    assert_int_equal(info.st_nlink, 1);
+}
+
+static void what_is_there_is_told_and_not_replaced(void **state)
+{
+    bool there = false;
+    write_file(in(*state, "name"), "old", 3);
+    assert_int_equal(bd_file_publish_new(*state, "name", "newer", 5, &there, NULL), BD_OK);
+    assert_true(there);
+    assert_file_holds(in(*state, "name"), "old");
+    there = false;
+    assert_int_equal(symlink("nowhere", in(*state, "link")), 0);  // a name that is taken, too
+    assert_int_equal(bd_file_publish_new(*state, "link", "newer", 5, &there, NULL), BD_OK);
+    assert_true(there);
+    assert_int_equal(count_entries(*state), 2);
+}
+
+enum { N_PUBLISHERS = 6 };
+
+// Publishes a text that names it as soon as `start` can be read to its end.
+_Noreturn static void publish_at_once(const char *folder, int start, int number)
+{
+    char text[40], wait;
+    bool there = false;
+    while (read(start, &wait, 1) > 0)
+        ;
+    snprintf(text, sizeof text, "published by %d", number);
+    const bd_status status =
+        bd_file_publish_new(folder, "name", text, strlen(text), &there, NULL);
+    _exit(status != BD_OK ? 2 : there ? 1 : 0);
+}
+
+static void of_several_processes_one_publishes(void **state)
+{
+    for (int round = 0; round < 10; round++) {
+        int start[2], n_published = 0;
+        pid_t ids[N_PUBLISHERS];
+        char expected[40] = "";
+        assert_int_equal(pipe(start), 0);
+        for (int i = 0; i < N_PUBLISHERS; i++) {
+            ids[i] = fork();
+            assert_true(ids[i] >= 0);
+            if (ids[i] == 0) {
+                close(start[1]);
+                publish_at_once(*state, start[0], i);
+            }
+        }
+        close(start[0]);
+        close(start[1]);
+        for (int i = 0; i < N_PUBLISHERS; i++) {
+            int result;
+            assert_int_equal(waitpid(ids[i], &result, 0), ids[i]);
+            assert_true(WIFEXITED(result) && WEXITSTATUS(result) < 2);
+            if (WEXITSTATUS(result) == 1)
+                continue;
+            n_published++;
+            snprintf(expected, sizeof expected, "published by %d", i);
+        }
+        assert_int_equal(n_published, 1);
+        assert_file_holds(in(*state, "name"), expected);
+        assert_int_equal(count_entries(*state), 1);
+        assert_int_equal(unlink(in(*state, "name")), 0);
+    }
+}
+
 // ---- Publishing that fails --------------------------------------------------------
 
 static void assert_names(const bd_error *err, const char *what, const char *path,
@@ -288,6 +377,9 @@ static void folder_that_is_gone_is_an_error(void **state)
     assert_null(pending.temporary);
     assert_null(pending.final);
     assert_null(pending.folder);
+    bool there;
+    assert_int_equal(bd_file_publish_new(folder, "name", "x", 1, &there, &err), BD_ERR_IO);
+    assert_names(&err, "create", final, "No such file or directory");
 
     for (int step = 0; step < 2; step++) {  // gone before writing, gone before publishing
         assert_int_equal(mkdir(folder, 0777), 0);
@@ -319,10 +411,15 @@ static void disk_that_takes_no_more_leaves_the_old_file(void **state)
     bd_error err;
     const bd_status old_name = bd_file_publish(*state, "name", large, sizeof large, &err);
     const bd_status new_name = bd_file_publish(*state, "new", large, sizeof large, NULL);
+    bool there = true;
+    const bd_status only_new =
+        bd_file_publish_new(*state, "new", large, sizeof large, &there, NULL);
     setrlimit(RLIMIT_FSIZE, &before);
     signal(SIGXFSZ, handler);
     assert_int_equal(old_name, BD_ERR_IO);
     assert_int_equal(new_name, BD_ERR_IO);
+    assert_int_equal(only_new, BD_ERR_IO);
+    assert_false(there);
     assert_names(&err, "write", path, "File too large");
     assert_file_holds(path, "old");
     assert_int_equal(count_entries(*state), 1);
@@ -356,6 +453,9 @@ int main(void)
         test_in_folder(two_writers_of_one_name_do_not_meet),
         test_in_folder(name_in_use_is_not_taken),
         test_in_folder(mode_is_what_the_umask_says),
+        test_in_folder(new_file_is_published_whole_and_alone),
+        test_in_folder(what_is_there_is_told_and_not_replaced),
+        test_in_folder(of_several_processes_one_publishes),
         test_in_folder(folder_without_write_permission_stays_as_it_was),
         test_in_folder(folder_that_is_gone_is_an_error),
         test_in_folder(disk_that_takes_no_more_leaves_the_old_file),

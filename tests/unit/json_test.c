@@ -262,13 +262,13 @@ static void file_that_is_not_json_is_named(void **state)
 
 static const char one_of_each[] =
     "{\"integer\":7,\"real\":7.0,\"string\":\"s\",\"object\":{},\"array\":[1,\"x\"],"
-    "\"null\":null,\"true\":true}";
+    "\"null\":null,\"true\":true,\"false\":false}";
 
 static void getter_that_fails_names_the_key(void **state)
 {
     (void)state;
-    static const char *const keys[] = {"integer", "real", "string", "object",
-                                       "array",   "null", "true",   "missing"};
+    static const char *const keys[] = {"integer", "real", "string", "object", "array",
+                                       "null",    "true", "false",  "missing"};
     bd_json *json = parsed(one_of_each);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const char *key = keys[i], *text = NULL;
@@ -283,6 +283,15 @@ static void getter_that_fails_names_the_key(void **state)
         snprintf(expected, sizeof expected, "'%s': not an integer from 0 to 9", key);
         assert_string_equal(err.message, integer ? "" : expected);
         assert_int_equal(number, integer ? 7 : -1);
+
+        err.message[0] = '\0';
+        const bool yes = strcmp(key, "true") == 0, boolean = yes || strcmp(key, "false") == 0;
+        bool truth = !yes;
+        assert_int_equal(bd_json_get_bool(json, key, &truth, &err),
+                         boolean ? BD_OK : BD_ERR_FORMAT);
+        snprintf(expected, sizeof expected, "'%s' is not a boolean", key);
+        assert_string_equal(err.message, boolean ? "" : expected);
+        assert_true(truth == yes);
 
         err.message[0] = '\0';
         const bool string = strcmp(key, "string") == 0;

@@ -150,6 +150,90 @@ static void what_is_not_json_is_refused(void **state)
                      BD_JSON_OTHER);
 }
 
+// Wherever a number may stand, and where digits are no number: in a key, in the text.
+static void numbers_of_any_size_are_valid(void **state)
+{
+    (void)state;
+    static const char *const NUMBERS[] = {
+        "0",
+        "-0",
+        "123456789012345678901234567890",
+        "-123456789012345678901234567890",
+        "9223372036854775808",
+        "-9223372036854775809",
+        "18446744073709551615",
+        "18446744073709551616",
+        "1e999",
+        "-1E+999",
+        "1e-999",
+        "0.5e309",
+        "1e99999999999999999999999999",
+        "1e-99999999999999999999999999",
+        "123456789012345678901234567890.5e400",
+        "0.000000000000000000000000000000000000000000000000000001",
+    };
+    for (size_t i = 0; i < sizeof NUMBERS / sizeof *NUMBERS; i++) {
+        const char *number = NUMBERS[i];
+        char json[1024], expected[128];
+        snprintf(json, sizeof json, "{\"id\":%s,\"text\":\"x\"}", number);
+        assert_text("text", json, "x");
+        snprintf(json, sizeof json, "{\"text\":\"x\",\"a\":[%s,{\"b\": %s\t},[ %s ]]} ", number,
+                 number, number);
+        assert_text("text", json, "x");
+        snprintf(json, sizeof json, "{\"\\\\\":\",%s,\\\",%s\",\"n\":1e999}", number, number);
+        snprintf(expected, sizeof expected, ",%s,\",%s", number, number);
+        assert_text("\\", json, expected);
+        snprintf(json, sizeof json, "{\"n\":1e999,\":%s\":\"x\"}", number);
+        snprintf(expected, sizeof expected, ":%s", number);
+        if (!strchr(number, '.'))  // a dot would lead into an object
+            assert_text(expected, json, "x");
+        snprintf(json, sizeof json, "{\"text\":%s}", number);
+        assert_problem("text", json, BD_JSON_OTHER, "the field 'text' is not a string");
+        assert_problem("text", number, BD_JSON_OTHER, "no field 'text'");
+    }
+}
+
+static void malformed_numbers_are_refused_beside_large_ones(void **state)
+{
+    (void)state;
+    static const char *const BAD[] = {
+        "1.2.3", "01",   "-01",    "-",         "+1",   "1e",    "1e+",  "1.",
+        ".5",    "1.e5", "--1",    "1-2",       "1e5.", "1e5e5", "0x10", "1_000",
+        "00",    "1\\",  "1\"a\"", "\"a\"1",    "1 2",  "1a",    "a1",   "Infinity",
+        "-inf",  "NaN",  "1\f",    "1e999e999", "1e-",  "-e5",   "1,,2", "1\x01",
+    };
+    static const char *const FORMATS[] = {
+        "{\"n\":%s,\"text\":\"x\"}",
+        "{\"n\":%s,\"text\":\"x\",\"m\":123456789012345678901234567890}",
+        "{\"m\":123456789012345678901234567890,\"n\":[1e999,%s],\"text\":\"x\"}",
+        "{\"m\":1e999,\"text\":\"x\",\"n\":%s}",
+    };
+    for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
+        for (size_t f = 0; f < sizeof FORMATS / sizeof *FORMATS; f++) {
+            char json[128];
+            snprintf(json, sizeof json, FORMATS[f], BAD[i]);
+            assert_problem("text", json, BD_JSON_OTHER, "not valid JSON: ");
+        }
+    }
+    static const char *const CUT[] = {
+        "{\"n\":1e999",      "{\"n\":1e999,", "{\"n\":1e999,\"",
+        "{\"n\":1e999,\"\\", "{1e999:1}",     "1e999\\",
+    };
+    for (size_t i = 0; i < sizeof CUT / sizeof *CUT; i++)
+        assert_problem("text", CUT[i], BD_JSON_OTHER, "not valid JSON: ");
+}
+
+static void a_large_number_hides_no_other_problem(void **state)
+{
+    (void)state;
+    assert_problem("text", "{\"n\":1e999,\"text\":\"\\ud800\"}", BD_JSON_BAD_SURROGATE,
+                   "not valid JSON: ");
+    assert_problem("text", "{\"n\":1e999,\"text\":\"\xff\"}", BD_JSON_BAD_UTF8,
+                   "not valid JSON: ");
+    assert_problem("text", "{\"n\":1e999,\"text\":\"a\",\"text\":\"b\"}", BD_JSON_OTHER,
+                   "the field 'text' occurs twice");
+}
+
 static void escapes_become_their_characters(void **state)
 {
     (void)state;
@@ -293,6 +377,9 @@ int main(void)
         cmocka_unit_test(dots_lead_into_objects),
         cmocka_unit_test(what_is_not_one_string_is_refused),
         cmocka_unit_test(what_is_not_json_is_refused),
+        cmocka_unit_test(numbers_of_any_size_are_valid),
+        cmocka_unit_test(malformed_numbers_are_refused_beside_large_ones),
+        cmocka_unit_test(a_large_number_hides_no_other_problem),
         cmocka_unit_test(escapes_become_their_characters),
         cmocka_unit_test(escapes_that_json_does_not_know_are_refused),
         cmocka_unit_test(bytes_that_are_not_utf8_are_told_apart),

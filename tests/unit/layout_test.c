@@ -11,7 +11,9 @@
 
 enum { MAX_DOCUMENTS = 400 };
 
-static const bd_strategy STRATEGIES[] = {BD_STRATEGY_BEST_FIT, BD_STRATEGY_CONCAT};
+static const bd_strategy STRATEGIES[] = {BD_STRATEGY_BEST_FIT, BD_STRATEGY_FIRST_FIT,
+                                         BD_STRATEGY_CONCAT};
+enum { N_STRATEGIES = sizeof STRATEGIES / sizeof *STRATEGIES };
 static const bd_long_policy POLICIES[] = {BD_LONG_SPLIT, BD_LONG_TRUNCATE, BD_LONG_DROP};
 
 static bd_packing packing_of(int64_t seq_len, bd_strategy strategy, bd_long_policy policy)
@@ -32,9 +34,10 @@ static bool earlier(const bd_piece *a, const bd_piece *b)
     return a->document < b->document || (a->document == b->document && a->offset < b->offset);
 }
 
-// Rows: none is empty or too long, pieces in input order, at most one of each document, and
-// rows by their earliest piece. Returns the tokens used.
-static int64_t check_rows(const bd_layout *layout, const uint32_t *lengths, int64_t seq_len)
+// Rows: none is empty, too long or of too many pieces, pieces in input order, at most one of
+// each document, and rows by their earliest piece. Returns the tokens used.
+static int64_t check_rows(const bd_layout *layout, const uint32_t *lengths,
+                          const bd_packing *packing)
 {
     int64_t total = 0;
     assert_int_equal(layout->row_begins[0], 0);
@@ -50,7 +53,8 @@ static int64_t check_rows(const bd_layout *layout, const uint32_t *lengths, int6
             assert_true(p == begin || layout->pieces[p - 1].document < piece->document);
             used += piece->length;
         }
-        assert_true(used <= seq_len);
+        assert_true(used <= packing->seq_len);
+        assert_true(packing->max_documents == 0 || end - begin <= packing->max_documents);
         total += used;
         if (row > 0)
             assert_true(
@@ -94,15 +98,18 @@ static int64_t used_in(const bd_layout *layout, int64_t row)
     return used;
 }
 
-// concat leaves a token free only where a piece of one token would have lain, and best-fit no
-// two rows that would have fitted into one.
+// Of the rows that could take another piece, concat leaves a token free only where a piece of
+// one token would have lain, and the others no two that would have fitted into one.
 static void check_fullness(const bd_layout *layout, const bd_packing *packing)
 {
-    int64_t least = INT64_MAX;
+    int64_t least = packing->seq_len;
     for (int64_t row = 0; row < layout->n_rows; row++) {
         const int64_t used = used_in(layout, row), padding = packing->seq_len - used;
-        if (packing->strategy == BD_STRATEGY_BEST_FIT) {
-            assert_true(row == 0 || used + least > packing->seq_len);
+        const int64_t n_pieces = layout->row_begins[row + 1] - layout->row_begins[row];
+        if (n_pieces == packing->max_documents)
+            continue;
+        if (packing->strategy != BD_STRATEGY_CONCAT) {
+            assert_true(used + least > packing->seq_len);
             least = used < least ? used : least;
         } else if (row < layout->n_rows - 1 && padding > 0) {
             const bd_piece *next = &layout->pieces[layout->row_begins[row + 1]];
@@ -118,7 +125,7 @@ static void check_layout(const uint32_t *lengths, size_t n, const bd_packing *pa
     bd_layout layout;
     cover documents[MAX_DOCUMENTS] = {0};
     assert_int_equal(bd_layout_make(&layout, lengths, n, packing, NULL), BD_OK);
-    const int64_t total = check_rows(&layout, lengths, packing->seq_len);
+    const int64_t total = check_rows(&layout, lengths, packing);
     check_pieces(&layout, documents);
     check_fullness(&layout, packing);
 
@@ -151,10 +158,14 @@ static void check_layout(const uint32_t *lengths, size_t n, const bd_packing *pa
 
 static void check_every_way(const uint32_t *lengths, size_t n, int64_t seq_len)
 {
-    for (size_t s = 0; s < 2; s++) {
+    static const int64_t LIMITS[] = {0, 1, 2, BD_MAX_SEQ_LEN};
+    for (size_t s = 0; s < N_STRATEGIES; s++) {
         for (size_t p = 0; p < 3; p++) {
-            const bd_packing packing = packing_of(seq_len, STRATEGIES[s], POLICIES[p]);
-            check_layout(lengths, n, &packing);
+            for (size_t k = 0; k < sizeof LIMITS / sizeof *LIMITS; k++) {
+                bd_packing packing = packing_of(seq_len, STRATEGIES[s], POLICIES[p]);
+                packing.max_documents = LIMITS[k];
+                check_layout(lengths, n, &packing);
+            }
         }
     }
 }
@@ -190,6 +201,55 @@ static void example_of_the_header(void **state)
     assert_row(&layout, 1, (bd_piece[]){{1, 2, 8}}, 1);
     assert_row(&layout, 2, (bd_piece[]){{1, 9, 3}, {2, 0, 2}}, 2);
     bd_layout_release(&layout);
+}
+
+static void first_fit_and_best_fit_choose_as_their_names_say(void **state)
+{
+    (void)state;
+    const uint32_t lengths[] = {5, 4, 1, 7};
+    bd_packing packing = packing_of(10, BD_STRATEGY_BEST_FIT, BD_LONG_SPLIT);
+    bd_layout layout;
+    assert_int_equal(bd_layout_make(&layout, lengths, 4, &packing, NULL), BD_OK);
+    assert_int_equal(layout.n_rows, 2);
+    assert_row(&layout, 0, (bd_piece[]){{0, 0, 5}, {1, 0, 4}, {2, 0, 1}}, 3);
+    assert_row(&layout, 1, (bd_piece[]){{3, 0, 7}}, 1);
+    bd_layout_release(&layout);
+
+    packing.strategy = BD_STRATEGY_FIRST_FIT;
+    assert_int_equal(bd_layout_make(&layout, lengths, 4, &packing, NULL), BD_OK);
+    assert_int_equal(layout.n_rows, 2);
+    assert_row(&layout, 0, (bd_piece[]){{0, 0, 5}, {1, 0, 4}}, 2);
+    assert_row(&layout, 1, (bd_piece[]){{2, 0, 1}, {3, 0, 7}}, 2);
+    bd_layout_release(&layout);
+}
+
+static void a_row_with_the_most_documents_is_closed(void **state)
+{
+    (void)state;
+    bd_packing packing = packing_of(8, BD_STRATEGY_CONCAT, BD_LONG_SPLIT);
+    packing.max_documents = 2;
+    bd_layout layout;
+    assert_int_equal(bd_layout_make(&layout, (uint32_t[]){1, 2, 5, 5, 9}, 5, &packing, NULL),
+                     BD_OK);
+    assert_int_equal(layout.n_rows, 4);
+    assert_row(&layout, 0, (bd_piece[]){{0, 0, 1}, {1, 0, 2}}, 2);
+    assert_row(&layout, 1, (bd_piece[]){{2, 0, 5}, {3, 0, 3}}, 2);
+    assert_row(&layout, 2, (bd_piece[]){{3, 2, 3}, {4, 0, 5}}, 2);
+    assert_row(&layout, 3, (bd_piece[]){{4, 4, 5}}, 1);
+    bd_layout_release(&layout);
+
+    for (size_t s = 0; s < N_STRATEGIES; s++) {  // a limit of 1: a row for every piece
+        packing.strategy = STRATEGIES[s];
+        packing.max_documents = 1;
+        assert_int_equal(bd_layout_make(&layout, (uint32_t[]){1, 9, 2}, 3, &packing, NULL),
+                         BD_OK);
+        assert_int_equal(layout.n_rows, 4);
+        assert_row(&layout, 0, (bd_piece[]){{0, 0, 1}}, 1);
+        assert_row(&layout, 1, (bd_piece[]){{1, 0, 8}}, 1);
+        assert_row(&layout, 2, (bd_piece[]){{1, 7, 2}}, 1);
+        assert_row(&layout, 3, (bd_piece[]){{2, 0, 2}}, 1);
+        bd_layout_release(&layout);
+    }
 }
 
 static void a_lone_token_at_a_rows_end_is_padding_in_concat(void **state)
@@ -251,7 +311,7 @@ static void the_longest_document_and_the_longest_row_fit(void **state)
     (void)state;
     check_every_way((uint32_t[]){UINT32_MAX, 1, UINT32_MAX}, 3, BD_MAX_SEQ_LEN);
     check_every_way((uint32_t[]){BD_MAX_SEQ_LEN, BD_MAX_SEQ_LEN + 1u, 2}, 3, BD_MAX_SEQ_LEN);
-    check_every_way((uint32_t[]){1000000, 1, 7}, 3, 2);  // the most pieces that it can have
+    check_every_way((uint32_t[]){100000, 1, 7}, 3, 2);  // the most pieces that it can have
 }
 
 static void assert_refused(const uint32_t *lengths, size_t n, const bd_packing *packing,
@@ -268,7 +328,7 @@ static void assert_refused(const uint32_t *lengths, size_t n, const bd_packing *
 static void a_long_document_is_an_error_if_asked_for(void **state)
 {
     (void)state;
-    for (size_t s = 0; s < 2; s++) {
+    for (size_t s = 0; s < N_STRATEGIES; s++) {
         const bd_packing packing = packing_of(8, STRATEGIES[s], BD_LONG_ERROR);
         check_layout((uint32_t[]){8, 1, 8, 7}, 4, &packing);
         assert_refused((uint32_t[]){8, 1, 9, 7}, 4, &packing, BD_ERR_ARGUMENT,
@@ -280,7 +340,7 @@ static void a_long_document_is_an_error_if_asked_for(void **state)
 static void too_many_documents_are_refused(void **state)
 {
     (void)state;
-    for (size_t s = 0; s < 2; s++) {
+    for (size_t s = 0; s < N_STRATEGIES; s++) {
         const bd_packing packing = packing_of(8, STRATEGIES[s], BD_LONG_SPLIT);
         assert_refused((uint32_t[]){1}, (size_t)INT32_MAX + 1, &packing, BD_ERR_UNSUPPORTED,
                        "2147483648 documents are too many for one unit");
@@ -291,6 +351,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(example_of_the_header),
+        cmocka_unit_test(first_fit_and_best_fit_choose_as_their_names_say),
+        cmocka_unit_test(a_row_with_the_most_documents_is_closed),
         cmocka_unit_test(a_lone_token_at_a_rows_end_is_padding_in_concat),
         cmocka_unit_test(every_small_layout_keeps_every_promise),
         cmocka_unit_test(large_layouts_keep_every_promise),

@@ -3,6 +3,9 @@
 #include "tests/unit/temporary_folder.h"
 
 // ---- A small dataset: three inputs, three shards, the second without a row --------
+//
+// The first input is cut by a stride, the second is of a size that nobody knew before, the
+// third is cut at `starts`.
 
 static bd_figures shard_figures(int64_t rows)
 {
@@ -24,15 +27,37 @@ static bd_figures shard_figures(int64_t rows)
 }
 
 static bd_input_entry inputs[] = {
-    {.name = "a.jsonl", .source = "default", .format = "jsonl", .size_bytes = 100},
-    {.name = "caf\u00e9/b.txt", .source = "web", .format = "text", .size_bytes = 0},
-    {.name = "c.txt", .source = "default", .format = "text", .size_bytes = INT64_MAX},
+    {.name = "a.jsonl",
+     .source = "default",
+     .format = "jsonl",
+     .compression = "none",
+     .size_bytes = 100,
+     .weight = 99,
+     .extent = 98,
+     .stride = 60},
+    {.name = "caf\u00e9/b.txt",
+     .source = "web",
+     .format = "text",
+     .compression = "zstd",
+     .size_bytes = 0,
+     .weight = BD_UNKNOWN,
+     .extent = BD_UNKNOWN,
+     .stride = INT64_MAX},
+    {.name = "c.parquet",
+     .source = "web",
+     .format = "parquet",
+     .compression = "none",
+     .size_bytes = INT64_MAX,
+     .weight = 0,
+     .extent = 900,
+     .starts = (int64_t[]){0, 1, 899},
+     .n_starts = 3},
 };
 
 static bd_manifest example(bd_shard_entry shards[3])
 {
     static const int64_t rows[] = {3, 0, 2};
-    static const bd_unit units[] = {{0, 0, 1}, {0, 1, 1}, {1, 0, 2}};
+    static const bd_unit units[] = {{0, 0, 1, false}, {0, 1, 1, true}, {1, 0, 2, true}};
     bd_manifest manifest = {
         .packing = {.seq_len = 10,
                     .vocab_size = 257,
@@ -40,6 +65,7 @@ static bd_manifest example(bd_shard_entry shards[3])
                     .bos = BD_NO_BOS,
                     .padding = 256,
                     .batch_rows = 4,
+                    .shuffle = BD_NO_SHUFFLE,
                     .tokenizer = "bytes",
                     .fingerprint = bd_digest_of("f", 1)},
         .plan_digest = bd_digest_of("p", 1),
@@ -53,6 +79,7 @@ static bd_manifest example(bd_shard_entry shards[3])
         shards[i] = (bd_shard_entry){.unit = units[i],
                                      .size_bytes = 1000 + i,
                                      .digest = bd_digest_of(&rows[i], 1),
+                                     .records = bd_digest_of(&rows[i], 2),
                                      .figures = shard_figures(rows[i])};
         assert_int_equal(bd_figures_add(&manifest.totals, &shards[i].figures, NULL), BD_OK);
     }
@@ -88,6 +115,32 @@ static void assert_same_packing(const bd_packing *here, const bd_packing *there)
     bd_json_free(b);
 }
 
+static void assert_same_input(const bd_input_entry *here, const bd_input_entry *there)
+{
+    assert_string_equal(here->name, there->name);
+    assert_string_equal(here->source, there->source);
+    assert_string_equal(here->format, there->format);
+    assert_string_equal(here->compression, there->compression);
+    assert_true(here->size_bytes == there->size_bytes);
+    assert_true(here->weight == there->weight);
+    assert_true(here->extent == there->extent);
+    assert_true(here->stride == there->stride);
+    assert_int_equal(here->n_starts, there->n_starts);
+    for (size_t i = 0; i < here->n_starts; i++)
+        assert_true(here->starts[i] == there->starts[i]);
+}
+
+// All that a shard's own metadata knows of it.
+static void assert_same_shard(const bd_shard_entry *here, const bd_shard_entry *there)
+{
+    assert_int_equal(here->unit.input, there->unit.input);
+    assert_int_equal(here->unit.slice, there->unit.slice);
+    assert_int_equal(here->unit.n_inputs, there->unit.n_inputs);
+    assert_true(here->unit.last == there->unit.last);
+    assert_string_equal(here->records.hex, there->records.hex);
+    assert_memory_equal(&here->figures, &there->figures, sizeof here->figures);
+}
+
 static void manifest_comes_back_as_it_was_published(void **state)
 {
     bd_shard_entry shards[3];
@@ -100,24 +153,43 @@ static void manifest_comes_back_as_it_was_published(void **state)
     assert_string_equal(after.plan_digest.hex, before.plan_digest.hex);
     assert_string_equal(after.tokenizer_digest.hex, before.tokenizer_digest.hex);
     assert_int_equal(after.n_inputs, 3);
-    for (int i = 0; i < 3; i++) {
-        assert_string_equal(after.inputs[i].name, inputs[i].name);
-        assert_string_equal(after.inputs[i].source, inputs[i].source);
-        assert_string_equal(after.inputs[i].format, inputs[i].format);
-        assert_true(after.inputs[i].size_bytes == inputs[i].size_bytes);
-    }
+    for (int i = 0; i < 3; i++)
+        assert_same_input(&after.inputs[i], &inputs[i]);
     assert_int_equal(after.n_shards, 3);
     for (int i = 0; i < 3; i++) {
-        assert_memory_equal(&after.shards[i].unit, &shards[i].unit, sizeof shards[i].unit);
+        assert_same_shard(&after.shards[i], &shards[i]);
         assert_int_equal(after.shards[i].size_bytes, shards[i].size_bytes);
         assert_string_equal(after.shards[i].digest.hex, shards[i].digest.hex);
-        assert_memory_equal(&after.shards[i].figures, &shards[i].figures,
-                            sizeof shards[i].figures);
     }
     assert_memory_equal(&after.totals, &before.totals, sizeof after.totals);
     bd_manifest_release(&after);
     assert_empty(&after);
     bd_manifest_release(&after);
+}
+
+static void metadata_of_a_shard_comes_back_without_size_and_digest(void **state)
+{
+    (void)state;
+    bd_shard_entry shards[3];
+    const bd_manifest manifest = example(shards);
+    shards[1].records = (bd_digest){""};  // as format 1.0 has it
+    for (int i = 0; i < 3; i++) {
+        bd_packing packing;
+        bd_shard_entry entry;
+        bd_json *json = bd_shard_metadata(&manifest.packing, &shards[i]);
+        memset(&entry, 0xFF, sizeof entry);
+        assert_int_equal(bd_shard_metadata_read(json, &packing, &entry, NULL), BD_OK);
+        assert_same_packing(&packing, &manifest.packing);
+        assert_same_shard(&entry, &shards[i]);
+        assert_int_equal(entry.size_bytes, 0);
+        assert_string_equal(entry.digest.hex, "");
+        bd_json_set_string(json, "records", "no checksum");
+        assert_int_equal(bd_shard_metadata_read(json, &packing, &entry, NULL), BD_ERR_FORMAT);
+        bd_json_set_string(json, "format", "2.0");
+        assert_int_equal(bd_shard_metadata_read(json, &packing, &entry, NULL),
+                         BD_ERR_UNSUPPORTED);
+        bd_json_free(json);
+    }
 }
 
 static void dataset_of_nothing_comes_back(void **state)
@@ -252,13 +324,22 @@ static void contradiction_is_named(void **state)
         bd_status status;
         const char *message;
     } cases[] = {
-        {"\"1.0\"", 0, "\"2.0\"", BD_ERR_UNSUPPORTED, "format '2.0' is not one that"},
+        {"\"1.1\"", 0, "\"2.0\"", BD_ERR_UNSUPPORTED, "format '2.0' is not one that"},
         {"plan.json", 0, "../plan.json", BD_ERR_FORMAT,
          "'file' is '../plan.json' instead of 'plan.json'"},
         {"tokenizer.json", 0, "x", BD_ERR_FORMAT, "'file' is 'x' instead of 'tokenizer.json'"},
         {"\"bytes\": 100", 0, "\"bytes\": -1", BD_ERR_FORMAT, "inputs[0]: 'bytes': not an"},
         {"\"source\": \"web\"", 0, "\"source\": 1", BD_ERR_FORMAT,
          "inputs[1]: 'source' is not a string"},
+        {"\"compression\": \"zstd\"", 0, "\"compression\": []", BD_ERR_FORMAT,
+         "inputs[1]: 'compression' is not a string"},
+        {"\"stride\": 60", 0, "\"stride\": 0", BD_ERR_FORMAT, "inputs[0]: 'stride': not an"},
+        {"899", 0, "1", BD_ERR_FORMAT, "inputs[2]: 'starts[2]': not an integer from 2 to"},
+        {"\"last\": false", 0, "\"last\": 0", BD_ERR_FORMAT,
+         "shards[0]: 'last' is not a boolean"},
+        {"\"records\": \"", 1, "\"records\": \"0", BD_ERR_FORMAT, "shards[1]: '0"},
+        {"\"records\": \"", 1, "\"records\": 1, \"x\": \"", BD_ERR_FORMAT,
+         "shards[1]: 'records' is not a string"},
         {"00000-00001.arrow", 0, "00000-00002.arrow", BD_ERR_FORMAT,
          "shards[1]: 'file' is '00000-00002.arrow' instead of '00000-00001.arrow'"},
         {"00001-00000.arrow", 0, "/etc/passwd", BD_ERR_FORMAT,
@@ -272,10 +353,31 @@ static void contradiction_is_named(void **state)
         {"\"bytes\": 1001", 0, "\"bytes\": -1001", BD_ERR_FORMAT,
          "shards[1]: 'bytes': not an integer from 0"},
         {"\"rows\": 3", 0, "\"rows\": 4", BD_ERR_FORMAT,
-         "D3: the totals are not the sums over the shards: rows: 6 here, 5 there"},
+         "D3: the sources are not the sums over their shards: [0 'default'].figures.rows: 4 "
+         "here, 3 there"},
+        {"\"rows\": 3", 1, "\"rows\": 4", BD_ERR_FORMAT,
+         "D3: the sources are not the sums over their shards: [0 'default'].figures.rows: 3 "
+         "here, 4 there"},
+        {"\"longest_segment\": 7", 1, "\"longest_segment\": 13", BD_ERR_FORMAT,
+         "D3: the sources are not the sums over their shards: "
+         "[0 'default'].figures.longest_segment: 7 here, 13 there"},
+        {"\"name\": \"web\"", 0, "\"name\": \"net\"", BD_ERR_FORMAT,
+         "D3: the sources are not the sums over their shards: [1 'web'].name: "},
+        {"\"inputs\": 2", 1, "\"inputs\": 1", BD_ERR_FORMAT,
+         "D3: the sources are not the sums over their shards: [1 'web'].inputs: 2 here, 1 "
+         "there"},
+        {"\"source\": \"web\"", 0, "\"source\": \"default\"", BD_ERR_FORMAT,
+         "D3: the sources are not the sums over their shards: [0 'default'].inputs: 2 here, 1 "
+         "there"},
+        {"\"sources\": [", 0, "\"sources\": [], \"x\": [", BD_ERR_FORMAT,
+         "D3: the sources are not the sums over their shards: [0 'default']: "},
+        {"\"sources\": [", 0, "\"sources\": {}, \"x\": [", BD_ERR_FORMAT,
+         "'sources' is not an array"},
+        {"\"sources\": [", 0, "\"sources\": [{}, ", BD_ERR_FORMAT,
+         "D3: the sources are not the sums over their shards: [0 'default']"},
         {"\"rows\": 5", 0, "\"rows\": 6", BD_ERR_FORMAT,
          "D3: the totals are not the sums over the shards: rows: 5 here, 6 there"},
-        {"\"longest_segment\": 7", 1, "\"longest_segment\": 13", BD_ERR_FORMAT,
+        {"\"longest_segment\": 7", 2, "\"longest_segment\": 13", BD_ERR_FORMAT,
          "D3: the totals are not the sums over the shards: longest_segment: 7 here, 13 there"},
         {"\"seq_len\": 10", 0, "\"seq_len\": 11", BD_ERR_FORMAT,
          "S6: the ledger does not add up: packed 40 + padding 10 != rows 5 x 11"},
@@ -289,7 +391,8 @@ static void contradiction_is_named(void **state)
         assert_int_equal(bd_manifest_read(&manifest, *state, &err), cases[i].status);
         snprintf(expected, sizeof expected, "cannot use '%s/manifest.json': %s",
                  (const char *)*state, cases[i].message);
-        assert_int_equal(strncmp(err.message, expected, strlen(expected)), 0);
+        if (strncmp(err.message, expected, strlen(expected)) != 0)
+            fail_msg("case %zu: '%s' instead of '%s'", i, err.message, expected);
         assert_empty(&manifest);
     }
     free(text);
@@ -297,11 +400,11 @@ static void contradiction_is_named(void **state)
 
 static void shards_out_of_order_are_refused(void **state)
 {
-    static const bd_unit orders[][2] = {{{0, 1, 1}, {0, 0, 1}},
-                                        {{0, 1, 1}, {0, 1, 1}},
-                                        {{1, 0, 1}, {0, 0, 1}},
-                                        {{0, 0, 2}, {1, 0, 1}},
-                                        {{0, 0, 3}, {2, 0, 1}}};
+    static const bd_unit orders[][2] = {{{0, 1, 1, true}, {0, 0, 1, true}},
+                                        {{0, 1, 1, true}, {0, 1, 1, true}},
+                                        {{1, 0, 1, true}, {0, 0, 1, true}},
+                                        {{0, 0, 2, true}, {1, 0, 1, true}},
+                                        {{0, 0, 3, true}, {2, 0, 1, true}}};
     for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
         bd_shard_entry shards[3];
         bd_manifest manifest = example(shards);
@@ -309,7 +412,7 @@ static void shards_out_of_order_are_refused(void **state)
         char expected[5000];
         shards[0].unit = orders[i][0];
         shards[1].unit = orders[i][1];
-        shards[2].unit = (bd_unit){2, 7, 1};
+        shards[2].unit = (bd_unit){2, 7, 1, true};
         assert_int_equal(bd_manifest_publish(&manifest, *state, NULL), BD_OK);
         assert_int_equal(bd_manifest_read(&manifest, *state, &err), BD_ERR_FORMAT);
         snprintf(expected, sizeof expected,
@@ -320,37 +423,163 @@ static void shards_out_of_order_are_refused(void **state)
     }
 }
 
-// Each key of the text in turn gets another name.
-static void every_key_is_needed_but_the_bos(void **state)
+// The key that ends before `end`, in `key`.
+static void key_before(const char *end, char key[60])
+{
+    const char *begin = end;
+    while (begin[-1] != '"')
+        begin--;
+    snprintf(key, 60, "%.*s", (int)(end - begin), begin);
+}
+
+// Whether format 1.0 does not have the key that ends at `end`, or has it as null.
+static bool is_not_needed(const char *end, const char *shards)
+{
+    static const char *const keys[] = {"max_documents",
+                                       "min_tokens",
+                                       "shuffle",
+                                       "holdout",
+                                       "part",
+                                       "codec",
+                                       "compression",
+                                       "stride",
+                                       "starts",
+                                       "last",
+                                       "records",
+                                       "sources",
+                                       "too_short",
+                                       "held_out",
+                                       "too_short_documents",
+                                       "held_out_documents",
+                                       "headless_documents"};
+    char key[60];
+    key_before(end, key);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(key, keys[i]) == 0)
+            return true;
+    if (strcmp(key, "weight") == 0 || strcmp(key, "extent") == 0)  // both are known, or neither
+        return strncmp(end, "\": null", 7) == 0;
+    if (strcmp(key, "bytes") == 0)  // of a shard it is
+        return end < shards;
+    return strcmp(key, "bos") == 0 && strncmp(end, "\": null", 7) == 0;
+}
+
+// Each key of the text in turn gets another name. What `sources` says must be as it would be
+// written.
+static void every_key_is_needed_but_the_bos_and_what_is_new(void **state)
 {
     size_t n;
-    char *text = publish_example(*state, &n);
-    int n_keys = 0;
-    for (int which = 0;; which++) {
-        // In indented JSON a key, and nothing else, stands before `": `.
-        if (!forge(*state, text, "\": ", which, "x\": "))
-            break;
-        const char *end = text;
-        for (int i = 0; i <= which; i++)
-            end = strstr(end + 1, "\": ");
-        const bool bos = strncmp(end - 4, "\"bos\": null", 11) == 0;
+    char *text = publish_example(*state, &n), key[60];
+    const char *sources = strstr(text, "\"sources\": [") + strlen("\"sources"),
+               *shards = strstr(text, "\"shards\""), *totals = strstr(text, "\"totals\"");
+    int n_keys = 0, n_not_needed = 0;
+    // In indented JSON a key, and nothing else, stands before `": `.
+    for (const char *end = text; forge(*state, text, "\": ", n_keys, "x\": "); n_keys++) {
+        end = strstr(end + 1, "\": ");
+        const bool in_sources = end > sources && end < totals;
+        const bool needed = in_sources || !is_not_needed(end, shards);
         bd_manifest manifest;
-        bd_error err = {0};
-        const bd_status status = bd_manifest_read(&manifest, *state, &err);
-        if (status != (bos ? BD_OK : BD_ERR_FORMAT))
-            fail_msg("key %d, '%.30s': status %d", which, end - 15, (int)status);
+        const bd_status status = bd_manifest_read(&manifest, *state, NULL);
+        key_before(end, key);
+        if (status != (needed ? BD_ERR_FORMAT : BD_OK))
+            fail_msg("key %d, '%s': status %d", n_keys, key, (int)status);
         bd_manifest_release(&manifest);
-        n_keys++;
+        n_not_needed += !needed;
     }
-    assert_true(n_keys > 120);
+    assert_true(n_keys > 200);
+    assert_int_equal(n_not_needed, 45);
     free(text);
 }
+
+// ---- Format 1.0 -------------------------------------------------------------------
+
+#define FIGURES_1_0                                                                            \
+    "{\"rows\":2,\"segments\":3,\"documents\":3,\"text\":12,\"bos\":0,\"separators\":3,"       \
+    "\"repeated\":0,\"packed\":15,\"padding\":5,\"truncated\":0,\"dropped\":0,\"targets\":12," \
+    "\"empty_documents\":0,\"split_documents\":0,\"truncated_documents\":0,"                   \
+    "\"dropped_documents\":0,\"separator_collisions\":0,\"invalid_utf8_documents\":0,"         \
+    "\"longest_segment\":6,\"attention_pairs\":46,\"document_length_histogram\":[0,0,3],"      \
+    "\"segments_per_row_histogram\":[1,1]}"
+
+// As a released version wrote it, but for the white space.
+static const char body_1_0[] =
+    "{\"format\":\"1.0\",\"packing\":{\"seq_len\":10,\"vocab_size\":257,\"separator\":256,"
+    "\"bos\":null,\"padding\":256,\"batch_rows\":4,\"strategy\":\"best-fit\",\"long\":"
+    "\"split\","
+    "\"tokenizer\":{\"name\":\"bytes\",\"fingerprint\":\"f42017219a71443d62cc4e2539ffa8a9\"}},"
+    "\"plan\":{\"file\":\"plan.json\",\"checksum\":\"00000000000000000000000000000001\"},"
+    "\"tokenizer\":{\"file\":\"tokenizer.json\","
+    "\"checksum\":\"00000000000000000000000000000002\"},"
+    "\"inputs\":[{\"name\":\"a.jsonl\",\"source\":\"default\",\"format\":\"jsonl\",\"bytes\":"
+    "77}],"
+    "\"shards\":[{\"file\":\"00000-00000.arrow\","
+    "\"checksum\":\"00000000000000000000000000000003\",\"bytes\":1234,"
+    "\"unit\":{\"input\":0,\"slice\":0,\"inputs\":1},\"figures\":" FIGURES_1_0 "}],"
+    "\"totals\":" FIGURES_1_0 ",\n}";
+
+static void manifest_of_format_1_0_is_read(void **state)
+{
+    bd_manifest manifest;
+    assert_true(forge(*state, body_1_0, "1.0", 0, "1.0"));
+    assert_int_equal(bd_manifest_read(&manifest, *state, NULL), BD_OK);
+    assert_int_equal(manifest.n_inputs, 1);
+    const bd_input_entry *input = &manifest.inputs[0];
+    assert_string_equal(input->compression, "none");
+    assert_int_equal(input->size_bytes, 77);
+    assert_int_equal(input->weight, 77);
+    assert_int_equal(input->extent, 77);
+    assert_int_equal(input->stride, 0);
+    assert_int_equal(input->n_starts, 0);
+    assert_int_equal(manifest.n_shards, 1);
+    assert_true(manifest.shards[0].unit.last);
+    assert_string_equal(manifest.shards[0].records.hex, "");
+    assert_int_equal(manifest.shards[0].figures.packed, 15);
+    assert_int_equal(manifest.packing.shuffle, BD_NO_SHUFFLE);
+    assert_int_equal(manifest.totals.held_out, 0);
+
+    bd_source_figures *sources;
+    size_t n;
+    assert_int_equal(bd_manifest_sources(&manifest, &sources, &n, NULL), BD_OK);
+    assert_int_equal(n, 1);
+    assert_int_equal(sources[0].figures.text, 12);
+    free(sources);
+    bd_manifest_release(&manifest);
+}
+
+static void every_key_of_format_1_0_is_needed_but_the_bos(void **state)
+{
+    int n_keys = 0;
+    char key[60];
+    for (const char *end = body_1_0; forge(*state, body_1_0, "\":", n_keys, "x\":"); n_keys++) {
+        end = strstr(end + 1, "\":");
+        key_before(end, key);
+        bd_manifest manifest;
+        const bd_status status = bd_manifest_read(&manifest, *state, NULL);
+        const bool bos = strncmp(end - 3, "bos\":null", 9) == 0;
+        if (status != (bos ? BD_OK : BD_ERR_FORMAT))
+            fail_msg("key %d, '%s': status %d", n_keys, key, (int)status);
+        bd_manifest_release(&manifest);
+    }
+    assert_int_equal(n_keys, 78);
+}
+
+static void input_without_any_size_is_refused_in_format_1_0(void **state)
+{
+    bd_manifest manifest;
+    bd_error err = {0};
+    assert_true(forge(*state, body_1_0, "\"bytes\":77", 0, "\"bytes\":null"));
+    assert_int_equal(bd_manifest_read(&manifest, *state, &err), BD_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "inputs[0]: 'bytes' is missing"));
+    assert_empty(&manifest);
+}
+
+// ---- A newer minor version --------------------------------------------------------
 
 static void unknown_key_of_a_newer_minor_version_is_ignored(void **state)
 {
     size_t n;
     char *text = publish_example(*state, &n);
-    assert_true(forge(*state, text, "\"1.0\"", 0, "\"1.9\",\n  \"later\": {\"a\": [1]}"));
+    assert_true(forge(*state, text, "\"1.1\"", 0, "\"1.9\",\n  \"later\": {\"a\": [1]}"));
     bd_manifest manifest;
     assert_int_equal(bd_manifest_read(&manifest, *state, NULL), BD_OK);
     assert_int_equal(manifest.n_shards, 3);
@@ -411,6 +640,81 @@ static void missing_manifest_is_told_from_a_missing_folder(void **state)
     assert_int_equal(bd_manifest_print(missing, stdout, &err), BD_ERR_IO);
 }
 
+// ---- Sources -----------------------------------------------------------------------
+
+static void sources_come_in_the_order_of_their_first_inputs(void **state)
+{
+    (void)state;
+    bd_input_entry five[] = {
+        {.source = "b"}, {.source = "a"}, {.source = "b"}, {.source = "c"}, {.source = "a"}};
+    bd_shard_entry shards[] = {
+        {.unit = {0, 0, 1, true}, .figures = {.text = 1, .longest_segment = 9}},
+        {.unit = {1, 0, 1, true}, .figures = {.text = 10, .longest_segment = 3}},
+        {.unit = {2, 0, 1, false}, .figures = {.text = 100, .longest_segment = 11}},
+        {.unit = {2, 1, 1, true}, .figures = {.text = 1000, .longest_segment = 4}},
+        {.unit = {4, 0, 1, true}, .figures = {.text = 10000, .longest_segment = 2}},
+    };
+    static const bd_source_figures expected[] = {
+        {"b", 2, {.text = 1101, .longest_segment = 11}},
+        {"a", 2, {.text = 10010, .longest_segment = 3}},
+        {"c", 1, {0}},
+    };
+    const bd_manifest manifest = {
+        .inputs = five, .n_inputs = 5, .shards = shards, .n_shards = 5};
+    bd_source_figures *sources;
+    size_t n;
+    assert_int_equal(bd_manifest_sources(&manifest, &sources, &n, NULL), BD_OK);
+    assert_int_equal(n, 3);
+    for (size_t i = 0; i < n; i++) {
+        assert_string_equal(sources[i].name, expected[i].name);
+        assert_int_equal(sources[i].n_inputs, expected[i].n_inputs);
+        assert_memory_equal(&sources[i].figures, &expected[i].figures, sizeof(bd_figures));
+    }
+    free(sources);
+    assert_int_equal(bd_manifest_sources(&(bd_manifest){0}, &sources, &n, NULL), BD_OK);
+    assert_int_equal(n, 0);
+    free(sources);
+}
+
+static void one_source_too_many_is_refused(void **state)
+{
+    static bd_input_entry many[BD_MAX_SOURCES + 1];
+    static char names[BD_MAX_SOURCES + 1][8];
+    bd_shard_entry shards[3];
+    bd_manifest manifest = example(shards);
+    bd_source_figures *sources;
+    size_t n;
+    bd_error err = {0};
+    for (int i = 0; i <= BD_MAX_SOURCES; i++) {
+        snprintf(names[i], sizeof names[i], "s%d", i);
+        many[i] = inputs[0];
+        many[i].source = names[i];
+    }
+    manifest.inputs = many;
+    manifest.n_inputs = BD_MAX_SOURCES;
+    assert_int_equal(bd_manifest_sources(&manifest, &sources, &n, NULL), BD_OK);
+    assert_int_equal(n, BD_MAX_SOURCES);
+    free(sources);
+    manifest.n_inputs++;
+    assert_int_equal(bd_manifest_sources(&manifest, &sources, &n, &err), BD_ERR_UNSUPPORTED);
+    assert_string_equal(err.message, "more than 4096 sources");
+    assert_null(sources);
+    assert_int_equal(bd_manifest_publish(&manifest, *state, NULL), BD_ERR_UNSUPPORTED);
+    assert_int_equal(count_entries(*state), 0);
+}
+
+static void sum_of_a_source_that_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    bd_shard_entry shards[3];
+    const bd_manifest manifest = example(shards);
+    bd_source_figures *sources;
+    size_t n;
+    shards[0].figures.text = shards[1].figures.text = INT64_MAX;
+    assert_int_equal(bd_manifest_sources(&manifest, &sources, &n, NULL), BD_ERR_FORMAT);
+    assert_null(sources);
+}
+
 // ---- Rows -------------------------------------------------------------------------
 
 static void row_is_found_in_its_shard(void **state)
@@ -439,6 +743,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test_in_folder(manifest_comes_back_as_it_was_published),
+        cmocka_unit_test(metadata_of_a_shard_comes_back_without_size_and_digest),
         test_in_folder(dataset_of_nothing_comes_back),
         test_in_folder(printed_manifest_is_the_file),
         test_in_folder(last_member_is_the_checksum_of_everything_before_it),
@@ -446,10 +751,16 @@ int main(void)
         test_in_folder(every_lost_or_added_byte_is_noticed),
         test_in_folder(contradiction_is_named),
         test_in_folder(shards_out_of_order_are_refused),
-        test_in_folder(every_key_is_needed_but_the_bos),
+        test_in_folder(every_key_is_needed_but_the_bos_and_what_is_new),
+        test_in_folder(manifest_of_format_1_0_is_read),
+        test_in_folder(every_key_of_format_1_0_is_needed_but_the_bos),
+        test_in_folder(input_without_any_size_is_refused_in_format_1_0),
         test_in_folder(unknown_key_of_a_newer_minor_version_is_ignored),
         test_in_folder(totals_that_are_wrong_are_not_published),
         test_in_folder(missing_manifest_is_told_from_a_missing_folder),
+        cmocka_unit_test(sources_come_in_the_order_of_their_first_inputs),
+        test_in_folder(one_source_too_many_is_refused),
+        cmocka_unit_test(sum_of_a_source_that_does_not_fit_is_refused),
         cmocka_unit_test(row_is_found_in_its_shard),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

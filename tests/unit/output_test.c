@@ -33,7 +33,8 @@ static bd_status try_open(int64_t unit_bytes, bool overwrite, bd_output_state *f
 {
     bd_json *plan = plan_of(unit_bytes);
     bd_output output;
-    const bd_status status = bd_output_open(&output, FOLDER, plan, overwrite, err);
+    const bd_status status =
+        bd_output_open(&output, FOLDER, plan, BD_LOCK_EXCLUSIVE, overwrite, err);
     bd_json_free(plan);
     if (status == BD_OK) {
         assert_true(output.lock >= 0);
@@ -63,14 +64,28 @@ static void assert_refused(int64_t unit_bytes, bool overwrite, bd_status status,
     assert_string_equal(err.message, message);
 }
 
+// The folder holds the lock, the plan of `unit_bytes`, and nothing else.
+static void assert_begun(int64_t unit_bytes)
+{
+    bd_plan_cuts cuts;
+    assert_int_equal(count_entries(FOLDER), 2);
+    assert_true(exists(in(FOLDER, BD_LOCK_NAME)));
+    assert_int_equal(bd_plan_read_cuts(&cuts, FOLDER, NULL), BD_OK);
+    assert_int_equal(cuts.unit_bytes, unit_bytes);
+}
+
 static void an_absent_or_empty_folder_is_new(void **state)
 {
     (void)state;
-    assert_state(64, false, BD_OUTPUT_NEW);  // makes it
-    assert_true(exists(FOLDER));
-    assert_state(64, false, BD_OUTPUT_NEW);
-    assert_state(64, true, BD_OUTPUT_NEW);
-    assert_int_equal(count_entries(FOLDER), 0);
+    assert_state(64, false, BD_OUTPUT_NEW);  // makes it, and says what it will be
+    assert_begun(64);
+    assert_state(64, false, BD_OUTPUT_UNFINISHED);
+    assert_begun(64);
+    assert_state(65, true, BD_OUTPUT_NEW);
+    assert_begun(65);
+    assert_int_equal(unlink(in(FOLDER, "plan.json")), 0);
+    assert_state(66, false, BD_OUTPUT_NEW);
+    assert_begun(66);
 }
 
 static void a_folder_that_cannot_be_made_is_an_error(void **state)
@@ -79,12 +94,14 @@ static void a_folder_that_cannot_be_made_is_an_error(void **state)
     bd_json *plan = plan_of(64);
     bd_output output;
     bd_error err = {0};
-    assert_int_equal(bd_output_open(&output, "no/where", plan, false, &err), BD_ERR_IO);
+    assert_int_equal(bd_output_open(&output, "no/where", plan, BD_LOCK_SHARED, false, &err),
+                     BD_ERR_IO);
     assert_string_equal(err.message,
                         "cannot create the folder 'no/where': No such file or directory");
     write_text("file", "");
-    assert_int_equal(bd_output_open(&output, "file", plan, true, &err), BD_ERR_IO);
-    assert_string_equal(err.message, "cannot open the folder 'file': Not a directory");
+    assert_int_equal(bd_output_open(&output, "file", plan, BD_LOCK_EXCLUSIVE, true, &err),
+                     BD_ERR_IO);
+    assert_string_equal(err.message, "cannot read the folder 'file': Not a directory");
     assert_int_equal(output.lock, -1);
     bd_json_free(plan);
 }
@@ -100,7 +117,7 @@ static void the_same_plan_is_continued_or_finished(void **state)
     write_text(in(FOLDER, "manifest.json"), "{}");
     write_text(in(FOLDER, "pack-log.json"), "{}");
     assert_state(64, false, BD_OUTPUT_FINISHED);
-    assert_int_equal(count_entries(FOLDER), 5);
+    assert_int_equal(count_entries(FOLDER), 6);
     assert_file_holds(in(FOLDER, "00000-00000.arrow"), "a shard");
 }
 
@@ -114,7 +131,8 @@ static void another_plan_is_refused_and_the_difference_named(void **state)
         65, false, BD_ERR_ARGUMENT,
         "'out' holds a dataset of another plan: reading.unit_size: 65 here, 64 there "
         "(--overwrite replaces it)");
-    assert_int_equal(count_entries(FOLDER), 2);
+    assert_int_equal(count_entries(FOLDER), 3);
+    assert_file_holds(in(FOLDER, "00000-00000.arrow"), "a shard");
 }
 
 static void overwriting_removes_the_dataset_and_nothing_else(void **state)
@@ -132,8 +150,77 @@ static void overwriting_removes_the_dataset_and_nothing_else(void **state)
                 if (finished || strcmp(OURS[i], "manifest.json") != 0)
                     write_text(in(FOLDER, OURS[i]), "old");
             assert_state(unit_bytes, true, BD_OUTPUT_NEW);
-            assert_int_equal(count_entries(FOLDER), 0);
+            assert_begun(unit_bytes);
         }
+    }
+}
+
+// A dataset with a held-out one, as it was packed.
+static void publish_with_holdout(void)
+{
+    static const char *const NAMES[] = {"00000-00000.arrow", "manifest.json", "tokenizer.json",
+                                        "plan.json", ".plan.json.1a2b3c4d.part"};
+    char holdout[64];
+    snprintf(holdout, sizeof holdout, "%s/%s", FOLDER, BD_HOLDOUT_NAME);
+    if (!exists(FOLDER))
+        add_folder(FOLDER);
+    if (!exists(holdout))
+        add_folder(holdout);
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        write_text(in(FOLDER, NAMES[i]), "old");
+        write_text(in(holdout, NAMES[i]), "old");
+    }
+    publish_plan(64);
+}
+
+static void overwriting_removes_the_held_out_dataset_too(void **state)
+{
+    (void)state;
+    publish_with_holdout();
+    assert_state(64, false, BD_OUTPUT_FINISHED);
+    assert_true(exists("out/holdout/manifest.json"));
+    assert_state(65, true, BD_OUTPUT_NEW);
+    assert_begun(65);
+    publish_with_holdout();
+    write_text("out/holdout/.lock", "");  // somebody tried to pack into it
+    assert_state(65, true, BD_OUTPUT_NEW);
+    assert_begun(65);
+}
+
+static void a_foreign_file_in_the_holdout_is_refused_and_all_is_untouched(void **state)
+{
+    (void)state;
+    publish_with_holdout();
+    const int n = count_entries(FOLDER), n_held_out = count_entries("out/holdout");
+    write_text("out/holdout/notes.txt", "mine");
+    for (int overwrite = 0; overwrite < 2; overwrite++) {
+        assert_refused(64, overwrite, BD_ERR_ARGUMENT,
+                       "cannot pack into 'out/holdout': it holds something else ('notes.txt')");
+        assert_int_equal(count_entries(FOLDER), n);
+        assert_int_equal(count_entries("out/holdout"), n_held_out + 1);
+        assert_file_holds("out/manifest.json", "old");
+    }
+}
+
+// What has the name of the held-out dataset and is no folder is somebody else's.
+static void a_holdout_that_is_no_folder_is_foreign(void **state)
+{
+    (void)state;
+    add_folder("elsewhere");
+    write_text("elsewhere/plan.json", "mine");
+    for (int link = 0; link < 2; link++) {
+        if (!exists(FOLDER))
+            add_folder(FOLDER);
+        publish_plan(64);
+        if (link)
+            assert_int_equal(symlink("../elsewhere", "out/holdout"), 0);
+        else
+            write_text("out/holdout", "mine");
+        for (int overwrite = 0; overwrite < 2; overwrite++)
+            assert_refused(64, overwrite, BD_ERR_ARGUMENT,
+                           "cannot pack into 'out': it holds something else ('holdout')");
+        assert_file_holds("elsewhere/plan.json", "mine");
+        assert_int_equal(unlink("out/holdout"), 0);
     }
 }
 
@@ -159,6 +246,7 @@ static void foreign_files_are_refused_and_untouched(void **state)
             assert_file_holds(in(FOLDER, FOREIGN[i]), "mine");
             assert_file_holds(in(FOLDER, ".00000-00000.arrow.1a2b3c4d.part"), "pending");
             assert_int_equal(exists(in(FOLDER, "plan.json")), with_plan);
+            assert_int_equal(count_entries(FOLDER), 2 + with_plan);  // not even a lock
         }
         assert_int_equal(unlink(in(FOLDER, FOREIGN[i])), 0);
         assert_int_equal(unlink(in(FOLDER, "plan.json")), 0);
@@ -200,12 +288,18 @@ static void temporary_files_of_an_earlier_run_are_removed(void **state)
         write_text(in(FOLDER, ".00000-00000.arrow.1a2b3c4d.part"), "half a shard");
         write_text(in(FOLDER, ".plan.json.00000000.part"), "{");
         assert_state(64, false, with_plan ? BD_OUTPUT_UNFINISHED : BD_OUTPUT_NEW);
-        assert_int_equal(count_entries(FOLDER), with_plan);
+        assert_begun(64);
     }
+    write_text(in(FOLDER, "manifest.json"), "{}");  // a finished dataset is not touched
+    write_text(in(FOLDER, ".00000-00000.arrow.1a2b3c4d.part"), "half a shard");
+    assert_state(64, false, BD_OUTPUT_FINISHED);
+    assert_int_equal(count_entries(FOLDER), 4);
 }
 
+// ---- Several processes --------------------------------------------------------------------
+
 // Opens the folder in another process, says so, and keeps it until told to end.
-static pid_t hold_in_another_process(int *end)
+static pid_t hold_in_another_process(bd_lock_mode mode, int *end)
 {
     int ready[2], ending[2];
     char byte = 0;
@@ -216,8 +310,7 @@ static pid_t hold_in_another_process(int *end)
     if (child == 0) {
         bd_output output;
         close(ending[1]);
-        const bool held = bd_output_open(&output, FOLDER, plan_of(64), false, NULL) == BD_OK;
-        byte = held;
+        byte = bd_output_open(&output, FOLDER, plan_of(64), mode, false, NULL) == BD_OK;
         (void)!write(ready[1], &byte, 1);
         (void)!read(ending[0], &byte, 1);  // until the other end is closed
         _exit(0);
@@ -234,16 +327,104 @@ static pid_t hold_in_another_process(int *end)
 static void a_folder_in_use_by_another_process_is_refused(void **state)
 {
     (void)state;
+    static const bd_lock_mode MODES[] = {BD_LOCK_EXCLUSIVE, BD_LOCK_SHARED};
+    for (int i = 0; i < 2; i++) {
+        int end;
+        const pid_t child = hold_in_another_process(MODES[i], &end);
+        write_text(in(FOLDER, ".00000-00000.arrow.1a2b3c4d.part"), "theirs");
+        assert_refused(64, false, BD_ERR_IO, "another process is packing into 'out'");
+        assert_refused(64, true, BD_ERR_IO, "another process is packing into 'out'");
+        assert_int_equal(count_entries(FOLDER), 3);
+        close(end);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        assert_state(64, false, BD_OUTPUT_UNFINISHED);  // the lock ends with its process
+    }
+}
+
+static void processes_that_share_leave_each_other_alone(void **state)
+{
+    (void)state;
     int end;
-    const pid_t child = hold_in_another_process(&end);
-    publish_plan(64);
+    const pid_t child = hold_in_another_process(BD_LOCK_SHARED, &end);
     write_text(in(FOLDER, ".00000-00000.arrow.1a2b3c4d.part"), "theirs");
-    assert_refused(64, false, BD_ERR_IO, "another process is packing into 'out'");
-    assert_refused(64, true, BD_ERR_IO, "another process is packing into 'out'");
-    assert_int_equal(count_entries(FOLDER), 2);
+    bd_json *plan = plan_of(64), *other = plan_of(65);
+    bd_output output;
+    bd_error err = {0};
+    assert_int_equal(bd_output_open(&output, FOLDER, plan, BD_LOCK_SHARED, false, &err), BD_OK);
+    assert_int_equal(output.state, BD_OUTPUT_UNFINISHED);
+    assert_int_equal(count_entries(FOLDER), 3);  // what is pending may be theirs
+    write_text(in(FOLDER, "manifest.json"), "{}");
+    bd_output_refresh(&output, FOLDER);
+    assert_int_equal(output.state, BD_OUTPUT_FINISHED);
+    bd_output_close(&output);
+    assert_int_equal(bd_output_open(&output, FOLDER, other, BD_LOCK_SHARED, false, &err),
+                     BD_ERR_ARGUMENT);
+    assert_non_null(strstr(err.message, "reading.unit_size: 65 here, 64 there"));
     close(end);
     assert_int_equal(waitpid(child, NULL, 0), child);
-    assert_state(64, false, BD_OUTPUT_UNFINISHED);  // the lock ends with its process
+    bd_json_free(plan);
+    bd_json_free(other);
+}
+
+enum { N_PROCESSES = 6 };
+
+// Opens the folder as soon as `start` ends, and leaves with 0 if it can be shared, with 1 if
+// its plan is another, with 2 otherwise.
+static pid_t open_at_once(int64_t unit_bytes, const int *start)
+{
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child > 0)
+        return child;
+    bd_output output;
+    bd_error err = {0};
+    char byte;
+    bd_json *plan = plan_of(unit_bytes);
+    close(start[1]);
+    (void)!read(start[0], &byte, 1);
+    const bd_status status = bd_output_open(&output, FOLDER, plan, BD_LOCK_SHARED, false, &err);
+    if (status == BD_OK)
+        write_text(in(FOLDER, "00000-00000.arrow"), "a shard");
+    else if (status != BD_ERR_ARGUMENT || !strstr(err.message, "another plan"))
+        fprintf(stderr, "%s\n", err.message);
+    _exit(status == BD_OK ? 0 : strstr(err.message, "another plan") ? 1 : 2);
+}
+
+// Starts the processes together, process i with a plan of 64 + i % n_plans, and counts how
+// many could open the folder.
+static int race(int n_plans)
+{
+    pid_t children[N_PROCESSES];
+    int start[2], n_opened = 0;
+    assert_int_equal(pipe(start), 0);
+    for (int i = 0; i < N_PROCESSES; i++)
+        children[i] = open_at_once(64 + i % n_plans, start);
+    close(start[0]);
+    close(start[1]);
+    for (int i = 0; i < N_PROCESSES; i++) {
+        int status;
+        assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) < 2);
+        n_opened += WEXITSTATUS(status) == 0;
+    }
+    assert_int_equal(count_entries(FOLDER), 3);  // lock, plan, shard: nothing is left pending
+    assert_int_equal(unlink(in(FOLDER, "00000-00000.arrow")), 0);
+    assert_int_equal(unlink(in(FOLDER, "plan.json")), 0);
+    return n_opened;
+}
+
+static void of_processes_that_begin_together_all_share_the_same_plan(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 40; round++)
+        assert_int_equal(race(1), N_PROCESSES);
+}
+
+static void of_processes_with_different_plans_one_plan_wins(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20; round++)
+        assert_int_equal(race(2), N_PROCESSES / 2);
 }
 
 int main(void)
@@ -254,10 +435,16 @@ int main(void)
         test_inside_folder(the_same_plan_is_continued_or_finished),
         test_inside_folder(another_plan_is_refused_and_the_difference_named),
         test_inside_folder(overwriting_removes_the_dataset_and_nothing_else),
+        test_inside_folder(overwriting_removes_the_held_out_dataset_too),
+        test_inside_folder(a_foreign_file_in_the_holdout_is_refused_and_all_is_untouched),
+        test_inside_folder(a_holdout_that_is_no_folder_is_foreign),
         test_inside_folder(foreign_files_are_refused_and_untouched),
         test_inside_folder(our_names_without_our_plan_are_foreign),
         test_inside_folder(temporary_files_of_an_earlier_run_are_removed),
         test_inside_folder(a_folder_in_use_by_another_process_is_refused),
+        test_inside_folder(processes_that_share_leave_each_other_alone),
+        test_inside_folder(of_processes_that_begin_together_all_share_the_same_plan),
+        test_inside_folder(of_processes_with_different_plans_one_plan_wins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

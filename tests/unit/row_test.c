@@ -42,7 +42,8 @@ static owned_row example(void)
                     .separator = SEPARATOR,
                     .bos = BD_NO_BOS,
                     .padding = PADDING,
-                    .batch_rows = 2},
+                    .batch_rows = 2,
+                    .shuffle = BD_NO_SHUFFLE},
         .ids = {A, A, A, A, A, SEPARATOR, B, SEPARATOR, C, C, C, C, C, SEPARATOR, PADDING,
                 PADDING, PADDING},
         .bounds = {0, 6, 8, 14},
@@ -305,6 +306,69 @@ static void r8_documents_come_in_input_order_and_once(void **state)
     obeys(row);
 }
 
+// The orders of the three documents that Python's xxhash gives for these seeds.
+static void r8_of_a_shuffled_row_is_about_the_shuffled_order(void **state)
+{
+    (void)state;
+    static const char second[] = "R8: segment 1 is not of a later document than the one before";
+    static const char third[] = "R8: segment 2 is not of a later document than the one before";
+    static const struct {
+        int64_t seed;
+        const char *broken;    // by the order of the input; NULL: it is the shuffled one, too
+    } cases[] = {{0, second},  // 1 0 2
+                 {1, third},   // 2 0 1
+                 {3, NULL},    // 0 1 2
+                 {4, second},  // 2 1 0
+                 {5, third},   // 0 2 1
+                 {10, NULL}};  // 0 1 2
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        owned_row row = example();
+        row.packing.shuffle = cases[i].seed;
+        if (cases[i].broken)
+            breaks(row, cases[i].broken);
+        else
+            obeys(row);
+    }
+
+    owned_row row = example();  // the first two exchanged, as seed 0 has them
+    row.ids[0] = B;
+    row.ids[1] = SEPARATOR;
+    for (int t = 2; t < 7; t++)
+        row.ids[t] = A;
+    row.bounds[1] = 2;
+    row.position[0] = 77;
+    row.position[1] = 10;
+    row.length[0] = 2;
+    row.length[1] = 6;
+    breaks(row, second);
+    row.packing.shuffle = 0;
+    obeys(row);
+    row.position[1] = 77;  // two pieces of one document have one place
+    breaks(row, second);
+}
+
+static void r9_a_row_has_at_most_max_documents_segments(void **state)
+{
+    (void)state;
+    owned_row row = example();
+    row.packing.max_documents = 3;
+    obeys(row);
+    row.packing.max_documents = 2;
+    breaks(row, "R9: 3 segments, max_documents is 2");
+    row.packing.max_documents = 1;
+    breaks(row, "R9: 3 segments, max_documents is 1");
+    row = (owned_row){
+        .packing = row.packing,
+        .ids = {SEPARATOR, PADDING},
+        .bounds = {0, 1},
+        .n_bounds = 2,
+        .n_segments = 1,
+        .length = {1},
+    };
+    row.packing.seq_len = 2;
+    obeys(row);
+}
+
 static void separator_inside_a_document_means_nothing(void **state)
 {
     (void)state;
@@ -498,6 +562,8 @@ int main(void)
         cmocka_unit_test(r5_end_of_a_document_is_the_separator),
         cmocka_unit_test(r6_start_of_a_document_is_the_bos_if_there_is_one),
         cmocka_unit_test(r8_documents_come_in_input_order_and_once),
+        cmocka_unit_test(r8_of_a_shuffled_row_is_about_the_shuffled_order),
+        cmocka_unit_test(r9_a_row_has_at_most_max_documents_segments),
         cmocka_unit_test(separator_inside_a_document_means_nothing),
         cmocka_unit_test(row_that_is_exactly_full_has_no_padding),
         cmocka_unit_test(row_of_one_token_is_an_empty_document),

@@ -22,7 +22,7 @@ typedef struct fixture {
 
 static void init(fixture *f, int64_t seq_len)
 {
-    *f = (fixture){.entry = {.name = "a.txt"}};
+    *f = (fixture){.entry = {.name = "a.txt", .format = "text"}};
     f->manifest = (bd_manifest){
         .packing = {.seq_len = seq_len, .vocab_size = 257, .separator = SEPARATOR},
         .inputs = &f->entry,
@@ -110,6 +110,29 @@ static void segments_are_told_by_their_headings(void **state)
                    "repeated as context\n"
                    "end<256>\n"
                    "--- tokens 16 to 19: padding\n");
+}
+
+static void position_is_told_in_the_units_of_its_input(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {{"jsonl", "byte 100"},
+                                           {"parquet", "row 100"},
+                                           {"arrow-stream", "row 100"},
+                                           {"megatron", "document 100"},
+                                           {"llm.c", "token 100"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static fixture f;
+        char expected[100];
+        init(&f, 4);
+        f.entry.format = (char *)cases[i][0];
+        add(&f, "a", 1, 0, 0);
+        add(&f, "b", 1, 0, 0);
+        snprintf(expected, sizeof expected,
+                 "--- tokens 2 to 3: a.txt %s, whole document of 2\n", cases[i][1]);
+        char *text = printed(&f, false);
+        assert_non_null(strstr(text, expected));
+        free(text);
+    }
 }
 
 static void neighbours_differ_in_colour(void **state)
@@ -211,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(segments_are_told_by_their_headings),
+        cmocka_unit_test(position_is_told_in_the_units_of_its_input),
         cmocka_unit_test(neighbours_differ_in_colour),
         cmocka_unit_test(control_characters_are_shown_and_not_sent),
         cmocka_unit_test(bytes_that_are_not_utf8_are_shown_as_numbers),

@@ -23,8 +23,7 @@ typedef struct plain_row {
 
 typedef struct plain_shard {
     bd_packing packing;
-    bd_unit unit;
-    bd_figures figures;
+    bd_shard_entry entry;  // without size and digest of the file
     int n_rows;
     plain_row rows[N_ROWS];
 } plain_shard;
@@ -40,11 +39,13 @@ static plain_shard example(int64_t vocab_size)
                     .bos = BD_NO_BOS,
                     .padding = PADDING,
                     .batch_rows = BATCH_ROWS,
+                    .shuffle = BD_NO_SHUFFLE,
                     .tokenizer = "bytes",
                     .fingerprint = bd_digest_of("f", 1)},
-        .unit = {0, 0, 1},
+        .entry = {.unit = {0, 0, 1, false}, .records = bd_digest_of("r", 1)},
         .n_rows = N_ROWS,
     };
+    bd_figures *figures = &shard.entry.figures;
     uint64_t position = 0;
     for (int r = 0; r < N_ROWS; r++) {
         plain_row *row = &shard.rows[r];
@@ -57,12 +58,12 @@ static plain_shard example(int64_t vocab_size)
             row->bounds[++row->n_segments] = used;
             row->length[s] = (uint32_t)length;
             row->position[s] = position += 100;
-            bd_figures_count_segment(&shard.figures, 0, length);
-            bd_figures_count_document(&shard.figures, length);
-            shard.figures.text += length - 1;
-            shard.figures.separators++;
+            bd_figures_count_segment(figures, 0, length);
+            bd_figures_count_document(figures, length);
+            figures->text += length - 1;
+            figures->separators++;
         }
-        bd_figures_count_row(&shard.figures, SEQ_LEN, used, row->n_segments);
+        bd_figures_count_row(figures, SEQ_LEN, used, row->n_segments);
         while (used < SEQ_LEN)
             row->ids[used++] = PADDING;
     }
@@ -118,7 +119,8 @@ static void write_with_metadata(const char *folder, const plain_shard *shard,
 {
     bd_arrow_writer *writer;
     bd_error err = {0};
-    bd_arrow_writer_open(&writer, in(folder, shard_name), &shard->packing, metadata, &err);
+    bd_arrow_writer_open(&writer, in(folder, shard_name), &shard->packing, metadata,
+                         shard->packing.codec == BD_SHARD_ZSTD, &err);
     assert_string_equal(err.message, "");
     for (int r = 0; r < shard->n_rows; r += BATCH_ROWS)
         write_batch(writer, shard, r,
@@ -130,7 +132,7 @@ static void write_with_metadata(const char *folder, const plain_shard *shard,
 static char *metadata_of(const plain_shard *shard)
 {
     char *text;
-    bd_json *json = bd_shard_metadata(&shard->packing, &shard->unit, &shard->figures);
+    bd_json *json = bd_shard_metadata(&shard->packing, &shard->entry);
     assert_int_equal(bd_json_print(json, BD_JSON_COMPACT, &text, NULL), BD_OK);
     bd_json_free(json);
     return text;
@@ -146,7 +148,7 @@ static void write_shard(const char *folder, const plain_shard *shard)
 // A manifest's view of it; borrows both.
 static bd_manifest manifest_of(const plain_shard *shard, bd_shard_entry *entry)
 {
-    *entry = (bd_shard_entry){.unit = shard->unit, .figures = shard->figures};
+    *entry = shard->entry;
     return (bd_manifest){.packing = shard->packing, .shards = entry, .n_shards = 1};
 }
 
@@ -187,25 +189,42 @@ static void assert_same_packing(const bd_packing *here, const bd_packing *there)
     bd_json_free(b);
 }
 
+static void assert_same_entry(const bd_shard_entry *here, const bd_shard_entry *there)
+{
+    assert_int_equal(here->unit.input, there->unit.input);
+    assert_int_equal(here->unit.slice, there->unit.slice);
+    assert_int_equal(here->unit.n_inputs, there->unit.n_inputs);
+    assert_true(here->unit.last == there->unit.last);
+    assert_string_equal(here->records.hex, there->records.hex);
+    assert_memory_equal(&here->figures, &there->figures, sizeof here->figures);
+}
+
+static void assert_comes_back(const char *folder, const plain_shard *written)
+{
+    write_shard(folder, written);
+    bd_shard shard = opened(folder);
+    assert_same_packing(&shard.packing, &written->packing);
+    assert_same_entry(&shard.entry, &written->entry);
+    assert_int_equal(shard.entry.size_bytes, 0);
+    assert_string_equal(shard.entry.digest.hex, "");
+    bd_hasher *hasher = bd_hasher_new();
+    for (int r = 0; r < N_ROWS; r++) {
+        bd_row row;
+        assert_int_equal(bd_shard_row(&shard, r, hasher, &row, NULL), BD_OK);
+        assert_true(row_equals(&row, &written->rows[r], bd_packing_id_bytes(&shard.packing)));
+    }
+    bd_hasher_free(hasher);
+    bd_shard_close(&shard);
+    bd_shard_close(&shard);
+}
+
 static void rows_come_back_as_they_were_written(void **state)
 {
     for (int64_t vocab_size = 257; vocab_size < 100000; vocab_size += 70000) {
-        const plain_shard written = example(vocab_size);
-        write_shard(*state, &written);
-        bd_shard shard = opened(*state);
-        assert_same_packing(&shard.packing, &written.packing);
-        assert_memory_equal(&shard.unit, &written.unit, sizeof shard.unit);
-        assert_memory_equal(&shard.figures, &written.figures, sizeof shard.figures);
-        bd_hasher *hasher = bd_hasher_new();
-        for (int r = 0; r < N_ROWS; r++) {
-            bd_row row;
-            assert_int_equal(bd_shard_row(&shard, r, hasher, &row, NULL), BD_OK);
-            assert_true(
-                row_equals(&row, &written.rows[r], bd_packing_id_bytes(&shard.packing)));
-        }
-        bd_hasher_free(hasher);
-        bd_shard_close(&shard);
-        bd_shard_close(&shard);
+        plain_shard written = example(vocab_size);
+        assert_comes_back(*state, &written);
+        written.packing.codec = BD_SHARD_ZSTD;
+        assert_comes_back(*state, &written);
     }
     bd_shard_close(&(bd_shard){0});
 }
@@ -236,28 +255,50 @@ static void rows_point_into_the_mapping(void **state)
     bd_shard_close(&shard);
 }
 
-static void same_rows_give_the_same_bytes(void **state)
+// Which shows, too, that it is compressed at all.
+static void rows_of_a_compressed_shard_lie_outside_the_mapping(void **state)
 {
-    const plain_shard written = example(257);
+    plain_shard written = example(257);
+    written.packing.codec = BD_SHARD_ZSTD;
+    write_shard(*state, &written);
+    bd_shard shard = opened(*state);
+    const char *begin = shard.file.data, *end = begin + shard.file.size_bytes;
+    for (int64_t i = 0; i < bd_arrow_reader_n_batches(shard.reader); i++) {
+        const char *ids = bd_arrow_reader_batch(shard.reader, i)->ids;
+        assert_true(ids < begin || ids >= end);
+    }
+    bd_shard_close(&shard);
+}
+
+static void assert_same_bytes_again(const char *folder, const plain_shard *written)
+{
     size_t n, m;
-    write_shard(*state, &written);
-    char *first = read_file(in(*state, shard_name), &n);
-    write_shard(*state, &written);
-    char *second = read_file(in(*state, shard_name), &m);
+    write_shard(folder, written);
+    char *first = read_file(in(folder, shard_name), &n);
+    write_shard(folder, written);
+    char *second = read_file(in(folder, shard_name), &m);
     assert_int_equal(n, m);
     assert_memory_equal(first, second, n);
     free(first);
     free(second);
 }
 
+static void same_rows_give_the_same_bytes(void **state)
+{
+    plain_shard written = example(257);
+    assert_same_bytes_again(*state, &written);
+    written.packing.codec = BD_SHARD_ZSTD;
+    assert_same_bytes_again(*state, &written);
+}
+
 static void shard_without_rows_is_a_shard(void **state)
 {
     plain_shard written = example(257);
     written.n_rows = 0;
-    written.figures = (bd_figures){.dropped = 3, .text = 2, .separators = 1};
+    written.entry.figures = (bd_figures){.dropped = 3, .text = 2, .separators = 1};
     write_shard(*state, &written);
     bd_shard shard = opened(*state);
-    assert_int_equal(shard.figures.rows, 0);
+    assert_int_equal(shard.entry.figures.rows, 0);
     assert_int_equal(bd_arrow_reader_n_batches(shard.reader), 0);
     bd_shard_close(&shard);
 }
@@ -389,7 +430,9 @@ static void changed_byte_of_a_row_is_blamed_on_that_row_alone(void **state)
 static bool is_unharmed(const bd_shard *shard, const plain_shard *written)
 {
     bd_hasher *hasher = bd_hasher_new();
-    bool same = memcmp(&shard->figures, &written->figures, sizeof shard->figures) == 0;
+    const bd_shard_entry *entry = &shard->entry;
+    bool same = memcmp(&entry->figures, &written->entry.figures, sizeof entry->figures) == 0 &&
+                strcmp(entry->records.hex, written->entry.records.hex) == 0;
     for (int r = 0; same && r < N_ROWS; r++) {
         bd_row row;
         // A row that is refused is noticed damage, so nothing that is used has changed.
@@ -402,15 +445,14 @@ static bool is_unharmed(const bd_shard *shard, const plain_shard *written)
 
 // Headers, metadata, footer and padding included: a changed byte is refused or does not matter.
 // One bit of each byte is, or every bit with BINDERY_TEST_LONG.
-static void no_changed_byte_of_the_file_changes_what_is_read(void **state)
+static void assert_changes_are_noticed(const char *folder, const plain_shard *written)
 {
-    const plain_shard written = example(257);
     bd_shard_entry entry;
-    const bd_manifest manifest = manifest_of(&written, &entry);
-    const char *path = in(*state, shard_name);
+    const bd_manifest manifest = manifest_of(written, &entry);
+    const char *path = in(folder, shard_name);
     const bool every_bit = getenv("BINDERY_TEST_LONG") != NULL;
     size_t n;
-    write_shard(*state, &written);
+    write_shard(folder, written);
     free(read_file(path, &n));
     int n_refused = 0;
     for (size_t at = 0; at < n; at++)
@@ -419,9 +461,9 @@ static void no_changed_byte_of_the_file_changes_what_is_read(void **state)
             bd_shard shard;
             bd_error err = {0};
             change_byte(path, at, change);
-            const bd_status status = bd_shard_open_entry(&shard, *state, &manifest, 0, &err);
+            const bd_status status = bd_shard_open_entry(&shard, folder, &manifest, 0, &err);
             if (status == BD_OK) {
-                if (!is_unharmed(&shard, &written))
+                if (!is_unharmed(&shard, written))
                     fail_msg("byte %zu changed by %02x goes unnoticed", at, change);
                 bd_shard_close(&shard);
             } else {
@@ -431,6 +473,14 @@ static void no_changed_byte_of_the_file_changes_what_is_read(void **state)
             change_byte(path, at, change);
         }
     assert_true(n_refused > 500);
+}
+
+static void no_changed_byte_of_the_file_changes_what_is_read(void **state)
+{
+    plain_shard written = example(257);
+    assert_changes_are_noticed(*state, &written);
+    written.packing.codec = BD_SHARD_ZSTD;
+    assert_changes_are_noticed(*state, &written);
 }
 
 // At every seventh byte, or at every one with BINDERY_TEST_LONG.
@@ -504,6 +554,42 @@ static void metadata_that_is_none_is_refused(void **state)
     }
 }
 
+// Takes `part` out of the text, where it must be.
+static void take_out(char *text, const char *part)
+{
+    char *at = strstr(text, part);
+    assert_non_null(at);
+    memmove(at, at + strlen(part), strlen(at + strlen(part)) + 1);
+}
+
+static void shard_of_format_1_0_is_read(void **state)
+{
+    static const char *const added[] = {
+        ",\"max_documents\":null,\"min_tokens\":0,\"shuffle\":null,\"holdout\":0",
+        ",\"part\":\"all\",\"codec\":\"none\"",
+        ",\"last\":true",
+        ",\"records\":\"\"",
+        ",\"too_short\":0,\"held_out\":0",
+        ",\"too_short_documents\":0,\"held_out_documents\":0,\"headless_documents\":0"};
+    plain_shard written = example(257);
+    written.entry.unit.last = true;
+    written.entry.records = (bd_digest){""};
+    char *metadata = metadata_of(&written);
+    for (size_t i = 0; i < sizeof added / sizeof *added; i++)
+        take_out(metadata, added[i]);
+    memcpy(strstr(metadata, "\"1.1\""), "\"1.0\"", 5);
+    write_with_metadata(*state, &written, metadata);
+    bd_shard shard = opened(*state);
+    assert_same_packing(&shard.packing, &written.packing);
+    assert_same_entry(&shard.entry, &written.entry);
+    bd_shard_close(&shard);
+    bd_shard_entry entry;
+    const bd_manifest manifest = manifest_of(&written, &entry);
+    assert_int_equal(bd_shard_open_entry(&shard, *state, &manifest, 0, NULL), BD_OK);
+    bd_shard_close(&shard);
+    free(metadata);
+}
+
 static void metadata_must_fit_the_columns_and_the_rows(void **state)
 {
     plain_shard claimed = example(257);
@@ -521,9 +607,9 @@ static void metadata_must_fit_the_columns_and_the_rows(void **state)
     CLAIM(claimed.packing.vocab_size = 70000, "S1: the columns are not those of a shard");
     CLAIM(claimed.packing.batch_rows = 4, "S1: record batch 0 has 3 rows, batch_rows is 4");
     CLAIM(claimed.packing.batch_rows = 2, "S1: record batch 0 has 3 rows, batch_rows is 2");
-    CLAIM(claimed.figures.rows = 8, "S5: it has 7 rows, its metadata says 8");
-    CLAIM(claimed.figures.rows = 6, "S5: it has 7 rows, its metadata says 6");
-    CLAIM(claimed.figures.rows = 0, "S5: it has 7 rows, its metadata says 0");
+    CLAIM(claimed.entry.figures.rows = 8, "S5: it has 7 rows, its metadata says 8");
+    CLAIM(claimed.entry.figures.rows = 6, "S5: it has 7 rows, its metadata says 6");
+    CLAIM(claimed.entry.figures.rows = 0, "S5: it has 7 rows, its metadata says 0");
 }
 
 static void last_batch_is_not_larger_than_the_others(void **state)
@@ -531,7 +617,7 @@ static void last_batch_is_not_larger_than_the_others(void **state)
     plain_shard claimed = example(257), written = claimed;
     claimed.packing.batch_rows = 2;
     written.n_rows = claimed.n_rows = 3;  // one batch of three
-    claimed.figures.rows = 3;
+    claimed.entry.figures.rows = 3;
     char *metadata = metadata_of(&claimed);
     write_with_metadata(*state, &written, metadata);
     free(metadata);
@@ -574,6 +660,29 @@ static void metadata_must_be_that_of_the_manifest(void **state)
     entry.unit.n_inputs = 2;
     differs_from_manifest(*state, &manifest, "unit.inputs: 1 here, 2 there");
     manifest = manifest_of(&written, &entry);
+    manifest.packing.shuffle = 7;
+    differs_from_manifest(*state, &manifest, "packing.shuffle: null here, 7 there");
+    manifest = manifest_of(&written, &entry);
+    manifest.packing.codec = BD_SHARD_ZSTD;
+    differs_from_manifest(*state, &manifest, "packing.codec: \"none\" here, \"zstd\" there");
+    manifest = manifest_of(&written, &entry);
+    entry.unit.last = true;
+    differs_from_manifest(*state, &manifest, "unit.last: false here, true there");
+    manifest = manifest_of(&written, &entry);
+    entry.records = (bd_digest){""};
+    char where[100];
+    snprintf(where, sizeof where, "records: \"%s\" here, \"\" there",
+             written.entry.records.hex);
+    differs_from_manifest(*state, &manifest, where);
+    manifest = manifest_of(&written, &entry);
+    entry.figures.held_out++;
+    differs_from_manifest(*state, &manifest, "figures.held_out: 0 here, 1 there");
+    manifest = manifest_of(&written, &entry);
+    entry.size_bytes = 7;  // of the file, which does not know them
+    entry.digest = bd_digest_of("d", 1);
+    assert_int_equal(bd_shard_open_entry(&shard, *state, &manifest, 0, NULL), BD_OK);
+    bd_shard_close(&shard);
+    manifest = manifest_of(&written, &entry);
     entry.figures.text++;
     differs_from_manifest(*state, &manifest, "figures.text: 35 here, 36 there");
     manifest = manifest_of(&written, &entry);
@@ -586,7 +695,7 @@ static void metadata_must_be_that_of_the_manifest(void **state)
 static void exchanged_shards_are_noticed(void **state)
 {
     plain_shard other = example(257);
-    other.unit = (bd_unit){0, 1, 1};
+    other.entry.unit = (bd_unit){0, 1, 1, false};
     write_shard(*state, &other);
     bd_shard_entry entry;
     const plain_shard expected = example(257);
@@ -599,9 +708,9 @@ static void writer_that_cannot_write_says_so(void **state)
     const plain_shard written = example(257);
     bd_arrow_writer *writer = NULL;
     bd_error err;
-    assert_int_equal(
-        bd_arrow_writer_open(&writer, in(*state, "missing/file"), &written.packing, "{}", &err),
-        BD_ERR_IO);
+    assert_int_equal(bd_arrow_writer_open(&writer, in(*state, "missing/file"), &written.packing,
+                                          "{}", false, &err),
+                     BD_ERR_IO);
     assert_null(writer);
     assert_int_equal(strncmp(err.message, "cannot write an Arrow file: ", 28), 0);
     bd_arrow_writer_free(NULL);
@@ -613,6 +722,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test_in_folder(rows_come_back_as_they_were_written),
         test_in_folder(rows_point_into_the_mapping),
+        test_in_folder(rows_of_a_compressed_shard_lie_outside_the_mapping),
         test_in_folder(same_rows_give_the_same_bytes),
         test_in_folder(shard_without_rows_is_a_shard),
         test_in_folder(one_shard_is_read_by_four_threads),
@@ -621,6 +731,7 @@ int main(void)
         test_in_folder(file_that_was_cut_is_refused),
         test_in_folder(file_that_is_not_a_shard_is_refused),
         test_in_folder(metadata_that_is_none_is_refused),
+        test_in_folder(shard_of_format_1_0_is_read),
         test_in_folder(metadata_must_fit_the_columns_and_the_rows),
         test_in_folder(last_batch_is_not_larger_than_the_others),
         test_in_folder(metadata_must_be_that_of_the_manifest),

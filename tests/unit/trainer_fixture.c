@@ -1,5 +1,6 @@
 #include "tests/unit/trainer_fixture.h"
 
+#include "packer/examine.h"
 #include "packer/pack.h"
 #include "tests/unit/random.h"
 #include "tests/unit/temporary_folder.h"
@@ -49,10 +50,10 @@ void pack_documents(bd_rows *rows, const char *folder, const int *lengths, size_
 {
     const char *operand = "documents.jsonl";
     bd_error err;
-    bd_inputs inputs;
+    bd_inputs inputs = {0};
     bd_pack_result result;
     write_documents(operand, lengths, n);
-    check(bd_inputs_collect(&inputs, &operand, 1, BD_FORMAT_AUTO, &err), &err);
+    check(bd_inputs_add(&inputs, operand, BD_DEFAULT_SOURCE, BD_FORMAT_AUTO, NULL, &err), &err);
     bd_pack_job job = {
         .packing = {.seq_len = how.seq_len,
                     .vocab_size = how.vocab_size,
@@ -60,17 +61,21 @@ void pack_documents(bd_rows *rows, const char *folder, const int *lengths, size_
                     .bos = BD_NO_BOS,
                     .padding = 256,
                     .batch_rows = how.batch_rows,
+                    .shuffle = BD_NO_SHUFFLE,
                     .tokenizer = "bytes"},
         .tokenizer = bd_tokenizer_bytes(),
         .inputs = &inputs,
-        .text_field = "text",
-        .unit_bytes = how.unit_bytes,
-        .max_document_bytes = 1 << 20,
+        .reading = {.text_field = "text",
+                    .unit_bytes = how.unit_bytes,
+                    .max_document_bytes = 1 << 20},
+        .limit = BD_NO_LIMIT,
         .folder = folder,
     };
+    const bd_pack_settings settings = {.n_ranks = 1, .n_threads = 1};
     job.packing.fingerprint = job.tokenizer->fingerprint;
-    check(bd_pack(&job, 1, false, &result, &err), &err);
-    bd_manifest_release(&result.manifest);
+    check(bd_input_examine(&inputs.items[0], &job.reading, &err), &err);
+    check(bd_pack(&job, &settings, &result, &err), &err);
+    bd_pack_result_release(&result);
     bd_inputs_release(&inputs);
     check(bd_rows_open(rows, folder, &err), &err);
 }

@@ -3,6 +3,7 @@
 #include "common/shard.h"
 #include "packer/pack.h"
 #include "packer/scan.h"
+#include "tests/unit/gzip_file.h"
 #include "tests/unit/temporary_folder.h"
 
 // A good dataset is packed, a shard is read into memory, changed, and written with every
@@ -34,14 +35,12 @@ typedef struct forgery {
 
 // Documents of, with their separator, 3, 20, 1, 5 and 9 tokens at bytes 0, 5, 27, 29 and 36 of
 // the first file; one of 8 in its second unit; and two in a file that is the third.
-static void pack_corpus(bd_long_policy policy)
+static const char CORPUS[] =
+    "aa\n%\nbcdefghijklmnopqrst\n%\n%\ndddd\n%\neeeeeeee\n%\nfffffff\n";
+
+static bd_pack_job job_of(bd_inputs *inputs, bd_long_policy policy)
 {
-    static const char *const OPERANDS[] = {"a.txt", "b.txt"};
-    write_text("a.txt", "aa\n%\nbcdefghijklmnopqrst\n%\n%\ndddd\n%\neeeeeeee\n%\nfffffff\n");
-    write_text("b.txt", "gg\n%\nhh\n");
-    bd_inputs inputs;
-    assert_int_equal(bd_inputs_collect(&inputs, OPERANDS, 2, BD_FORMAT_AUTO, NULL), BD_OK);
-    const bd_pack_job job = {
+    return (bd_pack_job){
         .packing = {.seq_len = SEQ_LEN,
                     .vocab_size = 257,
                     .separator = SEPARATOR,
@@ -49,23 +48,58 @@ static void pack_corpus(bd_long_policy policy)
                     .padding = SEPARATOR,
                     .batch_rows = BATCH_ROWS,
                     .long_policy = policy,
+                    .shuffle = BD_NO_SHUFFLE,
                     .tokenizer = "bytes",
                     .fingerprint = bd_tokenizer_bytes()->fingerprint},
         .tokenizer = bd_tokenizer_bytes(),
-        .inputs = &inputs,
-        .text_field = "text",
-        .delimiter = "%",
-        .unit_bytes = 40,
-        .max_document_bytes = 1000,
+        .inputs = inputs,
+        .reading = {.text_field = "text",
+                    .delimiter = "%",
+                    .unit_bytes = 40,
+                    .max_document_bytes = 1000},
+        .limit = BD_NO_LIMIT,
         .folder = "data",
     };
+}
+
+// Packs two files into "data", replacing what is there; returns how many shards there are.
+static size_t pack_files(bd_pack_job *job, const char *first, const char *second)
+{
+    static const bd_pack_settings SETTINGS = {.n_ranks = 1, .n_threads = 1, .overwrite = true};
+    bd_inputs inputs = {0};
+    bd_threads *threads;
     bd_pack_result result;
     bd_error err = {0};
-    if (bd_pack(&job, 1, true, &result, &err) != BD_OK)
+    job->inputs = &inputs;
+    assert_int_equal(bd_threads_new(&threads, 1, NULL), BD_OK);
+    assert_int_equal(bd_inputs_add(&inputs, first, "one", BD_FORMAT_AUTO, NULL, NULL), BD_OK);
+    assert_int_equal(bd_inputs_add(&inputs, second, "other", BD_FORMAT_AUTO, NULL, NULL),
+                     BD_OK);
+    if (bd_inputs_examine(&inputs, &job->reading, threads, &err) != BD_OK ||
+        bd_pack(job, &SETTINGS, &result, &err) != BD_OK)
         fail_msg("%s", err.message);
-    assert_int_equal(result.manifest.n_shards, 3);
-    bd_manifest_release(&result.manifest);
+    const size_t n_shards = result.manifest.n_shards;
+    bd_pack_result_release(&result);
+    bd_threads_free(threads);
     bd_inputs_release(&inputs);
+    return n_shards;
+}
+
+static void pack_corpus(bd_long_policy policy)
+{
+    bd_pack_job job = job_of(NULL, policy);
+    write_text("a.txt", CORPUS);
+    write_text("b.txt", "gg\n%\nhh\n");
+    assert_int_equal(pack_files(&job, "a.txt", "b.txt"), 3);
+}
+
+// The same with the first file compressed: its slices are a series.
+static void pack_series(void)
+{
+    bd_pack_job job = job_of(NULL, BD_LONG_SPLIT);
+    assert_true(write_gzip("a.txt.gz", CORPUS, strlen(CORPUS)));
+    write_text("b.txt", "gg\n%\nhh\n");
+    assert_int_equal(pack_files(&job, "a.txt.gz", "b.txt"), 3);
 }
 
 // ---- Reading and writing a shard ------------------------------------------------------
@@ -90,7 +124,7 @@ static void load(forgery *f, size_t shard_index)
     assert_int_equal(bd_manifest_read(&f->manifest, "data", NULL), BD_OK);
     assert_int_equal(bd_shard_open_entry(&shard, "data", &f->manifest, shard_index, NULL),
                      BD_OK);
-    f->n_rows = shard.figures.rows;
+    f->n_rows = shard.entry.figures.rows;
     assert_true(f->n_rows <= MAX_ROWS);
     for (int64_t r = 0; r < f->n_rows; r++) {
         bd_row found;
@@ -141,11 +175,12 @@ static void seal(forgery *f)
     bd_shard_entry *entry = &f->manifest.shards[f->shard];
     const bd_packing *packing = &f->manifest.packing;
     const char *path = in("data", bd_unit_shard_name(&entry->unit).text);
-    bd_json *json = bd_shard_metadata(packing, &entry->unit, &entry->figures);
+    bd_json *json = bd_shard_metadata(packing, entry);
     bd_arrow_writer *writer;
     char *metadata;
     assert_int_equal(bd_json_print(json, BD_JSON_COMPACT, &metadata, NULL), BD_OK);
-    assert_int_equal(bd_arrow_writer_open(&writer, path, packing, metadata, NULL), BD_OK);
+    assert_int_equal(bd_arrow_writer_open(&writer, path, packing, metadata, false, NULL),
+                     BD_OK);
     for (int64_t r = 0; r < f->n_rows; r += BATCH_ROWS)
         write_batch(writer, f->rows + r,
                     f->n_rows - r < BATCH_ROWS ? f->n_rows - r : BATCH_ROWS, packing);
@@ -192,6 +227,18 @@ static void assert_problem(const char *message)
         fail_msg("'%s' instead of '%s'", verdict.problems[0].message, message);
     bd_verdict_release(&verdict);
     bd_verdict_release(&verdict);
+}
+
+// Among the problems is one that `message` is part of.
+static void assert_among_problems(const char *message)
+{
+    bd_verdict verdict = judge(1);
+    bool named = false;
+    for (size_t p = 0; p < verdict.n_problems; p++)
+        named |= strstr(verdict.problems[p].message, message) != NULL;
+    bd_verdict_release(&verdict);
+    if (!named)
+        fail_msg("no problem mentions '%s'", message);
 }
 
 // The shard with the long document, changed by each test.
@@ -472,8 +519,7 @@ static void d2_a_shard_too_many_is_found(void **state)
 static void d2_units_that_are_not_the_plans_are_found(void **state)
 {
     (void)state;
-    static const char *const UNIT_SIZES[] = {"30", "1", "4611686018427387904",
-                                             "9223372036854775807"};
+    static const char *const UNIT_SIZES[] = {"30", "1", "1099511627776", "9223372036854775807"};
     for (size_t i = 0; i < sizeof UNIT_SIZES / sizeof *UNIT_SIZES; i++) {
         pack_corpus(BD_LONG_SPLIT);
         forgery f;
@@ -487,7 +533,10 @@ static void d2_units_that_are_not_the_plans_are_found(void **state)
                              at + strlen("\"unit_size\": 40")) > 0);
         write_text("data/plan.json", changed);
         f.manifest.plan_digest = bd_digest_of(changed, strlen(changed));
-        f.manifest.inputs[0].size_bytes = i >= 2 ? INT64_MAX : f.manifest.inputs[0].size_bytes;
+        if (i >= 2)
+            f.manifest.inputs[0].size_bytes = f.manifest.inputs[0].weight =
+                f.manifest.inputs[0].extent = INT64_MAX;
+        f.manifest.inputs[0].stride = i < 2 ? strtoll(UNIT_SIZES[i], NULL, 10) : INT64_MAX / 2;
         free(plan);
         free(changed);
         seal(&f);
@@ -495,7 +544,8 @@ static void d2_units_that_are_not_the_plans_are_found(void **state)
         bool named = false;
         for (size_t p = 0; p < verdict.n_problems; p++)
             named |= strstr(verdict.problems[p].message, "'data': D2: ") != NULL ||
-                     strstr(verdict.problems[p].message, ": S2: ") != NULL;
+                     strstr(verdict.problems[p].message, ": S2: ") != NULL ||
+                     strstr(verdict.problems[p].message, "plan.json': 'unit_size'") != NULL;
         assert_true(named);
         bd_verdict_release(&verdict);
     }
@@ -510,7 +560,184 @@ static void d2_a_unit_without_a_shard_is_found(void **state)
     f.manifest.n_shards--;
     assert_int_equal(unlink("data/00001-00000.arrow"), 0);
     seal(&f);
-    assert_problem("'data': D2: the plan has 3 units, the manifest 2 shards");
+    assert_problem("'data': D2: shard 2 is not the plan's unit 00001-00000.arrow");
+}
+
+static void d2_a_shard_beyond_the_plan_is_found(void **state)
+{
+    (void)state;
+    pack_corpus(BD_LONG_SPLIT);
+    forgery f;
+    load(&f, 2);
+    bd_shard_entry *shards = realloc(f.manifest.shards, 4 * sizeof *shards);
+    assert_non_null(shards);
+    f.manifest.shards = shards;
+    shards[3] = shards[2];
+    shards[3].unit.slice = 1;
+    f.manifest.n_shards = 4;
+    f.shard = 3;
+    seal(&f);
+    assert_among_problems("'data': D2: the manifest has 1 shards more than the plan has units");
+}
+
+// ---- Series and limits ----------------------------------------------------------------
+
+static void a_good_series_has_no_problem(void **state)
+{
+    (void)state;
+    pack_series();
+    assert_good();
+    for (size_t i = 0; i < 3; i++) {
+        forgery f;
+        load(&f, i);
+        seal(&f);
+        assert_good();
+    }
+}
+
+static void d2_a_series_that_does_not_end_is_found(void **state)
+{
+    (void)state;
+    pack_series();
+    forgery f;
+    load(&f, 1);
+    assert_true(f.manifest.shards[1].unit.last);
+    f.manifest.shards[1].unit.last = false;
+    seal(&f);
+    assert_problem("'data': D2: shard 2 is not the plan's unit 00000-00000.arrow");
+}
+
+static void d2_a_series_that_ends_too_soon_is_found(void **state)
+{
+    (void)state;
+    pack_series();
+    forgery f;
+    load(&f, 0);
+    f.manifest.shards[0].unit.last = true;
+    seal(&f);
+    assert_problem("'data': D2: shard 1 is not the plan's unit 00001-00000.arrow");
+}
+
+static void s2_a_document_in_another_slice_of_a_series_is_found(void **state)
+{
+    (void)state;
+    pack_series();
+    forgery f;
+    load(&f, 1);
+    f.rows[0].segments[0].position = 39;
+    seal(&f);
+    assert_problem("'data/00000-00001.arrow', row 0: S2: a document lies outside the shard's "
+                   "unit");
+}
+
+// Of 8 documents, 5 of which lie in the first unit.
+static void d2_a_limit_ends_the_units_where_the_documents_do(void **state)
+{
+    (void)state;
+    static const size_t N_SHARDS[] = {0, 1, 1, 1, 1, 1, 2, 3, 3, 3};
+    for (int64_t limit = 1; limit <= 9; limit++) {
+        bd_pack_job job = job_of(NULL, BD_LONG_SPLIT);
+        job.limit = limit;
+        write_text("a.txt", CORPUS);
+        write_text("b.txt", "gg\n%\nhh\n");
+        assert_int_equal(pack_files(&job, "a.txt", "b.txt"), N_SHARDS[limit]);
+        assert_good();
+        if (N_SHARDS[limit] < 2)
+            continue;
+        forgery f;  // the last shard is taken away, and with it documents
+        load(&f, 0);
+        f.manifest.n_shards--;
+        assert_int_equal(
+            unlink(in("data",
+                      bd_unit_shard_name(&f.manifest.shards[f.manifest.n_shards].unit).text)),
+            0);
+        seal(&f);
+        assert_problem("'data': D2: shard ");
+    }
+}
+
+static void d2_more_documents_than_the_limit_are_found(void **state)
+{
+    (void)state;
+    bd_pack_job job = job_of(NULL, BD_LONG_SPLIT);
+    job.limit = 6;
+    write_text("a.txt", CORPUS);
+    write_text("b.txt", "gg\n%\nhh\n");
+    pack_files(&job, "a.txt", "b.txt");
+    forgery f;
+    load(&f, 0);
+    size_t n;
+    char *plan = read_file("data/plan.json", &n), *at = strstr(plan, "\"limit\": 6");
+    assert_non_null(at);
+    at[strlen("\"limit\": ")] = '5';
+    write_text("data/plan.json", plan);
+    f.manifest.plan_digest = bd_digest_of(plan, n);
+    free(plan);
+    seal(&f);
+    assert_problem("'data': D2: 6 documents, the limit is 5");
+}
+
+// ---- What is selected -----------------------------------------------------------------
+
+static void a_selection_of_any_kind_has_no_problem(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 16; kind++) {
+        bd_pack_job job = job_of(NULL, kind & 8 ? BD_LONG_DROP : BD_LONG_SPLIT);
+        job.packing.shuffle = kind & 1 ? 99 : BD_NO_SHUFFLE;
+        job.packing.min_tokens = kind & 2 ? 3 : 0;
+        job.packing.max_documents = kind & 1 ? 2 : 0;
+        job.packing.codec = kind & 2 ? BD_SHARD_ZSTD : BD_SHARD_UNCOMPRESSED;
+        if (kind & 4) {
+            job.packing.holdout = BD_MILLION / 2;
+            job.packing.part = BD_PART_TRAINING;
+            job.holdout_folder = "data/holdout";
+        }
+        write_text("a.txt", CORPUS);
+        write_text("b.txt", "gg\n%\nhhhh\n");
+        assert_int_equal(pack_files(&job, "a.txt", "b.txt"), 3);
+        assert_good();
+        if (kind & 4) {
+            bd_verdict verdict;
+            assert_int_equal(bd_verify("data/holdout", 1, true, &verdict, NULL), BD_OK);
+            if (verdict.n_problems > 0)
+                fail_msg("%s", verdict.problems[0].message);
+            bd_verdict_release(&verdict);
+        }
+    }
+}
+
+static void s7_a_document_that_is_too_short_is_found(void **state)
+{
+    (void)state;
+    bd_pack_job job = job_of(NULL, BD_LONG_SPLIT);
+    job.packing.min_tokens = 2;
+    write_text("a.txt", CORPUS);
+    write_text("b.txt", "gg\n%\nhh\n");
+    pack_files(&job, "a.txt", "b.txt");
+    assert_good();
+    forgery f;
+    load(&f, 2);  // "gg" and "hh" become one document of two tokens and one of one
+    row *r = &f.rows[0];
+    assert_int_equal(r->n, 2);
+    r->bounds[1] = 2;
+    r->ids[1] = SEPARATOR;
+    r->segments[0].length = 2;
+    r->segments[1].length = 4;
+    seal(&f);
+    assert_problem("'data/00001-00000.arrow', row 0: S7: a document has fewer than min_tokens");
+}
+
+static void r9_a_row_with_too_many_documents_is_found(void **state)
+{
+    (void)state;
+    pack_corpus(BD_LONG_SPLIT);
+    forgery f;
+    load(&f, 2);
+    assert_int_equal(f.rows[0].n, 2);
+    f.manifest.packing.max_documents = 1;
+    seal(&f);
+    assert_among_problems("'data/00001-00000.arrow', row 0: R9: ");
 }
 
 static void what_is_no_dataset_has_no_verdict(void **state)
@@ -561,6 +788,16 @@ int main(void)
         test_inside_folder(d2_a_shard_too_many_is_found),
         test_inside_folder(d2_units_that_are_not_the_plans_are_found),
         test_inside_folder(d2_a_unit_without_a_shard_is_found),
+        test_inside_folder(d2_a_shard_beyond_the_plan_is_found),
+        test_inside_folder(a_good_series_has_no_problem),
+        test_inside_folder(d2_a_series_that_does_not_end_is_found),
+        test_inside_folder(d2_a_series_that_ends_too_soon_is_found),
+        test_inside_folder(s2_a_document_in_another_slice_of_a_series_is_found),
+        test_inside_folder(d2_a_limit_ends_the_units_where_the_documents_do),
+        test_inside_folder(d2_more_documents_than_the_limit_are_found),
+        test_inside_folder(a_selection_of_any_kind_has_no_problem),
+        test_inside_folder(s7_a_document_that_is_too_short_is_found),
+        test_inside_folder(r9_a_row_with_too_many_documents_is_found),
         test_inside_folder(what_is_no_dataset_has_no_verdict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

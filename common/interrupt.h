@@ -1,0 +1,18 @@
+// interrupt.h - Ctrl-C and SIGTERM, noticed at the next convenient moment.
+#ifndef BINDERY_COMMON_INTERRUPT_H
+#define BINDERY_COMMON_INTERRUPT_H
+
+#include "common/error.h"
+
+// For commands: from now on the first SIGINT or SIGTERM is only noted. A second one ends the
+// program as it would have without this call.
+void bd_interrupt_catch(void);
+
+// BD_ERR_INTERRUPTED once a signal was noted. Cheap enough for every record.
+bd_status bd_interrupt_check(bd_error *err);
+
+// Ends the program by the signal that was noted, so that whoever started it sees why. Returns
+// if there was none.
+void bd_interrupt_raise(void);
+
+#endif

@@ -1,0 +1,411 @@
+#include "packer/examine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/array.h"
+#include "common/arrow_columns.h"
+#include "common/file.h"
+#include "common/size.h"
+#include "common/utf8.h"
+#include "packer/token_file.h"
+
+enum { EDGE_BYTES = 1 << 20, HEAD_BYTES = 1 << 12 };
+
+// The beginning of an input, decompressed.
+typedef struct input_head {
+    char bytes[HEAD_BYTES];
+    size_t n;
+} input_head;
+
+// ---- Names ---------------------------------------------------------------------------------
+
+typedef enum ending_kind {
+    ENDING_TEXT,  // .json is not among these: in a folder it is rarely the corpus
+    ENDING_JSONL,
+    ENDING_TABLE,
+    ENDING_TOKENS,  // perhaps: other programs' files end like this, too
+    ENDING_UNKNOWN,
+} ending_kind;
+
+static const struct {
+    const char *ending;
+    ending_kind kind;
+} known_endings[] = {
+    {".txt", ENDING_TEXT},     {".text", ENDING_TEXT},     {".jsonl", ENDING_JSONL},
+    {".ndjson", ENDING_JSONL}, {".parquet", ENDING_TABLE}, {".arrow", ENDING_TABLE},
+    {".arrows", ENDING_TABLE}, {".bin", ENDING_TOKENS},    {".ds", ENDING_TOKENS},
+    {".npy", ENDING_TOKENS},
+};
+
+static bool ends_in(const char *name, size_t n, const char *ending)
+{
+    const size_t m = strlen(ending);
+    return n > m && strncasecmp(name + n - m, ending, m) == 0;
+}
+
+// The length of a name without an ending that tells of compression.
+static size_t length_uncompressed(const char *name)
+{
+    static const char *const endings[] = {".gz", ".gzip", ".zst", ".zstd"};
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
+        if (ends_in(name, n, endings[i]))
+            return n - strlen(endings[i]);
+    return n;
+}
+
+static ending_kind ending_of(const char *name)
+{
+    const size_t n = length_uncompressed(name);
+    for (size_t i = 0; i < sizeof known_endings / sizeof known_endings[0]; i++)
+        if (ends_in(name, n, known_endings[i].ending))
+            return known_endings[i].kind;
+    return ENDING_UNKNOWN;
+}
+
+bd_status bd_is_input(const char *path, bool *is_input, bd_error *err)
+{
+    const ending_kind ending = ending_of(path);
+    bd_token_layout layout;
+    *is_input = ending != ENDING_UNKNOWN;
+    return ending == ENDING_TOKENS ? bd_token_file_recognise(path, &layout, is_input, err)
+                                   : BD_OK;
+}
+
+bool bd_is_sidecar(const char *path)
+{
+    static const struct {
+        const char *ending, *partner;
+    } pairs[] = {{".idx", ".bin"}, {".index", ""}, {".csv.gz", ".npy"}};
+    const size_t n = strlen(path);
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        char *partner;
+        if (!ends_in(path, n, pairs[i].ending) ||
+            asprintf(&partner, "%.*s%s", (int)(n - strlen(pairs[i].ending)), path,
+                     pairs[i].partner) < 0)
+            continue;
+        const bool there = access(partner, F_OK) == 0;
+        free(partner);
+        if (there)
+            return true;
+    }
+    return false;
+}
+
+// ---- Content -------------------------------------------------------------------------------
+
+static bool begins_with(const input_head *head, const char *magic, size_t n)
+{
+    return head->n >= n && memcmp(head->bytes, magic, n) == 0;
+}
+
+static bool begins_like_json(const input_head *head)
+{
+    size_t i = begins_with(head, "\xEF\xBB\xBF", 3) ? 3 : 0;
+    while (i < head->n && strchr(" \t\r\n", head->bytes[i]) && head->bytes[i] != '\0')
+        i++;
+    return i < head->n && head->bytes[i] == '{';
+}
+
+static bool looks_like_text(const input_head *head)
+{
+    if (memchr(head->bytes, '\0', head->n))
+        return false;
+    // The head may end in the middle of a character.
+    return head->n - bd_utf8_valid_prefix(head->bytes, head->n) < 4;
+}
+
+static bool is_table(const input_head *head, bd_input_format *format)
+{
+    if (begins_with(head, "PAR1", 4))
+        *format = BD_INPUT_PARQUET;
+    else if (begins_with(head, "ARROW1\0\0", 8))
+        *format = BD_INPUT_ARROW;
+    else if (begins_with(head, "\xFF\xFF\xFF\xFF", 4))
+        *format = BD_INPUT_ARROW_STREAM;
+    else
+        return false;
+    return true;
+}
+
+static const bd_input_format format_of_layout[] = {
+    [BD_TOKENS_MEGATRON] = BD_INPUT_MEGATRON,
+    [BD_TOKENS_LLM_C] = BD_INPUT_LLM_C,
+    [BD_TOKENS_RAW] = BD_INPUT_TOKENS,
+};
+
+static bd_status tell_format(bd_input *input, const input_head *head, bd_error *err)
+{
+    const ending_kind ending = ending_of(input->path);
+    const bool told = ending == ENDING_TEXT || ending == ENDING_JSONL;
+    if (is_table(head, &input->format))
+        return BD_OK;
+    if (input->compression == BD_PLAIN && !told) {
+        bd_token_layout layout;
+        bool known;
+        BD_TRY(bd_token_file_recognise(input->path, &layout, &known, err));
+        if (known) {
+            input->format = format_of_layout[layout];
+            return BD_OK;
+        }
+    }
+    if (told)
+        input->format = ending == ENDING_TEXT ? BD_INPUT_TEXT : BD_INPUT_JSONL;
+    else if (begins_like_json(head))
+        input->format = BD_INPUT_JSONL;
+    else if (ending == ENDING_UNKNOWN && looks_like_text(head))
+        input->format = BD_INPUT_TEXT;
+    else
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "cannot tell the format of '%s' from its content: give --format",
+                       input->path);
+    return BD_OK;
+}
+
+static bd_status choose_format(bd_input *input, const input_head *head,
+                               const bd_reading *reading, bd_error *err)
+{
+    switch (reading->format) {
+    case BD_FORMAT_AUTO:
+        return tell_format(input, head, err);
+    case BD_FORMAT_ARROW:
+        input->format = begins_with(head, "ARROW1", 6) ? BD_INPUT_ARROW : BD_INPUT_ARROW_STREAM;
+        return BD_OK;
+    case BD_FORMAT_TEXT:
+        input->format = BD_INPUT_TEXT;
+        return BD_OK;
+    case BD_FORMAT_JSONL:
+        input->format = BD_INPUT_JSONL;
+        return BD_OK;
+    case BD_FORMAT_PARQUET:
+        input->format = BD_INPUT_PARQUET;
+        return BD_OK;
+    case BD_FORMAT_MEGATRON:
+        input->format = BD_INPUT_MEGATRON;
+        return BD_OK;
+    case BD_FORMAT_LLM_C:
+        input->format = BD_INPUT_LLM_C;
+        return BD_OK;
+    case BD_FORMAT_TOKENS:
+        input->format = BD_INPUT_TOKENS;
+        return BD_OK;
+    }
+    return BD_OK;
+}
+
+static bd_status read_head(bd_input *input, input_head *head, bd_error *err)
+{
+    bd_byte_stream *stream;
+    BD_TRY(bd_byte_stream_open(&stream, input->path, err));
+    input->compression = bd_byte_stream_compression(stream);
+    const bd_status status =
+        bd_byte_stream_read(stream, head->bytes, sizeof head->bytes, &head->n, err);
+    bd_byte_stream_close(stream);
+    return status;
+}
+
+// ---- Edges ---------------------------------------------------------------------------------
+
+// Adds the first and the last MiB of a file; *size_bytes is its size.
+static bd_status hash_edges(bd_hasher *hasher, const char *path, int64_t *size_bytes,
+                            bd_error *err)
+{
+    bd_status status = BD_OK;
+    struct stat info;
+    char *buffer = malloc(EDGE_BYTES);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        status = bd_fail_errno(err, "cannot open '%s'", path);
+        goto done;
+    }
+    if (!buffer) {
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", path);
+        goto done;
+    }
+    *size_bytes = info.st_size;
+    const size_t edge = info.st_size < EDGE_BYTES ? (size_t)info.st_size : EDGE_BYTES;
+    const int64_t offsets[] = {0, info.st_size - (int64_t)edge};
+    for (int i = 0; status == BD_OK && i < 2; i++) {
+        status = bd_file_read_at(fd, path, buffer, edge, offsets[i], err);
+        if (status == BD_OK)
+            bd_hasher_add(hasher, buffer, edge);
+    }
+done:
+    if (fd >= 0)
+        close(fd);
+    free(buffer);
+    return status;
+}
+
+static bd_status digest_edges(bd_input *input, const char *sidecar, bd_error *err)
+{
+    int64_t sidecar_bytes;
+    bd_hasher *hasher = bd_hasher_new();
+    if (!hasher)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
+    bd_status status = hash_edges(hasher, input->path, &input->entry.size_bytes, err);
+    if (status == BD_OK && sidecar)
+        status = hash_edges(hasher, sidecar, &sidecar_bytes, err);
+    if (status == BD_OK)
+        input->edges = bd_hasher_take128(hasher);
+    bd_hasher_free(hasher);
+    return status;
+}
+
+// ---- Cuts ----------------------------------------------------------------------------------
+
+// A pair of files may be given by its index; it is called after the file that holds the ids.
+static bd_status use_ids_path(bd_input *input, const char *path, bd_error *err)
+{
+    const size_t n = strlen(input->entry.name), n_ending = strlen(".idx");
+    if (strcmp(path, input->path) == 0)
+        return BD_OK;
+    char *ids_path = strdup(path);
+    if (!ids_path)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the name of '%s'", path);
+    free(input->path);
+    input->path = ids_path;
+    if (n > n_ending)
+        memcpy(input->entry.name + n - n_ending, ".bin", n_ending);
+    return BD_OK;
+}
+
+static bd_status add_start(bd_input_entry *entry, size_t *capacity, int64_t start,
+                           bd_error *err)
+{
+    BD_TRY(bd_array_reserve((void **)&entry->starts, capacity, entry->n_starts + 1,
+                            sizeof *entry->starts, err));
+    entry->starts[entry->n_starts++] = start;
+    return BD_OK;
+}
+
+static bd_status cut_bytes(bd_input *input, const bd_reading *reading, bd_error *err)
+{
+    bd_input_entry *entry = &input->entry;
+    size_t capacity = 0;
+    if (bd_input_is_stdin(input))
+        entry->size_bytes = entry->extent = BD_UNKNOWN;
+    else
+        BD_TRY(digest_edges(input, NULL, err));
+    if (input->compression != BD_PLAIN)
+        BD_TRY(bd_byte_stream_measure(input->path, reading->unit_bytes, &entry->extent, err));
+    else if (!bd_input_is_stdin(input))
+        entry->extent = entry->size_bytes;
+    entry->weight = entry->extent;
+    if (input->format == BD_INPUT_TEXT && !reading->delimiter)
+        return add_start(entry, &capacity, 0, err);  // one document cannot be cut
+    entry->stride = reading->unit_bytes;
+    return BD_OK;
+}
+
+static bd_status cut_groups(bd_input_entry *entry, const bd_columns *columns,
+                            int64_t unit_bytes, bd_error *err)
+{
+    size_t capacity = 0;
+    int64_t slice_bytes = 0;
+    entry->extent = entry->weight = 0;
+    BD_TRY(add_start(entry, &capacity, 0, err));
+    for (int64_t g = 0; g < bd_columns_n_groups(columns); g++) {
+        const bd_column_group group = bd_columns_group(columns, g);
+        if (group.n_rows == 0)
+            continue;
+        if (group.first_row > entry->starts[entry->n_starts - 1] &&
+            group.weight_bytes > unit_bytes - slice_bytes) {
+            BD_TRY(add_start(entry, &capacity, group.first_row, err));
+            slice_bytes = 0;
+        }
+        if (!bd_int64_add(entry->weight, group.weight_bytes, &entry->weight) ||
+            !bd_int64_add(entry->extent, group.n_rows, &entry->extent))
+            return bd_fail(err, BD_ERR_FORMAT, "its row groups claim impossible sizes");
+        slice_bytes += group.weight_bytes;  // at most the weight
+    }
+    return BD_OK;
+}
+
+static bd_status cut_table(bd_input *input, const bd_reading *reading, bd_error *err)
+{
+    bd_columns *columns;
+    BD_TRY(digest_edges(input, NULL, err));
+    BD_TRY(bd_columns_open(&columns, input->path, bd_input_columns_format(input),
+                           reading->text_field, err));
+    input->id_bytes = bd_columns_id_bytes(columns);
+    const bd_status status = cut_groups(&input->entry, columns, reading->unit_bytes, err);
+    bd_columns_close(columns);
+    return status == BD_ERR_FORMAT ? bd_error_prefix(err, status, "'%s'", input->path) : status;
+}
+
+// Between documents, which join a slice while they stay within the unit's size together.
+static bd_status cut_indexed(bd_input_entry *entry, const bd_token_file *file, int64_t per_unit,
+                             bd_error *err)
+{
+    size_t capacity = 0;
+    int64_t slice_begin = 0;  // token
+    BD_TRY(add_start(entry, &capacity, 0, err));
+    for (int64_t d = 1; d < entry->extent; d++) {
+        const int64_t end = bd_token_file_document_begin(file, d + 1);
+        if (end - slice_begin > per_unit) {
+            BD_TRY(add_start(entry, &capacity, d, err));
+            slice_begin = bd_token_file_document_begin(file, d);
+        }
+    }
+    return BD_OK;
+}
+
+static bd_status cut_tokens(bd_input *input, const bd_reading *reading, bd_error *err)
+{
+    bd_token_file *file;
+    bd_input_entry *entry = &input->entry;
+    BD_TRY(bd_token_file_open(&file, input->path, bd_input_token_layout(input),
+                              reading->raw_id_bytes, reading->end_of_text, err));
+    input->id_bytes = bd_token_file_id_bytes(file);
+    input->has_signed_ids = bd_token_file_is_signed(file);
+    entry->extent = bd_token_file_extent(file);
+    entry->weight = bd_token_file_n_tokens(file) * input->id_bytes;
+    const int64_t per_unit = reading->unit_bytes / input->id_bytes;
+    bd_status status = BD_OK;
+    if (bd_token_file_is_indexed(file))
+        status = cut_indexed(entry, file, per_unit, err);
+    else
+        entry->stride = per_unit > 0 ? per_unit : 1;
+    if (status == BD_OK)
+        status = use_ids_path(input, bd_token_file_path(file), err);
+    if (status == BD_OK)
+        status = digest_edges(input, bd_token_file_sidecar(file), err);
+    bd_token_file_close(file);
+    return status;
+}
+
+bd_status bd_input_examine(bd_input *input, const bd_reading *reading, bd_error *err)
+{
+    bd_input_entry *entry = &input->entry;
+    input_head head = {.n = 0};
+    if (bd_input_is_stdin(input)) {
+        // Its beginning cannot be read twice.
+        const bool is_text = reading->format == BD_FORMAT_TEXT || reading->delimiter;
+        input->format = is_text ? BD_INPUT_TEXT : BD_INPUT_JSONL;
+    } else {
+        BD_TRY(read_head(input, &head, err));
+        BD_TRY(choose_format(input, &head, reading, err));
+    }
+    const bool is_bytes = input->format == BD_INPUT_TEXT || input->format == BD_INPUT_JSONL;
+    if (!is_bytes && input->compression != BD_PLAIN)
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "cannot read '%s': a compressed %s file; decompress it first",
+                       input->path, bd_input_format_words[input->format]);
+    entry->format = strdup(bd_input_format_words[input->format]);
+    entry->compression = strdup(bd_compression_words[input->compression]);
+    if (!entry->format || !entry->compression)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the inputs");
+    if (is_bytes)
+        return cut_bytes(input, reading, err);
+    if (bd_input_is_table(input))
+        return cut_table(input, reading, err);
+    return cut_tokens(input, reading, err);
+}

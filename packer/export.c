@@ -1,0 +1,317 @@
+#include "packer/export.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/file.h"
+#include "common/folder.h"
+#include "common/interrupt.h"
+#include "common/json.h"
+#include "common/manifest.h"
+#include "common/progress.h"
+#include "common/shard.h"
+#include "common/threads.h"
+
+// Rows are written in batches of about so many tokens, whatever the shard's batches are.
+enum { BATCH_TOKENS = 1 << 20 };
+
+// An export.json has a few lines for each shard.
+enum { MAX_EXPORT_BYTES = 1 << 30 };
+
+const char *const bd_table_format_words[] = {"stream", "parquet", NULL};
+static const char *const suffixes[] = {".arrows", ".parquet"};
+
+// ---- The folder ---------------------------------------------------------------------------
+
+static bool is_table_name(const char *name)
+{
+    bd_unit unit;
+    return bd_unit_from_name(&unit, name, suffixes[BD_TABLE_STREAM]) ||
+           bd_unit_from_name(&unit, name, suffixes[BD_TABLE_PARQUET]);
+}
+
+static bd_status refuse_foreign(void *context, const char *folder, const char *name,
+                                bd_error *err)
+{
+    const bool *may_hold_tables = context;
+    if (bd_is_pending_name(name) || strcmp(name, BD_LOCK_NAME) == 0 ||
+        strcmp(name, BD_EXPORT_NAME) == 0)
+        return BD_OK;
+    if (!is_table_name(name))
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "cannot export into '%s': it holds something else ('%s')", folder, name);
+    if (!*may_hold_tables)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "cannot export into '%s': it holds '%s' but no " BD_EXPORT_NAME
+                       " (--overwrite replaces what a run that was cut short has left)",
+                       folder, name);
+    return BD_OK;
+}
+
+static bd_status remove_table(void *context, const char *folder, const char *name,
+                              bd_error *err)
+{
+    (void)context;
+    return is_table_name(name) ? bd_folder_remove(folder, name, err) : BD_OK;
+}
+
+// Whether the export.json is one that this program wrote.
+static bool is_ours(const char *folder)
+{
+    char *path = bd_path_join(folder, BD_EXPORT_NAME), *text = NULL;
+    size_t size_bytes;
+    bd_json *json = NULL;
+    const bool ours = path &&
+                      bd_file_read(path, MAX_EXPORT_BYTES, &text, &size_bytes, NULL) == BD_OK &&
+                      bd_json_unseal(text, size_bytes, &json, NULL) == BD_OK;
+    bd_json_free(json);
+    free(text);
+    free(path);
+    return ours;
+}
+
+// Leaves the folder empty, or fails and leaves it as it was.
+static bd_status clear_folder(const char *folder, bool overwrite, bd_error *err)
+{
+    if (bd_folder_holds(folder, BD_EXPORT_NAME)) {
+        if (!is_ours(folder))
+            return bd_fail(err, BD_ERR_ARGUMENT,
+                           "cannot export into '%s': its " BD_EXPORT_NAME " is not one of ours",
+                           folder);
+        if (!overwrite)
+            return bd_fail(err, BD_ERR_ARGUMENT,
+                           "'%s' holds an export already (--overwrite replaces it)", folder);
+    }
+    BD_TRY(bd_folder_visit(folder, remove_table, NULL, err));
+    // Last: without it the tables that remain would seem to be of a run that was cut short.
+    BD_TRY(bd_folder_remove(folder, BD_EXPORT_NAME, err));
+    return bd_folder_remove_pending(folder, err);
+}
+
+// ---- One shard ----------------------------------------------------------------------------
+
+// A file that is complete but for its name.
+typedef struct exported_file {
+    char name[80];
+    bd_pending pending;
+    int64_t size_bytes;
+    bd_digest digest;
+} exported_file;
+
+// What the tasks of the thread pool share. Each writes the file of its own shard.
+typedef struct exporting {
+    const bd_export_job *job;
+    const bd_manifest *manifest;
+    exported_file *files;  // [n_shards]
+    bd_progress *progress;
+} exporting;
+
+static void name_file(exported_file *file, const bd_unit *unit, bd_table_format format)
+{
+    const bd_shard_name shard = bd_unit_shard_name(unit);
+    const int stem = (int)strcspn(shard.text, ".");
+    snprintf(file->name, sizeof file->name, "%.*s%s", stem, shard.text, suffixes[format]);
+}
+
+static bd_status flush(exporting *e, bd_table_writer *writer, bd_export_batch *batch,
+                       bd_error *err)
+{
+    bd_table_lists lists[BD_EXPORT_N_COLUMNS];
+    if (batch->n_rows == 0)
+        return BD_OK;
+    for (size_t i = 0; i < e->job->columns.n; i++)
+        lists[i] = (bd_table_lists){batch->columns[i].offsets, batch->columns[i].items};
+    BD_TRY(bd_table_writer_write(writer, lists, batch->n_rows, err));
+    bd_progress_add(e->progress, (uint64_t)batch->n_rows);
+    bd_export_batch_clear(batch);
+    return BD_OK;
+}
+
+static bd_status write_rows(exporting *e, const bd_shard *shard, bd_table_writer *writer,
+                            bd_error *err)
+{
+    const int64_t seq_len = shard->packing.seq_len;
+    const int64_t batch_rows = seq_len < BATCH_TOKENS ? BATCH_TOKENS / seq_len : 1;
+    bd_export_batch batch = {.n_rows = 0};
+    bd_hasher *hasher = bd_hasher_new();
+    bd_status status = hasher ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
+    for (int64_t r = 0; status == BD_OK && r < shard->entry.figures.rows; r++) {
+        bd_row row;
+        status = bd_interrupt_check(err);
+        if (status == BD_OK)
+            status = bd_shard_row(shard, r, hasher, &row, err);
+        if (status == BD_OK)
+            status = bd_export_batch_add(&batch, &e->job->columns, &shard->packing, &row, err);
+        if (status == BD_OK && batch.n_rows == batch_rows)
+            status = flush(e, writer, &batch, err);
+    }
+    if (status == BD_OK)
+        status = flush(e, writer, &batch, err);
+    bd_export_batch_release(&batch);
+    bd_hasher_free(hasher);
+    return status;
+}
+
+static bd_status write_table(exporting *e, const bd_shard *shard, const char *path,
+                             bd_error *err)
+{
+    const bd_export_columns *columns = &e->job->columns;
+    bd_table_column table_columns[BD_EXPORT_N_COLUMNS];
+    for (size_t i = 0; i < columns->n; i++)
+        table_columns[i] = bd_export_table_column(columns->items[i], &shard->packing);
+    bd_table_writer *writer;
+    BD_TRY(bd_table_writer_open(&writer, path, e->job->format, table_columns, columns->n, err));
+    bd_status status = write_rows(e, shard, writer, err);
+    if (status == BD_OK)
+        status = bd_table_writer_close(writer, err);
+    bd_table_writer_free(writer);
+    return status;
+}
+
+static bd_status export_shard(void *context, int64_t index, bd_error *err)
+{
+    exporting *e = context;
+    exported_file *file = &e->files[index];
+    bd_shard shard;
+    name_file(file, &e->manifest->shards[index].unit, e->job->format);
+    BD_TRY(bd_shard_open_entry(&shard, e->job->dataset, e->manifest, (size_t)index, err));
+    bd_status status = bd_pending_begin(&file->pending, e->job->folder, file->name, err);
+    if (status == BD_OK)
+        status = write_table(e, &shard, file->pending.temporary, err);
+    if (status == BD_ERR_IO)  // a damaged row has named its place already
+        bd_error_prefix(err, status, "cannot write '%s/%s'", e->job->folder, file->name);
+    if (status == BD_OK)
+        status = bd_digest_file(file->pending.temporary, &file->digest, &file->size_bytes, err);
+    bd_shard_close(&shard);
+    return status;
+}
+
+// ---- All of them --------------------------------------------------------------------------
+
+static bd_json *columns_to_json(const exporting *e)
+{
+    bd_json *array = bd_json_array();
+    for (size_t i = 0; i < e->job->columns.n; i++) {
+        const bd_table_column column =
+            bd_export_table_column(e->job->columns.items[i], &e->manifest->packing);
+        bd_json *json = bd_json_object();
+        bd_json_set_string(json, "name", column.name);
+        bd_json_set_string(json, "type",
+                           column.item_bytes == 4 ? "list<int32>" : "list<int64>");
+        bd_json_append(array, json);
+    }
+    return array;
+}
+
+static bd_json *export_to_json(const exporting *e, const bd_digest *manifest)
+{
+    bd_json *files = bd_json_array();
+    for (size_t i = 0; i < e->manifest->n_shards; i++) {
+        bd_json *file = bd_json_object();
+        bd_json_set_string(file, "name", e->files[i].name);
+        bd_json_set_integer(file, "rows", e->manifest->shards[i].figures.rows);
+        bd_json_set_integer(file, "bytes", e->files[i].size_bytes);
+        bd_json_set_string(file, "checksum", e->files[i].digest.hex);
+        bd_json_append(files, file);
+    }
+    bd_json *json = bd_json_object();
+    bd_json_set_string(json, "format", "1.0");
+    bd_json_set_string(json, "file_format", bd_table_format_words[e->job->format]);
+    bd_json_set_string(json, "manifest", manifest->hex);
+    bd_json_set_integer(json, "seq_len", e->manifest->packing.seq_len);
+    bd_json_set_integer(json, "rows", e->manifest->totals.rows);
+    bd_json_set(json, "columns", columns_to_json(e));
+    bd_json_set(json, "files", files);
+    return json;
+}
+
+static bd_status publish_summary(const exporting *e, bd_error *err)
+{
+    char *path = bd_path_join(e->job->dataset, BD_MANIFEST_NAME), *text = NULL;
+    bd_digest digest;
+    int64_t manifest_bytes;
+    size_t size_bytes;
+    bd_json *json = NULL;
+    bd_status status = path ? bd_digest_file(path, &digest, &manifest_bytes, err)
+                            : bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
+    if (status != BD_OK)
+        goto done;
+    json = export_to_json(e, &digest);
+    status = bd_json_seal(json, &text, &size_bytes, err);
+    if (status == BD_OK)
+        status = bd_file_publish(e->job->folder, BD_EXPORT_NAME, text, size_bytes, err);
+done:
+    bd_json_free(json);
+    free(text);
+    free(path);
+    return status;
+}
+
+// Gives the files their names. If one cannot have it, none keeps it.
+static bd_status publish(exporting *e, bd_error *err)
+{
+    size_t n = 0;
+    bd_status status = BD_OK;
+    for (; status == BD_OK && n < e->manifest->n_shards; n++)
+        status = bd_pending_publish(&e->files[n].pending, err);
+    if (status == BD_OK)
+        status = publish_summary(e, err);
+    for (size_t i = 0; status != BD_OK && i < n; i++)
+        bd_folder_remove(e->job->folder, e->files[i].name, NULL);
+    return status;
+}
+
+static bd_status export_shards(exporting *e, int n_threads, bd_error *err)
+{
+    const size_t n = e->manifest->n_shards;
+    e->files = calloc(n + 1, sizeof *e->files);
+    if (!e->files)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu shards", n);
+    bd_threads *threads;
+    bd_status status = bd_threads_new(&threads, n_threads, err);
+    if (status == BD_OK) {
+        e->progress =
+            bd_progress_new(&(bd_progress_config){.label = "exporting",
+                                                  .unit = "rows",
+                                                  .total = (uint64_t)e->manifest->totals.rows,
+                                                  .quiet = e->job->quiet});
+        status = bd_threads_run(threads, export_shard, e, (int64_t)n, err);
+        bd_progress_free(e->progress);
+        bd_threads_free(threads);
+    }
+    if (status == BD_OK)
+        status = publish(e, err);
+    for (size_t i = 0; i < n; i++)
+        bd_pending_discard(&e->files[i].pending);
+    free(e->files);
+    return status;
+}
+
+bd_status bd_export(const bd_export_job *job, int n_threads, bd_export_result *result,
+                    bd_error *err)
+{
+    bd_manifest manifest;
+    int lock = -1;
+    *result = (bd_export_result){0};
+    BD_TRY(bd_manifest_read(&manifest, job->dataset, err));
+    exporting e = {.job = job, .manifest = &manifest};
+    bd_status status = bd_folder_make(job->folder, err);
+    bool may_hold_tables = job->overwrite || bd_folder_holds(job->folder, BD_EXPORT_NAME);
+    if (status == BD_OK)  // before the lock, which is a file: not even that goes into it
+        status = bd_folder_visit(job->folder, refuse_foreign, &may_hold_tables, err);
+    if (status == BD_OK)
+        status = bd_folder_lock(&lock, job->folder, BD_LOCK_EXCLUSIVE, "exporting into", err);
+    if (status == BD_OK)
+        status = clear_folder(job->folder, job->overwrite, err);
+    if (status == BD_OK)
+        status = export_shards(&e, n_threads, err);
+    if (status == BD_OK)
+        *result = (bd_export_result){manifest.n_shards, manifest.totals.rows};
+    if (lock >= 0)
+        close(lock);
+    bd_manifest_release(&manifest);
+    return status;
+}

@@ -1,0 +1,227 @@
+#include "packer/pack_options.h"
+
+#include "common/tokenizer/tokenizer.h"
+#include "packer/commands.h"
+
+static const bd_option pack_options[] = {
+    {.name = "out",
+     .letter = 'o',
+     .value = "DIR",
+     BD_DIRECTORY(bd_pack_options, out),
+     .required = true,
+     .help = "Write the dataset into DIR; an unfinished one is continued"},
+    {.name = "seq-len",
+     .value = "N",
+     BD_INTEGER(bd_pack_options, seq_len, BD_MIN_SEQ_LEN, BD_MAX_SEQ_LEN),
+     .initial = "2048",
+     .help = "Tokens in a row"},
+    {.name = "tokenizer",
+     .value = "NAME",
+     BD_TEXT(bd_pack_options, tokenizer),
+     .initial = "bytes",
+     .help = "Tokenizer; 'bytes' (built in) has one id per byte and a separator"},
+    {.name = "strategy",
+     .value = "HOW",
+     BD_CHOICE(bd_pack_options, strategy, bd_strategy_words),
+     .initial = "best-fit",
+     .help = "How rows are filled"},
+    {.name = "long",
+     .value = "HOW",
+     BD_CHOICE(bd_pack_options, long_policy, bd_long_policy_words),
+     .initial = "split",
+     .help = "What to do with documents longer than a row"},
+    {.name = "max-documents",
+     .value = "N",
+     BD_INTEGER(bd_pack_options, max_documents, 1, BD_MAX_SEQ_LEN),
+     .initial = "0",
+     .initial_note = "no limit",
+     .help = "Most documents, or pieces of them, in a row"},
+    {.name = "min-tokens",
+     .value = "N",
+     BD_INTEGER(bd_pack_options, min_tokens, 0, UINT32_MAX),
+     .initial = "0",
+     .help = "Leave out documents with fewer tokens of text"},
+    {.name = "shuffle",
+     .value = "SEED",
+     BD_INTEGER(bd_pack_options, shuffle, 0, INT64_MAX),
+     .initial = "-1",
+     .initial_note = "input order",
+     .help = "Shuffle the documents of each unit"},
+    {.name = "holdout",
+     .value = "SHARE%",
+     BD_TEXT(bd_pack_options, holdout),
+     .initial_note = "none",
+     .help = "Hold out that share of the documents, into a second dataset in DIR/holdout"},
+    {.name = "limit",
+     .value = "N",
+     BD_INTEGER(bd_pack_options, limit, 1, INT64_MAX),
+     .initial = "-1",
+     .initial_note = "all",
+     .help = "Take the first N documents of the inputs"},
+    {.name = "separator",
+     .value = "HOW",
+     BD_CHOICE(bd_pack_options, separator, bd_separator_mode_words),
+     .initial = "append",
+     .help = "Whether separators are to be appended, or tokenised documents end with them "
+             "already"},
+    {.name = "separator-id",
+     .value = "ID",
+     BD_INTEGER(bd_pack_options, separator_id, 0, UINT32_MAX),
+     .initial = "-1",
+     .initial_note = "the tokenizer's",
+     .help = "Token that ends each document"},
+    {.name = "bos",
+     .value = "ID",
+     BD_INTEGER(bd_pack_options, bos, 0, UINT32_MAX),
+     .initial = "-1",
+     .initial_note = "none",
+     .help = "Token that begins each document"},
+    {.name = "padding-id",
+     .value = "ID",
+     BD_INTEGER(bd_pack_options, padding_id, 0, UINT32_MAX),
+     .initial = "-1",
+     .initial_note = "the separator",
+     .help = "Token that fills the end of a row; its value never matters"},
+    {.name = "format",
+     .value = "FORMAT",
+     BD_CHOICE(bd_pack_options, format, bd_format_choice_words),
+     .initial = "auto",
+     .help = "Format of the inputs; auto goes by their content and the ending of the name"},
+    {.name = "source",
+     .value = "NAME=INPUT",
+     BD_TEXTS(bd_pack_options, sources),
+     .help = "A further input, labelled NAME; may be repeated"},
+    {.name = "text-field",
+     .value = "FIELD",
+     BD_TEXT(bd_pack_options, text_field),
+     .initial = "text",
+     .help = "Field of a JSON record, or column of a table, that holds the text; a.b is field "
+             "b of field a"},
+    {.name = "delimiter",
+     .value = "LINE",
+     BD_TEXT(bd_pack_options, delimiter),
+     .initial_note = "a text file is one document",
+     .help = "Text: a line that equals LINE separates documents"},
+    {.name = "invalid-utf8",
+     .value = "HOW",
+     BD_CHOICE(bd_pack_options, utf8_policy, bd_utf8_policy_words),
+     .initial = "error",
+     .help = "What to do with text that is not UTF-8"},
+    {.name = "vocab-size",
+     .value = "N",
+     BD_INTEGER(bd_pack_options, vocab_size, 1, BD_MAX_IDS_VOCABULARY),
+     .initial = "-1",
+     .initial_note = "the tokenizer's",
+     .help = "Ids of tokenised inputs are below N; takes the place of a tokenizer"},
+    {.name = "id-bytes",
+     .value = "2|4",
+     BD_INTEGER(bd_pack_options, id_bytes, 2, 4),
+     .initial = "-1",
+     .initial_note = "2 if the vocabulary fits",
+     .help = "Bytes of an id in files of nothing but ids"},
+    {.name = "compress",
+     .value = "CODEC",
+     BD_CHOICE(bd_pack_options, codec, bd_shard_codec_words),
+     .initial = "none",
+     .help = "Compress the shards, for archives: training reads them more slowly"},
+    {.name = "unit-size",
+     .value = "SIZE",
+     BD_SIZE(bd_pack_options, unit_bytes, 1, BD_MAX_UNIT_BYTES),
+     .initial = "64M",
+     .help = "Bytes of input that become one shard"},
+    {.name = "max-document-bytes",
+     .value = "SIZE",
+     BD_SIZE(bd_pack_options, max_document_bytes, 1, UINT32_MAX),
+     .initial = "256M",
+     .help = "A larger record is an error"},
+    {.name = "threads",
+     .value = "N",
+     BD_INTEGER(bd_pack_options, n_threads, 1, 4096),
+     .initial = "0",
+     .initial_note = "one per core",
+     .help = "Units to pack at the same time; the result does not depend on it"},
+    {.name = "rank",
+     .value = "R",
+     BD_INTEGER(bd_pack_options, rank, 0, INT32_MAX),
+     .initial = "-1",
+     .initial_note = "what mpirun or srun says",
+     .help = "This is process R of those that pack the same inputs into DIR"},
+    {.name = "ranks",
+     .value = "N",
+     BD_INTEGER(bd_pack_options, n_ranks, 1, INT32_MAX),
+     .initial = "-1",
+     .initial_note = "what mpirun or srun says",
+     .help = "Number of those processes"},
+    {.name = "finish",
+     BD_FLAG(bd_pack_options, finish),
+     .help = "Pack nothing: publish the manifest of what several processes have packed, or "
+             "say what is missing"},
+    {.name = "no-space-check",
+     BD_FLAG(bd_pack_options, no_space_check),
+     .help = "Begin even if the disk seems too small"},
+    {.name = "dry-run",
+     .letter = 'n',
+     BD_FLAG(bd_pack_options, dry_run),
+     .help = "Say what would be done, write nothing"},
+    {.name = "overwrite",
+     BD_FLAG(bd_pack_options, overwrite),
+     .help = "Replace a dataset that is in DIR already"},
+    {.name = "json",
+     BD_FLAG(bd_pack_options, json),
+     .help = "Print the manifest as JSON (schemas/manifest-v1.schema.json)"},
+};
+
+static const char pack_description[] =
+    "Documents are tokenised, each is ended by a separator, and they are laid end to end "
+    "into rows of exactly --seq-len tokens. Every row is stored with the boundaries of its "
+    "documents, so that training never looks across them. DIR gets one Arrow file per "
+    "unit, plan.json, tokenizer.json, and last of all manifest.json. If the run is stopped, by "
+    "whatever, the same command continues it, and ends with the same bytes.\n"
+    "\n"
+    "An INPUT is a file; a folder, which is read recursively in the order of names (those "
+    "that begin with a dot are left out); a pattern such as 'data/*.jsonl'; @FILE, which names "
+    "inputs line by line; or - for standard input. What a file is, its content tells: JSONL (a "
+    "line is a document), text (a file is a document, or see --delimiter), both plain, gzip "
+    "or zstd; Parquet and Arrow (a row is a document); and what is tokenised already: a "
+    "column input_ids or tokens, Megatron's .bin with its .idx, llm.c's .bin, raw ids with "
+    "datatrove's .index or dolma's .csv.gz beside them.\n"
+    "\n"
+    "--delimiter LINE must be the whole line: with CRLF line ends it includes the CR. JSON is "
+    "UTF-8 by definition, so --invalid-utf8 keep does not take it. Standard input is JSONL "
+    "unless --format text or --delimiter says otherwise.\n"
+    "\n"
+    "A document longer than a row is split, and a piece after the first repeats the last "
+    "token of the piece before it as context; or it is truncated, or dropped, or an error. "
+    "The ledger that is printed says where every token went.\n"
+    "\n"
+    "Memory, for each thread, is below 4 bytes per token of a unit (2 if the vocabulary "
+    "has at most 65536 ids), 70 per segment of it, 20 per byte of its largest record, and "
+    "50 MiB. Besides: for compressed inputs the unit's bytes, 80 per record and zstd's window; "
+    "for tables the column of one row group; with --shuffle 100 per document. The same inputs "
+    "and options give the same bytes, whatever the number of threads and processes.\n"
+    "\n"
+    "Several processes share the work if each is given --rank and --ranks, or is started by "
+    "mpirun or srun. Each takes units that no other has; the last to end packs what others "
+    "left and publishes the manifest. A compressed input is read by one process.\n"
+    "\n"
+    "Exit status: 0 done, 2 it could not be done. Interrupted, it ends by that signal.\n"
+    "\n"
+    "Examples:\n"
+    "\n"
+    "  bindery pack -o shards --seq-len 1024 corpus.jsonl\n"
+    "  bindery pack -o shards --delimiter '<|endoftext|>' stories.txt.gz\n"
+    "  bindery pack -o shards --holdout 0.5% --source web=crawl/ --source wiki=wiki.parquet\n"
+    "  bindery pack -o shards --vocab-size 50257 --separator-id 50256 "
+    "train_text_document.bin\n";
+
+const bd_command bd_pack_command = {
+    .name = "pack",
+    .summary = "Pack documents into training shards with stored boundaries",
+    .description = pack_description,
+    .operands = "[INPUT...]",
+    .operand_kind = BD_OPTION_FILE,
+    .options = pack_options,
+    .n_options = sizeof pack_options / sizeof pack_options[0],
+    .settings_size = sizeof(bd_pack_options),
+    .run = bd_pack_run,
+};

@@ -1,0 +1,49 @@
+// reading.h - how the inputs are to be read: what every input of a run has in common.
+#ifndef BINDERY_PACKER_READING_H
+#define BINDERY_PACKER_READING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// What to do with text that is not UTF-8.
+typedef enum bd_utf8_policy {
+    BD_UTF8_ERROR,
+    BD_UTF8_KEEP,     // the bytes as they are; JSON cannot have this
+    BD_UTF8_REPLACE,  // by U+FFFD
+} bd_utf8_policy;
+
+// Whether documents that come as tokens end with a separator already. Text never does.
+typedef enum bd_separator_mode { BD_SEPARATOR_APPEND, BD_SEPARATOR_PRESENT } bd_separator_mode;
+
+// The words for these, in the order of the enums, ended by NULL.
+extern const char *const bd_utf8_policy_words[];
+extern const char *const bd_separator_mode_words[];
+
+// How the format of a file is found: by its content and name, or given for all.
+typedef enum bd_format_choice {
+    BD_FORMAT_AUTO,
+    BD_FORMAT_TEXT,
+    BD_FORMAT_JSONL,
+    BD_FORMAT_PARQUET,
+    BD_FORMAT_ARROW,
+    BD_FORMAT_MEGATRON,
+    BD_FORMAT_LLM_C,
+    BD_FORMAT_TOKENS,
+} bd_format_choice;
+extern const char *const bd_format_choice_words[];
+
+#define BD_MAX_UNIT_BYTES (INT64_C(1) << 40)
+
+typedef struct bd_reading {
+    bd_format_choice format;
+    const char *text_field;  // of JSON records and tables; borrowed
+    const char *delimiter;   // line between documents in text; borrowed; NULL: a file is one
+    bd_utf8_policy utf8_policy;
+    bd_separator_mode separator;
+    int64_t unit_bytes;
+    int64_t max_document_bytes;
+    int raw_id_bytes;     // of files of nothing but ids: 2 or 4
+    int64_t end_of_text;  // the token before each document in files of llm.c
+} bd_reading;
+
+#endif

@@ -1,0 +1,31 @@
+// repack.h - a dataset packed again from its own shards, without tokenising.
+//
+// Shard by shard the documents are put together from their pieces, and packed as `pack` would
+// have packed them: the result is what packing the corpus with the new options would have
+// given, as long as nothing had been truncated or dropped.
+#ifndef BINDERY_PACKER_REPACK_H
+#define BINDERY_PACKER_REPACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/manifest.h"
+
+// What is to be different; what the caller does not want to change it takes from the manifest.
+typedef struct bd_repack_job {
+    const char *from;    // a finished dataset; borrowed
+    const char *to;      // where the new one goes; borrowed
+    bd_packing packing;  // of the new one; ids, tokenizer and selection are the old one's
+    int n_threads;
+    bool overwrite;
+    bool quiet;
+} bd_repack_job;
+
+// *manifest is the new dataset's; release it. An unfinished run is continued. A dataset with
+// truncated documents is refused, and one with dropped documents unless they would be dropped
+// again. Memory, for each thread: the tokens of a shard, and 120 bytes per segment.
+bd_status bd_repack(const bd_repack_job *job, const bd_manifest *from, bd_manifest *manifest,
+                    bool *already_finished, bd_error *err);
+
+#endif

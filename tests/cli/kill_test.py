@@ -1,0 +1,163 @@
+"""`kill -9` at any moment, the same command again: the bytes of a run that nobody disturbed."""
+
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import program
+from program import TIMEOUT_SECONDS
+from unfinished import WAYS, UnfinishedTest
+
+SEED = 20240611
+KILLS = 50 if program.LONG else 5  # of each way
+INTERRUPTS = 20 if program.LONG else 4
+CORPUS_BYTES, SMALL_CORPUS_BYTES = 6_000_000, 600_000
+OPTIONS = ("--seq-len", "256", "--unit-size", "64K", "--threads", "2")
+
+
+def heed_interrupts() -> None:
+    """In the child: a test that is itself a background job has been told to ignore them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+class Kills(UnfinishedTest):
+    def measure(self) -> float:
+        """Seconds of an undisturbed run whose input is in the page cache by now."""
+        dataset = self.folder / "measured"
+        begin = time.monotonic()
+        for run in [self.start(arguments) for arguments in self.commands(dataset)]:
+            run.communicate(timeout=TIMEOUT_SECONDS)
+        seconds = time.monotonic() - begin
+        shutil.rmtree(dataset)
+        return seconds
+
+    def kill_after(self, dataset: Path, seconds: float) -> None:
+        """Runs the processes at once, and kills all that run when the time is over."""
+        end = time.monotonic() + seconds
+        runs = [self.start(arguments) for arguments in self.commands(dataset)]
+        while any(run.poll() is None for run in runs) and time.monotonic() < end:
+            time.sleep(0.001)
+        for run in runs:
+            run.kill()
+        for run in runs:
+            _, said = run.communicate()
+            self.assertIn(run.returncode, (0, -signal.SIGKILL), said)
+
+    def test_a_killed_run_is_continued_to_the_same_bytes(self) -> None:
+        for way in WAYS:
+            self.prepare(way, f"{SEED}-{way.name}", CORPUS_BYTES, *OPTIONS)
+            rng = random.Random(f"{SEED}-{way.name}-moments")
+            duration = self.measure()
+            n_in_the_middle = 0
+            for n in range(KILLS):
+                # Now and then the run that continues is killed, too.
+                moments = [rng.random() for _ in range(rng.choice([1, 1, 2]))]
+                dataset = self.folder / f"{way.name}-{n}"
+                with self.subTest(way.name, kill=n, moments=moments, duration=duration):
+                    for moment in moments:
+                        self.kill_after(dataset, moment * duration)
+                        self.assert_nothing_damaged(dataset)
+                    some = any(dataset.glob("*.arrow"))
+                    n_in_the_middle += some and not self.is_finished(dataset)
+                    self.assert_finishes(dataset)
+                shutil.rmtree(dataset)
+            print(f"{way.name}: {n_in_the_middle} of {KILLS} left some shards, but not all")
+            self.assertGreater(n_in_the_middle, 0)
+
+
+class Interrupts(UnfinishedTest):
+    def interrupt_after(self, dataset: Path, n_shards: int) -> subprocess.Popen:
+        """Starts the way's first command, interrupts it when so many shards are there, and
+        waits for its end."""
+        run = self.start(self.commands(dataset)[0], preexec_fn=heed_interrupts)
+        while run.poll() is None and len(list(dataset.glob("*.arrow"))) < n_shards:
+            time.sleep(0.001)
+        run.send_signal(signal.SIGINT)
+        try:
+            run.communicate(timeout=TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            run.kill()
+            run.communicate()
+            self.fail("an interrupted run does not end")
+        return run
+
+    def test_an_interrupted_run_cleans_up_and_is_continued_to_the_same_bytes(self) -> None:
+        way = WAYS[0]
+        self.prepare(way, f"{SEED}-interrupt", CORPUS_BYTES, *OPTIONS)
+        rng = random.Random(f"{SEED}-interrupt-moments")
+        n_in_the_middle = 0
+        for n in range(INTERRUPTS):
+            n_shards = rng.randrange(len(self.whole) // 2)
+            dataset = self.folder / f"interrupted-{n}"
+            with self.subTest(interrupt=n, after_shards=n_shards):
+                run = self.interrupt_after(dataset, n_shards)
+                if run.returncode == 0:
+                    self.assertTrue(self.is_finished(dataset))
+                n_in_the_middle += not self.is_finished(dataset)
+                self.assert_nothing_pending(dataset)
+                self.assert_nothing_damaged(dataset)
+                self.assert_finishes(dataset)
+        self.assertGreater(n_in_the_middle, 0)
+
+
+class Company(UnfinishedTest):
+    def test_two_runs_at_once_do_not_spoil_each_other(self) -> None:
+        """Each finishes, or refuses because the other is at work; ranks share it."""
+        for way in WAYS:
+            with self.subTest(way.name):
+                self.prepare(way, f"{SEED}-{way.name}-two", SMALL_CORPUS_BYTES, *OPTIONS)
+                dataset = self.folder / f"{way.name}-shared"
+                is_shared = len(way.processes) == 2
+                commands = self.commands(dataset) if is_shared else self.commands(dataset) * 2
+                runs = [self.start(arguments) for arguments in commands]
+                said = [run.communicate(timeout=TIMEOUT_SECONDS)[1] for run in runs]
+                self.assertIn(0, [run.returncode for run in runs], said)
+                for run, message in zip(runs, said):
+                    if run.returncode != 0:
+                        self.assertFalse(is_shared, message)
+                        self.assertEqual(run.returncode, 2, message)
+                        self.assertIn(b"another process", message)
+                self.assertTrue(self.is_finished(dataset))
+                self.assert_nothing_pending(dataset)
+                self.assert_nothing_damaged(dataset)
+
+    def test_a_run_beside_one_that_is_killed_takes_over_or_refuses(self) -> None:
+        self.prepare(WAYS[0], f"{SEED}-beside", CORPUS_BYTES, *OPTIONS)
+        dataset = self.folder / "shared"
+        arguments = self.commands(dataset)[0]
+        first = self.start(arguments)
+        while first.poll() is None and not any(dataset.glob("*.arrow")):
+            time.sleep(0.001)
+        second = self.start(arguments)
+        first.kill()
+        for run in (first, second):
+            run.communicate(timeout=TIMEOUT_SECONDS)
+        self.assertIn(second.returncode, (0, 2))
+        self.assertEqual(self.is_finished(dataset), 0 in (first.returncode, second.returncode))
+        self.assert_nothing_damaged(dataset)
+        self.assert_finishes(dataset)
+
+    def test_a_rank_that_is_killed_leaves_its_work_to_the_other(self) -> None:
+        way = next(way for way in WAYS if len(way.processes) == 2)
+        self.prepare(way, f"{SEED}-rank", CORPUS_BYTES, *OPTIONS)
+        for n_shards in [0, 1, 20]:
+            with self.subTest(after_shards=n_shards):
+                dataset = self.folder / f"ranks-{n_shards}"
+                first, second = map(self.start, self.commands(dataset))
+                while first.poll() is None and len(list(dataset.glob("*.arrow"))) < n_shards:
+                    time.sleep(0.001)
+                first.kill()
+                first.communicate()
+                _, said = second.communicate(timeout=TIMEOUT_SECONDS)
+                self.assertEqual(second.returncode, 0, said)
+                self.assertTrue(self.is_finished(dataset))
+                self.assert_nothing_damaged(dataset)
+                self.assert_nothing_pending(dataset)
+
+
+if __name__ == "__main__":
+    print(f"seed {SEED}")
+    program.main()

@@ -1,0 +1,48 @@
+"""What cannot be done is refused: exit 2, a message that names the place and the reason, and
+nothing left behind that looks whole."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+
+from program import CONTROL_CHARACTER, ProgramTest, Result, bindery
+
+
+def json_lines(texts: list[str]) -> list[bytes]:
+    return [json.dumps({"text": text}).encode() for text in texts]
+
+
+class Refusals(ProgramTest):
+    """What every refusal has in common."""
+
+    def assert_refusal(self, result: Result, *mentions: str) -> None:
+        """Exit 2, no answer, and a clean message that has every one of `mentions`."""
+        self.assertEqual(result.status, 2, result)
+        self.assertEqual(result.stdout, "")
+        self.assertTrue(result.stderr.startswith("bindery"), result)
+        self.assertIsNone(CONTROL_CHARACTER.search(result.stderr), result)
+        for mention in mentions:
+            self.assertRegex(result.stderr, mention)
+
+    def assert_unfinished(self, dataset: Path) -> None:
+        """No manifest, and every shard that is there under its name is whole."""
+        self.assertEqual(list(dataset.rglob("manifest.json")), [])
+        for shard in dataset.rglob("*.arrow"):
+            pa.ipc.open_file(shard).read_all().validate(full=True)
+
+    def assert_pack_refused(
+        self, inputs: list, *mentions: str, options: tuple = (), **popen: object
+    ) -> Result:
+        dataset = Path(tempfile.mkdtemp(dir=self.folder), "refused")
+        result = bindery("pack", "-q", "-o", dataset, *options, *inputs, **popen)
+        self.assert_refusal(result, *mentions)
+        self.assert_unfinished(dataset)
+        return result
+
+    def write(self, name: str | bytes, data: bytes) -> Path:
+        path = self.folder / os.fsdecode(name)
+        path.write_bytes(data)
+        return path

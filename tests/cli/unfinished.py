@@ -1,0 +1,147 @@
+"""Runs of `bindery pack` and `repack` that something stops, and what every one of them must
+leave behind.
+
+A run may end at any moment and for any reason; what then lies under a final name is whole, and
+the same commands, given again, end with the bytes of a run that nobody disturbed.
+"""
+
+import gzip
+import json
+import os
+import random
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import program
+from program import ProgramTest, Result, bindery, contents
+
+PENDING = ".part"  # how the names of files end that are still being written
+
+
+def gzip_members(lines: bytes) -> bytes:
+    """Two of them, the border in the middle of a line."""
+    middle = len(lines) // 2
+    return b"".join(gzip.compress(part, 1) for part in (lines[:middle], lines[middle:]))
+
+
+def zstd_frame(lines: bytes) -> bytes:
+    return pa.compress(lines, codec="zstd", asbytes=True)
+
+
+def parquet_groups(lines: bytes) -> bytes:
+    """Row groups of 50 documents."""
+    texts = [json.loads(line)["text"] for line in lines.splitlines()]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"text": texts}), sink, row_group_size=50)
+    return sink.getvalue().to_pybytes()
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to make a dataset: how the input is stored, and the command. Several processes have
+    options of their own each, and any one of them can do all the work."""
+
+    name: str
+    command: str = "pack"
+    input_name: str = "corpus.jsonl"
+    store: Callable[[bytes], bytes] = bytes  # from JSON lines to what is in the input's file
+    options: tuple[str, ...] = ()
+    processes: tuple[tuple[str, ...], ...] = ((),)
+
+
+WAYS = [
+    Way("best-fit"),
+    Way("concat", options=("--strategy", "concat")),
+    Way("gzip", input_name="corpus.jsonl.gz", store=gzip_members),
+    Way("zstd", input_name="corpus.jsonl.zst", store=zstd_frame),
+    Way("parquet", input_name="corpus.parquet", store=parquet_groups),
+    Way("compress", options=("--compress", "zstd")),
+    Way("holdout", options=("--holdout", "30%", "--shuffle", "7")),
+    Way("limit", input_name="corpus.jsonl.zst", store=zstd_frame, options=("--limit", "3000")),
+    Way("ranks", processes=tuple(("--rank", r, "--ranks", "2") for r in "01")),
+    Way("repack", command="repack", options=("--seq-len", "100", "--threads", "2")),
+]
+
+
+def json_lines(seed: str, size_bytes: int) -> bytes:
+    """About so many bytes of records, most of them short."""
+    rng = random.Random(seed)
+    lines, size = [], 0
+    while size < size_bytes:
+        text = rng.randbytes(min(30_000, int(rng.lognormvariate(5, 1.5)))).hex()
+        lines.append(json.dumps({"text": text}).encode() + b"\n")
+        size += len(lines[-1])
+    return b"".join(lines)
+
+
+def published(dataset: Path) -> dict[str, bytes]:
+    """What lies under final names, but for the logs, which tell of the run."""
+    return {
+        name: data
+        for name, data in contents(dataset).items()
+        if not name.endswith(PENDING) and not Path(name).name.startswith("pack-log")
+    }
+
+
+class UnfinishedTest(ProgramTest):
+    """A test with one way to make a dataset at a time."""
+
+    def prepare(self, way: Way, seed: str, size_bytes: int, *options: str) -> None:
+        """Writes the corpus and packs it undisturbed, which gives `self.whole`, the yardstick.
+        `options` are those of `pack`, also where its dataset is what is packed again."""
+        folder = self.folder / way.name
+        folder.mkdir()
+        self.input = folder / way.input_name
+        self.input.write_bytes(way.store(json_lines(seed, size_bytes)))
+        self.way, self.options = way, [*options, *way.options]
+        if way.command == "repack":
+            self.input = self.pack(folder / "first", [self.input], *options)
+            self.options = way.options
+        undisturbed = folder / "undisturbed"
+        self.succeeds(*self.commands(undisturbed)[0])
+        self.succeeds("verify", undisturbed)
+        self.whole = published(undisturbed)
+        self.assertIn("manifest.json", self.whole)
+        for shard in undisturbed.rglob("*.arrow"):
+            pa.ipc.open_file(shard).read_all().validate(full=True)
+
+    def commands(self, dataset: Path) -> list[list[object]]:
+        """The arguments of the program, for each of the way's processes."""
+        fixed = [self.way.command, "-q", "-o", dataset, *self.options]
+        return [[*fixed, *process, self.input] for process in self.way.processes]
+
+    def start(self, arguments: list[object], **popen: object) -> subprocess.Popen:
+        command = [program.program(), *map(os.fspath, map(program.as_argument, arguments))]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, **quiet, **popen)
+
+    def run_alone(self, dataset: Path, **popen: object) -> Result:
+        """Runs the first of the processes, which is the only one then."""
+        return bindery(*self.commands(dataset)[0], **popen)
+
+    def is_finished(self, dataset: Path) -> bool:
+        return (dataset / "manifest.json").exists()
+
+    def assert_nothing_damaged(self, dataset: Path) -> None:
+        """Files under final names are those of the undisturbed dataset, byte for byte, and
+        with a manifest none is missing."""
+        found = published(dataset)
+        self.assertEqual([name for name in found if found[name] != self.whole.get(name)], [])
+        if self.is_finished(dataset):
+            self.assertEqual(found.keys(), self.whole.keys())
+
+    def assert_nothing_pending(self, dataset: Path) -> None:
+        self.assertEqual([n for n in contents(dataset) if n.endswith(PENDING)], [])
+
+    def assert_finishes(self, dataset: Path) -> None:
+        """The same command, undisturbed, ends with the right bytes and nothing else."""
+        result = self.run_alone(dataset)
+        self.assertEqual(result.status, 0, result)
+        self.assertTrue(self.is_finished(dataset))
+        self.assert_nothing_damaged(dataset)
+        self.assert_nothing_pending(dataset)
