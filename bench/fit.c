@@ -1,4 +1,4 @@
-// bench_fit - how fast bd_fit_best() places documents, how well, and in how much memory.
+// bench_fit - how fast packer/fit.h places documents, how well, and in how much memory.
 //
 //   bench_fit               one line per set of lengths
 //   bench_fit --dump FILE   write the first set's lengths as raw int32, for bench/fit-rivals.py
@@ -71,15 +71,19 @@ typedef struct length_set {
     const char *name;  // one word: fit-rivals.py splits the table at spaces
     int64_t n;
     int32_t (*draw)(uint64_t *state);
+    bd_status (*fit)(const int32_t *lengths, int64_t n, int32_t seq_len, int32_t max_segments,
+                     int32_t *row_of, int32_t *n_rows, bd_error *err);
 } length_set;
 
 static const length_set SETS[] = {
-    {"log-normal-1M", 1000000, narrow_log_normal},
-    {"log-normal-10M", 10000000, narrow_log_normal},
-    {"corpus-1M", 1000000, corpus_log_normal},
-    {"corpus-10M", 10000000, corpus_log_normal},
-    {"uniform-10M", 10000000, any_length},
-    {"over-half-10M", 10000000, mostly_over_half},
+    {"log-normal-1M", 1000000, narrow_log_normal, bd_fit_best},
+    {"log-normal-10M", 10000000, narrow_log_normal, bd_fit_best},
+    {"corpus-1M", 1000000, corpus_log_normal, bd_fit_best},
+    {"corpus-10M", 10000000, corpus_log_normal, bd_fit_best},
+    {"uniform-10M", 10000000, any_length, bd_fit_best},
+    {"over-half-10M", 10000000, mostly_over_half, bd_fit_best},
+    {"first-fit-1M", 1000000, narrow_log_normal, bd_fit_first},
+    {"first-fit-10M", 10000000, narrow_log_normal, bd_fit_first},
 };
 
 static void *must_allocate(size_t size_bytes)
@@ -127,7 +131,7 @@ static void measure(const length_set *set)
     for (int run = 0; run < N_RUNS; run++) {
         bd_error err;
         const double start = cpu_seconds();
-        if (bd_fit_best(lengths, set->n, SEQ_LEN, row_of, &n_rows, &err) != BD_OK) {
+        if (set->fit(lengths, set->n, SEQ_LEN, 0, row_of, &n_rows, &err) != BD_OK) {
             fprintf(stderr, "bench_fit: %s\n", err.message);
             exit(2);
         }
