@@ -667,6 +667,7 @@ static void a_unit_is_finished_when_both_its_shards_are(void **state)
 
 // ---- Several processes --------------------------------------------------------------------
 
+#ifndef __SANITIZE_THREAD__  // which does not follow forks
 static void pack_in_process(const bd_pack_job *job, int rank, int n_ranks)
 {
     const bd_pack_settings settings = {
@@ -679,7 +680,6 @@ static void pack_in_process(const bd_pack_job *job, int rank, int n_ranks)
     _exit(status == BD_OK ? result.finished : 2);
 }
 
-#ifndef __SANITIZE_THREAD__  // which does not follow forks
 static void processes_that_share_the_work_give_the_same_bytes(void **state)
 {
     (void)state;
@@ -806,7 +806,9 @@ int main(void)
         test_of_stream(a_limited_run_is_continued_to_the_same_bytes),
         test_inside_folder(a_holdout_parts_the_corpus),
         test_inside_folder(a_unit_is_finished_when_both_its_shards_are),
+#ifndef __SANITIZE_THREAD__
         test_of_stream(processes_that_share_the_work_give_the_same_bytes),
+#endif
         test_inside_folder(whoever_shares_with_nobody_does_all_of_it),
         test_of_stream(finishing_publishes_what_is_there_or_names_what_is_missing),
     };
