@@ -10,6 +10,7 @@
 #ifndef BINDERY_KERNELS_BACKEND_H
 #define BINDERY_KERNELS_BACKEND_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/error.h"
@@ -28,7 +29,8 @@ typedef struct bd_backend bd_backend;
 #define BD_OPERATION(name) bd_status (*name)(bd_backend *, const bd_##name##_args *, bd_error *)
 
 typedef struct bd_operations {
-    const char *name;  // "cpu"
+    const char *name;    // "cpu"
+    bool works_on_host;  // its memory is the host's: arguments may point anywhere
 
     // Memory of the backend, filled with zeros; NULL-safe free.
     bd_status (*allocate)(bd_backend *, size_t size_bytes, void **memory, bd_error *err);

@@ -10,6 +10,7 @@
 #include "common/threads.h"
 #include "common/tokenizer/tokenizer.h"
 #include "common/utf8.h"
+#include "trainer/backend_choice.h"
 #include "trainer/commands.h"
 #include "trainer/model.h"
 #include "trainer/run.h"
@@ -21,6 +22,8 @@ typedef struct generate_settings {
     double temperature;
     int64_t top_k;
     int64_t seed;
+    bd_backend_choice backend;
+    const char *backend_module;
     int64_t n_threads;
 } generate_settings;
 
@@ -50,6 +53,7 @@ static const bd_option generate_options[] = {
      BD_INTEGER(generate_settings, seed, 0, INT64_MAX),
      .initial = "1",
      .help = "Seed of the draws"},
+    BD_BACKEND_OPTIONS(generate_settings),
     {.name = "threads",
      .value = "N",
      BD_INTEGER(generate_settings, n_threads, 1, 4096),
@@ -126,7 +130,8 @@ static bd_status open_generation(generation *g, const char *folder,
     BD_TRY(bd_run_open(&g->run, folder, false, err));
     const bd_model_config *c = &g->run.parameters.config;
     BD_TRY(open_tokenizer(g, err));
-    BD_TRY(bd_backend_open_cpu(&g->backend, n_threads, err));
+    BD_TRY(bd_backend_open_choice(&g->backend, settings->backend, settings->backend_module,
+                                  n_threads, err));
     BD_TRY(bd_model_init(&g->model, g->backend, &g->run.parameters, 1, c->n_positions, err));
     BD_TRY(bd_model_set_weights(&g->model, g->run.weights, err));
     g->ids = calloc((size_t)c->n_positions, sizeof *g->ids);

@@ -93,9 +93,10 @@ bd_status bd_model_init(bd_model *model, bd_backend *backend, const bd_parameter
     *model = (bd_model){
         .backend = backend, .parameters = parameters, .max_rows = max_rows, .seq_len = seq_len};
     model->layers = calloc((size_t)parameters->config.n_layers, sizeof *model->layers);
-    const bd_status status = model->layers
-                                 ? allocate_all(model, err)
-                                 : bd_fail(err, BD_ERR_MEMORY, "no memory for the model");
+    bd_status status = model->layers ? allocate_all(model, err)
+                                     : bd_fail(err, BD_ERR_MEMORY, "no memory for the model");
+    if (status == BD_OK)
+        status = bd_staging_init(&model->staging, backend, max_rows * seq_len, err);
     if (status != BD_OK)
         bd_model_release(model);
     return status;
@@ -105,6 +106,7 @@ void bd_model_release(bd_model *model)
 {
     for (size_t i = 0; i < model->n_allocated; i++)
         model->backend->operations->release(model->backend, model->allocated[i]);
+    bd_staging_release(&model->staging);
     free(model->allocated);
     free(model->layers);
     *model = (bd_model){0};
@@ -273,13 +275,18 @@ static const float *stream_into(const bd_model *model, int64_t l)
     return l == 0 ? model->embedded : model->layers[l - 1].out;
 }
 
-bd_status bd_model_forward(bd_model *model, const bd_model_batch *batch, bd_error *err)
+static bd_status stage(bd_model *model, batch_ref host, bd_model_batch *staged, bd_error *err)
+{
+    if (tokens_of(host) > model->max_rows * model->seq_len ||
+        host->attention.seq_len > model->seq_len)
+        return bd_fail(err, BD_ERR_ARGUMENT, "the batch is larger than the model's buffers");
+    return bd_stage(&model->staging, host, staged, err);
+}
+
+static bd_status forward(bd_model *model, batch_ref batch, bd_error *err)
 {
     const bd_parameters *p = model->parameters;
     const bd_model_config *c = &p->config;
-    if (tokens_of(batch) > model->max_rows * model->seq_len ||
-        batch->attention.seq_len > model->seq_len)
-        return bd_fail(err, BD_ERR_ARGUMENT, "the batch is larger than the model's buffers");
     BD_TRY(OP(model, embedding_forward,
               {.boundaries = batch->positions,
                .ids = batch->ids,
@@ -295,6 +302,13 @@ bd_status bd_model_forward(bd_model *model, const bd_model_batch *batch, bd_erro
         BD_TRY(layer_forward(model, batch, l, stream_into(model, l), err));
     return norm_forward(model, batch, &p->final_norm, stream_into(model, c->n_layers),
                         model->final_in, model->final_mean, model->final_rstd, err);
+}
+
+bd_status bd_model_forward(bd_model *model, const bd_model_batch *batch, bd_error *err)
+{
+    bd_model_batch staged;
+    BD_TRY(stage(model, batch, &staged, err));
+    return forward(model, &staged, err);
 }
 
 // ---- The head: row by row, so that the logits of only one row exist ---------------------
@@ -326,7 +340,9 @@ static bd_status logits_of_row(bd_model *model, batch_ref batch, int64_t row, bd
 bd_status bd_model_row_logits(bd_model *model, const bd_model_batch *batch, int64_t row,
                               float *logits, bd_error *err)
 {
-    BD_TRY(logits_of_row(model, batch, row, err));
+    bd_model_batch staged;
+    BD_TRY(stage(model, batch, &staged, err));
+    BD_TRY(logits_of_row(model, &staged, row, err));
     const size_t n =
         (size_t)(batch->attention.seq_len * model->parameters->config.n_vocabulary);
     return model->backend->operations->download(model->backend, logits, model->logits,
@@ -449,9 +465,11 @@ static bd_status sum_losses(bd_model *model, int64_t n, double *sum, bd_error *e
 bd_status bd_model_train(bd_model *model, const bd_model_batch *batch, double gradient_scale,
                          double *loss_sum, bd_error *err)
 {
-    BD_TRY(bd_model_forward(model, batch, err));
+    bd_model_batch staged;
+    BD_TRY(stage(model, batch, &staged, err));
+    BD_TRY(forward(model, &staged, err));
     for (int64_t row = 0; row < batch->attention.n_rows; row++)
-        BD_TRY(head_row(model, batch, row, gradient_scale, err));
-    BD_TRY(backward(model, batch, err));
+        BD_TRY(head_row(model, &staged, row, gradient_scale, err));
+    BD_TRY(backward(model, &staged, err));
     return sum_losses(model, tokens_of(batch), loss_sum, err);
 }

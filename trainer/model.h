@@ -16,6 +16,7 @@
 #include "common/error.h"
 #include "kernels/backend.h"
 #include "trainer/parameters.h"
+#include "trainer/staging.h"
 
 typedef struct bd_layer_activations {
     float *attention_in;  // norm's output, [n][n_channels], and so on, all the backend's memory
@@ -34,6 +35,7 @@ typedef struct bd_model {
     const bd_parameters *parameters;  // borrowed
     int64_t max_rows, seq_len;        // what the buffers are made for
     float *weights, *gradients;       // [n_total], the backend's memory
+    bd_staging staging;               // owned
     void **allocated;                 // every block of the backend's memory, owned
     size_t n_allocated, allocated_capacity;
 
@@ -61,17 +63,10 @@ bd_status bd_model_get_weights(bd_model *model, float *weights, bd_error *err);
 bd_status bd_model_get_gradients(bd_model *model, float *gradients, bd_error *err);
 bd_status bd_model_zero_gradients(bd_model *model, bd_error *err);
 
-// A batch in the backend's memory. The three boundaries are one and the same, except where
-// `prove --sabotage` breaks one on purpose to show that it is noticed.
-typedef struct bd_model_batch {
-    const void *ids;
-    int32_t id_bytes;
-    bd_boundaries attention, positions, targets;
-} bd_model_batch;
-
-// Runs the batch forward and backward and adds to the gradients those of
-// sum over targets of -log p, times gradient_scale (1 / targets of the global batch).
-// *loss_sum (host) is the sum itself, in double, in an order that depends on shapes alone.
+// Runs the batch, which lies in the host's memory, forward and backward and adds to the
+// gradients those of sum over targets of -log p, times gradient_scale (1 / targets of the
+// global batch). *loss_sum (host) is the sum itself, in double, in an order that depends on
+// shapes alone.
 bd_status bd_model_train(bd_model *model, const bd_model_batch *batch, double gradient_scale,
                          double *loss_sum, bd_error *err);
 

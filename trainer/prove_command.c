@@ -7,6 +7,7 @@
 #include "common/json.h"
 #include "common/program.h"
 #include "common/threads.h"
+#include "trainer/backend_choice.h"
 #include "trainer/commands.h"
 #include "trainer/prove.h"
 #include "trainer/run.h"
@@ -18,6 +19,8 @@ typedef struct prove_settings {
     bd_sabotage sabotage;
     bool probe;
     int64_t seed;
+    bd_backend_choice backend;
+    const char *backend_module;
     int64_t n_threads;
     bool json;
 } prove_settings;
@@ -51,6 +54,7 @@ static const bd_option prove_options[] = {
      BD_INTEGER(prove_settings, seed, 0, INT64_MAX),
      .initial = "1",
      .help = "Seed of the random weights; not with --run"},
+    BD_BACKEND_OPTIONS(prove_settings),
     {.name = "threads",
      .value = "N",
      BD_INTEGER(prove_settings, n_threads, 1, 4096),
@@ -280,7 +284,8 @@ static int prove_run(const bd_arguments *arguments)
     if (status == BD_OK)
         status = open_subject(&s, settings, &rows, &err);
     if (status == BD_OK)
-        status = bd_backend_open_cpu(&backend, n_threads, &err);
+        status = bd_backend_open_choice(&backend, settings->backend, settings->backend_module,
+                                        n_threads, &err);
     if (status == BD_OK)
         status = settings->probe ? run_probe(settings, &rows, &s, backend, &good, &err)
                                  : run_proof(settings, &rows, &s, backend, &good, &err);

@@ -12,6 +12,7 @@
 #include "common/program.h"
 #include "common/terminal.h"
 #include "common/threads.h"
+#include "trainer/backend_choice.h"
 #include "trainer/checkpoint.h"
 #include "trainer/commands.h"
 #include "trainer/metrics.h"
@@ -30,6 +31,8 @@ typedef struct train_settings {
     int64_t seed;
     int64_t save_every, log_every;
     bool resume;
+    bd_backend_choice backend;
+    const char *backend_module;
     int64_t n_threads;
 } train_settings;
 
@@ -137,6 +140,7 @@ static const bd_option train_options[] = {
      BD_FLAG(train_settings, resume),
      .help = "Continue the run in DIR from its latest checkpoint; the other options must be "
              "those that it began with"},
+    BD_BACKEND_OPTIONS(train_settings),
     {.name = "threads",
      .value = "N",
      BD_INTEGER(train_settings, n_threads, 1, 4096),
@@ -304,7 +308,8 @@ static bd_status begin(session *s, bd_error *err)
     BD_TRY(settings->resume ? begin_from_checkpoint(s, err) : begin_new(s, err));
     BD_TRY(bd_folder_remove_pending(settings->out, err));  // of a run that was killed
     const int64_t step = settings->resume ? s->run.checkpoint.step : 0;
-    BD_TRY(bd_backend_open_cpu(&s->backend, n_threads, err));
+    BD_TRY(bd_backend_open_choice(&s->backend, s->settings->backend,
+                                  s->settings->backend_module, n_threads, err));
     BD_TRY(bd_training_init(&s->training, &training, &s->rows, &s->run.parameters, s->backend,
                             step, s->run.weights, s->run.m, s->run.v, err));
     for (int i = 0; i < 3; i++) {

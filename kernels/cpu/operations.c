@@ -3,6 +3,7 @@
 
 const bd_operations BD_CPU(operations) = {
     .name = "cpu",
+    .works_on_host = true,
     .allocate = bd_cpu_allocate,
     .release = bd_cpu_release,
     .upload = bd_cpu_copy,

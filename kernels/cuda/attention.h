@@ -1,0 +1,81 @@
+// attention.h - document attention on the GPU: the float operations of kernels/attention.h, and
+// their bf16 form on tensor cores.
+//
+// The contract is that of kernels/attention.h, whole: every product and every sum is cut from
+// the document's own first token, so that a segment's result depends neither on its neighbours
+// nor on where in the row it lies, bit for bit, in bf16 as in float. Results do not depend on
+// the order in which the device runs blocks either. Padding of q, k, v, out and d_out is never
+// used.
+//
+// All pointers are device memory, boundaries too. Work is queued on queue->stream; it uses the
+// first bd_cuda_..._scratch() bytes of queue->scratch.
+#ifndef BINDERY_KERNELS_CUDA_ATTENTION_H
+#define BINDERY_KERNELS_CUDA_ATTENTION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "kernels/attention.h"
+#include "kernels/cuda/queue.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- float, any head size up to 256 ---------------------------------------------------------
+
+size_t bd_cuda_attention_forward_scratch(const bd_attention_forward_args *args);
+bd_status bd_cuda_attention_forward(const bd_attention_forward_args *args, bd_cuda_queue *queue,
+                                    bd_error *err);
+
+size_t bd_cuda_attention_backward_scratch(const bd_attention_backward_args *args);
+bd_status bd_cuda_attention_backward(const bd_attention_backward_args *args,
+                                     bd_cuda_queue *queue, bd_error *err);
+
+// ---- bf16, head sizes 64 and 128 ------------------------------------------------------------
+
+// As bd_attention_forward_args, with the bits of bf16 in place of float; lse stays float.
+// Pointers to bf16 are aligned to 16 bytes and strides are multiples of 8.
+typedef struct bd_cuda_attention_bf16_forward_args {
+    bd_boundaries boundaries;
+    int64_t n_heads, n_kv_heads, head_size;
+    int64_t q_stride, kv_stride;
+    float scale;
+    const uint16_t *q;
+    const uint16_t *k;
+    const uint16_t *v;
+    uint16_t *out;
+    float *lse;
+} bd_cuda_attention_bf16_forward_args;
+
+typedef struct bd_cuda_attention_bf16_backward_args {
+    bd_boundaries boundaries;
+    int64_t n_heads, n_kv_heads, head_size;
+    int64_t q_stride, kv_stride;
+    float scale;
+    const uint16_t *q;
+    const uint16_t *k;
+    const uint16_t *v;
+    const uint16_t *out;
+    const float *lse;
+    const uint16_t *d_out;
+    uint16_t *d_q;
+    uint16_t *d_k;
+    uint16_t *d_v;
+} bd_cuda_attention_bf16_backward_args;
+
+size_t bd_cuda_attention_bf16_forward_scratch(const bd_cuda_attention_bf16_forward_args *args);
+bd_status bd_cuda_attention_bf16_forward(const bd_cuda_attention_bf16_forward_args *args,
+                                         bd_cuda_queue *queue, bd_error *err);
+
+size_t
+bd_cuda_attention_bf16_backward_scratch(const bd_cuda_attention_bf16_backward_args *args);
+bd_status bd_cuda_attention_bf16_backward(const bd_cuda_attention_bf16_backward_args *args,
+                                          bd_cuda_queue *queue, bd_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

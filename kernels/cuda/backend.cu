@@ -1,0 +1,317 @@
+// The table of operations over everything else in this folder, and the module's two symbols.
+#include "kernels/backend.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/check.cuh"
+#include "kernels/cuda/gpu.cuh"
+#include "kernels/cuda/operations.h"
+#include "kernels/cuda/pool.h"
+#include "kernels/module.h"
+
+static constexpr int kOldestMajor = 8;  // compute capability: bf16 tensor cores and cp.async
+static constexpr size_t kStagingBytes = size_t(4) << 20;
+
+// Pinned host memory that copies go through: from other memory the driver would copy in pieces
+// of its own, waiting for each.
+struct staging_buffer {
+    void *memory;
+    cudaEvent_t copied;  // the last copy from or to it is done
+};
+
+struct cuda_backend {
+    bd_backend base;
+    int device;
+    cudaStream_t stream;
+    bd_cuda_queue queue;
+    bd_cuda_pool pool;
+    staging_buffer staging[2];
+    double *sum;  // device memory: where sum_of_squares leaves its result
+};
+
+static cuda_backend *cuda_of(bd_backend *backend)
+{
+    return (cuda_backend *)backend;
+}
+
+// Every call may come from another thread, and CUDA keeps the current device per thread.
+static bd_status enter(const cuda_backend *cuda, bd_error *err)
+{
+    return bd_cuda_check(cudaSetDevice(cuda->device), "use the device", err);
+}
+
+// ---- Copies ---------------------------------------------------------------------------------
+
+static bd_status wait_for_copy(const staging_buffer *buffer, bd_error *err)
+{
+    return bd_cuda_check(cudaEventSynchronize(buffer->copied), "wait for a copy", err);
+}
+
+static bd_status start_copy(cuda_backend *cuda, const staging_buffer *buffer, void *to,
+                            const void *from, size_t size_bytes, cudaMemcpyKind kind,
+                            bd_error *err)
+{
+    BD_TRY(bd_cuda_check(cudaMemcpyAsync(to, from, size_bytes, kind, cuda->stream),
+                         "copy between host and device", err));
+    return bd_cuda_check(cudaEventRecord(buffer->copied, cuda->stream), "record an event", err);
+}
+
+static size_t piece_size(size_t size_bytes, size_t done_bytes)
+{
+    const size_t left = size_bytes - done_bytes;
+    return left < kStagingBytes ? left : kStagingBytes;
+}
+
+// One buffer is filled while the other is on its way.
+static bd_status upload(bd_backend *backend, void *to, const void *from, size_t size_bytes,
+                        bd_error *err)
+{
+    cuda_backend *cuda = cuda_of(backend);
+    BD_TRY(enter(cuda, err));
+    int turn = 0;
+    for (size_t done = 0; done < size_bytes; done += kStagingBytes, turn ^= 1) {
+        const staging_buffer *buffer = &cuda->staging[turn];
+        const size_t n = piece_size(size_bytes, done);
+        BD_TRY(wait_for_copy(buffer, err));
+        memcpy(buffer->memory, (const char *)from + done, n);
+        BD_TRY(start_copy(cuda, buffer, (char *)to + done, buffer->memory, n,
+                          cudaMemcpyHostToDevice, err));
+    }
+    return bd_cuda_check(cudaStreamSynchronize(cuda->stream), "upload", err);
+}
+
+// One buffer is emptied while the other is on its way.
+static bd_status download(bd_backend *backend, void *to, const void *from, size_t size_bytes,
+                          bd_error *err)
+{
+    cuda_backend *cuda = cuda_of(backend);
+    BD_TRY(enter(cuda, err));
+    const size_t n_pieces = (size_bytes + kStagingBytes - 1) / kStagingBytes;
+    for (size_t i = 0; i < n_pieces + 1; i++) {
+        if (i < n_pieces) {
+            const staging_buffer *buffer = &cuda->staging[i % 2];
+            const size_t begin = i * kStagingBytes;
+            BD_TRY(start_copy(cuda, buffer, buffer->memory, (const char *)from + begin,
+                              piece_size(size_bytes, begin), cudaMemcpyDeviceToHost, err));
+        }
+        if (i > 0) {
+            const staging_buffer *buffer = &cuda->staging[(i - 1) % 2];
+            const size_t begin = (i - 1) * kStagingBytes;
+            BD_TRY(wait_for_copy(buffer, err));
+            memcpy((char *)to + begin, buffer->memory, piece_size(size_bytes, begin));
+        }
+    }
+    return BD_OK;
+}
+
+// ---- Memory ---------------------------------------------------------------------------------
+
+static bd_status zero(bd_backend *backend, void *memory, size_t size_bytes, bd_error *err)
+{
+    cuda_backend *cuda = cuda_of(backend);
+    if (size_bytes == 0)
+        return BD_OK;
+    BD_TRY(enter(cuda, err));
+    return bd_cuda_check(cudaMemsetAsync(memory, 0, size_bytes, cuda->stream), "clear memory",
+                         err);
+}
+
+static void release(bd_backend *backend, void *memory)
+{
+    bd_cuda_pool_release(&cuda_of(backend)->pool, memory);
+}
+
+static bd_status allocate(bd_backend *backend, size_t size_bytes, void **memory, bd_error *err)
+{
+    cuda_backend *cuda = cuda_of(backend);
+    *memory = NULL;
+    void *allocated;
+    BD_TRY(enter(cuda, err));
+    BD_TRY(bd_cuda_pool_allocate(&cuda->pool, size_bytes, &allocated, err));
+    const bd_status status = zero(backend, allocated, size_bytes, err);
+    if (status != BD_OK) {
+        release(backend, allocated);
+        return status;
+    }
+    *memory = allocated;
+    return BD_OK;
+}
+
+// Before an operation. Scratch grows to the most that an operation has asked for, which is the
+// same in every step: none after the first allocates.
+static bd_status prepare(cuda_backend *cuda, size_t scratch_bytes, bd_error *err)
+{
+    bd_cuda_queue *queue = &cuda->queue;
+    BD_TRY(enter(cuda, err));
+    if (scratch_bytes <= queue->scratch_bytes)
+        return BD_OK;
+    bd_cuda_pool_release(&cuda->pool, queue->scratch);
+    queue->scratch = NULL;
+    queue->scratch_bytes = 0;
+    BD_TRY(bd_cuda_pool_allocate(&cuda->pool, scratch_bytes, &queue->scratch, err));
+    queue->scratch_bytes = scratch_bytes;
+    return BD_OK;
+}
+
+// ---- Operations -----------------------------------------------------------------------------
+
+#define OPERATION(name, scratch_bytes)                                                      \
+    static bd_status name(bd_backend *backend, const bd_##name##_args *args, bd_error *err) \
+    {                                                                                       \
+        cuda_backend *cuda = cuda_of(backend);                                              \
+        BD_TRY(prepare(cuda, scratch_bytes, err));                                          \
+        return bd_cuda_##name(args, &cuda->queue, err);                                     \
+    }
+#define OPERATION_WITH_SCRATCH(name) OPERATION(name, bd_cuda_##name##_scratch(args))
+
+OPERATION(embedding_forward, 0)
+OPERATION_WITH_SCRATCH(embedding_backward)
+OPERATION(layer_norm_forward, 0)
+OPERATION_WITH_SCRATCH(layer_norm_backward)
+OPERATION_WITH_SCRATCH(linear_forward)
+OPERATION_WITH_SCRATCH(linear_backward)
+OPERATION_WITH_SCRATCH(attention_forward)
+OPERATION_WITH_SCRATCH(attention_backward)
+OPERATION(activation_forward, 0)
+OPERATION(activation_backward, 0)
+OPERATION(add, 0)
+OPERATION(cross_entropy, 0)
+OPERATION(adamw, 0)
+
+static bd_status sum_of_squares(bd_backend *backend, const bd_sum_of_squares_args *args,
+                                bd_error *err)
+{
+    cuda_backend *cuda = cuda_of(backend);
+    const bd_sum_of_squares_args on_device = {args->n, args->x, cuda->sum};
+    BD_TRY(prepare(cuda, bd_cuda_sum_of_squares_scratch(args), err));
+    BD_TRY(bd_cuda_sum_of_squares(&on_device, &cuda->queue, err));
+    return download(backend, args->sum, cuda->sum, sizeof *args->sum, err);
+}
+
+// ---- Opening and closing --------------------------------------------------------------------
+
+static void close_backend(bd_backend *backend)
+{
+    cuda_backend *cuda = cuda_of(backend);
+    if (!cuda)
+        return;
+    cudaSetDevice(cuda->device);
+    if (cuda->stream)
+        cudaStreamSynchronize(cuda->stream);
+    for (staging_buffer &buffer : cuda->staging) {
+        if (buffer.copied)
+            cudaEventDestroy(buffer.copied);
+        if (buffer.memory)
+            cudaFreeHost(buffer.memory);
+    }
+    bd_cuda_blas_free(cuda->queue.blas);
+    bd_cuda_pool_free(&cuda->pool);
+    if (cuda->stream)
+        cudaStreamDestroy(cuda->stream);
+    free(cuda);
+}
+
+static const bd_operations operations = {
+    "cuda",
+    false,  // works_on_host
+    allocate,
+    release,
+    upload,
+    download,
+    zero,
+    close_backend,
+    embedding_forward,
+    embedding_backward,
+    layer_norm_forward,
+    layer_norm_backward,
+    linear_forward,
+    linear_backward,
+    attention_forward,
+    attention_backward,
+    activation_forward,
+    activation_backward,
+    add,
+    cross_entropy,
+    adamw,
+    sum_of_squares,
+};
+
+static bd_status check_driver(bd_error *err)
+{
+    int version = 0;  // stays 0 where there is no driver
+    BD_TRY(bd_cuda_check(cudaDriverGetVersion(&version), "ask for the driver's version", err));
+    if (version == 0)
+        return bd_fail(err, BD_ERR_UNSUPPORTED, "no NVIDIA driver is installed");
+    if (version < CUDART_VERSION)
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "the NVIDIA driver is too old: it knows CUDA %d.%d, needed is %d.%d",
+                       version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
+                       CUDART_VERSION % 1000 / 10);
+    return BD_OK;
+}
+
+static bd_status check_device(int device, bd_error *err)
+{
+    int n_devices = 0;
+    const cudaError_t code = cudaGetDeviceCount(&n_devices);
+    if (code == cudaErrorNoDevice || (code == cudaSuccess && n_devices == 0))
+        return bd_fail(err, BD_ERR_UNSUPPORTED, "the NVIDIA driver sees no GPU");
+    BD_TRY(bd_cuda_check(code, "count the devices", err));
+    if (device < 0 || device >= n_devices)
+        return bd_fail(err, BD_ERR_ARGUMENT, "there is no device %d: the driver sees %d",
+                       device, n_devices);
+    cudaDeviceProp properties;
+    BD_TRY(bd_cuda_check(cudaGetDeviceProperties(&properties, device), "describe the device",
+                         err));
+    if (properties.major < kOldestMajor)
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "device %d (%s) is too old: it has compute capability %d.%d, needed is "
+                       "%d.0",
+                       device, properties.name, properties.major, properties.minor,
+                       kOldestMajor);
+    return BD_OK;
+}
+
+// What close_backend() releases, also of a backend that is filled only in part.
+static bd_status fill_backend(cuda_backend *cuda, bd_error *err)
+{
+    BD_TRY(enter(cuda, err));
+    BD_TRY(bd_cuda_check(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking),
+                         "create a stream", err));
+    cuda->queue.stream = cuda->stream;
+    BD_TRY(bd_cuda_blas_new(&cuda->queue.blas, err));
+    for (staging_buffer &buffer : cuda->staging) {
+        BD_TRY(bd_cuda_check(cudaMallocHost(&buffer.memory, kStagingBytes),
+                             "allocate pinned memory", err));
+        BD_TRY(bd_cuda_check(cudaEventCreateWithFlags(&buffer.copied, cudaEventDisableTiming),
+                             "create an event", err));
+    }
+    void *sum;
+    BD_TRY(bd_cuda_pool_allocate(&cuda->pool, sizeof *cuda->sum, &sum, err));
+    cuda->sum = (double *)sum;
+    return BD_OK;
+}
+
+extern "C" bd_status bd_backend_open_cuda(bd_backend **backend,
+                                          const bd_cuda_settings *settings, bd_error *err)
+{
+    *backend = NULL;
+    BD_TRY(check_driver(err));
+    BD_TRY(check_device(settings->device, err));
+    cuda_backend *cuda = (cuda_backend *)calloc(1, sizeof *cuda);
+    if (!cuda)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the CUDA backend");
+    cuda->base.operations = &operations;
+    cuda->device = settings->device;
+    const bd_status status = fill_backend(cuda, err);
+    if (status != BD_OK) {
+        close_backend(&cuda->base);
+        return status;
+    }
+    *backend = &cuda->base;
+    return BD_OK;
+}
+
+extern "C" const bd_module_abi bd_cuda_module_abi = BD_MODULE_ABI;

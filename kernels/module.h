@@ -1,0 +1,63 @@
+// module.h - backends that are loaded when the program runs: one `bindery` serves machines with
+// and without an NVIDIA driver.
+//
+// The module is a shared object, libbindery_cuda.so, with two symbols in C linkage:
+// bd_backend_open_cuda() and, so that a module of another build is refused before it is called,
+// bd_cuda_module_abi.
+#ifndef BINDERY_KERNELS_MODULE_H
+#define BINDERY_KERNELS_MODULE_H
+
+#include <stdint.h>
+
+#include "kernels/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- What program and module agree on -------------------------------------------------------
+
+typedef struct bd_cuda_settings {
+    int32_t device;  // as CUDA counts them, from 0
+} bd_cuda_settings;
+
+// What the two sides were compiled with. The version is raised when the meaning of a struct or
+// an operation changes; a changed size speaks for itself.
+typedef struct bd_module_abi {
+    uint32_t version;
+    uint32_t table_bytes, argument_bytes;
+} bd_module_abi;
+
+#define BD_MODULE_ABI_VERSION 1
+#define BD_MODULE_ABI                                                                         \
+    {                                                                                         \
+        BD_MODULE_ABI_VERSION, sizeof(bd_operations),                                         \
+            sizeof(bd_embedding_forward_args) + sizeof(bd_embedding_backward_args) +          \
+                sizeof(bd_layer_norm_forward_args) + sizeof(bd_layer_norm_backward_args) +    \
+                sizeof(bd_linear_forward_args) + sizeof(bd_linear_backward_args) +            \
+                sizeof(bd_attention_forward_args) + sizeof(bd_attention_backward_args) +      \
+                sizeof(bd_activation_forward_args) + sizeof(bd_activation_backward_args) +    \
+                sizeof(bd_add_args) + sizeof(bd_cross_entropy_args) + sizeof(bd_adamw_args) + \
+                sizeof(bd_sum_of_squares_args) + sizeof(bd_cuda_settings)                     \
+    }
+
+#define BD_MODULE_EXPORT __attribute__((visibility("default")))
+extern BD_MODULE_EXPORT const bd_module_abi bd_cuda_module_abi;
+BD_MODULE_EXPORT bd_status bd_backend_open_cuda(bd_backend **backend,
+                                                const bd_cuda_settings *settings,
+                                                bd_error *err);
+
+// ---- What the program calls -----------------------------------------------------------------
+
+// The CUDA backend from the module at `path`, or, if that is NULL, from libbindery_cuda.so
+// beside the program or in ../lib/bindery from there. Close it as any backend; the module stays
+// loaded. The message says why there is no such backend: no module, another build's module, no
+// driver, no device, a device too old (all BD_ERR_UNSUPPORTED).
+bd_status bd_backend_open_module(bd_backend **backend, const char *path,
+                                 const bd_cuda_settings *settings, bd_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

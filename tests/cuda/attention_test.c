@@ -1,0 +1,643 @@
+// The attention kernels of kernels/cuda, executed by the emulation: float and bf16 against the
+// same naive computation in double.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <cuda_runtime_api.h>
+
+#include "kernel_fixture.h"
+#include "kernels/cuda/attention.h"
+#include "tests/emulation/emulation.h"
+
+typedef struct shape {
+    int64_t n_heads, n_kv_heads, head_size;
+    bool bf16;
+    bool together;  // q, k and v are parts of one array
+} shape;
+
+// q, k, v (and their gradients) in one array: either [token][q k v] or one after the other.
+typedef struct model {
+    shape s;
+    batch b;
+    int64_t q_stride, kv_stride;
+    int64_t k_at, v_at;  // where k and v begin in the array
+    int64_t n_qkv, n_out, n_lse;
+    float scale;
+    float *qkv, *d_out;
+} model;
+
+// ---- bf16 -----------------------------------------------------------------------------------
+
+static uint16_t to_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if (isnan(x))
+        return 0x7fff;
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static float from_bf16(uint16_t x)
+{
+    const uint32_t bits = (uint32_t)x << 16;
+    float y;
+    memcpy(&y, &bits, sizeof y);
+    return y;
+}
+
+static float rounded(float x)
+{
+    return from_bf16(to_bf16(x));
+}
+
+// n bf16 in guarded memory, a copy of x or (NULL) poisoned. Free with guarded_free().
+static float *guarded_bf16(const float *x, int64_t n)
+{
+    float *memory = guarded((n + 1) / 2);
+    uint16_t *y = (uint16_t *)memory;
+    for (int64_t i = 0; x && i < n; i++)
+        y[i] = to_bf16(x[i]);
+    return memory;
+}
+
+// Guarded floats from guarded bf16, which are freed.
+static float *widened(float *bf16, int64_t n)
+{
+    float *x = guarded(n);
+    const uint16_t *from = (const uint16_t *)bf16;
+    for (int64_t i = 0; i < n; i++)
+        x[i] = from_bf16(from[i]);
+    guarded_free(bf16);
+    return x;
+}
+
+// ---- The model ------------------------------------------------------------------------------
+
+static void lay_out(model *m)
+{
+    const int64_t q_width = m->s.n_heads * m->s.head_size;
+    const int64_t kv_width = m->s.n_kv_heads * m->s.head_size;
+    const int64_t together = q_width + 2 * kv_width;
+    m->q_stride = m->s.together ? together : q_width;
+    m->kv_stride = m->s.together ? together : kv_width;
+    m->k_at = m->s.together ? q_width : m->b.n_tokens * q_width;
+    m->v_at = m->k_at + (m->s.together ? kv_width : m->b.n_tokens * kv_width);
+    m->n_qkv = m->b.n_tokens * together;
+    m->n_out = m->b.n_tokens * q_width;
+    m->n_lse = m->b.n_tokens * m->s.n_heads;
+    m->scale = 1.0f / sqrtf((float)m->s.head_size);
+}
+
+// Padding is NaN, because nobody may read it.
+static void spoil_padding(model *m)
+{
+    const int64_t q_width = m->s.n_heads * m->s.head_size;
+    const int64_t kv_width = m->s.n_kv_heads * m->s.head_size;
+    for (int64_t t = 0; t < m->b.n_tokens; t++) {
+        if (!is_padding(&m->b, t))
+            continue;
+        for (int64_t c = 0; c < q_width; c++)
+            m->qkv[t * m->q_stride + c] = m->d_out[t * q_width + c] = NAN;
+        for (int64_t c = 0; c < kv_width; c++)
+            m->qkv[m->k_at + t * m->kv_stride + c] = m->qkv[m->v_at + t * m->kv_stride + c] =
+                NAN;
+    }
+}
+
+static model make_model(shape s, batch b)
+{
+    uint64_t seed = 14;
+    model m = {.s = s, .b = b};
+    lay_out(&m);
+    m.qkv = random_tensor(&seed, m.n_qkv, 2.0);
+    m.d_out = random_tensor(&seed, m.n_out, 1.0);
+    for (int64_t i = 0; s.bf16 && i < m.n_qkv; i++)
+        m.qkv[i] = rounded(m.qkv[i]);
+    for (int64_t i = 0; s.bf16 && i < m.n_out; i++)
+        m.d_out[i] = rounded(m.d_out[i]);
+    spoil_padding(&m);
+    return m;
+}
+
+static void free_model(model *m)
+{
+    batch_release(&m->b);
+    free(m->qkv);
+    free(m->d_out);
+}
+
+static const bd_emulation_settings usual_settings = {.host_threads = 2};
+
+// ---- Running it -----------------------------------------------------------------------------
+
+// Guarded, as float whatever the kernels computed in.
+typedef struct outcome {
+    float *out, *lse, *d_qkv;
+} outcome;
+
+static void free_outcome(outcome *o)
+{
+    guarded_free(o->out);
+    guarded_free(o->lse);
+    guarded_free(o->d_qkv);
+}
+
+// All that the forward and the backward arguments have in common. X is a pointer to the type.
+#define COMMON_ARGS(m, X)                                                                      \
+    .boundaries = (m)->b.boundaries, .n_heads = (m)->s.n_heads,                                \
+    .n_kv_heads = (m)->s.n_kv_heads, .head_size = (m)->s.head_size, .q_stride = (m)->q_stride, \
+    .kv_stride = (m)->kv_stride, .scale = (m)->scale, .q = X, .k = X + (m)->k_at,              \
+    .v = X + (m)->v_at
+
+// Calls one operation with exactly the scratch that it asks for, and waits for it.
+#define RUN_CUDA(operation, ...)                                                     \
+    do {                                                                             \
+        const bd_##operation##_args run_args_ = __VA_ARGS__;                         \
+        const size_t n_ = bd_##operation##_scratch(&run_args_);                      \
+        float *scratch_ = guarded((int64_t)(n_ / sizeof(float)));                    \
+        cudaStream_t stream_;                                                        \
+        assert_int_equal(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), \
+                         cudaSuccess);                                               \
+        bd_cuda_queue queue_ = {stream_, scratch_, n_, NULL};                        \
+        bd_error err_ = {0};                                                         \
+        if (bd_##operation(&run_args_, &queue_, &err_) != BD_OK)                     \
+            fail_msg("%s", err_.message);                                            \
+        assert_int_equal(cudaStreamSynchronize(stream_), cudaSuccess);               \
+        assert_int_equal(cudaStreamDestroy(stream_), cudaSuccess);                   \
+        guarded_free(scratch_);                                                      \
+    } while (0)
+
+typedef bd_attention_forward_args bd_cuda_attention_forward_args;
+typedef bd_attention_backward_args bd_cuda_attention_backward_args;
+
+static outcome run_float(const model *m)
+{
+    outcome o = {guarded(m->n_out), guarded(m->n_lse), guarded(m->n_qkv)};
+    RUN_CUDA(cuda_attention_forward, {COMMON_ARGS(m, m->qkv), .out = o.out, .lse = o.lse});
+    RUN_CUDA(cuda_attention_backward,
+             {COMMON_ARGS(m, m->qkv), .out = o.out, .lse = o.lse, .d_out = m->d_out,
+              .d_q = o.d_qkv, .d_k = o.d_qkv + m->k_at, .d_v = o.d_qkv + m->v_at});
+    return o;
+}
+
+static outcome run_bf16(const model *m)
+{
+    float *qkv_memory = guarded_bf16(m->qkv, m->n_qkv);
+    float *d_out = guarded_bf16(m->d_out, m->n_out);
+    float *out = guarded_bf16(NULL, m->n_out), *d_qkv_memory = guarded_bf16(NULL, m->n_qkv);
+    float *lse = guarded(m->n_lse);
+    const uint16_t *qkv = (const uint16_t *)qkv_memory;
+    uint16_t *d_qkv = (uint16_t *)d_qkv_memory;
+    RUN_CUDA(cuda_attention_bf16_forward,
+             {COMMON_ARGS(m, qkv), .out = (uint16_t *)out, .lse = lse});
+    RUN_CUDA(cuda_attention_bf16_backward,
+             {COMMON_ARGS(m, qkv), .out = (const uint16_t *)out, .lse = lse,
+              .d_out = (const uint16_t *)d_out, .d_q = d_qkv, .d_k = d_qkv + m->k_at,
+              .d_v = d_qkv + m->v_at});
+    guarded_free(qkv_memory);
+    guarded_free(d_out);
+    return (outcome){widened(out, m->n_out), lse, widened(d_qkv_memory, m->n_qkv)};
+}
+
+static outcome run_model(const model *m)
+{
+    return m->s.bf16 ? run_bf16(m) : run_float(m);
+}
+
+static void expect_same_outcome(const model *m, const outcome *got, const outcome *wanted)
+{
+    expect_same("out", got->out, wanted->out, m->n_out);
+    expect_same("lse", got->lse, wanted->lse, m->n_lse);
+    expect_same("d_qkv", got->d_qkv, wanted->d_qkv, m->n_qkv);
+}
+
+// ---- The reference --------------------------------------------------------------------------
+
+// In double; or (plain) as a straightforward bf16 program would: products summed in float, but
+// probabilities, their gradients and results rounded to bf16.
+typedef struct reference {
+    const model *m;
+    bool plain;
+    double *out, *lse, *d_qkv;
+    double *p;  // [n_tokens], one query's probabilities
+} reference;
+
+// Sums are kept in double in both: in the plain program, rounded to float at every step.
+static double add(const reference *r, double sum, double x)
+{
+    return r->plain ? (double)((float)sum + (float)x) : sum + x;
+}
+
+static double narrow(const reference *r, double x)
+{
+    return r->plain ? (double)rounded((float)x) : x;
+}
+
+static int64_t q_at(const model *m, int64_t t, int64_t h)
+{
+    return t * m->q_stride + h * m->s.head_size;
+}
+
+static int64_t k_at(const model *m, int64_t t, int64_t h)
+{
+    return m->k_at + t * m->kv_stride + h / (m->s.n_heads / m->s.n_kv_heads) * m->s.head_size;
+}
+
+static int64_t v_at(const model *m, int64_t t, int64_t h)
+{
+    return k_at(m, t, h) + m->v_at - m->k_at;
+}
+
+static double dot(const reference *r, const float *x, const float *y)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < r->m->s.head_size; i++)
+        sum = add(r, sum, (double)x[i] * (double)y[i]);
+    return sum;
+}
+
+// exp(score) relative to the largest, of query t over keys begin … t; returns the log-sum-exp.
+static double reference_softmax(reference *r, int64_t begin, int64_t t, int64_t h, double *sum)
+{
+    const model *m = r->m;
+    double top = -INFINITY;
+    *sum = 0.0;
+    for (int64_t s = begin; s <= t; s++) {
+        r->p[s] = (double)m->scale * dot(r, m->qkv + q_at(m, t, h), m->qkv + k_at(m, s, h));
+        top = fmax(top, r->p[s]);
+    }
+    for (int64_t s = begin; s <= t; s++) {
+        r->p[s] = exp(r->p[s] - top);
+        *sum = add(r, *sum, r->p[s]);
+    }
+    return top + log(*sum);
+}
+
+static void reference_query(reference *r, int64_t begin, int64_t t, int64_t h)
+{
+    const model *m = r->m;
+    const int64_t n = m->s.head_size, at = (t * m->s.n_heads + h) * n;
+    double total, along = 0.0;
+    r->lse[t * m->s.n_heads + h] = reference_softmax(r, begin, t, h, &total);
+    for (int64_t s = begin; s <= t; s++)
+        for (int64_t c = 0; c < n; c++)
+            r->out[at + c] =
+                add(r, r->out[at + c], narrow(r, r->p[s]) * (double)m->qkv[v_at(m, s, h) + c]);
+    for (int64_t c = 0; c < n; c++) {
+        r->out[at + c] = narrow(r, r->out[at + c] / total);
+        along = add(r, along, (double)m->d_out[at + c] * r->out[at + c]);
+    }
+    for (int64_t s = begin; s <= t; s++) {
+        const double p = r->p[s] / total;
+        const double d_p = dot(r, m->d_out + at, m->qkv + v_at(m, s, h));
+        const double d_s = narrow(r, p * (d_p - along)), scale = (double)m->scale;
+        double *d_q = r->d_qkv + q_at(m, t, h), *d_k = r->d_qkv + k_at(m, s, h);
+        double *d_v = r->d_qkv + v_at(m, s, h);
+        for (int64_t c = 0; c < n; c++) {
+            d_q[c] = add(r, d_q[c], scale * d_s * (double)m->qkv[k_at(m, s, h) + c]);
+            d_k[c] = add(r, d_k[c], scale * d_s * (double)m->qkv[q_at(m, t, h) + c]);
+            d_v[c] = add(r, d_v[c], narrow(r, p) * (double)m->d_out[at + c]);
+        }
+    }
+}
+
+static double *zeros(int64_t n)
+{
+    double *x = get_memory((size_t)n * sizeof *x);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = 0.0;
+    return x;
+}
+
+static reference make_reference(const model *m, bool plain)
+{
+    reference r = {
+        m, plain, zeros(m->n_out), zeros(m->n_lse), zeros(m->n_qkv), zeros(m->b.n_tokens)};
+    for (int64_t i = 0, begin, end; segment_at(&m->b, i, &begin, &end); i++)
+        for (int64_t t = begin; t < end; t++)
+            for (int64_t h = 0; h < m->s.n_heads; h++)
+                reference_query(&r, begin, t, h);
+    for (int64_t i = 0; i < m->n_qkv; i++)
+        r.d_qkv[i] = narrow(&r, r.d_qkv[i]);
+    return r;
+}
+
+static void free_reference(reference *r)
+{
+    free(r->out);
+    free(r->lse);
+    free(r->d_qkv);
+    free(r->p);
+}
+
+// ---- Agreement ------------------------------------------------------------------------------
+
+// Sums of up to 256 products and of up to 2048 weights: a few 1e-7 each, of values as large as
+// the largest.
+static const double float_tolerance = 5e-6;
+
+// At most twice the plain program's error. Where that is next to nothing (a document of one
+// token has no gradient but of v), what a float sum leaves in another order is allowed.
+static void expect_error_of_plain(const char *what, const float *got, const double *plain,
+                                  const double *wanted, int64_t n)
+{
+    double error = 0.0, largest = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        error = fmax(error, fabs(plain[i] - wanted[i]));
+        largest = fmax(largest, fabs(wanted[i]));
+    }
+    const double allowed = 2.0 * error + 1e-6 * fmax(largest, 1.0);
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs((double)got[i] - wanted[i]) <= allowed))
+            fail_msg("%s[%lld] is %.9g, not %.9g (a plain program is wrong by up to %.3g)",
+                     what, (long long)i, (double)got[i], wanted[i], error);
+}
+
+static void check_parity(shape s, batch b)
+{
+    model m = make_model(s, b);
+    outcome o = run_model(&m);
+    reference r = make_reference(&m, false);
+    expect_close("lse", o.lse, r.lse, m.n_lse, float_tolerance);
+    if (s.bf16) {
+        reference plain = make_reference(&m, true);
+        expect_error_of_plain("out", o.out, plain.out, r.out, m.n_out);
+        expect_error_of_plain("d_qkv", o.d_qkv, plain.d_qkv, r.d_qkv, m.n_qkv);
+        free_reference(&plain);
+    } else {
+        expect_close("out", o.out, r.out, m.n_out, float_tolerance);
+        expect_close("d_qkv", o.d_qkv, r.d_qkv, m.n_qkv, float_tolerance);
+    }
+    expect_padding_zero("out", &m.b, o.out, s.n_heads * s.head_size);
+    expect_padding_zero("lse", &m.b, o.lse, s.n_heads);
+    if (s.together)
+        expect_padding_zero("d_qkv", &m.b, o.d_qkv, m.q_stride);
+    free_outcome(&o);
+    free_reference(&r);
+    free_model(&m);
+}
+
+static const shape shapes[] = {
+    {2, 2, 64, true, true},    {4, 2, 64, true, false}, {2, 1, 128, true, true},
+    {1, 1, 128, true, false},  {1, 1, 1, false, false}, {2, 1, 33, false, true},
+    {1, 1, 80, false, false},  {4, 2, 64, false, true}, {1, 1, 256, false, true},
+    {3, 1, 128, false, false},
+};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static void agrees_with_double_precision(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_SHAPES; i++)
+        check_parity(shapes[i], awkward_batch(3));
+}
+
+static void agrees_for_any_length_of_row(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {1, 31, 64, 65, 300};
+    for (int i = 0; i < N_SHAPES; i++)
+        for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++)
+            check_parity(shapes[i],
+                         random_batch(100 + k, lengths[k] < 100 ? 3 : 1, lengths[k]));
+}
+
+static void agrees_on_long_rows(void **state)
+{
+    (void)state;
+#ifndef __SANITIZE_ADDRESS__  // under which these alone would take minutes
+    check_parity((shape){1, 1, 64, true, true}, batch_of_one(2048));
+    check_parity((shape){1, 1, 128, true, true}, random_batch(7, 1, 2048));
+    check_parity((shape){1, 1, 33, false, true}, random_batch(8, 1, 2048));
+#endif
+}
+
+// Scores of a few hundred: exponentials overflow unless the largest is taken out first.
+static void large_scores_do_no_harm(void **state)
+{
+    (void)state;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        model m = make_model((shape){1, 1, 64, bf16, true}, awkward_batch(3));
+        for (int64_t i = 0; i < m.n_qkv; i++)
+            m.qkv[i] *= 8.0f;
+        outcome o = run_model(&m);
+        reference r = make_reference(&m, false);
+        expect_close("lse", o.lse, r.lse, m.n_lse, float_tolerance);
+        // A score near 500 is rounded to within 3e-5, a probability in bf16 to within 4e-3.
+        expect_close("out", o.out, r.out, m.n_out, bf16 ? 8e-3 : 1e-4);
+        free_reference(&r);
+        free_outcome(&o);
+        free_model(&m);
+    }
+}
+
+// ---- Independence ---------------------------------------------------------------------------
+
+static void copy_tokens(float *to, int64_t to_stride, const float *from, int64_t from_stride,
+                        int64_t n_tokens, int64_t width)
+{
+    for (int64_t t = 0; t < n_tokens; t++)
+        memcpy(to + t * to_stride, from + t * from_stride, (size_t)width * sizeof *to);
+}
+
+// The segment's part of an array that lies as qkv does, between two models.
+static void copy_qkv(const model *to, float *to_qkv, const model *from, const float *from_qkv,
+                     int64_t begin)
+{
+    const int64_t n = to->b.n_tokens;
+    const int64_t q_width = to->s.n_heads * to->s.head_size;
+    const int64_t kv_width = to->s.n_kv_heads * to->s.head_size;
+    copy_tokens(to_qkv, to->q_stride, from_qkv + begin * from->q_stride, from->q_stride, n,
+                q_width);
+    copy_tokens(to_qkv + to->k_at, to->kv_stride,
+                from_qkv + from->k_at + begin * from->kv_stride, from->kv_stride, n, kv_width);
+    copy_tokens(to_qkv + to->v_at, to->kv_stride,
+                from_qkv + from->v_at + begin * from->kv_stride, from->kv_stride, n, kv_width);
+}
+
+// Neither its neighbours nor its place in the row change a bit of a segment's results.
+static void a_segment_in_a_row_is_as_it_is_alone(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_SHAPES; i++) {
+        const shape s = shapes[i];
+        const int64_t width = s.n_heads * s.head_size;
+        model m = make_model(s, random_batch(11, 1, 300));
+        outcome packed = run_model(&m);
+        for (int64_t k = 0, begin, end; segment_at(&m.b, k, &begin, &end); k++) {
+            model one = make_model(s, batch_of_one(end - begin));
+            copy_qkv(&one, one.qkv, &m, m.qkv, begin);
+            memcpy(one.d_out, m.d_out + begin * width, (size_t)one.n_out * sizeof(float));
+            outcome alone = run_model(&one);
+            expect_same("out", packed.out + begin * width, alone.out, one.n_out);
+            expect_same("lse", packed.lse + begin * s.n_heads, alone.lse, one.n_lse);
+            float *d_qkv = guarded(one.n_qkv);
+            copy_qkv(&one, d_qkv, &m, packed.d_qkv, begin);
+            expect_same("d_qkv", d_qkv, alone.d_qkv, one.n_qkv);
+            guarded_free(d_qkv);
+            free_outcome(&alone);
+            free_model(&one);
+        }
+        free_outcome(&packed);
+        free_model(&m);
+    }
+}
+
+static void every_schedule_gives_the_same_bits(void **state)
+{
+    (void)state;
+    static const shape some[] = {
+        {2, 1, 64, true, true}, {1, 1, 128, true, true}, {2, 1, 33, false, true}};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        model m = make_model(some[i], awkward_batch(3));
+        outcome first = run_model(&m);
+        for (int schedule = 0; schedule < BD_N_SCHEDULES; schedule++)
+            for (int copies = 0; copies < BD_N_COPIES; copies++) {
+                bd_emulation_configure(&(bd_emulation_settings){
+                    .schedule = (bd_emulation_schedule)schedule,
+                    .copies = (bd_emulation_copies)copies,
+                    .seed = 5,
+                    .host_threads = 2,
+                });
+                outcome o = run_model(&m);
+                expect_same_outcome(&m, &o, &first);
+                free_outcome(&o);
+            }
+        bd_emulation_configure(&usual_settings);
+        free_outcome(&first);
+        free_model(&m);
+    }
+}
+
+// ---- Work -----------------------------------------------------------------------------------
+
+enum { FORWARD, KEY_GRADIENT, QUERY_GRADIENT, N_PASSES };  // as the kernels count them
+static int64_t visited[N_PASSES];
+
+void bd_count_tile(int pass);
+void bd_count_tile(int pass)
+{
+    __atomic_fetch_add(&visited[pass], 1, __ATOMIC_RELAXED);
+}
+
+// Pairs of tiles with an allowed pair of tokens in them, from the boundaries alone.
+static int64_t pairs_of_tiles(const batch *b, int64_t query_tile, int64_t key_tile)
+{
+    int64_t n = 0;
+    for (int64_t i = 0, begin, end; segment_at(b, i, &begin, &end); i++)
+        for (int64_t q = 0; q < end - begin; q += query_tile)
+            for (int64_t k = 0; k < end - begin && k < q + query_tile; k += key_tile)
+                n++;
+    return n;
+}
+
+static void kernels_visit_what_the_boundaries_allow_and_no_more(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_SHAPES; i++) {
+        const shape s = shapes[i];
+        const int64_t key_tile = s.bf16 ? 64 : 16, query_tile = !s.bf16             ? 16
+                                                                : s.head_size == 64 ? 128
+                                                                                    : 64;
+        model m = make_model(s, random_batch(50 + (uint64_t)i, 2, 200));
+        memset(visited, 0, sizeof visited);
+        outcome o = run_model(&m);
+        const int64_t square = pairs_of_tiles(&m.b, key_tile, key_tile) * s.n_heads;
+        assert_int_equal(visited[FORWARD],
+                         pairs_of_tiles(&m.b, query_tile, key_tile) * s.n_heads);
+        assert_int_equal(visited[KEY_GRADIENT], square);
+        assert_int_equal(visited[QUERY_GRADIENT], square);
+        free_outcome(&o);
+        free_model(&m);
+    }
+}
+
+// ---- Refusals -------------------------------------------------------------------------------
+
+static bd_status refused(bd_cuda_attention_bf16_forward_args args, size_t scratch_bytes,
+                         const char *message)
+{
+    bd_cuda_queue queue = {.scratch_bytes = scratch_bytes};
+    bd_error err = {0};
+    const bd_status status = bd_cuda_attention_bf16_forward(&args, &queue, &err);
+    assert_string_equal(err.message, message);
+    return status;
+}
+
+static void what_the_kernels_cannot_do_is_refused(void **state)
+{
+    (void)state;
+    const bd_cuda_attention_bf16_forward_args good = {
+        .boundaries = {.n_rows = 1, .seq_len = 4},
+        .n_heads = 2,
+        .n_kv_heads = 1,
+        .head_size = 64,
+        .q_stride = 256,
+        .kv_stride = 256,
+        .scale = 0.125f,
+    };
+    bd_cuda_attention_bf16_forward_args bad = good;
+    bad.head_size = 96;
+    assert_int_equal(
+        refused(bad, 1 << 20, "attention in bf16 has head sizes 64 and 128, not 96"),
+        BD_ERR_UNSUPPORTED);
+    bad = good;
+    bad.n_kv_heads = 4;
+    assert_int_equal(refused(bad, 1 << 20, "2 heads cannot share 4 key heads"),
+                     BD_ERR_ARGUMENT);
+    bad = good;
+    bad.kv_stride = 260;
+    assert_int_equal(
+        refused(bad, 1 << 20, "attention in bf16 needs rows that are aligned to 16 bytes"),
+        BD_ERR_ARGUMENT);
+    assert_int_equal(refused(good, 79, "attention needs 80 bytes of scratch, not 79"),
+                     BD_ERR_ARGUMENT);
+    bad = good;
+    bad.boundaries.n_rows = bad.boundaries.seq_len = 1 << 16;
+    assert_int_equal(refused(bad, SIZE_MAX,
+                             "attention over 65536 rows of 65536 tokens is more than a launch "
+                             "counts"),
+                     BD_ERR_UNSUPPORTED);
+
+    bd_cuda_queue queue = {.scratch_bytes = 1 << 20};
+    bd_error err = {0};
+    const bd_attention_forward_args wide = {
+        .boundaries = good.boundaries, .n_heads = 1, .n_kv_heads = 1, .head_size = 257};
+    assert_int_equal(bd_cuda_attention_forward(&wide, &queue, &err), BD_ERR_UNSUPPORTED);
+    assert_string_equal(err.message, "attention has head sizes up to 256, not 257");
+}
+
+static void no_rows_are_no_work(void **state)
+{
+    (void)state;
+    bd_cuda_queue queue = {.scratch_bytes = 1 << 20};
+    const bd_cuda_attention_bf16_backward_args none = {
+        .boundaries = {.n_rows = 0, .seq_len = 64},
+        .n_heads = 2,
+        .n_kv_heads = 1,
+        .head_size = 64,
+    };
+    assert_int_equal(bd_cuda_attention_bf16_backward(&none, &queue, NULL), BD_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(agrees_with_double_precision),
+        cmocka_unit_test(agrees_for_any_length_of_row),
+        cmocka_unit_test(agrees_on_long_rows),
+        cmocka_unit_test(large_scores_do_no_harm),
+        cmocka_unit_test(a_segment_in_a_row_is_as_it_is_alone),
+        cmocka_unit_test(every_schedule_gives_the_same_bits),
+        cmocka_unit_test(kernels_visit_what_the_boundaries_allow_and_no_more),
+        cmocka_unit_test(what_the_kernels_cannot_do_is_refused),
+        cmocka_unit_test(no_rows_are_no_work),
+    };
+    bd_emulation_configure(&usual_settings);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,20 @@
+#include "trainer/backend_choice.h"
+
+#include <stddef.h>
+
+#include "kernels/module.h"
+
+const char *const bd_backend_choice_words[] = {"auto", "cpu", "cuda", NULL};
+
+bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
+                                 const char *module, int n_threads, bd_error *err)
+{
+    const bd_cuda_settings settings = {.device = 0};
+    if (choice == BD_BACKEND_CPU)
+        return bd_backend_open_cpu(backend, n_threads, err);
+    const bd_status status = bd_backend_open_module(backend, module, &settings, err);
+    // A module that was named, or a device that fails, is not passed over in silence.
+    if (choice == BD_BACKEND_AUTO && !module && status == BD_ERR_UNSUPPORTED)
+        return bd_backend_open_cpu(backend, n_threads, err);
+    return status;
+}

@@ -1,0 +1,35 @@
+// backend_choice.h - which backend a command computes on, as its options say.
+#ifndef BINDERY_TRAINER_BACKEND_CHOICE_H
+#define BINDERY_TRAINER_BACKEND_CHOICE_H
+
+#include "common/error.h"
+#include "kernels/backend.h"
+
+typedef enum bd_backend_choice {
+    BD_BACKEND_AUTO,  // cuda if it can be had, else cpu
+    BD_BACKEND_CPU,
+    BD_BACKEND_CUDA,
+} bd_backend_choice;
+
+extern const char *const bd_backend_choice_words[];  // in the order of the enum, ended by NULL
+
+// Opens it. `module` is the path of the CUDA module, or NULL for the one that was installed
+// with the program; `n_threads` is for the CPU. Where cuda was asked for and cannot be had, the
+// message says why. Close with backend->operations->close(backend).
+bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
+                                 const char *module, int n_threads, bd_error *err);
+
+// The two options, for a command's table of settings with fields `backend` and
+// `backend_module`.
+#define BD_BACKEND_OPTIONS(settings)                                                     \
+    {.name = "backend",                                                                  \
+     .value = "WHICH",                                                                   \
+     BD_CHOICE(settings, backend, bd_backend_choice_words),                              \
+     .initial = "auto",                                                                  \
+     .help = "Where to compute; auto takes cuda if there is a device"},                  \
+    {                                                                                    \
+        .name = "backend-module", .value = "FILE", BD_FILE(settings, backend_module),    \
+        .initial_note = "the one that is installed", .help = "The CUDA backend's module" \
+    }
+
+#endif
