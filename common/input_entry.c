@@ -64,6 +64,8 @@ void bd_input_entry_to_json(const bd_input_entry *entry, bd_json *json)
     bd_json_set_string(json, "format", entry->format);
     bd_json_set_string(json, "compression", entry->compression);
     set_size(json, "bytes", entry->size_bytes);
+    if (entry->n_starts == 0 && entry->stride == 0)  // of format 1.0, and not completed
+        return;
     set_size(json, "weight", entry->weight);
     set_size(json, "extent", entry->extent);
     if (entry->n_starts == 0) {

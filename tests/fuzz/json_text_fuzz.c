@@ -48,14 +48,15 @@ static result extract(const char *path, const char *record, size_t size)
 
 // Jansson, by which we read our own small files, takes less than JSON allows (no NUL, no
 // number beyond 64 bits): what it takes must be taken here, too. Nesting deeper than 1000 is
-// simdjson's limit.
+// simdjson's limit; and a NUL byte between two tokens is no JSON, though Jansson passes over it.
 static bool other_parser_finds(const char *record, size_t size, bd_json **json,
                                const char **text)
 {
     size_t depth = 0;
     for (size_t i = 0; i < size; i++)
         depth += record[i] == '[' || record[i] == '{';
-    if (depth >= 1000 || bd_json_parse(record, size, json, NULL) != BD_OK)
+    if (depth >= 1000 || memchr(record, '\0', size) ||
+        bd_json_parse(record, size, json, NULL) != BD_OK)
         return false;
     return bd_json_get_string(*json, "text", text, NULL) == BD_OK;
 }

@@ -43,7 +43,7 @@ static void check_rows(const bd_shard *shard)
 {
     bd_hasher *hasher = bd_hasher_new();
     REQUIRE(hasher);
-    for (int64_t r = 0; r < shard->figures.rows; r++) {
+    for (int64_t r = 0; r < shard->entry.figures.rows; r++) {
         bd_row row;
         bd_error err = {0};
         if (bd_shard_row(shard, r, hasher, &row, &err) == BD_OK)
