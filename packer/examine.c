@@ -27,8 +27,8 @@ typedef struct input_head {
 // ---- Names ---------------------------------------------------------------------------------
 
 typedef enum ending_kind {
-    ENDING_TEXT,  // .json is not among these: in a folder it is rarely the corpus
-    ENDING_JSONL,
+    ENDING_TEXT,
+    ENDING_JSONL,  // .json is not among these: in a folder it is rarely the corpus
     ENDING_TABLE,
     ENDING_TOKENS,  // perhaps: other programs' files end like this, too
     ENDING_UNKNOWN,
@@ -172,31 +172,17 @@ static bd_status tell_format(bd_input *input, const input_head *head, bd_error *
 static bd_status choose_format(bd_input *input, const input_head *head,
                                const bd_reading *reading, bd_error *err)
 {
-    switch (reading->format) {
-    case BD_FORMAT_AUTO:
+    static const bd_input_format chosen[] = {
+        [BD_FORMAT_TEXT] = BD_INPUT_TEXT,         [BD_FORMAT_JSONL] = BD_INPUT_JSONL,
+        [BD_FORMAT_PARQUET] = BD_INPUT_PARQUET,   [BD_FORMAT_ARROW] = BD_INPUT_ARROW,
+        [BD_FORMAT_MEGATRON] = BD_INPUT_MEGATRON, [BD_FORMAT_LLM_C] = BD_INPUT_LLM_C,
+        [BD_FORMAT_TOKENS] = BD_INPUT_TOKENS,
+    };
+    if (reading->format == BD_FORMAT_AUTO)
         return tell_format(input, head, err);
-    case BD_FORMAT_ARROW:
-        input->format = begins_with(head, "ARROW1", 6) ? BD_INPUT_ARROW : BD_INPUT_ARROW_STREAM;
-        return BD_OK;
-    case BD_FORMAT_TEXT:
-        input->format = BD_INPUT_TEXT;
-        return BD_OK;
-    case BD_FORMAT_JSONL:
-        input->format = BD_INPUT_JSONL;
-        return BD_OK;
-    case BD_FORMAT_PARQUET:
-        input->format = BD_INPUT_PARQUET;
-        return BD_OK;
-    case BD_FORMAT_MEGATRON:
-        input->format = BD_INPUT_MEGATRON;
-        return BD_OK;
-    case BD_FORMAT_LLM_C:
-        input->format = BD_INPUT_LLM_C;
-        return BD_OK;
-    case BD_FORMAT_TOKENS:
-        input->format = BD_INPUT_TOKENS;
-        return BD_OK;
-    }
+    input->format = chosen[reading->format];
+    if (input->format == BD_INPUT_ARROW && !begins_with(head, "ARROW1", 6))
+        input->format = BD_INPUT_ARROW_STREAM;
     return BD_OK;
 }
 
@@ -394,8 +380,7 @@ bd_status bd_input_examine(bd_input *input, const bd_reading *reading, bd_error 
         BD_TRY(read_head(input, &head, err));
         BD_TRY(choose_format(input, &head, reading, err));
     }
-    const bool is_bytes = input->format == BD_INPUT_TEXT || input->format == BD_INPUT_JSONL;
-    if (!is_bytes && input->compression != BD_PLAIN)
+    if (!bd_input_is_bytes(input) && input->compression != BD_PLAIN)
         return bd_fail(err, BD_ERR_UNSUPPORTED,
                        "cannot read '%s': a compressed %s file; decompress it first",
                        input->path, bd_input_format_words[input->format]);
@@ -403,7 +388,7 @@ bd_status bd_input_examine(bd_input *input, const bd_reading *reading, bd_error 
     entry->compression = strdup(bd_compression_words[input->compression]);
     if (!entry->format || !entry->compression)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the inputs");
-    if (is_bytes)
+    if (bd_input_is_bytes(input))
         return cut_bytes(input, reading, err);
     if (bd_input_is_table(input))
         return cut_table(input, reading, err);

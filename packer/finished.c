@@ -36,9 +36,11 @@ static bool take_shard(const char *folder, const bd_packing *packing, const bd_p
     if (bd_shard_open(&shard, folder, bd_unit_shard_name(unit).text, NULL) != BD_OK)
         return false;
     *entry = shard.entry;
-    const bool taken =
-        is_sound(&shard, packing, planned, unit) &&
-        bd_digest_file(shard.path, &entry->digest, &entry->size_bytes, NULL) == BD_OK;
+    const bool taken = is_sound(&shard, packing, planned, unit);
+    if (taken) {
+        entry->digest = bd_digest_of(shard.file.data, shard.file.size_bytes);
+        entry->size_bytes = (int64_t)shard.file.size_bytes;
+    }
     bd_shard_close(&shard);
     return taken;
 }

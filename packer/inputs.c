@@ -25,6 +25,11 @@ bool bd_input_is_stdin(const bd_input *input)
     return strcmp(input->path, stdin_operand) == 0;
 }
 
+bool bd_input_is_bytes(const bd_input *input)
+{
+    return input->format == BD_INPUT_TEXT || input->format == BD_INPUT_JSONL;
+}
+
 bool bd_input_is_table(const bd_input *input)
 {
     return input->format == BD_INPUT_PARQUET || input->format == BD_INPUT_ARROW ||

@@ -51,7 +51,8 @@ typedef struct bd_input {
 
 bool bd_input_is_stdin(const bd_input *input);
 
-bool bd_input_is_table(const bd_input *input);                     // Parquet or Arrow
+bool bd_input_is_bytes(const bd_input *input);  // text or JSONL: may be compressed
+bool bd_input_is_table(const bd_input *input);  // Parquet or Arrow
 bd_columns_format bd_input_columns_format(const bd_input *input);  // of a table
 bd_token_layout bd_input_token_layout(const bd_input *input);      // of a file of tokens
 

@@ -11,11 +11,6 @@
 #include "packer/reader.h"
 #include "packer/unit_writer.h"
 
-const char *const bd_utf8_policy_words[] = {"error", "keep", "replace", NULL};
-const char *const bd_separator_mode_words[] = {"append", "present", NULL};
-const char *const bd_format_choice_words[] = {"auto",     "text",  "jsonl",  "parquet", "arrow",
-                                              "megatron", "llm.c", "tokens", NULL};
-
 // What goes into one dataset: everything, or one side of a holdout.
 typedef struct side {
     bd_packing packing;

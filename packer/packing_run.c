@@ -77,13 +77,12 @@ static bd_status set_result(bd_item_result *result, int64_t slice, const bd_pack
     return BD_OK;
 }
 
+// `slice` is that of a series; a unit alone has the one place 0.
 static bd_status record_result(work *w, size_t item, int64_t slice,
                                const bd_packed_unit *packed, bool continued, bd_error *err)
 {
     pthread_mutex_lock(&w->lock);
-    const bool is_series = w->run->units->items[item].is_series;
-    const bd_status status =
-        set_result(&w->run->items[item], is_series ? slice : 0, packed, err);
+    const bd_status status = set_result(&w->run->items[item], slice, packed, err);
     w->run->n_packed += !continued;
     w->run->n_continued += continued;
     if (w->limit_left != INT64_MAX)

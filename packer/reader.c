@@ -29,11 +29,6 @@ static bd_record_kind kind_of(const bd_input *input, const bd_reading *reading)
     return reading->delimiter ? BD_RECORD_DELIMITED : BD_RECORD_FILE;
 }
 
-static bool is_bytes(const bd_input *input)
-{
-    return input->format == BD_INPUT_TEXT || input->format == BD_INPUT_JSONL;
-}
-
 static bd_status fail_changed(const bd_input *input, bd_error *err)
 {
     return bd_fail(err, BD_ERR_IO, "cannot read '%s': it changed while it was being packed",
@@ -69,7 +64,7 @@ bd_status bd_reader_open(bd_reader **out, const bd_input *input, const bd_readin
     reader->input = input;
     reader->reading = reading;
     bd_status status;
-    if (is_bytes(input))
+    if (bd_input_is_bytes(input))
         status = bd_records_open(&reader->records, input, kind_of(input, reading),
                                  reading->delimiter, reading->max_document_bytes, err);
     else if (bd_input_is_table(input))
@@ -206,7 +201,7 @@ bd_status bd_reader_blame(const bd_input *input, const bd_record *record, bd_sta
     if (input->format == BD_INPUT_LLM_C)
         return bd_error_prefix(err, status, "'%s', document at token %" PRId64, input->path,
                                record->position);
-    if (!is_bytes(input))
+    if (!bd_input_is_bytes(input))
         return bd_error_prefix(err, status, "'%s', document %" PRId64, input->path,
                                record->position);
     const int64_t line =

@@ -69,6 +69,11 @@ static bd_status stage_boundaries(bd_staging *staging, int which, const bd_bound
     return BD_OK;
 }
 
+static bool same_boundaries(const bd_boundaries *a, const bd_boundaries *b)
+{
+    return a->n_rows == b->n_rows && a->offsets == b->offsets && a->values == b->values;
+}
+
 bd_status bd_stage(bd_staging *staging, const bd_model_batch *host, bd_model_batch *staged,
                    bd_error *err)
 {
@@ -81,6 +86,10 @@ bd_status bd_stage(bd_staging *staging, const bd_model_batch *host, bd_model_bat
     BD_TRY(operations->upload(staging->backend, staging->ids, host->ids,
                               (size_t)(n_tokens * host->id_bytes), err));
     BD_TRY(stage_boundaries(staging, 0, &host->attention, &staged->attention, err));
-    BD_TRY(stage_boundaries(staging, 1, &host->positions, &staged->positions, err));
-    return stage_boundaries(staging, 2, &host->targets, &staged->targets, err);
+    staged->positions = staged->targets = staged->attention;
+    if (!same_boundaries(&host->positions, &host->attention))
+        BD_TRY(stage_boundaries(staging, 1, &host->positions, &staged->positions, err));
+    if (!same_boundaries(&host->targets, &host->attention))
+        BD_TRY(stage_boundaries(staging, 2, &host->targets, &staged->targets, err));
+    return BD_OK;
 }

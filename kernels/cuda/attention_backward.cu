@@ -388,13 +388,9 @@ template <int D>
 static bd_status launch_backward(const backward_args *args, const attention_shape &shape,
                                  bd_cuda_queue *queue, bd_error *err)
 {
-    char *scratch = static_cast<char *>(queue->scratch);
-    const size_t plan_bytes = attention_plan_bytes(shape);
-    const attention_plan key_plan = attention_plan_at(scratch);
-    const attention_plan query_plan = attention_plan_at(scratch + plan_bytes);
-    query_row *rows = reinterpret_cast<query_row *>(scratch + 2 * plan_bytes);
-    BD_TRY(attention_make_plan(key_plan, shape, kTile, KEY_TILES, queue, err));
-    BD_TRY(attention_make_plan(query_plan, shape, kTile, QUERY_TILES, queue, err));
+    backward_scratch scratch;
+    BD_TRY(attention_plan_backward(&scratch, shape, kTile, queue, err));
+    query_row *rows = static_cast<query_row *>(scratch.values);
 
     const int rows_per_block = kThreads / (D / 8);
     const int64_t row_blocks = (shape.n_tokens() * args->n_heads - 1) / rows_per_block + 1;
@@ -404,18 +400,16 @@ static bd_status launch_backward(const backward_args *args, const attention_shap
 
     const size_t tile_bytes = size_t(kTilesInShared * kTile * D) * sizeof(bf16_t);
     LAUNCH(key_gradient_kernel<D>, dim3(attention_blocks(shape, kTile, args->n_kv_heads)),
-           dim3(kThreads), tile_bytes, queue->stream, *args, rows, key_plan);
+           dim3(kThreads), tile_bytes, queue->stream, *args, rows, scratch.keys);
     BD_TRY(bd_cuda_check_launch("attention backward, keys", err));
     LAUNCH(query_gradient_kernel<D>, dim3(attention_blocks(shape, kTile, args->n_heads)),
-           dim3(kThreads), tile_bytes, queue->stream, *args, rows, query_plan);
+           dim3(kThreads), tile_bytes, queue->stream, *args, rows, scratch.queries);
     return bd_cuda_check_launch("attention backward, queries", err);
 }
 
 extern "C" size_t bd_cuda_attention_bf16_backward_scratch(const backward_args *args)
 {
-    const attention_shape shape(*args);
-    return 2 * attention_plan_bytes(shape) +
-           size_t(shape.n_tokens()) * size_t(args->n_heads) * sizeof(query_row);
+    return attention_backward_scratch_bytes(attention_shape(*args), sizeof(query_row));
 }
 
 extern "C" bd_status bd_cuda_attention_bf16_backward(const backward_args *args,

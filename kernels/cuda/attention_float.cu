@@ -333,9 +333,7 @@ extern "C" bd_status bd_cuda_attention_forward(const bd_attention_forward_args *
 
 extern "C" size_t bd_cuda_attention_backward_scratch(const bd_attention_backward_args *args)
 {
-    const attention_shape shape(*args);
-    return 2 * attention_plan_bytes(shape) +
-           size_t(shape.n_tokens()) * size_t(args->n_heads) * sizeof(float);
+    return attention_backward_scratch_bytes(attention_shape(*args), sizeof(float));
 }
 
 extern "C" bd_status bd_cuda_attention_backward(const bd_attention_backward_args *args,
@@ -352,13 +350,9 @@ extern "C" bd_status bd_cuda_attention_backward(const bd_attention_backward_args
         {args->d_v, args->kv_stride, kv_width}};
     BD_TRY(attention_clear_padding(shape, gradients, queue, err));
 
-    char *scratch = static_cast<char *>(queue->scratch);
-    const size_t plan_bytes = attention_plan_bytes(shape);
-    const attention_plan key_plan = attention_plan_at(scratch);
-    const attention_plan query_plan = attention_plan_at(scratch + plan_bytes);
-    float *deltas = reinterpret_cast<float *>(scratch + 2 * plan_bytes);
-    BD_TRY(attention_make_plan(key_plan, shape, kTile, KEY_TILES, queue, err));
-    BD_TRY(attention_make_plan(query_plan, shape, kTile, QUERY_TILES, queue, err));
+    backward_scratch scratch;
+    BD_TRY(attention_plan_backward(&scratch, shape, kTile, queue, err));
+    float *deltas = static_cast<float *>(scratch.values);
 
     const int64_t n = shape.n_tokens() * args->n_heads;
     const int64_t delta_blocks = (n - 1) / (kThreads / kWarpSize) + 1;
@@ -367,10 +361,10 @@ extern "C" bd_status bd_cuda_attention_backward(const bd_attention_backward_args
     BD_TRY(bd_cuda_check_launch("attention backward in float, deltas", err));
     LAUNCH(key_gradient_kernel, dim3(attention_blocks(shape, kTile, args->n_kv_heads)),
            dim3(kThreads), tile_bytes(args->head_size, 4), queue->stream, *args, deltas,
-           key_plan);
+           scratch.keys);
     BD_TRY(bd_cuda_check_launch("attention backward in float, keys", err));
     LAUNCH(query_gradient_kernel, dim3(attention_blocks(shape, kTile, args->n_heads)),
            dim3(kThreads), tile_bytes(args->head_size, 4), queue->stream, *args, deltas,
-           query_plan);
+           scratch.queries);
     return bd_cuda_check_launch("attention backward in float, queries", err);
 }

@@ -80,6 +80,18 @@ bd_status attention_make_plan(const attention_plan &plan, const attention_shape 
                               int tile_size, attention_side side, bd_cuda_queue *queue,
                               bd_error *err);
 
+// The scratch of a backward pass: what its two kernels go through, then one value for each token
+// and head.
+struct backward_scratch {
+    attention_plan keys, queries;
+    void *values;
+};
+size_t attention_backward_scratch_bytes(const attention_shape &shape, size_t value_bytes);
+
+// Lays it out in queue->scratch and queues the kernels that list the tiles.
+bd_status attention_plan_backward(backward_scratch *scratch, const attention_shape &shape,
+                                  int tile_size, bd_cuda_queue *queue, bd_error *err);
+
 // Blocks to launch for tiles of tile_size tokens and n_heads heads: enough to fill any device.
 unsigned attention_blocks(const attention_shape &shape, int tile_size, int64_t n_heads);
 

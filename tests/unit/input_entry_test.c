@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/input_entry_fixture.h"
 #include "tests/unit/random.h"
 
 // ---- Slices -----------------------------------------------------------------------
@@ -184,21 +185,6 @@ static void assert_empty(const bd_input_entry *entry)
     assert_memory_equal(entry, &empty, sizeof empty);
 }
 
-static void assert_same(const bd_input_entry *here, const bd_input_entry *there)
-{
-    assert_string_equal(here->name, there->name);
-    assert_string_equal(here->source, there->source);
-    assert_string_equal(here->format, there->format);
-    assert_string_equal(here->compression, there->compression);
-    assert_true(here->size_bytes == there->size_bytes);
-    assert_true(here->weight == there->weight);
-    assert_true(here->extent == there->extent);
-    assert_true(here->stride == there->stride);
-    assert_int_equal(here->n_starts, there->n_starts);
-    for (size_t i = 0; i < here->n_starts; i++)
-        assert_true(here->starts[i] == there->starts[i]);
-}
-
 static const struct {
     bd_input_entry entry;
     const char *text;
@@ -268,7 +254,7 @@ static void entry_comes_back_from_json(void **state)
     for (size_t i = 0; i < N_EXAMPLES; i++) {
         bd_input_entry entry;
         assert_int_equal(read_entry(&entry, examples[i].text, NULL), BD_OK);
-        assert_same(&entry, &examples[i].entry);
+        assert_same_input(&entry, &examples[i].entry);
         bd_input_entry_release(&entry);
         assert_empty(&entry);
         bd_input_entry_release(&entry);
@@ -283,13 +269,13 @@ static void entry_of_format_1_0_is_cut_by_the_caller(void **state)
         read_entry(&entry,
                    "{\"name\":\"a\",\"source\":\"s\",\"format\":\"jsonl\",\"bytes\":77}", NULL),
         BD_OK);
-    assert_same(&entry, &(bd_input_entry){.name = (char *)"a",
-                                          .source = (char *)"s",
-                                          .format = (char *)"jsonl",
-                                          .compression = (char *)"none",
-                                          .size_bytes = 77,
-                                          .weight = 77,
-                                          .extent = 77});
+    assert_same_input(&entry, &(bd_input_entry){.name = (char *)"a",
+                                                .source = (char *)"s",
+                                                .format = (char *)"jsonl",
+                                                .compression = (char *)"none",
+                                                .size_bytes = 77,
+                                                .weight = 77,
+                                                .extent = 77});
     bd_input_entry_release(&entry);
 }
 
@@ -409,7 +395,7 @@ static void copy_outlives_the_original(void **state)
         assert_int_equal(read_entry(&original, examples[i].text, NULL), BD_OK);
         assert_int_equal(bd_input_entry_copy(&copy, &original, NULL), BD_OK);
         bd_input_entry_release(&original);
-        assert_same(&copy, &examples[i].entry);
+        assert_same_input(&copy, &examples[i].entry);
         bd_input_entry_release(&copy);
         assert_empty(&copy);
     }

@@ -2,6 +2,8 @@
 
 #include "tests/unit/temporary_folder.h"
 
+#include "tests/unit/input_entry_fixture.h"
+
 // ---- A small dataset: three inputs, three shards, the second without a row --------
 //
 // The first input is cut by a stride, the second is of a size that nobody knew before, the
@@ -113,21 +115,6 @@ static void assert_same_packing(const bd_packing *here, const bd_packing *there)
     assert_string_equal(where, "");
     bd_json_free(a);
     bd_json_free(b);
-}
-
-static void assert_same_input(const bd_input_entry *here, const bd_input_entry *there)
-{
-    assert_string_equal(here->name, there->name);
-    assert_string_equal(here->source, there->source);
-    assert_string_equal(here->format, there->format);
-    assert_string_equal(here->compression, there->compression);
-    assert_true(here->size_bytes == there->size_bytes);
-    assert_true(here->weight == there->weight);
-    assert_true(here->extent == there->extent);
-    assert_true(here->stride == there->stride);
-    assert_int_equal(here->n_starts, there->n_starts);
-    for (size_t i = 0; i < here->n_starts; i++)
-        assert_true(here->starts[i] == there->starts[i]);
 }
 
 // All that a shard's own metadata knows of it.
