@@ -1,70 +1,138 @@
-// Training speed of the small model that bench/train-rivals.py measures in PyTorch: GPT-2 with
-// 4 layers, 256 channels, 4 heads, vocabulary 8192; 4 rows of 512 tokens per step, documents of
-// mean length 200; forward, backward and AdamW, float.
+// bench_train - training speed: forward, backward and AdamW on packed rows.
 //
-//   bench_train [--rows FILE] [THREADS]
+//   bench_train [OPTIONS] [THREADS]    --help tells the options
 //
-// --rows writes the rows' boundaries as JSON, for `bench/train-rivals.py --rows FILE`. A first
-// round over all rows warms up; then the median of the steps is printed.
+// By default it is the small model that bench/train-rivals.py measures in PyTorch: GPT-2 with 4
+// layers, 256 channels, 4 heads, vocabulary 8192; 4 rows of 512 tokens per step, documents of
+// mean length 200, float. A first round over all rows warms up; then the median of the steps is
+// printed.
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "bench/measure.h"
+#include "common/program.h"
 #include "trainer/model.h"
 #include "trainer/random.h"
 
-enum { SEQ_LEN = 512, STEP_ROWS = 4, N_ROWS = 40, N_STEPS = 30, MAX_BOUNDS = SEQ_LEN + 1 };
+enum { ROUND_STEPS = 10 };  // after which the rows begin again
 
-static const bd_model_config config = {BD_MODEL_GPT2, 4, 256, 4, 1024, SEQ_LEN, 8192};
+typedef struct train_settings {
+    int preset;
+    int64_t n_vocabulary, seq_len, batch_rows, n_steps;
+    double peak_tflops;
+    const char *rows;
+    bd_backend_choice backend;
+    const char *backend_module;
+    bd_type precision;
+    bool json;
+} train_settings;
 
-typedef struct corpus {
-    int32_t offsets[N_ROWS + 1];
-    int32_t values[N_ROWS * MAX_BOUNDS];
-    uint16_t ids[N_ROWS * SEQ_LEN];
-} corpus;
+static const bd_option train_options[] = {
+    {.name = "preset",
+     .value = "NAME",
+     BD_CHOICE(train_settings, preset, bd_model_presets),
+     .initial = "small-gpt2",
+     .help = "Shape of the model, as bindery train has it, with positions for one row"},
+    {.name = "vocabulary",
+     .value = "N",
+     BD_INTEGER(train_settings, n_vocabulary, 2, 1 << 16),
+     .initial = "8192",
+     .help = "Ids of the model"},
+    {.name = "seq-len",
+     .value = "N",
+     BD_INTEGER(train_settings, seq_len, 2, 1 << 16),
+     .initial = "512",
+     .help = "Tokens in a row"},
+    {.name = "batch",
+     .value = "ROWS",
+     BD_INTEGER(train_settings, batch_rows, 1, 1 << 10),
+     .initial = "4",
+     .help = "Rows of one step"},
+    {.name = "steps",
+     .value = "N",
+     BD_INTEGER(train_settings, n_steps, 1, 1 << 20),
+     .initial = "30",
+     .help = "Steps to measure, after as many that warm up, at most ten"},
+    {.name = "peak-tflops",
+     .value = "X",
+     BD_REAL(train_settings, peak_tflops, 1e-3, 1e6),
+     .initial = "0",
+     .initial_note = "unknown, no MFU",
+     .help = "What the device could do at best, for the share of it that is used (MFU)"},
+    {.name = "rows",
+     .value = "FILE",
+     BD_FILE(train_settings, rows),
+     .initial_note = "nowhere",
+     .help = "Write the rows' boundaries as JSON, for bench/train-rivals.py --rows"},
+    BD_BACKEND_OPTIONS(train_settings),
+    {.name = "json", BD_FLAG(train_settings, json), .help = "Print one JSON object"},
+};
 
-static void check(bd_status status, const bd_error *err)
+static void *get_memory(size_t size_bytes)
 {
-    if (status == BD_OK)
-        return;
-    fprintf(stderr, "bench_train: %s\n", err->message);
-    exit(2);
+    void *memory = malloc(size_bytes);
+    bd_error err;
+    if (!memory)
+        bench_check(bd_fail(&err, BD_ERR_MEMORY, "no memory for %zu bytes", size_bytes), &err);
+    return memory;
 }
 
+// ---- Rows -----------------------------------------------------------------------------------
+
+typedef struct corpus {
+    int64_t n_rows, seq_len, batch_rows;
+    int32_t *offsets, *values;  // owned, see kernels/boundaries.h
+    uint16_t *ids;              // owned
+    double pairs;               // a token and one that it sees, of all rows
+} corpus;
+
 // Log-normal documents of mean 200 (sigma 1), end to end, cut where a row ends.
-static void make_corpus(corpus *c)
+static void make_corpus(corpus *c, const train_settings *s)
 {
+    const int64_t n_rows = ROUND_STEPS * s->batch_rows, n_tokens = n_rows * s->seq_len;
+    *c = (corpus){.n_rows = n_rows, .seq_len = s->seq_len, .batch_rows = s->batch_rows};
+    c->offsets = get_memory((size_t)(n_rows + 1) * sizeof *c->offsets);
+    c->values = get_memory((size_t)(n_tokens + n_rows) * sizeof *c->values);
+    c->ids = get_memory((size_t)n_tokens * sizeof *c->ids);
     bd_random random = {1};
     double left = 0;
     int32_t n = 0;
-    for (int r = 0; r < N_ROWS; r++) {
+    for (int64_t r = 0; r < n_rows; r++) {
         int32_t at = 0;
         c->offsets[r] = n;
         c->values[n++] = 0;
-        while (at < SEQ_LEN) {
+        while (at < s->seq_len) {
             if (left < 1)
                 left = fmax(1, round(exp(log(200.0) - 0.5 + bd_random_normal(&random))));
-            const int32_t length = (int32_t)fmin(left, SEQ_LEN - at);
+            const double length = fmin(left, (double)(s->seq_len - at));
+            c->pairs += length * (length + 1) / 2;
             left -= length;
-            at += length;
+            at += (int32_t)length;
             c->values[n++] = at;
         }
     }
-    c->offsets[N_ROWS] = n;
-    for (int t = 0; t < N_ROWS * SEQ_LEN; t++)
-        c->ids[t] = (uint16_t)bd_random_bounded(&random, (uint32_t)config.n_vocabulary);
+    c->offsets[n_rows] = n;
+    for (int64_t t = 0; t < n_tokens; t++)
+        c->ids[t] = (uint16_t)bd_random_bounded(&random, (uint32_t)s->n_vocabulary);
+}
+
+static void release_corpus(corpus *c)
+{
+    free(c->offsets);
+    free(c->values);
+    free(c->ids);
 }
 
 static void write_rows(const corpus *c, const char *path)
 {
     FILE *out = fopen(path, "w");
-    if (!out) {
-        perror(path);
-        exit(2);
-    }
-    for (int r = 0; r < N_ROWS; r++) {
+    bd_error err;
+    if (!out)
+        bench_check(bd_fail_errno(&err, "cannot write '%s'", path), &err);
+    for (int64_t r = 0; r < c->n_rows; r++) {
         fprintf(out, "%s[0", r == 0 ? "[" : ",\n ");
         for (int32_t i = c->offsets[r] + 1; i < c->offsets[r + 1]; i++)
             fprintf(out, ", %d", c->values[i]);
@@ -74,35 +142,45 @@ static void write_rows(const corpus *c, const char *path)
     fclose(out);
 }
 
-static double seconds(clockid_t clock)
+static bd_model_batch batch_of(const corpus *c, int64_t step)
 {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    const int64_t row = step * c->batch_rows % c->n_rows;
+    const bd_boundaries boundaries = {c->batch_rows, c->seq_len, c->offsets + row, c->values};
+    return (bd_model_batch){c->ids + row * c->seq_len, sizeof *c->ids, boundaries, boundaries,
+                            boundaries};
 }
+
+// ---- Steps ----------------------------------------------------------------------------------
 
 // Weights, moments and the model that they belong to.
 typedef struct trainee {
     bd_parameters parameters;
     bd_backend *backend;
     bd_model model;
-    void *m, *v;
+    void *m, *v, *parts;  // the backend's memory, owned
 } trainee;
 
-static void open_trainee(trainee *t, int n_threads)
+static void open_trainee(trainee *t, const train_settings *s, int n_threads)
 {
     bd_error err;
-    check(bd_parameters_init(&t->parameters, &config, &err), &err);
-    check(bd_backend_open_cpu(&t->backend, n_threads, &err), &err);
-    check(bd_model_init(&t->model, t->backend, &t->parameters, STEP_ROWS, SEQ_LEN, &err), &err);
+    bd_model_config config;
+    const char *preset = bd_model_presets[s->preset];
+    bench_check(bd_model_config_preset(&config, preset, &err), &err);
+    config.n_vocabulary = s->n_vocabulary;
+    config.n_positions = s->seq_len;
+    bench_check(bd_parameters_init(&t->parameters, &config, &err), &err);
+    t->backend = bench_open(s->backend, s->backend_module, n_threads, s->precision);
+    bench_check(bd_model_init(&t->model, t->backend, &t->parameters, s->precision,
+                              s->batch_rows, s->seq_len, &err),
+                &err);
     const size_t size_bytes = (size_t)t->parameters.n_total * sizeof(float);
-    check(t->backend->operations->allocate(t->backend, size_bytes, &t->m, &err), &err);
-    check(t->backend->operations->allocate(t->backend, size_bytes, &t->v, &err), &err);
-    float *weights = malloc(size_bytes);
-    if (!weights)
-        exit(2);
+    const bd_adamw_part all = {t->parameters.n_total, 0.1f};
+    t->m = bench_memory(t->backend, NULL, size_bytes);
+    t->v = bench_memory(t->backend, NULL, size_bytes);
+    t->parts = bench_memory(t->backend, &all, sizeof all);
+    float *weights = get_memory(size_bytes);
     bd_parameters_draw(&t->parameters, 1, weights);
-    check(bd_model_set_weights(&t->model, weights, &err), &err);
+    bench_check(bd_model_set_weights(&t->model, weights, &err), &err);
     free(weights);
 }
 
@@ -110,22 +188,21 @@ static void close_trainee(trainee *t)
 {
     t->backend->operations->release(t->backend, t->m);
     t->backend->operations->release(t->backend, t->v);
+    t->backend->operations->release(t->backend, t->parts);
     bd_model_release(&t->model);
     t->backend->operations->close(t->backend);
     bd_parameters_release(&t->parameters);
 }
 
-static void train_step(trainee *t, const corpus *c, int step)
+static void train_step(trainee *t, const corpus *c, int64_t step)
 {
-    const int row = step * STEP_ROWS % N_ROWS;
-    const bd_boundaries boundaries = {STEP_ROWS, SEQ_LEN, c->offsets + row, c->values};
-    const bd_model_batch batch = {c->ids + row * SEQ_LEN, sizeof *c->ids, boundaries,
-                                  boundaries, boundaries};
+    const bd_model_batch batch = batch_of(c, step), next = batch_of(c, step + 1);
+    const double n_tokens = (double)(c->batch_rows * c->seq_len);
     bd_error err;
     double loss_sum;
-    check(bd_model_zero_gradients(&t->model, &err), &err);
-    check(bd_model_train(&t->model, &batch, 1.0 / (STEP_ROWS * SEQ_LEN), &loss_sum, &err),
-          &err);
+    bench_check(bd_model_zero_gradients(&t->model, &err), &err);
+    bench_check(bd_model_train(&t->model, &batch, &next, 1.0 / n_tokens, &loss_sum, &err),
+                &err);
     const bd_adamw_args args = {
         .n = t->parameters.n_total,
         .step = step + 1,
@@ -133,54 +210,145 @@ static void train_step(trainee *t, const corpus *c, int step)
         .beta1 = 0.9f,
         .beta2 = 0.95f,
         .epsilon = 1e-8f,
-        .weight_decay = 0.1f,
         .gradient_scale = 1.0f,
+        .n_parts = 1,
+        .parts = t->parts,
         .gradient = t->model.gradients,
-        .parameter = t->model.weights,
+        .parameter = t->model.masters,
         .m = t->m,
         .v = t->v,
+        .rounded = t->model.type == BD_BF16 ? t->model.weights : NULL,
     };
-    check(t->backend->operations->adamw(t->backend, &args, &err), &err);
+    bench_check(t->backend->operations->adamw(t->backend, &args, &err), &err);
 }
 
-static int ascending(const void *left, const void *right)
+// The loss comes back in every step, so on a device a step's time is its own work up to the
+// loss and AdamW of the step before.
+static bench_time time_steps(trainee *t, const corpus *c, int64_t n_steps)
 {
-    const double a = *(const double *)left, b = *(const double *)right;
-    return a < b ? -1 : a > b;
+    const int64_t warm_up = n_steps < ROUND_STEPS ? n_steps : ROUND_STEPS;
+    bench_time *times = get_memory((size_t)n_steps * sizeof *times);
+    for (int64_t step = 0; step < warm_up; step++)
+        train_step(t, c, step);
+    for (int64_t step = 0; step < n_steps; step++) {
+        const bench_time begun = bench_now();
+        train_step(t, c, warm_up + step);
+        times[step] = bench_since(begun);
+    }
+    const bench_time median = bench_median(times, (size_t)n_steps);
+    free(times);
+    return median;
 }
+
+// ---- Results --------------------------------------------------------------------------------
+
+// What the mathematics asks for, nothing computed twice: 6 for each weight of a matrix product
+// (2 forward, 4 backward; the token table is one, as the head), 12 for each allowed pair,
+// channel and layer.
+static double flop_per_token(const bd_model_config *config, const corpus *c)
+{
+    const double width = (double)config->n_channels, layers = (double)config->n_layers;
+    const double weights =
+        layers * (4 * width * width + 2 * width * (double)config->n_feed_forward) +
+        width * (double)config->n_vocabulary;
+    const double pairs_per_token = c->pairs / (double)(c->n_rows * c->seq_len);
+    return 6 * weights + 12 * pairs_per_token * width * layers;
+}
+
+typedef struct figures {
+    double tokens_per_second, step_ms, cpu_ms_per_token, tflops, mfu;  // mfu 0: unknown
+} figures;
+
+static figures figures_of(const train_settings *s, bench_time step, double token_flop)
+{
+    const double n_tokens = (double)(s->batch_rows * s->seq_len), rate = n_tokens / step.wall;
+    return (figures){
+        .tokens_per_second = rate,
+        .step_ms = 1e3 * step.wall,
+        .cpu_ms_per_token = 1e3 * step.cpu / n_tokens,
+        .tflops = 1e-12 * rate * token_flop,
+        .mfu = s->peak_tflops > 0 ? 1e-12 * rate * token_flop / s->peak_tflops : 0,
+    };
+}
+
+static void print_figures(const train_settings *s, const figures *f, bool on_host,
+                          int n_threads)
+{
+    if (on_host)
+        printf("%d threads: %.0f tokens/s, %.3f CPU ms/token", n_threads, f->tokens_per_second,
+               f->cpu_ms_per_token);
+    else
+        printf("%s, %s: %.0f tokens/s, %.2f TFLOP/s", bd_model_presets[s->preset],
+               bd_precision_words[s->precision], f->tokens_per_second, f->tflops);
+    if (f->mfu > 0)
+        printf(", MFU %.1f %%", 100 * f->mfu);
+    printf(" (median of %" PRId64 " steps)\n", s->n_steps);
+}
+
+static void print_json(const train_settings *s, const figures *f, const trainee *t,
+                       double token_flop)
+{
+    bd_json *json = bd_json_object();
+    bd_json_set_string(json, "backend", t->backend->operations->name);
+    bd_json_set_string(json, "precision", bd_precision_words[s->precision]);
+    bd_json_set_string(json, "preset", bd_model_presets[s->preset]);
+    bd_json_set_integer(json, "parameters", t->parameters.n_total);
+    bd_json_set_integer(json, "vocabulary", s->n_vocabulary);
+    bd_json_set_integer(json, "seq_len", s->seq_len);
+    bd_json_set_integer(json, "rows", s->batch_rows);
+    bd_json_set_integer(json, "steps", s->n_steps);
+    bd_json_set_real(json, "step_ms", f->step_ms);
+    bd_json_set_real(json, "tokens_per_second", f->tokens_per_second);
+    bd_json_set_real(json, "cpu_ms_per_token", f->cpu_ms_per_token);
+    bd_json_set_real(json, "flop_per_token", token_flop);
+    bd_json_set_real(json, "tflops", f->tflops);
+    if (f->mfu > 0) {
+        bd_json_set_real(json, "peak_tflops", s->peak_tflops);
+        bd_json_set_real(json, "mfu", f->mfu);
+    } else {
+        bd_json_set_null(json, "peak_tflops");
+        bd_json_set_null(json, "mfu");
+    }
+    bench_print_json(json);
+}
+
+static int train_run(const bd_arguments *arguments)
+{
+    const train_settings *s = arguments->settings;
+    const int n_threads = bench_threads(arguments, 2);
+    corpus c;
+    trainee t;
+    make_corpus(&c, s);
+    if (s->rows)
+        write_rows(&c, s->rows);
+    open_trainee(&t, s, n_threads);
+    const double token_flop = flop_per_token(&t.parameters.config, &c);
+    const figures f = figures_of(s, time_steps(&t, &c, s->n_steps), token_flop);
+    if (s->json)
+        print_json(s, &f, &t, token_flop);
+    else
+        print_figures(s, &f, t.backend->operations->works_on_host, n_threads);
+    close_trainee(&t);
+    release_corpus(&c);
+    return BD_EXIT_DONE;
+}
+
+static const bd_command train_command = {
+    .name = "bench_train",
+    .summary = "Measure training steps: forward, backward and AdamW",
+    .description =
+        "THREADS are of the CPU; without it 2. MFU is the share of the peak that the "
+        "mathematics of the model asks for: 6 FLOP for each weight of a matrix "
+        "product and token, 12 for each pair of tokens that may see each other, "
+        "channel and layer.",
+    .operands = "[THREADS]",
+    .options = train_options,
+    .n_options = sizeof train_options / sizeof train_options[0],
+    .settings_size = sizeof(train_settings),
+    .run = train_run,
+};
 
 int main(int argc, char **argv)
 {
-    static corpus c;
-    trainee t;
-    int n_threads = 2;
-    make_corpus(&c);
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--rows") == 0 && i + 1 < argc)
-            write_rows(&c, argv[++i]);
-        else
-            n_threads = atoi(argv[i]);
-    }
-    if (n_threads < 1) {
-        fprintf(stderr, "usage: bench_train [--rows FILE] [THREADS]\n");
-        return 2;
-    }
-    open_trainee(&t, n_threads);
-    double wall[N_STEPS], cpu[N_STEPS];
-    for (int step = -N_ROWS / STEP_ROWS; step < N_STEPS; step++) {
-        const double wall_begun = seconds(CLOCK_MONOTONIC);
-        const double cpu_begun = seconds(CLOCK_PROCESS_CPUTIME_ID);
-        train_step(&t, &c, step + N_ROWS / STEP_ROWS);
-        if (step >= 0) {
-            wall[step] = seconds(CLOCK_MONOTONIC) - wall_begun;
-            cpu[step] = seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu_begun;
-        }
-    }
-    qsort(wall, N_STEPS, sizeof *wall, ascending);
-    qsort(cpu, N_STEPS, sizeof *cpu, ascending);
-    const double n_tokens = STEP_ROWS * SEQ_LEN;
-    printf("%d threads: %.0f tokens/s, %.3f CPU ms/token (median of %d steps)\n", n_threads,
-           n_tokens / wall[N_STEPS / 2], 1e3 * cpu[N_STEPS / 2] / n_tokens, N_STEPS);
-    close_trainee(&t);
-    return 0;
+    return bench_main(&train_command, argc, argv);
 }

@@ -4,34 +4,42 @@
 
 #include <stdint.h>
 
+#include "kernels/type.h"
+
 typedef enum bd_activation {
+    BD_ACTIVATION_NONE,
     BD_ACTIVATION_RELU,  // OPT
     BD_ACTIVATION_GELU,  // GPT-2: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 } bd_activation;
 
-// out[i] = f(x[i]); f(0) = 0, so padding stays 0. Arrays of n.
+// out[i] = f(x[i]); f(0) = 0, so padding stays 0. Arrays of n, of `type`; not for
+// BD_ACTIVATION_NONE. out may be x.
 typedef struct bd_activation_forward_args {
+    bd_type type;
     bd_activation activation;
     int64_t n;
-    const float *x;
-    float *out;
+    const void *x;
+    void *out;
 } bd_activation_forward_args;
 
-// d_x[i] = d_out[i] * f'(x[i]); d_x may be d_out. ReLU's derivative at 0 is 0.
+// d_x[i] = d_out[i] * f'(x[i]); d_x may be d_out. ReLU's derivative at 0 is 0, so that its
+// result serves for x as well.
 typedef struct bd_activation_backward_args {
+    bd_type type;
     bd_activation activation;
     int64_t n;
-    const float *x;
-    const float *d_out;
-    float *d_x;
+    const void *x;
+    const void *d_out;
+    void *d_x;
 } bd_activation_backward_args;
 
 // out[i] = a[i] + b[i]; out may be a or b.
 typedef struct bd_add_args {
+    bd_type type;
     int64_t n;
-    const float *a;
-    const float *b;
-    float *out;
+    const void *a;
+    const void *b;
+    void *out;
 } bd_add_args;
 
 #endif

@@ -9,12 +9,16 @@
 #include <stdint.h>
 
 #include "kernels/boundaries.h"
+#include "kernels/type.h"
 
+// All tensors but lse are of `type`.
+//
 // q    token t, head h: q[t * q_stride + h * head_size … + head_size - 1]    n_heads heads
 // k, v token t, head g: k[t * kv_stride + g * head_size …]                   n_kv_heads heads
 // (so that q, k and v may be parts of one [n_tokens][3 * n_channels] array)
 // n_heads is a multiple of n_kv_heads; query head h uses key head h / (n_heads / n_kv_heads)
-// head_size  at most 256; a backend refuses what is wider (BD_ERR_UNSUPPORTED)
+// head_size  at most 256; in bf16 64 or 128, with pointers aligned to 16 bytes and strides that
+//            are multiples of 8. A backend refuses anything else (BD_ERR_UNSUPPORTED)
 // scale  > 0, applied to q·k before the softmax
 // out  [n_tokens][n_heads * head_size]; exactly 0 in padding
 // lse  [n_tokens][n_heads], log-sum-exp of the scaled scores; 0 in padding
@@ -22,31 +26,33 @@
 // Memory besides the arguments is a few blocks per thread: nothing of size seq_len x seq_len.
 typedef struct bd_attention_forward_args {
     bd_boundaries boundaries;
+    bd_type type;
     int64_t n_heads, n_kv_heads, head_size;
     int64_t q_stride, kv_stride;
     float scale;
-    const float *q;
-    const float *k;
-    const float *v;
-    float *out;
+    const void *q;
+    const void *k;
+    const void *v;
+    void *out;
     float *lse;
 } bd_attention_forward_args;
 
 // d_q, d_k, d_v lie as q, k, v do (same strides) and are written, 0 in padding.
 typedef struct bd_attention_backward_args {
     bd_boundaries boundaries;
+    bd_type type;
     int64_t n_heads, n_kv_heads, head_size;
     int64_t q_stride, kv_stride;
     float scale;
-    const float *q;
-    const float *k;
-    const float *v;
-    const float *out;
+    const void *q;
+    const void *k;
+    const void *v;
+    const void *out;
     const float *lse;
-    const float *d_out;
-    float *d_q;
-    float *d_k;
-    float *d_v;
+    const void *d_out;
+    void *d_q;
+    void *d_k;
+    void *d_v;
 } bd_attention_backward_args;
 
 #endif

@@ -24,6 +24,8 @@
 
 typedef struct bd_backend bd_backend;
 
+enum { BD_N_LANES = 2 };
+
 // One operation: queued on the backend's stream (cuda) or done on return (cpu). All pointers in
 // the arguments are the backend's memory unless the header says host memory.
 #define BD_OPERATION(name) bd_status (*name)(bd_backend *, const bd_##name##_args *, bd_error *)
@@ -31,6 +33,7 @@ typedef struct bd_backend bd_backend;
 typedef struct bd_operations {
     const char *name;    // "cpu"
     bool works_on_host;  // its memory is the host's: arguments may point anywhere
+    bool computes_bf16;  // takes tensors of BD_BF16, not of BD_FLOAT alone
 
     // Memory of the backend, filled with zeros; NULL-safe free.
     bd_status (*allocate)(bd_backend *, size_t size_bytes, void **memory, bd_error *err);
@@ -41,6 +44,16 @@ typedef struct bd_operations {
     bd_status (*download)(bd_backend *, void *to, const void *from, size_t size_bytes,
                           bd_error *err);
     bd_status (*zero)(bd_backend *, void *memory, size_t size_bytes, bd_error *err);
+
+    // A batch travels while the one before it is computed. There are BD_N_LANES lanes, used in
+    // turn: send() whatever the batch consists of, let operations queued from then on see it
+    // with arrive(), queue them, and tell with leave() that they were the last ones to read it.
+    // send() has read `from` when it returns and waits for the lane's last leave(), not for
+    // anything queued after that.
+    bd_status (*send)(bd_backend *, int lane, void *to, const void *from, size_t size_bytes,
+                      bd_error *err);
+    bd_status (*arrive)(bd_backend *, int lane, bd_error *err);
+    bd_status (*leave)(bd_backend *, int lane, bd_error *err);
     void (*close)(bd_backend *);
 
     BD_OPERATION(embedding_forward);

@@ -6,7 +6,10 @@
 #include <stdint.h>
 
 #include "kernels/boundaries.h"
+#include "kernels/type.h"
 
+// Tables, out and d_out are of `type`.
+//
 // ids             [n_rows][seq_len], uint16_t or uint32_t as id_bytes says; all < n_vocabulary
 // token_table     [n_vocabulary][n_channels]
 // position_table  [n_positions][n_channels]; token t of a segment that begins at b uses row
@@ -14,22 +17,24 @@
 // out             [n_rows][seq_len][n_channels]; exactly 0 in padding
 typedef struct bd_embedding_forward_args {
     bd_boundaries boundaries;
+    bd_type type;
     const void *ids;
     int32_t id_bytes;
     int64_t n_channels, n_vocabulary, n_positions, first_position;
-    const float *token_table;
-    const float *position_table;
-    float *out;
+    const void *token_table;
+    const void *position_table;
+    void *out;
 } bd_embedding_forward_args;
 
 // d_out as out. Adds to d_token_table and d_position_table (shapes of the tables), in an order
 // that depends on the shapes and boundaries alone. Padding adds nothing.
 typedef struct bd_embedding_backward_args {
     bd_boundaries boundaries;
+    bd_type type;
     const void *ids;
     int32_t id_bytes;
     int64_t n_channels, n_vocabulary, n_positions, first_position;
-    const float *d_out;
+    const void *d_out;
     float *d_token_table;
     float *d_position_table;
 } bd_embedding_backward_args;

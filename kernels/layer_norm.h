@@ -5,19 +5,23 @@
 #include <stdint.h>
 
 #include "kernels/boundaries.h"
+#include "kernels/type.h"
 
+// x, out, gamma, beta and, going back, d_out and d_x are of `type`.
+//
 // x, out       [n_rows][seq_len][n_channels]; out is exactly 0 in padding
 // gamma, beta  [n_channels]
 // mean, rstd   [n_rows][seq_len], kept for the backward pass; 0 in padding
 // rstd = 1 / sqrt(variance + epsilon), the variance divided by n_channels
 typedef struct bd_layer_norm_forward_args {
     bd_boundaries boundaries;
+    bd_type type;
     int64_t n_channels;
     float epsilon;
-    const float *x;
-    const float *gamma;
-    const float *beta;
-    float *out;
+    const void *x;
+    const void *gamma;
+    const void *beta;
+    void *out;
     float *mean;
     float *rstd;
 } bd_layer_norm_forward_args;
@@ -26,13 +30,14 @@ typedef struct bd_layer_norm_forward_args {
 // Padding gets and gives nothing.
 typedef struct bd_layer_norm_backward_args {
     bd_boundaries boundaries;
+    bd_type type;
     int64_t n_channels;
-    const float *d_out;
-    const float *x;
-    const float *gamma;
+    const void *d_out;
+    const void *x;
+    const void *gamma;
     const float *mean;
     const float *rstd;
-    float *d_x;
+    void *d_x;
     float *d_gamma;
     float *d_beta;
 } bd_layer_norm_backward_args;

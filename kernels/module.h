@@ -28,7 +28,7 @@ typedef struct bd_module_abi {
     uint32_t table_bytes, argument_bytes;
 } bd_module_abi;
 
-#define BD_MODULE_ABI_VERSION 1
+#define BD_MODULE_ABI_VERSION 2
 #define BD_MODULE_ABI                                                                         \
     {                                                                                         \
         BD_MODULE_ABI_VERSION, sizeof(bd_operations),                                         \
@@ -38,7 +38,8 @@ typedef struct bd_module_abi {
                 sizeof(bd_attention_forward_args) + sizeof(bd_attention_backward_args) +      \
                 sizeof(bd_activation_forward_args) + sizeof(bd_activation_backward_args) +    \
                 sizeof(bd_add_args) + sizeof(bd_cross_entropy_args) + sizeof(bd_adamw_args) + \
-                sizeof(bd_sum_of_squares_args) + sizeof(bd_cuda_settings)                     \
+                sizeof(bd_adamw_part) + sizeof(bd_sum_of_squares_args) +                      \
+                sizeof(bd_cuda_settings)                                                      \
     }
 
 #define BD_MODULE_EXPORT __attribute__((visibility("default")))

@@ -4,6 +4,13 @@
 
 #include <stdint.h>
 
+// A part of the array of parameters with a weight decay of its own; it begins where the part
+// before it ends.
+typedef struct bd_adamw_part {
+    int64_t end;
+    float weight_decay;
+} bd_adamw_part;
+
 // One step on n parameters, as torch.optim.AdamW does it:
 //   g = gradient_scale * gradient[i]
 //   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
@@ -13,12 +20,15 @@
 typedef struct bd_adamw_args {
     int64_t n;
     int64_t step;  // 1, 2, …
-    float learning_rate, beta1, beta2, epsilon, weight_decay;
+    float learning_rate, beta1, beta2, epsilon;
     float gradient_scale;  // below 1 when the gradient is clipped
+    int64_t n_parts;
+    const bd_adamw_part *parts;  // [n_parts], ends rise, the last is n
     const float *gradient;
     float *parameter;
     float *m;
     float *v;
+    uint16_t *rounded;  // [n]: the new parameters in bf16; NULL if not wanted
 } bd_adamw_args;
 
 // *sum = sum of x[i]^2, in double, in an order that depends on n alone.

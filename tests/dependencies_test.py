@@ -27,7 +27,7 @@ OWNERS = {
     "zstd_errors.h": "packer/byte_stream.c",
     "oneapi": "kernels/cpu/matmul.c",
     "cblas.h": "kernels/cpu/matmul.c",
-    "cublasLt.h": "kernels/cuda/linear.cu",
+    "cublasLt.h": "kernels/cuda/matmul.cu",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 

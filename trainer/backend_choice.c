@@ -5,6 +5,7 @@
 #include "kernels/module.h"
 
 const char *const bd_backend_choice_words[] = {"auto", "cpu", "cuda", NULL};
+const char *const bd_precision_words[] = {"float", "bf16", NULL};
 
 bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
                                  const char *module, int n_threads, bd_error *err)

@@ -13,20 +13,27 @@ typedef enum bd_backend_choice {
 
 extern const char *const bd_backend_choice_words[];  // in the order of the enum, ended by NULL
 
+extern const char *const bd_precision_words[];  // of bd_type, likewise
+
 // Opens it. `module` is the path of the CUDA module, or NULL for the one that was installed
 // with the program; `n_threads` is for the CPU. Where cuda was asked for and cannot be had, the
 // message says why. Close with backend->operations->close(backend).
 bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
                                  const char *module, int n_threads, bd_error *err);
 
-// The two options, for a command's table of settings with fields `backend` and
-// `backend_module`.
+// The options, for a command's table of settings with fields `backend`, `backend_module` and
+// `precision` (a bd_type).
 #define BD_BACKEND_OPTIONS(settings)                                                     \
     {.name = "backend",                                                                  \
      .value = "WHICH",                                                                   \
      BD_CHOICE(settings, backend, bd_backend_choice_words),                              \
      .initial = "auto",                                                                  \
      .help = "Where to compute; auto takes cuda if there is a device"},                  \
+        {.name = "precision",                                                            \
+         .value = "TYPE",                                                                \
+         BD_CHOICE(settings, precision, bd_precision_words),                             \
+         .initial = "float",                                                             \
+         .help = "What to compute in; bf16 needs cuda and keeps float master weights"},  \
     {                                                                                    \
         .name = "backend-module", .value = "FILE", BD_FILE(settings, backend_module),    \
         .initial_note = "the one that is installed", .help = "The CUDA backend's module" \

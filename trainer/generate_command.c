@@ -24,6 +24,7 @@ typedef struct generate_settings {
     int64_t seed;
     bd_backend_choice backend;
     const char *backend_module;
+    bd_type precision;
     int64_t n_threads;
 } generate_settings;
 
@@ -132,7 +133,8 @@ static bd_status open_generation(generation *g, const char *folder,
     BD_TRY(open_tokenizer(g, err));
     BD_TRY(bd_backend_open_choice(&g->backend, settings->backend, settings->backend_module,
                                   n_threads, err));
-    BD_TRY(bd_model_init(&g->model, g->backend, &g->run.parameters, 1, c->n_positions, err));
+    BD_TRY(bd_model_init(&g->model, g->backend, &g->run.parameters, settings->precision, 1,
+                         c->n_positions, err));
     BD_TRY(bd_model_set_weights(&g->model, g->run.weights, err));
     g->ids = calloc((size_t)c->n_positions, sizeof *g->ids);
     g->logits = malloc((size_t)(c->n_positions * c->n_vocabulary) * sizeof *g->logits);

@@ -116,6 +116,15 @@ bd_status bd_loader_next(bd_loader *loader, const bd_batch **batch, bd_error *er
     return s->status;
 }
 
+const bd_batch *bd_loader_peek(bd_loader *loader)
+{
+    pthread_mutex_lock(&loader->lock);
+    const slot *s = &loader->slots[loader->next];
+    const bool ready = s->full && s->status == BD_OK;
+    pthread_mutex_unlock(&loader->lock);
+    return ready ? &s->batch : NULL;
+}
+
 void bd_loader_free(bd_loader *loader)
 {
     if (!loader)

@@ -18,6 +18,10 @@ bd_status bd_loader_new(bd_loader **loader, const bd_rows *rows, uint64_t seed,
 // that names it, and the end: every later call gives the same error.
 bd_status bd_loader_next(bd_loader *loader, const bd_batch **batch, bd_error *err);
 
+// The batch that bd_loader_next() will give, if it is loaded already; NULL if not. It stays as
+// it is until the call after that.
+const bd_batch *bd_loader_peek(bd_loader *loader);
+
 void bd_loader_free(bd_loader *loader);  // safe on NULL
 
 #endif

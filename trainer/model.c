@@ -3,27 +3,39 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/array.h"
 #include "common/size.h"
 
 static const float norm_epsilon = 1e-5f;
 
+// Tensor cores want rows that begin at a multiple of 16 bytes, whatever the vocabulary; this is
+// a cache line's worth and more.
+enum { LOGITS_APART = 64 };
+
 // ---- Memory ---------------------------------------------------------------------------------
 
-// n x width floats of the backend's memory, remembered for release.
-static bd_status allocate(bd_model *model, float **memory, int64_t n, int64_t width,
-                          bd_error *err)
+// n x width numbers of a type in the backend's memory, remembered for release.
+static bd_status allocate(bd_model *model, void **memory, int64_t n, int64_t width,
+                          bd_type type, bd_error *err)
 {
     size_t count, size_bytes;
     if (!bd_size_mul((size_t)n, (size_t)width, &count) ||
-        !bd_size_mul(count, sizeof(float), &size_bytes))
+        !bd_size_mul(count, bd_type_bytes(type), &size_bytes))
         return bd_fail(err, BD_ERR_MEMORY, "the model's buffers are too large");
     BD_TRY(bd_array_reserve((void **)&model->allocated, &model->allocated_capacity,
                             model->n_allocated + 1, sizeof *model->allocated, err));
+    BD_TRY(model->backend->operations->allocate(model->backend, size_bytes, memory, err));
+    model->allocated[model->n_allocated++] = *memory;
+    return BD_OK;
+}
+
+static bd_status allocate_floats(bd_model *model, float **memory, int64_t n, int64_t width,
+                                 bd_error *err)
+{
     void *block;
-    BD_TRY(model->backend->operations->allocate(model->backend, size_bytes, &block, err));
-    model->allocated[model->n_allocated++] = block;
+    BD_TRY(allocate(model, &block, n, width, BD_FLOAT, err));
     *memory = block;
     return BD_OK;
 }
@@ -32,27 +44,46 @@ static bd_status allocate_layer(bd_model *model, bd_layer_activations *layer, in
                                 bd_error *err)
 {
     const bd_model_config *c = &model->parameters->config;
+    const bool keeps_expanded = bd_model_activation(c) != BD_ACTIVATION_RELU;
     const struct {
-        float **memory;
+        void **memory;
         int64_t width;
-    } blocks[] = {
+    } tensors[] = {
         {&layer->attention_in, c->n_channels},
-        {&layer->attention_mean, 1},
-        {&layer->attention_rstd, 1},
         {&layer->qkv, 3 * c->n_channels},
         {&layer->attention_out, c->n_channels},
-        {&layer->lse, c->n_heads},
         {&layer->middle, c->n_channels},
         {&layer->feed_forward_in, c->n_channels},
-        {&layer->feed_forward_mean, 1},
-        {&layer->feed_forward_rstd, 1},
-        {&layer->expanded, c->n_feed_forward},
         {&layer->activated, c->n_feed_forward},
         {&layer->out, c->n_channels},
     };
-    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
-        BD_TRY(allocate(model, blocks[i].memory, n, blocks[i].width, err));
+    const struct {
+        float **memory;
+        int64_t width;
+    } statistics[] = {
+        {&layer->attention_mean, 1},    {&layer->attention_rstd, 1},
+        {&layer->lse, c->n_heads},      {&layer->feed_forward_mean, 1},
+        {&layer->feed_forward_rstd, 1},
+    };
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
+        BD_TRY(allocate(model, tensors[i].memory, n, tensors[i].width, model->type, err));
+    for (size_t i = 0; i < sizeof statistics / sizeof statistics[0]; i++)
+        BD_TRY(allocate_floats(model, statistics[i].memory, n, statistics[i].width, err));
+    if (keeps_expanded)
+        BD_TRY(allocate(model, &layer->expanded, n, c->n_feed_forward, model->type, err));
     return BD_OK;
+}
+
+// In float the weights are their own masters.
+static bd_status allocate_parameters(bd_model *model, bd_error *err)
+{
+    const int64_t n = model->parameters->n_total;
+    BD_TRY(allocate_floats(model, &model->masters, n, 1, err));
+    BD_TRY(allocate_floats(model, &model->gradients, n, 1, err));
+    model->weights = model->masters;
+    if (model->type == BD_FLOAT)
+        return BD_OK;
+    return allocate(model, &model->weights, n, 1, model->type, err);
 }
 
 static bd_status allocate_all(bd_model *model, bd_error *err)
@@ -64,37 +95,67 @@ static bd_status allocate_all(bd_model *model, bd_error *err)
     if (!bd_int64_mul(model->max_rows, model->seq_len, &n))
         return bd_fail(err, BD_ERR_MEMORY, "a batch is too large");
     const struct {
-        float **memory;
+        void **memory;
         int64_t n, width;
-    } blocks[] = {
-        {&model->weights, model->parameters->n_total, 1},
-        {&model->gradients, model->parameters->n_total, 1},
+    } tensors[] = {
         {&model->embedded, n, c->n_channels},
         {&model->final_in, n, c->n_channels},
-        {&model->final_mean, n, 1},
-        {&model->final_rstd, n, 1},
-        {&model->logits, model->seq_len, c->n_vocabulary},
-        {&model->losses, n, 1},
+        {&model->logits, model->seq_len, model->logits_stride},
         {&model->d_stream, n, c->n_channels},
         {&model->d_narrow, n, c->n_channels},
         {&model->d_wide, n, wide},
         {&model->branch, n, c->n_channels},
     };
-    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
-        BD_TRY(allocate(model, blocks[i].memory, blocks[i].n, blocks[i].width, err));
+    BD_TRY(allocate_parameters(model, err));
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
+        BD_TRY(allocate(model, tensors[i].memory, tensors[i].n, tensors[i].width, model->type,
+                        err));
+    BD_TRY(allocate_floats(model, &model->final_mean, n, 1, err));
+    BD_TRY(allocate_floats(model, &model->final_rstd, n, 1, err));
+    BD_TRY(allocate_floats(model, &model->losses, n, 1, err));
     for (int64_t l = 0; l < c->n_layers; l++)
         BD_TRY(allocate_layer(model, &model->layers[l], n, err));
     return BD_OK;
 }
 
-bd_status bd_model_init(bd_model *model, bd_backend *backend, const bd_parameters *parameters,
-                        int64_t max_rows, int64_t seq_len, bd_error *err)
+// What attention.h demands of bf16.
+static bd_status check_type(const bd_backend *backend, const bd_model_config *c, bd_type type,
+                            bd_error *err)
 {
-    *model = (bd_model){
-        .backend = backend, .parameters = parameters, .max_rows = max_rows, .seq_len = seq_len};
-    model->layers = calloc((size_t)parameters->config.n_layers, sizeof *model->layers);
-    bd_status status = model->layers ? allocate_all(model, err)
-                                     : bd_fail(err, BD_ERR_MEMORY, "no memory for the model");
+    const int64_t head_size = c->n_channels / c->n_heads;
+    if (type == BD_FLOAT)
+        return BD_OK;
+    if (!backend->operations->computes_bf16)
+        return bd_fail(err, BD_ERR_UNSUPPORTED, "the %s backend computes in float only",
+                       backend->operations->name);
+    if (head_size != 64 && head_size != 128)
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "attention in bf16 takes heads of 64 or 128 channels, the model's have "
+                       "%" PRId64,
+                       head_size);
+    return BD_OK;
+}
+
+static int64_t round_up(int64_t n_vocabulary)
+{
+    return (n_vocabulary + LOGITS_APART - 1) / LOGITS_APART * LOGITS_APART;
+}
+
+bd_status bd_model_init(bd_model *model, bd_backend *backend, const bd_parameters *parameters,
+                        bd_type type, int64_t max_rows, int64_t seq_len, bd_error *err)
+{
+    *model = (bd_model){.backend = backend,
+                        .parameters = parameters,
+                        .type = type,
+                        .max_rows = max_rows,
+                        .seq_len = seq_len,
+                        .logits_stride = round_up(parameters->config.n_vocabulary)};
+    bd_status status = check_type(backend, &parameters->config, type, err);
+    if (status == BD_OK &&
+        !(model->layers = calloc((size_t)parameters->config.n_layers, sizeof *model->layers)))
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for the model");
+    if (status == BD_OK)
+        status = allocate_all(model, err);
     if (status == BD_OK)
         status = bd_staging_init(&model->staging, backend, max_rows * seq_len, err);
     if (status != BD_OK)
@@ -117,16 +178,48 @@ static size_t parameter_bytes(const bd_model *model)
     return (size_t)model->parameters->n_total * sizeof(float);
 }
 
+static bd_status upload_rounded(bd_model *model, const float *weights, bd_error *err)
+{
+    const int64_t n = model->parameters->n_total;
+    uint16_t *rounded = malloc((size_t)n * sizeof *rounded);
+    if (!rounded)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " rounded weights", n);
+    for (int64_t i = 0; i < n; i++)
+        rounded[i] = bd_bf16_of_float(weights[i]);
+    const bd_status status = model->backend->operations->upload(
+        model->backend, model->weights, rounded, (size_t)n * sizeof *rounded, err);
+    free(rounded);
+    return status;
+}
+
 bd_status bd_model_set_weights(bd_model *model, const float *weights, bd_error *err)
 {
-    return model->backend->operations->upload(model->backend, model->weights, weights,
-                                              parameter_bytes(model), err);
+    BD_TRY(model->backend->operations->upload(model->backend, model->masters, weights,
+                                              parameter_bytes(model), err));
+    return model->type == BD_FLOAT ? BD_OK : upload_rounded(model, weights, err);
 }
 
 bd_status bd_model_get_weights(bd_model *model, float *weights, bd_error *err)
 {
-    return model->backend->operations->download(model->backend, weights, model->weights,
+    return model->backend->operations->download(model->backend, weights, model->masters,
                                                 parameter_bytes(model), err);
+}
+
+bd_status bd_model_download(bd_model *model, float *to, const void *tensor, int64_t n,
+                            bd_error *err)
+{
+    const bd_operations *operations = model->backend->operations;
+    // bf16 arrives in the upper half and is widened from the front: each value is read before
+    // its place is written.
+    char *arrives = (char *)to + (size_t)n * (sizeof *to - bd_type_bytes(model->type));
+    BD_TRY(operations->download(model->backend, arrives, tensor,
+                                (size_t)n * bd_type_bytes(model->type), err));
+    for (int64_t i = 0; model->type == BD_BF16 && i < n; i++) {
+        uint16_t value;
+        memcpy(&value, arrives + i * (int64_t)sizeof value, sizeof value);
+        to[i] = bd_float_of_bf16(value);
+    }
+    return BD_OK;
 }
 
 bd_status bd_model_get_gradients(bd_model *model, float *gradients, bd_error *err)
@@ -149,22 +242,33 @@ bd_status bd_model_zero_gradients(bd_model *model, bd_error *err)
 
 typedef const bd_model_batch *batch_ref;
 
+// Element i of one of the model's tensors.
+static void *element(const bd_model *model, void *tensor, int64_t i)
+{
+    return (char *)tensor + i * (int64_t)bd_type_bytes(model->type);
+}
+
+static const void *weight_at(const bd_model *model, int64_t offset)
+{
+    return element(model, model->weights, offset);
+}
+
 static int64_t tokens_of(batch_ref batch)
 {
     return batch->attention.n_rows * batch->attention.seq_len;
 }
 
 static bd_status norm_forward(bd_model *model, batch_ref batch, const bd_norm_offsets *offsets,
-                              const float *x, float *out, float *mean, float *rstd,
-                              bd_error *err)
+                              const void *x, void *out, float *mean, float *rstd, bd_error *err)
 {
     return OP(model, layer_norm_forward,
               {.boundaries = batch->attention,
+               .type = model->type,
                .n_channels = model->parameters->config.n_channels,
                .epsilon = norm_epsilon,
                .x = x,
-               .gamma = model->weights + offsets->gamma,
-               .beta = model->weights + offsets->beta,
+               .gamma = weight_at(model, offsets->gamma),
+               .beta = weight_at(model, offsets->beta),
                .out = out,
                .mean = mean,
                .rstd = rstd});
@@ -172,15 +276,16 @@ static bd_status norm_forward(bd_model *model, batch_ref batch, const bd_norm_of
 
 // Adds to d_stream what flows back through the norm of x.
 static bd_status norm_backward(bd_model *model, batch_ref batch, const bd_norm_offsets *offsets,
-                               const float *x, const float *mean, const float *rstd,
-                               const float *d_out, bd_error *err)
+                               const void *x, const float *mean, const float *rstd,
+                               const void *d_out, bd_error *err)
 {
     return OP(model, layer_norm_backward,
               {.boundaries = batch->attention,
+               .type = model->type,
                .n_channels = model->parameters->config.n_channels,
                .d_out = d_out,
                .x = x,
-               .gamma = model->weights + offsets->gamma,
+               .gamma = weight_at(model, offsets->gamma),
                .mean = mean,
                .rstd = rstd,
                .d_x = model->d_stream,
@@ -190,31 +295,33 @@ static bd_status norm_backward(bd_model *model, batch_ref batch, const bd_norm_o
 
 static bd_status linear_forward(bd_model *model, batch_ref batch,
                                 const bd_linear_offsets *offsets, int64_t n_in, int64_t n_out,
-                                const float *x, float *out, bd_error *err)
+                                const void *x, void *out, bd_error *err)
 {
     return OP(model, linear_forward,
               {.boundaries = batch->attention,
+               .type = model->type,
                .n_in = n_in,
                .n_out = n_out,
                .layout = model->parameters->layout,
                .x = x,
-               .weight = model->weights + offsets->weight,
-               .bias = model->weights + offsets->bias,
+               .weight = weight_at(model, offsets->weight),
+               .bias = weight_at(model, offsets->bias),
                .out = out});
 }
 
 static bd_status linear_backward(bd_model *model, batch_ref batch,
                                  const bd_linear_offsets *offsets, int64_t n_in, int64_t n_out,
-                                 const float *x, const float *d_out, float *d_x, bd_error *err)
+                                 const void *x, const void *d_out, void *d_x, bd_error *err)
 {
     return OP(model, linear_backward,
               {.boundaries = batch->attention,
+               .type = model->type,
                .n_in = n_in,
                .n_out = n_out,
                .layout = model->parameters->layout,
                .d_out = d_out,
                .x = x,
-               .weight = model->weights + offsets->weight,
+               .weight = weight_at(model, offsets->weight),
                .d_x = d_x,
                .d_weight = model->gradients + offsets->weight,
                .d_bias = model->gradients + offsets->bias});
@@ -227,7 +334,7 @@ static float attention_scale(const bd_model_config *c)
 
 // ---- Forward ----------------------------------------------------------------------------
 
-static bd_status layer_forward(bd_model *model, batch_ref batch, int64_t l, const float *in,
+static bd_status layer_forward(bd_model *model, batch_ref batch, int64_t l, const void *in,
                                bd_error *err)
 {
     const bd_model_config *c = &model->parameters->config;
@@ -240,6 +347,7 @@ static bd_status layer_forward(bd_model *model, batch_ref batch, int64_t l, cons
                           a->qkv, err));
     BD_TRY(OP(model, attention_forward,
               {.boundaries = batch->attention,
+               .type = model->type,
                .n_heads = c->n_heads,
                .n_kv_heads = c->n_heads,
                .head_size = channels / c->n_heads,
@@ -247,30 +355,44 @@ static bd_status layer_forward(bd_model *model, batch_ref batch, int64_t l, cons
                .kv_stride = 3 * channels,
                .scale = attention_scale(c),
                .q = a->qkv,
-               .k = a->qkv + channels,
-               .v = a->qkv + 2 * channels,
+               .k = element(model, a->qkv, channels),
+               .v = element(model, a->qkv, 2 * channels),
                .out = a->attention_out,
                .lse = a->lse}));
     BD_TRY(linear_forward(model, batch, &offsets->projection, channels, channels,
                           a->attention_out, model->branch, err));
-    BD_TRY(OP(model, add, {.n = n * channels, .a = in, .b = model->branch, .out = a->middle}));
+    BD_TRY(OP(model, add,
+              {.type = model->type,
+               .n = n * channels,
+               .a = in,
+               .b = model->branch,
+               .out = a->middle}));
     BD_TRY(norm_forward(model, batch, &offsets->feed_forward_norm, a->middle,
                         a->feed_forward_in, a->feed_forward_mean, a->feed_forward_rstd, err));
-    BD_TRY(linear_forward(model, batch, &offsets->expand, channels, wide, a->feed_forward_in,
-                          a->expanded, err));
-    BD_TRY(OP(model, activation_forward,
-              {.activation = bd_model_activation(c),
-               .n = n * wide,
-               .x = a->expanded,
-               .out = a->activated}));
+    BD_TRY(OP(model, linear_forward,
+              {.boundaries = batch->attention,
+               .type = model->type,
+               .n_in = channels,
+               .n_out = wide,
+               .layout = model->parameters->layout,
+               .activation = bd_model_activation(c),
+               .x = a->feed_forward_in,
+               .weight = weight_at(model, offsets->expand.weight),
+               .bias = weight_at(model, offsets->expand.bias),
+               .out = a->expanded,
+               .activated = a->activated}));
     BD_TRY(linear_forward(model, batch, &offsets->contract, wide, channels, a->activated,
                           model->branch, err));
     return OP(model, add,
-              {.n = n * channels, .a = a->middle, .b = model->branch, .out = a->out});
+              {.type = model->type,
+               .n = n * channels,
+               .a = a->middle,
+               .b = model->branch,
+               .out = a->out});
 }
 
 // The residual stream that enters layer l; l = n_layers: that leaves the last.
-static const float *stream_into(const bd_model *model, int64_t l)
+static const void *stream_into(const bd_model *model, int64_t l)
 {
     return l == 0 ? model->embedded : model->layers[l - 1].out;
 }
@@ -289,14 +411,15 @@ static bd_status forward(bd_model *model, batch_ref batch, bd_error *err)
     const bd_model_config *c = &p->config;
     BD_TRY(OP(model, embedding_forward,
               {.boundaries = batch->positions,
+               .type = model->type,
                .ids = batch->ids,
                .id_bytes = batch->id_bytes,
                .n_channels = c->n_channels,
                .n_vocabulary = c->n_vocabulary,
                .n_positions = p->n_position_rows,
                .first_position = bd_model_first_position(c),
-               .token_table = model->weights + p->token_table,
-               .position_table = model->weights + p->position_table,
+               .token_table = weight_at(model, p->token_table),
+               .position_table = weight_at(model, p->position_table),
                .out = model->embedded}));
     for (int64_t l = 0; l < c->n_layers; l++)
         BD_TRY(layer_forward(model, batch, l, stream_into(model, l), err));
@@ -308,7 +431,8 @@ bd_status bd_model_forward(bd_model *model, const bd_model_batch *batch, bd_erro
 {
     bd_model_batch staged;
     BD_TRY(stage(model, batch, &staged, err));
-    return forward(model, &staged, err);
+    BD_TRY(forward(model, &staged, err));
+    return bd_stage_done(&model->staging, err);
 }
 
 // ---- The head: row by row, so that the logits of only one row exist ---------------------
@@ -329,12 +453,31 @@ static bd_status logits_of_row(bd_model *model, batch_ref batch, int64_t row, bd
     const bd_parameters *p = model->parameters;
     return OP(model, linear_forward,
               {.boundaries = one_row(&batch->attention, row),
+               .type = model->type,
                .n_in = p->config.n_channels,
                .n_out = p->config.n_vocabulary,
+               .out_stride = model->logits_stride,
                .layout = BD_WEIGHT_OUT_IN,
-               .x = model->final_in + row * batch->attention.seq_len * p->config.n_channels,
-               .weight = model->weights + p->token_table,
+               .x = element(model, model->final_in,
+                            row * batch->attention.seq_len * p->config.n_channels),
+               .weight = weight_at(model, p->token_table),
                .out = model->logits});
+}
+
+// Those of `n` tokens, without the gaps between them.
+static bd_status download_logits(bd_model *model, int64_t n, float *logits, bd_error *err)
+{
+    const int64_t width = model->parameters->config.n_vocabulary;
+    const int64_t stride = model->logits_stride;
+    float *with_gaps = malloc((size_t)(n * stride) * sizeof *with_gaps);
+    if (!with_gaps)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the logits of %" PRId64 " tokens", n);
+    const bd_status status =
+        bd_model_download(model, with_gaps, model->logits, n * stride, err);
+    for (int64_t t = 0; status == BD_OK && t < n; t++)
+        memcpy(logits + t * width, with_gaps + t * stride, (size_t)width * sizeof *logits);
+    free(with_gaps);
+    return status;
 }
 
 bd_status bd_model_row_logits(bd_model *model, const bd_model_batch *batch, int64_t row,
@@ -343,10 +486,8 @@ bd_status bd_model_row_logits(bd_model *model, const bd_model_batch *batch, int6
     bd_model_batch staged;
     BD_TRY(stage(model, batch, &staged, err));
     BD_TRY(logits_of_row(model, &staged, row, err));
-    const size_t n =
-        (size_t)(batch->attention.seq_len * model->parameters->config.n_vocabulary);
-    return model->backend->operations->download(model->backend, logits, model->logits,
-                                                n * sizeof *logits, err);
+    BD_TRY(bd_stage_done(&model->staging, err));
+    return download_logits(model, batch->attention.seq_len, logits, err);
 }
 
 // Loss of one row, and its gradient back to the final norm's output (d_narrow).
@@ -358,23 +499,27 @@ static bd_status head_row(bd_model *model, batch_ref batch, int64_t row, double 
     BD_TRY(logits_of_row(model, batch, row, err));
     BD_TRY(OP(model, cross_entropy,
               {.boundaries = one_row(&batch->targets, row),
+               .type = model->type,
                .ids = ids_of_row(batch, row),
                .id_bytes = batch->id_bytes,
                .n = seq_len,
                .n_vocabulary = p->config.n_vocabulary,
+               .stride = model->logits_stride,
                .want_gradient = 1,
                .gradient_scale = (float)gradient_scale,
                .logits = model->logits,
                .losses = model->losses + row * seq_len}));
     return OP(model, linear_backward,
               {.boundaries = one_row(&batch->attention, row),
+               .type = model->type,
                .n_in = channels,
                .n_out = p->config.n_vocabulary,
+               .d_out_stride = model->logits_stride,
                .layout = BD_WEIGHT_OUT_IN,
                .d_out = model->logits,
-               .x = model->final_in + row * seq_len * channels,
-               .weight = model->weights + p->token_table,
-               .d_x = model->d_narrow + row * seq_len * channels,
+               .x = element(model, model->final_in, row * seq_len * channels),
+               .weight = weight_at(model, p->token_table),
+               .d_x = element(model, model->d_narrow, row * seq_len * channels),
                .d_weight = model->gradients + p->token_table});
 }
 
@@ -389,9 +534,10 @@ static bd_status layer_backward(bd_model *model, batch_ref batch, int64_t l, bd_
     BD_TRY(linear_backward(model, batch, &offsets->contract, wide, channels, a->activated,
                            model->d_stream, model->d_wide, err));
     BD_TRY(OP(model, activation_backward,
-              {.activation = bd_model_activation(c),
+              {.type = model->type,
+               .activation = bd_model_activation(c),
                .n = tokens_of(batch) * wide,
-               .x = a->expanded,
+               .x = a->expanded ? a->expanded : a->activated,
                .d_out = model->d_wide,
                .d_x = model->d_wide}));
     BD_TRY(linear_backward(model, batch, &offsets->expand, channels, wide, a->feed_forward_in,
@@ -402,6 +548,7 @@ static bd_status layer_backward(bd_model *model, batch_ref batch, int64_t l, bd_
                            a->attention_out, model->d_stream, model->d_narrow, err));
     BD_TRY(OP(model, attention_backward,
               {.boundaries = batch->attention,
+               .type = model->type,
                .n_heads = c->n_heads,
                .n_kv_heads = c->n_heads,
                .head_size = channels / c->n_heads,
@@ -409,14 +556,14 @@ static bd_status layer_backward(bd_model *model, batch_ref batch, int64_t l, bd_
                .kv_stride = 3 * channels,
                .scale = attention_scale(c),
                .q = a->qkv,
-               .k = a->qkv + channels,
-               .v = a->qkv + 2 * channels,
+               .k = element(model, a->qkv, channels),
+               .v = element(model, a->qkv, 2 * channels),
                .out = a->attention_out,
                .lse = a->lse,
                .d_out = model->d_narrow,
                .d_q = model->d_wide,
-               .d_k = model->d_wide + channels,
-               .d_v = model->d_wide + 2 * channels}));
+               .d_k = element(model, model->d_wide, channels),
+               .d_v = element(model, model->d_wide, 2 * channels)}));
     BD_TRY(linear_backward(model, batch, &offsets->qkv, channels, 3 * channels, a->attention_in,
                            model->d_wide, model->d_narrow, err));
     return norm_backward(model, batch, &offsets->attention_norm, stream_into(model, l),
@@ -427,7 +574,8 @@ static bd_status backward(bd_model *model, batch_ref batch, bd_error *err)
 {
     const bd_parameters *p = model->parameters;
     const bd_model_config *c = &p->config;
-    const size_t stream_bytes = (size_t)(tokens_of(batch) * c->n_channels) * sizeof(float);
+    const size_t stream_bytes =
+        (size_t)(tokens_of(batch) * c->n_channels) * bd_type_bytes(model->type);
     BD_TRY(
         model->backend->operations->zero(model->backend, model->d_stream, stream_bytes, err));
     BD_TRY(norm_backward(model, batch, &p->final_norm, stream_into(model, c->n_layers),
@@ -436,6 +584,7 @@ static bd_status backward(bd_model *model, batch_ref batch, bd_error *err)
         BD_TRY(layer_backward(model, batch, l, err));
     return OP(model, embedding_backward,
               {.boundaries = batch->positions,
+               .type = model->type,
                .ids = batch->ids,
                .id_bytes = batch->id_bytes,
                .n_channels = c->n_channels,
@@ -462,8 +611,9 @@ static bd_status sum_losses(bd_model *model, int64_t n, double *sum, bd_error *e
     return status;
 }
 
-bd_status bd_model_train(bd_model *model, const bd_model_batch *batch, double gradient_scale,
-                         double *loss_sum, bd_error *err)
+bd_status bd_model_train(bd_model *model, const bd_model_batch *batch,
+                         const bd_model_batch *next, double gradient_scale, double *loss_sum,
+                         bd_error *err)
 {
     bd_model_batch staged;
     BD_TRY(stage(model, batch, &staged, err));
@@ -471,5 +621,8 @@ bd_status bd_model_train(bd_model *model, const bd_model_batch *batch, double gr
     for (int64_t row = 0; row < batch->attention.n_rows; row++)
         BD_TRY(head_row(model, &staged, row, gradient_scale, err));
     BD_TRY(backward(model, &staged, err));
+    BD_TRY(bd_stage_done(&model->staging, err));
+    if (next)
+        BD_TRY(bd_stage_ahead(&model->staging, next, err));
     return sum_losses(model, tokens_of(batch), loss_sum, err);
 }

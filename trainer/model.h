@@ -5,9 +5,11 @@
 //
 // The batch's boundaries reach every operation unchanged. Memory, floats, for n = max_rows *
 // seq_len tokens: 2 x parameters (weights and gradients; the optimizer's moments are
-// elsewhere), n_layers x n x (8 n_channels + 2 n_feed_forward + n_heads + 4) activations,
-// about n x (5 n_channels + max(3 n_channels, n_feed_forward)) on the way through, and
-// seq_len x n_vocabulary for the logits of one row, which never exist all at once.
+// elsewhere), n_layers x n x (8 n_channels + 2 n_feed_forward + n_heads + 4) activations (with
+// ReLU n_feed_forward once), about n x (5 n_channels + max(3 n_channels, n_feed_forward)) on
+// the way through, and seq_len x n_vocabulary (rounded up to 64) for the logits of one row,
+// which never exist all at once. In bf16 the weights are kept a second time, rounded, and all tensors but gradients
+// of parameters and statistics (mean, rstd, lse, losses) take half as much.
 #ifndef BINDERY_TRAINER_MODEL_H
 #define BINDERY_TRAINER_MODEL_H
 
@@ -19,56 +21,68 @@
 #include "trainer/staging.h"
 
 typedef struct bd_layer_activations {
-    float *attention_in;  // norm's output, [n][n_channels], and so on, all the backend's memory
+    void *attention_in;  // norm's output, [n][n_channels], and so on, all the backend's memory
     float *attention_mean, *attention_rstd;
-    float *qkv;            // [n][3 n_channels]
-    float *attention_out;  // [n][n_channels]
-    float *lse;            // [n][n_heads]
-    float *middle;         // the residual stream after attention
-    float *feed_forward_in, *feed_forward_mean, *feed_forward_rstd;
-    float *expanded, *activated;  // [n][n_feed_forward]
-    float *out;                   // the residual stream after the layer
+    void *qkv;            // [n][3 n_channels]
+    void *attention_out;  // [n][n_channels]
+    float *lse;           // [n][n_heads]
+    void *middle;         // the residual stream after attention
+    void *feed_forward_in;
+    float *feed_forward_mean, *feed_forward_rstd;
+    void *expanded;   // [n][n_feed_forward]; NULL with ReLU, whose result tells its slope
+    void *activated;  // [n][n_feed_forward]
+    void *out;        // the residual stream after the layer
 } bd_layer_activations;
 
 typedef struct bd_model {
     bd_backend *backend;              // borrowed
     const bd_parameters *parameters;  // borrowed
+    bd_type type;                     // of every tensor below that is void
     int64_t max_rows, seq_len;        // what the buffers are made for
-    float *weights, *gradients;       // [n_total], the backend's memory
+    void *weights;                    // [n_total], the backend's memory
+    float *masters;                   // [n_total]: the weights before rounding
+    float *gradients;                 // [n_total]
     bd_staging staging;               // owned
     void **allocated;                 // every block of the backend's memory, owned
     size_t n_allocated, allocated_capacity;
 
-    float *embedded;  // [n][n_channels]: the residual stream before the first layer
+    void *embedded;  // [n][n_channels]: the residual stream before the first layer
     bd_layer_activations *layers;  // [n_layers], owned
-    float *final_in, *final_mean, *final_rstd;
-    float *logits;  // [seq_len][n_vocabulary]: of one row at a time
-    float *losses;  // [n]
+    void *final_in;
+    float *final_mean, *final_rstd;
+    int64_t logits_stride;  // n_vocabulary, rounded up
+    void *logits;           // [seq_len][logits_stride]: of one row at a time
+    float *losses;          // [n]
     // Gradients on their way back.
-    float *d_stream;  // [n][n_channels]
-    float *d_narrow;  // [n][n_channels]
-    float *d_wide;    // [n][max(3 n_channels, n_feed_forward)]
-    float *branch;    // [n][n_channels]: what a block adds to the stream
+    void *d_stream;  // [n][n_channels]
+    void *d_narrow;  // [n][n_channels]
+    void *d_wide;    // [n][max(3 n_channels, n_feed_forward)]
+    void *branch;    // [n][n_channels]: what a block adds to the stream
 } bd_model;
 
 // Buffers for batches of up to `max_rows` rows of `seq_len` tokens. The weights are zero until
-// uploaded. Release what comes out.
+// uploaded. BD_ERR_UNSUPPORTED says what the backend cannot do in bf16. Release what comes out.
 bd_status bd_model_init(bd_model *model, bd_backend *backend, const bd_parameters *parameters,
-                        int64_t max_rows, int64_t seq_len, bd_error *err);
+                        bd_type type, int64_t max_rows, int64_t seq_len, bd_error *err);
 void bd_model_release(bd_model *model);  // safe on an empty struct and safe twice
 
-// Between the host's [n_total] floats and the model's.
+// Between the host's [n_total] floats and the model's masters and gradients.
 bd_status bd_model_set_weights(bd_model *model, const float *weights, bd_error *err);
 bd_status bd_model_get_weights(bd_model *model, float *weights, bd_error *err);
 bd_status bd_model_get_gradients(bd_model *model, float *gradients, bd_error *err);
 bd_status bd_model_zero_gradients(bd_model *model, bd_error *err);
+// The first n numbers of one of the model's tensors, as floats.
+bd_status bd_model_download(bd_model *model, float *to, const void *tensor, int64_t n,
+                            bd_error *err);
 
 // Runs the batch, which lies in the host's memory, forward and backward and adds to the
 // gradients those of sum over targets of -log p, times gradient_scale (1 / targets of the
 // global batch). *loss_sum (host) is the sum itself, in double, in an order that depends on
-// shapes alone.
-bd_status bd_model_train(bd_model *model, const bd_model_batch *batch, double gradient_scale,
-                         double *loss_sum, bd_error *err);
+// shapes alone. `next`, which may be NULL, is the batch of the call after this one: it travels
+// to the device meanwhile, and must stay as it is until then.
+bd_status bd_model_train(bd_model *model, const bd_model_batch *batch,
+                         const bd_model_batch *next, double gradient_scale, double *loss_sum,
+                         bd_error *err);
 
 // Forward only, up to the final norm.
 bd_status bd_model_forward(bd_model *model, const bd_model_batch *batch, bd_error *err);

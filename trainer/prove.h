@@ -1,10 +1,11 @@
 // prove.h - the experiment: packing changes nothing, shown on the user's own shards.
 //
-//   packed    whole rows through the real loader and the real kernels, in float
+//   packed    whole rows through the real loader and the real kernels, in float or bf16
 //   alone     every segment as a sequence of its own through reference.h, in double, which
 //             knows no boundaries
 //
-// Both give the gradient of the same loss for every parameter; they must agree.
+// Both give the gradient of the same loss for every parameter, from the same weights (in bf16
+// the rounded ones); they must agree as closely as the kernels' arithmetic can.
 #ifndef BINDERY_TRAINER_PROVE_H
 #define BINDERY_TRAINER_PROVE_H
 
@@ -31,7 +32,7 @@ typedef struct bd_proof_line {
     const bd_parameter *parameter;  // borrowed
     double largest_gradient;        // of the reference
     double largest_difference;
-    double bound;              // 1e-5 of its own largest gradient + 1e-7 of any parameter's
+    double bound;              // see bd_prove()
     bool agrees;               // largest_difference <= bound
     bool zero_by_mathematics;  // a key bias shifts all scores of a query alike: no gradient
 } bd_proof_line;
@@ -45,12 +46,23 @@ typedef struct bd_proof {
     int64_t n_kinks;                 // ReLU inputs too close to 0 to call, see reference.h
 } bd_proof;
 
-// Takes whole rows from the dataset's first on until they have at least `n_documents` segments
-// (all rows if there are not as many). weights [n_total], host memory. BD_OK means that there
-// is a result, whether or not it agrees. Release what comes out.
-bd_status bd_prove(bd_proof *proof, const bd_rows *rows, const bd_parameters *parameters,
-                   const float *weights, bd_backend *backend, int64_t n_documents,
-                   bd_sabotage sabotage, bd_error *err);
+// What an experiment is made with, all borrowed.
+typedef struct bd_experiment {
+    const bd_rows *rows;
+    const bd_parameters *parameters;
+    const float *weights;  // [n_total], host memory
+    bd_backend *backend;
+    bd_type type;         // what the kernels compute in
+    int64_t n_documents;  // take whole rows, from the dataset's first on, until they have as
+                          // many segments; all rows if there are not as many
+} bd_experiment;
+
+// A parameter agrees if its largest difference is within its bound: in float 1e-5 of its own
+// largest gradient plus 1e-7 of any parameter's; in bf16, whose numbers are rounded to 2^-9
+// at every step of the way, 2^-5 and 1e-5. BD_OK means that there is a result, whether
+// or not it agrees. Release what comes out.
+bd_status bd_prove(bd_proof *proof, const bd_experiment *experiment, bd_sabotage sabotage,
+                   bd_error *err);
 void bd_proof_release(bd_proof *proof);  // safe on an empty struct and safe twice
 
 typedef struct bd_probe {
@@ -63,8 +75,6 @@ typedef struct bd_probe {
 
 // Changes every token of one document (the longest of the same rows) and compares, bit for bit,
 // the logits and the gradient at the embedding of every token of every other segment.
-bd_status bd_probe_run(bd_probe *probe, const bd_rows *rows, const bd_parameters *parameters,
-                       const float *weights, bd_backend *backend, int64_t n_documents,
-                       bd_error *err);
+bd_status bd_probe_run(bd_probe *probe, const bd_experiment *experiment, bd_error *err);
 
 #endif

@@ -21,6 +21,7 @@ typedef struct prove_settings {
     int64_t seed;
     bd_backend_choice backend;
     const char *backend_module;
+    bd_type precision;
     int64_t n_threads;
     bool json;
 } prove_settings;
@@ -85,6 +86,8 @@ static bd_status draw_subject(subject *s, const prove_settings *settings, int64_
     config.n_vocabulary = n_vocabulary;
     if (config.n_positions < seq_len)
         config.n_positions = seq_len;
+    if (settings->precision == BD_BF16)
+        config.n_heads = config.n_channels / 64;  // attention in bf16 takes no smaller ones
     BD_TRY(bd_model_config_check(&config, err));
     BD_TRY(bd_parameters_init(&s->parameters, &config, err));
     s->drawn = malloc((size_t)s->parameters.n_total * sizeof *s->drawn);
@@ -162,7 +165,7 @@ static void set_real(bd_json *json, const char *key, double value)
         bd_json_set_null(json, key);
 }
 
-static bd_json *proof_to_json(const bd_proof *proof, bd_sabotage sabotage)
+static bd_json *proof_to_json(const bd_proof *proof, const prove_settings *settings)
 {
     bd_json *lines = bd_json_array();
     for (size_t i = 0; i < proof->n_lines; i++) {
@@ -177,9 +180,10 @@ static bd_json *proof_to_json(const bd_proof *proof, bd_sabotage sabotage)
         bd_json_append(lines, json);
     }
     bd_json *json = bd_json_object();
-    bd_json_set_string(json, "format", "1.0");
+    bd_json_set_string(json, "format", "1.1");
     bd_json_set_bool(json, "proved", proof->n_disagree == 0);
-    bd_json_set_string(json, "sabotage", bd_sabotage_words[sabotage]);
+    bd_json_set_string(json, "precision", bd_precision_words[settings->precision]);
+    bd_json_set_string(json, "sabotage", bd_sabotage_words[settings->sabotage]);
     bd_json_set_integer(json, "rows", proof->n_rows);
     bd_json_set_integer(json, "segments", proof->n_segments);
     bd_json_set_integer(json, "targets", proof->n_targets);
@@ -211,11 +215,12 @@ static void print_probe(const bd_probe *probe)
                probe->leaked_tokens, probe->other_tokens);
 }
 
-static bd_json *probe_to_json(const bd_probe *probe)
+static bd_json *probe_to_json(const bd_probe *probe, const prove_settings *settings)
 {
     bd_json *json = bd_json_object();
-    bd_json_set_string(json, "format", "1.0");
+    bd_json_set_string(json, "format", "1.1");
     bd_json_set_bool(json, "proved", probe_is_good(probe));
+    bd_json_set_string(json, "precision", bd_precision_words[settings->precision]);
     bd_json_set_integer(json, "rows", probe->n_rows);
     bd_json_set_integer(json, "segments", probe->n_segments);
     bd_json_set_integer(json, "probed_tokens", probe->probed_tokens);
@@ -223,6 +228,19 @@ static bd_json *probe_to_json(const bd_probe *probe)
     bd_json_set_integer(json, "other_tokens", probe->other_tokens);
     bd_json_set_integer(json, "leaked_tokens", probe->leaked_tokens);
     return json;
+}
+
+static bd_experiment experiment_of(const prove_settings *settings, const bd_rows *rows,
+                                   const subject *s, bd_backend *backend)
+{
+    return (bd_experiment){
+        .rows = rows,
+        .parameters = s->of,
+        .weights = s->weights,
+        .backend = backend,
+        .type = settings->precision,
+        .n_documents = settings->n_documents,
+    };
 }
 
 // ---- The command ------------------------------------------------------------------------
@@ -239,28 +257,27 @@ static bd_status print_json(bd_json *json, bd_error *err)
     return status;
 }
 
-static bd_status run_probe(const prove_settings *settings, const bd_rows *rows,
-                           const subject *s, bd_backend *backend, bool *good, bd_error *err)
+static bd_status run_probe(const prove_settings *settings, const bd_experiment *experiment,
+                           bool *good, bd_error *err)
 {
     bd_probe probe;
-    BD_TRY(bd_probe_run(&probe, rows, s->of, s->weights, backend, settings->n_documents, err));
+    BD_TRY(bd_probe_run(&probe, experiment, err));
     *good = probe_is_good(&probe);
     if (settings->json)
-        return print_json(probe_to_json(&probe), err);
+        return print_json(probe_to_json(&probe, settings), err);
     print_probe(&probe);
     return BD_OK;
 }
 
-static bd_status run_proof(const prove_settings *settings, const bd_rows *rows,
-                           const subject *s, bd_backend *backend, bool *good, bd_error *err)
+static bd_status run_proof(const prove_settings *settings, const bd_experiment *experiment,
+                           bool *good, bd_error *err)
 {
     bd_proof proof;
-    BD_TRY(bd_prove(&proof, rows, s->of, s->weights, backend, settings->n_documents,
-                    settings->sabotage, err));
+    BD_TRY(bd_prove(&proof, experiment, settings->sabotage, err));
     *good = proof.n_disagree == 0;
     bd_status status = BD_OK;
     if (settings->json)
-        status = print_json(proof_to_json(&proof, settings->sabotage), err);
+        status = print_json(proof_to_json(&proof, settings), err);
     else
         print_proof(&proof, settings->sabotage);
     bd_proof_release(&proof);
@@ -286,9 +303,11 @@ static int prove_run(const bd_arguments *arguments)
     if (status == BD_OK)
         status = bd_backend_open_choice(&backend, settings->backend, settings->backend_module,
                                         n_threads, &err);
-    if (status == BD_OK)
-        status = settings->probe ? run_probe(settings, &rows, &s, backend, &good, &err)
-                                 : run_proof(settings, &rows, &s, backend, &good, &err);
+    if (status == BD_OK) {
+        const bd_experiment experiment = experiment_of(settings, &rows, &s, backend);
+        status = settings->probe ? run_probe(settings, &experiment, &good, &err)
+                                 : run_proof(settings, &experiment, &good, &err);
+    }
     if (backend)
         backend->operations->close(backend);
     close_subject(&s);

@@ -26,8 +26,8 @@ typedef struct layer_values {
 typedef struct sequence {
     bd_reference *r;
     const bd_model_config *config;
-    const uint32_t *ids;              // [n]
-    const float *const *relu_inputs;  // [n_layers] of [n][n_feed_forward], or NULL
+    const uint32_t *ids;               // [n]
+    const float *const *relu_results;  // [n_layers] of [n][n_feed_forward], or NULL
     int64_t n, head_size;
     double scale;          // of the attention scores
     layer_values *layers;  // [n_layers + 1], owned; of the last only x, what leaves the layers
@@ -321,15 +321,15 @@ static void activate_token(const sequence *s, int64_t l, int64_t t)
 {
     const int64_t wide = s->config->n_feed_forward;
     double *x = s->layers[l].activated + t * wide, *slopes = s->layers[l].slopes + t * wide;
-    const bool decides = s->relu_inputs && s->config->family == BD_MODEL_OPT;
+    const bool decides = s->relu_results && s->config->family == BD_MODEL_OPT;
     double largest = 0;
     for (int64_t i = 0; decides && i < wide; i++)
         largest = fmax(largest, fabs(x[i]));
     for (int64_t i = 0; i < wide; i++) {
         const double input = x[i];
         x[i] = activation(s->config->family, input, &slopes[i]);
-        if (decides && fabs(input) <= 1e-5 * largest) {
-            const bool positive = s->relu_inputs[l][t * wide + i] > 0;
+        if (decides && fabs(input) <= s->r->nearly_zero * largest) {
+            const bool positive = s->relu_results[l][t * wide + i] > 0;
             s->r->n_kinks += positive != (input > 0);
             slopes[i] = positive ? 1.0 : 0.0;
         }
@@ -466,7 +466,7 @@ static bd_status sequence_init(sequence *s, bd_error *err)
 }
 
 bd_status bd_reference_add(bd_reference *reference, const uint32_t *ids, int64_t n,
-                           double loss_scale, const float *const *relu_inputs, bd_error *err)
+                           double loss_scale, const float *const *relu_results, bd_error *err)
 {
     const bd_model_config *config = &reference->parameters->config;
     if (n < 1 || n > config->n_positions)
@@ -481,7 +481,7 @@ bd_status bd_reference_add(bd_reference *reference, const uint32_t *ids, int64_t
     if (n == 1)
         return BD_OK;
     sequence s = {
-        .r = reference, .config = config, .ids = ids, .n = n, .relu_inputs = relu_inputs};
+        .r = reference, .config = config, .ids = ids, .n = n, .relu_results = relu_results};
     const bd_status status = sequence_init(&s, err);
     if (status == BD_OK) {
         embedding_forward(&s, s.layers[0].x);
@@ -498,10 +498,10 @@ bd_status bd_reference_add(bd_reference *reference, const uint32_t *ids, int64_t
 }
 
 bd_status bd_reference_init(bd_reference *reference, const bd_parameters *parameters,
-                            const float *weights, bd_error *err)
+                            const float *weights, double nearly_zero, bd_error *err)
 {
     const int64_t n = parameters->n_total;
-    *reference = (bd_reference){.parameters = parameters};
+    *reference = (bd_reference){.parameters = parameters, .nearly_zero = nearly_zero};
     reference->weights = malloc((size_t)n * sizeof(double));
     reference->gradients = calloc((size_t)n, sizeof(double));
     if (!reference->weights || !reference->gradients) {

@@ -6,8 +6,8 @@
 //
 // ReLU has no derivative at 0. An input that is 0 up to the kernels' rounding may be on the
 // other side of it there, and then a whole unit's gradient differs although nobody is wrong.
-// For such inputs alone, those within 1e-5 of the largest of their token, the side that the
-// kernels saw decides; how often it was the other one is counted.
+// For such inputs alone, those within `nearly_zero` of the largest of their token, the side that
+// the kernels saw decides; how often it was the other one is counted.
 #ifndef BINDERY_TRAINER_REFERENCE_H
 #define BINDERY_TRAINER_REFERENCE_H
 
@@ -22,25 +22,26 @@ typedef struct bd_reference {
     double *gradients;                // [n_total], owned; what the sequences added so far
     double loss_sum;                  // likewise
     int64_t n_kinks;                  // ReLU inputs whose side the kernels decided
+    double nearly_zero;
 } bd_reference;
 
 // Takes the weights [n_total], host memory, as they are trained; they are only read during the
 // call. Gradients and loss begin at 0. On failure *reference is empty.
 bd_status bd_reference_init(bd_reference *reference, const bd_parameters *parameters,
-                            const float *weights, bd_error *err);
+                            const float *weights, double nearly_zero, bd_error *err);
 void bd_reference_release(bd_reference *reference);  // safe on an empty struct and safe twice
 
 // Runs ids [n] forward and backward. With
 //   loss = sum over t < n - 1 of -log p(ids[t + 1] | ids[0 … t])
 // adds `loss` to loss_sum and the gradient of loss_scale * loss to the gradients; loss_scale is
-// 1 / (targets of the whole batch). relu_inputs, if not NULL, is [n_layers] arrays
-// [n][n_feed_forward]: what the kernels' ReLUs got for the same tokens. A sequence of one token
+// 1 / (targets of the whole batch). relu_results, if not NULL, is [n_layers] arrays
+// [n][n_feed_forward]: what the kernels' ReLUs gave for the same tokens. A sequence of one token
 // has no target and adds nothing. BD_ERR_ARGUMENT if n is not from 1 to n_positions or an id is
 // not in the vocabulary; a failure adds nothing.
 //
 // Memory besides the weights and gradients: n_layers * n * (8 n_channels + 2 n_feed_forward)
 // doubles and a little more, nothing of size n x n.
 bd_status bd_reference_add(bd_reference *reference, const uint32_t *ids, int64_t n,
-                           double loss_scale, const float *const *relu_inputs, bd_error *err);
+                           double loss_scale, const float *const *relu_results, bd_error *err);
 
 #endif

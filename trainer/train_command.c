@@ -33,6 +33,7 @@ typedef struct train_settings {
     bool resume;
     bd_backend_choice backend;
     const char *backend_module;
+    bd_type precision;
     int64_t n_threads;
 } train_settings;
 
@@ -218,6 +219,7 @@ static bd_training_settings choose_training(const train_settings *settings)
         .weight_decay = settings->weight_decay,
         .clip_norm = settings->clip_norm,
         .seed = (uint64_t)settings->seed,
+        .type = settings->precision,
     };
 }
 
@@ -343,7 +345,7 @@ static bd_status save(session *s, bd_error *err)
 {
     const bd_operations *operations = s->backend->operations;
     const size_t size_bytes = (size_t)s->run.parameters.n_total * sizeof(float);
-    const float *from[3] = {s->training.model.weights, s->training.m, s->training.v};
+    const float *from[3] = {s->training.model.masters, s->training.m, s->training.v};
     for (int i = 0; i < 3; i++)
         BD_TRY(operations->download(s->backend, s->host[i], from[i], size_bytes, err));
     const bd_checkpoint_state state = {

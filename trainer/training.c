@@ -3,9 +3,11 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/size.h"
+#include "trainer/backend_choice.h"
 
 bd_json *bd_training_settings_to_json(const bd_training_settings *settings)
 {
@@ -22,6 +24,8 @@ bd_json *bd_training_settings_to_json(const bd_training_settings *settings)
     bd_json_set_real(json, "weight_decay", settings->weight_decay);
     bd_json_set_real(json, "clip_norm", settings->clip_norm);
     bd_json_set_integer(json, "seed", (int64_t)settings->seed);
+    if (settings->type != BD_FLOAT)  // which checkpoints of older versions do not mention
+        bd_json_set_string(json, "precision", bd_precision_words[settings->type]);
     return json;
 }
 
@@ -56,18 +60,44 @@ bd_status bd_check_fit(const bd_model_config *config, const bd_manifest *manifes
 
 // ---- Beginning and end ------------------------------------------------------------------
 
-static bd_status upload_moment(bd_training *training, float **to, const float *from,
-                               bd_error *err)
+// The backend's memory with what `from` holds, or zeros if that is NULL.
+static bd_status new_block(bd_training *training, void **block, const void *from,
+                           size_t size_bytes, bd_error *err)
 {
-    const size_t size_bytes = (size_t)training->parameters->n_total * sizeof **to;
-    void *memory;
-    BD_TRY(
-        training->backend->operations->allocate(training->backend, size_bytes, &memory, err));
-    *to = memory;
-    if (!from)
-        return BD_OK;  // allocated as zeros
-    return training->backend->operations->upload(training->backend, memory, from, size_bytes,
-                                                 err);
+    const bd_operations *operations = training->backend->operations;
+    BD_TRY(operations->allocate(training->backend, size_bytes, block, err));
+    return from ? operations->upload(training->backend, *block, from, size_bytes, err) : BD_OK;
+}
+
+static bd_status new_moment(bd_training *training, float **moment, const float *from,
+                            bd_error *err)
+{
+    void *block = NULL;
+    const bd_status status = new_block(
+        training, &block, from, (size_t)training->parameters->n_total * sizeof **moment, err);
+    *moment = block;
+    return status;
+}
+
+// The parameters' own weight decays, for the optimizer.
+static bd_status new_parts(bd_training *training, bd_error *err)
+{
+    const bd_parameters *parameters = training->parameters;
+    bd_adamw_part *parts = calloc(parameters->n, sizeof *parts);
+    if (!parts)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", parameters->n);
+    for (size_t i = 0; i < parameters->n; i++) {
+        const bd_parameter *parameter = &parameters->items[i];
+        parts[i].end = parameter->offset + parameter->n;
+        if (bd_parameter_decays(parameter))
+            parts[i].weight_decay = (float)training->settings.weight_decay;
+    }
+    void *block = NULL;
+    const bd_status status =
+        new_block(training, &block, parts, parameters->n * sizeof *parts, err);
+    training->parts = block;
+    free(parts);
+    return status;
 }
 
 bd_status bd_training_init(bd_training *training, const bd_training_settings *settings,
@@ -87,14 +117,16 @@ bd_status bd_training_init(bd_training *training, const bd_training_settings *se
     if (status == BD_OK && !bd_int64_mul(step, settings->batch_rows, &first_place))
         status = bd_fail(err, BD_ERR_ARGUMENT, "step %" PRId64 " is too far", step);
     if (status == BD_OK)
-        status = bd_model_init(&training->model, backend, parameters,
+        status = bd_model_init(&training->model, backend, parameters, settings->type,
                                settings->micro_batch_rows, rows->manifest.packing.seq_len, err);
     if (status == BD_OK)
         status = bd_model_set_weights(&training->model, weights, err);
     if (status == BD_OK)
-        status = upload_moment(training, &training->m, m, err);
+        status = new_moment(training, &training->m, m, err);
     if (status == BD_OK)
-        status = upload_moment(training, &training->v, v, err);
+        status = new_moment(training, &training->v, v, err);
+    if (status == BD_OK)
+        status = new_parts(training, err);
     if (status == BD_OK)
         status = bd_loader_new(&training->loader, rows, settings->seed, settings->batch_rows,
                                first_place, err);
@@ -109,6 +141,7 @@ void bd_training_release(bd_training *training)
     if (training->backend) {
         training->backend->operations->release(training->backend, training->m);
         training->backend->operations->release(training->backend, training->v);
+        training->backend->operations->release(training->backend, training->parts);
         bd_model_release(&training->model);
     }
     *training = (bd_training){0};
@@ -130,6 +163,31 @@ bd_model_batch bd_batch_part(const bd_batch *batch, int64_t first, int64_t n)
     };
 }
 
+// The micro-batch that begins with row `first` of the batch.
+static bd_model_batch micro_batch(const bd_training *training, const bd_batch *batch,
+                                  int64_t first)
+{
+    const int64_t left = batch->boundaries.n_rows - first;
+    const int64_t most = training->settings.micro_batch_rows;
+    return bd_batch_part(batch, first, left < most ? left : most);
+}
+
+// The micro-batch after the one that begins with row `first`, maybe of the next batch. Whether
+// there is one to be had already: it travels ahead then.
+static bool peek_micro_batch(bd_training *training, const bd_batch *batch, int64_t first,
+                             bd_model_batch *next)
+{
+    first += training->settings.micro_batch_rows;
+    if (first >= batch->boundaries.n_rows) {
+        batch = bd_loader_peek(training->loader);
+        first = 0;
+    }
+    if (!batch)
+        return false;
+    *next = micro_batch(training, batch, first);
+    return true;
+}
+
 static bd_status compute_gradients(bd_training *training, const bd_batch *batch,
                                    double *loss_sum, bd_error *err)
 {
@@ -138,13 +196,12 @@ static bd_status compute_gradients(bd_training *training, const bd_batch *batch,
     BD_TRY(bd_model_zero_gradients(&training->model, err));
     *loss_sum = 0;
     for (int64_t first = 0; first < n_rows; first += training->settings.micro_batch_rows) {
-        const int64_t left = n_rows - first;
-        const int64_t n = left < training->settings.micro_batch_rows
-                              ? left
-                              : training->settings.micro_batch_rows;
-        const bd_model_batch part = bd_batch_part(batch, first, n);
+        const bd_model_batch part = micro_batch(training, batch, first);
+        bd_model_batch next;
+        const bool has_next = peek_micro_batch(training, batch, first, &next);
         double part_sum;
-        BD_TRY(bd_model_train(&training->model, &part, scale, &part_sum, err));
+        BD_TRY(bd_model_train(&training->model, &part, has_next ? &next : NULL, scale,
+                              &part_sum, err));
         *loss_sum += part_sum;
     }
     return BD_OK;
@@ -164,25 +221,24 @@ static bd_status update_weights(bd_training *training, int64_t step, double lear
                                 double gradient_scale, bd_error *err)
 {
     const bd_training_settings *s = &training->settings;
-    for (size_t i = 0; i < training->parameters->n; i++) {
-        const bd_parameter *parameter = &training->parameters->items[i];
-        const bd_adamw_args args = {
-            .n = parameter->n,
-            .step = step,
-            .learning_rate = (float)learning_rate,
-            .beta1 = (float)s->beta1,
-            .beta2 = (float)s->beta2,
-            .epsilon = (float)s->epsilon,
-            .weight_decay = bd_parameter_decays(parameter) ? (float)s->weight_decay : 0.0f,
-            .gradient_scale = (float)gradient_scale,
-            .gradient = training->model.gradients + parameter->offset,
-            .parameter = training->model.weights + parameter->offset,
-            .m = training->m + parameter->offset,
-            .v = training->v + parameter->offset,
-        };
-        BD_TRY(training->backend->operations->adamw(training->backend, &args, err));
-    }
-    return BD_OK;
+    const bd_model *model = &training->model;
+    const bd_adamw_args args = {
+        .n = training->parameters->n_total,
+        .step = step,
+        .learning_rate = (float)learning_rate,
+        .beta1 = (float)s->beta1,
+        .beta2 = (float)s->beta2,
+        .epsilon = (float)s->epsilon,
+        .gradient_scale = (float)gradient_scale,
+        .n_parts = (int64_t)training->parameters->n,
+        .parts = training->parts,
+        .gradient = model->gradients,
+        .parameter = model->masters,
+        .m = training->m,
+        .v = training->v,
+        .rounded = model->type == BD_BF16 ? model->weights : NULL,
+    };
+    return training->backend->operations->adamw(training->backend, &args, err);
 }
 
 static bd_status fail_not_a_number(const bd_batch *batch, const char *what, int64_t step,

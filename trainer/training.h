@@ -22,6 +22,7 @@ typedef struct bd_training_settings {
     double beta1, beta2, epsilon, weight_decay;
     double clip_norm;  // 0: no clipping
     uint64_t seed;     // of the order of rows and of the initial weights
+    bd_type type;      // what the model computes in
 } bd_training_settings;
 
 bd_json *bd_training_settings_to_json(const bd_training_settings *settings);
@@ -37,6 +38,7 @@ typedef struct bd_training {
     bd_backend *backend;              // borrowed
     bd_model model;                   // owned
     float *m, *v;                     // [n_total], the backend's memory, owned
+    bd_adamw_part *parts;             // [parameters->n], likewise
     bd_loader *loader;                // owned
     int64_t step;                     // done so far
 } bd_training;

@@ -17,7 +17,7 @@ static void forward_loop(const void *context, int64_t first, int64_t last)
 {
     const bd_activation_forward_args *a = context;
     const float *x = a->x;
-    float *restrict out = a->out;
+    float *out = a->out;
     if (a->activation == BD_ACTIVATION_RELU) {
         for (int64_t i = first; i < last; i++)
             out[i] = x[i] <= 0.0f ? 0.0f : x[i];  // NaN stays NaN
@@ -64,9 +64,11 @@ BD_CPU_OPERATION(activation_backward)
 
 static void add_loop(const void *context, int64_t first, int64_t last)
 {
-    const bd_add_args *a = context;
+    const bd_add_args *args = context;
+    const float *a = args->a, *b = args->b;
+    float *out = args->out;
     for (int64_t i = first; i < last; i++)
-        a->out[i] = a->a[i] + a->b[i];
+        out[i] = a[i] + b[i];
 }
 
 BD_CPU_OPERATION(add)

@@ -160,7 +160,7 @@ static void forward_block(forward_state *s, const bd_attention_forward_args *a, 
 {
     const int head_size = (int)a->head_size, width = round_up(head_size);
     const int64_t kv_head = head / (a->n_heads / a->n_kv_heads);
-    const float *q = a->q + (segment + begin) * a->q_stride + head * head_size;
+    const float *q = bd_floats(a->q, (segment + begin) * a->q_stride + head * head_size);
     transpose_rows(s->q, q, a->q_stride, n_queries, head_size, a->scale);
     memset(s->out, 0, (size_t)(n_queries * width) * sizeof *s->out);
     for (int i = 0; i < BLOCK; i++) {
@@ -171,20 +171,21 @@ static void forward_block(forward_state *s, const bd_attention_forward_args *a, 
         const bool diagonal = key == begin;
         const int n_keys = diagonal ? n_queries : BLOCK;
         const int64_t at = (segment + key) * a->kv_stride + kv_head * head_size;
-        const float *v = a->v + at;
+        const float *v = bd_floats(a->v, at);
         int64_t v_stride = a->kv_stride;
         if (width != head_size) {
             copy_rows(s->v, width, v, v_stride, n_keys, head_size);
             v = s->v;
             v_stride = width;
         }
-        score_block(s, a->k + at, a->kv_stride, n_queries, n_keys, head_size, diagonal);
+        score_block(s, bd_floats(a->k, at), a->kv_stride, n_queries, n_keys, head_size,
+                    diagonal);
         soften_block(s, n_queries, n_keys, diagonal);
         gather_values(s, v, v_stride, n_queries, n_keys, width, diagonal);
     }
     for (int i = 0; i < n_queries; i++) {
         const int64_t token = segment + begin + i;
-        float *out = a->out + (token * a->n_heads + head) * head_size;
+        float *out = bd_floats_out(a->out, (token * a->n_heads + head) * head_size);
         const float inverse = 1.0f / s->sum[i];
         for (int c = 0; c < head_size; c++)
             out[c] = s->out[i * width + c] * inverse;
@@ -212,7 +213,7 @@ static void forward_padding(const void *context, int64_t first, int64_t last)
         if (bd_token_used(&a->boundaries, token))
             continue;
         const int64_t width = a->n_heads * a->head_size;
-        memset(a->out + token * width, 0, (size_t)width * sizeof *a->out);
+        memset(bd_floats_out(a->out, token * width), 0, (size_t)width * sizeof(float));
         memset(a->lse + token * a->n_heads, 0, (size_t)a->n_heads * sizeof *a->lse);
     }
 }
@@ -338,7 +339,8 @@ static void put_query_gradients(const backward_state *s, const bd_attention_back
 {
     const int head_size = (int)a->head_size, width = round_up(head_size);
     for (int i = 0; i < n_queries; i++) {
-        float *restrict to = a->d_q + (token + i) * a->q_stride + head * head_size;
+        float *restrict to =
+            bd_floats_out(a->d_q, (token + i) * a->q_stride + head * head_size);
         const float *from = s->d_q + i * width;
         if (add)
             for (int c = 0; c < head_size; c++)
@@ -354,13 +356,13 @@ static void take_queries(backward_state *s, const bd_attention_backward_args *a,
     const int head_size = (int)a->head_size, width = round_up(head_size);
     const int64_t out_stride = a->n_heads * a->head_size;
     const int64_t at = token * out_stride + head * head_size;
-    copy_rows(s->q, width, a->q + token * a->q_stride + head * head_size, a->q_stride,
+    copy_rows(s->q, width, bd_floats(a->q, token * a->q_stride + head * head_size), a->q_stride,
               n_queries, head_size);
-    copy_rows(s->d_out, width, a->d_out + at, out_stride, n_queries, head_size);
+    copy_rows(s->d_out, width, bd_floats(a->d_out, at), out_stride, n_queries, head_size);
     for (int i = 0; i < n_queries; i++) {
         s->lse[i] = a->lse[(token + i) * a->n_heads + head];
-        s->dot[i] =
-            (float)bd_dot(s->d_out + i * width, a->out + at + i * out_stride, head_size);
+        s->dot[i] = (float)bd_dot(s->d_out + i * width, bd_floats(a->out, at + i * out_stride),
+                                  head_size);
     }
 }
 
@@ -372,9 +374,10 @@ static void backward_block(backward_state *s, const bd_attention_backward_args *
     const int64_t group = a->n_heads / a->n_kv_heads;
     const int n_keys = (int)bd_min(BLOCK, segment->length - begin);
     const int64_t at = (segment->first + begin) * a->kv_stride + kv_head * head_size;
-    transpose_rows(s->k_columns, a->k + at, a->kv_stride, n_keys, head_size, a->scale);
-    transpose_rows(s->v_columns, a->v + at, a->kv_stride, n_keys, head_size, 1.0f);
-    copy_rows(s->k, width, a->k + at, a->kv_stride, n_keys, head_size);
+    transpose_rows(s->k_columns, bd_floats(a->k, at), a->kv_stride, n_keys, head_size,
+                   a->scale);
+    transpose_rows(s->v_columns, bd_floats(a->v, at), a->kv_stride, n_keys, head_size, 1.0f);
+    copy_rows(s->k, width, bd_floats(a->k, at), a->kv_stride, n_keys, head_size);
     memset(s->d_k, 0, (size_t)(n_keys * width) * sizeof *s->d_k);
     memset(s->d_v, 0, (size_t)(n_keys * width) * sizeof *s->d_v);
 
@@ -396,8 +399,8 @@ static void backward_block(backward_state *s, const bd_attention_backward_args *
     }
     for (int j = 0; j < n_keys; j++) {
         const size_t size = (size_t)head_size * sizeof(float);
-        memcpy(a->d_k + at + j * a->kv_stride, s->d_k + j * width, size);
-        memcpy(a->d_v + at + j * a->kv_stride, s->d_v + j * width, size);
+        memcpy(bd_floats_out(a->d_k, at + j * a->kv_stride), s->d_k + j * width, size);
+        memcpy(bd_floats_out(a->d_v, at + j * a->kv_stride), s->d_v + j * width, size);
     }
 }
 
@@ -427,9 +430,9 @@ static void backward_padding(const void *context, int64_t first, int64_t last)
     for (int64_t token = first; token < last; token++) {
         if (bd_token_used(&a->boundaries, token))
             continue;
-        memset(a->d_q + token * a->q_stride, 0, q_size);
-        memset(a->d_k + token * a->kv_stride, 0, kv_size);
-        memset(a->d_v + token * a->kv_stride, 0, kv_size);
+        memset(bd_floats_out(a->d_q, token * a->q_stride), 0, q_size);
+        memset(bd_floats_out(a->d_k, token * a->kv_stride), 0, kv_size);
+        memset(bd_floats_out(a->d_v, token * a->kv_stride), 0, kv_size);
     }
 }
 

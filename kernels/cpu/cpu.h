@@ -60,6 +60,17 @@ bd_status bd_cpu_sort_segments(bd_backend *backend, const bd_boundaries *boundar
                                const bd_cpu_segment **segments, int64_t *n_segments,
                                bd_error *err);
 
+// From element i of a tensor on, read or written: this backend's tensors are all floats.
+static inline const float *bd_floats(const void *tensor, int64_t i)
+{
+    return (const float *)tensor + i;
+}
+
+static inline float *bd_floats_out(void *tensor, int64_t i)
+{
+    return (float *)tensor + i;
+}
+
 static inline int64_t bd_min(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -111,6 +122,9 @@ void bd_cpu_release(bd_backend *backend, void *memory);
 bd_status bd_cpu_copy(bd_backend *backend, void *to, const void *from, size_t size_bytes,
                       bd_error *err);
 bd_status bd_cpu_zero(bd_backend *backend, void *memory, size_t size_bytes, bd_error *err);
+bd_status bd_cpu_send(bd_backend *backend, int lane, void *to, const void *from,
+                      size_t size_bytes, bd_error *err);
+bd_status bd_cpu_pass(bd_backend *backend, int lane, bd_error *err);
 void bd_cpu_close(bd_backend *backend);
 
 #ifdef BD_CPU_ISA

@@ -78,7 +78,7 @@ static void token_loop(const void *context, int64_t first, int64_t last)
     for (int64_t i = first; i < last; i++) {
         const int64_t token = a->first + i;
         const int64_t r = token / a->boundaries.seq_len, t = token % a->boundaries.seq_len;
-        float *logits = a->logits + i * a->n_vocabulary;
+        float *logits = bd_floats_out(a->logits, i * bd_stride(a->stride, a->n_vocabulary));
         int64_t n_segments;
         const int32_t *bounds = bd_row_bounds(&a->boundaries, r, &n_segments);
         const int has_target = t < bd_row_used(&a->boundaries, r) &&

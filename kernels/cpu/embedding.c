@@ -13,7 +13,7 @@ static void forward_loop(const void *context, int64_t first, int64_t last)
     const int64_t n = a->n_channels;
     for (int64_t token = first; token < last; token++) {
         const int64_t r = token / a->boundaries.seq_len, t = token % a->boundaries.seq_len;
-        float *restrict out = a->out + token * n;
+        float *restrict out = bd_floats_out(a->out, token * n);
         if (t >= bd_row_used(&a->boundaries, r)) {
             memset(out, 0, (size_t)n * sizeof *out);
             continue;
@@ -21,8 +21,9 @@ static void forward_loop(const void *context, int64_t first, int64_t last)
         int64_t n_segments;
         const int32_t *bounds = bd_row_bounds(&a->boundaries, r, &n_segments);
         const int64_t position = t - *bd_segment_around(bounds, n_segments, t);
-        const float *word = a->token_table + bd_token_id(a->ids, a->id_bytes, token) * n;
-        const float *place = a->position_table + (a->first_position + position) * n;
+        const float *word =
+            bd_floats(a->token_table, bd_token_id(a->ids, a->id_bytes, token) * n);
+        const float *place = bd_floats(a->position_table, (a->first_position + position) * n);
         for (int64_t c = 0; c < n; c++)
             out[c] = word[c] + place[c];
     }
@@ -45,7 +46,7 @@ static void backward_strip(const void *context, int64_t first, int64_t last)
         for (int64_t s = 0; s < n_segments; s++) {
             for (int64_t t = bounds[s]; t < bounds[s + 1]; t++) {
                 const int64_t token = r * a->boundaries.seq_len + t;
-                const float *d_out = a->d_out + token * n;
+                const float *d_out = bd_floats(a->d_out, token * n);
                 float *word = a->d_token_table + bd_token_id(a->ids, a->id_bytes, token) * n;
                 float *place = a->d_position_table + (a->first_position + t - bounds[s]) * n;
                 for (int64_t c = first; c < last; c++) {

@@ -15,8 +15,8 @@ enum { TOKENS_PER_CHUNK = 32, CHANNELS_PER_STRIP = 32, TOKENS_PER_BLOCK = 64 };
 static void forward_token(const bd_layer_norm_forward_args *a, int64_t token)
 {
     const int64_t n = a->n_channels;
-    const float *x = a->x + token * n;
-    float *restrict out = a->out + token * n;
+    const float *x = bd_floats(a->x, token * n), *gamma = a->gamma, *beta = a->beta;
+    float *restrict out = bd_floats_out(a->out, token * n);
 
     const float mean = (float)(bd_sum(x, n) / (double)n);
     for (int64_t c = 0; c < n; c++)
@@ -24,7 +24,7 @@ static void forward_token(const bd_layer_norm_forward_args *a, int64_t token)
     const double variance = bd_dot(out, out, n) / (double)n;
     const float rstd = (float)(1.0 / sqrt(variance + (double)a->epsilon));
     for (int64_t c = 0; c < n; c++)
-        out[c] = out[c] * rstd * a->gamma[c] + a->beta[c];
+        out[c] = out[c] * rstd * gamma[c] + beta[c];
     a->mean[token] = mean;
     a->rstd[token] = rstd;
 }
@@ -36,7 +36,8 @@ static void forward_loop(const void *context, int64_t first, int64_t last)
         if (bd_token_used(&a->boundaries, token)) {
             forward_token(a, token);
         } else {
-            memset(a->out + token * a->n_channels, 0, (size_t)a->n_channels * sizeof *a->out);
+            memset(bd_floats_out(a->out, token * a->n_channels), 0,
+                   (size_t)a->n_channels * sizeof(float));
             a->mean[token] = 0.0f;
             a->rstd[token] = 0.0f;
         }
@@ -56,8 +57,9 @@ BD_CPU_OPERATION(layer_norm_forward)
 static void input_token(const bd_layer_norm_backward_args *a, int64_t token)
 {
     const int64_t n = a->n_channels;
-    const float *x = a->x + token * n, *d_out = a->d_out + token * n, *gamma = a->gamma;
-    float *restrict d_x = a->d_x + token * n;
+    const float *x = bd_floats(a->x, token * n), *d_out = bd_floats(a->d_out, token * n);
+    const float *gamma = a->gamma;
+    float *restrict d_x = bd_floats_out(a->d_x, token * n);
     const float mean = a->mean[token], rstd = a->rstd[token];
 
     bd_vector g_lanes = {0}, gh_lanes = {0};
@@ -102,8 +104,8 @@ static void parameter_strip(const void *context, int64_t first, int64_t last)
         for (int64_t token = begin; token < end; token++) {
             if (!bd_token_used(&a->boundaries, token))
                 continue;
-            const float *x = a->x + token * a->n_channels + first;
-            const float *d_out = a->d_out + token * a->n_channels + first;
+            const float *x = bd_floats(a->x, token * a->n_channels + first);
+            const float *d_out = bd_floats(a->d_out, token * a->n_channels + first);
             const float mean = a->mean[token], rstd = a->rstd[token];
             for (int64_t c = 0; c < n; c++) {
                 gamma_block[c] += d_out[c] * ((x[c] - mean) * rstd);

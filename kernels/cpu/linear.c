@@ -102,17 +102,19 @@ static void clear_padding(const bd_boundaries *boundaries, const tile *part, flo
 
 typedef struct forward_work {
     const bd_linear_forward_args *args;
-    grid out;
+    float *out;
+    int64_t stride;  // of out
+    grid grid;
 } forward_work;
 
 static bd_status forward_tile(void *context, int64_t index, bd_error *err)
 {
     const forward_work *work = context;
     const bd_linear_forward_args *a = work->args;
-    const tile part = tile_of(&work->out, index);
+    const tile part = tile_of(&work->grid, index);
     const int out_in = a->layout == BD_WEIGHT_OUT_IN;
 
-    fill(&a->boundaries, &part, a->bias, a->out, a->n_out);
+    fill(&a->boundaries, &part, a->bias, work->out, work->stride);
     if (all_padding(&a->boundaries, part.row, part.n_rows))
         return BD_OK;
     BD_TRY(bd_matmul(
@@ -122,24 +124,38 @@ static bd_status forward_tile(void *context, int64_t index, bd_error *err)
             .m = part.n_rows,
             .n = part.n_columns,
             .k = a->n_in,
-            .a = a->x + part.row * a->n_in,
+            .a = bd_floats(a->x, part.row * a->n_in),
             .a_stride = a->n_in,
-            .b = a->weight + part.column * (out_in ? a->n_in : 1),
+            .b = bd_floats(a->weight, part.column * (out_in ? a->n_in : 1)),
             .b_stride = out_in ? a->n_in : a->n_out,
-            .c = a->out + part.row * a->n_out + part.column,
-            .c_stride = a->n_out,
+            .c = work->out + part.row * work->stride + part.column,
+            .c_stride = work->stride,
         },
         err));
-    clear_padding(&a->boundaries, &part, a->out, a->n_out);
+    clear_padding(&a->boundaries, &part, work->out, work->stride);
     return BD_OK;
 }
 
 BD_CPU_OPERATION(linear_forward)
 {
+    const int64_t n_tokens = args->boundaries.n_rows * args->boundaries.seq_len;
     forward_work work = {
-        args, make_grid(args->boundaries.n_rows * args->boundaries.seq_len, args->n_out)};
-    return bd_threads_run(((bd_cpu_backend *)backend)->threads, forward_tile, &work,
-                          work.out.n_tiles, err);
+        .args = args,
+        .out = args->out ? args->out : args->activated,
+        .stride = bd_stride(args->out_stride, args->n_out),
+        .grid = make_grid(n_tokens, args->n_out),
+    };
+    BD_TRY(bd_threads_run(((bd_cpu_backend *)backend)->threads, forward_tile, &work,
+                          work.grid.n_tiles, err));
+    if (args->activation == BD_ACTIVATION_NONE)
+        return BD_OK;
+    const bd_activation_forward_args activation = {
+        .activation = args->activation,
+        .n = n_tokens * args->n_out,
+        .x = work.out,
+        .out = args->activated,
+    };
+    return BD_CPU(activation_forward)(backend, &activation, err);
 }
 
 // ---- Backward -------------------------------------------------------------------------------
@@ -147,6 +163,7 @@ BD_CPU_OPERATION(linear_forward)
 typedef struct backward_work {
     const bd_linear_backward_args *args;
     int64_t n_tokens;
+    int64_t stride;  // of d_out
     grid d_x, d_weight;
 } backward_work;
 
@@ -164,12 +181,12 @@ static bd_status input_tile(const backward_work *work, int64_t index, bd_error *
                 .m = part.n_rows,
                 .n = part.n_columns,
                 .k = bd_min(OUTPUTS_PER_PIECE, a->n_out - out),
-                .a = a->d_out + part.row * a->n_out + out,
-                .a_stride = a->n_out,
-                .b = a->weight + part.column * (out_in ? 1 : a->n_out) +
-                     out * (out_in ? a->n_in : 1),
+                .a = bd_floats(a->d_out, part.row * work->stride + out),
+                .a_stride = work->stride,
+                .b = bd_floats(a->weight, part.column * (out_in ? 1 : a->n_out) +
+                                              out * (out_in ? a->n_in : 1)),
                 .b_stride = out_in ? a->n_in : a->n_out,
-                .c = a->d_x + part.row * a->n_in + part.column,
+                .c = bd_floats_out(a->d_x, part.row * a->n_in + part.column),
                 .c_stride = a->n_in,
             },
             err));
@@ -183,7 +200,9 @@ static bd_status weight_tile(const backward_work *work, int64_t index, bd_error 
     const tile part = tile_of(&work->d_weight, index);
     const int out_in = a->layout == BD_WEIGHT_OUT_IN;
     const float *rows = out_in ? a->d_out : a->x, *columns = out_in ? a->x : a->d_out;
-    const int64_t n_rows = out_in ? a->n_out : a->n_in, n_columns = out_in ? a->n_in : a->n_out;
+    const int64_t row_stride = out_in ? work->stride : a->n_in;
+    const int64_t column_stride = out_in ? a->n_in : work->stride;
+    const int64_t n_columns = out_in ? a->n_in : a->n_out;
     for (int64_t token = 0; token < work->n_tokens; token += TOKENS_PER_PIECE) {
         const int64_t n_tokens = bd_min(TOKENS_PER_PIECE, work->n_tokens - token);
         if (all_padding(&a->boundaries, token, n_tokens))
@@ -195,10 +214,10 @@ static bd_status weight_tile(const backward_work *work, int64_t index, bd_error 
                 .m = part.n_rows,
                 .n = part.n_columns,
                 .k = n_tokens,
-                .a = rows + token * n_rows + part.row,
-                .a_stride = n_rows,
-                .b = columns + token * n_columns + part.column,
-                .b_stride = n_columns,
+                .a = rows + token * row_stride + part.row,
+                .a_stride = row_stride,
+                .b = columns + token * column_stride + part.column,
+                .b_stride = column_stride,
                 .c = a->d_weight + part.row * n_columns + part.column,
                 .c_stride = n_columns,
             },
@@ -218,7 +237,7 @@ static void bias_strip(const backward_work *work, int64_t index)
         float block[CHANNELS_PER_STRIP] = {0};
         const int64_t end = bd_min(begin + TOKENS_PER_BLOCK, work->n_tokens);
         for (int64_t token = begin; token < end; token++) {
-            const float *d_out = a->d_out + token * a->n_out + first;
+            const float *d_out = bd_floats(a->d_out, token * work->stride + first);
             for (int64_t j = 0; j < n; j++)
                 block[j] += d_out[j];
         }
@@ -249,6 +268,7 @@ BD_CPU_OPERATION(linear_backward)
     backward_work work = {
         .args = args,
         .n_tokens = n_tokens,
+        .stride = bd_stride(args->d_out_stride, args->n_out),
         .d_x = args->d_x ? make_grid(n_tokens, args->n_in) : (grid){0},
         .d_weight =
             out_in ? make_grid(args->n_out, args->n_in) : make_grid(args->n_in, args->n_out),

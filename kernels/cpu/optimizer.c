@@ -3,29 +3,58 @@
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/type.h"
 
 enum { PER_CHUNK = 16384 };
 
 typedef struct adamw_loop_args {
-    bd_adamw_args step;
-    float decay, rate, v_factor;  // what depends on the step alone, worked out in double
+    const bd_adamw_args *step;
+    float rate, v_factor;  // what depends on the step alone, worked out in double
 } adamw_loop_args;
 
-static void adamw_loop(const void *context, int64_t first, int64_t last)
+// Elements first … last - 1, which have the same decay.
+static void adamw_stretch(const adamw_loop_args *a, int64_t first, int64_t last, float decay)
 {
-    const adamw_loop_args *a = context;
-    const float beta1 = a->step.beta1, beta2 = a->step.beta2;
-    const float scale = a->step.gradient_scale, epsilon = a->step.epsilon;
-    const float decay = a->decay, rate = a->rate, v_factor = a->v_factor;
-    const float *gradient = a->step.gradient;
-    float *restrict parameter = a->step.parameter;
-    float *restrict m = a->step.m;
-    float *restrict v = a->step.v;
+    const float beta1 = a->step->beta1, beta2 = a->step->beta2;
+    const float scale = a->step->gradient_scale, epsilon = a->step->epsilon;
+    const float rate = a->rate, v_factor = a->v_factor;
+    const float *gradient = a->step->gradient;
+    float *restrict parameter = a->step->parameter;
+    float *restrict m = a->step->m;
+    float *restrict v = a->step->v;
     for (int64_t i = first; i < last; i++) {
         const float g = scale * gradient[i];
         m[i] = beta1 * m[i] + (1.0f - beta1) * g;
         v[i] = beta2 * v[i] + (1.0f - beta2) * (g * g);
         parameter[i] = parameter[i] * decay - rate * m[i] / (sqrtf(v[i] * v_factor) + epsilon);
+    }
+    for (int64_t i = first; a->step->rounded && i < last; i++)
+        a->step->rounded[i] = bd_bf16_of_float(parameter[i]);
+}
+
+// The part that element i lies in.
+static int64_t part_of(const bd_adamw_args *step, int64_t i)
+{
+    int64_t low = 0, high = step->n_parts - 1;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (step->parts[middle].end <= i)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void adamw_loop(const void *context, int64_t first, int64_t last)
+{
+    const adamw_loop_args *a = context;
+    const bd_adamw_part *part = a->step->parts + part_of(a->step, first);
+    for (int64_t i = first; i < last; part++) {
+        const int64_t end = bd_min(part->end, last);
+        const double decay = 1.0 - (double)a->step->learning_rate * (double)part->weight_decay;
+        adamw_stretch(a, i, end, (float)decay);
+        i = end;
     }
 }
 
@@ -34,8 +63,7 @@ BD_CPU_OPERATION(adamw)
     const double rate = (double)args->learning_rate;
     const double step = (double)args->step;
     const adamw_loop_args loop = {
-        .step = *args,
-        .decay = (float)(1.0 - rate * (double)args->weight_decay),
+        .step = args,
         .rate = (float)(rate / (1.0 - pow((double)args->beta1, step))),
         .v_factor = (float)(1.0 / (1.0 - pow((double)args->beta2, step))),
     };

@@ -42,53 +42,53 @@ struct gelu {
 
 // ---- The steps ------------------------------------------------------------------------------
 
-template <class F>
+template <class T, class F>
 struct forward_step {
-    const float *x;
-    float *out;
+    const T *x;
+    T *out;
 
-    __device__ void one(int64_t i) const
+    template <int W>
+    __device__ void run(int64_t i, bool aligned) const
     {
-        out[i] = F::value(x[i]);
-    }
-    __device__ void four(int64_t i) const
-    {
-        const float4 v = load_four(x, i);
-        store_four(out, i,
-                   make_float4(F::value(v.x), F::value(v.y), F::value(v.z), F::value(v.w)));
+        pack<W> p = load_pack<W>(x + i, aligned);
+#pragma unroll
+        for (int k = 0; k < W; k++)
+            p.at[k] = F::value(p.at[k]);
+        store_pack<W>(out + i, p, aligned);
     }
 };
 
-template <class F>
+template <class T, class F>
 struct backward_step {
-    const float *x, *d_out;
-    float *d_x;
+    const T *x, *d_out;
+    T *d_x;
 
-    __device__ void one(int64_t i) const
+    template <int W>
+    __device__ void run(int64_t i, bool aligned) const
     {
-        d_x[i] = F::gradient(x[i], d_out[i]);
-    }
-    __device__ void four(int64_t i) const
-    {
-        const float4 v = load_four(x, i), d = load_four(d_out, i);
-        store_four(d_x, i,
-                   make_float4(F::gradient(v.x, d.x), F::gradient(v.y, d.y),
-                               F::gradient(v.z, d.z), F::gradient(v.w, d.w)));
+        const pack<W> p = load_pack<W>(x + i, aligned);
+        pack<W> d = load_pack<W>(d_out + i, aligned);
+#pragma unroll
+        for (int k = 0; k < W; k++)
+            d.at[k] = F::gradient(p.at[k], d.at[k]);
+        store_pack<W>(d_x + i, d, aligned);
     }
 };
 
+template <class T>
 struct add_step {
-    const float *a, *b;
-    float *out;
+    const T *a, *b;
+    T *out;
 
-    __device__ void one(int64_t i) const
+    template <int W>
+    __device__ void run(int64_t i, bool aligned) const
     {
-        out[i] = a[i] + b[i];
-    }
-    __device__ void four(int64_t i) const
-    {
-        const float4 x = load_four(a, i), y = load_four(b, i);
-        store_four(out, i, make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w));
+        pack<W> p = load_pack<W>(a + i, aligned);
+        const pack<W> q = load_pack<W>(b + i, aligned);
+#pragma unroll
+        for (int k = 0; k < W; k++)
+            p.at[k] += q.at[k];
+        store_pack<W>(out + i, p, aligned);
     }
 };
 
@@ -97,9 +97,12 @@ struct add_step {
 template <class F>
 static bd_status forward(const bd_activation_forward_args *args, void *stream, bd_error *err)
 {
-    const forward_step<F> step = {args->x, args->out};
-    return for_each_element(step, args->n, is_aligned(args->x) && is_aligned(args->out),
-                            "activation_forward", stream, err);
+    return for_elements_of(args->type, [&](auto packs) {
+        typedef typename decltype(packs)::value T;
+        const forward_step<T, F> step = {(const T *)args->x, (T *)args->out};
+        return for_each_element<packs.width>(step, args->n, all_aligned({args->x, args->out}),
+                                             "activation_forward", stream, err);
+    });
 }
 
 extern "C" BD_CUDA_OPERATION(activation_forward)
@@ -111,10 +114,14 @@ extern "C" BD_CUDA_OPERATION(activation_forward)
 template <class F>
 static bd_status backward(const bd_activation_backward_args *args, void *stream, bd_error *err)
 {
-    const backward_step<F> step = {args->x, args->d_out, args->d_x};
-    const bool aligned =
-        is_aligned(args->x) && is_aligned(args->d_out) && is_aligned(args->d_x);
-    return for_each_element(step, args->n, aligned, "activation_backward", stream, err);
+    return for_elements_of(args->type, [&](auto packs) {
+        typedef typename decltype(packs)::value T;
+        const backward_step<T, F> step = {(const T *)args->x, (const T *)args->d_out,
+                                          (T *)args->d_x};
+        return for_each_element<packs.width>(step, args->n,
+                                             all_aligned({args->x, args->d_out, args->d_x}),
+                                             "activation_backward", stream, err);
+    });
 }
 
 extern "C" BD_CUDA_OPERATION(activation_backward)
@@ -125,7 +132,11 @@ extern "C" BD_CUDA_OPERATION(activation_backward)
 
 extern "C" BD_CUDA_OPERATION(add)
 {
-    const add_step step = {args->a, args->b, args->out};
-    const bool aligned = is_aligned(args->a) && is_aligned(args->b) && is_aligned(args->out);
-    return for_each_element(step, args->n, aligned, "add", queue->stream, err);
+    return for_elements_of(args->type, [&](auto packs) {
+        typedef typename decltype(packs)::value T;
+        const add_step<T> step = {(const T *)args->a, (const T *)args->b, (T *)args->out};
+        return for_each_element<packs.width>(step, args->n,
+                                             all_aligned({args->a, args->b, args->out}), "add",
+                                             queue->stream, err);
+    });
 }

@@ -1,5 +1,5 @@
-// attention.h - document attention on the GPU: the float operations of kernels/attention.h, and
-// their bf16 form on tensor cores.
+// attention.h - document attention on the GPU: the operations of kernels/attention.h, which are
+// made in float or, on tensor cores, in bf16.
 //
 // The contract is that of kernels/attention.h, whole: every product and every sum is cut from
 // the document's own first token, so that a segment's result depends neither on its neighbours
@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-// ---- float, any head size up to 256 ---------------------------------------------------------
+// ---- The operations: whichever of the two args->type asks for -------------------------------
 
 size_t bd_cuda_attention_forward_scratch(const bd_attention_forward_args *args);
 bd_status bd_cuda_attention_forward(const bd_attention_forward_args *args, bd_cuda_queue *queue,
@@ -32,6 +32,16 @@ bd_status bd_cuda_attention_forward(const bd_attention_forward_args *args, bd_cu
 size_t bd_cuda_attention_backward_scratch(const bd_attention_backward_args *args);
 bd_status bd_cuda_attention_backward(const bd_attention_backward_args *args,
                                      bd_cuda_queue *queue, bd_error *err);
+
+// ---- float, any head size up to 256 ---------------------------------------------------------
+
+size_t bd_cuda_attention_float_forward_scratch(const bd_attention_forward_args *args);
+bd_status bd_cuda_attention_float_forward(const bd_attention_forward_args *args,
+                                          bd_cuda_queue *queue, bd_error *err);
+
+size_t bd_cuda_attention_float_backward_scratch(const bd_attention_backward_args *args);
+bd_status bd_cuda_attention_float_backward(const bd_attention_backward_args *args,
+                                           bd_cuda_queue *queue, bd_error *err);
 
 // ---- bf16, head sizes 64 and 128 ------------------------------------------------------------
 

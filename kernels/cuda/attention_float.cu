@@ -12,6 +12,16 @@ static constexpr int kThreads = kTile * kTile;
 static constexpr int kMaxHeadSize = 256;
 static constexpr int kColumns = kMaxHeadSize / kTile;  // of a thread
 
+static __device__ __forceinline__ const float *floats(const void *tensor)
+{
+    return (const float *)tensor;
+}
+
+static __device__ __forceinline__ float *floats(void *tensor)
+{
+    return (float *)tensor;
+}
+
 // Pairs of a tile, [query][key]; one more column so that neither rows nor columns share a bank.
 typedef float pairs[kTile][kTile + 1];
 
@@ -102,7 +112,7 @@ attend(const bd_attention_forward_args &a, const attention_work &work, float *sh
     const int first = work.tile * kTile;
     const int64_t token = work.first_token + first;
     const int64_t kv_head = work.head / (a.n_heads / a.n_kv_heads);
-    load_rows(q, a.q + token * a.q_stride + work.head * head_size, a.q_stride,
+    load_rows(q, floats(a.q) + token * a.q_stride + work.head * head_size, a.q_stride,
               work.length - first, head_size);
 
     float sums[kColumns], top = -INFINITY, total = 0.0f;
@@ -111,8 +121,8 @@ attend(const bd_attention_forward_args &a, const attention_work &work, float *sh
         const int64_t at = (work.first_token + key) * a.kv_stride + kv_head * head_size;
         COUNT_TILE(PASS_FORWARD);
         __syncthreads();
-        load_rows(k, a.k + at, a.kv_stride, work.length - key, head_size);
-        load_rows(v, a.v + at, a.kv_stride, work.length - key, head_size);
+        load_rows(k, floats(a.k) + at, a.kv_stride, work.length - key, head_size);
+        load_rows(v, floats(a.v) + at, a.kv_stride, work.length - key, head_size);
         __syncthreads();
         // Every query sees the first key of the tile, so that `top` is finite.
         const bool sees = key + column <= first + row;
@@ -130,7 +140,7 @@ attend(const bd_attention_forward_args &a, const attention_work &work, float *sh
     if (first + row >= work.length)
         return;
     const int64_t at = (token + row) * a.n_heads + work.head;
-    store_row(a.out + at * head_size, sums, 1.0f / total, head_size);
+    store_row(floats(a.out) + at * head_size, sums, 1.0f / total, head_size);
     if (column == 0)
         a.lse[at] = top + logf(total);
 }
@@ -157,7 +167,7 @@ static __global__ void __launch_bounds__(kThreads)
         return;
     float sum = 0.0f;
     for (int64_t c = lane; c < a.head_size; c += kWarpSize)
-        sum += a.out[i * a.head_size + c] * a.d_out[i * a.head_size + c];
+        sum += floats(a.out)[i * a.head_size + c] * floats(a.d_out)[i * a.head_size + c];
     sum = warp_sum(sum);
     if (lane == 0)
         deltas[i] = sum;
@@ -184,9 +194,10 @@ static __device__ __forceinline__ void load_queries(const backward_tiles &t,
 {
     const int first = tile * kTile, n = work.length - first, head_size = int(a.head_size);
     const int64_t token = work.first_token + first;
-    load_rows(t.q, a.q + token * a.q_stride + head * head_size, a.q_stride, n, head_size);
-    load_rows(t.d_out, a.d_out + (token * a.n_heads + head) * head_size, a.n_heads * head_size,
-              n, head_size);
+    load_rows(t.q, floats(a.q) + token * a.q_stride + head * head_size, a.q_stride, n,
+              head_size);
+    load_rows(t.d_out, floats(a.d_out) + (token * a.n_heads + head) * head_size,
+              a.n_heads * head_size, n, head_size);
 }
 
 static __device__ __forceinline__ void load_keys(const backward_tiles &t,
@@ -196,8 +207,8 @@ static __device__ __forceinline__ void load_keys(const backward_tiles &t,
 {
     const int first = tile * kTile, n = work.length - first, head_size = int(a.head_size);
     const int64_t at = (work.first_token + first) * a.kv_stride + kv_head * head_size;
-    load_rows(t.k, a.k + at, a.kv_stride, n, head_size);
-    load_rows(t.v, a.v + at, a.kv_stride, n, head_size);
+    load_rows(t.k, floats(a.k) + at, a.kv_stride, n, head_size);
+    load_rows(t.v, floats(a.v) + at, a.kv_stride, n, head_size);
 }
 
 // The thread's pair of a tile of queries and a tile of keys that are in shared memory.
@@ -248,8 +259,8 @@ static __device__ __forceinline__ void key_gradient(const bd_attention_backward_
     if (key >= work.length)
         return;
     const int64_t at = (work.first_token + key) * a.kv_stride + work.head * head_size;
-    store_row(a.d_k + at, d_k, 1.0f, head_size);
-    store_row(a.d_v + at, d_v, 1.0f, head_size);
+    store_row(floats(a.d_k) + at, d_k, 1.0f, head_size);
+    store_row(floats(a.d_v) + at, d_v, 1.0f, head_size);
 }
 
 static __device__ __forceinline__ void query_gradient(const bd_attention_backward_args &a,
@@ -272,8 +283,9 @@ static __device__ __forceinline__ void query_gradient(const bd_attention_backwar
     }
     const int query = work.tile * kTile + row;
     if (query < work.length)
-        store_row(a.d_q + (work.first_token + query) * a.q_stride + work.head * head_size, d_q,
-                  1.0f, head_size);
+        store_row(floats(a.d_q) + (work.first_token + query) * a.q_stride +
+                      work.head * head_size,
+                  d_q, 1.0f, head_size);
 }
 
 static __global__ void __launch_bounds__(kThreads)
@@ -308,16 +320,16 @@ static bd_status check(const attention_shape &shape, size_t scratch_bytes,
     return attention_check(shape, scratch_bytes, queue, err);
 }
 
-extern "C" size_t bd_cuda_attention_forward_scratch(const bd_attention_forward_args *args)
+extern "C" size_t bd_cuda_attention_float_forward_scratch(const bd_attention_forward_args *args)
 {
     return attention_plan_bytes(attention_shape(*args));
 }
 
-extern "C" bd_status bd_cuda_attention_forward(const bd_attention_forward_args *args,
-                                               bd_cuda_queue *queue, bd_error *err)
+extern "C" bd_status bd_cuda_attention_float_forward(const bd_attention_forward_args *args,
+                                                     bd_cuda_queue *queue, bd_error *err)
 {
     const attention_shape shape(*args);
-    BD_TRY(check(shape, bd_cuda_attention_forward_scratch(args), queue, err));
+    BD_TRY(check(shape, bd_cuda_attention_float_forward_scratch(args), queue, err));
     if (shape.n_tokens() == 0)
         return BD_OK;
     const int64_t width = args->n_heads * args->head_size;
@@ -331,16 +343,17 @@ extern "C" bd_status bd_cuda_attention_forward(const bd_attention_forward_args *
     return bd_cuda_check_launch("attention forward in float", err);
 }
 
-extern "C" size_t bd_cuda_attention_backward_scratch(const bd_attention_backward_args *args)
+extern "C" size_t
+bd_cuda_attention_float_backward_scratch(const bd_attention_backward_args *args)
 {
     return attention_backward_scratch_bytes(attention_shape(*args), sizeof(float));
 }
 
-extern "C" bd_status bd_cuda_attention_backward(const bd_attention_backward_args *args,
-                                                bd_cuda_queue *queue, bd_error *err)
+extern "C" bd_status bd_cuda_attention_float_backward(const bd_attention_backward_args *args,
+                                                      bd_cuda_queue *queue, bd_error *err)
 {
     const attention_shape shape(*args);
-    BD_TRY(check(shape, bd_cuda_attention_backward_scratch(args), queue, err));
+    BD_TRY(check(shape, bd_cuda_attention_float_backward_scratch(args), queue, err));
     if (shape.n_tokens() == 0)
         return BD_OK;
     const int64_t kv_width = args->n_kv_heads * args->head_size;

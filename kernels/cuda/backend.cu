@@ -2,24 +2,18 @@
 #include "kernels/backend.h"
 
 #include <cstdlib>
-#include <cstring>
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/check.cuh"
+#include "kernels/cuda/copies.h"
 #include "kernels/cuda/gpu.cuh"
+#include "kernels/cuda/lanes.h"
+#include "kernels/cuda/matmul.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/pool.h"
 #include "kernels/module.h"
 
 static constexpr int kOldestMajor = 8;  // compute capability: bf16 tensor cores and cp.async
-static constexpr size_t kStagingBytes = size_t(4) << 20;
-
-// Pinned host memory that copies go through: from other memory the driver would copy in pieces
-// of its own, waiting for each.
-struct staging_buffer {
-    void *memory;
-    cudaEvent_t copied;  // the last copy from or to it is done
-};
 
 struct cuda_backend {
     bd_backend base;
@@ -27,7 +21,8 @@ struct cuda_backend {
     cudaStream_t stream;
     bd_cuda_queue queue;
     bd_cuda_pool pool;
-    staging_buffer staging[2];
+    bd_cuda_copies copies;
+    bd_cuda_lanes lanes;
     double *sum;  // device memory: where sum_of_squares leaves its result
 };
 
@@ -44,66 +39,37 @@ static bd_status enter(const cuda_backend *cuda, bd_error *err)
 
 // ---- Copies ---------------------------------------------------------------------------------
 
-static bd_status wait_for_copy(const staging_buffer *buffer, bd_error *err)
-{
-    return bd_cuda_check(cudaEventSynchronize(buffer->copied), "wait for a copy", err);
-}
-
-static bd_status start_copy(cuda_backend *cuda, const staging_buffer *buffer, void *to,
-                            const void *from, size_t size_bytes, cudaMemcpyKind kind,
-                            bd_error *err)
-{
-    BD_TRY(bd_cuda_check(cudaMemcpyAsync(to, from, size_bytes, kind, cuda->stream),
-                         "copy between host and device", err));
-    return bd_cuda_check(cudaEventRecord(buffer->copied, cuda->stream), "record an event", err);
-}
-
-static size_t piece_size(size_t size_bytes, size_t done_bytes)
-{
-    const size_t left = size_bytes - done_bytes;
-    return left < kStagingBytes ? left : kStagingBytes;
-}
-
-// One buffer is filled while the other is on its way.
 static bd_status upload(bd_backend *backend, void *to, const void *from, size_t size_bytes,
                         bd_error *err)
 {
-    cuda_backend *cuda = cuda_of(backend);
-    BD_TRY(enter(cuda, err));
-    int turn = 0;
-    for (size_t done = 0; done < size_bytes; done += kStagingBytes, turn ^= 1) {
-        const staging_buffer *buffer = &cuda->staging[turn];
-        const size_t n = piece_size(size_bytes, done);
-        BD_TRY(wait_for_copy(buffer, err));
-        memcpy(buffer->memory, (const char *)from + done, n);
-        BD_TRY(start_copy(cuda, buffer, (char *)to + done, buffer->memory, n,
-                          cudaMemcpyHostToDevice, err));
-    }
-    return bd_cuda_check(cudaStreamSynchronize(cuda->stream), "upload", err);
+    BD_TRY(enter(cuda_of(backend), err));
+    return bd_cuda_upload(&cuda_of(backend)->copies, to, from, size_bytes, err);
 }
 
-// One buffer is emptied while the other is on its way.
 static bd_status download(bd_backend *backend, void *to, const void *from, size_t size_bytes,
                           bd_error *err)
 {
-    cuda_backend *cuda = cuda_of(backend);
-    BD_TRY(enter(cuda, err));
-    const size_t n_pieces = (size_bytes + kStagingBytes - 1) / kStagingBytes;
-    for (size_t i = 0; i < n_pieces + 1; i++) {
-        if (i < n_pieces) {
-            const staging_buffer *buffer = &cuda->staging[i % 2];
-            const size_t begin = i * kStagingBytes;
-            BD_TRY(start_copy(cuda, buffer, buffer->memory, (const char *)from + begin,
-                              piece_size(size_bytes, begin), cudaMemcpyDeviceToHost, err));
-        }
-        if (i > 0) {
-            const staging_buffer *buffer = &cuda->staging[(i - 1) % 2];
-            const size_t begin = (i - 1) * kStagingBytes;
-            BD_TRY(wait_for_copy(buffer, err));
-            memcpy((char *)to + begin, buffer->memory, piece_size(size_bytes, begin));
-        }
-    }
-    return BD_OK;
+    BD_TRY(enter(cuda_of(backend), err));
+    return bd_cuda_download(&cuda_of(backend)->copies, to, from, size_bytes, err);
+}
+
+static bd_status send(bd_backend *backend, int lane, void *to, const void *from,
+                      size_t size_bytes, bd_error *err)
+{
+    BD_TRY(enter(cuda_of(backend), err));
+    return bd_cuda_send(&cuda_of(backend)->lanes, lane, to, from, size_bytes, err);
+}
+
+static bd_status arrive(bd_backend *backend, int lane, bd_error *err)
+{
+    BD_TRY(enter(cuda_of(backend), err));
+    return bd_cuda_arrive(&cuda_of(backend)->lanes, lane, err);
+}
+
+static bd_status leave(bd_backend *backend, int lane, bd_error *err)
+{
+    BD_TRY(enter(cuda_of(backend), err));
+    return bd_cuda_leave(&cuda_of(backend)->lanes, lane, err);
 }
 
 // ---- Memory ---------------------------------------------------------------------------------
@@ -123,6 +89,13 @@ static void release(bd_backend *backend, void *memory)
     bd_cuda_pool_release(&cuda_of(backend)->pool, memory);
 }
 
+static bd_status clear(cuda_backend *cuda, void *memory, size_t size_bytes, bd_error *err)
+{
+    BD_TRY(bd_cuda_lanes_before_reuse(&cuda->lanes, err));
+    BD_TRY(zero(&cuda->base, memory, size_bytes, err));
+    return bd_cuda_lanes_after_clearing(&cuda->lanes, err);
+}
+
 static bd_status allocate(bd_backend *backend, size_t size_bytes, void **memory, bd_error *err)
 {
     cuda_backend *cuda = cuda_of(backend);
@@ -130,7 +103,7 @@ static bd_status allocate(bd_backend *backend, size_t size_bytes, void **memory,
     void *allocated;
     BD_TRY(enter(cuda, err));
     BD_TRY(bd_cuda_pool_allocate(&cuda->pool, size_bytes, &allocated, err));
-    const bd_status status = zero(backend, allocated, size_bytes, err);
+    const bd_status status = clear(cuda, allocated, size_bytes, err);
     if (status != BD_OK) {
         release(backend, allocated);
         return status;
@@ -152,7 +125,7 @@ static bd_status prepare(cuda_backend *cuda, size_t scratch_bytes, bd_error *err
     queue->scratch_bytes = 0;
     BD_TRY(bd_cuda_pool_allocate(&cuda->pool, scratch_bytes, &queue->scratch, err));
     queue->scratch_bytes = scratch_bytes;
-    return BD_OK;
+    return bd_cuda_lanes_before_reuse(&cuda->lanes, err);
 }
 
 // ---- Operations -----------------------------------------------------------------------------
@@ -200,12 +173,8 @@ static void close_backend(bd_backend *backend)
     cudaSetDevice(cuda->device);
     if (cuda->stream)
         cudaStreamSynchronize(cuda->stream);
-    for (staging_buffer &buffer : cuda->staging) {
-        if (buffer.copied)
-            cudaEventDestroy(buffer.copied);
-        if (buffer.memory)
-            cudaFreeHost(buffer.memory);
-    }
+    bd_cuda_lanes_release(&cuda->lanes);
+    bd_cuda_copies_release(&cuda->copies);
     bd_cuda_blas_free(cuda->queue.blas);
     bd_cuda_pool_free(&cuda->pool);
     if (cuda->stream)
@@ -216,11 +185,15 @@ static void close_backend(bd_backend *backend)
 static const bd_operations operations = {
     "cuda",
     false,  // works_on_host
+    true,   // computes_bf16
     allocate,
     release,
     upload,
     download,
     zero,
+    send,
+    arrive,
+    leave,
     close_backend,
     embedding_forward,
     embedding_backward,
@@ -282,12 +255,8 @@ static bd_status fill_backend(cuda_backend *cuda, bd_error *err)
                          "create a stream", err));
     cuda->queue.stream = cuda->stream;
     BD_TRY(bd_cuda_blas_new(&cuda->queue.blas, err));
-    for (staging_buffer &buffer : cuda->staging) {
-        BD_TRY(bd_cuda_check(cudaMallocHost(&buffer.memory, kStagingBytes),
-                             "allocate pinned memory", err));
-        BD_TRY(bd_cuda_check(cudaEventCreateWithFlags(&buffer.copied, cudaEventDisableTiming),
-                             "create an event", err));
-    }
+    BD_TRY(bd_cuda_copies_init(&cuda->copies, cuda->stream, err));
+    BD_TRY(bd_cuda_lanes_init(&cuda->lanes, cuda->stream, err));
     void *sum;
     BD_TRY(bd_cuda_pool_allocate(&cuda->pool, sizeof *cuda->sum, &sum, err));
     cuda->sum = (double *)sum;

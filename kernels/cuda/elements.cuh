@@ -1,49 +1,32 @@
-// elements.cuh - kernels that do the same to every element of their arrays, four at a time
-// where the arrays are aligned for it.
+// elements.cuh - kernels that do the same to every element of their arrays, a pack at a time.
 #ifndef BINDERY_KERNELS_CUDA_ELEMENTS_CUH
 #define BINDERY_KERNELS_CUDA_ELEMENTS_CUH
 
 #include "kernels/cuda/check.cuh"
 #include "kernels/cuda/grid.cuh"
+#include "kernels/cuda/packs.cuh"
 
-static constexpr int kElementsPerThread = 4;
-
-// Thread i calls step.four(4i) if all four elements exist and step.one() for each otherwise.
-// `aligned`: every array of the step allows a float4 at any multiple of four elements.
-template <class Step>
+// Thread i calls step.run<W>(W * i, aligned) if all W elements exist and step.run<1>() for each
+// otherwise. `aligned`: every array of the step is aligned to 16 bytes.
+template <int W, class Step>
 static __global__ void elements_kernel(Step step, int64_t n, bool aligned)
 {
-    const int64_t first = thread_of_grid() * kElementsPerThread;
-    if (aligned && first + kElementsPerThread <= n) {
-        step.four(first);
+    const int64_t first = thread_of_grid() * W;
+    if (first + W <= n) {
+        step.template run<W>(first, aligned);
         return;
     }
-    for (int64_t i = first; i < n && i < first + kElementsPerThread; i++)
-        step.one(i);
+    for (int64_t i = first; i < n; i++)
+        step.template run<1>(i, aligned);
 }
 
-static inline bool is_aligned(const void *pointer)
-{
-    return (uintptr_t)pointer % sizeof(float4) == 0;
-}
-
-template <class Step>
+template <int W, class Step>
 static inline bd_status for_each_element(const Step &step, int64_t n, bool aligned,
                                          const char *name, void *stream, bd_error *err)
 {
-    LAUNCH(elements_kernel<Step>, blocks_for(n, kThreadsPerBlock * kElementsPerThread),
-           kThreadsPerBlock, 0, stream, step, n, aligned);
+    LAUNCH((elements_kernel<W, Step>), blocks_for(n, kThreadsPerBlock * W), kThreadsPerBlock, 0,
+           stream, step, n, aligned);
     return bd_cuda_check_launch(name, err);
-}
-
-static __device__ __forceinline__ float4 load_four(const float *x, int64_t i)
-{
-    return *(const float4 *)(x + i);
-}
-
-static __device__ __forceinline__ void store_four(float *x, int64_t i, float4 value)
-{
-    *(float4 *)(x + i) = value;
 }
 
 #endif

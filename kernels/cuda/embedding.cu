@@ -16,74 +16,85 @@
 #include "kernels/cuda/check.cuh"
 #include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/operations.h"
+#include "kernels/cuda/packs.cuh"
 
 // ---- Forward --------------------------------------------------------------------------------
 
 // One warp per token.
-static __global__ void embedding_forward_kernel(bd_embedding_forward_args a)
+template <class T, int W>
+static __global__ void embedding_forward_kernel(bd_embedding_forward_args a, bool aligned)
 {
     const int64_t token = warp_of_grid();
     if (token >= n_tokens_of(a.boundaries))
         return;
-    const int64_t n = a.n_channels;
+    const int64_t n = a.n_channels, first = lane_of_thread() * W;
     const token_segment segment = segment_around(a.boundaries, token);
-    float *out = a.out + token * n;
+    T *out = (T *)a.out + token * n;
     if (segment.end == 0) {
-        for (int64_t c = lane_of_thread(); c < n; c += kWarpSize)
-            out[c] = 0.0f;
+        for (int64_t c = first; c < n; c += kWarpSize * W)
+            store_pack<W>(out + c, zero_pack<W>(), aligned);
         return;
     }
-    const float *word = a.token_table + int64_t(token_id(a.ids, a.id_bytes, token)) * n;
-    const float *place = a.position_table + (a.first_position + segment.t - segment.begin) * n;
-    for (int64_t c = lane_of_thread(); c < n; c += kWarpSize)
-        out[c] = word[c] + place[c];
+    const T *word = (const T *)a.token_table + token_id(a.ids, a.id_bytes, token) * n;
+    const T *place =
+        (const T *)a.position_table + (a.first_position + segment.t - segment.begin) * n;
+    for (int64_t c = first; c < n; c += kWarpSize * W) {
+        pack<W> sum = load_pack<W>(word + c, aligned);
+        const pack<W> other = load_pack<W>(place + c, aligned);
+#pragma unroll
+        for (int k = 0; k < W; k++)
+            sum.at[k] += other.at[k];
+        store_pack<W>(out + c, sum, aligned);
+    }
 }
 
 extern "C" BD_CUDA_OPERATION(embedding_forward)
 {
     const int64_t n_tokens = args->boundaries.n_rows * args->boundaries.seq_len;
-    LAUNCH(embedding_forward_kernel, blocks_for(n_tokens, kWarpsPerBlock), kThreadsPerBlock, 0,
-           queue->stream, *args);
-    return bd_cuda_check_launch("embedding_forward", err);
+    const bool aligned = all_aligned({args->token_table, args->position_table, args->out});
+    return for_rows_of(args->type, args->n_channels, [&](auto packs) {
+        typedef typename decltype(packs)::value T;
+        LAUNCH((embedding_forward_kernel<T, packs.width>), blocks_for(n_tokens, kWarpsPerBlock),
+               kThreadsPerBlock, 0, queue->stream, *args, aligned);
+        return bd_cuda_check_launch("embedding_forward", err);
+    });
 }
 
 // ---- Backward: sums of rows -----------------------------------------------------------------
 
-// A warp adds a strip of channels of whole rows, a few channels in each lane.
-static constexpr int kPerLane = 4;
-static constexpr int kStrip = kPerLane * kWarpSize;
-
+// A warp adds a strip of channels of whole rows, a pack of them in each lane.
+template <class T, int W>
 struct strip_sum {
-    float sum[kPerLane];
-    int64_t first, n_channels;  // this lane's first channel
+    pack<W> sum;
+    int64_t channel;  // this lane's first
+    bool exists;
+    bool aligned;
 
+    __device__ strip_sum(int64_t n_channels, bool aligned)
+        : channel((int64_t(blockIdx.y) * kWarpSize + lane_of_thread()) * W),
+          exists(channel < n_channels), aligned(aligned)
+    {
+    }
     __device__ void load(const float *row)
     {
-        for (int k = 0; k < kPerLane; k++)
-            sum[k] = channel(k) < n_channels ? row[channel(k)] : 0.0f;
+        if (exists)
+            sum = load_pack<W>(row + channel, aligned);
     }
-    __device__ void add(const float *row)
+    __device__ void add(const T *row)
     {
-        for (int k = 0; k < kPerLane; k++)
-            if (channel(k) < n_channels)
-                sum[k] += row[channel(k)];
+        if (!exists)
+            return;
+        const pack<W> more = load_pack<W>(row + channel, aligned);
+#pragma unroll
+        for (int k = 0; k < W; k++)
+            sum.at[k] += more.at[k];
     }
     __device__ void store(float *row) const
     {
-        for (int k = 0; k < kPerLane; k++)
-            if (channel(k) < n_channels)
-                row[channel(k)] = sum[k];
-    }
-    __device__ int64_t channel(int k) const
-    {
-        return first + k * kWarpSize;
+        if (exists)
+            store_pack<W>(row + channel, sum, aligned);
     }
 };
-
-static __device__ strip_sum strip_of_block(int64_t n_channels)
-{
-    return {{}, int64_t(blockIdx.y) * kStrip + lane_of_thread(), n_channels};
-}
 
 // ---- Backward: the token table --------------------------------------------------------------
 
@@ -167,7 +178,9 @@ static __global__ void order_buckets_kernel(bd_embedding_backward_args a, id_buc
 }
 
 // One warp per place in `ordered` and strip; those at a bucket's start add the bucket.
-static __global__ void add_token_rows_kernel(bd_embedding_backward_args a, id_buckets b)
+template <class T, int W>
+static __global__ void add_token_rows_kernel(bd_embedding_backward_args a, id_buckets b,
+                                             bool aligned)
 {
     const int64_t place = warp_of_grid();
     if (place >= *b.n_used)
@@ -175,11 +188,11 @@ static __global__ void add_token_rows_kernel(bd_embedding_backward_args a, id_bu
     const uint32_t id = token_id(a.ids, a.id_bytes, b.ordered[place]);
     if (b.start[id] != place)
         return;
-    strip_sum strip = strip_of_block(a.n_channels);
+    strip_sum<T, W> strip(a.n_channels, aligned);
     float *word = a.d_token_table + int64_t(id) * a.n_channels;
     strip.load(word);
     for (int32_t i = 0; i < b.count[id]; i++)
-        strip.add(a.d_out + int64_t(b.ordered[place + i]) * a.n_channels);
+        strip.add((const T *)a.d_out + b.ordered[place + i] * a.n_channels);
     strip.store(word);
 }
 
@@ -205,28 +218,34 @@ static bd_status add_token_table(const bd_embedding_backward_args *args, bd_cuda
     LAUNCH(order_buckets_kernel, place_blocks, kThreadsPerBlock, 0, queue->stream, *args,
            buckets);
     BD_TRY(bd_cuda_check_launch("order_buckets", err));
-    LAUNCH(add_token_rows_kernel, dim3(place_blocks, blocks_for(args->n_channels, kStrip)),
-           kThreadsPerBlock, 0, queue->stream, *args, buckets);
-    return bd_cuda_check_launch("add_token_rows", err);
+    const bool aligned = all_aligned({args->d_out, args->d_token_table});
+    return for_rows_of(args->type, args->n_channels, [&](auto packs) {
+        typedef typename decltype(packs)::value T;
+        const dim3 grid(place_blocks, blocks_for(args->n_channels, kWarpSize * packs.width));
+        LAUNCH((add_token_rows_kernel<T, packs.width>), grid, kThreadsPerBlock, 0,
+               queue->stream, *args, buckets, aligned);
+        return bd_cuda_check_launch("add_token_rows", err);
+    });
 }
 
 // ---- Backward: the position table -----------------------------------------------------------
 
 // One warp per position and strip: adds that position of every segment long enough to have it.
+template <class T, int W>
 static __global__ void add_position_rows_kernel(bd_embedding_backward_args a,
-                                                int64_t n_positions)
+                                                int64_t n_positions, bool aligned)
 {
     const int64_t position = warp_of_grid();
     if (position >= n_positions)
         return;
-    strip_sum strip = strip_of_block(a.n_channels);
+    strip_sum<T, W> strip(a.n_channels, aligned);
     float *place = a.d_position_table + (a.first_position + position) * a.n_channels;
     strip.load(place);
     for (int64_t row = 0; row < a.boundaries.n_rows; row++) {
         const int32_t *bounds = a.boundaries.values + a.boundaries.offsets[row];
         const int32_t n_segments =
             a.boundaries.offsets[row + 1] - a.boundaries.offsets[row] - 1;
-        const float *d_out = a.d_out + row * a.boundaries.seq_len * a.n_channels;
+        const T *d_out = (const T *)a.d_out + row * a.boundaries.seq_len * a.n_channels;
         for (int32_t base = 0; base < n_segments; base += kWarpSize) {
             const int32_t s = base + lane_of_thread();
             const bool has = s < n_segments && position < bounds[s + 1] - bounds[s];
@@ -245,11 +264,15 @@ static bd_status add_position_table(const bd_embedding_backward_args *args,
     const int64_t in_table = args->n_positions - args->first_position;
     const int64_t seq_len = args->boundaries.seq_len;
     const int64_t n_positions = in_table < seq_len ? in_table : seq_len;
-    const dim3 grid(blocks_for(n_positions, kWarpsPerBlock),
-                    blocks_for(args->n_channels, kStrip));
-    LAUNCH(add_position_rows_kernel, grid, kThreadsPerBlock, 0, queue->stream, *args,
-           n_positions);
-    return bd_cuda_check_launch("add_position_rows", err);
+    const bool aligned = all_aligned({args->d_out, args->d_position_table});
+    return for_rows_of(args->type, args->n_channels, [&](auto packs) {
+        typedef typename decltype(packs)::value T;
+        const dim3 grid(blocks_for(n_positions, kWarpsPerBlock),
+                        blocks_for(args->n_channels, kWarpSize * packs.width));
+        LAUNCH((add_position_rows_kernel<T, packs.width>), grid, kThreadsPerBlock, 0,
+               queue->stream, *args, n_positions, aligned);
+        return bd_cuda_check_launch("add_position_rows", err);
+    });
 }
 
 extern "C" BD_CUDA_OPERATION(embedding_backward)

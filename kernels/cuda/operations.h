@@ -41,11 +41,6 @@ BD_CUDA_SCRATCH(linear_forward);
 BD_CUDA_SCRATCH(linear_backward);
 BD_CUDA_SCRATCH(sum_of_squares);
 
-// What linear_forward and linear_backward keep between calls: cuBLASLt's handle and the
-// algorithm of every shape met so far. Belongs into queue->blas.
-bd_status bd_cuda_blas_new(void **blas, bd_error *err);
-void bd_cuda_blas_free(void *blas);  // NULL-safe
-
 #ifdef __cplusplus
 }
 #endif

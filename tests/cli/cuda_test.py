@@ -14,38 +14,53 @@ DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
 # Small, since every thread of the device is a fiber here.
 MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
 ON_CUDA = ["--backend", "cuda", "--backend-module", MODULE]
+# Attention in bf16 takes heads of 64 channels at least.
+BF16_MODEL = ["--layers", "2", "--channels", "64", "--heads", "1", "--positions", "64"]
+IN_BF16 = ["--precision", "bf16", *ON_CUDA]
+PRECISIONS = ("float", "bf16")
 FAMILIES = {"opt": "tiny", "gpt2": "tiny-gpt2"}
 # Both sum in float, in different orders; over 20 steps the differences stay far below this.
 TOLERANCE = 1e-5
+# Every logit is rounded to 8 bits; a loss is the mean over hundreds of targets, and the weights
+# themselves drift apart by a rounding in each step.
+BF16_TOLERANCE = 2e-2
 
 
 class Cuda(ProgramTest):
-    def train(self, name: str, *arguments: object) -> Path:
+    def train(self, name: str, *arguments: object, model: list[str] = MODEL) -> Path:
         run = self.folder / name
-        self.succeeds("train", "-q", "--data", DATASET, "-o", run, *MODEL, *arguments)
+        self.succeeds("train", "-q", "--data", DATASET, "-o", run, *model, *arguments)
         return run
 
     def losses(self, run: Path) -> list[float]:
         lines = (run / "metrics.jsonl").read_text().splitlines()
         return [json.loads(line)["loss"] for line in lines]
 
+    def prove(self, precision: str, *arguments: str) -> program.Result:
+        return bindery("prove", *arguments, "--precision", precision, *ON_CUDA, DATASET)
+
     def test_packed_gradients_agree_with_documents_alone(self) -> None:
         for model in FAMILIES:
-            with self.subTest(model):
-                result = self.succeeds("prove", "--model", model, *ON_CUDA, DATASET)
-                self.assertIn("Proved: the gradients of all", result.stdout)
+            for precision in PRECISIONS:
+                with self.subTest(model, precision=precision):
+                    result = self.prove(precision, "--model", model)
+                    self.assertEqual(result.status, 0, result)
+                    self.assertIn("Proved: the gradients of all", result.stdout)
 
     def test_nothing_leaks_between_documents(self) -> None:
         for model in FAMILIES:
-            with self.subTest(model):
-                result = self.succeeds("prove", "--probe", "--model", model, *ON_CUDA, DATASET)
-                self.assertIn("the same in every bit", result.stdout)
+            for precision in PRECISIONS:
+                with self.subTest(model, precision=precision):
+                    result = self.prove(precision, "--probe", "--model", model)
+                    self.assertEqual(result.status, 0, result)
+                    self.assertIn("the same in every bit", result.stdout)
 
     def test_every_sabotage_is_noticed(self) -> None:
         for operation in ("mask", "positions", "targets"):
-            with self.subTest(operation):
-                result = bindery("prove", "--sabotage", operation, *ON_CUDA, DATASET)
-                self.assertEqual(result.status, 1, result)
+            for precision in PRECISIONS:
+                with self.subTest(operation, precision=precision):
+                    result = self.prove(precision, "--sabotage", operation)
+                    self.assertEqual(result.status, 1, result)
 
     def test_twenty_steps_follow_the_cpu(self) -> None:
         for preset in FAMILIES.values():
@@ -58,14 +73,49 @@ class Cuda(ProgramTest):
                 for here, there in zip(cpu, cuda, strict=True):
                     self.assertAlmostEqual(here, there, delta=TOLERANCE)
 
+    def test_twenty_steps_in_bf16_follow_the_cpu(self) -> None:
+        for preset in FAMILIES.values():
+            with self.subTest(preset):
+                how = ["--preset", preset, "--steps", 20, "--batch", 4, "--micro-batch", 2]
+                float_run = self.train(f"{preset}-float", *how, "--backend", "cpu",
+                                       model=BF16_MODEL)
+                bf16_run = self.train(f"{preset}-bf16", *how, *IN_BF16, model=BF16_MODEL)
+                for here, there in zip(self.losses(float_run), self.losses(bf16_run),
+                                       strict=True):
+                    self.assertAlmostEqual(here, there, delta=BF16_TOLERANCE)
+
     def test_a_resumed_run_ends_with_the_same_bits(self) -> None:
-        how = ["--steps", 8, "--save-every", 4, *ON_CUDA]
-        whole, stopped = self.train("whole", *how), self.train("stopped", *how)
         last = "step-00000008.safetensors"
-        for path in stopped.glob("step-00000008.*"):
-            path.unlink()
-        self.succeeds("train", "-q", "--data", DATASET, "-o", stopped, "--resume", *MODEL, *how)
-        self.assertEqual((whole / last).read_bytes(), (stopped / last).read_bytes())
+        for precision, model in (("float", MODEL), ("bf16", BF16_MODEL)):
+            with self.subTest(precision):
+                how = ["--steps", 8, "--save-every", 4, "--precision", precision, *ON_CUDA]
+                whole = self.train(f"whole-{precision}", *how, model=model)
+                stopped = self.train(f"stopped-{precision}", *how, model=model)
+                for path in stopped.glob("step-00000008.*"):
+                    path.unlink()
+                self.succeeds("train", "-q", "--data", DATASET, "-o", stopped, "--resume",
+                              *model, *how)
+                self.assertEqual((whole / last).read_bytes(), (stopped / last).read_bytes())
+
+    def test_what_cannot_be_done_in_bf16_is_said_before_anything_is_done(self) -> None:
+        for model, how, reason in (
+            (BF16_MODEL, ["--backend", "cpu"], "the cpu backend computes in float only"),
+            (MODEL, ON_CUDA, "heads of 64 or 128 channels, the model's have 8"),
+        ):
+            with self.subTest(reason):
+                run = self.folder / "refused"
+                result = bindery("train", "--data", DATASET, "-o", run, *model, "--steps", "1",
+                                 "--precision", "bf16", *how)
+                self.assertEqual(result.status, 2, result)
+                self.assertIn(reason, result.stderr)
+                self.assertEqual(list(run.glob("step*")), [])
+
+    def test_a_run_is_resumed_in_its_own_precision_alone(self) -> None:
+        run = self.train("run", "--steps", 2, *IN_BF16, model=BF16_MODEL)
+        result = bindery("train", "--data", DATASET, "-o", run, "--resume", "--steps", "2",
+                         *BF16_MODEL, *ON_CUDA)
+        self.assertEqual(result.status, 2, result)
+        self.assertIn("precision", result.stderr)
 
     def test_without_a_module_the_reason_is_told_and_the_cpu_serves(self) -> None:
         result = bindery("prove", "--backend", "cuda", DATASET)

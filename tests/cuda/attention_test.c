@@ -1,5 +1,7 @@
 // The attention kernels of kernels/cuda, executed by the emulation: float and bf16 against the
 // same naive computation in double.
+//
+//   attention_test [CASE]
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,50 +12,13 @@
 #include <cmocka.h>
 #include <cuda_runtime_api.h>
 
-#include "kernel_fixture.h"
+#include "attention_reference.h"
 #include "kernels/cuda/attention.h"
 #include "tests/emulation/emulation.h"
 
-typedef struct shape {
-    int64_t n_heads, n_kv_heads, head_size;
-    bool bf16;
-    bool together;  // q, k and v are parts of one array
-} shape;
+static const bd_emulation_settings usual_settings = {.host_threads = 2};
 
-// q, k, v (and their gradients) in one array: either [token][q k v] or one after the other.
-typedef struct model {
-    shape s;
-    batch b;
-    int64_t q_stride, kv_stride;
-    int64_t k_at, v_at;  // where k and v begin in the array
-    int64_t n_qkv, n_out, n_lse;
-    float scale;
-    float *qkv, *d_out;
-} model;
-
-// ---- bf16 -----------------------------------------------------------------------------------
-
-static uint16_t to_bf16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    if (isnan(x))
-        return 0x7fff;
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float from_bf16(uint16_t x)
-{
-    const uint32_t bits = (uint32_t)x << 16;
-    float y;
-    memcpy(&y, &bits, sizeof y);
-    return y;
-}
-
-static float rounded(float x)
-{
-    return from_bf16(to_bf16(x));
-}
+// ---- Running it -----------------------------------------------------------------------------
 
 // n bf16 in guarded memory, a copy of x or (NULL) poisoned. Free with guarded_free().
 static float *guarded_bf16(const float *x, int64_t n)
@@ -75,65 +40,6 @@ static float *widened(float *bf16, int64_t n)
     guarded_free(bf16);
     return x;
 }
-
-// ---- The model ------------------------------------------------------------------------------
-
-static void lay_out(model *m)
-{
-    const int64_t q_width = m->s.n_heads * m->s.head_size;
-    const int64_t kv_width = m->s.n_kv_heads * m->s.head_size;
-    const int64_t together = q_width + 2 * kv_width;
-    m->q_stride = m->s.together ? together : q_width;
-    m->kv_stride = m->s.together ? together : kv_width;
-    m->k_at = m->s.together ? q_width : m->b.n_tokens * q_width;
-    m->v_at = m->k_at + (m->s.together ? kv_width : m->b.n_tokens * kv_width);
-    m->n_qkv = m->b.n_tokens * together;
-    m->n_out = m->b.n_tokens * q_width;
-    m->n_lse = m->b.n_tokens * m->s.n_heads;
-    m->scale = 1.0f / sqrtf((float)m->s.head_size);
-}
-
-// Padding is NaN, because nobody may read it.
-static void spoil_padding(model *m)
-{
-    const int64_t q_width = m->s.n_heads * m->s.head_size;
-    const int64_t kv_width = m->s.n_kv_heads * m->s.head_size;
-    for (int64_t t = 0; t < m->b.n_tokens; t++) {
-        if (!is_padding(&m->b, t))
-            continue;
-        for (int64_t c = 0; c < q_width; c++)
-            m->qkv[t * m->q_stride + c] = m->d_out[t * q_width + c] = NAN;
-        for (int64_t c = 0; c < kv_width; c++)
-            m->qkv[m->k_at + t * m->kv_stride + c] = m->qkv[m->v_at + t * m->kv_stride + c] =
-                NAN;
-    }
-}
-
-static model make_model(shape s, batch b)
-{
-    uint64_t seed = 14;
-    model m = {.s = s, .b = b};
-    lay_out(&m);
-    m.qkv = random_tensor(&seed, m.n_qkv, 2.0);
-    m.d_out = random_tensor(&seed, m.n_out, 1.0);
-    for (int64_t i = 0; s.bf16 && i < m.n_qkv; i++)
-        m.qkv[i] = rounded(m.qkv[i]);
-    for (int64_t i = 0; s.bf16 && i < m.n_out; i++)
-        m.d_out[i] = rounded(m.d_out[i]);
-    spoil_padding(&m);
-    return m;
-}
-
-static void free_model(model *m)
-{
-    batch_release(&m->b);
-    free(m->qkv);
-    free(m->d_out);
-}
-
-static const bd_emulation_settings usual_settings = {.host_threads = 2};
-
-// ---- Running it -----------------------------------------------------------------------------
 
 // Guarded, as float whatever the kernels computed in.
 typedef struct outcome {
@@ -216,125 +122,6 @@ static void expect_same_outcome(const model *m, const outcome *got, const outcom
     expect_same("d_qkv", got->d_qkv, wanted->d_qkv, m->n_qkv);
 }
 
-// ---- The reference --------------------------------------------------------------------------
-
-// In double; or (plain) as a straightforward bf16 program would: products summed in float, but
-// probabilities, their gradients and results rounded to bf16.
-typedef struct reference {
-    const model *m;
-    bool plain;
-    double *out, *lse, *d_qkv;
-    double *p;  // [n_tokens], one query's probabilities
-} reference;
-
-// Sums are kept in double in both: in the plain program, rounded to float at every step.
-static double add(const reference *r, double sum, double x)
-{
-    return r->plain ? (double)((float)sum + (float)x) : sum + x;
-}
-
-static double narrow(const reference *r, double x)
-{
-    return r->plain ? (double)rounded((float)x) : x;
-}
-
-static int64_t q_at(const model *m, int64_t t, int64_t h)
-{
-    return t * m->q_stride + h * m->s.head_size;
-}
-
-static int64_t k_at(const model *m, int64_t t, int64_t h)
-{
-    return m->k_at + t * m->kv_stride + h / (m->s.n_heads / m->s.n_kv_heads) * m->s.head_size;
-}
-
-static int64_t v_at(const model *m, int64_t t, int64_t h)
-{
-    return k_at(m, t, h) + m->v_at - m->k_at;
-}
-
-static double dot(const reference *r, const float *x, const float *y)
-{
-    double sum = 0.0;
-    for (int64_t i = 0; i < r->m->s.head_size; i++)
-        sum = add(r, sum, (double)x[i] * (double)y[i]);
-    return sum;
-}
-
-// exp(score) relative to the largest, of query t over keys begin … t; returns the log-sum-exp.
-static double reference_softmax(reference *r, int64_t begin, int64_t t, int64_t h, double *sum)
-{
-    const model *m = r->m;
-    double top = -INFINITY;
-    *sum = 0.0;
-    for (int64_t s = begin; s <= t; s++) {
-        r->p[s] = (double)m->scale * dot(r, m->qkv + q_at(m, t, h), m->qkv + k_at(m, s, h));
-        top = fmax(top, r->p[s]);
-    }
-    for (int64_t s = begin; s <= t; s++) {
-        r->p[s] = exp(r->p[s] - top);
-        *sum = add(r, *sum, r->p[s]);
-    }
-    return top + log(*sum);
-}
-
-static void reference_query(reference *r, int64_t begin, int64_t t, int64_t h)
-{
-    const model *m = r->m;
-    const int64_t n = m->s.head_size, at = (t * m->s.n_heads + h) * n;
-    double total, along = 0.0;
-    r->lse[t * m->s.n_heads + h] = reference_softmax(r, begin, t, h, &total);
-    for (int64_t s = begin; s <= t; s++)
-        for (int64_t c = 0; c < n; c++)
-            r->out[at + c] =
-                add(r, r->out[at + c], narrow(r, r->p[s]) * (double)m->qkv[v_at(m, s, h) + c]);
-    for (int64_t c = 0; c < n; c++) {
-        r->out[at + c] = narrow(r, r->out[at + c] / total);
-        along = add(r, along, (double)m->d_out[at + c] * r->out[at + c]);
-    }
-    for (int64_t s = begin; s <= t; s++) {
-        const double p = r->p[s] / total;
-        const double d_p = dot(r, m->d_out + at, m->qkv + v_at(m, s, h));
-        const double d_s = narrow(r, p * (d_p - along)), scale = (double)m->scale;
-        double *d_q = r->d_qkv + q_at(m, t, h), *d_k = r->d_qkv + k_at(m, s, h);
-        double *d_v = r->d_qkv + v_at(m, s, h);
-        for (int64_t c = 0; c < n; c++) {
-            d_q[c] = add(r, d_q[c], scale * d_s * (double)m->qkv[k_at(m, s, h) + c]);
-            d_k[c] = add(r, d_k[c], scale * d_s * (double)m->qkv[q_at(m, t, h) + c]);
-            d_v[c] = add(r, d_v[c], narrow(r, p) * (double)m->d_out[at + c]);
-        }
-    }
-}
-
-static double *zeros(int64_t n)
-{
-    double *x = get_memory((size_t)n * sizeof *x);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = 0.0;
-    return x;
-}
-
-static reference make_reference(const model *m, bool plain)
-{
-    reference r = {
-        m, plain, zeros(m->n_out), zeros(m->n_lse), zeros(m->n_qkv), zeros(m->b.n_tokens)};
-    for (int64_t i = 0, begin, end; segment_at(&m->b, i, &begin, &end); i++)
-        for (int64_t t = begin; t < end; t++)
-            for (int64_t h = 0; h < m->s.n_heads; h++)
-                reference_query(&r, begin, t, h);
-    for (int64_t i = 0; i < m->n_qkv; i++)
-        r.d_qkv[i] = narrow(&r, r.d_qkv[i]);
-    return r;
-}
-
-static void free_reference(reference *r)
-{
-    free(r->out);
-    free(r->lse);
-    free(r->d_qkv);
-    free(r->p);
-}
-
 // ---- Agreement ------------------------------------------------------------------------------
 
 // Sums of up to 256 products and of up to 2048 weights: a few 1e-7 each, of values as large as
@@ -389,6 +176,29 @@ static const shape shapes[] = {
     {3, 1, 128, false, false},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+// Small enough for ThreadSanitizer: two tiles of bf16 and a piece, and several documents.
+static void check_small_rows(bool bf16)
+{
+    for (int i = 0; i < N_SHAPES; i++) {
+        if (shapes[i].bf16 != bf16)
+            continue;
+        check_parity(shapes[i], batch_of_one(130));
+        check_parity(shapes[i], random_batch(3, 1, 65));
+    }
+}
+
+static void float_agrees_on_small_rows(void **state)
+{
+    (void)state;
+    check_small_rows(false);
+}
+
+static void bf16_agrees_on_small_rows(void **state)
+{
+    (void)state;
+    check_small_rows(true);
+}
 
 static void agrees_with_double_precision(void **state)
 {
@@ -625,9 +435,11 @@ static void no_rows_are_no_work(void **state)
     assert_int_equal(bd_cuda_attention_bf16_backward(&none, &queue, NULL), BD_OK);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(float_agrees_on_small_rows),
+        cmocka_unit_test(bf16_agrees_on_small_rows),
         cmocka_unit_test(agrees_with_double_precision),
         cmocka_unit_test(agrees_for_any_length_of_row),
 #ifndef __SANITIZE_ADDRESS__
@@ -640,6 +452,8 @@ int main(void)
         cmocka_unit_test(what_the_kernels_cannot_do_is_refused),
         cmocka_unit_test(no_rows_are_no_work),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     bd_emulation_configure(&usual_settings);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,6 +35,8 @@ struct Product {
     uint32_t epilogue;
     const void *bias;
     int32_t bias_type;  // -1: as D
+    void *aux;          // of the type of D
+    int64_t aux_ld;
 };
 
 struct Preference {
@@ -55,12 +57,17 @@ struct Algorithm {
     uint64_t problem;  // hash of the problem that it was found for
     uint64_t workspace;
     uint32_t alignments[kMatrices];
+    uint32_t bias_alignment, aux_alignment;  // of those that it was found with
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t), "an algorithm must fit");
 
 // The workspace that an algorithm asks for where it may: some, so that it is really given.
 constexpr uint64_t kWorkspace = 8192;
 constexpr uintptr_t kWorkspaceAlignment = 256;
+
+// The matrix that GELU's argument is written to: documented is the leading dimension.
+constexpr int64_t kAuxLdMultiple = 8;
+constexpr uint32_t kAuxAlignment = 16;
 
 size_t size_of(cudaDataType_t type)
 {
@@ -105,6 +112,11 @@ bool has_bias(const Product &p)
     return (p.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0;
 }
 
+bool has_aux(const Product &p)
+{
+    return (p.epilogue & CUBLASLT_EPILOGUE_GELU_AUX) == CUBLASLT_EPILOGUE_GELU_AUX;
+}
+
 cudaDataType_t bias_type(const Problem &problem)
 {
     const int32_t asked = problem.product.bias_type;
@@ -130,6 +142,8 @@ cublasStatus_t check_product(const Product &p)
     case CUBLASLT_EPILOGUE_RELU_BIAS:
     case CUBLASLT_EPILOGUE_GELU:
     case CUBLASLT_EPILOGUE_GELU_BIAS:
+    case CUBLASLT_EPILOGUE_GELU_AUX:
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
         break;
     default:
         return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -171,6 +185,18 @@ cublasStatus_t check_types(const Problem &problem)
     return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t check_aux(const Problem &problem)
+{
+    const Product &p = problem.product;
+    if (!has_aux(p))
+        return CUBLAS_STATUS_SUCCESS;
+    if (!p.aux || p.aux_ld < static_cast<int64_t>(problem.layouts[kD].rows) ||
+        p.aux_ld % kAuxLdMultiple != 0)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    return problem.layouts[kD].n_batches == 1 ? CUBLAS_STATUS_SUCCESS
+                                              : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
 cublasStatus_t check_problem(const Problem &problem)
 {
     cublasStatus_t status = check_product(problem.product);
@@ -186,7 +212,8 @@ cublasStatus_t check_problem(const Problem &problem)
     for (const Layout &l : problem.layouts)
         if (l.n_batches != problem.layouts[kD].n_batches)
             return CUBLAS_STATUS_INVALID_VALUE;
-    return check_types(problem);
+    status = check_aux(problem);
+    return status == CUBLAS_STATUS_SUCCESS ? check_types(problem) : status;
 }
 
 // Of everything but the pointers.
@@ -203,6 +230,7 @@ uint64_t hash_of(const Problem &problem)
     add(static_cast<uint64_t>(p.transposes[1]));
     add(p.epilogue);
     add(static_cast<uint64_t>(bias_type(problem)));
+    add(has_aux(p) ? static_cast<uint64_t>(p.aux_ld) : 0);
     for (const Layout &l : problem.layouts) {
         add(static_cast<uint64_t>(l.type));
         add(l.rows);
@@ -234,6 +262,15 @@ bool is_aligned(const void *p, size_t alignment)
     return reinterpret_cast<uintptr_t>(p) % alignment == 0;
 }
 
+// The largest power of two that divides the address, at most what the library distinguishes.
+uint32_t alignment_of(const void *p)
+{
+    uint32_t alignment = 256;
+    while (!is_aligned(p, alignment))
+        alignment /= 2;
+    return alignment;
+}
+
 size_t extent_of(const Layout &l)
 {
     const int64_t batches = (l.n_batches - 1) * l.batch_stride;
@@ -246,6 +283,24 @@ bool overlap(const void *p, size_t p_bytes, const void *q, size_t q_bytes)
 {
     const uintptr_t a = reinterpret_cast<uintptr_t>(p), b = reinterpret_cast<uintptr_t>(q);
     return a < b + q_bytes && b < a + p_bytes;
+}
+
+Layout aux_layout(const Problem &problem)
+{
+    Layout l = problem.layouts[kD];
+    l.ld = problem.product.aux_ld;
+    return l;
+}
+
+void insist_on_aux(const Problem &problem, const void *const addresses[kMatrices])
+{
+    const void *aux = problem.product.aux;
+    const size_t aux_bytes = extent_of(aux_layout(problem));
+    if (!memory_has(MemoryKind::kDevice, aux, aux_bytes))
+        fatal({nullptr, 0}, "cublasLtMatmul: the auxiliary matrix is not in device memory");
+    for (int i = kA; i < kMatrices; i++)
+        if (overlap(addresses[i], extent_of(problem.layouts[i]), aux, aux_bytes))
+            fatal({nullptr, 0}, "cublasLtMatmul: the auxiliary matrix overlaps another");
 }
 
 // The real library cannot tell; the device would go wrong.
@@ -272,6 +327,8 @@ void insist_on_memory(const Problem &problem, const void *const addresses[kMatri
         !memory_has(MemoryKind::kDevice, problem.product.bias, bias_bytes))
         fatal({nullptr, 0}, "cublasLtMatmul: the bias of %llu values is not in device memory",
               static_cast<unsigned long long>(l[kD].rows));
+    if (has_aux(problem.product))
+        insist_on_aux(problem, addresses);
 }
 
 cublasStatus_t check_addresses(const Problem &problem, const void *const addresses[kMatrices],
@@ -288,9 +345,14 @@ cublasStatus_t check_addresses(const Problem &problem, const void *const address
     const Layout &c = problem.layouts[kC], &d = problem.layouts[kD];
     if (addresses[kC] == addresses[kD] && (c.ld != d.ld || c.batch_stride != d.batch_stride))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (has_bias(problem.product) &&
-        (!problem.product.bias ||
-         !is_aligned(problem.product.bias, size_of(bias_type(problem)))))
+    const Product &p = problem.product;
+    if (has_bias(p) &&
+        (!p.bias ||
+         !is_aligned(p.bias, std::max<size_t>(size_of(bias_type(problem)),
+                                              algorithm ? algorithm->bias_alignment : 0))))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (has_aux(p) &&
+        !is_aligned(p.aux, std::max(kAuxAlignment, algorithm ? algorithm->aux_alignment : 0)))
         return CUBLAS_STATUS_INVALID_VALUE;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -335,7 +397,7 @@ std::vector<float> unpack(const Problem &problem, int matrix, const void *values
 float activated(uint32_t epilogue, float x)
 {
     if (epilogue & CUBLASLT_EPILOGUE_RELU)
-        return x > 0.0f || x != x ? x : 0.0f;
+        return x > 0.0f ? x : 0.0f;  // the real one, too, makes 0 of a NaN
     if (epilogue & CUBLASLT_EPILOGUE_GELU)
         return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
     return x;
@@ -366,6 +428,9 @@ void multiply_batch(const Problem &problem, float alpha, float beta,
                                  batch * c_layout.batch_stride + r + j * c_layout.ld);
             if (has_bias(problem.product))
                 x += load(problem.product.bias, bias_type(problem), r);
+            if (has_aux(problem.product))
+                store(problem.product.aux, d_layout.type, r + j * problem.product.aux_ld,
+                      static_cast<float>(x));
             store(d, d_layout.type, batch * d_layout.batch_stride + r + j * d_layout.ld,
                   activated(problem.product.epilogue, static_cast<float>(x)));
         }
@@ -414,7 +479,9 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *product,
                                    {CUBLAS_OP_N, CUBLAS_OP_N},
                                    CUBLASLT_EPILOGUE_DEFAULT,
                                    nullptr,
-                                   -1});
+                                   -1,
+                                   nullptr,
+                                   0});
 }
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t product)
@@ -440,6 +507,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle,
         return set(&product->bias, value, size_bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
         return set(&product->bias_type, value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+        return set(&product->aux, value, size_bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+        return set(&product->aux_ld, value, size_bytes);
     default:
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
@@ -517,6 +588,21 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t handle,
     }
 }
 
+// The real library writes GELU's argument only with some of its kernels, and does not say with
+// which: here it is those that read 16 bytes at a time.
+static bool has_kernel_for(const Problem &problem, const Algorithm &algorithm)
+{
+    if (!has_aux(problem.product))
+        return true;
+    for (int i = 0; i < kMatrices; i++) {
+        const Layout &l = problem.layouts[i];
+        if (algorithm.alignments[i] < 16 ||
+            static_cast<size_t>(l.ld) * size_of(l.type) % 16 != 0)
+            return false;
+    }
+    return algorithm.aux_alignment >= kAuxAlignment;
+}
+
 cublasStatus_t
 cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
                                cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -536,13 +622,19 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t pro
         return status;
 
     Algorithm algorithm = {
-        hash_of(problem), std::min(preference->most_workspace, kWorkspace), {}};
+        hash_of(problem), std::min(preference->most_workspace, kWorkspace), {}, 0, 0};
     for (int i = 0; i < kMatrices; i++) {
         const uint32_t alignment = preference->alignments[i];
         if (alignment == 0 || (alignment & (alignment - 1)) != 0)
             return CUBLAS_STATUS_INVALID_VALUE;
         algorithm.alignments[i] = alignment;
     }
+    if (has_bias(problem.product))
+        algorithm.bias_alignment = alignment_of(problem.product.bias);
+    if (has_aux(problem.product))
+        algorithm.aux_alignment = alignment_of(problem.product.aux);
+    if (!has_kernel_for(problem, algorithm))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     results[0] = cublasLtMatmulHeuristicResult_t();
     memcpy(&results[0].algo, &algorithm, sizeof algorithm);
     results[0].workspaceSize = algorithm.workspace;

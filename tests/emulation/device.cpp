@@ -85,8 +85,7 @@ struct Worker {
     int64_t n_barriers;
     Place barrier_place;
 
-    std::deque<Fiber>
-        retired;  // under ThreadSanitizer, which reports races only with the living
+    std::deque<Fiber> retired;  // of earlier blocks, longest first; see borrow_fiber()
 };
 
 __thread Worker *worker;
@@ -250,6 +249,26 @@ void thread_body()
     give_way(true);
 }
 
+// To ThreadSanitizer a fiber is a thread, in which all is in order. So blocks that follow each
+// other have fibers of their own, and a race between them is seen; but a fiber needs about a
+// megabyte there, so that the one that has rested longest serves again.
+void borrow_fiber(Fiber *fiber)
+{
+    constexpr size_t kMostRetired = 1024;
+    if (worker->retired.size() < kMostRetired)
+        return;
+    *fiber = worker->retired.front();
+    worker->retired.pop_front();
+}
+
+void retire_fibers()
+{
+    for (int i = 0; i < worker->n_threads; i++) {
+        worker->retired.push_back(worker->threads[i].fiber);
+        worker->threads[i].fiber = Fiber();
+    }
+}
+
 void prepare_thread(int number, uint3 block)
 {
     CudaThread *thread = &worker->threads[number];
@@ -266,6 +285,8 @@ void prepare_thread(int number, uint3 block)
     thread->waits_at = worker->grid->shape->place;
     thread->n_groups = 0;
     thread->copies.clear();
+    if (under_thread_sanitizer())
+        borrow_fiber(&thread->fiber);
     fiber_prepare(&thread->fiber, thread_body);
     worker->warps[thread->self.warp].alive |= 1u << thread->self.lane;
     set_ready(thread);
@@ -294,22 +315,6 @@ void prepare_block(uint3 block)
     order_release(&grid_begin);
 }
 
-// Thousands of fibers may live at once, but not tens of thousands.
-void retire_fibers()
-{
-    constexpr size_t kMostRetired = 4000;
-    if (!under_thread_sanitizer())
-        return;
-    for (int i = 0; i < worker->n_threads; i++) {
-        worker->retired.push_back(worker->threads[i].fiber);
-        worker->threads[i].fiber = Fiber();
-    }
-    while (worker->retired.size() > kMostRetired) {
-        fiber_release(&worker->retired.front());
-        worker->retired.pop_front();
-    }
-}
-
 void run_block(uint3 block, uint64_t seed)
 {
     worker->random = seed;
@@ -326,7 +331,8 @@ void run_block(uint3 block, uint64_t seed)
     running = nullptr;
     shared_memory_unmap(&worker->shared);
     current = nullptr;
-    retire_fibers();
+    if (under_thread_sanitizer())
+        retire_fibers();
     own_counters.blocks++;
 }
 
@@ -384,13 +390,6 @@ void worker_begin()
     fiber_adopt_host(&worker->host);
 }
 
-void worker_release_fibers()
-{
-    for (Fiber &fiber : worker->retired)
-        fiber_release(&fiber);
-    worker->retired.clear();
-}
-
 void add_counters()
 {
     pthread_mutex_lock(&total_lock);
@@ -436,7 +435,6 @@ void run_grid(const LaunchShape &shape, const std::function<void()> &body)
         pthread_join(helper, nullptr);
 
     order_acquire(&grid_end);
-    worker_release_fibers();
     own_counters.launches++;
     add_counters();
 }

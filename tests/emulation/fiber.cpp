@@ -136,7 +136,7 @@ void fiber_prepare(Fiber *fiber, void (*body)())
     frame[kReturn] = reinterpret_cast<uint64_t>(bd_emulation_begin);
     fiber->stack_pointer = frame;
     fiber->fake_stack = nullptr;
-    if (__tsan_create_fiber)
+    if (__tsan_create_fiber && !fiber->thread_sanitizer)
         fiber->thread_sanitizer = __tsan_create_fiber(0);
 }
 

@@ -15,14 +15,16 @@ struct Fiber {
     void *fake_stack;        // AddressSanitizer's, while it does not run
 };
 
-// True where ThreadSanitizer watches: then nothing that it orders events by may be used twice.
+// True where ThreadSanitizer watches: then bodies that it may see no order between need fibers
+// of their own.
 bool under_thread_sanitizer();
 
 // The stack that the calling host thread runs on.
 void fiber_adopt_host(Fiber *fiber);
 
 // Makes `fiber` begin at `body` when it is next switched to; `body` never returns. Its stack is
-// kept from call to call until the release.
+// kept from call to call until the release, and so is what ThreadSanitizer knows of it: to it,
+// all bodies of a fiber are one thread, one after the other.
 void fiber_prepare(Fiber *fiber, void (*body)());
 void fiber_release(Fiber *fiber);
 

@@ -43,7 +43,7 @@ static float *make_input(void)
 static void forward(bd_backend *backend, bd_activation activation, int64_t n, const float *x,
                     float *out)
 {
-    RUN(backend, activation_forward, {activation, n, x, out});
+    RUN(backend, activation_forward, {BD_FLOAT, activation, n, x, out});
 }
 
 static void check_forward(bd_backend *backend, void *context)
@@ -83,8 +83,8 @@ static void check_backward(bd_backend *backend, void *context)
     for (int a = 0; a < 2; a++) {
         const bd_activation activation = (bd_activation)a;
         float *d_x = guarded(N), *in_place = guarded_copy(d_out, N);
-        RUN(backend, activation_backward, {activation, N, x, d_out, d_x});
-        RUN(backend, activation_backward, {activation, N, x, in_place, in_place});
+        RUN(backend, activation_backward, {BD_FLOAT, activation, N, x, d_out, d_x});
+        RUN(backend, activation_backward, {BD_FLOAT, activation, N, x, in_place, in_place});
         expect_same("in place", in_place, d_x, N);
         for (int i = 0; i < N; i++) {
             const double at = fmax(-1e4, fmin((double)x[i], 1e4));  // the reference overflows
@@ -129,8 +129,8 @@ static void check_add(bd_backend *backend, void *context)
     uint64_t seed = 17;
     float *y = random_tensor(&seed, N, 1.0);
     float *out = guarded(N), *in_place = guarded_copy(x, N);
-    RUN(backend, add, {N, x, y, out});
-    RUN(backend, add, {N, in_place, y, in_place});
+    RUN(backend, add, {BD_FLOAT, N, x, y, out});
+    RUN(backend, add, {BD_FLOAT, N, in_place, y, in_place});
     for (int i = 0; i < N; i++)
         assert_true(out[i] == x[i] + y[i]);
     expect_same("in place", in_place, out, N);
@@ -176,8 +176,8 @@ static void compute_everything(bd_backend *backend, float *out, void *context)
 {
     const float *x = context;
     forward(backend, BD_ACTIVATION_GELU, N, x, out);
-    RUN(backend, activation_backward, {BD_ACTIVATION_GELU, N, x, out, out + N});
-    RUN(backend, add, {N, x, out, out + 2 * (int64_t)N});
+    RUN(backend, activation_backward, {BD_FLOAT, BD_ACTIVATION_GELU, N, x, out, out + N});
+    RUN(backend, add, {BD_FLOAT, N, x, out, out + 2 * (int64_t)N});
 }
 
 static void threads_do_not_matter(void **state)

@@ -118,6 +118,34 @@ static void check_parity(bd_backend *backend, void *context)
             assert_true(got[t * m->n_vocabulary + i] == 0.0f);
     }
 
+    // With gaps between the tokens: the same, the gaps untouched.
+    const int64_t stride = m->n_vocabulary + 5;
+    float *spread = guarded(m->b.n_tokens * stride), *spread_losses = guarded(m->b.n_tokens);
+    for (int64_t i = 0; i < m->b.n_tokens * stride; i++)
+        spread[i] = i % stride < m->n_vocabulary
+                        ? m->logits[i / stride * m->n_vocabulary + i % stride]
+                        : 99.0f;
+    RUN(backend, cross_entropy,
+        {.boundaries = m->b.boundaries,
+         .ids = m->b.ids,
+         .id_bytes = 4,
+         .n = m->b.n_tokens,
+         .n_vocabulary = m->n_vocabulary,
+         .stride = stride,
+         .want_gradient = true,
+         .gradient_scale = gradient_scale,
+         .logits = spread,
+         .losses = spread_losses});
+    expect_same("losses with gaps", spread_losses, losses, m->b.n_tokens);
+    for (int64_t t = 0; t < m->b.n_tokens; t++) {
+        expect_same("logits with gaps", spread + t * stride, got + t * m->n_vocabulary,
+                    m->n_vocabulary);
+        for (int64_t i = m->n_vocabulary; i < stride; i++)
+            assert_true(spread[t * stride + i] == 99.0f);
+    }
+    guarded_free(spread);
+    guarded_free(spread_losses);
+
     // Without a gradient: the same losses, the logits untouched.
     float *kept = guarded_copy(m->logits, m->n), *again = guarded(m->b.n_tokens);
     run_part(backend, m, 0, m->b.n_tokens, false, kept, again);

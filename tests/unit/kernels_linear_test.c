@@ -1,3 +1,4 @@
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -246,6 +247,112 @@ static void padding_is_zero_whatever_it_holds(void **state)
     free_model(&m);
 }
 
+// [n_tokens][n_out] with `stride` between tokens; the gaps hold NaN.
+static float *with_gaps(const float *x, const model *m, int64_t stride)
+{
+    float *spread = guarded(m->b.n_tokens * stride);
+    for (int64_t i = 0; i < m->b.n_tokens * stride; i++)
+        spread[i] = NAN;
+    for (int64_t t = 0; t < m->b.n_tokens; t++)
+        memcpy(spread + t * stride, x + t * m->n_out, (size_t)m->n_out * sizeof *x);
+    return spread;
+}
+
+static void check_gaps(bd_backend *backend, void *context)
+{
+    const model *m = context;
+    const int64_t stride = m->n_out + 7, n_spread = m->b.n_tokens * stride;
+    float *out = guarded(m->n_y), *d_x = guarded(m->n_x), *d_x_spread = guarded(m->n_x);
+    const int64_t n_parameters = m->n_weight + m->n_out;
+    float *d = guarded(n_parameters), *d_spread = guarded(n_parameters);
+    memset(d, 0, (size_t)n_parameters * sizeof *d);
+    memset(d_spread, 0, (size_t)n_parameters * sizeof *d_spread);
+    forward(backend, m, m->x, out);
+    backward(backend, m, d_x, d, d + m->n_weight);
+    float *wanted = with_gaps(out, m, stride), *d_out = with_gaps(m->d_out, m, stride);
+    float *got = guarded_copy(wanted, n_spread);
+    for (int64_t t = 0; t < m->b.n_tokens; t++)
+        memset(got + t * stride, 0xff, (size_t)m->n_out * sizeof *got);
+    RUN(backend, linear_forward,
+        {.boundaries = m->b.boundaries,
+         .n_in = m->n_in,
+         .n_out = m->n_out,
+         .out_stride = stride,
+         .layout = m->layout,
+         .x = m->x,
+         .weight = m->weight,
+         .bias = m->bias,
+         .out = got});
+    RUN(backend, linear_backward,
+        {.boundaries = m->b.boundaries,
+         .n_in = m->n_in,
+         .n_out = m->n_out,
+         .d_out_stride = stride,
+         .layout = m->layout,
+         .d_out = d_out,
+         .x = m->x,
+         .weight = m->weight,
+         .d_x = d_x_spread,
+         .d_weight = d_spread,
+         .d_bias = d_spread + m->n_weight});
+    expect_same("out", got, wanted, n_spread);
+    expect_same("d_x", d_x_spread, d_x, m->n_x);
+    expect_same("d_weight and d_bias", d_spread, d, n_parameters);
+    float *const all[] = {out, d_x, d_x_spread, d, d_spread, wanted, d_out, got};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        guarded_free(all[i]);
+}
+
+static void gaps_are_neither_read_nor_written(void **state)
+{
+    (void)state;
+    for (bd_weight_layout layout = BD_WEIGHT_OUT_IN; layout <= BD_WEIGHT_IN_OUT; layout++) {
+        model m = make_model(20, 33, layout, true);
+        for_each_isa(check_gaps, &m);
+        free_model(&m);
+    }
+}
+
+// With and without `out`, an activation gives the bits of the two operations one by one.
+static void check_activation(bd_backend *backend, void *context)
+{
+    const model *m = context;
+    const int64_t n = m->n_y;
+    float *sum = guarded(n), *wanted = guarded(n), *out = guarded(n), *activated = guarded(n);
+    forward(backend, m, m->x, sum);
+    for (bd_activation f = BD_ACTIVATION_RELU; f <= BD_ACTIVATION_GELU; f++) {
+        RUN(backend, activation_forward, {BD_FLOAT, f, n, sum, wanted});
+        for (int with_out = 0; with_out < 2; with_out++) {
+            RUN(backend, linear_forward,
+                {.boundaries = m->b.boundaries,
+                 .n_in = m->n_in,
+                 .n_out = m->n_out,
+                 .layout = m->layout,
+                 .activation = f,
+                 .x = m->x,
+                 .weight = m->weight,
+                 .bias = m->with_bias ? m->bias : NULL,
+                 .out = with_out ? out : NULL,
+                 .activated = activated});
+            expect_same("activated", activated, wanted, n);
+            if (with_out)
+                expect_same("out", out, sum, n);
+        }
+    }
+    guarded_free(sum);
+    guarded_free(wanted);
+    guarded_free(out);
+    guarded_free(activated);
+}
+
+static void an_activation_is_what_it_is_alone(void **state)
+{
+    (void)state;
+    model m = make_model(20, 33, BD_WEIGHT_IN_OUT, true);
+    for_each_isa(check_activation, &m);
+    free_model(&m);
+}
+
 static void check_neighbours(bd_backend *backend, void *context)
 {
     const model *m = context;
@@ -298,6 +405,8 @@ int main(void)
         cmocka_unit_test(agrees_with_double_precision),
         cmocka_unit_test(reference_agrees_with_differences),
         cmocka_unit_test(padding_is_zero_whatever_it_holds),
+        cmocka_unit_test(gaps_are_neither_read_nor_written),
+        cmocka_unit_test(an_activation_is_what_it_is_alone),
         cmocka_unit_test(neighbours_do_not_matter),
         cmocka_unit_test(threads_do_not_matter),
     };

@@ -12,14 +12,18 @@
 // Not a multiple of anything, and more than one chunk.
 enum { N = 40003, N_STEPS = 5 };
 
+// One of a single element, and one that ends within a chunk.
+static const bd_adamw_part parts[] = {{31, 0.1f}, {32, 0.5f}, {20001, 0.0f}, {N, 0.1f}};
+
 static const bd_adamw_args settings = {
     .n = N,
     .learning_rate = 1e-2f,
     .beta1 = 0.9f,
     .beta2 = 0.95f,
     .epsilon = 1e-8f,
-    .weight_decay = 0.1f,
     .gradient_scale = 0.25f,
+    .n_parts = sizeof parts / sizeof parts[0],
+    .parts = parts,
 };
 
 static float *gradient_of_step(int step)
@@ -32,6 +36,14 @@ static float *gradient_of_step(int step)
 
 // ---- AdamW ----------------------------------------------------------------------------------
 
+static double decay_of(int i)
+{
+    int part = 0;
+    while (i >= parts[part].end)
+        part++;
+    return (double)parts[part].weight_decay;
+}
+
 static void reference_step(int step, const float *gradient, double *parameter, double *m,
                            double *v)
 {
@@ -41,16 +53,17 @@ static void reference_step(int step, const float *gradient, double *parameter, d
         const double g = (double)settings.gradient_scale * (double)gradient[i];
         m[i] = beta1 * m[i] + (1.0 - beta1) * g;
         v[i] = beta2 * v[i] + (1.0 - beta2) * g * g;
-        parameter[i] -= rate * (double)settings.weight_decay * parameter[i];
+        parameter[i] -= rate * decay_of(i) * parameter[i];
         parameter[i] -= rate * (m[i] / (1.0 - pow(beta1, step))) /
                         (sqrt(v[i] / (1.0 - pow(beta2, step))) + (double)settings.epsilon);
     }
 }
 
 static void run_step(bd_backend *backend, int step, const float *gradient, float *parameter,
-                     float *m, float *v)
+                     float *m, float *v, uint16_t *rounded)
 {
     bd_adamw_args args = settings;
+    args.rounded = rounded;
     args.step = step;
     args.gradient = gradient;
     args.parameter = parameter;
@@ -64,6 +77,7 @@ static void check_adamw(bd_backend *backend, void *context)
 {
     const float *start = context;
     float *parameter = guarded_copy(start, N), *m = guarded(N), *v = guarded(N);
+    uint16_t *rounded = malloc(N * sizeof *rounded);
     double *wanted = to_double(start, N);
     double *wanted_m = calloc(N, sizeof *wanted_m), *wanted_v = calloc(N, sizeof *wanted_v);
     memset(m, 0, N * sizeof *m);
@@ -71,13 +85,16 @@ static void check_adamw(bd_backend *backend, void *context)
     for (int step = 1; step <= N_STEPS; step++) {
         float *gradient = gradient_of_step(step);
         reference_step(step, gradient, wanted, wanted_m, wanted_v);
-        run_step(backend, step, gradient, parameter, m, v);
+        run_step(backend, step, gradient, parameter, m, v, step < N_STEPS ? NULL : rounded);
         free(gradient);
     }
     // Five steps of half a dozen roundings each, and 1 - beta rounded at 1: 6e-8 / 0.05 of v.
     expect_close("parameter", parameter, wanted, N, 1e-6);
     expect_close("m", m, wanted_m, N, 2e-6);
     expect_close("v", v, wanted_v, N, 4e-6);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(rounded[i], bd_bf16_of_float(parameter[i]));
+    free(rounded);
     guarded_free(parameter);
     guarded_free(m);
     guarded_free(v);
@@ -145,7 +162,7 @@ static void compute_everything(bd_backend *backend, float *out, void *context)
     float *gradient = gradient_of_step(1);
     memcpy(out, start, N * sizeof *out);
     memset(out + N, 0, 2 * (size_t)N * sizeof *out);
-    run_step(backend, 1, gradient, out, out + N, out + 2 * N);
+    run_step(backend, 1, gradient, out, out + N, out + 2 * N, NULL);
     double sum;
     RUN(backend, sum_of_squares, {N, out, &sum});
     memcpy(out + 3 * N, &sum, sizeof sum);

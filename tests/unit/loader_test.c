@@ -1,6 +1,8 @@
 // The loader's thread changes when a batch is made, never what it is.
 #include "trainer/loader.h"
 
+#include <sched.h>
+
 #include "tests/unit/temporary_folder.h"
 #include "tests/unit/trainer_fixture.h"
 #include "trainer/row_order.h"
@@ -56,14 +58,41 @@ static void follow(const bd_rows *rows, int64_t batch_rows, int64_t first)
     assert_true(batch_rows <= 64);
     check(bd_loader_new(&loader, rows, SEED, batch_rows, first, &err), &err);
     for (int64_t g = first; g < first + 3 * rows->manifest.totals.rows; g += batch_rows) {
-        const bd_batch *batch;
+        const bd_batch *batch, *ahead = bd_loader_peek(loader);
         check(bd_loader_next(loader, &batch, &err), &err);
+        assert_true(ahead == NULL || ahead == batch);
         places(rows, g, numbers, batch_rows);
         bd_batch expected = load_batch(rows, numbers, batch_rows);
         assert_same_batch(batch, &expected);
         bd_batch_release(&expected);
     }
     bd_loader_free(loader);
+}
+
+// Both are there until the second call of next: the one that is used and the one after it.
+static void the_batch_ahead_stays_while_another_is_used(void **state)
+{
+    (void)state;
+    bd_error err;
+    bd_rows rows;
+    bd_loader *loader;
+    const bd_batch *used, *ahead, *next;
+    int64_t numbers[3];
+    open_small(&rows);
+    check(bd_loader_new(&loader, &rows, SEED, 3, 0, &err), &err);
+    for (int64_t g = 0; g < 12; g += 3) {
+        check(bd_loader_next(loader, &used, &err), &err);
+        while (!(ahead = bd_loader_peek(loader)))
+            sched_yield();
+        places(&rows, g, numbers, 3);
+        assert_memory_equal(used->row_numbers, numbers, sizeof numbers);
+        places(&rows, g + 3, numbers, 3);
+        assert_memory_equal(ahead->row_numbers, numbers, sizeof numbers);
+    }
+    check(bd_loader_next(loader, &next, &err), &err);
+    assert_ptr_equal(next, ahead);
+    bd_loader_free(loader);
+    bd_rows_close(&rows);
 }
 
 static void batches_are_those_of_the_order(void **state)
@@ -196,6 +225,7 @@ static void freeing_with_an_error_pending_never_hangs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        test_inside_folder(the_batch_ahead_stays_while_another_is_used),
         test_inside_folder(batches_are_those_of_the_order),
         test_inside_folder(a_resumed_loader_goes_on_counting),
         test_inside_folder(a_batch_stays_as_it_is_while_it_is_used),

@@ -9,13 +9,21 @@
 
 enum { N_DOCUMENTS = 8 };
 
+static bd_experiment experiment_of(const subject *s, int64_t n_documents)
+{
+    return (bd_experiment){.rows = &s->rows,
+                           .parameters = &s->parameters,
+                           .weights = s->weights,
+                           .backend = s->backend,
+                           .n_documents = n_documents};
+}
+
 static bd_proof prove(const subject *s, int64_t n_documents, bd_sabotage sabotage)
 {
     bd_error err;
     bd_proof proof;
-    check(bd_prove(&proof, &s->rows, &s->parameters, s->weights, s->backend, n_documents,
-                   sabotage, &err),
-          &err);
+    const bd_experiment experiment = experiment_of(s, n_documents);
+    check(bd_prove(&proof, &experiment, sabotage, &err), &err);
     return proof;
 }
 
@@ -23,9 +31,8 @@ static bd_probe probe(const subject *s, int64_t n_documents)
 {
     bd_error err;
     bd_probe result;
-    check(bd_probe_run(&result, &s->rows, &s->parameters, s->weights, s->backend, n_documents,
-                       &err),
-          &err);
+    const bd_experiment experiment = experiment_of(s, n_documents);
+    check(bd_probe_run(&result, &experiment, &err), &err);
     return result;
 }
 
@@ -363,14 +370,11 @@ static void assert_nothing_to_prove(const subject *s)
     bd_error err = {0};
     bd_proof proof;
     bd_probe result;
-    assert_int_equal(bd_prove(&proof, &s->rows, &s->parameters, s->weights, s->backend, 20,
-                              BD_SABOTAGE_NONE, &err),
-                     BD_ERR_ARGUMENT);
+    const bd_experiment experiment = experiment_of(s, 20);
+    assert_int_equal(bd_prove(&proof, &experiment, BD_SABOTAGE_NONE, &err), BD_ERR_ARGUMENT);
     assert_string_equal(err.message, "nothing to prove: no token has a target");
     bd_proof_release(&proof);
-    assert_int_equal(
-        bd_probe_run(&result, &s->rows, &s->parameters, s->weights, s->backend, 20, &err),
-        BD_ERR_ARGUMENT);
+    assert_int_equal(bd_probe_run(&result, &experiment, &err), BD_ERR_ARGUMENT);
 }
 
 static void without_targets_there_is_nothing_to_prove(void **state)
@@ -397,10 +401,24 @@ static void a_model_that_does_not_fit_is_refused(void **state)
     bd_proof proof;
     open_subject(&s, "opt");
     s.rows.manifest.packing.vocab_size = 300;
-    assert_int_equal(bd_prove(&proof, &s.rows, &s.parameters, s.weights, s.backend, 20,
-                              BD_SABOTAGE_NONE, &err),
-                     BD_ERR_ARGUMENT);
+    const bd_experiment experiment = experiment_of(&s, 20);
+    assert_int_equal(bd_prove(&proof, &experiment, BD_SABOTAGE_NONE, &err), BD_ERR_ARGUMENT);
     assert_mentions(&err, "vocabulary");
+    bd_proof_release(&proof);
+    close_subject(&s);
+}
+
+static void a_backend_of_floats_alone_refuses_bf16(void **state)
+{
+    (void)state;
+    subject s;
+    bd_error err = {0};
+    bd_proof proof;
+    open_subject(&s, "opt");
+    bd_experiment experiment = experiment_of(&s, 20);
+    experiment.type = BD_BF16;
+    assert_int_equal(bd_prove(&proof, &experiment, BD_SABOTAGE_NONE, &err), BD_ERR_UNSUPPORTED);
+    assert_string_equal(err.message, "the cpu backend computes in float only");
     bd_proof_release(&proof);
     close_subject(&s);
 }
@@ -421,6 +439,7 @@ int main(void)
         cmocka_unit_test(the_probe_changes_one_document_and_no_other),
         test_inside_folder(without_targets_there_is_nothing_to_prove),
         cmocka_unit_test(a_model_that_does_not_fit_is_refused),
+        cmocka_unit_test(a_backend_of_floats_alone_refuses_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,8 @@ static void model_init(model *m, const bd_model_config *config)
     bd_random random = {20};
     for (int64_t i = 0; i < m->parameters.n_total; i++)
         weights[i] = (float)(0.1 + 0.5 * bd_random_normal(&random));
-    assert_int_equal(bd_reference_init(&m->reference, &m->parameters, weights, NULL), BD_OK);
+    assert_int_equal(bd_reference_init(&m->reference, &m->parameters, weights, 1e-5, NULL),
+                     BD_OK);
     free(weights);
 }
 
@@ -292,7 +293,8 @@ static void model_read(model *m, const char *config_path, const char *weights_pa
                          BD_OK);
     }
     bd_safetensors_close(file);
-    assert_int_equal(bd_reference_init(&m->reference, &m->parameters, weights, NULL), BD_OK);
+    assert_int_equal(bd_reference_init(&m->reference, &m->parameters, weights, 1e-5, NULL),
+                     BD_OK);
     free(weights);
 }
 

@@ -1,0 +1,134 @@
+#include "bench/measure.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/program.h"
+
+static const char *program_name;
+
+void bench_check(bd_status status, const bd_error *err)
+{
+    if (status == BD_OK)
+        return;
+    fprintf(stderr, "%s: %s\n", program_name, err->message);
+    exit(BD_EXIT_FAILED);
+}
+
+static void print_help(const bd_command *command)
+{
+    static const bd_room no_rooms[] = {NULL};
+    const bd_program program = {.name = command->name, .rooms = no_rooms};
+    bd_command alone = *command;
+    alone.name = "";  // the program's name says it
+    bd_program_print_help(&program, &alone, stdout);
+}
+
+int bench_main(const bd_command *command, int argc, char **argv)
+{
+    bd_arguments arguments;
+    bd_error err;
+    int status = BD_EXIT_DONE;
+    program_name = command->name;
+    bench_check(bd_arguments_parse(&arguments, command, argc, argv, &err), &err);
+    if (arguments.help)
+        print_help(command);
+    else if (arguments.version)
+        printf("%s %s\n", command->name, BINDERY_VERSION);
+    else
+        status = command->run(&arguments);
+    bd_arguments_release(&arguments);
+    return status;
+}
+
+int bench_threads(const bd_arguments *arguments, int otherwise)
+{
+    if (arguments->n_operands == 0)
+        return otherwise;
+    char *end;
+    const long n = strtol(arguments->operands[0], &end, 10);
+    bd_error err;
+    if (*end != '\0' || n < 1 || n > 4096)
+        bench_check(bd_fail(&err, BD_ERR_ARGUMENT,
+                            "'%s' is not a number of threads (1 to 4096)",
+                            arguments->operands[0]),
+                    &err);
+    return (int)n;
+}
+
+bd_backend *bench_open(bd_backend_choice choice, const char *module, int n_threads,
+                       bd_type type)
+{
+    bd_backend *backend;
+    bd_error err;
+    bench_check(bd_backend_open_choice(&backend, choice, module, n_threads, &err), &err);
+    if (type == BD_BF16 && !backend->operations->computes_bf16)
+        bench_check(bd_fail(&err, BD_ERR_UNSUPPORTED, "the backend %s does not compute in bf16",
+                            backend->operations->name),
+                    &err);
+    return backend;
+}
+
+void *bench_memory(bd_backend *backend, const void *from, size_t size_bytes)
+{
+    const bd_operations *operations = backend->operations;
+    void *memory;
+    bd_error err;
+    bench_check(operations->allocate(backend, size_bytes, &memory, &err), &err);
+    if (from)
+        bench_check(operations->upload(backend, memory, from, size_bytes, &err), &err);
+    return memory;
+}
+
+static double seconds(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+bench_time bench_now(void)
+{
+    return (bench_time){seconds(CLOCK_PROCESS_CPUTIME_ID), seconds(CLOCK_MONOTONIC)};
+}
+
+bench_time bench_since(bench_time begun)
+{
+    const bench_time now = bench_now();
+    return (bench_time){now.cpu - begun.cpu, now.wall - begun.wall};
+}
+
+static int ascending(const void *left, const void *right)
+{
+    const double a = *(const double *)left, b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+bench_time bench_median(const bench_time *times, size_t n)
+{
+    bd_error err;
+    double *cpu = malloc(2 * n * sizeof *cpu), *wall = cpu + n;
+    if (!cpu)
+        bench_check(bd_fail(&err, BD_ERR_MEMORY, "no memory for %zu times", n), &err);
+    for (size_t i = 0; i < n; i++) {
+        cpu[i] = times[i].cpu;
+        wall[i] = times[i].wall;
+    }
+    qsort(cpu, n, sizeof *cpu, ascending);
+    qsort(wall, n, sizeof *wall, ascending);
+    const bench_time median = {cpu[n / 2], wall[n / 2]};
+    free(cpu);
+    return median;
+}
+
+void bench_print_json(bd_json *json)
+{
+    char *text;
+    bd_error err;
+    bench_check(bd_json_print(json, BD_JSON_COMPACT, &text, &err), &err);
+    puts(text);
+    free(text);
+    bd_json_free(json);
+}

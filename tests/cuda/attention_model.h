@@ -1,0 +1,36 @@
+// attention_model.h - what attention_test.c computes with: a shape, a batch, and numbers.
+#ifndef BINDERY_TESTS_CUDA_ATTENTION_MODEL_H
+#define BINDERY_TESTS_CUDA_ATTENTION_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../unit/kernel_fixture.h"
+
+typedef struct shape {
+    int64_t n_heads, n_kv_heads, head_size;
+    bool bf16;
+    bool together;  // q, k and v are parts of one array
+} shape;
+
+// q, k, v (and their gradients) in one array: either [token][q k v] or one after the other.
+typedef struct model {
+    shape s;
+    batch b;
+    int64_t q_stride, kv_stride;
+    int64_t k_at, v_at;  // where k and v begin in the array
+    int64_t n_qkv, n_out, n_lse;
+    float scale;
+    float *qkv, *d_out;
+} model;
+
+// Takes the batch over. The numbers of padding are NaN, because nobody may read them; in bf16
+// all can be written in it.
+model make_model(shape s, batch b);
+void free_model(model *m);
+
+uint16_t to_bf16(float x);
+float from_bf16(uint16_t x);
+float rounded(float x);  // to bf16
+
+#endif

@@ -1,0 +1,20 @@
+// attention_reference.h - the naive computation that attention is compared with.
+#ifndef BINDERY_TESTS_CUDA_ATTENTION_REFERENCE_H
+#define BINDERY_TESTS_CUDA_ATTENTION_REFERENCE_H
+
+#include "attention_model.h"
+
+// In double; or (plain) as a straightforward bf16 program would: products summed in float, but
+// probabilities, their gradients and results rounded to bf16.
+typedef struct reference {
+    const model *m;
+    bool plain;
+    double *out, *lse, *d_qkv;
+    double *p;  // [n_tokens], one query's probabilities
+} reference;
+
+// Of a model that outlives it.
+reference make_reference(const model *m, bool plain);
+void free_reference(reference *r);
+
+#endif

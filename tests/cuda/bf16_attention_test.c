@@ -1,0 +1,202 @@
+// Attention of the CUDA backend in bf16, by way of its table: attention_test.c has the kernels'
+// own, sharper tests. The reference is the CPU backend in float.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "bf16_fixture.h"
+#include "module_fixture.h"
+
+enum { N_HEADS = 2, N_KV_HEADS = 1 };
+
+// Probabilities and results are rounded, each by 1/256 at most; twice that for the gradients,
+// which go through the gradient of the scores as well. All relative to the largest.
+static const double of_results = 2.0 / 256.0;
+static const double of_gradients = 4.0 / 256.0;
+
+static bd_backend *cpu;
+
+typedef struct tensors {
+    int64_t n_q, n_kv, n_lse;
+    float *q, *k, *v, *d_out;            // inputs
+    float *out, *lse, *d_q, *d_k, *d_v;  // the CPU's results
+} tensors;
+
+static bd_attention_forward_args forward_args(const batch *b, int64_t head_size)
+{
+    return (bd_attention_forward_args){
+        .boundaries = b->boundaries,
+        .n_heads = N_HEADS,
+        .n_kv_heads = N_KV_HEADS,
+        .head_size = head_size,
+        .q_stride = N_HEADS * head_size,
+        .kv_stride = N_KV_HEADS * head_size,
+        .scale = 0.1f,
+    };
+}
+
+static bd_attention_backward_args backward_args(const bd_attention_forward_args *f,
+                                                const void *d_out)
+{
+    return (bd_attention_backward_args){
+        .boundaries = f->boundaries,
+        .type = f->type,
+        .n_heads = f->n_heads,
+        .n_kv_heads = f->n_kv_heads,
+        .head_size = f->head_size,
+        .q_stride = f->q_stride,
+        .kv_stride = f->kv_stride,
+        .scale = f->scale,
+        .q = f->q,
+        .k = f->k,
+        .v = f->v,
+        .out = f->out,
+        .lse = f->lse,
+        .d_out = d_out,
+    };
+}
+
+static tensors compute_on_host(const batch *b, int64_t head_size)
+{
+    uint64_t seed = 48;
+    tensors t = {.n_q = b->n_tokens * N_HEADS * head_size,
+                 .n_kv = b->n_tokens * N_KV_HEADS * head_size,
+                 .n_lse = b->n_tokens * N_HEADS};
+    t.q = bf16_activations(&seed, b, N_HEADS * head_size, 2.0);
+    t.k = bf16_activations(&seed, b, N_KV_HEADS * head_size, 2.0);
+    t.v = bf16_activations(&seed, b, N_KV_HEADS * head_size, 2.0);
+    t.d_out = bf16_activations(&seed, b, N_HEADS * head_size, 1.0);
+    t.out = guarded(t.n_q);
+    t.lse = guarded(t.n_lse);
+    t.d_q = guarded(t.n_q);
+    t.d_k = guarded(t.n_kv);
+    t.d_v = guarded(t.n_kv);
+    bd_attention_forward_args f = forward_args(b, head_size);
+    f.q = t.q;
+    f.k = t.k;
+    f.v = t.v;
+    f.out = t.out;
+    f.lse = t.lse;
+    bd_attention_backward_args g = backward_args(&f, t.d_out);
+    g.d_q = t.d_q;
+    g.d_k = t.d_k;
+    g.d_v = t.d_v;
+    RUN(cpu, attention_forward, f);
+    RUN(cpu, attention_backward, g);
+    return t;
+}
+
+static void free_tensors(tensors *t)
+{
+    float *inputs[] = {t->q, t->k, t->v, t->d_out};
+    float *results[] = {t->out, t->lse, t->d_q, t->d_k, t->d_v};
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+        free(inputs[i]);
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++)
+        guarded_free(results[i]);
+}
+
+static void expect_near(const char *what, const batch *b, const void *device,
+                        const float *wanted, int64_t n, double tolerance)
+{
+    float *got = fetch_bf16(what, device, n);
+    double *precise = to_double(wanted, n);
+    expect_padding_zero(what, b, got, n / b->n_tokens);
+    expect_close(what, got, precise, n, tolerance);
+    free(got);
+    free(precise);
+}
+
+static void check_attention(const batch *b, int64_t head_size)
+{
+    tensors t = compute_on_host(b, head_size);
+    bd_attention_forward_args f = forward_args(b, head_size);
+    f.type = BD_BF16;
+    f.boundaries = boundaries_on_device(b);
+    f.q = bf16_on_device(t.q, t.n_q);
+    f.k = bf16_on_device(t.k, t.n_kv);
+    f.v = bf16_on_device(t.v, t.n_kv);
+    f.out = bf16_nan_on_device(t.n_q);
+    f.lse = floats_on_device(NULL, t.n_lse);
+    bd_attention_backward_args g = backward_args(&f, bf16_on_device(t.d_out, t.n_q));
+    g.d_q = bf16_nan_on_device(t.n_q);
+    g.d_k = bf16_nan_on_device(t.n_kv);
+    g.d_v = bf16_nan_on_device(t.n_kv);
+    RUN(cuda, attention_forward, f);
+    RUN(cuda, attention_backward, g);
+    expect_near("attention", b, f.out, t.out, t.n_q, of_results);
+    expect_floats("lse", f.lse, to_double(t.lse, t.n_lse), t.n_lse, 1e-5);
+    expect_near("gradient of q", b, g.d_q, t.d_q, t.n_q, of_gradients);
+    expect_near("gradient of k", b, g.d_k, t.d_k, t.n_kv, of_gradients);
+    expect_near("gradient of v", b, g.d_v, t.d_v, t.n_kv, of_gradients);
+    release_device();
+    free_tensors(&t);
+}
+
+static void attention_agrees(void)
+{
+    static const int64_t lengths[] = {1, 31, 65, 300};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        batch b = random_batch(60 + i, 2, lengths[i]);
+        check_attention(&b, i % 2 == 0 ? 64 : 128);
+        batch_release(&b);
+    }
+}
+
+static void expect_refusal(bd_attention_forward_args f, const char *message)
+{
+    bd_error err = {0};
+    bd_attention_backward_args g = backward_args(&f, f.out);
+    assert_int_equal(cuda->operations->attention_forward(cuda, &f, &err), BD_ERR_UNSUPPORTED);
+    assert_string_equal(err.message, message);
+    assert_int_equal(cuda->operations->attention_backward(cuda, &g, &err), BD_ERR_UNSUPPORTED);
+    assert_string_equal(err.message, message);
+}
+
+static void what_it_cannot_do_is_refused(void)
+{
+    batch b = batch_of_one(8);
+    const bd_boundaries boundaries = boundaries_on_device(&b);
+    char *memory = bf16_nan_on_device(4096);
+    static const struct {
+        int64_t head_size, more_stride;
+        size_t shift;
+        const char *message;
+    } refused[] = {
+        {32, 0, 0, "attention in bf16 has head sizes 64 and 128, not 32"},
+        {65, 6, 0, "attention in bf16 has head sizes 64 and 128, not 65"},
+        {64, 4, 0, "attention in bf16 needs tokens that are aligned to 16 bytes"},
+        {64, 0, 2, "attention in bf16 needs tokens that are aligned to 16 bytes"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        bd_attention_forward_args f = forward_args(&b, refused[i].head_size);
+        f.boundaries = boundaries;
+        f.type = BD_BF16;
+        f.q_stride += refused[i].more_stride;
+        f.kv_stride += refused[i].head_size == 65 ? 7 : 0;
+        f.q = f.k = f.v = f.out = memory + refused[i].shift;
+        f.lse = (float *)(void *)memory;
+        expect_refusal(f, refused[i].message);
+    }
+    release_device();
+    batch_release(&b);
+}
+
+int main(int argc, char **argv)
+{
+    static const module_case cases[] = {
+        {.name = "attention_agrees", .check = attention_agrees},
+        {.name = "what_it_cannot_do_is_refused", .check = what_it_cannot_do_is_refused},
+    };
+    bd_error err;
+    if (bd_backend_open_cpu(&cpu, 2, &err) != BD_OK)
+        return 1;
+    const int status = run_module_cases(argc, argv, cases, sizeof cases / sizeof *cases);
+    cpu->operations->close(cpu);
+    return status;
+}

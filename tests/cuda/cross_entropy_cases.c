@@ -1,0 +1,68 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "device_fixture.h"
+#include "operations_cases.h"
+
+enum { PIECE = 37 };  // tokens whose logits exist at once
+
+// `gap` numbers lie between the tokens' logits and must stay as they are.
+static void check_cross_entropy(const batch *b, int64_t n_vocabulary, int64_t gap,
+                                int32_t id_bytes, int want_gradient, double scale)
+{
+    uint64_t seed = 19;
+    const int64_t stride = n_vocabulary + gap;
+    float *losses = guarded(b->n_tokens), *device_losses = nan_on_device(b->n_tokens);
+    const bd_boundaries boundaries = boundaries_on_device(b);
+    const void *ids = ids_on_device(b, id_bytes);
+    for (int64_t first = 0; first < b->n_tokens; first += PIECE) {
+        const int64_t n = first + PIECE < b->n_tokens ? PIECE : b->n_tokens - first;
+        float *logits = random_tensor(&seed, n * stride, scale);
+        for (int64_t i = 0; i < n * stride; i++)
+            if (i % stride >= n_vocabulary)
+                logits[i] = 1e-3f;  // no larger than a gradient
+        bd_cross_entropy_args a = {
+            .boundaries = b->boundaries,
+            .ids = ids_of(b, id_bytes),
+            .id_bytes = id_bytes,
+            .first = first,
+            .n = n,
+            .n_vocabulary = n_vocabulary,
+            .stride = stride,
+            .want_gradient = want_gradient,
+            .gradient_scale = 1.0f / 321.0f,
+            .logits = logits,
+            .losses = losses,
+        };
+        bd_cross_entropy_args d = a;
+        d.boundaries = boundaries;
+        d.ids = ids;
+        d.logits = on_device(logits, n * stride);
+        d.losses = device_losses;
+        RUN(cpu, cross_entropy, a);
+        RUN(cuda, cross_entropy, d);
+        compare("gradient of the logits", d.logits, logits, n * stride,
+                want_gradient ? few_roundings : 0.0);
+        free(logits);
+    }
+    compare_padded("losses", b, device_losses, losses, 1, few_roundings);
+    release_device();
+    guarded_free(losses);
+}
+
+void cross_entropy_agrees(void)
+{
+    static const int64_t vocabularies[] = {50, 257, 1003};
+    for (int which = 0; which < N_BATCHES; which++) {
+        batch b = make_batch(which);
+        const int64_t n_vocabulary = vocabularies[which % 3];
+        check_cross_entropy(&b, n_vocabulary, 0, which % 2 == 0 ? 2 : 4, 1, 1.0);
+        check_cross_entropy(&b, n_vocabulary, 7, which % 2 == 0 ? 4 : 2, which % 2, 60.0);
+        check_cross_entropy(&b, n_vocabulary, 64 - n_vocabulary % 64, 4, 1, 1.0);
+        batch_release(&b);
+    }
+}

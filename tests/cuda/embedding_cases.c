@@ -1,0 +1,77 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "device_fixture.h"
+#include "operations_cases.h"
+
+enum { FIRST_POSITION = 2, POSITIONS_LEFT_OVER = 3 };
+
+static void check_embedding(const batch *b, int64_t width, int32_t id_bytes)
+{
+    uint64_t seed = 11;
+    const int64_t n = b->n_tokens * width;
+    const int64_t n_positions = FIRST_POSITION + b->boundaries.seq_len + POSITIONS_LEFT_OVER;
+    const int64_t n_words = b->n_vocabulary * width, n_places = n_positions * width;
+    float *words = random_tensor(&seed, n_words, 1.0),
+          *places = random_tensor(&seed, n_places, 1.0);
+    float *out = guarded(n);
+    bd_embedding_forward_args f = {
+        .boundaries = b->boundaries,
+        .ids = ids_of(b, id_bytes),
+        .id_bytes = id_bytes,
+        .n_channels = width,
+        .n_vocabulary = b->n_vocabulary,
+        .n_positions = n_positions,
+        .first_position = FIRST_POSITION,
+        .token_table = words,
+        .position_table = places,
+        .out = out,
+    };
+    RUN(cpu, embedding_forward, f);
+    f.boundaries = boundaries_on_device(b);
+    f.ids = ids_on_device(b, id_bytes);
+    f.token_table = on_device(words, n_words);
+    f.position_table = on_device(places, n_places);
+    f.out = nan_on_device(n);
+    RUN(cuda, embedding_forward, f);
+    compare_padded("embedding", b, f.out, out, width, 0.0);
+
+    // Onto what the tables hold, in the order of the tokens, as the CPU does: the same bits.
+    float *d_out = random_activations(&seed, b, width, 1.0);
+    bd_embedding_backward_args g = {
+        .boundaries = b->boundaries,
+        .ids = ids_of(b, id_bytes),
+        .id_bytes = id_bytes,
+        .n_channels = width,
+        .n_vocabulary = b->n_vocabulary,
+        .n_positions = n_positions,
+        .first_position = FIRST_POSITION,
+        .d_out = d_out,
+        .d_token_table = words,
+        .d_position_table = places,
+    };
+    bd_embedding_backward_args h = g;
+    h.boundaries = f.boundaries;
+    h.ids = f.ids;
+    h.d_out = on_device(d_out, n);
+    h.d_token_table = on_device(words, n_words);
+    h.d_position_table = on_device(places, n_places);
+    RUN(cpu, embedding_backward, g);
+    RUN(cuda, embedding_backward, h);
+    compare("gradient of words", h.d_token_table, words, n_words, 0.0);
+    compare("gradient of positions", h.d_position_table, places, n_places, 0.0);
+    release_device();
+    free(words);
+    free(places);
+    free(d_out);
+    guarded_free(out);
+}
+
+void embedding_agrees(void)
+{
+    for_each_batch(check_embedding);
+}

@@ -1,0 +1,205 @@
+#include "module_fixture.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "../unit/kernel_fixture.h"
+#include "kernels/module.h"
+
+bd_backend *cuda;
+void (*configure_emulation)(const bd_emulation_settings *settings);
+static bd_emulation_counters (*take_counters)(void);
+
+int64_t take_launches(void)
+{
+    return take_counters ? take_counters().launches : -1;
+}
+
+void must(bd_status status, const bd_error *err)
+{
+    if (status != BD_OK)
+        fail_msg("%s", err->message);
+}
+
+// ---- Device memory --------------------------------------------------------------------------
+
+enum { BAND_BYTES = 256, MAX_BLOCKS = 48 };
+static const unsigned char band_byte = 0xa5;
+
+typedef struct device_block {
+    char *memory;
+    size_t before, size;  // bytes before what was asked for, and its own
+} device_block;
+
+static device_block blocks[MAX_BLOCKS];
+static int n_blocks;
+static bool misaligned;
+
+void *device_array(const void *from, int64_t n, size_t element_bytes)
+{
+    bd_error err;
+    const size_t size = (size_t)n * element_bytes;
+    const size_t before = BAND_BYTES + (misaligned ? element_bytes : 0);
+    assert_true(n_blocks < MAX_BLOCKS);
+    const size_t whole = before + size + BAND_BYTES;
+    char *image = get_memory(whole);
+    memset(image, band_byte, whole);
+    if (from)
+        memcpy(image + before, from, size);
+    else
+        memset(image + before, 0xff, size);
+    void *memory;
+    must(cuda->operations->allocate(cuda, whole, &memory, &err), &err);
+    must(cuda->operations->upload(cuda, memory, image, whole, &err), &err);
+    free(image);
+    blocks[n_blocks++] = (device_block){memory, before, size};
+    return (char *)memory + before;
+}
+
+void *fetch_bytes(const void *device, size_t size_bytes)
+{
+    bd_error err;
+    void *bytes = get_memory(size_bytes);
+    must(cuda->operations->download(cuda, bytes, device, size_bytes, &err), &err);
+    return bytes;
+}
+
+void release_device(void)
+{
+    for (int i = 0; i < n_blocks; i++) {
+        const device_block *block = &blocks[i];
+        const size_t end = block->before + block->size, whole = end + BAND_BYTES;
+        unsigned char *image = fetch_bytes(block->memory, whole);
+        for (size_t k = 0; k < whole; k++)
+            if ((k < block->before || k >= end) && image[k] != band_byte)
+                fail_msg("block %d of the case: byte %lld of %lld was written", i,
+                         (long long)k - (long long)block->before, (long long)block->size);
+        free(image);
+        cuda->operations->release(cuda, block->memory);
+    }
+    n_blocks = 0;
+}
+
+// ---- Records: every run against the first ---------------------------------------------------
+
+typedef struct recorded {
+    void *bytes;
+    size_t size;
+} recorded;
+
+static recorded *records;
+static size_t n_records, records_capacity, next_record;
+static bool recording;
+
+static void add_record(const void *bytes, size_t size)
+{
+    if (n_records == records_capacity) {
+        records_capacity = 2 * records_capacity + 64;
+        records = realloc(records, records_capacity * sizeof *records);
+        assert_non_null(records);
+    }
+    void *copy = get_memory(size);
+    memcpy(copy, bytes, size);
+    records[n_records++] = (recorded){copy, size};
+}
+
+void expect_same_in_every_run(const char *what, const void *bytes, size_t size_bytes)
+{
+    if (recording) {
+        add_record(bytes, size_bytes);
+        return;
+    }
+    assert_true(next_record < n_records);
+    const recorded *first = &records[next_record++];
+    assert_int_equal(first->size, size_bytes);
+    if (memcmp(first->bytes, bytes, size_bytes) != 0)
+        fail_msg("%s: another run gave other bits", what);
+}
+
+static void forget_records(void)
+{
+    for (size_t i = 0; i < n_records; i++)
+        free(records[i].bytes);
+    n_records = 0;
+}
+
+// ---- Running --------------------------------------------------------------------------------
+
+static void run_once(const module_case *c, int schedule)
+{
+    if (configure_emulation)
+        configure_emulation(&(bd_emulation_settings){
+            .schedule = (bd_emulation_schedule)schedule,
+            .copies = (bd_emulation_copies)(schedule % BD_N_COPIES),
+            .streams = (bd_emulation_streams)(schedule % BD_N_STREAMS),
+            .seed = 78,
+            .host_threads = 2,
+        });
+    next_record = 0;
+    c->check();
+    if (!recording)
+        assert_int_equal(next_record, n_records);
+    recording = false;
+}
+
+static void run_case(void **state)
+{
+    const module_case *c = *state;
+    const int n_schedules = configure_emulation && !c->once ? BD_N_SCHEDULES : 1;
+    recording = true;
+    for (int turn = 0; turn < (c->misaligned ? 2 : 1); turn++) {
+        misaligned = turn == 1;
+        if (misaligned && c->differs) {
+            forget_records();
+            recording = true;
+        }
+        for (int schedule = 0; schedule < n_schedules; schedule++)
+            run_once(c, schedule);
+    }
+    misaligned = false;
+    forget_records();
+}
+
+static bool open_emulation(const char *path)
+{
+    void *module = dlopen(path, RTLD_NOW);
+    if (!module)
+        return false;
+    *(void **)&configure_emulation = dlsym(module, "bd_emulation_configure");
+    *(void **)&take_counters = dlsym(module, "bd_emulation_take_counters");
+    return configure_emulation && take_counters;
+}
+
+int run_module_cases(int argc, char **argv, const module_case *cases, int n_cases)
+{
+    if (argc < 3) {
+        fprintf(stderr, "usage: %s device|emulated MODULE [CASE]\n", argv[0]);
+        return 2;
+    }
+    const bool emulated = strcmp(argv[1], "emulated") == 0;
+    bd_error err;
+    if (bd_backend_open_module(&cuda, argv[2], &(bd_cuda_settings){0}, &err) != BD_OK) {
+        printf("%s: %s\n", emulated ? "failed" : "skipped", err.message);
+        return emulated ? 1 : 77;
+    }
+    if (emulated && !open_emulation(argv[2])) {
+        fprintf(stderr, "'%s' is not an emulated module\n", argv[2]);
+        return 1;
+    }
+    struct CMUnitTest tests[16];
+    for (int i = 0; i < n_cases; i++)
+        tests[i] = (struct CMUnitTest){cases[i].name, run_case, NULL, NULL,
+                                       (void *)(uintptr_t)&cases[i]};
+    if (argc > 3)
+        cmocka_set_test_filter(argv[3]);
+    const int failures = _cmocka_run_group_tests("module", tests, (size_t)n_cases, NULL, NULL);
+    cuda->operations->close(cuda);
+    free(records);
+    return failures;
+}

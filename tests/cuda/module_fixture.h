@@ -1,0 +1,56 @@
+// module_fixture.h - what the tests of a module share: the backend in it, its memory between
+// guard bands, and runs under every schedule of threads and streams, which must give the same
+// bits.
+//
+//   TEST device|emulated MODULE [CASE]
+//
+// MODULE is the real module, and the test is skipped where that finds no device; or it is the
+// emulated one, which must open anywhere.
+#ifndef BINDERY_TESTS_CUDA_MODULE_FIXTURE_H
+#define BINDERY_TESTS_CUDA_MODULE_FIXTURE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "kernels/backend.h"
+#include "tests/emulation/emulation.h"
+
+extern bd_backend *cuda;
+
+// NULL on a device.
+extern void (*configure_emulation)(const bd_emulation_settings *settings);
+
+// Kernels launched since the last call; -1 on a device.
+int64_t take_launches(void);
+
+void must(bd_status status, const bd_error *err);
+
+// ---- Device memory --------------------------------------------------------------------------
+
+// Device memory between guard bands: a copy of `from`, or (NULL) bytes 0xff, which are NaN. In
+// every second run of a case that asks for it, it begins one element after an aligned address.
+void *device_array(const void *from, int64_t n, size_t element_bytes);
+
+// Free with free().
+void *fetch_bytes(const void *device, size_t size_bytes);
+
+// Checks the bands of all device memory and releases it.
+void release_device(void);
+
+// ---- Cases ----------------------------------------------------------------------------------
+
+// To be called in the same order, with the same sizes, in every run of a case.
+void expect_same_in_every_run(const char *what, const void *bytes, size_t size_bytes);
+
+typedef struct module_case {
+    const char *name;
+    void (*check)(void);
+    bool once;        // under one schedule: it goes through others itself
+    bool misaligned;  // each run also with misaligned arrays
+    bool differs;     // and then the bits may differ
+} module_case;
+
+// Runs all cases and returns what main() returns.
+int run_module_cases(int argc, char **argv, const module_case *cases, int n_cases);
+
+#endif

@@ -1,0 +1,388 @@
+"""A test of the tests: a fault is planted in a copy of a CUDA source, the copy takes the place
+of the original in the module or program that the tests run, and the test that should see the
+fault must fail, by the means that should see it.
+
+    python tests/cuda/planted_faults_test.py plain|address|thread BUILD SOURCE [FAULT...]
+
+The build is one without sanitizers, with AddressSanitizer or with ThreadSanitizer. Each fault
+is planted in the builds where it can be seen; with BINDERY_TEST_LONG, every barrier that there
+is is removed as well. That the same tests pass with the sources as they are, cuda_operations
+and cuda_attention show; here one source takes the detour without a fault.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+LONG = bool(os.environ.get("BINDERY_TEST_LONG"))
+TIMEOUT_S = 300
+
+MODULE = "tests/cuda/libbindery_cuda_emulated.so"
+OPERATIONS_TEST = "tests/cuda/cuda_operations_test"
+ATTENTION_TEST = "tests/cuda/cuda_attention_test"
+
+# What a test says that has seen the fault.
+WRONG_VALUE = r"ERROR: .* is \S+, not |difference at offset"
+NOT_A_NUMBER = r"ERROR: .* is -?nan, not "
+RACE = r"WARNING: ThreadSanitizer: data race"
+FORBIDDEN_MEMORY = r"ERROR: AddressSanitizer: "
+SPOILED_PADDING = r"ERROR: .* of token \d+, which is padding, is "
+REFUSED_MATRIX = r"emulation: cublasLt\w+: matrix [ABCD] "
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`old`, which occurs once in kernels/cuda/`file`, becomes `new`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    case: str  # of the test program
+    seen_by: dict[str, str]  # build: what its test says
+    unit: str = ""  # what is compiled, if `file` is a header
+    attention: bool = False  # the case belongs to cuda_attention_test
+
+    @property
+    def source(self) -> str:
+        return self.unit or self.file
+
+
+FAULTS = [
+    Fault(
+        "removed_barrier",
+        "columns.cuh",
+        "staging[threadIdx.x] = x;\n    __syncthreads();\n",
+        "staging[threadIdx.x] = x;\n",
+        "layer_norm_agrees",
+        {"thread": RACE, "plain": WRONG_VALUE, "address": WRONG_VALUE},
+        unit="layer_norm.cu",
+    ),
+    Fault(
+        "unsynchronised_refill",
+        "attention_backward.cu",
+        "__syncthreads();  // nobody needs v any more\n",
+        "\n",
+        "bf16_agrees_on_small_rows",
+        {"thread": RACE},
+        attention=True,
+    ),
+    Fault(
+        "plain_store_between_blocks",
+        "optimizer.cu",
+        "parts[blockIdx.x] = sum;",
+        "parts[0] = sum;",
+        "sum_of_squares_agrees",
+        {"thread": RACE, "plain": WRONG_VALUE},
+    ),
+    Fault(
+        "one_past_the_end",
+        "columns.cuh",
+        "w < kWarpsPerBlock",
+        "w <= kWarpsPerBlock",
+        "layer_norm_agrees",
+        {"address": FORBIDDEN_MEMORY, "plain": NOT_A_NUMBER},
+        unit="layer_norm.cu",
+    ),
+    Fault(
+        "one_past_the_end_of_a_tensor",
+        "optimizer.cu",
+        "i < last;",
+        "i <= last;",
+        "sum_of_squares_agrees",
+        {"plain": NOT_A_NUMBER},
+    ),
+    Fault(
+        "mask_without_document_start",
+        "attention_plan.cu",
+        "b.values[i], b.values[i + 1],",
+        "0, b.values[i + 1],",
+        "bf16_agrees_on_small_rows",
+        {"plain": WRONG_VALUE},
+        attention=True,
+    ),
+    Fault(
+        "swapped_leading_dimension",
+        "linear.cu",
+        "uint64_t(rows), uint64_t(columns), rows)",
+        "uint64_t(rows), uint64_t(columns), columns)",
+        "linear_agrees",
+        {"plain": REFUSED_MATRIX},
+    ),
+    Fault(
+        "missing_event",
+        "backend.cu",
+        "cudaEventRecord(buffer->copied, cuda->stream)",
+        "cudaSuccess",
+        "copies_keep_every_byte",
+        {"plain": WRONG_VALUE},
+    ),
+    Fault(
+        "copies_not_waited_for",
+        "attention_forward.cu",
+        "cp_async_wait<0>();\n    __syncthreads();  // k has arrived",
+        "cp_async_wait<1>();\n    __syncthreads();  // k has arrived",
+        "bf16_agrees_on_small_rows",
+        {"plain": NOT_A_NUMBER},
+        attention=True,
+    ),
+    Fault(
+        "padding_cleared_one_token_late",
+        "linear.cu",
+        "token_is_used(boundaries, token))",
+        "(token > 0 && token_is_used(boundaries, token - 1)))",
+        "linear_agrees",
+        {"plain": SPOILED_PADDING},
+    ),
+    Fault(
+        "order_of_a_sum_left_to_the_schedule",
+        "embedding.cu",
+        "b.ordered[b.start[id] + rank] = token;",
+        "b.ordered[place + 0 * rank] = token;",
+        "embedding_agrees",
+        {"plain": WRONG_VALUE},
+    ),
+    Fault(
+        "removed_barrier_in_attention",
+        "attention_forward.cu",
+        "__syncthreads();  // k has arrived",
+        "// k has arrived",
+        "bf16_agrees_on_small_rows",
+        {"thread": RACE},
+        attention=True,
+    ),
+    Fault(
+        "removed_barrier_between_works",
+        "attention_plan.cuh",
+        "{\n    __syncthreads();\n    if (threadIdx.x == 0) {",
+        "{\n    if (threadIdx.x == 0) {",
+        "float_agrees_on_small_rows",
+        {"thread": RACE},
+        unit="attention_float.cu",
+        attention=True,
+    ),
+    Fault(
+        "removed_barrier_of_a_warp",
+        "attention_common.cuh",
+        "__syncwarp();\n#pragma unroll\n    for (int i = 0; i < 16 * (D / 8)",
+        "#pragma unroll\n    for (int i = 0; i < 16 * (D / 8)",
+        "bf16_agrees_on_small_rows",
+        {"thread": RACE},
+        unit="attention_forward.cu",
+        attention=True,
+    ),
+    Fault(
+        "removed_barrier_in_cross_entropy",
+        "cross_entropy.cu",
+        "__syncthreads();",
+        "",
+        "cross_entropy_agrees",
+        {"thread": RACE, "plain": NOT_A_NUMBER},
+    ),
+    Fault(
+        "plain_count",
+        "embedding.cu",
+        "atomicAdd(&b.count[token_id(a.ids, a.id_bytes, token)], 1)",
+        "b.count[token_id(a.ids, a.id_bytes, token)] += 1",
+        "embedding_agrees",
+        {"thread": RACE},
+    ),
+    Fault(
+        "partial_sums_in_one_place",
+        "layer_norm.cu",
+        "gamma_partials[blockIdx.x * n + c]",
+        "gamma_partials[c]",
+        "layer_norm_agrees",
+        {"thread": RACE, "plain": WRONG_VALUE},
+    ),
+    Fault(
+        "query_row_past_the_end",
+        "attention_backward.cu",
+        "if (threadIdx.x < kTile)\n        put_row(",
+        "if (threadIdx.x <= kTile)\n        put_row(",
+        "bf16_agrees_on_small_rows",
+        {"address": FORBIDDEN_MEMORY},
+        attention=True,
+    ),
+]
+
+# Takes the same way as a fault, and must be seen by nobody.
+NO_FAULT = Fault(
+    "no_fault", "optimizer.cu", "i < last;", "i < last;", "sum_of_squares_agrees", {}
+)
+
+
+# Who needs the barriers of a file: the unit that is compiled, and the case that runs it.
+BARRIERS = {
+    "attention_backward.cu": ("", "bf16_agrees_on_small_rows"),
+    "attention_common.cuh": ("attention_backward.cu", "bf16_agrees_on_small_rows"),
+    "attention_float.cu": ("", "float_agrees_on_small_rows"),
+    "attention_forward.cu": ("", "bf16_agrees_on_small_rows"),
+    "attention_plan.cu": ("", "float_agrees_on_small_rows"),
+    "attention_plan.cuh": ("attention_float.cu", "float_agrees_on_small_rows"),
+    "columns.cuh": ("layer_norm.cu", "layer_norm_agrees"),
+    "cross_entropy.cu": ("", "cross_entropy_agrees"),
+    "optimizer.cu": ("", "sum_of_squares_agrees"),
+}
+
+
+def removed_barriers(source: Path) -> list[Fault]:
+    """A fault for every barrier in kernels/cuda."""
+    faults = []
+    for path in sorted((source / "kernels/cuda").glob("*.cu*")):
+        text = path.read_text(encoding="utf-8")
+        for match in re.finditer(r"__sync(threads|warp)\(\);", text):
+            begin = match.start()
+            while text.count(text[begin:match.end()]) > 1:
+                begin -= 1
+            line = text.count("\n", 0, match.start()) + 1
+            if path.name not in BARRIERS:
+                sys.exit(f"kernels/cuda/{path.name} has barriers, but no case in BARRIERS")
+            unit, case = BARRIERS[path.name]
+            faults.append(Fault(
+                f"{path.name}:{line}", path.name, text[begin:match.end()],
+                text[begin:match.start()], case, {"thread": RACE}, unit,
+                attention=path.name.startswith("attention"),
+            ))
+    return faults
+
+
+class Build:
+    """A build folder of Ninja's, whose commands are used again."""
+
+    def __init__(self, kind: str, folder: str, source: str) -> None:
+        self.kind = kind
+        self.folder = Path(folder)
+        self.source = Path(source)
+
+    def commands(self, target: str) -> list[list[str]]:
+        """What makes the target, the last command being the one that links it."""
+        listed = subprocess.run(
+            ["ninja", "-t", "commands", target],
+            cwd=self.folder, check=True, capture_output=True, text=True,
+        ).stdout
+        return [shlex.split(line.removeprefix(": && ").removesuffix(" && :"))
+                for line in listed.splitlines()]
+
+    def run(self, command: list[str]) -> None:
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Missed(f"does not compile:\n{done.stderr[-3000:]}")
+
+
+class Missed(Exception):
+    """A fault that does not apply, or that nobody has seen."""
+
+
+def planted(fault: Fault, source: Path, overlay: Path) -> Path:
+    """Writes the source with the fault into the overlay; returns the unit to compile."""
+    inside = Path("kernels/cuda")
+    text = (source / inside / fault.file).read_text(encoding="utf-8")
+    n = text.count(fault.old)
+    if n != 1:
+        raise Missed(f"the fault no longer applies: kernels/cuda/{fault.file} has {n} times, "
+                     f"not once,\n{fault.old}")
+    changed = overlay / inside / fault.file
+    changed.parent.mkdir(parents=True)
+    changed.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
+    return source / inside / fault.unit if fault.unit else changed
+
+
+def compile_command(command: list[str], unit: Path, overlay: Path, output: Path) -> list[str]:
+    """The command for the object, for another unit and with the overlay's headers first."""
+    kept, arguments = [command[0], f"-I{overlay}"], iter(command[1:])
+    for argument in arguments:
+        if argument in ("-MT", "-MF", "-o", "-c"):
+            next(arguments)
+        elif argument != "-MD":
+            kept.append(argument)
+    return [*kept, "-o", str(output), "-c", str(unit)]
+
+
+def link_command(command: list[str], old: str, new: Path, output: Path) -> list[str]:
+    """The command with the new object in the place of the old one, or before all libraries:
+    then the one that has the old object is not asked for it."""
+    changed = [str(new) if argument == old else argument for argument in command]
+    changed[changed.index("-o") + 1] = str(output)
+    if old not in command:
+        first = next(i for i, a in enumerate(changed) if a.endswith(".a"))
+        changed.insert(first, str(new))
+    return changed
+
+
+def build_with(fault: Fault, build: Build, folder: Path) -> Path:
+    """The module or test program with the fault in it."""
+    overlay = folder / "overlay"
+    unit = planted(fault, build.source, overlay)
+    commands = build.commands(ATTENTION_TEST if fault.attention else MODULE)
+    original = str(build.source / "kernels/cuda" / fault.source)
+    compiles = [c for c in commands if "-c" in c and c[c.index("-c") + 1] == original]
+    if len(compiles) != 1:
+        raise Missed(f"{len(compiles)} commands compile {original}")
+    new, output = folder / "fault.o", folder / "with_fault"
+    build.run(compile_command(compiles[0], unit, overlay, new))
+    old = compiles[0][compiles[0].index("-o") + 1]
+    build.run(link_command(commands[-1], old, new, output))
+    return output
+
+
+def test_output(fault: Fault, build: Build, made: Path) -> tuple[bool, str]:
+    """Whether the test passes, and all that it says."""
+    command = [made, fault.case]
+    if not fault.attention:
+        command = [build.folder / OPERATIONS_TEST, "emulated", made, fault.case]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          timeout=TIMEOUT_S)
+    text = done.stdout.decode(errors="replace")
+    if not re.search(r"^\[ RUN +\] " + fault.case, text, re.MULTILINE):
+        raise Missed(f"there is no case {fault.case}")
+    return done.returncode == 0, text
+
+
+def check(fault: Fault, build: Build) -> None:
+    """Raises Missed unless the fault is seen as it should be."""
+    with tempfile.TemporaryDirectory(prefix="planted_faults_") as name:
+        made = build_with(fault, build, Path(name))
+        passed, text = test_output(fault, build, made)
+    if fault is NO_FAULT:
+        if not passed:
+            raise Missed(f"without a fault {fault.case} fails:\n{text[-3000:]}")
+        return
+    if passed:
+        raise Missed(f"{fault.case} passes with the fault")
+    if not re.search(fault.seen_by[build.kind], text, re.MULTILINE):
+        raise Missed(f"{fault.case} fails, but does not say '{fault.seen_by[build.kind]}':\n"
+                     f"{text[-3000:]}")
+
+
+def chosen(build: Build, names: list[str]) -> list[Fault]:
+    faults = [fault for fault in FAULTS if build.kind in fault.seen_by]
+    if build.kind == "thread" and (LONG or names):
+        faults += removed_barriers(build.source)
+    faults.insert(0, NO_FAULT)
+    return [fault for fault in faults if not names or fault.name in names]
+
+
+def main() -> int:
+    if len(sys.argv) < 4 or sys.argv[1] not in ("plain", "address", "thread"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    build = Build(*sys.argv[1:4])
+    failures = 0
+    for fault in chosen(build, sys.argv[4:]):
+        try:
+            check(fault, build)
+            print(f"{fault.name}: {'passes' if fault is NO_FAULT else 'seen'}", flush=True)
+        except (Missed, subprocess.TimeoutExpired) as problem:
+            failures += 1
+            print(f"{fault.name}: FAILED: {problem}", flush=True)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""Attention in bf16: batches of documents, the operations on a device, and what they are held
+against: the same in double, and in bf16 as a plain program would compute it."""
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+
+from conversions import from_bf16, to_bf16
+from device import Boundaries, Device
+
+COMMON = [
+    ("boundaries", Boundaries),
+    *[(name, ctypes.c_int64) for name in
+      ("n_heads", "n_kv_heads", "head_size", "q_stride", "kv_stride")],
+    ("scale", ctypes.c_float),
+    *[(name, ctypes.c_void_p) for name in ("q", "k", "v")],
+]  # fmt: skip
+
+
+class ForwardArguments(ctypes.Structure):  # kernels/cuda/attention.h
+    _fields_ = COMMON + [(name, ctypes.c_void_p) for name in ("out", "lse")]
+
+
+class BackwardArguments(ctypes.Structure):
+    _fields_ = COMMON + [
+        (name, ctypes.c_void_p) for name in ("out", "lse", "d_out", "d_q", "d_k", "d_v")
+    ]
+
+
+@dataclass(frozen=True)
+class Shape:
+    n_heads: int
+    n_kv_heads: int
+    head_size: int
+    together: bool  # q, k and v are columns of one array, else arrays with unused columns
+
+
+def random_rows(rng, n_rows: int, seq_len: int) -> list[list[int]]:
+    """The boundaries of each row: documents of one token and more, some rows with padding."""
+    rows = []
+    for _ in range(n_rows):
+        used = seq_len if rng.random() < 0.4 else int(rng.integers(1, seq_len + 1))
+        bounds = [0]
+        while bounds[-1] < used:
+            longest = used - bounds[-1] if rng.random() < 0.5 else min(3, used - bounds[-1])
+            bounds.append(bounds[-1] + int(rng.integers(1, longest + 1)))
+        rows.append(bounds)
+    return rows
+
+
+class Batch:
+    """Inputs as float arrays [token][head][head_size] of values of bf16; NaN in padding."""
+
+    def __init__(self, rng, shape: Shape, seq_len: int, rows: list[list[int]]):
+        self.shape, self.seq_len, self.rows = shape, seq_len, rows
+        self.n_tokens = len(rows) * seq_len
+        self.scale = float(np.float32(1 / np.sqrt(shape.head_size)))
+        self.padding = np.ones(self.n_tokens, bool)
+        for _, begin, end in self.documents():
+            self.padding[begin:end] = False
+
+        def tensor(n_heads: int, largest: float) -> np.ndarray:
+            values = rng.uniform(-largest, largest, (self.n_tokens, n_heads, shape.head_size))
+            values = from_bf16(to_bf16(values))
+            values[self.padding] = np.nan
+            return values
+
+        self.q = tensor(shape.n_heads, 2.0)
+        self.k, self.v = (tensor(shape.n_kv_heads, 2.0) for _ in range(2))
+        self.d_out = tensor(shape.n_heads, 1.0)
+
+    def documents(self):
+        """(row, first token, token after the last) in the batch."""
+        for r, bounds in enumerate(self.rows):
+            for begin, end in zip(bounds, bounds[1:]):
+                yield r, r * self.seq_len + begin, r * self.seq_len + end
+
+
+# ---- On the device ---------------------------------------------------------------------------
+
+UNUSED_COLUMNS = 8
+
+
+class Tensors:
+    """q, k and v or their gradients in a device's memory, in the layout of the shape."""
+
+    def __init__(self, batch: Batch, device: Device, q=None, k=None, v=None):
+        shape, self.device = batch.shape, device
+        widths = [n * shape.head_size for n in (shape.n_heads, *[shape.n_kv_heads] * 2)]
+        n = batch.n_tokens
+        if shape.together:
+            self.strides = [sum(widths)] * 3
+            first = device.memory.allocate(2 * n * sum(widths))
+            self.addresses = [first, first + 2 * widths[0], first + 2 * (widths[0] + widths[1])]
+        else:
+            self.strides = [width + UNUSED_COLUMNS for width in widths]
+            self.addresses = [device.memory.allocate(2 * n * stride) for stride in self.strides]
+        self.widths, self.n_tokens = widths, n
+        for address, stride, values in zip(self.addresses, self.strides, (q, k, v)):
+            for t in range(n if values is not None else 0):
+                device.memory.write(address + 2 * t * stride, to_bf16(values[t]))
+
+    def read(self, head_size: int) -> list[np.ndarray]:
+        """As bits [token][head][head_size]."""
+        tensors = []
+        for address, stride, width in zip(self.addresses, self.strides, self.widths):
+            tokens = [
+                self.device.memory.read(address + 2 * t * stride, width, np.uint16)
+                for t in range(self.n_tokens)
+            ]
+            tensors.append(np.stack(tokens).reshape(self.n_tokens, -1, head_size))
+        return tensors
+
+    def unused_is_untouched(self) -> bool:
+        places = ((a + 2 * t * s + 2 * w, s - w)
+                  for a, s, w in zip(self.addresses, self.strides, self.widths)
+                  for t in range(self.n_tokens))  # fmt: skip
+        if self.strides[0] != self.widths[0] + UNUSED_COLUMNS:
+            return True  # all columns are used
+        read = self.device.memory.read
+        return all((read(at, n, np.uint16) == 0xFFFF).all() for at, n in places)
+
+
+def put_boundaries(batch: Batch, device: Device) -> Boundaries:
+    """As a slice of a shard's: other rows come before."""
+    before = [0, 1, 5]
+    values = np.array(before + [b for bounds in batch.rows for b in bounds], np.int32)
+    offsets = len(before) + np.cumsum([0] + [len(bounds) for bounds in batch.rows])
+    memory = device.memory
+    return Boundaries(len(batch.rows), batch.seq_len, memory.put(offsets.astype(np.int32)),
+                      memory.put(values))
+
+
+def run_attention(batch: Batch, device: Device, backward: bool = True) -> dict[str, np.ndarray]:
+    """Forward, then backward from its results; bits of bf16 but for lse."""
+    shape, memory = batch.shape, device.memory
+    inputs = Tensors(batch, device, batch.q, batch.k, batch.v)
+    gradients = Tensors(batch, device)
+    out_shape = (batch.n_tokens, shape.n_heads, shape.head_size)
+    out = memory.allocate(2 * int(np.prod(out_shape)))
+    lse = memory.allocate(4 * batch.n_tokens * shape.n_heads)
+    d_out = memory.put(to_bf16(batch.d_out))
+    common = (put_boundaries(batch, device), shape.n_heads, shape.n_kv_heads, shape.head_size,
+              inputs.strides[0], inputs.strides[1], batch.scale, *inputs.addresses)
+    device.run("attention_bf16_forward", ForwardArguments(*common, out, lse))
+    results = {
+        "out": device.read(out, out_shape, np.uint16),
+        "lse": device.read(lse, out_shape[:2], np.float32),
+    }
+    if backward:
+        arguments = BackwardArguments(*common, out, lse, d_out, *gradients.addresses)
+        device.run("attention_bf16_backward", arguments)
+        results |= dict(zip(("d_q", "d_k", "d_v"), gradients.read(shape.head_size)))
+    if not (memory.gaps_are_untouched() and gradients.unused_is_untouched()):
+        raise AssertionError("something besides the results was written")
+    return results
+
+
+# ---- The reference ---------------------------------------------------------------------------
+
+
+def reference(batch: Batch, plain: bool) -> dict[str, np.ndarray]:
+    """In double; or (plain) in float, where what a program has to store for the next product is
+    rounded to bf16: probabilities, their gradients, results."""
+    kind = np.float32 if plain else np.float64
+    narrow = (lambda x: from_bf16(to_bf16(x))) if plain else (lambda x: x)
+    group = batch.shape.n_heads // batch.shape.n_kv_heads
+    q, k, v, d_out = (np.asarray(x, kind) for x in (batch.q, batch.k, batch.v, batch.d_out))
+    results = {"out": np.zeros_like(q), "lse": np.zeros(q.shape[:2], kind)}
+    results |= {f"d_{name}": np.zeros_like(x) for name, x in zip("qkv", (q, k, v))}
+    scale = kind(batch.scale)
+    for _, begin, end in batch.documents():
+        visible = np.tri(end - begin, dtype=bool)
+        for h in range(batch.shape.n_heads):
+            g, here = h // group, slice(begin, end)
+            scores = np.where(visible, scale * (q[here, h] @ k[here, g].T), -np.inf)
+            top = scores.max(axis=1, keepdims=True)
+            weights = np.exp(scores - top)
+            total = weights.sum(axis=1, keepdims=True)
+            results["lse"][here, h] = (top + np.log(total))[:, 0]
+            out = narrow(narrow(weights) @ v[here, g] / total)
+            results["out"][here, h] = out
+            p = weights / total
+            delta = (d_out[here, h] * out).sum(axis=1, keepdims=True)
+            d_scores = narrow(p * (d_out[here, h] @ v[here, g].T - delta))
+            results["d_q"][here, h] = scale * (d_scores @ k[here, g])
+            results["d_k"][here, g] += scale * (d_scores.T @ q[here, h])
+            results["d_v"][here, g] += narrow(p).T @ d_out[here, h]
+    for name in ("d_q", "d_k", "d_v"):
+        results[name] = narrow(results[name])
+    return results
+
+
+def disagreements(batch: Batch, got: dict[str, np.ndarray]) -> list[str]:
+    """What is wrong with results of run_attention(): nothing, if each is off by at most twice
+    what the plain program is (and by what float sums leave where that is nothing), lse by what
+    sums in float are, and all is exactly 0 in padding."""
+    exact, plain = reference(batch, False), reference(batch, True)
+    wrong = []
+    for name, bits in got.items():
+        values = bits if name == "lse" else from_bf16(bits)
+        largest = max(np.abs(exact[name]).max(), 1.0)
+        error = np.abs(plain[name] - exact[name]).max()
+        allowed = 5e-6 * largest if name == "lse" else 2.0 * error + 1e-6 * largest
+        # A comparison with NaN is false, so that NaN is wrong.
+        bad = ~(np.abs(values - exact[name]) <= allowed)
+        if bad.any():
+            at = np.unravel_index(np.flatnonzero(bad)[0], bad.shape)
+            wrong.append(f"{name}{[int(i) for i in at]} and {bad.sum() - 1} others: "
+                         f"{values[at]:.6g}, not {exact[name][at]:.6g} within {allowed:.3g}")
+        if (bits[batch.padding] != 0).any():
+            wrong.append(f"{name} is not 0 in padding")
+    return wrong

@@ -1,0 +1,82 @@
+"""nvcc's PTX of the attention kernels, executed, against double precision:
+
+    attention_test.py FOLDER        what toolchain.py has made
+"""
+
+import itertools
+import sys
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+from attention import Batch, Shape, disagreements, random_rows, run_attention
+from device import Device, executed, with_inline_assembly
+from machine import ORDERS, Settings
+from toolchain import ARCHITECTURES, LONG
+
+FOLDER = Path(sys.argv.pop())
+SOURCES = ("attention_plan", "attention_forward", "attention_backward")
+SEED = 20250117
+EVERY_SETTING = [Settings(order, late) for order in ORDERS for late in (True, False)]
+SHAPES = (
+    Shape(2, 2, 64, True),
+    Shape(4, 2, 64, False),
+    Shape(2, 1, 128, True),
+    Shape(1, 1, 128, False),
+)
+
+
+def make_batch(shape: Shape, n_rows: int, seq_len: int, seed: int = SEED) -> Batch:
+    rng = np.random.default_rng(seed)
+    return Batch(rng, shape, seq_len, random_rows(rng, n_rows, seq_len))
+
+
+def batches():
+    """Rows of all kinds of lengths, with documents from one token to the whole row."""
+    lengths = (1, 31, 64, 65, 130) if LONG else (1, 31, 65, 130)
+    for i, (seq_len, shape) in enumerate(itertools.product(lengths, SHAPES)):
+        if LONG or (i + i // 4) % 2 == 0:
+            yield make_batch(shape, 3 if seq_len < 100 else 2, seq_len, SEED + i)
+    # Long enough for several turns of every loop, masked or not.
+    for shape in (Shape(1, 1, 64, True), Shape(2, 1, 128, False)):
+        rng = np.random.default_rng(SEED)
+        yield Batch(rng, shape, 300, [[0, 290]])
+
+
+class AttentionTest(unittest.TestCase):
+    def check(self, batch: Batch, architecture: int, settings: Settings) -> None:
+        with self.subTest(architecture=architecture, shape=batch.shape, rows=batch.rows,
+                          settings=settings):  # fmt: skip
+            results = run_attention(batch, Device(FOLDER, architecture, settings))
+            self.assertEqual(disagreements(batch, results), [])
+
+    def test_agrees_with_double_precision(self):
+        for architecture in ARCHITECTURES:
+            # Another one for each batch; after the last, all have had their turn.
+            settings = itertools.cycle(EVERY_SETTING)
+            for batch in batches():
+                self.check(batch, architecture, next(settings))
+            wanted = {(architecture, name)
+                      for name in with_inline_assembly(FOLDER, architecture, SOURCES)}
+            self.assertGreater(len(wanted), 0)
+            self.assertLessEqual(wanted, executed)
+
+    def test_blocks_that_work_several_times_agree(self):
+        settings = Settings("reverse", True, blocks_at_once=2)
+        for architecture in ARCHITECTURES:
+            for shape in SHAPES[::2]:
+                self.check(make_batch(shape, 1, 100), architecture, settings)
+
+    def test_no_order_changes_a_bit(self):
+        for architecture, shape in zip(ARCHITECTURES, itertools.cycle(SHAPES[1:3])):
+            batch = make_batch(shape, 1, 80)
+            devices = [Device(FOLDER, architecture, settings) for settings in EVERY_SETTING]
+            runs = [run_attention(batch, device) for device in devices]
+            for results in runs[1:]:
+                for name, values in results.items():
+                    self.assertEqual(values.tobytes(), runs[0][name].tobytes(), name)
+
+
+if __name__ == "__main__":
+    unittest.main()

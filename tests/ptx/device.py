@@ -1,0 +1,125 @@
+"""A device for one operation of kernels/cuda: its own host code says what to launch, PTX of an
+architecture is what runs.
+
+To test another operation: name its source in toolchain.EXECUTED, declare its arguments as a
+ctypes structure, and call Device.run()."""
+
+import ctypes
+import functools
+import os
+from pathlib import Path
+
+import numpy as np
+
+from machine import Launch, Program, Settings
+from memory import Memory
+from ptx_text import parse_module
+from toolchain import EXECUTED
+
+HOOK = ctypes.CFUNCTYPE(
+    None, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_uint),
+    ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p),
+)  # fmt: skip
+executed: set[tuple[int, str]] = set()  # (architecture, kernel), by all devices
+
+
+class Error(ctypes.Structure):  # common/error.h
+    _fields_ = [("status", ctypes.c_int), ("message", ctypes.c_char * 512)]
+
+
+class Queue(ctypes.Structure):  # kernels/cuda/queue.h
+    _fields_ = [
+        ("stream", ctypes.c_void_p), ("scratch", ctypes.c_void_p),
+        ("scratch_bytes", ctypes.c_size_t), ("blas", ctypes.c_void_p),
+    ]  # fmt: skip
+
+
+class Boundaries(ctypes.Structure):  # kernels/boundaries.h
+    _fields_ = [
+        ("n_rows", ctypes.c_int64), ("seq_len", ctypes.c_int64),
+        ("offsets", ctypes.c_void_p), ("values", ctypes.c_void_p),
+    ]  # fmt: skip
+
+
+@functools.cache
+def load_operations(folder: Path) -> ctypes.CDLL:
+    """Lazily: an operation may call what is not there, as long as no test calls it."""
+    program = ctypes.CDLL(None)
+    program.dlopen.restype = ctypes.c_void_p
+    path = str(folder / "operations.so")
+    handle = program.dlopen(path.encode(), os.RTLD_LAZY)
+    if not handle:
+        raise OSError(f"cannot load {path}")
+    return ctypes.CDLL(path, handle=handle)
+
+
+@functools.cache
+def ptx_text(folder: Path, source: str, architecture: int) -> str:
+    return (folder / f"{source}.sm_{architecture}.ptx").read_text()
+
+
+def no_change(text: str) -> str:
+    return text
+
+
+@functools.lru_cache(maxsize=32)  # changed texts come and go
+def programs_of(text: str) -> dict[str, Program]:
+    return {name: Program(kernel) for name, kernel in parse_module(text).items()}
+
+
+def with_inline_assembly(folder: Path, architecture: int, sources: list[str]) -> set[str]:
+    """The names of the kernels for which a test of the source alone is not enough."""
+    kernels = [
+        kernel for source in sources
+        for kernel in parse_module(ptx_text(folder, source, architecture)).values()
+    ]  # fmt: skip
+    return {kernel.name for kernel in kernels if kernel.has_inline_assembly}
+
+
+class Device:
+    def __init__(self, folder: Path, architecture: int, settings: Settings, change=no_change):
+        """`change` is made to the text of each source first."""
+        self.operations = load_operations(folder)
+        self.programs = {}
+        for source in EXECUTED:
+            self.programs |= programs_of(change(ptx_text(folder, source, architecture)))
+        self.architecture, self.settings = architecture, settings
+        self.memory = Memory()
+
+    def run(self, operation: str, arguments: ctypes.Structure) -> None:
+        """bd_cuda_OPERATION with exactly the scratch that it asks for."""
+        scratch_bytes = 0
+        if hasattr(self.operations, f"bd_cuda_{operation}_scratch"):
+            ask = getattr(self.operations, f"bd_cuda_{operation}_scratch")
+            ask.restype = ctypes.c_size_t
+            scratch_bytes = ask(ctypes.byref(arguments))
+        scratch = self.memory.allocate(scratch_bytes)
+        for launch in self.record(operation, arguments, scratch, scratch_bytes):
+            executed.add((self.architecture, launch.kernel))
+            self.programs[launch.kernel].run(launch, self.memory, self.settings)
+
+    def record(self, operation, arguments, scratch: int, scratch_bytes: int) -> list[Launch]:
+        launches, failures = [], []
+
+        def note(name, grid, block, shared_bytes, values):
+            try:
+                sizes = [p.size for p in self.programs[name.decode()].kernel.parameters]
+                parameters = [ctypes.string_at(values[i], n) for i, n in enumerate(sizes)]
+                launches.append(Launch(name.decode(), tuple(grid[:3]), tuple(block[:3]),
+                                       shared_bytes, parameters))
+            except Exception as error:  # which could not pass through C
+                failures.append(error)
+
+        hook = HOOK(note)
+        self.operations.bd_set_launch_hook(hook)
+        error, queue = Error(), Queue(None, scratch, scratch_bytes, None)
+        call = getattr(self.operations, f"bd_cuda_{operation}")
+        status = call(ctypes.byref(arguments), ctypes.byref(queue), ctypes.byref(error))
+        if failures:
+            raise failures[0]
+        if status != 0:
+            raise RuntimeError(error.message.decode())
+        return launches
+
+    def read(self, address: int, shape, kind) -> np.ndarray:
+        return self.memory.read(address, int(np.prod(shape)), kind).reshape(shape)

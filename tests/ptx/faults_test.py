@@ -1,0 +1,109 @@
+"""The test of attention_test.py: a fault that is planted in the PTX of a kernel must be caught.
+
+    faults_test.py FOLDER        what toolchain.py has made
+"""
+
+import re
+import sys
+import unittest
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from attention import Batch, Shape, disagreements, run_attention
+from device import Device
+from machine import ORDERS, Settings
+from ptx_text import PtxError, end_of_block
+from toolchain import ARCHITECTURES, LONG
+
+FOLDER = Path(sys.argv.pop())
+KERNELS = ("forward_kernel", "key_gradient_kernel", "query_gradient_kernel")
+HEAD_SIZES = (64, 128) if LONG else (64,)
+SEED = 20250119
+
+# ---- Faults: changes to the text of one kernel -----------------------------------------------
+
+
+def without_last(what: str) -> Callable[[str], str]:
+    """Removes the last of its kind before the first matrix is read."""
+
+    def change(body: str) -> str:
+        first_matrix = body.index("ldmatrix")
+        at = body.rindex(what, 0, first_matrix)
+        return body[:at] + body[body.index(";", at) + 1 :]
+
+    return change
+
+
+def replaced(pattern: str, replacement: str, count: int = 1) -> Callable[[str], str]:
+    def change(body: str) -> str:
+        changed, n = re.subn(pattern, replacement, body, count=count)
+        if n == 0:
+            raise AssertionError(f"nothing is like {pattern}")
+        return changed
+
+    return change
+
+
+MMA = (
+    r"(mma\S+\s+\{[^}]*\},\s*\{)([^,]+),\s*([^,]+),\s*([^,]+),\s*([^}]+)"
+    r"(\},\s*\{)([^,]+),\s*([^}]+)"
+)
+FAULTS = {
+    "no wait for a copy": without_last("cp.async.wait_group"),
+    "no barrier before a tile is read": without_last("bar.sync"),
+    "swapped left operands of a product": replaced(MMA, r"\1\2,\4,\3,\5\6\7,\8"),
+    "swapped right operands of a product": replaced(MMA, r"\1\2,\3,\4,\5\6\8,\7"),
+    "a matrix that is not transposed": replaced(r"\.trans", ""),
+    "a swizzle that is not": replaced(r"xor\.b32(\s+\S+, \S+), \S+;", r"mov.b32\1;", count=0),
+    "halves of a pair in the wrong order": replaced(
+        r"(cvt\.rn\.bf16x2\.f32\s+\S+), (\S+), (\S+);", r"\1, \3, \2;"
+    ),
+}
+
+
+def planted(kernel: str, head_size: int, fault: Callable) -> Callable[[str], str]:
+    """The text of a source with the fault in one of its kernels, if it is there."""
+
+    def change(text: str) -> str:
+        entry = re.search(rf"\.entry _Z\d+{kernel}ILi{head_size}E\w*\(", text)
+        if not entry:
+            return text
+        begin = text.index("{", entry.end()) + 1
+        end = end_of_block(text, begin)
+        return text[:begin] + fault(text[begin:end]) + text[end:]
+
+    return change
+
+
+class FaultsTest(unittest.TestCase):
+    def is_caught(self, batch: Batch, kernel: str, fault: Callable) -> bool:
+        change = planted(kernel, batch.shape.head_size, fault)
+        for order in ORDERS:
+            device = Device(FOLDER, ARCHITECTURES[0], Settings(order), change)
+            for name, program in device.programs.items():
+                if kernel in name:
+                    self.assertTrue(program.steps)  # it is PTX that could have been meant
+            try:
+                results = run_attention(batch, device, backward=kernel != "forward_kernel")
+            except PtxError:
+                return True
+            if disagreements(batch, results):
+                return True
+        return False
+
+    def test_planted_faults_are_caught(self):
+        for head_size in HEAD_SIZES:
+            # A document of several tiles, a short one behind it, padding.
+            shape = Shape(1, 1, head_size, True)
+            batch = Batch(np.random.default_rng(SEED), shape, 200, [[0, 150, 153]])
+            self.assertFalse(self.is_caught(batch, KERNELS[1], lambda body: body))
+            for kernel in KERNELS:
+                for name, fault in FAULTS.items():
+                    with self.subTest(fault=name, kernel=kernel, head_size=head_size):
+                        self.assertTrue(self.is_caught(batch, kernel, fault))
+
+
+if __name__ == "__main__":
+    unittest.main()
