@@ -1,0 +1,114 @@
+"""What a GPU could do at best with the attention kernels' main loops, and with other kernels.
+
+Attention, for documents of one length, in operations on allowed pairs: pairs that a mask
+removes and scores that are computed twice count as nothing. Each bound is what would be reached
+if only one thing took time, and that without a pause: products on tensor cores, issue slots,
+exponentials, bytes of shared memory (no bank met twice, no word read by two lanes at once),
+bytes of device memory (every tensor once, the rest from the L2 cache). Tiles with a mask are
+taken to cost what the others cost. The lowest bound binds; what is measured on a device will be
+below it.
+
+All other kernels only pass over memory: their bound is the bandwidth.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from attention import NEEDED_PRODUCTS, ROLES, TILE, Measured
+from devices import Speed
+
+# ---- Attention ------------------------------------------------------------------------------
+
+
+def allowed_pairs(length: int) -> int:
+    return length * (length + 1) // 2
+
+
+def visited_tiles(kernel: Measured, length: int) -> float:
+    """In tiles of 64×64, for one document and head: each block's columns up to the diagonal."""
+    pairs = 0
+    for first in range(0, length, kernel.rows):
+        reach = min(first + kernel.rows, length)
+        pairs += kernel.rows * -(-reach // kernel.columns) * kernel.columns
+    return pairs / TILE**2
+
+
+def attention_bounds(kernels: list[Measured], speed: Speed, length: int) -> dict[str, float]:
+    """Of the kernels that make up one operation: TFLOP/s by what binds, the lowest first."""
+    clocks = speed.n_sms * speed.clock_hz
+    seconds = dict.fromkeys(
+        ["products", "issue", "exponentials", "shared memory", "memory"], 0.0
+    )
+    for kernel in kernels:
+        tiles, loop = visited_tiles(kernel, length), kernel.main
+        seconds["products"] += tiles * loop.hmma / speed.products / clocks
+        seconds["issue"] += tiles * loop.issue_slots / speed.issue / clocks
+        seconds["exponentials"] += tiles * loop.exponentials / speed.exponentials / clocks
+        seconds["shared memory"] += tiles * loop.shared_bytes / speed.shared_bytes / clocks
+        n_bytes = kernel.tensors * length * kernel.head_size * 2
+        seconds["memory"] += n_bytes / speed.memory_bytes
+    needed = NEEDED_PRODUCTS[kernels[0].operation] * 2 * kernels[0].head_size
+    operations = needed * allowed_pairs(length)
+    bounds = {name: operations / time / 1e12 for name, time in seconds.items()}
+    return dict(sorted(bounds.items(), key=lambda bound: bound[1]))
+
+
+# ---- Kernels that pass over memory ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pass:
+    source: str
+    kernels: str  # their names, or those of the steps that a common kernel takes
+    element: str
+    n_bytes: float  # read and written for an element
+    what: str
+
+
+PASSES = [
+    Pass("activation.cu", "forward_step", "value", 8, "x; out"),
+    Pass("activation.cu", "backward_step", "value", 12, "x, d_out; d_x"),
+    Pass("activation.cu", "add_step", "value", 12, "a, b; out"),
+    Pass("layer_norm.cu", "layer_norm_forward_kernel", "value", 8, "x; out"),
+    Pass("layer_norm.cu", "layer_norm_input_kernel", "value", 16, "x, d_out, d_x; d_x"),
+    Pass("layer_norm.cu", "layer_norm_partials_kernel", "value", 8, "x, d_out"),
+    Pass("linear.cu", "bias_partials_kernel", "value", 4, "d_out"),
+    Pass("cross_entropy.cu", "cross_entropy_kernel", "logit", 12, "logits twice; gradient"),
+    Pass("embedding.cu", "embedding_forward_kernel", "value", 12, "word, place; out"),
+    Pass("embedding.cu", "add_token_rows_kernel", "value", 12, "d_out, table; table"),
+    Pass("embedding.cu", "add_position_rows_kernel", "value", 4, "d_out"),
+    Pass(
+        "embedding.cu",
+        "count_ids_kernel fill_buckets_kernel order_buckets_kernel",
+        "token",
+        24,
+        "ids, counts, starts, places",
+    ),
+    Pass("embedding.cu", "place_buckets_kernel", "word", 8, "count; start"),
+    Pass("attention_backward.cu", "rows_kernel", "value", 4, "out, d_out in bf16"),
+    Pass("attention_float.cu", "deltas_kernel", "value", 8, "out, d_out"),
+    Pass("optimizer.cu", "adamw_step", "parameter", 28, "gradient, and three; three"),
+    Pass("optimizer.cu", "squares_kernel", "gradient", 4, "x"),
+]
+# Have no element worth counting: they look at boundaries, sums of chunks or padding alone.
+SMALL = {"plan_kernel", "clear_padding_kernel", "add_parts_kernel"}
+# attention_float.cu's.
+FLOAT_ATTENTION = {"forward_kernel", "key_gradient_kernel", "query_gradient_kernel"}
+
+
+def undescribed(root: Path) -> list[str]:
+    """Kernels that no table here knows, and entries of PASSES that the sources do not have."""
+    described = {(p.source, name) for p in PASSES for name in p.kernels.split()}
+    known = {name for _, name in described} | SMALL | FLOAT_ATTENTION | set(ROLES)
+    found, gone = [], set(described)
+    for path in sorted((root / "kernels/cuda").glob("*.cu")):
+        text = path.read_text(encoding="utf-8")
+        gone -= {
+            (source, name)
+            for source, name in described
+            if source == path.name and re.search(rf"\b{name}\b", text)
+        }
+        kernels = re.findall(r"__global__ void(?: __launch_bounds__\(\w+\))?\s+(\w+)\(", text)
+        found += [f"{path.name}: {name}" for name in kernels if name not in known]
+    return found + [f"{source}: {name} (gone)" for source, name in sorted(gone)]
