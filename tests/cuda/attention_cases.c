@@ -5,8 +5,8 @@
 
 #include <cmocka.h>
 
-#include "device_fixture.h"
 #include "operations_cases.h"
+#include "parity_fixture.h"
 
 enum { N_HEADS = 4, N_KV_HEADS = 2 };
 
@@ -39,11 +39,11 @@ static void check_attention(const batch *b, int64_t head_size, int32_t id_bytes)
     };
     RUN(cpu, attention_forward, f);
     f.boundaries = boundaries_on_device(b);
-    f.q = on_device(q, n_q);
-    f.k = on_device(k, n_kv);
-    f.v = on_device(v, n_kv);
-    f.out = nan_on_device(n_q);
-    f.lse = nan_on_device(n_lse);
+    f.q = floats_on_device(q, n_q);
+    f.k = floats_on_device(k, n_kv);
+    f.v = floats_on_device(v, n_kv);
+    f.out = floats_on_device(NULL, n_q);
+    f.lse = floats_on_device(NULL, n_lse);
     RUN(cuda, attention_forward, f);
     compare_padded("attention", b, f.out, out, q_width, long_sums);
     compare_padded("lse", b, f.lse, lse, N_HEADS, long_sums);
@@ -73,12 +73,12 @@ static void check_attention(const batch *b, int64_t head_size, int32_t id_bytes)
     g.q = f.q;
     g.k = f.k;
     g.v = f.v;
-    g.out = on_device(out, n_q);
-    g.lse = on_device(lse, n_lse);
-    g.d_out = on_device(d_out, n_q);
-    g.d_q = nan_on_device(n_q);
-    g.d_k = nan_on_device(n_kv);
-    g.d_v = nan_on_device(n_kv);
+    g.out = floats_on_device(out, n_q);
+    g.lse = floats_on_device(lse, n_lse);
+    g.d_out = floats_on_device(d_out, n_q);
+    g.d_q = floats_on_device(NULL, n_q);
+    g.d_k = floats_on_device(NULL, n_kv);
+    g.d_v = floats_on_device(NULL, n_kv);
     RUN(cuda, attention_backward, g);
     compare_cancelled("gradient of q", b, g.d_q, d_q, q_width);
     compare_cancelled("gradient of k", b, g.d_k, d_k, kv_width);

@@ -69,26 +69,6 @@ void *bf16_nan_on_device(int64_t n)
     return device_array(NULL, n, sizeof(uint16_t));
 }
 
-float *floats_on_device(const float *x, int64_t n)
-{
-    return device_array(x, n, sizeof *x);
-}
-
-bd_boundaries boundaries_on_device(const batch *b)
-{
-    bd_boundaries boundaries = b->boundaries;
-    const int64_t n_rows = boundaries.n_rows;
-    boundaries.offsets = device_array(b->offsets, n_rows + 1, sizeof *b->offsets);
-    boundaries.values = device_array(b->values, b->offsets[n_rows], sizeof *b->values);
-    return boundaries;
-}
-
-const void *ids_on_device(const batch *b, int32_t id_bytes)
-{
-    return device_array(id_bytes == 2 ? (const void *)b->ids_16 : (const void *)b->ids,
-                        b->n_tokens, (size_t)id_bytes);
-}
-
 float *fetch_bf16(const char *what, const void *device, int64_t n)
 {
     uint16_t *bits = fetch_bytes(device, (size_t)n * sizeof *bits);

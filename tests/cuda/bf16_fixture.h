@@ -9,12 +9,7 @@
 
 #include <stdint.h>
 
-#include "../unit/kernel_fixture.h"
-
-// Tolerances of the float arithmetic, relative to the largest wanted value; as in
-// operations_test.c.
-static const double few_roundings = 1e-6;
-static const double long_sums = 4e-6;
+#include "module_fixture.h"
 
 // ---- Numbers --------------------------------------------------------------------------------
 
@@ -31,9 +26,6 @@ double largest(const double *x, int64_t n);  // magnitude
 
 void *bf16_on_device(const float *x, int64_t n);
 void *bf16_nan_on_device(int64_t n);
-float *floats_on_device(const float *x, int64_t n);  // NULL: NaN
-bd_boundaries boundaries_on_device(const batch *b);
-const void *ids_on_device(const batch *b, int32_t id_bytes);
 
 // The values, which must be the same in every run.
 float *fetch_bf16(const char *what, const void *device, int64_t n);

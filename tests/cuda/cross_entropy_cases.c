@@ -5,8 +5,8 @@
 
 #include <cmocka.h>
 
-#include "device_fixture.h"
 #include "operations_cases.h"
+#include "parity_fixture.h"
 
 enum { PIECE = 37 };  // tokens whose logits exist at once
 
@@ -16,7 +16,7 @@ static void check_cross_entropy(const batch *b, int64_t n_vocabulary, int64_t ga
 {
     uint64_t seed = 19;
     const int64_t stride = n_vocabulary + gap;
-    float *losses = guarded(b->n_tokens), *device_losses = nan_on_device(b->n_tokens);
+    float *losses = guarded(b->n_tokens), *device_losses = floats_on_device(NULL, b->n_tokens);
     const bd_boundaries boundaries = boundaries_on_device(b);
     const void *ids = ids_on_device(b, id_bytes);
     for (int64_t first = 0; first < b->n_tokens; first += PIECE) {
@@ -41,7 +41,7 @@ static void check_cross_entropy(const batch *b, int64_t n_vocabulary, int64_t ga
         bd_cross_entropy_args d = a;
         d.boundaries = boundaries;
         d.ids = ids;
-        d.logits = on_device(logits, n * stride);
+        d.logits = floats_on_device(logits, n * stride);
         d.losses = device_losses;
         RUN(cpu, cross_entropy, a);
         RUN(cuda, cross_entropy, d);

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "device_fixture.h"
 #include "operations_cases.h"
+#include "parity_fixture.h"
 
 static void check_activation(bd_activation activation, int64_t n, double tolerance)
 {
@@ -20,11 +20,11 @@ static void check_activation(bd_activation activation, int64_t n, double toleran
     bd_activation_backward_args g = {BD_FLOAT, activation, n, x, d_out, d_x};
     RUN(cpu, activation_forward, f);
     RUN(cpu, activation_backward, g);
-    f.x = g.x = on_device(x, n);
-    f.out = nan_on_device(n);
+    f.x = g.x = floats_on_device(x, n);
+    f.out = floats_on_device(NULL, n);
     RUN(cuda, activation_forward, f);
     compare("activation", f.out, out, n, tolerance);
-    g.d_x = on_device(d_out, n);  // in place, as the contract allows
+    g.d_x = floats_on_device(d_out, n);  // in place, as the contract allows
     g.d_out = g.d_x;
     RUN(cuda, activation_backward, g);
     compare("gradient of the activation", g.d_x, d_x, n, tolerance);
@@ -42,9 +42,9 @@ void check_add(int64_t n)
     float *out = guarded(n);
     bd_add_args add = {BD_FLOAT, n, a, b, out};
     RUN(cpu, add, add);
-    add.a = on_device(a, n);
-    add.b = on_device(b, n);
-    add.out = nan_on_device(n);
+    add.a = floats_on_device(a, n);
+    add.b = floats_on_device(b, n);
+    add.out = floats_on_device(NULL, n);
     RUN(cuda, add, add);
     compare("sum", add.out, out, n, 0.0);
     add.out = (float *)add.a;
@@ -80,14 +80,11 @@ static void check_adamw(int64_t n, int64_t step)
         .v = v,
     };
     bd_adamw_args d = a;
-    d.gradient = on_device(gradient, n);
-    d.parameter = on_device(parameter, n);
-    d.m = on_device(m, n);
-    const int was_misaligned = misaligned;
-    misaligned = 0;
-    d.parts = device_bytes(&whole, sizeof whole);
-    misaligned = was_misaligned;
-    d.v = on_device(v, n);
+    d.gradient = floats_on_device(gradient, n);
+    d.parameter = floats_on_device(parameter, n);
+    d.m = floats_on_device(m, n);
+    d.parts = device_array(&whole, 1, sizeof whole);
+    d.v = floats_on_device(v, n);
     RUN(cpu, adamw, a);
     RUN(cuda, adamw, d);
     compare("parameter", d.parameter, parameter, n, few_roundings);
@@ -102,12 +99,9 @@ static void check_adamw(int64_t n, int64_t step)
 
 static void for_each_length(void (*check)(int64_t n))
 {
-    for (misaligned = 0; misaligned < 2; misaligned++) {
-        for (int i = 0; i < N_SIZES; i++)
-            check(sizes[i]);
-        check(4099);
-    }
-    misaligned = 0;
+    for (int i = 0; i < N_SIZES; i++)
+        check(sizes[i]);
+    check(4099);
 }
 
 static void check_elements(int64_t n)
@@ -130,14 +124,10 @@ static void check_squares(int64_t n)
     float *x = random_tensor(&seed, n, 1.0);
     double wanted = NAN, got = NAN;
     RUN(cpu, sum_of_squares, {n, x, &wanted});
-    RUN(cuda, sum_of_squares, {n, on_device(x, n), &got});
+    RUN(cuda, sum_of_squares, {n, floats_on_device(x, n), &got});
     if (!(fabs(got - wanted) <= 1e-13 * wanted))
         fail_msg("sum of %lld squares is %.17g, not %.17g", (long long)n, got, wanted);
-    float halves[2];
-    memcpy(halves, &got, sizeof got);
-    float *kept = get_memory(sizeof halves);
-    memcpy(kept, halves, sizeof halves);
-    record("sum of squares", kept, 2);
+    expect_same_in_every_run("sum of squares", &got, sizeof got);
     release_device();
     free(x);
 }

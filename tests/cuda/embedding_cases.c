@@ -5,8 +5,8 @@
 
 #include <cmocka.h>
 
-#include "device_fixture.h"
 #include "operations_cases.h"
+#include "parity_fixture.h"
 
 enum { FIRST_POSITION = 2, POSITIONS_LEFT_OVER = 3 };
 
@@ -34,9 +34,9 @@ static void check_embedding(const batch *b, int64_t width, int32_t id_bytes)
     RUN(cpu, embedding_forward, f);
     f.boundaries = boundaries_on_device(b);
     f.ids = ids_on_device(b, id_bytes);
-    f.token_table = on_device(words, n_words);
-    f.position_table = on_device(places, n_places);
-    f.out = nan_on_device(n);
+    f.token_table = floats_on_device(words, n_words);
+    f.position_table = floats_on_device(places, n_places);
+    f.out = floats_on_device(NULL, n);
     RUN(cuda, embedding_forward, f);
     compare_padded("embedding", b, f.out, out, width, 0.0);
 
@@ -57,9 +57,9 @@ static void check_embedding(const batch *b, int64_t width, int32_t id_bytes)
     bd_embedding_backward_args h = g;
     h.boundaries = f.boundaries;
     h.ids = f.ids;
-    h.d_out = on_device(d_out, n);
-    h.d_token_table = on_device(words, n_words);
-    h.d_position_table = on_device(places, n_places);
+    h.d_out = floats_on_device(d_out, n);
+    h.d_token_table = floats_on_device(words, n_words);
+    h.d_position_table = floats_on_device(places, n_places);
     RUN(cpu, embedding_backward, g);
     RUN(cuda, embedding_backward, h);
     compare("gradient of words", h.d_token_table, words, n_words, 0.0);

@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "device_fixture.h"
 #include "operations_cases.h"
+#include "parity_fixture.h"
 
 static void check_layer_norm(const batch *b, int64_t width, int32_t id_bytes)
 {
@@ -32,12 +32,12 @@ static void check_layer_norm(const batch *b, int64_t width, int32_t id_bytes)
     };
     RUN(cpu, layer_norm_forward, f);
     f.boundaries = boundaries_on_device(b);
-    f.x = on_device(x, n);
-    f.gamma = on_device(gamma, width);
-    f.beta = on_device(beta, width);
-    f.out = nan_on_device(n);
-    f.mean = nan_on_device(b->n_tokens);
-    f.rstd = nan_on_device(b->n_tokens);
+    f.x = floats_on_device(x, n);
+    f.gamma = floats_on_device(gamma, width);
+    f.beta = floats_on_device(beta, width);
+    f.out = floats_on_device(NULL, n);
+    f.mean = floats_on_device(NULL, b->n_tokens);
+    f.rstd = floats_on_device(NULL, b->n_tokens);
     RUN(cuda, layer_norm_forward, f);
     compare_padded("layer norm", b, f.out, out, width, 2.0 * few_roundings);
     compare_padded("mean", b, f.mean, mean, 1, few_roundings);
@@ -61,14 +61,14 @@ static void check_layer_norm(const batch *b, int64_t width, int32_t id_bytes)
     };
     bd_layer_norm_backward_args h = g;
     h.boundaries = f.boundaries;
-    h.d_out = on_device(d_out, n);
+    h.d_out = floats_on_device(d_out, n);
     h.x = f.x;
     h.gamma = f.gamma;
-    h.mean = on_device(mean, b->n_tokens);
-    h.rstd = on_device(rstd, b->n_tokens);
-    h.d_x = on_device(d_x, n);
-    h.d_gamma = on_device(d_gamma, width);
-    h.d_beta = on_device(d_beta, width);
+    h.mean = floats_on_device(mean, b->n_tokens);
+    h.rstd = floats_on_device(rstd, b->n_tokens);
+    h.d_x = floats_on_device(d_x, n);
+    h.d_gamma = floats_on_device(d_gamma, width);
+    h.d_beta = floats_on_device(d_beta, width);
     RUN(cpu, layer_norm_backward, g);
     RUN(cuda, layer_norm_backward, h);
     // A difference of numbers of size 1 is multiplied by rstd, which is 316 for one channel.

@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "device_fixture.h"
 #include "operations_cases.h"
+#include "parity_fixture.h"
 
 // What padding holds before it is multiplied: anything finite.
 static void fill_padding(const batch *b, float *x, int64_t width)
@@ -41,12 +41,12 @@ static void check_linear_forward(const batch *b, int64_t n_in, int64_t n_out,
         .bias = with_bias ? bias : NULL,
         .out = out,
     };
-    float *device_out = on_device(out, n_spread);
+    float *device_out = floats_on_device(out, n_spread);
     RUN(cpu, linear_forward, f);
     f.boundaries = boundaries_on_device(b);
-    f.x = on_device(x, b->n_tokens * n_in);
-    f.weight = on_device(weight, n_in * n_out);
-    f.bias = with_bias ? on_device(bias, n_out) : NULL;
+    f.x = floats_on_device(x, b->n_tokens * n_in);
+    f.weight = floats_on_device(weight, n_in * n_out);
+    f.bias = with_bias ? floats_on_device(bias, n_out) : NULL;
     f.out = device_out;
     RUN(cuda, linear_forward, f);
     compare_padded("linear", b, f.out, out, stride, long_sums);
@@ -88,12 +88,12 @@ static void check_linear_backward(const batch *b, int64_t n_in, int64_t n_out,
     };
     bd_linear_backward_args h = g;
     h.boundaries = boundaries_on_device(b);
-    h.d_out = on_device(d_out, n_spread);
-    h.x = on_device(x, n_x);
-    h.weight = on_device(weight, n_weight);
-    h.d_x = with_all ? nan_on_device(n_x) : NULL;
-    h.d_weight = on_device(d_weight, n_weight);
-    h.d_bias = with_all ? on_device(d_bias, n_out) : NULL;
+    h.d_out = floats_on_device(d_out, n_spread);
+    h.x = floats_on_device(x, n_x);
+    h.weight = floats_on_device(weight, n_weight);
+    h.d_x = with_all ? floats_on_device(NULL, n_x) : NULL;
+    h.d_weight = floats_on_device(d_weight, n_weight);
+    h.d_bias = with_all ? floats_on_device(d_bias, n_out) : NULL;
     RUN(cpu, linear_backward, g);
     RUN(cuda, linear_backward, h);
     compare("gradient of the weight", h.d_weight, d_weight, n_weight, long_sums);
@@ -138,16 +138,16 @@ void same_shape_takes_another_bias(void)
     bd_linear_forward_args f = {.boundaries = b.boundaries, .n_in = N_IN, .n_out = N_OUT};
     bd_linear_forward_args d = f;
     d.boundaries = boundaries_on_device(&b);
-    d.x = on_device(x, b.n_tokens * N_IN);
-    d.weight = on_device(weight, N_IN * N_OUT);
+    d.x = floats_on_device(x, b.n_tokens * N_IN);
+    d.weight = floats_on_device(weight, N_IN * N_OUT);
     for (int turn = 0; turn < N_TURNS; turn++) {
         float *bias = random_tensor(&seed, N_OUT, 1.0), *out = guarded(b.n_tokens * N_OUT);
         f.x = x;
         f.weight = weight;
         f.bias = bias;
         f.out = out;
-        d.bias = on_device(bias, N_OUT);
-        d.out = nan_on_device(b.n_tokens * N_OUT);
+        d.bias = floats_on_device(bias, N_OUT);
+        d.out = floats_on_device(NULL, b.n_tokens * N_OUT);
         RUN(cpu, linear_forward, f);
         RUN(cuda, linear_forward, d);
         compare_padded("linear", &b, d.out, out, N_OUT, long_sums);

@@ -7,9 +7,9 @@
 
 #include <cmocka.h>
 
-#include "device_fixture.h"
 #include "kernels/module.h"
 #include "operations_cases.h"
+#include "parity_fixture.h"
 
 // More than two pieces of a staging buffer of 4 MiB, and not a whole number of them.
 void copies_keep_every_byte(void)
@@ -21,7 +21,7 @@ void copies_keep_every_byte(void)
         for (size_t k = 0; k < n; k++)
             from[k] = (unsigned char)(k * 7 + k / 251);
         memset(to, 0xff, n);
-        void *device = device_bytes(from, n);
+        void *device = device_array(from, (int64_t)n, 1);
         bd_error err;
         must(cuda->operations->download(cuda, to, device, n, &err), &err);
         assert_memory_equal(from, to, n);

@@ -11,11 +11,29 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
+#include "../unit/kernel_fixture.h"
 #include "kernels/backend.h"
 #include "tests/emulation/emulation.h"
 
 extern bd_backend *cuda;
+extern const char *module_path;
+
+// ThreadSanitizer finds a race under any schedule, slowly.
+#ifndef __has_feature
+#define __has_feature(feature) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+enum { BRIEF = 1 };
+#else
+enum { BRIEF = 0 };
+#endif
+
+// A bound is on max |got - wanted| / max |wanted|. Both sides round at 6e-8; sums of some
+// hundred terms in another order differ by a few times that.
+static const double few_roundings = 1e-6;
+static const double long_sums = 4e-6;
 
 // NULL on a device.
 extern void (*configure_emulation)(const bd_emulation_settings *settings);
@@ -30,6 +48,10 @@ void must(bd_status status, const bd_error *err);
 // Device memory between guard bands: a copy of `from`, or (NULL) bytes 0xff, which are NaN. In
 // every second run of a case that asks for it, it begins one element after an aligned address.
 void *device_array(const void *from, int64_t n, size_t element_bytes);
+
+float *floats_on_device(const float *x, int64_t n);  // NULL: NaN
+bd_boundaries boundaries_on_device(const batch *b);
+const void *ids_on_device(const batch *b, int32_t id_bytes);
 
 // Free with free().
 void *fetch_bytes(const void *device, size_t size_bytes);

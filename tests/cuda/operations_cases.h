@@ -1,5 +1,5 @@
 // operations_cases.h - the cases of operations_test.c, each in the file of its operation. Each
-// compares the CUDA backend with the CPU backend by device_fixture.h, and is run once for every
+// compares the CUDA backend with the CPU backend by parity_fixture.h, and is run once for every
 // schedule.
 #ifndef BINDERY_TESTS_CUDA_OPERATIONS_CASES_H
 #define BINDERY_TESTS_CUDA_OPERATIONS_CASES_H

@@ -1,0 +1,35 @@
+// parity_fixture.h - what the cases of operations_test.c share: the CPU backend to compare with,
+// comparisons that every run must pass with the same bits, and batches.
+#ifndef BINDERY_TESTS_CUDA_PARITY_FIXTURE_H
+#define BINDERY_TESTS_CUDA_PARITY_FIXTURE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "module_fixture.h"
+
+extern bd_backend *cpu;
+
+// ---- Results --------------------------------------------------------------------------------
+
+// Tolerance 0 asks for the same bits.
+void compare(const char *what, const float *device, const float *wanted, int64_t n,
+             double tolerance);
+// The same, and zeros in the padding.
+void compare_padded(const char *what, const batch *b, const float *device, const float *wanted,
+                    int64_t width, double tolerance);
+// For a small difference of numbers of size 1, whose own size says nothing.
+void compare_cancelled(const char *what, const batch *b, const float *device,
+                       const float *wanted, int64_t width);
+
+// ---- Batches --------------------------------------------------------------------------------
+
+enum { N_SIZES = 6, N_BATCHES = 6 };
+extern const int64_t sizes[N_SIZES];
+
+batch make_batch(int which);
+void for_each_batch(void (*check)(const batch *b, int64_t width, int32_t id_bytes));
+
+const void *ids_of(const batch *b, int32_t id_bytes);
+
+#endif
