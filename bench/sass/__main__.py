@@ -227,7 +227,7 @@ def as_json(results: Results, options: argparse.Namespace) -> dict:
         ],
         "length": options.length,
         "roofline": roofline(results, options.length),
-        "passes": [dataclasses.asdict(p) for p in PASSES],
+        "passes": [dataclasses.asdict(p) | {"n_bytes": p.n_bytes} for p in PASSES],
         "not_described": undescribed(options.source),
     }
 

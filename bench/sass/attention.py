@@ -34,10 +34,7 @@ class Role:
 SOURCES = ["kernels/cuda/attention_forward.cu", "kernels/cuda/attention_backward.cu"]
 ROLES = {
     "forward_kernel": Role("forward", 2, "kQueries<D>", "kTileRows", 4),
-    # Each with half of what the kernel for delta reads, out and d_out.
-    "query_gradient_kernel": Role("backward", 3, "kTile", "kTile", 6),
-    "key_gradient_kernel": Role("backward", 4, "kTile", "kTile", 7),
-    # In one pass: also dq in float, cleared, added to and read.
+    # Also out and d_out for delta, and d_q in float: cleared, added to and read.
     "backward_kernel": Role("backward", 5, "kTile", "kTile", 15),
 }
 # Scores, dP, and one each for the gradients of q, k and v.

@@ -62,34 +62,40 @@ class Pass:
     source: str
     kernels: str  # their names, or those of the steps that a common kernel takes
     element: str
-    n_bytes: float  # read and written for an element
+    n_bf16: int  # read and written for an element
+    n_floats: int  # the same, or integers of that size
     what: str
+
+    @property
+    def n_bytes(self) -> int:
+        return 2 * self.n_bf16 + 4 * self.n_floats
 
 
 PASSES = [
-    Pass("activation.cu", "forward_step", "value", 8, "x; out"),
-    Pass("activation.cu", "backward_step", "value", 12, "x, d_out; d_x"),
-    Pass("activation.cu", "add_step", "value", 12, "a, b; out"),
-    Pass("layer_norm.cu", "layer_norm_forward_kernel", "value", 8, "x; out"),
-    Pass("layer_norm.cu", "layer_norm_input_kernel", "value", 16, "x, d_out, d_x; d_x"),
-    Pass("layer_norm.cu", "layer_norm_partials_kernel", "value", 8, "x, d_out"),
-    Pass("linear.cu", "bias_partials_kernel", "value", 4, "d_out"),
-    Pass("cross_entropy.cu", "cross_entropy_kernel", "logit", 12, "logits twice; gradient"),
-    Pass("embedding.cu", "embedding_forward_kernel", "value", 12, "word, place; out"),
-    Pass("embedding.cu", "add_token_rows_kernel", "value", 12, "d_out, table; table"),
-    Pass("embedding.cu", "add_position_rows_kernel", "value", 4, "d_out"),
+    Pass("activation.cu", "forward_step", "value", 2, 0, "x; out"),
+    Pass("activation.cu", "backward_step", "value", 3, 0, "x, d_out; d_x"),
+    Pass("activation.cu", "add_step", "value", 3, 0, "a, b; out"),
+    Pass("layer_norm.cu", "layer_norm_forward_kernel", "value", 2, 0, "x; out"),
+    Pass("layer_norm.cu", "layer_norm_input_kernel", "value", 4, 0, "x, d_out, d_x; d_x"),
+    Pass("layer_norm.cu", "layer_norm_partials_kernel", "value", 2, 0, "x, d_out"),
+    Pass("linear.cu", "bias_partials_kernel", "value", 1, 0, "d_out"),
+    Pass("cross_entropy.cu", "cross_entropy_kernel", "logit", 3, 0, "logits twice; gradient"),
+    Pass("embedding.cu", "embedding_forward_kernel", "value", 3, 0, "word, place; out"),
+    Pass("embedding.cu", "add_token_rows_kernel", "value", 1, 2, "d_out, table; table"),
+    Pass("embedding.cu", "add_position_rows_kernel", "value", 1, 0, "d_out"),
     Pass(
         "embedding.cu",
         "count_ids_kernel fill_buckets_kernel order_buckets_kernel",
         "token",
-        24,
+        0,
+        6,
         "ids, counts, starts, places",
     ),
-    Pass("embedding.cu", "place_buckets_kernel", "word", 8, "count; start"),
-    Pass("attention_backward.cu", "rows_kernel", "value", 4, "out, d_out in bf16"),
-    Pass("attention_float.cu", "deltas_kernel", "value", 8, "out, d_out"),
-    Pass("optimizer.cu", "adamw_step", "parameter", 28, "gradient, and three; three"),
-    Pass("optimizer.cu", "squares_kernel", "gradient", 4, "x"),
+    Pass("embedding.cu", "place_buckets_kernel", "word", 0, 2, "count; start"),
+    Pass("attention_backward.cu", "rows_kernel", "value", 2, 1, "out, d_out; sums cleared"),
+    Pass("attention_float.cu", "deltas_kernel", "value", 0, 2, "out, d_out in float"),
+    Pass("optimizer.cu", "adamw_step", "parameter", 1, 7, "gradient, three; three, rounded"),
+    Pass("optimizer.cu", "squares_kernel", "gradient", 0, 1, "x"),
 ]
 # Have no element worth counting: they look at boundaries, sums of chunks or padding alone.
 SMALL = {"plan_kernel", "clear_padding_kernel", "add_parts_kernel"}

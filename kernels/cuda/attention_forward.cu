@@ -25,9 +25,15 @@ using score_block = float[kRowTiles<D>][kTileRows / 8][4];
 template <int D>
 struct forward_state {
     float sums[kRowTiles<D>][D / 8][4];  // of probability times v
-    float top[kRowTiles<D>][2];          // largest score so far
-    float total[kRowTiles<D>][2];        // of the lane's probabilities, relative to top
+    float total[kRowTiles<D>][2];        // of the lane's probabilities
+    float base[kRowTiles<D>][2];         // probabilities are 2^(score * scale_log2 - base)
 };
+
+// By how much a score in base 2 may exceed its query's base before all is computed relative to
+// a new one. A power of two more or less changes no digit of a probability, and 2^8 times the
+// longest document is far from what a float can hold: there is no need to follow the largest
+// score at every step, as long as it does not get far away.
+constexpr float kHeadroom = 8.0f;
 
 // Keys after the query become invisible. `first_key` is relative to the warp's first query.
 template <int D>
@@ -48,42 +54,68 @@ static __device__ __forceinline__ void hide_later_keys(score_block<D> &scores, i
         }
 }
 
-// Scores to probabilities relative to the largest score so far, and what was summed before
-// along with it. Each query sees a key of every tile that its warp sees, so the largest is
-// finite.
+// The lane's largest score of one of its queries.
+static __device__ __forceinline__ float largest(const float (&scores)[kTileRows / 8][4],
+                                                int half)
+{
+    float top = fmaxf(scores[0][2 * half], scores[0][2 * half + 1]);
+#pragma unroll
+    for (int n = 1; n < kTileRows / 8; n++)
+        top = fmaxf(top, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
+    return top;
+}
+
+// The largest score so far becomes the base of each query. Each query sees a key of every tile
+// that its warp sees, so it is finite.
 template <int D>
-static __device__ __forceinline__ void soften(forward_state<D> &s, score_block<D> &scores,
-                                              float scale_log2)
+static __device__ __forceinline__ void
+raise_base(forward_state<D> &s, float (&top)[kRowTiles<D>][2], float scale_log2)
 {
 #pragma unroll
     for (int t = 0; t < kRowTiles<D>; t++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float top = s.top[t][half];
-#pragma unroll
-            for (int n = 0; n < kTileRows / 8; n++)
-                top = fmaxf(top, fmaxf(scores[t][n][2 * half], scores[t][n][2 * half + 1]));
-            top = fmaxf(top, __shfl_xor_sync(kWholeWarp, top, 1));
-            top = fmaxf(top, __shfl_xor_sync(kWholeWarp, top, 2));
-            const float base = top * scale_log2;
-            const float shrink = ex2(s.top[t][half] * scale_log2 - base);
-            float total = s.total[t][half] * shrink;
-#pragma unroll
-            for (int n = 0; n < kTileRows / 8; n++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    float &x = scores[t][n][2 * half + e];
-                    x = ex2(x * scale_log2 - base);
-                    total += x;
-                }
+            float base = top[t][half];
+            base = fmaxf(base, __shfl_xor_sync(kWholeWarp, base, 1));
+            base = fmaxf(base, __shfl_xor_sync(kWholeWarp, base, 2));
+            base = fmaxf(base * scale_log2, s.base[t][half]);
+            const float shrink = ex2(s.base[t][half] - base);
+            s.base[t][half] = base;
+            s.total[t][half] *= shrink;
 #pragma unroll
             for (int n = 0; n < D / 8; n++) {
                 s.sums[t][n][2 * half] *= shrink;
                 s.sums[t][n][2 * half + 1] *= shrink;
             }
-            s.top[t][half] = top;
-            s.total[t][half] = total;
         }
+}
+
+// Scores to probabilities.
+template <int D>
+static __device__ __forceinline__ void soften(forward_state<D> &s, score_block<D> &scores,
+                                              float scale_log2)
+{
+    float top[kRowTiles<D>][2];
+    bool too_large = false;
+#pragma unroll
+    for (int t = 0; t < kRowTiles<D>; t++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            top[t][half] = largest(scores[t], half);
+            too_large |= top[t][half] * scale_log2 - s.base[t][half] > kHeadroom;
+        }
+    if (__any_sync(kWholeWarp, too_large))
+        raise_base<D>(s, top, scale_log2);
+#pragma unroll
+    for (int t = 0; t < kRowTiles<D>; t++)
+#pragma unroll
+        for (int n = 0; n < kTileRows / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                float &x = scores[t][n][e];
+                x = ex2(x * scale_log2 - s.base[t][e / 2]);
+                s.total[t][e / 2] += x;
+            }
 }
 
 // Shared memory and loaders of a block that goes through keys.
@@ -116,7 +148,7 @@ static __device__ __forceinline__ void visit_keys(forward_state<D> &s, key_strea
     // By warps that see nothing of the tile, too: for values that exist on one side of a branch
     // only and live across a barrier the compiler does not find the registers.
     set_zero(scores);
-    add_row_products<D, kRowTiles<D>>(scores, in.q, in.k, in.places);
+    add_row_products<D>(scores, in.q, in.k, in.places);
     cp_async_wait<0>();
     __syncthreads();  // v has arrived, and nobody needs k any more
     if (more)
@@ -127,7 +159,9 @@ static __device__ __forceinline__ void visit_keys(forward_state<D> &s, key_strea
     if (ON_DIAGONAL)
         hide_later_keys<D>(scores, first_key);
     soften<D>(s, scores, in.scale_log2);
-    add_weighted_rows<D, kRowTiles<D>>(s.sums, scores, in.v, in.places);
+    weight_block<kRowTiles<D>, kTileRows / 16> weights;
+    round_weights(weights, scores);
+    add_weighted_rows<D>(s.sums, weights, in.v, in.places);
 }
 
 // Of the warp's queries: out by way of the warp's rows of `q`, and log-sum-exp.
@@ -154,10 +188,10 @@ static __device__ __forceinline__ void finish(const forward_state<D> &s,
             const int row = lane / 4 + 8 * half;
             if (lane % 4 == 0 && row < n_rows)
                 a.lse[(token + row) * a.n_heads + work.head] =
-                    s.top[t][half] * a.scale + logf(total);
+                    s.base[t][half] * kLn2 + logf(total);
         }
         store_rows<D>(a.out + token * stride + work.head * D, stride, n_rows,
-                      q + (warp_first + t * 16) * D, s.sums[t], inverse);
+                      q + (warp_first + t * 16) * kRow<D>, s.sums[t], inverse);
     }
 }
 
@@ -173,10 +207,10 @@ static __device__ __forceinline__ void attend(const bd_cuda_attention_bf16_forwa
         (work.first_token + key) * a.kv_stride + work.head / (a.n_heads / a.n_kv_heads) * D;
     const tile_loader<D> load_k(a.k + kv_at, a.kv_stride);
     key_stream<D> in = {
-        find_places<D>(warp_first),
+        find_places<D>(threadIdx.x % kWarpSize, warp_first),
         shared,
-        shared + kQueries<D> * D,
-        shared + (kQueries<D> + kTileRows) * D,
+        shared + kQueries<D> * kRow<D>,
+        shared + (kQueries<D> + kTileRows) * kRow<D>,
         load_k,
         load_k.moved(a.k, a.v),
         a.scale * kLog2E,
@@ -191,7 +225,7 @@ static __device__ __forceinline__ void attend(const bd_cuda_attention_bf16_forwa
     set_zero(s.sums);
 #pragma unroll
     for (int t = 0; t < kRowTiles<D>; t++) {
-        s.top[t][0] = s.top[t][1] = -INFINITY;
+        s.base[t][0] = s.base[t][1] = -INFINITY;
         s.total[t][0] = s.total[t][1] = 0.0f;
     }
     const bool warp_exists = warp_first < n_queries;
@@ -230,8 +264,8 @@ static bd_status launch_forward(const bd_cuda_attention_bf16_forward_args *args,
     const attention_plan plan = attention_plan_at(queue->scratch);
     BD_TRY(attention_make_plan(plan, shape, kQueries<D>, QUERY_TILES, queue, err));
     LAUNCH(forward_kernel<D>, dim3(attention_blocks(shape, kQueries<D>, args->n_heads)),
-           dim3(kThreads), (kQueries<D> + 2 * kTileRows) * D * sizeof(bf16_t), queue->stream,
-           *args, plan);
+           dim3(kThreads), (kQueries<D> + 2 * kTileRows) * kRow<D> * sizeof(bf16_t),
+           queue->stream, *args, plan);
     return bd_cuda_check_launch("attention forward", err);
 }
 

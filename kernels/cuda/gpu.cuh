@@ -12,6 +12,8 @@
 //   cp_async_16(dst, src, pred)              16 bytes global to shared; zeros if not `pred`
 //   cp_async_commit(), cp_async_wait<N>()    all but the newest N groups have landed
 //   ex2(x)                                   2^x, approximate, subnormal results are 0
+//   publish(p, value), read_published(p)     store that releases and load that acquires, among
+//                                            all threads of the device
 //   DYN_SHARED(type, name)                   pointer to the dynamic shared memory, 1024-aligned
 //   SHARED_ARRAY(type, name, n)              static shared array
 //   LAUNCH(kernel, grid, block, smem, stream, ...)
@@ -74,6 +76,18 @@ __device__ __forceinline__ float ex2(float x)
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+
+__device__ __forceinline__ void publish(unsigned *p, unsigned value)
+{
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+}
+
+__device__ __forceinline__ unsigned read_published(const unsigned *p)
+{
+    unsigned value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(p) : "memory");
+    return value;
 }
 
 __device__ __forceinline__ void mma_m16n8k16_bf16(float d[4], const uint32_t a[4],

@@ -361,7 +361,8 @@ static void kernels_visit_what_the_boundaries_allow_and_no_more(void **state)
         assert_int_equal(visited[FORWARD],
                          pairs_of_tiles(&m.b, query_tile, key_tile) * s.n_heads);
         assert_int_equal(visited[KEY_GRADIENT], square);
-        assert_int_equal(visited[QUERY_GRADIENT], square);
+        // In bf16 the pass over keys adds to the gradient of queries as well.
+        assert_int_equal(visited[QUERY_GRADIENT], s.bf16 ? 0 : square);
         free_outcome(&o);
         free_model(&m);
     }

@@ -458,6 +458,16 @@ inline float ex2(float x)
     return y < FLT_MIN ? 0.0f : y;
 }
 
+inline void publish(unsigned *p, unsigned value)
+{
+    __atomic_store_n(p, value, __ATOMIC_RELEASE);
+}
+
+inline unsigned read_published(const unsigned *p)
+{
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
 inline void mma_m16n8k16_bf16(float *d, const uint32_t *a, const uint32_t *b, const float *c,
                               emulation::Place place = emulation::Place::here())
 {
