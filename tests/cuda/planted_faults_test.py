@@ -23,11 +23,12 @@ LONG = bool(os.environ.get("BINDERY_TEST_LONG"))
 TIMEOUT_S = 300
 
 MODULE = "tests/cuda/libbindery_cuda_emulated.so"
-OPERATIONS_TEST = "tests/cuda/cuda_operations_test"
-ATTENTION_TEST = "tests/cuda/cuda_attention_test"
+PROGRAM = "tests/cuda/cuda_{}_test"
 
 # What a test says that has seen the fault.
 WRONG_VALUE = r"ERROR: .* is \S+, not |difference at offset"
+WRONG_SUM = r"ERROR: batch \d+: sum \d+ is "
+OTHER_BITS = r"ERROR: .*: another run gave other bits"
 NOT_A_NUMBER = r"ERROR: .* is -?nan, not "
 RACE = r"WARNING: ThreadSanitizer: data race"
 FORBIDDEN_MEMORY = r"ERROR: AddressSanitizer: "
@@ -46,7 +47,7 @@ class Fault:
     case: str  # of the test program
     seen_by: dict[str, str]  # build: what its test says
     unit: str = ""  # what is compiled, if `file` is a header
-    attention: bool = False  # the case belongs to cuda_attention_test
+    program: str = "operations"  # the test; "attention" has the kernels in itself
 
     @property
     def source(self) -> str:
@@ -57,8 +58,8 @@ FAULTS = [
     Fault(
         "removed_barrier",
         "columns.cuh",
-        "staging[threadIdx.x] = x;\n    __syncthreads();\n",
-        "staging[threadIdx.x] = x;\n",
+        "staging[threadIdx.x] = sums;\n    __syncthreads();\n",
+        "staging[threadIdx.x] = sums;\n",
         "layer_norm_agrees",
         {"thread": RACE, "plain": WRONG_VALUE, "address": WRONG_VALUE},
         unit="layer_norm.cu",
@@ -66,11 +67,11 @@ FAULTS = [
     Fault(
         "unsynchronised_refill",
         "attention_backward.cu",
-        "__syncthreads();  // nobody needs v any more\n",
+        "__syncthreads();  // nobody needs q any more\n",
         "\n",
         "bf16_agrees_on_small_rows",
         {"thread": RACE},
-        attention=True,
+        program="attention",
     ),
     Fault(
         "plain_store_between_blocks",
@@ -83,8 +84,8 @@ FAULTS = [
     Fault(
         "one_past_the_end",
         "columns.cuh",
-        "w < kWarpsPerBlock",
-        "w <= kWarpsPerBlock",
+        "int w = 0; w < kWarpsPerBlock",
+        "int w = 0; w <= kWarpsPerBlock",
         "layer_norm_agrees",
         {"address": FORBIDDEN_MEMORY, "plain": NOT_A_NUMBER},
         unit="layer_norm.cu",
@@ -104,23 +105,41 @@ FAULTS = [
         "0, b.values[i + 1],",
         "bf16_agrees_on_small_rows",
         {"plain": WRONG_VALUE},
-        attention=True,
+        program="attention",
     ),
     Fault(
         "swapped_leading_dimension",
-        "linear.cu",
-        "uint64_t(rows), uint64_t(columns), rows)",
-        "uint64_t(rows), uint64_t(columns), columns)",
+        "matmul.cu",
+        "bd_stride(stride, rows)",
+        "bd_stride(stride, columns)",
         "linear_agrees",
         {"plain": REFUSED_MATRIX},
     ),
     Fault(
         "missing_event",
-        "backend.cu",
-        "cudaEventRecord(buffer->copied, cuda->stream)",
+        "copies.cu",
+        "cudaEventRecord(buffer->copied, copies->stream)",
         "cudaSuccess",
         "copies_keep_every_byte",
         {"plain": WRONG_VALUE},
+    ),
+    Fault(
+        "batch_not_waited_for",
+        "lanes.cu",
+        "return wait_on_stream(lanes->computing, lanes->lanes[lane].sent, err);",
+        "return BD_OK;",
+        "batches_arrive_one_ahead",
+        {"plain": WRONG_SUM},
+        program="lanes",
+    ),
+    Fault(
+        "batch_overwritten_while_it_is_read",
+        "lanes.cu",
+        "BD_TRY(wait_on_stream(lanes->copying, lane->left, err));",
+        "",
+        "batches_arrive_one_ahead",
+        {"plain": WRONG_SUM},
+        program="lanes",
     ),
     Fault(
         "copies_not_waited_for",
@@ -129,7 +148,7 @@ FAULTS = [
         "cp_async_wait<1>();\n    __syncthreads();  // k has arrived",
         "bf16_agrees_on_small_rows",
         {"plain": NOT_A_NUMBER},
-        attention=True,
+        program="attention",
     ),
     Fault(
         "padding_cleared_one_token_late",
@@ -145,7 +164,7 @@ FAULTS = [
         "b.ordered[b.start[id] + rank] = token;",
         "b.ordered[place + 0 * rank] = token;",
         "embedding_agrees",
-        {"plain": WRONG_VALUE},
+        {"plain": OTHER_BITS},
     ),
     Fault(
         "removed_barrier_in_attention",
@@ -154,7 +173,7 @@ FAULTS = [
         "// k has arrived",
         "bf16_agrees_on_small_rows",
         {"thread": RACE},
-        attention=True,
+        program="attention",
     ),
     Fault(
         "removed_barrier_between_works",
@@ -164,17 +183,17 @@ FAULTS = [
         "float_agrees_on_small_rows",
         {"thread": RACE},
         unit="attention_float.cu",
-        attention=True,
+        program="attention",
     ),
     Fault(
         "removed_barrier_of_a_warp",
         "attention_common.cuh",
-        "__syncwarp();\n#pragma unroll\n    for (int i = 0; i < 16 * (D / 8)",
-        "#pragma unroll\n    for (int i = 0; i < 16 * (D / 8)",
+        "__syncwarp();\n#pragma unroll\n    for (int i = 0; i < 16 * kChunks",
+        "#pragma unroll\n    for (int i = 0; i < 16 * kChunks",
         "bf16_agrees_on_small_rows",
         {"thread": RACE},
         unit="attention_forward.cu",
-        attention=True,
+        program="attention",
     ),
     Fault(
         "removed_barrier_in_cross_entropy",
@@ -194,20 +213,21 @@ FAULTS = [
     ),
     Fault(
         "partial_sums_in_one_place",
-        "layer_norm.cu",
-        "gamma_partials[blockIdx.x * n + c]",
-        "gamma_partials[c]",
+        "columns.cuh",
+        "partials[blockIdx.x * n_columns + column]",
+        "partials[column]",
         "layer_norm_agrees",
         {"thread": RACE, "plain": WRONG_VALUE},
+        unit="layer_norm.cu",
     ),
     Fault(
         "query_row_past_the_end",
         "attention_backward.cu",
-        "if (threadIdx.x < kTile)\n        put_row(",
-        "if (threadIdx.x <= kTile)\n        put_row(",
+        "if (threadIdx.x < kTile)\n        put_row(tiles.rows, row);",
+        "if (threadIdx.x <= kTile)\n        put_row(tiles.rows, row);",
         "bf16_agrees_on_small_rows",
         {"address": FORBIDDEN_MEMORY},
-        attention=True,
+        program="attention",
     ),
 ]
 
@@ -247,7 +267,7 @@ def removed_barriers(source: Path) -> list[Fault]:
             faults.append(Fault(
                 f"{path.name}:{line}", path.name, text[begin:match.end()],
                 text[begin:match.start()], case, {"thread": RACE}, unit,
-                attention=path.name.startswith("attention"),
+                program="attention" if path.name.startswith("attention") else "operations",
             ))
     return faults
 
@@ -319,7 +339,8 @@ def build_with(fault: Fault, build: Build, folder: Path) -> Path:
     """The module or test program with the fault in it."""
     overlay = folder / "overlay"
     unit = planted(fault, build.source, overlay)
-    commands = build.commands(ATTENTION_TEST if fault.attention else MODULE)
+    commands = build.commands(
+        PROGRAM.format("attention") if fault.program == "attention" else MODULE)
     original = str(build.source / "kernels/cuda" / fault.source)
     compiles = [c for c in commands if "-c" in c and c[c.index("-c") + 1] == original]
     if len(compiles) != 1:
@@ -334,8 +355,8 @@ def build_with(fault: Fault, build: Build, folder: Path) -> Path:
 def test_output(fault: Fault, build: Build, made: Path) -> tuple[bool, str]:
     """Whether the test passes, and all that it says."""
     command = [made, fault.case]
-    if not fault.attention:
-        command = [build.folder / OPERATIONS_TEST, "emulated", made, fault.case]
+    if fault.program != "attention":
+        command = [build.folder / PROGRAM.format(fault.program), "emulated", made, fault.case]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           timeout=TIMEOUT_S)
     text = done.stdout.decode(errors="replace")
