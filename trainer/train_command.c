@@ -423,9 +423,12 @@ static int train_run(const bd_arguments *arguments)
     session s = {.settings = arguments->settings, .quiet = arguments->quiet, .lock = -1};
     bd_status status = begin(&s, &err);
     if (status == BD_OK && !s.quiet)
-        fprintf(stderr, "bindery train: %s with %s parameters, from step %" PRId64 "\n",
+        fprintf(stderr,
+                "bindery train: %s with %s parameters in %s on %s, from step %" PRId64 "\n",
                 bd_model_family_words[s.run.parameters.config.family],
-                bd_format_count((uint64_t)s.run.parameters.n_total).text, s.training.step);
+                bd_format_count((uint64_t)s.run.parameters.n_total).text,
+                bd_precision_words[s.training.settings.type], s.backend->operations->name,
+                s.training.step);
     if (status == BD_OK)
         status = train(&s, &err);
     if (is_live(&s))
