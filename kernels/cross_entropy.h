@@ -13,7 +13,8 @@
 // of a large vocabulary need not exist all at once.
 //
 // ids     [n_rows][seq_len], as in embedding.h
-// logits  [n][n_vocabulary], of `type`, tokens `stride` numbers apart (0: n_vocabulary); with want_gradient overwritten by
+// logits  [n][n_vocabulary], of `type`, tokens `stride` numbers apart (0: n_vocabulary; what
+//         lies between is left alone); with want_gradient overwritten by
 //         (softmax - one_hot(target)) * gradient_scale, and by exactly 0 where there is no
 //         target
 // losses  [n_rows][seq_len]: entries first … first + n - 1 become -log softmax[target], or

@@ -22,8 +22,8 @@ typedef enum bd_weight_layout {
 // x          [n_tokens][n_in]    n_tokens = n_rows * seq_len
 // out        [n_tokens][n_out], tokens out_stride numbers apart (0: n_out, without gaps); a
 //            stride that is a multiple of 8 is quicker where n_out is not. What lies between
-//            is neither read nor written; with an activation there is nothing. Exactly 0 in padding, where x must be finite. NULL if only
-//            `activated` is wanted
+//            is neither read nor written; with an activation there is nothing. Exactly 0 in
+//            padding, where x must be finite. NULL if only `activated` is wanted
 // activated  [n_tokens][n_out], not looked at with BD_ACTIVATION_NONE
 // bias       [n_out] or NULL
 typedef struct bd_linear_forward_args {

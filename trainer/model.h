@@ -8,8 +8,9 @@
 // elsewhere), n_layers x n x (8 n_channels + 2 n_feed_forward + n_heads + 4) activations (with
 // ReLU n_feed_forward once), about n x (5 n_channels + max(3 n_channels, n_feed_forward)) on
 // the way through, and seq_len x n_vocabulary (rounded up to 64) for the logits of one row,
-// which never exist all at once. In bf16 the weights are kept a second time, rounded, and all tensors but gradients
-// of parameters and statistics (mean, rstd, lse, losses) take half as much.
+// which never exist all at once. In bf16 the weights are kept a second time, rounded, and all
+// tensors but gradients of parameters and statistics (mean, rstd, lse, losses) take half as
+// much.
 #ifndef BINDERY_TRAINER_MODEL_H
 #define BINDERY_TRAINER_MODEL_H
 

@@ -6,8 +6,8 @@
 //
 // ReLU has no derivative at 0. An input that is 0 up to the kernels' rounding may be on the
 // other side of it there, and then a whole unit's gradient differs although nobody is wrong.
-// For such inputs alone, those within `nearly_zero` of the largest of their token, the side that
-// the kernels saw decides; how often it was the other one is counted.
+// For such inputs alone, those within `nearly_zero` of the largest of their token, the side
+// that the kernels saw decides; how often it was the other one is counted.
 #ifndef BINDERY_TRAINER_REFERENCE_H
 #define BINDERY_TRAINER_REFERENCE_H
 

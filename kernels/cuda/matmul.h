@@ -12,8 +12,8 @@
 #include "kernels/type.h"
 
 // d [m x n] = activation(op(a) [m x k] * op(b) [k x n] + bias), or, if it adds, the product
-// added to what d holds. Matrices lie column after column, columns the matrix's stride apart (0:
-// without gaps). All pointers are device memory.
+// added to what d holds. Matrices lie column after column, columns the matrix's stride apart
+// (0: without gaps). All pointers are device memory.
 typedef struct bd_cuda_product {
     int64_t m, n, k;
     int64_t a_stride, b_stride, d_stride;

@@ -8,7 +8,9 @@ import numpy as np
 
 from conversions import from_bf16, to_bf16
 from device import Boundaries, Device
+from documents import Documents
 
+SOURCES = ("attention_plan", "attention_forward", "attention_backward")
 COMMON = [
     ("boundaries", Boundaries),
     *[(name, ctypes.c_int64) for name in
@@ -36,29 +38,13 @@ class Shape:
     together: bool  # q, k and v are columns of one array, else arrays with unused columns
 
 
-def random_rows(rng, n_rows: int, seq_len: int) -> list[list[int]]:
-    """The boundaries of each row: documents of one token and more, some rows with padding."""
-    rows = []
-    for _ in range(n_rows):
-        used = seq_len if rng.random() < 0.4 else int(rng.integers(1, seq_len + 1))
-        bounds = [0]
-        while bounds[-1] < used:
-            longest = used - bounds[-1] if rng.random() < 0.5 else min(3, used - bounds[-1])
-            bounds.append(bounds[-1] + int(rng.integers(1, longest + 1)))
-        rows.append(bounds)
-    return rows
-
-
-class Batch:
+class Batch(Documents):
     """Inputs as float arrays [token][head][head_size] of values of bf16; NaN in padding."""
 
     def __init__(self, rng, shape: Shape, seq_len: int, rows: list[list[int]]):
-        self.shape, self.seq_len, self.rows = shape, seq_len, rows
-        self.n_tokens = len(rows) * seq_len
+        super().__init__(seq_len, rows)
+        self.shape = shape
         self.scale = float(np.float32(1 / np.sqrt(shape.head_size)))
-        self.padding = np.ones(self.n_tokens, bool)
-        for _, begin, end in self.documents():
-            self.padding[begin:end] = False
 
         def tensor(n_heads: int, largest: float) -> np.ndarray:
             values = rng.uniform(-largest, largest, (self.n_tokens, n_heads, shape.head_size))
@@ -69,12 +55,6 @@ class Batch:
         self.q = tensor(shape.n_heads, 2.0)
         self.k, self.v = (tensor(shape.n_kv_heads, 2.0) for _ in range(2))
         self.d_out = tensor(shape.n_heads, 1.0)
-
-    def documents(self):
-        """(row, first token, token after the last) in the batch."""
-        for r, bounds in enumerate(self.rows):
-            for begin, end in zip(bounds, bounds[1:]):
-                yield r, r * self.seq_len + begin, r * self.seq_len + end
 
 
 # ---- On the device ---------------------------------------------------------------------------
@@ -122,16 +102,6 @@ class Tensors:
         return all((read(at, n, np.uint16) == 0xFFFF).all() for at, n in places)
 
 
-def put_boundaries(batch: Batch, device: Device) -> Boundaries:
-    """As a slice of a shard's: other rows come before."""
-    before = [0, 1, 5]
-    values = np.array(before + [b for bounds in batch.rows for b in bounds], np.int32)
-    offsets = len(before) + np.cumsum([0] + [len(bounds) for bounds in batch.rows])
-    memory = device.memory
-    return Boundaries(len(batch.rows), batch.seq_len, memory.put(offsets.astype(np.int32)),
-                      memory.put(values))
-
-
 def run_attention(batch: Batch, device: Device, backward: bool = True) -> dict[str, np.ndarray]:
     """Forward, then backward from its results; bits of bf16 but for lse."""
     shape, memory = batch.shape, device.memory
@@ -141,7 +111,7 @@ def run_attention(batch: Batch, device: Device, backward: bool = True) -> dict[s
     out = memory.allocate(2 * int(np.prod(out_shape)))
     lse = memory.allocate(4 * batch.n_tokens * shape.n_heads)
     d_out = memory.put(to_bf16(batch.d_out))
-    common = (put_boundaries(batch, device), shape.n_heads, shape.n_kv_heads, shape.head_size,
+    common = (batch.put(device), shape.n_heads, shape.n_kv_heads, shape.head_size,
               inputs.strides[0], inputs.strides[1], batch.scale, *inputs.addresses)
     device.run("attention_bf16_forward", ForwardArguments(*common, out, lse))
     results = {
@@ -170,7 +140,7 @@ def reference(batch: Batch, plain: bool) -> dict[str, np.ndarray]:
     results = {"out": np.zeros_like(q), "lse": np.zeros(q.shape[:2], kind)}
     results |= {f"d_{name}": np.zeros_like(x) for name, x in zip("qkv", (q, k, v))}
     scale = kind(batch.scale)
-    for _, begin, end in batch.documents():
+    for begin, end in batch.spans():
         visible = np.tri(end - begin, dtype=bool)
         for h in range(batch.shape.n_heads):
             g, here = h // group, slice(begin, end)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from attention import Batch, Shape, disagreements, random_rows, run_attention
+from attention import SOURCES, Batch, Shape, disagreements, run_attention
 from device import Device, executed, with_inline_assembly
+from documents import random_rows
 from machine import ORDERS, Settings
 from toolchain import ARCHITECTURES, LONG
 
 FOLDER = Path(sys.argv.pop())
-SOURCES = ("attention_plan", "attention_forward", "attention_backward")
 SEED = 20250117
 EVERY_SETTING = [Settings(order, late) for order in ORDERS for late in (True, False)]
 SHAPES = (
@@ -48,7 +48,7 @@ class AttentionTest(unittest.TestCase):
     def check(self, batch: Batch, architecture: int, settings: Settings) -> None:
         with self.subTest(architecture=architecture, shape=batch.shape, rows=batch.rows,
                           settings=settings):  # fmt: skip
-            results = run_attention(batch, Device(FOLDER, architecture, settings))
+            results = run_attention(batch, Device(FOLDER, architecture, settings, SOURCES))
             self.assertEqual(disagreements(batch, results), [])
 
     def test_agrees_with_double_precision(self):
@@ -71,7 +71,8 @@ class AttentionTest(unittest.TestCase):
     def test_no_order_changes_a_bit(self):
         for architecture, shape in zip(ARCHITECTURES, itertools.cycle(SHAPES[1:3])):
             batch = make_batch(shape, 1, 80)
-            devices = [Device(FOLDER, architecture, settings) for settings in EVERY_SETTING]
+            devices = [Device(FOLDER, architecture, settings, SOURCES)
+                       for settings in EVERY_SETTING]  # fmt: skip
             runs = [run_attention(batch, device) for device in devices]
             for results in runs[1:]:
                 for name, values in results.items():

@@ -17,7 +17,7 @@ from ptx_text import PtxError
 
 SPACE = r"(?:\.(global|shared|param)(?:::cta)?)?"
 # What may be said about order and caches changes nothing here: memory is one, and at once.
-ORDER = r"(?:\.(?:weak|volatile|relaxed|acquire|release)(?:\.(?:cta|gpu|sys))?)?"
+ORDER = r"(?:\.(?:weak|volatile|relaxed|acquire|release|acq_rel)(?:\.(?:cta|gpu|sys))?)?"
 CACHES = r"(?:\.(?:ca|cg|cs|lu|cv|wb|wt))?(?:\.L1::\w+)?(?:\.L2::\w+)?"
 TYPE = r"([busf](?:8|16|32|64))"
 
@@ -64,6 +64,11 @@ def store(code, kernel, space, n, kind):
             w.memory.store(places + i * size, size, read(w, t).view(UNSIGNED[size]))
 
     return run
+
+
+@instruction(r"membar\.(?:cta|gl|sys)|fence\.(?:sc|acq_rel)\.(?:cta|gpu|sys)|nanosleep\.u32")
+def nothing(code, kernel):
+    return lambda w, t: None
 
 
 ATOMS = {

@@ -2,11 +2,12 @@
 architecture is what runs.
 
 To test another operation: name its source in toolchain.EXECUTED, declare its arguments as a
-ctypes structure, and call Device.run()."""
+ctypes structure, and write an OperationCase, see operation_case.py."""
 
 import ctypes
 import functools
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,12 @@ import numpy as np
 from machine import Launch, Program, Settings
 from memory import Memory
 from ptx_text import parse_module
-from toolchain import EXECUTED
 
-HOOK = ctypes.CFUNCTYPE(
+LAUNCH_HOOK = ctypes.CFUNCTYPE(
     None, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_uint),
     ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p),
 )  # fmt: skip
+FILL_HOOK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
 executed: set[tuple[int, str]] = set()  # (architecture, kernel), by all devices
 
 
@@ -39,6 +40,15 @@ class Boundaries(ctypes.Structure):  # kernels/boundaries.h
         ("n_rows", ctypes.c_int64), ("seq_len", ctypes.c_int64),
         ("offsets", ctypes.c_void_p), ("values", ctypes.c_void_p),
     ]  # fmt: skip
+
+
+@dataclass
+class Fill:
+    """Of device memory with a byte, by the host."""
+
+    address: int
+    value: int
+    n_bytes: int
 
 
 @functools.cache
@@ -67,21 +77,22 @@ def programs_of(text: str) -> dict[str, Program]:
     return {name: Program(kernel) for name, kernel in parse_module(text).items()}
 
 
-def with_inline_assembly(folder: Path, architecture: int, sources: list[str]) -> set[str]:
+def with_inline_assembly(folder: Path, architecture: int, sources: tuple[str]) -> set[str]:
     """The names of the kernels for which a test of the source alone is not enough."""
-    kernels = [
-        kernel for source in sources
-        for kernel in parse_module(ptx_text(folder, source, architecture)).values()
+    programs = [
+        program for source in sources
+        for program in programs_of(ptx_text(folder, source, architecture)).values()
     ]  # fmt: skip
-    return {kernel.name for kernel in kernels if kernel.has_inline_assembly}
+    return {p.kernel.name for p in programs if p.kernel.has_inline_assembly}
 
 
 class Device:
-    def __init__(self, folder: Path, architecture: int, settings: Settings, change=no_change):
-        """`change` is made to the text of each source first."""
+    def __init__(self, folder: Path, architecture: int, settings: Settings,
+                 sources: tuple[str], change=no_change):  # fmt: skip
+        """Knows the kernels of the sources. `change` is made to the text of each first."""
         self.operations = load_operations(folder)
         self.programs = {}
-        for source in EXECUTED:
+        for source in sources:
             self.programs |= programs_of(change(ptx_text(folder, source, architecture)))
         self.architecture, self.settings = architecture, settings
         self.memory = Memory()
@@ -94,24 +105,28 @@ class Device:
             ask.restype = ctypes.c_size_t
             scratch_bytes = ask(ctypes.byref(arguments))
         scratch = self.memory.allocate(scratch_bytes)
-        for launch in self.record(operation, arguments, scratch, scratch_bytes):
-            executed.add((self.architecture, launch.kernel))
-            self.programs[launch.kernel].run(launch, self.memory, self.settings)
+        for work in self.record(operation, arguments, scratch, scratch_bytes):
+            if isinstance(work, Fill):
+                self.memory.fill(work.address, work.value, work.n_bytes)
+                continue
+            executed.add((self.architecture, work.kernel))
+            self.programs[work.kernel].run(work, self.memory, self.settings)
 
-    def record(self, operation, arguments, scratch: int, scratch_bytes: int) -> list[Launch]:
-        launches, failures = [], []
+    def record(self, operation, arguments, scratch: int, scratch_bytes: int) -> list:
+        """What the operation asks the device to do."""
+        recorded, failures = [], []
 
         def note(name, grid, block, shared_bytes, values):
             try:
                 sizes = [p.size for p in self.programs[name.decode()].kernel.parameters]
                 parameters = [ctypes.string_at(values[i], n) for i, n in enumerate(sizes)]
-                launches.append(Launch(name.decode(), tuple(grid[:3]), tuple(block[:3]),
+                recorded.append(Launch(name.decode(), tuple(grid[:3]), tuple(block[:3]),
                                        shared_bytes, parameters))
             except Exception as error:  # which could not pass through C
                 failures.append(error)
 
-        hook = HOOK(note)
-        self.operations.bd_set_launch_hook(hook)
+        hooks = LAUNCH_HOOK(note), FILL_HOOK(lambda *fill: recorded.append(Fill(*fill)))
+        self.operations.bd_set_hooks(*hooks)
         error, queue = Error(), Queue(None, scratch, scratch_bytes, None)
         call = getattr(self.operations, f"bd_cuda_{operation}")
         status = call(ctypes.byref(arguments), ctypes.byref(queue), ctypes.byref(error))
@@ -119,7 +134,7 @@ class Device:
             raise failures[0]
         if status != 0:
             raise RuntimeError(error.message.decode())
-        return launches
+        return recorded
 
     def read(self, address: int, shape, kind) -> np.ndarray:
         return self.memory.read(address, int(np.prod(shape)), kind).reshape(shape)

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from attention import Batch, Shape, disagreements, run_attention
-from device import Device
+from attention import SOURCES, Batch, Shape, disagreements, run_attention
+from device import Device, ptx_text
 from machine import ORDERS, Settings
 from ptx_text import PtxError, end_of_block
 from toolchain import ARCHITECTURES, LONG
 
 FOLDER = Path(sys.argv.pop())
-KERNELS = ("forward_kernel", "key_gradient_kernel", "query_gradient_kernel")
 HEAD_SIZES = (64, 128) if LONG else (64,)
 SEED = 20250119
 
@@ -38,7 +37,7 @@ def without_last(what: str) -> Callable[[str], str]:
 
 def replaced(pattern: str, replacement: str, count: int = 1) -> Callable[[str], str]:
     def change(body: str) -> str:
-        changed, n = re.subn(pattern, replacement, body, count=count)
+        changed, n = re.subn(pattern, replacement, body, count=count, flags=re.DOTALL)
         if n == 0:
             raise AssertionError(f"nothing is like {pattern}")
         return changed
@@ -50,28 +49,61 @@ MMA = (
     r"(mma\S+\s+\{[^}]*\},\s*\{)([^,]+),\s*([^,]+),\s*([^,]+),\s*([^}]+)"
     r"(\},\s*\{)([^,]+),\s*([^}]+)"
 )
+# By what a kernel must have for them.
 FAULTS = {
-    "no wait for a copy": without_last("cp.async.wait_group"),
-    "no barrier before a tile is read": without_last("bar.sync"),
-    "swapped left operands of a product": replaced(MMA, r"\1\2,\4,\3,\5\6\7,\8"),
-    "swapped right operands of a product": replaced(MMA, r"\1\2,\3,\4,\5\6\8,\7"),
-    "a matrix that is not transposed": replaced(r"\.trans", ""),
-    "a swizzle that is not": replaced(r"xor\.b32(\s+\S+, \S+), \S+;", r"mov.b32\1;", count=0),
-    "halves of a pair in the wrong order": replaced(
-        r"(cvt\.rn\.bf16x2\.f32\s+\S+), (\S+), (\S+);", r"\1, \3, \2;"
-    ),
+    "mma.sync": {
+        "no wait for a copy": without_last("cp.async.wait_group"),
+        "no barrier before a tile is read": without_last("bar.sync"),
+        "swapped left operands of a product": replaced(MMA, r"\1\2,\4,\3,\5\6\7,\8"),
+        "swapped right operands of a product": replaced(MMA, r"\1\2,\3,\4,\5\6\8,\7"),
+        "a matrix that is not transposed": replaced(r"\.trans", ""),
+        "a matrix from elsewhere": replaced(r"(ldmatrix[^;]*)\]", r"\1+16]"),
+        "halves of a pair in the wrong order": replaced(
+            r"(cvt\.rn\.bf16x2\.f32\s+\S+), (\S+), (\S+);", r"\1, \3, \2;"
+        ),
+    },
+    "xor.b32": {
+        "a swizzle that is not": replaced(
+            r"xor\.b32(\s+\S+, \S+), \S+;", r"mov.b32\1;", count=0
+        ),
+    },
+    "ld.acquire": {
+        "no wait for other blocks": replaced(r"(ld\.acquire.*?)@%p\d+ bra[^;]*;", r"\1"),
+        "no word to other blocks": replaced(r"st\.release[^;]*;", "", count=0),
+    },
 }
+
+
+def body_of(kernel: str, head_size: int, text: str) -> tuple[int, int] | None:
+    """Where it lies in the text of a source, if it is there."""
+    entry = re.search(rf"\.entry _Z\d+{kernel}ILi{head_size}E\w*\(", text)
+    if not entry:
+        return None
+    begin = text.index("{", entry.end()) + 1
+    return begin, end_of_block(text, begin)
+
+
+def kernels_with_matrices(head_size: int) -> dict[str, dict[str, Callable]]:
+    """The names of those of attention, and the faults for each."""
+    kernels = {}
+    for source in SOURCES:
+        text = ptx_text(FOLDER, source, ARCHITECTURES[0])
+        for name in re.findall(rf"\.entry _Z\d+(\w+)ILi{head_size}E\w*\(", text):
+            begin, end = body_of(name, head_size, text)
+            if "mma.sync" in text[begin:end]:
+                some = (faults for what, faults in FAULTS.items() if what in text[begin:end])
+                kernels[name] = {k: fault for faults in some for k, fault in faults.items()}
+    return kernels
 
 
 def planted(kernel: str, head_size: int, fault: Callable) -> Callable[[str], str]:
     """The text of a source with the fault in one of its kernels, if it is there."""
 
     def change(text: str) -> str:
-        entry = re.search(rf"\.entry _Z\d+{kernel}ILi{head_size}E\w*\(", text)
-        if not entry:
+        found = body_of(kernel, head_size, text)
+        if not found:
             return text
-        begin = text.index("{", entry.end()) + 1
-        end = end_of_block(text, begin)
+        begin, end = found
         return text[:begin] + fault(text[begin:end]) + text[end:]
 
     return change
@@ -81,7 +113,7 @@ class FaultsTest(unittest.TestCase):
     def is_caught(self, batch: Batch, kernel: str, fault: Callable) -> bool:
         change = planted(kernel, batch.shape.head_size, fault)
         for order in ORDERS:
-            device = Device(FOLDER, ARCHITECTURES[0], Settings(order), change)
+            device = Device(FOLDER, ARCHITECTURES[0], Settings(order), SOURCES, change)
             for name, program in device.programs.items():
                 if kernel in name:
                     self.assertTrue(program.steps)  # it is PTX that could have been meant
@@ -98,9 +130,11 @@ class FaultsTest(unittest.TestCase):
             # A document of several tiles, a short one behind it, padding.
             shape = Shape(1, 1, head_size, True)
             batch = Batch(np.random.default_rng(SEED), shape, 200, [[0, 150, 153]])
-            self.assertFalse(self.is_caught(batch, KERNELS[1], lambda body: body))
-            for kernel in KERNELS:
-                for name, fault in FAULTS.items():
+            kernels = kernels_with_matrices(head_size)
+            self.assertGreater(len(kernels), 1)
+            self.assertFalse(self.is_caught(batch, [*kernels][-1], lambda body: body))
+            for kernel, faults in kernels.items():
+                for name, fault in faults.items():
                     with self.subTest(fault=name, kernel=kernel, head_size=head_size):
                         self.assertTrue(self.is_caught(batch, kernel, fault))
 

@@ -1,6 +1,9 @@
 """Decodes instructions. An opcode is known if its whole text matches a pattern of the table,
 with every modifier; anything else is refused."""
 
+import functools
+import re
+
 import numpy as np
 
 import arithmetic  # noqa: F401  these fill the table
@@ -46,22 +49,34 @@ def guarded(step: Step, kernel: Kernel) -> Step:
 # ---- Control ---------------------------------------------------------------------------------
 
 
+LOOK = re.compile(r"ld\.(?:volatile|relaxed|acquire)\b.*")
+CHANGE = re.compile(r"(?:st|atom|red|bar|barrier|cp|ret|exit)\b.*")
+
+
+def only_looks(loop: list[Instruction]) -> bool:
+    """Whether a loop waits for what others write, and does nothing else."""
+    opcodes = [code.opcode for code in loop]
+    return any(map(LOOK.fullmatch, opcodes)) and not any(map(CHANGE.fullmatch, opcodes))
+
+
 @instruction(r"bra(?:\.uni)?")
 def branch(code, kernel):
     if not isinstance(code.operands[0], Name) or code.operands[0].text not in kernel.labels:
         raise PtxError("unknown label")
     target = kernel.labels[code.operands[0].text]
-    if code.guard is None:
-        return Step(code, lambda w, threads, pc: target, is_control=True)
-    condition = reader(code.guard, "pred", kernel)
+    condition = reader(code.guard or Immediate(1), "pred", kernel)
+    looks = functools.cache(lambda pc: only_looks(kernel.code[target : pc + 1]))
 
     def run(w, threads, pc):
         jumps = condition(w, threads)
-        if jumps.all():
-            return target
         if not jumps.any():
             return pc + 1
+        if jumps.all() and not looks(pc):
+            return target
+        jumps = np.broadcast_to(jumps, threads.shape)
         w.pc[threads] = np.where(jumps, target, pc + 1)
+        if looks(pc):
+            w.wait_for_a_store(threads[jumps])
         return None
 
     return Step(code, run, is_control=True)

@@ -222,6 +222,11 @@ class RefusalTest(unittest.TestCase):
         self.assertIn("wait for others for ever", message)
 
 
+    def test_word_that_nobody_writes_is_missed(self):
+        body = "$look: ld.acquire.gpu.global.u32 %r3, [%rd2]; setp.ne.s32 %p1, %r3, 7;"
+        self.assertIn("wait for others for ever", self.refusal(f"{body} @%p1 bra $look;"))
+
+
 class ThreadTest(unittest.TestCase):
     def test_threads_part_and_meet_again(self):
         """Each thread loops as often as its number says; then all exchange their counts."""
@@ -260,6 +265,34 @@ class ThreadTest(unittest.TestCase):
         got = run_sample(body.format(barrier=""), n_threads=64, settings=Settings("forward"))
         self.assertTrue((got[0, :32] == 0xFFFFFFFF).all())
 
+    LOOKING = """
+        setp.ge.u32 %p1, %r1, 32;
+        @%p1 bra $other;
+        $look:
+        ld.{order}.global.u32 %r3, [%rd2+128];
+        nanosleep.u32 40;
+        setp.ne.s32 %p2, %r3, %r1;
+        @%p2 bra $look;
+        st.global.u32 [%rd2], %r3;
+        ret;
+        $other:
+        sub.s32 %r4, %r1, 32;
+        bar.warp.sync -1;
+        {fence};
+        {store} [%rd2], %r4;
+    """
+
+    def test_thread_that_looks_lets_others_write(self):
+        """The first warp waits until the second has written what it wants to see."""
+        for order in ORDERS:
+            for load, fence, store in (
+                ("acquire.gpu", "fence.acq_rel.gpu", "st.release.gpu.global.u32"),
+                ("volatile", "membar.gl", "st.volatile.global.u32"),
+            ):
+                body = self.LOOKING.format(order=load, fence=fence, store=store)
+                got = run_sample(body, n_threads=64, settings=Settings(order))
+                np.testing.assert_array_equal(got[0], [*range(32)] * 2)
+
     def test_shuffles_read_the_lane_that_they_name(self):
         lane = np.arange(32)
         for mode, b, c, wanted in (
@@ -281,10 +314,14 @@ class ThreadTest(unittest.TestCase):
             st.shared.u32 [tile], 5;
             atom.shared.add.u32 %r5, [tile], 2;
             st.global.u32 [%rd2+128], %r5;
+            atom.acq_rel.gpu.shared.max.u32 %r5, [tile], 80;
+            atom.shared.exch.b32 %r6, [tile], %r1;
+            st.global.u32 [%rd2+256], %r6;
         """
-        got = run_sample(body, n_outputs=2)
+        got = run_sample(body, n_outputs=3)
         self.assertTrue((got[0] == 0xAAAAAAAA).all())
         np.testing.assert_array_equal(got[1], 5 + 2 * np.arange(32))
+        np.testing.assert_array_equal(got[2], [80, *range(31)])
 
     def test_inline_assembly_has_registers_of_its_own(self):
         body = """

@@ -1,6 +1,6 @@
 // launch_recorder.cpp - the entry points of the CUDA runtime behind LAUNCH(), with which the
-// operations of kernels/cuda run on a machine without a device: a launch is handed to whoever
-// has set the hook, and nothing is executed.
+// operations of kernels/cuda run on a machine without a device: launches, and fills of device
+// memory, are handed to whoever has set the hooks, and nothing is executed.
 //
 // What nvcc's own code calls is declared as in the toolkit's crt/host_runtime.h, which nobody
 // else can include.
@@ -11,8 +11,10 @@
 
 typedef void (*launch_hook)(const char *kernel, const unsigned grid[3], const unsigned block[3],
                             size_t shared_bytes, void **arguments);
+typedef void (*fill_hook)(void *memory, int value, size_t n_bytes);
 
-static launch_hook hook;
+static launch_hook on_launch;
+static fill_hook on_fill;
 static cudaError_t last_error = cudaSuccess;
 static const size_t usual_shared_bytes = 48 * 1024;
 
@@ -47,15 +49,16 @@ static cudaError_t launch(const void *kernel, dim3 grid, dim3 block, void **argu
         return last_error = cudaErrorInvalidValue;
     const unsigned grid_sizes[] = {grid.x, grid.y, grid.z};
     const unsigned block_sizes[] = {block.x, block.y, block.z};
-    hook(found->second.name.c_str(), grid_sizes, block_sizes, shared_bytes, arguments);
+    on_launch(found->second.name.c_str(), grid_sizes, block_sizes, shared_bytes, arguments);
     return cudaSuccess;
 }
 
 extern "C" {
 
-void bd_set_launch_hook(launch_hook new_hook)
+void bd_set_hooks(launch_hook new_on_launch, fill_hook new_on_fill)
 {
-    hook = new_hook;
+    on_launch = new_on_launch;
+    on_fill = new_on_fill;
 }
 
 cudaError_t cudaGetLastError(void)
@@ -76,6 +79,12 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attribute
     if (found == kernels().end() || attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
         return last_error = cudaErrorInvalidValue;
     found->second.most_shared_bytes = size_t(value);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t n_bytes, cudaStream_t)
+{
+    on_fill(memory, value, n_bytes);
     return cudaSuccess;
 }
 

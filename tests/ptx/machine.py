@@ -2,7 +2,9 @@
 
 Threads that stand at the same instruction execute it together. Of threads that stand at
 several, those at the lowest go first, so that they meet again where a branch's sides join. An
-instruction that wants a whole warp keeps the lanes that come first waiting for the others.
+instruction that wants a whole warp keeps the lanes that come first waiting for the others. A
+loop that only looks at memory ends by what others write: after each look its threads step aside
+until something has been written.
 
 How far a warp runs before the next one is a choice that must not matter (ORDERS): all warps in
 step; or one after the other, each as far as the next barrier, first to last or last to first.
@@ -19,7 +21,7 @@ from ptx_text import Kernel, PtxError, place_variables
 
 WARP = 32
 ORDERS = ("in step", "forward", "reverse")
-RUNNING, WAITING_FOR_LANES, AT_BARRIER, DONE = range(4)
+RUNNING, WAITING_FOR_LANES, AT_BARRIER, LOOKING, DONE = range(5)
 MAX_STEPS = 50_000_000
 NOWHERE = 1 << 60
 
@@ -118,9 +120,13 @@ class Threads:
         if self.settings.order == "reverse":
             groups.reverse()
         while not (self.state == DONE).all():
+            n_stores = self.memory.n_stores
             for group in groups:
                 self.run_group(group)
-            if not self.open_barriers():
+            # Whoever has looked in this round may have come before the store.
+            look_again = (self.state == LOOKING) & (self.memory.n_stores > n_stores)
+            self.state[look_again] = RUNNING
+            if not self.open_barriers() and not look_again.any():
                 raise PtxError(f"{self.where_all_wait()}: threads wait for others for ever")
 
     def run_group(self, group: np.ndarray) -> None:
@@ -186,6 +192,9 @@ class Threads:
 
     def stop(self, threads: np.ndarray) -> None:
         self.state[threads] = DONE
+
+    def wait_for_a_store(self, threads: np.ndarray) -> None:
+        self.state[threads] = LOOKING
 
     def wait_at_barrier(self, threads: np.ndarray, number, n_threads=0) -> None:
         """n_threads: how many threads it takes to open it; 0: all of the block."""

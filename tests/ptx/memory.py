@@ -25,17 +25,26 @@ class Memory:
         self.bytes = np.full(global_bytes, POISON, np.uint8)
         self.allocated = np.zeros(global_bytes, bool)
         self.words = {}
+        self.n_stores = 0
 
     # ---- Global memory, by the test
 
-    def allocate(self, n_bytes: int, alignment: int = 256) -> int:
-        """The address of n_bytes of poison."""
-        begin = -(-self.used // alignment) * alignment
+    def allocate(self, n_bytes: int, shift: int = 0) -> int:
+        """The address of n_bytes of poison, `shift` bytes behind a multiple of 256."""
+        begin = -(-self.used // 256) * 256 + shift
         self.used = begin + n_bytes + GAP
         if self.used > self.global_bytes:
             raise MemoryError(f"the test asks for more than {self.global_bytes} bytes")
         self.allocated[begin : begin + n_bytes] = True
         return GLOBAL_BASE + begin
+
+    def allocate_rows(self, n: int, row_bytes: int, stride_bytes: int, shift: int) -> int:
+        """The same of n rows. What lies between two of them is not allocated."""
+        address = self.allocate(n * stride_bytes, shift)
+        begin = address - GLOBAL_BASE
+        rows = self.allocated[begin : begin + n * stride_bytes].reshape(n, stride_bytes)
+        rows[:, row_bytes:] = False
+        return address
 
     def put(self, array: np.ndarray) -> int:
         """The address of a copy."""
@@ -46,6 +55,12 @@ class Memory:
     def write(self, address: int, array: np.ndarray) -> None:
         begin = address - GLOBAL_BASE
         self.bytes[begin : begin + array.nbytes] = np.frombuffer(array.tobytes(), np.uint8)
+
+    def fill(self, address: int, value: int, n_bytes: int) -> None:
+        begin = address - GLOBAL_BASE
+        if not self.allocated[begin : begin + n_bytes].all():
+            raise PtxError(f"a fill of {n_bytes} bytes at {address:#x}: not allocated")
+        self.bytes[begin : begin + n_bytes] = value
 
     def read(self, address: int, n: int, kind: type) -> np.ndarray:
         begin = address - GLOBAL_BASE
@@ -108,3 +123,4 @@ class Memory:
 
     def store(self, places, size: int, values) -> None:
         self.words[size][places >> (size.bit_length() - 1)] = values
+        self.n_stores += 1

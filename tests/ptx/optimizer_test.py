@@ -4,77 +4,90 @@
 """
 
 import ctypes
-import sys
-import unittest
-from pathlib import Path
 
 import numpy as np
 
-from device import Device, executed, with_inline_assembly
-from machine import Settings
-from toolchain import ARCHITECTURES
+from operation_case import Case, OperationCase, fields, integers, main, pointers
+from tensors import BF16, FLOAT, Tensor
 
-FOLDER = Path(sys.argv.pop())
-SEED = 20250118
+RATE, BETA1, BETA2, EPSILON, GRADIENT_SCALE = (
+    float(np.float32(x)) for x in (1e-2, 0.9, 0.99, 1e-8, 0.5)
+)
+STEP = 3
+PART = np.dtype([("end", np.int64), ("weight_decay", np.float32)], align=True)
 
 
 class SumOfSquaresArguments(ctypes.Structure):  # kernels/optimizer.h
-    _fields_ = [("n", ctypes.c_int64), ("x", ctypes.c_void_p), ("sum", ctypes.c_void_p)]
+    _fields_ = [*integers("n"), *pointers("x sum")]
 
 
-class AdamwArguments(ctypes.Structure):  # kernels/optimizer.h
+class AdamwArguments(ctypes.Structure):
     _fields_ = [
-        ("n", ctypes.c_int64), ("step", ctypes.c_int64),
-        *[(name, ctypes.c_float) for name in
-          ("learning_rate", "beta1", "beta2", "epsilon", "weight_decay", "gradient_scale")],
-        *[(name, ctypes.c_void_p) for name in ("gradient", "parameter", "m", "v")],
+        *integers("n step"),
+        *fields(ctypes.c_float, "learning_rate beta1 beta2 epsilon gradient_scale"),
+        *integers("n_parts"), *pointers("parts gradient parameter m v rounded"),
     ]  # fmt: skip
 
 
-class OptimizerTest(unittest.TestCase):
-    def devices(self):
-        for architecture in ARCHITECTURES:
-            for order in ("in step", "reverse"):
-                yield Device(FOLDER, architecture, Settings(order))
+def random_parts(rng, n: int) -> np.ndarray:
+    """Up to six, their ends anywhere; the first has no decay."""
+    ends = np.unique([*rng.integers(1, n + 1, 5), n])
+    parts = np.zeros(len(ends), PART)
+    parts["end"], parts["weight_decay"][1:] = ends, rng.uniform(0.0, 0.5, len(ends) - 1)
+    return parts
+
+
+def updated(parts: np.ndarray, g, p, m, v) -> tuple:
+    """parameter, m and v after the step, in double."""
+    g, p, m, v = (x.astype(np.float64) for x in (GRADIENT_SCALE * g, p, m, v))
+    part_of_each = np.searchsorted(parts["end"], np.arange(len(p)), side="right")
+    m = BETA1 * m + (1 - BETA1) * g
+    v = BETA2 * v + (1 - BETA2) * g**2
+    update = (m / (1 - BETA1**STEP)) / (np.sqrt(v / (1 - BETA2**STEP)) + EPSILON)
+    decay = 1 - RATE * parts["weight_decay"][part_of_each].astype(np.float64)
+    return p * decay - RATE * update, m, v
+
+
+class OptimizerTest(OperationCase):
+    sources = ("optimizer",)
+
+    def run_sum(self, case: Case, n: int) -> None:
+        x = case.numbers(1, n)
+        total = case.device.memory.allocate(8)
+        case.device.run("sum_of_squares", SumOfSquaresArguments(
+            n, case.tensor(x).address, total))
+        wanted = (x.astype(np.float64) ** 2).sum()
+        got = case.device.read(total, 1, np.float64)[0]
+        self.assertLessEqual(abs(got - wanted), 1e-13 * wanted)  # a sum of n values in double
+
+    def run_adamw(self, case: Case, n: int, want_rounded: bool) -> None:
+        given = [*case.numbers(3, n), case.rng.random(n).astype(np.float32)]
+        parts = random_parts(case.rng, n)
+        gradient, *state = (case.tensor(x[None]) for x in given)
+        rounded = Tensor(case.device, BF16, 1, n, None, case.crooked)
+        case.device.run("adamw", AdamwArguments(
+            n, STEP, RATE, BETA1, BETA2, EPSILON, GRADIENT_SCALE, len(parts),
+            case.device.memory.put(parts), gradient.address, *[t.address for t in state],
+            rounded.address if want_rounded else None))
+        for tensor, wanted in zip(state, updated(parts, *given)):
+            # A few roundings of float, of values up to about 4.
+            self.assert_right(tensor, wanted, 4e-6)
+        if want_rounded:
+            np.testing.assert_array_equal(rounded.read(), BF16.rounded(state[0].read()))
+        else:
+            self.assertTrue(np.isnan(rounded.read()).all())
 
     def test_sum_of_squares_agrees(self):
-        rng = np.random.default_rng(SEED)
-        for device in self.devices():
-            for n in (1, 31, 300, 9000):
-                x = rng.standard_normal(n).astype(np.float32)
-                total = device.memory.allocate(8)
-                arguments = SumOfSquaresArguments(n, device.memory.put(x), total)
-                device.run("sum_of_squares", arguments)
-                wanted = (x.astype(np.float64) ** 2).sum()
-                # A sum of n values in double.
-                self.assertLessEqual(abs(device.read(total, 1, np.float64)[0] - wanted),
-                                     1e-13 * wanted)
-            self.assertTrue(device.memory.gaps_are_untouched())
-        for architecture in ARCHITECTURES:
-            for name in with_inline_assembly(FOLDER, architecture, ["optimizer"]):
-                self.assertIn((architecture, name), executed)
+        for n in (1, 31, 300, 9000):
+            self.check(self.run_sum, FLOAT, n)
+        self.check(self.run_sum, FLOAT, 65, crooked=True)
 
     def test_adamw_agrees(self):
-        rng = np.random.default_rng(SEED)
-        rate, beta1, beta2, epsilon, decay, scale, step = 1e-2, 0.9, 0.99, 1e-8, 0.1, 0.5, 3
-        for device in self.devices():
-            for n in (1, 31, 1030):
-                g, p, m = rng.standard_normal((3, n)).astype(np.float32)
-                v = rng.random(n).astype(np.float32)
-                at = [device.memory.put(x) for x in (g, p, m, v)]
-                device.run("adamw", AdamwArguments(n, step, rate, beta1, beta2, epsilon, decay,
-                                                   scale, *at))
-                g, p, m, v = (x.astype(np.float64) for x in (g, p, m, v))
-                m = beta1 * m + (1 - beta1) * scale * g
-                v = beta2 * v + (1 - beta2) * (scale * g) ** 2
-                p = p * (1 - rate * decay) - rate * (m / (1 - beta1**step)) / (
-                    np.sqrt(v / (1 - beta2**step)) + epsilon
-                )
-                for address, wanted in zip(at[1:], (p, m, v)):
-                    got = device.read(address, n, np.float32)
-                    # A few roundings of float, of values up to about 4.
-                    self.assertLessEqual(np.abs(got - wanted).max(), 4e-6)
+        for n in (1, 31, 33, 64, 65, 1030):
+            self.check(self.run_adamw, FLOAT, n, True)
+        self.check(self.run_adamw, FLOAT, 65, True, crooked=True)
+        self.check(self.run_adamw, FLOAT, 31, False)
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -4,6 +4,7 @@ of the operations over launch_recorder.cpp. Run as a program, it compiles both:
     toolchain.py SOURCE-TREE FOLDER SOURCE.cu...
 """
 
+import itertools
 import os
 import subprocess
 import sys
@@ -15,7 +16,12 @@ from ptx_text import parse_module
 LONG = os.environ.get("BINDERY_TEST_LONG") == "1"
 ARCHITECTURES = (80, 90, 100, 120) if LONG else (80, 100)
 # The sources whose operations the tests call. No kernel of another may have inline assembly.
-EXECUTED = ("attention_plan", "attention_forward", "attention_backward", "optimizer")
+EXECUTED = (
+    "activation", "attention_backward", "attention_forward", "attention_plan", "cross_entropy",
+    "embedding", "layer_norm", "linear", "optimizer",
+)  # fmt: skip
+# What the host's side of the operations is linked with.
+STAND_INS = ("tests/ptx/launch_recorder.cpp", "tests/ptx/no_products.cpp", "common/error.c")
 # Those of kernels/cuda/CMakeLists.txt, and lines of the source for messages. NDEBUG as in every
 # preset that a kernel is released by.
 FLAGS = ("-std=c++17", "--expt-relaxed-constexpr", "-D_GNU_SOURCE", "-DNDEBUG", "-lineinfo")
@@ -43,47 +49,69 @@ def run(command: list) -> None:
         sys.exit(f"failed: {words}\n{done.stdout}{done.stderr}")
 
 
-def commands(nvcc: str, root: Path, folder: Path, sources: list[Path]) -> list[list]:
-    common = [nvcc, *FLAGS, f"-I{root}"]
-    every = []
-    for source in sources:
-        # One architecture tells whether a source has inline assembly.
-        for architecture in ARCHITECTURES if source.stem in EXECUTED else ARCHITECTURES[:1]:
-            to = folder / f"{source.stem}.sm_{architecture}.ptx"
-            every.append([*common, "-ptx", f"-arch=compute_{architecture}", "-o", to, source])
-    executed = [source for source in sources if source.stem in EXECUTED]
-    for source in [*executed, root / "tests/ptx/launch_recorder.cpp", root / "common/error.c"]:
-        every.append([
-            *common, "-c", "-Xcompiler=-fPIC", "-gencode=arch=compute_80,code=compute_80",
-            "-o", folder / f"{source.stem}.o", source,
-        ])  # fmt: skip
-    return every
+class Compiler:
+    """Calls of nvcc, several at once."""
+
+    def __init__(self, root: Path, folder: Path):
+        self.nvcc, self.folder = find_nvcc(root), folder
+        self.common = [self.nvcc, *FLAGS, f"-I{root}"]
+
+    def run(self, commands: list[list]) -> None:
+        with ThreadPoolExecutor(2) as pool:
+            for _ in pool.map(run, commands):
+                pass
+
+    def ptx_of(self, source: Path, architecture: int) -> Path:
+        return self.folder / f"{source.stem}.sm_{architecture}.ptx"
+
+    def to_ptx(self, source: Path, architecture: int) -> list:
+        to = self.ptx_of(source, architecture)
+        return [*self.common, "-ptx", f"-arch=compute_{architecture}", "-o", to, source]
+
+    def to_object(self, source: Path) -> list:
+        return [
+            *self.common, "-c", "-Xcompiler=-fPIC", "-gencode=arch=compute_80,code=compute_80",
+            "-o", self.folder / f"{source.stem}.o", source,
+        ]  # fmt: skip
+
+    def link(self) -> None:
+        objects = sorted(self.folder.glob("*.o"))
+        library = self.folder / "operations.so"
+        run([self.nvcc, "-shared", "-cudart=none", "-o", library, *objects])
 
 
-def check_others(folder: Path) -> None:
-    for path in sorted(folder.glob(f"*.sm_{ARCHITECTURES[0]}.ptx")):
-        source = path.name.split(".")[0]
-        kernels = {} if source in EXECUTED else parse_module(path.read_text())
-        for kernel in kernels.values():
+def check_others(compiler: Compiler, sources: list[Path]) -> None:
+    """No kernel of these may have inline assembly. A source without kernels has none on any
+    architecture."""
+    first, *rest = ARCHITECTURES
+    compiler.run([compiler.to_ptx(source, first) for source in sources])
+    with_kernels = [s for s in sources if ".entry" in compiler.ptx_of(s, first).read_text()]
+    compiler.run([compiler.to_ptx(source, a) for source in with_kernels for a in rest])
+    for source, architecture in itertools.product(with_kernels, ARCHITECTURES):
+        text = compiler.ptx_of(source, architecture).read_text()
+        for kernel in parse_module(text).values():
             if kernel.has_inline_assembly:
                 sys.exit(
-                    f"failed: {kernel.name} of {source}.cu has inline assembly, and its PTX is "
-                    "not executed: name the source in EXECUTED and test it"
+                    f"failed: {kernel.name} of {source.name} has inline assembly for "
+                    f"sm_{architecture}, and its PTX is not executed: name the source in "
+                    "EXECUTED and test it"
                 )
 
 
 def compile_all(root: Path, folder: Path, sources: list[Path]) -> None:
-    nvcc = find_nvcc(root)
     folder.mkdir(parents=True, exist_ok=True)
     for pattern in ("*.ptx", "*.o", "*.so"):
         for old in folder.glob(pattern):
             old.unlink()
-    with ThreadPoolExecutor(2) as pool:
-        for _ in pool.map(run, commands(nvcc, root, folder, sources)):
-            pass
-    objects = sorted(folder.glob("*.o"))
-    run([nvcc, "-shared", "-cudart=none", "-o", folder / "operations.so", *objects])
-    check_others(folder)
+    executed = [source for source in sources if source.stem in EXECUTED]
+    compiler = Compiler(root, folder)
+    compiler.run(
+        [compiler.to_ptx(source, a) for source in executed for a in ARCHITECTURES]
+        + [compiler.to_object(source) for source in executed]
+        + [compiler.to_object(root / name) for name in STAND_INS]
+    )
+    compiler.link()
+    check_others(compiler, [source for source in sources if source.stem not in EXECUTED])
 
 
 if __name__ == "__main__":

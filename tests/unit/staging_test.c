@@ -11,7 +11,7 @@
 
 enum { MAX_TOKENS = 12 };
 
-// ---- A backend with memory of its own that watches the lanes ---------------------------------
+// ---- A backend with memory of its own that watches the lanes --------------------------------
 
 typedef enum lane_state { LANE_FREE, LANE_SENDING, LANE_READ } lane_state;
 
@@ -70,7 +70,7 @@ static const bd_operations operations = {.name = "watching",
                                          .leave = leave};
 static bd_backend backend = {&operations};
 
-// ---- Batches ----------------------------------------------------------------------------------
+// ---- Batches --------------------------------------------------------------------------------
 
 // Rows of 4 tokens whose boundaries lie somewhere in a longer array, as the loader's do.
 static const uint16_t ids[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
@@ -129,7 +129,7 @@ static int close_staging(void **state)
     return 0;
 }
 
-// ---- Tests ------------------------------------------------------------------------------------
+// ---- Tests ----------------------------------------------------------------------------------
 
 static void batches_arrive_one_by_one(void **state)
 {

@@ -1,0 +1,106 @@
+"""nvcc's PTX of the loss's kernels, executed, against double precision:
+
+    cross_entropy_test.py FOLDER        what toolchain.py has made
+"""
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+
+from documents import Documents
+from operation_case import BOUNDARIES, TYPE, Case, OperationCase, integers, main, pointers
+from tensors import BF16, FEW_ROUNDINGS, FLOAT, LONG_SUMS, Tensor
+
+SCALE = float(np.float32(1 / 37))
+
+
+class Arguments(ctypes.Structure):  # kernels/cross_entropy.h
+    _fields_ = [
+        BOUNDARIES, TYPE, *pointers("ids"), ("id_bytes", ctypes.c_int32), *integers("first n"),
+        *integers("n_vocabulary stride"), ("want_gradient", ctypes.c_int32),
+        ("gradient_scale", ctypes.c_float), *pointers("logits losses"),
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Shape:
+    n_vocabulary: int
+    stride: int = 0
+    id_bytes: int = 2
+    first: int = 0
+    n: int = 12
+    want_gradient: bool = True
+
+
+def targets_of(documents: Documents, ids: np.ndarray) -> np.ndarray:
+    """-1 where a token has none."""
+    targets = np.full(documents.n_tokens, -1)
+    for begin, end in documents.spans():
+        targets[begin : end - 1] = ids[begin + 1 : end]
+    return targets
+
+
+def reference(logits: np.ndarray, targets: np.ndarray):
+    """Losses and gradients in double; 0 without a target."""
+    has, x = targets >= 0, logits.astype(np.float64)
+    losses, gradients = np.zeros(len(x)), np.zeros(x.shape)
+    e = np.exp(x[has] - x[has].max(axis=1, keepdims=True))
+    p, at = e / e.sum(axis=1, keepdims=True), (np.arange(has.sum()), targets[has])
+    losses[has] = np.log(e.sum(axis=1)) + x[has].max(axis=1) - x[has][at]
+    one_hot = np.zeros(p.shape)
+    one_hot[at] = 1.0
+    gradients[has] = SCALE * (p - one_hot)
+    return losses, gradients
+
+
+class CrossEntropyTest(OperationCase):
+    sources = ("cross_entropy",)
+
+    def run_loss(self, case: Case, s: Shape) -> None:
+        documents = case.documents(3, 7)
+        here = slice(s.first, s.first + s.n)
+        ids = case.ids(documents.n_tokens, s.n_vocabulary, s.id_bytes)
+        targets = targets_of(documents, ids)[here]
+        x = case.numbers(s.n, s.n_vocabulary, scale=8.0)
+        x[np.arange(s.n), targets] = case.numbers(1, s.n)[0]
+        x[:: 3, s.n_vocabulary // 2] -= 60.0
+        x = case.kind.rounded(x)
+        x[targets < 0] = np.nan
+        logits, losses = case.tensor(x, s.stride), Tensor(case.device, FLOAT, 21, 1)
+        case.device.run("cross_entropy", Arguments(
+            documents.put(case.device), case.kind.number, case.device.memory.put(ids),
+            s.id_bytes, s.first, s.n, s.n_vocabulary, s.stride, s.want_gradient, SCALE,
+            logits.address, losses.address))
+        exact, gradients = reference(x, targets)
+        got = losses.read()[:, 0]
+        np.testing.assert_allclose(got[here], exact, LONG_SUMS, LONG_SUMS)
+        self.assertTrue((got[here][targets < 0] == 0).all())
+        self.assertTrue(np.isnan(np.delete(got, np.arange(21)[here])).all())  # untouched
+        if s.want_gradient:
+            # The rounding of a large argument of exp is a relative error.
+            tolerance = 3 * LONG_SUMS * np.abs(gradients) + FEW_ROUNDINGS * SCALE
+            self.assert_right(logits, gradients, tolerance, targets < 0)
+        else:
+            np.testing.assert_array_equal(logits.read(), x)
+
+    def test_agrees(self):
+        for shape in (
+            Shape(1), Shape(31), Shape(33, stride=40, id_bytes=4), Shape(64, first=8),
+            Shape(65, stride=67, first=3, n=5), Shape(65, stride=72, want_gradient=False),
+            Shape(2100, stride=2104, n=2), Shape(300, n=3),
+        ):  # fmt: skip
+            self.check(self.run_loss, BF16, shape)
+        self.check(self.run_loss, BF16, Shape(70, stride=72, n=5), crooked=True)
+        # As many packs, or single values, for each thread as are unrolled, and more: of tokens
+        # at the beginning, and of the end of a row and padding.
+        for first in (0, 13):
+            self.check(self.run_loss, BF16, Shape(1301, first=first, n=2))
+            for crooked in (False, True):
+                shape = Shape(10300, stride=10304, first=first, n=2)
+                self.check(self.run_loss, BF16, shape, crooked=crooked)
+        self.check(self.run_loss, FLOAT, Shape(33, stride=36))
+
+
+if __name__ == "__main__":
+    main()

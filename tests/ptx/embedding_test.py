@@ -1,0 +1,90 @@
+"""nvcc's PTX of the embedding's kernels, executed:
+
+    embedding_test.py FOLDER        what toolchain.py has made
+"""
+
+import ctypes
+
+import numpy as np
+
+from documents import Documents
+from operation_case import (
+    BOUNDARIES, CROOKED_SHAPES, SHAPES, TYPE, Case, OperationCase, integers, main, pointers,
+)  # fmt: skip
+from tensors import BF16, FEW_ROUNDINGS, FLOAT
+
+N_VOCABULARY, N_POSITIONS, FIRST_POSITION = 13, 70, 2  # few enough that ids are shared
+COMMON = [
+    BOUNDARIES, TYPE, *pointers("ids"), ("id_bytes", ctypes.c_int32),
+    *integers("n_channels n_vocabulary n_positions first_position"),
+]  # fmt: skip
+
+
+class ForwardArguments(ctypes.Structure):  # kernels/embedding.h
+    _fields_ = COMMON + pointers("token_table position_table out")
+
+
+class BackwardArguments(ctypes.Structure):
+    _fields_ = COMMON + pointers("d_out d_token_table d_position_table")
+
+
+def positions(documents: Documents) -> np.ndarray:
+    """The row of the position table of each token; 0 in padding."""
+    rows = np.zeros(documents.n_tokens, int)
+    for begin, end in documents.spans():
+        rows[begin:end] = FIRST_POSITION + np.arange(end - begin)
+    return rows
+
+
+class EmbeddingTest(OperationCase):
+    sources = ("embedding",)
+
+    def common(self, case: Case, documents: Documents, ids, width: int) -> tuple:
+        return (documents.put(case.device), case.kind.number, case.device.memory.put(ids),
+                ids.itemsize, width, N_VOCABULARY, N_POSITIONS, FIRST_POSITION)
+
+    def run_forward(self, case: Case, shape: tuple, id_bytes: int) -> None:
+        n_rows, seq_len, width = shape
+        documents = case.documents(n_rows, seq_len)
+        ids = case.ids(documents.n_tokens, N_VOCABULARY, id_bytes)
+        tables = [case.numbers(n, width) for n in (N_VOCABULARY, N_POSITIONS)]
+        given = [case.tensor(table).address for table in tables]
+        out = case.room(documents.n_tokens, width)
+        case.device.run("embedding_forward", ForwardArguments(
+            *self.common(case, documents, ids, width), *given, out.address))
+        exact = tables[0][ids].astype(np.float64) + tables[1][positions(documents)]
+        self.assert_right(out, exact, FEW_ROUNDINGS * np.abs(exact), documents.padding)
+
+    def run_backward(self, case: Case, shape: tuple, id_bytes: int) -> None:
+        """To the last bit: the sums are float's, in the order of the tokens."""
+        n_rows, seq_len, width = shape
+        documents = case.documents(n_rows, seq_len)
+        ids = case.ids(documents.n_tokens, N_VOCABULARY, id_bytes)
+        d_out = case.numbers(documents.n_tokens, width)
+        d_out[documents.padding] = np.nan
+        wanted = [case.rng.standard_normal((n, width)).astype(np.float32)
+                  for n in (N_VOCABULARY, N_POSITIONS)]  # fmt: skip
+        tables = [case.floats(table) for table in wanted]
+        case.device.run("embedding_backward", BackwardArguments(
+            *self.common(case, documents, ids, width), case.tensor(d_out).address,
+            *[table.address for table in tables]))
+        for token in np.flatnonzero(~documents.padding):
+            wanted[0][ids[token]] += d_out[token]
+            wanted[1][positions(documents)[token]] += d_out[token]
+        for table, exact in zip(tables, wanted):
+            self.assert_right(table, exact, 0.0)
+
+    def check_both(self, kind, shape, id_bytes, **more):
+        for run in (self.run_forward, self.run_backward):
+            self.check(run, kind, shape, id_bytes, **more)
+
+    def test_agrees(self):
+        for i, shape in enumerate(SHAPES):
+            self.check_both(BF16, shape, 2 + 2 * (i % 2))
+        for shape in CROOKED_SHAPES:
+            self.check_both(BF16, shape, 2, crooked=True)
+        self.check_both(FLOAT, (1, 20, 36), 4)
+
+
+if __name__ == "__main__":
+    main()
