@@ -179,6 +179,18 @@ bd_status bd_json_get_string(const bd_json *object, const char *key, const char 
     return *value ? BD_OK : bd_fail(err, BD_ERR_FORMAT, "'%s' is not a string", key);
 }
 
+bd_status bd_json_get_word(const bd_json *object, const char *key, const char *const *words,
+                           int *index, bd_error *err)
+{
+    const char *word;
+    BD_TRY(bd_json_get_string(object, key, &word, err));
+    for (*index = 0; words[*index]; ++*index)
+        if (strcmp(words[*index], word) == 0)
+            return BD_OK;
+    return bd_fail(err, BD_ERR_FORMAT, "'%s' is '%.40s', which this version does not know", key,
+                   word);
+}
+
 bd_status bd_json_get_object(const bd_json *object, const char *key, const bd_json **value,
                              bd_error *err)
 {

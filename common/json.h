@@ -47,6 +47,9 @@ bd_status bd_json_get_integer(const bd_json *object, const char *key, int64_t mi
 bd_status bd_json_get_bool(const bd_json *object, const char *key, bool *value, bd_error *err);
 bd_status bd_json_get_string(const bd_json *object, const char *key, const char **value,
                              bd_error *err);
+// A string that is one of `words`, which ends with NULL; *index says which.
+bd_status bd_json_get_word(const bd_json *object, const char *key, const char *const *words,
+                           int *index, bd_error *err);
 bd_status bd_json_get_object(const bd_json *object, const char *key, const bd_json **value,
                              bd_error *err);
 bd_status bd_json_get_array(const bd_json *object, const char *key, const bd_json **value,

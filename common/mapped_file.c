@@ -87,6 +87,16 @@ done:
     return status;
 }
 
+void bd_mapped_file_forget(const bd_mapped_file *file, const void *data, size_t size_bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t first = (uintptr_t)file->data, last = first + file->size_bytes;
+    const uintptr_t begin = ((uintptr_t)data + page - 1) / page * page;  // whole pages alone
+    const uintptr_t end = ((uintptr_t)data + size_bytes) / page * page;
+    if (file->data && first <= (uintptr_t)data && end <= last && begin < end)
+        madvise((void *)begin, end - begin, MADV_DONTNEED);  // only advice: it may fail
+}
+
 void bd_mapped_file_close(bd_mapped_file *file)
 {
     if (!file->data)

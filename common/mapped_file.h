@@ -19,6 +19,11 @@ typedef struct bd_mapped_file {
 // Maps the regular file at `path`. On failure *file is empty and needs no closing.
 bd_status bd_mapped_file_open(bd_mapped_file *file, const char *path, bd_error *err);
 
+// Says that the bytes [data, data + size_bytes) will hardly be looked at again, so that their
+// pages do not count as this process's memory any more; what does not lie in the file is passed
+// over. They may be looked at all the same. Any number of threads may call it.
+void bd_mapped_file_forget(const bd_mapped_file *file, const void *data, size_t size_bytes);
+
 // Unmaps. Every pointer into file->data is then invalid. Safe on an empty struct and safe
 // twice.
 void bd_mapped_file_close(bd_mapped_file *file);

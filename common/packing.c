@@ -75,18 +75,6 @@ bd_json *bd_packing_to_json(const bd_packing *packing)
     return json;
 }
 
-static bd_status get_word(const bd_json *json, const char *key, const char *const *words,
-                          int *index, bd_error *err)
-{
-    const char *word;
-    BD_TRY(bd_json_get_string(json, key, &word, err));
-    for (*index = 0; words[*index]; ++*index)
-        if (strcmp(words[*index], word) == 0)
-            return BD_OK;
-    return bd_fail(err, BD_ERR_FORMAT, "'%s' is '%.40s', which this version does not know", key,
-                   word);
-}
-
 static bd_status get_tokenizer(bd_packing *packing, const bd_json *json, bd_error *err)
 {
     const bd_json *tokenizer;
@@ -117,11 +105,11 @@ static bd_status get_selection(bd_packing *packing, const bd_json *json, bd_erro
     BD_TRY(get_optional(json, "shuffle", 0, INT64_MAX, &packing->shuffle, err));
     BD_TRY(get_optional(json, "holdout", 0, BD_MILLION, &packing->holdout, err));
     if (!bd_json_is_null(json, "part")) {
-        BD_TRY(get_word(json, "part", bd_part_words, &index, err));
+        BD_TRY(bd_json_get_word(json, "part", bd_part_words, &index, err));
         packing->part = (bd_part)index;
     }
     if (!bd_json_is_null(json, "codec")) {
-        BD_TRY(get_word(json, "codec", bd_shard_codec_words, &index, err));
+        BD_TRY(bd_json_get_word(json, "codec", bd_shard_codec_words, &index, err));
         packing->codec = (bd_shard_codec)index;
     }
     if ((packing->holdout > 0) != (packing->part != BD_PART_ALL))
@@ -143,9 +131,9 @@ bd_status bd_packing_from_json(bd_packing *packing, const bd_json *json, bd_erro
     BD_TRY(bd_json_get_integer(json, "padding", 0, last, &packing->padding, err));
     BD_TRY(bd_json_get_integer(json, "batch_rows", 1, INT32_MAX, &packing->batch_rows, err));
     int index;
-    BD_TRY(get_word(json, "strategy", bd_strategy_words, &index, err));
+    BD_TRY(bd_json_get_word(json, "strategy", bd_strategy_words, &index, err));
     packing->strategy = (bd_strategy)index;
-    BD_TRY(get_word(json, "long", bd_long_policy_words, &index, err));
+    BD_TRY(bd_json_get_word(json, "long", bd_long_policy_words, &index, err));
     packing->long_policy = (bd_long_policy)index;
     BD_TRY(get_selection(packing, json, err));
     return get_tokenizer(packing, json, err);

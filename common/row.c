@@ -18,16 +18,43 @@ bd_row bd_row_of_batch(const bd_row_batch *batch, const bd_packing *packing, int
     };
 }
 
+// Counted in lanes as wide as the ids, which vector code does best; blocks keep a lane from
+// overflowing.
+enum { COUNT_BLOCK = 1 << 15 };
+
+static int64_t count_narrow(const uint16_t *ids, int64_t n, uint16_t id)
+{
+    int64_t total = 0;
+    for (int64_t begin = 0; begin < n; begin += COUNT_BLOCK) {
+        const int64_t end = n - begin < COUNT_BLOCK ? n : begin + COUNT_BLOCK;
+        uint16_t n_equal = 0;
+        for (int64_t t = begin; t < end; t++)
+            n_equal = (uint16_t)(n_equal + (ids[t] == id));
+        total += n_equal;
+    }
+    return total;
+}
+
+static int64_t count_wide(const uint32_t *ids, int64_t n, uint32_t id)
+{
+    int64_t total = 0;
+    for (int64_t begin = 0; begin < n; begin += COUNT_BLOCK) {
+        const int64_t end = n - begin < COUNT_BLOCK ? n : begin + COUNT_BLOCK;
+        uint32_t n_equal = 0;
+        for (int64_t t = begin; t < end; t++)
+            n_equal += ids[t] == id;
+        total += n_equal;
+    }
+    return total;
+}
+
 int64_t bd_ids_count(const void *ids, int id_bytes, int64_t from, int64_t to, uint32_t id)
 {
-    int64_t n = 0;
-    if (id_bytes == 2)
-        for (int64_t t = from; t < to; t++)
-            n += ((const uint16_t *)ids)[t] == id;
-    else
-        for (int64_t t = from; t < to; t++)
-            n += ((const uint32_t *)ids)[t] == id;
-    return n;
+    if (id_bytes == 4)
+        return count_wide((const uint32_t *)ids + from, to - from, id);
+    return id > UINT16_MAX
+               ? 0
+               : count_narrow((const uint16_t *)ids + from, to - from, (uint16_t)id);
 }
 
 int64_t bd_separator_collisions(const bd_packing *packing, const void *ids, int64_t from,
@@ -46,13 +73,19 @@ uint64_t bd_row_checksum(const bd_row *row, const bd_packing *packing, bd_hasher
 {
     bd_hasher_add(hasher, row->ids, (size_t)(packing->seq_len * bd_packing_id_bytes(packing)));
     bd_hasher_add(hasher, row->bounds, (size_t)row->n_bounds * sizeof *row->bounds);
-    for (int64_t s = 0; s < row->n_segments; s++) {
-        unsigned char record[20];
-        memcpy(record, &row->segments.input[s], 4);
-        memcpy(record + 4, &row->segments.position[s], 8);
-        memcpy(record + 12, &row->segments.offset[s], 4);
-        memcpy(record + 16, &row->segments.length[s], 4);
-        bd_hasher_add(hasher, record, sizeof record);
+    enum { RECORD_BYTES = 20, N_RECORDS = 64 };  // many at a time: a hasher likes long pieces
+    unsigned char records[N_RECORDS * RECORD_BYTES];
+    for (int64_t begin = 0; begin < row->n_segments; begin += N_RECORDS) {
+        const int64_t left = row->n_segments - begin;
+        const int64_t end = left < N_RECORDS ? row->n_segments : begin + N_RECORDS;
+        unsigned char *record = records;
+        for (int64_t s = begin; s < end; s++, record += RECORD_BYTES) {
+            memcpy(record, &row->segments.input[s], 4);
+            memcpy(record + 4, &row->segments.position[s], 8);
+            memcpy(record + 12, &row->segments.offset[s], 4);
+            memcpy(record + 16, &row->segments.length[s], 4);
+        }
+        bd_hasher_add(hasher, records, (size_t)(record - records));
     }
     return bd_hasher_take64(hasher);
 }
@@ -72,21 +105,29 @@ static bd_status check_boundaries(const bd_row *row, const bd_packing *packing, 
     return BD_OK;
 }
 
+// Plain maxima, which compilers turn into vector code as long as the type stays the same.
+static uint32_t largest_narrow(const uint16_t *ids, int64_t n)
+{
+    uint16_t largest = 0;
+    for (int64_t t = 0; t < n; t++)
+        largest = ids[t] > largest ? ids[t] : largest;
+    return largest;
+}
+
+static uint32_t largest_wide(const uint32_t *ids, int64_t n)
+{
+    uint32_t largest = 0;
+    for (int64_t t = 0; t < n; t++)
+        largest = ids[t] > largest ? ids[t] : largest;
+    return largest;
+}
+
 static bd_status check_ids(const bd_row *row, const bd_packing *packing, bd_error *err)
 {
     const int id_bytes = bd_packing_id_bytes(packing);
     const int64_t n = packing->seq_len, used = row->bounds[row->n_bounds - 1];
-    uint32_t largest = 0;  // a plain maximum first, which compilers turn into vector code
-    if (id_bytes == 2)
-        for (int64_t t = 0; t < n; t++)
-            largest = ((const uint16_t *)row->ids)[t] > largest
-                          ? ((const uint16_t *)row->ids)[t]
-                          : largest;
-    else
-        for (int64_t t = 0; t < n; t++)
-            largest = ((const uint32_t *)row->ids)[t] > largest
-                          ? ((const uint32_t *)row->ids)[t]
-                          : largest;
+    const uint32_t largest =
+        id_bytes == 2 ? largest_narrow(row->ids, n) : largest_wide(row->ids, n);
     for (int64_t t = 0; largest >= packing->vocab_size && t < n; t++)
         if (bd_id_at(row->ids, id_bytes, t) == largest)
             return bd_fail(err, BD_ERR_FORMAT,

@@ -8,6 +8,7 @@
 #ifndef BINDERY_COMMON_ROW_H
 #define BINDERY_COMMON_ROW_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/checksum.h"
@@ -41,6 +42,12 @@ typedef struct bd_row {
     bd_segments segments;  // [n_segments]
     uint64_t checksum;     // as stored
 } bd_row;
+
+// How many segments all rows of a batch have together.
+static inline size_t bd_row_batch_n_segments(const bd_row_batch *batch)
+{
+    return (size_t)(batch->segment_offsets[batch->n_rows] - batch->segment_offsets[0]);
+}
 
 // Row r of a batch.
 bd_row bd_row_of_batch(const bd_row_batch *batch, const bd_packing *packing, int64_t r);

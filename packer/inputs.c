@@ -50,6 +50,16 @@ bd_token_layout bd_input_token_layout(const bd_input *input)
                                               : BD_TOKENS_RAW;
 }
 
+int64_t bd_input_group_begin(const bd_input *input, int64_t position)
+{
+    int64_t begin = 0;
+    if (!bd_input_is_table(input))
+        return position;
+    for (size_t i = 0; i < input->entry.n_starts && input->entry.starts[i] <= position; i++)
+        begin = input->entry.starts[i];
+    return begin;
+}
+
 // What the operands of one call have in common.
 typedef struct adding {
     bd_inputs *inputs;

@@ -56,6 +56,10 @@ bool bd_input_is_table(const bd_input *input);  // Parquet or Arrow
 bd_columns_format bd_input_columns_format(const bd_input *input);  // of a table
 bd_token_layout bd_input_token_layout(const bd_input *input);      // of a file of tokens
 
+// Where reading has to begin for the record at `position`: a table is read group by group, and
+// of those the slices tell where some begin.
+int64_t bd_input_group_begin(const bd_input *input, int64_t position);
+
 typedef struct bd_inputs {
     bd_input *items;  // [n], owned
     size_t n, capacity;

@@ -300,6 +300,20 @@ static void clear(side *s)
     s->left_out = (bd_figures){0};
 }
 
+void bd_unit_packer_clear(bd_unit_packer *packer)
+{
+    bd_hasher_take128(packer->hasher);  // which begins anew
+    clear(&packer->training);
+    clear(&packer->held_out);
+    packer->n_records = 0;
+}
+
+bd_unit_contents bd_unit_packer_contents(bd_unit_packer *packer, bool held_out)
+{
+    const side *s = held_out ? &packer->held_out : &packer->training;
+    return (bd_unit_contents){&s->documents, &s->left_out, bd_hasher_take128(packer->hasher)};
+}
+
 bd_status bd_unit_packer_finish(bd_unit_packer *packer, const bd_unit *unit,
                                 bd_packed_unit *packed, bd_error *err)
 {
@@ -314,8 +328,6 @@ bd_status bd_unit_packer_finish(bd_unit_packer *packer, const bd_unit *unit,
                              &packed->held_out, err));
     BD_TRY(
         bd_unit_write(packer->job->folder, &packer->training.documents, &packed->shard, err));
-    clear(&packer->training);
-    clear(&packer->held_out);
-    packer->n_records = 0;
+    bd_unit_packer_clear(packer);
     return BD_OK;
 }

@@ -15,6 +15,7 @@
 #include "common/packing.h"
 #include "common/progress.h"
 #include "common/tokenizer/tokenizer.h"
+#include "packer/documents.h"
 #include "packer/inputs.h"
 #include "packer/reading.h"
 #include "packer/records.h"
@@ -55,6 +56,20 @@ bd_status bd_unit_packer_add(bd_unit_packer *packer, int64_t index, const bd_rec
 
 // Records added so far.
 int64_t bd_unit_packer_n_records(const bd_unit_packer *packer);
+
+// What the records that were added became, for whoever compares or counts instead of packing.
+typedef struct bd_unit_contents {
+    const bd_documents *documents;  // those of the part, in input order, before --long
+    const bd_figures *left_out;     // what only reading can tell, but for --long: unit_writer.h
+    bd_digest records;
+} bd_unit_contents;
+
+// The contents of the dataset that is asked for, or of the held-out one. Borrowed until the
+// packer is cleared, which must come next.
+bd_unit_contents bd_unit_packer_contents(bd_unit_packer *packer, bool held_out);
+
+// Forgets all records and keeps the memory, as bd_unit_packer_finish() does.
+void bd_unit_packer_clear(bd_unit_packer *packer);
 
 // Lays out, writes and publishes. Fails if the ledger does not add up. Afterwards the packer is
 // as new, but keeps its memory: fresh pages for every unit would take as long as the packing.

@@ -42,9 +42,11 @@ void bd_records_begin(bd_records *records, int64_t begin)
 {
     if (records->stream)
         return;
-    records->next = records->buffer_position = begin;
+    const bool is_after_end = begin > 0 && begin >= records->size;
+    records->next = is_after_end ? INT64_MAX : begin;
+    records->buffer_position = is_after_end ? records->size : begin;
     records->n_buffered = 0;
-    records->synchronised = false;
+    records->synchronised = is_after_end;
 }
 
 int64_t bd_records_consumed(const bd_records *records)
@@ -217,15 +219,16 @@ static bd_status synchronise_delimited(bd_records *records, int64_t stop, bd_err
     return BD_OK;
 }
 
-// Only a plain file is ever entered in its middle, so `end` is at most its size.
+// Only a plain file is ever entered in its middle, so its size is known.
 static bd_status synchronise(bd_records *records, int64_t end, bd_error *err)
 {
+    const int64_t stop = end < records->size ? end : records->size;
     records->synchronised = true;
     if (records->next == 0)
         return BD_OK;
     if (records->kind == BD_RECORD_DELIMITED)
-        return synchronise_delimited(records, end, err);
-    return next_line_start(records, records->next, end, &records->next, err);
+        return synchronise_delimited(records, stop, err);
+    return next_line_start(records, records->next, stop, &records->next, err);
 }
 
 // ---- One record ---------------------------------------------------------------------

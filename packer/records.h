@@ -60,8 +60,8 @@ typedef struct bd_records {
 bd_status bd_records_open(bd_records *records, const bd_input *input, bd_record_kind kind,
                           const char *delimiter, int64_t max_bytes, bd_error *err);
 
-// Goes to position `begin`, at or after which the next record begins. Inputs that are read from
-// front to back go on where they are.
+// Goes to position `begin`, at or after which the next record begins; after the end of the
+// input there is none. Inputs that are read from front to back go on where they are.
 void bd_records_begin(bd_records *records, int64_t begin);
 
 // The next record, if it begins before `end`; *found is false otherwise. A record that is too

@@ -1,12 +1,17 @@
 // scan.h - reads every row of a shard again and counts what the metadata claims.
 //
 // Rows are checked one by one (R1 to R9), then together: order, unit, pieces, figures (S2 to
-// S7 of schemas/shard-v1.md).
+// S7 of schemas/shard-v1.md). scan.c has what concerns the dataset, scan_shard.c a shard.
 #ifndef BINDERY_PACKER_SCAN_H
 #define BINDERY_PACKER_SCAN_H
 
+#include <stdbool.h>
+
 #include "common/error.h"
 #include "common/manifest.h"
+#include "common/progress.h"
+#include "common/shard.h"
+#include "common/threads.h"
 #include "packer/plan.h"
 
 typedef struct bd_scan {
@@ -26,10 +31,29 @@ bd_status bd_scan_check_units(const bd_scan *scan, bd_error *err);
 
 // Opens shard `index` and checks all of it. *figures is what its rows hold; what rows cannot
 // tell (dropped documents, invalid UTF-8) is taken over from the metadata. BD_ERR_FORMAT names
-// the shard, the row and the rule. Memory: at most 100 bytes per segment of the shard, which
-// are kept in an array that doubles and sorted. Any number of threads may scan different
-// shards.
+// the shard, the row and the rule. Memory: 100 bytes per segment of the shard, all of it if it
+// is compressed; what was read of an uncompressed one does not stay resident. Any number of
+// threads may scan different shards.
 bd_status bd_scan_shard(const bd_scan *scan, size_t index, bd_figures *figures, bd_error *err);
+
+typedef struct bd_scan_options {
+    bd_threads *threads;    // share the rows of the shard; NULL: the caller reads them alone
+    bd_progress *progress;  // counts bytes of the file; may be NULL
+    bool file;              // D1, too: the size of the file and its checksum
+} bd_scan_options;
+
+// The same with options. If anything but damage ends it, progress is not complete.
+bd_status bd_scan_shard_with(const bd_scan *scan, size_t index, const bd_scan_options *options,
+                             bd_figures *figures, bd_error *err);
+
+// The checksum of a shard's file, whose pages do not stay resident.
+bd_status bd_scan_digest(const bd_shard *shard, bd_digest *digest, bd_error *err);
+
+// D1: BD_ERR_FORMAT names the file.
+bd_status bd_scan_check_digest(const char *path, const bd_digest *found,
+                               const bd_digest *stated, bd_error *err);
+bd_status bd_scan_check_size(const char *path, int64_t found_bytes, int64_t stated_bytes,
+                             bd_error *err);
 
 void bd_scan_release(bd_scan *scan);  // safe on an empty struct and safe twice
 

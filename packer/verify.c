@@ -10,19 +10,27 @@
 #include "common/json.h"
 #include "common/manifest.h"
 #include "common/progress.h"
+#include "common/shard.h"
 #include "common/threads.h"
 #include "common/tokenizer/tokenizer.h"
+#include "packer/against.h"
+#include "packer/corpus.h"
 #include "packer/scan.h"
+
+const char *const bd_verify_depth_words[] = {"structure", "rows", "corpus", NULL};
 
 enum { MAX_TOKENIZER_BYTES = 1 << 30 };
 
 // What the tasks of the thread pool share. Each writes the problem of its own shard.
 typedef struct checking {
     const char *folder;
+    const bd_verify_settings *settings;
     const bd_manifest *manifest;
     bd_scan scan;
-    bd_error *shard_problems;  // [n_shards]; status BD_OK: none
-    bd_progress *progress;
+    bd_error *shard_problems;  // [n_shards], owned; status BD_OK: none
+    bd_threads *threads;       // owned
+    bd_progress *progress;     // owned
+    bd_corpus corpus;          // owned
 } checking;
 
 // Damage is part of the verdict; anything else (no memory, no permission) ends the run.
@@ -40,9 +48,23 @@ static bd_status add_problem(bd_verdict *verdict, const bd_error *problem, bd_er
     return BD_OK;
 }
 
-// D1 for one file. A file that is missing is damage, too.
+// Runs one check of the whole dataset; its damage becomes a problem of the verdict.
+static bd_status judge(bd_verdict *verdict, bd_status status, const bd_error *found,
+                       bd_error *err)
+{
+    if (status == BD_OK)
+        return BD_OK;
+    if (is_damage(status))
+        return add_problem(verdict, found, err);
+    if (err)
+        *err = *found;
+    return status;
+}
+
+// D1 for one file. That it is missing is damage, too; any other reason why it cannot be read is
+// not.
 static bd_status check_file(const char *folder, const char *name, const bd_digest *digest,
-                            int64_t size_bytes, bd_error *err)
+                            bd_error *err)
 {
     char *path = bd_path_join(folder, name);
     if (!path)
@@ -50,12 +72,8 @@ static bd_status check_file(const char *folder, const char *name, const bd_diges
     bd_digest found;
     int64_t found_bytes;
     bd_status status = bd_digest_file(path, &found, &found_bytes, err);
-    if (status == BD_OK && size_bytes >= 0 && found_bytes != size_bytes)
-        status = bd_fail(err, BD_ERR_FORMAT, "'%s': D1: %lld bytes, the manifest says %lld",
-                         path, (long long)found_bytes, (long long)size_bytes);
-    else if (status == BD_OK && strcmp(found.hex, digest->hex) != 0)
-        status =
-            bd_fail(err, BD_ERR_FORMAT, "'%s': D1: the file's checksum does not match", path);
+    if (status == BD_OK)
+        status = bd_scan_check_digest(path, &found, digest, err);
     else if (status == BD_ERR_IO && access(path, F_OK) != 0)
         status = bd_fail(err, BD_ERR_FORMAT, "'%s': D1: it is missing", path);
     free(path);
@@ -100,18 +118,52 @@ static bd_status check_tokenizer(const char *folder, const bd_packing *packing, 
     return status;
 }
 
-static bd_status check_shard(void *context, int64_t index, bd_error *err)
+// ---- Shards --------------------------------------------------------------------------------
+
+// D1 and S1: the shard opens, says what the manifest says, and has its bytes.
+static bd_status check_structure(const checking *c, size_t index, bd_error *err)
 {
-    checking *c = context;
     const bd_shard_entry *entry = &c->manifest->shards[index];
-    bd_error *problem = &c->shard_problems[index];
-    const bd_shard_name name = bd_unit_shard_name(&entry->unit);
-    bd_figures figures;
-    // The rows first: they can name the place, the file's checksum cannot.
-    bd_status status = bd_scan_shard(&c->scan, (size_t)index, &figures, problem);
-    if (status == BD_OK || status == BD_ERR_IO)
-        status = check_file(c->folder, name.text, &entry->digest, entry->size_bytes, problem);
+    bd_shard shard;
+    BD_TRY(bd_shard_open_entry(&shard, c->folder, c->manifest, index, err));
+    bd_status status =
+        bd_scan_check_size(shard.path, (int64_t)shard.file.size_bytes, entry->size_bytes, err);
+    bd_digest found;
+    if (status == BD_OK)
+        status = bd_scan_digest(&shard, &found, err);
+    if (status == BD_OK)
+        status = bd_scan_check_digest(shard.path, &found, &entry->digest, err);
+    bd_shard_close(&shard);
     bd_progress_add(c->progress, (uint64_t)entry->size_bytes);
+    return status;
+}
+
+// A shard that could not be read, or not by this version, may just be missing or damaged.
+static bd_status blame_file(const checking *c, size_t index, bd_status status, bd_error *err)
+{
+    const bd_shard_entry *entry = &c->manifest->shards[index];
+    const bd_shard_name name = bd_unit_shard_name(&entry->unit);
+    bd_error found;
+    if (status != BD_ERR_IO && status != BD_ERR_UNSUPPORTED)
+        return status;
+    if (check_file(c->folder, name.text, &entry->digest, &found) != BD_ERR_FORMAT)
+        return status;
+    *err = found;
+    return BD_ERR_FORMAT;
+}
+
+// Checks one shard by the caller alone, or by all of `threads`. What is wrong with it becomes
+// its problem; only what keeps it from being checked is a failure.
+static bd_status check_shard(checking *c, size_t index, bd_threads *threads, bd_error *err)
+{
+    const bd_scan_options options = {threads, c->progress, true};
+    bd_error *problem = &c->shard_problems[index];
+    bd_figures figures;
+    bd_status status = c->settings->depth == BD_VERIFY_STRUCTURE
+                           ? check_structure(c, index, problem)
+                           : bd_scan_shard_with(&c->scan, index, &options, &figures, problem);
+    if (status != BD_OK)
+        status = blame_file(c, index, status, problem);
     problem->status = status;
     if (status == BD_OK || is_damage(status))
         return BD_OK;
@@ -120,57 +172,84 @@ static bd_status check_shard(void *context, int64_t index, bd_error *err)
     return status;
 }
 
-static bd_status check_shards(checking *c, int n_threads, bd_verdict *verdict, bd_error *err)
+static bd_status check_shard_alone(void *context, int64_t index, bd_error *err)
 {
-    const size_t n = c->manifest->n_shards;
-    c->shard_problems = calloc(n + 1, sizeof *c->shard_problems);
-    if (!c->shard_problems)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu shards", n);
-    bd_threads *threads;
-    BD_TRY(bd_threads_new(&threads, n_threads, err));
-    const bd_status status = bd_threads_run(threads, check_shard, c, (int64_t)n, err);
-    bd_threads_free(threads);
-    BD_TRY(status);
-    for (size_t i = 0; i < n; i++)
-        if (c->shard_problems[i].status != BD_OK)
-            BD_TRY(add_problem(verdict, &c->shard_problems[i], err));
+    return check_shard(context, (size_t)index, NULL, err);
+}
+
+// How many of the last shards are better checked one after another, each by all threads: those
+// that would leave most threads idle. What takes longest of a compressed one, only one can do.
+static size_t n_shared(const checking *c)
+{
+    const size_t n_threads = (size_t)c->settings->n_threads;
+    const size_t rest = c->manifest->n_shards % n_threads;
+    const bool has_rows = c->settings->depth != BD_VERIFY_STRUCTURE;
+    const bool is_plain = c->manifest->packing.codec == BD_SHARD_UNCOMPRESSED;
+    return has_rows && is_plain && 2 * rest <= n_threads ? rest : 0;
+}
+
+static bd_status check_shards(checking *c, bd_error *err)
+{
+    const size_t n = c->manifest->n_shards, n_alone = n - n_shared(c);
+    BD_TRY(bd_threads_run(c->threads, check_shard_alone, c, (int64_t)n_alone, err));
+    for (size_t i = n_alone; i < n; i++)
+        BD_TRY(check_shard(c, i, c->threads, err));
     return BD_OK;
 }
 
-// Runs one check of the whole dataset; its damage becomes a problem of the verdict.
-static bd_status judge(bd_verdict *verdict, bd_status status, const bd_error *found,
-                       bd_error *err)
+static bd_status list_problems(const bd_error *problems, size_t n, bd_verdict *verdict,
+                               bd_error *err)
 {
-    if (status == BD_OK)
-        return BD_OK;
-    if (is_damage(status))
-        return add_problem(verdict, found, err);
-    if (err)
-        *err = *found;
-    return status;
+    for (size_t i = 0; i < n; i++)
+        if (problems[i].status != BD_OK)
+            BD_TRY(add_problem(verdict, &problems[i], err));
+    return BD_OK;
 }
 
-static bd_status check_dataset(checking *c, int n_threads, bd_verdict *verdict, bd_error *err)
+// ---- The corpus ----------------------------------------------------------------------------
+
+// Finds the corpus, before hours are spent on rows. One that cannot be read is damage of the
+// corpus: then *usable is false.
+static bd_status find_corpus(checking *c, bd_verdict *verdict, bool *usable, bd_error *err)
+{
+    const bd_verify_settings *settings = c->settings;
+    bd_error found;
+    bd_status status =
+        bd_corpus_open(&c->corpus, &c->scan, settings->corpus, settings->n_corpus, &found);
+    if (status == BD_OK)
+        status = bd_corpus_examine_all(&c->corpus, c->threads, &found);
+    *usable = status == BD_OK;
+    BD_TRY(judge(verdict, status, &found, err));
+    for (size_t i = 0; i < c->corpus.inputs.n; i++)
+        BD_TRY(list_problems(&c->corpus.found[i].change, 1, verdict, err));
+    return BD_OK;
+}
+
+static bd_status compare_corpus(checking *c, bd_verdict *verdict, bd_error *err)
+{
+    const bd_against_job job = {&c->scan, &c->corpus, c->settings->n_threads,
+                                c->settings->quiet};
+    return bd_against_compare(&job, c->shard_problems, &verdict->n_compared, err);
+}
+
+// ---- The dataset ---------------------------------------------------------------------------
+
+// Tokenizer and plan. *usable tells whether the plan is: without it a dataset's units are
+// unknown, so the shards cannot be judged.
+static bd_status check_head(checking *c, bd_verdict *verdict, bool *usable, bd_error *err)
 {
     const bd_manifest *manifest = c->manifest;
     bd_error found;
     bd_status status =
-        check_file(c->folder, BD_TOKENIZER_NAME, &manifest->tokenizer_digest, -1, &found);
+        check_file(c->folder, BD_TOKENIZER_NAME, &manifest->tokenizer_digest, &found);
     if (status == BD_OK)
         status = check_tokenizer(c->folder, &manifest->packing, &found);
     BD_TRY(judge(verdict, status, &found, err));
-    // Without its plan a dataset's units are unknown, so the rows cannot be judged.
-    const size_t n_before = verdict->n_problems;
-    BD_TRY(judge(verdict,
-                 check_file(c->folder, BD_PLAN_NAME, &manifest->plan_digest, -1, &found),
-                 &found, err));
-    if (verdict->n_problems > n_before)
-        return BD_OK;
-    BD_TRY(judge(verdict, bd_scan_init(&c->scan, c->folder, manifest, &found), &found, err));
-    if (verdict->n_problems > n_before)
-        return BD_OK;
-    BD_TRY(judge(verdict, bd_scan_check_units(&c->scan, &found), &found, err));
-    return check_shards(c, n_threads, verdict, err);
+    status = check_file(c->folder, BD_PLAN_NAME, &manifest->plan_digest, &found);
+    if (status == BD_OK)
+        status = bd_scan_init(&c->scan, c->folder, manifest, &found);
+    *usable = status == BD_OK;
+    return judge(verdict, status, &found, err);
 }
 
 static uint64_t shard_bytes(const bd_manifest *manifest)
@@ -181,7 +260,49 @@ static uint64_t shard_bytes(const bd_manifest *manifest)
     return n;
 }
 
-bd_status bd_verify(const char *folder, int n_threads, bool quiet, bd_verdict *verdict,
+static bd_status check_dataset(checking *c, bd_verdict *verdict, bd_error *err)
+{
+    bool usable;
+    bd_error found;
+    BD_TRY(check_head(c, verdict, &usable, err));
+    if (!usable)
+        return BD_OK;
+    BD_TRY(judge(verdict, bd_scan_check_units(&c->scan, &found), &found, err));
+    // The corpus is read as the plan and the tokenizer say, so they must be right.
+    bool comparable = c->settings->depth == BD_VERIFY_CORPUS && verdict->n_problems == 0;
+    if (comparable)
+        BD_TRY(find_corpus(c, verdict, &comparable, err));
+    c->progress = bd_progress_new(&(bd_progress_config){.label = "verifying",
+                                                        .unit = "bytes",
+                                                        .total = shard_bytes(c->manifest),
+                                                        .quiet = c->settings->quiet});
+    const bd_status status = check_shards(c, err);
+    bd_progress_free(c->progress);
+    BD_TRY(status);
+    if (comparable)
+        BD_TRY(compare_corpus(c, verdict, err));
+    return list_problems(c->shard_problems, c->manifest->n_shards, verdict, err);
+}
+
+static bd_status check_manifest(const char *folder, const bd_verify_settings *settings,
+                                const bd_manifest *manifest, bd_verdict *verdict, bd_error *err)
+{
+    checking c = {.folder = folder, .settings = settings, .manifest = manifest};
+    c.shard_problems = calloc(manifest->n_shards + 1, sizeof *c.shard_problems);
+    bd_status status =
+        c.shard_problems
+            ? bd_threads_new(&c.threads, settings->n_threads, err)
+            : bd_fail(err, BD_ERR_MEMORY, "no memory for %zu shards", manifest->n_shards);
+    if (status == BD_OK)
+        status = check_dataset(&c, verdict, err);
+    bd_corpus_release(&c.corpus);
+    bd_threads_free(c.threads);
+    free(c.shard_problems);
+    bd_scan_release(&c.scan);
+    return status;
+}
+
+bd_status bd_verify(const char *folder, const bd_verify_settings *settings, bd_verdict *verdict,
                     bd_error *err)
 {
     *verdict = (bd_verdict){0};
@@ -193,15 +314,7 @@ bd_status bd_verify(const char *folder, int n_threads, bool quiet, bd_verdict *v
     verdict->n_shards = manifest.n_shards;
     verdict->n_rows = manifest.totals.rows;
     verdict->n_tokens = manifest.totals.packed;
-    checking c = {.folder = folder, .manifest = &manifest};
-    c.progress = bd_progress_new(&(bd_progress_config){.label = "verifying",
-                                                       .unit = "bytes",
-                                                       .total = shard_bytes(&manifest),
-                                                       .quiet = quiet});
-    const bd_status status = check_dataset(&c, n_threads, verdict, err);
-    bd_progress_free(c.progress);
-    free(c.shard_problems);
-    bd_scan_release(&c.scan);
+    const bd_status status = check_manifest(folder, settings, &manifest, verdict, err);
     bd_manifest_release(&manifest);
     if (status != BD_OK)
         bd_verdict_release(verdict);

@@ -13,23 +13,33 @@
 #include "packer/verify.h"
 
 typedef struct verify_settings {
+    bool structure;
+    bd_texts against;
     int64_t n_threads;
     bool json;
 } verify_settings;
 
 static const bd_option verify_options[] = {
+    {.name = "structure",
+     BD_FLAG(verify_settings, structure),
+     .help = "Check files, sizes and checksums only, and no row"},
+    {.name = "against",
+     .value = "INPUT",
+     BD_TEXTS(verify_settings, against),
+     .help = "Read the corpus again, too: its tokens must be those of the rows; may be "
+             "repeated"},
     {.name = "threads",
      .value = "N",
      BD_INTEGER(verify_settings, n_threads, 1, 4096),
      .initial = "0",
      .initial_note = "one per core",
-     .help = "Shards to check at the same time"},
+     .help = "Threads to use"},
     {.name = "json",
      BD_FLAG(verify_settings, json),
      .help = "Print the verdict as JSON (schemas/verdict-v1.schema.json)"},
 };
 
-static bd_status print_json(const bd_verdict *verdict, bd_error *err)
+static bd_status print_json(const bd_verdict *verdict, bd_verify_depth depth, bd_error *err)
 {
     bd_json *problems = bd_json_array();
     for (size_t i = 0; i < verdict->n_problems; i++) {
@@ -38,11 +48,16 @@ static bd_status print_json(const bd_verdict *verdict, bd_error *err)
         bd_json_append(problems, problem);
     }
     bd_json *json = bd_json_object();
-    bd_json_set_string(json, "format", "1.0");
+    bd_json_set_string(json, "format", "1.1");
     bd_json_set_bool(json, "good", verdict->n_problems == 0);
     bd_json_set_integer(json, "shards", (int64_t)verdict->n_shards);
     bd_json_set_integer(json, "rows", verdict->n_rows);
     bd_json_set_integer(json, "tokens", verdict->n_tokens);
+    bd_json_set_string(json, "checked", bd_verify_depth_words[depth]);
+    if (depth == BD_VERIFY_CORPUS)
+        bd_json_set_integer(json, "compared", verdict->n_compared);
+    else
+        bd_json_set_null(json, "compared");
     bd_json_set(json, "problems", problems);
     char *text = NULL;
     const bd_status status = bd_json_print(json, BD_JSON_INDENTED, &text, err);
@@ -53,35 +68,61 @@ static bd_status print_json(const bd_verdict *verdict, bd_error *err)
     return status;
 }
 
-static void print_text(const bd_arguments *arguments, const bd_verdict *verdict)
+static void print_good(const char *folder, const bd_verdict *verdict, bd_verify_depth depth)
+{
+    printf("'%s' is good: %zu shard%s, %s rows, %s tokens; ", folder, verdict->n_shards,
+           verdict->n_shards == 1 ? "" : "s", bd_format_exact(verdict->n_rows).text,
+           bd_format_exact(verdict->n_tokens).text);
+    if (depth == BD_VERIFY_STRUCTURE)
+        puts("only files were checked");
+    else
+        puts("every row obeys every rule");
+    if (depth == BD_VERIFY_CORPUS)
+        printf("Its tokens are those of the corpus (%s documents compared)\n",
+               bd_format_exact(verdict->n_compared).text);
+}
+
+static void print_text(const char *folder, const bd_verdict *verdict, bd_verify_depth depth)
 {
     for (size_t i = 0; i < verdict->n_problems; i++) {
         const char *message = verdict->problems[i].message;
         bd_print_safely(stdout, message, strlen(message), false);
         putchar('\n');
     }
-    if (verdict->n_problems > 0)
-        printf("'%s' is damaged: %zu problem%s\n", arguments->operands[0], verdict->n_problems,
-               verdict->n_problems == 1 ? "" : "s");
+    if (verdict->n_problems == 0)
+        print_good(folder, verdict, depth);
     else
-        printf("'%s' is good: %zu shard%s, %s rows, %s tokens; every row obeys every rule\n",
-               arguments->operands[0], verdict->n_shards, verdict->n_shards == 1 ? "" : "s",
-               bd_format_exact(verdict->n_rows).text, bd_format_exact(verdict->n_tokens).text);
+        printf("'%s' is damaged%s: %zu problem%s\n", folder,
+               depth == BD_VERIFY_CORPUS ? ", or the corpus has changed" : "",
+               verdict->n_problems, verdict->n_problems == 1 ? "" : "s");
 }
 
 static int verify_run(const bd_arguments *arguments)
 {
     const verify_settings *settings = arguments->settings;
-    const int n_threads = bd_threads_count(settings->n_threads);
+    const char *folder = arguments->operands[0];
     bd_error err;
+    if (settings->structure && settings->against.n > 0) {
+        bd_fail(&err, BD_ERR_ARGUMENT, "--structure does not go together with --against");
+        return bd_command_misuse(arguments, &err);
+    }
+    const bd_verify_settings how = {
+        .depth = settings->structure       ? BD_VERIFY_STRUCTURE
+                 : settings->against.n > 0 ? BD_VERIFY_CORPUS
+                                           : BD_VERIFY_ROWS,
+        .corpus = settings->against.items,
+        .n_corpus = settings->against.n,
+        .n_threads = bd_threads_count(settings->n_threads),
+        .quiet = arguments->quiet,
+    };
     bd_verdict verdict;
-    if (bd_verify(arguments->operands[0], n_threads, arguments->quiet, &verdict, &err) != BD_OK)
+    if (bd_verify(folder, &how, &verdict, &err) != BD_OK)
         return bd_command_fail(arguments, &err);
     bd_status status = BD_OK;
     if (settings->json)
-        status = print_json(&verdict, &err);
+        status = print_json(&verdict, how.depth, &err);
     else
-        print_text(arguments, &verdict);
+        print_text(folder, &verdict, how.depth);
     const bool good = verdict.n_problems == 0;
     bd_verdict_release(&verdict);
     if (status != BD_OK)
@@ -89,21 +130,37 @@ static int verify_run(const bd_arguments *arguments)
     return good ? BD_EXIT_DONE : BD_EXIT_NO;
 }
 
+static const char verify_description[] =
+    "Reads every file that the manifest names and checks every rule of schemas/shard-v1.md: "
+    "each row's boundaries, ids and checksum, that the pieces of each document cover it once "
+    "and in order, the figures, the ledger, the tokenizer, and the checksums of all files. "
+    "With --structure no row is looked at: every file is there, opens, says what the manifest "
+    "says, and has its size and checksum.\n"
+    "\n"
+    "--against INPUT reads the corpus again as plan.json says that it was read, tokenises it, "
+    "and compares every document with its pieces in the rows. INPUT is what pack takes, also "
+    "what was given with --source NAME=INPUT (without NAME=): a file, a folder, a pattern, "
+    "@FILE, or - for standard input, which must then be given again. Inputs are found by "
+    "their names in the manifest; files that the dataset was not packed from are passed over. "
+    "One that is missing ends the check (2); one that has changed is told, with the first "
+    "document of each shard that differs (1). For a held-out dataset give the whole corpus.\n"
+    "\n"
+    "Prints one line for each damaged file: the shard, the row and the rule. Memory, for each "
+    "thread: 100 bytes per segment of a shard, and all of a compressed shard; with --against "
+    "what packing a unit takes besides.\n"
+    "\n"
+    "Exit status: 0 good, 1 damaged, 2 it could not be checked.\n"
+    "\n"
+    "Examples:\n"
+    "\n"
+    "  bindery verify shards\n"
+    "  bindery verify --structure shards\n"
+    "  bindery verify shards --against corpus.jsonl --against more/\n";
+
 const bd_command bd_verify_command = {
     .name = "verify",
     .summary = "Check every row, rule and checksum of a dataset",
-    .description = "Reads every file that the manifest names and checks every rule of "
-                   "schemas/shard-v1.md: "
-                   "each row's boundaries, ids and checksum, that the pieces of each document "
-                   "cover it once "
-                   "and in order, the figures, the ledger, the tokenizer, and the checksums of "
-                   "all files.\n"
-                   "\n"
-                   "Prints one line for each damaged file: the shard, the row and the rule. "
-                   "Memory: 100 bytes "
-                   "per segment of a shard, for each thread.\n"
-                   "\n"
-                   "Exit status: 0 good, 1 damaged, 2 it could not be checked.\n",
+    .description = verify_description,
     .operands = "DATASET",
     .operand_kind = BD_OPTION_DIRECTORY,
     .options = verify_options,

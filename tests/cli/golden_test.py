@@ -72,10 +72,12 @@ class Golden(ProgramTest):
         shutil.copytree(FORMAT_1, self.folder / "golden")
         for name, arguments in {
             "bindery-help": ["--help"],
+            "plan-help": ["plan", "--help"],
             "pack-help": ["pack", "--help"],
             "repack-help": ["repack", "--help"],
             "inspect-help": ["inspect", "--help"],
             "verify-help": ["verify", "--help"],
+            "locate-help": ["locate", "--help"],
             "export-help": ["export", "--help"],
             "train-help": ["train", "--help"],
             "prove-help": ["prove", "--help"],
@@ -85,6 +87,9 @@ class Golden(ProgramTest):
             "inspect-row": ["inspect", "--row", "1", "golden/best-fit"],
             "inspect-row-colour": ["inspect", "--color=always", "--row", "1", "golden/concat"],
             "verify": ["verify", "golden/concat"],
+            "verify-structure": ["verify", "--structure", "golden/concat"],
+            "verify-against": ["verify", "golden/concat", "--against", "golden/corpus"],
+            "locate": ["locate", "golden/best-fit", "1:5", "--corpus", "golden/corpus"],
             "repack": ["repack", "-o", "longer", "--seq-len", "64", "golden/best-fit"],
             "dry-run": ["pack", "-n", "-o", "never", "--delimiter", "%", "golden/corpus"],
         }.items():

@@ -38,6 +38,49 @@ static void mapping_holds_the_bytes_of_the_file(void **state)
     bd_mapped_file_close(&(bd_mapped_file){0});
 }
 
+static int n_resident_pages(const bd_mapped_file *file)
+{
+    char line[256], range[64];
+    int n_kilobytes = -1;
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    assert_non_null(maps);
+    snprintf(range, sizeof range, "%lx-", (unsigned long)(uintptr_t)file->data);
+    for (bool here = false; n_kilobytes < 0 && fgets(line, sizeof line, maps);) {
+        here |= strncmp(line, range, strlen(range)) == 0;
+        if (here && sscanf(line, "Rss: %d kB", &n_kilobytes) != 1)
+            n_kilobytes = -1;
+    }
+    fclose(maps);
+    return n_kilobytes / 4;
+}
+
+// Whatever part is named: it is no longer resident, whole pages only, and still there.
+static void what_is_forgotten_can_be_looked_at_again(void **state)
+{
+    const char *path = in(*state, "file");
+    bd_mapped_file file;
+    size_t n;
+    write_pages(path);
+    char *text = read_file(path, &n);
+    assert_int_equal(bd_mapped_file_open(&file, path, NULL), BD_OK);
+    const char *data = file.data;
+    assert_memory_equal(data, text, n);
+    assert_int_equal(n_resident_pages(&file), 4);
+    bd_mapped_file_forget(&file, data + 1, 4096);         // no whole page
+    bd_mapped_file_forget(&file, text, n);                // not in the file
+    bd_mapped_file_forget(&file, data - 4096, 2 * 4096);  // nor this
+    bd_mapped_file_forget(&file, data, 0);
+    assert_int_equal(n_resident_pages(&file), 4);
+    bd_mapped_file_forget(&file, data + 1, 3 * 4096);
+    assert_int_equal(n_resident_pages(&file), 2);
+    bd_mapped_file_forget(&file, data, FILE_BYTES);
+    assert_in_range(n_resident_pages(&file), 0, 1);
+    assert_memory_equal(data, text, n);
+    bd_mapped_file_close(&file);
+    bd_mapped_file_forget(&file, NULL, 0);
+    free(text);
+}
+
 static void empty_file_is_mapped_to_nothing(void **state)
 {
     const char *path = in(*state, "file");
@@ -254,6 +297,7 @@ static void more_files_than_are_known_by_name_are_still_mapped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        test_in_folder(what_is_forgotten_can_be_looked_at_again),
         test_in_folder(mapping_holds_the_bytes_of_the_file),
         test_in_folder(empty_file_is_mapped_to_nothing),
         test_in_folder(only_a_regular_file_is_mapped),

@@ -650,6 +650,60 @@ static void looking_for_a_record_ends_with_the_slice(void **state)
     free(data);
 }
 
+// A damaged dataset may name any slice.
+static void after_the_end_of_a_file_are_no_records(void **state)
+{
+    (void)state;
+    static const bd_record_kind KINDS[] = {BD_RECORD_FILE, BD_RECORD_LINE, BD_RECORD_DELIMITED};
+    static const char *const TEXTS[] = {"", "a", "a\n", "a\n%\n", "a\n%\nbc"};
+    static const int64_t BEGINS[] = {0, 1, 2, 31, 2 * CHUNK, INT64_MAX - 1};
+    for (size_t t = 0; t < sizeof TEXTS / sizeof *TEXTS; t++)
+        for (size_t k = 0; k < sizeof KINDS / sizeof *KINDS; k++) {
+            const size_t n = strlen(TEXTS[t]);
+            const bd_input input = plain_input(n);
+            bd_records records;
+            write_text(PATH, TEXTS[t]);
+            assert_int_equal(bd_records_open(&records, &input, KINDS[k], "%", MANY, NULL),
+                             BD_OK);
+            for (size_t b = 0; b < sizeof BEGINS / sizeof *BEGINS; b++) {
+                bd_record record;
+                bool found, reaches;
+                const int64_t begin = BEGINS[b] < CHUNK ? (int64_t)n + BEGINS[b] : BEGINS[b];
+                if (begin == 0)
+                    continue;
+                bd_records_begin(&records, begin);
+                assert_int_equal(bd_records_next(&records, INT64_MAX, &record, &found, NULL),
+                                 BD_OK);
+                assert_false(found);
+                assert_int_equal(bd_records_reach(&records, begin, &reaches, NULL), BD_OK);
+                assert_false(reaches);
+            }
+            bd_records_close(&records);
+        }
+}
+
+static void a_slice_may_end_after_its_file(void **state)
+{
+    (void)state;
+    static const bd_record_kind KINDS[] = {BD_RECORD_LINE, BD_RECORD_DELIMITED};
+    for (int k = 0; k < 2; k++) {
+        const bd_input input = plain_input(9);
+        bd_records records;
+        bd_record record;
+        bool found;
+        write_text(PATH, "ab\n%\ncdef");
+        assert_int_equal(bd_records_open(&records, &input, KINDS[k], "%", MANY, NULL), BD_OK);
+        bd_records_begin(&records, 4);
+        assert_int_equal(bd_records_next(&records, INT64_MAX, &record, &found, NULL), BD_OK);
+        assert_true(found);
+        assert_int_equal(record.position, 5);
+        bd_records_begin(&records, 7);
+        assert_int_equal(bd_records_next(&records, INT64_MAX, &record, &found, NULL), BD_OK);
+        assert_false(found);
+        bd_records_close(&records);
+    }
+}
+
 static void a_file_that_became_shorter_is_refused(void **state)
 {
     (void)state;
@@ -709,6 +763,8 @@ int main(void)
         test_inside_folder(delimiters_at_the_ends_and_beside_each_other),
         test_inside_folder(a_record_of_max_bytes_is_taken_and_a_larger_one_is_not),
         test_inside_folder(looking_for_a_record_ends_with_the_slice),
+        test_inside_folder(after_the_end_of_a_file_are_no_records),
+        test_inside_folder(a_slice_may_end_after_its_file),
         test_inside_folder(a_file_that_became_shorter_is_refused),
         test_inside_folder(lines_are_numbered_from_one),
     };

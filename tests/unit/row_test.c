@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -461,6 +462,26 @@ static void wide_ids_are_read_as_wide(void **state)
 
 // ---- Counting and cutting ---------------------------------------------------------
 
+static void any_number_of_ids_is_counted(void **state)
+{
+    (void)state;
+    enum { N = 3 * 65536 + 33 };
+    uint32_t *wide = malloc(N * sizeof *wide);
+    uint16_t *narrow = malloc(N * sizeof *narrow);
+    assert_true(wide && narrow);
+    for (int t = 0; t < N; t++)
+        wide[t] = narrow[t] = t % 1000 == 0 ? 6 : 5;
+    for (int n = 0; n <= N; n += n < 70 ? 1 : n + 32749 < N ? 32749 : n < N ? N - n : 1) {
+        const int n_others = (n + 999) / 1000;
+        assert_int_equal(bd_ids_count(narrow, 2, 0, n, 5), n - n_others);
+        assert_int_equal(bd_ids_count(wide, 4, 0, n, 5), n - n_others);
+        assert_int_equal(bd_ids_count(narrow, 2, 0, n, 6), n_others);
+        assert_int_equal(bd_ids_count(wide, 4, 0, n, 6), n_others);
+    }
+    free(wide);
+    free(narrow);
+}
+
 static void ids_are_counted_in_the_range_alone(void **state)
 {
     (void)state;
@@ -569,6 +590,7 @@ int main(void)
         cmocka_unit_test(row_of_one_token_is_an_empty_document),
         cmocka_unit_test(smallest_row_is_held_to_the_same_rules),
         cmocka_unit_test(wide_ids_are_read_as_wide),
+        cmocka_unit_test(any_number_of_ids_is_counted),
         cmocka_unit_test(ids_are_counted_in_the_range_alone),
         cmocka_unit_test(collisions_are_text_that_looks_like_the_separator),
         cmocka_unit_test(row_of_a_batch_is_its_own_part),

@@ -201,13 +201,24 @@ static void seal(forgery *f)
 
 // ---- Verdicts -------------------------------------------------------------------------
 
-static bd_verdict judge(int n_threads)
+static bd_verify_settings settings_of(bd_verify_depth depth, int n_threads)
+{
+    return (bd_verify_settings){.depth = depth, .n_threads = n_threads, .quiet = true};
+}
+
+static bd_verdict judge_as(const bd_verify_settings *settings)
 {
     bd_verdict verdict;
     bd_error err = {0};
-    if (bd_verify("data", n_threads, true, &verdict, &err) != BD_OK)
+    if (bd_verify("data", settings, &verdict, &err) != BD_OK)
         fail_msg("%s", err.message);
     return verdict;
+}
+
+static bd_verdict judge(int n_threads)
+{
+    const bd_verify_settings settings = settings_of(BD_VERIFY_ROWS, n_threads);
+    return judge_as(&settings);
 }
 
 static void assert_good(void)
@@ -219,14 +230,23 @@ static void assert_good(void)
 }
 
 // There is one problem, and `message` is part of it.
+static void assert_one(bd_verdict *verdict, const char *message)
+{
+    assert_int_equal(verdict->n_problems, 1);
+    if (!strstr(verdict->problems[0].message, message))
+        fail_msg("'%s' instead of '%s'", verdict->problems[0].message, message);
+    bd_verdict_release(verdict);
+    bd_verdict_release(verdict);
+}
+
+// The same problem whether shards or the rows of a shard are shared among threads.
 static void assert_problem(const char *message)
 {
-    bd_verdict verdict = judge(2);
-    assert_int_equal(verdict.n_problems, 1);
-    if (!strstr(verdict.problems[0].message, message))
-        fail_msg("'%s' instead of '%s'", verdict.problems[0].message, message);
-    bd_verdict_release(&verdict);
-    bd_verdict_release(&verdict);
+    static const int N_THREADS[] = {1, 2, 8};
+    for (size_t i = 0; i < sizeof N_THREADS / sizeof *N_THREADS; i++) {
+        bd_verdict verdict = judge(N_THREADS[i]);
+        assert_one(&verdict, message);
+    }
 }
 
 // Among the problems is one that `message` is part of.
@@ -493,6 +513,35 @@ static void d1_a_changed_or_missing_file_is_found(void **state)
     bd_verdict_release(&verdict);
 }
 
+static bd_verdict judge_structure(void)
+{
+    const bd_verify_settings settings = settings_of(BD_VERIFY_STRUCTURE, 2);
+    return judge_as(&settings);
+}
+
+static void a_structure_is_judged_by_its_files_alone(void **state)
+{
+    (void)state;
+    pack_corpus(BD_LONG_SPLIT);
+    forgery f;
+    load(&f, 0);
+    f.rows[0].ids[0] ^= 1;  // the row is another, and everything around it agrees
+    seal(&f);
+    bd_verdict verdict = judge_structure();
+    assert_int_equal(verdict.n_problems, 0);
+    bd_verdict_release(&verdict);
+    FILE *shard = fopen(SHARD, "r+b");
+    assert_non_null(shard);
+    assert_int_equal(fseek(shard, 8, SEEK_SET), 0);
+    fputc('x', shard);  // where nothing but the checksum of the file notices, or Arrow does
+    fclose(shard);
+    verdict = judge_structure();
+    assert_one(&verdict, SHARD);
+    assert_int_equal(unlink(SHARD), 0);
+    verdict = judge_structure();
+    assert_one(&verdict, "'data/00000-00000.arrow': D1: it is missing");
+}
+
 static void d2_a_shard_too_many_is_found(void **state)
 {
     (void)state;
@@ -698,8 +747,9 @@ static void a_selection_of_any_kind_has_no_problem(void **state)
         assert_int_equal(pack_files(&job, "a.txt", "b.txt"), 3);
         assert_good();
         if (kind & 4) {
+            const bd_verify_settings settings = settings_of(BD_VERIFY_ROWS, 1);
             bd_verdict verdict;
-            assert_int_equal(bd_verify("data/holdout", 1, true, &verdict, NULL), BD_OK);
+            assert_int_equal(bd_verify("data/holdout", &settings, &verdict, NULL), BD_OK);
             if (verdict.n_problems > 0)
                 fail_msg("%s", verdict.problems[0].message);
             bd_verdict_release(&verdict);
@@ -745,9 +795,10 @@ static void what_is_no_dataset_has_no_verdict(void **state)
     (void)state;
     bd_verdict verdict;
     bd_error err = {0};
-    assert_int_equal(bd_verify("nowhere", 1, true, &verdict, &err), BD_ERR_IO);
+    const bd_verify_settings settings = settings_of(BD_VERIFY_ROWS, 1);
+    assert_int_equal(bd_verify("nowhere", &settings, &verdict, &err), BD_ERR_IO);
     add_folder("empty");
-    assert_int_equal(bd_verify("empty", 1, true, &verdict, &err), BD_ERR_ARGUMENT);
+    assert_int_equal(bd_verify("empty", &settings, &verdict, &err), BD_ERR_ARGUMENT);
     assert_int_equal(verdict.n_problems, 0);
     assert_null(verdict.problems);
     pack_corpus(BD_LONG_SPLIT);
@@ -785,6 +836,7 @@ int main(void)
         test_inside_folder(s5_segments_per_row_histogram_is_counted_again),
         test_inside_folder(s5_dropped_documents_is_counted_again),
         test_inside_folder(d1_a_changed_or_missing_file_is_found),
+        test_inside_folder(a_structure_is_judged_by_its_files_alone),
         test_inside_folder(d2_a_shard_too_many_is_found),
         test_inside_folder(d2_units_that_are_not_the_plans_are_found),
         test_inside_folder(d2_a_unit_without_a_shard_is_found),

@@ -1,0 +1,189 @@
+#include "packer/pack_job.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/folder.h"
+#include "common/manifest.h"
+#include "common/threads.h"
+#include "common/utf8.h"
+
+static bd_status check_id(int64_t id, const char *option, const bd_tokenizer *tokenizer,
+                          bd_error *err)
+{
+    if (id < tokenizer->vocab_size)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_ARGUMENT,
+                   "%s: %" PRId64
+                   " is not an id of tokenizer '%s', whose vocabulary is %" PRId64,
+                   option, id, tokenizer->name, tokenizer->vocab_size);
+}
+
+// "0.5%" is 5000 millionths: at most four digits after the point.
+static bd_status parse_share(const char *text, int64_t *millionths, bd_error *err)
+{
+    const size_t n_whole = strspn(text, "0123456789");
+    const char *point = text + n_whole;
+    const size_t n_digits = *point == '.' ? strspn(point + 1, "0123456789") : 0;
+    const char *end = *point == '.' ? point + 1 + n_digits : point;
+    *millionths = 0;
+    for (size_t i = 0; i < n_whole && *millionths <= BD_MILLION; i++)
+        *millionths = 10 * *millionths + (text[i] - '0') * INT64_C(10000);
+    for (size_t i = 0, unit = 1000; i < n_digits && i < 4; i++, unit /= 10)
+        *millionths += (point[1 + i] - '0') * (int64_t)unit;
+    const bool sound = n_whole + n_digits > 0 && n_digits <= 4 && strcmp(end, "%") == 0;
+    if (sound && *millionths > 0 && *millionths < BD_MILLION)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_ARGUMENT,
+                   "--holdout: '%s' is not a share from 0.0001%% to 99.9999%%", text);
+}
+
+static bd_status make_packing(bd_packing *packing, const bd_pack_options *settings,
+                              const bd_tokenizer *tokenizer, bd_error *err)
+{
+    const int64_t separator =
+        settings->separator_id == BD_NOT_GIVEN ? tokenizer->separator : settings->separator_id;
+    if (separator == BD_NO_SEPARATOR)
+        return bd_fail(err, BD_ERR_ARGUMENT, "--vocab-size needs --separator-id as well");
+    *packing = (bd_packing){
+        .seq_len = settings->seq_len,
+        .vocab_size = tokenizer->vocab_size,
+        .separator = separator,
+        .bos = settings->bos == BD_NOT_GIVEN ? BD_NO_BOS : settings->bos,
+        .padding = settings->padding_id == BD_NOT_GIVEN ? separator : settings->padding_id,
+        .strategy = settings->strategy,
+        .long_policy = settings->long_policy,
+        .max_documents = settings->max_documents,
+        .min_tokens = settings->min_tokens,
+        .shuffle = settings->shuffle == BD_NOT_GIVEN ? BD_NO_SHUFFLE : settings->shuffle,
+        .codec = settings->codec,
+        .fingerprint = tokenizer->fingerprint,
+    };
+    snprintf(packing->tokenizer, sizeof packing->tokenizer, "%s", tokenizer->name);
+    packing->batch_rows = bd_packing_default_batch_rows(packing);
+    if (settings->holdout) {
+        BD_TRY(parse_share(settings->holdout, &packing->holdout, err));
+        packing->part = BD_PART_TRAINING;
+    }
+    BD_TRY(check_id(packing->separator, "--separator-id", tokenizer, err));
+    BD_TRY(check_id(packing->bos, "--bos", tokenizer, err));
+    return check_id(packing->padding, "--padding-id", tokenizer, err);
+}
+
+static bool is_utf8(const char *text)
+{
+    return bd_utf8_valid_prefix(text, strlen(text)) == strlen(text);
+}
+
+static bd_status make_reading(bd_reading *reading, const bd_pack_options *settings,
+                              const bd_packing *packing, bd_error *err)
+{
+    *reading = (bd_reading){
+        .format = settings->format,
+        .text_field = settings->text_field,
+        .delimiter = settings->delimiter,
+        .utf8_policy = settings->utf8_policy,
+        .separator = settings->separator,
+        .unit_bytes = settings->unit_bytes,
+        .max_document_bytes = settings->max_document_bytes,
+        .raw_id_bytes = settings->id_bytes == BD_NOT_GIVEN ? bd_packing_id_bytes(packing)
+                                                           : (int)settings->id_bytes,
+        .end_of_text = packing->separator,
+    };
+    if (settings->delimiter && strchr(settings->delimiter, '\n'))
+        return bd_fail(err, BD_ERR_ARGUMENT, "--delimiter: one line, without a newline");
+    if (reading->raw_id_bytes == 3)
+        return bd_fail(err, BD_ERR_ARGUMENT, "--id-bytes: 2 or 4");
+    // They are part of the plan, which is JSON.
+    if (!is_utf8(settings->text_field) ||
+        (settings->delimiter && !is_utf8(settings->delimiter)))
+        return bd_fail(err, BD_ERR_ARGUMENT, "--text-field and --delimiter must be UTF-8");
+    return BD_OK;
+}
+
+bd_status bd_pack_job_init(bd_pack_job *job, const bd_pack_options *settings, bd_error *err)
+{
+    *job =
+        (bd_pack_job){.limit = settings->limit == BD_NOT_GIVEN ? BD_NO_LIMIT : settings->limit};
+    if (settings->vocab_size == BD_NOT_GIVEN)
+        BD_TRY(bd_tokenizer_open(&job->tokenizer, settings->tokenizer, err));
+    else
+        BD_TRY(bd_tokenizer_open_ids(&job->tokenizer, settings->vocab_size, err));
+    BD_TRY(make_packing(&job->packing, settings, job->tokenizer, err));
+    return make_reading(&job->reading, settings, &job->packing, err);
+}
+
+// ---- Inputs --------------------------------------------------------------------------------
+
+static bd_status add_source(bd_inputs *inputs, const char *labelled,
+                            const bd_pack_options *settings, bd_error *err)
+{
+    const char *equals = strchr(labelled, '=');
+    if (!equals || equals == labelled || equals[1] == '\0' || !is_utf8(labelled))
+        return bd_fail(err, BD_ERR_ARGUMENT, "--source: '%s' is not NAME=INPUT", labelled);
+    char *name = strndup(labelled, (size_t)(equals - labelled));
+    if (!name)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the inputs");
+    const bd_status status =
+        bd_inputs_add(inputs, equals + 1, name, settings->format, settings->out, err);
+    free(name);
+    return status;
+}
+
+// An input in the dataset's own folder would be an earlier dataset's shard, which --overwrite
+// removes before it is read.
+static bd_status refuse_inside(const bd_inputs *inputs, const char *folder, bd_error *err)
+{
+    for (size_t i = 0; i < inputs->n; i++)
+        if (bd_lies_in_folder(inputs->items[i].path, folder))
+            return bd_fail(err, BD_ERR_ARGUMENT, "'%s' lies in '%s', which is the output",
+                           inputs->items[i].path, folder);
+    return BD_OK;
+}
+
+bd_status bd_pack_job_collect(bd_inputs *inputs, const char *const *operands, size_t n_operands,
+                              const bd_pack_options *settings, bd_error *err)
+{
+    for (size_t i = 0; i < n_operands; i++)
+        BD_TRY(bd_inputs_add(inputs, operands[i], BD_DEFAULT_SOURCE, settings->format,
+                             settings->out, err));
+    for (size_t i = 0; i < settings->sources.n; i++)
+        BD_TRY(add_source(inputs, settings->sources.items[i], settings, err));
+    if (inputs->n == 0)
+        return bd_fail(err, BD_ERR_ARGUMENT, "no input: name a file or a folder");
+    if (settings->sources.n >= BD_MAX_SOURCES)
+        return bd_fail(err, BD_ERR_ARGUMENT, "more than %d sources", BD_MAX_SOURCES);
+    return settings->out ? refuse_inside(inputs, settings->out, err) : BD_OK;
+}
+
+// What goes with the job and what does not.
+static bd_status check_input(const bd_pack_job *job, const bd_input *input, bd_error *err)
+{
+    if (input->id_bytes == 0 && !job->tokenizer->takes_text)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "'%s' holds text, which needs a tokenizer instead of --vocab-size",
+                       input->path);
+    if (input->id_bytes == 0 && job->reading.separator == BD_SEPARATOR_PRESENT)
+        return bd_fail(
+            err, BD_ERR_ARGUMENT,
+            "--separator present is for tokenised inputs; '%s' holds text, which has "
+            "no separators yet",
+            input->path);
+    if (bd_input_is_stdin(input) && job->reading.format > BD_FORMAT_JSONL)
+        return bd_fail(err, BD_ERR_ARGUMENT, "--format: standard input is text or jsonl");
+    return BD_OK;
+}
+
+bd_status bd_pack_job_examine(const bd_pack_job *job, bd_inputs *inputs, int n_threads,
+                              bd_error *err)
+{
+    bd_threads *threads;
+    BD_TRY(bd_threads_new(&threads, n_threads, err));
+    bd_status status = bd_inputs_examine(inputs, &job->reading, threads, err);
+    bd_threads_free(threads);
+    for (size_t i = 0; status == BD_OK && i < inputs->n; i++)
+        status = check_input(job, &inputs->items[i], err);
+    return status;
+}

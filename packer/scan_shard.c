@@ -1,0 +1,408 @@
+// A shard of a scan: its rows, batch by batch, and then its documents.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/shard.h"
+#include "packer/found_segments.h"
+#include "packer/scan.h"
+
+// What one record batch holds. Batches may be scanned at the same time.
+typedef struct batch_scan {
+    size_t first_segment;  // of all that the shard has
+    bd_figures figures;
+} batch_scan;
+
+typedef struct shard_scan {
+    const bd_scan *scan;
+    const bd_scan_options *options;
+    const bd_shard *shard;
+    const bd_shard_entry *stated;  // by the manifest
+    batch_scan *batches;           // [n_batches], owned
+    int64_t n_batches;
+    bd_found_segments segments;  // owned
+    bd_figures figures;
+    bd_digest digest;  // of the file, if it is asked for
+} shard_scan;
+
+// The file's checksum, taken along with the rows: a byte that was just hashed is still in the
+// cache when its row is checked.
+typedef struct file_hash {
+    bd_hasher *hasher;  // owned; NULL: nobody asked
+    const char *next, *end;
+} file_hash;
+
+static bd_status fail_row(const shard_scan *s, int64_t row, const char *rule, bd_error *err)
+{
+    return bd_fail(err, BD_ERR_FORMAT, "'%s', row %" PRId64 ": %s", s->shard->path, row, rule);
+}
+
+// ---- The file ------------------------------------------------------------------------------
+
+bd_status bd_scan_check_size(const char *path, int64_t found_bytes, int64_t stated_bytes,
+                             bd_error *err)
+{
+    if (found_bytes == stated_bytes)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_FORMAT,
+                   "'%s': D1: %" PRId64 " bytes, the manifest says %" PRId64, path, found_bytes,
+                   stated_bytes);
+}
+
+bd_status bd_scan_check_digest(const char *path, const bd_digest *found,
+                               const bd_digest *stated, bd_error *err)
+{
+    if (strcmp(found->hex, stated->hex) == 0)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_FORMAT, "'%s': D1: the file's checksum does not match", path);
+}
+
+static bd_status begin_hash(file_hash *hash, const bd_shard *shard, bd_error *err)
+{
+    *hash = (file_hash){.hasher = bd_hasher_new(),
+                        .next = shard->file.data,
+                        .end = (const char *)shard->file.data + shard->file.size_bytes};
+    return hash->hasher ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
+}
+
+// Hashes up to `to`, as far as that lies ahead and in the file: the ids of a compressed shard
+// do not.
+static void hash_up_to(file_hash *hash, const char *to)
+{
+    if (!hash->hasher || to <= hash->next || to > hash->end)
+        return;
+    bd_hasher_add(hash->hasher, hash->next, (size_t)(to - hash->next));
+    hash->next = to;
+}
+
+// To the end, in pieces that are let go of.
+static bd_digest end_hash(file_hash *hash, const bd_shard *shard)
+{
+    enum { PIECE_BYTES = 4 << 20 };
+    while (hash->next < hash->end) {
+        const char *begin = hash->next;
+        const size_t left = (size_t)(hash->end - begin);
+        hash_up_to(hash, begin + (left < PIECE_BYTES ? left : PIECE_BYTES));
+        bd_mapped_file_forget(&shard->file, begin, (size_t)(hash->next - begin));
+    }
+    const bd_digest digest = bd_hasher_take128(hash->hasher);
+    bd_hasher_free(hash->hasher);
+    *hash = (file_hash){0};
+    return digest;
+}
+
+bd_status bd_scan_digest(const bd_shard *shard, bd_digest *digest, bd_error *err)
+{
+    file_hash hash;
+    BD_TRY(begin_hash(&hash, shard, err));
+    *digest = end_hash(&hash, shard);
+    return BD_OK;
+}
+
+// ---- Row by row ----------------------------------------------------------------------------
+
+// What a row leaves for the next one to be compared with.
+typedef struct row_start {
+    bd_document_place place;
+    uint32_t offset;
+    bool known;
+} row_start;
+
+static row_start start_of(const bd_packing *packing, const bd_row *row)
+{
+    if (row->n_segments == 0)
+        return (row_start){0};  // a broken row, which whoever reads it tells
+    return (row_start){
+        bd_packing_place(packing, row->segments.input[0], row->segments.position[0]),
+        row->segments.offset[0], true};
+}
+
+static bool follows(const row_start *before, const row_start *start)
+{
+    const int order = bd_document_place_compare(&before->place, &start->place);
+    return !before->known || order < 0 || (order == 0 && before->offset < start->offset);
+}
+
+// Where positions of `input` may lie; empty if the shard's unit does not have it.
+typedef struct unit_span {
+    uint32_t input;
+    bool valid;
+    bd_slice slice;
+} unit_span;
+
+static bool lies_in_unit(const shard_scan *s, unit_span *span, const bd_found_segment *segment)
+{
+    const bd_unit *unit = &s->shard->entry.unit;
+    if (!span->valid || span->input != segment->input) {
+        if (segment->input < unit->input || segment->input >= unit->input + unit->n_inputs)
+            return false;
+        *span =
+            (unit_span){segment->input, true,
+                        bd_input_entry_slice(&s->scan->inputs[segment->input], unit->slice)};
+    }
+    // An empty file is a document, too, and begins at byte 0.
+    return segment->position == (uint64_t)span->slice.begin ||
+           (segment->position > (uint64_t)span->slice.begin &&
+            segment->position < (uint64_t)span->slice.end);
+}
+
+static bd_status scan_row(const shard_scan *s, const bd_row *row,
+                          const bd_found_segment *segments, unit_span *span,
+                          bd_figures *figures, bd_error *err)
+{
+    const bd_packing *packing = &s->shard->packing;
+    bd_figures_count_row(figures, packing->seq_len, row->bounds[row->n_segments],
+                         row->n_segments);
+    for (int64_t k = 0; k < row->n_segments; k++) {
+        const bd_found_segment *segment = &segments[k];
+        if (!lies_in_unit(s, span, segment))
+            return fail_row(s, segment->row, "S2: a document lies outside the shard's unit",
+                            err);
+        bd_figures_count_segment(figures, segment->offset, segment->n_tokens);
+        figures->separator_collisions += bd_separator_collisions(
+            packing, row->ids, segment->from, segment->from + segment->n_tokens,
+            segment->offset, segment->length);
+    }
+    return BD_OK;
+}
+
+// The row before batch `index`, read without checks: only to be compared with.
+static row_start start_before(const shard_scan *s, int64_t index)
+{
+    if (index == 0)
+        return (row_start){0};
+    const bd_row_batch *batch = bd_arrow_reader_batch(s->shard->reader, index - 1);
+    const bd_row row = bd_row_of_batch(batch, &s->shard->packing, batch->n_rows - 1);
+    return start_of(&s->shard->packing, &row);
+}
+
+static bd_status scan_rows(shard_scan *s, int64_t index, bd_hasher *hasher, file_hash *hash,
+                           bd_error *err)
+{
+    const bd_packing *packing = &s->shard->packing;
+    const bd_row_batch *batch = bd_arrow_reader_batch(s->shard->reader, index);
+    const int64_t first = index * packing->batch_rows;
+    const size_t row_bytes = (size_t)(packing->seq_len * bd_packing_id_bytes(packing));
+    bd_found_segment *segments = s->segments.items + s->batches[index].first_segment;
+    row_start before = start_before(s, index);
+    unit_span span = {0};
+    for (int64_t r = 0; r < batch->n_rows; r++) {
+        bd_row row;
+        hash_up_to(hash, (const char *)batch->ids + (size_t)(r + 1) * row_bytes);
+        BD_TRY(bd_shard_row(s->shard, first + r, hasher, &row, err));
+        bd_found_segments_of_row(&row, packing, (uint32_t)(first + r), segments);
+        BD_TRY(scan_row(s, &row, segments, &span, &s->batches[index].figures, err));
+        const row_start start = start_of(packing, &row);
+        if (!follows(&before, &start))
+            return fail_row(s, first + r,
+                            "S4: its earliest document is not after the row before's", err);
+        before = start;
+        segments += row.n_segments;
+    }
+    bd_mapped_file_forget(&s->shard->file, batch->ids, (size_t)batch->n_rows * row_bytes);
+    return BD_OK;
+}
+
+static bd_status scan_batch(shard_scan *s, int64_t index, file_hash *hash, bd_error *err)
+{
+    bd_hasher *hasher = bd_hasher_new();
+    if (!hasher)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
+    const bd_status status = scan_rows(s, index, hasher, hash, err);
+    bd_hasher_free(hasher);
+    bd_progress_add(s->options->progress,
+                    (uint64_t)(s->shard->file.size_bytes / (size_t)s->n_batches));
+    return status;
+}
+
+static bd_status scan_batches_alone(shard_scan *s, bd_error *err)
+{
+    file_hash hash = {0};
+    if (s->options->file)
+        BD_TRY(begin_hash(&hash, s->shard, err));
+    bd_status status = BD_OK;
+    for (int64_t i = 0; status == BD_OK && i < s->n_batches; i++)
+        status = scan_batch(s, i, &hash, err);
+    if (status == BD_OK && s->options->file)
+        s->digest = end_hash(&hash, s->shard);
+    bd_hasher_free(hash.hasher);
+    return status;
+}
+
+// Task 0 hashes the file, which only one can do; the others each scan a batch.
+static bd_status do_task(void *context, int64_t index, bd_error *err)
+{
+    shard_scan *s = context;
+    file_hash none = {0};
+    if (index > 0)
+        return scan_batch(s, index - 1, &none, err);
+    return s->options->file ? bd_scan_digest(s->shard, &s->digest, err) : BD_OK;
+}
+
+static bd_status scan_batches(shard_scan *s, bd_error *err)
+{
+    const bd_arrow_reader *reader = s->shard->reader;
+    s->n_batches = bd_arrow_reader_n_batches(reader);
+    BD_TRY(bd_found_segments_init(&s->segments, s->shard, err));
+    s->batches = calloc((size_t)s->n_batches + 1, sizeof *s->batches);
+    if (!s->batches)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " record batches",
+                       s->n_batches);
+    for (int64_t i = 0; i < s->n_batches; i++)
+        s->batches[i + 1].first_segment =
+            s->batches[i].first_segment +
+            bd_row_batch_n_segments(bd_arrow_reader_batch(reader, i));
+    BD_TRY(s->options->threads
+               ? bd_threads_run(s->options->threads, do_task, s, s->n_batches + 1, err)
+               : scan_batches_alone(s, err));
+    for (int64_t i = 0; i < s->n_batches; i++)
+        BD_TRY(bd_figures_add(&s->figures, &s->batches[i].figures, err));
+    return BD_OK;
+}
+
+// ---- Document by document ------------------------------------------------------------------
+
+// S3 for the pieces of one document, in order: each follows the one before. *covered is how far
+// they reach.
+static bd_status join_pieces(const shard_scan *s, const bd_found_segment *pieces, size_t n,
+                             int64_t *covered, bd_error *err)
+{
+    *covered = 0;
+    for (size_t i = 0; i < n; i++) {
+        const bool first = i == 0;
+        if (pieces[i].length != pieces[0].length)
+            return fail_row(s, pieces[i].row, "S3: pieces disagree on their document's length",
+                            err);
+        if (pieces[i].offset != (first ? 0 : *covered - 1))
+            return fail_row(s, pieces[i].row,
+                            "S3: a piece does not begin where the one before it ends", err);
+        if (!first && pieces[i].first_id != pieces[i - 1].last_id)
+            return fail_row(s, pieces[i].row,
+                            "S3: a piece does not repeat the last token of the one before it",
+                            err);
+        *covered = pieces[i].offset + (int64_t)pieces[i].n_tokens;
+    }
+    return BD_OK;
+}
+
+static bd_status scan_document(shard_scan *s, const bd_found_segment *pieces, size_t n,
+                               bd_error *err)
+{
+    const bd_packing *packing = &s->shard->packing;
+    const int64_t length = pieces[0].length;
+    int64_t covered;
+    BD_TRY(join_pieces(s, pieces, n, &covered, err));
+    const bool truncated =
+        packing->long_policy == BD_LONG_TRUNCATE && length > packing->seq_len;
+    if (covered != (truncated ? packing->seq_len : length))
+        return fail_row(s, pieces[n - 1].row, "S3: a document's last piece is missing", err);
+    if (length - 1 - (packing->bos != BD_NO_BOS) < packing->min_tokens)
+        return fail_row(s, pieces[0].row, "S7: a document has fewer than min_tokens", err);
+    bd_figures_count_document(&s->figures, length);
+    s->figures.empty_documents += length == 1 + (packing->bos != BD_NO_BOS);
+    s->figures.split_documents += n > 1;
+    s->figures.truncated_documents += truncated;
+    s->figures.truncated += length - covered;
+    s->figures.text += length;  // bos and separators are taken off in the end
+    return BD_OK;
+}
+
+static bd_status scan_documents(shard_scan *s, bd_error *err)
+{
+    BD_TRY(bd_found_segments_sort(&s->segments, err));
+    for (size_t i = 0, end; i < s->segments.n; i = end) {
+        end = bd_found_segments_document_end(&s->segments, i);
+        BD_TRY(scan_document(s, &s->segments.items[i], end - i, err));
+    }
+    return BD_OK;
+}
+
+// ---- The shard -----------------------------------------------------------------------------
+
+// What rows cannot tell is taken over, if the packing allows it to be, and what follows from it
+// is derived.
+static void complete_figures(shard_scan *s)
+{
+    const bd_packing *packing = &s->shard->packing;
+    const bd_figures *claimed = &s->shard->entry.figures;
+    bd_figures *figures = &s->figures;
+    if (packing->long_policy == BD_LONG_DROP) {
+        figures->dropped = claimed->dropped;
+        figures->dropped_documents = claimed->dropped_documents;
+    }
+    if (packing->min_tokens > 0) {
+        figures->too_short = claimed->too_short;
+        figures->too_short_documents = claimed->too_short_documents;
+    }
+    if (packing->part == BD_PART_TRAINING) {
+        figures->held_out = claimed->held_out;
+        figures->held_out_documents = claimed->held_out_documents;
+    }
+    figures->invalid_utf8_documents = claimed->invalid_utf8_documents;
+    figures->headless_documents = claimed->headless_documents;
+    const int64_t n_read = bd_figures_documents_read(figures);
+    figures->separators = n_read;
+    figures->bos = packing->bos == BD_NO_BOS ? 0 : n_read;
+    figures->text += figures->dropped + figures->too_short + figures->held_out -
+                     figures->separators - figures->bos;
+}
+
+static bd_status compare_figures(const shard_scan *s, bd_error *err)
+{
+    bd_json *here = bd_figures_to_json(&s->figures);
+    bd_json *there = bd_figures_to_json(&s->shard->entry.figures);
+    char where[256];
+    bd_status status = BD_OK;
+    if (bd_json_difference(here, there, where, sizeof where))
+        status = bd_fail(err, BD_ERR_FORMAT, "'%s': S5: the rows differ from the metadata: %s",
+                         s->shard->path, where);
+    bd_json_free(here);
+    bd_json_free(there);
+    return status;
+}
+
+static bd_status check_figures(shard_scan *s, bd_error *err)
+{
+    complete_figures(s);
+    BD_TRY(compare_figures(s, err));
+    const bd_status status =
+        bd_figures_check_ledger(&s->figures, s->shard->packing.seq_len, err);
+    return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "'%s'", s->shard->path);
+}
+
+static bd_status check_file(const shard_scan *s, bd_error *err)
+{
+    const char *path = s->shard->path;
+    BD_TRY(bd_scan_check_size(path, (int64_t)s->shard->file.size_bytes, s->stated->size_bytes,
+                              err));
+    return bd_scan_check_digest(path, &s->digest, &s->stated->digest, err);
+}
+
+bd_status bd_scan_shard_with(const bd_scan *scan, size_t index, const bd_scan_options *options,
+                             bd_figures *figures, bd_error *err)
+{
+    bd_shard shard;
+    BD_TRY(bd_shard_open_entry(&shard, scan->folder, scan->manifest, index, err));
+    shard_scan s = {.scan = scan,
+                    .options = options,
+                    .shard = &shard,
+                    .stated = &scan->manifest->shards[index]};
+    // The rows first: they can name the place, the file's checksum cannot.
+    bd_status status = scan_batches(&s, err);
+    if (status == BD_OK)
+        status = scan_documents(&s, err);
+    if (status == BD_OK)
+        status = check_figures(&s, err);
+    if (status == BD_OK && options->file)
+        status = check_file(&s, err);
+    *figures = s.figures;
+    free(s.batches);
+    bd_found_segments_release(&s.segments);
+    bd_shard_close(&shard);
+    return status;
+}
+
+bd_status bd_scan_shard(const bd_scan *scan, size_t index, bd_figures *figures, bd_error *err)
+{
+    return bd_scan_shard_with(scan, index, &(bd_scan_options){0}, figures, err);
+}
