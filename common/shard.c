@@ -105,6 +105,14 @@ bd_status bd_shard_row(const bd_shard *shard, int64_t row, bd_hasher *hasher, bd
                : bd_error_prefix(err, status, "'%s', row %" PRId64, shard->path, row);
 }
 
+void bd_shard_forget_ids(const bd_shard *shard, int64_t batch)
+{
+    const bd_row_batch *rows = bd_arrow_reader_batch(shard->reader, batch);
+    const int64_t n = rows->n_rows * shard->packing.seq_len;
+    bd_mapped_file_forget(&shard->file, rows->ids,
+                          (size_t)n * (size_t)bd_packing_id_bytes(&shard->packing));
+}
+
 void bd_shard_close(bd_shard *shard)
 {
     bd_arrow_reader_free(shard->reader);

@@ -12,6 +12,9 @@ typedef enum bd_activation {
     BD_ACTIVATION_GELU,  // GPT-2: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 } bd_activation;
 
+// A NaN stays one; in bf16 on CUDA, where cuBLASLt may apply it, ReLU can make it 0 (the
+// residual stream beside it carries the NaN to the loss all the same).
+//
 // out[i] = f(x[i]); f(0) = 0, so padding stays 0. Arrays of n, of `type`; not for
 // BD_ACTIVATION_NONE. out may be x.
 typedef struct bd_activation_forward_args {

@@ -23,7 +23,9 @@
 // out  [n_tokens][n_heads * head_size]; exactly 0 in padding
 // lse  [n_tokens][n_heads], log-sum-exp of the scaled scores; 0 in padding
 //
-// Memory besides the arguments is a few blocks per thread: nothing of size seq_len x seq_len.
+// Memory besides the arguments: on the CPU a few blocks per thread; on CUDA 16 bytes per token,
+// and going back in bf16 head_size + 2 floats per token and head besides (the sums of d_q, which
+// are shared by all layers). Nothing of size seq_len x seq_len.
 typedef struct bd_attention_forward_args {
     bd_boundaries boundaries;
     bd_type type;

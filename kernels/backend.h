@@ -1,7 +1,7 @@
 // backend.h - the table of operations. The trainer opens a backend once and never names one
 // again.
 //
-// A backend is one folder (cpu/, later cuda/) that fills this table. Contracts, shapes and
+// A backend is one folder (cpu/, cuda/) that fills this table. Contracts, shapes and
 // meaning of each operation are in its own header and are the same for every backend:
 //   - padding gives and gets exact zeros;
 //   - results do not depend on the number of threads;
@@ -49,7 +49,8 @@ typedef struct bd_operations {
     // turn: send() whatever the batch consists of, let operations queued from then on see it
     // with arrive(), queue them, and tell with leave() that they were the last ones to read it.
     // send() has read `from` when it returns and waits for the lane's last leave(), not for
-    // anything queued after that.
+    // anything queued after that. After a failure between the two the lane may still be read:
+    // the backend is fit for nothing but to be closed.
     bd_status (*send)(bd_backend *, int lane, void *to, const void *from, size_t size_bytes,
                       bd_error *err);
     bd_status (*arrive)(bd_backend *, int lane, bd_error *err);

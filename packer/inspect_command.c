@@ -1,25 +1,27 @@
 // `bindery inspect`: what is in a dataset.
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/format.h"
 #include "common/program.h"
-#include "common/progress.h"
-#include "common/shard.h"
-#include "common/terminal.h"
 #include "common/threads.h"
 #include "packer/commands.h"
-#include "packer/report.h"
-#include "packer/row_text.h"
-#include "packer/scan.h"
+#include "packer/difference.h"
+#include "packer/inspect_rows.h"
+#include "packer/inspection_json.h"
+#include "packer/report_difference.h"
+#include "packer/report_inspection.h"
 
-enum { NOT_GIVEN = -1 };
+enum { SAMPLE_BYTES = 300 };  // of the text of each document that --sample shows
 
 typedef struct inspect_settings {
     bool json;
     bool scan;
-    int64_t row;
+    bool duplicates;
+    int64_t memory_bytes;
+    const char *row;
+    int64_t sample;
+    int64_t seed;
+    const char *diff;
     int64_t n_threads;
 } inspect_settings;
 
@@ -27,139 +29,160 @@ static const bd_option inspect_options[] = {
     {.name = "scan",
      BD_FLAG(inspect_settings, scan),
      .help = "Count again from the rows; they must agree with the manifest"},
+    {.name = "duplicates",
+     BD_FLAG(inspect_settings, duplicates),
+     .help = "Count repeated documents by a hash of their tokens"},
     {.name = "row",
      .value = "N",
-     BD_INTEGER(inspect_settings, row, 0, INT64_MAX),
-     .initial = "-1",
+     BD_TEXT(inspect_settings, row),
+     .help = "Show row N of the dataset, from 0, as text with its documents; or SHARD:N, "
+             "row N of a shard"},
+    {.name = "sample",
+     .value = "N",
+     BD_INTEGER(inspect_settings, sample, 1, BD_MAX_SAMPLE),
+     .initial = "0",
      .initial_note = "none",
-     .help = "Show row N of the dataset, from 0, as text with its documents"},
+     .help = "Show N rows drawn by --seed, the beginning of each document"},
+    {.name = "seed",
+     .value = "SEED",
+     BD_INTEGER(inspect_settings, seed, 0, INT64_MAX),
+     .initial = "0",
+     .help = "Which rows --sample draws"},
+    {.name = "diff",
+     .value = "OTHER",
+     BD_DIRECTORY(inspect_settings, diff),
+     .help = "Compare OTHER (A) with the dataset (B): packing, inputs, figures, documents"},
+    {.name = "memory",
+     .value = "SIZE",
+     BD_SIZE(inspect_settings, memory_bytes, 0, INT64_MAX),
+     .initial = "256M",
+     .help = "Most memory for the hashes of --duplicates and --diff, 16 bytes a document"},
     {.name = "threads",
      .value = "N",
      BD_INTEGER(inspect_settings, n_threads, 1, 4096),
      .initial = "0",
      .initial_note = "one per core",
-     .help = "Shards to scan at the same time"},
+     .help = "Shards to read at the same time"},
     {.name = "json",
      BD_FLAG(inspect_settings, json),
-     .help = "Print the manifest as JSON (schemas/manifest-v1.schema.json)"},
+     .help = "Print it all as JSON (schemas/inspection-v1.schema.json)"},
 };
 
-// ---- --row ---------------------------------------------------------------------------------
-
-static bd_status show_row(const bd_arguments *arguments, const bd_manifest *manifest,
-                          bd_error *err)
+static bd_look look_of(const bd_arguments *arguments)
 {
-    const inspect_settings *settings = arguments->settings;
-    const char *folder = arguments->operands[0];
-    const bd_tokenizer *tokenizer;
-    size_t index;
-    int64_t row_in_shard;
-    if (!bd_manifest_find_row(manifest, settings->row, &index, &row_in_shard))
-        return bd_fail(err, BD_ERR_ARGUMENT, "--row: '%s' has rows 0 to %" PRId64, folder,
-                       manifest->totals.rows - 1);
-    BD_TRY(bd_tokenizer_open(&tokenizer, manifest->packing.tokenizer, err));
-    bd_shard shard;
-    const bd_status opened = bd_shard_open_entry(&shard, folder, manifest, index, err);
-    if (opened != BD_OK) {
-        bd_tokenizer_close(tokenizer);
-        return opened;
-    }
-    bd_hasher *hasher = bd_hasher_new();
-    bd_row row;
-    bd_status status = hasher ? bd_shard_row(&shard, row_in_shard, hasher, &row, err)
-                              : bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
-    if (status == BD_OK) {
-        printf("Row %" PRId64 ": row %" PRId64 " of %s, %" PRId64 " segments, %d of %" PRId64
-               " tokens used\n",
-               settings->row, row_in_shard,
-               bd_unit_shard_name(&manifest->shards[index].unit).text, row.n_segments,
-               row.bounds[row.n_segments], manifest->packing.seq_len);
-        status = bd_row_print(stdout, &row, manifest, tokenizer,
-                              bd_terminal_color(stdout, arguments->color), err);
-        if (status == BD_ERR_FORMAT)
-            bd_error_prefix(err, status, "'%s', row %" PRId64, shard.path, row_in_shard);
-    }
-    bd_hasher_free(hasher);
-    bd_shard_close(&shard);
-    bd_tokenizer_close(tokenizer);
+    return (bd_look){
+        .color = bd_terminal_color(stdout, arguments->color),
+        .blocks = bd_locale_is_utf8(),
+    };
+}
+
+// ---- Figures -------------------------------------------------------------------------------
+
+static bd_status print_json(const bd_inspection *inspection, bd_error *err)
+{
+    bd_json *json = bd_inspection_to_json(inspection);
+    char *text = NULL;
+    const bd_status status = bd_json_print(json, BD_JSON_INDENTED, &text, err);
+    if (status == BD_OK)
+        puts(text);
+    free(text);
+    bd_json_free(json);
     return status;
 }
 
-// ---- --scan --------------------------------------------------------------------------------
-
-typedef struct scanning {
-    bd_scan scan;
-    bd_progress *progress;
-} scanning;
-
-// bd_scan_shard() compares with the shard's figures, and opening it with the manifest's.
-static bd_status scan_shard(void *context, int64_t index, bd_error *err)
-{
-    scanning *s = context;
-    bd_figures figures;
-    BD_TRY(bd_scan_shard(&s->scan, (size_t)index, &figures, err));
-    bd_progress_add(s->progress, (uint64_t)figures.rows);
-    return BD_OK;
-}
-
-static bd_status scan_rows(const bd_arguments *arguments, const bd_manifest *manifest,
-                           bd_error *err)
+static bd_status show_figures(const bd_arguments *arguments, bd_inspection *inspection,
+                              bd_error *err)
 {
     const inspect_settings *settings = arguments->settings;
     const int n_threads = bd_threads_count(settings->n_threads);
-    scanning s = {0};
-    bd_threads *threads = NULL;
-    bd_status status = bd_scan_init(&s.scan, arguments->operands[0], manifest, err);
+    if (settings->scan)
+        BD_TRY(bd_inspection_scan(inspection, n_threads, arguments->quiet, err));
+    else
+        BD_TRY(bd_inspection_sample(inspection, err));
+    if (settings->duplicates)
+        BD_TRY(bd_inspection_count_duplicates(inspection, settings->memory_bytes, n_threads,
+                                              arguments->quiet, err));
+    if (settings->json)
+        return print_json(inspection, err);
+    bd_report_inspection(stdout, inspection, look_of(arguments));
+    return BD_OK;
+}
+
+static bd_status inspect(const bd_arguments *arguments, bd_inspection *inspection,
+                         bd_error *err)
+{
+    const inspect_settings *settings = arguments->settings;
+    bd_row_look look = {.color = look_of(arguments).color};
+    if (settings->row)
+        return bd_inspect_row(stdout, inspection, settings->row, look, err);
+    if (settings->sample == 0)
+        return show_figures(arguments, inspection, err);
+    look.most_bytes = SAMPLE_BYTES;
+    return bd_inspect_sample(stdout, inspection, settings->sample, settings->seed, look, err);
+}
+
+// ---- --diff --------------------------------------------------------------------------------
+
+static bd_status compare(const bd_arguments *arguments, const bd_inspection *a,
+                         const bd_inspection *b, bool *same, bd_error *err)
+{
+    const inspect_settings *settings = arguments->settings;
+    bd_difference difference;
+    BD_TRY(bd_difference_find(&difference, a, b, settings->memory_bytes,
+                              bd_threads_count(settings->n_threads), arguments->quiet, err));
+    *same = bd_difference_is_none(&difference);
+    return bd_report_difference(stdout, &difference, a, b, look_of(arguments), err);
+}
+
+static int run_difference(const bd_arguments *arguments)
+{
+    const inspect_settings *settings = arguments->settings;
+    bd_error err;
+    bd_inspection a, b = {0};
+    bool same = false;
+    bd_status status = bd_inspection_open(&a, settings->diff, &err);
     if (status == BD_OK)
-        status = bd_threads_new(&threads, n_threads, err);
-    if (status == BD_OK) {
-        s.progress =
-            bd_progress_new(&(bd_progress_config){.label = "scanning",
-                                                  .unit = "rows",
-                                                  .total = (uint64_t)manifest->totals.rows,
-                                                  .quiet = arguments->quiet});
-        status = bd_threads_run(threads, scan_shard, &s, (int64_t)manifest->n_shards, err);
-        bd_progress_free(s.progress);
-    }
-    bd_threads_free(threads);
-    bd_scan_release(&s.scan);
-    return status;
+        status = bd_inspection_open(&b, arguments->operands[0], &err);
+    if (status == BD_OK)
+        status = compare(arguments, &a, &b, &same, &err);
+    bd_inspection_release(&a);
+    bd_inspection_release(&b);
+    if (status != BD_OK)
+        return bd_command_fail(arguments, &err);
+    return same ? BD_EXIT_DONE : BD_EXIT_NO;
 }
 
 // ---- All of it -----------------------------------------------------------------------------
 
-static bd_status inspect(const bd_arguments *arguments, const bd_manifest *manifest,
-                         bd_error *err)
+// What does not go together; false and a message if something of it was given.
+static bool is_sensible(const inspect_settings *settings, bd_error *err)
 {
-    const inspect_settings *settings = arguments->settings;
-    if (settings->row != NOT_GIVEN)
-        return show_row(arguments, manifest, err);
-    if (settings->scan)
-        BD_TRY(scan_rows(arguments, manifest, err));
-    if (settings->json)
-        return bd_manifest_print(arguments->operands[0], stdout, err);
-    BD_TRY(bd_report_ledger(stdout, manifest, err));
-    putchar('\n');
-    bd_report_figures(stdout, manifest);
-    if (settings->scan)
-        printf("\nCounted again from all %s rows: they agree with the manifest\n",
-               bd_format_exact(manifest->totals.rows).text);
-    return BD_OK;
+    const int n_modes =
+        (settings->row != NULL) + (settings->sample > 0) + (settings->diff != NULL);
+    const char *mode = settings->row ? "row" : settings->sample > 0 ? "sample" : "diff";
+    if (n_modes > 1)
+        bd_fail(err, BD_ERR_ARGUMENT, "--row, --sample and --diff do not go together");
+    else if (n_modes == 1 && (settings->scan || settings->json || settings->duplicates))
+        bd_fail(err, BD_ERR_ARGUMENT,
+                "--%s does not go together with --scan, --duplicates or --json", mode);
+    else
+        return true;
+    return false;
 }
 
 static int inspect_run(const bd_arguments *arguments)
 {
     const inspect_settings *settings = arguments->settings;
     bd_error err;
-    bd_manifest manifest;
-    if (settings->row != NOT_GIVEN && (settings->scan || settings->json)) {
-        bd_fail(&err, BD_ERR_ARGUMENT, "--row does not go together with --scan or --json");
+    bd_inspection inspection;
+    if (!is_sensible(settings, &err))
         return bd_command_misuse(arguments, &err);
-    }
-    if (bd_manifest_read(&manifest, arguments->operands[0], &err) != BD_OK)
+    if (settings->diff)
+        return run_difference(arguments);
+    if (bd_inspection_open(&inspection, arguments->operands[0], &err) != BD_OK)
         return bd_command_fail(arguments, &err);
-    const bd_status status = inspect(arguments, &manifest, &err);
-    bd_manifest_release(&manifest);
+    const bd_status status = inspect(arguments, &inspection, &err);
+    bd_inspection_release(&inspection);
     if (status == BD_OK)
         return BD_EXIT_DONE;
     bd_command_fail(arguments, &err);
@@ -171,12 +194,20 @@ const bd_command bd_inspect_command = {
     .name = "inspect",
     .summary = "Show what is in a dataset",
     .description =
-        "The figures come from the manifest, at any size in milliseconds. --scan reads "
-        "every row, counts again and must agree: exit status 1 if it does not.\n"
+        "The figures come from the manifest or the shard's metadata, at any size in "
+        "milliseconds; what only rows tell comes from at most 256 of them and is marked "
+        "\"about\". --scan reads every row, counts again and must agree.\n"
         "\n"
-        "Exit status: 0 done, 1 --scan disagrees, 2 it could not be done.\n",
-    .operands = "DATASET",
-    .operand_kind = BD_OPTION_DIRECTORY,
+        "Memory: of --scan 3 MiB and 8 bytes for each token of the vocabulary for each thread, "
+        "besides the shards that are being read; of --duplicates and --diff what --memory "
+        "says, beyond which a sketch of 64 KiB counts, 1.2 % more or less, and --diff tells "
+        "only "
+        "whether the documents are the same.\n"
+        "\n"
+        "Exit status: 0 done, 1 --scan disagrees or --diff finds a difference, 2 it could not "
+        "be done.\n",
+    .operands = "DATASET|SHARD",
+    .operand_kind = BD_OPTION_FILE,
     .options = inspect_options,
     .n_options = sizeof inspect_options / sizeof inspect_options[0],
     .settings_size = sizeof(inspect_settings),

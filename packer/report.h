@@ -1,4 +1,4 @@
-// report.h - the figures of a dataset for people: what `pack` and `inspect` print.
+// report.h - the ledger of a dataset for people: what `pack`, `repack` and `inspect` print.
 #ifndef BINDERY_PACKER_REPORT_H
 #define BINDERY_PACKER_REPORT_H
 
@@ -10,7 +10,11 @@
 // several sources, what each has contributed.
 bd_status bd_report_ledger(FILE *out, const bd_manifest *manifest, bd_error *err);
 
-// Documents, segments, attention, and the two histograms.
-void bd_report_figures(FILE *out, const bd_manifest *manifest);
+// The two parts of it. `packed` is the whole of which a source has its share.
+void bd_report_tokens(FILE *out, const bd_manifest *manifest);
+void bd_report_sources(FILE *out, const bd_source_figures *sources, size_t n, int64_t packed);
+
+// 100 part / whole; 0 if there is no whole.
+double bd_percent(double part, double whole);
 
 #endif

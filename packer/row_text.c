@@ -6,73 +6,118 @@
 
 #include "common/array.h"
 #include "common/terminal.h"
+#include "common/utf8.h"
 
-static const char *const colors[] = {"\x1b[36m", "\x1b[33m"};
+static const char *const colors[] = {"\x1b[36m", "\x1b[33m", "\x1b[32m",
+                                     "\x1b[35m", "\x1b[34m", "\x1b[31m"};
+enum { N_COLORS = sizeof colors / sizeof colors[0] };
 static const char no_color[] = "\x1b[0m";
+
+typedef struct gathered_text {
+    char *bytes;  // owned
+    size_t capacity, n;
+} gathered_text;
+
+// Prints what was gathered and forgets it.
+static void flush_text(FILE *out, gathered_text *text)
+{
+    bd_print_safely(out, text->bytes, text->n, true);
+    text->n = 0;
+}
 
 // The bytes of a segment are gathered before they are printed: a character may be several
 // tokens. A token without text is shown by its id.
-static bd_status print_tokens(FILE *out, const bd_row *row, int id_bytes, int64_t from,
-                              int64_t to, const bd_tokenizer *tokenizer, bd_error *err)
+static bd_status gather_token(FILE *out, gathered_text *text, const bd_tokenizer *tokenizer,
+                              uint32_t id, bd_error *err)
 {
-    char *gathered = NULL;
-    size_t capacity = 0, n = 0;
-    bd_status status = BD_OK;
-    for (int64_t t = from; status == BD_OK && t < to; t++) {
-        size_t token_bytes;
-        const uint32_t id = bd_id_at(row->ids, id_bytes, t);
-        const char *bytes = tokenizer->kind->token_bytes(tokenizer, id, &token_bytes);
-        if (bytes) {
-            status = bd_array_reserve((void **)&gathered, &capacity, n + token_bytes, 1, err);
-            if (status == BD_OK)
-                memcpy(gathered + n, bytes, token_bytes);
-            n += token_bytes;
-        } else {
-            bd_print_safely(out, gathered, n, true);
-            fprintf(out, "<%u>", id);
-            n = 0;
-        }
+    size_t n = 0;
+    const char *bytes = tokenizer ? tokenizer->kind->token_bytes(tokenizer, id, &n) : NULL;
+    if (!bytes) {
+        flush_text(out, text);
+        fprintf(out, "<%u>", id);
+        return BD_OK;
     }
-    if (status == BD_OK)
-        bd_print_safely(out, gathered, n, true);
-    free(gathered);
+    BD_TRY(bd_array_reserve((void **)&text->bytes, &text->capacity, text->n + n, 1, err));
+    memcpy(text->bytes + text->n, bytes, n);
+    text->n += n;
+    return BD_OK;
+}
+
+// Whether `n` bytes are as many as were asked for, and end with a character.
+static bool is_enough(const gathered_text *text, size_t n, size_t most_bytes)
+{
+    enum { MOST_IN_CHARACTER = 4 };
+    return most_bytes > 0 && n >= most_bytes &&
+           (n >= most_bytes + MOST_IN_CHARACTER ||
+            bd_utf8_valid_prefix(text->bytes, text->n) == text->n);
+}
+
+static bd_status print_tokens(FILE *out, const bd_row *row, int id_bytes, int64_t s,
+                              const bd_tokenizer *tokenizer, size_t most_bytes, bd_error *err)
+{
+    const int64_t from = row->bounds[s], to = row->bounds[s + 1];
+    gathered_text text = {0};
+    bd_status status = BD_OK;
+    int64_t t = from;
+    // An id that is shown counts as one byte: it is the length of the text that matters.
+    for (size_t n = 0; status == BD_OK && t < to && !is_enough(&text, n, most_bytes); t++) {
+        const size_t before = text.n;
+        status = gather_token(out, &text, tokenizer, bd_id_at(row->ids, id_bytes, t), err);
+        n += text.n > before ? text.n - before : 1;
+    }
+    flush_text(out, &text);
+    if (status == BD_OK && t < to)
+        fprintf(out, " [%" PRId64 " more token%s]", to - t, to - t == 1 ? "" : "s");
+    free(text.bytes);
     return status;
+}
+
+static void print_origin(FILE *out, const bd_manifest *manifest, uint32_t index,
+                         uint64_t position)
+{
+    if (manifest->n_inputs == 0) {
+        fprintf(out, "input %u position %" PRIu64, index, position);
+        return;
+    }
+    const bd_input_entry *input = &manifest->inputs[index];
+    bd_print_safely(out, input->name, strlen(input->name), false);
+    fprintf(out, " %s %" PRIu64, bd_input_entry_position_word(input), position);
 }
 
 static void print_heading(FILE *out, const bd_row *row, const bd_manifest *manifest, int64_t s)
 {
-    const int64_t from = row->bounds[s], to = row->bounds[s + 1];
+    const int64_t from = row->bounds[s], to = row->bounds[s + 1], n = to - from;
     const int64_t offset = row->segments.offset[s];
-    const bd_input_entry *input = &manifest->inputs[row->segments.input[s]];
     fprintf(out, "--- tokens %" PRId64 " to %" PRId64 ": ", from, to - 1);
-    bd_print_safely(out, input->name, strlen(input->name), false);
-    fprintf(out, " %s %" PRIu64, bd_input_entry_position_word(input),
-            row->segments.position[s]);
-    if (to - from == (int64_t)row->segments.length[s])
-        fprintf(out, ", whole document of %" PRId64 "\n", to - from);
+    print_origin(out, manifest, row->segments.input[s], row->segments.position[s]);
+    if (n == (int64_t)row->segments.length[s])
+        fprintf(out, ", whole document of %" PRId64 "\n", n);
     else
-        fprintf(out, ", tokens %" PRId64 " to %" PRId64 " of %u%s\n", offset,
-                offset + to - from - 1, row->segments.length[s],
+        fprintf(out, ", tokens %" PRId64 " to %" PRId64 " of %u%s\n", offset, offset + n - 1,
+                row->segments.length[s],
                 offset > 0 ? ", the first one repeated as context" : "");
+    fprintf(out,
+            "    positions 0 to %" PRId64 ", %" PRId64 " target%s: none for token %" PRId64
+            "\n",
+            n - 1, n - 1, n == 2 ? "" : "s", to - 1);
 }
 
 bd_status bd_row_print(FILE *out, const bd_row *row, const bd_manifest *manifest,
-                       const bd_tokenizer *tokenizer, bool color, bd_error *err)
+                       const bd_tokenizer *tokenizer, bd_row_look look, bd_error *err)
 {
     const int id_bytes = bd_packing_id_bytes(&manifest->packing);
     // The rules of a row say nothing of this: only the manifest knows.
     for (int64_t s = 0; s < row->n_segments; s++)
-        if (row->segments.input[s] >= manifest->n_inputs)
+        if (manifest->n_inputs > 0 && row->segments.input[s] >= manifest->n_inputs)
             return bd_fail(err, BD_ERR_FORMAT,
                            "S2: segment %" PRId64 " is of input %u, the manifest lists %zu", s,
                            row->segments.input[s], manifest->n_inputs);
     for (int64_t s = 0; s < row->n_segments; s++) {
         print_heading(out, row, manifest, s);
-        if (color)
-            fputs(colors[s % 2], out);
-        BD_TRY(print_tokens(out, row, id_bytes, row->bounds[s], row->bounds[s + 1], tokenizer,
-                            err));
-        fprintf(out, "%s\n", color ? no_color : "");
+        if (look.color)
+            fputs(colors[s % N_COLORS], out);
+        BD_TRY(print_tokens(out, row, id_bytes, s, tokenizer, look.most_bytes, err));
+        fprintf(out, "%s\n", look.color ? no_color : "");
     }
     const int64_t used = row->bounds[row->n_segments];
     if (used < manifest->packing.seq_len)

@@ -1,4 +1,5 @@
-// row_text.h - a row for people: its documents as text, with boundaries and origins.
+// row_text.h - a row for people: its documents as text, with boundaries, origins, positions and
+// targets.
 #ifndef BINDERY_PACKER_ROW_TEXT_H
 #define BINDERY_PACKER_ROW_TEXT_H
 
@@ -9,11 +10,17 @@
 #include "common/row.h"
 #include "common/tokenizer/tokenizer.h"
 
-// Prints each segment of `row` with a heading and its text, neighbours in different colours if
-// `color`. What could play tricks on the terminal is shown as \xNN. The row must have been
-// checked by bd_row_check(); one that names an input that the manifest does not list is
-// BD_ERR_FORMAT. Memory: the text of one segment.
+typedef struct bd_row_look {
+    bool color;         // neighbours in different colours
+    size_t most_bytes;  // of the text of a segment, the rest is left out; 0: all of it
+} bd_row_look;
+
+// Prints each segment of `row` with a heading and its text. What could play tricks on the
+// terminal is shown as \xNN; without a tokenizer (NULL) the ids are shown. The row must have
+// been checked by bd_row_check(); one that names an input that the manifest does not list is
+// BD_ERR_FORMAT, unless the manifest lists none, as that of a shard alone. Memory: the text of
+// one segment.
 bd_status bd_row_print(FILE *out, const bd_row *row, const bd_manifest *manifest,
-                       const bd_tokenizer *tokenizer, bool color, bd_error *err);
+                       const bd_tokenizer *tokenizer, bd_row_look look, bd_error *err);
 
 #endif

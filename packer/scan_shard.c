@@ -199,7 +199,7 @@ static bd_status scan_rows(shard_scan *s, int64_t index, bd_hasher *hasher, file
         before = start;
         segments += row.n_segments;
     }
-    bd_mapped_file_forget(&s->shard->file, batch->ids, (size_t)batch->n_rows * row_bytes);
+    bd_shard_forget_ids(s->shard, index);
     return BD_OK;
 }
 

@@ -397,11 +397,17 @@ static const void *stream_into(const bd_model *model, int64_t l)
     return l == 0 ? model->embedded : model->layers[l - 1].out;
 }
 
+static bd_status check_size(const bd_model *model, batch_ref batch, bd_error *err)
+{
+    if (tokens_of(batch) > model->max_rows * model->seq_len ||
+        batch->attention.seq_len > model->seq_len)
+        return bd_fail(err, BD_ERR_ARGUMENT, "the batch is larger than the model's buffers");
+    return BD_OK;
+}
+
 static bd_status stage(bd_model *model, batch_ref host, bd_model_batch *staged, bd_error *err)
 {
-    if (tokens_of(host) > model->max_rows * model->seq_len ||
-        host->attention.seq_len > model->seq_len)
-        return bd_fail(err, BD_ERR_ARGUMENT, "the batch is larger than the model's buffers");
+    BD_TRY(check_size(model, host, err));
     return bd_stage(&model->staging, host, staged, err);
 }
 
@@ -616,6 +622,8 @@ bd_status bd_model_train(bd_model *model, const bd_model_batch *batch,
                          bd_error *err)
 {
     bd_model_batch staged;
+    if (next)
+        BD_TRY(check_size(model, next, err));
     BD_TRY(stage(model, batch, &staged, err));
     BD_TRY(forward(model, &staged, err));
     for (int64_t row = 0; row < batch->attention.n_rows; row++)

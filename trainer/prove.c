@@ -128,8 +128,8 @@ static bd_status run_packed(bench *b, bd_sabotage sabotage, float *gradients, do
     bd_model_batch batch = bd_batch_part(&b->batch, 0, b->batch.boundaries.n_rows);
     bd_status status = sabotage_batch(&batch, sabotage, &whole, b->model.parameters, err);
     if (status == BD_OK)
-        status =
-            bd_model_train(&b->model, &batch, NULL, 1.0 / (double)b->batch.n_targets, loss_sum, err);
+        status = bd_model_train(&b->model, &batch, NULL, 1.0 / (double)b->batch.n_targets,
+                                loss_sum, err);
     if (status == BD_OK)
         status = bd_model_get_gradients(&b->model, gradients, err);
     free(whole.offsets);

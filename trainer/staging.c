@@ -134,9 +134,10 @@ bd_status bd_stage(bd_staging *staging, const bd_model_batch *host, bd_model_bat
     *staged = *host;
     if (operations->works_on_host)
         return BD_OK;
-    if (!batch->sent_ahead || !same_batch(&batch->host, host))
-        BD_TRY(send_batch(staging, host, err));
+    const bool is_there = batch->sent_ahead && same_batch(&batch->host, host);
     batch->sent_ahead = false;
+    if (!is_there)
+        BD_TRY(send_batch(staging, host, err));
     BD_TRY(operations->arrive(staging->backend, staging->turn, err));
     staged->ids = batch->ids;
     staged->attention = staged_boundaries(batch, 0, &host->attention);

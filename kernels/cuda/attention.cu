@@ -1,7 +1,5 @@
 #include "kernels/cuda/attention.h"
 
-#include <initializer_list>
-
 // ---- The arguments of the bf16 form ---------------------------------------------------------
 
 template <class To, class From>
@@ -40,19 +38,6 @@ static bd_cuda_attention_bf16_backward_args in_bf16(const bd_attention_backward_
     return to;
 }
 
-// What the contract lets a backend refuse. Head sizes are refused by the bf16 form itself.
-static bd_status check_alignment(int64_t q_stride, int64_t kv_stride,
-                                 std::initializer_list<const void *> tensors, bd_error *err)
-{
-    bool aligned = q_stride % 8 == 0 && kv_stride % 8 == 0;
-    for (const void *tensor : tensors)
-        aligned = aligned && (uintptr_t)tensor % 16 == 0;
-    if (!aligned)
-        return bd_fail(err, BD_ERR_UNSUPPORTED,
-                       "attention in bf16 needs tokens that are aligned to 16 bytes");
-    return BD_OK;
-}
-
 // ---- The operations -------------------------------------------------------------------------
 
 extern "C" size_t bd_cuda_attention_forward_scratch(const bd_attention_forward_args *args)
@@ -68,8 +53,6 @@ extern "C" bd_status bd_cuda_attention_forward(const bd_attention_forward_args *
 {
     if (args->type == BD_FLOAT)
         return bd_cuda_attention_float_forward(args, queue, err);
-    BD_TRY(check_alignment(args->q_stride, args->kv_stride,
-                           {args->q, args->k, args->v, args->out}, err));
     const bd_cuda_attention_bf16_forward_args bf16 = in_bf16(*args);
     return bd_cuda_attention_bf16_forward(&bf16, queue, err);
 }
@@ -87,10 +70,6 @@ extern "C" bd_status bd_cuda_attention_backward(const bd_attention_backward_args
 {
     if (args->type == BD_FLOAT)
         return bd_cuda_attention_float_backward(args, queue, err);
-    BD_TRY(check_alignment(
-        args->q_stride, args->kv_stride,
-        {args->q, args->k, args->v, args->out, args->d_out, args->d_q, args->d_k, args->d_v},
-        err));
     const bd_cuda_attention_bf16_backward_args bf16 = in_bf16(*args);
     return bd_cuda_attention_bf16_backward(&bf16, queue, err);
 }

@@ -263,6 +263,7 @@ static __device__ __forceinline__ float4 *take_turn(const backward_memory &memor
     const int thread = this_thread(), lane = thread % kWarpSize, warp = thread / kWarpSize;
     while (read_published(memory.turns + unsigned(place) / kTile) != unsigned(tile)) {
     }
+    __syncwarp();  // each lane has left the loop on its own; what follows is the whole warp's
     return memory.d_q + int64_t(place) * (D / 4) + warp * (16 * D / 4) + lane;
 }
 

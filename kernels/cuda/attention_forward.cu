@@ -30,9 +30,9 @@ struct forward_state {
 };
 
 // By how much a score in base 2 may exceed its query's base before all is computed relative to
-// a new one. A power of two more or less changes no digit of a probability, and 2^8 times the
-// longest document is far from what a float can hold: there is no need to follow the largest
-// score at every step, as long as it does not get far away.
+// a new one. A float is as exact at 2^8 as at 1, and 2^8 times the longest document is far from
+// what it can hold: there is no need to follow the largest score at every step, as long as it
+// does not get far away.
 constexpr float kHeadroom = 8.0f;
 
 // Keys after the query become invisible. `first_key` is relative to the warp's first query.

@@ -207,7 +207,7 @@ bd_status attention_check_bf16(const attention_shape &shape,
     for (const uint16_t *p : pointers)
         aligned = aligned && reinterpret_cast<uintptr_t>(p) % 16 == 0;
     if (!aligned)
-        return bd_fail(err, BD_ERR_ARGUMENT,
-                       "attention in bf16 needs rows that are aligned to 16 bytes");
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "attention in bf16 needs tokens that are aligned to 16 bytes");
     return BD_OK;
 }

@@ -11,6 +11,10 @@
 // The host does not know the boundaries. A kernel on the device lists the tiles, those with the
 // most tiles to visit first, and blocks take one (tile, head) after the other until none is
 // left. Who takes which changes nothing in the result.
+//
+// In a list of KEY_TILES a document's tiles come in rising order, and works are given out in the
+// order of the list. A block may therefore wait for lower tiles of its own document: whoever has
+// them took them earlier. The backward kernel relies on it; another order would hang it.
 #ifndef BINDERY_KERNELS_CUDA_ATTENTION_PLAN_CUH
 #define BINDERY_KERNELS_CUDA_ATTENTION_PLAN_CUH
 
@@ -80,8 +84,8 @@ bd_status attention_make_plan(const attention_plan &plan, const attention_shape 
                               int tile_size, attention_side side, bd_cuda_queue *queue,
                               bd_error *err);
 
-// The scratch of a backward pass: what its two kernels go through, then one value for each token
-// and head.
+// The scratch of a backward pass in float: what its two kernels go through, then one value for
+// each token and head.
 struct backward_scratch {
     attention_plan keys, queries;
     void *values;

@@ -83,7 +83,6 @@ class Golden(ProgramTest):
             "prove-help": ["prove", "--help"],
             "generate-help": ["generate", "--help"],
             "pack": ["pack", "-o", "new", "--seq-len", "33", "--delimiter", "%", "golden/corpus"],
-            "inspect": ["inspect", "golden/best-fit"],
             "inspect-row": ["inspect", "--row", "1", "golden/best-fit"],
             "inspect-row-colour": ["inspect", "--color=always", "--row", "1", "golden/concat"],
             "verify": ["verify", "golden/concat"],

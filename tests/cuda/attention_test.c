@@ -404,8 +404,8 @@ static void what_the_kernels_cannot_do_is_refused(void **state)
     bad = good;
     bad.kv_stride = 260;
     assert_int_equal(
-        refused(bad, 1 << 20, "attention in bf16 needs rows that are aligned to 16 bytes"),
-        BD_ERR_ARGUMENT);
+        refused(bad, 1 << 20, "attention in bf16 needs tokens that are aligned to 16 bytes"),
+        BD_ERR_UNSUPPORTED);
     assert_int_equal(refused(good, 79, "attention needs 80 bytes of scratch, not 79"),
                      BD_ERR_ARGUMENT);
     bad = good;

@@ -74,6 +74,15 @@ FAULTS = [
         program="attention",
     ),
     Fault(
+        "turn_not_waited_for",
+        "attention_backward.cu",
+        "!= unsigned(tile)) {",
+        "!= unsigned(tile) && tile < 0) {",
+        "bf16_agrees_on_small_rows",
+        {"thread": RACE},
+        program="attention",
+    ),
+    Fault(
         "plain_store_between_blocks",
         "optimizer.cu",
         "parts[blockIdx.x] = sum;",

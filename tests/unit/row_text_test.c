@@ -61,8 +61,9 @@ static char *printed(const fixture *f, bool color)
     size_t n;
     FILE *out = open_memstream(&text, &n);
     assert_non_null(out);
-    assert_int_equal(
-        bd_row_print(out, &f->row, &f->manifest, bd_tokenizer_bytes(), color, NULL), BD_OK);
+    assert_int_equal(bd_row_print(out, &f->row, &f->manifest, bd_tokenizer_bytes(),
+                                  (bd_row_look){.color = color}, NULL),
+                     BD_OK);
     fclose(out);
     return text;
 }
@@ -80,7 +81,8 @@ static void assert_shown(const char *text, size_t n, const char *expected)
     static fixture f;
     init(&f, (int64_t)n + 1);
     add(&f, text, n, 0, 0);
-    char *whole = printed(&f, false), *line = strchr(whole, '\n') + 1;
+    char *whole = printed(&f, false);
+    char *line = strchr(strchr(whole, '\n') + 1, '\n') + 1;  // after two lines of heading
     const size_t n_shown = strlen(line);
     assert_true(n_shown >= strlen("<256>\n"));
     assert_string_equal(line + n_shown - strlen("<256>\n"), "<256>\n");
@@ -100,14 +102,18 @@ static void segments_are_told_by_their_headings(void **state)
     add(&f, "end", 3, 6, 10);
     assert_printed(&f, false,
                    "--- tokens 0 to 3: a.txt byte 0, whole document of 4\n"
+                   "    positions 0 to 3, 3 targets: none for token 3\n"
                    "one<256>\n"
                    "--- tokens 4 to 6: a.txt byte 100, tokens 0 to 2 of 9\n"
+                   "    positions 0 to 2, 2 targets: none for token 6\n"
                    "two\n"
                    "--- tokens 7 to 11: a.txt byte 200, tokens 2 to 6 of 40, the first one "
                    "repeated as context\n"
+                   "    positions 0 to 4, 4 targets: none for token 11\n"
                    "three\n"
                    "--- tokens 12 to 15: a.txt byte 300, tokens 6 to 9 of 10, the first one "
                    "repeated as context\n"
+                   "    positions 0 to 3, 3 targets: none for token 15\n"
                    "end<256>\n"
                    "--- tokens 16 to 19: padding\n");
 }
@@ -146,7 +152,7 @@ static void neighbours_differ_in_colour(void **state)
     char *text = printed(&f, true);
     assert_non_null(strstr(text, "\x1b[36ma<256>\x1b[0m\n"));
     assert_non_null(strstr(text, "\x1b[33mb<256>\x1b[0m\n"));
-    assert_non_null(strstr(text, "\x1b[36mc<256>\x1b[0m\n"));
+    assert_non_null(strstr(text, "\x1b[32mc<256>\x1b[0m\n"));
     assert_null(strstr(text, "padding"));
     free(text);
     text = printed(&f, false);
@@ -206,6 +212,7 @@ static void names_of_inputs_cannot_play_tricks(void **state)
     add(&f, "b", 1, 0, 0);
     assert_printed(&f, false,
                    "--- tokens 0 to 1: a\\x0a\\x1b[2J\\xff.txt byte 0, whole document of 2\n"
+                   "    positions 0 to 1, 1 target: none for token 1\n"
                    "b<256>\n");
 }
 
@@ -222,12 +229,48 @@ static void an_input_that_is_not_listed_is_refused(void **state)
     bd_error err = {0};
     FILE *out = open_memstream(&text, &n);
     assert_non_null(out);
-    assert_int_equal(bd_row_print(out, &f.row, &f.manifest, bd_tokenizer_bytes(), false, &err),
-                     BD_ERR_FORMAT);
+    assert_int_equal(
+        bd_row_print(out, &f.row, &f.manifest, bd_tokenizer_bytes(), (bd_row_look){0}, &err),
+        BD_ERR_FORMAT);
     fclose(out);
     free(text);
     assert_string_equal(err.message,
                         "S2: segment 1 is of input 4294967295, the manifest lists 1");
+}
+
+// Of "aa" and "語" (3 bytes) again and again at most 4 bytes are asked for: the character that
+// has begun is shown, and how many tokens are not.
+static void abbreviated_text_ends_with_a_character(void **state)
+{
+    (void)state;
+    static fixture f;
+    init(&f, 20);
+    add(&f, "aa\xe8\xaa\x9e\xe8\xaa\x9e", 8, 0, 0);
+    char *text;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    assert_non_null(out);
+    assert_int_equal(bd_row_print(out, &f.row, &f.manifest, bd_tokenizer_bytes(),
+                                  (bd_row_look){.most_bytes = 4}, NULL),
+                     BD_OK);
+    fclose(out);
+    assert_non_null(strstr(text, "\naa\xe8\xaa\x9e [4 more tokens]\n"));
+    free(text);
+}
+
+// A shard alone does not know the names of its inputs.
+static void without_a_list_inputs_are_told_by_number(void **state)
+{
+    (void)state;
+    static fixture f;
+    init(&f, 2);
+    add(&f, "a", 1, 0, 0);
+    f.input[0] = 7;
+    f.manifest.n_inputs = 0;
+    assert_printed(&f, false,
+                   "--- tokens 0 to 1: input 7 position 0, whole document of 2\n"
+                   "    positions 0 to 1, 1 target: none for token 1\n"
+                   "a<256>\n");
 }
 
 int main(void)
@@ -239,6 +282,8 @@ int main(void)
         cmocka_unit_test(control_characters_are_shown_and_not_sent),
         cmocka_unit_test(bytes_that_are_not_utf8_are_shown_as_numbers),
         cmocka_unit_test(long_text_keeps_its_characters),
+        cmocka_unit_test(abbreviated_text_ends_with_a_character),
+        cmocka_unit_test(without_a_list_inputs_are_told_by_number),
         cmocka_unit_test(names_of_inputs_cannot_play_tricks),
         cmocka_unit_test(an_input_that_is_not_listed_is_refused),
     };

@@ -1,0 +1,219 @@
+#include "packer/inspection_json.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/utf8.h"
+#include "packer/report.h"
+
+static const char *const reading_words[] = {"sample", "all", "scan"};
+
+static double share_of(double part, double whole)
+{
+    return bd_percent(part, whole) / 100;
+}
+
+static bd_json *lengths_to_json(const bd_inspection *in)
+{
+    const bd_quantiles *q = &in->lengths;
+    bd_json *json = bd_json_object();
+    bd_json_set_bool(json, "exact", q->exact);
+    for (int i = 0; i < BD_N_QUANTILES - 1; i++) {
+        char key[8];
+        snprintf(key, sizeof key, "p%d", bd_quantile_percents[i]);
+        bd_json_set_integer(json, key, q->values[i]);
+    }
+    bd_json_set_integer(json, "max", q->values[BD_N_QUANTILES - 1]);
+    bd_json_set_bool(json, "max_exact", q->max_exact);
+    return json;
+}
+
+static bd_json *padding_to_json(const bd_inspection *in)
+{
+    bd_json *json = bd_json_object(), *bins = bd_json_array();
+    int n = BD_PADDING_BINS;
+    while (n > 0 && in->statistics.padding[n - 1] == 0)
+        n--;
+    for (int i = 0; i < n; i++)
+        bd_json_append(bins, bd_json_integer(in->statistics.padding[i]));
+    bd_json_set_bool(json, "exact", bd_inspection_is_exact(in));
+    bd_json_set_integer(json, "rows", in->statistics.figures.rows);
+    bd_json_set(json, "histogram", bins);
+    return json;
+}
+
+static bd_json *attention_to_json(const bd_inspection *in)
+{
+    const double pairs = (double)in->manifest.totals.attention_pairs;
+    const double causal = bd_inspection_causal_pairs(in);
+    bd_json *json = bd_json_object(), *tiles = bd_json_array();
+    for (int i = 0; i < BD_N_TILE_SIZES; i++) {
+        const double visited = (double)in->tiles[i], plain = (double)in->causal_tiles[i];
+        bd_json *tile = bd_json_object();
+        bd_json_set_integer(tile, "size", bd_tile_sizes[i]);
+        bd_json_set_bool(tile, "exact", bd_inspection_is_exact(in));
+        bd_json_set_integer(tile, "visited", in->tiles[i]);
+        bd_json_set_integer(tile, "causal", in->causal_tiles[i]);
+        bd_json_set_real(tile, "saved", plain > 0 ? 1 - share_of(visited, plain) : 0);
+        bd_json_append(tiles, tile);
+    }
+    bd_json_set_integer(json, "pairs", in->manifest.totals.attention_pairs);
+    bd_json_set_real(json, "causal_pairs", causal);
+    bd_json_set_real(json, "saved", causal > 0 ? 1 - share_of(pairs, causal) : 0);
+    bd_json_set(json, "tiles", tiles);
+    return json;
+}
+
+static bd_json *sources_to_json(const bd_inspection *in)
+{
+    bd_json *sources = bd_json_array();
+    for (size_t i = 0; i < in->n_sources; i++) {
+        const bd_source_figures *source = &in->sources[i];
+        bd_json *json = bd_json_object();
+        bd_json_set_string(json, "name", source->name);
+        bd_json_set_integer(json, "inputs", source->n_inputs);
+        bd_json_set_real(
+            json, "share",
+            share_of((double)source->figures.packed, (double)in->manifest.totals.packed));
+        bd_json_set(json, "figures", bd_figures_to_json(&source->figures));
+        bd_json_append(sources, json);
+    }
+    return sources;
+}
+
+static bd_json *inputs_to_json(const bd_inspection *in)
+{
+    bd_json *inputs = bd_json_array();
+    for (size_t i = 0; i < in->manifest.n_inputs; i++) {
+        bd_json *json = bd_json_object();
+        bd_input_entry_to_json(&in->manifest.inputs[i], json);
+        bd_json_append(inputs, json);
+    }
+    return inputs;
+}
+
+// null for a token that has no text, or half a character.
+static void set_token_text(bd_json *json, const bd_inspection *in, uint32_t id)
+{
+    size_t n = 0;
+    const char *bytes =
+        in->tokenizer ? in->tokenizer->kind->token_bytes(in->tokenizer, id, &n) : NULL;
+    char *text = bytes && !memchr(bytes, 0, n) && bd_utf8_valid_prefix(bytes, n) == n
+                     ? strndup(bytes, n)
+                     : NULL;
+    if (text)
+        bd_json_set_string(json, "text", text);
+    else
+        bd_json_set_null(json, "text");
+    free(text);
+}
+
+static bd_json *tokens_to_json(const bd_inspection *in)
+{
+    bd_json *json = bd_json_object(), *frequent = bd_json_array();
+    for (size_t i = 0; i < in->n_frequent; i++) {
+        const bd_frequent_token *token = &in->frequent[i];
+        bd_json *item = bd_json_object();
+        bd_json_set_integer(item, "id", token->id);
+        set_token_text(item, in, token->id);
+        bd_json_set_integer(item, "count", token->count);
+        bd_json_set_real(item, "share",
+                         share_of((double)token->count, (double)in->tokens_counted));
+        bd_json_append(frequent, item);
+    }
+    bd_json_set_bool(json, "exact", bd_inspection_is_exact(in));
+    bd_json_set_integer(json, "counted", in->tokens_counted);
+    bd_json_set(json, "frequent", frequent);
+    return json;
+}
+
+static bd_json *most_repeated_to_json(const bd_inspection *in)
+{
+    bd_json *most = bd_json_array();
+    for (size_t i = 0; i < in->duplicates.n_most; i++) {
+        const bd_repeated_document *document = &in->duplicates.most[i];
+        bd_json *json = bd_json_object();
+        bd_json_set_integer(json, "count", document->count);
+        bd_json_set_integer(json, "tokens", document->n_tokens);
+        bd_json_set_string(json, "shard", bd_inspection_shard_name(in, document->shard).text);
+        bd_json_set_integer(json, "row", document->row);
+        bd_json_set_integer(json, "input", document->input);
+        bd_json_set_integer(json, "position", (int64_t)document->position);
+        bd_json_append(most, json);
+    }
+    return most;
+}
+
+static void set_duplicates(bd_json *json, const bd_inspection *in)
+{
+    const bd_duplicates *d = &in->duplicates;
+    if (!in->has_duplicates) {
+        bd_json_set_null(json, "duplicates");
+        return;
+    }
+    bd_json *found = bd_json_object();
+    bd_json_set_bool(found, "exact", d->exact);
+    bd_json_set_real(found, "error", d->error);
+    bd_json_set_integer(found, "documents", d->documents);
+    bd_json_set_integer(found, "distinct", d->distinct);
+    bd_json_set_integer(found, "repeated", d->documents - d->distinct);
+    bd_json_set_integer(found, "tokens", d->tokens);
+    if (d->exact)
+        bd_json_set_integer(found, "repeated_tokens", d->repeated_tokens);
+    else
+        bd_json_set_null(found, "repeated_tokens");
+    bd_json_set(found, "most_repeated", most_repeated_to_json(in));
+    bd_json_set(json, "duplicates", found);
+}
+
+static bd_json *shards_to_json(const bd_inspection *in)
+{
+    bd_json *shards = bd_json_array();
+    for (size_t i = 0; i < in->manifest.n_shards; i++) {
+        const bd_shard_entry *entry = &in->manifest.shards[i];
+        bd_json *json = bd_json_object();
+        bd_json_set_string(json, "file", bd_inspection_shard_name(in, i).text);
+        bd_json_set_integer(json, "bytes", entry->size_bytes);
+        if (in->is_shard)
+            bd_json_set_null(json, "checksum");
+        else
+            bd_json_set_string(json, "checksum", entry->digest.hex);
+        bd_json_set_integer(json, "rows", entry->figures.rows);
+        bd_json_set_integer(json, "documents", entry->figures.documents);
+        bd_json_set_integer(json, "tokens", entry->figures.packed);
+        bd_json_set_integer(json, "padding", entry->figures.padding);
+        bd_json_append(shards, json);
+    }
+    return shards;
+}
+
+static bd_json *reading_to_json(const bd_inspection *in)
+{
+    bd_json *json = bd_json_object();
+    bd_json_set_string(json, "how", reading_words[in->rows_read]);
+    bd_json_set_integer(json, "rows", in->statistics.figures.rows);
+    bd_json_set_integer(json, "shards", in->shards_read);
+    return json;
+}
+
+bd_json *bd_inspection_to_json(const bd_inspection *inspection)
+{
+    const bd_inspection *in = inspection;
+    bd_json *json = bd_json_object();
+    bd_json_set_string(json, "format", "1.0");
+    bd_json_set_string(json, "of", in->is_shard ? "shard" : "dataset");
+    bd_json_set(json, "reading", reading_to_json(in));
+    bd_json_set(json, "packing", bd_packing_to_json(&in->manifest.packing));
+    bd_json_set(json, "figures", bd_figures_to_json(&in->manifest.totals));
+    bd_json_set(json, "lengths", lengths_to_json(in));
+    bd_json_set(json, "padding_per_row", padding_to_json(in));
+    bd_json_set(json, "attention", attention_to_json(in));
+    bd_json_set(json, "tokens", tokens_to_json(in));
+    set_duplicates(json, in);
+    bd_json_set(json, "sources", sources_to_json(in));
+    bd_json_set(json, "inputs", inputs_to_json(in));
+    bd_json_set(json, "shards", shards_to_json(in));
+    return json;
+}

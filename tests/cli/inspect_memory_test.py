@@ -1,0 +1,53 @@
+"""`bindery inspect` takes the memory of the shards that it reads at once, not of all.
+
+With BINDERY_TEST_LONG=1 the datasets have 400 MB and 2 GB.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+import program
+from program import ProgramTest
+from unfinished import json_lines
+
+SEED = 20240614
+SIZES = (200_000_000, 1_000_000_000) if program.LONG else (40_000_000, 160_000_000)  # of text
+MOST_BYTES = 200 << 20
+MOST_GROWTH = 1.25  # of the larger dataset, four times the size, over the smaller
+
+
+class Memory(ProgramTest):
+    def packed(self, name: str, size_bytes: int) -> Path:
+        lines = json_lines(f"{SEED}", 8_000_000)
+        path = self.folder / f"{name}.jsonl"
+        with path.open("wb") as stream:
+            for _ in range(-(-size_bytes // len(lines))):
+                stream.write(lines)
+        dataset = self.pack(self.folder / name, [path], "--unit-size", "16M")
+        path.unlink()
+        return dataset
+
+    def peak(self, expected_status: int, *arguments: object) -> int:
+        """The most bytes that the program had in memory at once."""
+        command = [program.program(), "inspect", "--threads", "2", *map(str, arguments)]
+        run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(run.pid, 0)
+        run.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(run.returncode, expected_status, command)
+        return usage.ru_maxrss * 1024
+
+    def test_a_larger_dataset_takes_no_more_memory(self) -> None:
+        small, large = (self.packed(f"d{size}", size) for size in SIZES)
+        for options in (["--scan"], ["--duplicates", "--memory", 0], []):
+            with self.subTest(options):
+                peaks = [self.peak(0, *options, dataset) for dataset in (small, large)]
+                print(f"{options}: {peaks[0] >> 20} MiB, then {peaks[1] >> 20} MiB")
+                self.assertLess(max(peaks), MOST_BYTES)
+                self.assertLessEqual(peaks[1], peaks[0] * MOST_GROWTH)
+        self.assertLess(self.peak(1, "--memory", 0, "--diff", small, large), MOST_BYTES)
+
+
+if __name__ == "__main__":
+    print(f"seed {SEED}")
+    program.main()
