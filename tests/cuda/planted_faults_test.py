@@ -74,15 +74,6 @@ FAULTS = [
         program="attention",
     ),
     Fault(
-        "turn_not_waited_for",
-        "attention_backward.cu",
-        "!= unsigned(tile)) {",
-        "!= unsigned(tile) && tile < 0) {",
-        "bf16_agrees_on_small_rows",
-        {"thread": RACE},
-        program="attention",
-    ),
-    Fault(
         "plain_store_between_blocks",
         "optimizer.cu",
         "parts[blockIdx.x] = sum;",
@@ -173,7 +164,7 @@ FAULTS = [
         "b.ordered[b.start[id] + rank] = token;",
         "b.ordered[place + 0 * rank] = token;",
         "embedding_agrees",
-        {"plain": OTHER_BITS},
+        {"plain": f"{WRONG_VALUE}|{OTHER_BITS}"},
     ),
     Fault(
         "removed_barrier_in_attention",
