@@ -204,14 +204,14 @@ def measure_rival(name: str, ours: dict, device: str) -> tuple[list[dict], str |
     """What could be measured, and why the rest could not."""
     cases, missing = [], None
     for given in ours["cases"]:
-        torch.compiler.reset()  # every case is compiled for its own shapes
-        case = Case(given, DTYPES[ours["precision"]], device)
         try:
+            torch.compiler.reset()  # every case is compiled for its own shapes
+            case = Case(given, DTYPES[ours["precision"]], device)
             cases.append(measure(case, RIVALS[name](case)))
         except Missing as reason:
             missing = str(reason)
-        except (RuntimeError, ValueError) as error:  # no memory, a device that it cannot use
-            missing = str(error).splitlines()[0][:200]
+        except Exception as error:  # no memory, another signature: the other rivals go on
+            missing = f"{type(error).__name__}: {error}".splitlines()[0][:200]
     return cases, missing
 
 

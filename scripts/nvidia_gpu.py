@@ -7,22 +7,23 @@ import subprocess
 
 OLDEST_CAPABILITY = 8.0  # bf16 tensor cores and cp.async
 OUR_TOOLKIT = "13.0"  # what scripts/setup --cuda installs where there is none
-# Dense bf16 with sums in float, TFLOP/s; the first that matches. Not yet held against NVIDIA's
-# data sheets: --peak-tflops overrides it.
+# Dense bf16 with sums in float, TFLOP/s; the first that matches. From NVIDIA's data sheets,
+# halved where those count sparsity, and for GeForce from the white papers on its architectures,
+# as others quote both. --peak-tflops overrides it.
 PEAKS = {
-    r"\bA[18]00\b": 312,
+    r"\bA100\b": 312,
     r"\bA40\b": 149.7,
     r"\bA10\b": 125,
     r"\bA6000\b": 154.8,
     r"\bH100 PCIe": 756,
     r"\bH100 NVL": 835,
-    r"\bG?H[128]00\b": 989,
+    r"\bH[12]00\b(?! NVL)": 989,
     r"\bB200\b": 2250,
     r"\bL40S\b": 362,
     r"\bL4\b": 121,
-    r"\bRTX 3090\b": 71,
-    r"\bRTX 4090\b": 165,
-    r"\bRTX 5090\b": 209.5,
+    r"\bRTX 3090$": 71,
+    r"\bRTX 4090$": 165,
+    r"\bRTX 5090$": 209.5,
 }
 
 
@@ -74,6 +75,7 @@ def find_gpu() -> dict[str, object]:
         )
     found = re.search(r"CUDA[\w ]* Version: *([\d.]+)", ask_nvidia_smi())
     cuda, toolkit = found.group(1) if found else None, toolkit_version()
+    # Within a major version any driver serves, see check_driver() in kernels/cuda/backend.cu.
     if cuda and toolkit and int(cuda.split(".")[0]) < int(toolkit.split(".")[0]):
         raise NoGpu(
             f"driver {driver} is too old: it knows CUDA {cuda}, the toolkit is {toolkit}; "

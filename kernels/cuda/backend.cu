@@ -211,17 +211,18 @@ static const bd_operations operations = {
     sum_of_squares,
 };
 
+// Any driver of the runtime's major version serves, an older one too: CUDA's minor version
+// compatibility.
 static bd_status check_driver(bd_error *err)
 {
     int version = 0;  // stays 0 where there is no driver
     BD_TRY(bd_cuda_check(cudaDriverGetVersion(&version), "ask for the driver's version", err));
     if (version == 0)
         return bd_fail(err, BD_ERR_UNSUPPORTED, "no NVIDIA driver is installed");
-    if (version < CUDART_VERSION)
+    if (version / 1000 < CUDART_VERSION / 1000)
         return bd_fail(err, BD_ERR_UNSUPPORTED,
-                       "the NVIDIA driver is too old: it knows CUDA %d.%d, needed is %d.%d",
-                       version / 1000, version % 1000 / 10, CUDART_VERSION / 1000,
-                       CUDART_VERSION % 1000 / 10);
+                       "the NVIDIA driver is too old: it knows CUDA %d.%d, needed is %d.0",
+                       version / 1000, version % 1000 / 10, CUDART_VERSION / 1000);
     return BD_OK;
 }
 

@@ -87,7 +87,12 @@ class GpuCheckTest(ProgramTest):
     def test_every_step_is_done_and_the_result_keeps_to_its_schema(self) -> None:
         tools = self.folder / "tools"
         self.pretend("nvidia-smi", driver())
-        self.pretend("compute-sanitizer", f'echo "$2" >>{tools}\nshift 4\nexec "$@"')
+        # One that minds failed calls would find fault with the cases of what is refused.
+        self.pretend("compute-sanitizer", f"""echo "$2" >>{tools}
+[ "$5 $6" = '--report-api-errors no' ] || exit 9
+shift 6
+exec "$@"
+""")
         build = Path(program.program()).parent
         given = ("--build", build, "--module", MODULE, "--dataset", DATASET)
         result = self.gpu_check(*given, path=f"{os.pathsep}{os.environ['PATH']}")
@@ -126,11 +131,36 @@ class GpuCheckTest(ProgramTest):
         self.assertFalse(report["good"])
         steps = {step["name"]: step for step in report["steps"]}
         self.assertNotIn("parity: emulated", steps)
-        self.assertEqual(steps["parity: a_on_device"]["message"], "it found no device")
+        self.assertEqual(steps["parity: a_on_device"]["message"], "skipped: no device")
         self.assertIn("broken", steps["proof: gpt2, bf16"]["output"])
         self.assertIn("cannot run", steps["attention: bf16"]["message"])
         for name in ("parity: a_on_device", "sabotage: mask, float", "training speed: bf16"):
             self.assertEqual(steps[name]["result"], "failed", steps[name])
+
+    def test_strange_answers_are_failures(self) -> None:
+        build = self.folder / "build"
+        self.pretend("nvidia-smi", driver())
+        tests = [{"name": "a_on_device", "command": ["true", "device", "module"]}]
+        self.pretend("ctest", f"echo '{json.dumps({'tests': tests})}'")
+        self.pretend("true", "")
+        # No JSON where there should be; on the device a loss, not the first, that is NaN.
+        self.pretend("bindery", """
+[ "$1" = train ] || { echo 'no JSON'; exit 0; }
+case "$*" in *'--backend cuda'*) second=NaN ;; *) second=1.5 ;; esac
+while [ "$1" != -o ]; do shift; done
+printf '{"loss": 2.5}\\n{"loss": %s}\\n' $second >"$2/metrics.jsonl"
+""", build)
+        result = self.gpu_check("--build", build, "--dataset", DATASET)
+        self.assertEqual(result.status, 1, result)
+        steps = {step["name"]: step for step in self.report()["steps"]}
+        self.assertEqual(steps["parity: a_on_device"]["result"], "passed")
+        self.assertEqual(steps["proof: opt, float"]["result"], "failed")
+        self.assertIn("JSONDecodeError", steps["proof: opt, float"]["message"])
+        self.assertIn("Traceback", steps["proof: opt, float"]["output"])
+        for precision in ("float", "bf16"):
+            training = steps[f"training: {precision}"]
+            self.assertEqual(training["result"], "failed", training)
+            self.assertIn("by up to nan", training["message"])
 
     def test_without_a_build_nothing_can_be_done(self) -> None:
         self.pretend("nvidia-smi", driver())

@@ -12,8 +12,6 @@
 #include "bf16_fixture.h"
 #include "module_fixture.h"
 
-enum { N_HEADS = 2, N_KV_HEADS = 1 };
-
 // Probabilities and results are rounded, each by 1/256 at most; twice that for the gradients,
 // which go through the gradient of the scores as well. All relative to the largest.
 static const double of_results = 2.0 / 256.0;
@@ -21,21 +19,25 @@ static const double of_gradients = 4.0 / 256.0;
 
 static bd_backend *cpu;
 
+typedef struct heads {
+    int64_t n, n_kv, size;
+} heads;
+
 typedef struct tensors {
     int64_t n_q, n_kv, n_lse;
     float *q, *k, *v, *d_out;            // inputs
     float *out, *lse, *d_q, *d_k, *d_v;  // the CPU's results
 } tensors;
 
-static bd_attention_forward_args forward_args(const batch *b, int64_t head_size)
+static bd_attention_forward_args forward_args(const batch *b, heads h)
 {
     return (bd_attention_forward_args){
         .boundaries = b->boundaries,
-        .n_heads = N_HEADS,
-        .n_kv_heads = N_KV_HEADS,
-        .head_size = head_size,
-        .q_stride = N_HEADS * head_size,
-        .kv_stride = N_KV_HEADS * head_size,
+        .n_heads = h.n,
+        .n_kv_heads = h.n_kv,
+        .head_size = h.size,
+        .q_stride = h.n * h.size,
+        .kv_stride = h.n_kv * h.size,
         .scale = 0.1f,
     };
 }
@@ -61,22 +63,22 @@ static bd_attention_backward_args backward_args(const bd_attention_forward_args 
     };
 }
 
-static tensors compute_on_host(const batch *b, int64_t head_size)
+static tensors compute_on_host(const batch *b, heads h)
 {
     uint64_t seed = 48;
-    tensors t = {.n_q = b->n_tokens * N_HEADS * head_size,
-                 .n_kv = b->n_tokens * N_KV_HEADS * head_size,
-                 .n_lse = b->n_tokens * N_HEADS};
-    t.q = bf16_activations(&seed, b, N_HEADS * head_size, 2.0);
-    t.k = bf16_activations(&seed, b, N_KV_HEADS * head_size, 2.0);
-    t.v = bf16_activations(&seed, b, N_KV_HEADS * head_size, 2.0);
-    t.d_out = bf16_activations(&seed, b, N_HEADS * head_size, 1.0);
+    tensors t = {.n_q = b->n_tokens * h.n * h.size,
+                 .n_kv = b->n_tokens * h.n_kv * h.size,
+                 .n_lse = b->n_tokens * h.n};
+    t.q = bf16_activations(&seed, b, h.n * h.size, 2.0);
+    t.k = bf16_activations(&seed, b, h.n_kv * h.size, 2.0);
+    t.v = bf16_activations(&seed, b, h.n_kv * h.size, 2.0);
+    t.d_out = bf16_activations(&seed, b, h.n * h.size, 1.0);
     t.out = guarded(t.n_q);
     t.lse = guarded(t.n_lse);
     t.d_q = guarded(t.n_q);
     t.d_k = guarded(t.n_kv);
     t.d_v = guarded(t.n_kv);
-    bd_attention_forward_args f = forward_args(b, head_size);
+    bd_attention_forward_args f = forward_args(b, h);
     f.q = t.q;
     f.k = t.k;
     f.v = t.v;
@@ -112,10 +114,10 @@ static void expect_near(const char *what, const batch *b, const void *device,
     free(precise);
 }
 
-static void check_attention(const batch *b, int64_t head_size)
+static void check_attention(const batch *b, heads h)
 {
-    tensors t = compute_on_host(b, head_size);
-    bd_attention_forward_args f = forward_args(b, head_size);
+    tensors t = compute_on_host(b, h);
+    bd_attention_forward_args f = forward_args(b, h);
     f.type = BD_BF16;
     f.boundaries = boundaries_on_device(b);
     f.q = bf16_on_device(t.q, t.n_q);
@@ -143,8 +145,26 @@ static void attention_agrees(void)
     static const int64_t lengths[] = {1, 31, 65, 300};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         batch b = random_batch(60 + i, 2, lengths[i]);
-        check_attention(&b, i % 2 == 0 ? 64 : 128);
+        check_attention(&b, (heads){2, 1, i % 2 == 0 ? 64 : 128});
         batch_release(&b);
+    }
+}
+
+// Enough blocks to fill a device, whose order differs from run to run; an emulation, which is
+// told its order, needs few.
+static void long_documents_agree(void)
+{
+    const int64_t n_rows = configure_emulation ? 1 : 2;
+    const int64_t seq_len = configure_emulation ? 200 : 4096;
+    const heads shapes[] = {{12, 12, 64}, {12, 4, 128}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const heads h = configure_emulation ? (heads){1, 1, shapes[i].size} : shapes[i];
+        batch whole = batch_of_rows(n_rows, seq_len);
+        batch mixed = random_batch(70 + i, n_rows, seq_len);
+        check_attention(&whole, h);
+        check_attention(&mixed, h);
+        batch_release(&whole);
+        batch_release(&mixed);
     }
 }
 
@@ -174,7 +194,7 @@ static void what_it_cannot_do_is_refused(void)
         {64, 0, 2, "attention in bf16 needs tokens that are aligned to 16 bytes"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        bd_attention_forward_args f = forward_args(&b, refused[i].head_size);
+        bd_attention_forward_args f = forward_args(&b, (heads){2, 1, refused[i].head_size});
         f.boundaries = boundaries;
         f.type = BD_BF16;
         f.q_stride += refused[i].more_stride;
@@ -191,6 +211,7 @@ int main(int argc, char **argv)
 {
     static const module_case cases[] = {
         {.name = "attention_agrees", .check = attention_agrees},
+        {.name = "long_documents_agree", .check = long_documents_agree},
         {.name = "what_it_cannot_do_is_refused", .check = what_it_cannot_do_is_refused},
     };
     bd_error err;

@@ -1,6 +1,6 @@
 // module_fixture.h - what the tests of a module share: the backend in it, its memory between
-// guard bands, and runs under every schedule of threads and streams, which must give the same
-// bits.
+// guard bands, and runs under every schedule of threads and streams, on a device several runs,
+// which must give the same bits.
 //
 //   TEST device|emulated MODULE [CASE]
 //
@@ -67,7 +67,7 @@ void expect_same_in_every_run(const char *what, const void *bytes, size_t size_b
 typedef struct module_case {
     const char *name;
     void (*check)(void);
-    bool once;        // under one schedule: it goes through others itself
+    bool once;        // emulated under one schedule: it goes through others itself
     bool misaligned;  // each run also with misaligned arrays
     bool differs;     // and then the bits may differ
 } module_case;

@@ -80,12 +80,18 @@ batch random_batch(uint64_t seed, int64_t n_rows, int64_t seq_len)
     return b;
 }
 
-batch batch_of_one(int64_t length)
+batch batch_of_rows(int64_t n_rows, int64_t seq_len)
 {
-    batch b = empty_batch(1, length);
-    add_row(&b, 0, (const int32_t[]){(int32_t)length}, 1);
+    batch b = empty_batch(n_rows, seq_len);
+    for (int64_t r = 0; r < n_rows; r++)
+        add_row(&b, r, (const int32_t[]){(int32_t)seq_len}, 1);
     add_ids(&b, 1);
     return b;
+}
+
+batch batch_of_one(int64_t length)
+{
+    return batch_of_rows(1, length);
 }
 
 void batch_release(batch *b)

@@ -29,6 +29,9 @@ batch awkward_batch(uint64_t seed);
 // Rows of random documents, some full, some with padding.
 batch random_batch(uint64_t seed, int64_t n_rows, int64_t seq_len);
 
+// Rows of one document each, which fills its row.
+batch batch_of_rows(int64_t n_rows, int64_t seq_len);
+
 // One row that is one document of `length` tokens, all that there is.
 batch batch_of_one(int64_t length);
 
