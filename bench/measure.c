@@ -125,10 +125,6 @@ bench_time bench_median(const bench_time *times, size_t n)
 
 void bench_print_json(bd_json *json)
 {
-    char *text;
     bd_error err;
-    bench_check(bd_json_print(json, BD_JSON_COMPACT, &text, &err), &err);
-    puts(text);
-    free(text);
-    bd_json_free(json);
+    bench_check(bd_json_put(json, BD_JSON_COMPACT, stdout, &err), &err);
 }

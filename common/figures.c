@@ -190,3 +190,13 @@ bd_status bd_figures_from_json(bd_figures *figures, const bd_json *json, bd_erro
     BD_TRY(histogram_from_json(figures->document_lengths, json, document_lengths_key, err));
     return histogram_from_json(figures->segments_per_row, json, segments_per_row_key, err);
 }
+
+bool bd_figures_difference(const bd_figures *here, const bd_figures *there, char *where,
+                           size_t where_size)
+{
+    bd_json *a = bd_figures_to_json(here), *b = bd_figures_to_json(there);
+    const bool differ = bd_json_difference(a, b, where, where_size);
+    bd_json_free(a);
+    bd_json_free(b);
+    return differ;
+}

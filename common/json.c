@@ -358,3 +358,14 @@ bool bd_json_difference(const bd_json *here, const bd_json *there, char *where,
     char path[PATH_SIZE] = "";
     return differs(unwrap(here), unwrap(there), path, where, where_size);
 }
+
+bd_status bd_json_put(bd_json *value, bd_json_style style, FILE *out, bd_error *err)
+{
+    char *text = NULL;
+    const bd_status status = bd_json_print(value, style, &text, err);
+    if (status == BD_OK)
+        fprintf(out, "%s\n", text);
+    free(text);
+    bd_json_free(value);
+    return status;
+}

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "common/error.h"
 
@@ -70,6 +71,9 @@ typedef struct bd_json_member {
 } bd_json_member;
 bd_json_member bd_json_first(const bd_json *object);
 bd_json_member bd_json_next(const bd_json *object, bd_json_member member);
+
+// Prints it and a newline to `out`, and frees it.
+bd_status bd_json_put(bd_json *value, bd_json_style style, FILE *out, bd_error *err);
 
 // ---- Sealed: the last member, "checksum", is XXH3-128 over every byte before the comma that
 // precedes it, so that no change of the text goes unnoticed.

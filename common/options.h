@@ -129,6 +129,12 @@ typedef struct bd_option {
     .kind = BD_OPTION_FILE, .offset = BD_OFFSET_OF(settings, field, const char *)
 #define BD_DIRECTORY(settings, field) \
     .kind = BD_OPTION_DIRECTORY, .offset = BD_OFFSET_OF(settings, field, const char *)
+// The option --threads N, 0 by default, for bd_threads_count().
+#define BD_THREADS_OPTION(settings, field, text)                                               \
+    {                                                                                          \
+        .name = "threads", .value = "N", BD_INTEGER(settings, field, 1, 4096), .initial = "0", \
+        .initial_note = "one per core", .help = text                                           \
+    }
 #define BD_CHOICE(settings, field, words)         \
     .kind = BD_OPTION_CHOICE, .choices = (words), \
     .offset = offsetof(settings, field) +         \

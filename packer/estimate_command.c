@@ -57,12 +57,8 @@ static const bd_option plan_options[] = {
      BD_SIZE(plan_settings, sample_bytes, 1, INT64_C(1) << 40),
      .initial = "64M",
      .help = "Read about SIZE bytes of the inputs, spread over them; all if they have no more"},
-    {.name = "threads",
-     .value = "N",
-     BD_INTEGER(plan_settings, pack.n_threads, 1, 4096),
-     .initial = "0",
-     .initial_note = "one per core",
-     .help = "Threads to use, and to estimate the time for"},
+    BD_THREADS_OPTION(plan_settings, pack.n_threads,
+                      "Threads to use, and to estimate the time for"),
     {.name = "json",
      BD_FLAG(plan_settings, pack.json),
      .help = "Print JSON (schemas/estimate-v1.schema.json)"},
@@ -247,18 +243,11 @@ static bd_status print_forecast(const bd_arguments *arguments, const bd_forecast
                                 bd_error *err)
 {
     const plan_settings *settings = arguments->settings;
-    char *text = NULL;
     if (!settings->pack.json) {
         bd_forecast_print(stdout, forecast, bd_terminal_color(stdout, arguments->color));
         return BD_OK;
     }
-    bd_json *json = bd_forecast_to_json(forecast);
-    const bd_status status = bd_json_print(json, BD_JSON_INDENTED, &text, err);
-    if (status == BD_OK)
-        puts(text);
-    free(text);
-    bd_json_free(json);
-    return status;
+    return bd_json_put(bd_forecast_to_json(forecast), BD_JSON_INDENTED, stdout, err);
 }
 
 static int plan_run(const bd_arguments *arguments)

@@ -37,12 +37,7 @@ static const bd_option export_options[] = {
     {.name = "overwrite",
      BD_FLAG(export_settings, overwrite),
      .help = "Replace the export that DIR holds"},
-    {.name = "threads",
-     .value = "N",
-     BD_INTEGER(export_settings, n_threads, 1, 4096),
-     .initial = "0",
-     .initial_note = "one per core",
-     .help = "Shards to export at the same time"},
+    BD_THREADS_OPTION(export_settings, n_threads, "Shards to export at the same time"),
 };
 
 static int export_run(const bd_arguments *arguments)

@@ -57,12 +57,7 @@ static const bd_option inspect_options[] = {
      BD_SIZE(inspect_settings, memory_bytes, 0, INT64_MAX),
      .initial = "256M",
      .help = "Most memory for the hashes of --duplicates and --diff, 16 bytes a document"},
-    {.name = "threads",
-     .value = "N",
-     BD_INTEGER(inspect_settings, n_threads, 1, 4096),
-     .initial = "0",
-     .initial_note = "one per core",
-     .help = "Shards to read at the same time"},
+    BD_THREADS_OPTION(inspect_settings, n_threads, "Shards to read at the same time"),
     {.name = "json",
      BD_FLAG(inspect_settings, json),
      .help = "Print it all as JSON (schemas/inspection-v1.schema.json)"},
@@ -78,18 +73,6 @@ static bd_look look_of(const bd_arguments *arguments)
 
 // ---- Figures -------------------------------------------------------------------------------
 
-static bd_status print_json(const bd_inspection *inspection, bd_error *err)
-{
-    bd_json *json = bd_inspection_to_json(inspection);
-    char *text = NULL;
-    const bd_status status = bd_json_print(json, BD_JSON_INDENTED, &text, err);
-    if (status == BD_OK)
-        puts(text);
-    free(text);
-    bd_json_free(json);
-    return status;
-}
-
 static bd_status show_figures(const bd_arguments *arguments, bd_inspection *inspection,
                               bd_error *err)
 {
@@ -103,7 +86,7 @@ static bd_status show_figures(const bd_arguments *arguments, bd_inspection *insp
         BD_TRY(bd_inspection_count_duplicates(inspection, settings->memory_bytes, n_threads,
                                               arguments->quiet, err));
     if (settings->json)
-        return print_json(inspection, err);
+        return bd_json_put(bd_inspection_to_json(inspection), BD_JSON_INDENTED, stdout, err);
     bd_report_inspection(stdout, inspection, look_of(arguments));
     return BD_OK;
 }

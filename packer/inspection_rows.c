@@ -224,66 +224,43 @@ static bd_status compare_figures(const bd_inspection *in, bd_error *err)
     counted.attention_pairs = rows->attention_pairs;
     memcpy(counted.document_lengths, rows->document_lengths, sizeof rows->document_lengths);
     memcpy(counted.segments_per_row, rows->segments_per_row, sizeof rows->segments_per_row);
-    bd_json *here = bd_figures_to_json(&counted);
-    bd_json *there = bd_figures_to_json(&in->manifest.totals);
     char where[256];
-    const bool differ = bd_json_difference(here, there, where, sizeof where);
-    bd_json_free(here);
-    bd_json_free(there);
-    return differ ? bd_fail(err, BD_ERR_FORMAT,
-                            "'%s': S5: the rows differ from the figures: %s", in->path, where)
-                  : BD_OK;
+    if (!bd_figures_difference(&counted, &in->manifest.totals, where, sizeof where))
+        return BD_OK;
+    return bd_fail(err, BD_ERR_FORMAT, "'%s': S5: the rows differ from the figures: %s",
+                   in->path, where);
 }
 
-// Whether the row can be counted. bd_scan_shard() has checked all of it, in another mapping of
-// the file; this is only for a file that has changed since: a second check of everything would
-// take longer than the counting.
-static bool is_countable(const bd_row *row, const bd_packing *packing)
+static void count_row(void *context, const bd_row *row)
 {
-    bool good = row->n_segments > 0 && row->n_bounds == row->n_segments + 1 &&
-                row->bounds[0] == 0 && row->bounds[row->n_segments] <= packing->seq_len;
-    for (int64_t k = 0; good && k < row->n_segments; k++)
-        good = row->bounds[k] < row->bounds[k + 1] && row->segments.length[k] > 0;
-    return good;
+    bd_statistics_add_row(context, row);
 }
 
-static bd_status add_checked_rows(bd_statistics *statistics, const bd_shard *shard,
+// Without a manifest: each row by itself.
+static bd_status scan_shard_alone(const bd_inspection *in, bd_statistics *statistics,
                                   bd_error *err)
 {
-    const bd_packing *packing = &shard->packing;
-    for (int64_t b = 0; b < bd_arrow_reader_n_batches(shard->reader); b++) {
-        const bd_row_batch *batch = bd_arrow_reader_batch(shard->reader, b);
-        for (int64_t r = 0; r < batch->n_rows; r++) {
-            const bd_row row = bd_row_of_batch(batch, packing, r);
-            if (!is_countable(&row, packing))
-                return bd_fail(err, BD_ERR_FORMAT, "'%s' changed while it was being read",
-                               shard->path);
-            bd_statistics_add_row(statistics, &row);
-        }
-        bd_shard_forget_ids(shard, b);
-    }
-    return BD_OK;
+    bd_shard shard;
+    BD_TRY(bd_inspection_open_shard(in, 0, &shard, err));
+    const bd_status status = add_rows(statistics, &shard, 0, shard.entry.figures.rows, err);
+    bd_shard_close(&shard);
+    return status;
 }
 
-// bd_scan_shard() compares with the shard's figures, and opening it with the manifest's.
 static bd_status scan_shard(void *context, int64_t index, bd_error *err)
 {
     scanning *s = context;
-    bd_figures figures;
+    const bd_inspection *in = s->inspection;
     idle_statistics *mine;
-    bd_shard shard;
-    if (s->scan)
-        BD_TRY(bd_scan_shard(s->scan, (size_t)index, &figures, err));
-    BD_TRY(bd_inspection_open_shard(s->inspection, (size_t)index, &shard, err));
-    bd_status status = take_idle(s, &mine, err);
-    if (status == BD_OK) {
-        const int64_t rows = shard.entry.figures.rows;
-        status = s->scan ? add_checked_rows(&mine->statistics, &shard, err)
-                         : add_rows(&mine->statistics, &shard, 0, rows, err);
-        put_idle(s, mine);
-        bd_progress_add(s->progress, (uint64_t)rows);
-    }
-    bd_shard_close(&shard);
+    bd_figures figures;
+    BD_TRY(take_idle(s, &mine, err));
+    const bd_scan_options options = {.row = count_row, .context = &mine->statistics};
+    const bd_status status =
+        s->scan ? bd_scan_shard(s->scan, (size_t)index, &options, &figures, err)
+                : scan_shard_alone(in, &mine->statistics, err);
+    put_idle(s, mine);
+    if (status == BD_OK)
+        bd_progress_add(s->progress, (uint64_t)in->manifest.shards[index].figures.rows);
     return status;
 }
 

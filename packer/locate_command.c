@@ -45,12 +45,7 @@ static const bd_option locate_options[] = {
      BD_SIZE(locate_settings, context, 0, BD_MAX_CONTEXT),
      .initial = "200",
      .help = "Bytes of text to show on either side"},
-    {.name = "threads",
-     .value = "N",
-     BD_INTEGER(locate_settings, n_threads, 1, 4096),
-     .initial = "0",
-     .initial_note = "one per core",
-     .help = "Shards to search at the same time"},
+    BD_THREADS_OPTION(locate_settings, n_threads, "Shards to search at the same time"),
     {.name = "json",
      BD_FLAG(locate_settings, json),
      .help = "Print JSON (schemas/location-v1.schema.json)"},
@@ -152,7 +147,6 @@ static bool is_limited(const locating *l)
 static bd_status print_json(const locating *l, bd_error *err)
 {
     const locate_settings *settings = l->arguments->settings;
-    char *text = NULL;
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "format", "1.0");
     if (settings->find)
@@ -161,12 +155,7 @@ static bd_status print_json(const locating *l, bd_error *err)
         bd_json_set_null(json, "find");
     bd_json_set_bool(json, "limited", is_limited(l));
     bd_json_set(json, "locations", bd_json_share(l->locations));
-    const bd_status status = bd_json_print(json, BD_JSON_INDENTED, &text, err);
-    if (status == BD_OK)
-        puts(text);
-    free(text);
-    bd_json_free(json);
-    return status;
+    return bd_json_put(json, BD_JSON_INDENTED, stdout, err);
 }
 
 static void print_end(const locating *l)

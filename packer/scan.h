@@ -29,22 +29,22 @@ bd_status bd_scan_init(bd_scan *scan, const char *folder, const bd_manifest *man
 // no other .arrow file is there.
 bd_status bd_scan_check_units(const bd_scan *scan, bd_error *err);
 
-// Opens shard `index` and checks all of it. *figures is what its rows hold; what rows cannot
-// tell (dropped documents, invalid UTF-8) is taken over from the metadata. BD_ERR_FORMAT names
-// the shard, the row and the rule. Memory: 100 bytes per segment of the shard, all of it if it
-// is compressed; what was read of an uncompressed one does not stay resident. Any number of
-// threads may scan different shards.
-bd_status bd_scan_shard(const bd_scan *scan, size_t index, bd_figures *figures, bd_error *err);
-
 typedef struct bd_scan_options {
     bd_threads *threads;    // share the rows of the shard; NULL: the caller reads them alone
     bd_progress *progress;  // counts bytes of the file; may be NULL
     bool file;              // D1, too: the size of the file and its checksum
+    // Called for each row once it is checked, by whichever thread reads it; may be NULL.
+    void (*row)(void *context, const bd_row *row);
+    void *context;
 } bd_scan_options;
 
-// The same with options. If anything but damage ends it, progress is not complete.
-bd_status bd_scan_shard_with(const bd_scan *scan, size_t index, const bd_scan_options *options,
-                             bd_figures *figures, bd_error *err);
+// Opens shard `index` and checks all of it. *figures is what its rows hold; what rows cannot
+// tell (dropped documents, invalid UTF-8) is taken over from the metadata. BD_ERR_FORMAT names
+// the shard, the row and the rule. Memory: 100 bytes per segment of the shard, all of it if it
+// is compressed; what was read of an uncompressed one does not stay resident. Any number of
+// threads may scan different shards. If anything but damage ends it, progress is not complete.
+bd_status bd_scan_shard(const bd_scan *scan, size_t index, const bd_scan_options *options,
+                        bd_figures *figures, bd_error *err);
 
 // The checksum of a shard's file, whose pages do not stay resident.
 bd_status bd_scan_digest(const bd_shard *shard, bd_digest *digest, bd_error *err);

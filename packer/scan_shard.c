@@ -198,6 +198,8 @@ static bd_status scan_rows(shard_scan *s, int64_t index, bd_hasher *hasher, file
                             "S4: its earliest document is not after the row before's", err);
         before = start;
         segments += row.n_segments;
+        if (s->options->row)
+            s->options->row(s->options->context, &row);
     }
     bd_shard_forget_ids(s->shard, index);
     return BD_OK;
@@ -349,16 +351,11 @@ static void complete_figures(shard_scan *s)
 
 static bd_status compare_figures(const shard_scan *s, bd_error *err)
 {
-    bd_json *here = bd_figures_to_json(&s->figures);
-    bd_json *there = bd_figures_to_json(&s->shard->entry.figures);
     char where[256];
-    bd_status status = BD_OK;
-    if (bd_json_difference(here, there, where, sizeof where))
-        status = bd_fail(err, BD_ERR_FORMAT, "'%s': S5: the rows differ from the metadata: %s",
-                         s->shard->path, where);
-    bd_json_free(here);
-    bd_json_free(there);
-    return status;
+    if (!bd_figures_difference(&s->figures, &s->shard->entry.figures, where, sizeof where))
+        return BD_OK;
+    return bd_fail(err, BD_ERR_FORMAT, "'%s': S5: the rows differ from the metadata: %s",
+                   s->shard->path, where);
 }
 
 static bd_status check_figures(shard_scan *s, bd_error *err)
@@ -378,8 +375,8 @@ static bd_status check_file(const shard_scan *s, bd_error *err)
     return bd_scan_check_digest(path, &s->digest, &s->stated->digest, err);
 }
 
-bd_status bd_scan_shard_with(const bd_scan *scan, size_t index, const bd_scan_options *options,
-                             bd_figures *figures, bd_error *err)
+bd_status bd_scan_shard(const bd_scan *scan, size_t index, const bd_scan_options *options,
+                        bd_figures *figures, bd_error *err)
 {
     bd_shard shard;
     BD_TRY(bd_shard_open_entry(&shard, scan->folder, scan->manifest, index, err));
@@ -400,9 +397,4 @@ bd_status bd_scan_shard_with(const bd_scan *scan, size_t index, const bd_scan_op
     bd_found_segments_release(&s.segments);
     bd_shard_close(&shard);
     return status;
-}
-
-bd_status bd_scan_shard(const bd_scan *scan, size_t index, bd_figures *figures, bd_error *err)
-{
-    return bd_scan_shard_with(scan, index, &(bd_scan_options){0}, figures, err);
 }

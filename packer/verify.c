@@ -156,12 +156,12 @@ static bd_status blame_file(const checking *c, size_t index, bd_status status, b
 // its problem; only what keeps it from being checked is a failure.
 static bd_status check_shard(checking *c, size_t index, bd_threads *threads, bd_error *err)
 {
-    const bd_scan_options options = {threads, c->progress, true};
+    const bd_scan_options options = {.threads = threads, .progress = c->progress, .file = true};
     bd_error *problem = &c->shard_problems[index];
     bd_figures figures;
     bd_status status = c->settings->depth == BD_VERIFY_STRUCTURE
                            ? check_structure(c, index, problem)
-                           : bd_scan_shard_with(&c->scan, index, &options, &figures, problem);
+                           : bd_scan_shard(&c->scan, index, &options, &figures, problem);
     if (status != BD_OK)
         status = blame_file(c, index, status, problem);
     problem->status = status;

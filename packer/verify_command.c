@@ -28,12 +28,7 @@ static const bd_option verify_options[] = {
      BD_TEXTS(verify_settings, against),
      .help = "Read the corpus again, too: its tokens must be those of the rows; may be "
              "repeated"},
-    {.name = "threads",
-     .value = "N",
-     BD_INTEGER(verify_settings, n_threads, 1, 4096),
-     .initial = "0",
-     .initial_note = "one per core",
-     .help = "Threads to use"},
+    BD_THREADS_OPTION(verify_settings, n_threads, "Threads to use"),
     {.name = "json",
      BD_FLAG(verify_settings, json),
      .help = "Print the verdict as JSON (schemas/verdict-v1.schema.json)"},
@@ -59,13 +54,7 @@ static bd_status print_json(const bd_verdict *verdict, bd_verify_depth depth, bd
     else
         bd_json_set_null(json, "compared");
     bd_json_set(json, "problems", problems);
-    char *text = NULL;
-    const bd_status status = bd_json_print(json, BD_JSON_INDENTED, &text, err);
-    if (status == BD_OK)
-        puts(text);
-    free(text);
-    bd_json_free(json);
-    return status;
+    return bd_json_put(json, BD_JSON_INDENTED, stdout, err);
 }
 
 static void print_good(const char *folder, const bd_verdict *verdict, bd_verify_depth depth)

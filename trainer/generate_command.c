@@ -55,12 +55,8 @@ static const bd_option generate_options[] = {
      .initial = "1",
      .help = "Seed of the draws"},
     BD_BACKEND_OPTIONS(generate_settings),
-    {.name = "threads",
-     .value = "N",
-     BD_INTEGER(generate_settings, n_threads, 1, 4096),
-     .initial = "0",
-     .initial_note = "one per core",
-     .help = "Threads of the kernels; the result does not depend on it"},
+    BD_THREADS_OPTION(generate_settings, n_threads,
+                      "Threads of the kernels; the result does not depend on it"),
 };
 
 // A document that grows token by token.

@@ -56,12 +56,7 @@ static const bd_option prove_options[] = {
      .initial = "1",
      .help = "Seed of the random weights; not with --run"},
     BD_BACKEND_OPTIONS(prove_settings),
-    {.name = "threads",
-     .value = "N",
-     BD_INTEGER(prove_settings, n_threads, 1, 4096),
-     .initial = "0",
-     .initial_note = "one per core",
-     .help = "Threads of the kernels"},
+    BD_THREADS_OPTION(prove_settings, n_threads, "Threads of the kernels"),
     {.name = "json",
      BD_FLAG(prove_settings, json),
      .help = "Print the result as JSON (schemas/proof-v1.schema.json)"},
@@ -245,18 +240,6 @@ static bd_experiment experiment_of(const prove_settings *settings, const bd_rows
 
 // ---- The command ------------------------------------------------------------------------
 
-// Takes over `json`.
-static bd_status print_json(bd_json *json, bd_error *err)
-{
-    char *text = NULL;
-    const bd_status status = bd_json_print(json, BD_JSON_INDENTED, &text, err);
-    if (status == BD_OK)
-        puts(text);
-    free(text);
-    bd_json_free(json);
-    return status;
-}
-
 static bd_status run_probe(const prove_settings *settings, const bd_experiment *experiment,
                            bool *good, bd_error *err)
 {
@@ -264,7 +247,7 @@ static bd_status run_probe(const prove_settings *settings, const bd_experiment *
     BD_TRY(bd_probe_run(&probe, experiment, err));
     *good = probe_is_good(&probe);
     if (settings->json)
-        return print_json(probe_to_json(&probe, settings), err);
+        return bd_json_put(probe_to_json(&probe, settings), BD_JSON_INDENTED, stdout, err);
     print_probe(&probe);
     return BD_OK;
 }
@@ -277,7 +260,7 @@ static bd_status run_proof(const prove_settings *settings, const bd_experiment *
     *good = proof.n_disagree == 0;
     bd_status status = BD_OK;
     if (settings->json)
-        status = print_json(proof_to_json(&proof, settings), err);
+        status = bd_json_put(proof_to_json(&proof, settings), BD_JSON_INDENTED, stdout, err);
     else
         print_proof(&proof, settings->sabotage);
     bd_proof_release(&proof);

@@ -142,12 +142,8 @@ static const bd_option train_options[] = {
      .help = "Continue the run in DIR from its latest checkpoint; the other options must be "
              "those that it began with"},
     BD_BACKEND_OPTIONS(train_settings),
-    {.name = "threads",
-     .value = "N",
-     BD_INTEGER(train_settings, n_threads, 1, 4096),
-     .initial = "0",
-     .initial_note = "one per core",
-     .help = "Threads of the kernels; the result does not depend on it"},
+    BD_THREADS_OPTION(train_settings, n_threads,
+                      "Threads of the kernels; the result does not depend on it"),
 };
 
 // What a run needs, from opening the data to its end.

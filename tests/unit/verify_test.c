@@ -317,7 +317,7 @@ static void a_scan_counts_what_the_packer_counted(void **state)
     assert_int_equal(bd_scan_check_units(&scan, NULL), BD_OK);
     for (size_t i = 0; i < manifest.n_shards; i++) {
         bd_figures figures;
-        assert_int_equal(bd_scan_shard(&scan, i, &figures, NULL), BD_OK);
+        assert_int_equal(bd_scan_shard(&scan, i, &(bd_scan_options){0}, &figures, NULL), BD_OK);
         assert_memory_equal(&figures, &manifest.shards[i].figures, sizeof figures);
     }
     bd_scan_release(&scan);
