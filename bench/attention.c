@@ -191,25 +191,12 @@ static bd_attention_backward_args backward_of(const bd_attention_forward_args *f
                                               const void *d_out, char *d_qkv)
 {
     const size_t row_bytes = (size_t)(f->q_stride / 3) * bd_type_bytes(f->type);
-    return (bd_attention_backward_args){
-        .boundaries = f->boundaries,
-        .type = f->type,
-        .n_heads = f->n_heads,
-        .n_kv_heads = f->n_kv_heads,
-        .head_size = f->head_size,
-        .q_stride = f->q_stride,
-        .kv_stride = f->kv_stride,
-        .scale = f->scale,
-        .q = f->q,
-        .k = f->k,
-        .v = f->v,
-        .out = f->out,
-        .lse = f->lse,
-        .d_out = d_out,
-        .d_q = d_qkv,
-        .d_k = d_qkv + row_bytes,
-        .d_v = d_qkv + 2 * row_bytes,
-    };
+    bd_attention_backward_args args = bd_attention_backward_of(f);
+    args.d_out = d_out;
+    args.d_q = d_qkv;
+    args.d_k = d_qkv + row_bytes;
+    args.d_v = d_qkv + 2 * row_bytes;
+    return args;
 }
 
 static void make_tensors(tensors *t, bd_backend *backend, const attention_case *c, bd_type type)

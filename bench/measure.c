@@ -64,10 +64,7 @@ bd_backend *bench_open(bd_backend_choice choice, const char *module, int n_threa
     bd_backend *backend;
     bd_error err;
     bench_check(bd_backend_open_choice(&backend, choice, module, n_threads, &err), &err);
-    if (type == BD_BF16 && !backend->operations->computes_bf16)
-        bench_check(bd_fail(&err, BD_ERR_UNSUPPORTED, "the backend %s does not compute in bf16",
-                            backend->operations->name),
-                    &err);
+    bench_check(bd_backend_check_type(backend, type, &err), &err);
     return backend;
 }
 

@@ -7,6 +7,7 @@
 #define BINDERY_KERNELS_ATTENTION_H
 
 #include <stdint.h>
+#include <string.h>
 
 #include "kernels/boundaries.h"
 #include "kernels/type.h"
@@ -56,5 +57,27 @@ typedef struct bd_attention_backward_args {
     void *d_k;
     void *d_v;
 } bd_attention_backward_args;
+
+// The arguments of the backward pass of a forward call, but for d_out and the gradients.
+static inline bd_attention_backward_args
+bd_attention_backward_of(const bd_attention_forward_args *forward)
+{
+    bd_attention_backward_args args;
+    memset(&args, 0, sizeof args);
+    args.boundaries = forward->boundaries;
+    args.type = forward->type;
+    args.n_heads = forward->n_heads;
+    args.n_kv_heads = forward->n_kv_heads;
+    args.head_size = forward->head_size;
+    args.q_stride = forward->q_stride;
+    args.kv_stride = forward->kv_stride;
+    args.scale = forward->scale;
+    args.q = forward->q;
+    args.k = forward->k;
+    args.v = forward->v;
+    args.out = forward->out;
+    args.lse = forward->lse;
+    return args;
+}
 
 #endif

@@ -78,6 +78,16 @@ struct bd_backend {
     const bd_operations *operations;
 };
 
+// Whether the backend takes tensors of this type.
+static inline bd_status bd_backend_check_type(const bd_backend *backend, bd_type type,
+                                              bd_error *err)
+{
+    if (type == BD_FLOAT || backend->operations->computes_bf16)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_UNSUPPORTED, "the %s backend computes in float only",
+                   backend->operations->name);
+}
+
 // The CPU backend on `n_threads` threads. Close with backend->operations->close(backend).
 bd_status bd_backend_open_cpu(bd_backend **backend, int n_threads, bd_error *err);
 

@@ -123,12 +123,8 @@ static bd_status check_type(const bd_backend *backend, const bd_model_config *c,
                             bd_error *err)
 {
     const int64_t head_size = c->n_channels / c->n_heads;
-    if (type == BD_FLOAT)
-        return BD_OK;
-    if (!backend->operations->computes_bf16)
-        return bd_fail(err, BD_ERR_UNSUPPORTED, "the %s backend computes in float only",
-                       backend->operations->name);
-    if (head_size != 64 && head_size != 128)
+    BD_TRY(bd_backend_check_type(backend, type, err));
+    if (type == BD_BF16 && head_size != 64 && head_size != 128)
         return bd_fail(err, BD_ERR_UNSUPPORTED,
                        "attention in bf16 takes heads of 64 or 128 channels, the model's have "
                        "%" PRId64,
@@ -327,9 +323,41 @@ static bd_status linear_backward(bd_model *model, batch_ref batch,
                .d_bias = model->gradients + offsets->bias});
 }
 
-static float attention_scale(const bd_model_config *c)
+// q, k and v of a token lie side by side, as do their gradients.
+static bd_attention_forward_args attention_of(const bd_model *model, batch_ref batch,
+                                              const bd_layer_activations *a)
 {
-    return 1.0f / sqrtf((float)(c->n_channels / c->n_heads));
+    const bd_model_config *c = &model->parameters->config;
+    const int64_t channels = c->n_channels, head_size = channels / c->n_heads;
+    return (bd_attention_forward_args){
+        .boundaries = batch->attention,
+        .type = model->type,
+        .n_heads = c->n_heads,
+        .n_kv_heads = c->n_heads,
+        .head_size = head_size,
+        .q_stride = 3 * channels,
+        .kv_stride = 3 * channels,
+        .scale = 1.0f / sqrtf((float)head_size),
+        .q = a->qkv,
+        .k = element(model, a->qkv, channels),
+        .v = element(model, a->qkv, 2 * channels),
+        .out = a->attention_out,
+        .lse = a->lse,
+    };
+}
+
+// From d_narrow to d_wide.
+static bd_status attention_backward(const bd_model *model, batch_ref batch,
+                                    const bd_layer_activations *a, bd_error *err)
+{
+    const int64_t channels = model->parameters->config.n_channels;
+    const bd_attention_forward_args forward = attention_of(model, batch, a);
+    bd_attention_backward_args args = bd_attention_backward_of(&forward);
+    args.d_out = model->d_narrow;
+    args.d_q = model->d_wide;
+    args.d_k = element(model, model->d_wide, channels);
+    args.d_v = element(model, model->d_wide, 2 * channels);
+    return model->backend->operations->attention_backward(model->backend, &args, err);
 }
 
 // ---- Forward ----------------------------------------------------------------------------
@@ -345,20 +373,8 @@ static bd_status layer_forward(bd_model *model, batch_ref batch, int64_t l, cons
                         a->attention_mean, a->attention_rstd, err));
     BD_TRY(linear_forward(model, batch, &offsets->qkv, channels, 3 * channels, a->attention_in,
                           a->qkv, err));
-    BD_TRY(OP(model, attention_forward,
-              {.boundaries = batch->attention,
-               .type = model->type,
-               .n_heads = c->n_heads,
-               .n_kv_heads = c->n_heads,
-               .head_size = channels / c->n_heads,
-               .q_stride = 3 * channels,
-               .kv_stride = 3 * channels,
-               .scale = attention_scale(c),
-               .q = a->qkv,
-               .k = element(model, a->qkv, channels),
-               .v = element(model, a->qkv, 2 * channels),
-               .out = a->attention_out,
-               .lse = a->lse}));
+    const bd_attention_forward_args attention = attention_of(model, batch, a);
+    BD_TRY(model->backend->operations->attention_forward(model->backend, &attention, err));
     BD_TRY(linear_forward(model, batch, &offsets->projection, channels, channels,
                           a->attention_out, model->branch, err));
     BD_TRY(OP(model, add,
@@ -552,24 +568,7 @@ static bd_status layer_backward(bd_model *model, batch_ref batch, int64_t l, bd_
                          a->feed_forward_mean, a->feed_forward_rstd, model->d_narrow, err));
     BD_TRY(linear_backward(model, batch, &offsets->projection, channels, channels,
                            a->attention_out, model->d_stream, model->d_narrow, err));
-    BD_TRY(OP(model, attention_backward,
-              {.boundaries = batch->attention,
-               .type = model->type,
-               .n_heads = c->n_heads,
-               .n_kv_heads = c->n_heads,
-               .head_size = channels / c->n_heads,
-               .q_stride = 3 * channels,
-               .kv_stride = 3 * channels,
-               .scale = attention_scale(c),
-               .q = a->qkv,
-               .k = element(model, a->qkv, channels),
-               .v = element(model, a->qkv, 2 * channels),
-               .out = a->attention_out,
-               .lse = a->lse,
-               .d_out = model->d_narrow,
-               .d_q = model->d_wide,
-               .d_k = element(model, model->d_wide, channels),
-               .d_v = element(model, model->d_wide, 2 * channels)}));
+    BD_TRY(attention_backward(model, batch, a, err));
     BD_TRY(linear_backward(model, batch, &offsets->qkv, channels, 3 * channels, a->attention_in,
                            model->d_wide, model->d_narrow, err));
     return norm_backward(model, batch, &offsets->attention_norm, stream_into(model, l),

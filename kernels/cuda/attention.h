@@ -45,43 +45,12 @@ bd_status bd_cuda_attention_float_backward(const bd_attention_backward_args *arg
 
 // ---- bf16, head sizes 64 and 128 ------------------------------------------------------------
 
-// As bd_attention_forward_args, with the bits of bf16 in place of float; lse stays float.
-// Pointers to bf16 are aligned to 16 bytes and strides are multiples of 8.
-typedef struct bd_cuda_attention_bf16_forward_args {
-    bd_boundaries boundaries;
-    int64_t n_heads, n_kv_heads, head_size;
-    int64_t q_stride, kv_stride;
-    float scale;
-    const uint16_t *q;
-    const uint16_t *k;
-    const uint16_t *v;
-    uint16_t *out;
-    float *lse;
-} bd_cuda_attention_bf16_forward_args;
-
-typedef struct bd_cuda_attention_bf16_backward_args {
-    bd_boundaries boundaries;
-    int64_t n_heads, n_kv_heads, head_size;
-    int64_t q_stride, kv_stride;
-    float scale;
-    const uint16_t *q;
-    const uint16_t *k;
-    const uint16_t *v;
-    const uint16_t *out;
-    const float *lse;
-    const uint16_t *d_out;
-    uint16_t *d_q;
-    uint16_t *d_k;
-    uint16_t *d_v;
-} bd_cuda_attention_bf16_backward_args;
-
-size_t bd_cuda_attention_bf16_forward_scratch(const bd_cuda_attention_bf16_forward_args *args);
-bd_status bd_cuda_attention_bf16_forward(const bd_cuda_attention_bf16_forward_args *args,
+size_t bd_cuda_attention_bf16_forward_scratch(const bd_attention_forward_args *args);
+bd_status bd_cuda_attention_bf16_forward(const bd_attention_forward_args *args,
                                          bd_cuda_queue *queue, bd_error *err);
 
-size_t
-bd_cuda_attention_bf16_backward_scratch(const bd_cuda_attention_bf16_backward_args *args);
-bd_status bd_cuda_attention_bf16_backward(const bd_cuda_attention_bf16_backward_args *args,
+size_t bd_cuda_attention_bf16_backward_scratch(const bd_attention_backward_args *args);
+bd_status bd_cuda_attention_bf16_backward(const bd_attention_backward_args *args,
                                           bd_cuda_queue *queue, bd_error *err);
 
 #ifdef __cplusplus

@@ -23,7 +23,7 @@
 static constexpr int kTile = kTileRows;  // of both sides: 16 rows for each warp
 static_assert(kWarps * 16 == kTile, "a warp owns 16 rows of a tile");
 
-typedef bd_cuda_attention_bf16_backward_args backward_args;
+typedef bd_attention_backward_args backward_args;
 
 // A tile's queries, and the columns of their gradient, are worked on this many at a time: what
 // that needs of registers leaves all sums of dK and dV where they are.
@@ -72,8 +72,8 @@ static __global__ void __launch_bounds__(kThreads)
     float delta = 0.0f;
     if (exists) {
         const int64_t chunk = at * D + lane * 8;
-        const uint4 out = *reinterpret_cast<const uint4 *>(a.out + chunk);
-        const uint4 d_out = *reinterpret_cast<const uint4 *>(a.d_out + chunk);
+        const uint4 out = *reinterpret_cast<const uint4 *>(bf16_at(a.out, chunk));
+        const uint4 d_out = *reinterpret_cast<const uint4 *>(bf16_at(a.d_out, chunk));
         delta = dot_of_two(out.x, d_out.x) + dot_of_two(out.y, d_out.y) +
                 dot_of_two(out.z, d_out.z) + dot_of_two(out.w, d_out.w);
         memory.d_q[chunk / 4] = memory.d_q[chunk / 4 + 1] = float4{};
@@ -363,7 +363,7 @@ visit_diagonal(key_state<D> &s, query_stream<D> &in, backward_tiles<D> &tiles,
         sum = take_turn<D>(memory, place, work.tile);
     tile_weights d_s;
     get_columns(d_s, at(tiles.d_s, in.places.d_s_columns));
-    uint16_t *to = a.d_q + (work.first_token + first) * a.q_stride + head * D;
+    uint16_t *to = bf16_at(a.d_q, (work.first_token + first) * a.q_stride + head * D);
 #pragma unroll 1
     for (int column = 0; column < D; column += kColumnsAtOnce) {
         query_sums d_q;
@@ -391,8 +391,8 @@ add_head(key_state<D> &s, const backward_args &a, const attention_work &work,
     const int64_t token = work.first_token + last * kTile;
     query_stream<D> in = {
         backward_places<D>(),
-        tile_loader<D>(a.q + token * a.q_stride + head * D, a.q_stride),
-        tile_loader<D>(a.d_out + (token * a.n_heads + head) * D, a.n_heads * D),
+        tile_loader<D>(bf16_at(a.q, token * a.q_stride + head * D), a.q_stride),
+        tile_loader<D>(bf16_at(a.d_out, (token * a.n_heads + head) * D), a.n_heads * D),
     };
     in.load_q.load_part(tiles.q, n_queries);
     in.load_d_out.load_part(tiles.d_out, n_queries);
@@ -418,8 +418,8 @@ static __device__ __forceinline__ void finish_keys(const key_state<D> &s,
     const int first = work.tile * kTile + warp_row, n_keys = work.length - first;
     const int64_t at = (work.first_token + first) * a.kv_stride + work.head * D;
     bf16_t *rows = v + warp_row * kRow<D>;
-    store_rows<D>(a.d_k + at, a.kv_stride, n_keys, rows, s.d_k[0], {a.scale, a.scale});
-    store_rows<D>(a.d_v + at, a.kv_stride, n_keys, rows, s.d_v[0], {1.0f, 1.0f});
+    store_rows<D>(bf16_at(a.d_k, at), a.kv_stride, n_keys, rows, s.d_k[0], {a.scale, a.scale});
+    store_rows<D>(bf16_at(a.d_v, at), a.kv_stride, n_keys, rows, s.d_v[0], {1.0f, 1.0f});
 }
 
 template <int D>
@@ -440,7 +440,7 @@ differentiate_tile(const backward_args &a, int group, const attention_work &work
 {
     const int first = work.tile * kTile, n_keys = work.length - first;
     const int64_t kv_at = (work.first_token + first) * a.kv_stride + work.head * D;
-    tile_loader<D> load_k(a.k + kv_at, a.kv_stride), load_v = load_k.moved(a.k, a.v);
+    tile_loader<D> load_k(bf16_at(a.k, kv_at), a.kv_stride), load_v = load_k.moved(a.k, a.v);
     load_k.load_part(tiles.k, n_keys);
     load_v.load_part(tiles.v, n_keys);
 

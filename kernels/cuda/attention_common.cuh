@@ -53,6 +53,17 @@ static __device__ __forceinline__ int this_thread()
 
 // ---- Between global and shared memory -------------------------------------------------------
 
+// Value i of a tensor of bf16.
+static __device__ __forceinline__ const uint16_t *bf16_at(const void *tensor, int64_t i)
+{
+    return static_cast<const uint16_t *>(tensor) + i;
+}
+
+static __device__ __forceinline__ uint16_t *bf16_at(void *tensor, int64_t i)
+{
+    return static_cast<uint16_t *>(tensor) + i;
+}
+
 // One thread's share of loading a tile of ROWS rows and then the tiles before it: the same
 // chunk of every kStep-th row, from the last one up.
 template <int D, int ROWS = kTileRows>
@@ -73,8 +84,7 @@ struct tile_loader {
     }
 
     // The same rows of another tensor, of the same stride.
-    __device__ __forceinline__ tile_loader moved(const uint16_t *here,
-                                                 const uint16_t *there) const
+    __device__ __forceinline__ tile_loader moved(const void *here, const void *there) const
     {
         tile_loader other = *this;
         other.from = reinterpret_cast<const char *>(there) +

@@ -346,7 +346,9 @@ extern "C" bd_status bd_cuda_attention_float_forward(const bd_attention_forward_
 extern "C" size_t
 bd_cuda_attention_float_backward_scratch(const bd_attention_backward_args *args)
 {
-    return attention_backward_scratch_bytes(attention_shape(*args), sizeof(float));
+    const attention_shape shape(*args);
+    return 2 * attention_plan_bytes(shape) +
+           size_t(shape.n_tokens()) * size_t(shape.n_heads) * sizeof(float);
 }
 
 extern "C" bd_status bd_cuda_attention_float_backward(const bd_attention_backward_args *args,
@@ -363,9 +365,13 @@ extern "C" bd_status bd_cuda_attention_float_backward(const bd_attention_backwar
         {args->d_v, args->kv_stride, kv_width}};
     BD_TRY(attention_clear_padding(shape, gradients, queue, err));
 
-    backward_scratch scratch;
-    BD_TRY(attention_plan_backward(&scratch, shape, kTile, queue, err));
-    float *deltas = static_cast<float *>(scratch.values);
+    // Scratch is what each of the two kernels goes through, then the deltas.
+    char *scratch = static_cast<char *>(queue->scratch);
+    const attention_plan keys = attention_plan_at(scratch);
+    const attention_plan queries = attention_plan_at(scratch + attention_plan_bytes(shape));
+    float *deltas = reinterpret_cast<float *>(scratch + 2 * attention_plan_bytes(shape));
+    BD_TRY(attention_make_plan(keys, shape, kTile, KEY_TILES, queue, err));
+    BD_TRY(attention_make_plan(queries, shape, kTile, QUERY_TILES, queue, err));
 
     const int64_t n = shape.n_tokens() * args->n_heads;
     const int64_t delta_blocks = (n - 1) / (kThreads / kWarpSize) + 1;
@@ -373,11 +379,10 @@ extern "C" bd_status bd_cuda_attention_float_backward(const bd_attention_backwar
            n, deltas);
     BD_TRY(bd_cuda_check_launch("attention backward in float, deltas", err));
     LAUNCH(key_gradient_kernel, dim3(attention_blocks(shape, kTile, args->n_kv_heads)),
-           dim3(kThreads), tile_bytes(args->head_size, 4), queue->stream, *args, deltas,
-           scratch.keys);
+           dim3(kThreads), tile_bytes(args->head_size, 4), queue->stream, *args, deltas, keys);
     BD_TRY(bd_cuda_check_launch("attention backward in float, keys", err));
     LAUNCH(query_gradient_kernel, dim3(attention_blocks(shape, kTile, args->n_heads)),
            dim3(kThreads), tile_bytes(args->head_size, 4), queue->stream, *args, deltas,
-           scratch.queries);
+           queries);
     return bd_cuda_check_launch("attention backward in float, queries", err);
 }

@@ -167,7 +167,7 @@ static __device__ __forceinline__ void visit_keys(forward_state<D> &s, key_strea
 // Of the warp's queries: out by way of the warp's rows of `q`, and log-sum-exp.
 template <int D>
 static __device__ __forceinline__ void finish(const forward_state<D> &s,
-                                              const bd_cuda_attention_bf16_forward_args &a,
+                                              const bd_attention_forward_args &a,
                                               const attention_work &work, bf16_t *q)
 {
     const int lane = threadIdx.x % kWarpSize;
@@ -190,13 +190,13 @@ static __device__ __forceinline__ void finish(const forward_state<D> &s,
                 a.lse[(token + row) * a.n_heads + work.head] =
                     s.base[t][half] * kLn2 + logf(total);
         }
-        store_rows<D>(a.out + token * stride + work.head * D, stride, n_rows,
+        store_rows<D>(bf16_at(a.out, token * stride + work.head * D), stride, n_rows,
                       q + (warp_first + t * 16) * kRow<D>, s.sums[t], inverse);
     }
 }
 
 template <int D>
-static __device__ __forceinline__ void attend(const bd_cuda_attention_bf16_forward_args &a,
+static __device__ __forceinline__ void attend(const bd_attention_forward_args &a,
                                               const attention_work &work, bf16_t *shared)
 {
     const int first = work.tile * kQueries<D>;  // query, in the document
@@ -205,7 +205,7 @@ static __device__ __forceinline__ void attend(const bd_cuda_attention_bf16_forwa
     int key = (first + n_queries - 1) / kTileRows * kTileRows;
     const int64_t kv_at =
         (work.first_token + key) * a.kv_stride + work.head / (a.n_heads / a.n_kv_heads) * D;
-    const tile_loader<D> load_k(a.k + kv_at, a.kv_stride);
+    const tile_loader<D> load_k(bf16_at(a.k, kv_at), a.kv_stride);
     key_stream<D> in = {
         find_places<D>(threadIdx.x % kWarpSize, warp_first),
         shared,
@@ -216,7 +216,7 @@ static __device__ __forceinline__ void attend(const bd_cuda_attention_bf16_forwa
         a.scale * kLog2E,
     };
     tile_loader<D, kQueries<D>> load_q(
-        a.q + (work.first_token + first) * a.q_stride + work.head * D, a.q_stride);
+        bf16_at(a.q, (work.first_token + first) * a.q_stride + work.head * D), a.q_stride);
     load_q.load_part(in.q, n_queries);
     in.load_k.load_part(in.k, first + n_queries - key);
     cp_async_commit();
@@ -248,7 +248,7 @@ static __device__ __forceinline__ void attend(const bd_cuda_attention_bf16_forwa
 
 template <int D>
 static __global__ void __launch_bounds__(kThreads)
-    forward_kernel(bd_cuda_attention_bf16_forward_args a, attention_plan plan)
+    forward_kernel(bd_attention_forward_args a, attention_plan plan)
 {
     DYN_SHARED(bf16_t, shared);
     SHARED_ARRAY(attention_work, work, 1);
@@ -257,7 +257,7 @@ static __global__ void __launch_bounds__(kThreads)
 }
 
 template <int D>
-static bd_status launch_forward(const bd_cuda_attention_bf16_forward_args *args,
+static bd_status launch_forward(const bd_attention_forward_args *args,
                                 const attention_shape &shape, bd_cuda_queue *queue,
                                 bd_error *err)
 {
@@ -269,15 +269,13 @@ static bd_status launch_forward(const bd_cuda_attention_bf16_forward_args *args,
     return bd_cuda_check_launch("attention forward", err);
 }
 
-extern "C" size_t
-bd_cuda_attention_bf16_forward_scratch(const bd_cuda_attention_bf16_forward_args *args)
+extern "C" size_t bd_cuda_attention_bf16_forward_scratch(const bd_attention_forward_args *args)
 {
     return attention_plan_bytes(attention_shape(*args));
 }
 
-extern "C" bd_status
-bd_cuda_attention_bf16_forward(const bd_cuda_attention_bf16_forward_args *args,
-                               bd_cuda_queue *queue, bd_error *err)
+extern "C" bd_status bd_cuda_attention_bf16_forward(const bd_attention_forward_args *args,
+                                                    bd_cuda_queue *queue, bd_error *err)
 {
     const attention_shape shape(*args);
     BD_TRY(attention_check(shape, bd_cuda_attention_bf16_forward_scratch(args), queue, err));

@@ -123,23 +123,6 @@ bd_status attention_make_plan(const attention_plan &plan, const attention_shape 
     return bd_cuda_check_launch("attention plan", err);
 }
 
-size_t attention_backward_scratch_bytes(const attention_shape &shape, size_t value_bytes)
-{
-    return 2 * attention_plan_bytes(shape) +
-           size_t(shape.n_tokens()) * size_t(shape.n_heads) * value_bytes;
-}
-
-bd_status attention_plan_backward(backward_scratch *scratch, const attention_shape &shape,
-                                  int tile_size, bd_cuda_queue *queue, bd_error *err)
-{
-    char *memory = static_cast<char *>(queue->scratch);
-    const size_t plan_bytes = attention_plan_bytes(shape);
-    *scratch = {attention_plan_at(memory), attention_plan_at(memory + plan_bytes),
-                memory + 2 * plan_bytes};
-    BD_TRY(attention_make_plan(scratch->keys, shape, tile_size, KEY_TILES, queue, err));
-    return attention_make_plan(scratch->queries, shape, tile_size, QUERY_TILES, queue, err);
-}
-
 unsigned attention_blocks(const attention_shape &shape, int tile_size, int64_t n_heads)
 {
     const int64_t n = shape.boundaries.n_rows * tiles_in_row(shape, tile_size) * n_heads;
@@ -197,14 +180,14 @@ bd_status attention_check(const attention_shape &shape, size_t scratch_bytes,
 }
 
 bd_status attention_check_bf16(const attention_shape &shape,
-                               std::initializer_list<const uint16_t *> pointers, bd_error *err)
+                               std::initializer_list<const void *> pointers, bd_error *err)
 {
     if (shape.head_size != 64 && shape.head_size != 128)
         return bd_fail(err, BD_ERR_UNSUPPORTED,
                        "attention in bf16 has head sizes 64 and 128, not %lld",
                        (long long)shape.head_size);
     bool aligned = shape.q_stride % 8 == 0 && shape.kv_stride % 8 == 0;
-    for (const uint16_t *p : pointers)
+    for (const void *p : pointers)
         aligned = aligned && reinterpret_cast<uintptr_t>(p) % 16 == 0;
     if (!aligned)
         return bd_fail(err, BD_ERR_UNSUPPORTED,

@@ -77,24 +77,12 @@ bd_status attention_check(const attention_shape &shape, size_t scratch_bytes,
 
 // What the bf16 operations require besides, of all their pointers to bf16.
 bd_status attention_check_bf16(const attention_shape &shape,
-                               std::initializer_list<const uint16_t *> pointers, bd_error *err);
+                               std::initializer_list<const void *> pointers, bd_error *err);
 
 // Queues the kernel that lists all tiles of tile_size tokens.
 bd_status attention_make_plan(const attention_plan &plan, const attention_shape &shape,
                               int tile_size, attention_side side, bd_cuda_queue *queue,
                               bd_error *err);
-
-// The scratch of a backward pass in float: what its two kernels go through, then one value for
-// each token and head.
-struct backward_scratch {
-    attention_plan keys, queries;
-    void *values;
-};
-size_t attention_backward_scratch_bytes(const attention_shape &shape, size_t value_bytes);
-
-// Lays it out in queue->scratch and queues the kernels that list the tiles.
-bd_status attention_plan_backward(backward_scratch *scratch, const attention_shape &shape,
-                                  int tile_size, bd_cuda_queue *queue, bd_error *err);
 
 // Blocks to launch for tiles of tile_size tokens and n_heads heads: enough to fill any device.
 unsigned attention_blocks(const attention_shape &shape, int tile_size, int64_t n_heads);

@@ -49,20 +49,15 @@ static __device__ __forceinline__ void store_value(bf16_t *x, float value)
     *x = f32_to_bf16(value);
 }
 
-// ---- Four floats, or as many bf16: what lies at an aligned address --------------------------
+// ---- 16 bytes at an aligned address ---------------------------------------------------------
 
-static __device__ __forceinline__ void load_four(float *to, const float *x)
+static __device__ __forceinline__ void load_whole(float *to, const float *x)
 {
     const float4 v = *(const float4 *)x;
     to[0] = v.x;
     to[1] = v.y;
     to[2] = v.z;
     to[3] = v.w;
-}
-
-static __device__ __forceinline__ void store_four(float *x, const float *from)
-{
-    *(float4 *)x = make_float4(from[0], from[1], from[2], from[3]);
 }
 
 // A register of two bf16, the first in its lower half.
@@ -72,7 +67,7 @@ static __device__ __forceinline__ void unpack_two(float *to, uint32_t two)
     to[1] = __uint_as_float(two & 0xffff0000u);
 }
 
-static __device__ __forceinline__ void load_eight(float *to, const bf16_t *x)
+static __device__ __forceinline__ void load_whole(float *to, const bf16_t *x)
 {
     const uint4 v = *(const uint4 *)x;
     unpack_two(to, v.x);
@@ -81,15 +76,26 @@ static __device__ __forceinline__ void load_eight(float *to, const bf16_t *x)
     unpack_two(to + 6, v.w);
 }
 
-static __device__ __forceinline__ void store_eight(bf16_t *x, const float *from)
+// Four values of either type: of bf16 only 8 bytes.
+static __device__ __forceinline__ void store_four(float *x, const float *from)
 {
-    *(uint4 *)x = make_uint4(pack_bf16x2(from[0], from[1]), pack_bf16x2(from[2], from[3]),
-                             pack_bf16x2(from[4], from[5]), pack_bf16x2(from[6], from[7]));
+    *(float4 *)x = make_float4(from[0], from[1], from[2], from[3]);
 }
 
 static __device__ __forceinline__ void store_four(bf16_t *x, const float *from)
 {
     *(uint2 *)x = make_uint2(pack_bf16x2(from[0], from[1]), pack_bf16x2(from[2], from[3]));
+}
+
+static __device__ __forceinline__ void store_whole(float *x, const float *from)
+{
+    store_four(x, from);
+}
+
+static __device__ __forceinline__ void store_whole(bf16_t *x, const float *from)
+{
+    *(uint4 *)x = make_uint4(pack_bf16x2(from[0], from[1]), pack_bf16x2(from[2], from[3]),
+                             pack_bf16x2(from[4], from[5]), pack_bf16x2(from[6], from[7]));
 }
 
 // ---- Packs ----------------------------------------------------------------------------------
@@ -105,30 +111,14 @@ static __device__ __forceinline__ pack<W> zero_pack()
 }
 
 // `aligned`: x[0] lies at a multiple of 16 bytes, or of the whole pack if that is less.
-template <int W>
-static __device__ __forceinline__ pack<W> load_pack(const float *x, bool aligned)
+template <int W, class T>
+static __device__ __forceinline__ pack<W> load_pack(const T *x, bool aligned)
 {
     pack<W> p;
-    if (W % 4 == 0 && aligned) {
+    if (W % kPackSize<T> == 0 && aligned) {
 #pragma unroll
-        for (int k = 0; k + 4 <= W; k += 4)
-            load_four(p.at + k, x + k);
-    } else {
-#pragma unroll
-        for (int k = 0; k < W; k++)
-            p.at[k] = x[k];
-    }
-    return p;
-}
-
-template <int W>
-static __device__ __forceinline__ pack<W> load_pack(const bf16_t *x, bool aligned)
-{
-    pack<W> p;
-    if (W % 8 == 0 && aligned) {
-#pragma unroll
-        for (int k = 0; k + 8 <= W; k += 8)
-            load_eight(p.at + k, x + k);
+        for (int k = 0; k + kPackSize<T> <= W; k += kPackSize<T>)
+            load_whole(p.at + k, x + k);
     } else {
 #pragma unroll
         for (int k = 0; k < W; k++)
@@ -137,29 +127,15 @@ static __device__ __forceinline__ pack<W> load_pack(const bf16_t *x, bool aligne
     return p;
 }
 
-template <int W>
-static __device__ __forceinline__ void store_pack(float *x, const pack<W> &p, bool aligned)
+template <int W, class T>
+static __device__ __forceinline__ void store_pack(T *x, const pack<W> &p, bool aligned)
 {
     if (W % 4 == 0 && aligned) {
 #pragma unroll
-        for (int k = 0; k + 4 <= W; k += 4)
-            store_four(x + k, p.at + k);
-    } else {
-#pragma unroll
-        for (int k = 0; k < W; k++)
-            x[k] = p.at[k];
-    }
-}
-
-template <int W>
-static __device__ __forceinline__ void store_pack(bf16_t *x, const pack<W> &p, bool aligned)
-{
-    if (W % 4 == 0 && aligned) {
-#pragma unroll
-        for (int k = 0; k + 8 <= W; k += 8)
-            store_eight(x + k, p.at + k);
-        if (W % 8 == 4)
-            store_four(x + W / 8 * 8, p.at + W / 8 * 8);
+        for (int k = 0; k + kPackSize<T> <= W; k += kPackSize<T>)
+            store_whole(x + k, p.at + k);
+        if (W % kPackSize<T> == 4)
+            store_four(x + W - 4, p.at + W - 4);
     } else {
 #pragma unroll
         for (int k = 0; k < W; k++)

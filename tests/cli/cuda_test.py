@@ -4,10 +4,11 @@ trains, and be loaded by its path alone."""
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import program
-from program import ROOT, ProgramTest, bindery
+from program import LONG, ROOT, ProgramTest, bindery
 
 MODULE = os.environ["BINDERY_CUDA_MODULE"]
 DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
@@ -85,16 +86,19 @@ class Cuda(ProgramTest):
                     self.assertAlmostEqual(here, there, delta=BF16_TOLERANCE)
 
     def test_a_resumed_run_ends_with_the_same_bits(self) -> None:
-        last = "step-00000008.safetensors"
+        n = 8 if LONG else 4
+        last = f"step-{n:08}.safetensors"
         for precision, model in (("float", MODEL), ("bf16", BF16_MODEL)):
             with self.subTest(precision):
-                how = ["--steps", 8, "--save-every", 4, "--precision", precision, *ON_CUDA]
-                whole = self.train(f"whole-{precision}", *how, model=model)
-                stopped = self.train(f"stopped-{precision}", *how, model=model)
-                for path in stopped.glob("step-00000008.*"):
+                how = ["--steps", n, "--save-every", n // 2, "--precision", precision]
+                whole = self.train(f"whole-{precision}", *how, *ON_CUDA, model=model)
+                # One that was stopped after its first half has written the same until then.
+                stopped = shutil.copytree(whole, self.folder / f"stopped-{precision}")
+                for path in stopped.glob(f"step-{n:08}.*"):
                     path.unlink()
+                self.assertNotEqual(list(stopped.glob("step-*")), [])
                 self.succeeds("train", "-q", "--data", DATASET, "-o", stopped, "--resume",
-                              *model, *how)
+                              *model, *how, *ON_CUDA)
                 self.assertEqual((whole / last).read_bytes(), (stopped / last).read_bytes())
 
     def test_what_cannot_be_done_in_bf16_is_said_before_anything_is_done(self) -> None:

@@ -115,6 +115,12 @@ exec "$@"
         peaks = {figures["precision"]: figures["peak_tflops"] for figures in report["training"]}
         self.assertEqual(peaks, {"float": None, "bf16": 312})
 
+    def test_a_parity_test_of_no_case_has_failed(self) -> None:
+        test = Path(program.program()).parent / "tests" / "cuda" / "cuda_adamw_test"
+        run = subprocess.run([test, "emulated", MODULE, "no_such_*"], capture_output=True)
+        self.assertEqual(run.returncode, 1)
+        self.assertEqual(run.stdout, b"failed: no case has such a name\n")
+
     def test_a_failure_is_told_and_does_not_stop_the_rest(self) -> None:
         build = self.folder / "build"
         self.pretend("nvidia-smi", driver())

@@ -37,6 +37,7 @@ static void check_attention(const batch *b, int64_t head_size, int32_t id_bytes)
         .out = out,
         .lse = lse,
     };
+    const bd_attention_forward_args on_host = f;
     RUN(cpu, attention_forward, f);
     f.boundaries = boundaries_on_device(b);
     f.q = floats_on_device(q, n_q);
@@ -50,24 +51,11 @@ static void check_attention(const batch *b, int64_t head_size, int32_t id_bytes)
 
     float *d_out = random_activations(&seed, b, q_width, 1.0);
     float *d_q = guarded(n_q), *d_k = guarded(n_kv), *d_v = guarded(n_kv);
-    bd_attention_backward_args g = {
-        .boundaries = b->boundaries,
-        .n_heads = N_HEADS,
-        .n_kv_heads = N_KV_HEADS,
-        .head_size = head_size,
-        .q_stride = q_width,
-        .kv_stride = kv_width,
-        .scale = 0.3f,
-        .q = q,
-        .k = k,
-        .v = v,
-        .out = out,
-        .lse = lse,
-        .d_out = d_out,
-        .d_q = d_q,
-        .d_k = d_k,
-        .d_v = d_v,
-    };
+    bd_attention_backward_args g = bd_attention_backward_of(&on_host);
+    g.d_out = d_out;
+    g.d_q = d_q;
+    g.d_k = d_k;
+    g.d_v = d_v;
     RUN(cpu, attention_backward, g);
     g.boundaries = f.boundaries;
     g.q = f.q;

@@ -2,33 +2,11 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-
-// ---- bf16 -----------------------------------------------------------------------------------
-
-uint16_t to_bf16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    if (isnan(x))
-        return 0x7fff;
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-float from_bf16(uint16_t x)
-{
-    const uint32_t bits = (uint32_t)x << 16;
-    float y;
-    memcpy(&y, &bits, sizeof y);
-    return y;
-}
 
 float rounded(float x)
 {
-    return from_bf16(to_bf16(x));
+    return bd_float_of_bf16(bd_bf16_of_float(x));
 }
-
-// ---- The model ------------------------------------------------------------------------------
 
 static void lay_out(model *m)
 {

@@ -29,8 +29,6 @@ typedef struct model {
 model make_model(shape s, batch b);
 void free_model(model *m);
 
-uint16_t to_bf16(float x);
-float from_bf16(uint16_t x);
 float rounded(float x);  // to bf16
 
 #endif

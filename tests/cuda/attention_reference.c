@@ -32,9 +32,20 @@ static int64_t v_at(const model *m, int64_t t, int64_t h)
 static double dot(const reference *r, const float *x, const float *y)
 {
     double sum = 0.0;
+    float plain_sum = 0.0f;  // as add() makes it, without the way through double
+    for (int64_t i = 0; i < r->m->s.head_size; i++) {
+        const double product = (double)x[i] * (double)y[i];
+        sum += product;
+        plain_sum += (float)product;
+    }
+    return r->plain ? (double)plain_sum : sum;
+}
+
+// to += factor * x, over one head.
+static void add_scaled(const reference *r, double *restrict to, double factor, const float *x)
+{
     for (int64_t i = 0; i < r->m->s.head_size; i++)
-        sum = add(r, sum, (double)x[i] * (double)y[i]);
-    return sum;
+        to[i] = add(r, to[i], factor * (double)x[i]);
 }
 
 // exp(score) relative to the largest, of query t over keys begin … t; returns the log-sum-exp.
@@ -61,9 +72,7 @@ static void reference_query(reference *r, int64_t begin, int64_t t, int64_t h)
     double total, along = 0.0;
     r->lse[t * m->s.n_heads + h] = reference_softmax(r, begin, t, h, &total);
     for (int64_t s = begin; s <= t; s++)
-        for (int64_t c = 0; c < n; c++)
-            r->out[at + c] =
-                add(r, r->out[at + c], narrow(r, r->p[s]) * (double)m->qkv[v_at(m, s, h) + c]);
+        add_scaled(r, r->out + at, narrow(r, r->p[s]), m->qkv + v_at(m, s, h));
     for (int64_t c = 0; c < n; c++) {
         r->out[at + c] = narrow(r, r->out[at + c] / total);
         along = add(r, along, (double)m->d_out[at + c] * r->out[at + c]);
@@ -72,13 +81,10 @@ static void reference_query(reference *r, int64_t begin, int64_t t, int64_t h)
         const double p = r->p[s] / total;
         const double d_p = dot(r, m->d_out + at, m->qkv + v_at(m, s, h));
         const double d_s = narrow(r, p * (d_p - along)), scale = (double)m->scale;
-        double *d_q = r->d_qkv + q_at(m, t, h), *d_k = r->d_qkv + k_at(m, s, h);
-        double *d_v = r->d_qkv + v_at(m, s, h);
-        for (int64_t c = 0; c < n; c++) {
-            d_q[c] = add(r, d_q[c], scale * d_s * (double)m->qkv[k_at(m, s, h) + c]);
-            d_k[c] = add(r, d_k[c], scale * d_s * (double)m->qkv[q_at(m, t, h) + c]);
-            d_v[c] = add(r, d_v[c], narrow(r, p) * (double)m->d_out[at + c]);
-        }
+        const int64_t q = q_at(m, t, h), k = k_at(m, s, h);
+        add_scaled(r, r->d_qkv + q, scale * d_s, m->qkv + k);
+        add_scaled(r, r->d_qkv + k, scale * d_s, m->qkv + q);
+        add_scaled(r, r->d_qkv + v_at(m, s, h), narrow(r, p), m->d_out + at);
     }
 }
 

@@ -26,7 +26,7 @@ static float *guarded_bf16(const float *x, int64_t n)
     float *memory = guarded((n + 1) / 2);
     uint16_t *y = (uint16_t *)memory;
     for (int64_t i = 0; x && i < n; i++)
-        y[i] = to_bf16(x[i]);
+        y[i] = bd_bf16_of_float(x[i]);
     return memory;
 }
 
@@ -36,7 +36,7 @@ static float *widened(float *bf16, int64_t n)
     float *x = guarded(n);
     const uint16_t *from = (const uint16_t *)bf16;
     for (int64_t i = 0; i < n; i++)
-        x[i] = from_bf16(from[i]);
+        x[i] = bd_float_of_bf16(from[i]);
     guarded_free(bf16);
     return x;
 }
@@ -55,10 +55,10 @@ static void free_outcome(outcome *o)
 
 // All that the forward and the backward arguments have in common. X is a pointer to the type.
 #define COMMON_ARGS(m, X)                                                                      \
-    .boundaries = (m)->b.boundaries, .n_heads = (m)->s.n_heads,                                \
-    .n_kv_heads = (m)->s.n_kv_heads, .head_size = (m)->s.head_size, .q_stride = (m)->q_stride, \
-    .kv_stride = (m)->kv_stride, .scale = (m)->scale, .q = X, .k = X + (m)->k_at,              \
-    .v = X + (m)->v_at
+    .boundaries = (m)->b.boundaries, .type = (m)->s.bf16 ? BD_BF16 : BD_FLOAT,                 \
+    .n_heads = (m)->s.n_heads, .n_kv_heads = (m)->s.n_kv_heads, .head_size = (m)->s.head_size, \
+    .q_stride = (m)->q_stride, .kv_stride = (m)->kv_stride, .scale = (m)->scale, .q = X,       \
+    .k = X + (m)->k_at, .v = X + (m)->v_at
 
 // Calls one operation with exactly the scratch that it asks for, and waits for it.
 #define RUN_CUDA(operation, ...)                                                     \
@@ -99,12 +99,10 @@ static outcome run_bf16(const model *m)
     float *lse = guarded(m->n_lse);
     const uint16_t *qkv = (const uint16_t *)qkv_memory;
     uint16_t *d_qkv = (uint16_t *)d_qkv_memory;
-    RUN_CUDA(cuda_attention_bf16_forward,
-             {COMMON_ARGS(m, qkv), .out = (uint16_t *)out, .lse = lse});
-    RUN_CUDA(cuda_attention_bf16_backward,
-             {COMMON_ARGS(m, qkv), .out = (const uint16_t *)out, .lse = lse,
-              .d_out = (const uint16_t *)d_out, .d_q = d_qkv, .d_k = d_qkv + m->k_at,
-              .d_v = d_qkv + m->v_at});
+    RUN_CUDA(cuda_attention_forward, {COMMON_ARGS(m, qkv), .out = out, .lse = lse});
+    RUN_CUDA(cuda_attention_backward,
+             {COMMON_ARGS(m, qkv), .out = out, .lse = lse, .d_out = d_out, .d_q = d_qkv,
+              .d_k = d_qkv + m->k_at, .d_v = d_qkv + m->v_at});
     guarded_free(qkv_memory);
     guarded_free(d_out);
     return (outcome){widened(out, m->n_out), lse, widened(d_qkv_memory, m->n_qkv)};
@@ -370,12 +368,12 @@ static void kernels_visit_what_the_boundaries_allow_and_no_more(void **state)
 
 // ---- Refusals -------------------------------------------------------------------------------
 
-static bd_status refused(bd_cuda_attention_bf16_forward_args args, size_t scratch_bytes,
+static bd_status refused(bd_attention_forward_args args, size_t scratch_bytes,
                          const char *message)
 {
     bd_cuda_queue queue = {.scratch_bytes = scratch_bytes};
     bd_error err = {0};
-    const bd_status status = bd_cuda_attention_bf16_forward(&args, &queue, &err);
+    const bd_status status = bd_cuda_attention_forward(&args, &queue, &err);
     assert_string_equal(err.message, message);
     return status;
 }
@@ -383,8 +381,9 @@ static bd_status refused(bd_cuda_attention_bf16_forward_args args, size_t scratc
 static void what_the_kernels_cannot_do_is_refused(void **state)
 {
     (void)state;
-    const bd_cuda_attention_bf16_forward_args good = {
+    const bd_attention_forward_args good = {
         .boundaries = {.n_rows = 1, .seq_len = 4},
+        .type = BD_BF16,
         .n_heads = 2,
         .n_kv_heads = 1,
         .head_size = 64,
@@ -392,7 +391,7 @@ static void what_the_kernels_cannot_do_is_refused(void **state)
         .kv_stride = 256,
         .scale = 0.125f,
     };
-    bd_cuda_attention_bf16_forward_args bad = good;
+    bd_attention_forward_args bad = good;
     bad.head_size = 96;
     assert_int_equal(
         refused(bad, 1 << 20, "attention in bf16 has head sizes 64 and 128, not 96"),
@@ -427,13 +426,14 @@ static void no_rows_are_no_work(void **state)
 {
     (void)state;
     bd_cuda_queue queue = {.scratch_bytes = 1 << 20};
-    const bd_cuda_attention_bf16_backward_args none = {
+    const bd_attention_backward_args none = {
         .boundaries = {.n_rows = 0, .seq_len = 64},
+        .type = BD_BF16,
         .n_heads = 2,
         .n_kv_heads = 1,
         .head_size = 64,
     };
-    assert_int_equal(bd_cuda_attention_bf16_backward(&none, &queue, NULL), BD_OK);
+    assert_int_equal(bd_cuda_attention_backward(&none, &queue, NULL), BD_OK);
 }
 
 int main(int argc, char **argv)

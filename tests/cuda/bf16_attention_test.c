@@ -42,27 +42,6 @@ static bd_attention_forward_args forward_args(const batch *b, heads h)
     };
 }
 
-static bd_attention_backward_args backward_args(const bd_attention_forward_args *f,
-                                                const void *d_out)
-{
-    return (bd_attention_backward_args){
-        .boundaries = f->boundaries,
-        .type = f->type,
-        .n_heads = f->n_heads,
-        .n_kv_heads = f->n_kv_heads,
-        .head_size = f->head_size,
-        .q_stride = f->q_stride,
-        .kv_stride = f->kv_stride,
-        .scale = f->scale,
-        .q = f->q,
-        .k = f->k,
-        .v = f->v,
-        .out = f->out,
-        .lse = f->lse,
-        .d_out = d_out,
-    };
-}
-
 static tensors compute_on_host(const batch *b, heads h)
 {
     uint64_t seed = 48;
@@ -84,7 +63,8 @@ static tensors compute_on_host(const batch *b, heads h)
     f.v = t.v;
     f.out = t.out;
     f.lse = t.lse;
-    bd_attention_backward_args g = backward_args(&f, t.d_out);
+    bd_attention_backward_args g = bd_attention_backward_of(&f);
+    g.d_out = t.d_out;
     g.d_q = t.d_q;
     g.d_k = t.d_k;
     g.d_v = t.d_v;
@@ -125,7 +105,8 @@ static void check_attention(const batch *b, heads h)
     f.v = bf16_on_device(t.v, t.n_kv);
     f.out = bf16_nan_on_device(t.n_q);
     f.lse = floats_on_device(NULL, t.n_lse);
-    bd_attention_backward_args g = backward_args(&f, bf16_on_device(t.d_out, t.n_q));
+    bd_attention_backward_args g = bd_attention_backward_of(&f);
+    g.d_out = bf16_on_device(t.d_out, t.n_q);
     g.d_q = bf16_nan_on_device(t.n_q);
     g.d_k = bf16_nan_on_device(t.n_kv);
     g.d_v = bf16_nan_on_device(t.n_kv);
@@ -171,7 +152,8 @@ static void long_documents_agree(void)
 static void expect_refusal(bd_attention_forward_args f, const char *message)
 {
     bd_error err = {0};
-    bd_attention_backward_args g = backward_args(&f, f.out);
+    bd_attention_backward_args g = bd_attention_backward_of(&f);
+    g.d_out = f.out;
     assert_int_equal(cuda->operations->attention_forward(cuda, &f, &err), BD_ERR_UNSUPPORTED);
     assert_string_equal(err.message, message);
     assert_int_equal(cuda->operations->attention_backward(cuda, &g, &err), BD_ERR_UNSUPPORTED);

@@ -1,6 +1,7 @@
 #include "module_fixture.h"
 
 #include <dlfcn.h>
+#include <fnmatch.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -213,10 +214,19 @@ static bool open_emulation(const char *path)
     return configure_emulation && take_counters;
 }
 
+// By any of the patterns; without a pattern every case is.
+static bool is_asked_for(const module_case *c, char **patterns)
+{
+    for (char **pattern = patterns; *pattern; pattern++)
+        if (fnmatch(*pattern, c->name, 0) == 0)
+            return true;
+    return *patterns == NULL;
+}
+
 int run_module_cases(int argc, char **argv, const module_case *cases, int n_cases)
 {
     if (argc < 3) {
-        fprintf(stderr, "usage: %s device|emulated MODULE [CASE]\n", argv[0]);
+        fprintf(stderr, "usage: %s device|emulated MODULE [CASE…]\n", argv[0]);
         return 2;
     }
     const bool emulated = strcmp(argv[1], "emulated") == 0;
@@ -231,12 +241,15 @@ int run_module_cases(int argc, char **argv, const module_case *cases, int n_case
         return 1;
     }
     struct CMUnitTest tests[16];
+    size_t n_tests = 0;
     for (int i = 0; i < n_cases; i++)
-        tests[i] = (struct CMUnitTest){cases[i].name, run_case, NULL, NULL,
-                                       (void *)(uintptr_t)&cases[i]};
-    if (argc > 3)
-        cmocka_set_test_filter(argv[3]);
-    const int failures = _cmocka_run_group_tests("module", tests, (size_t)n_cases, NULL, NULL);
+        if (is_asked_for(&cases[i], argv + 3))
+            tests[n_tests++] = (struct CMUnitTest){cases[i].name, run_case, NULL, NULL,
+                                                   (void *)(uintptr_t)&cases[i]};
+    if (n_tests == 0)
+        printf("failed: no case has such a name\n");
+    const int failures =
+        n_tests == 0 ? 1 : _cmocka_run_group_tests("module", tests, n_tests, NULL, NULL);
     cuda->operations->close(cuda);
     free(records);
     return failures;

@@ -2,7 +2,10 @@
 // guard bands, and runs under every schedule of threads and streams, on a device several runs,
 // which must give the same bits.
 //
-//   TEST device|emulated MODULE [CASE]
+//   TEST device|emulated MODULE [CASE…]
+//
+// CASE is a pattern of names, as a shell has them; it is a failure if none matches. Without
+// any, all cases are run.
 //
 // MODULE is the real module, and the test is skipped where that finds no device; or it is the
 // emulated one, which must open anywhere.

@@ -70,6 +70,7 @@ struct Grid {
 
 // A host thread with the block that it runs.
 struct Worker {
+    Worker *next_idle;
     Fiber host;
     const Grid *grid;
     CudaThread threads[kMaxThreads];
@@ -127,12 +128,6 @@ void set_waiting(CudaThread *thread, State state, const char *what, Place place)
     worker->warps[thread->self.warp].ready &= ~(1u << thread->self.lane);
 }
 
-// Lets the schedule decide who goes on.
-void give_way(bool last = false)
-{
-    fiber_switch(&running->fiber, &worker->host, last);
-}
-
 void shuffle_priority()
 {
     for (int i = worker->n_warps - 1; i > 0; i--) {
@@ -169,7 +164,7 @@ int next_thread()
                           ? static_cast<int>(draw(&worker->random) % static_cast<unsigned>(n))
                           : worker->last / kLanes;
     for (int i = 0; i < n; i++) {
-        int w = (start + i) % n;
+        int w = start + i < n ? start + i : start + i - n;
         if (schedule == BD_SCHEDULE_REVERSE)
             w = n - 1 - i;
         else if (schedule == BD_SCHEDULE_WARP_AHEAD)
@@ -209,6 +204,20 @@ int next_thread()
           text);
 }
 
+// Lets the schedule decide who goes on in place of `from`: the host, once nobody can.
+void give_way(Fiber *from, bool last = false)
+{
+    const int number = next_thread();
+    if (number >= 0) {
+        worker->last = number;
+        running = &worker->threads[number];
+        current = &running->self;
+    }
+    Fiber *to = number >= 0 ? &running->fiber : &worker->host;
+    if (to != from)
+        fiber_switch(from, to, last);
+}
+
 // ---- The life of a CUDA thread --------------------------------------------------------------
 
 void land(Copy *copy)
@@ -246,7 +255,7 @@ void thread_body()
     worker->warps[running->self.warp].alive &= ~(1u << running->self.lane);
     set_waiting(running, State::kDone, "", {nullptr, 0});
     worker->n_done++;
-    give_way(true);
+    give_way(&running->fiber, true);
 }
 
 // To ThreadSanitizer a fiber is a thread, in which all is in order. So blocks that follow each
@@ -319,15 +328,9 @@ void run_block(uint3 block, uint64_t seed)
 {
     worker->random = seed;
     prepare_block(block);
-    while (worker->n_done < worker->n_threads) {
-        const int number = next_thread();
-        if (number < 0)
-            report_deadlock();
-        worker->last = number;
-        running = &worker->threads[number];
-        current = &running->self;
-        fiber_switch(&worker->host, &running->fiber, false);
-    }
+    give_way(&worker->host);
+    if (worker->n_done < worker->n_threads)
+        report_deadlock();
     running = nullptr;
     shared_memory_unmap(&worker->shared);
     current = nullptr;
@@ -383,11 +386,32 @@ void choose_order(Grid *grid)
         grid->stride++;
 }
 
+// Workers of host threads that have ended: they keep their fibers' stacks.
+Worker *first_idle;
+pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
+
 void worker_begin()
 {
+    if (worker)
+        return;
+    pthread_mutex_lock(&idle_lock);
+    if (first_idle) {
+        worker = first_idle;
+        first_idle = worker->next_idle;
+    }
+    pthread_mutex_unlock(&idle_lock);
     if (!worker)
         worker = new Worker();
     fiber_adopt_host(&worker->host);
+}
+
+void worker_end()
+{
+    pthread_mutex_lock(&idle_lock);
+    worker->next_idle = first_idle;
+    first_idle = worker;
+    pthread_mutex_unlock(&idle_lock);
+    worker = nullptr;
 }
 
 void add_counters()
@@ -406,10 +430,7 @@ void *extra_host_thread(void *grid)
     worker_begin();
     run_blocks(static_cast<Grid *>(grid));
     add_counters();
-    for (CudaThread &thread : worker->threads)
-        fiber_release(&thread.fiber);
-    delete worker;
-    worker = nullptr;
+    worker_end();
     return nullptr;
 }
 
@@ -469,7 +490,7 @@ int block_barrier(Vote vote, int predicate, Place place)
             set_ready(&worker->threads[i]);
         shuffle_priority();
     }
-    give_way();  // the last one, too: the schedule decides who leaves first
+    give_way(&running->fiber);  // the last one, too: the schedule decides who leaves first
     order_acquire(order);
 
     if (vote == Vote::kAny)
@@ -504,7 +525,7 @@ static void meet(Meeting *meeting, void *operand, const char *what)
     meeting->arrived |= 1u << running->self.lane;
     if (meeting->arrived != mask) {
         set_waiting(running, State::kInWarp, what, meeting->place);
-        give_way();
+        give_way(&running->fiber);
         return;
     }
     running->waits_at = meeting->place;
@@ -515,7 +536,7 @@ static void meet(Meeting *meeting, void *operand, const char *what)
         worker->threads[first_of_warp + lowest_lane(left)].state = State::kReady;
     warp->ready |= mask;
     if (the_settings.schedule != BD_SCHEDULE_FORWARD)
-        give_way();
+        give_way(&running->fiber);
 }
 
 static Meeting *arrive(WarpAction act, unsigned mask, const char *what, Place place)

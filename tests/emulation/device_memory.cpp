@@ -27,6 +27,7 @@ struct Allocation {
     size_t page_bytes;
     unsigned char *memory;
     size_t size_bytes;
+    bool is_open;  // of device memory: can be touched
 };
 
 // Guards what follows. Nothing else is locked while it is held.
@@ -49,25 +50,43 @@ struct sigaction previous_action;  // before the first allocation
 struct sigaction
     outer_action;  // before the work of a stream: a test framework may have its own
 
-const Allocation *find(const void *p)
+Allocation *find(const void *p)
 {
     const unsigned char *byte = static_cast<const unsigned char *>(p);
-    for (const Allocation &a : allocations)
+    for (Allocation &a : allocations)
         if (a.pages - kPageBytes <= byte && byte < a.pages + a.page_bytes + kPageBytes)
             return &a;
     return nullptr;
 }
 
-void protect(const Allocation &a, int protection)
+void set_open(Allocation *a, bool open)
 {
-    if (a.kind == MemoryKind::kDevice && mprotect(a.pages, a.page_bytes, protection) != 0)
+    const int protection = open ? PROT_READ | PROT_WRITE : PROT_NONE;
+    if (mprotect(a->pages, a->page_bytes, protection) != 0)
         fatal({nullptr, 0}, "cannot change the protection of device memory");
+    a->is_open = open;
 }
 
-// A fault in a stream's work is the end: whoever else handles it might go on with our locks
-// held. One of the host is named, and happens again under whatever handled faults before.
-void explain_fault(int, siginfo_t *info, void *)
+// A stream's work opens what it touches of device memory: there may be much that it does not.
+// Nothing here touches device memory while it holds the lock.
+bool open_touched(const void *p)
 {
+    Locked locked;
+    Allocation *a = find(p);
+    const unsigned char *byte = static_cast<const unsigned char *>(p);
+    if (!a || a->kind != MemoryKind::kDevice || byte < a->pages ||
+        byte >= a->pages + a->page_bytes)
+        return false;
+    set_open(a, true);
+    return true;
+}
+
+// Any other fault in a stream's work is the end: whoever else handles it might go on with our
+// locks held. One of the host is named, and happens again under whatever handled faults before.
+void handle_fault(int, siginfo_t *info, void *)
+{
+    if (device_is_open && open_touched(info->si_addr))
+        return;
     const Allocation *a = find(info->si_addr);
     if (device_is_open && a)
         fatal({nullptr, 0}, "an allocation of %zu bytes was touched at byte %td", a->size_bytes,
@@ -81,10 +100,10 @@ void explain_fault(int, siginfo_t *info, void *)
     sigaction(SIGSEGV, &previous_action, nullptr);
 }
 
-void explain_faults(struct sigaction *previous)
+void handle_faults(struct sigaction *previous)
 {
     struct sigaction action = {};
-    action.sa_sigaction = explain_fault;
+    action.sa_sigaction = handle_fault;
     action.sa_flags = SA_SIGINFO;
     sigaction(SIGSEGV, &action, previous);
 }
@@ -104,14 +123,15 @@ void check_surroundings(const Allocation &a)
 void *memory_allocate(MemoryKind kind, size_t size_bytes)
 {
     Locked locked;
-    static bool explained;
-    if (!explained)
-        explain_faults(&previous_action);
-    explained = true;
+    static bool handled;
+    if (!handled)
+        handle_faults(&previous_action);
+    handled = true;
     if (size_bytes > kMostDeviceBytes - device_bytes)
         return nullptr;
-    Allocation a = {kind, nullptr, (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes,
-                    nullptr, size_bytes};
+    Allocation a = {
+        kind,    nullptr,    (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes,
+        nullptr, size_bytes, true};
     void *mapping = mmap(nullptr, a.page_bytes + 2 * kPageBytes, PROT_NONE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapping == MAP_FAILED)
@@ -125,10 +145,10 @@ void *memory_allocate(MemoryKind kind, size_t size_bytes)
     poison(a.pages, a.page_bytes);
     forbid_access(a.pages, a.page_bytes);
     allow_access(a.memory, size_bytes);
-    if (!device_is_open)
-        protect(a, PROT_NONE);
-    if (kind == MemoryKind::kDevice)
+    if (kind == MemoryKind::kDevice) {
+        set_open(&a, device_is_open);
         device_bytes += size_bytes;
+    }
     allocations.push_back(a);
     return a.memory;
 }
@@ -137,10 +157,10 @@ bool memory_release(MemoryKind kind, void *memory)
 {
     Locked locked;
     for (size_t i = 0; i < allocations.size(); i++) {
-        const Allocation a = allocations[i];
+        Allocation a = allocations[i];
         if (a.memory != memory || a.kind != kind)
             continue;
-        protect(a, PROT_READ | PROT_WRITE);
+        set_open(&a, true);
         allow_access(a.pages, a.page_bytes);
         check_surroundings(a);
         munmap(a.pages - kPageBytes, a.page_bytes + 2 * kPageBytes);
@@ -178,18 +198,17 @@ bool memory_has(MemoryKind kind, const void *p, size_t size_bytes)
 DeviceAccess::DeviceAccess()
 {
     Locked locked;
-    explain_faults(&outer_action);
+    handle_faults(&outer_action);
     device_is_open = true;
-    for (const Allocation &a : allocations)
-        protect(a, PROT_READ | PROT_WRITE);
 }
 
 DeviceAccess::~DeviceAccess()
 {
     Locked locked;
     device_is_open = false;
-    for (const Allocation &a : allocations)
-        protect(a, PROT_NONE);
+    for (Allocation &a : allocations)
+        if (a.kind == MemoryKind::kDevice && a.is_open)
+            set_open(&a, false);
     sigaction(SIGSEGV, &outer_action, nullptr);
 }
 

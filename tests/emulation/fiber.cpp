@@ -140,18 +140,6 @@ void fiber_prepare(Fiber *fiber, void (*body)())
         fiber->thread_sanitizer = __tsan_create_fiber(0);
 }
 
-void fiber_release(Fiber *fiber)
-{
-    if (fiber->thread_sanitizer)
-        __tsan_destroy_fiber(fiber->thread_sanitizer);
-    if (fiber->stack) {
-        // AddressSanitizer must not remember what was forbidden here: others will get the pages.
-        allow_access(fiber->stack, kStackBytes);
-        munmap(fiber->stack - kGuardBytes, kGuardBytes + kStackBytes);
-    }
-    *fiber = Fiber();
-}
-
 void fiber_switch(Fiber *from, Fiber *to, bool last)
 {
     if (__sanitizer_start_switch_fiber)

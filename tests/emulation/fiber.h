@@ -23,10 +23,9 @@ bool under_thread_sanitizer();
 void fiber_adopt_host(Fiber *fiber);
 
 // Makes `fiber` begin at `body` when it is next switched to; `body` never returns. Its stack is
-// kept from call to call until the release, and so is what ThreadSanitizer knows of it: to it,
+// kept from call to call for good, and so is what ThreadSanitizer knows of it: to it,
 // all bodies of a fiber are one thread, one after the other.
 void fiber_prepare(Fiber *fiber, void (*body)());
-void fiber_release(Fiber *fiber);
 
 // Leaves `from`, which is running, for `to`. The switch itself orders nothing between them in
 // the eyes of ThreadSanitizer. With `last`, `from` is never switched to again before it is

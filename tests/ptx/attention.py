@@ -9,10 +9,12 @@ import numpy as np
 from conversions import from_bf16, to_bf16
 from device import Boundaries, Device
 from documents import Documents
+from tensors import BF16
 
 SOURCES = ("attention_plan", "attention_forward", "attention_backward")
 COMMON = [
     ("boundaries", Boundaries),
+    ("type", ctypes.c_int),
     *[(name, ctypes.c_int64) for name in
       ("n_heads", "n_kv_heads", "head_size", "q_stride", "kv_stride")],
     ("scale", ctypes.c_float),
@@ -20,7 +22,7 @@ COMMON = [
 ]  # fmt: skip
 
 
-class ForwardArguments(ctypes.Structure):  # kernels/cuda/attention.h
+class ForwardArguments(ctypes.Structure):  # kernels/attention.h
     _fields_ = COMMON + [(name, ctypes.c_void_p) for name in ("out", "lse")]
 
 
@@ -111,7 +113,7 @@ def run_attention(batch: Batch, device: Device, backward: bool = True) -> dict[s
     out = memory.allocate(2 * int(np.prod(out_shape)))
     lse = memory.allocate(4 * batch.n_tokens * shape.n_heads)
     d_out = memory.put(to_bf16(batch.d_out))
-    common = (batch.put(device), shape.n_heads, shape.n_kv_heads, shape.head_size,
+    common = (batch.put(device), BF16.number, shape.n_heads, shape.n_kv_heads, shape.head_size,
               inputs.strides[0], inputs.strides[1], batch.scale, *inputs.addresses)
     device.run("attention_bf16_forward", ForwardArguments(*common, out, lse))
     results = {
