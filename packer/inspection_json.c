@@ -66,13 +66,36 @@ static bd_json *attention_to_json(const bd_inspection *in)
     return json;
 }
 
-static bd_json *sources_to_json(const bd_inspection *in)
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+void bd_json_set_short_name(bd_json *object, const char *key, const char *name,
+                            size_t most_bytes)
+{
+    const size_t n = strlen(name);
+    if (n <= most_bytes) {
+        bd_json_set_string(object, key, name);
+        return;
+    }
+    const char *end = name + n - most_bytes;
+    while (((unsigned char)*end & 0xC0) == 0x80)  // not in the middle of a character
+        end++;
+    char *text = NULL;
+    const bool made = asprintf(&text, "…%s", end) >= 0;
+    bd_json_set_string(object, key, made ? text : end);
+    if (made)
+        free(text);
+}
+
+static bd_json *sources_to_json(const bd_inspection *in, bd_inspection_limits limits)
 {
     bd_json *sources = bd_json_array();
-    for (size_t i = 0; i < in->n_sources; i++) {
+    for (size_t i = 0; i < smaller(in->n_sources, limits.sources); i++) {
         const bd_source_figures *source = &in->sources[i];
         bd_json *json = bd_json_object();
-        bd_json_set_string(json, "name", source->name);
+        bd_json_set_short_name(json, "name", source->name, limits.name_bytes);
         bd_json_set_integer(json, "inputs", source->n_inputs);
         bd_json_set_real(
             json, "share",
@@ -83,10 +106,10 @@ static bd_json *sources_to_json(const bd_inspection *in)
     return sources;
 }
 
-static bd_json *inputs_to_json(const bd_inspection *in)
+static bd_json *inputs_to_json(const bd_inspection *in, bd_inspection_limits limits)
 {
     bd_json *inputs = bd_json_array();
-    for (size_t i = 0; i < in->manifest.n_inputs; i++) {
+    for (size_t i = 0; i < smaller(in->manifest.n_inputs, limits.inputs); i++) {
         bd_json *json = bd_json_object();
         bd_input_entry_to_json(&in->manifest.inputs[i], json);
         bd_json_append(inputs, json);
@@ -94,15 +117,18 @@ static bd_json *inputs_to_json(const bd_inspection *in)
     return inputs;
 }
 
-// null for a token that has no text, or half a character.
+char *bd_inspection_token_text(const bd_inspection *inspection, uint32_t id)
+{
+    const bd_tokenizer *tokenizer = inspection->tokenizer;
+    size_t n = 0;
+    const char *bytes = tokenizer ? tokenizer->kind->token_bytes(tokenizer, id, &n) : NULL;
+    const bool is_text = bytes && !memchr(bytes, 0, n) && bd_utf8_valid_prefix(bytes, n) == n;
+    return is_text ? strndup(bytes, n) : NULL;
+}
+
 static void set_token_text(bd_json *json, const bd_inspection *in, uint32_t id)
 {
-    size_t n = 0;
-    const char *bytes =
-        in->tokenizer ? in->tokenizer->kind->token_bytes(in->tokenizer, id, &n) : NULL;
-    char *text = bytes && !memchr(bytes, 0, n) && bd_utf8_valid_prefix(bytes, n) == n
-                     ? strndup(bytes, n)
-                     : NULL;
+    char *text = bd_inspection_token_text(in, id);
     if (text)
         bd_json_set_string(json, "text", text);
     else
@@ -168,10 +194,10 @@ static void set_duplicates(bd_json *json, const bd_inspection *in)
     bd_json_set(json, "duplicates", found);
 }
 
-static bd_json *shards_to_json(const bd_inspection *in)
+static bd_json *shards_to_json(const bd_inspection *in, bd_inspection_limits limits)
 {
     bd_json *shards = bd_json_array();
-    for (size_t i = 0; i < in->manifest.n_shards; i++) {
+    for (size_t i = 0; i < smaller(in->manifest.n_shards, limits.shards); i++) {
         const bd_shard_entry *entry = &in->manifest.shards[i];
         bd_json *json = bd_json_object();
         bd_json_set_string(json, "file", bd_inspection_shard_name(in, i).text);
@@ -198,7 +224,8 @@ static bd_json *reading_to_json(const bd_inspection *in)
     return json;
 }
 
-bd_json *bd_inspection_to_json(const bd_inspection *inspection)
+bd_json *bd_inspection_to_short_json(const bd_inspection *inspection,
+                                     bd_inspection_limits limits)
 {
     const bd_inspection *in = inspection;
     bd_json *json = bd_json_object();
@@ -212,8 +239,14 @@ bd_json *bd_inspection_to_json(const bd_inspection *inspection)
     bd_json_set(json, "attention", attention_to_json(in));
     bd_json_set(json, "tokens", tokens_to_json(in));
     set_duplicates(json, in);
-    bd_json_set(json, "sources", sources_to_json(in));
-    bd_json_set(json, "inputs", inputs_to_json(in));
-    bd_json_set(json, "shards", shards_to_json(in));
+    bd_json_set(json, "sources", sources_to_json(in, limits));
+    bd_json_set(json, "inputs", inputs_to_json(in, limits));
+    bd_json_set(json, "shards", shards_to_json(in, limits));
     return json;
+}
+
+bd_json *bd_inspection_to_json(const bd_inspection *inspection)
+{
+    return bd_inspection_to_short_json(
+        inspection, (bd_inspection_limits){SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX});
 }

@@ -102,16 +102,21 @@ static void print_heading(FILE *out, const bd_row *row, const bd_manifest *manif
             n - 1, n - 1, n == 2 ? "" : "s", to - 1);
 }
 
-bd_status bd_row_print(FILE *out, const bd_row *row, const bd_manifest *manifest,
-                       const bd_tokenizer *tokenizer, bd_row_look look, bd_error *err)
+bd_status bd_row_check_inputs(const bd_row *row, const bd_manifest *manifest, bd_error *err)
 {
-    const int id_bytes = bd_packing_id_bytes(&manifest->packing);
-    // The rules of a row say nothing of this: only the manifest knows.
     for (int64_t s = 0; s < row->n_segments; s++)
         if (manifest->n_inputs > 0 && row->segments.input[s] >= manifest->n_inputs)
             return bd_fail(err, BD_ERR_FORMAT,
                            "S2: segment %" PRId64 " is of input %u, the manifest lists %zu", s,
                            row->segments.input[s], manifest->n_inputs);
+    return BD_OK;
+}
+
+bd_status bd_row_print(FILE *out, const bd_row *row, const bd_manifest *manifest,
+                       const bd_tokenizer *tokenizer, bd_row_look look, bd_error *err)
+{
+    const int id_bytes = bd_packing_id_bytes(&manifest->packing);
+    BD_TRY(bd_row_check_inputs(row, manifest, err));
     for (int64_t s = 0; s < row->n_segments; s++) {
         print_heading(out, row, manifest, s);
         if (look.color)

@@ -41,9 +41,9 @@ def schema_of(name: str) -> dict:
     return json.loads((ROOT / "schemas" / name).read_text())
 
 
-def validator() -> jsonschema.Draft202012Validator:
+def validator(name: str) -> jsonschema.Draft202012Validator:
     manifest = DRAFT202012.create_resource(schema_of("manifest-v1.schema.json"))
-    schema = schema_of("inspection-v1.schema.json")
+    schema = schema_of(name)
     jsonschema.Draft202012Validator.check_schema(schema)
     registry = Registry().with_resource("manifest-v1.schema.json", manifest)
     return jsonschema.Draft202012Validator(schema, registry=registry)
@@ -80,7 +80,7 @@ class InspectTest(ProgramTest):
     def inspection(self, *arguments: object) -> dict:
         """What --json says; it always keeps to the schema."""
         found = json.loads(self.succeeds("inspect", "--json", *arguments).stdout)
-        validator().validate(found)
+        validator("inspection-v1.schema.json").validate(found)
         return found
 
 
@@ -311,6 +311,7 @@ class Rows(InspectTest):
 
     def test_what_does_not_go_together_is_refused(self) -> None:
         for arguments in (["--row", 0, "--scan"], ["--sample", 1, "--json"],
+                          ["--row", 0, "--json"],
                           ["--diff", FORMAT_1 / "concat", "--duplicates"],
                           ["--row", 0, "--sample", 1]):
             with self.subTest(arguments):
@@ -324,6 +325,16 @@ class Differences(InspectTest):
         result = bindery("inspect", *options, "--diff", a, b)
         return result.status, result.output
 
+    def difference(self, a: Path, b: Path, *options: object) -> dict:
+        """What --json says of it; it keeps to the schema and to the exit status."""
+        result = bindery("inspect", "--json", *options, "--diff", a, b)
+        self.assertEqual(result.stderr, "")
+        found = json.loads(result.stdout)
+        validator("difference-v1.schema.json").validate(found)
+        self.assertEqual((found["a"], found["b"]), (str(a), str(b)))
+        self.assertEqual(result.status, 0 if found["same"] else 1)
+        return found
+
     def counts(self, output: str) -> list[int]:
         """Documents that are the same, changed, only in A, only in B."""
         part = output[output.index("Documents and their tokens"):]
@@ -336,6 +347,14 @@ class Differences(InspectTest):
         status, output = self.compare(a, b)
         self.assertEqual(status, 0, output)
         self.assertIn("The datasets are the same", output)
+        found = self.difference(a, b)
+        self.assertEqual(
+            [found[key]["same"] for key in ("packing", "inputs", "figures", "documents")],
+            [True] * 4,
+        )
+        self.assertFalse(found["documents"]["rows_read"])
+        self.assertEqual(found["documents"]["counts"],
+                         {"in_both": 90, "changed": 0, "only_in_a": 0, "only_in_b": 0})
 
     def test_repacked_rows_hold_the_same_documents(self) -> None:
         path = self.write("a.jsonl", json_lines(texts(9, 90)))
@@ -348,6 +367,12 @@ class Differences(InspectTest):
             self.assertIn("seq_len               65, then 129", output)
             if memory:
                 self.assertEqual(self.counts(output), [90, 0, 0, 0])
+            found = self.difference(a, self.folder / "b", "--memory", memory)
+            self.assertTrue(found["documents"]["same"])
+            self.assertFalse(found["packing"]["same"])
+            lengths = [found["packing"][side]["seq_len"] for side in "ab"]
+            self.assertEqual(lengths, [65, 129])
+            self.assertEqual(found["documents"]["counts"] is None, not memory)
 
     def test_documents_of_one_alone_are_counted(self) -> None:
         lines = json_lines(["one document", "two documents", "three"] * 11)
@@ -361,6 +386,11 @@ class Differences(InspectTest):
         self.assertEqual(status, 1)
         self.assertEqual(self.counts(output), [30, 3, 0, 2], output)
         self.assertEqual(self.counts(self.compare(*reversed(datasets))[1]), [30, 3, 2, 0])
+        found = self.difference(*datasets)
+        self.assertEqual(list(found["documents"]["counts"].values()), [30, 3, 0, 2])
+        self.assertEqual(list(found["inputs"].values()), [True, 1, 0, 0])
+        for side, dataset in zip("ab", datasets):
+            self.assertEqual(found["figures"][side], self.inspection(dataset)["figures"])
         status, output = self.compare(*datasets, "--memory", 0)
         self.assertEqual(status, 1)
         self.assertIn("Documents and their tokens: different", output)

@@ -1,0 +1,43 @@
+"""Pages of `bindery inspect --html` for tests to look at."""
+
+import json
+import random
+from pathlib import Path
+
+from browser import BrowserTest
+from program import ROOT
+
+FORMAT_1 = ROOT / "tests" / "golden" / "format-1"
+SEPARATOR = "⟨256⟩"  # as a page shows that of the tokenizer `bytes`
+
+
+def json_lines(texts: list[str]) -> bytes:
+    return "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+
+
+def some_texts(seed: int, n: int) -> list[str]:
+    rng = random.Random(seed)
+    words = ["seven", "of", "ships", "é", "語", "\n", "𝔸", "<b>", "&amp;", "\t"]
+    return ["x", "", "long " * 150] + [
+        " ".join(rng.choices(words, k=rng.randint(1, 60))) for _ in range(n - 3)
+    ]
+
+
+class InspectPageTest(BrowserTest):
+    """A test that makes such pages."""
+
+    def write(self, name: str, data: bytes) -> Path:
+        path = self.folder / name
+        path.write_bytes(data)
+        return path
+
+    def corpus(self, name: str, texts: list[str]) -> Path:
+        return self.write(name, json_lines(texts))
+
+    def make_page(self, dataset: Path, *options: object) -> Path:
+        path = self.folder / f"{dataset.name}.html"
+        self.succeeds("inspect", *options, "--overwrite", "--html", path, dataset)
+        return path
+
+    def inspection(self, dataset: Path, *options: object) -> dict:
+        return json.loads(self.succeeds("inspect", "--json", *options, dataset).stdout)
