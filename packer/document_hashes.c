@@ -121,7 +121,7 @@ static void give_back_all(visiting *v)
 
 static bd_status visit_split(visiting *v, bd_error *err)
 {
-    enum { MOST_PIECES = 1 << 12 };  // between two times that pages are given back
+    enum { MOST_PIECES = 1 << 9 };  // between two times that pages are given back
     size_t given_back = 0;
     if (v->n > 0)
         qsort(v->pieces, v->n, sizeof *v->pieces, compare_pieces);
