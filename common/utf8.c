@@ -50,6 +50,20 @@ size_t bd_utf8_valid_prefix(const char *text, size_t size_bytes)
     return at;
 }
 
+int32_t bd_utf8_character(const char *text, size_t size_bytes, size_t *length)
+{
+    const uint8_t *s = (const uint8_t *)text;
+    size_t broken;
+    const size_t n = sequence_length(s, size_bytes, &broken);
+    *length = n > 0 ? n : 1;
+    if (n <= 1)
+        return n == 1 ? s[0] : -1;
+    int32_t code = s[0] & (0x7F >> n);
+    for (size_t i = 1; i < n; i++)
+        code = code << 6 | (s[i] & 0x3F);
+    return code;
+}
+
 size_t bd_utf8_replaced_bound(size_t size_bytes)
 {
     return 3 * size_bytes + 1;  // U+FFFD is three bytes; a broken part has at least one

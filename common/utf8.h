@@ -3,10 +3,15 @@
 #define BINDERY_COMMON_UTF8_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 // How many bytes of `text` are valid UTF-8 from its start: `size_bytes` if all are. Overlong
 // forms, surrogates and code points above U+10FFFF are not valid.
 size_t bd_utf8_valid_prefix(const char *text, size_t size_bytes);
+
+// The code point that begins at `text`, which has at least one byte, and the bytes that it
+// takes; -1 and 1 if there is none.
+int32_t bd_utf8_character(const char *text, size_t size_bytes, size_t *length);
 
 // Room that bd_utf8_replace() may need for a text of `size_bytes`.
 size_t bd_utf8_replaced_bound(size_t size_bytes);

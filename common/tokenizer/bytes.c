@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/json.h"
+#include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/tokenizer.h"
 
 enum { N_BYTES = 256, SEPARATOR = 256, VOCAB_SIZE = 257 };
@@ -37,25 +38,12 @@ static const char *token_bytes(const bd_tokenizer *tokenizer, uint32_t id, size_
     return id < N_BYTES ? &every_byte[id] : NULL;
 }
 
-// Byte-level vocabularies write each byte as a visible character: bytes that Latin-1 prints
-// stand for themselves, the others for U+0100, U+0101, … in order.
-static bool prints_as_itself(int byte)
-{
-    return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) ||
-           (byte >= 0xAE && byte <= 0xFF);
-}
-
 static bd_json *vocabulary(void)
 {
     bd_json *vocabulary = bd_json_object();
-    int n_others = 0;
     for (int byte = 0; byte < N_BYTES; byte++) {
-        const int code = prints_as_itself(byte) ? byte : 0x100 + n_others++;
-        char symbol[3] = {(char)code};
-        if (code >= 0x80) {
-            symbol[0] = (char)(0xC0 | code >> 6);
-            symbol[1] = (char)(0x80 | (code & 0x3F));
-        }
+        char symbol[BD_MAX_SYMBOL_BYTES + 1];
+        symbol[bd_symbols_of_bytes(&every_byte[byte], 1, symbol)] = '\0';
         bd_json_set_integer(vocabulary, symbol, byte);
     }
     bd_json_set_integer(vocabulary, separator_text, SEPARATOR);

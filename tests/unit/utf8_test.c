@@ -116,6 +116,11 @@ static void every_code_point_is_valid_and_no_surrogate(void **state)
         }
         const bool valid = code <= 0x10FFFF && (code < 0xD800 || code > 0xDFFF);
         assert_int_equal(bd_utf8_valid_prefix(s, n) == n, valid);
+        size_t length;
+        assert_int_equal(bd_utf8_character(s, n, &length), valid ? (int32_t)code : -1);
+        assert_int_equal(length, valid ? n : 1);
+        if (n > 1)
+            assert_int_equal(bd_utf8_character(s, n - 1, &length), -1);
     }
 }
 

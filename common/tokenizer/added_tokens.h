@@ -1,0 +1,40 @@
+// added_tokens.h - finds the texts that are one token wherever they stand.
+#ifndef BINDERY_COMMON_TOKENIZER_ADDED_TOKENS_H
+#define BINDERY_COMMON_TOKENIZER_ADDED_TOKENS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/tokenizer/bpe_model.h"
+
+typedef struct bd_added_tokens bd_added_tokens;  // immutable, for any number of threads
+
+typedef struct bd_added_match {
+    size_t begin, end;  // with the white space that it takes
+    size_t resume;      // where to look for the next one
+    uint32_t id;
+} bd_added_match;
+
+// Of the model's added tokens those whose `normalized` is this. With the model's `nfc`, those
+// that are normalised are looked for in normal form. The model must outlive it.
+bd_status bd_added_tokens_new(const bd_bpe_model *model, bool normalized,
+                              bd_added_tokens **tokens, bd_error *err);
+void bd_added_tokens_free(bd_added_tokens *tokens);  // safe on NULL
+
+// The first match at or after `from`: of those that begin leftmost the longest, as Hugging
+// Face's `tokenizers` finds it. False if there is none. Near the speed of memchr() on text
+// without candidates.
+//
+//   for (size_t done = 0, from = 0; bd_added_tokens_find(…, from, &match);
+//        done = match.end, from = match.resume)
+//       text from `done` to match.begin, if that is more; then match.id
+//
+// `from` is 0, or `resume` of the match before, which is still in *match. `resume` is less than
+// `end` where a match takes white space after it: another one may begin in that white space,
+// and then both are found.
+bool bd_added_tokens_find(const bd_added_tokens *tokens, const char *text, size_t size_bytes,
+                          size_t from, bd_added_match *match);
+
+#endif

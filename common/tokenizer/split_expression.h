@@ -1,0 +1,36 @@
+// split_expression.h - a regular expression and where it matches. The one user of PCRE2.
+//
+// Letters and numbers are those of PCRE2's own version of Unicode (10.42: 14.0), which may know
+// less than unicode_class.h: what was assigned since then is no letter here.
+#ifndef BINDERY_COMMON_TOKENIZER_SPLIT_EXPRESSION_H
+#define BINDERY_COMMON_TOKENIZER_SPLIT_EXPRESSION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/error.h"
+
+typedef struct bd_expression bd_expression;  // immutable, for any number of threads
+
+// In Oniguruma's dialect, see split_dialect.h. A bad expression is BD_ERR_FORMAT and says
+// where; `source` is copied for messages.
+bd_status bd_expression_new(const char *source, bd_expression **expression, bd_error *err);
+void bd_expression_free(bd_expression *expression);  // safe on NULL
+
+typedef struct bd_finder bd_finder;  // one thread's; memory: at most 64 MiB
+
+// The expression must outlive it.
+bd_status bd_finder_new(const bd_expression *expression, bd_finder **finder, bd_error *err);
+void bd_finder_free(bd_finder *finder);  // safe on NULL
+
+typedef struct bd_match {
+    size_t begin, end;
+} bd_match;
+
+// The first match that begins at `from` or after it, *found false if there is none. `text` is
+// valid UTF-8 and `from` the start of a character or the end. An expression that tries too many
+// ways or needs too much memory is BD_ERR_UNSUPPORTED and is named.
+bd_status bd_finder_find(bd_finder *finder, const char *text, size_t size_bytes, size_t from,
+                         bd_match *match, bool *found, bd_error *err);
+
+#endif

@@ -1,0 +1,108 @@
+// The scalar code, the code of each instruction set and PCRE2 cut any text into the same words.
+// The input is the text; its first byte chooses the pattern.
+#include <string.h>
+
+#include "common/tokenizer/split_known.h"
+#include "common/tokenizer/split_scalar.h"
+#include "common/tokenizer/splitter.h"
+#include "common/tokenizer/unicode_class.h"
+#include "tests/fuzz/memory_file.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { MOST_BYTES = 4096, CAPACITY = 64 };
+
+typedef struct words {
+    size_t n;
+    uint32_t ends[MOST_BYTES + CAPACITY];
+} words;
+
+static void scalar_words(bd_pattern pattern, const uint8_t *text, size_t size, words *w)
+{
+    w->n = 0;
+    for (size_t at = 0; at < size;) {
+        const size_t length = bd_scalar_word(pattern, text + at, size - at);
+        REQUIRE(length > 0 && length <= size - at);
+        at += length;
+        w->ends[w->n++] = (uint32_t)at;
+    }
+}
+
+static void isa_words(bd_split_isa isa, bd_pattern pattern, const uint8_t *text, size_t size,
+                      words *w)
+{
+    bd_known_cutter cutter;
+    size_t got;
+    w->n = 0;
+    bd_known_cutter_begin(&cutter, isa, pattern, (const char *)text, 0, size);
+    do {
+        got = bd_known_cutter_next(&cutter, w->ends + w->n, CAPACITY);
+        REQUIRE(got <= CAPACITY && w->n + got <= MOST_BYTES);
+        w->n += got;
+    } while (got > 0);
+}
+
+// False if the expression was given up, which may happen with any.
+static bool expression_words(bd_pattern pattern, const uint8_t *text, size_t size, words *w)
+{
+    static bd_word_reader *readers[BD_PATTERN_OTHER];  // live as long as the program
+    static bd_splitter *splitters[BD_PATTERN_OTHER];
+    if (!readers[pattern]) {
+        const bd_split_step step = {BD_PATTERN_OTHER, (char *)bd_pattern_expression(pattern)};
+        REQUIRE(bd_splitter_new(&step, 1, &splitters[pattern], NULL) == BD_OK);
+        REQUIRE(bd_word_reader_new(splitters[pattern], &readers[pattern], NULL) == BD_OK);
+    }
+    size_t got;
+    w->n = 0;
+    REQUIRE(bd_word_reader_begin(readers[pattern], (const char *)text, size, NULL) == BD_OK);
+    do {
+        if (bd_word_reader_next(readers[pattern], w->ends + w->n, CAPACITY, &got, NULL) !=
+            BD_OK)
+            return false;
+        w->n += got;
+    } while (got > 0);
+    return true;
+}
+
+// PCRE2 10.42 knows Unicode 14: a text with what is younger is not asked about. Such characters
+// have four bytes or lie in the few blocks of three bytes that grew since then.
+static bool may_be_young(const uint8_t *text, size_t size)
+{
+    static const uint16_t grown[] = {0x08, 0x0C, 0x0E, 0x1B, 0x1C, 0x24, 0x2F, 0x31, 0xA7};
+    for (size_t at = 0; at < size;) {
+        const bd_character c = bd_character_at(text + at, size - at);
+        if (c.length == 4)
+            return true;
+        const uint32_t high =
+            c.length == 3 ? (text[at] & 0x0Fu) << 4 | (text[at + 1] & 0x3Fu) >> 2 : 0;
+        for (size_t i = 0; c.length == 3 && i < sizeof grown / sizeof *grown; i++)
+            if (high == grown[i])
+                return true;
+        at += c.length;
+    }
+    return false;
+}
+
+static bool same(const words *a, const words *b)
+{
+    return a->n == b->n && memcmp(a->ends, b->ends, a->n * sizeof *a->ends) == 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static words expected, found;
+    if (size == 0 || size > MOST_BYTES)
+        return 0;
+    const bd_pattern pattern = (bd_pattern)(data[0] % BD_PATTERN_OTHER);
+    const uint8_t *text = data + 1;
+    size--;
+    scalar_words(pattern, text, size, &expected);
+    for (int isa = 0; isa < BD_SPLIT_N_ISA; isa++)
+        if (bd_split_isa_serves((bd_split_isa)isa)) {
+            isa_words((bd_split_isa)isa, pattern, text, size, &found);
+            REQUIRE(same(&expected, &found));
+        }
+    if (!may_be_young(text, size) && expression_words(pattern, text, size, &found))
+        REQUIRE(same(&expected, &found));
+    return 0;
+}

@@ -1,0 +1,159 @@
+#include "common/tokenizer/split_expression.h"
+
+#include <stdlib.h>
+
+#include "tests/unit/split_fixture.h"
+
+static void matches_and_what_lies_between_are_words(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        // As Hugging Face's Split(Regex(...), "isolated") cuts.
+        {"b+", "a|bb|c"},
+        {"", "a|é|b"},
+        {"a{,3}", "aaa|a|b|c"},
+        {"\\p{N}{1,3}+", "a|1234567|b"},
+        {"\\p{N}{2}|x{1", "12|34|5|x{1"},
+        {"a$", "a|\n|a|\n"},
+        {"^b", "a\n|b"},
+        {".", "a|\n|b"},
+        {"\\s+\\z", "a b| \n "},
+        {"\\S+", "a\u180eb| |c"},
+        {"[^\\S\n]+", "a| |b\nc"},
+        {"[\\u4e00-\\u9fff]+", "a|漢字|b"},
+        {"\\x{e9}\\x41", "x|éA|y"},
+        {"\\p{Han}", "a|漢|、"},
+        {"\\p{^L}|\\P{N}", "a|1|b"},
+        {"(?i:'s)", "a|'S|b|'ſ|c"},
+        {"(?<=a)b|(?<!a)c", "a|b|b|c|ac"},
+        {"\\v", "a|\x0b|\nb"},
+        {"\\$|\\{|[\\]\\-]", "a|$|{|]|-|b"},
+        {"(ab)+", "x|abab|a"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const bd_split_step step = {BD_PATTERN_OTHER, (char *)cases[i][0]};
+        check_steps(&step, 1, cases[i][1]);
+    }
+}
+
+static void what_another_dialect_means_is_refused_by_name(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *expression, *named;
+        bd_status status;
+    } cases[] = {
+        {"a\\h", "'\\h' at byte 1", BD_ERR_UNSUPPORTED},
+        {"\\w+", "'\\w' at byte 0", BD_ERR_UNSUPPORTED},
+        {"\\b", "'\\b'", BD_ERR_UNSUPPORTED},
+        {"[a-z&&[^b]]", "'&&' at byte 4", BD_ERR_UNSUPPORTED},
+        {"[[:alpha:]]", "'[' at byte 1", BD_ERR_UNSUPPORTED},
+        {"(?m:.)", "'(?m' at byte 0", BD_ERR_UNSUPPORTED},
+        {"a(?i)b", "'(?i' at byte 1", BD_ERR_UNSUPPORTED},
+        {"(*UTF)a", "'(*U' at byte 0", BD_ERR_UNSUPPORTED},
+        {"(a)\\1", "'\\1' at byte 3", BD_ERR_UNSUPPORTED},
+        {"(?i:ss)", "'ss'", BD_ERR_UNSUPPORTED},
+        {"a{2}?", "'{2}?' at byte 1", BD_ERR_UNSUPPORTED},
+        {"\\p{Foo}", "unknown property", BD_ERR_FORMAT},
+        {"a\\", "'\\' at byte 1", BD_ERR_UNSUPPORTED},
+        {"[a", "'[' at byte 0", BD_ERR_UNSUPPORTED},
+        {"a)", "')' at byte 1", BD_ERR_UNSUPPORTED},
+        {"(a", "missing closing parenthesis", BD_ERR_FORMAT},
+        {"*a", "quantifier does not follow", BD_ERR_FORMAT},
+        {"a\xFFz", "UTF-8", BD_ERR_FORMAT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const bd_split_step step = {BD_PATTERN_OTHER, (char *)cases[i].expression};
+        bd_splitter *splitter;
+        bd_error err = {0};
+        assert_int_equal(bd_splitter_new(&step, 1, &splitter, &err), cases[i].status);
+        assert_null(splitter);
+        if (!strstr(err.message, cases[i].named))
+            fail_msg("'%s' does not name %s", err.message, cases[i].named);
+    }
+}
+
+static void too_many_ways_to_match_end_in_an_error(void **state)
+{
+    (void)state;
+    static const char *const hostile[] = {"(a+)+b", "(a|aa)+b", "(?:a?){30}a{30}b"};
+    for (size_t i = 0; i < 3; i++) {
+        const bd_split_step step = {BD_PATTERN_OTHER, (char *)hostile[i]};
+        bd_splitter *splitter;
+        bd_word_reader *reader = reader_of(&step, 1, &splitter);
+        char text[200];
+        uint32_t ends[FEWEST];
+        size_t n;
+        bd_error err = {0};
+        memset(text, 'a', sizeof text);
+        text[sizeof text - 2] = 'c';
+        text[sizeof text - 1] = 'b';
+        assert_int_equal(bd_word_reader_begin(reader, text, sizeof text, &err), BD_OK);
+        assert_int_equal(bd_word_reader_next(reader, ends, FEWEST, &n, &err),
+                         BD_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.message, hostile[i]));
+        assert_non_null(strstr(err.message, "limit"));
+        bd_word_reader_free(reader);
+        bd_splitter_free(splitter);
+    }
+}
+
+static void word_of_ten_megabytes_is_one_word(void **state)
+{
+    (void)state;
+    enum { SIZE = 10 << 20 };
+    static const bd_split_step steps[] = {
+        {BD_PATTERN_OTHER, "\\p{L}+"}, {BD_PATTERN_OTHER, " ?[^\\s\\p{N}]+[\\r\\n]*|\\s+"},
+        {BD_PATTERN_OTHER, "a+?\\z"},  {BD_PATTERN_GPT2, NULL},
+        {BD_PATTERN_CL100K, NULL},     {BD_PATTERN_O200K, NULL},
+        {BD_PATTERN_DIGIT, NULL},
+    };
+    char *text = malloc(SIZE);
+    assert_non_null(text);
+    memset(text, 'a', SIZE);
+    static words found;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        bd_splitter *splitter;
+        bd_word_reader *reader = reader_of(&steps[i], 1, &splitter);
+        read_words(reader, text, SIZE, FEWEST, &found);
+        assert_int_equal(found.n, 1);
+        assert_int_equal(found.ends[0], SIZE);
+        bd_word_reader_free(reader);
+        bd_splitter_free(splitter);
+    }
+    free(text);
+}
+
+// A stack that grows with the text ends in an error, not in a crash.
+static void stack_of_a_long_match_is_bounded(void **state)
+{
+    (void)state;
+    enum { SIZE = 10 << 20 };
+    const bd_split_step step = {BD_PATTERN_OTHER, "(?:ab|a|b)+c"};
+    char *text = malloc(SIZE);
+    assert_non_null(text);
+    memset(text, 'a', SIZE);
+    bd_splitter *splitter;
+    bd_word_reader *reader = reader_of(&step, 1, &splitter);
+    uint32_t ends[FEWEST];
+    size_t n;
+    bd_error err = {0};
+    assert_int_equal(bd_word_reader_begin(reader, text, SIZE, &err), BD_OK);
+    assert_int_equal(bd_word_reader_next(reader, ends, FEWEST, &n, &err), BD_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "(?:ab|a|b)+c"));
+    bd_word_reader_free(reader);
+    bd_splitter_free(splitter);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matches_and_what_lies_between_are_words),
+        cmocka_unit_test(what_another_dialect_means_is_refused_by_name),
+        cmocka_unit_test(too_many_ways_to_match_end_in_an_error),
+        cmocka_unit_test(word_of_ten_megabytes_is_one_word),
+        cmocka_unit_test(stack_of_a_long_match_is_bounded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
