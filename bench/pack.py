@@ -2,16 +2,23 @@
 """`bindery pack` on a mixed corpus, beside plain Python and beside what nobody can do without.
 
     bench/corpus                                          once, makes the corpus
-    ~/.cache/bindery/venv/bin/python bench/pack.py [--corpus FILE.jsonl] [BUILD]
+    ~/.cache/bindery/venv/bin/python bench/pack.py [--corpus FILE.jsonl] [--rivals] [BUILD]
 
 BUILD is the folder of the release build [default: build]; it must hold bindery, bench/bench_read
-and bench/bench_json. Everything is packed with the tokenizer `bytes`, best-fit, rows of 2048:
+and bench/bench_json. With the tokenizer `bytes`, best-fit, rows of 2048:
 
     bindery   the corpus as JSONL, gzip, zstd and Parquet; and its reader alone
     python    json.loads, str.encode, best-fit decreasing with a sorted list, pyarrow; it stores
               ids and boundaries, but neither documents, checksums nor a ledger
     floors    simdjson over the lines, gzip -d and zstd -d to /dev/null, and a plain write of as
               many bytes as the dataset has (2 per byte of text, for ids of 16 bits)
+
+With the tokenizer of GPT-2 (scripts/setup --test fetches its files), the same rows, one thread:
+
+    bindery   the corpus as JSONL
+    --rivals  also gigatoken and TRL's pack_dataset; datasets, Hugging Face's tokenizers and
+              TRL; datatrove (bench/pack-rivals.py): minutes, once each. They are installed from
+              the Python index into bench-pack beside what scripts/setup makes, without PyTorch
 
 MB are those of the uncompressed JSONL. CPU seconds are of all threads, user and system, the
 least of the rounds; wall time and peak memory are of the same round. `x` is CPU seconds by those
@@ -27,6 +34,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import venv
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -242,6 +250,39 @@ class Bench:
             measured.rows = int((output / "rows").read_text())
         return measured
 
+    def measure_gpt2(self) -> Measured:
+        measured = Measured("bindery GPT-2, 1 thread")
+        for _ in range(self.rounds):
+            self.pack(measured, self.corpus, "--tokenizer", str(vocabularies() / "gpt2"),
+                      "--threads", "1")
+        return measured
+
+    def measure_rival(self, python: Path, tokenizer: Path, name: str) -> Measured:
+        output = self.scratch / name
+        output.mkdir()
+        measured = Measured(f"{RIVALS[name]} GPT-2")
+        measure(measured, [str(python), str(Path(__file__).with_name("pack-rivals.py")), name,
+                           str(self.corpus), str(tokenizer), str(output)])
+        if measured.refusal is None:
+            measured.rows = int((output / "rows").read_text())
+        else:
+            measured.refusal = measured.refusal.splitlines()[-1]
+        shutil.rmtree(output)
+        return measured
+
+    def run_gpt2(self, with_rivals: bool) -> None:
+        """GPT-2's tokenizer; the rivals get the tokenizer.json that our dataset keeps."""
+        ours = self.measure_gpt2()
+        report(ours, self.megabytes, ours.cpu_seconds)
+        if ours.refusal is not None or not with_rivals:
+            return
+        tokenizer = self.scratch / "tokenizer.json"
+        shutil.copy(self.dataset / "tokenizer.json", tokenizer)
+        python = make_environment()
+        for name in RIVALS:
+            measured = self.measure_rival(python, tokenizer, name)
+            report(measured, self.megabytes, ours.cpu_seconds)
+
     def measure_json(self) -> list[Measured]:
         command = [self.json_floor, self.corpus]
         lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -278,7 +319,7 @@ class Bench:
             output.unlink()
         return measured
 
-    def run(self) -> None:
+    def run(self, with_rivals: bool) -> None:
         inputs = self.make_inputs()
         print(f"{self.corpus}: {self.megabytes:.1f} MB, rows of {SEQ_LEN} tokens")
         print(f"{'what':<30} {'CPU-s':>8} {'wall-s':>8} {'MB/CPU-s':>10} {'peak-MiB':>9} "
@@ -300,12 +341,43 @@ class Bench:
         least = reading.cpu_seconds + dom.cpu_seconds + writing.cpu_seconds
         print(f"bindery JSONL, 1 thread, takes {unit / least:.1f} times the CPU seconds of "
               "reading, simdjson DOM and writing together")
+        self.run_gpt2(with_rivals)
+
+
+# ---- What others need -----------------------------------------------------------------------
+
+RIVALS = {"gigatoken": "gigatoken + TRL", "trl": "tokenizers + TRL", "datatrove": "datatrove"}
+PACKAGES = ["gigatoken==0.10.0", "tokenizers==0.23.3", "datasets==5.2.0",
+            "transformers==5.22.2", "datatrove[io,processing]==0.10.1"]
+WITHOUT_DEPENDENCIES = ["trl==1.16.0", "accelerate==1.15.0"]  # theirs is PyTorch, which packing does not use
+
+
+def deps() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("BINDERY_DEPS") or Path(cache) / "bindery")
+
+
+def vocabularies() -> Path:
+    return deps() / "vocabularies"
+
+
+def make_environment() -> Path:
+    """The interpreter of a virtual environment with the rivals."""
+    folder = deps() / "bench-pack"
+    python, stamp = folder / "bin/python", folder / "stamp"
+    wanted = "\n".join([*PACKAGES, *WITHOUT_DEPENDENCIES])
+    if not stamp.exists() or stamp.read_text() != wanted:
+        print(f"installing the rivals into {folder}", file=sys.stderr)
+        venv.create(folder, clear=True, with_pip=True)
+        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*install, *PACKAGES], check=True)
+        subprocess.run([*install, "--no-deps", *WITHOUT_DEPENDENCIES], check=True)
+        stamp.write_text(wanted)
+    return python
 
 
 def default_corpus() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    deps = Path(os.environ.get("BINDERY_DEPS") or Path(cache) / "bindery")
-    return deps / "bench-corpus" / "corpus.jsonl"
+    return deps() / "bench-corpus" / "corpus.jsonl"
 
 
 def main() -> None:
@@ -318,12 +390,14 @@ def main() -> None:
     parser.add_argument("build", nargs="?", type=Path, default=Path("build"))
     parser.add_argument("--corpus", type=Path, default=default_corpus())
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rivals", action="store_true")
     given = parser.parse_args()
     if not given.corpus.exists():
         sys.exit(f"pack.py: there is no {given.corpus}: run bench/corpus")
     beside = {"prefix": "bindery-bench-", "dir": given.corpus.parent}
     with tempfile.TemporaryDirectory(**beside) as scratch:
-        Bench(given.build.resolve(), given.corpus, Path(scratch), given.rounds).run()
+        bench = Bench(given.build.resolve(), given.corpus, Path(scratch), given.rounds)
+        bench.run(given.rivals)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 
 #include "common/progress.h"
 #include "common/shard.h"
+#include "common/stored_tokenizer.h"
 #include "packer/found_segments.h"
 #include "packer/pack_unit.h"
 #include "packer/reader.h"
@@ -371,7 +372,7 @@ bd_status bd_against_compare(const bd_against_job *job, bd_error *problems,
     const bd_manifest *manifest = job->scan->manifest;
     const bd_tokenizer *tokenizer;
     *n_documents = 0;
-    BD_TRY(bd_tokenizer_open(&tokenizer, manifest->packing.tokenizer, err));
+    BD_TRY(bd_stored_tokenizer_open(&tokenizer, job->scan->folder, &manifest->packing, err));
     const bool limited = job->scan->cuts.limit != BD_NO_LIMIT;
     comparing c = {.job = job,
                    .pack = pack_job_of(job, tokenizer),

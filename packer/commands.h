@@ -11,6 +11,7 @@ extern const bd_command bd_verify_command;
 extern const bd_command bd_export_command;
 extern const bd_command bd_locate_command;
 extern const bd_command bd_plan_command;
+extern const bd_command bd_tokenize_command;
 
 extern const bd_command *const bd_packer_commands[];  // ended by NULL
 

@@ -7,10 +7,9 @@
 #include "common/array.h"
 #include "common/size.h"
 
-void bd_documents_init(bd_documents *documents, const bd_packing *packing,
-                       const bd_tokenizer *tokenizer)
+void bd_documents_init(bd_documents *documents, const bd_packing *packing, bd_encoder *encoder)
 {
-    *documents = (bd_documents){.packing = packing, .tokenizer = tokenizer};
+    *documents = (bd_documents){.packing = packing, .encoder = encoder};
 }
 
 // Appends ids at the width in which they will be stored: half the memory for small
@@ -78,11 +77,12 @@ static bd_status end_document(bd_documents *documents, size_t n_text, uint32_t i
 bd_status bd_documents_append(bd_documents *documents, const char *text, size_t size_bytes,
                               uint32_t input, uint64_t position, bd_error *err)
 {
-    const bd_tokenizer_kind *kind = documents->tokenizer->kind;
+    const bd_tokenizer *tokenizer = documents->encoder->tokenizer;
     uint32_t *ids;
+    size_t n;
     BD_TRY(
-        begin_document(documents, kind->max_ids(documents->tokenizer, size_bytes), &ids, err));
-    const size_t n = kind->encode(documents->tokenizer, text, size_bytes, ids);
+        begin_document(documents, tokenizer->kind->max_ids(tokenizer, size_bytes), &ids, err));
+    BD_TRY(bd_encode(documents->encoder, text, size_bytes, ids, &n, err));
     return end_document(documents, n, input, position, err);
 }
 

@@ -20,9 +20,9 @@ typedef struct bd_document {
 } bd_document;
 
 typedef struct bd_documents {
-    const bd_packing *packing;      // borrowed
-    const bd_tokenizer *tokenizer;  // borrowed
-    void *ids;                      // [n_ids] of bd_packing_id_bytes(), owned
+    const bd_packing *packing;  // borrowed
+    bd_encoder *encoder;        // borrowed; several collections of one thread may share it
+    void *ids;                  // [n_ids] of bd_packing_id_bytes(), owned
     size_t n_ids, ids_capacity;
     bd_document *items;  // [n], owned; in input order
     size_t n, capacity;
@@ -31,9 +31,9 @@ typedef struct bd_documents {
     int64_t text, bos, separators;  // tokens so far, by kind: the input's side of the ledger
 } bd_documents;
 
-// An empty collection; `packing` and `tokenizer` must outlive it.
-void bd_documents_init(bd_documents *documents, const bd_packing *packing,
-                       const bd_tokenizer *tokenizer);
+// An empty collection; `packing` and `encoder` must outlive it. The encoder is needed for text
+// alone: it may be NULL where documents come as ids, and may be filled later.
+void bd_documents_init(bd_documents *documents, const bd_packing *packing, bd_encoder *encoder);
 
 // Tokenises `text` and appends it as a document, with BOS and separator as the packing says.
 // A document of more than UINT32_MAX tokens is BD_ERR_UNSUPPORTED.
@@ -41,7 +41,7 @@ bd_status bd_documents_append(bd_documents *documents, const char *text, size_t 
                               uint32_t input, uint64_t position, bd_error *err);
 
 // Appends a document that came as ids, all below vocab_size; BOS and separator are added. No
-// tokenizer is needed.
+// encoder is needed.
 bd_status bd_documents_append_ids(bd_documents *documents, const uint32_t *ids, size_t n,
                                   uint32_t input, uint64_t position, bd_error *err);
 

@@ -33,6 +33,11 @@ typedef struct sampling {
     window *windows;  // [n], owned
     size_t n;
     int64_t time_ns;  // atomic
+    // A packer keeps what its encoder has learnt of the words, and an encoder is large: windows
+    // hand them on. `lock` guards both.
+    bd_unit_packer **idle;  // [n_idle], owned, room for one of each thread
+    size_t n_idle;
+    pthread_mutex_t lock;
 } sampling;
 
 static const bd_input *input_of(const sampling *s, size_t i)
@@ -153,17 +158,33 @@ static bd_status read_input(const bd_pack_job *job, bd_unit_packer *packer, wind
     return status;
 }
 
+static bd_status take_packer(sampling *s, bd_unit_packer **packer, bd_error *err)
+{
+    pthread_mutex_lock(&s->lock);
+    *packer = s->n_idle > 0 ? s->idle[--s->n_idle] : NULL;
+    pthread_mutex_unlock(&s->lock);
+    return *packer ? BD_OK : bd_unit_packer_new(packer, s->job, err);
+}
+
+static void return_packer(sampling *s, bd_unit_packer *packer)
+{
+    bd_unit_packer_clear(packer);
+    pthread_mutex_lock(&s->lock);
+    s->idle[s->n_idle++] = packer;
+    pthread_mutex_unlock(&s->lock);
+}
+
 static bd_status do_window(void *context, int64_t number, bd_error *err)
 {
     sampling *s = context;
     window *w = &s->windows[number];
     bd_unit_packer *packer;
     const int64_t begun = bd_now_ns();
-    BD_TRY(bd_unit_packer_new(&packer, s->job, err));
+    BD_TRY(take_packer(s, &packer, err));
     bd_status status = w->is_series ? BD_OK : begin_unit(w, err);
     for (size_t i = w->first; status == BD_OK && i <= w->last && w->read_bytes < w->share; i++)
         status = read_input(s->job, packer, w, i, err);
-    bd_unit_packer_free(packer);
+    return_packer(s, packer);
     __atomic_fetch_add(&s->time_ns, bd_now_ns() - begun, __ATOMIC_RELAXED);
     return status;
 }
@@ -324,21 +345,25 @@ static void count_bytes(bd_sample *sample, const sampling *s)
     sample->time_ns = s->time_ns;
 }
 
-static void release_windows(sampling *s)
+static void release_sampling(sampling *s)
 {
     for (size_t k = 0; k < s->n; k++) {
         for (size_t u = 0; u < s->windows[k].n_units; u++)
             bd_lengths_release(&s->windows[k].units[u]);
         free(s->windows[k].units);
     }
+    for (size_t k = 0; k < s->n_idle; k++)
+        bd_unit_packer_free(s->idle[k]);
+    free(s->idle);
     free(s->windows);
     free(s->weights);
+    pthread_mutex_destroy(&s->lock);
 }
 
 bd_status bd_sample_take(bd_sample *sample, const bd_pack_job *job, int64_t sample_bytes,
                          int n_threads, bd_error *err)
 {
-    sampling s = {.job = job};
+    sampling s = {.job = job, .lock = PTHREAD_MUTEX_INITIALIZER};
     bd_threads *threads = NULL;
     bool all_known = false;
     double total = 0;
@@ -350,6 +375,8 @@ bd_status bd_sample_take(bd_sample *sample, const bd_pack_job *job, int64_t samp
         status = sample->is_all ? plan_all(&s, err)
                                 : plan_windows(&s, total, (double)sample_bytes, err);
     }
+    if (status == BD_OK && !(s.idle = calloc((size_t)n_threads, sizeof *s.idle)))
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for %d threads", n_threads);
     if (status == BD_OK)
         status = bd_threads_new(&threads, n_threads, err);
     if (status == BD_OK)
@@ -359,7 +386,7 @@ bd_status bd_sample_take(bd_sample *sample, const bd_pack_job *job, int64_t samp
         status = join_windows(sample, &s, err);
     }
     bd_threads_free(threads);
-    release_windows(&s);
+    release_sampling(&s);
     if (status != BD_OK)
         bd_sample_release(sample);
     return status;

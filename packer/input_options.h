@@ -7,11 +7,13 @@
 #include "common/tokenizer/tokenizer.h"
 #include "packer/pack_options.h"
 
-#define BD_TOKENIZER_OPTION                                                         \
-    {                                                                               \
-        .name = "tokenizer", .value = "NAME", BD_TEXT(bd_pack_options, tokenizer),  \
-        .initial = "bytes",                                                         \
-        .help = "Tokenizer; 'bytes' (built in) has one id per byte and a separator" \
+#define BD_TOKENIZER_OPTION                                                                   \
+    {                                                                                         \
+        .name = "tokenizer", .value = "SPEC", BD_TEXT(bd_pack_options, tokenizer),            \
+        .initial = "bytes",                                                                   \
+        .help = "Tokenizer: 'bytes' (built in: an id per byte, and a separator), or a file "  \
+                "of a byte-level BPE: tokenizer.json, vocab.json with merges.txt beside it, " \
+                "a folder with either, or FILE.tiktoken:PATTERN"                              \
     }
 
 #define BD_MIN_TOKENS_OPTION                                                    \
@@ -34,6 +36,11 @@
          .initial = "-1",                                                                     \
          .initial_note = "the tokenizer's",                                                   \
          .help = "Token that ends each document"},                                            \
+        {.name = "separator-token",                                                           \
+         .value = "TEXT",                                                                     \
+         BD_TEXT(bd_pack_options, separator_token),                                           \
+         .initial_note = "the tokenizer's",                                                   \
+         .help = "The same, by its text"},                                                    \
         {.name = "bos",                                                                       \
          .value = "ID",                                                                       \
          BD_INTEGER(bd_pack_options, bos, 0, UINT32_MAX),                                     \

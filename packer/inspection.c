@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "common/stored_tokenizer.h"
+
 // ---- Opening -------------------------------------------------------------------------------
 
 // What comes after the last slash.
@@ -58,8 +60,8 @@ bd_status bd_inspection_open(bd_inspection *inspection, const char *path, bd_err
         return status;
     }
     // Ids have no text then; everything else can be told.
-    if (bd_tokenizer_open(&inspection->tokenizer, inspection->manifest.packing.tokenizer,
-                          NULL) != BD_OK)
+    if (bd_stored_tokenizer_open(&inspection->tokenizer, inspection->folder,
+                                 &inspection->manifest.packing, NULL) != BD_OK)
         inspection->tokenizer = NULL;
     return BD_OK;
 }

@@ -7,6 +7,7 @@
 #include "common/interrupt.h"
 #include "common/json.h"
 #include "common/program.h"
+#include "common/stored_tokenizer.h"
 #include "common/terminal.h"
 #include "common/threads.h"
 #include "packer/commands.h"
@@ -171,7 +172,7 @@ static bd_status locate(locating *l, bd_error *err)
     const locate_settings *settings = l->arguments->settings;
     const char *folder = l->arguments->operands[0];
     BD_TRY(bd_manifest_read(&l->manifest, folder, err));
-    BD_TRY(bd_tokenizer_open(&l->tokenizer, l->manifest.packing.tokenizer, err));
+    BD_TRY(bd_stored_tokenizer_open(&l->tokenizer, folder, &l->manifest.packing, err));
     if (settings->corpus.n > 0) {
         BD_TRY(bd_scan_init(&l->scan, folder, &l->manifest, err));
         BD_TRY(bd_corpus_open(&l->corpus, &l->scan, settings->corpus.items, settings->corpus.n,

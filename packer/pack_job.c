@@ -40,13 +40,45 @@ static bd_status parse_share(const char *text, int64_t *millionths, bd_error *er
                    "--holdout: '%s' is not a share from 0.0001%% to 99.9999%%", text);
 }
 
+// The token whose text is `text`. Of several the last: added tokens come after the others.
+static bd_status find_token(const bd_tokenizer *tokenizer, const char *text, int64_t *id,
+                            bd_error *err)
+{
+    const size_t n = strlen(text);
+    for (*id = tokenizer->vocab_size - 1; *id >= 0; --*id) {
+        size_t n_found;
+        const char *found = tokenizer->kind->token_bytes(tokenizer, (uint32_t)*id, &n_found);
+        if (found && n_found == n && memcmp(found, text, n) == 0)
+            return BD_OK;
+    }
+    return bd_fail(err, BD_ERR_ARGUMENT, "--separator-token: tokenizer '%s' has no token '%s'",
+                   tokenizer->name, text);
+}
+
+static bd_status choose_separator(int64_t *separator, const bd_pack_options *settings,
+                                  const bd_tokenizer *tokenizer, bd_error *err)
+{
+    *separator = settings->separator_id;
+    if (settings->separator_token && *separator != BD_NOT_GIVEN)
+        return bd_fail(err, BD_ERR_ARGUMENT, "either --separator-id or --separator-token");
+    if (settings->separator_token)
+        return find_token(tokenizer, settings->separator_token, separator, err);
+    if (*separator == BD_NOT_GIVEN)
+        *separator = tokenizer->separator;
+    if (*separator != BD_NO_SEPARATOR)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_ARGUMENT,
+                   tokenizer->takes_text
+                       ? "the tokenizer has no separator of its own: give --separator-id or "
+                         "--separator-token"
+                       : "--vocab-size needs --separator-id as well");
+}
+
 static bd_status make_packing(bd_packing *packing, const bd_pack_options *settings,
                               const bd_tokenizer *tokenizer, bd_error *err)
 {
-    const int64_t separator =
-        settings->separator_id == BD_NOT_GIVEN ? tokenizer->separator : settings->separator_id;
-    if (separator == BD_NO_SEPARATOR)
-        return bd_fail(err, BD_ERR_ARGUMENT, "--vocab-size needs --separator-id as well");
+    int64_t separator;
+    BD_TRY(choose_separator(&separator, settings, tokenizer, err));
     *packing = (bd_packing){
         .seq_len = settings->seq_len,
         .vocab_size = tokenizer->vocab_size,

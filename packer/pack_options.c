@@ -116,7 +116,8 @@ static const char pack_description[] =
     "\n"
     "Memory, for each thread, is below 4 bytes per token of a unit (2 if the vocabulary "
     "has at most 65536 ids), 70 per segment of it, 20 per byte of its largest record, and "
-    "50 MiB. Besides: for compressed inputs the unit's bytes, 80 per record and zstd's window; "
+    "50 MiB; with a tokenizer from a file 128 MiB more. Besides: for compressed inputs the "
+    "unit's bytes, 80 per record and zstd's window; "
     "for tables the column of one row group; with --shuffle 100 per document. The same inputs "
     "and options give the same bytes, whatever the number of threads and processes.\n"
     "\n"
@@ -131,6 +132,8 @@ static const char pack_description[] =
     "  bindery pack -o shards --seq-len 1024 corpus.jsonl\n"
     "  bindery pack -o shards --delimiter '<|endoftext|>' stories.txt.gz\n"
     "  bindery pack -o shards --holdout 0.5% --source web=crawl/ --source wiki=wiki.parquet\n"
+    "  bindery pack -o shards --tokenizer gpt2/tokenizer.json corpus.jsonl\n"
+    "  bindery pack -o shards --tokenizer cl100k_base.tiktoken:cl100k corpus.jsonl\n"
     "  bindery pack -o shards --vocab-size 50257 --separator-id 50256 "
     "train_text_document.bin\n";
 

@@ -23,6 +23,7 @@ typedef struct bd_pack_options {
     const char *holdout;
     bd_separator_mode separator;
     int64_t separator_id, bos, padding_id;
+    const char *separator_token;
     bd_format_choice format;
     bd_texts sources;
     const char *text_field;

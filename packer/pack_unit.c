@@ -20,6 +20,7 @@ typedef struct side {
 
 struct bd_unit_packer {
     const bd_pack_job *job;  // borrowed
+    bd_encoder encoder;      // owned; empty until the first text, which may never come
     side training, held_out;
     bd_hasher *hasher;   // owned; over the records
     bd_json_text *json;  // owned
@@ -55,8 +56,8 @@ bd_status bd_unit_packer_new(bd_unit_packer **out, const bd_pack_job *job, bd_er
     packer->job = job;
     packer->training.packing = job->packing;
     packer->held_out.packing = bd_holdout_packing(job);
-    bd_documents_init(&packer->training.documents, &packer->training.packing, job->tokenizer);
-    bd_documents_init(&packer->held_out.documents, &packer->held_out.packing, job->tokenizer);
+    bd_documents_init(&packer->training.documents, &packer->training.packing, &packer->encoder);
+    bd_documents_init(&packer->held_out.documents, &packer->held_out.packing, &packer->encoder);
     packer->hasher = bd_hasher_new();
     packer->json = bd_json_text_new(job->reading.text_field);
     if (packer->hasher && packer->json)
@@ -72,6 +73,7 @@ void bd_unit_packer_free(bd_unit_packer *packer)
         return;
     bd_documents_release(&packer->training.documents);
     bd_documents_release(&packer->held_out.documents);
+    bd_encoder_release(&packer->encoder);
     bd_hasher_free(packer->hasher);
     bd_json_text_free(packer->json);
     free(packer->repaired);
@@ -274,6 +276,8 @@ static bd_status add_text(bd_unit_packer *p, const bd_input *input, uint32_t ind
     size_t n;
     BD_TRY(input->format == BD_INPUT_JSONL ? take_json(p, record, &text, &n, err)
                                            : take_text(p, record, &text, &n, err));
+    if (!p->encoder.tokenizer)
+        BD_TRY(bd_encoder_init(&p->encoder, p->job->tokenizer, err));
     side *s = choose_side(p, text, n);
     BD_TRY(bd_documents_append(&s->documents, text, n, index, (uint64_t)record->position, err));
     return select_document(p, s, record, err);

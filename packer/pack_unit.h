@@ -45,8 +45,8 @@ typedef struct bd_packed_unit {
 
 typedef struct bd_unit_packer bd_unit_packer;
 
-// Memory: 2 or 4 bytes per token, 70 per segment, 20 per byte of the largest record, and one
-// record batch. Free with bd_unit_packer_free().
+// Memory: 2 or 4 bytes per token, 70 per segment, 20 per byte of the largest record, one record
+// batch, and an encoder (tokenizer.h) once there is text. Free with bd_unit_packer_free().
 bd_status bd_unit_packer_new(bd_unit_packer **packer, const bd_pack_job *job, bd_error *err);
 
 // Adds a record of input `index`. A bad one is an error that names the file and the line or

@@ -10,6 +10,7 @@
 #include "common/interrupt.h"
 #include "common/progress.h"
 #include "common/shard.h"
+#include "common/stored_tokenizer.h"
 #include "common/threads.h"
 #include "packer/dataset_writer.h"
 #include "packer/finished.h"
@@ -18,8 +19,6 @@
 #include "packer/plan.h"
 #include "packer/rebuild.h"
 #include "packer/unit_writer.h"
-
-enum { MAX_TOKENIZER_BYTES = 1 << 30 };
 
 // What the tasks of the thread pool share. Each writes the entry of its own shard.
 typedef struct repacking {
@@ -141,18 +140,10 @@ static bd_status make_plan(const bd_repack_job *job, bd_json **plan, bd_error *e
 
 static bd_status publish_head(const repacking *r, const bd_json *plan, bd_error *err)
 {
-    char *path = bd_path_join(r->job->from, BD_TOKENIZER_NAME), *text = NULL;
-    size_t size_bytes;
-    bd_status status = path ? bd_file_read(path, MAX_TOKENIZER_BYTES, &text, &size_bytes, err)
-                            : bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
-    if (status == BD_OK &&
-        strcmp(bd_digest_of(text, size_bytes).hex, r->from->tokenizer_digest.hex) != 0)
-        status =
-            bd_fail(err, BD_ERR_FORMAT, "'%s': D1: the file's checksum does not match", path);
-    if (status == BD_OK)
-        status = bd_dataset_publish_head(r->job->to, plan, text, r->to, err);
+    char *text;
+    BD_TRY(bd_stored_tokenizer_read(r->job->from, &r->from->tokenizer_digest, &text, err));
+    const bd_status status = bd_dataset_publish_head(r->job->to, plan, text, r->to, err);
     free(text);
-    free(path);
     return status;
 }
 

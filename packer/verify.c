@@ -11,8 +11,8 @@
 #include "common/manifest.h"
 #include "common/progress.h"
 #include "common/shard.h"
+#include "common/stored_tokenizer.h"
 #include "common/threads.h"
-#include "common/tokenizer/tokenizer.h"
 #include "packer/against.h"
 #include "packer/corpus.h"
 #include "packer/scan.h"
@@ -103,17 +103,13 @@ static bd_status check_tokenizer_file(const char *folder, const bd_tokenizer *to
     return status;
 }
 
-// D4.
+// D4. A tokenizer that was read from the file itself need not be compared with it again.
 static bd_status check_tokenizer(const char *folder, const bd_packing *packing, bd_error *err)
 {
     const bd_tokenizer *tokenizer;
-    BD_TRY(bd_tokenizer_open(&tokenizer, packing->tokenizer, err));
-    const bool same = strcmp(tokenizer->fingerprint.hex, packing->fingerprint.hex) == 0 &&
-                      tokenizer->vocab_size == packing->vocab_size;
-    const bd_status status =
-        same ? check_tokenizer_file(folder, tokenizer, err)
-             : bd_fail(err, BD_ERR_FORMAT, "D4: tokenizer '%s' is not the one of the dataset",
-                       packing->tokenizer);
+    BD_TRY(bd_stored_tokenizer_open(&tokenizer, folder, packing, err));
+    const bool is_built_in = strcmp(tokenizer->name, BD_BPE_NAME) != 0;
+    const bd_status status = is_built_in ? check_tokenizer_file(folder, tokenizer, err) : BD_OK;
     bd_tokenizer_close(tokenizer);
     return status;
 }

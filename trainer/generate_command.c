@@ -74,6 +74,18 @@ typedef struct generation {
     size_t n_text, text_capacity;
 } generation;
 
+static bd_status encode_prompt(const generation *g, const char *prompt, size_t n_bytes,
+                               uint32_t *ids, int64_t *n, bd_error *err)
+{
+    bd_encoder encoder;
+    size_t n_ids = 0;
+    BD_TRY(bd_encoder_init(&encoder, g->tokenizer, err));
+    const bd_status status = bd_encode(&encoder, prompt, n_bytes, ids, &n_ids, err);
+    bd_encoder_release(&encoder);
+    *n = (int64_t)n_ids;
+    return status;
+}
+
 static bd_status take_prompt(generation *g, const char *prompt, bd_error *err)
 {
     const int64_t n_positions = g->run.parameters.config.n_positions;
@@ -82,26 +94,26 @@ static bd_status take_prompt(generation *g, const char *prompt, bd_error *err)
         malloc(g->tokenizer->kind->max_ids(g->tokenizer, n_bytes) * sizeof *ids + 1);
     if (!ids)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the prompt");
-    const int64_t n = (int64_t)g->tokenizer->kind->encode(g->tokenizer, prompt, n_bytes, ids);
+    int64_t n;
+    bd_status status = encode_prompt(g, prompt, n_bytes, ids, &n, err);
     const int64_t n_bos = g->bos != BD_NO_BOS;
-    bd_status status = BD_OK;
-    if (n + n_bos == 0 || n + n_bos >= n_positions) {
+    if (status == BD_OK && (n + n_bos == 0 || n + n_bos >= n_positions))
         status = bd_fail(err, BD_ERR_ARGUMENT,
                          "--prompt: %" PRId64 " tokens; from %" PRId64 " to %" PRId64
                          " can be gone on from",
                          n, 1 - n_bos, n_positions - 1 - n_bos);
-    } else {
+    if (status == BD_OK) {
         if (n_bos)
             g->ids[0] = (uint32_t)g->bos;
         memcpy(g->ids + n_bos, ids, (size_t)n * sizeof *ids);
+        g->n = n + n_bos;
     }
-    g->n = n + n_bos;
     free(ids);
     return status;
 }
 
 // Opens the run's tokenizer, which must give the ids the meaning that they had in training.
-static bd_status open_tokenizer(generation *g, bd_error *err)
+static bd_status open_tokenizer(generation *g, const char *folder, bd_error *err)
 {
     const bd_json *data = g->run.checkpoint.data;
     const char *name, *fingerprint;
@@ -112,7 +124,7 @@ static bd_status open_tokenizer(generation *g, bd_error *err)
     if (!bd_json_is_null(data, "bos"))
         BD_TRY(bd_json_get_integer(data, "bos", 0, g->run.parameters.config.n_vocabulary - 1,
                                    &g->bos, err));
-    BD_TRY(bd_tokenizer_open(&g->tokenizer, name, err));
+    BD_TRY(bd_tokenizer_open_stored(&g->tokenizer, folder, name, err));
     if (strcmp(g->tokenizer->fingerprint.hex, fingerprint) != 0 ||
         g->tokenizer->vocab_size != g->run.parameters.config.n_vocabulary)
         return bd_fail(err, BD_ERR_ARGUMENT,
@@ -126,7 +138,7 @@ static bd_status open_generation(generation *g, const char *folder,
     const int n_threads = bd_threads_count(settings->n_threads);
     BD_TRY(bd_run_open(&g->run, folder, false, err));
     const bd_model_config *c = &g->run.parameters.config;
-    BD_TRY(open_tokenizer(g, err));
+    BD_TRY(open_tokenizer(g, folder, err));
     BD_TRY(bd_backend_open_choice(&g->backend, settings->backend, settings->backend_module,
                                   n_threads, err));
     BD_TRY(bd_model_init(&g->model, g->backend, &g->run.parameters, settings->precision, 1,
@@ -175,7 +187,8 @@ static bd_status add_text(generation *g, uint32_t id, bd_error *err)
     const char *bytes = g->tokenizer->kind->token_bytes(g->tokenizer, id, &size_bytes);
     BD_TRY(
         bd_array_reserve((void **)&g->text, &g->text_capacity, g->n_text + size_bytes, 1, err));
-    memcpy(g->text + g->n_text, bytes, size_bytes);
+    if (size_bytes > 0)
+        memcpy(g->text + g->n_text, bytes, size_bytes);
     g->n_text += size_bytes;
     return BD_OK;
 }

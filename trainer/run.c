@@ -2,8 +2,10 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/file.h"
+#include "common/stored_tokenizer.h"
 
 static bd_status load_tensors(bd_run *run, bool with_moments, bd_error *err)
 {
@@ -65,4 +67,15 @@ bd_status bd_run_describe_data(const char *folder, const bd_manifest *manifest, 
         bd_json_set_integer(*json, "bos", manifest->packing.bos);
     bd_json_set_integer(*json, "seq_len", manifest->packing.seq_len);
     return BD_OK;
+}
+
+bd_status bd_run_keep_tokenizer(const char *folder, const char *dataset,
+                                const bd_manifest *manifest, bd_error *err)
+{
+    char *text;
+    BD_TRY(bd_stored_tokenizer_read(dataset, &manifest->tokenizer_digest, &text, err));
+    const bd_status status =
+        bd_file_publish(folder, BD_TOKENIZER_NAME, text, strlen(text), err);
+    free(text);
+    return status;
 }

@@ -26,4 +26,9 @@ void bd_run_release(bd_run *run);  // safe on an empty struct and safe twice
 bd_status bd_run_describe_data(const char *folder, const bd_manifest *manifest, bd_json **json,
                                bd_error *err);
 
+// Publishes a copy of the dataset's tokenizer.json in the run's folder, so that the model's ids
+// keep their meaning wherever the dataset goes.
+bd_status bd_run_keep_tokenizer(const char *folder, const char *dataset,
+                                const bd_manifest *manifest, bd_error *err);
+
 #endif

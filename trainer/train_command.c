@@ -225,8 +225,9 @@ static bd_status refuse_entry(void *context, const char *folder, const char *nam
                               bd_error *err)
 {
     (void)context;
-    // Metrics alone are what a run leaves that ended before its first checkpoint.
-    if (name[0] == '.' || strcmp(name, BD_METRICS_NAME) == 0)
+    // That is all that a run leaves that ended before its first checkpoint.
+    if (name[0] == '.' || strcmp(name, BD_METRICS_NAME) == 0 ||
+        strcmp(name, BD_TOKENIZER_NAME) == 0)
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT, "'%s' is not empty ('%s'); --resume continues a run",
                    folder, name);
@@ -305,6 +306,7 @@ static bd_status begin(session *s, bd_error *err)
     BD_TRY(lock_folder(s, err));
     BD_TRY(settings->resume ? begin_from_checkpoint(s, err) : begin_new(s, err));
     BD_TRY(bd_folder_remove_pending(settings->out, err));  // of a run that was killed
+    BD_TRY(bd_run_keep_tokenizer(settings->out, settings->data, &s->rows.manifest, err));
     const int64_t step = settings->resume ? s->run.checkpoint.step : 0;
     BD_TRY(bd_backend_open_choice(&s->backend, s->settings->backend,
                                   s->settings->backend_module, n_threads, err));
@@ -442,8 +444,9 @@ const bd_command bd_train_command = {
         "restart at each document, nothing is predicted across a boundary. The loss is the sum "
         "over the targets of a step divided by their number.\n"
         "\n"
-        "DIR gets metrics.jsonl, one line for each step (schemas/metrics-v1.schema.json), and "
-        "checkpoints that --resume, prove and generate read. The same program, BLAS and "
+        "DIR gets metrics.jsonl, one line for each step (schemas/metrics-v1.schema.json), the "
+        "dataset's tokenizer.json, and checkpoints that --resume, prove and generate read. The "
+        "same program, BLAS and "
         "processor give the same bits for any number of threads, stopped and resumed or not.\n"
         "\n"
         "Example:\n"

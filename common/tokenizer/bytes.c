@@ -22,13 +22,15 @@ static size_t max_ids(const bd_tokenizer *tokenizer, size_t size_bytes)
     return size_bytes;
 }
 
-static size_t encode(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
-                     uint32_t *ids)
+static bd_status encode(bd_encoder *encoder, const char *text, size_t size_bytes, uint32_t *ids,
+                        size_t *n, bd_error *err)
 {
-    (void)tokenizer;
+    (void)encoder;
+    (void)err;
     for (size_t i = 0; i < size_bytes; i++)
         ids[i] = (unsigned char)text[i];
-    return size_bytes;
+    *n = size_bytes;
+    return BD_OK;
 }
 
 static const char *token_bytes(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes)
@@ -110,7 +112,8 @@ static bd_digest fingerprint(void)
 
 static void make_bytes_tokenizer(void)
 {
-    static const bd_tokenizer_kind kind = {max_ids, encode, token_bytes, to_file, NULL};
+    static const bd_tokenizer_kind kind = {
+        .max_ids = max_ids, .encode = encode, .token_bytes = token_bytes, .to_file = to_file};
     for (int byte = 0; byte < N_BYTES; byte++)
         every_byte[byte] = (char)byte;
     bytes_tokenizer = (bd_tokenizer){

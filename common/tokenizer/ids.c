@@ -26,21 +26,23 @@ static size_t max_ids(const bd_tokenizer *tokenizer, size_t size_bytes)
 }
 
 // Numbers, wherever they stand in the text; those that are no ids stand for nothing.
-static size_t encode(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
-                     uint32_t *ids)
+static bd_status encode(bd_encoder *encoder, const char *text, size_t size_bytes, uint32_t *ids,
+                        size_t *n, bd_error *err)
 {
-    size_t n = 0;
+    (void)err;
+    const int64_t vocab_size = encoder->tokenizer->vocab_size;
+    *n = 0;
     for (size_t i = 0; i < size_bytes;) {
         int64_t id = 0;
         const size_t begin = i;
         for (; i < size_bytes && text[i] >= '0' && text[i] <= '9'; i++)
-            if (id < tokenizer->vocab_size)
+            if (id < vocab_size)
                 id = 10 * id + (text[i] - '0');
-        if (i > begin && id < tokenizer->vocab_size)
-            ids[n++] = (uint32_t)id;
+        if (i > begin && id < vocab_size)
+            ids[(*n)++] = (uint32_t)id;
         i += i == begin;
     }
-    return n;
+    return BD_OK;
 }
 
 static const char *token_bytes(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes)
@@ -94,7 +96,11 @@ static void close_ids(bd_tokenizer *tokenizer)
 
 bd_status bd_tokenizer_open_ids(const bd_tokenizer **out, int64_t vocab_size, bd_error *err)
 {
-    static const bd_tokenizer_kind kind = {max_ids, encode, token_bytes, to_file, close_ids};
+    static const bd_tokenizer_kind kind = {.max_ids = max_ids,
+                                           .encode = encode,
+                                           .token_bytes = token_bytes,
+                                           .to_file = to_file,
+                                           .close = close_ids};
     *out = NULL;
     if (vocab_size < 1 || vocab_size > BD_MAX_IDS_VOCABULARY)
         return bd_fail(err, BD_ERR_ARGUMENT, "a vocabulary of %" PRId64 " ids, not 1 to %d",

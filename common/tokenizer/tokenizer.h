@@ -13,14 +13,18 @@
 #include "common/error.h"
 
 typedef struct bd_tokenizer bd_tokenizer;
+typedef struct bd_encoder bd_encoder;
 
 typedef struct bd_tokenizer_kind {
     // Most ids that a text of `size_bytes` can become.
     size_t (*max_ids)(const bd_tokenizer *tokenizer, size_t size_bytes);
-    // Writes the ids of `text` to `ids`, which has room for max_ids(size_bytes), and returns
-    // how many. Any bytes are accepted; no separator or BOS is added.
-    size_t (*encode)(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
-                     uint32_t *ids);
+    // What one thread needs to encode with, *state; both are NULL for kinds that need nothing.
+    bd_status (*begin_encoding)(const bd_tokenizer *tokenizer, void **state, bd_error *err);
+    void (*end_encoding)(void *state);
+    // Writes the ids of `text` to `ids`, which has room for max_ids(size_bytes). Any bytes are
+    // accepted; no separator or BOS is added.
+    bd_status (*encode)(bd_encoder *encoder, const char *text, size_t size_bytes, uint32_t *ids,
+                        size_t *n, bd_error *err);
     // The bytes of token `id`, borrowed; NULL and 0 for a token that stands for no text.
     const char *(*token_bytes)(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes);
     // The text of the dataset's tokenizer.json, malloc'd, the caller's to free.
@@ -41,10 +45,36 @@ struct bd_tokenizer {
     bd_digest fingerprint;   // over what the ids mean, not over a file's bytes
 };
 
-// The tokenizer that `spec` names: "bytes", "ids:N", or (not yet) a file. Close it with
-// bd_tokenizer_close().
+// The tokenizer that `spec` names: "bytes", "ids:N", or a file (bd_tokenizer_open_bpe()). Close
+// it with bd_tokenizer_close(). On failure *tokenizer is NULL.
 bd_status bd_tokenizer_open(const bd_tokenizer **tokenizer, const char *spec, bd_error *err);
 void bd_tokenizer_close(const bd_tokenizer *tokenizer);  // safe on NULL
+
+// One thread's encoder. The tokenizer must outlive it.
+struct bd_encoder {
+    const bd_tokenizer *tokenizer;  // borrowed
+    void *state;                    // the kind's, owned
+    bool ordinary;  // added tokens are text like any other; false, may be set after init
+};
+
+// On failure *encoder is empty. Memory: that of the kind; at most 128 MiB.
+bd_status bd_encoder_init(bd_encoder *encoder, const bd_tokenizer *tokenizer, bd_error *err);
+void bd_encoder_release(bd_encoder *encoder);  // safe on an empty one and safe twice
+
+// Writes the ids of `text` to `ids`, which has room for the kind's max_ids(size_bytes). Any
+// bytes are accepted; no separator or BOS is added.
+bd_status bd_encode(bd_encoder *encoder, const char *text, size_t size_bytes, uint32_t *ids,
+                    size_t *n, bd_error *err);
+
+// The tokenizer that the dataset in `folder` was packed with: the one that `name` names, or,
+// where that is BD_BPE_NAME, the one of the folder's own tokenizer.json.
+bd_status bd_tokenizer_open_stored(const bd_tokenizer **tokenizer, const char *folder,
+                                   const char *name, bd_error *err);
+
+// A byte-level BPE from a file, see bd_bpe_model_load().
+#define BD_BPE_NAME "bpe"
+bd_status bd_tokenizer_open_bpe(const bd_tokenizer **tokenizer, const char *spec,
+                                bd_error *err);
 
 // 256 bytes and a separator, nothing to download: id = byte value, 256 = <|endoftext|>.
 const bd_tokenizer *bd_tokenizer_bytes(void);

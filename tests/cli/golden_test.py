@@ -79,6 +79,7 @@ class Golden(ProgramTest):
             "verify-help": ["verify", "--help"],
             "locate-help": ["locate", "--help"],
             "export-help": ["export", "--help"],
+            "tokenize-help": ["tokenize", "--help"],
             "train-help": ["train", "--help"],
             "prove-help": ["prove", "--help"],
             "generate-help": ["generate", "--help"],

@@ -8,6 +8,8 @@
 
 #include "common/row.h"
 
+static bd_encoder encoder;  // of bytes, for all tests
+
 static bd_packing packing_of(int64_t vocab_size, int64_t bos)
 {
     return (bd_packing){.seq_len = 8,
@@ -50,7 +52,7 @@ static void a_document_is_its_text_and_one_separator(void **state)
     for (size_t v = 0; v < 3; v++) {
         const bd_packing packing = packing_of(VOCAB_SIZES[v], BD_NO_BOS);
         bd_documents documents;
-        bd_documents_init(&documents, &packing, bd_tokenizer_bytes());
+        bd_documents_init(&documents, &packing, &encoder);
         append(&documents, "ab", 7, UINT64_C(1) << 40);
         append(&documents, "", 7, 3);  // no text is still a document
         append(&documents, "\xff", UINT32_MAX, 9);
@@ -74,7 +76,7 @@ static void a_bos_token_begins_every_document(void **state)
     for (size_t v = 0; v < 3; v++) {
         const bd_packing packing = packing_of(VOCAB_SIZES[v], 1);
         bd_documents documents;
-        bd_documents_init(&documents, &packing, bd_tokenizer_bytes());
+        bd_documents_init(&documents, &packing, &encoder);
         append(&documents, "ab", 0, 0);
         append(&documents, "", 0, 0);
         assert_ids(&documents, (uint32_t[]){1, 'a', 'b', 256, 1, 256}, 6);
@@ -93,7 +95,7 @@ static void the_separator_and_bos_are_the_packings(void **state)
     bd_packing packing = packing_of(65537, 65536);
     packing.separator = 65535;
     bd_documents documents;
-    bd_documents_init(&documents, &packing, bd_tokenizer_bytes());
+    bd_documents_init(&documents, &packing, &encoder);
     append(&documents, "a", 0, 0);
     assert_ids(&documents, (uint32_t[]){65536, 'a', 65535}, 3);
     bd_documents_release(&documents);
@@ -105,7 +107,7 @@ static void many_documents_keep_their_tokens(void **state)
     for (size_t v = 0; v < 3; v++) {
         const bd_packing packing = packing_of(VOCAB_SIZES[v], BD_NO_BOS);
         bd_documents documents;
-        bd_documents_init(&documents, &packing, bd_tokenizer_bytes());
+        bd_documents_init(&documents, &packing, &encoder);
         char text[200];
         for (int d = 0; d < 500; d++) {
             memset(text, d % 256, sizeof text);
@@ -137,7 +139,7 @@ static void a_document_of_ids_gets_its_bos_and_separator(void **state)
         const uint32_t last = (uint32_t)VOCAB_SIZES[v] - 1;
         const bd_packing packing = packing_of(VOCAB_SIZES[v], 1);
         bd_documents documents;
-        bd_documents_init(&documents, &packing, NULL);  // no tokenizer is needed
+        bd_documents_init(&documents, &packing, NULL);  // no encoder is needed
         assert_int_equal(
             bd_documents_append_ids(&documents, (uint32_t[]){0, last, 256}, 3, 5, 6, NULL),
             BD_OK);
@@ -159,8 +161,8 @@ static void ids_become_what_their_text_becomes(void **state)
     for (int bos = BD_NO_BOS; bos < 2; bos += 2) {
         const bd_packing packing = packing_of(257, bos);
         bd_documents texts, ids;
-        bd_documents_init(&texts, &packing, bd_tokenizer_bytes());
-        bd_documents_init(&ids, &packing, bd_tokenizer_bytes());
+        bd_documents_init(&texts, &packing, &encoder);
+        bd_documents_init(&ids, &packing, &encoder);
         uint32_t encoded[100];
         char text[100];
         for (uint32_t n = 0; n < 100; n += 11) {
@@ -187,7 +189,7 @@ static void the_last_document_is_taken_out_but_stays_counted(void **state)
     for (size_t v = 0; v < 3; v++) {
         const bd_packing packing = packing_of(VOCAB_SIZES[v], 1);
         bd_documents documents;
-        bd_documents_init(&documents, &packing, bd_tokenizer_bytes());
+        bd_documents_init(&documents, &packing, &encoder);
         append(&documents, "ab", 3, 10);
         append(&documents, "cde", 4, 20);
         const bd_document removed = bd_documents_remove_last(&documents);
@@ -233,7 +235,7 @@ static void documents_are_sorted_by_their_places(void **state)
             bd_packing packing = packing_of(257, BD_NO_BOS);
             packing.shuffle = orders[o].seed;
             bd_documents documents;
-            bd_documents_init(&documents, &packing, bd_tokenizer_bytes());
+            bd_documents_init(&documents, &packing, &encoder);
             for (int i = 0; i < N_PLACES; i++) {  // whatever order they come in
                 const int p = (first + 5 * i) % N_PLACES;
                 append(&documents, (char[]){(char)('a' + p), '\0'}, places[p].input,
@@ -258,7 +260,7 @@ static void no_documents_and_one_are_sorted(void **state)
     (void)state;
     const bd_packing packing = packing_of(257, BD_NO_BOS);
     bd_documents documents;
-    bd_documents_init(&documents, &packing, bd_tokenizer_bytes());
+    bd_documents_init(&documents, &packing, &encoder);
     assert_int_equal(bd_documents_sort(&documents, NULL), BD_OK);
     assert_int_equal(documents.n, 0);
     append(&documents, "a", 7, 8);
@@ -269,6 +271,8 @@ static void no_documents_and_one_are_sorted(void **state)
 
 int main(void)
 {
+    if (bd_encoder_init(&encoder, bd_tokenizer_bytes(), NULL) != BD_OK)
+        return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_document_is_its_text_and_one_separator),
         cmocka_unit_test(a_bos_token_begins_every_document),

@@ -19,6 +19,19 @@ static const bd_tokenizer *opened(void)
     return tokenizer;
 }
 
+// The number of ids of `text`, by an encoder of its own.
+static size_t encode(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
+                     uint32_t *ids)
+{
+    bd_encoder encoder;
+    size_t n = SIZE_MAX;
+    assert_int_equal(bd_encoder_init(&encoder, tokenizer, NULL), BD_OK);
+    assert_int_equal(bd_encode(&encoder, text, size_bytes, ids, &n, NULL), BD_OK);
+    bd_encoder_release(&encoder);
+    bd_encoder_release(&encoder);
+    return n;
+}
+
 static void every_byte_is_its_own_token_and_comes_back(void **state)
 {
     (void)state;
@@ -28,7 +41,7 @@ static void every_byte_is_its_own_token_and_comes_back(void **state)
     for (int byte = 0; byte < 256; byte++)
         text[byte] = (char)byte;
     assert_in_range(tokenizer->kind->max_ids(tokenizer, sizeof text), 256, SIZE_MAX);
-    assert_int_equal(tokenizer->kind->encode(tokenizer, text, sizeof text, ids), 256);
+    assert_int_equal(encode(tokenizer, text, sizeof text, ids), 256);
     for (uint32_t byte = 0; byte < 256; byte++) {
         size_t n;
         assert_int_equal(ids[byte], byte);
@@ -36,7 +49,7 @@ static void every_byte_is_its_own_token_and_comes_back(void **state)
         assert_int_equal(n, 1);
         assert_int_equal((unsigned char)bytes[0], byte);
     }
-    assert_int_equal(tokenizer->kind->encode(tokenizer, text, 0, ids), 0);
+    assert_int_equal(encode(tokenizer, text, 0, ids), 0);
 }
 
 static void separator_is_a_token_of_its_own_without_text(void **state)
@@ -72,7 +85,7 @@ static void bytes_take_text_and_are_closed_by_nobody(void **state)
     bd_tokenizer_close(tokenizer);
     bd_tokenizer_close(NULL);
     uint32_t id;
-    assert_int_equal(tokenizer->kind->encode(tokenizer, "a", 1, &id), 1);
+    assert_int_equal(encode(tokenizer, "a", 1, &id), 1);
     assert_int_equal(id, 'a');
 }
 
@@ -105,6 +118,28 @@ static void unknown_tokenizer_is_refused_by_name(void **state)
         assert_non_null(strstr(err.message, quoted));
         assert_null(tokenizer);
     }
+}
+
+// What a manifest says may come from anybody.
+static void stored_name_never_names_a_file(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "", "/dev/null", "../tokenizer.json", "tokenizer.json", "..", "bytes.tiktoken:gpt2"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const bd_tokenizer *tokenizer = opened();
+        bd_error err;
+        assert_int_equal(bd_tokenizer_open_stored(&tokenizer, ".", names[i], &err),
+                         BD_ERR_UNSUPPORTED);
+        assert_non_null(strstr(err.message, names[i]));
+        assert_null(tokenizer);
+    }
+    const bd_tokenizer *tokenizer;
+    assert_int_equal(bd_tokenizer_open_stored(&tokenizer, "/nowhere", "bytes", NULL), BD_OK);
+    assert_ptr_equal(tokenizer, bd_tokenizer_bytes());
+    assert_int_equal(bd_tokenizer_open_stored(&tokenizer, "/nowhere", "ids:7", NULL), BD_OK);
+    assert_int_equal(tokenizer->vocab_size, 7);
+    bd_tokenizer_close(tokenizer);
 }
 
 // ---- Its tokenizer.json -----------------------------------------------------------
@@ -259,7 +294,7 @@ static void assert_encoded(const bd_tokenizer *tokenizer, const char *text,
 {
     uint32_t ids[100];
     assert_in_range(tokenizer->kind->max_ids(tokenizer, strlen(text)), n, 100);
-    assert_int_equal(tokenizer->kind->encode(tokenizer, text, strlen(text), ids), n);
+    assert_int_equal(encode(tokenizer, text, strlen(text), ids), n);
     for (size_t i = 0; i < n; i++)
         assert_int_equal(ids[i], expected[i]);
 }
@@ -277,7 +312,7 @@ static void numbers_are_encoded_and_the_rest_is_nothing(void **state)
     assert_encoded(tokenizer, "1 1 1 1 1 1", (uint32_t[]){1, 1, 1, 1, 1, 1}, 6);
     assert_encoded(tokenizer, "11111", NULL, 0);
     uint32_t ids[1];
-    assert_int_equal(tokenizer->kind->encode(tokenizer, "12", 1, ids), 1);  // and no further
+    assert_int_equal(encode(tokenizer, "12", 1, ids), 1);  // and no further
     assert_int_equal(ids[0], 1);
     bd_tokenizer_close(tokenizer);
 }
@@ -293,7 +328,7 @@ static void rows_of_ids_come_back_from_their_text(void **state)
         size_t n;
         strcat(text, tokenizer->kind->token_bytes(tokenizer, row[i], &n));
     }
-    assert_int_equal(tokenizer->kind->encode(tokenizer, text, strlen(text), ids), 3);
+    assert_int_equal(encode(tokenizer, text, strlen(text), ids), 3);
     assert_memory_equal(ids, row, sizeof row);
     bd_tokenizer_close(tokenizer);
 }
@@ -337,8 +372,12 @@ static bd_status encode_first(void *context, int64_t index, bd_error *err)
     uint32_t id;
     const char text = (char)index;
     BD_TRY(bd_tokenizer_open(&found[index], "bytes", err));
-    found[index]->kind->encode(found[index], &text, 1, &id);
-    return id == index ? BD_OK : bd_fail(err, BD_ERR_FORMAT, "id %u", id);
+    bd_encoder encoder;
+    size_t n;
+    BD_TRY(bd_encoder_init(&encoder, found[index], err));
+    BD_TRY(bd_encode(&encoder, &text, 1, &id, &n, err));
+    bd_encoder_release(&encoder);
+    return n == 1 && id == index ? BD_OK : bd_fail(err, BD_ERR_FORMAT, "id %u", id);
 }
 
 // Runs first, while nobody has opened it yet.
@@ -363,6 +402,7 @@ int main(void)
         cmocka_unit_test(fingerprint_stays_what_it_is),
         cmocka_unit_test(bytes_take_text_and_are_closed_by_nobody),
         cmocka_unit_test(unknown_tokenizer_is_refused_by_name),
+        cmocka_unit_test(stored_name_never_names_a_file),
         cmocka_unit_test(file_is_json_with_every_byte_in_its_vocabulary),
         cmocka_unit_test(file_is_the_same_bytes_every_time),
         cmocka_unit_test(ids_have_no_meaning_but_their_number),

@@ -1,0 +1,264 @@
+// The byte-level BPE tokenizer: a model from a file, the tables made from it, and for each
+// thread a reader of words and an encoder of words.
+//
+//   text -> added tokens -> normal form -> added tokens -> words -> ids
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/array.h"
+#include "common/tokenizer/added_tokens.h"
+#include "common/tokenizer/bpe_model.h"
+#include "common/tokenizer/bpe_tables.h"
+#include "common/tokenizer/normal_form.h"
+#include "common/tokenizer/splitter.h"
+#include "common/tokenizer/tokenizer.h"
+#include "common/tokenizer/word_encoder.h"
+
+typedef struct bpe_tokenizer {
+    bd_tokenizer base;
+    bd_bpe_model model;
+    bd_bpe_tables tables;
+    bd_splitter *splitter;
+    bd_added_tokens *raw_tokens;         // looked for in the text as it is
+    bd_added_tokens *normalized_tokens;  // and in its normal form
+} bpe_tokenizer;
+
+// One thread's.
+typedef struct encoding {
+    const bpe_tokenizer *bpe;
+    bd_word_reader *reader;
+    bd_word_encoder words;
+    bool ordinary;   // of the text that is encoded, see bd_encoder
+    char *prefixed;  // a text with a space before it, owned
+    size_t prefixed_capacity;
+    uint32_t ends[BD_WORD_BATCH];
+} encoding;
+
+static const bpe_tokenizer *bpe_of(const bd_tokenizer *tokenizer)
+{
+    return (const bpe_tokenizer *)tokenizer;  // its first member
+}
+
+// ---- Encoding ------------------------------------------------------------------------------
+// Each of these writes ids to *ids, which moves behind them.
+
+static bd_status encode_words(encoding *e, const char *text, size_t size_bytes, uint32_t **ids,
+                              bd_error *err)
+{
+    bd_word_batch batch = {.text = text, .size_bytes = size_bytes, .ends = e->ends};
+    BD_TRY(bd_word_reader_begin(e->reader, text, size_bytes, err));
+    for (;;) {
+        BD_TRY(bd_word_reader_next(e->reader, e->ends, BD_WORD_BATCH, &batch.n, err));
+        if (batch.n == 0)
+            return BD_OK;
+        *ids = bd_word_encoder_encode(&e->words, &batch, *ids);
+        batch.begin = e->ends[batch.n - 1];
+    }
+}
+
+// A text between added tokens.
+static bd_status encode_plain(encoding *e, const char *text, size_t size_bytes, uint32_t **ids,
+                              bd_error *err)
+{
+    if (size_bytes == 0)
+        return BD_OK;
+    if (!e->bpe->model.prefix_space || text[0] == ' ')
+        return encode_words(e, text, size_bytes, ids, err);
+    BD_TRY(
+        bd_array_reserve((void **)&e->prefixed, &e->prefixed_capacity, size_bytes + 1, 1, err));
+    e->prefixed[0] = ' ';
+    memcpy(e->prefixed + 1, text, size_bytes);
+    return encode_words(e, e->prefixed, size_bytes + 1, ids, err);
+}
+
+typedef bd_status encode_function(encoding *e, const char *text, size_t size_bytes,
+                                  uint32_t **ids, bd_error *err);
+
+// Encodes the added tokens that `tokens` finds, and what is between them by `between`.
+static bd_status encode_around(encoding *e, const bd_added_tokens *tokens,
+                               encode_function *between, const char *text, size_t size_bytes,
+                               uint32_t **ids, bd_error *err)
+{
+    if (e->ordinary)
+        return between(e, text, size_bytes, ids, err);
+    size_t done = 0;
+    bd_added_match match;
+    for (size_t from = 0; bd_added_tokens_find(tokens, text, size_bytes, from, &match);
+         from = match.resume) {
+        if (match.begin > done)
+            BD_TRY(between(e, text + done, match.begin - done, ids, err));
+        *(*ids)++ = match.id;
+        done = match.end;
+    }
+    return between(e, text + done, size_bytes - done, ids, err);
+}
+
+static bd_status encode_normal(encoding *e, const char *text, size_t size_bytes, uint32_t **ids,
+                               bd_error *err)
+{
+    return encode_around(e, e->bpe->normalized_tokens, encode_plain, text, size_bytes, ids,
+                         err);
+}
+
+static bd_status encode_raw(encoding *e, const char *text, size_t size_bytes, uint32_t **ids,
+                            bd_error *err)
+{
+    if (!e->bpe->model.nfc || bd_is_normal_form(text, size_bytes))
+        return encode_normal(e, text, size_bytes, ids, err);
+    char *normal;
+    size_t normal_bytes;
+    BD_TRY(bd_normal_form(text, size_bytes, &normal, &normal_bytes, err));
+    const bd_status status = encode_normal(e, normal, normal_bytes, ids, err);
+    free(normal);
+    return status;
+}
+
+static bd_status encode(bd_encoder *encoder, const char *text, size_t size_bytes, uint32_t *ids,
+                        size_t *n, bd_error *err)
+{
+    encoding *e = encoder->state;
+    e->ordinary = encoder->ordinary;
+    uint32_t *end = ids;
+    BD_TRY(encode_around(e, e->bpe->raw_tokens, encode_raw, text, size_bytes, &end, err));
+    *n = (size_t)(end - ids);
+    return BD_OK;
+}
+
+static size_t max_ids(const bd_tokenizer *tokenizer, size_t size_bytes)
+{
+    const bd_bpe_model *model = &bpe_of(tokenizer)->model;
+    // Normal form C has at most 3 times as many bytes. A prefix is put before each text
+    // between two added tokens, which have a byte at least.
+    return size_bytes * (model->nfc ? 3 : 1) * (model->prefix_space ? 2 : 1) + 1 + BD_SPARE_IDS;
+}
+
+static void end_encoding(void *state)
+{
+    encoding *e = state;
+    if (!e)
+        return;
+    bd_word_reader_free(e->reader);
+    bd_word_encoder_release(&e->words);
+    free(e->prefixed);
+    free(e);
+}
+
+static bd_status begin_encoding(const bd_tokenizer *tokenizer, void **state, bd_error *err)
+{
+    encoding *e = calloc(1, sizeof *e);
+    if (!e)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a tokenizer");
+    e->bpe = bpe_of(tokenizer);
+    bd_status status = bd_word_reader_new(e->bpe->splitter, &e->reader, err);
+    if (status == BD_OK)
+        status = bd_word_encoder_init(&e->words, &e->bpe->tables, err);
+    if (status != BD_OK) {
+        end_encoding(e);
+        return status;
+    }
+    *state = e;
+    return BD_OK;
+}
+
+// ---- Decoding, files, opening --------------------------------------------------------------
+
+static const bd_added_token *added_token(const bd_bpe_model *model, uint32_t id)
+{
+    for (size_t low = 0, high = model->n_added; low < high;) {
+        const size_t middle = low + (high - low) / 2;
+        if (model->added[middle].id == id)
+            return &model->added[middle];
+        if (model->added[middle].id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+static const char *token_bytes(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes)
+{
+    const bd_bpe_model *model = &bpe_of(tokenizer)->model;
+    const bd_added_token *added = added_token(model, id);
+    *size_bytes = 0;
+    if (id >= model->n_ids || (added && added->special))
+        return NULL;
+    *size_bytes = model->begins[id + 1] - model->begins[id];
+    return *size_bytes > 0 ? model->bytes + model->begins[id] : NULL;
+}
+
+static bd_status to_file(const bd_tokenizer *tokenizer, char **text, bd_error *err)
+{
+    return bd_bpe_model_to_json(&bpe_of(tokenizer)->model, text, err);
+}
+
+static void close_bpe(bd_tokenizer *tokenizer)
+{
+    bpe_tokenizer *bpe = (bpe_tokenizer *)tokenizer;
+    bd_added_tokens_free(bpe->raw_tokens);
+    bd_added_tokens_free(bpe->normalized_tokens);
+    bd_splitter_free(bpe->splitter);
+    bd_bpe_tables_release(&bpe->tables);
+    bd_bpe_model_release(&bpe->model);
+    free(bpe);
+}
+
+// What ends a document, by the name that vocabularies give it.
+static int64_t default_separator(const bd_bpe_model *model)
+{
+    static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (size_t k = 0; k < model->n_added; k++)
+            if (model->added[k].size_bytes == strlen(names[i]) &&
+                memcmp(model->added[k].text, names[i], strlen(names[i])) == 0)
+                return model->added[k].id;
+    return BD_NO_SEPARATOR;
+}
+
+static bd_status prepare(bpe_tokenizer *bpe, bd_error *err)
+{
+    static const bd_tokenizer_kind kind = {
+        .max_ids = max_ids,
+        .begin_encoding = begin_encoding,
+        .end_encoding = end_encoding,
+        .encode = encode,
+        .token_bytes = token_bytes,
+        .to_file = to_file,
+        .close = close_bpe,
+    };
+    const bd_bpe_model *model = &bpe->model;
+    BD_TRY(bd_bpe_tables_init(&bpe->tables, model, err));
+    BD_TRY(bd_splitter_new(model->steps, model->n_steps, &bpe->splitter, err));
+    BD_TRY(bd_added_tokens_new(model, false, &bpe->raw_tokens, err));
+    BD_TRY(bd_added_tokens_new(model, true, &bpe->normalized_tokens, err));
+    bpe->base = (bd_tokenizer){
+        .kind = &kind,
+        .name = BD_BPE_NAME,
+        .vocab_size = model->n_ids,
+        .separator = default_separator(model),
+        .takes_text = true,
+        .tokens_per_byte = 0.3,
+        .fingerprint = bd_bpe_model_fingerprint(model),
+    };
+    return BD_OK;
+}
+
+bd_status bd_tokenizer_open_bpe(const bd_tokenizer **tokenizer, const char *spec, bd_error *err)
+{
+    *tokenizer = NULL;
+    bpe_tokenizer *bpe = calloc(1, sizeof *bpe);
+    if (!bpe)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a tokenizer");
+    bd_status status = bd_bpe_model_load(&bpe->model, spec, err);
+    if (status == BD_OK) {
+        status = prepare(bpe, err);
+        if (status != BD_OK)
+            bd_error_prefix(err, status, "tokenizer '%s'", spec);
+    }
+    if (status != BD_OK) {
+        close_bpe(&bpe->base);
+        return status;
+    }
+    *tokenizer = &bpe->base;
+    return BD_OK;
+}

@@ -1,0 +1,34 @@
+// word_encoder.h - one thread's way from words to ids: what it has met it remembers, all else
+// it merges.
+#ifndef BINDERY_COMMON_TOKENIZER_WORD_ENCODER_H
+#define BINDERY_COMMON_TOKENIZER_WORD_ENCODER_H
+
+#include "common/tokenizer/bpe_tables.h"
+#include "common/tokenizer/long_words.h"
+#include "common/tokenizer/merge_long.h"
+#include "common/tokenizer/word_cache.h"
+#include "common/tokenizer/word_lookup.h"
+
+enum { BD_SPARE_IDS = BD_WIDE_IDS };  // room behind the last id that may be written to
+
+typedef struct bd_word_encoder {
+    const bd_bpe_tables *tables;         // borrowed
+    const bd_word_lookup_kind *looking;  // may be changed after init
+    bd_word_lookup lookup;
+    bd_word_cache cache;
+    bd_long_words long_words;
+    bd_merge_memory merge_memory;
+} bd_word_encoder;
+
+// The tables must outlive it. On failure *encoder is empty. Memory: 84 MiB,
+// whatever the words are.
+bd_status bd_word_encoder_init(bd_word_encoder *encoder, const bd_bpe_tables *tables,
+                               bd_error *err);
+void bd_word_encoder_release(bd_word_encoder *encoder);  // safe on an empty one, safe twice
+
+// Writes the ids of the words to `ids`, which has room for one for each byte and BD_SPARE_IDS
+// more. Returns where the next ones go.
+uint32_t *bd_word_encoder_encode(bd_word_encoder *encoder, const bd_word_batch *batch,
+                                 uint32_t *ids);
+
+#endif

@@ -1,0 +1,166 @@
+"""Datasets packed with a tokenizer from a file: they keep it, and everybody reads it there."""
+
+import json
+import shutil
+from pathlib import Path
+
+import tokenizers
+
+import program
+import reference_tokenizers as reference
+from program import ROOT, ProgramTest, bindery, contents
+
+TEXTS = ["The first document isn't long.", "", "Straße 語 🧵\n\ttabs", "numbers 1234567 " * 40,
+         "the needle lies here"]
+
+
+class Datasets(ProgramTest):
+    def setUp(self) -> None:
+        super().setUp()
+        texts = [(ROOT / "LICENSE").read_text(), *TEXTS]
+        self.tokenizer = reference.trained(texts, None, 500, ["<|endoftext|>"])
+        self.file = self.folder / "somewhere" / "tokenizer.json"
+        self.file.parent.mkdir()
+        self.tokenizer.save(str(self.file))
+        self.corpus = self.folder / "corpus.jsonl"
+        self.corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+        self.dataset = self.pack_with("dataset")
+
+    def pack_with(self, name: str, *arguments: object, tokenizer: object = None) -> Path:
+        return self.pack(self.folder / name, [self.corpus], "--seq-len", 64, "--tokenizer",
+                         tokenizer or self.file, *arguments)
+
+    def packing(self, dataset: Path) -> dict:
+        return json.loads((dataset / "manifest.json").read_text())["packing"]
+
+    # ---- What a dataset keeps ----------------------------------------------------------------
+
+    def test_rows_hold_the_references_ids(self) -> None:
+        import pyarrow as pa
+
+        ids = {}
+        for shard in sorted(self.dataset.glob("*.arrow")):
+            table = pa.ipc.open_file(pa.memory_map(str(shard))).read_all()
+            for row in table.to_pylist():
+                for document, begin, end in zip(row["documents"], row["cu_seqlens"],
+                                                row["cu_seqlens"][1:]):
+                    piece = row["input_ids"][begin:end]
+                    pieces = ids.setdefault(document["position"], {})
+                    pieces[document["offset"]] = piece
+        whole = []
+        for position in sorted(ids):
+            tokens: list[int] = []
+            for offset, piece in sorted(ids[position].items()):
+                tokens[offset:] = piece
+            whole.append(tokens)
+        separator = self.tokenizer.token_to_id("<|endoftext|>")
+        expected = [self.tokenizer.encode(text).ids + [separator] for text in TEXTS]
+        self.assertEqual(whole, expected)
+
+    def test_the_dataset_keeps_the_tokenizer_and_no_path(self) -> None:
+        self.assertEqual(self.packing(self.dataset)["tokenizer"]["name"], "bpe")
+        kept = tokenizers.Tokenizer.from_file(str(self.dataset / "tokenizer.json"))
+        for text in TEXTS:
+            self.assertEqual(kept.encode(text).ids, self.tokenizer.encode(text).ids)
+        for name in ("manifest.json", "plan.json"):
+            self.assertNotIn("somewhere", (self.dataset / name).read_text())
+
+    def test_a_second_packing_with_the_kept_tokenizer_is_the_same(self) -> None:
+        again = self.pack_with("again", tokenizer=self.dataset / "tokenizer.json")
+        one, other = contents(self.dataset), contents(again)
+        for found in (one, other):
+            found.pop("pack-log.json", None)
+        self.assertEqual(one, other)
+
+    # ---- Separators --------------------------------------------------------------------------
+
+    def test_the_separator_is_the_tokenizers_or_what_is_given(self) -> None:
+        separator = self.tokenizer.token_to_id("<|endoftext|>")
+        self.assertEqual(self.packing(self.dataset)["separator"], separator)
+        other = self.tokenizer.token_to_id("!")
+        for arguments in (["--separator-token", "!"], ["--separator-id", other]):
+            dataset = self.pack_with(f"with{arguments[0]}", *arguments)
+            self.assertEqual(self.packing(dataset)["separator"], other)
+
+    def test_a_tokenizer_without_separator_needs_one(self) -> None:
+        tokenizer = reference.trained(TEXTS, None, 300, [])
+        tokenizer.save(str(self.file))
+        for arguments, said in [([], "--separator-token"),
+                                (["--separator-token", "nothing"], "'nothing'"),
+                                (["--separator-token", "a", "--separator-id", 1], "either")]:
+            result = bindery("pack", "-o", self.folder / "none", "--tokenizer", self.file,
+                             *arguments, self.corpus)
+            self.assertEqual(result.status, 2, result)
+            self.assertIn(said, result.stderr)
+
+    def test_the_names_of_separators_have_an_order(self) -> None:
+        for specials, expected in [(["</s>", "<|end_of_text|>"], "<|end_of_text|>"),
+                                   (["</s>", "<s>"], "</s>"),
+                                   (["<|end_of_text|>", "<|endoftext|>"], "<|endoftext|>")]:
+            tokenizer = reference.trained(TEXTS, None, 300, specials)
+            tokenizer.save(str(self.file))
+            dataset = self.pack_with("-".join(s.strip("<>/|") for s in specials))
+            found = self.packing(dataset)["separator"]
+            self.assertEqual(found, tokenizer.token_to_id(expected))
+
+    # ---- Who reads it ------------------------------------------------------------------------
+
+    def test_everybody_opens_the_kept_tokenizer(self) -> None:
+        shutil.rmtree(self.file.parent)
+        self.succeeds("verify", self.dataset)
+        self.succeeds("verify", "--against", self.corpus, self.dataset)
+        shown = self.succeeds("inspect", "--row", 0, self.dataset).stdout
+        self.assertIn("The first document isn't long.", shown)
+        found = self.succeeds("locate", self.dataset, "--find", "needle").stdout
+        self.assertIn("needle", found)
+
+    def test_a_dataset_packed_anew_keeps_it(self) -> None:
+        again = self.folder / "again"
+        self.succeeds("repack", "-q", "-o", again, "--seq-len", 32, self.dataset)
+        self.assertEqual((again / "tokenizer.json").read_bytes(),
+                         (self.dataset / "tokenizer.json").read_bytes())
+        self.succeeds("verify", again)
+
+    def test_a_shard_alone_shows_text_where_its_tokenizer_lies_beside_it(self) -> None:
+        shard = next(self.dataset.glob("*.arrow"))
+        shown = self.succeeds("inspect", "--row", 0, shard).stdout
+        alone = self.folder / "alone"
+        alone.mkdir()
+        shutil.copy(shard, alone)
+        ids = self.succeeds("inspect", "--row", 0, alone / shard.name).stdout
+        self.assertIn("first document", shown)
+        self.assertNotIn("first document", ids)
+        other = reference.trained(TEXTS, None, 300, ["<|endoftext|>"])
+        other.save(str(alone / "tokenizer.json"))
+        self.assertEqual(self.succeeds("inspect", "--row", 0, alone / shard.name).stdout, ids)
+
+    def test_another_tokenizer_in_its_place_is_found(self) -> None:
+        other = reference.trained(TEXTS, None, 300, ["<|endoftext|>"])
+        other.save(str(self.dataset / "tokenizer.json"))
+        result = bindery("verify", self.dataset)
+        self.assertEqual(result.status, 1, result)
+        result = bindery("locate", self.dataset, "--find", "needle")
+        self.assertEqual(result.status, 2, result)
+        self.assertIn("D4", result.stderr)
+
+    def test_a_name_in_the_manifest_opens_no_other_file(self) -> None:
+        result = bindery("tokenize", "--tokenizer", "bpe", input=b"x")
+        self.assertEqual(result.status, 2, result)
+
+    def test_a_model_generates_with_the_tokenizer_of_its_run(self) -> None:
+        run = self.folder / "run"
+        self.succeeds("train", "-q", "--data", self.dataset, "-o", run, "--preset", "tiny",
+                      "--steps", 1, "--batch", 1)
+        self.assertEqual((run / "tokenizer.json").read_bytes(),
+                         (self.dataset / "tokenizer.json").read_bytes())
+        shutil.rmtree(self.dataset)
+        result = self.succeeds("generate", "--prompt", "The first", "--tokens", 5, run)
+        self.assertTrue(result.stdout.startswith("The first"), result)
+        (run / "tokenizer.json").unlink()
+        result = bindery("generate", run)
+        self.assertEqual(result.status, 2, result)
+        self.assertIn("tokenizer.json", result.stderr)
+
+
+if __name__ == "__main__":
+    program.main()
