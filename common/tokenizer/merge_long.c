@@ -62,8 +62,8 @@ bool bd_symbols_stay_apart(const bd_merge_table *table, uint32_t left, uint32_t 
     }
 }
 
-static bool go_together(const bd_merge_table *table, bd_merge_memory *memory, uint32_t left,
-                        uint32_t right)
+bool bd_symbols_go_together(const bd_merge_table *table, bd_merge_memory *memory, uint32_t left,
+                            uint32_t right)
 {
     const uint64_t pair = (uint64_t)left << BD_SYMBOL_BITS | right;
     const uint64_t hash = pair * 0x9E3779B97F4A7C15u;
@@ -119,7 +119,7 @@ size_t bd_merge_long(const bd_merge_table *table, const bd_symbol_trie *trie,
         const size_t end = at + table->sizes[next];
         reach(memory, end, &furthest);
         if (!is_dead(memory, end, furthest) &&
-            (count == 0 || go_together(table, memory, symbols[count - 1], next))) {
+            (count == 0 || bd_symbols_go_together(table, memory, symbols[count - 1], next))) {
             symbols[count++] = next;
             at = end;
             next = bd_symbol_trie_longest(trie, bytes + at, n - at);

@@ -25,6 +25,10 @@ typedef struct bd_merge_memory {
     uint64_t pairs[BD_REMEMBERED_PAIRS];
 } bd_merge_memory;
 
+// The same, remembered.
+bool bd_symbols_go_together(const bd_merge_table *table, bd_merge_memory *memory, uint32_t left,
+                            uint32_t right);
+
 // Merges `n` bytes, at least 1, into symbols[n] and returns how many there are. `memory` is all
 // 0 at first and used with one table only.
 size_t bd_merge_long(const bd_merge_table *table, const bd_symbol_trie *trie,

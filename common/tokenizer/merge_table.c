@@ -3,29 +3,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Slots for each merge: with at most a quarter in use, a pair that does not merge is known after
-// 1.4 looks on average.
-enum { SLOTS_PER_MERGE = 2 };
+enum { SLOTS_PER_SYMBOL = 2, MOST_DOUBLINGS = 4, MAX_SYMBOLS = (1 << BD_SYMBOL_BITS) - 1 };
 
 static bd_status allocate(bd_merge_table *table, const bd_bpe_model *model, bd_error *err)
 {
-    int bits = 8;
-    while (((size_t)1 << bits) < model->n_merges * SLOTS_PER_MERGE)
-        bits++;
-    const size_t n_slots = (size_t)1 << bits;
-    table->shift = 64 - bits;
+    if (model->n_merges >= MAX_SYMBOLS - BD_FIRST_PRODUCT)
+        return bd_fail(err, BD_ERR_UNSUPPORTED, "%zu merges are too many", model->n_merges);
     table->n_symbols = (uint32_t)(BD_FIRST_PRODUCT + model->n_merges);
     table->ids = malloc(table->n_symbols * sizeof *table->ids);
     table->sizes = malloc(table->n_symbols * sizeof *table->sizes);
     table->parts = malloc(table->n_symbols * sizeof *table->parts);
     table->late = calloc(table->n_symbols, sizeof *table->late);
     table->byte_pairs = malloc(256 * 256 * sizeof *table->byte_pairs);
-    table->slots = malloc(n_slots * sizeof *table->slots);
-    if (!table->ids || !table->sizes || !table->parts || !table->late || !table->byte_pairs ||
-        !table->slots)
+    if (!table->ids || !table->sizes || !table->parts || !table->late || !table->byte_pairs)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu merges", model->n_merges);
     memset(table->byte_pairs, 0xFF, 256 * 256 * sizeof *table->byte_pairs);
-    memset(table->slots, 0xFF, n_slots * sizeof *table->slots);
     return BD_OK;
 }
 
@@ -42,29 +34,64 @@ static void name_symbols(bd_merge_table *table, const bd_bpe_model *model, uint3
     }
 }
 
-static void add_pair(bd_merge_table *table, bd_symbol_parts parts, uint32_t product)
-{
-    const uint64_t pair = (uint64_t)parts.left << BD_SYMBOL_BITS | parts.right;
-    const size_t mask = ((size_t)1 << (64 - table->shift)) - 1;
-    size_t at = bd_merge_table_slot(table, pair);
-    while (table->slots[at] != BD_EMPTY_SLOT)
-        at = (at + 1) & mask;
-    table->slots[at] = pair << BD_SYMBOL_BITS | product;
-    if (parts.left < BD_FIRST_PRODUCT && parts.right < BD_FIRST_PRODUCT)
-        table->byte_pairs[parts.left << 8 | parts.right] = product;
-}
-
-static void add_merges(bd_merge_table *table, const bd_bpe_model *model,
+static void name_parts(bd_merge_table *table, const bd_bpe_model *model,
                        const uint32_t *symbols)
 {
     for (uint32_t s = 0; s < BD_FIRST_PRODUCT; s++)
         table->parts[s] = (bd_symbol_parts){BD_NO_SYMBOL, BD_NO_SYMBOL};
     for (uint32_t s = BD_FIRST_PRODUCT; s < table->n_symbols; s++) {
         const bd_merge *merge = &model->merges[s - BD_FIRST_PRODUCT];
-        table->parts[s] = (bd_symbol_parts){symbols[merge->left], symbols[merge->right]};
-        add_pair(table, table->parts[s], s);
+        const bd_symbol_parts parts = {symbols[merge->left], symbols[merge->right]};
+        table->parts[s] = parts;
+        if (parts.left < BD_FIRST_PRODUCT && parts.right < BD_FIRST_PRODUCT)
+            table->byte_pairs[parts.left << 8 | parts.right] = s;
     }
 }
+
+// ---- Slots ---------------------------------------------------------------------------------
+
+// False if the pair's slots are taken; the one behind them stays empty or another's.
+static bool add_pair(bd_merge_table *table, bd_symbol_parts parts, uint32_t product)
+{
+    const bd_pair_place place = bd_merge_table_place(table, parts.left, parts.right);
+    uint32_t *slots = table->slots + place.slot;
+    for (int i = 0; i < BD_PROBED_SLOTS; i++)
+        if (slots[i] == BD_EMPTY_SLOT) {
+            slots[i] = place.mark << BD_SYMBOL_BITS | product;
+            return true;
+        }
+    return false;
+}
+
+static bool add_pairs(bd_merge_table *table)
+{
+    for (uint32_t s = BD_FIRST_PRODUCT; s < table->n_symbols; s++)
+        if (!add_pair(table, table->parts[s], s))
+            return false;
+    return true;
+}
+
+// Twice as many slots until every pair finds one near its place.
+static bd_status fill_slots(bd_merge_table *table, bd_error *err)
+{
+    int bits = 8;
+    while (((size_t)1 << bits) < (size_t)table->n_symbols * SLOTS_PER_SYMBOL)
+        bits++;
+    for (const int most = bits + MOST_DOUBLINGS; bits <= most; bits++) {
+        const size_t n = ((size_t)1 << bits) + BD_PROBED_SLOTS + 1;
+        free(table->slots);
+        table->slots = malloc(n * sizeof *table->slots);
+        if (!table->slots)
+            return bd_fail(err, BD_ERR_MEMORY, "no memory for %u merges", table->n_symbols);
+        memset(table->slots, 0xFF, n * sizeof *table->slots);
+        table->shift = 64 - bits;
+        if (add_pairs(table))
+            return BD_OK;
+    }
+    return bd_fail(err, BD_ERR_UNSUPPORTED, "the merges fit into no table");
+}
+
+// ---- Symbols whose merge comes late --------------------------------------------------------
 
 uint32_t *bd_merge_table_by_size(const bd_merge_table *table)
 {
@@ -125,10 +152,12 @@ bd_status bd_merge_table_init(bd_merge_table *table, const bd_bpe_model *model, 
                                : bd_fail(err, BD_ERR_MEMORY, "no memory for the vocabulary");
     if (status == BD_OK) {
         name_symbols(table, model, symbols);
-        add_merges(table, model, symbols);
-        status = find_late(table, err);
+        name_parts(table, model, symbols);
+        status = fill_slots(table, err);
     }
     free(symbols);
+    if (status == BD_OK)
+        status = find_late(table, err);
     if (status != BD_OK)
         bd_merge_table_release(table);
     return status;

@@ -16,7 +16,8 @@
 #include "common/error.h"
 #include "common/tokenizer/bpe_model.h"
 
-enum { BD_FIRST_PRODUCT = 256, BD_SYMBOL_BITS = 21, BD_MAX_BESIDE_LATE_BYTES = 128 };
+enum { BD_FIRST_PRODUCT = 256, BD_SYMBOL_BITS = 21, BD_MARK_BITS = 10, BD_PROBED_SLOTS = 8 };
+enum { BD_MAX_BESIDE_LATE_BYTES = 128 };
 #define BD_NO_SYMBOL UINT32_MAX
 
 typedef struct bd_symbol_parts {
@@ -30,7 +31,7 @@ typedef struct bd_merge_table {
     bd_symbol_parts *parts;  // [n_symbols], owned; of a byte BD_NO_SYMBOL twice
     bool *late;              // [n_symbols], owned
     uint32_t *byte_pairs;    // [256 * 256], owned: product of left * 256 + right
-    uint64_t *slots;         // [1 << (64 - shift)], owned: left, right, product of 21 bits each
+    uint32_t *slots;         // [(1 << (64 - shift)) + BD_PROBED_SLOTS], owned
     int shift;
 } bd_merge_table;
 
@@ -43,26 +44,37 @@ void bd_merge_table_release(bd_merge_table *table);  // safe on an empty table a
 // memory.
 uint32_t *bd_merge_table_by_size(const bd_merge_table *table);
 
-#define BD_EMPTY_SLOT UINT64_MAX
+// Where a pair belongs: its product is in this slot or one of the next ones, BD_PROBED_SLOTS in
+// all, with `mark` above it. Others may have the same mark: their parts tell.
+typedef struct bd_pair_place {
+    size_t slot;
+    uint32_t mark;
+} bd_pair_place;
 
-static inline size_t bd_merge_table_slot(const bd_merge_table *table, uint64_t pair)
+#define BD_EMPTY_SLOT UINT32_MAX  // no mark is as large
+
+static inline bd_pair_place bd_merge_table_place(const bd_merge_table *table, uint32_t left,
+                                                 uint32_t right)
 {
-    return (size_t)(pair * 0x9E3779B97F4A7C15u >> table->shift);
+    const uint64_t hash = ((uint64_t)left << BD_SYMBOL_BITS | right) * 0x9E3779B97F4A7C15u;
+    return (bd_pair_place){
+        .slot = (size_t)(hash >> table->shift),
+        .mark = (uint32_t)(hash >> (table->shift - BD_MARK_BITS)) & ((1u << BD_MARK_BITS) - 1),
+    };
 }
 
 // What `left` and `right` become, BD_NO_SYMBOL if they stay apart.
 static inline uint32_t bd_merge_table_product(const bd_merge_table *table, uint32_t left,
                                               uint32_t right)
 {
-    const uint64_t pair = (uint64_t)left << BD_SYMBOL_BITS | right;
-    const size_t mask = ((size_t)1 << (64 - table->shift)) - 1;
-    for (size_t at = bd_merge_table_slot(table, pair);; at = (at + 1) & mask) {
-        const uint64_t slot = table->slots[at];
-        if (slot >> BD_SYMBOL_BITS == pair)
-            return (uint32_t)slot & ((1u << BD_SYMBOL_BITS) - 1);
-        if (slot == BD_EMPTY_SLOT)
-            return BD_NO_SYMBOL;
+    const bd_pair_place place = bd_merge_table_place(table, left, right);
+    for (const uint32_t *slot = table->slots + place.slot; *slot != BD_EMPTY_SLOT; slot++) {
+        const uint32_t product = *slot & ((1u << BD_SYMBOL_BITS) - 1);
+        if (*slot >> BD_SYMBOL_BITS == place.mark && table->parts[product].left == left &&
+            table->parts[product].right == right)
+            return product;
     }
+    return BD_NO_SYMBOL;
 }
 
 static inline uint32_t bd_merge_table_byte_pair(const bd_merge_table *table, uint8_t left,

@@ -1,13 +1,12 @@
 #include "common/tokenizer/word_encoder.h"
 
-#include "common/tokenizer/merge_short.h"
-
 enum { CACHE_BITS = 20 };  // lines: 64 MiB
 
 bd_status bd_word_encoder_init(bd_word_encoder *encoder, const bd_bpe_tables *tables,
                                bd_error *err)
 {
-    *encoder = (bd_word_encoder){.tables = tables, .looking = bd_word_lookup_best()};
+    *encoder = (bd_word_encoder){
+        .tables = tables, .looking = bd_word_lookup_best(), .merging = bd_merge_word_best()};
     bd_status status = bd_word_cache_init(&encoder->cache, CACHE_BITS, err);
     if (status == BD_OK)
         status = bd_long_words_init(&encoder->long_words, err);
@@ -28,11 +27,8 @@ void bd_word_encoder_release(bd_word_encoder *encoder)
 static uint32_t *merge(bd_word_encoder *encoder, const char *word, size_t n, uint32_t *ids)
 {
     const bd_bpe_tables *tables = encoder->tables;
-    const uint8_t *bytes = (const uint8_t *)word;
-    const size_t n_symbols = n <= BD_SHORT_BYTES
-                                 ? bd_merge_short(&tables->merges, bytes, n, ids)
-                                 : bd_merge_long(&tables->merges, &tables->trie,
-                                                 &encoder->merge_memory, bytes, n, ids);
+    const size_t n_symbols = encoder->merging(
+        &tables->merges, &tables->trie, &encoder->merge_memory, (const uint8_t *)word, n, ids);
     for (size_t i = 0; i < n_symbols; i++)
         ids[i] = tables->merges.ids[ids[i]];
     return ids + n_symbols;

@@ -5,7 +5,7 @@
 
 #include "common/tokenizer/bpe_tables.h"
 #include "common/tokenizer/long_words.h"
-#include "common/tokenizer/merge_long.h"
+#include "common/tokenizer/merge_word.h"
 #include "common/tokenizer/word_cache.h"
 #include "common/tokenizer/word_lookup.h"
 
@@ -13,7 +13,8 @@ enum { BD_SPARE_IDS = BD_WIDE_IDS };  // room behind the last id that may be wri
 
 typedef struct bd_word_encoder {
     const bd_bpe_tables *tables;         // borrowed
-    const bd_word_lookup_kind *looking;  // may be changed after init
+    const bd_word_lookup_kind *looking;  // both may be changed after init
+    bd_merge_function *merging;
     bd_word_lookup lookup;
     bd_word_cache cache;
     bd_long_words long_words;

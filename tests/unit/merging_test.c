@@ -61,7 +61,7 @@ static void assert_symbols(const fixture *f, const uint32_t *symbols, size_t n,
         assert_int_equal(f->tables.merges.ids[symbols[i]], ids[i]);
 }
 
-static void short_and_long_merging_follow_the_plain_rule(void **state)
+static void every_way_of_merging_follows_the_plain_rule(void **state)
 {
     (void)state;
     for (unsigned seed = 1; seed <= N_VOCABULARIES; seed++) {
@@ -178,7 +178,8 @@ static void assert_batch(bd_word_encoder *encoder, const fixture *f, const page_
 }
 
 // In a cache of 1 << bits lines, so that words take each other's places.
-static void check_encoder(const bd_word_lookup_kind *looking, int bits)
+static void check_encoder(const bd_word_lookup_kind *looking, bd_merge_function *merging,
+                          int bits)
 {
     static const size_t sizes[] = {1, 7, 8, 9, 31, 33, BD_WORD_BATCH};
     for (unsigned seed = 1; seed <= N_VOCABULARIES; seed++) {
@@ -188,6 +189,7 @@ static void check_encoder(const bd_word_lookup_kind *looking, int bits)
         bd_word_cache_release(&encoder.cache);
         assert_int_equal(bd_word_cache_init(&encoder.cache, bits, NULL), BD_OK);
         encoder.looking = looking;
+        encoder.merging = merging;
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
             for (size_t max_word = 3; max_word <= 48; max_word *= 4) {
                 page_text t = random_words(&f, sizes[i], max_word);
@@ -205,16 +207,16 @@ static void encoder_gives_the_plain_rules_ids_however_little_it_remembers(void *
 {
     (void)state;
     for (int bits = 1; bits <= 9; bits += 4)
-        check_encoder(&bd_word_lookup_plain, bits);
+        check_encoder(&bd_word_lookup_plain, bd_merge_word_plain, bits);
 }
 
-static void vector_lookup_gives_the_same(void **state)
+static void vector_code_gives_the_same(void **state)
 {
     (void)state;
     if (bd_word_lookup_best() == &bd_word_lookup_plain)
         return;  // nothing else runs on this processor
     for (int bits = 1; bits <= 9; bits += 4)
-        check_encoder(bd_word_lookup_best(), bits);
+        check_encoder(bd_word_lookup_best(), bd_merge_word_best(), bits);
 }
 
 static void words_of_one_letter_take_time_near_their_length(void **state)
@@ -287,6 +289,9 @@ static void merges_that_come_before_those_of_their_parts_follow_the_plain_rule(v
         size_t n_symbols =
             bd_merge_long(&f->tables.merges, &f->tables.trie, &f->memory, bytes, n, symbols);
         assert_symbols(f, symbols, n_symbols, ids, n_ids);
+        n_symbols = bd_merge_word_best()(&f->tables.merges, &f->tables.trie, &f->memory, bytes,
+                                         n, symbols);
+        assert_symbols(f, symbols, n_symbols, ids, n_ids);
         n_symbols = bd_merge_short(&f->tables.merges, bytes, n, symbols);
         assert_symbols(f, symbols, n_symbols, ids, n_ids);
     }
@@ -297,11 +302,11 @@ static void merges_that_come_before_those_of_their_parts_follow_the_plain_rule(v
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(short_and_long_merging_follow_the_plain_rule),
+        cmocka_unit_test(every_way_of_merging_follows_the_plain_rule),
         cmocka_unit_test(two_symbols_stay_apart_exactly_if_merging_both_gives_them_again),
         cmocka_unit_test(parts_between_cuts_merge_alone),
         cmocka_unit_test(encoder_gives_the_plain_rules_ids_however_little_it_remembers),
-        cmocka_unit_test(vector_lookup_gives_the_same),
+        cmocka_unit_test(vector_code_gives_the_same),
         cmocka_unit_test(words_of_one_letter_take_time_near_their_length),
         cmocka_unit_test(merges_that_come_before_those_of_their_parts_follow_the_plain_rule),
     };
