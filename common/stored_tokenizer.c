@@ -29,9 +29,12 @@ bd_status bd_stored_tokenizer_read(const char *folder, const bd_digest *digest, 
     *text = NULL;
     bd_status status = path ? bd_file_read(path, MAX_TOKENIZER_BYTES, text, &size_bytes, err)
                             : bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
-    if (status == BD_OK && strcmp(bd_digest_of(*text, size_bytes).hex, digest->hex) != 0) {
+    if (status == BD_OK && strlen(*text) != size_bytes)
+        status = bd_fail(err, BD_ERR_FORMAT, "'%s' has a NUL in it", path);
+    else if (status == BD_OK && strcmp(bd_digest_of(*text, size_bytes).hex, digest->hex) != 0)
         status =
             bd_fail(err, BD_ERR_FORMAT, "'%s': D1: the file's checksum does not match", path);
+    if (status != BD_OK) {
         free(*text);
         *text = NULL;
     }

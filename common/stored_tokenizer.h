@@ -14,7 +14,8 @@ bd_status bd_stored_tokenizer_open(const bd_tokenizer **tokenizer, const char *f
                                    const bd_packing *packing, bd_error *err);
 
 // Its file's text, which must have the digest that the manifest gives (BD_ERR_FORMAT if not).
-// *text is malloc'd, ends with a NUL, and is the caller's to free.
+// *text is malloc'd, ends with a NUL, and is the caller's to free. A file with a NUL in it is
+// BD_ERR_FORMAT.
 bd_status bd_stored_tokenizer_read(const char *folder, const bd_digest *digest, char **text,
                                    bd_error *err);
 

@@ -40,19 +40,16 @@ static bd_status parse_share(const char *text, int64_t *millionths, bd_error *er
                    "--holdout: '%s' is not a share from 0.0001%% to 99.9999%%", text);
 }
 
-// The token whose text is `text`. Of several the last: added tokens come after the others.
 static bd_status find_token(const bd_tokenizer *tokenizer, const char *text, int64_t *id,
                             bd_error *err)
 {
-    const size_t n = strlen(text);
-    for (*id = tokenizer->vocab_size - 1; *id >= 0; --*id) {
-        size_t n_found;
-        const char *found = tokenizer->kind->token_bytes(tokenizer, (uint32_t)*id, &n_found);
-        if (found && n_found == n && memcmp(found, text, n) == 0)
-            return BD_OK;
-    }
-    return bd_fail(err, BD_ERR_ARGUMENT, "--separator-token: tokenizer '%s' has no token '%s'",
-                   tokenizer->name, text);
+    uint32_t found;
+    if (!tokenizer->kind->find_token(tokenizer, text, strlen(text), &found))
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "--separator-token: tokenizer '%s' has no token '%s'", tokenizer->name,
+                       text);
+    *id = found;
+    return BD_OK;
 }
 
 static bd_status choose_separator(int64_t *separator, const bd_pack_options *settings,

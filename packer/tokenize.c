@@ -101,7 +101,9 @@ static bd_status tokenize_document(tokenizing *t, const char *text, size_t size_
     size_t n;
     BD_TRY(
         bd_array_reserve((void **)&t->ids, &t->ids_capacity, max_ids + 1, sizeof *t->ids, err));
-    BD_TRY(bd_encode(t->encoder, text, size_bytes, t->ids, &n, err));
+    const bd_status status = bd_encode(t->encoder, text, size_bytes, t->ids, &n, err);
+    if (status != BD_OK)
+        return bd_error_prefix(err, status, "'%s'", t->path);
     t->counts->documents++;
     t->counts->tokens += (int64_t)n;
     t->counts->bytes += (int64_t)size_bytes;

@@ -33,7 +33,7 @@ typedef struct bd_tokenize_counts {
 
 // Tokenises the file at `path` ("-" is standard input; gzip and zstd are decompressed), adding to
 // *counts. Ends early, without an error, if job->out cannot be written any more: ask ferror().
-// Memory: 12 bytes per byte of the largest document, and 1 MiB.
+// Memory: 12 bytes per byte of the largest document, 36 if it is normalised, and 1 MiB.
 bd_status bd_tokenize_text(const bd_tokenize_job *job, bd_encoder *encoder, const char *path,
                            bd_tokenize_counts *counts, bd_error *err);
 

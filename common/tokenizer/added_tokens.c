@@ -303,7 +303,10 @@ static bool make_match(const pattern *p, const char *text, size_t size_bytes, si
     match->begin = at;
     if (p->token->left_strip)
         match->begin = taken < at ? white_space_before(text, taken, at) : taken;
-    match->end = p->token->right_strip ? white_space_after(text, size_bytes, end) : end;
+    // What the match before took behind it was white space up to its end: no need to look again.
+    match->end = end;
+    if (p->token->right_strip)
+        match->end = taken > end ? taken : white_space_after(text, size_bytes, end);
     match->resume = end;
     match->id = p->token->id;
     return match->begin < match->end;

@@ -162,29 +162,33 @@ static bd_status begin_encoding(const bd_tokenizer *tokenizer, void **state, bd_
 
 // ---- Decoding, files, opening --------------------------------------------------------------
 
-static const bd_added_token *added_token(const bd_bpe_model *model, uint32_t id)
-{
-    for (size_t low = 0, high = model->n_added; low < high;) {
-        const size_t middle = low + (high - low) / 2;
-        if (model->added[middle].id == id)
-            return &model->added[middle];
-        if (model->added[middle].id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
-}
-
 static const char *token_bytes(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes)
 {
     const bd_bpe_model *model = &bpe_of(tokenizer)->model;
-    const bd_added_token *added = added_token(model, id);
+    const bd_added_token *added = bd_bpe_model_added(model, id);
     *size_bytes = 0;
     if (id >= model->n_ids || (added && added->special))
         return NULL;
     *size_bytes = model->begins[id + 1] - model->begins[id];
     return *size_bytes > 0 ? model->bytes + model->begins[id] : NULL;
+}
+
+// Added tokens before others of the same text.
+static bool find_token(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
+                       uint32_t *id)
+{
+    const bd_bpe_model *model = &bpe_of(tokenizer)->model;
+    for (size_t k = 0; k < model->n_added; k++)
+        if (model->added[k].size_bytes == size_bytes &&
+            memcmp(model->added[k].text, text, size_bytes) == 0) {
+            *id = model->added[k].id;
+            return true;
+        }
+    for (*id = 0; *id < model->n_ids; ++*id)
+        if (model->begins[*id + 1] - model->begins[*id] == size_bytes &&
+            memcmp(model->bytes + model->begins[*id], text, size_bytes) == 0)
+            return bd_bpe_model_merges_to(model, *id);
+    return false;
 }
 
 static bd_status to_file(const bd_tokenizer *tokenizer, char **text, bd_error *err)
@@ -204,14 +208,14 @@ static void close_bpe(bd_tokenizer *tokenizer)
 }
 
 // What ends a document, by the name that vocabularies give it.
-static int64_t default_separator(const bd_bpe_model *model)
+static int64_t default_separator(const bd_tokenizer *tokenizer)
 {
     static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
+    uint32_t id;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        for (size_t k = 0; k < model->n_added; k++)
-            if (model->added[k].size_bytes == strlen(names[i]) &&
-                memcmp(model->added[k].text, names[i], strlen(names[i])) == 0)
-                return model->added[k].id;
+        if (find_token(tokenizer, names[i], strlen(names[i]), &id) &&
+            bd_bpe_model_added(&bpe_of(tokenizer)->model, id))
+            return id;
     return BD_NO_SEPARATOR;
 }
 
@@ -223,6 +227,7 @@ static bd_status prepare(bpe_tokenizer *bpe, bd_error *err)
         .end_encoding = end_encoding,
         .encode = encode,
         .token_bytes = token_bytes,
+        .find_token = find_token,
         .to_file = to_file,
         .close = close_bpe,
     };
@@ -235,11 +240,13 @@ static bd_status prepare(bpe_tokenizer *bpe, bd_error *err)
         .kind = &kind,
         .name = BD_BPE_NAME,
         .vocab_size = model->n_ids,
-        .separator = default_separator(model),
+        .separator = default_separator(&bpe->base),
         .takes_text = true,
         .tokens_per_byte = 0.3,
         .fingerprint = bd_bpe_model_fingerprint(model),
     };
+    if (bpe->base.fingerprint.hex[0] == '\0')
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a fingerprint");
     return BD_OK;
 }
 

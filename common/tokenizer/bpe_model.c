@@ -5,7 +5,7 @@
 #include <string.h>
 
 // Found by halving: added tokens are in the order of their ids.
-static const bd_added_token *find_added(const bd_bpe_model *model, uint32_t id)
+const bd_added_token *bd_bpe_model_added(const bd_bpe_model *model, uint32_t id)
 {
     size_t low = 0, high = model->n_added;
     while (low < high) {
@@ -22,7 +22,7 @@ bool bd_bpe_model_merges_to(const bd_bpe_model *model, uint32_t id)
 {
     if (id >= model->n_ids || model->begins[id] == model->begins[id + 1])
         return false;
-    const bd_added_token *added = find_added(model, id);
+    const bd_added_token *added = bd_bpe_model_added(model, id);
     return !added || added->merges;
 }
 

@@ -21,7 +21,7 @@
 #include "common/tokenizer/split_step.h"
 
 enum {
-    BD_MAX_VOCABULARY = 1 << 21,        // ids
+    BD_MAX_VOCABULARY = (1 << 21) - 1,  // ids
     BD_MAX_TOKEN_BYTES = 1 << 16,       // of one token
     BD_MAX_VOCABULARY_BYTES = 1 << 28,  // of all
     BD_MAX_TOKENIZER_FILE = 1 << 28     // bytes
@@ -63,6 +63,9 @@ typedef struct bd_bpe_model {
     bool nfc;           // text between added tokens is normalised first
     bool prefix_space;  // a space is put before text that does not begin with one
 } bd_bpe_model;
+
+// The added token with this id, NULL if there is none.
+const bd_added_token *bd_bpe_model_added(const bd_bpe_model *model, uint32_t id);
 
 // Whether `id` belongs to the vocabulary that merging works on: it has bytes and is not an
 // added token alone.

@@ -40,6 +40,16 @@ static const char *token_bytes(const bd_tokenizer *tokenizer, uint32_t id, size_
     return id < N_BYTES ? &every_byte[id] : NULL;
 }
 
+static bool find_token(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
+                       uint32_t *id)
+{
+    (void)tokenizer;
+    const bool is_separator =
+        size_bytes == strlen(separator_text) && memcmp(text, separator_text, size_bytes) == 0;
+    *id = is_separator ? SEPARATOR : (unsigned char)text[0];
+    return is_separator || size_bytes == 1;
+}
+
 static bd_json *vocabulary(void)
 {
     bd_json *vocabulary = bd_json_object();
@@ -112,8 +122,11 @@ static bd_digest fingerprint(void)
 
 static void make_bytes_tokenizer(void)
 {
-    static const bd_tokenizer_kind kind = {
-        .max_ids = max_ids, .encode = encode, .token_bytes = token_bytes, .to_file = to_file};
+    static const bd_tokenizer_kind kind = {.max_ids = max_ids,
+                                           .encode = encode,
+                                           .token_bytes = token_bytes,
+                                           .find_token = find_token,
+                                           .to_file = to_file};
     for (int byte = 0; byte < N_BYTES; byte++)
         every_byte[byte] = (char)byte;
     bytes_tokenizer = (bd_tokenizer){

@@ -59,6 +59,14 @@ static bd_json *whitespace(void)
     return json;
 }
 
+// Ids have no texts by which they could be found.
+static bool find_token(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
+                       uint32_t *id)
+{
+    (void)tokenizer, (void)text, (void)size_bytes, (void)id;
+    return false;
+}
+
 static bd_status to_file(const bd_tokenizer *tokenizer, char **text, bd_error *err)
 {
     bd_json *vocabulary = bd_json_object();
@@ -99,6 +107,7 @@ bd_status bd_tokenizer_open_ids(const bd_tokenizer **out, int64_t vocab_size, bd
     static const bd_tokenizer_kind kind = {.max_ids = max_ids,
                                            .encode = encode,
                                            .token_bytes = token_bytes,
+                                           .find_token = find_token,
                                            .to_file = to_file,
                                            .close = close_ids};
     *out = NULL;

@@ -1,5 +1,5 @@
-// long_words.h - one thread's memory of words that are too long for the word cache, or have too
-// many ids: rulers of dashes, indentation, long names.
+// long_words.h - one thread's memory of words that are too long for the word cache: rulers of
+// dashes, indentation, long names.
 #ifndef BINDERY_COMMON_TOKENIZER_LONG_WORDS_H
 #define BINDERY_COMMON_TOKENIZER_LONG_WORDS_H
 

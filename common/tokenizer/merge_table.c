@@ -7,7 +7,7 @@ enum { SLOTS_PER_SYMBOL = 2, MOST_DOUBLINGS = 4, MAX_SYMBOLS = (1 << BD_SYMBOL_B
 
 static bd_status allocate(bd_merge_table *table, const bd_bpe_model *model, bd_error *err)
 {
-    if (model->n_merges >= MAX_SYMBOLS - BD_FIRST_PRODUCT)
+    if (model->n_merges > MAX_SYMBOLS - BD_FIRST_PRODUCT)
         return bd_fail(err, BD_ERR_UNSUPPORTED, "%zu merges are too many", model->n_merges);
     table->n_symbols = (uint32_t)(BD_FIRST_PRODUCT + model->n_merges);
     table->ids = malloc(table->n_symbols * sizeof *table->ids);

@@ -25,10 +25,17 @@ static bd_status open_built_in(const bd_tokenizer **tokenizer, const char *name,
     return is_number ? bd_tokenizer_open_ids(tokenizer, strtoll(digits, NULL, 10), err) : BD_OK;
 }
 
-// Whether `spec` may be a file's, so that it is for the loader to say what is wrong with it.
+// Whether `spec` may be a file's, FILE or FILE:PATTERN, so that it is for the loader to say what
+// is wrong with it.
 static bool names_a_file(const char *spec)
 {
-    return access(spec, F_OK) == 0 || strchr(spec, '/') || strstr(spec, ".tiktoken");
+    if (access(spec, F_OK) == 0 || strchr(spec, '/') || strstr(spec, ".tiktoken"))
+        return true;
+    const char *colon = strrchr(spec, ':');
+    char *path = colon ? strndup(spec, (size_t)(colon - spec)) : NULL;
+    const bool is_there = path && access(path, F_OK) == 0;
+    free(path);
+    return is_there;
 }
 
 bd_status bd_tokenizer_open(const bd_tokenizer **tokenizer, const char *spec, bd_error *err)

@@ -27,6 +27,9 @@ typedef struct bd_tokenizer_kind {
                         size_t *n, bd_error *err);
     // The bytes of token `id`, borrowed; NULL and 0 for a token that stands for no text.
     const char *(*token_bytes)(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes);
+    // The token that is written `text`, also one that stands for no text; false if none is.
+    bool (*find_token)(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
+                       uint32_t *id);
     // The text of the dataset's tokenizer.json, malloc'd, the caller's to free.
     bd_status (*to_file)(const bd_tokenizer *tokenizer, char **text, bd_error *err);
     // Frees the tokenizer; NULL for those that live as long as the program.

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define NO_ID UINT32_MAX
 
@@ -14,7 +15,7 @@ static uint32_t *find_slot(const bd_whole_words *words, const char *word, size_t
 {
     const bd_bpe_model *model = words->model;
     const size_t mask = ((size_t)1 << words->bits) - 1;
-    size_t at = bd_hash64(word, n, 0) & mask;
+    size_t at = bd_hash64(word, n, words->seed) & mask;
     for (;; at = (at + 1) & mask) {
         const uint32_t id = words->slots[at];
         if (id == NO_ID ||
@@ -61,6 +62,8 @@ bd_status bd_whole_words_init(bd_whole_words *words, const bd_bpe_model *model, 
     *words = (bd_whole_words){.model = model};
     if (!model->whole_words)
         return BD_OK;
+    if (getentropy(&words->seed, sizeof words->seed) != 0)
+        words->seed = (uintptr_t)words;
     bool *made = calloc(model->n_ids, sizeof *made);
     if (!made)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the vocabulary");

@@ -15,6 +15,7 @@ typedef struct bd_whole_words {
     const bd_bpe_model *model;  // borrowed
     uint32_t *slots;            // [1 << bits] of ids, owned; NULL if there are no such tokens
     int bits;
+    uint64_t seed;     // of the hash: nobody can prepare tokens that collide
     size_t max_bytes;  // of the longest; 0 if there are none
 } bd_whole_words;
 

@@ -27,7 +27,7 @@ typedef struct bd_word_lookup {
 } bd_word_lookup;
 
 typedef struct bd_word_lookup_kind {
-    // Makes the keys of words `first` to n - 1 and asks for their lines.
+    // Makes the keys of all words of the batch and asks for their lines.
     void (*prepare)(bd_word_lookup *lookup, const bd_word_cache *cache,
                     const bd_word_batch *batch);
     // Writes the ids of words `first` to n - 1 to *ids, which moves on, up to the first that is

@@ -1,4 +1,4 @@
-// Looking up words in AVX-512: 8 keys at a time, and a whole line in one comparison.
+// Looking up words in AVX-512: 8 keys at a time.
 #include "common/tokenizer/word_lookup.h"
 
 #ifdef __x86_64__
@@ -79,6 +79,14 @@ AVX512 static void prepare(bd_word_lookup *lookup, const bd_word_cache *cache,
         bd_word_lookup_prepare_one(lookup, cache, batch, i);
 }
 
+// 1 or 0, without a comparison that the compiler would branch on: which of two words it is
+// cannot be foreseen.
+AVX512 static inline unsigned is_key(const bd_word_key *stored, __m128i key)
+{
+    const __m128i same = _mm_cmpeq_epi8(_mm_load_si128((const __m128i *)stored), key);
+    return ((unsigned)_mm_movemask_epi8(same) + 1) >> 16;
+}
+
 AVX512 static size_t write_ids(const bd_word_lookup *lookup, size_t first, size_t n,
                                uint32_t **ids)
 {
@@ -88,13 +96,11 @@ AVX512 static size_t write_ids(const bd_word_lookup *lookup, size_t first, size_
     for (; i < n; i++) {
         const bd_cache_line *line = lookup->lines[i];
         const __m128i key = _mm_loadu_si128((const __m128i *)&lookup->keys[i]);
-        // Bits 0 and 1 for the first word's key, 4 and 5 for the second's.
-        const unsigned same = _cvtmask8_u32(
-            _mm512_cmpeq_epi64_mask(_mm512_broadcast_i32x4(key), _mm512_load_si512(line)));
-        const bool is_first = (same & 0x03) == 0x03, is_second = (same & 0x30) == 0x30;
-        if (__builtin_expect(!(is_first | is_second), 0))
+        const unsigned is_first = is_key(&line->words[0].key, key);
+        const unsigned is_second = is_key(&line->words[1].key, key);
+        if (__builtin_expect((is_first | is_second) == 0, 0))
             break;
-        const bd_cached_word *word = &line->words[!is_first];
+        const bd_cached_word *word = &line->words[is_first ^ 1];
         const __m128i four = _mm_loadu_si128((const __m128i *)word->ids);
         const uint32_t n_ids = word->ids[0] >> BD_ID_BITS;
         _mm_storeu_si128((__m128i *)to, _mm_and_si128(four, id_bits));

@@ -93,6 +93,12 @@ class Datasets(ProgramTest):
             self.assertEqual(result.status, 2, result)
             self.assertIn(said, result.stderr)
 
+    def test_a_control_token_can_be_named_as_the_separator(self) -> None:
+        tokenizer = reference.trained(TEXTS, None, 300, ["<|endoftext|>", "<|next|>"])
+        tokenizer.save(str(self.file))
+        dataset = self.pack_with("next", "--separator-token", "<|next|>")
+        self.assertEqual(self.packing(dataset)["separator"], tokenizer.token_to_id("<|next|>"))
+
     def test_the_names_of_separators_have_an_order(self) -> None:
         for specials, expected in [(["</s>", "<|end_of_text|>"], "<|end_of_text|>"),
                                    (["</s>", "<s>"], "</s>"),
@@ -143,7 +149,7 @@ class Datasets(ProgramTest):
         self.assertEqual(result.status, 2, result)
         self.assertIn("D4", result.stderr)
 
-    def test_a_name_in_the_manifest_opens_no_other_file(self) -> None:
+    def test_the_name_of_a_stored_tokenizer_is_no_tokenizer(self) -> None:
         result = bindery("tokenize", "--tokenizer", "bpe", input=b"x")
         self.assertEqual(result.status, 2, result)
 
