@@ -83,26 +83,6 @@ static int32_t code_unit(const bd_json_reader *reader, size_t at)
     return unit;
 }
 
-static size_t put_utf8(char *out, int32_t code)
-{
-    size_t n = 0;
-    if (code < 0x80) {
-        out[n++] = (char)code;
-    } else if (code < 0x800) {
-        out[n++] = (char)(0xC0 | code >> 6);
-    } else if (code < 0x10000) {
-        out[n++] = (char)(0xE0 | code >> 12);
-        out[n++] = (char)(0x80 | (code >> 6 & 0x3F));
-    } else {
-        out[n++] = (char)(0xF0 | code >> 18);
-        out[n++] = (char)(0x80 | (code >> 12 & 0x3F));
-        out[n++] = (char)(0x80 | (code >> 6 & 0x3F));
-    }
-    if (code >= 0x80)
-        out[n++] = (char)(0x80 | (code & 0x3F));
-    return n;
-}
-
 // The escape at *at; returns the bytes written, 0 if it is none.
 static size_t put_escape(const bd_json_reader *reader, size_t *at, char *out)
 {
@@ -125,7 +105,7 @@ static size_t put_escape(const bd_json_reader *reader, size_t *at, char *out)
     if (code < 0 || (code >= 0xDC00 && code < 0xE000))
         return 0;
     *at += 6;
-    return put_utf8(out, code);
+    return bd_utf8_put(out, code);
 }
 
 // The string from `begin`, after its quote, to `end`, where its closing quote is.

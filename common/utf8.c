@@ -64,6 +64,26 @@ int32_t bd_utf8_character(const char *text, size_t size_bytes, size_t *length)
     return code;
 }
 
+size_t bd_utf8_put(char *out, int32_t code)
+{
+    size_t n = 0;
+    if (code < 0x80) {
+        out[n++] = (char)code;
+    } else if (code < 0x800) {
+        out[n++] = (char)(0xC0 | code >> 6);
+    } else if (code < 0x10000) {
+        out[n++] = (char)(0xE0 | code >> 12);
+        out[n++] = (char)(0x80 | (code >> 6 & 0x3F));
+    } else {
+        out[n++] = (char)(0xF0 | code >> 18);
+        out[n++] = (char)(0x80 | (code >> 12 & 0x3F));
+        out[n++] = (char)(0x80 | (code >> 6 & 0x3F));
+    }
+    if (code >= 0x80)
+        out[n++] = (char)(0x80 | (code & 0x3F));
+    return n;
+}
+
 size_t bd_utf8_replaced_bound(size_t size_bytes)
 {
     return 3 * size_bytes + 1;  // U+FFFD is three bytes; a broken part has at least one

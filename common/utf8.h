@@ -13,6 +13,9 @@ size_t bd_utf8_valid_prefix(const char *text, size_t size_bytes);
 // takes; -1 and 1 if there is none.
 int32_t bd_utf8_character(const char *text, size_t size_bytes, size_t *length);
 
+// Writes the code point, at most 4 bytes, and returns how many.
+size_t bd_utf8_put(char *out, int32_t code);
+
 // Room that bd_utf8_replace() may need for a text of `size_bytes`.
 size_t bd_utf8_replaced_bound(size_t size_bytes);
 

@@ -1,5 +1,7 @@
 #include "common/tokenizer/byte_alphabet.h"
 
+#include "common/utf8.h"
+
 // The bytes that do not stand for themselves, in their order: 0 to 0x20, 0x7F to 0xA0, 0xAD.
 enum {
     FIRST_OTHER = 0x100,
@@ -32,15 +34,8 @@ static int byte_of_code(unsigned code)
 size_t bd_symbols_of_bytes(const char *bytes, size_t size_bytes, char *out)
 {
     size_t n = 0;
-    for (size_t i = 0; i < size_bytes; i++) {
-        const unsigned code = code_of_byte((unsigned char)bytes[i]);
-        if (code >= 0x80) {
-            out[n++] = (char)(0xC0 | code >> 6);
-            out[n++] = (char)(0x80 | (code & 0x3F));
-        } else {
-            out[n++] = (char)code;
-        }
-    }
+    for (size_t i = 0; i < size_bytes; i++)
+        n += bd_utf8_put(out + n, (int32_t)code_of_byte((unsigned char)bytes[i]));
     return n;
 }
 

@@ -73,10 +73,17 @@ bd_status bd_expression_new(const char *source, bd_expression **expression, bd_e
     *expression = NULL;
     char *translated;
     BD_TRY(bd_dialect_translate(source, &translated, err));
-    pcre2_code *code;
-    const bd_status status = compile(source, translated, &code, err);
+    const bd_status status = bd_expression_new_translated(source, translated, expression, err);
     free(translated);
-    BD_TRY(status);
+    return status;
+}
+
+bd_status bd_expression_new_translated(const char *source, const char *translated,
+                                       bd_expression **expression, bd_error *err)
+{
+    *expression = NULL;
+    pcre2_code *code;
+    BD_TRY(compile(source, translated, &code, err));
     // Where there is no JIT for the machine, the interpreter gives the same matches.
     pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
     bd_expression *made = malloc(sizeof *made);

@@ -1,7 +1,7 @@
-// split_expression.h - a regular expression and where it matches. The one user of PCRE2.
+// split_expression.h - a regular expression and where it matches, by PCRE2.
 //
-// Letters and numbers are those of PCRE2's own version of Unicode (10.42: 14.0), which may know
-// less than unicode_class.h: what was assigned since then is no letter here.
+// Letters and numbers are those of unicode_class.h, not of PCRE2's own version of Unicode
+// (10.42: 14.0).
 #ifndef BINDERY_COMMON_TOKENIZER_SPLIT_EXPRESSION_H
 #define BINDERY_COMMON_TOKENIZER_SPLIT_EXPRESSION_H
 
@@ -15,6 +15,10 @@ typedef struct bd_expression bd_expression;  // immutable, for any number of thr
 // In Oniguruma's dialect, see split_dialect.h. A bad expression is BD_ERR_FORMAT and says
 // where; `source` is copied for messages.
 bd_status bd_expression_new(const char *source, bd_expression **expression, bd_error *err);
+
+// The same of an expression that is in PCRE2's dialect already.
+bd_status bd_expression_new_translated(const char *source, const char *translated,
+                                       bd_expression **expression, bd_error *err);
 void bd_expression_free(bd_expression *expression);  // safe on NULL
 
 typedef struct bd_finder bd_finder;  // one thread's; memory: at most 64 MiB

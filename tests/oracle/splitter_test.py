@@ -52,6 +52,13 @@ OTHER_SPELLINGS = [
         r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
     ),
 ]
+# Expressions that match one character, of a set.
+SETS = [
+    *[rf"\p{{{name}}}" for name in ("L", "Lu", "Ll", "Lt", "M", "N", "Nd", "Z", "Letter")],
+    *[r"\P{L}", r"\p{^Ll}", r"\d", r"\D", r"\s", r"\S", "(?i:[k-t])", "(?i:[^k-t])"],
+    *[r"[\p{Lm}\p{Lo}]", r"[^\P{M}]", r"[\P{N}1]", r"[^\S\p{Lu}]", r"(?i:\p{Lu})"],
+    *[UPPER, LOWER, r"(?i)[\s\dk]", r"[\D]", r"(?i:k|s)", r"(?i:[^\s\dk])"],
+]
 # As tiktoken_ext/openai_public.py of tiktoken 0.14 writes them, and Llama 3's own code.
 TIKTOKEN = {
     "gpt2": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
@@ -184,22 +191,34 @@ class Words(unittest.TestCase):
         for text, found in zip(texts, words_of(["digit", "gpt2"], [t.encode() for t in texts])):
             self.assertEqual(hugging_face_words(both, text), found)
 
+    def check_expressions(self, expressions: list[str], texts: list[str]):
+        encoded = [text.encode() for text in texts]
+        for expression in expressions:
+            splitter = split_of(expression)
+            for text, found in zip(texts, words_of(["/" + expression], encoded)):
+                self.assertEqual(hugging_face_words(splitter, text), found, expression)
+
+    def test_every_code_point_is_in_the_sets_of_hugging_face(self):
+        """Also what was assigned after the version of Unicode that PCRE2 knows."""
+        points = code_points()
+        texts = [
+            "".join(f"{x}\x01" for x in points[i : i + 64]) for i in range(0, len(points), 64)
+        ]
+        self.check_expressions(SETS, texts)
+
     def test_other_expressions_are_cut_as_hugging_face_does(self):
-        texts = random_texts(3000, 40, SEED)
-        texts = [text.replace("\U0002ebf0", "") for text in texts]  # too young for PCRE2 10.42
-        for expression in [
+        expressions = [
             *HUGGING_FACE.values(),
-            r"[!-/]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s+",
+            r"[!-/]+|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+| ?[^\s\p{L}\p{M}]+[\r\n]*|\s+",
+            rf"{PREFIXED}{UPPER}*{LOWER}+|{PREFIXED}{UPPER}+{LOWER}*|\p{{N}}|{MARKS}|\s+",
             r"\p{N}{1,3}+|\S",
             r"[^\S ]+|a{,2}",
             r"(?i:'s|s1)|$|^.",
-            r"\P{L}\v|\p{^N}{2,3}?s|\p{Han}+",
+            r"\P{L}\v|\p{^N}{2,3}?s|\d+",
+            r"(?i:[s1][^t]\p{Lu}?|[^a-m\s])|[-\p{L}]+|[^\d-]",
             r"",
-        ]:
-            splitter = split_of(expression)
-            encoded = [text.encode() for text in texts]
-            for text, found in zip(texts, words_of(["/" + expression], encoded)):
-                self.assertEqual(hugging_face_words(splitter, text), found, expression)
+        ]
+        self.check_expressions(expressions, random_texts(3000, 40, SEED))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,29 @@ static void matches_and_what_lies_between_are_words(void **state)
         {"[^\\S\n]+", "a| |b\nc"},
         {"[\\u4e00-\\u9fff]+", "a|漢字|b"},
         {"\\x{e9}\\x41", "x|éA|y"},
-        {"\\p{Han}", "a|漢|、"},
+        {"\\p{Letter}+|\\p{Number}|\\p{mark}", "ab|1|\u0301|!"},
+        // Assigned since Unicode 14: letters, an upper and a lower one, a mark and digits.
+        {"\\p{L}+", "!|\U0001df25\U00031350\U0002ebf0a|!"},
+        {"[^\\p{L}]+", "\U0001df25|!|\U00031350"},
+        {"\\P{L}+", "\U0001df25|!|\U00031350"},
+        {"[\\P{L}]+", "\U0001df25|!|\U00031350"},
+        {"\\p{Lu}\\p{Ll}", "a|\ua7cb\ua7cd|a"},
+        {"\\p{Lt}", "A|\u01c5|\u01c6\u1f87|\u1f88|\u1fb0"},
+        {"[\\p{Lm}\\p{Lo}]+", "a|\U0001e030\U00031350|\U0001df25"},
+        {"a\\p{M}", "!|a\u0897|!"},
+        {"\\p{N}", "a|\U00011bf0|\u00bd|a"},
+        {"\\d", "a|\U00011bf0|\u00bda"},
+        {"[\\D!]+", "\U00011bf0|\u00bda|1"},
+        {"\\p{Z}", "\n|\u2028|a| "},
+        // Where case does not matter, a property does not change.
+        {"(?i:\\p{Lu})x(?-i:é)", "ax|Axé|AX"},
+        {"(?i:a(?-i:[\\p{L}é]))é", "AAé|é"},
+        {"(?i:a[\\s\\d])[é]ss", "ß|A1éss"},
+        // A minus that is first or last, or beside an escape that is no class.
+        {"[-\\p{N}]+|[b\\s-]", "a|-1|b| |c"},
+        {"[^-\\s]", "-|a| -"},
+        {"[\\d^~]", "a|1|^|b"},
+        {"[\\x41-\\x{43}-e]+", "ABC-e|dD"},
         {"\\p{^L}|\\P{N}", "a|1|b"},
         {"(?i:'s)", "a|'S|b|'ſ|c"},
         {"(?<=a)b|(?<!a)c", "a|b|b|c|ac"},
@@ -53,8 +75,30 @@ static void what_another_dialect_means_is_refused_by_name(void **state)
         {"(*UTF)a", "'(*U' at byte 0", BD_ERR_UNSUPPORTED},
         {"(a)\\1", "'\\1' at byte 3", BD_ERR_UNSUPPORTED},
         {"(?i:ss)", "'ss'", BD_ERR_UNSUPPORTED},
+        {"(?i:s(?:t))", "'st' before byte 9", BD_ERR_UNSUPPORTED},
+        {"(?i)\\x66\\x66", "'\\x66' at byte 4 is not supported with (?i", BD_ERR_UNSUPPORTED},
+        {"(?i)\\u00e9", "'\\u00e9' at byte 4 is not supported with (?i", BD_ERR_UNSUPPORTED},
+        {"(?i:a|é)", "'é' at byte 6 is not supported with (?i", BD_ERR_UNSUPPORTED},
+        {"(?i:(?:a)[aé])", "'é' at byte 11 is not supported with (?i", BD_ERR_UNSUPPORTED},
+        {"(?i:[\\p{Lu}])", "'\\p' at byte 5 is not supported in brackets with (?i",
+         BD_ERR_UNSUPPORTED},
+        {"(?i:(?-i:é)[\\S])", "'\\S' at byte 13 is not supported in brackets with (?i",
+         BD_ERR_UNSUPPORTED},
+        {"\\p{P}", "'\\p{P}' at byte 0 is not supported: its characters differ between Unicode",
+         BD_ERR_UNSUPPORTED},
+        {"[a\\P{^Nl}]", "'\\P{^Nl}' at byte 2 is not supported: its char", BD_ERR_UNSUPPORTED},
+        {"\\p{Yi}", "'\\p{Yi}' at byte 0 is not supported: its char", BD_ERR_UNSUPPORTED},
+        {"\\p{Han}", "'\\p{Han}' at byte 0 is not supported: its char", BD_ERR_UNSUPPORTED},
+        {"\\pL", "'\\p' at byte 0", BD_ERR_UNSUPPORTED},
+        {"\\p{L", "'\\p' at byte 0", BD_ERR_UNSUPPORTED},
+        {"\\p{Lm}", "'\\p{Lm}' at byte 0 is not supported: the tables", BD_ERR_UNSUPPORTED},
+        {"[\\p{Lo}a]", "'[\\p{Lo}a]' at byte 0 is not supported: the", BD_ERR_UNSUPPORTED},
+        {"[\\P{Lm}\\P{Lo}]", "'\\P{Lm}' at byte 1 is not supported: the", BD_ERR_UNSUPPORTED},
+        {"[\\s-一]", "'-' at byte 3 is not supported beside a class", BD_ERR_UNSUPPORTED},
+        {"[\\x01-\\s]", "'-' at byte 5 is not supported beside a class", BD_ERR_UNSUPPORTED},
+        {"[a-z-\\d]", "'-' at byte 4 is not supported beside a class", BD_ERR_UNSUPPORTED},
+        {"\\é", "'\\é' at byte 0", BD_ERR_UNSUPPORTED},
         {"a{2}?", "'{2}?' at byte 1", BD_ERR_UNSUPPORTED},
-        {"\\p{Foo}", "unknown property", BD_ERR_FORMAT},
         {"a\\", "'\\' at byte 1", BD_ERR_UNSUPPORTED},
         {"[a", "'[' at byte 0", BD_ERR_UNSUPPORTED},
         {"a)", "')' at byte 1", BD_ERR_UNSUPPORTED},
@@ -71,6 +115,24 @@ static void what_another_dialect_means_is_refused_by_name(void **state)
         if (!strstr(err.message, cases[i].named))
             fail_msg("'%s' does not name %s", err.message, cases[i].named);
     }
+}
+
+// As long as an expression may be, of the largest sets.
+static void too_many_sets_end_in_an_error(void **state)
+{
+    (void)state;
+    enum { N_SETS = 2000 };
+    static const char set[] = "[\\P{L}]";
+    char *expression = malloc(N_SETS * (sizeof set - 1) + 1);
+    assert_non_null(expression);
+    for (size_t i = 0; i < N_SETS; i++)
+        memcpy(expression + i * (sizeof set - 1), set, sizeof set);
+    const bd_split_step step = {BD_PATTERN_OTHER, expression};
+    bd_splitter *splitter;
+    bd_error err = {0};
+    assert_int_equal(bd_splitter_new(&step, 1, &splitter, &err), BD_ERR_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "too many sets of characters"));
+    free(expression);
 }
 
 static void too_many_ways_to_match_end_in_an_error(void **state)
@@ -151,6 +213,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matches_and_what_lies_between_are_words),
         cmocka_unit_test(what_another_dialect_means_is_refused_by_name),
+        cmocka_unit_test(too_many_sets_end_in_an_error),
         cmocka_unit_test(too_many_ways_to_match_end_in_an_error),
         cmocka_unit_test(word_of_ten_megabytes_is_one_word),
         cmocka_unit_test(stack_of_a_long_match_is_bounded),
