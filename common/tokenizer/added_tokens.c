@@ -303,7 +303,7 @@ static bool make_match(const pattern *p, const char *text, size_t size_bytes, si
     match->begin = at;
     if (p->token->left_strip)
         match->begin = taken < at ? white_space_before(text, taken, at) : taken;
-    // What the match before took behind it was white space up to its end: no need to look again.
+    // What the match before took behind it was white space up to its end.
     match->end = end;
     if (p->token->right_strip)
         match->end = taken > end ? taken : white_space_after(text, size_bytes, end);

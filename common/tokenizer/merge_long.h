@@ -2,8 +2,8 @@
 //
 // A row of tokens is what merging makes of its bytes exactly if every two neighbours are what
 // merging makes of theirs: a first merge that is not in the row's own trees would have to join
-// symbols of two neighbours. So the row is found from the left: the longest token that goes with
-// the one before it, and a step back where nothing goes on. A place that leads nowhere is
+// symbols of two neighbours. So the row is found from the left: the longest token that goes
+// with the one before it, and a step back where nothing goes on. A place that leads nowhere is
 // remembered, so that it is not tried again.
 #ifndef BINDERY_COMMON_TOKENIZER_MERGE_LONG_H
 #define BINDERY_COMMON_TOKENIZER_MERGE_LONG_H

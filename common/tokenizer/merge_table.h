@@ -4,8 +4,9 @@
 // k. So the product of a pair is also its rank: the smallest symbol is made first.
 //
 // Merging the bytes of a symbol gives that symbol again: everything that merges stands on that.
-// Nearly always a symbol is made of smaller ones, so that merging makes symbols in rising order.
-// Where vocabularies were made by hand, some are not: they and what is made of them are `late`.
+// Nearly always a symbol is made of smaller ones, so that merging makes symbols in rising
+// order. Where vocabularies were put together, some are not: they and what is made of them are
+// `late`.
 #ifndef BINDERY_COMMON_TOKENIZER_MERGE_TABLE_H
 #define BINDERY_COMMON_TOKENIZER_MERGE_TABLE_H
 

@@ -18,8 +18,8 @@ typedef struct bd_symbol_trie {
     uint32_t *shorter;  // [n_symbols], owned: the longest symbol that a symbol begins with
 } bd_symbol_trie;
 
-// On failure *trie is empty. Memory: 32 bytes for each byte of the vocabulary at most, usually a
-// quarter of that.
+// On failure *trie is empty. Memory: 32 bytes for each byte of the vocabulary at most, usually
+// a quarter of that.
 bd_status bd_symbol_trie_init(bd_symbol_trie *trie, const bd_merge_table *table,
                               const bd_bpe_model *model, bd_error *err);
 void bd_symbol_trie_release(bd_symbol_trie *trie);  // safe on an empty one and safe twice

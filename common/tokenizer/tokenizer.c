@@ -25,8 +25,8 @@ static bd_status open_built_in(const bd_tokenizer **tokenizer, const char *name,
     return is_number ? bd_tokenizer_open_ids(tokenizer, strtoll(digits, NULL, 10), err) : BD_OK;
 }
 
-// Whether `spec` may be a file's, FILE or FILE:PATTERN, so that it is for the loader to say what
-// is wrong with it.
+// Whether `spec` may be a file's, FILE or FILE:PATTERN, so that it is for the loader to say
+// what is wrong with it.
 static bool names_a_file(const char *spec)
 {
     if (access(spec, F_OK) == 0 || strchr(spec, '/') || strstr(spec, ".tiktoken"))

@@ -1,7 +1,8 @@
 // word_cache.h - one thread's memory of the words that it has met, and of their ids.
 //
-// Words of up to 15 bytes lie in the cache line that their hash names: two words of up to 4 ids,
-// of which the one that came last stays first, or one word of up to 12.
+// Words of up to 15 bytes lie in the cache line that their hash names: two words of up to 4
+// ids, of which the one that came last stays first, or one word of up to 12. When it is full,
+// they lie in the line beside it.
 //
 //   | key 16 | 4 ids 16 | key 16 | 4 ids 16 |        | key 16 | 12 ids 48 |
 //
