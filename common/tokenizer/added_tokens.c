@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/tokenizer/normal_form.h"
+#include "common/tokenizer/unicode_class.h"
 #include "common/utf8.h"
 
 enum { MAX_STARTS = 8 };  // that are looked for at 16 places at a time
@@ -246,13 +247,6 @@ static int32_t character_before(const char *text, size_t end, size_t *length)
     return -1;
 }
 
-static bool is_white_space(int32_t code)
-{
-    return (code >= 0x09 && code <= 0x0D) || code == 0x20 || code == 0x85 || code == 0xA0 ||
-           code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 ||
-           code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
-}
-
 static bool stands_alone(const char *text, size_t size_bytes, size_t begin, size_t end)
 {
     size_t length;
@@ -267,13 +261,19 @@ static bool stands_alone(const char *text, size_t size_bytes, size_t begin, size
     return after < 0 || !bd_is_word_character(after);
 }
 
+static bd_character character_at(const char *text, size_t size_bytes)
+{
+    return bd_character_at((const uint8_t *)text, size_bytes);
+}
+
 // Not farther back than `from`.
 static size_t white_space_before(const char *text, size_t from, size_t begin)
 {
     while (begin > from) {
         size_t length;
-        const int32_t code = character_before(text, begin, &length);
-        if (code < 0 || !is_white_space(code) || length > begin - from)
+        character_before(text, begin, &length);
+        if (length > begin - from ||
+            !(character_at(text + begin - length, length).classes & BD_WHITE))
             break;
         begin -= length;
     }
@@ -283,11 +283,10 @@ static size_t white_space_before(const char *text, size_t from, size_t begin)
 static size_t white_space_after(const char *text, size_t size_bytes, size_t end)
 {
     while (end < size_bytes) {
-        size_t length;
-        const int32_t code = bd_utf8_character(text + end, size_bytes - end, &length);
-        if (code < 0 || !is_white_space(code))
+        const bd_character c = character_at(text + end, size_bytes - end);
+        if (!(c.classes & BD_WHITE))
             break;
-        end += length;
+        end += c.length;
     }
     return end;
 }

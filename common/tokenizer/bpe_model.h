@@ -19,12 +19,12 @@
 #include "common/checksum.h"
 #include "common/error.h"
 #include "common/tokenizer/split_step.h"
+#include "common/tokenizer/tokenizer_file.h"
 
 enum {
     BD_MAX_VOCABULARY = (1 << 21) - 1,  // ids
     BD_MAX_TOKEN_BYTES = 1 << 16,       // of one token
     BD_MAX_VOCABULARY_BYTES = 1 << 28,  // of all
-    BD_MAX_TOKENIZER_FILE = 1 << 28     // bytes
 };
 
 // Two neighbours that become one token. The rank of a merge is its index: the lowest is done

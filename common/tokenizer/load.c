@@ -7,7 +7,6 @@
 #include "common/folder.h"
 #include "common/tokenizer/loaders.h"
 
-#define TOKENIZER_NAME  "tokenizer.json"
 #define VOCABULARY_NAME "vocab.json"
 #define MERGES_NAME     "merges.txt"
 #define RANKS_ENDING    ".tiktoken"
@@ -76,15 +75,15 @@ static bd_status load_pair(bd_bpe_model *model, const char *folder, bd_error *er
 
 static bd_status load_folder(bd_bpe_model *model, const char *folder, bd_error *err)
 {
-    if (!bd_folder_holds(folder, TOKENIZER_NAME)) {
+    if (!bd_folder_holds(folder, BD_TOKENIZER_NAME)) {
         const bd_status status = load_pair(model, folder, err);
         return status == BD_ERR_ARGUMENT ? bd_fail(err, status,
-                                                   "'%s' has no " TOKENIZER_NAME
+                                                   "'%s' has no " BD_TOKENIZER_NAME
                                                    ", nor " VOCABULARY_NAME " and " MERGES_NAME,
                                                    folder)
                                          : status;
     }
-    char *path = bd_path_join(folder, TOKENIZER_NAME);
+    char *path = bd_path_join(folder, BD_TOKENIZER_NAME);
     if (!path)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a path");
     const bd_status status = load_json_file(model, path, err);

@@ -32,7 +32,7 @@ typedef struct bd_merge_table {
     bd_symbol_parts *parts;  // [n_symbols], owned; of a byte BD_NO_SYMBOL twice
     bool *late;              // [n_symbols], owned
     uint32_t *byte_pairs;    // [256 * 256], owned: product of left * 256 + right
-    uint32_t *slots;         // [(1 << (64 - shift)) + BD_PROBED_SLOTS], owned
+    uint32_t *slots;  // [(1 << (64 - shift)) + BD_PROBED_SLOTS + 1], owned; the last is empty
     int shift;
 } bd_merge_table;
 

@@ -7,8 +7,6 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "common/tokenizer/merge_short.h"
-
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,bmi")))
 
 enum {
@@ -22,7 +20,7 @@ AVX512 static inline uint32_t product_of(const bd_merge_table *table, uint32_t l
 {
     const bd_pair_place place = bd_merge_table_place(table, left, right);
     const __m256i slots = _mm256_loadu_si256((const __m256i *)(table->slots + place.slot));
-    unsigned marked = _cvtmask8_u32(_mm256_cmpeq_epi32_mask(
+    const unsigned marked = _cvtmask8_u32(_mm256_cmpeq_epi32_mask(
         _mm256_srli_epi32(slots, BD_SYMBOL_BITS), _mm256_set1_epi32((int)place.mark)));
     if (__builtin_expect((marked & (marked - 1)) != 0, 0)) {
         const uint32_t product = bd_merge_table_product(table, left, right);

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "common/manifest.h"
+#include "common/tokenizer/tokenizer_file.h"
 
 static const char ids_prefix[] = "ids:";
 

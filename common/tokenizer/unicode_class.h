@@ -26,7 +26,6 @@ enum {
     BD_MARK = 64,       // \p{M}
 };
 
-extern const char bd_unicode_version[];
 extern const uint16_t bd_unicode_blocks[0x110000 / 64];
 extern const uint8_t bd_unicode_classes[][64];
 

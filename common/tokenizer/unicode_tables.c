@@ -1,8 +1,6 @@
 // Made by scripts/make-unicode-tables from Unicode 16.0.0. Do not edit.
 #include "common/tokenizer/unicode_class.h"
 
-const char bd_unicode_version[] = "16.0.0";
-
 // clang-format off
 const uint16_t bd_unicode_blocks[17408] = {
       0,   1,   2,   3,   4,   5,   6,   7,   8,   9,  10,  11,  12,  13,  14,  15,  16,  17,

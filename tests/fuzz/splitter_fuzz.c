@@ -2,45 +2,19 @@
 // The input is the text; its first byte chooses the pattern.
 #include <string.h>
 
-#include "common/tokenizer/split_known.h"
-#include "common/tokenizer/split_scalar.h"
 #include "common/tokenizer/splitter.h"
 #include "common/tokenizer/unicode_class.h"
 #include "tests/fuzz/memory_file.h"
+#include "tests/unit/known_words.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MOST_BYTES = 4096, CAPACITY = 64 };
+enum { MOST_BYTES = 4096 };
 
 typedef struct words {
     size_t n;
-    uint32_t ends[MOST_BYTES + CAPACITY];
+    uint32_t ends[MOST_BYTES + ENDS_AT_A_TIME];
 } words;
-
-static void scalar_words(bd_pattern pattern, const uint8_t *text, size_t size, words *w)
-{
-    w->n = 0;
-    for (size_t at = 0; at < size;) {
-        const size_t length = bd_scalar_word(pattern, text + at, size - at);
-        REQUIRE(length > 0 && length <= size - at);
-        at += length;
-        w->ends[w->n++] = (uint32_t)at;
-    }
-}
-
-static void isa_words(bd_split_isa isa, bd_pattern pattern, const uint8_t *text, size_t size,
-                      words *w)
-{
-    bd_known_cutter cutter;
-    size_t got;
-    w->n = 0;
-    bd_known_cutter_begin(&cutter, isa, pattern, (const char *)text, 0, size);
-    do {
-        got = bd_known_cutter_next(&cutter, w->ends + w->n, CAPACITY);
-        REQUIRE(got <= CAPACITY && w->n + got <= MOST_BYTES);
-        w->n += got;
-    } while (got > 0);
-}
 
 // False if the expression was given up, which may happen with any.
 static bool expression_words(bd_pattern pattern, const uint8_t *text, size_t size, words *w)
@@ -56,7 +30,7 @@ static bool expression_words(bd_pattern pattern, const uint8_t *text, size_t siz
     w->n = 0;
     REQUIRE(bd_word_reader_begin(readers[pattern], (const char *)text, size, NULL) == BD_OK);
     do {
-        if (bd_word_reader_next(readers[pattern], w->ends + w->n, CAPACITY, &got, NULL) !=
+        if (bd_word_reader_next(readers[pattern], w->ends + w->n, ENDS_AT_A_TIME, &got, NULL) !=
             BD_OK)
             return false;
         w->n += got;
@@ -96,10 +70,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const bd_pattern pattern = (bd_pattern)(data[0] % BD_PATTERN_OTHER);
     const uint8_t *text = data + 1;
     size--;
-    scalar_words(pattern, text, size, &expected);
+    expected.n = scalar_ends(pattern, (const char *)text, size, expected.ends);
     for (int isa = 0; isa < BD_SPLIT_N_ISA; isa++)
         if (bd_split_isa_serves((bd_split_isa)isa)) {
-            isa_words((bd_split_isa)isa, pattern, text, size, &found);
+            found.n =
+                isa_ends((bd_split_isa)isa, pattern, (const char *)text, size, found.ends);
             REQUIRE(same(&expected, &found));
         }
     if (!may_be_young(text, size) && expression_words(pattern, text, size, &found))

@@ -6,11 +6,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "common/tokenizer/split_known.h"
-#include "common/tokenizer/split_scalar.h"
 #include "tests/unit/random.h"
 #include "tests/unit/split_fixture.h"
 #include "tests/unit/split_fragments.h"
+
+#define REQUIRE(condition) assert_true(condition)
+#include "tests/unit/known_words.h"
 
 // The last is two steps, see split_scalar.h.
 static const bd_pattern known[] = {BD_PATTERN_GPT2,      BD_PATTERN_CL100K, BD_PATTERN_LLAMA3,
@@ -22,27 +23,8 @@ enum { N_KNOWN = sizeof known / sizeof *known };
 
 static void scalar_words(bd_pattern pattern, const char *text, size_t size_bytes, words *found)
 {
-    found->n = 0;
-    for (size_t at = 0; at < size_bytes;) {
-        at += bd_scalar_word(pattern, (const uint8_t *)text + at, size_bytes - at);
-        assert_true(found->n < MOST_WORDS);
-        found->ends[found->n++] = (uint32_t)at;
-    }
-}
-
-static void isa_words(bd_split_isa isa, bd_pattern pattern, const char *text, size_t size_bytes,
-                      words *found)
-{
-    bd_known_cutter cutter;
-    size_t got;
-    found->n = 0;
-    bd_known_cutter_begin(&cutter, isa, pattern, text, 0, size_bytes);
-    do {
-        assert_true(found->n + FEWEST <= MOST_WORDS);
-        got = bd_known_cutter_next(&cutter, found->ends + found->n, FEWEST);
-        assert_true(got <= FEWEST);
-        found->n += got;
-    } while (got > 0);
+    assert_true(size_bytes <= MOST_WORDS - ENDS_AT_A_TIME);
+    found->n = scalar_ends(pattern, text, size_bytes, found->ends);
 }
 
 // The scalar code, the code of each instruction set that this machine has, and PCRE2 with the
@@ -78,7 +60,7 @@ static void compare_isas(bd_pattern pattern, const char *text, size_t size_bytes
     static words found;
     for (int isa = 0; isa < BD_SPLIT_N_ISA; isa++)
         if (bd_split_isa_serves((bd_split_isa)isa)) {
-            isa_words((bd_split_isa)isa, pattern, text, size_bytes, &found);
+            found.n = isa_ends((bd_split_isa)isa, pattern, text, size_bytes, found.ends);
             assert_same(bd_split_isa_name((bd_split_isa)isa), text, expected, &found);
         }
 }
