@@ -92,25 +92,50 @@ bd_status bd_shard_open_entry(bd_shard *shard, const char *folder, const bd_mani
     return status;
 }
 
-bd_status bd_shard_row(const bd_shard *shard, int64_t row, bd_hasher *hasher, bd_row *out,
-                       bd_error *err)
+bd_row bd_shard_unchecked_row(const bd_shard *shard, int64_t row)
 {
     const bd_packing *packing = &shard->packing;
     assert(0 <= row && row < shard->entry.figures.rows);
     const bd_row_batch *batch = bd_arrow_reader_batch(shard->reader, row / packing->batch_rows);
-    *out = bd_row_of_batch(batch, packing, row % packing->batch_rows);
-    const bd_status status = bd_row_check(out, packing, hasher, err);
+    return bd_row_of_batch(batch, packing, row % packing->batch_rows);
+}
+
+bd_status bd_shard_row(const bd_shard *shard, int64_t row, bd_hasher *hasher, bd_row *out,
+                       bd_error *err)
+{
+    *out = bd_shard_unchecked_row(shard, row);
+    const bd_status status = bd_row_check(out, &shard->packing, hasher, err);
     return status == BD_OK
                ? BD_OK
                : bd_error_prefix(err, status, "'%s', row %" PRId64, shard->path, row);
 }
 
-void bd_shard_forget_ids(const bd_shard *shard, int64_t batch)
+bd_status bd_shard_fail_row(const bd_shard *shard, int64_t row, const char *rule, bd_error *err)
+{
+    return bd_fail(err, BD_ERR_FORMAT, "'%s', row %" PRId64 ": %s", shard->path, row, rule);
+}
+
+void bd_shard_forget_batch(const bd_shard *shard, int64_t batch)
 {
     const bd_row_batch *rows = bd_arrow_reader_batch(shard->reader, batch);
-    const int64_t n = rows->n_rows * shard->packing.seq_len;
-    bd_mapped_file_forget(&shard->file, rows->ids,
-                          (size_t)n * (size_t)bd_packing_id_bytes(&shard->packing));
+    const int32_t first = rows->segment_offsets[0];
+    const size_t n_segments = bd_row_batch_n_segments(rows);
+    const size_t n_ids = (size_t)(rows->n_rows * shard->packing.seq_len);
+    const size_t n_bounds =
+        (size_t)(rows->bound_offsets[rows->n_rows] - rows->bound_offsets[0]);
+    const struct {
+        const void *data;
+        size_t size_bytes;
+    } columns[] = {
+        {rows->ids, n_ids * (size_t)bd_packing_id_bytes(&shard->packing)},
+        {rows->bounds + rows->bound_offsets[0], n_bounds * sizeof *rows->bounds},
+        {rows->segments.input + first, n_segments * sizeof *rows->segments.input},
+        {rows->segments.position + first, n_segments * sizeof *rows->segments.position},
+        {rows->segments.offset + first, n_segments * sizeof *rows->segments.offset},
+        {rows->segments.length + first, n_segments * sizeof *rows->segments.length},
+    };
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
+        bd_mapped_file_forget(&shard->file, columns[i].data, columns[i].size_bytes);
 }
 
 void bd_shard_close(bd_shard *shard)

@@ -34,10 +34,17 @@ bd_status bd_shard_open_entry(bd_shard *shard, const char *folder, const bd_mani
 bd_status bd_shard_row(const bd_shard *shard, int64_t row, bd_hasher *hasher, bd_row *out,
                        bd_error *err);
 
-// Says that the ids of record batch `batch` will hardly be read again, so that their pages do
-// not count as this process's memory any more. They may be read all the same. Does nothing for
-// a compressed shard, which is in memory of its own.
-void bd_shard_forget_ids(const bd_shard *shard, int64_t batch);
+// The same without a check: for who knows that it was made, or says that it must be.
+bd_row bd_shard_unchecked_row(const bd_shard *shard, int64_t row);
+
+// BD_ERR_FORMAT: names the shard, the row and the rule that it breaks.
+bd_status bd_shard_fail_row(const bd_shard *shard, int64_t row, const char *rule,
+                            bd_error *err);
+
+// Says that record batch `batch` will hardly be read again, so that its pages do not count as
+// this process's memory any more. It may be read all the same. Does nothing for a compressed
+// shard, which is in memory of its own.
+void bd_shard_forget_batch(const bd_shard *shard, int64_t batch);
 
 // Safe on an empty struct and safe twice.
 void bd_shard_close(bd_shard *shard);

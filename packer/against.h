@@ -29,7 +29,7 @@ typedef struct bd_against_job {
 // Fills in problems[n_shards] where there is none (BD_OK) yet; shards that have one are not
 // compared. *n_documents is how many documents were read. Damage is a problem and no failure.
 // With a limit on documents one thread does it, in order. Memory, for each thread: that of
-// packing a unit (pack_unit.h) and 100 bytes per segment of its shard.
+// packing a unit (pack_unit.h) and 56 bytes per segment of its shard.
 bd_status bd_against_compare(const bd_against_job *job, bd_error *problems,
                              int64_t *n_documents, bd_error *err);
 

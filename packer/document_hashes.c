@@ -101,10 +101,9 @@ static bd_status visit_pieces(visiting *v, const found_piece *pieces, size_t n, 
     for (size_t i = 0; i < n; i++) {
         const int64_t skipped = i > 0;  // the token that is repeated as context
         if (pieces[i].offset + skipped != document.n_tokens)
-            return bd_fail(err, BD_ERR_FORMAT,
-                           "'%s', row %" PRId64
-                           ": S3: a piece does not begin where the one before it ends",
-                           v->shard->path, pieces[i].row);
+            return bd_shard_fail_row(v->shard, pieces[i].row,
+                                     "S3: a piece does not begin where the one before it ends",
+                                     err);
         hash_tokens(v->hasher, &pieces[i], skipped, id_bytes);
         document.n_tokens += pieces[i].n_tokens - skipped;
     }
@@ -116,7 +115,7 @@ static bd_status visit_pieces(visiting *v, const found_piece *pieces, size_t n, 
 static void give_back_all(visiting *v)
 {
     for (int64_t b = 0; b < bd_arrow_reader_n_batches(v->shard->reader); b++)
-        bd_shard_forget_ids(v->shard, b);
+        bd_shard_forget_batch(v->shard, b);
 }
 
 static bd_status visit_split(visiting *v, bd_error *err)
@@ -148,7 +147,7 @@ static bd_status visit_rows(visiting *v, bd_error *err)
         BD_TRY(bd_shard_row(v->shard, r, v->hasher, &row, err));
         BD_TRY(visit_segments(v, r, &row, err));
         if ((r + 1) % batch_rows == 0)
-            bd_shard_forget_ids(v->shard, r / batch_rows);
+            bd_shard_forget_batch(v->shard, r / batch_rows);
     }
     if (v->n_documents != claimed->documents)
         return bd_fail(err, BD_ERR_FORMAT,

@@ -1,7 +1,8 @@
 // scan.h - reads every row of a shard again and counts what the metadata claims.
 //
 // Rows are checked one by one (R1 to R9), then together: order, unit, pieces, figures (S2 to
-// S7 of schemas/shard-v1.md). scan.c has what concerns the dataset, scan_shard.c a shard.
+// S7 of schemas/shard-v1.md). scan.c has what concerns the dataset, scan_shard.c a shard,
+// scan_documents.c its documents.
 #ifndef BINDERY_PACKER_SCAN_H
 #define BINDERY_PACKER_SCAN_H
 
@@ -40,9 +41,9 @@ typedef struct bd_scan_options {
 
 // Opens shard `index` and checks all of it. *figures is what its rows hold; what rows cannot
 // tell (dropped documents, invalid UTF-8) is taken over from the metadata. BD_ERR_FORMAT names
-// the shard, the row and the rule. Memory: 100 bytes per segment of the shard, all of it if it
-// is compressed; what was read of an uncompressed one does not stay resident. Any number of
-// threads may scan different shards. If anything but damage ends it, progress is not complete.
+// the shard, the row and the rule. Memory: 16 bytes per segment of the shard and 96 more per
+// piece of a split document, and all of the shard if it is compressed; what was read of an
+// uncompressed one does not stay resident. Any number of threads may scan different shards. If anything but damage ends it, progress is not complete.
 bd_status bd_scan_shard(const bd_scan *scan, size_t index, const bd_scan_options *options,
                         bd_figures *figures, bd_error *err);
 

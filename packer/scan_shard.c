@@ -1,26 +1,19 @@
-// A shard of a scan: its rows, batch by batch, and then its documents.
+// A shard of a scan: its file, its rows, batch by batch, and its figures.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/shard.h"
-#include "packer/found_segments.h"
 #include "packer/scan.h"
-
-// What one record batch holds. Batches may be scanned at the same time.
-typedef struct batch_scan {
-    size_t first_segment;  // of all that the shard has
-    bd_figures figures;
-} batch_scan;
+#include "packer/scan_documents.h"
 
 typedef struct shard_scan {
     const bd_scan *scan;
     const bd_scan_options *options;
     const bd_shard *shard;
     const bd_shard_entry *stated;  // by the manifest
-    batch_scan *batches;           // [n_batches], owned
-    int64_t n_batches;
-    bd_found_segments segments;  // owned
+    bd_figures *batch_figures;     // [documents.n_batches], owned
+    bd_scan_documents documents;
     bd_figures figures;
     bd_digest digest;  // of the file, if it is asked for
 } shard_scan;
@@ -31,11 +24,6 @@ typedef struct file_hash {
     bd_hasher *hasher;  // owned; NULL: nobody asked
     const char *next, *end;
 } file_hash;
-
-static bd_status fail_row(const shard_scan *s, int64_t row, const char *rule, bd_error *err)
-{
-    return bd_fail(err, BD_ERR_FORMAT, "'%s', row %" PRId64 ": %s", s->shard->path, row, rule);
-}
 
 // ---- The file ------------------------------------------------------------------------------
 
@@ -130,38 +118,40 @@ typedef struct unit_span {
     bd_slice slice;
 } unit_span;
 
-static bool lies_in_unit(const shard_scan *s, unit_span *span, const bd_found_segment *segment)
+static bool lies_in_unit(const shard_scan *s, unit_span *span, uint32_t input,
+                         uint64_t position)
 {
     const bd_unit *unit = &s->shard->entry.unit;
-    if (!span->valid || span->input != segment->input) {
-        if (segment->input < unit->input || segment->input >= unit->input + unit->n_inputs)
+    if (!span->valid || span->input != input) {
+        if (input < unit->input || input >= unit->input + unit->n_inputs)
             return false;
-        *span =
-            (unit_span){segment->input, true,
-                        bd_input_entry_slice(&s->scan->inputs[segment->input], unit->slice)};
+        *span = (unit_span){input, true,
+                            bd_input_entry_slice(&s->scan->inputs[input], unit->slice)};
     }
     // An empty file is a document, too, and begins at byte 0.
-    return segment->position == (uint64_t)span->slice.begin ||
-           (segment->position > (uint64_t)span->slice.begin &&
-            segment->position < (uint64_t)span->slice.end);
+    return position == (uint64_t)span->slice.begin ||
+           (position > (uint64_t)span->slice.begin && position < (uint64_t)span->slice.end);
 }
 
-static bd_status scan_row(const shard_scan *s, const bd_row *row,
-                          const bd_found_segment *segments, unit_span *span,
-                          bd_figures *figures, bd_error *err)
+// Row `index` of the shard, which is in record batch `batch`.
+static bd_status scan_row(shard_scan *s, int64_t batch, const bd_row *row, int64_t index,
+                          unit_span *span, bd_error *err)
 {
     const bd_packing *packing = &s->shard->packing;
+    const bd_segments *segments = &row->segments;
+    bd_figures *figures = &s->batch_figures[batch];
     bd_figures_count_row(figures, packing->seq_len, row->bounds[row->n_segments],
                          row->n_segments);
     for (int64_t k = 0; k < row->n_segments; k++) {
-        const bd_found_segment *segment = &segments[k];
-        if (!lies_in_unit(s, span, segment))
-            return fail_row(s, segment->row, "S2: a document lies outside the shard's unit",
-                            err);
-        bd_figures_count_segment(figures, segment->offset, segment->n_tokens);
+        const int32_t from = row->bounds[k], to = row->bounds[k + 1];
+        if (!lies_in_unit(s, span, segments->input[k], segments->position[k]))
+            return bd_shard_fail_row(s->shard, index,
+                                     "S2: a document lies outside the shard's unit", err);
+        bd_figures_count_segment(figures, segments->offset[k], to - from);
         figures->separator_collisions += bd_separator_collisions(
-            packing, row->ids, segment->from, segment->from + segment->n_tokens,
-            segment->offset, segment->length);
+            packing, row->ids, from, to, segments->offset[k], segments->length[k]);
+        BD_TRY(
+            bd_scan_documents_add(&s->documents, batch, row, (uint32_t)index, k, figures, err));
     }
     return BD_OK;
 }
@@ -171,8 +161,8 @@ static row_start start_before(const shard_scan *s, int64_t index)
 {
     if (index == 0)
         return (row_start){0};
-    const bd_row_batch *batch = bd_arrow_reader_batch(s->shard->reader, index - 1);
-    const bd_row row = bd_row_of_batch(batch, &s->shard->packing, batch->n_rows - 1);
+    const int64_t first = index * s->shard->packing.batch_rows;
+    const bd_row row = bd_shard_unchecked_row(s->shard, first - 1);
     return start_of(&s->shard->packing, &row);
 }
 
@@ -183,25 +173,23 @@ static bd_status scan_rows(shard_scan *s, int64_t index, bd_hasher *hasher, file
     const bd_row_batch *batch = bd_arrow_reader_batch(s->shard->reader, index);
     const int64_t first = index * packing->batch_rows;
     const size_t row_bytes = (size_t)(packing->seq_len * bd_packing_id_bytes(packing));
-    bd_found_segment *segments = s->segments.items + s->batches[index].first_segment;
     row_start before = start_before(s, index);
     unit_span span = {0};
     for (int64_t r = 0; r < batch->n_rows; r++) {
         bd_row row;
         hash_up_to(hash, (const char *)batch->ids + (size_t)(r + 1) * row_bytes);
         BD_TRY(bd_shard_row(s->shard, first + r, hasher, &row, err));
-        bd_found_segments_of_row(&row, packing, (uint32_t)(first + r), segments);
-        BD_TRY(scan_row(s, &row, segments, &span, &s->batches[index].figures, err));
+        BD_TRY(scan_row(s, index, &row, first + r, &span, err));
         const row_start start = start_of(packing, &row);
         if (!follows(&before, &start))
-            return fail_row(s, first + r,
-                            "S4: its earliest document is not after the row before's", err);
+            return bd_shard_fail_row(s->shard, first + r,
+                                     "S4: its earliest document is not after the row before's",
+                                     err);
         before = start;
-        segments += row.n_segments;
         if (s->options->row)
             s->options->row(s->options->context, &row);
     }
-    bd_shard_forget_ids(s->shard, index);
+    bd_shard_forget_batch(s->shard, index);
     return BD_OK;
 }
 
@@ -213,7 +201,7 @@ static bd_status scan_batch(shard_scan *s, int64_t index, file_hash *hash, bd_er
     const bd_status status = scan_rows(s, index, hasher, hash, err);
     bd_hasher_free(hasher);
     bd_progress_add(s->options->progress,
-                    (uint64_t)(s->shard->file.size_bytes / (size_t)s->n_batches));
+                    (uint64_t)(s->shard->file.size_bytes / (size_t)s->documents.n_batches));
     return status;
 }
 
@@ -223,7 +211,7 @@ static bd_status scan_batches_alone(shard_scan *s, bd_error *err)
     if (s->options->file)
         BD_TRY(begin_hash(&hash, s->shard, err));
     bd_status status = BD_OK;
-    for (int64_t i = 0; status == BD_OK && i < s->n_batches; i++)
+    for (int64_t i = 0; status == BD_OK && i < s->documents.n_batches; i++)
         status = scan_batch(s, i, &hash, err);
     if (status == BD_OK && s->options->file)
         s->digest = end_hash(&hash, s->shard);
@@ -243,80 +231,18 @@ static bd_status do_task(void *context, int64_t index, bd_error *err)
 
 static bd_status scan_batches(shard_scan *s, bd_error *err)
 {
-    const bd_arrow_reader *reader = s->shard->reader;
-    s->n_batches = bd_arrow_reader_n_batches(reader);
-    BD_TRY(bd_found_segments_init(&s->segments, s->shard, err));
-    s->batches = calloc((size_t)s->n_batches + 1, sizeof *s->batches);
-    if (!s->batches)
+    BD_TRY(bd_scan_documents_init(&s->documents, s->shard, err));
+    const int64_t n_batches = s->documents.n_batches;
+    s->batch_figures = calloc((size_t)n_batches + 1, sizeof *s->batch_figures);
+    if (!s->batch_figures)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " record batches",
-                       s->n_batches);
-    for (int64_t i = 0; i < s->n_batches; i++)
-        s->batches[i + 1].first_segment =
-            s->batches[i].first_segment +
-            bd_row_batch_n_segments(bd_arrow_reader_batch(reader, i));
+                       n_batches);
     BD_TRY(s->options->threads
-               ? bd_threads_run(s->options->threads, do_task, s, s->n_batches + 1, err)
+               ? bd_threads_run(s->options->threads, do_task, s, n_batches + 1, err)
                : scan_batches_alone(s, err));
-    for (int64_t i = 0; i < s->n_batches; i++)
-        BD_TRY(bd_figures_add(&s->figures, &s->batches[i].figures, err));
-    return BD_OK;
-}
-
-// ---- Document by document ------------------------------------------------------------------
-
-// S3 for the pieces of one document, in order: each follows the one before. *covered is how far
-// they reach.
-static bd_status join_pieces(const shard_scan *s, const bd_found_segment *pieces, size_t n,
-                             int64_t *covered, bd_error *err)
-{
-    *covered = 0;
-    for (size_t i = 0; i < n; i++) {
-        const bool first = i == 0;
-        if (pieces[i].length != pieces[0].length)
-            return fail_row(s, pieces[i].row, "S3: pieces disagree on their document's length",
-                            err);
-        if (pieces[i].offset != (first ? 0 : *covered - 1))
-            return fail_row(s, pieces[i].row,
-                            "S3: a piece does not begin where the one before it ends", err);
-        if (!first && pieces[i].first_id != pieces[i - 1].last_id)
-            return fail_row(s, pieces[i].row,
-                            "S3: a piece does not repeat the last token of the one before it",
-                            err);
-        *covered = pieces[i].offset + (int64_t)pieces[i].n_tokens;
-    }
-    return BD_OK;
-}
-
-static bd_status scan_document(shard_scan *s, const bd_found_segment *pieces, size_t n,
-                               bd_error *err)
-{
-    const bd_packing *packing = &s->shard->packing;
-    const int64_t length = pieces[0].length;
-    int64_t covered;
-    BD_TRY(join_pieces(s, pieces, n, &covered, err));
-    const bool truncated =
-        packing->long_policy == BD_LONG_TRUNCATE && length > packing->seq_len;
-    if (covered != (truncated ? packing->seq_len : length))
-        return fail_row(s, pieces[n - 1].row, "S3: a document's last piece is missing", err);
-    if (length - 1 - (packing->bos != BD_NO_BOS) < packing->min_tokens)
-        return fail_row(s, pieces[0].row, "S7: a document has fewer than min_tokens", err);
-    bd_figures_count_document(&s->figures, length);
-    s->figures.empty_documents += length == 1 + (packing->bos != BD_NO_BOS);
-    s->figures.split_documents += n > 1;
-    s->figures.truncated_documents += truncated;
-    s->figures.truncated += length - covered;
-    s->figures.text += length;  // bos and separators are taken off in the end
-    return BD_OK;
-}
-
-static bd_status scan_documents(shard_scan *s, bd_error *err)
-{
-    BD_TRY(bd_found_segments_sort(&s->segments, err));
-    for (size_t i = 0, end; i < s->segments.n; i = end) {
-        end = bd_found_segments_document_end(&s->segments, i);
-        BD_TRY(scan_document(s, &s->segments.items[i], end - i, err));
-    }
-    return BD_OK;
+    for (int64_t i = 0; i < n_batches; i++)
+        BD_TRY(bd_figures_add(&s->figures, &s->batch_figures[i], err));
+    return bd_scan_documents_end(&s->documents, &s->figures, err);
 }
 
 // ---- The shard -----------------------------------------------------------------------------
@@ -387,14 +313,12 @@ bd_status bd_scan_shard(const bd_scan *scan, size_t index, const bd_scan_options
     // The rows first: they can name the place, the file's checksum cannot.
     bd_status status = scan_batches(&s, err);
     if (status == BD_OK)
-        status = scan_documents(&s, err);
-    if (status == BD_OK)
         status = check_figures(&s, err);
     if (status == BD_OK && options->file)
         status = check_file(&s, err);
     *figures = s.figures;
-    free(s.batches);
-    bd_found_segments_release(&s.segments);
+    free(s.batch_figures);
+    bd_scan_documents_release(&s.documents);
     bd_shard_close(&shard);
     return status;
 }

@@ -1,4 +1,5 @@
-"""`bindery inspect` takes the memory of the shards that it reads at once, not of all.
+"""`bindery inspect` and `verify` take the memory of the shards that they read at once, not of
+all.
 
 With BINDERY_TEST_LONG=1 the datasets have 400 MB and 2 GB.
 """
@@ -32,7 +33,7 @@ class Memory(ProgramTest):
 
     def peak(self, expected_status: int, *arguments: object) -> int:
         """The most bytes that the program had in memory at once."""
-        command = [program.program(), "inspect", "--threads", "2", *map(str, arguments)]
+        command = [program.program(), *map(str, arguments), "--threads", "2"]
         run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(run.pid, 0)
         run.returncode = os.waitstatus_to_exitcode(status)
@@ -43,11 +44,26 @@ class Memory(ProgramTest):
         small, large = (self.packed(f"d{size}", size) for size in SIZES)
         for options in (["--scan"], ["--duplicates", "--memory", 0], []):
             with self.subTest(options):
-                peaks = [self.peak(0, *options, dataset) for dataset in (small, large)]
+                peaks = [self.peak(0, "inspect", *options, dataset) for dataset in (small, large)]
                 print(f"{options}: {peaks[0] >> 20} MiB, then {peaks[1] >> 20} MiB")
                 self.assertLess(max(peaks), MOST_BYTES)
                 self.assertLessEqual(peaks[1], peaks[0] + MOST_GROWTH_BYTES)
-        self.assertLess(self.peak(1, "--memory", 0, "--diff", small, large), MOST_BYTES)
+        self.assertLess(self.peak(1, "inspect", "--memory", 0, "--diff", small, large), MOST_BYTES)
+
+    def test_documents_of_a_line_take_little_more(self) -> None:
+        """Both shards hold 1.5 million documents each."""
+        path = self.folder / "lines.jsonl"
+        with path.open("wb") as stream:
+            for first in range(0, 3_000_000, 10_000):
+                numbers = range(first, first + 10_000)
+                lines = (b'{"text": "%0*d"}\n' % (7 + n * 11 % 35, n) for n in numbers)
+                stream.write(b"".join(lines))
+        dataset = self.pack(self.folder / "lines", [path], "--unit-size", "64M")
+        for command in (["inspect", "--scan"], ["verify", "--quiet"]):
+            with self.subTest(command):
+                peak = self.peak(0, *command, dataset)
+                print(f"{command}: {peak >> 20} MiB")
+                self.assertLess(peak, MOST_BYTES)
 
 
 if __name__ == "__main__":

@@ -408,6 +408,23 @@ static void s3_a_document_without_its_end_is_found(void **state)
     assert_problem(": S3: a document's last piece is missing");
 }
 
+// A document takes the place of a whole one, and of one in pieces.
+static void s3_a_document_that_is_there_twice_is_found(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t document, taken;
+    } CASES[] = {{27, 29}, {29, 36}};
+    for (int i = 0; i < 2; i++) {
+        pack_corpus(BD_LONG_SPLIT);
+        forgery f;
+        load(&f, 0);
+        find_segment(&f, CASES[i].document, 0)->position = CASES[i].taken;
+        seal(&f);
+        assert_problem(": S3: a document is there twice");
+    }
+}
+
 // With `truncate` a long document has exactly seq_len tokens: whole it would be too long, and
 // a short one has no excuse.
 static void s3_a_wrong_truncation_is_found(void **state)
@@ -818,6 +835,7 @@ int main(void)
         test_inside_folder(s3_a_context_token_that_is_another_is_found),
         test_inside_folder(s3_pieces_that_disagree_are_found),
         test_inside_folder(s3_a_document_without_its_end_is_found),
+        test_inside_folder(s3_a_document_that_is_there_twice_is_found),
         test_inside_folder(s3_a_wrong_truncation_is_found),
         test_inside_folder(s4_rows_in_another_order_are_found),
         test_inside_folder(s5_segments_is_counted_again),
