@@ -7,7 +7,7 @@ bd_status bd_bpe_tables_init(bd_bpe_tables *tables, const bd_bpe_model *model, b
     if (status == BD_OK)
         status = bd_symbol_trie_init(&tables->trie, &tables->merges, model, err);
     if (status == BD_OK)
-        status = bd_cuts_init(&tables->cuts, model, err);
+        status = bd_cuts_init(&tables->cuts, &tables->merges, model, err);
     if (status == BD_OK)
         status = bd_whole_words_init(&tables->whole_words, model, err);
     if (status != BD_OK)

@@ -6,7 +6,11 @@ bd_status bd_word_encoder_init(bd_word_encoder *encoder, const bd_bpe_tables *ta
                                bd_error *err)
 {
     *encoder = (bd_word_encoder){
-        .tables = tables, .looking = bd_word_lookup_best(), .merging = bd_merge_word_best()};
+        .tables = tables,
+        .looking = bd_word_lookup_best(),
+        .merging = bd_merge_word_best(),
+        .cutting = bd_cuts_best(),
+    };
     bd_status status = bd_word_cache_init(&encoder->cache, CACHE_BITS, err);
     if (status == BD_OK)
         status = bd_long_words_init(&encoder->long_words, err);
@@ -58,35 +62,12 @@ static uint32_t *encode_missing(bd_word_encoder *encoder, bd_cache_line *line, b
 
 // ---- Above that ----------------------------------------------------------------------------
 
-// A part is merged even if it is a whole word that merging does not make.
-static uint32_t *encode_part(bd_word_encoder *encoder, const char *part, size_t n,
-                             size_t readable, uint32_t *ids)
-{
-    if (n > BD_KEY_BYTES || encoder->tables->whole_words.max_bytes > 0)
-        return merge(encoder, part, n, ids);
-    const bd_word_key key = bd_word_key_in(part, n, readable);
-    bd_cache_line *line = bd_word_cache_line(&encoder->cache, key);
-    const bd_cached_word *found = bd_cache_line_find(line, key);
-    return found ? bd_cached_word_write(found, ids)
-                 : encode_missing(encoder, line, key, part, n, ids);
-}
-
-static uint32_t *encode_parts(bd_word_encoder *encoder, const char *word, size_t n,
-                              uint32_t *ids)
-{
-    for (size_t begin = 0, end; begin < n; begin = end) {
-        end = bd_cuts_next(&encoder->tables->cuts, (const uint8_t *)word, n, begin);
-        ids = encode_part(encoder, word + begin, end - begin, n - begin, ids);
-    }
-    return ids;
-}
-
 static uint32_t *encode_new_long(bd_word_encoder *encoder, const char *word, size_t n,
                                  uint32_t *ids)
 {
     if (bd_whole_words_find(&encoder->tables->whole_words, word, n, ids))
         return ids + 1;
-    return encode_parts(encoder, word, n, ids);
+    return merge(encoder, word, n, ids);
 }
 
 static uint32_t *encode_long(bd_word_encoder *encoder, const char *word, size_t n,
@@ -103,8 +84,10 @@ static uint32_t *encode_long(bd_word_encoder *encoder, const char *word, size_t 
     return end;
 }
 
-uint32_t *bd_word_encoder_encode(bd_word_encoder *encoder, const bd_word_batch *batch,
-                                 uint32_t *ids)
+// ---- Batches -------------------------------------------------------------------------------
+
+static uint32_t *encode_batch(bd_word_encoder *encoder, const bd_word_batch *batch,
+                              uint32_t *ids)
 {
     bd_word_lookup *lookup = &encoder->lookup;
     encoder->looking->prepare(lookup, &encoder->cache, batch);
@@ -119,4 +102,70 @@ uint32_t *bd_word_encoder_encode(bd_word_encoder *encoder, const bd_word_batch *
                   ? encode_long(encoder, word, n, ids)
                   : encode_missing(encoder, lookup->lines[i], lookup->keys[i], word, n, ids);
     }
+}
+
+static bool has_long_word(const bd_word_batch *batch)
+{
+    bool found = batch->ends[0] - batch->begin > BD_KEY_BYTES;
+    for (size_t i = 1; i < batch->n; i++)
+        found |= batch->ends[i] - batch->ends[i - 1] > BD_KEY_BYTES;
+    return found;
+}
+
+// Words and parts of words on their way into a batch.
+typedef struct cutter {
+    bd_word_encoder *encoder;
+    bd_word_batch parts;
+    uint32_t ends[BD_WORD_BATCH];
+    uint32_t *ids;
+} cutter;
+
+static void encode_parts(cutter *c)
+{
+    c->ids = encode_batch(c->encoder, &c->parts, c->ids);
+    if (c->parts.n > 0)
+        c->parts.begin = c->ends[c->parts.n - 1];
+    c->parts.n = 0;
+}
+
+static inline void add_part(cutter *c, size_t end)
+{
+    c->ends[c->parts.n++] = (uint32_t)end;
+    if (c->parts.n == BD_WORD_BATCH)
+        encode_parts(c);
+}
+
+static void add_long_word(cutter *c, size_t begin, size_t end)
+{
+    const bd_word_encoder *encoder = c->encoder;
+    const bd_cut_word word = {(const uint8_t *)c->parts.text, c->parts.size_bytes, begin, end};
+    for (size_t at = begin + 1; at < end;) {
+        bd_cut_places places = encoder->cutting(&encoder->tables->cuts, &word, at);
+        for (; places.found != 0; places.found &= places.found - 1)
+            add_part(c, at + (size_t)__builtin_ctz(places.found));
+        at += places.n;
+    }
+    add_part(c, end);
+}
+
+// Looks every part of a long word up as a word.
+static uint32_t *encode_cut(bd_word_encoder *encoder, const bd_word_batch *batch, uint32_t *ids)
+{
+    cutter c = {.encoder = encoder, .parts = *batch, .ids = ids};
+    c.parts.ends = c.ends;
+    c.parts.n = 0;
+    for (size_t i = 0, begin = batch->begin; i < batch->n; begin = batch->ends[i++])
+        if (batch->ends[i] - begin > BD_KEY_BYTES)
+            add_long_word(&c, begin, batch->ends[i]);
+        else
+            add_part(&c, batch->ends[i]);
+    encode_parts(&c);
+    return c.ids;
+}
+
+uint32_t *bd_word_encoder_encode(bd_word_encoder *encoder, const bd_word_batch *batch,
+                                 uint32_t *ids)
+{
+    const bool cuts = encoder->tables->whole_words.max_bytes == 0 && has_long_word(batch);
+    return cuts ? encode_cut(encoder, batch, ids) : encode_batch(encoder, batch, ids);
 }

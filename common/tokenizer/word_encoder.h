@@ -13,8 +13,9 @@ enum { BD_SPARE_IDS = BD_WIDE_IDS };  // room behind the last id that may be wri
 
 typedef struct bd_word_encoder {
     const bd_bpe_tables *tables;         // borrowed
-    const bd_word_lookup_kind *looking;  // both may be changed after init
+    const bd_word_lookup_kind *looking;  // all three may be changed after init
     bd_merge_function *merging;
+    bd_cuts_function *cutting;
     bd_word_lookup lookup;
     bd_word_cache cache;
     bd_long_words long_words;

@@ -27,13 +27,18 @@ typedef struct fixture {
     bd_merge_memory memory;
 } fixture;
 
-static fixture open_fixture(unsigned seed)
+static fixture open_fixture_of(unsigned seed, int n_letters, size_t n_merges)
 {
     static fixture f;
-    f = (fixture){.random = seed, .n_letters = 1 + (int)seed % 4};
-    f.model = random_vocabulary(seed, f.n_letters, seed % 3 == 0 ? 3 : 60);
+    f = (fixture){.random = seed, .n_letters = n_letters};
+    f.model = random_vocabulary(seed, f.n_letters, n_merges);
     assert_int_equal(bd_bpe_tables_init(&f.tables, &f.model, NULL), BD_OK);
     return f;
+}
+
+static fixture open_fixture(unsigned seed)
+{
+    return open_fixture_of(seed, 1 + (int)seed % 4, seed % 3 == 0 ? 3 : 60);
 }
 
 static void close_fixture(fixture *f)
@@ -107,30 +112,67 @@ static void two_symbols_stay_apart_exactly_if_merging_both_gives_them_again(void
     close_fixture(&f);
 }
 
+// A word with other text around it.
+typedef struct embedded_word {
+    char text[3 * MAX_WORD];
+    bd_cut_word word;
+} embedded_word;
+
+static void embed_word(fixture *f, embedded_word *w)
+{
+    enum { AROUND = 30 };
+    const size_t begin = random_word(f, w->text, AROUND) - 1;  // maybe 0
+    const size_t end = begin + random_word(f, w->text + begin, 60);
+    const size_t size_bytes = end + random_word(f, w->text + end, AROUND) - 1;
+    w->word = (bd_cut_word){(const uint8_t *)w->text, size_bytes, begin, end};
+}
+
+// Merges the parts of the word one by one and compares with the whole. Returns how many cuts
+// there are.
+static size_t check_parts(const fixture *f, const embedded_word *w, bd_cuts_function *cutting)
+{
+    const bd_cut_word *word = &w->word;
+    uint32_t whole[MAX_WORD], parts[MAX_WORD];
+    const size_t n_whole =
+        plain_merge(&f->model, w->text + word->begin, word->end - word->begin, whole);
+    size_t n_parts = 0, n_cuts = 0, begin = word->begin;
+    for (size_t at = word->begin + 1, next; at < word->end; at = next) {
+        const bd_cut_places places = cutting(&f->tables.cuts, word, at);
+        assert_in_range(places.n, 1, 16);
+        next = at + places.n;
+        for (size_t i = 0; i < 32; i++) {
+            if (!(places.found >> i & 1))
+                continue;
+            assert_true(i < places.n && at + i < word->end);
+            n_parts += plain_merge(&f->model, w->text + begin, at + i - begin, parts + n_parts);
+            begin = at + i;
+            n_cuts++;
+        }
+    }
+    n_parts += plain_merge(&f->model, w->text + begin, word->end - begin, parts + n_parts);
+    assert_int_equal(n_parts, n_whole);
+    assert_memory_equal(parts, whole, n_whole * sizeof *whole);
+    return n_cuts;
+}
+
+// From vocabularies in which everything overlaps to such as have few tokens.
 static void parts_between_cuts_merge_alone(void **state)
 {
     (void)state;
-    size_t n_cuts = 0;
-    for (unsigned seed = 1; seed <= N_VOCABULARIES; seed++) {
-        fixture f = open_fixture(seed);
-        for (int i = 0; i < 60; i++) {
-            char word[MAX_WORD];
-            uint32_t whole[MAX_WORD], parts[MAX_WORD];
-            const size_t n = random_word(&f, word, 60);
-            const size_t n_whole = plain_merge(&f.model, word, n, whole);
-            size_t n_parts = 0;
-            for (size_t begin = 0, end; begin < n; begin = end) {
-                end = bd_cuts_next(&f.tables.cuts, (const uint8_t *)word, n, begin);
-                assert_in_range(end, begin + 1, n);
-                n_parts += plain_merge(&f.model, word + begin, end - begin, parts + n_parts);
-                n_cuts += end < n;
+    bd_cuts_function *const ways[] = {bd_cuts_plain, bd_cuts_best()};
+    for (int way = 0; way < 2; way++) {
+        size_t n_cuts = 0;
+        for (unsigned seed = 1; seed <= N_VOCABULARIES; seed++) {
+            fixture f = open_fixture_of(seed, 1 + (int)seed * 2, 60);
+            for (int i = 0; i < 300; i++) {
+                embedded_word w;
+                embed_word(&f, &w);
+                n_cuts += check_parts(&f, &w, ways[way]);
             }
-            assert_int_equal(n_parts, n_whole);
-            assert_memory_equal(parts, whole, n_whole * sizeof *whole);
+            close_fixture(&f);
         }
-        close_fixture(&f);
+        assert_true(n_cuts > 10000);
     }
-    assert_true(n_cuts > 100);
 }
 
 // ---- Encoding batches ----------------------------------------------------------------------
@@ -179,7 +221,7 @@ static void assert_batch(bd_word_encoder *encoder, const fixture *f, const page_
 
 // In a cache of 1 << bits lines, so that words take each other's places.
 static void check_encoder(const bd_word_lookup_kind *looking, bd_merge_function *merging,
-                          int bits)
+                          bd_cuts_function *cutting, int bits)
 {
     static const size_t sizes[] = {1, 7, 8, 9, 31, 33, BD_WORD_BATCH};
     for (unsigned seed = 1; seed <= N_VOCABULARIES; seed++) {
@@ -190,6 +232,7 @@ static void check_encoder(const bd_word_lookup_kind *looking, bd_merge_function 
         assert_int_equal(bd_word_cache_init(&encoder.cache, bits, NULL), BD_OK);
         encoder.looking = looking;
         encoder.merging = merging;
+        encoder.cutting = cutting;
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
             for (size_t max_word = 3; max_word <= 48; max_word *= 4) {
                 page_text t = random_words(&f, sizes[i], max_word);
@@ -207,7 +250,7 @@ static void encoder_gives_the_plain_rules_ids_however_little_it_remembers(void *
 {
     (void)state;
     for (int bits = 1; bits <= 9; bits += 4)
-        check_encoder(&bd_word_lookup_plain, bd_merge_word_plain, bits);
+        check_encoder(&bd_word_lookup_plain, bd_merge_word_plain, bd_cuts_plain, bits);
 }
 
 static void vector_code_gives_the_same(void **state)
@@ -216,7 +259,7 @@ static void vector_code_gives_the_same(void **state)
     if (bd_word_lookup_best() == &bd_word_lookup_plain)
         skip();  // nothing else runs on this processor
     for (int bits = 1; bits <= 9; bits += 4)
-        check_encoder(bd_word_lookup_best(), bd_merge_word_best(), bits);
+        check_encoder(bd_word_lookup_best(), bd_merge_word_best(), bd_cuts_best(), bits);
 }
 
 static void a_word_of_a_million_letters_is_merged_whole(void **state)
