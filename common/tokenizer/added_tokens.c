@@ -147,8 +147,8 @@ void bd_added_tokens_free(bd_added_tokens *tokens)
 
 // ---- Candidates -------------------------------------------------------------------
 
-// Whether some token may begin at one of the places from `text` on; reads one byte more.
-static bool block_has_start(const bd_added_tokens *tokens, const char *text)
+// Where in a block from `text` on some token may begin; reads one byte more.
+static inline block starts_in(const bd_added_tokens *tokens, const char *text)
 {
     block here, next, first, second, found = {0};
     memcpy(&here, text, sizeof here);
@@ -158,9 +158,29 @@ static bool block_has_start(const bd_added_tokens *tokens, const char *text)
         memcpy(&second, tokens->seconds[i], sizeof second);
         found |= (block)(here == first) & (block)(next == second);
     }
+    return found;
+}
+
+static inline bool has_any(block found)
+{
     uint64_t halves[2];
     memcpy(halves, &found, sizeof halves);
     return (halves[0] | halves[1]) != 0;
+}
+
+// Goes on from `at` block by block, up to one in which some token may begin, or the last.
+static size_t skip_blocks(const bd_added_tokens *tokens, const char *text, size_t size_bytes,
+                          size_t at)
+{
+    enum { BLOCK = sizeof(block) };
+    for (; size_bytes - at > 4 * BLOCK; at += 4 * BLOCK)
+        if (has_any(starts_in(tokens, text + at) | starts_in(tokens, text + at + BLOCK) |
+                    starts_in(tokens, text + at + 2 * BLOCK) |
+                    starts_in(tokens, text + at + 3 * BLOCK)))
+            break;
+    while (size_bytes - at > BLOCK && !has_any(starts_in(tokens, text + at)))
+        at += BLOCK;
+    return at;
 }
 
 // The next place at or after `at` where a token may begin, as far as two bytes tell.
@@ -169,8 +189,7 @@ static size_t find_start(const bd_added_tokens *tokens, const char *text, size_t
 {
     while (at < size_bytes) {
         if (tokens->n_starts <= MAX_STARTS) {
-            while (size_bytes - at > sizeof(block) && !block_has_start(tokens, text + at))
-                at += sizeof(block);
+            at = skip_blocks(tokens, text, size_bytes, at);
         } else if (tokens->n_first_bytes == 1) {
             const char *found = memchr(text + at, tokens->first_byte, size_bytes - at);
             at = found ? (size_t)(found - text) : size_bytes;

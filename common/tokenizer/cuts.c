@@ -168,8 +168,8 @@ static bool can_lie_across(const bd_cuts *cuts, const bd_cut_word *word, size_t 
            (here.two_before && here.two_after && is_recorded(cuts, here.both, BD_CUT_TWO_TWO));
 }
 
-// Whether the bytes on both sides of place `at` merge for certain. Beyond the word's end that is
-// of no use; beyond the text's there is nothing that could take them.
+// Whether the bytes on both sides of place `at` merge for certain. Beyond the word's end that
+// is of no use; beyond the text's there is nothing that could take them.
 static bool is_sure(const bd_cuts *cuts, const bd_cut_word *word, size_t at)
 {
     if (at <= word->begin || at >= word->end)

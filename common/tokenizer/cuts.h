@@ -1,9 +1,9 @@
 // cuts.h - places in a word that no token can lie across, so that both sides merge alone.
 //
 // The first merge across a place is of a symbol that ends there and one that begins there. The
-// two bytes on either side tell which symbols those can be: every merge is recorded by the bytes
-// around the place where it joins its parts, two on a side (TWO), or one that is a symbol of its
-// own (ONE). Where nothing recorded fits is a cut.
+// two bytes on either side tell which symbols those can be: every merge is recorded by the
+// bytes around the place where it joins its parts, two on a side (TWO), or one that is a symbol
+// of its own (ONE). Where nothing recorded fits is a cut.
 //
 //   merge  ab + cd = abcd     is recorded as  ab|cd: TWO_TWO
 //   merge  a + bcd = abcd                     a|bc: ONE_TWO

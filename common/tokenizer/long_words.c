@@ -5,7 +5,7 @@
 
 #include "common/checksum.h"
 
-enum { SET_BITS = 16, SET_WORDS = 4, STORE_WORDS = 4 << 20 };  // 4 MiB and 16 MiB
+enum { SET_BITS = 14, SET_WORDS = 4, STORE_WORDS = 1 << 20 };  // 1 MiB and 4 MiB
 
 typedef struct long_word {
     uint64_t hash;

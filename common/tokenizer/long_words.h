@@ -17,7 +17,7 @@ typedef struct bd_long_words {
     size_t n_stored;                // in words of 4 bytes
 } bd_long_words;
 
-// On failure *words is empty. Memory: 20 MiB, of which 4 are touched at once.
+// On failure *words is empty. Memory: 5 MiB, of which 1 is touched at once.
 bd_status bd_long_words_init(bd_long_words *words, bd_error *err);
 void bd_long_words_release(bd_long_words *words);  // safe on an empty one and safe twice
 

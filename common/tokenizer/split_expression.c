@@ -10,8 +10,8 @@
 
 enum {
     FIRST_STACK_BYTES = 32 << 10,
-    MOST_STACK_BYTES = 32 << 20,  // of compiled code
-    MOST_HEAP_KIB = 24 << 10,     // of the interpreter, which takes over when that is full
+    MOST_STACK_BYTES = 16 << 20,  // of compiled code
+    MOST_HEAP_KIB = 16 << 10,     // of the interpreter, which takes over when that is full
     // Steps that may be undone from one place in the text: a second's work at most. A word of
     // many megabytes may need some for each of its bytes.
     FEWEST_STEPS = 1 << 20,
@@ -108,7 +108,8 @@ void bd_expression_free(bd_expression *expression)
     free(expression);
 }
 
-bd_status bd_finder_new(const bd_expression *expression, bd_finder **finder, bd_error *err)
+bd_status bd_finder_new(const bd_expression *expression, size_t n_finders, bd_finder **finder,
+                        bd_error *err)
 {
     *finder = NULL;
     bd_finder *made = calloc(1, sizeof *made);
@@ -116,14 +117,15 @@ bd_status bd_finder_new(const bd_expression *expression, bd_finder **finder, bd_
         made->expression = expression;
         made->context = pcre2_match_context_create(NULL);
         made->match = pcre2_match_data_create(1, NULL);
-        made->stack = pcre2_jit_stack_create(FIRST_STACK_BYTES, MOST_STACK_BYTES, NULL);
+        made->stack =
+            pcre2_jit_stack_create(FIRST_STACK_BYTES, MOST_STACK_BYTES / n_finders, NULL);
     }
     // Without a stack of its own, compiled code uses 32 KiB of the thread's.
     if (!made || !made->context || !made->match) {
         bd_finder_free(made);
         return bd_fail(err, BD_ERR_MEMORY, "no memory to match a regular expression");
     }
-    pcre2_set_heap_limit(made->context, MOST_HEAP_KIB);
+    pcre2_set_heap_limit(made->context, MOST_HEAP_KIB / (uint32_t)n_finders);
     pcre2_jit_stack_assign(made->context, NULL, made->stack);
     *finder = made;
     return BD_OK;

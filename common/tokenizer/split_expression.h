@@ -21,10 +21,12 @@ bd_status bd_expression_new_translated(const char *source, const char *translate
                                        bd_expression **expression, bd_error *err);
 void bd_expression_free(bd_expression *expression);  // safe on NULL
 
-typedef struct bd_finder bd_finder;  // one thread's; memory: at most 64 MiB
+typedef struct bd_finder bd_finder;  // one thread's
 
-// The expression must outlive it.
-bd_status bd_finder_new(const bd_expression *expression, bd_finder **finder, bd_error *err);
+// One of `n_finders`, 1 to 64, that a thread has: memory of all together at most 33 MiB. The
+// expression must outlive it.
+bd_status bd_finder_new(const bd_expression *expression, size_t n_finders, bd_finder **finder,
+                        bd_error *err);
 void bd_finder_free(bd_finder *finder);  // safe on NULL
 
 typedef struct bd_match {

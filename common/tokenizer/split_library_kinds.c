@@ -39,7 +39,7 @@ static bool search_open(search *s, const char *expression)
 {
     *s = (search){0};
     if (bd_expression_new_translated(expression, expression, &s->expression, NULL) == BD_OK &&
-        bd_finder_new(s->expression, &s->finder, NULL) == BD_OK)
+        bd_finder_new(s->expression, 1, &s->finder, NULL) == BD_OK)
         return true;
     search_close(s);
     return false;

@@ -10,10 +10,10 @@ static const char replacement[] = "\xEF\xBF\xBD";
 enum { REPLACEMENT_BYTES = 3 };
 
 bd_status bd_match_cutter_init(bd_match_cutter *cutter, const bd_expression *expression,
-                               bd_error *err)
+                               size_t n_cutters, bd_error *err)
 {
     *cutter = (bd_match_cutter){0};
-    return bd_finder_new(expression, &cutter->finder, err);
+    return bd_finder_new(expression, n_cutters, &cutter->finder, err);
 }
 
 void bd_match_cutter_release(bd_match_cutter *cutter)

@@ -25,9 +25,10 @@ typedef struct bd_match_cutter {
     size_t mapped_subject, mapped_text;  // one place in `subject` and in the piece
 } bd_match_cutter;
 
-// On failure *cutter is empty. The expression must outlive it.
+// One of `n_cutters` that a thread has: see bd_finder_new(). On failure *cutter is empty. The
+// expression must outlive it.
 bd_status bd_match_cutter_init(bd_match_cutter *cutter, const bd_expression *expression,
-                               bd_error *err);
+                               size_t n_cutters, bd_error *err);
 void bd_match_cutter_release(bd_match_cutter *cutter);  // safe on an empty one
 
 // Starts on text[begin, end), alone: nothing outside it is seen.

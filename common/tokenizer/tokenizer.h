@@ -60,8 +60,8 @@ struct bd_encoder {
     bool ordinary;  // added tokens are text like any other; false, may be set after init
 };
 
-// On failure *encoder is empty. Memory: that of the kind; of a BPE 85 MiB, and at most 56 more
-// for each expression that is not built in.
+// On failure *encoder is empty. Memory: that of the kind; of a BPE 70 MiB, and at most 33 more
+// if it has expressions that are not built in.
 bd_status bd_encoder_init(bd_encoder *encoder, const bd_tokenizer *tokenizer, bd_error *err);
 void bd_encoder_release(bd_encoder *encoder);  // safe on an empty one and safe twice
 

@@ -38,9 +38,14 @@ static uint32_t *merge(bd_word_encoder *encoder, const char *word, size_t n, uin
     return ids + n_symbols;
 }
 
-// ---- Up to BD_KEY_BYTES --------------------------------------------------------------------
+static uint32_t *encode_new(bd_word_encoder *encoder, const char *word, size_t n, uint32_t *ids)
+{
+    if (bd_whole_words_find(&encoder->tables->whole_words, word, n, ids))
+        return ids + 1;
+    return merge(encoder, word, n, ids);
+}
 
-// A word that is not in its own line.
+// A word of up to BD_KEY_BYTES that is not in its own line.
 static uint32_t *encode_missing(bd_word_encoder *encoder, bd_cache_line *line, bd_word_key key,
                                 const char *word, size_t n, uint32_t *ids)
 {
@@ -50,36 +55,23 @@ static uint32_t *encode_missing(bd_word_encoder *encoder, bd_cache_line *line, b
         if (found)
             return bd_cached_word_write(found, ids);
     }
-    uint32_t *end;
-    if (bd_whole_words_find(&encoder->tables->whole_words, word, n, ids))
-        end = ids + 1;
-    else
-        end = merge(encoder, word, n, ids);
+    uint32_t *end = encode_new(encoder, word, n, ids);
     if (end - ids <= BD_WIDE_IDS)
         bd_word_cache_put(&encoder->cache, line, key, ids, (size_t)(end - ids));
     return end;
 }
 
-// ---- Above that ----------------------------------------------------------------------------
-
-static uint32_t *encode_new_long(bd_word_encoder *encoder, const char *word, size_t n,
-                                 uint32_t *ids)
-{
-    if (bd_whole_words_find(&encoder->tables->whole_words, word, n, ids))
-        return ids + 1;
-    return merge(encoder, word, n, ids);
-}
-
+// One of more.
 static uint32_t *encode_long(bd_word_encoder *encoder, const char *word, size_t n,
                              uint32_t *ids)
 {
     if (n > BD_LONG_WORD_BYTES)
-        return encode_new_long(encoder, word, n, ids);
+        return encode_new(encoder, word, n, ids);
     const uint64_t hash = bd_long_words_hash(word, n);
     uint32_t *end = bd_long_words_find(&encoder->long_words, hash, word, n, ids);
     if (end)
         return end;
-    end = encode_new_long(encoder, word, n, ids);
+    end = encode_new(encoder, word, n, ids);
     bd_long_words_put(&encoder->long_words, hash, word, n, ids, (size_t)(end - ids));
     return end;
 }
@@ -106,10 +98,12 @@ static uint32_t *encode_batch(bd_word_encoder *encoder, const bd_word_batch *bat
 
 static bool has_long_word(const bd_word_batch *batch)
 {
-    bool found = batch->ends[0] - batch->begin > BD_KEY_BYTES;
-    for (size_t i = 1; i < batch->n; i++)
-        found |= batch->ends[i] - batch->ends[i - 1] > BD_KEY_BYTES;
-    return found;
+    uint32_t longest = batch->ends[0] - (uint32_t)batch->begin;
+    for (size_t i = 1; i < batch->n; i++) {
+        const uint32_t n = batch->ends[i] - batch->ends[i - 1];
+        longest = n > longest ? n : longest;
+    }
+    return longest > BD_KEY_BYTES;
 }
 
 // Words and parts of words on their way into a batch.
