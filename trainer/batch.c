@@ -6,54 +6,6 @@
 
 #include "common/array.h"
 
-// ---- The dataset ----------------------------------------------------------------------------
-
-bd_status bd_rows_open(bd_rows *rows, const char *folder, bd_error *err)
-{
-    *rows = (bd_rows){0};
-    BD_TRY(bd_manifest_read(&rows->manifest, folder, err));
-    const size_t n = rows->manifest.n_shards;
-    bd_status status = BD_OK;
-    rows->shards = calloc(n, sizeof *rows->shards);
-    rows->begins = calloc(n + 1, sizeof *rows->begins);
-    if (!rows->shards || !rows->begins)
-        status = bd_fail(err, BD_ERR_MEMORY, "no memory for %zu shards", n);
-    for (size_t s = 0; status == BD_OK && s < n; s++) {
-        status = bd_shard_open_entry(&rows->shards[s], folder, &rows->manifest, s, err);
-        rows->begins[s + 1] = rows->begins[s] + rows->manifest.shards[s].figures.rows;
-    }
-    if (status != BD_OK)
-        bd_rows_close(rows);
-    return status;
-}
-
-void bd_rows_close(bd_rows *rows)
-{
-    for (size_t s = 0; rows->shards && s < rows->manifest.n_shards; s++)
-        bd_shard_close(&rows->shards[s]);
-    free(rows->shards);
-    free(rows->begins);
-    bd_manifest_release(&rows->manifest);
-    *rows = (bd_rows){0};
-}
-
-// The shard of a row, by bisection, and the row's number in it.
-static const bd_shard *find_shard(const bd_rows *rows, int64_t number, int64_t *row_in_shard)
-{
-    size_t low = 0, high = rows->manifest.n_shards;
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        if (rows->begins[middle] <= number)
-            low = middle;
-        else
-            high = middle;
-    }
-    *row_in_shard = number - rows->begins[low];
-    return &rows->shards[low];
-}
-
-// ---- A batch ----------------------------------------------------------------------------
-
 static bd_status copy_row(bd_batch *batch, const bd_packing *packing, const bd_row *row,
                           int64_t r, bd_error *err)
 {
@@ -85,7 +37,7 @@ static const bd_row_batch *common_record_batch(const bd_rows *rows, const int64_
     for (int64_t i = 1; i < n; i++)
         if (numbers[i] != numbers[0] + i)
             return NULL;
-    const bd_shard *shard = find_shard(rows, numbers[0], first);
+    const bd_shard *shard = bd_rows_shard(rows, numbers[0], first);
     const int64_t block = *first / shard->packing.batch_rows;
     *first %= shard->packing.batch_rows;
     const bd_row_batch *record = bd_arrow_reader_batch(shard->reader, block);
@@ -123,7 +75,7 @@ static bd_status check_longest(const bd_shard *shard, int64_t number, const bd_r
 bd_status bd_batch_load(bd_batch *batch, const bd_rows *rows, const int64_t *numbers, int64_t n,
                         bd_hasher *hasher, bd_error *err)
 {
-    const bd_packing *packing = &rows->manifest.packing;
+    const bd_packing *packing = bd_rows_packing(rows);
     BD_TRY(bd_array_reserve((void **)&batch->row_numbers, &batch->row_capacity, (size_t)n,
                             sizeof *batch->row_numbers, err));
     memcpy(batch->row_numbers, numbers, (size_t)n * sizeof *numbers);
@@ -136,7 +88,7 @@ bd_status bd_batch_load(bd_batch *batch, const bd_rows *rows, const int64_t *num
     for (int64_t r = 0; r < n; r++) {
         int64_t row_in_shard;
         bd_row row;
-        const bd_shard *shard = find_shard(rows, numbers[r], &row_in_shard);
+        const bd_shard *shard = bd_rows_shard(rows, numbers[r], &row_in_shard);
         BD_TRY(bd_shard_row(shard, row_in_shard, hasher, &row, err));
         BD_TRY(check_longest(shard, row_in_shard, &row, err));
         if (!record)

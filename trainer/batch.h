@@ -5,20 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/checksum.h"
 #include "common/error.h"
-#include "common/manifest.h"
-#include "common/shard.h"
 #include "kernels/boundaries.h"
-
-// A dataset opened for reading rows by their number: every shard mapped.
-typedef struct bd_rows {
-    bd_manifest manifest;  // owned
-    bd_shard *shards;      // [manifest.n_shards], owned
-    int64_t *begins;       // [manifest.n_shards + 1], owned: first row of each shard
-} bd_rows;
-
-bd_status bd_rows_open(bd_rows *rows, const char *folder, bd_error *err);
-void bd_rows_close(bd_rows *rows);  // safe on an empty struct and safe twice
+#include "trainer/rows.h"
 
 // Rows side by side. For neighbouring rows of one record batch ids and boundaries point into
 // the mapped file; otherwise the rows are copied one after another, their boundaries unchanged,
@@ -27,7 +17,7 @@ typedef struct bd_batch {
     bd_boundaries boundaries;  // borrowed from the file or from the buffers below
     const void *ids;           // [n_rows][seq_len], borrowed likewise
     int32_t id_bytes;
-    int64_t *row_numbers;  // [n_rows], owned: which rows of the dataset these are
+    int64_t *row_numbers;  // [n_rows], owned: which rows of the datasets these are
     int64_t n_targets;
     // Buffers for rows that are not neighbours, owned; grow as needed.
     void *id_buffer;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/row_order.h"
+#include "trainer/mixture.h"
 
 // Two slots: the trainer uses one while the thread fills the other.
 typedef struct slot {
@@ -17,7 +17,7 @@ typedef struct slot {
 
 struct bd_loader {
     const bd_rows *rows;
-    bd_row_order order;
+    bd_mixture order;
     int64_t batch_rows, place;
     int64_t *numbers;  // [batch_rows]
     bd_hasher *hasher;
@@ -35,7 +35,7 @@ struct bd_loader {
 static bd_status fill(bd_loader *loader, bd_batch *batch, bd_error *err)
 {
     for (int64_t i = 0; i < loader->batch_rows; i++)
-        BD_TRY(bd_row_order_at(&loader->order, loader->place + i, &loader->numbers[i], err));
+        BD_TRY(bd_mixture_at(&loader->order, loader->place + i, &loader->numbers[i], err));
     loader->place += loader->batch_rows;
     return bd_batch_load(batch, loader->rows, loader->numbers, loader->batch_rows,
                          loader->hasher, err);
@@ -81,7 +81,7 @@ bd_status bd_loader_new(bd_loader **out, const bd_rows *rows, uint64_t seed, int
     loader->numbers = calloc((size_t)batch_rows, sizeof *loader->numbers);
     loader->hasher = bd_hasher_new();
     bd_status status = loader->numbers && loader->hasher
-                           ? bd_row_order_init(&loader->order, &rows->manifest, seed, err)
+                           ? bd_mixture_init(&loader->order, rows, seed, err)
                            : bd_fail(err, BD_ERR_MEMORY, "no memory for the loader");
     if (status == BD_OK) {
         const int number = pthread_create(&loader->thread, NULL, loader_main, loader);
@@ -137,7 +137,7 @@ void bd_loader_free(bd_loader *loader)
         pthread_join(loader->thread, NULL);
     for (int i = 0; i < 2; i++)
         bd_batch_release(&loader->slots[i].batch);
-    bd_row_order_release(&loader->order);
+    bd_mixture_release(&loader->order);
     bd_hasher_free(loader->hasher);
     free(loader->numbers);
     pthread_cond_destroy(&loader->changed);

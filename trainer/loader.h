@@ -9,7 +9,7 @@
 
 typedef struct bd_loader bd_loader;
 
-// Reads `rows` (borrowed) in the order of row_order.h with `seed`, `batch_rows` rows at a time,
+// Reads `rows` (borrowed) in the order of mixture.h with `seed`, `batch_rows` rows at a time,
 // beginning with place `first_place` of the endless sequence. Free with bd_loader_free().
 bd_status bd_loader_new(bd_loader **loader, const bd_rows *rows, uint64_t seed,
                         int64_t batch_rows, int64_t first_place, bd_error *err);

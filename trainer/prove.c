@@ -34,7 +34,8 @@ static bd_status load_rows(bd_batch *batch, const bd_rows *rows, int64_t n_docum
     int64_t *numbers = NULL;
     if (!hasher)
         status = bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
-    for (; status == BD_OK && n_segments < n_documents && n < rows->manifest.totals.rows; n++) {
+    for (; status == BD_OK && n_segments < n_documents && n < rows->manifests[0].totals.rows;
+         n++) {
         status = bd_batch_load(batch, rows, &n, 1, hasher, err);
         n_segments += status == BD_OK ? count_segments(batch) : 0;
     }
@@ -57,8 +58,8 @@ typedef struct bench {
 
 static bd_status set_up(bench *b, const bd_experiment *e, bd_error *err)
 {
-    BD_TRY(bd_check_fit(&e->parameters->config, &e->rows->manifest, err));
-    if (e->rows->manifest.totals.targets == 0)
+    BD_TRY(bd_check_fit(&e->parameters->config, e->rows, err));
+    if (e->rows->manifests[0].totals.targets == 0)
         return bd_fail(err, BD_ERR_ARGUMENT, "nothing to prove: no token has a target");
     BD_TRY(load_rows(&b->batch, e->rows, e->n_documents, err));
     if (b->batch.n_targets == 0)

@@ -97,7 +97,7 @@ static bd_status draw_subject(subject *s, const prove_settings *settings, int64_
 static bd_status open_subject(subject *s, const prove_settings *settings, const bd_rows *rows,
                               bd_error *err)
 {
-    const bd_packing *packing = &rows->manifest.packing;
+    const bd_packing *packing = &rows->manifests[0].packing;
     if (!settings->run)
         return draw_subject(s, settings, packing->vocab_size, packing->seq_len, err);
     BD_TRY(bd_run_open(&s->run, settings->run, false, err));

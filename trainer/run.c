@@ -45,8 +45,7 @@ void bd_run_release(bd_run *run)
     *run = (bd_run){0};
 }
 
-bd_status bd_run_describe_data(const char *folder, const bd_manifest *manifest, bd_json **json,
-                               bd_error *err)
+static bd_status describe_dataset(bd_json *json, const char *folder, bd_error *err)
 {
     bd_digest digest;
     int64_t size_bytes;
@@ -55,18 +54,52 @@ bd_status bd_run_describe_data(const char *folder, const bd_manifest *manifest, 
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
     const bd_status status = bd_digest_file(path, &digest, &size_bytes, err);
     free(path);
-    BD_TRY(status);
-    *json = bd_json_object();
-    bd_json_set_string(*json, "manifest_checksum", digest.hex);
-    bd_json_set_string(*json, "tokenizer", manifest->packing.tokenizer);
-    bd_json_set_string(*json, "fingerprint", manifest->packing.fingerprint.hex);
-    bd_json_set_integer(*json, "separator", manifest->packing.separator);
-    if (manifest->packing.bos == BD_NO_BOS)
-        bd_json_set_null(*json, "bos");
+    if (status == BD_OK)
+        bd_json_set_string(json, "manifest_checksum", digest.hex);
+    return status;
+}
+
+// In the order of the options: it is that of the shares in a block.
+static bd_status describe_several(bd_json *json, const char *const *folders,
+                                  const bd_rows *rows, bd_error *err)
+{
+    bd_json *datasets = bd_json_array();
+    bd_status status = BD_OK;
+    for (size_t i = 0; status == BD_OK && i < rows->n_datasets; i++) {
+        bd_json *dataset = bd_json_object();
+        bd_json_set_integer(dataset, "share", rows->shares[i]);
+        status = describe_dataset(dataset, folders[i], err);
+        bd_json_append(datasets, dataset);
+    }
+    bd_json_set(json, "datasets", datasets);
+    return status;
+}
+
+static void describe_packing(bd_json *json, const bd_packing *packing)
+{
+    bd_json_set_string(json, "tokenizer", packing->tokenizer);
+    bd_json_set_string(json, "fingerprint", packing->fingerprint.hex);
+    bd_json_set_integer(json, "separator", packing->separator);
+    if (packing->bos == BD_NO_BOS)
+        bd_json_set_null(json, "bos");
     else
-        bd_json_set_integer(*json, "bos", manifest->packing.bos);
-    bd_json_set_integer(*json, "seq_len", manifest->packing.seq_len);
-    return BD_OK;
+        bd_json_set_integer(json, "bos", packing->bos);
+    bd_json_set_integer(json, "seq_len", packing->seq_len);
+}
+
+bd_status bd_run_describe_data(const char *const *folders, const bd_rows *rows, bd_json **json,
+                               bd_error *err)
+{
+    *json = bd_json_object();
+    const bd_status status = rows->n_datasets == 1
+                                 ? describe_dataset(*json, folders[0], err)
+                                 : describe_several(*json, folders, rows, err);
+    describe_packing(*json, bd_rows_packing(rows));
+    if (status != BD_OK) {
+        bd_json_free(*json);
+        *json = NULL;
+    }
+    return status;
 }
 
 bd_status bd_run_keep_tokenizer(const char *folder, const char *dataset,

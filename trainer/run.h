@@ -9,6 +9,7 @@
 #include "common/manifest.h"
 #include "trainer/checkpoint.h"
 #include "trainer/parameters.h"
+#include "trainer/rows.h"
 
 typedef struct bd_run {
     bd_checkpoint checkpoint;  // owned; the latest
@@ -21,9 +22,9 @@ typedef struct bd_run {
 bd_status bd_run_open(bd_run *run, const char *folder, bool with_moments, bd_error *err);
 void bd_run_release(bd_run *run);  // safe on an empty struct and safe twice
 
-// What a checkpoint says of the dataset in `folder`: its manifest's checksum, its tokenizer,
-// its rows' length.
-bd_status bd_run_describe_data(const char *folder, const bd_manifest *manifest, bd_json **json,
+// What a checkpoint says of the datasets in `folders`, which are those of `rows`: their
+// tokenizer and their rows' length, the checksum of each manifest and, of several, the share.
+bd_status bd_run_describe_data(const char *const *folders, const bd_rows *rows, bd_json **json,
                                bd_error *err);
 
 // Publishes a copy of the dataset's tokenizer.json in the run's folder, so that the model's ids

@@ -41,20 +41,20 @@ double bd_learning_rate(const bd_training_settings *settings, int64_t step)
     return floor + 0.5 * (peak - floor) * (1.0 + cos(M_PI * share));
 }
 
-bd_status bd_check_fit(const bd_model_config *config, const bd_manifest *manifest,
-                       bd_error *err)
+bd_status bd_check_fit(const bd_model_config *config, const bd_rows *rows, bd_error *err)
 {
-    if (manifest->packing.vocab_size != config->n_vocabulary)
+    const bd_packing *packing = bd_rows_packing(rows);
+    const int64_t longest = bd_rows_longest_segment(rows);
+    if (packing->vocab_size != config->n_vocabulary)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "the model has a vocabulary of %" PRId64
                        ", the dataset's tokenizer '%s' of %" PRId64,
-                       config->n_vocabulary, manifest->packing.tokenizer,
-                       manifest->packing.vocab_size);
-    if (manifest->totals.longest_segment > config->n_positions)
+                       config->n_vocabulary, packing->tokenizer, packing->vocab_size);
+    if (longest > config->n_positions)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "the model has %" PRId64 " positions, the dataset a segment of %" PRId64
                        " tokens",
-                       config->n_positions, manifest->totals.longest_segment);
+                       config->n_positions, longest);
     return BD_OK;
 }
 
@@ -113,12 +113,12 @@ bd_status bd_training_init(bd_training *training, const bd_training_settings *se
         .step = step,
     };
     int64_t first_place;
-    bd_status status = bd_check_fit(&parameters->config, &rows->manifest, err);
+    bd_status status = bd_check_fit(&parameters->config, rows, err);
     if (status == BD_OK && !bd_int64_mul(step, settings->batch_rows, &first_place))
         status = bd_fail(err, BD_ERR_ARGUMENT, "step %" PRId64 " is too far", step);
     if (status == BD_OK)
         status = bd_model_init(&training->model, backend, parameters, settings->type,
-                               settings->micro_batch_rows, rows->manifest.packing.seq_len, err);
+                               settings->micro_batch_rows, bd_rows_packing(rows)->seq_len, err);
     if (status == BD_OK)
         status = bd_model_set_weights(&training->model, weights, err);
     if (status == BD_OK)

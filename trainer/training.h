@@ -66,10 +66,9 @@ bd_status bd_training_step(bd_training *training, bd_step_result *result, bd_err
 
 void bd_training_release(bd_training *training);  // safe on an empty struct and safe twice
 
-// Whether a model can be trained or proved on a dataset: the same vocabulary, and positions for
+// Whether a model can be trained or proved on datasets: the same vocabulary, and positions for
 // the longest segment.
-bd_status bd_check_fit(const bd_model_config *config, const bd_manifest *manifest,
-                       bd_error *err);
+bd_status bd_check_fit(const bd_model_config *config, const bd_rows *rows, bd_error *err);
 
 // Rows [first, first + n) of a batch, as the model takes them.
 bd_model_batch bd_batch_part(const bd_batch *batch, int64_t first, int64_t n);

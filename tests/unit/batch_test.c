@@ -17,9 +17,9 @@ enum { N_DOCUMENTS = sizeof LENGTHS / sizeof LENGTHS[0] };
 static void open_small(bd_rows *rows)
 {
     pack_documents(rows, "dataset", LENGTHS, N_DOCUMENTS, SMALL);
-    assert_true(rows->manifest.n_shards >= 3);
-    assert_true(rows->manifest.shards[0].figures.rows >= 5);
-    assert_int_equal(rows->manifest.shards[0].figures.rows % 2, 1);
+    assert_true(rows->manifests[0].n_shards >= 3);
+    assert_true(rows->manifests[0].shards[0].figures.rows >= 5);
+    assert_int_equal(rows->manifests[0].shards[0].figures.rows % 2, 1);
 }
 
 static bool lies_in(const bd_shard *shard, const void *pointer)
@@ -36,7 +36,7 @@ static bd_row row_of(const bd_rows *rows, int64_t number)
     size_t shard;
     int64_t row_in_shard;
     bd_hasher *hasher = bd_hasher_new();
-    assert_true(bd_manifest_find_row(&rows->manifest, number, &shard, &row_in_shard));
+    assert_true(bd_manifest_find_row(&rows->manifests[0], number, &shard, &row_in_shard));
     check(bd_shard_row(&rows->shards[shard], row_in_shard, hasher, &row, &err), &err);
     bd_hasher_free(hasher);
     return row;
@@ -46,12 +46,12 @@ static bd_row row_of(const bd_rows *rows, int64_t number)
 static void assert_holds(const bd_batch *batch, const bd_rows *rows, const int64_t *numbers,
                          int64_t n)
 {
-    const int64_t seq_len = rows->manifest.packing.seq_len;
+    const int64_t seq_len = rows->manifests[0].packing.seq_len;
     const size_t row_bytes = (size_t)(seq_len * batch->id_bytes);
     int64_t n_targets = 0;
     assert_int_equal(batch->boundaries.n_rows, n);
     assert_int_equal(batch->boundaries.seq_len, seq_len);
-    assert_int_equal(batch->id_bytes, bd_packing_id_bytes(&rows->manifest.packing));
+    assert_int_equal(batch->id_bytes, bd_packing_id_bytes(&rows->manifests[0].packing));
     for (int64_t r = 0; r < n; r++) {
         const bd_row row = row_of(rows, numbers[r]);
         int64_t n_segments;
@@ -121,10 +121,10 @@ static void a_single_row_is_the_file_itself_wherever_it_lies(void **state)
     (void)state;
     bd_rows rows;
     open_small(&rows);
-    for (int64_t r = 0; r < rows.manifest.totals.rows; r++) {
+    for (int64_t r = 0; r < rows.manifests[0].totals.rows; r++) {
         size_t shard;
         int64_t row_in_shard;
-        assert_true(bd_manifest_find_row(&rows.manifest, r, &shard, &row_in_shard));
+        assert_true(bd_manifest_find_row(&rows.manifests[0], r, &shard, &row_in_shard));
         assert_borrowed(&rows, shard, &r, 1);
     }
     bd_rows_close(&rows);
@@ -146,7 +146,7 @@ static void shuffled_rows_are_copied_unchanged(void **state)
     (void)state;
     bd_rows rows;
     open_small(&rows);
-    const int64_t last = rows.manifest.totals.rows - 1;
+    const int64_t last = rows.manifests[0].totals.rows - 1;
     assert_copied(&rows, (const int64_t[]){last, 0, 4, 3, 2, 1}, 6);
     assert_copied(&rows, (const int64_t[]){1, 0}, 2);     // neighbours, the wrong way round
     assert_copied(&rows, (const int64_t[]){3, 3, 3}, 3);  // the same again, as after an epoch

@@ -16,7 +16,7 @@ static const packed_as SMALL = {
 static void open_small(bd_rows *rows)
 {
     pack_documents(rows, "dataset", LENGTHS, sizeof LENGTHS / sizeof LENGTHS[0], SMALL);
-    assert_true(rows->manifest.totals.rows >= 10);
+    assert_true(rows->manifests[0].totals.rows >= 10);
 }
 
 // The rows of places g, g + 1, … as row_order.h has them.
@@ -24,7 +24,7 @@ static void places(const bd_rows *rows, int64_t g, int64_t *numbers, int64_t n)
 {
     bd_error err;
     bd_row_order order;
-    check(bd_row_order_init(&order, &rows->manifest, SEED, &err), &err);
+    check(bd_row_order_init(&order, &rows->manifests[0], SEED, &err), &err);
     for (int64_t i = 0; i < n; i++)
         check(bd_row_order_at(&order, g + i, &numbers[i], &err), &err);
     bd_row_order_release(&order);
@@ -57,7 +57,7 @@ static void follow(const bd_rows *rows, int64_t batch_rows, int64_t first)
     int64_t numbers[64];
     assert_true(batch_rows <= 64);
     check(bd_loader_new(&loader, rows, SEED, batch_rows, first, &err), &err);
-    for (int64_t g = first; g < first + 3 * rows->manifest.totals.rows; g += batch_rows) {
+    for (int64_t g = first; g < first + 3 * rows->manifests[0].totals.rows; g += batch_rows) {
         const bd_batch *batch, *ahead = bd_loader_peek(loader);
         check(bd_loader_next(loader, &batch, &err), &err);
         assert_true(ahead == NULL || ahead == batch);
@@ -100,7 +100,7 @@ static void batches_are_those_of_the_order(void **state)
     (void)state;
     bd_rows rows;
     open_small(&rows);
-    const int64_t n = rows.manifest.totals.rows;
+    const int64_t n = rows.manifests[0].totals.rows;
     follow(&rows, 1, 0);
     follow(&rows, 3, 0);
     follow(&rows, n, 0);
@@ -145,8 +145,8 @@ static void a_batch_stays_as_it_is_while_it_is_used(void **state)
 static int64_t place_of(const bd_rows *rows, int64_t row)
 {
     int64_t numbers[64];
-    places(rows, 0, numbers, rows->manifest.totals.rows);
-    for (int64_t i = 0; i < rows->manifest.totals.rows; i++)
+    places(rows, 0, numbers, rows->manifests[0].totals.rows);
+    for (int64_t i = 0; i < rows->manifests[0].totals.rows; i++)
         if (numbers[i] == row)
             return i;
     fail_msg("row %d has no place", (int)row);
@@ -214,7 +214,8 @@ static void freeing_with_an_error_pending_never_hangs(void **state)
     for (int i = 0; i < 20; i++) {
         bd_error err;
         bd_loader *loader;
-        check(bd_loader_new(&loader, &rows, SEED, rows.manifest.totals.rows, 0, &err), &err);
+        check(bd_loader_new(&loader, &rows, SEED, rows.manifests[0].totals.rows, 0, &err),
+              &err);
         usleep((useconds_t)(i % 4 * 300));
         bd_loader_free(loader);
     }

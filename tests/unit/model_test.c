@@ -72,7 +72,7 @@ static double largest(const float *values, int64_t n)
 static int64_t padded_rows(const bd_rows *rows, int64_t *numbers, int64_t max)
 {
     int64_t n = 0;
-    for (int64_t r = 0; r < rows->manifest.totals.rows && n < max; r++) {
+    for (int64_t r = 0; r < rows->manifests[0].totals.rows && n < max; r++) {
         bd_batch batch = load_batch(rows, &r, 1);
         if (bd_row_used(&batch.boundaries, 0) < batch.boundaries.seq_len)
             numbers[n++] = r;
@@ -121,7 +121,7 @@ static void two_rows_are_the_two_rows_alone(void **state)
     for (int i = 0; i < 2; i++) {
         subject s;
         open_subject(&s, models[i]);
-        const int64_t seq_len = s.rows.manifest.packing.seq_len, n = s.parameters.n_total;
+        const int64_t seq_len = s.rows.manifests[0].packing.seq_len, n = s.parameters.n_total;
         outcome both = train_rows(&s, (const int64_t[]){3, 20}, 2);
         outcome one = train_rows(&s, (const int64_t[]){3}, 1);
         outcome other = train_rows(&s, (const int64_t[]){20}, 1);

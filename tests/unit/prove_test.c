@@ -107,7 +107,7 @@ static void whole_rows_are_taken_until_there_are_enough(void **state)
     (void)state;
     subject s;
     open_subject(&s, "gpt2");
-    const bd_figures *totals = &s.rows.manifest.totals;
+    const bd_figures *totals = &s.rows.manifests[0].totals;
     int64_t numbers[27], n_rows = 0, n_segments = 0;
     bd_batch batch = {0};
     while (n_segments < N_DOCUMENTS) {
@@ -331,11 +331,11 @@ static void kinks_are_counted(void **state)
     honest = s.honest;
     s.operations.download = kinky_download;
     relu_width = c->n_feed_forward;
-    n_relu_floats = s.rows.manifest.totals.rows * 64 * relu_width;
+    n_relu_floats = s.rows.manifests[0].totals.rows * 64 * relu_width;
     proof = prove(&s, 1000, BD_SABOTAGE_NONE);
-    int64_t n_tokens = s.rows.manifest.totals.packed;
+    int64_t n_tokens = s.rows.manifests[0].totals.packed;
     n_tokens -=
-        s.rows.manifest.totals.document_lengths[0];  // sequences of one token do not run
+        s.rows.manifests[0].totals.document_lengths[0];  // sequences of one token do not run
     assert_int_equal(proof.n_kinks - n_honest, c->n_layers * n_tokens);
     // The kernels' own gradient is that of the other side: they did not see what they say.
     assert_false(line_of(&proof, "model.decoder.layers.0.fc1.bias")->agrees);
@@ -352,12 +352,12 @@ static void the_probe_changes_one_document_and_no_other(void **state)
         subject s;
         open_subject(&s, MODELS[i]);
         const bd_probe result = probe(&s, 1000);
-        assert_int_equal(result.n_rows, s.rows.manifest.totals.rows);
-        assert_int_equal(result.n_segments, s.rows.manifest.totals.segments);
-        assert_int_equal(result.probed_tokens, s.rows.manifest.totals.longest_segment);
+        assert_int_equal(result.n_rows, s.rows.manifests[0].totals.rows);
+        assert_int_equal(result.n_segments, s.rows.manifests[0].totals.segments);
+        assert_int_equal(result.probed_tokens, s.rows.manifests[0].totals.longest_segment);
         assert_int_equal(result.changed_tokens, result.probed_tokens);
         assert_int_equal(result.other_tokens + result.probed_tokens,
-                         s.rows.manifest.totals.packed);
+                         s.rows.manifests[0].totals.packed);
         assert_int_equal(result.leaked_tokens, 0);
         close_subject(&s);
     }
@@ -388,7 +388,7 @@ static void without_targets_there_is_nothing_to_prove(void **state)
     bd_rows_close(&s.rows);
     pack_documents(&s.rows, "dataset", empty, 50, how);
     assert_nothing_to_prove(&s);
-    s.rows.manifest.totals = (bd_figures){0};  // our packer makes no such dataset
+    s.rows.manifests[0].totals = (bd_figures){0};  // our packer makes no such dataset
     assert_nothing_to_prove(&s);
     close_subject(&s);
 }
@@ -400,7 +400,7 @@ static void a_model_that_does_not_fit_is_refused(void **state)
     bd_error err = {0};
     bd_proof proof;
     open_subject(&s, "opt");
-    s.rows.manifest.packing.vocab_size = 300;
+    s.rows.manifests[0].packing.vocab_size = 300;
     const bd_experiment experiment = experiment_of(&s, 20);
     assert_int_equal(bd_prove(&proof, &experiment, BD_SABOTAGE_NONE, &err), BD_ERR_ARGUMENT);
     assert_mentions(&err, "vocabulary");

@@ -127,7 +127,7 @@ static double train_all_rows(fixture *f, float *gradients)
     bd_batch batch = {0};
     bd_model model;
     double loss_sum;
-    const int64_t n_rows = f->rows.manifest.totals.rows;
+    const int64_t n_rows = f->rows.manifests[0].totals.rows;
     bd_hasher *hasher = bd_hasher_new();
     int64_t *numbers = malloc((size_t)n_rows * sizeof *numbers);
     for (int64_t i = 0; i < n_rows; i++)

@@ -93,7 +93,7 @@ void damage_row(bd_rows *rows, const char *folder, int64_t number)
     int64_t row_in_shard;
     bd_row row;
     bd_hasher *hasher = bd_hasher_new();
-    assert_true(bd_manifest_find_row(&rows->manifest, number, &shard, &row_in_shard));
+    assert_true(bd_manifest_find_row(&rows->manifests[0], number, &shard, &row_in_shard));
     const bd_shard *from = &rows->shards[shard];
     check(bd_shard_row(from, row_in_shard, hasher, &row, &err), &err);
     const ptrdiff_t at = (const char *)row.ids - (const char *)from->file.data;

@@ -296,7 +296,7 @@ static void list_first_rows(const subject *s, char *text, size_t size)
 {
     bd_error err;
     bd_row_order order;
-    check(bd_row_order_init(&order, &s->rows.manifest, SETTINGS.seed, &err), &err);
+    check(bd_row_order_init(&order, &s->rows.manifests[0], SETTINGS.seed, &err), &err);
     snprintf(text, size, "on rows");
     for (int64_t g = 0; g < SETTINGS.batch_rows; g++) {
         int64_t row;
@@ -397,7 +397,7 @@ static void a_model_that_does_not_fit_the_data_is_refused(void **state)
     bd_error err = {0};
     bd_training training;
     open_subject(&s, "opt");
-    s.rows.manifest.packing.vocab_size = 258;
+    s.rows.manifests[0].packing.vocab_size = 258;
     assert_int_equal(bd_training_init(&training, &SETTINGS, &s.rows, &s.parameters, s.backend,
                                       0, s.weights, NULL, NULL, &err),
                      BD_ERR_ARGUMENT);
@@ -405,14 +405,13 @@ static void a_model_that_does_not_fit_the_data_is_refused(void **state)
         err.message,
         "the model has a vocabulary of 257, the dataset's tokenizer 'bytes' of 258");
     bd_training_release(&training);
-    s.rows.manifest.packing.vocab_size = 257;
-    s.rows.manifest.totals.longest_segment = 65;
-    assert_int_equal(bd_check_fit(&s.parameters.config, &s.rows.manifest, &err),
-                     BD_ERR_ARGUMENT);
+    s.rows.manifests[0].packing.vocab_size = 257;
+    s.rows.manifests[0].totals.longest_segment = 65;
+    assert_int_equal(bd_check_fit(&s.parameters.config, &s.rows, &err), BD_ERR_ARGUMENT);
     assert_string_equal(err.message,
                         "the model has 64 positions, the dataset a segment of 65 tokens");
-    s.rows.manifest.totals.longest_segment = 64;
-    check(bd_check_fit(&s.parameters.config, &s.rows.manifest, &err), &err);
+    s.rows.manifests[0].totals.longest_segment = 64;
+    check(bd_check_fit(&s.parameters.config, &s.rows, &err), &err);
     close_subject(&s);
 }
 

@@ -1,0 +1,48 @@
+// rows.h - the rows of one dataset or several, opened for reading by their numbers.
+#ifndef BINDERY_TRAINER_ROWS_H
+#define BINDERY_TRAINER_ROWS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/manifest.h"
+#include "common/shard.h"
+#include "trainer/shares.h"
+
+// Every shard is mapped. Rows are numbered through, dataset after dataset.
+typedef struct bd_rows {
+    bd_manifest *manifests;  // [n_datasets], owned
+    int64_t *first_rows;  // [n_datasets + 1], owned: of each dataset; the last is their number
+    int64_t *shares;      // [n_datasets], owned: rows of each in a block, see shares.h
+    size_t n_datasets;
+    bd_shard *shards;  // [n_shards], owned
+    int64_t *begins;   // [n_shards + 1], owned: first row of each shard
+    size_t n_shards;
+} bd_rows;
+
+// Opens `n` datasets, at least 1, to be mixed by weights that are more than 0. What they must
+// have in common: the tokenizer, its separator and BOS, and the length of rows; BD_ERR_ARGUMENT
+// names two that differ, and in what.
+bd_status bd_rows_open_all(bd_rows *rows, const char *const *folders, const double *weights,
+                           size_t n, bd_error *err);
+bd_status bd_rows_open(bd_rows *rows, const char *folder, bd_error *err);  // one
+void bd_rows_close(bd_rows *rows);  // safe on an empty struct and safe twice
+
+// What all datasets have in common, as the first one has it.
+static inline const bd_packing *bd_rows_packing(const bd_rows *rows)
+{
+    return &rows->manifests[0].packing;
+}
+
+static inline int64_t bd_rows_count(const bd_rows *rows)
+{
+    return rows->first_rows[rows->n_datasets];
+}
+
+int64_t bd_rows_longest_segment(const bd_rows *rows);
+
+// The shard of a row, and the row's number in it.
+const bd_shard *bd_rows_shard(const bd_rows *rows, int64_t number, int64_t *row_in_shard);
+
+#endif
