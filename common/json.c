@@ -48,6 +48,11 @@ bd_json *bd_json_integer(int64_t value)
     return wrap(made(json_integer(value)));
 }
 
+bd_json *bd_json_string(const char *text)
+{
+    return wrap(made(json_string_nocheck(text)));
+}
+
 void bd_json_set(bd_json *object, const char *key, bd_json *value)
 {
     if (json_object_set_new(unwrap(object), key, made(unwrap(value))) != 0)

@@ -18,6 +18,7 @@ typedef struct bd_json bd_json;  // a value of any kind, reference-counted by th
 bd_json *bd_json_object(void);
 bd_json *bd_json_array(void);
 bd_json *bd_json_integer(int64_t value);
+bd_json *bd_json_string(const char *text);  // UTF-8
 void bd_json_set_integer(bd_json *object, const char *key, int64_t value);
 void bd_json_set_real(bd_json *object, const char *key, double value);
 void bd_json_set_bool(bd_json *object, const char *key, bool value);

@@ -233,6 +233,8 @@ static bd_status read_value(struct reader *reader, size_t i, const char *spelled
         text = reader->argv[reader->next++];
     }
     reader->given[i] = true;
+    if (option->sets_given)
+        *(bool *)((char *)reader->arguments->settings + option->given_offset) = true;
     return store(reader->arguments, i, spelled, text, reader->err);
 }
 

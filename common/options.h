@@ -102,6 +102,9 @@ typedef struct bd_option {
     double min_real, max_real;
     const char *const *choices;  // words, ended by NULL
 
+    bool sets_given;      // by BD_GIVEN
+    size_t given_offset;  // of a bool of the settings, which becomes true
+
     bool required;
     bool hidden;  // understood, but neither in help nor in man pages nor completions
 } bd_option;
@@ -129,6 +132,10 @@ typedef struct bd_option {
     .kind = BD_OPTION_FILE, .offset = BD_OFFSET_OF(settings, field, const char *)
 #define BD_DIRECTORY(settings, field) \
     .kind = BD_OPTION_DIRECTORY, .offset = BD_OFFSET_OF(settings, field, const char *)
+// Beside one of these, for an option with a default: `field`, a bool, becomes true if the
+// option was given, be it the default's value.
+#define BD_GIVEN(settings, field) \
+    .sets_given = true, .given_offset = BD_OFFSET_OF(settings, field, bool)
 // The option --threads N, 0 by default, for bd_threads_count().
 #define BD_THREADS_OPTION(settings, field, text)                                               \
     {                                                                                          \

@@ -8,7 +8,6 @@ extern const bd_command bd_pack_command;
 extern const bd_command bd_repack_command;
 extern const bd_command bd_inspect_command;
 extern const bd_command bd_verify_command;
-extern const bd_command bd_export_command;
 extern const bd_command bd_locate_command;
 extern const bd_command bd_plan_command;
 extern const bd_command bd_tokenize_command;

@@ -8,7 +8,6 @@
 #include "common/program.h"
 #include "common/terminal.h"
 #include "common/threads.h"
-#include "common/tokenizer/tokenizer.h"
 #include "common/utf8.h"
 #include "trainer/backend_choice.h"
 #include "trainer/commands.h"
@@ -64,11 +63,10 @@ typedef struct generation {
     bd_run run;
     bd_backend *backend;
     bd_model model;
-    const bd_tokenizer *tokenizer;
-    int64_t separator, bos;  // bos may be BD_NO_BOS
-    uint32_t *ids;           // [n_positions], owned
-    int64_t n;               // tokens so far
-    float *logits;           // [n_positions][n_vocabulary], owned
+    bd_run_tokenizer text_of;
+    uint32_t *ids;  // [n_positions], owned
+    int64_t n;      // tokens so far
+    float *logits;  // [n_positions][n_vocabulary], owned
     double *scratch;
     char *text;  // not printed yet, owned
     size_t n_text, text_capacity;
@@ -79,7 +77,7 @@ static bd_status encode_prompt(const generation *g, const char *prompt, size_t n
 {
     bd_encoder encoder;
     size_t n_ids = 0;
-    BD_TRY(bd_encoder_init(&encoder, g->tokenizer, err));
+    BD_TRY(bd_encoder_init(&encoder, g->text_of.tokenizer, err));
     const bd_status status = bd_encode(&encoder, prompt, n_bytes, ids, &n_ids, err);
     bd_encoder_release(&encoder);
     *n = (int64_t)n_ids;
@@ -90,13 +88,13 @@ static bd_status take_prompt(generation *g, const char *prompt, bd_error *err)
 {
     const int64_t n_positions = g->run.parameters.config.n_positions;
     const size_t n_bytes = strlen(prompt);
-    uint32_t *ids =
-        malloc(g->tokenizer->kind->max_ids(g->tokenizer, n_bytes) * sizeof *ids + 1);
+    uint32_t *ids = malloc(
+        g->text_of.tokenizer->kind->max_ids(g->text_of.tokenizer, n_bytes) * sizeof *ids + 1);
     if (!ids)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the prompt");
     int64_t n;
     bd_status status = encode_prompt(g, prompt, n_bytes, ids, &n, err);
-    const int64_t n_bos = g->bos != BD_NO_BOS;
+    const int64_t n_bos = g->text_of.bos != BD_NO_BOS;
     if (status == BD_OK && (n + n_bos == 0 || n + n_bos >= n_positions))
         status = bd_fail(err, BD_ERR_ARGUMENT,
                          "--prompt: %" PRId64 " tokens; from %" PRId64 " to %" PRId64
@@ -104,32 +102,12 @@ static bd_status take_prompt(generation *g, const char *prompt, bd_error *err)
                          n, 1 - n_bos, n_positions - 1 - n_bos);
     if (status == BD_OK) {
         if (n_bos)
-            g->ids[0] = (uint32_t)g->bos;
+            g->ids[0] = (uint32_t)g->text_of.bos;
         memcpy(g->ids + n_bos, ids, (size_t)n * sizeof *ids);
         g->n = n + n_bos;
     }
     free(ids);
     return status;
-}
-
-// Opens the run's tokenizer, which must give the ids the meaning that they had in training.
-static bd_status open_tokenizer(generation *g, const char *folder, bd_error *err)
-{
-    const bd_json *data = g->run.checkpoint.data;
-    const char *name, *fingerprint;
-    BD_TRY(bd_json_get_string(data, "tokenizer", &name, err));
-    BD_TRY(bd_json_get_string(data, "fingerprint", &fingerprint, err));
-    BD_TRY(bd_json_get_integer(data, "separator", 0, UINT32_MAX, &g->separator, err));
-    g->bos = BD_NO_BOS;
-    if (!bd_json_is_null(data, "bos"))
-        BD_TRY(bd_json_get_integer(data, "bos", 0, g->run.parameters.config.n_vocabulary - 1,
-                                   &g->bos, err));
-    BD_TRY(bd_tokenizer_open_stored(&g->tokenizer, folder, name, err));
-    if (strcmp(g->tokenizer->fingerprint.hex, fingerprint) != 0 ||
-        g->tokenizer->vocab_size != g->run.parameters.config.n_vocabulary)
-        return bd_fail(err, BD_ERR_ARGUMENT,
-                       "the model was trained with another tokenizer '%s'", name);
-    return BD_OK;
 }
 
 static bd_status open_generation(generation *g, const char *folder,
@@ -138,7 +116,7 @@ static bd_status open_generation(generation *g, const char *folder,
     const int n_threads = bd_threads_count(settings->n_threads);
     BD_TRY(bd_run_open(&g->run, folder, false, err));
     const bd_model_config *c = &g->run.parameters.config;
-    BD_TRY(open_tokenizer(g, folder, err));
+    BD_TRY(bd_run_open_tokenizer(&g->run, folder, &g->text_of, err));
     BD_TRY(bd_backend_open_choice(&g->backend, settings->backend, settings->backend_module,
                                   n_threads, err));
     BD_TRY(bd_model_init(&g->model, g->backend, &g->run.parameters, settings->precision, 1,
@@ -158,7 +136,7 @@ static void close_generation(generation *g)
     free(g->logits);
     free(g->scratch);
     free(g->text);
-    bd_tokenizer_close(g->tokenizer);
+    bd_run_tokenizer_close(&g->text_of);
     bd_model_release(&g->model);
     if (g->backend)
         g->backend->operations->close(g->backend);
@@ -184,7 +162,8 @@ static bd_status next_token(generation *g, const generate_settings *settings, bd
 static bd_status add_text(generation *g, uint32_t id, bd_error *err)
 {
     size_t size_bytes;
-    const char *bytes = g->tokenizer->kind->token_bytes(g->tokenizer, id, &size_bytes);
+    const char *bytes =
+        g->text_of.tokenizer->kind->token_bytes(g->text_of.tokenizer, id, &size_bytes);
     BD_TRY(
         bd_array_reserve((void **)&g->text, &g->text_capacity, g->n_text + size_bytes, 1, err));
     if (size_bytes > 0)
@@ -209,13 +188,13 @@ static void print_text(generation *g, bool finished)
 static bd_status generate(generation *g, const generate_settings *settings, bd_error *err)
 {
     bd_random random = {bd_random_mix((uint64_t)settings->seed)};
-    for (int64_t i = g->bos != BD_NO_BOS; i < g->n; i++)
+    for (int64_t i = g->text_of.bos != BD_NO_BOS; i < g->n; i++)
         BD_TRY(add_text(g, g->ids[i], err));
     const int64_t n_positions = g->run.parameters.config.n_positions;
     for (int64_t i = 0; i < settings->n_tokens && g->n < n_positions; i++) {
         uint32_t id;
         BD_TRY(next_token(g, settings, &random, &id, err));
-        if (id == g->separator)
+        if (id == g->text_of.separator)
             break;
         BD_TRY(add_text(g, id, err));
         print_text(g, false);

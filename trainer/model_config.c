@@ -137,6 +137,16 @@ bd_status bd_model_config_from_json(bd_model_config *config, const bd_json *json
     return refuse_variants(config, json, err);
 }
 
+bd_status bd_model_config_read(bd_model_config *config, const char *path, bd_error *err)
+{
+    enum { MAX_BYTES = 1 << 20 };
+    bd_json *json = NULL;
+    BD_TRY(bd_json_read_file(path, MAX_BYTES, &json, err));
+    const bd_status status = bd_model_config_from_json(config, json, err);
+    bd_json_free(json);
+    return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "cannot use '%s'", path);
+}
+
 bd_json *bd_model_config_to_json(const bd_model_config *config)
 {
     const struct field_names *names = &field_names[config->family];

@@ -38,6 +38,8 @@ bd_status bd_model_config_check(const bd_model_config *config, bd_error *err);
 bd_status bd_model_config_from_json(bd_model_config *config, const bd_json *json,
                                     bd_error *err);
 bd_json *bd_model_config_to_json(const bd_model_config *config);
+// The same from a file; the message names it.
+bd_status bd_model_config_read(bd_model_config *config, const char *path, bd_error *err);
 
 // What follows from the family.
 int64_t

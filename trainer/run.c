@@ -26,6 +26,13 @@ bd_status bd_run_open(bd_run *run, const char *folder, bool with_moments, bd_err
     *run = (bd_run){0};
     int64_t step;
     BD_TRY(bd_checkpoint_find_latest(folder, &step, err));
+    return bd_run_open_step(run, folder, step, with_moments, err);
+}
+
+bd_status bd_run_open_step(bd_run *run, const char *folder, int64_t step, bool with_moments,
+                           bd_error *err)
+{
+    *run = (bd_run){0};
     BD_TRY(bd_checkpoint_load(&run->checkpoint, folder, step, err));
     bd_status status = bd_parameters_init(&run->parameters, &run->checkpoint.config, err);
     if (status == BD_OK)
@@ -43,6 +50,34 @@ void bd_run_release(bd_run *run)
     free(run->m);
     free(run->v);
     *run = (bd_run){0};
+}
+
+bd_status bd_run_open_tokenizer(const bd_run *run, const char *folder, bd_run_tokenizer *opened,
+                                bd_error *err)
+{
+    const bd_json *data = run->checkpoint.data;
+    const int64_t n_vocabulary = run->parameters.config.n_vocabulary;
+    const char *name, *fingerprint;
+    *opened = (bd_run_tokenizer){.bos = BD_NO_BOS};
+    BD_TRY(bd_json_get_string(data, "tokenizer", &name, err));
+    BD_TRY(bd_json_get_string(data, "fingerprint", &fingerprint, err));
+    BD_TRY(bd_json_get_integer(data, "separator", 0, UINT32_MAX, &opened->separator, err));
+    if (!bd_json_is_null(data, "bos"))
+        BD_TRY(bd_json_get_integer(data, "bos", 0, n_vocabulary - 1, &opened->bos, err));
+    BD_TRY(bd_tokenizer_open_stored(&opened->tokenizer, folder, name, err));
+    if (strcmp(opened->tokenizer->fingerprint.hex, fingerprint) != 0 ||
+        opened->tokenizer->vocab_size != n_vocabulary) {
+        bd_run_tokenizer_close(opened);
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "the model was trained with another tokenizer '%s'", name);
+    }
+    return BD_OK;
+}
+
+void bd_run_tokenizer_close(bd_run_tokenizer *opened)
+{
+    bd_tokenizer_close(opened->tokenizer);
+    *opened = (bd_run_tokenizer){0};
 }
 
 static bd_status describe_dataset(bd_json *json, const char *folder, bd_error *err)

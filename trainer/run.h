@@ -7,12 +7,13 @@
 #include "common/error.h"
 #include "common/json.h"
 #include "common/manifest.h"
+#include "common/tokenizer/tokenizer.h"
 #include "trainer/checkpoint.h"
 #include "trainer/parameters.h"
 #include "trainer/rows.h"
 
 typedef struct bd_run {
-    bd_checkpoint checkpoint;  // owned; the latest
+    bd_checkpoint checkpoint;  // owned
     bd_parameters parameters;  // owned
     float *weights;            // [n_total], owned
     float *m, *v;              // [n_total], owned; NULL without moments
@@ -20,7 +21,22 @@ typedef struct bd_run {
 
 // Opens the latest checkpoint of the run in `folder`. Release what comes out.
 bd_status bd_run_open(bd_run *run, const char *folder, bool with_moments, bd_error *err);
+// The same for the checkpoint of `step`.
+bd_status bd_run_open_step(bd_run *run, const char *folder, int64_t step, bool with_moments,
+                           bd_error *err);
 void bd_run_release(bd_run *run);  // safe on an empty struct and safe twice
+
+// What the ids of a run's model mean.
+typedef struct bd_run_tokenizer {
+    const bd_tokenizer *tokenizer;  // owned
+    int64_t separator, bos;         // bos may be BD_NO_BOS
+} bd_run_tokenizer;
+
+// Opens the tokenizer of the run in `folder`, which must give the ids the meaning that they had
+// in training (BD_ERR_ARGUMENT if not). Close what comes out; after a failure there is nothing.
+bd_status bd_run_open_tokenizer(const bd_run *run, const char *folder, bd_run_tokenizer *opened,
+                                bd_error *err);
+void bd_run_tokenizer_close(bd_run_tokenizer *opened);  // safe if empty, safe twice
 
 // What a checkpoint says of the datasets in `folders`, which are those of `rows`: their
 // tokenizer and their rows' length, the checksum of each manifest and, of several, the share.

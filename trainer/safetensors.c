@@ -23,41 +23,6 @@ enum {
 
 static const char metadata_key[] = "__metadata__";
 
-static const struct {
-    const char *name;
-    int bits;
-} dtypes[] = {
-    [BD_DTYPE_F32] = {"F32", 32},
-    [BD_DTYPE_F64] = {"F64", 64},
-    [BD_DTYPE_F16] = {"F16", 16},
-    [BD_DTYPE_BF16] = {"BF16", 16},
-    [BD_DTYPE_I64] = {"I64", 64},
-    [BD_DTYPE_I32] = {"I32", 32},
-    [BD_DTYPE_I16] = {"I16", 16},
-    [BD_DTYPE_I8] = {"I8", 8},
-    [BD_DTYPE_U64] = {"U64", 64},
-    [BD_DTYPE_U32] = {"U32", 32},
-    [BD_DTYPE_U16] = {"U16", 16},
-    [BD_DTYPE_U8] = {"U8", 8},
-    [BD_DTYPE_BOOL] = {"BOOL", 8},
-    [BD_DTYPE_C64] = {"C64", 64},
-    [BD_DTYPE_F8_E4M3] = {"F8_E4M3", 8},
-    [BD_DTYPE_F8_E5M2] = {"F8_E5M2", 8},
-    [BD_DTYPE_F8_E8M0] = {"F8_E8M0", 8},
-    [BD_DTYPE_F8_E4M3FNUZ] = {"F8_E4M3FNUZ", 8},
-    [BD_DTYPE_F8_E5M2FNUZ] = {"F8_E5M2FNUZ", 8},
-    [BD_DTYPE_F6_E2M3] = {"F6_E2M3", 6},
-    [BD_DTYPE_F6_E3M2] = {"F6_E3M2", 6},
-    [BD_DTYPE_F4] = {"F4", 4},
-};
-
-enum { N_DTYPES = sizeof dtypes / sizeof dtypes[0] };
-
-const char *bd_dtype_name(bd_dtype dtype)
-{
-    return dtypes[dtype].name;
-}
-
 // Elements and bytes of a shape; false if they are negative, do not fit or do not fill whole
 // bytes.
 static bool measure(const bd_tensor_view *view, int64_t *n, int64_t *size_bytes)
@@ -67,7 +32,7 @@ static bool measure(const bd_tensor_view *view, int64_t *n, int64_t *size_bytes)
     for (int d = 0; d < view->n_dimensions; d++)
         if (view->shape[d] < 0 || !bd_int64_mul(*n, view->shape[d], n))
             return false;
-    if (!bd_int64_mul(*n, dtypes[view->dtype].bits, &bits) || bits % 8 != 0)
+    if (!bd_int64_mul(*n, bd_dtype_bits(view->dtype), &bits) || bits % 8 != 0)
         return false;
     *size_bytes = bits / 8;
     return true;
@@ -93,12 +58,8 @@ static bd_status parse_dtype(bd_dtype *dtype, const bd_json *json, bd_error *err
 {
     const char *name;
     BD_TRY(bd_json_get_string(json, "dtype", &name, err));
-    for (int i = 0; i < N_DTYPES; i++) {
-        if (strcmp(dtypes[i].name, name) == 0) {
-            *dtype = (bd_dtype)i;
-            return BD_OK;
-        }
-    }
+    if (bd_dtype_from_name(dtype, name))
+        return BD_OK;
     return bd_fail(err, BD_ERR_FORMAT, "unknown type '%.20s'", name);
 }
 
@@ -148,7 +109,8 @@ static bd_status parse_tensor(tensor *t, const bd_json *json, const unsigned cha
         return bd_fail(err, BD_ERR_FORMAT, "%" PRId64 " bytes for a shape of %" PRId64,
                        t->end - t->begin, size_bytes);
     t->bytes = data + t->begin;
-    const uintptr_t alignment = dtypes[view->dtype].bits < 8 ? 1 : dtypes[view->dtype].bits / 8;
+    const int bits = bd_dtype_bits(view->dtype);
+    const uintptr_t alignment = bits < 8 ? 1 : (uintptr_t)bits / 8;
     view->data = (uintptr_t)t->bytes % alignment == 0 ? t->bytes : NULL;
     return BD_OK;
 }
@@ -293,6 +255,11 @@ void bd_safetensors_close(bd_safetensors *file)
     free(file);
 }
 
+const char *bd_safetensors_path(const bd_safetensors *file)
+{
+    return file->path;
+}
+
 size_t bd_safetensors_count(const bd_safetensors *file)
 {
     return file->n;
@@ -341,25 +308,43 @@ static shape_text print_shape(int n_dimensions, const int64_t *shape)
     return printed;
 }
 
-static bd_status copy_values(const bd_safetensors *file, const bd_tensor_view *wanted, void *to,
-                             bd_error *err)
+// After its values were copied: they need not be in memory twice.
+static void forget(const bd_safetensors *file, const tensor *t)
+{
+    bd_mapped_file_forget(&file->file, t->bytes, (size_t)(t->end - t->begin));
+}
+
+// The tensor that is wanted, with its shape; its type is not looked at.
+static bd_status find_shape(const bd_safetensors *file, const bd_tensor_view *wanted,
+                            const tensor **found, bd_error *err)
 {
     const tensor *t = find(file, wanted->name);
     if (!t)
         return bd_fail(err, BD_ERR_FORMAT, "'%s' has no tensor '%s'", file->path, wanted->name);
     const bd_tensor_view *view = &t->view;
-    if (view->dtype != wanted->dtype)
-        return bd_fail(err, BD_ERR_UNSUPPORTED, "tensor '%s' of '%s' is %s, not %s",
-                       wanted->name, file->path, bd_dtype_name(view->dtype),
-                       bd_dtype_name(wanted->dtype));
     if (view->n_dimensions != wanted->n_dimensions ||
         memcmp(view->shape, wanted->shape, sizeof view->shape) != 0)
         return bd_fail(err, BD_ERR_FORMAT, "tensor '%s' of '%s' has the shape %s instead of %s",
                        wanted->name, file->path,
                        print_shape(view->n_dimensions, view->shape).text,
                        print_shape(wanted->n_dimensions, wanted->shape).text);
-    if (to && t->end > t->begin)
+    *found = t;
+    return BD_OK;
+}
+
+static bd_status copy_values(const bd_safetensors *file, const bd_tensor_view *wanted, void *to,
+                             bd_error *err)
+{
+    const tensor *t;
+    BD_TRY(find_shape(file, wanted, &t, err));
+    if (t->view.dtype != wanted->dtype)
+        return bd_fail(err, BD_ERR_UNSUPPORTED, "tensor '%s' of '%s' is %s, not %s",
+                       wanted->name, file->path, bd_dtype_name(t->view.dtype),
+                       bd_dtype_name(wanted->dtype));
+    if (to && t->end > t->begin) {
         memcpy(to, t->bytes, (size_t)(t->end - t->begin));
+        forget(file, t);
+    }
     return BD_OK;
 }
 
@@ -378,6 +363,21 @@ bd_status bd_safetensors_copy_f32(const bd_safetensors *file, const char *name,
 {
     const bd_tensor_view wanted = wanted_view(name, BD_DTYPE_F32, n_dimensions, shape);
     return copy_values(file, &wanted, to, err);
+}
+
+bd_status bd_safetensors_convert(const bd_safetensors *file, const char *name, int n_dimensions,
+                                 const int64_t *shape, float *to, bd_error *err)
+{
+    const bd_tensor_view wanted = wanted_view(name, BD_DTYPE_F32, n_dimensions, shape);
+    const tensor *t;
+    BD_TRY(find_shape(file, &wanted, &t, err));
+    if (!bd_dtype_to_floats(t->view.dtype, t->bytes, to ? t->view.n : 0, to))
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "tensor '%s' of '%s' is %s, not F32, F16 or BF16", name, file->path,
+                       bd_dtype_name(t->view.dtype));
+    if (to)
+        forget(file, t);
+    return BD_OK;
 }
 
 bd_status bd_safetensors_copy_f64(const bd_safetensors *file, const char *name,
@@ -403,7 +403,8 @@ static bd_status set_tensor(bd_json *header, const bd_tensor_view *view, int64_t
                             bd_error *err)
 {
     int64_t n, size_bytes, end;
-    if (view->dtype != BD_DTYPE_F32 && view->dtype != BD_DTYPE_F64)
+    if (view->dtype != BD_DTYPE_F32 && view->dtype != BD_DTYPE_F64 &&
+        view->dtype != BD_DTYPE_BF16)
         return bd_fail(err, BD_ERR_UNSUPPORTED, "cannot write tensor '%s' as %s", view->name,
                        bd_dtype_name(view->dtype));
     if (!bd_json_is_null(header, view->name) || strcmp(view->name, metadata_key) == 0)

@@ -18,35 +18,7 @@
 
 #include "common/checksum.h"
 #include "common/error.h"
-
-// Every type of the format, so that a file that has one can be read past it. Only F32 and F64
-// are ever copied out or written.
-typedef enum bd_dtype {
-    BD_DTYPE_F32,
-    BD_DTYPE_F64,
-    BD_DTYPE_F16,
-    BD_DTYPE_BF16,
-    BD_DTYPE_I64,
-    BD_DTYPE_I32,
-    BD_DTYPE_I16,
-    BD_DTYPE_I8,
-    BD_DTYPE_U64,
-    BD_DTYPE_U32,
-    BD_DTYPE_U16,
-    BD_DTYPE_U8,
-    BD_DTYPE_BOOL,
-    BD_DTYPE_C64,
-    BD_DTYPE_F8_E4M3,
-    BD_DTYPE_F8_E5M2,
-    BD_DTYPE_F8_E8M0,
-    BD_DTYPE_F8_E4M3FNUZ,
-    BD_DTYPE_F8_E5M2FNUZ,
-    BD_DTYPE_F6_E2M3,
-    BD_DTYPE_F6_E3M2,
-    BD_DTYPE_F4,
-} bd_dtype;
-
-const char *bd_dtype_name(bd_dtype dtype);  // "F32"
+#include "trainer/dtype.h"
 
 enum { BD_TENSOR_DIMENSIONS = 8 };  // at most; the format itself has no limit
 
@@ -70,6 +42,8 @@ bd_status bd_safetensors_open(bd_safetensors **file, const char *path, bd_error 
 // Every view of the file is then invalid. Safe on NULL.
 void bd_safetensors_close(bd_safetensors *file);
 
+const char *bd_safetensors_path(const bd_safetensors *file);  // as it was opened, borrowed
+
 // The tensors in the order of their names. Views and metadata are borrowed from the file.
 size_t bd_safetensors_count(const bd_safetensors *file);
 const bd_tensor_view *bd_safetensors_at(const bd_safetensors *file, size_t index);
@@ -78,14 +52,18 @@ const bd_tensor_view *bd_safetensors_find(const bd_safetensors *file,
 const char *bd_safetensors_metadata(const bd_safetensors *file, const char *key);  // NULL: none
 
 // The usual way to the values: finds the tensor, checks that it has this type and shape, and
-// copies it, aligned or not. `to` may be NULL to check alone. A missing tensor or another shape
-// is BD_ERR_FORMAT, another type BD_ERR_UNSUPPORTED.
+// copies it, aligned or not; the file's pages then do not count as memory any more. `to` may be
+// NULL to check alone. A missing tensor or another shape is BD_ERR_FORMAT, another type
+// BD_ERR_UNSUPPORTED.
 bd_status bd_safetensors_copy_f32(const bd_safetensors *file, const char *name,
                                   int n_dimensions, const int64_t *shape, float *to,
                                   bd_error *err);
 bd_status bd_safetensors_copy_f64(const bd_safetensors *file, const char *name,
                                   int n_dimensions, const int64_t *shape, double *to,
                                   bd_error *err);
+// The same for a tensor of F32, F16 or BF16, as floats.
+bd_status bd_safetensors_convert(const bd_safetensors *file, const char *name, int n_dimensions,
+                                 const int64_t *shape, float *to, bd_error *err);
 
 // ---- Writing
 
@@ -109,7 +87,8 @@ typedef struct bd_safetensors_receipt {
 } bd_safetensors_receipt;
 
 // Writes the whole file at `path`, which is a pending file's temporary name where the file is
-// to be published (common/file.h). `receipt` may be NULL. On failure the file is incomplete.
+// to be published (common/file.h). Tensors are F32, F64 or BF16; others are BD_ERR_UNSUPPORTED.
+// `receipt` may be NULL. On failure the file is incomplete.
 bd_status bd_safetensors_write(const char *path, const bd_safetensors_content *content,
                                bd_safetensors_receipt *receipt, bd_error *err);
 

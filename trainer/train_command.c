@@ -17,6 +17,7 @@
 #include "trainer/commands.h"
 #include "trainer/data_sources.h"
 #include "trainer/metrics.h"
+#include "trainer/pretrained.h"
 #include "trainer/run.h"
 #include "trainer/training.h"
 
@@ -26,7 +27,9 @@ typedef struct train_settings {
     bd_texts data;
     const char *out;
     int preset;
+    bool preset_given;
     const char *config;
+    const char *init;
     int64_t n_layers, n_channels, n_heads, n_positions;
     int64_t n_steps, batch_rows, micro_batch_rows, warm_up_steps;
     double learning_rate, min_learning_rate, beta1, beta2, epsilon, weight_decay, clip_norm;
@@ -57,6 +60,7 @@ static const bd_option train_options[] = {
     {.name = "preset",
      .value = "NAME",
      BD_CHOICE(train_settings, preset, bd_model_presets),
+     BD_GIVEN(train_settings, preset_given),
      .initial = "tiny",
      .help = "Shape of the model"},
     {.name = "config",
@@ -64,6 +68,12 @@ static const bd_option train_options[] = {
      BD_FILE(train_settings, config),
      .initial_note = "the preset",
      .help = "Take the shape from a Hugging Face config.json"},
+    {.name = "init",
+     .value = "DIR",
+     BD_DIRECTORY(train_settings, init),
+     .initial_note = "random weights",
+     .help = "Begin a new run with shape and weights of a Hugging Face folder (config.json and "
+             "safetensors of OPT or GPT-2)"},
     {.name = "layers", .value = "N", OVERRIDE(n_layers, 1024), .help = "Layers"},
     {.name = "channels", .value = "N", OVERRIDE(n_channels, 1 << 16), .help = "Channels"},
     {.name = "heads", .value = "N", OVERRIDE(n_heads, 1024), .help = "Attention heads"},
@@ -165,22 +175,13 @@ typedef struct session {
 
 // ---- Settings ---------------------------------------------------------------------------
 
-static bd_status read_config(bd_model_config *config, const char *path, bd_error *err)
-{
-    bd_json *json = NULL;
-    BD_TRY(bd_json_read_file(path, 1 << 20, &json, err));
-    const bd_status status = bd_model_config_from_json(config, json, err);
-    bd_json_free(json);
-    return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "cannot use '%s'", path);
-}
-
 // What --config and the options of the model change in *config.
 static bd_status apply_options(bd_model_config *config, const train_settings *settings,
                                bd_error *err)
 {
     if (settings->config)
-        BD_TRY(read_config(config, settings->config, err));
-    if (settings->n_channels != NOT_GIVEN) {
+        BD_TRY(bd_model_config_read(config, settings->config, err));
+    if (settings->n_channels != NOT_GIVEN && settings->n_channels != config->n_channels) {
         config->n_channels = settings->n_channels;
         config->n_feed_forward = 4 * settings->n_channels;
     }
@@ -193,9 +194,28 @@ static bd_status apply_options(bd_model_config *config, const train_settings *se
     return bd_model_config_check(config, err);
 }
 
+// The shape of the weights to begin with; the options may repeat it, not change it.
+static bd_status choose_initial(bd_model_config *config, const train_settings *settings,
+                                const bd_manifest *manifest, bd_error *err)
+{
+    bd_model_config asked;
+    BD_TRY(bd_pretrained_config(config, settings->init, err));
+    BD_TRY(bd_pretrained_check_vocabulary(config, settings->init, manifest->packing.vocab_size,
+                                          err));
+    asked = *config;
+    if (settings->preset_given) {
+        BD_TRY(bd_model_config_preset(&asked, bd_model_presets[settings->preset], err));
+        asked.n_vocabulary = config->n_vocabulary;
+    }
+    BD_TRY(apply_options(&asked, settings, err));
+    return bd_pretrained_refuse_other(config, &asked, settings->init, err);
+}
+
 static bd_status choose_config(bd_model_config *config, const train_settings *settings,
                                const bd_manifest *manifest, bd_error *err)
 {
+    if (settings->init)
+        return choose_initial(config, settings, manifest, err);
     BD_TRY(bd_model_config_preset(config, bd_model_presets[settings->preset], err));
     config->n_vocabulary = manifest->packing.vocab_size;
     return apply_options(config, settings, err);
@@ -251,6 +271,8 @@ static bd_status begin_new(session *s, bd_error *err)
     BD_TRY(bd_folder_visit(s->settings->out, refuse_entry, NULL, err));
     BD_TRY(choose_config(&config, s->settings, &s->rows.manifests[0], err));
     BD_TRY(bd_parameters_init(&s->run.parameters, &config, err));
+    if (s->settings->init)
+        return bd_pretrained_load(s->settings->init, &s->run.parameters, &s->run.weights, err);
     s->run.weights = malloc((size_t)s->run.parameters.n_total * sizeof *s->run.weights);
     if (!s->run.weights)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " parameters",
@@ -461,9 +483,10 @@ const bd_command bd_train_command = {
         "same program, BLAS and "
         "processor give the same bits for any number of threads, stopped and resumed or not.\n"
         "\n"
-        "Example:\n"
+        "Examples:\n"
         "\n"
-        "  bindery train --data shards -o run --preset tiny --steps 300\n",
+        "  bindery train --data shards -o run --preset tiny --steps 300\n"
+        "  bindery train --data shards -o run --init opt-125m --learning-rate 1e-4\n",
     .options = train_options,
     .n_options = sizeof train_options / sizeof train_options[0],
     .settings_size = sizeof(train_settings),

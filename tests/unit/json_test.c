@@ -24,6 +24,7 @@ static bd_json *example(void)
     bd_json_append(array, bd_json_integer(INT64_MAX));
     for (int i = 0; i < 9; i++)  // so many that the array has to grow
         bd_json_append(array, bd_json_integer(i));
+    bd_json_append(array, bd_json_string("\u00e9"));
     bd_json *inner = bd_json_object();
     bd_json_set_null(inner, "nothing");
     bd_json_set_bool(inner, "yes", true);
@@ -40,7 +41,7 @@ static bd_json *example(void)
 
 static const char example_text[] =
     "{\"z\":-7,\"a\":\"quote \\\" slash / tab \\t \u00e9\",\"broken\":\"a\uFFFD\",\"real\":0.5,"
-    "\"array\":[-9223372036854775808,9223372036854775807,0,1,2,3,4,5,6,7,8],"
+    "\"array\":[-9223372036854775808,9223372036854775807,0,1,2,3,4,5,6,7,8,\"\u00e9\"],"
     "\"inner\":{\"nothing\":null,\"yes\":true,\"no\":false}}";
 
 static void keys_are_printed_in_the_order_they_were_set(void **state)

@@ -25,6 +25,7 @@ typedef struct bind_settings {
     bool json;
     bool dry_run;
     bool secret;
+    bool strategy_given;
 } bind_settings;
 
 static const char *const strategy_words[] = {"best-fit", "first-fit", "concat", NULL};
@@ -60,6 +61,7 @@ static const bd_option bind_options[] = {
     {.name = "strategy",
      .value = "HOW",
      BD_CHOICE(bind_settings, strategy, strategy_words),
+     BD_GIVEN(bind_settings, strategy_given),
      .initial = "first-fit",
      .help = "How rows are filled"},
     {.name = "text-field",
@@ -164,6 +166,24 @@ static void absent_options_have_the_defaults_of_the_table(void **state)
     assert_false(arguments.quiet);
     assert_int_equal(arguments.color, BD_COLOR_AUTO);
     bd_arguments_release(&arguments);
+}
+
+static void an_option_that_was_given_can_be_told_from_its_default(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        bool given;
+    } cases[] = {{"bind -o d in", false},
+                 {"bind -o d --strategy first-fit in", true},  // which is the default
+                 {"bind -o d in --strategy=concat", true},
+                 {"bind -o d -- in --strategy", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        bd_arguments arguments = parse(cases[i].line);
+        const bind_settings *settings = arguments.settings;
+        assert_int_equal(settings->strategy_given, cases[i].given);
+        bd_arguments_release(&arguments);
+    }
 }
 
 static void every_spelling_of_a_value_is_understood(void **state)
@@ -405,6 +425,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(absent_options_have_the_defaults_of_the_table),
+        cmocka_unit_test(an_option_that_was_given_can_be_told_from_its_default),
         cmocka_unit_test(every_spelling_of_a_value_is_understood),
         cmocka_unit_test(last_of_a_repeated_option_wins),
         cmocka_unit_test(texts_collect_in_order),

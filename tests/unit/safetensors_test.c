@@ -160,6 +160,23 @@ static void receipt_describes_the_file(void **state)
     free(values);
 }
 
+static void bf16_is_written_as_it_lies(void **state)
+{
+    const char *path = in(*state, "a.safetensors");
+    static const uint16_t halves[] = {0x3fc0, 0xc000, 0x8000};  // 1.5, -2, -0
+    const bd_tensor_view view = {.name = "x",
+                                 .dtype = BD_DTYPE_BF16,
+                                 .n_dimensions = 2,
+                                 .shape = {1, 3},
+                                 .data = halves};
+    const bd_safetensors_content content = {&view, 1, NULL, 0};
+    assert_int_equal(bd_safetensors_write(path, &content, NULL, NULL), BD_OK);
+    bd_safetensors *file = opened(path);
+    assert_int_equal(bd_safetensors_at(file, 0)->dtype, BD_DTYPE_BF16);
+    assert_memory_equal(bd_safetensors_at(file, 0)->data, halves, sizeof halves);
+    bd_safetensors_close(file);
+}
+
 static void impossible_content_is_not_written(void **state)
 {
     const char *path = in(*state, "a.safetensors");
@@ -230,6 +247,20 @@ static void file_of_the_reference_implementation_is_read(void **state)
         bd_safetensors_copy_f64(file, "double", 2, (int64_t[]){2, 1}, doubles, NULL), BD_OK);
     assert_true(doubles[0] == 1.0 / 3 && doubles[1] == 2.0 / 3);
     assert_int_equal(bd_safetensors_find(file, "half")->dtype, BD_DTYPE_F16);
+    assert_int_equal(bd_safetensors_convert(file, "half", 1, (int64_t[]){3}, values, NULL),
+                     BD_OK);
+    assert_true(values[0] == 1 && values[1] == 2 && values[2] == 3);
+    assert_int_equal(bd_safetensors_convert(file, "vector", 1, (int64_t[]){5}, values, NULL),
+                     BD_OK);
+    assert_memory_equal(values, expected_vector, sizeof expected_vector);
+    assert_int_equal(bd_safetensors_convert(file, "half", 1, (int64_t[]){3}, NULL, NULL),
+                     BD_OK);
+    assert_int_equal(bd_safetensors_convert(file, "half", 1, (int64_t[]){2}, values, NULL),
+                     BD_ERR_FORMAT);
+    assert_int_equal(bd_safetensors_convert(file, "double", 2, (int64_t[]){2, 1}, values, NULL),
+                     BD_ERR_UNSUPPORTED);
+    assert_int_equal(bd_safetensors_convert(file, "halves", 1, (int64_t[]){3}, values, NULL),
+                     BD_ERR_FORMAT);
     assert_int_equal(bd_safetensors_find(file, "count")->dtype, BD_DTYPE_I64);
     assert_int_equal(bd_safetensors_find(file, "mask")->dtype, BD_DTYPE_BOOL);
     assert_string_equal(bd_safetensors_metadata(file, "format"), "pt");
@@ -580,6 +611,7 @@ int main(void)
         test_in_folder(written_bytes_are_the_formats),
         test_in_folder(data_begins_at_a_multiple_of_8),
         test_in_folder(receipt_describes_the_file),
+        test_in_folder(bf16_is_written_as_it_lies),
         test_in_folder(impossible_content_is_not_written),
         test_in_folder(write_that_fails_is_reported),
         cmocka_unit_test(file_of_the_reference_implementation_is_read),

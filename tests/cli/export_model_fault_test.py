@@ -1,0 +1,69 @@
+"""Any system call that writes may fail while a model is exported: the program says why, leaves
+no file behind, and the same command succeeds afterwards.
+
+    python tests/cli/export_model_fault_test.py PROGRAM LIBRARY
+                                              (LIBRARY: tests/faults/failing_calls.c)
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import program
+from program import ROOT, ProgramTest, Result, bindery, contents
+
+DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
+MODEL = ["--layers", "1", "--channels", "24", "--heads", "3", "--positions", "64"]
+CALLS = ("mkdir", "open", "write", "fsync", "rename")
+REASONS = {"ENOSPC": "No space left on device", "EIO": "Input/output error"}
+
+
+class ExportModelFaultTest(ProgramTest):
+    def export(self, out: Path, call: str, error: str, number: int) -> tuple[Result, int, int]:
+        """Exports while call `number` of a kind fails; also returns how many calls there were
+        and how many of them failed."""
+        report = self.folder / "report"
+        fault = {
+            "LD_PRELOAD": os.environ["BINDERY_FAILING_CALLS"],
+            "FAULT_CALL": call,
+            "FAULT_NUMBER": str(number),
+            "FAULT_ERROR": error,
+            "FAULT_FOLDER": str(out),
+            "FAULT_REPORT": str(report),
+        }
+        command = ["export", "--model", self.folder / "run", "-o", out]
+        result = bindery(*command, env={**os.environ, **fault})
+        counted, failed = map(int, report.read_text().split())
+        return result, counted, failed
+
+    def test_a_call_that_fails_leaves_nothing(self) -> None:
+        run, whole = self.folder / "run", self.folder / "whole"
+        self.succeeds("train", "-q", "--data", DATASET, "-o", run, *MODEL, "--steps", 1)
+        self.succeeds("export", "--model", run, "-o", whole)
+        n_faults = 0
+        for call in CALLS:
+            _, n, failed = self.export(self.folder / f"count-{call}", call, "EIO", 10**6)
+            self.assertGreater(n, 0, call)
+            self.assertEqual(failed, 0)
+            for error in REASONS:
+                # On a full disk all later calls fail as well: the first and the last tell.
+                for number in range(1, n + 1) if error == "EIO" or program.LONG else {1, n}:
+                    with self.subTest(call, error=error, number=number):
+                        out = self.folder / f"{call}-{error}-{number}"
+                        result, _, failed = self.export(out, call, error, number)
+                        self.assertGreater(failed, 0)
+                        self.assertEqual(result.status, 2, result)
+                        self.assertIn(REASONS[error], result.stderr)
+                        left = contents(out) if out.exists() else {}
+                        self.assertLessEqual(set(left), {".lock"})
+                        self.succeeds("export", "--model", run, "-o", out)
+                        self.assertEqual(contents(out), contents(whole))
+                        n_faults += 1
+        self.assertGreater(n_faults, 20)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(f"usage: {sys.argv[0]} PROGRAM LIBRARY [unittest's options]")
+    os.environ["BINDERY_FAILING_CALLS"] = os.path.abspath(sys.argv.pop(2))
+    program.main()

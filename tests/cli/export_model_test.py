@@ -1,0 +1,248 @@
+"""A model goes out by `bindery export --model` and comes back by `bindery train --init`; what
+is wrong with a folder or with the options is said, and nothing is left behind."""
+
+import json
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import program
+from program import CONTROL_CHARACTER, ROOT, ProgramTest, Result, bindery, contents
+
+GOLDEN = ROOT / "tests" / "golden" / "train-1"
+DATASET = GOLDEN / "dataset"
+MODEL = ["--layers", "1", "--channels", "24", "--heads", "3", "--positions", "64"]
+PRESETS = {"opt": "tiny", "gpt2": "tiny-gpt2"}
+FILES = {
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+}
+
+
+class ModelTest(ProgramTest):
+    def train(self, name: str, *arguments: object, steps: int = 2) -> Path:
+        run = self.folder / name
+        length = ["--steps", steps, "--warm-up", 0]
+        self.succeeds("train", "-q", "--data", DATASET, "-o", run, *length, *arguments)
+        return run
+
+    def export(self, run: Path, name: str, *arguments: object) -> Path:
+        folder = self.folder / name
+        self.succeeds("export", "--model", run, "-o", folder, *arguments)
+        return folder
+
+    def assert_refused(self, result: Result, *mentions: str) -> None:
+        self.assertEqual(result.status, 2, result)
+        self.assertNotRegex(result.stderr, CONTROL_CHARACTER)
+        for mention in mentions:
+            self.assertIn(mention, result.stderr)
+
+
+def read_tensors(path: Path) -> tuple[dict, bytes]:
+    """Header and data of a safetensors file."""
+    data = path.read_bytes()
+    (n,) = struct.unpack("<Q", data[:8])
+    return json.loads(data[8 : 8 + n]), data[8 + n :]
+
+
+def write_tensors(path: Path, header: dict, data: bytes) -> None:
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+class ThereAndBack(ModelTest):
+    def test_an_exported_model_is_trained_on_from_the_same_bits(self) -> None:
+        for family, preset in PRESETS.items():
+            with self.subTest(family):
+                run = self.train(f"{family}-run", "--preset", preset, *MODEL)
+                model = self.export(run, f"{family}-model")
+                self.assertEqual(set(contents(model)) - {".lock"}, FILES)
+                # A learning rate of 0 leaves the weights as they are.
+                still = ["--learning-rate", 0, "--min-learning-rate", 0]
+                again = self.train(f"{family}-again", "--init", model, *still, steps=1)
+                copy = self.export(again, f"{family}-copy")
+                self.assertEqual(contents(copy), contents(model))
+
+    def test_the_tokenizer_is_that_of_the_data(self) -> None:
+        model = self.export(self.train("run", *MODEL), "model")
+        tokenizer = json.loads((model / "tokenizer.json").read_text())
+        self.assertEqual(tokenizer, json.loads((DATASET / "tokenizer.json").read_text()))
+
+    def test_options_may_repeat_what_the_folder_says(self) -> None:
+        model = self.export(self.train("run", *MODEL), "model")
+        self.train("same", "--init", model, *MODEL, "--config", model / "config.json")
+        self.train("feed-forward", "--init", model, "--channels", 24)
+
+    def test_options_may_not_change_what_the_folder_says(self) -> None:
+        model = self.export(self.train("run", *MODEL), "model")
+        config = json.loads((model / "config.json").read_text()) | {"ffn_dim": 95}
+        other = self.folder / "other.json"
+        other.write_text(json.dumps(config))
+        for options, mention in [
+            (["--layers", 2], "num_hidden_layers: 2 here, 1 there"),
+            (["--channels", 48], "hidden_size: 48 here, 24 there"),
+            (["--preset", "tiny"], "num_hidden_layers: 4 here, 1 there"),
+            (["--preset", "tiny-gpt2"], "model_type"),
+            (["--config", other], "ffn_dim: 95 here, 96 there"),
+        ]:
+            with self.subTest(options):
+                run = self.folder / "run-2"
+                result = bindery(
+                    *["train", "-q", "--data", DATASET, "-o", run, "--init", model, *options]
+                )
+                self.assert_refused(result, "another model", str(model), mention)
+
+
+class HostileFolders(ModelTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.good = self.export(self.train("run", "--preset", "tiny-gpt2", *MODEL), "good")
+
+    def refused(self, damage: Callable[[Path], object], *mentions: str) -> None:
+        """A copy of a good folder that `damage` has changed begins no run."""
+        folder, run = self.folder / "bad", self.folder / "never"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.good, folder)
+        damage(folder)
+        result = bindery("train", "-q", "--data", DATASET, "-o", run, "--init", folder)
+        self.assert_refused(result, *mentions)
+        self.assertEqual(set(contents(run)) - {".lock"}, set())
+
+    def change_config(self, **fields: object) -> Callable[[Path], object]:
+        def change(folder: Path) -> None:
+            path = folder / "config.json"
+            path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+        return change
+
+    def change_header(self, change: Callable[[dict], object]) -> Callable[[Path], object]:
+        def rewrite(folder: Path) -> None:
+            header, data = read_tensors(folder / "model.safetensors")
+            change(header)
+            write_tensors(folder / "model.safetensors", header, data)
+
+        return rewrite
+
+    def test_absurd_sizes(self) -> None:
+        for fields, mention in [
+            ({"n_layer": 10**9}, "1000000000 layers"),
+            ({"n_layer": -1}, "n_layer"),
+            ({"n_layer": 1.5}, "n_layer"),
+            ({"n_layer": 1024}, "has no tensor"),
+            ({"n_embd": 2**16, "n_head": 1}, "instead of [257, 65536]"),
+            ({"n_head": 5}, "24 channels cannot be divided among 5 heads"),
+            ({"n_positions": 2**24}, "instead of [16777216, 24]"),
+            ({"n_inner": 2**18}, "instead of [24, 262144]"),
+            ({"n_inner": 2**62}, "n_inner"),
+            ({"vocab_size": 258}, "resize_token_embeddings(257)"),
+            ({"vocab_size": 256}, "resize_token_embeddings(257)"),
+            ({"vocab_size": 2**40}, "vocab_size"),
+            ({"model_type": "gpt_neo"}, "gpt_neo"),
+            ({"activation_function": "relu"}, "activation_function"),
+            ({"tie_word_embeddings": False}, "tie_word_embeddings"),
+        ]:
+            with self.subTest(fields):
+                self.refused(self.change_config(**fields), "bad", mention)
+
+    def test_headers_that_lie(self) -> None:
+        name = "transformer.wpe.weight"
+        for change, mention in [
+            (lambda h: h[name].update(data_offsets=[0, 2**60]), "data_offsets"),
+            (lambda h: h[name].update(shape=[2**40, 2**40]), "impossible"),
+            (lambda h: h[name].update(shape=[24, 64]), "shape"),
+            (lambda h: h[name].update(dtype="F64"), name),
+            (lambda h: h[name].update(dtype="I32"), "is I32, not F32, F16 or BF16"),
+            (lambda h: h[name].update(data_offsets=[0, 4 * 64 * 24]), "overlaps"),
+            (lambda h: h.pop(name), "belong to"),
+            (lambda h: h.update({"\u001b[31m": h.pop(name)}), "one too many"),
+        ]:
+            with self.subTest(mention):
+                self.refused(self.change_header(change), "model.safetensors", mention)
+
+    def test_files_that_are_cut_absent_or_something_else(self) -> None:
+        tensors = (self.good / "model.safetensors").read_bytes()
+        for name, data, mention in [
+            ("model.safetensors", tensors[:-1], "model.safetensors"),
+            ("model.safetensors", tensors[:100], "cut short"),
+            ("model.safetensors", b"", "too few"),
+            ("model.safetensors", b"\xff" * 8 + tensors[8:], "a header of"),
+            ("config.json", b"", "config.json"),
+            ("config.json", b"\xff\xfe", "config.json"),
+            ("config.json", b"[" * 5000, "config.json"),
+            ("config.json", b'{"a": "' + b"x" * 2**20 + b'"}', "config.json"),
+        ]:
+            with self.subTest(name, mention=mention, n=len(data)):
+                self.refused(lambda folder: (folder / name).write_bytes(data), mention)
+        for name, mention in [("config.json", "config.json"), ("model.safetensors", "neither")]:
+            with self.subTest(f"no {name}"):
+                self.refused(lambda folder: (folder / name).unlink(), mention)
+        self.refused(shutil.rmtree, "config.json")
+
+    def test_an_index_that_leaves_the_folder(self) -> None:
+        def scatter(folder: Path) -> None:
+            header, _ = read_tensors(folder / "model.safetensors")
+            (folder / "model.safetensors").rename(folder.parent / "outside.safetensors")
+            names = [name for name in header if name != "__metadata__"]
+            index = {"weight_map": dict.fromkeys(names, "../outside.safetensors")}
+            (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+        self.refused(scatter, "index.json", "'../outside.safetensors', which is not a file")
+
+
+class Exporting(ModelTest):
+    def test_what_does_not_go_together_is_refused(self) -> None:
+        run, out = self.train("run", *MODEL), self.folder / "out"
+        for arguments, mention in [
+            ([], "either a DATASET or --model RUN"),
+            (["--model", run, DATASET], "either a DATASET or --model RUN"),
+            (["--step", 2, DATASET], "--step has no meaning without --model"),
+            (["--type", "float", DATASET], "--type has no meaning without --model"),
+            (["--model", run, "--format", "stream"], "--format has no meaning with --model"),
+            (["--model", run, "--columns", "labels"], "--columns has no meaning with --model"),
+            (["--model", run, "--overwrite"], "--overwrite has no meaning with --model"),
+            (["--model", run, "--threads", 1], "--threads has no meaning with --model"),
+            (["--model", run, "--type", "f16"], "--type"),
+            (["--model", run, "--step", 1], "step-00000001.json"),
+            (["--model", DATASET], "holds no checkpoint"),
+            (["--model", self.folder / "absent"], "absent"),
+        ]:
+            with self.subTest(mention):
+                self.assert_refused(bindery("export", "-o", out, *arguments), mention)
+                self.assertFalse(out.exists())
+
+    def test_a_folder_with_something_in_it_is_left_as_it_is(self) -> None:
+        run = self.train("run", *MODEL)
+        for folder in (run, self.export(run, "out")):
+            before = contents(folder)
+            result = bindery("export", "--model", run, "-o", folder)
+            self.assert_refused(result, "cannot export into", "not empty")
+            self.assertEqual(contents(folder), before)
+
+    def golden_tokenizer(self, name: str) -> Path:
+        golden = json.loads((ROOT / "tests" / "golden" / "tokenizer" / name).read_text())
+        path = self.folder / name
+        path.write_text(json.dumps(golden["tokenizer"]))
+        return path
+
+    def test_the_tokenizer_of_another_vocabulary_is_not_put_beside_a_model(self) -> None:
+        tokenizer = self.golden_tokenizer("small-gpt2.json")
+        options = ["--seq-len", 64, "--tokenizer", tokenizer]
+        dataset = self.pack(self.folder / "dataset", [GOLDEN / "corpus"], *options)
+        run = self.folder / "run"
+        self.succeeds("train", "-q", "--data", dataset, "-o", run, *MODEL, "--steps", 1)
+        good = self.export(run, "good")
+        self.assertEqual(
+            (good / "tokenizer.json").read_bytes(), (dataset / "tokenizer.json").read_bytes()
+        )
+        shutil.copy(self.golden_tokenizer("small-other.json"), run / "tokenizer.json")
+        out = self.folder / "out"
+        self.assert_refused(bindery("export", "--model", run, "-o", out), "another tokenizer")
+        self.assertFalse(out.exists())
+
+
+if __name__ == "__main__":
+    program.main()

@@ -1,0 +1,207 @@
+"""Models go to Hugging Face's transformers and come from it: the same logits, the same loss.
+
+    python tests/cli/interchange_test.py PROGRAM PROBE PYTHON
+
+PROBE is tests/oracle/logits_probe.c, PYTHON the one that has transformers
+(tests/oracle/transformers_models.py).
+"""
+
+import base64
+import functools
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import program
+from program import ROOT, ProgramTest
+from torch_loader import read_dataset
+
+SKIPPED = 77
+SEED = 20240612
+BOUND = 1e-4  # on the difference of two logits, which are about 4
+FAMILIES = ("opt", "gpt2")
+N_VOCABULARY = 257
+TEXT = "Hé <|endoftext|>"
+TEXT_IDS = [*"Hé ".encode(), 256]
+CORPUS = ROOT / "tests" / "golden" / "train-1" / "corpus"
+
+Sequences = list[list[int]]
+
+
+@functools.cache
+def sequences() -> Sequences:
+    rng = random.Random(SEED)
+    return [[rng.randrange(N_VOCABULARY) for _ in range(n)] for n in (1, 2, 31, 33)]
+
+
+def transformers(*arguments: object, question: dict | None = None) -> list[dict]:
+    """Runs tests/oracle/transformers_models.py; returns the lines that it prints."""
+    script = ROOT / "tests" / "oracle" / "transformers_models.py"
+    run = subprocess.run(
+        [os.environ["BINDERY_TRANSFORMERS"], script, *map(str, arguments)],
+        input=json.dumps(question),
+        text=True,
+        capture_output=True,
+        timeout=600,
+        check=False,
+    )
+    if run.returncode != 0:
+        raise AssertionError(f"transformers failed: {run.stderr}")
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def answers(folders: list[Path], asked: Sequences) -> list[dict]:
+    """What transformers say of the models in the folders, logits as one array."""
+    lines = transformers("answer", *folders, question={"sequences": asked, "text": TEXT})
+    for line in lines:
+        parts = [np.frombuffer(base64.b64decode(part), np.float32) for part in line["logits"]]
+        line["logits"] = np.concatenate(parts)
+    return lines
+
+
+def our_logits(kind: str, folder: Path, asked: Sequences) -> np.ndarray:
+    """Of a Hugging Face folder (`init`) or of a run (`run`)."""
+    text = "".join(" ".join(map(str, ids)) + "\n" for ids in asked)
+    run = subprocess.run(
+        [os.environ["BINDERY_LOGITS_PROBE"], kind, folder],
+        input=text.encode(),
+        capture_output=True,
+        timeout=program.TIMEOUT_SECONDS,
+        check=False,
+    )
+    if run.returncode != 0:
+        raise AssertionError(f"logits_probe failed: {run.stderr.decode()}")
+    return np.frombuffer(run.stdout, np.float32)
+
+
+@functools.cache
+def saved_models() -> Path:
+    """What transformers have saved."""
+    folder = tempfile.TemporaryDirectory(prefix="bindery-test-")
+    unittest.addModuleCleanup(folder.cleanup)
+    transformers("make", folder.name)
+    return Path(folder.name)
+
+
+class InterchangeTest(ProgramTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.models = saved_models()
+
+    def assert_close(self, ours: np.ndarray, theirs: np.ndarray) -> None:
+        self.assertEqual(ours.shape, theirs.shape)
+        self.assertGreater(np.abs(theirs).max(), 1.0)  # else the bound would say little
+        self.assertLess(np.abs(ours - theirs).max(), BOUND)
+
+
+class FromTransformers(InterchangeTest):
+    def test_what_transformers_save_gives_the_same_logits_here(self) -> None:
+        variants = ("plain", "sharded", "base", "float16", "bfloat16")
+        folders = [self.models / f"{f}-{v}" for f in FAMILIES for v in variants]
+        for folder, answer in zip(folders, answers(folders, sequences()), strict=True):
+            with self.subTest(folder.name):
+                self.assert_close(our_logits("init", folder, sequences()), answer["logits"])
+
+    def test_how_a_model_is_stored_does_not_change_a_bit(self) -> None:
+        for family in FAMILIES:
+            plain = our_logits("init", self.models / f"{family}-plain", sequences())
+            for variant in ("sharded", "base", "old"):
+                with self.subTest(family, variant=variant):
+                    other = our_logits("init", self.models / f"{family}-{variant}", sequences())
+                    np.testing.assert_array_equal(other, plain)
+
+    def test_the_first_loss_of_a_run_is_that_of_transformers(self) -> None:
+        dataset = self.pack(self.folder / "dataset", [CORPUS], "--seq-len", 33)
+        rows, _ = read_dataset(dataset)
+        segments = [
+            row.ids[begin:end]
+            for row in rows
+            for begin, end in zip(row.boundaries, row.boundaries[1:], strict=False)
+        ]
+        n_targets = sum(len(segment) - 1 for segment in segments)
+        self.assertGreater(n_targets, 1000)
+        folders = [self.models / f"{family}-plain" for family in FAMILIES]
+        for folder, answer in zip(folders, answers(folders, segments), strict=True):
+            with self.subTest(folder.name):
+                run = self.folder / folder.name
+                whole = ["--batch", len(rows), "--micro-batch", 8, "--steps", 1]
+                self.succeeds(
+                    "train", "-q", "--data", dataset, "-o", run, "--init", folder, *whole
+                )
+                line = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
+                expected = answer["loss_sum"] / n_targets
+                self.assertAlmostEqual(line["loss"], expected, delta=BOUND)
+
+
+class ToTransformers(InterchangeTest):
+    def train(self, family: str) -> Path:
+        """A run from a model of awkward sizes, a few steps away from it."""
+        dataset = self.folder / "dataset"
+        if not dataset.exists():
+            self.pack(dataset, [CORPUS], "--seq-len", 33)
+        run = self.folder / f"run-{family}"
+        begin = ["--init", self.models / f"{family}-plain", "--warm-up", 1]
+        self.succeeds(
+            "train", "-q", "--data", dataset, "-o", run, *begin, "--steps", 4, "--save-every", 2
+        )
+        return run
+
+    def export(self, run: Path, name: str, *arguments: object) -> Path:
+        folder = self.folder / name
+        self.succeeds("export", "--model", run, "-o", folder, *arguments)
+        return folder
+
+    def test_what_we_export_gives_the_same_logits_in_transformers(self) -> None:
+        runs = {family: self.train(family) for family in FAMILIES}
+        folders = {family: self.export(run, family) for family, run in runs.items()}
+        found = answers(list(folders.values()), sequences())
+        for family, answer in zip(FAMILIES, found, strict=True):
+            with self.subTest(family):
+                self.assertEqual(answer["problems"], {})  # tensors missing or unexpected
+                self.assertEqual(answer["rows"], N_VOCABULARY)
+                ours = our_logits("run", runs[family], sequences())
+                self.assert_close(ours, answer["logits"])
+                before = our_logits("init", self.models / f"{family}-plain", sequences())
+                self.assertGreater(np.abs(ours - before).max(), 100 * BOUND)
+                # And back: not a bit is lost.
+                again = our_logits("init", folders[family], sequences())
+                np.testing.assert_array_equal(again, ours)
+
+    def test_another_step_and_type_give_the_same_logits_in_transformers(self) -> None:
+        runs = {family: self.train(family) for family in FAMILIES}
+        steps = {f: self.export(run, f"{f}-2", "--step", 2) for f, run in runs.items()}
+        rounded = {f: self.export(run, f"{f}-b", "--type", "bf16") for f, run in runs.items()}
+        found = answers([*steps.values(), *rounded.values()], sequences())
+        for folder, answer in zip([*steps.values(), *rounded.values()], found, strict=True):
+            with self.subTest(folder.name):
+                self.assertEqual(answer["problems"], {})
+                self.assert_close(our_logits("init", folder, sequences()), answer["logits"])
+        for family in FAMILIES:
+            latest = our_logits("run", runs[family], sequences())
+            for other in (steps[family], rounded[family]):
+                difference = np.abs(our_logits("init", other, sequences()) - latest).max()
+                self.assertGreater(difference, BOUND)
+
+    def test_the_tokenizer_beside_the_model_gives_our_ids(self) -> None:
+        (answer,) = answers([self.export(self.train("opt"), "out")], sequences())
+        self.assertEqual(answer["ids"], TEXT_IDS)
+        self.assertEqual(answer["eos"], 256)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit(f"usage: {sys.argv[0]} PROGRAM PROBE PYTHON [unittest's options]")
+    for variable in ("BINDERY_LOGITS_PROBE", "BINDERY_TRANSFORMERS"):
+        os.environ[variable] = os.path.abspath(sys.argv.pop(2))
+    if not os.path.exists(os.environ["BINDERY_TRANSFORMERS"]):
+        print("skipped: no transformers (scripts/setup --test has it where apt has PyTorch)")
+        sys.exit(SKIPPED)
+    print(f"seed {SEED}")
+    program.main()
