@@ -129,17 +129,43 @@ static inline void add_part(cutter *c, size_t end)
         encode_parts(c);
 }
 
+// A part of a word is merged, even if it is a token that only whole words become: such a one is
+// not looked up.
+static inline void add_cut_part(cutter *c, size_t begin, size_t end)
+{
+    const bd_whole_words *whole_words = &c->encoder->tables->whole_words;
+    const char *part = c->parts.text + begin;
+    uint32_t id;
+    if (__builtin_expect(whole_words->max_bytes == 0, 1) ||
+        !bd_whole_words_find(whole_words, part, end - begin, &id)) {
+        add_part(c, end);
+        return;
+    }
+    encode_parts(c);
+    c->ids = merge(c->encoder, part, end - begin, c->ids);
+    c->parts.begin = end;
+}
+
 static void add_long_word(cutter *c, size_t begin, size_t end)
 {
     const bd_word_encoder *encoder = c->encoder;
     const bd_cut_word word = {(const uint8_t *)c->parts.text, c->parts.size_bytes, begin, end};
+    uint32_t id;
+    if (bd_whole_words_find(&encoder->tables->whole_words, c->parts.text + begin, end - begin,
+                            &id)) {
+        add_part(c, end);
+        return;
+    }
     for (size_t at = begin + 1; at < end;) {
         bd_cut_places places = encoder->cutting(&encoder->tables->cuts, &word, at);
-        for (; places.found != 0; places.found &= places.found - 1)
-            add_part(c, at + (size_t)__builtin_ctz(places.found));
+        for (; places.found != 0; places.found &= places.found - 1) {
+            const size_t cut = at + (size_t)__builtin_ctz(places.found);
+            add_cut_part(c, begin, cut);
+            begin = cut;
+        }
         at += places.n;
     }
-    add_part(c, end);
+    add_cut_part(c, begin, end);
 }
 
 // Looks every part of a long word up as a word.
@@ -160,6 +186,6 @@ static uint32_t *encode_cut(bd_word_encoder *encoder, const bd_word_batch *batch
 uint32_t *bd_word_encoder_encode(bd_word_encoder *encoder, const bd_word_batch *batch,
                                  uint32_t *ids)
 {
-    const bool cuts = encoder->tables->whole_words.max_bytes == 0 && has_long_word(batch);
-    return cuts ? encode_cut(encoder, batch, ids) : encode_batch(encoder, batch, ids);
+    return has_long_word(batch) ? encode_cut(encoder, batch, ids)
+                                : encode_batch(encoder, batch, ids);
 }

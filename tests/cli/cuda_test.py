@@ -60,7 +60,7 @@ class Cuda(ProgramTest):
         for operation in ("mask", "positions", "targets"):
             for precision in PRECISIONS:
                 with self.subTest(operation, precision=precision):
-                    result = self.prove(precision, "--sabotage", operation)
+                    result = self.prove(precision, "--sabotage", operation, "--documents", "4")
                     self.assertEqual(result.status, 1, result)
 
     def test_twenty_steps_follow_the_cpu(self) -> None:

@@ -87,11 +87,12 @@ class GpuCheckTest(ProgramTest):
     def test_every_step_is_done_and_the_result_keeps_to_its_schema(self) -> None:
         tools = self.folder / "tools"
         self.pretend("nvidia-smi", driver())
-        # One that minds failed calls would find fault with the cases of what is refused.
+        # One that minds failed calls would find fault with the cases of what is refused. Each
+        # program has done its work without a tool before: under the tools one is enough.
         self.pretend("compute-sanitizer", f"""echo "$2" >>{tools}
 [ "$5 $6" = '--report-api-errors no' ] || exit 9
 shift 6
-exec "$@"
+case $1 in */cuda_adamw_test) exec "$@" ;; *) [ -x "$1" ] ;; esac
 """)
         build = Path(program.program()).parent
         given = ("--build", build, "--module", MODULE, "--dataset", DATASET)

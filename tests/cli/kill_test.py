@@ -13,6 +13,8 @@ from unfinished import WAYS, UnfinishedTest
 
 SEED = 20240611
 KILLS = 50 if program.LONG else 5  # of each way
+FEW_WAYS = ("best-fit", "ranks", "repack")
+KILLED_WAYS = [way for way in WAYS if not program.BRIEF or way.name in FEW_WAYS]
 INTERRUPTS = 20 if program.LONG else 4
 CORPUS_BYTES, SMALL_CORPUS_BYTES = 6_000_000, 600_000
 OPTIONS = ("--seq-len", "256", "--unit-size", "64K", "--threads", "2")
@@ -47,7 +49,8 @@ class Kills(UnfinishedTest):
             self.assertIn(run.returncode, (0, -signal.SIGKILL), said)
 
     def test_a_killed_run_is_continued_to_the_same_bytes(self) -> None:
-        for way in WAYS:
+        n_of_all_ways = 0
+        for way in KILLED_WAYS:
             self.prepare(way, f"{SEED}-{way.name}", CORPUS_BYTES, *OPTIONS)
             rng = random.Random(f"{SEED}-{way.name}-moments")
             duration = self.measure()
@@ -65,7 +68,10 @@ class Kills(UnfinishedTest):
                     self.assert_finishes(dataset)
                 shutil.rmtree(dataset)
             print(f"{way.name}: {n_in_the_middle} of {KILLS} left some shards, but not all")
-            self.assertGreater(n_in_the_middle, 0)
+            n_of_all_ways += n_in_the_middle
+            if not program.BRIEF:  # slow and uneven: the moments may miss the middle of a way
+                self.assertGreater(n_in_the_middle, 0)
+        self.assertGreater(n_of_all_ways, 0)
 
 
 class Interrupts(UnfinishedTest):

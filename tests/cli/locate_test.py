@@ -32,7 +32,8 @@ from refusals import Refusals
 
 SEED = 20240712
 ROUNDS = 20 if program.LONG else 1
-CORRUPTIONS = 300 if program.LONG else 40
+FIND_ROUNDS = program.amount(brief=1, usual=3, long=60)
+CORRUPTIONS = program.amount(brief=10, usual=40, long=300)
 SCHEMA = jsonschema.Draft202012Validator(
     json.loads((ROOT / "schemas" / "location-v1.schema.json").read_text())
 )
@@ -331,7 +332,7 @@ class Locate(Refusals):
 
     def test_text_is_found_in_every_document_that_contains_it(self) -> None:
         forms = [name for name, form in FORMATS.items() if not form.is_tokens]
-        for n in range(3 * ROUNDS):
+        for n in range(FIND_ROUNDS):
             for name in forms:
                 seed = f"{SEED}-find-{name}-{n}"
                 rng = random.Random(seed)

@@ -1,8 +1,8 @@
 """Running the program under test, and the manners that every run of it must have.
 
 A test is a script: `python tests/cli/NAME_test.py PROGRAM`, or with BINDERY in the environment.
-BINDERY_TEST_LONG=1 makes the random tests larger. Importing this module also puts the modules
-of `tests/oracle` within reach.
+BINDERY_TEST_LONG=1 makes the random tests larger, BINDERY_TEST_BRIEF=1 smaller (see amount()).
+Importing this module also puts the modules of `tests/oracle` within reach.
 """
 
 import os
@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT / "tests" / "oracle"))
 from reference_packer import Input, Options  # noqa: E402
 
 LONG = os.environ.get("BINDERY_TEST_LONG") == "1"
+BRIEF = os.environ.get("BINDERY_TEST_BRIEF") == "1" and not LONG
 TIMEOUT_SECONDS = 120
 
 SANITIZER_REPORT = re.compile(
@@ -43,6 +44,12 @@ class Result:
 
     def __str__(self) -> str:
         return f"{' '.join(self.command)}\nexit {self.status}\n{self.stdout}{self.stderr}"
+
+
+def amount(*, brief: int, usual: int, long: int) -> int:
+    """How much of a random test is done. Brief is for a build with a sanitizer, which looks at
+    memory and threads: what is right, the usual amount has shown in the release build."""
+    return long if LONG else brief if BRIEF else usual
 
 
 def program() -> str:

@@ -27,6 +27,7 @@ from reference_test_case import ReferenceTestCase
 
 SEED = 20240607
 ROUNDS = 8 if program.LONG else 1
+STEP = program.amount(brief=5, usual=1, long=1)  # every so manyth case; 5 meets every setting
 
 STRATEGIES = ["best-fit", "first-fit", "concat"]
 POLICIES = ["split", "truncate", "drop", "error"]
@@ -89,7 +90,8 @@ class Rows(ReferenceTestCase):
 
     def test_random_corpora_become_the_rows_of_the_rules(self) -> None:
         cases = itertools.product(STRATEGIES, POLICIES, FRAMES, SEQ_LENS, range(ROUNDS))
-        for n, (strategy, long, frame, seq_len, _) in enumerate(cases):
+        some = itertools.islice(enumerate(cases), 0, None, STEP)
+        for n, (strategy, long, frame, seq_len, _) in some:
             seed = f"{SEED}-{n}"
             rng = random.Random(seed)
             options = random_options(

@@ -19,8 +19,8 @@ import torture_text  # noqa: E402
 from program import LONG, ROOT, ProgramTest  # noqa: E402
 
 SEED = 8
-N_RANDOM = 1_000_000 if LONG else 20_000
-REAL_BYTES = 10**12 if LONG else 5_000_000
+N_RANDOM = program.amount(brief=2_000, usual=20_000, long=1_000_000)
+REAL_BYTES = program.amount(brief=500_000, usual=5_000_000, long=10**12)
 SHORT = 2_000  # characters that a slow reference is still asked about in a short run
 BATCH_CHARACTERS = 4_000_000
 GOLDEN = ROOT / "tests" / "golden" / "tokenizer"

@@ -17,6 +17,7 @@ DATASET = GOLDEN / "dataset"
 # A model so small that fifty steps take a second, also under sanitizers.
 MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
 FAMILIES = {"opt": "tiny", "gpt2": "tiny-gpt2"}
+STEPS = program.amount(brief=12, usual=50, long=50)  # by any number of threads
 
 
 def schema(name: str) -> dict:
@@ -48,14 +49,14 @@ class Training(TrainTest):
     def test_threads_do_not_change_a_bit(self) -> None:
         for preset in FAMILIES.values():
             runs = [
-                self.train(f"{preset}-{n}", "--preset", preset, "--steps", 50, "--threads", n)
+                self.train(f"{preset}-{n}", "--preset", preset, "--steps", STEPS, "--threads", n)
                 for n in (1, 2, 3)
             ]
             with self.subTest(preset):
-                self.assertEqual(len(self.metrics(runs[0])), 50)
+                self.assertEqual(len(self.metrics(runs[0])), STEPS)
                 for other in runs[1:]:
                     self.assertEqual(self.metrics(runs[0]), self.metrics(other))
-                    name = "step-00000050.safetensors"
+                    name = f"step-{STEPS:08}.safetensors"
                     self.assertEqual((runs[0] / name).read_bytes(), (other / name).read_bytes())
 
     def test_a_resumed_run_is_the_run_that_did_not_stop(self) -> None:

@@ -296,6 +296,13 @@ static void a_segment_in_a_row_is_as_it_is_alone(void **state)
     }
 }
 
+// AddressSanitizer, under which they are slow, would see the same under each.
+#ifdef __SANITIZE_ADDRESS__
+enum { FIRST_SCHEDULE = BD_N_SCHEDULES - 1 };
+#else
+enum { FIRST_SCHEDULE = 0 };
+#endif
+
 static void every_schedule_gives_the_same_bits(void **state)
 {
     (void)state;
@@ -304,7 +311,7 @@ static void every_schedule_gives_the_same_bits(void **state)
     for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
         model m = make_model(some[i], awkward_batch(3));
         outcome first = run_model(&m);
-        for (int schedule = 0; schedule < BD_N_SCHEDULES; schedule++)
+        for (int schedule = FIRST_SCHEDULE; schedule < BD_N_SCHEDULES; schedule++)
             for (int copies = 0; copies < BD_N_COPIES; copies++) {
                 bd_emulation_configure(&(bd_emulation_settings){
                     .schedule = (bd_emulation_schedule)schedule,

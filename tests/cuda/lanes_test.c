@@ -15,10 +15,11 @@
 // Calls `check` under each order of the streams; the random one with several seeds.
 static void in_every_order(void (*check)(void))
 {
+    const uint64_t n_seeds = ONE_SCHEDULE ? 1 : 8;
     if (!configure_emulation)
         check();
     for (int streams = 0; configure_emulation && streams < BD_N_STREAMS; streams++)
-        for (uint64_t seed = 0; seed < (streams == BD_STREAMS_RANDOM ? 8 : 1); seed++) {
+        for (uint64_t seed = 0; seed < (streams == BD_STREAMS_RANDOM ? n_seeds : 1); seed++) {
             configure_emulation(&(bd_emulation_settings){
                 .streams = (bd_emulation_streams)streams, .seed = seed, .host_threads = 1});
             check();

@@ -182,7 +182,7 @@ static int n_runs_of(const module_case *c)
 {
     if (!configure_emulation)
         return N_DEVICE_RUNS;
-    return c->once || BRIEF ? 1 : BD_N_SCHEDULES;
+    return c->once || ONE_SCHEDULE ? 1 : BD_N_SCHEDULES;
 }
 
 static void run_case(void **state)

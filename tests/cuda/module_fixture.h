@@ -23,14 +23,16 @@
 extern bd_backend *cuda;
 extern const char *module_path;
 
-// ThreadSanitizer finds a race under any schedule, slowly.
+// A sanitizer finds its faults under any schedule, slowly; and ThreadSanitizer at any size.
 #ifndef __has_feature
 #define __has_feature(feature) 0
 #endif
 #if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
-enum { BRIEF = 1 };
+enum { ONE_SCHEDULE = 1, BRIEF = 1 };
+#elif defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+enum { ONE_SCHEDULE = 1, BRIEF = 0 };
 #else
-enum { BRIEF = 0 };
+enum { ONE_SCHEDULE = 0, BRIEF = 0 };
 #endif
 
 // A bound is on max |got - wanted| / max |wanted|. Both sides round at 6e-8; sums of some

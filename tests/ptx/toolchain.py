@@ -6,8 +6,10 @@ of the operations over launch_recorder.cpp. Run as a program, it compiles both:
 
 import itertools
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -68,11 +70,22 @@ class Compiler:
         to = self.ptx_of(source, architecture)
         return [*self.common, "-ptx", f"-arch=compute_{architecture}", "-o", to, source]
 
-    def to_object(self, source: Path) -> list:
+    def to_object(self, source: Path, *more: object) -> list:
         return [
-            *self.common, "-c", "-Xcompiler=-fPIC", "-gencode=arch=compute_80,code=compute_80",
+            *self.common, "-c", "-Xcompiler=-fPIC", *more,
             "-o", self.folder / f"{source.stem}.o", source,
         ]  # fmt: skip
+
+    def to_object_and_ptx(self, source: Path, kept: Path) -> list:
+        """All at once, which takes two thirds of the time and gives the same PTX: it is among
+        what nvcc keeps in the folder `kept`."""
+        each = [f"-gencode=arch=compute_{a},code=compute_{a}" for a in ARCHITECTURES]
+        return self.to_object(source, *each, "--keep", "--keep-dir", kept)
+
+    def take_ptx(self, source: Path, kept: Path) -> None:
+        for architecture in ARCHITECTURES:
+            found = kept / f"{source.stem}.compute_{architecture}.ptx"
+            shutil.move(found, self.ptx_of(source, architecture))
 
     def link(self) -> None:
         objects = sorted(self.folder.glob("*.o"))
@@ -105,11 +118,14 @@ def compile_all(root: Path, folder: Path, sources: list[Path]) -> None:
             old.unlink()
     executed = [source for source in sources if source.stem in EXECUTED]
     compiler = Compiler(root, folder)
-    compiler.run(
-        [compiler.to_ptx(source, a) for source in executed for a in ARCHITECTURES]
-        + [compiler.to_object(source) for source in executed]
-        + [compiler.to_object(root / name) for name in STAND_INS]
-    )
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        kept = Path(name)
+        compiler.run(
+            [compiler.to_object_and_ptx(source, kept) for source in executed]
+            + [compiler.to_object(root / name) for name in STAND_INS]
+        )
+        for source in executed:
+            compiler.take_ptx(source, kept)
     compiler.link()
     check_others(compiler, [source for source in sources if source.stem not in EXECUTED])
 

@@ -666,7 +666,7 @@ static void sources_come_in_the_order_of_their_first_inputs(void **state)
 static void one_source_too_many_is_refused(void **state)
 {
     static bd_input_entry many[BD_MAX_SOURCES + 1];
-    static char names[BD_MAX_SOURCES + 1][8];
+    static char names[BD_MAX_SOURCES + 1][16];
     bd_shard_entry shards[3];
     bd_manifest manifest = example(shards);
     bd_source_figures *sources;

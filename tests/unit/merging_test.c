@@ -342,6 +342,59 @@ static void merges_that_come_before_those_of_their_parts_follow_the_plain_rule(v
     test_free(f);
 }
 
+// Merging never makes `aaa`: it is the id of the word, not of a part of one.
+static void a_token_that_only_whole_words_become_is_not_made_of_a_part(void **state)
+{
+    (void)state;
+    fixture *f = test_malloc(sizeof *f);
+    static bd_word_encoder encoder;
+    *f = (fixture){.random = 5, .n_letters = 3, .model = random_vocabulary(1, 3, 0)};
+    const char text[] = "aaa"
+                        "zzzzzzzzaaazzzzzzzz"
+                        "aaa"
+                        "aaazzzzzzzzzzzzzzzaaa";
+    const uint32_t ends[] = {3, 22, 25, 46};
+    bd_bpe_model *model = &f->model;
+    model->begins = realloc(model->begins, (model->n_ids + 3) * sizeof *model->begins);
+    model->bytes = realloc(model->bytes, model->begins[model->n_ids] + 5);
+    model->merges = realloc(model->merges, sizeof *model->merges);
+    assert_true(model->begins && model->bytes && model->merges);
+    const uint32_t a = model->byte_ids['a'], z = model->byte_ids['z'], aa = model->n_ids,
+                   aaa = aa + 1;
+    memcpy(model->bytes + model->begins[aa], "aaaaa", 5);
+    model->begins[aaa] = model->begins[aa] + 2;
+    model->begins[aaa + 1] = model->begins[aaa] + 3;
+    model->n_ids += 2;
+    model->merges[0] = (bd_merge){a, a, aa};
+    model->n_merges = 1;
+    model->whole_words = true;
+    assert_int_equal(bd_bpe_tables_init(&f->tables, model, NULL), BD_OK);
+    assert_int_equal(f->tables.whole_words.max_bytes, 3);
+    uint32_t expected[46], ids[46 + BD_SPARE_IDS], n = 0;
+    for (uint32_t w = 0; w < 4; w++) {
+        const uint32_t begin = w > 0 ? ends[w - 1] : 0;
+        if (ends[w] - begin == 3)
+            expected[n++] = aaa;
+        for (uint32_t i = begin; ends[w] - begin > 3 && i < ends[w]; i++)
+            if (text[i] == 'z') {
+                expected[n++] = z;
+            } else {
+                expected[n++] = aa;
+                expected[n++] = a;
+                i += 2;
+            }
+    }
+    assert_int_equal(bd_word_encoder_init(&encoder, &f->tables, NULL), BD_OK);
+    for (int pass = 0; pass < 2; pass++) {
+        const bd_word_batch batch = {text, sizeof text - 1, 0, ends, 4};
+        assert_ptr_equal(bd_word_encoder_encode(&encoder, &batch, ids), ids + n);
+        assert_memory_equal(ids, expected, n * sizeof *ids);
+    }
+    bd_word_encoder_release(&encoder);
+    close_fixture(f);
+    test_free(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +405,7 @@ int main(void)
         cmocka_unit_test(vector_code_gives_the_same),
         cmocka_unit_test(a_word_of_a_million_letters_is_merged_whole),
         cmocka_unit_test(merges_that_come_before_those_of_their_parts_follow_the_plain_rule),
+        cmocka_unit_test(a_token_that_only_whole_words_become_is_not_made_of_a_part),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -573,7 +573,7 @@ static void a_limit_takes_the_first_documents(void **state)
     static const char *const STREAMS[] = {"a.jsonl", "a.jsonl.gz", "-"};
     static const int64_t LIMITS[] = {1, 7, 59, 60, 61, 100};
     for (size_t l = 0; l < sizeof LIMITS / sizeof *LIMITS; l++) {
-        char folders[3][16];
+        char folders[3][32];
         for (int s = 0; s < 3; s++) {
             snprintf(folders[s], sizeof folders[s], "out%d-%d", (int)l, s);
             write_stream(STREAMS[s]);

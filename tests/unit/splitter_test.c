@@ -392,7 +392,8 @@ static void splitter_serves_many_threads(void **state)
     bd_splitter_free(splitter);
 }
 
-int main(void)
+// splitter_test [CASE], a pattern of names as a shell has them.
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hard_cases_are_cut_as_the_references_do),
@@ -408,5 +409,7 @@ int main(void)
         cmocka_unit_test(words_come_in_order_through_every_buffer),
         cmocka_unit_test(splitter_serves_many_threads),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
