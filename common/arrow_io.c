@@ -359,32 +359,8 @@ static bool load_checksums(loaded_batch *batch, GArrowArray *column)
     return batch->rows.checksums && n == batch->rows.n_rows;
 }
 
-static bd_status load_batch(bd_arrow_reader *reader, int64_t index, const bd_packing *packing,
-                            bd_error *err)
-{
-    GError *gerror = NULL;
-    g_autoptr(GArrowRecordBatch) record = garrow_record_batch_file_reader_read_record_batch(
-        reader->reader, (guint)index, &gerror);
-    // Without full validation a damaged offset would be followed outside its buffer.
-    if (!record || !garrow_record_batch_validate_full(record, &gerror))
-        return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "S1: damaged record batch");
-    loaded_batch *batch = &reader->batches[index];
-    batch->arrays = g_ptr_array_new_with_free_func(g_object_unref);
-    batch->rows.n_rows = garrow_record_batch_get_n_rows(record);
-    const bool sound =
-        batch->rows.n_rows > 0 &&
-        load_ids(batch, garrow_record_batch_get_column_data(record, 0), packing) &&
-        load_bounds(batch, garrow_record_batch_get_column_data(record, 1)) &&
-        load_segments(batch, garrow_record_batch_get_column_data(record, 2)) &&
-        load_checksums(batch, garrow_record_batch_get_column_data(record, 3));
-    if (!sound)
-        return bd_fail(err, BD_ERR_FORMAT,
-                       "S1: record batch %" PRId64 " is not as the schema says", index);
-    return BD_OK;
-}
-
-bd_status bd_arrow_reader_load(bd_arrow_reader *reader, const bd_packing *packing,
-                               bd_error *err)
+bd_status bd_arrow_reader_check_schema(bd_arrow_reader *reader, const bd_packing *packing,
+                                       bd_error *err)
 {
     g_autoptr(GArrowSchema) schema = garrow_record_batch_file_reader_get_schema(reader->reader);
     g_autoptr(GArrowSchema) expected = shard_schema(packing);
@@ -395,9 +371,42 @@ bd_status bd_arrow_reader_load(bd_arrow_reader *reader, const bd_packing *packin
     if (n > 0 && !reader->batches)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %u record batches", n);
     reader->n_batches = n;
-    for (int64_t i = 0; i < reader->n_batches; i++)
-        BD_TRY(load_batch(reader, i, packing, err));
     return BD_OK;
+}
+
+bd_status bd_arrow_reader_load(bd_arrow_reader *reader, int64_t index,
+                               const bd_packing *packing, bd_error *err)
+{
+    GError *gerror = NULL;
+    loaded_batch *batch = &reader->batches[index];
+    if (batch->arrays)
+        return BD_OK;
+    g_autoptr(GArrowRecordBatch) record = garrow_record_batch_file_reader_read_record_batch(
+        reader->reader, (guint)index, &gerror);
+    // Without full validation a damaged offset would be followed outside its buffer.
+    if (!record || !garrow_record_batch_validate_full(record, &gerror))
+        return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "S1: damaged record batch");
+    batch->arrays = g_ptr_array_new_with_free_func(g_object_unref);
+    batch->rows.n_rows = garrow_record_batch_get_n_rows(record);
+    const bool sound =
+        batch->rows.n_rows > 0 &&
+        load_ids(batch, garrow_record_batch_get_column_data(record, 0), packing) &&
+        load_bounds(batch, garrow_record_batch_get_column_data(record, 1)) &&
+        load_segments(batch, garrow_record_batch_get_column_data(record, 2)) &&
+        load_checksums(batch, garrow_record_batch_get_column_data(record, 3));
+    if (sound)
+        return BD_OK;
+    bd_arrow_reader_drop(reader, index);
+    return bd_fail(err, BD_ERR_FORMAT, "S1: record batch %" PRId64 " is not as the schema says",
+                   index);
+}
+
+void bd_arrow_reader_drop(bd_arrow_reader *reader, int64_t index)
+{
+    loaded_batch *batch = &reader->batches[index];
+    if (batch->arrays)
+        g_ptr_array_free(batch->arrays, TRUE);
+    *batch = (loaded_batch){0};
 }
 
 bool bd_arrow_reader_is_compressed(const bd_arrow_reader *reader, int64_t index)
@@ -422,8 +431,7 @@ void bd_arrow_reader_free(bd_arrow_reader *reader)
     if (!reader)
         return;
     for (int64_t i = 0; i < reader->n_batches; i++)
-        if (reader->batches[i].arrays)
-            g_ptr_array_free(reader->batches[i].arrays, TRUE);
+        bd_arrow_reader_drop(reader, i);
     g_free(reader->batches);
     g_free(reader->metadata);
     g_clear_object(&reader->reader);

@@ -36,16 +36,20 @@ bd_status bd_arrow_reader_open(bd_arrow_reader **reader, const void *data, size_
                                bd_error *err);
 // The value of "bindery", NULL if there is none. Borrowed from the reader.
 const char *bd_arrow_reader_metadata(const bd_arrow_reader *reader);
-// Checks the schema against `packing` and every batch's structure: types, no nulls, lengths,
-// offsets in order and inside their values. Afterwards the batches may be read, from any
-// number of threads. A compressed file is decompressed here, all of it, into memory that the
-// reader owns: as much as the uncompressed file would be long.
-bd_status bd_arrow_reader_load(bd_arrow_reader *reader, const bd_packing *packing,
-                               bd_error *err);
-// Whether the buffers of batch `index` were compressed in the file.
-bool bd_arrow_reader_is_compressed(const bd_arrow_reader *reader, int64_t index);
-int64_t bd_arrow_reader_n_batches(const bd_arrow_reader *reader);
+// Checks the schema against `packing`. Afterwards the batches may be loaded.
+bd_status bd_arrow_reader_check_schema(bd_arrow_reader *reader, const bd_packing *packing,
+                                       bd_error *err);
+int64_t bd_arrow_reader_n_batches(const bd_arrow_reader *reader);  // 0 before that
+// Checks the batch's structure: types, no nulls, lengths, offsets in order and inside their
+// values. Afterwards it may be read, from any number of threads. A compressed batch is
+// decompressed into memory that the reader owns. Loading one that is loaded does nothing.
+bd_status bd_arrow_reader_load(bd_arrow_reader *reader, int64_t index,
+                               const bd_packing *packing, bd_error *err);
+// Frees what loading took. Does nothing if it is not loaded.
+void bd_arrow_reader_drop(bd_arrow_reader *reader, int64_t index);
+// Of a batch that is loaded: its rows, and whether its buffers were compressed in the file.
 const bd_row_batch *bd_arrow_reader_batch(const bd_arrow_reader *reader, int64_t index);
+bool bd_arrow_reader_is_compressed(const bd_arrow_reader *reader, int64_t index);
 void bd_arrow_reader_free(bd_arrow_reader *reader);  // safe on NULL
 
 #endif

@@ -21,33 +21,58 @@ static bd_status read_metadata(bd_shard *shard, bd_error *err)
     return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "S1: metadata");
 }
 
-static bd_status check_batches(const bd_shard *shard, bd_error *err)
+static bd_status check_batch(const bd_shard *shard, int64_t i, bd_error *err)
 {
     const int64_t n = bd_arrow_reader_n_batches(shard->reader);
-    int64_t rows = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t n_rows = bd_arrow_reader_batch(shard->reader, i)->n_rows;
-        if (i < n - 1 ? n_rows != shard->packing.batch_rows
-                      : n_rows > shard->packing.batch_rows)
-            return bd_fail(err, BD_ERR_FORMAT,
-                           "S1: record batch %" PRId64 " has %" PRId64
-                           " rows, batch_rows is %" PRId64,
-                           i, n_rows, shard->packing.batch_rows);
-        const bool compressed = bd_arrow_reader_is_compressed(shard->reader, i);
-        if (compressed != (shard->packing.codec == BD_SHARD_ZSTD))
-            return bd_fail(
-                err, BD_ERR_FORMAT, "S1: record batch %" PRId64 " is %scompressed, codec is %s",
-                i, compressed ? "" : "not ", bd_shard_codec_words[shard->packing.codec]);
-        rows += n_rows;
-    }
-    if (rows != shard->entry.figures.rows)
+    const int64_t n_rows = bd_arrow_reader_batch(shard->reader, i)->n_rows;
+    if (i < n - 1 ? n_rows != shard->packing.batch_rows : n_rows > shard->packing.batch_rows)
         return bd_fail(err, BD_ERR_FORMAT,
-                       "S5: it has %" PRId64 " rows, its metadata says %" PRId64, rows,
-                       shard->entry.figures.rows);
+                       "S1: record batch %" PRId64 " has %" PRId64
+                       " rows, batch_rows is %" PRId64,
+                       i, n_rows, shard->packing.batch_rows);
+    const bool compressed = bd_arrow_reader_is_compressed(shard->reader, i);
+    if (compressed != (shard->packing.codec == BD_SHARD_ZSTD))
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "S1: record batch %" PRId64 " is %scompressed, codec is %s", i,
+                       compressed ? "" : "not ", bd_shard_codec_words[shard->packing.codec]);
     return BD_OK;
 }
 
-bd_status bd_shard_open(bd_shard *shard, const char *folder, const char *name, bd_error *err)
+static bd_status fail_rows(const bd_shard *shard, int64_t found, bd_error *err)
+{
+    return bd_fail(err, BD_ERR_FORMAT,
+                   "S5: it has %" PRId64 " rows, its metadata says %" PRId64, found,
+                   shard->entry.figures.rows);
+}
+
+static bd_status load_all(bd_shard *shard, bd_error *err)
+{
+    int64_t rows = 0;
+    const int64_t n = bd_arrow_reader_n_batches(shard->reader);
+    for (int64_t i = 0; i < n; i++)
+        BD_TRY(bd_arrow_reader_load(shard->reader, i, &shard->packing, err));
+    for (int64_t i = 0; i < n; i++) {
+        BD_TRY(check_batch(shard, i, err));
+        rows += bd_arrow_reader_batch(shard->reader, i)->n_rows;
+    }
+    return rows == shard->entry.figures.rows ? BD_OK : fail_rows(shard, rows, err);
+}
+
+// As many batches as the rows need: how many each has shows when it is loaded.
+static bd_status check_count(const bd_shard *shard, bd_error *err)
+{
+    const int64_t rows = shard->entry.figures.rows, most = shard->packing.batch_rows;
+    const int64_t n = bd_arrow_reader_n_batches(shard->reader);
+    const int64_t needed = rows / most + (rows % most != 0);
+    return n == needed ? BD_OK
+                       : bd_fail(err, BD_ERR_FORMAT,
+                                 "S5: it has %" PRId64 " record batches, its %" PRId64
+                                 " rows need %" PRId64,
+                                 n, rows, needed);
+}
+
+static bd_status open_file(bd_shard *shard, const char *folder, const char *name,
+                           bool compressed_later, bd_error *err)
 {
     *shard = (bd_shard){.file = {.slot = -1}};
     shard->path = bd_path_join(folder, name);
@@ -61,9 +86,10 @@ bd_status bd_shard_open(bd_shard *shard, const char *folder, const char *name, b
     if (status == BD_OK)
         status = read_metadata(shard, err);
     if (status == BD_OK)
-        status = bd_arrow_reader_load(shard->reader, &shard->packing, err);
+        status = bd_arrow_reader_check_schema(shard->reader, &shard->packing, err);
+    shard->loads_later = compressed_later && shard->packing.codec != BD_SHARD_UNCOMPRESSED;
     if (status == BD_OK)
-        status = check_batches(shard, err);
+        status = shard->loads_later ? check_count(shard, err) : load_all(shard, err);
     if (status != BD_OK)
         bd_error_prefix(err, status, "cannot use '%s'", shard->path);
 done:
@@ -72,11 +98,14 @@ done:
     return status;
 }
 
-bd_status bd_shard_open_entry(bd_shard *shard, const char *folder, const bd_manifest *manifest,
-                              size_t index, bd_error *err)
+bd_status bd_shard_open(bd_shard *shard, const char *folder, const char *name, bd_error *err)
 {
-    const bd_shard_entry *entry = &manifest->shards[index];
-    BD_TRY(bd_shard_open(shard, folder, bd_unit_shard_name(&entry->unit).text, err));
+    return open_file(shard, folder, name, false, err);
+}
+
+static bd_status compare_with_manifest(bd_shard *shard, const bd_manifest *manifest,
+                                       const bd_shard_entry *entry, bd_error *err)
+{
     bd_json *here = bd_shard_metadata(&shard->packing, &shard->entry);
     bd_json *there = bd_shard_metadata(&manifest->packing, entry);
     char where[256];
@@ -90,6 +119,47 @@ bd_status bd_shard_open_entry(bd_shard *shard, const char *folder, const bd_mani
     if (status != BD_OK)
         bd_shard_close(shard);
     return status;
+}
+
+bd_status bd_shard_open_entry(bd_shard *shard, const char *folder, const bd_manifest *manifest,
+                              size_t index, bd_error *err)
+{
+    const bd_shard_entry *entry = &manifest->shards[index];
+    BD_TRY(bd_shard_open(shard, folder, bd_unit_shard_name(&entry->unit).text, err));
+    return compare_with_manifest(shard, manifest, entry, err);
+}
+
+bd_status bd_shard_open_to_load(bd_shard *shard, const char *folder,
+                                const bd_manifest *manifest, size_t index, bd_error *err)
+{
+    const bd_shard_entry *entry = &manifest->shards[index];
+    BD_TRY(open_file(shard, folder, bd_unit_shard_name(&entry->unit).text, true, err));
+    return compare_with_manifest(shard, manifest, entry, err);
+}
+
+static bd_status load(bd_shard *shard, int64_t batch, bd_error *err)
+{
+    const int64_t rows = shard->entry.figures.rows, most = shard->packing.batch_rows;
+    BD_TRY(bd_arrow_reader_load(shard->reader, batch, &shard->packing, err));
+    BD_TRY(check_batch(shard, batch, err));
+    const int64_t n_rows = bd_arrow_reader_batch(shard->reader, batch)->n_rows;
+    const int64_t left = rows - batch * most;  // in this batch and those after it
+    return n_rows == (left < most ? left : most) ? BD_OK
+                                                 : fail_rows(shard, batch * most + n_rows, err);
+}
+
+bd_status bd_shard_load(bd_shard *shard, int64_t batch, bd_error *err)
+{
+    const bd_status status = load(shard, batch, err);
+    if (status == BD_OK)
+        return BD_OK;
+    bd_arrow_reader_drop(shard->reader, batch);
+    return bd_error_prefix(err, status, "cannot use '%s'", shard->path);
+}
+
+void bd_shard_drop(bd_shard *shard, int64_t batch)
+{
+    bd_arrow_reader_drop(shard->reader, batch);
 }
 
 bd_row bd_shard_unchecked_row(const bd_shard *shard, int64_t row)

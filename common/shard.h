@@ -1,8 +1,9 @@
-// shard.h - reading a shard: mapped, zero-copy (a compressed one is decompressed when it is
-// opened), and every row checked before it is handed out.
+// shard.h - reading a shard: mapped, zero-copy (a compressed one is decompressed, all of it
+// when it is opened, or batch by batch), and every row checked before it is handed out.
 #ifndef BINDERY_COMMON_SHARD_H
 #define BINDERY_COMMON_SHARD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/arrow_io.h"
@@ -17,6 +18,7 @@ typedef struct bd_shard {
     char *path;               // owned
     bd_packing packing;       // from its own metadata, and so is the entry
     bd_shard_entry entry;     // without size and digest of the file
+    bool loads_later;         // bd_shard_load() comes before a batch is read
 } bd_shard;
 
 // Opens <folder>/<name> and checks it as S1 says: schema, metadata, batches of batch_rows rows,
@@ -27,6 +29,14 @@ bd_status bd_shard_open(bd_shard *shard, const char *folder, const char *name, b
 // The same for shard `index` of a dataset, and compares its metadata with the manifest.
 bd_status bd_shard_open_entry(bd_shard *shard, const char *folder, const bd_manifest *manifest,
                               size_t index, bd_error *err);
+
+// The same, but a compressed shard (then `loads_later`) is decompressed batch by batch: a batch
+// is read after bd_shard_load(), which checks it as S1 says, and until bd_shard_drop(). Both
+// may be called again for a batch that is loaded, or not.
+bd_status bd_shard_open_to_load(bd_shard *shard, const char *folder,
+                                const bd_manifest *manifest, size_t index, bd_error *err);
+bd_status bd_shard_load(bd_shard *shard, int64_t batch, bd_error *err);
+void bd_shard_drop(bd_shard *shard, int64_t batch);
 
 // Row `row` of the shard, checked by bd_row_check(). Its pointers are borrowed from the shard
 // (for uncompressed shards they point into the mapping). `hasher` is scratch, one per thread;

@@ -38,6 +38,8 @@ static const bd_row_batch *common_record_batch(const bd_rows *rows, const int64_
         if (numbers[i] != numbers[0] + i)
             return NULL;
     const bd_shard *shard = bd_rows_shard(rows, numbers[0], first);
+    if (shard->loads_later)  // what is in memory now may not be for long
+        return NULL;
     const int64_t block = *first / shard->packing.batch_rows;
     *first %= shard->packing.batch_rows;
     const bd_row_batch *record = bd_arrow_reader_batch(shard->reader, block);
@@ -89,7 +91,7 @@ bd_status bd_batch_load(bd_batch *batch, const bd_rows *rows, const int64_t *num
         int64_t row_in_shard;
         bd_row row;
         const bd_shard *shard = bd_rows_shard(rows, numbers[r], &row_in_shard);
-        BD_TRY(bd_shard_row(shard, row_in_shard, hasher, &row, err));
+        BD_TRY(bd_rows_row(rows, numbers[r], hasher, &row, err));
         BD_TRY(check_longest(shard, row_in_shard, &row, err));
         if (!record)
             BD_TRY(copy_row(batch, packing, &row, r, err));

@@ -59,11 +59,15 @@ static bd_status open_shards(bd_rows *rows, const char *const *folders, bd_error
     rows->begins = calloc(rows->n_shards + 1, sizeof *rows->begins);
     if (!rows->shards || !rows->begins)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu shards", rows->n_shards);
+    rows->window = calloc(1, sizeof *rows->window);
+    if (!rows->window)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a window of blocks");
+    BD_TRY(bd_block_window_init(rows->window, BD_WINDOW_BLOCKS * rows->n_datasets, err));
     size_t next = 0;
     for (size_t d = 0; d < rows->n_datasets; d++)
         for (size_t s = 0; s < rows->manifests[d].n_shards; s++, next++) {
             const bd_manifest *manifest = &rows->manifests[d];
-            BD_TRY(bd_shard_open_entry(&rows->shards[next], folders[d], manifest, s, err));
+            BD_TRY(bd_shard_open_to_load(&rows->shards[next], folders[d], manifest, s, err));
             rows->begins[next + 1] = rows->begins[next] + manifest->shards[s].figures.rows;
         }
     return BD_OK;
@@ -98,6 +102,9 @@ bd_status bd_rows_open(bd_rows *rows, const char *folder, bd_error *err)
 
 void bd_rows_close(bd_rows *rows)
 {
+    if (rows->window)
+        bd_block_window_release(rows->window);
+    free(rows->window);
     for (size_t s = 0; rows->shards && s < rows->n_shards; s++)
         bd_shard_close(&rows->shards[s]);
     for (size_t d = 0; d < rows->n_datasets; d++)
@@ -121,7 +128,7 @@ int64_t bd_rows_longest_segment(const bd_rows *rows)
     return longest;
 }
 
-const bd_shard *bd_rows_shard(const bd_rows *rows, int64_t number, int64_t *row_in_shard)
+bd_shard *bd_rows_shard(const bd_rows *rows, int64_t number, int64_t *row_in_shard)
 {
     size_t low = 0, high = rows->n_shards;
     while (high - low > 1) {
@@ -133,4 +140,15 @@ const bd_shard *bd_rows_shard(const bd_rows *rows, int64_t number, int64_t *row_
     }
     *row_in_shard = number - rows->begins[low];
     return &rows->shards[low];
+}
+
+bd_status bd_rows_row(const bd_rows *rows, int64_t number, bd_hasher *hasher, bd_row *row,
+                      bd_error *err)
+{
+    int64_t row_in_shard;
+    bd_shard *shard = bd_rows_shard(rows, number, &row_in_shard);
+    if (shard->loads_later)
+        BD_TRY(bd_block_window_load(rows->window, shard,
+                                    row_in_shard / shard->packing.batch_rows, err));
+    return bd_shard_row(shard, row_in_shard, hasher, row, err);
 }

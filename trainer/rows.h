@@ -8,9 +8,12 @@
 #include "common/error.h"
 #include "common/manifest.h"
 #include "common/shard.h"
+#include "trainer/block_window.h"
 #include "trainer/shares.h"
 
-// Every shard is mapped. Rows are numbered through, dataset after dataset.
+// Every shard is mapped. Rows are numbered through, dataset after dataset. One thread at a time
+// reads them: of compressed shards BD_WINDOW_BLOCKS record batches for each dataset are in
+// memory, those that were read last.
 typedef struct bd_rows {
     bd_manifest *manifests;  // [n_datasets], owned
     int64_t *first_rows;  // [n_datasets + 1], owned: of each dataset; the last is their number
@@ -19,7 +22,10 @@ typedef struct bd_rows {
     bd_shard *shards;  // [n_shards], owned
     int64_t *begins;   // [n_shards + 1], owned: first row of each shard
     size_t n_shards;
+    bd_block_window *window;  // owned; which batches are loaded of shards that load later
 } bd_rows;
+
+enum { BD_WINDOW_BLOCKS = 32 };
 
 // Opens `n` datasets, at least 1, to be mixed by weights that are more than 0. What they must
 // have in common: the tokenizer, its separator and BOS, and the length of rows; BD_ERR_ARGUMENT
@@ -43,6 +49,11 @@ static inline int64_t bd_rows_count(const bd_rows *rows)
 int64_t bd_rows_longest_segment(const bd_rows *rows);
 
 // The shard of a row, and the row's number in it.
-const bd_shard *bd_rows_shard(const bd_rows *rows, int64_t number, int64_t *row_in_shard);
+bd_shard *bd_rows_shard(const bd_rows *rows, int64_t number, int64_t *row_in_shard);
+
+// Row `number`, checked by bd_row_check(). Its pointers are borrowed: from a shard that loads
+// later until the next call. `hasher` is scratch. The message names shard and row.
+bd_status bd_rows_row(const bd_rows *rows, int64_t number, bd_hasher *hasher, bd_row *row,
+                      bd_error *err);
 
 #endif

@@ -59,6 +59,19 @@ class Training(TrainTest):
                     name = f"step-{STEPS:08}.safetensors"
                     self.assertEqual((runs[0] / name).read_bytes(), (other / name).read_bytes())
 
+    def test_a_compressed_dataset_trains_the_same_model(self) -> None:
+        options = ["--seq-len", 64]
+        plain = self.pack(self.folder / "plain", [GOLDEN / "corpus"], *options)
+        compressed = self.pack(
+            self.folder / "zstd", [GOLDEN / "corpus"], *options, "--compress", "zstd"
+        )
+        runs = [
+            self.train(dataset.name + "-run", "--steps", 12, dataset=dataset)
+            for dataset in (plain, compressed)
+        ]
+        name = "step-00000012.safetensors"
+        self.assertEqual((runs[0] / name).read_bytes(), (runs[1] / name).read_bytes())
+
     def test_a_resumed_run_is_the_run_that_did_not_stop(self) -> None:
         options = ["--steps", 30, "--save-every", 10]
         whole = self.train("whole", *options)

@@ -62,6 +62,7 @@ void pack_documents(bd_rows *rows, const char *folder, const int *lengths, size_
                     .padding = 256,
                     .batch_rows = how.batch_rows,
                     .shuffle = BD_NO_SHUFFLE,
+                    .codec = how.codec,
                     .tokenizer = "bytes"},
         .tokenizer = bd_tokenizer_bytes(),
         .inputs = &inputs,

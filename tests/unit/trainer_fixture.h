@@ -23,6 +23,7 @@ bd_json *read_golden(const char *name);
 // How documents become a dataset.
 typedef struct packed_as {
     int64_t seq_len, batch_rows, unit_bytes, vocab_size;
+    bd_shard_codec codec;
 } packed_as;
 
 // Packs documents of `lengths` bytes (and the separator) into `folder`, below the working
