@@ -4,8 +4,8 @@
 
 #include "common/error.h"
 
-// For commands: from now on the first SIGINT or SIGTERM is only noted. A second one ends the
-// program as it would have without this call.
+// For commands, in their first thread: from now on the first SIGINT or SIGTERM is only noted. A
+// second one ends the program as it would have without this call.
 void bd_interrupt_catch(void);
 
 // BD_ERR_INTERRUPTED once a signal was noted. Cheap enough for every record.

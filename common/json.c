@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +74,11 @@ void bd_json_set_integer(bd_json *object, const char *key, int64_t value)
 void bd_json_set_real(bd_json *object, const char *key, double value)
 {
     bd_json_set(object, key, wrap(json_real(value)));
+}
+
+void bd_json_set_figure(bd_json *object, const char *key, double value)
+{
+    bd_json_set(object, key, wrap(isfinite(value) ? json_real(value) : json_null()));
 }
 
 void bd_json_set_bool(bd_json *object, const char *key, bool value)
@@ -167,6 +173,16 @@ bd_status bd_json_get_integer(const bd_json *object, const char *key, int64_t mi
     const bd_status status =
         bd_json_as_integer(wrap(json_object_get(unwrap(object), key)), min, max, value, err);
     return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "'%s'", key);
+}
+
+bd_status bd_json_get_real(const bd_json *object, const char *key, double min, double max,
+                           double *value, bd_error *err)
+{
+    const json_t *found = json_object_get(unwrap(object), key);
+    *value = json_number_value(found);
+    if (!json_is_number(found) || *value < min || *value > max)
+        return bd_fail(err, BD_ERR_FORMAT, "'%s' is not a number from %g to %g", key, min, max);
+    return BD_OK;
 }
 
 bd_status bd_json_get_bool(const bd_json *object, const char *key, bool *value, bd_error *err)

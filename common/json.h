@@ -21,6 +21,8 @@ bd_json *bd_json_integer(int64_t value);
 bd_json *bd_json_string(const char *text);  // UTF-8
 void bd_json_set_integer(bd_json *object, const char *key, int64_t value);
 void bd_json_set_real(bd_json *object, const char *key, double value);
+// The same, but null for what is not finite, for which JSON has no number.
+void bd_json_set_figure(bd_json *object, const char *key, double value);
 void bd_json_set_bool(bd_json *object, const char *key, bool value);
 void bd_json_set_null(bd_json *object, const char *key);
 // `text` must be UTF-8; where it may not be (file names), bytes that are not are shown as
@@ -46,6 +48,9 @@ bd_status bd_json_read_file(const char *path, size_t max_bytes, bd_json **value,
 // What comes out is borrowed from `object`.
 bd_status bd_json_get_integer(const bd_json *object, const char *key, int64_t min, int64_t max,
                               int64_t *value, bd_error *err);
+// Any number, also one that is written as an integer.
+bd_status bd_json_get_real(const bd_json *object, const char *key, double min, double max,
+                           double *value, bd_error *err);
 bd_status bd_json_get_bool(const bd_json *object, const char *key, bool *value, bd_error *err);
 bd_status bd_json_get_string(const bd_json *object, const char *key, const char **value,
                              bd_error *err);

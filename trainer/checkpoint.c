@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/array.h"
 #include "common/file.h"
 #include "common/folder.h"
 #include "trainer/safetensors.h"
@@ -28,14 +29,16 @@ static file_name name_of(int64_t step, const char *suffix)
     return name;
 }
 
+static const char tensors_suffix[] = ".safetensors", json_suffix[] = ".json";
+
 static file_name tensors_name(int64_t step)
 {
-    return name_of(step, ".safetensors");
+    return name_of(step, tensors_suffix);
 }
 
 static file_name json_name(int64_t step)
 {
-    return name_of(step, ".json");
+    return name_of(step, json_suffix);
 }
 
 typedef struct tensor_name {
@@ -101,6 +104,7 @@ static bd_json *state_to_json(const bd_checkpoint_state *state,
     bd_json_set(json, "model", bd_model_config_to_json(&state->parameters->config));
     bd_json_set(json, "training", bd_json_share(state->training));
     bd_json_set(json, "data", bd_json_share(state->data));
+    bd_json_set(json, "history", bd_history_to_json(&state->history));
     return json;
 }
 
@@ -152,39 +156,124 @@ bd_status bd_checkpoint_save(const char *folder, const bd_checkpoint_state *stat
     return status;
 }
 
-// ---- Finding ----------------------------------------------------------------------
+// ---- Finding and removing ---------------------------------------------------------
 
-// The step of a name that json_name() makes, else -1.
-static int64_t step_of(const char *name)
+// The step of a name that name_of() makes with this suffix, else -1.
+static int64_t step_of(const char *name, const char *suffix)
 {
     if (strncmp(name, "step-", 5) != 0)
         return -1;
     const long long step = strtoll(name + 5, NULL, 10);
-    if (step < 0 || strcmp(json_name(step).text, name) != 0)
+    if (step < 0 || strcmp(name_of(step, suffix).text, name) != 0)
         return -1;  // printing it again catches signs, spaces, missing zeros, overflow
     return step;
 }
 
-static bd_status keep_highest(void *context, const char *folder, const char *name,
-                              bd_error *err)
+bool bd_checkpoint_is_tensors_name(const char *name)
+{
+    return step_of(name, tensors_suffix) >= 0;
+}
+
+// Steps of the files with one suffix, in ascending order.
+typedef struct step_list {
+    const char *suffix;
+    int64_t *steps;  // [n], owned
+    size_t n, capacity;
+} step_list;
+
+static bd_status add_step(void *context, const char *folder, const char *name, bd_error *err)
 {
     (void)folder;
-    (void)err;
-    int64_t *highest = context;
-    const int64_t step = step_of(name);
-    if (step > *highest)
-        *highest = step;
+    step_list *list = context;
+    const int64_t step = step_of(name, list->suffix);
+    if (step < 0)
+        return BD_OK;
+    BD_TRY(bd_array_reserve((void **)&list->steps, &list->capacity, list->n + 1,
+                            sizeof *list->steps, err));
+    list->steps[list->n++] = step;
     return BD_OK;
+}
+
+static int compare_steps(const void *a, const void *b)
+{
+    const int64_t one = *(const int64_t *)a, other = *(const int64_t *)b;
+    return (one > other) - (one < other);
+}
+
+// Free list->steps also after a failure.
+static bd_status list_steps(step_list *list, const char *folder, const char *suffix,
+                            bd_error *err)
+{
+    *list = (step_list){.suffix = suffix};
+    BD_TRY(bd_folder_visit(folder, add_step, list, err));
+    if (list->n > 0)
+        qsort(list->steps, list->n, sizeof *list->steps, compare_steps);
+    return BD_OK;
+}
+
+bd_status bd_checkpoint_find_up_to(const char *folder, int64_t last, int64_t *step,
+                                   bd_error *err)
+{
+    step_list list;
+    *step = -1;
+    const bd_status status = list_steps(&list, folder, json_suffix, err);
+    for (size_t i = 0; status == BD_OK && i < list.n && list.steps[i] <= last; i++)
+        *step = list.steps[i];
+    free(list.steps);
+    return status;
 }
 
 bd_status bd_checkpoint_find_latest(const char *folder, int64_t *step, bd_error *err)
 {
-    *step = -1;
-    BD_TRY(bd_folder_visit(folder, keep_highest, step, err));
+    BD_TRY(bd_checkpoint_find_up_to(folder, INT64_MAX, step, err));
     if (*step < 0)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "'%s' holds no checkpoint: there is no step-NNNNNNNN.json", folder);
     return BD_OK;
+}
+
+static bd_status remove_step(const char *folder, int64_t step, bd_error *err)
+{
+    BD_TRY(bd_folder_remove(folder, json_name(step).text, err));
+    return bd_folder_remove(folder, tensors_name(step).text, err);
+}
+
+// Tensors whose step is none of `steps`.
+static bd_status remove_orphans(const char *folder, const step_list *steps, bd_error *err)
+{
+    step_list tensors;
+    bd_status status = list_steps(&tensors, folder, tensors_suffix, err);
+    for (size_t i = 0; status == BD_OK && i < tensors.n; i++)
+        if (steps->n == 0 || !bsearch(&tensors.steps[i], steps->steps, steps->n,
+                                      sizeof *steps->steps, compare_steps))
+            status = bd_folder_remove(folder, tensors_name(tensors.steps[i]).text, err);
+    free(tensors.steps);
+    return status;
+}
+
+bd_status bd_checkpoint_prune(const char *folder, int64_t n_kept, bd_error *err)
+{
+    step_list list;
+    bd_status status = list_steps(&list, folder, json_suffix, err);
+    const size_t n_removed =
+        n_kept > 0 && list.n > (size_t)n_kept ? list.n - (size_t)n_kept : 0;
+    for (size_t i = 0; status == BD_OK && i < n_removed; i++)
+        status = remove_step(folder, list.steps[i], err);
+    if (status == BD_OK)
+        status = remove_orphans(folder, &list, err);
+    free(list.steps);
+    return status;
+}
+
+bd_status bd_checkpoint_remove_after(const char *folder, int64_t step, bd_error *err)
+{
+    step_list list;
+    bd_status status = list_steps(&list, folder, json_suffix, err);
+    // From the last on: whatever happens meanwhile, the steps that are left have no gap.
+    for (size_t i = list.n; status == BD_OK && i > 0 && list.steps[i - 1] > step; i--)
+        status = remove_step(folder, list.steps[i - 1], err);
+    free(list.steps);
+    return status;
 }
 
 // ---- Loading ----------------------------------------------------------------------
@@ -215,6 +304,16 @@ static bd_status tensors_from_json(bd_checkpoint *checkpoint, const bd_json *jso
     return bd_digest_parse(&checkpoint->digest, hex, err);
 }
 
+static bd_status history_from_json(bd_checkpoint *checkpoint, const bd_json *json,
+                                   bd_error *err)
+{
+    const bd_json *history = NULL;
+    if (!bd_json_is_null(json, "history"))  // as it is in format 1.0
+        BD_TRY(bd_json_get_object(json, "history", &history, err));
+    const bd_status status = bd_history_from_json(&checkpoint->history, history, err);
+    return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "'history'");
+}
+
 static bd_status checkpoint_from_json(bd_checkpoint *checkpoint, int64_t step, bd_error *err)
 {
     const bd_json *json = checkpoint->document, *model;
@@ -228,7 +327,8 @@ static bd_status checkpoint_from_json(bd_checkpoint *checkpoint, int64_t step, b
     if (status != BD_OK)
         return bd_error_prefix(err, status, "'model'");
     BD_TRY(bd_json_get_object(json, "training", &checkpoint->training, err));
-    return bd_json_get_object(json, "data", &checkpoint->data, err);
+    BD_TRY(bd_json_get_object(json, "data", &checkpoint->data, err));
+    return history_from_json(checkpoint, json, err);
 }
 
 bd_status bd_checkpoint_load(bd_checkpoint *checkpoint, const char *folder, int64_t step,

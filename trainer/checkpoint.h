@@ -4,20 +4,22 @@
 //   step-00000100.json          published after it: the step exists once this file does
 //
 // Files are published whole (common/file.h), the .json is sealed (common/json.h), and it holds
-// size and checksum of the other, so damage to either is noticed. Older steps are kept.
+// size and checksum of the other, so damage to either is noticed.
 // Described in schemas/checkpoint-v1.md.
 #ifndef BINDERY_TRAINER_CHECKPOINT_H
 #define BINDERY_TRAINER_CHECKPOINT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/checksum.h"
 #include "common/error.h"
 #include "common/json.h"
+#include "trainer/history.h"
 #include "trainer/model_config.h"
 #include "trainer/parameters.h"
 
-#define BD_CHECKPOINT_FORMAT "1.0"
+#define BD_CHECKPOINT_FORMAT "1.1"
 
 // What is saved; all of it borrowed for the call.
 typedef struct bd_checkpoint_state {
@@ -26,6 +28,7 @@ typedef struct bd_checkpoint_state {
     const float *weights, *m, *v;  // [n_total], host memory
     const bd_json *training;       // an object: settings that must be the same on resuming
     const bd_json *data;           // an object: which dataset, tokenizer and seq_len
+    bd_history history;
 } bd_checkpoint_state;
 
 // Saves a step into `folder`, which exists. A step that is there already is replaced: a crash
@@ -35,15 +38,28 @@ bd_status bd_checkpoint_save(const char *folder, const bd_checkpoint_state *stat
 
 // The highest step in `folder`. None is BD_ERR_ARGUMENT.
 bd_status bd_checkpoint_find_latest(const char *folder, int64_t *step, bd_error *err);
+// The highest step up to `last`, -1 if there is none.
+bd_status bd_checkpoint_find_up_to(const char *folder, int64_t last, int64_t *step,
+                                   bd_error *err);
+
+// Removes all but the `n_kept` highest steps (0: removes none), and tensors whose .json a
+// killed process did not get to publish, or had removed. A step's .json goes first.
+bd_status bd_checkpoint_prune(const char *folder, int64_t n_kept, bd_error *err);
+// Removes every step after `step`.
+bd_status bd_checkpoint_remove_after(const char *folder, int64_t step, bd_error *err);
+
+// Whether a step's tensors have such a name.
+bool bd_checkpoint_is_tensors_name(const char *name);
 
 // What a step's .json says.
 typedef struct bd_checkpoint {
     int64_t step;
     bd_model_config config;
     const bd_json *training, *data;  // borrowed from `document`
-    bd_json *document;               // owned
-    char *tensors_path;              // owned
-    int64_t size_bytes;              // of that file, and so is digest
+    bd_history history;
+    bd_json *document;   // owned
+    char *tensors_path;  // owned
+    int64_t size_bytes;  // of that file, and so is digest
     bd_digest digest;
 } bd_checkpoint;
 

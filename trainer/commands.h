@@ -5,6 +5,7 @@
 #include "common/options.h"
 
 extern const bd_command bd_train_command;
+extern const bd_command bd_eval_command;
 extern const bd_command bd_generate_command;
 extern const bd_command bd_prove_command;
 

@@ -58,6 +58,18 @@ bd_status bd_metrics_open(FILE **metrics, const char *folder, int64_t step, bd_e
     return status;
 }
 
+// Appends the line and frees it.
+static bd_status put_line(FILE *metrics, bd_json *json, bd_error *err)
+{
+    char *line = NULL;
+    bd_status status = bd_json_print(json, BD_JSON_COMPACT, &line, err);
+    if (status == BD_OK && (fprintf(metrics, "%s\n", line) < 0 || fflush(metrics) != 0))
+        status = bd_fail_errno(err, "cannot write '" BD_METRICS_NAME "'");
+    free(line);
+    bd_json_free(json);
+    return status;
+}
+
 bd_status bd_metrics_write(FILE *metrics, const bd_step_result *result, int64_t elapsed_ns,
                            bd_error *err)
 {
@@ -68,12 +80,46 @@ bd_status bd_metrics_write(FILE *metrics, const bd_step_result *result, int64_t 
     bd_json_set_real(json, "learning_rate", result->learning_rate);
     bd_json_set_integer(json, "targets", result->n_targets);
     bd_json_set_integer(json, "tokens", result->n_tokens);
+    if (result->outcome != BD_STEP_APPLIED)
+        bd_json_set_string(json, "skipped", bd_step_outcome_words[result->outcome]);
     bd_json_set_real(json, "seconds", (double)elapsed_ns / 1e9);
-    char *line = NULL;
-    bd_status status = bd_json_print(json, BD_JSON_COMPACT, &line, err);
-    if (status == BD_OK && (fprintf(metrics, "%s\n", line) < 0 || fflush(metrics) != 0))
-        status = bd_fail_errno(err, "cannot write '" BD_METRICS_NAME "'");
-    free(line);
-    bd_json_free(json);
-    return status;
+    return put_line(metrics, json, err);
+}
+
+// {"event": …, "step": …, "values": …}; takes over `values`.
+static bd_status put_values(FILE *metrics, const char *event, int64_t step, bd_json *values,
+                            bd_error *err)
+{
+    bd_json *json = bd_json_object();
+    bd_json_set_string(json, "event", event);
+    bd_json_set_integer(json, "step", step);
+    bd_json_set(json, "values", values);
+    return put_line(metrics, json, err);
+}
+
+bd_status bd_metrics_write_eval(FILE *metrics, int64_t step, const bd_eval_value *values,
+                                size_t n, bd_error *err)
+{
+    bd_json *array = bd_json_array();
+    for (size_t i = 0; i < n; i++) {
+        bd_json *value = bd_json_object();
+        bd_json_set_string(value, "dataset", values[i].dataset);
+        bd_json_set_figure(value, "loss", values[i].loss);
+        bd_json_set_integer(value, "targets", values[i].n_targets);
+        bd_json_append(array, value);
+    }
+    return put_values(metrics, "eval", step, array, err);
+}
+
+bd_status bd_metrics_write_samples(FILE *metrics, int64_t step, const bd_sample_value *values,
+                                   size_t n, bd_error *err)
+{
+    bd_json *array = bd_json_array();
+    for (size_t i = 0; i < n; i++) {
+        bd_json *value = bd_json_object();
+        bd_json_set_string(value, "prompt", values[i].prompt);
+        bd_json_set_string(value, "text", values[i].text);
+        bd_json_append(array, value);
+    }
+    return put_values(metrics, "sample", step, array, err);
 }

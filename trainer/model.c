@@ -5,169 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/array.h"
-#include "common/size.h"
-
 static const float norm_epsilon = 1e-5f;
 
-// Tensor cores want rows that begin at a multiple of 16 bytes, whatever the vocabulary; this is
-// a cache line's worth and more.
-enum { LOGITS_APART = 64 };
-
-// ---- Memory ---------------------------------------------------------------------------------
-
-// n x width numbers of a type in the backend's memory, remembered for release.
-static bd_status allocate(bd_model *model, void **memory, int64_t n, int64_t width,
-                          bd_type type, bd_error *err)
-{
-    size_t count, size_bytes;
-    if (!bd_size_mul((size_t)n, (size_t)width, &count) ||
-        !bd_size_mul(count, bd_type_bytes(type), &size_bytes))
-        return bd_fail(err, BD_ERR_MEMORY, "the model's buffers are too large");
-    BD_TRY(bd_array_reserve((void **)&model->allocated, &model->allocated_capacity,
-                            model->n_allocated + 1, sizeof *model->allocated, err));
-    BD_TRY(model->backend->operations->allocate(model->backend, size_bytes, memory, err));
-    model->allocated[model->n_allocated++] = *memory;
-    return BD_OK;
-}
-
-static bd_status allocate_floats(bd_model *model, float **memory, int64_t n, int64_t width,
-                                 bd_error *err)
-{
-    void *block;
-    BD_TRY(allocate(model, &block, n, width, BD_FLOAT, err));
-    *memory = block;
-    return BD_OK;
-}
-
-static bd_status allocate_layer(bd_model *model, bd_layer_activations *layer, int64_t n,
-                                bd_error *err)
-{
-    const bd_model_config *c = &model->parameters->config;
-    const bool keeps_expanded = bd_model_activation(c) != BD_ACTIVATION_RELU;
-    const struct {
-        void **memory;
-        int64_t width;
-    } tensors[] = {
-        {&layer->attention_in, c->n_channels},
-        {&layer->qkv, 3 * c->n_channels},
-        {&layer->attention_out, c->n_channels},
-        {&layer->middle, c->n_channels},
-        {&layer->feed_forward_in, c->n_channels},
-        {&layer->activated, c->n_feed_forward},
-        {&layer->out, c->n_channels},
-    };
-    const struct {
-        float **memory;
-        int64_t width;
-    } statistics[] = {
-        {&layer->attention_mean, 1},    {&layer->attention_rstd, 1},
-        {&layer->lse, c->n_heads},      {&layer->feed_forward_mean, 1},
-        {&layer->feed_forward_rstd, 1},
-    };
-    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
-        BD_TRY(allocate(model, tensors[i].memory, n, tensors[i].width, model->type, err));
-    for (size_t i = 0; i < sizeof statistics / sizeof statistics[0]; i++)
-        BD_TRY(allocate_floats(model, statistics[i].memory, n, statistics[i].width, err));
-    if (keeps_expanded)
-        BD_TRY(allocate(model, &layer->expanded, n, c->n_feed_forward, model->type, err));
-    return BD_OK;
-}
-
-// In float the weights are their own masters.
-static bd_status allocate_parameters(bd_model *model, bd_error *err)
-{
-    const int64_t n = model->parameters->n_total;
-    BD_TRY(allocate_floats(model, &model->masters, n, 1, err));
-    BD_TRY(allocate_floats(model, &model->gradients, n, 1, err));
-    model->weights = model->masters;
-    if (model->type == BD_FLOAT)
-        return BD_OK;
-    return allocate(model, &model->weights, n, 1, model->type, err);
-}
-
-static bd_status allocate_all(bd_model *model, bd_error *err)
-{
-    const bd_model_config *c = &model->parameters->config;
-    const int64_t wide =
-        3 * c->n_channels > c->n_feed_forward ? 3 * c->n_channels : c->n_feed_forward;
-    int64_t n;
-    if (!bd_int64_mul(model->max_rows, model->seq_len, &n))
-        return bd_fail(err, BD_ERR_MEMORY, "a batch is too large");
-    const struct {
-        void **memory;
-        int64_t n, width;
-    } tensors[] = {
-        {&model->embedded, n, c->n_channels},
-        {&model->final_in, n, c->n_channels},
-        {&model->logits, model->seq_len, model->logits_stride},
-        {&model->d_stream, n, c->n_channels},
-        {&model->d_narrow, n, c->n_channels},
-        {&model->d_wide, n, wide},
-        {&model->branch, n, c->n_channels},
-    };
-    BD_TRY(allocate_parameters(model, err));
-    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
-        BD_TRY(allocate(model, tensors[i].memory, tensors[i].n, tensors[i].width, model->type,
-                        err));
-    BD_TRY(allocate_floats(model, &model->final_mean, n, 1, err));
-    BD_TRY(allocate_floats(model, &model->final_rstd, n, 1, err));
-    BD_TRY(allocate_floats(model, &model->losses, n, 1, err));
-    for (int64_t l = 0; l < c->n_layers; l++)
-        BD_TRY(allocate_layer(model, &model->layers[l], n, err));
-    return BD_OK;
-}
-
-// What attention.h demands of bf16.
-static bd_status check_type(const bd_backend *backend, const bd_model_config *c, bd_type type,
-                            bd_error *err)
-{
-    const int64_t head_size = c->n_channels / c->n_heads;
-    BD_TRY(bd_backend_check_type(backend, type, err));
-    if (type == BD_BF16 && head_size != 64 && head_size != 128)
-        return bd_fail(err, BD_ERR_UNSUPPORTED,
-                       "attention in bf16 takes heads of 64 or 128 channels, the model's have "
-                       "%" PRId64,
-                       head_size);
-    return BD_OK;
-}
-
-static int64_t round_up(int64_t n_vocabulary)
-{
-    return (n_vocabulary + LOGITS_APART - 1) / LOGITS_APART * LOGITS_APART;
-}
-
-bd_status bd_model_init(bd_model *model, bd_backend *backend, const bd_parameters *parameters,
-                        bd_type type, int64_t max_rows, int64_t seq_len, bd_error *err)
-{
-    *model = (bd_model){.backend = backend,
-                        .parameters = parameters,
-                        .type = type,
-                        .max_rows = max_rows,
-                        .seq_len = seq_len,
-                        .logits_stride = round_up(parameters->config.n_vocabulary)};
-    bd_status status = check_type(backend, &parameters->config, type, err);
-    if (status == BD_OK &&
-        !(model->layers = calloc((size_t)parameters->config.n_layers, sizeof *model->layers)))
-        status = bd_fail(err, BD_ERR_MEMORY, "no memory for the model");
-    if (status == BD_OK)
-        status = allocate_all(model, err);
-    if (status == BD_OK)
-        status = bd_staging_init(&model->staging, backend, max_rows * seq_len, err);
-    if (status != BD_OK)
-        bd_model_release(model);
-    return status;
-}
-
-void bd_model_release(bd_model *model)
-{
-    for (size_t i = 0; i < model->n_allocated; i++)
-        model->backend->operations->release(model->backend, model->allocated[i]);
-    bd_staging_release(&model->staging);
-    free(model->allocated);
-    free(model->layers);
-    *model = (bd_model){0};
-}
+// ---- Weights and gradients --------------------------------------------------------------
 
 static size_t parameter_bytes(const bd_model *model)
 {
@@ -362,8 +202,9 @@ static bd_status attention_backward(const bd_model *model, batch_ref batch,
 
 // ---- Forward ----------------------------------------------------------------------------
 
-static bd_status layer_forward(bd_model *model, batch_ref batch, int64_t l, const void *in,
-                               bd_error *err)
+// Everything that the backward pass needs of a layer.
+static bd_status layer_inside(bd_model *model, batch_ref batch, int64_t l, const void *in,
+                              bd_error *err)
 {
     const bd_model_config *c = &model->parameters->config;
     const bd_layer_offsets *offsets = &model->parameters->layers[l];
@@ -385,7 +226,7 @@ static bd_status layer_forward(bd_model *model, batch_ref batch, int64_t l, cons
                .out = a->middle}));
     BD_TRY(norm_forward(model, batch, &offsets->feed_forward_norm, a->middle,
                         a->feed_forward_in, a->feed_forward_mean, a->feed_forward_rstd, err));
-    BD_TRY(OP(model, linear_forward,
+    return OP(model, linear_forward,
               {.boundaries = batch->attention,
                .type = model->type,
                .n_in = channels,
@@ -396,12 +237,20 @@ static bd_status layer_forward(bd_model *model, batch_ref batch, int64_t l, cons
                .weight = weight_at(model, offsets->expand.weight),
                .bias = weight_at(model, offsets->expand.bias),
                .out = a->expanded,
-               .activated = a->activated}));
-    BD_TRY(linear_forward(model, batch, &offsets->contract, wide, channels, a->activated,
-                          model->branch, err));
+               .activated = a->activated});
+}
+
+static bd_status layer_forward(bd_model *model, batch_ref batch, int64_t l, const void *in,
+                               bd_error *err)
+{
+    const bd_model_config *c = &model->parameters->config;
+    const bd_layer_activations *a = &model->layers[l];
+    BD_TRY(layer_inside(model, batch, l, in, err));
+    BD_TRY(linear_forward(model, batch, &model->parameters->layers[l].contract,
+                          c->n_feed_forward, c->n_channels, a->activated, model->branch, err));
     return OP(model, add,
               {.type = model->type,
-               .n = n * channels,
+               .n = tokens_of(batch) * c->n_channels,
                .a = a->middle,
                .b = model->branch,
                .out = a->out});
@@ -512,25 +361,33 @@ bd_status bd_model_row_logits(bd_model *model, const bd_model_batch *batch, int6
     return download_logits(model, batch->attention.seq_len, logits, err);
 }
 
+// Losses of one row; its logits become their gradients if that is wanted.
+static bd_status row_losses(bd_model *model, batch_ref batch, int64_t row, bool want_gradient,
+                            double gradient_scale, bd_error *err)
+{
+    const int64_t seq_len = batch->attention.seq_len;
+    BD_TRY(logits_of_row(model, batch, row, err));
+    return OP(model, cross_entropy,
+              {.boundaries = one_row(&batch->targets, row),
+               .type = model->type,
+               .ids = ids_of_row(batch, row),
+               .id_bytes = batch->id_bytes,
+               .n = seq_len,
+               .n_vocabulary = model->parameters->config.n_vocabulary,
+               .stride = model->logits_stride,
+               .want_gradient = want_gradient,
+               .gradient_scale = (float)gradient_scale,
+               .logits = model->logits,
+               .losses = model->losses + row * seq_len});
+}
+
 // Loss of one row, and its gradient back to the final norm's output (d_narrow).
 static bd_status head_row(bd_model *model, batch_ref batch, int64_t row, double gradient_scale,
                           bd_error *err)
 {
     const bd_parameters *p = model->parameters;
     const int64_t seq_len = batch->attention.seq_len, channels = p->config.n_channels;
-    BD_TRY(logits_of_row(model, batch, row, err));
-    BD_TRY(OP(model, cross_entropy,
-              {.boundaries = one_row(&batch->targets, row),
-               .type = model->type,
-               .ids = ids_of_row(batch, row),
-               .id_bytes = batch->id_bytes,
-               .n = seq_len,
-               .n_vocabulary = p->config.n_vocabulary,
-               .stride = model->logits_stride,
-               .want_gradient = 1,
-               .gradient_scale = (float)gradient_scale,
-               .logits = model->logits,
-               .losses = model->losses + row * seq_len}));
+    BD_TRY(row_losses(model, batch, row, true, gradient_scale, err));
     return OP(model, linear_backward,
               {.boundaries = one_row(&batch->attention, row),
                .type = model->type,
@@ -545,6 +402,19 @@ static bd_status head_row(bd_model *model, batch_ref batch, int64_t row, double 
                .d_weight = model->gradients + p->token_table});
 }
 
+bd_status bd_model_losses(bd_model *model, const bd_model_batch *batch, float *losses,
+                          bd_error *err)
+{
+    bd_model_batch staged;
+    BD_TRY(stage(model, batch, &staged, err));
+    BD_TRY(forward(model, &staged, err));
+    for (int64_t row = 0; row < batch->attention.n_rows; row++)
+        BD_TRY(row_losses(model, &staged, row, false, 0, err));
+    BD_TRY(bd_stage_done(&model->staging, err));
+    return model->backend->operations->download(model->backend, losses, model->losses,
+                                                (size_t)tokens_of(batch) * sizeof *losses, err);
+}
+
 // ---- Backward ---------------------------------------------------------------------------
 
 static bd_status layer_backward(bd_model *model, batch_ref batch, int64_t l, bd_error *err)
@@ -553,6 +423,8 @@ static bd_status layer_backward(bd_model *model, batch_ref batch, int64_t l, bd_
     const bd_layer_offsets *offsets = &model->parameters->layers[l];
     const bd_layer_activations *a = &model->layers[l];
     const int64_t channels = c->n_channels, wide = c->n_feed_forward;
+    if (model->recomputes && l < c->n_layers - 1)  // the last layer's are still there
+        BD_TRY(layer_inside(model, batch, l, stream_into(model, l), err));
     BD_TRY(linear_backward(model, batch, &offsets->contract, wide, channels, a->activated,
                            model->d_stream, model->d_wide, err));
     BD_TRY(OP(model, activation_backward,

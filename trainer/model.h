@@ -11,9 +11,14 @@
 // which never exist all at once. In bf16 the weights are kept a second time, rounded, and all
 // tensors but gradients of parameters and statistics (mean, rstd, lse, losses) take half as
 // much.
+//
+// A model that recomputes keeps of each layer only what it hands on, n x n_channels, and the
+// rest of one layer for all: the backward pass makes each layer's own anew, which is a third
+// more work and the same in every bit.
 #ifndef BINDERY_TRAINER_MODEL_H
 #define BINDERY_TRAINER_MODEL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/error.h"
@@ -39,6 +44,7 @@ typedef struct bd_model {
     bd_backend *backend;              // borrowed
     const bd_parameters *parameters;  // borrowed
     bd_type type;                     // of every tensor below that is void
+    bool recomputes;                  // layers share all activations but `out`
     int64_t max_rows, seq_len;        // what the buffers are made for
     void *weights;                    // [n_total], the backend's memory
     float *masters;                   // [n_total]: the weights before rounding
@@ -65,6 +71,10 @@ typedef struct bd_model {
 // uploaded. BD_ERR_UNSUPPORTED says what the backend cannot do in bf16. Release what comes out.
 bd_status bd_model_init(bd_model *model, bd_backend *backend, const bd_parameters *parameters,
                         bd_type type, int64_t max_rows, int64_t seq_len, bd_error *err);
+// The same for a model that recomputes.
+bd_status bd_model_init_recomputing(bd_model *model, bd_backend *backend,
+                                    const bd_parameters *parameters, bd_type type,
+                                    int64_t max_rows, int64_t seq_len, bd_error *err);
 void bd_model_release(bd_model *model);  // safe on an empty struct and safe twice
 
 // Between the host's [n_total] floats and the model's masters and gradients.
@@ -84,6 +94,11 @@ bd_status bd_model_download(bd_model *model, float *to, const void *tensor, int6
 bd_status bd_model_train(bd_model *model, const bd_model_batch *batch,
                          const bd_model_batch *next, double gradient_scale, double *loss_sum,
                          bd_error *err);
+
+// Forward only: the losses [n_rows][seq_len] of the batch's tokens, exactly 0 where there is no
+// target, into host memory.
+bd_status bd_model_losses(bd_model *model, const bd_model_batch *batch, float *losses,
+                          bd_error *err);
 
 // Forward only, up to the final norm.
 bd_status bd_model_forward(bd_model *model, const bd_model_batch *batch, bd_error *err);

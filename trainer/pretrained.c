@@ -179,24 +179,32 @@ static bd_status copy_tensors(const sources *s, float *weights, bd_error *err)
     return check_head(&s->head, &parameters->items[0], weights + parameters->token_table, err);
 }
 
-bd_status bd_pretrained_load(const char *folder, const bd_parameters *parameters,
-                             float **weights, bd_error *err)
+bd_status bd_pretrained_read(const char *folder, const bd_parameters *parameters,
+                             float *weights, bd_error *err)
 {
     sources s = {0};
-    *weights = NULL;
     bd_status status = find_tensors(&s, folder, parameters, err);
-    if (status == BD_OK) {
-        *weights = malloc((size_t)parameters->n_total * sizeof **weights);
-        status = *weights ? copy_tensors(&s, *weights, err)
-                          : bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " parameters",
-                                    parameters->n_total);
-    }
-    if (status != BD_OK) {
-        free(*weights);
-        *weights = NULL;
-    }
+    if (status == BD_OK && weights)
+        status = copy_tensors(&s, weights, err);
     free(s.parameters);
     bd_pretrained_names_release(&s.names);
     bd_pretrained_files_close(&s.files);
+    return status;
+}
+
+bd_status bd_pretrained_load(const char *folder, const bd_parameters *parameters,
+                             float **weights, bd_error *err)
+{
+    *weights = NULL;
+    BD_TRY(bd_pretrained_read(folder, parameters, NULL, err));
+    float *read = malloc((size_t)parameters->n_total * sizeof *read);
+    if (!read)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " parameters",
+                       parameters->n_total);
+    const bd_status status = bd_pretrained_read(folder, parameters, read, err);
+    if (status == BD_OK)
+        *weights = read;
+    else
+        free(read);
     return status;
 }

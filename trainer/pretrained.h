@@ -26,11 +26,15 @@ bd_status bd_pretrained_refuse_other(const bd_model_config *config,
                                      const bd_model_config *asked, const char *folder,
                                      bd_error *err);
 
-// Its weights [n_total], malloc'd, the caller's to free. `parameters` are those of its config.
-// Every parameter must be there once, in its shape, and finite, and nothing else but an
-// lm_head.weight that equals the token table, and GPT-2's stored masks; the message names file
-// and tensor. Memory: the weights, only once the files are known to hold as many, and the token
-// table once more if there is an lm_head.weight. On failure *weights is NULL.
+// Its weights into weights [n_total]; NULL only checks that the files hold them. `parameters`
+// are those of its config. Every parameter must be there once, in its shape, and finite, and
+// nothing else but an lm_head.weight that equals the token table, and GPT-2's stored masks; the
+// message names file and tensor. Memory: the token table if there is an lm_head.weight.
+bd_status bd_pretrained_read(const char *folder, const bd_parameters *parameters,
+                             float *weights, bd_error *err);
+
+// The same into memory that is malloc'd, the caller's to free, once the files are known to hold
+// as many. On failure *weights is NULL.
 bd_status bd_pretrained_load(const char *folder, const bd_parameters *parameters,
                              float **weights, bd_error *err);
 

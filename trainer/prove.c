@@ -337,131 +337,13 @@ void bd_proof_release(bd_proof *proof)
     *proof = (bd_proof){0};
 }
 
-// ---- The probe --------------------------------------------------------------------------
-
-// One number for each token that changes if any bit of its logits or of its gradient does.
-static bd_status fingerprint_tokens(bench *b, const bd_model_batch *batch,
-                                    uint64_t *fingerprints, bd_error *err)
-{
-    const bd_model_config *c = &b->model.parameters->config;
-    const int64_t seq_len = batch->attention.seq_len, n_rows = batch->attention.n_rows;
-    const int64_t n_stream = n_rows * seq_len * c->n_channels;
-    double loss_sum;
-    bd_hasher *hasher = bd_hasher_new();
-    float *logits = malloc((size_t)(seq_len * c->n_vocabulary) * sizeof *logits);
-    float *d_stream = malloc((size_t)n_stream * sizeof *d_stream);
-    bd_status status = BD_OK;
-    if (!hasher || !logits || !d_stream)
-        status = bd_fail(err, BD_ERR_MEMORY, "no memory for the probe");
-    if (status == BD_OK)
-        status = bd_model_train(&b->model, batch, NULL, 1.0 / (double)b->batch.n_targets,
-                                &loss_sum, err);
-    if (status == BD_OK)
-        status = bd_model_download(&b->model, d_stream, b->model.d_stream, n_stream, err);
-    for (int64_t r = 0; status == BD_OK && r < n_rows; r++) {
-        status = bd_model_row_logits(&b->model, batch, r, logits, err);
-        for (int64_t t = 0; status == BD_OK && t < seq_len; t++) {
-            const int64_t token = r * seq_len + t;
-            bd_hasher_add(hasher, logits + t * c->n_vocabulary,
-                          (size_t)c->n_vocabulary * sizeof *logits);
-            bd_hasher_add(hasher, d_stream + token * c->n_channels,
-                          (size_t)c->n_channels * sizeof *d_stream);
-            fingerprints[token] = bd_hasher_take64(hasher);
-        }
-    }
-    bd_hasher_free(hasher);
-    free(logits);
-    free(d_stream);
-    return status;
-}
-
-typedef struct span {
-    int64_t begin, end;  // tokens of the batch, row by row
-} span;
-
-static span longest_segment(const bd_boundaries *boundaries)
-{
-    span longest = {0};
-    for (int64_t r = 0; r < boundaries->n_rows; r++) {
-        int64_t n;
-        const int32_t *bounds = bd_row_bounds(boundaries, r, &n);
-        for (int64_t k = 0; k < n; k++)
-            if (bounds[k + 1] - bounds[k] > longest.end - longest.begin)
-                longest = (span){r * boundaries->seq_len + bounds[k],
-                                 r * boundaries->seq_len + bounds[k + 1]};
-    }
-    return longest;
-}
-
-// A copy of the batch's ids in which every token of the span is another one.
-static void *change_ids(const bd_batch *batch, span changed, int64_t n_vocabulary)
-{
-    const int64_t n = batch->boundaries.n_rows * batch->boundaries.seq_len;
-    void *ids = malloc((size_t)(n * batch->id_bytes));
-    if (!ids)
-        return NULL;
-    memcpy(ids, batch->ids, (size_t)(n * batch->id_bytes));
-    for (int64_t t = changed.begin; t < changed.end; t++) {
-        const uint32_t other =
-            (uint32_t)((bd_id_at(ids, batch->id_bytes, t) + INT64_C(1)) % n_vocabulary);
-        if (batch->id_bytes == 2)
-            ((uint16_t *)ids)[t] = (uint16_t)other;
-        else
-            ((uint32_t *)ids)[t] = other;
-    }
-    return ids;
-}
-
-static void count_changes(bd_probe *probe, const bd_boundaries *boundaries, span changed,
-                          const uint64_t *before, const uint64_t *after)
-{
-    for (int64_t r = 0; r < boundaries->n_rows; r++) {
-        for (int64_t t = 0; t < bd_row_used(boundaries, r); t++) {
-            const int64_t token = r * boundaries->seq_len + t;
-            const bool probed = changed.begin <= token && token < changed.end;
-            const bool differs = before[token] != after[token];
-            probe->probed_tokens += probed;
-            probe->other_tokens += !probed;
-            probe->changed_tokens += probed && differs;
-            probe->leaked_tokens += !probed && differs;
-        }
-    }
-}
-
-static bd_status probe_bench(bd_probe *probe, bench *b, bd_error *err)
-{
-    const bd_boundaries *boundaries = &b->batch.boundaries;
-    const size_t n = (size_t)(boundaries->n_rows * boundaries->seq_len);
-    const span changed = longest_segment(boundaries);
-    uint64_t *before = calloc(n, sizeof *before), *after = calloc(n, sizeof *after);
-    void *ids = change_ids(&b->batch, changed, b->model.parameters->config.n_vocabulary);
-    bd_status status = BD_OK;
-    if (!before || !after || !ids)
-        status = bd_fail(err, BD_ERR_MEMORY, "no memory for the probe");
-    bd_model_batch batch = bd_batch_part(&b->batch, 0, boundaries->n_rows);
-    if (status == BD_OK)
-        status = fingerprint_tokens(b, &batch, before, err);
-    batch.ids = ids;
-    if (status == BD_OK)
-        status = fingerprint_tokens(b, &batch, after, err);
-    if (status == BD_OK)
-        count_changes(probe, boundaries, changed, before, after);
-    free(before);
-    free(after);
-    free(ids);
-    return status;
-}
-
 bd_status bd_probe_run(bd_probe *probe, const bd_experiment *experiment, bd_error *err)
 {
     *probe = (bd_probe){0};
     bench b = {0};
     bd_status status = set_up(&b, experiment, err);
-    if (status == BD_OK) {
-        probe->n_rows = b.batch.boundaries.n_rows;
-        probe->n_segments = count_segments(&b.batch);
-        status = probe_bench(probe, &b, err);
-    }
+    if (status == BD_OK)
+        status = bd_probe_batch(probe, &b.model, &b.batch, b.batch.boundaries.n_rows, err);
     tear_down(&b);
     return status;
 }

@@ -17,6 +17,7 @@
 #include "kernels/backend.h"
 #include "trainer/batch.h"
 #include "trainer/parameters.h"
+#include "trainer/probe.h"
 
 // What is broken on purpose: one operation gets the boundaries {0, used} for every row.
 typedef enum bd_sabotage {
@@ -65,16 +66,7 @@ bd_status bd_prove(bd_proof *proof, const bd_experiment *experiment, bd_sabotage
                    bd_error *err);
 void bd_proof_release(bd_proof *proof);  // safe on an empty struct and safe twice
 
-typedef struct bd_probe {
-    int64_t n_rows, n_segments;
-    int64_t probed_tokens;   // of the document that was changed
-    int64_t other_tokens;    // of all other segments
-    int64_t leaked_tokens;   // of those, tokens whose logits or gradient changed in any bit
-    int64_t changed_tokens;  // of the document itself: must not be 0, or the probe saw nothing
-} bd_probe;
-
-// Changes every token of one document (the longest of the same rows) and compares, bit for bit,
-// the logits and the gradient at the embedding of every token of every other segment.
+// bd_probe_batch() on those rows.
 bd_status bd_probe_run(bd_probe *probe, const bd_experiment *experiment, bd_error *err);
 
 #endif

@@ -1,6 +1,5 @@
 // `bindery prove`: the experiment as a table and a verdict.
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -151,15 +150,6 @@ static void print_proof(const bd_proof *proof, bd_sabotage sabotage)
                sabotage != BD_SABOTAGE_NONE ? ", as they must: the sabotage was noticed" : "");
 }
 
-// A number that JSON has none for becomes null.
-static void set_real(bd_json *json, const char *key, double value)
-{
-    if (isfinite(value))
-        bd_json_set_real(json, key, value);
-    else
-        bd_json_set_null(json, key);
-}
-
 static bd_json *proof_to_json(const bd_proof *proof, const prove_settings *settings)
 {
     bd_json *lines = bd_json_array();
@@ -167,9 +157,9 @@ static bd_json *proof_to_json(const bd_proof *proof, const prove_settings *setti
         const bd_proof_line *line = &proof->lines[i];
         bd_json *json = bd_json_object();
         bd_json_set_string(json, "name", line->parameter->name);
-        set_real(json, "largest_gradient", line->largest_gradient);
-        set_real(json, "largest_difference", line->largest_difference);
-        set_real(json, "bound", line->bound);
+        bd_json_set_figure(json, "largest_gradient", line->largest_gradient);
+        bd_json_set_figure(json, "largest_difference", line->largest_difference);
+        bd_json_set_figure(json, "bound", line->bound);
         bd_json_set_bool(json, "agrees", line->agrees);
         bd_json_set_bool(json, "zero_by_mathematics", line->zero_by_mathematics);
         bd_json_append(lines, json);
@@ -182,8 +172,8 @@ static bd_json *proof_to_json(const bd_proof *proof, const prove_settings *setti
     bd_json_set_integer(json, "rows", proof->n_rows);
     bd_json_set_integer(json, "segments", proof->n_segments);
     bd_json_set_integer(json, "targets", proof->n_targets);
-    set_real(json, "loss_packed", proof->loss_packed);
-    set_real(json, "loss_alone", proof->loss_alone);
+    bd_json_set_figure(json, "loss_packed", proof->loss_packed);
+    bd_json_set_figure(json, "loss_alone", proof->loss_alone);
     bd_json_set_integer(json, "kinks", proof->n_kinks);
     bd_json_set(json, "parameters", lines);
     return json;

@@ -42,13 +42,19 @@ bd_status bd_run_open_step(bd_run *run, const char *folder, int64_t step, bool w
     return status;
 }
 
-void bd_run_release(bd_run *run)
+void bd_run_forget_tensors(bd_run *run)
 {
-    bd_checkpoint_release(&run->checkpoint);
-    bd_parameters_release(&run->parameters);
     free(run->weights);
     free(run->m);
     free(run->v);
+    run->weights = run->m = run->v = NULL;
+}
+
+void bd_run_release(bd_run *run)
+{
+    bd_run_forget_tensors(run);
+    bd_checkpoint_release(&run->checkpoint);
+    bd_parameters_release(&run->parameters);
     *run = (bd_run){0};
 }
 

@@ -15,7 +15,7 @@
 typedef struct bd_run {
     bd_checkpoint checkpoint;  // owned
     bd_parameters parameters;  // owned
-    float *weights;            // [n_total], owned
+    float *weights;            // [n_total], owned; NULL once they were forgotten
     float *m, *v;              // [n_total], owned; NULL without moments
 } bd_run;
 
@@ -24,6 +24,8 @@ bd_status bd_run_open(bd_run *run, const char *folder, bool with_moments, bd_err
 // The same for the checkpoint of `step`.
 bd_status bd_run_open_step(bd_run *run, const char *folder, int64_t step, bool with_moments,
                            bd_error *err);
+// Frees weights and moments, which are on the backend by now: 12 bytes per parameter.
+void bd_run_forget_tensors(bd_run *run);
 void bd_run_release(bd_run *run);  // safe on an empty struct and safe twice
 
 // What the ids of a run's model mean.
@@ -33,7 +35,7 @@ typedef struct bd_run_tokenizer {
 } bd_run_tokenizer;
 
 // Opens the tokenizer of the run in `folder`, which must give the ids the meaning that they had
-// in training (BD_ERR_ARGUMENT if not). Close what comes out; after a failure there is nothing.
+// in training (BD_ERR_ARGUMENT if not). Close what comes out. On failure *opened is empty.
 bd_status bd_run_open_tokenizer(const bd_run *run, const char *folder, bd_run_tokenizer *opened,
                                 bd_error *err);
 void bd_run_tokenizer_close(bd_run_tokenizer *opened);  // safe if empty, safe twice

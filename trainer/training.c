@@ -7,39 +7,6 @@
 #include <string.h>
 
 #include "common/size.h"
-#include "trainer/backend_choice.h"
-
-bd_json *bd_training_settings_to_json(const bd_training_settings *settings)
-{
-    bd_json *json = bd_json_object();
-    bd_json_set_integer(json, "steps", settings->n_steps);
-    bd_json_set_integer(json, "batch_rows", settings->batch_rows);
-    bd_json_set_integer(json, "micro_batch_rows", settings->micro_batch_rows);
-    bd_json_set_integer(json, "warm_up_steps", settings->warm_up_steps);
-    bd_json_set_real(json, "learning_rate", settings->learning_rate);
-    bd_json_set_real(json, "min_learning_rate", settings->min_learning_rate);
-    bd_json_set_real(json, "beta1", settings->beta1);
-    bd_json_set_real(json, "beta2", settings->beta2);
-    bd_json_set_real(json, "epsilon", settings->epsilon);
-    bd_json_set_real(json, "weight_decay", settings->weight_decay);
-    bd_json_set_real(json, "clip_norm", settings->clip_norm);
-    bd_json_set_integer(json, "seed", (int64_t)settings->seed);
-    if (settings->type != BD_FLOAT)  // which checkpoints of older versions do not mention
-        bd_json_set_string(json, "precision", bd_precision_words[settings->type]);
-    return json;
-}
-
-double bd_learning_rate(const bd_training_settings *settings, int64_t step)
-{
-    const double peak = settings->learning_rate, floor = settings->min_learning_rate;
-    if (step <= settings->warm_up_steps)
-        return peak * (double)step / (double)settings->warm_up_steps;
-    const int64_t n_cosine = settings->n_steps - settings->warm_up_steps;
-    if (step >= settings->n_steps || n_cosine <= 0)
-        return floor;
-    const double share = (double)(step - settings->warm_up_steps) / (double)n_cosine;
-    return floor + 0.5 * (peak - floor) * (1.0 + cos(M_PI * share));
-}
 
 bd_status bd_check_fit(const bd_model_config *config, const bd_rows *rows, bd_error *err)
 {
@@ -117,9 +84,10 @@ bd_status bd_training_init(bd_training *training, const bd_training_settings *se
     if (status == BD_OK && !bd_int64_mul(step, settings->batch_rows, &first_place))
         status = bd_fail(err, BD_ERR_ARGUMENT, "step %" PRId64 " is too far", step);
     if (status == BD_OK)
-        status = bd_model_init(&training->model, backend, parameters, settings->type,
-                               settings->micro_batch_rows, bd_rows_packing(rows)->seq_len, err);
-    if (status == BD_OK)
+        status = (settings->recomputes ? bd_model_init_recomputing : bd_model_init)(
+            &training->model, backend, parameters, settings->type, settings->micro_batch_rows,
+            bd_rows_packing(rows)->seq_len, err);
+    if (status == BD_OK && weights)
         status = bd_model_set_weights(&training->model, weights, err);
     if (status == BD_OK)
         status = new_moment(training, &training->m, m, err);
@@ -266,6 +234,7 @@ bd_status bd_training_step(bd_training *training, bd_step_result *result, bd_err
     const bd_batch *batch;
     double loss_sum, norm;
     BD_TRY(bd_loader_next(training->loader, &batch, err));
+    training->batch = batch;
     BD_TRY(compute_gradients(training, batch, &loss_sum, err));
     BD_TRY(gradient_norm(training, &norm, err));
     const double loss = batch->n_targets > 0 ? loss_sum / (double)batch->n_targets : 0.0;
@@ -275,11 +244,14 @@ bd_status bd_training_step(bd_training *training, bd_step_result *result, bd_err
         return fail_not_a_number(batch, "gradient's norm", step, norm, err);
     const double clip = s->clip_norm > 0 ? s->clip_norm / (norm + 1e-6) : 1.0;
     const double learning_rate = bd_learning_rate(s, step);
-    if (batch->n_targets > 0)  // a batch without targets teaches nothing, decay included
+    const bd_step_outcome outcome =
+        bd_history_add(&training->history, batch->n_targets, norm, s->skip_spikes);
+    if (outcome == BD_STEP_APPLIED)
         BD_TRY(update_weights(training, step, learning_rate, clip < 1.0 ? clip : 1.0, err));
     training->step = step;
     *result = (bd_step_result){
         .step = step,
+        .outcome = outcome,
         .loss = loss,
         .gradient_norm = norm,
         .learning_rate = learning_rate,

@@ -5,31 +5,13 @@
 #include <stdint.h>
 
 #include "common/error.h"
-#include "common/json.h"
 #include "kernels/backend.h"
 #include "trainer/batch.h"
+#include "trainer/history.h"
 #include "trainer/loader.h"
 #include "trainer/model.h"
 #include "trainer/parameters.h"
-
-// Everything that decides a bit of the result, besides model, data and program.
-typedef struct bd_training_settings {
-    int64_t n_steps;
-    int64_t batch_rows;        // rows of one step
-    int64_t micro_batch_rows;  // of them, rows that go through the model at a time
-    int64_t warm_up_steps;
-    double learning_rate, min_learning_rate;
-    double beta1, beta2, epsilon, weight_decay;
-    double clip_norm;  // 0: no clipping
-    uint64_t seed;     // of the order of rows and of the initial weights
-    bd_type type;      // what the model computes in
-} bd_training_settings;
-
-bd_json *bd_training_settings_to_json(const bd_training_settings *settings);
-
-// Linear from 0 over the warm-up, then a cosine down to the minimum at the last step; a warm-up
-// that is not over by then just goes on rising. step = 1, 2, …
-double bd_learning_rate(const bd_training_settings *settings, int64_t step);
+#include "trainer/training_settings.h"
 
 typedef struct bd_training {
     bd_training_settings settings;
@@ -40,11 +22,14 @@ typedef struct bd_training {
     float *m, *v;                     // [n_total], the backend's memory, owned
     bd_adamw_part *parts;             // [parameters->n], likewise
     bd_loader *loader;                // owned
+    const bd_batch *batch;            // of the last step, borrowed from the loader
     int64_t step;                     // done so far
+    bd_history history;               // of these steps; set it after init to resume
 } bd_training;
 
 typedef struct bd_step_result {
     int64_t step;
+    bd_step_outcome outcome;
     double loss;           // mean over the step's targets
     double gradient_norm;  // before clipping
     double learning_rate;
@@ -53,7 +38,8 @@ typedef struct bd_step_result {
 
 // Checks that model and dataset fit together (vocabulary, longest segment against positions),
 // then begins after `step` steps with the given weights and moments [n_total] in host memory
-// (NULL moments: zero). Everything borrowed must outlive the training. Release what comes out.
+// (NULL: zero, to be filled before the first step). Everything borrowed must outlive the
+// training. Release what comes out.
 bd_status bd_training_init(bd_training *training, const bd_training_settings *settings,
                            const bd_rows *rows, const bd_parameters *parameters,
                            bd_backend *backend, int64_t step, const float *weights,
@@ -61,7 +47,8 @@ bd_status bd_training_init(bd_training *training, const bd_training_settings *se
 
 // One step: the next batch, its gradients, clipping, AdamW. A loss or a gradient that is not a
 // finite number is BD_ERR_FORMAT and names the step and the rows; the weights are then those
-// before the step. A batch without targets changes nothing but the number of the step.
+// before the step. A step whose outcome is not BD_STEP_APPLIED changes neither weights nor
+// moments.
 bd_status bd_training_step(bd_training *training, bd_step_result *result, bd_error *err);
 
 void bd_training_release(bd_training *training);  // safe on an empty struct and safe twice

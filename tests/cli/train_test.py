@@ -87,6 +87,16 @@ class Training(TrainTest):
         name = "step-00000030.safetensors"
         self.assertEqual((whole / name).read_bytes(), (stopped / name).read_bytes())
 
+    def test_recomputing_does_not_change_a_bit(self) -> None:
+        for preset in FAMILIES.values():
+            options = ["--preset", preset, "--steps", 20, "--save-every", 10, "--micro-batch", 3]
+            keeps = self.train(f"{preset}-keeps", *options)
+            recomputes = self.train(f"{preset}-recomputes", *options, "--recompute")
+            self.train(f"{preset}-recomputes", *options, "--resume-from", 10)  # keeps from there
+            name = "step-00000020.safetensors"
+            self.assertEqual((keeps / name).read_bytes(), (recomputes / name).read_bytes())
+            self.assertEqual(self.metrics(keeps), self.metrics(recomputes))
+
     def test_micro_batches_give_the_same_loss(self) -> None:
         whole = self.metrics(self.train("whole", "--steps", 5, "--batch", 4))
         parts = self.metrics(self.train("parts", "--steps", 5, "--batch", 4, "--micro-batch", 1))
@@ -103,16 +113,20 @@ class Training(TrainTest):
         for path in run.glob("step-*.json"):
             jsonschema.validate(json.loads(path.read_text()), schema("checkpoint"))
 
-    def test_a_run_is_not_written_over(self) -> None:
-        run = self.train("run", "--steps", 2)
+    def test_what_is_no_run_is_not_written_over(self) -> None:
+        run = self.folder / "run"
+        run.mkdir()
+        (run / "letter").write_text("important")
         result = bindery("train", "--data", DATASET, "-o", run, *MODEL, "--steps", 2)
-        self.assert_refused(result, "not empty", "--resume")
+        self.assert_refused(result, "not empty", "letter")
+        self.assertEqual([path.name for path in run.iterdir() if path.name[0] != "."], ["letter"])
 
     def test_resuming_something_else_is_refused_with_the_difference(self) -> None:
         run = self.train("run", "--steps", 4)
-        again = ["train", "--data", DATASET, "-o", run, "--resume"]
-        self.assert_refused(bindery(*again, "--steps", 5), "steps", "5", "4")
-        self.assert_refused(bindery(*again, "--steps", 4, "--batch", 3), "batch_rows")
+        for way in (["--resume"], ["--resume-from", 4], MODEL):
+            again = ["train", "--data", DATASET, "-o", run, *way]
+            self.assert_refused(bindery(*again, "--steps", 5), "steps", "5", "4")
+            self.assert_refused(bindery(*again, "--steps", 4, "--batch", 3), "batch_rows")
         other = self.pack(self.folder / "other", [GOLDEN / "corpus"], "--seq-len", 64, "--bos", 256)
         self.assert_refused(
             bindery("train", "--data", other, "-o", run, "--resume", "--steps", 4), "dataset"
@@ -132,6 +146,10 @@ class Training(TrainTest):
             bindery(*again, "--config", GOLDEN / "gpt2" / "config.json"), "model", "gpt2"
         )
         self.succeeds(*again, *MODEL)
+        # The same command again must also name the same preset.
+        again = ["train", "-q", "--data", DATASET, "-o", run, "--steps", 4, *MODEL]
+        self.assert_refused(bindery(*again, "--preset", "tiny-gpt2"), "model", "gpt2")
+        self.succeeds(*again)
 
     def test_two_runs_do_not_share_a_folder(self) -> None:
         run = self.train("run", "--steps", 2)
@@ -161,8 +179,9 @@ class Training(TrainTest):
         self.assertTrue((new / ".keep").exists())
         # Not where the folder turns out to be something else.
         (new / left).write_bytes(b"half")
-        bindery("train", "-q", "--data", DATASET, "-o", new, "--steps", 3, "--resume")
-        bindery("train", "-q", "--data", DATASET, "-o", new, "--steps", 2)
+        for more in (["--resume"], MODEL):
+            result = bindery("train", "-q", "--data", DATASET, "-o", new, "--steps", 3, *more)
+            self.assert_refused(result, "steps")
         self.assertTrue((new / left).exists())
 
     def test_a_run_that_ended_before_its_first_checkpoint_begins_again(self) -> None:

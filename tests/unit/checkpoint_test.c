@@ -67,6 +67,7 @@ static bd_status save(const char *folder, int64_t step, const example *e, bd_err
         .v = e->v,
         .training = e->training,
         .data = e->data,
+        .history = {3, 4, 5, 6.5},
     };
     return bd_checkpoint_save(folder, &state, err);
 }
@@ -111,6 +112,8 @@ static void assert_holds(const char *folder, int64_t step, int seed)
     if (bd_checkpoint_load(&checkpoint, folder, step, &err) != BD_OK)
         fail_msg("%s", err.message);
     assert_int_equal(checkpoint.step, step);
+    const bd_history history = {3, 4, 5, 6.5};
+    assert_memory_equal(&checkpoint.history, &history, sizeof history);
     char where[256] = "";
     bd_json *here = bd_model_config_to_json(&checkpoint.config);
     bd_json *there = bd_model_config_to_json(&tiny);
@@ -217,7 +220,7 @@ static void json_is_what_the_schema_says(void **state)
         BD_OK);
     char body[2000], expected[3000];
     snprintf(body, sizeof body,
-             "{\n  \"format\": \"1.0\",\n  \"step\": 100,\n  \"tensors\": {\n"
+             "{\n  \"format\": \"1.1\",\n  \"step\": 100,\n  \"tensors\": {\n"
              "    \"file\": \"step-00000100.safetensors\",\n    \"bytes\": %lld,\n"
              "    \"checksum\": \"%s\"\n  },\n  \"model\": {\n"
              "    \"model_type\": \"opt\",\n    \"vocab_size\": 5,\n"
@@ -227,7 +230,10 @@ static void json_is_what_the_schema_says(void **state)
              "    \"do_layer_norm_before\": true,\n    \"word_embed_proj_dim\": 2,\n"
              "    \"activation_function\": \"relu\"\n  },\n"
              "  \"training\": {\n    \"learning_rate\": 1.1000000000000001\n  },\n"
-             "  \"data\": {\n    \"seq_len\": 2048\n  }",
+             "  \"data\": {\n    \"seq_len\": 2048\n  },\n"
+             "  \"history\": {\n    \"steps_without_targets\": 3,\n"
+             "    \"skipped_spikes\": 4,\n    \"gradient_norms\": 5,\n"
+             "    \"usual_gradient_norm\": 6.5\n  }",
              (long long)size_bytes, digest.hex);
     snprintf(expected, sizeof expected, "%s,\n  \"checksum\": \"%s\"\n}\n", body,
              bd_digest_of(body, strlen(body)).hex);
@@ -332,6 +338,56 @@ static void latest_is_the_highest_step_that_has_its_json(void **state)
         assert_int_equal(step, latest[i]);
     }
     assert_int_equal(bd_checkpoint_find_latest(in(*state, "missing"), &step, &err), BD_ERR_IO);
+
+    static const int64_t last[] = {-1, 0, 8, 9, 19, 20, 21, 100000000, INT64_MAX};
+    static const int64_t up_to[] = {-1, 0, 0, 9, 9, 20, 20, 99999999, 100000001};
+    for (size_t i = 0; i < sizeof last / sizeof *last; i++) {
+        assert_int_equal(bd_checkpoint_find_up_to(*state, last[i], &step, NULL), BD_OK);
+        assert_int_equal(step, up_to[i]);
+    }
+}
+
+static void save_four(const char *folder)
+{
+    static const int64_t steps[] = {3, 100000001, 20, 99999999};  // in no order
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        save_tiny(folder, steps[i], 1);
+}
+
+static void as_many_steps_are_kept_as_asked_for(void **state)
+{
+    static const int64_t n_kept[] = {0, 5, 4, 3, 1};  // 0 is all
+    static const int64_t oldest[] = {3, 3, 3, 20, 100000001};
+    save_four(*state);
+    write_text(in(*state, "metrics.jsonl"), "{}");
+    for (size_t i = 0; i < sizeof n_kept / sizeof *n_kept; i++) {
+        const int n = n_kept[i] == 0 || n_kept[i] > 4 ? 4 : (int)n_kept[i];
+        assert_int_equal(bd_checkpoint_prune(*state, n_kept[i], NULL), BD_OK);
+        assert_int_equal(count_entries(*state), 2 * n + 1);
+        assert_holds(*state, oldest[i], 1);
+        assert_holds(*state, 100000001, 1);
+    }
+}
+
+static void tensors_without_their_json_are_removed(void **state)
+{
+    save_four(*state);
+    assert_int_equal(unlink(in(*state, "step-00000020.json")), 0);
+    write_text(in(*state, "step-20.safetensors"), "somebody's");  // not a name of ours
+    assert_int_equal(bd_checkpoint_prune(*state, 0, NULL), BD_OK);
+    assert_int_equal(count_entries(*state), 2 * 3 + 1);
+    assert_int_not_equal(access(in(*state, "step-00000020.safetensors"), F_OK), 0);
+    assert_int_equal(access(in(*state, "step-20.safetensors"), F_OK), 0);
+    assert_holds(*state, 3, 1);
+}
+
+static void steps_after_one_are_removed(void **state)
+{
+    save_four(*state);
+    assert_int_equal(bd_checkpoint_remove_after(*state, 20, NULL), BD_OK);
+    assert_int_equal(count_entries(*state), 4);
+    assert_holds(*state, 3, 1);
+    assert_holds(*state, 20, 1);
 }
 
 // Changes one byte in place: replacing a file thousands of times keeps a disk busy.
@@ -379,6 +435,34 @@ static void every_changed_byte_of_the_json_is_refused(void **state)
     free(bytes);
 }
 
+// Writes a step's json anew with `to` in the place of `from`, and with the seal that it needs.
+static void forge_json(const char *path, const char *text, const char *from, const char *to)
+{
+    char body[3000], whole[4000];
+    const char *at = strstr(text, from);
+    assert_non_null(at);
+    snprintf(body, sizeof body, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    snprintf(whole, sizeof whole, "%s,\n  \"checksum\": \"%s\"\n}\n", body,
+             bd_digest_of(body, strlen(body)).hex);
+    write_text(path, whole);
+}
+
+static void what_format_1_0_did_not_have_is_zero(void **state)
+{
+    save_tiny(*state, 100, 1);
+    const char *path = in(*state, "step-00000100.json");
+    size_t n;
+    char *text = read_file(path, &n);
+    *strstr(text, ",\n  \"checksum\"") = '\0';
+    forge_json(path, text, "\"history\"", "\"unknown\"");
+    bd_checkpoint checkpoint;
+    const bd_history nothing = {0};
+    assert_int_equal(bd_checkpoint_load(&checkpoint, *state, 100, NULL), BD_OK);
+    assert_memory_equal(&checkpoint.history, &nothing, sizeof nothing);
+    bd_checkpoint_release(&checkpoint);
+    free(text);
+}
+
 // A json whose seal is right but which says something else.
 static void sealed_lie_is_refused(void **state)
 {
@@ -386,7 +470,7 @@ static void sealed_lie_is_refused(void **state)
         const char *from, *to, *reason;
         bd_status status;
     } cases[] = {
-        {"\"1.0\"", "\"2.0\"", "format '2.0' is not one", BD_ERR_UNSUPPORTED},
+        {"\"1.1\"", "\"2.0\"", "format '2.0' is not one", BD_ERR_UNSUPPORTED},
         {"\"step\": 100", "\"step\": 101", "it is of step 101", BD_ERR_FORMAT},
         {"\"step\": 100", "\"step\": -1", "'step'", BD_ERR_FORMAT},
         {"\"step-00000100.", "\"step-00000101.", "'file' is 'step-00000101.safetensors'",
@@ -397,6 +481,9 @@ static void sealed_lie_is_refused(void **state)
         {"\"opt\"", "\"opz\"", "'model': 'model_type'", BD_ERR_UNSUPPORTED},
         {"\"training\": {", "\"training_\": {", "'training'", BD_ERR_FORMAT},
         {"\"data\": {", "\"data_\": {", "'data'", BD_ERR_FORMAT},
+        {"\"history\": {", "\"history\": 1, \"history_\": {", "'history'", BD_ERR_FORMAT},
+        {"\"skipped_spikes\": 4", "\"skipped_spikes\": -4", "'history': 'skipped_spikes'",
+         BD_ERR_FORMAT},
         {"\"tensors\"", "\"tensors_\"", "'tensors'", BD_ERR_FORMAT},
         {"\"checksum\": \"", "\"checksum\": \"0", "is not a checksum", BD_ERR_FORMAT},
         {"\"data\": {", "\"step\": {", "duplicate", BD_ERR_FORMAT},
@@ -407,14 +494,7 @@ static void sealed_lie_is_refused(void **state)
     char *text = read_file(path, &n);
     *strstr(text, ",\n  \"checksum\"") = '\0';
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char body[3000], whole[4000];
-        const char *at = strstr(text, cases[i].from);
-        assert_non_null(at);
-        snprintf(body, sizeof body, "%.*s%s%s", (int)(at - text), text, cases[i].to,
-                 at + strlen(cases[i].from));
-        snprintf(whole, sizeof whole, "%s,\n  \"checksum\": \"%s\"\n}\n", body,
-                 bd_digest_of(body, strlen(body)).hex);
-        write_text(path, whole);
+        forge_json(path, text, cases[i].from, cases[i].to);
         bd_checkpoint checkpoint;
         bd_error err = {0};
         const bd_status status = bd_checkpoint_load(&checkpoint, *state, 100, &err);
@@ -527,7 +607,11 @@ int main(void)
         test_in_folder(old_json_never_stands_beside_new_tensors),
         test_in_folder(save_that_fails_leaves_what_was_there),
         test_in_folder(latest_is_the_highest_step_that_has_its_json),
+        test_in_folder(as_many_steps_are_kept_as_asked_for),
+        test_in_folder(tensors_without_their_json_are_removed),
+        test_in_folder(steps_after_one_are_removed),
         test_in_folder(every_changed_byte_of_the_json_is_refused),
+        test_in_folder(what_format_1_0_did_not_have_is_zero),
         test_in_folder(sealed_lie_is_refused),
         test_in_folder(every_flipped_bit_of_the_tensors_is_noticed),
         test_in_folder(tensors_of_another_size_are_refused),

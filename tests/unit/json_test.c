@@ -1,6 +1,7 @@
 #include "common/json.h"
 
 #include <jansson.h>
+#include <math.h>
 
 #include "common/checksum.h"
 #include "tests/unit/temporary_folder.h"
@@ -321,6 +322,40 @@ static void getter_that_fails_names_the_key(void **state)
     bd_json_free(json);
 }
 
+static void figure_that_is_no_number_is_null(void **state)
+{
+    (void)state;
+    char *text;
+    bd_json *json = bd_json_object();
+    bd_json_set_figure(json, "a", 0.5);
+    bd_json_set_figure(json, "b", (double)NAN);
+    bd_json_set_figure(json, "c", -(double)INFINITY);
+    assert_int_equal(bd_json_print(json, BD_JSON_COMPACT, &text, NULL), BD_OK);
+    assert_string_equal(text, "{\"a\":0.5,\"b\":null,\"c\":null}");
+    free(text);
+    bd_json_free(json);
+}
+
+static void real_is_held_to_its_range(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"half\":0.5,\"two\":2,\"word\":\"1\"}";
+    double value;
+    bd_error err;
+    bd_json *json;
+    assert_int_equal(bd_json_parse(text, strlen(text), &json, NULL), BD_OK);
+    assert_int_equal(bd_json_get_real(json, "half", 0.5, 1, &value, NULL), BD_OK);
+    assert_true(value == 0.5);
+    assert_int_equal(bd_json_get_real(json, "two", 0, 2, &value, NULL), BD_OK);
+    assert_true(value == 2);
+    assert_int_equal(bd_json_get_real(json, "half", 0.6, 1, &value, &err), BD_ERR_FORMAT);
+    assert_string_equal(err.message, "'half' is not a number from 0.6 to 1");
+    assert_int_equal(bd_json_get_real(json, "two", 0, 1.5, &value, NULL), BD_ERR_FORMAT);
+    assert_int_equal(bd_json_get_real(json, "word", 0, 2, &value, NULL), BD_ERR_FORMAT);
+    assert_int_equal(bd_json_get_real(json, "none", 0, 2, &value, NULL), BD_ERR_FORMAT);
+    bd_json_free(json);
+}
+
 static void integer_is_held_to_its_range(void **state)
 {
     (void)state;
@@ -523,6 +558,8 @@ int main(void)
         cmocka_unit_test(text_is_read_up_to_its_size_alone),
         test_in_folder(file_that_is_not_json_is_named),
         cmocka_unit_test(getter_that_fails_names_the_key),
+        cmocka_unit_test(figure_that_is_no_number_is_null),
+        cmocka_unit_test(real_is_held_to_its_range),
         cmocka_unit_test(integer_is_held_to_its_range),
         cmocka_unit_test(elements_of_an_array_are_counted_and_found),
         cmocka_unit_test(wrong_container_is_refused_and_not_followed),

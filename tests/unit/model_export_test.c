@@ -44,8 +44,13 @@ static void save_step(const char *run, const bd_model_config *config, int64_t st
         weights[i] = weight_of(step, i);
     bd_json *training = bd_json_object(), *data = describe_data(fingerprint);
     bd_json_set_integer(training, "steps", 9);
-    const bd_checkpoint_state state = {step,    &parameters, weights, weights,
-                                       weights, training,    data};
+    const bd_checkpoint_state state = {.step = step,
+                                       .parameters = &parameters,
+                                       .weights = weights,
+                                       .m = weights,
+                                       .v = weights,
+                                       .training = training,
+                                       .data = data};
     if (bd_checkpoint_save(run, &state, &err) != BD_OK)
         fail_msg("%s", err.message);
     bd_json_free(training);

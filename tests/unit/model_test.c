@@ -289,6 +289,76 @@ static void a_batch_that_is_too_large_is_refused(void **state)
     close_subject(&s);
 }
 
+// Rows 0 and 1, then 5, so that gradients add up over two passes.
+static outcome train_twice(bd_model *model, const subject *s)
+{
+    bd_error err;
+    double loss_sum;
+    const int64_t first[] = {0, 1}, second[] = {5};
+    bd_batch two = load_batch(&s->rows, first, 2), one = load_batch(&s->rows, second, 1);
+    const bd_model_batch part = bd_batch_part(&two, 0, 2), last = bd_batch_part(&one, 0, 1);
+    check(bd_model_set_weights(model, s->weights, &err), &err);
+    check(bd_model_train(model, &part, NULL, 1e-3, &loss_sum, &err), &err);
+    outcome o = train(model, &last);
+    o.loss_sum += loss_sum;
+    bd_batch_release(&two);
+    bd_batch_release(&one);
+    return o;
+}
+
+static void recomputing_changes_no_bit(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"opt", "gpt2"};
+    for (size_t i = 0; i < 2; i++) {
+        subject s;
+        bd_error err;
+        bd_model keeps, recomputes;
+        open_subject(&s, models[i]);
+        check(bd_model_init(&keeps, s.backend, &s.parameters, BD_FLOAT, 2, 64, &err), &err);
+        check(bd_model_init_recomputing(&recomputes, s.backend, &s.parameters, BD_FLOAT, 2, 64,
+                                        &err),
+              &err);
+        outcome one = train_twice(&keeps, &s), other = train_twice(&recomputes, &s);
+        assert_true(one.loss_sum == other.loss_sum);
+        assert_true(largest(one.gradients, s.parameters.n_total) > 0);
+        assert_memory_equal(one.gradients, other.gradients,
+                            (size_t)s.parameters.n_total * sizeof *one.gradients);
+        release(&one);
+        release(&other);
+        bd_model_release(&keeps);
+        bd_model_release(&recomputes);
+        close_subject(&s);
+    }
+}
+
+static void losses_forward_only_are_those_of_training(void **state)
+{
+    (void)state;
+    subject s;
+    bd_error err;
+    float losses[3 * 64];
+    open_subject(&s, "gpt2");
+    const int64_t numbers[] = {3, 26, 0};
+    bd_batch batch = load_batch(&s.rows, numbers, 3);
+    const bd_model_batch all = bd_batch_part(&batch, 0, 3);
+    bd_model model = make_model(&s, 3, 64);
+    check(bd_model_losses(&model, &all, losses, &err), &err);
+    float *untouched = calloc((size_t)s.parameters.n_total, sizeof *untouched);
+    float *gradients = malloc((size_t)s.parameters.n_total * sizeof *gradients);
+    assert_true(untouched && gradients);
+    check(bd_model_get_gradients(&model, gradients, &err), &err);
+    assert_memory_equal(gradients, untouched, (size_t)s.parameters.n_total * sizeof *gradients);
+    outcome o = train(&model, &all);
+    assert_memory_equal(losses, o.losses, sizeof losses);
+    free(untouched);
+    free(gradients);
+    release(&o);
+    bd_model_release(&model);
+    bd_batch_release(&batch);
+    close_subject(&s);
+}
+
 static const bd_operations *honest;
 static size_t n_allocated_bytes;
 static int n_blocks, fail_at_block;
@@ -323,6 +393,15 @@ static void memory_is_what_the_header_says(void **state)
                            seq_len * ((c->n_vocabulary + 63) / 64 * 64);
     const int64_t taken = (int64_t)(n_allocated_bytes / sizeof(float));
     assert_int_equal(taken - stated, 3 * n);  // "about": mean, rstd and losses
+    bd_model_release(&model);
+
+    bd_error err;
+    n_allocated_bytes = 0;
+    check(bd_model_init_recomputing(&model, s.backend, &s.parameters, BD_FLOAT, max_rows,
+                                    seq_len, &err),
+          &err);
+    const int64_t saved = (c->n_layers - 1) * n * (per_layer - c->n_channels);
+    assert_int_equal((int64_t)(n_allocated_bytes / sizeof(float)), taken - saved);
     bd_model_release(&model);
     close_subject(&s);
 }
@@ -363,6 +442,8 @@ int main(void)
         cmocka_unit_test(a_rows_logits_are_those_of_its_losses),
         cmocka_unit_test(weights_come_back_as_they_went),
         cmocka_unit_test(a_batch_that_is_too_large_is_refused),
+        cmocka_unit_test(recomputing_changes_no_bit),
+        cmocka_unit_test(losses_forward_only_are_those_of_training),
         cmocka_unit_test(memory_is_what_the_header_says),
         cmocka_unit_test(running_out_of_memory_anywhere_leaves_nothing),
     };

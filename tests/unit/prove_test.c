@@ -193,8 +193,45 @@ static void a_kernel_that_ignores_boundaries_is_noticed(void **state)
         bd_proof_release(&proof);
         const bd_probe leaky = probe(&s, N_DOCUMENTS);
         assert_true(leaky.leaked_tokens > 0);
+        assert_true(leaky.leak_row >= 0 && leaky.leak_segment >= 0);
+        assert_int_equal(good.leak_row, -1);
+        assert_int_equal(good.leak_segment, -1);
         close_subject(&s);
     }
+}
+
+// Attention that ignores boundaries lets a document reach those after it in its row.
+static void a_leak_is_named_by_its_row_and_segment(void **state)
+{
+    (void)state;
+    subject s;
+    int n_leaks = 0;
+    open_subject(&s, "gpt2");
+    honest = s.honest;
+    s.operations.attention_forward = leaky_attention;
+    bd_model model;
+    bd_error err;
+    check(bd_model_init(&model, s.backend, &s.parameters, BD_FLOAT, 1, 64, &err), &err);
+    check(bd_model_set_weights(&model, s.weights, &err), &err);
+    for (int64_t row = 0; row < s.rows.manifests[0].totals.rows; row++) {
+        bd_batch batch = load_batch(&s.rows, &row, 1);
+        bd_probe found;
+        int64_t n, longest = 0;
+        const int32_t *bounds = bd_row_bounds(&batch.boundaries, 0, &n);
+        for (int64_t k = 1; k < n; k++)
+            if (bounds[k + 1] - bounds[k] > bounds[longest + 1] - bounds[longest])
+                longest = k;
+        check(bd_probe_batch(&found, &model, &batch, 1, &err), &err);
+        const bool leaks = longest < n - 1;
+        n_leaks += leaks;
+        assert_int_equal(found.leak_row, leaks ? row : -1);
+        assert_int_equal(found.leak_segment, leaks ? longest + 1 : -1);
+        assert_int_equal(found.leaked_tokens, bounds[n] - bounds[longest + 1]);
+        bd_batch_release(&batch);
+    }
+    assert_in_range(n_leaks, 1, 26);  // of 27 rows
+    bd_model_release(&model);
+    close_subject(&s);
 }
 
 // A download of the gradients (the only one of n_total floats) in which one element is off.
@@ -431,6 +468,7 @@ int main(void)
         cmocka_unit_test(whole_rows_are_taken_until_there_are_enough),
         cmocka_unit_test(every_sabotage_is_noticed),
         cmocka_unit_test(a_kernel_that_ignores_boundaries_is_noticed),
+        cmocka_unit_test(a_leak_is_named_by_its_row_and_segment),
         cmocka_unit_test(one_wrong_element_is_noticed_where_it_is),
         cmocka_unit_test(a_gradient_that_is_no_number_never_agrees),
         cmocka_unit_test(weights_that_are_no_numbers_never_agree),

@@ -1,0 +1,225 @@
+"""A training run that is stopped, killed or damaged, and goes on: the bytes of one that nobody
+disturbed."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import program
+from program import ROOT, TIMEOUT_SECONDS, ProgramTest, Result, bindery
+
+DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
+MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
+SEED = 20261116
+KILLS = 30 if program.LONG else 5
+INTERRUPTS = 10 if program.LONG else 3
+STEPS = 40
+
+
+def heed_interrupts() -> None:
+    """In the child: a test that is itself a background job has been told to ignore them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+class StopTest(ProgramTest):
+    def command(self, run: Path, *arguments: object) -> list[object]:
+        how = [*MODEL, "--steps", STEPS, *arguments]
+        return ["train", "-q", "--data", DATASET, "-o", run, *how]
+
+    def start(self, run: Path, *arguments: object) -> subprocess.Popen:
+        command = [program.program(), *map(str, self.command(run, *arguments))]
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            preexec_fn=heed_interrupts,
+        )
+
+    def metrics(self, run: Path) -> list[dict]:
+        """The run's lines without their times."""
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        for line in lines:
+            del line["seconds"]
+        return lines
+
+    def steps(self, run: Path) -> list[int]:
+        return sorted(int(path.name[5:13]) for path in run.glob("step-*.json"))
+
+    def assert_same_end(self, run: Path, whole: Path) -> None:
+        for suffix in ("safetensors", "json"):
+            name = f"step-{STEPS:08}.{suffix}"
+            self.assertEqual((run / name).read_bytes(), (whole / name).read_bytes())
+        self.assertEqual(self.metrics(run), self.metrics(whole))
+        self.assertEqual(list(run.glob(".*.part")), [])
+        tensors = sorted(int(path.name[5:13]) for path in run.glob("step-*.safetensors"))
+        self.assertEqual(tensors, self.steps(run))
+
+    def assert_refused(self, result: Result, *mentions: str) -> None:
+        self.assertEqual(result.status, 2, result)
+        for mention in mentions:
+            self.assertRegex(result.stderr, mention)
+
+
+class Kills(StopTest):
+    def kill(self, run: Path, seconds: float, while_saving: bool, *options: object) -> bool:
+        """Runs and kills; whether it was in the middle of saving a step."""
+        process = self.start(run, *options)
+        end = time.monotonic() + seconds
+        while process.poll() is None and time.monotonic() < end:
+            time.sleep(0.0005)
+        while while_saving and process.poll() is None and not any(run.glob(".step-*.part")):
+            pass
+        process.kill()
+        _, said = process.communicate()
+        self.assertIn(process.returncode, (0, -signal.SIGKILL), said)
+        return any(run.glob(".step-*.part"))
+
+    def test_a_killed_run_goes_on_to_the_same_bytes(self) -> None:
+        rng = random.Random(SEED)
+        whole = self.folder / "whole"
+        begin = time.monotonic()
+        self.succeeds(*self.command(whole, "--save-every", 1))
+        duration = time.monotonic() - begin
+        n_while_saving = 0
+        for n in range(KILLS):
+            run = self.folder / f"run-{n}"
+            # Written while training goes on, or before it does; all steps kept, or two.
+            options = ["--save-every", 1, "--save-memory", rng.choice(["0", "1G"])]
+            options += ["--keep", rng.choice([0, 2])]
+            # Now and then the run that continues is killed, too.
+            moments = [rng.random() * duration for _ in range(rng.choice([1, 2]))]
+            with self.subTest(kill=n, moments=moments, options=options):
+                for moment in moments:
+                    n_while_saving += self.kill(run, moment, n % 2 == 0, *options)
+                self.succeeds(*self.command(run, *options))
+                self.assert_same_end(run, whole)
+            shutil.rmtree(run)
+        print(f"{n_while_saving} kills while a step was being saved")
+        self.assertGreater(n_while_saving, 0)
+
+    def test_tensors_without_their_json_are_cleared_away(self) -> None:
+        whole = self.folder / "whole"
+        self.succeeds(*self.command(whole, "--save-every", 10))
+        for kept in (0, 10):
+            run = self.folder / f"run-{kept}"
+            shutil.copytree(whole, run)
+            for path in run.glob("step-*.json"):
+                if int(path.name[5:13]) > kept:
+                    path.unlink()
+            self.succeeds(*self.command(run, "--save-every", 20))
+            self.assertEqual(self.steps(run), [10, 20, 40] if kept else [20, 40])
+            self.assert_same_end(run, whole)
+
+
+class Interrupts(StopTest):
+    def interrupt(
+        self, run: Path, number: int, n_lines: int, *options: object
+    ) -> tuple[int, str]:
+        """Interrupts a run when it has written so many lines; its status and what it said."""
+        process = self.start(run, "--save-every", 1000, *options)
+        metrics = run / "metrics.jsonl"
+        while process.poll() is None and (
+            not metrics.exists() or metrics.read_bytes().count(b"\n") < n_lines
+        ):
+            time.sleep(0.0005)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=TIMEOUT_SECONDS)
+        return process.returncode, said.decode()
+
+    def test_the_first_signal_saves_and_the_same_command_goes_on(self) -> None:
+        rng = random.Random(SEED)
+        whole = self.folder / "whole"
+        self.succeeds(*self.command(whole))
+        n_in_the_middle = 0
+        for n in range(INTERRUPTS):
+            run = self.folder / f"run-{n}"
+            number = [signal.SIGINT, signal.SIGTERM][n % 2]
+            with self.subTest(interrupt=n):
+                status, said = self.interrupt(run, number, rng.randrange(1, STEPS // 2))
+                if status != 0:  # else it was done before the signal came
+                    n_in_the_middle += 1
+                    self.assertEqual(status, -number, said)
+                    (step,) = self.steps(run)
+                    self.assertRegex(said, f"stopped after step {step} of {STEPS}, .* saved")
+                    self.assertIn("same command", said)
+                    self.assertEqual(len(self.metrics(run)), step)
+                self.succeeds(*self.command(run))
+                self.assert_same_end(run, whole)
+        self.assertGreater(n_in_the_middle, 0)
+
+    def test_who_stops_does_not_wait_for_an_evaluation(self) -> None:
+        whole, run = self.folder / "whole", self.folder / "run"
+        self.succeeds(*self.command(whole))
+        looking = ["--eval-every", 1, "--sample-every", 1, *["--eval", DATASET] * 20]
+        # Of each step there are three lines: the second was made and is being evaluated.
+        status, said = self.interrupt(run, signal.SIGTERM, 4, *looking)
+        self.assertEqual(status, -signal.SIGTERM, said)
+        (step,) = self.steps(run)
+        self.assertLess(step, STEPS)
+        self.assertRegex(said, f"stopped after step {step} of {STEPS}, .* saved")
+        self.succeeds(*self.command(run))
+        name = f"step-{STEPS:08}.safetensors"
+        self.assertEqual((run / name).read_bytes(), (whole / name).read_bytes())
+
+
+class Keeping(StopTest):
+    def test_as_many_checkpoints_are_kept_as_asked_for(self) -> None:
+        every = [10, 20, 30, 40]
+        for kept, expected in ((0, every), (1, [40]), (3, [20, 30, 40]), (9, every)):
+            for memory in ("0", "1G"):
+                run = self.folder / f"run-{kept}-{memory}"
+                options = ["--save-every", 10, "--keep", kept, "--save-memory", memory]
+                self.succeeds(*self.command(run, *options))
+                self.assertEqual(self.steps(run), expected)
+
+    def test_a_finished_run_is_left_alone(self) -> None:
+        run = self.folder / "run"
+        self.succeeds(*self.command(run))
+        before = program.contents(run)
+        command = self.command(run)
+        command.remove("-q")
+        self.assertIn("nothing is left to do", self.succeeds(*command).stderr)
+        self.assertEqual(before, program.contents(run))
+
+
+class Damage(StopTest):
+    def test_the_checkpoint_before_a_damaged_one_is_used_only_if_asked(self) -> None:
+        whole = self.folder / "whole"
+        self.succeeds(*self.command(whole, "--save-every", 10))
+        for name in ("step-00000040.safetensors", "step-00000040.json"):
+            run = self.folder / name
+            shutil.copytree(whole, run)
+            data = bytearray((run / name).read_bytes())
+            data[len(data) // 2] ^= 1
+            (run / name).write_bytes(data)
+            before = program.contents(run)
+            for more in ([], ["--resume"]):
+                result = bindery(*self.command(run, *more))
+                self.assert_refused(result, "step-00000040", "--resume-from 30 ")
+            self.assertEqual(before, program.contents(run))
+            self.succeeds(*self.command(run, "--save-every", 10, "--resume-from", 30))
+            self.assert_same_end(run, whole)
+
+    def test_later_checkpoints_go_when_a_run_goes_on_from_an_earlier_one(self) -> None:
+        run = self.folder / "run"
+        self.succeeds(*self.command(run, "--save-every", 10))
+        result = bindery(*self.command(run, "--resume-from", 15))
+        self.assert_refused(result, "step-00000015.json")
+        # Not by a command that turns out to be impossible.
+        no_module = ["--backend-module", "absent", "--backend", "cuda"]
+        for wrong in (["--eval", self.folder / "absent"], no_module):
+            result = bindery(*self.command(run, "--resume-from", 10, *wrong))
+            self.assert_refused(result, "absent")
+        self.assertEqual(self.steps(run), [10, 20, 30, 40])
+        self.succeeds(*self.command(run, "--resume-from", 10))
+        self.assertEqual(self.steps(run), [10, 40])
+
+
+if __name__ == "__main__":
+    print(f"seed {SEED}")
+    program.main()

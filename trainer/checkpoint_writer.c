@@ -1,0 +1,126 @@
+#include "trainer/checkpoint_writer.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_ARRAYS = 3 };  // weights, m, v
+
+struct bd_checkpoint_writer {
+    bd_checkpoint_policy policy;
+    bd_backend *backend;
+    size_t array_bytes;
+    float *copies[N_ARRAYS];    // owned; NULL if steps are written as they lie
+    bd_checkpoint_state state;  // its arrays are the copies
+    pthread_t thread;
+    bool started;  // the thread is, and was not joined yet
+    atomic_bool failed;
+    bd_status status;  // of the last step, once the thread has ended or `failed` is true
+    bd_error error;
+};
+
+static bd_status allocate_copies(bd_checkpoint_writer *writer, bd_error *err)
+{
+    for (int i = 0; i < N_ARRAYS; i++) {
+        writer->copies[i] = malloc(writer->array_bytes);
+        if (!writer->copies[i])
+            return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu bytes of a checkpoint",
+                           N_ARRAYS * writer->array_bytes);
+    }
+    return BD_OK;
+}
+
+bd_status bd_checkpoint_writer_new(bd_checkpoint_writer **out,
+                                   const bd_checkpoint_policy *policy,
+                                   const bd_parameters *parameters, bd_backend *backend,
+                                   bd_error *err)
+{
+    *out = NULL;
+    bd_checkpoint_writer *writer = calloc(1, sizeof *writer);
+    if (!writer)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory to save checkpoints");
+    writer->policy = *policy;
+    writer->backend = backend;
+    writer->array_bytes = (size_t)parameters->n_total * sizeof(float);
+    bd_status status = BD_OK;
+    if (!backend->operations->works_on_host ||
+        writer->array_bytes <= (size_t)policy->max_copy_bytes / N_ARRAYS)
+        status = allocate_copies(writer, err);
+    if (status == BD_OK)
+        *out = writer;
+    else
+        bd_checkpoint_writer_free(writer);
+    return status;
+}
+
+static bd_status write_step(const bd_checkpoint_policy *policy,
+                            const bd_checkpoint_state *state, bd_error *err)
+{
+    BD_TRY(bd_checkpoint_save(policy->folder, state, err));
+    return bd_checkpoint_prune(policy->folder, policy->n_kept, err);
+}
+
+static void *writer_main(void *argument)
+{
+    bd_checkpoint_writer *writer = argument;
+    writer->status = write_step(&writer->policy, &writer->state, &writer->error);
+    if (writer->status != BD_OK)
+        atomic_store(&writer->failed, true);
+    return NULL;
+}
+
+static bd_status copy_state(bd_checkpoint_writer *writer, const bd_checkpoint_state *state,
+                            bd_error *err)
+{
+    const float *from[N_ARRAYS] = {state->weights, state->m, state->v};
+    for (int i = 0; i < N_ARRAYS; i++)
+        BD_TRY(writer->backend->operations->download(writer->backend, writer->copies[i],
+                                                     from[i], writer->array_bytes, err));
+    writer->state = *state;
+    writer->state.weights = writer->copies[0];
+    writer->state.m = writer->copies[1];
+    writer->state.v = writer->copies[2];
+    return BD_OK;
+}
+
+bd_status bd_checkpoint_writer_save(bd_checkpoint_writer *writer,
+                                    const bd_checkpoint_state *state, bd_error *err)
+{
+    BD_TRY(bd_checkpoint_writer_finish(writer, err));
+    if (!writer->copies[0])
+        return write_step(&writer->policy, state, err);
+    BD_TRY(copy_state(writer, state, err));
+    const int number = pthread_create(&writer->thread, NULL, writer_main, writer);
+    if (number != 0)
+        return bd_fail(err, BD_ERR_IO, "cannot start a thread that saves step %" PRId64 ": %s",
+                       state->step, strerror(number));
+    writer->started = true;
+    return BD_OK;
+}
+
+bd_status bd_checkpoint_writer_check(bd_checkpoint_writer *writer, bd_error *err)
+{
+    return atomic_load(&writer->failed) ? bd_checkpoint_writer_finish(writer, err) : BD_OK;
+}
+
+bd_status bd_checkpoint_writer_finish(bd_checkpoint_writer *writer, bd_error *err)
+{
+    if (writer->started)
+        pthread_join(writer->thread, NULL);
+    writer->started = false;
+    if (writer->status != BD_OK && err)
+        *err = writer->error;
+    return writer->status;
+}
+
+void bd_checkpoint_writer_free(bd_checkpoint_writer *writer)
+{
+    if (!writer)
+        return;
+    bd_checkpoint_writer_finish(writer, NULL);
+    for (int i = 0; i < N_ARRAYS; i++)
+        free(writer->copies[i]);
+    free(writer);
+}

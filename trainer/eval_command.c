@@ -1,0 +1,194 @@
+// `bindery eval`: how well a trained model predicts a dataset.
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/format.h"
+#include "common/program.h"
+#include "common/stored_tokenizer.h"
+#include "common/terminal.h"
+#include "common/threads.h"
+#include "trainer/backend_choice.h"
+#include "trainer/commands.h"
+#include "trainer/evaluation.h"
+#include "trainer/run.h"
+
+typedef struct eval_settings {
+    int64_t n_rows, batch_rows;
+    bd_backend_choice backend;
+    const char *backend_module;
+    bd_type precision;
+    int64_t n_threads;
+    bool json;
+} eval_settings;
+
+static const bd_option eval_options[] = {
+    {.name = "rows",
+     .value = "N",
+     BD_INTEGER(eval_settings, n_rows, 1, INT64_MAX),
+     .initial = "0",
+     .initial_note = "all",
+     .help = "Take N rows only, spread evenly over the dataset"},
+    {.name = "batch",
+     .value = "ROWS",
+     BD_INTEGER(eval_settings, batch_rows, 1, 1 << 20),
+     .initial = "4",
+     .help = "Rows that go through the model at a time; memory grows with it"},
+    BD_BACKEND_OPTIONS(eval_settings),
+    BD_THREADS_OPTION(eval_settings, n_threads,
+                      "Threads of the kernels; the result does not depend on it"),
+    {.name = "json",
+     BD_FLAG(eval_settings, json),
+     .help = "Print the result as JSON (schemas/eval-v1.schema.json)"},
+};
+
+// A model and the dataset that it is to predict, all owned.
+typedef struct subject {
+    bd_run run;
+    bd_rows rows;
+    const bd_tokenizer *tokenizer;  // NULL if its ids stand for no text that is known
+    bd_backend *backend;
+    bd_model model;
+} subject;
+
+static bd_status open_tokenizer(subject *s, const char *dataset, bd_error *err)
+{
+    BD_TRY(bd_stored_tokenizer_open(&s->tokenizer, dataset, bd_rows_packing(&s->rows), err));
+    if (!s->tokenizer->takes_text) {
+        bd_tokenizer_close(s->tokenizer);
+        s->tokenizer = NULL;
+    }
+    return BD_OK;
+}
+
+static bd_status open_subject(subject *s, const bd_arguments *arguments, bd_error *err)
+{
+    const eval_settings *settings = arguments->settings;
+    const char *dataset = arguments->operands[1], *fingerprint;
+    BD_TRY(bd_run_open(&s->run, arguments->operands[0], false, err));
+    BD_TRY(bd_rows_open(&s->rows, dataset, err));
+    BD_TRY(bd_json_get_string(s->run.checkpoint.data, "fingerprint", &fingerprint, err));
+    BD_TRY(bd_evaluation_check(&s->run.parameters.config, fingerprint, &s->rows, err));
+    BD_TRY(open_tokenizer(s, dataset, err));
+    BD_TRY(bd_backend_open_choice(&s->backend, settings->backend, settings->backend_module,
+                                  bd_threads_count(settings->n_threads), err));
+    BD_TRY(bd_model_init(&s->model, s->backend, &s->run.parameters, settings->precision,
+                         settings->batch_rows, bd_rows_packing(&s->rows)->seq_len, err));
+    BD_TRY(bd_model_set_weights(&s->model, s->run.weights, err));
+    bd_run_forget_tensors(&s->run);
+    return BD_OK;
+}
+
+static void close_subject(subject *s)
+{
+    bd_model_release(&s->model);
+    if (s->backend)
+        s->backend->operations->close(s->backend);
+    bd_tokenizer_close(s->tokenizer);
+    bd_rows_close(&s->rows);
+    bd_run_release(&s->run);
+}
+
+// ---- The answer -------------------------------------------------------------------------
+
+static void print_figure(double value, int width, const char *format)
+{
+    char text[32] = "-";
+    if (isfinite(value))
+        snprintf(text, sizeof text, format, value);
+    printf(" %*s", width, text);
+}
+
+static void print_line(const char *name, const bd_evaluation_sum *sum)
+{
+    const double mean = bd_evaluation_mean(sum);
+    print_figure(mean, 9, "%.5f");
+    print_figure(exp(mean), 12, "%.4f");
+    print_figure(bd_evaluation_bits_per_byte(sum), 10, "%.5f");
+    printf(" %14s %14s  ", bd_format_count((uint64_t)sum->n_targets).text,
+           bd_format_count((uint64_t)sum->n_bytes).text);
+    bd_print_safely(stdout, name, strlen(name), false);
+    putchar('\n');
+}
+
+static void print_evaluation(const bd_evaluation *evaluation)
+{
+    printf(" %9s %12s %10s %14s %14s  %s\n", "loss", "perplexity", "bits/byte", "targets",
+           "bytes", "source");
+    for (size_t i = 0; i < evaluation->n_sources; i++)
+        print_line(evaluation->sources[i].name, &evaluation->sources[i].sum);
+    print_line("(all)", &evaluation->total);
+}
+
+static void set_sum(bd_json *json, const bd_evaluation_sum *sum)
+{
+    const double mean = bd_evaluation_mean(sum);
+    bd_json_set_integer(json, "targets", sum->n_targets);
+    bd_json_set_integer(json, "bytes", sum->n_bytes);
+    bd_json_set_figure(json, "loss", mean);
+    bd_json_set_figure(json, "perplexity", exp(mean));
+    bd_json_set_figure(json, "bits_per_byte", bd_evaluation_bits_per_byte(sum));
+}
+
+static bd_json *evaluation_to_json(const bd_evaluation *evaluation, const subject *s,
+                                   bd_type precision)
+{
+    bd_json *sources = bd_json_array();
+    for (size_t i = 0; i < evaluation->n_sources; i++) {
+        bd_json *source = bd_json_object();
+        bd_json_set_string(source, "name", evaluation->sources[i].name);
+        set_sum(source, &evaluation->sources[i].sum);
+        bd_json_append(sources, source);
+    }
+    bd_json *json = bd_json_object();
+    bd_json_set_string(json, "format", "1.0");
+    bd_json_set_integer(json, "step", s->run.checkpoint.step);
+    bd_json_set_string(json, "precision", bd_precision_words[precision]);
+    bd_json_set_integer(json, "rows", evaluation->n_rows);
+    set_sum(json, &evaluation->total);
+    bd_json_set(json, "sources", sources);
+    return json;
+}
+
+static int eval_run(const bd_arguments *arguments)
+{
+    const eval_settings *settings = arguments->settings;
+    bd_error err;
+    subject s = {0};
+    bd_evaluation evaluation = {0};
+    bd_status status = open_subject(&s, arguments, &err);
+    if (status == BD_OK)
+        status =
+            bd_evaluate(&evaluation, &s.model, &s.rows, s.tokenizer, settings->n_rows, &err);
+    if (status == BD_OK && settings->json)
+        status = bd_json_put(evaluation_to_json(&evaluation, &s, settings->precision),
+                             BD_JSON_INDENTED, stdout, &err);
+    else if (status == BD_OK)
+        print_evaluation(&evaluation);
+    bd_evaluation_release(&evaluation);
+    close_subject(&s);
+    return status == BD_OK ? BD_EXIT_DONE : bd_command_fail(arguments, &err);
+}
+
+const bd_command bd_eval_command = {
+    .name = "eval",
+    .summary = "Say how well a trained model predicts a dataset",
+    .description =
+        "Runs the dataset's rows through the model of RUN's latest checkpoint, with the "
+        "boundaries that they have, and prints for each source and for all: the loss, which is "
+        "the mean over the targets in nats; perplexity, e to that; and bits per byte, the sum "
+        "of the losses in bits divided by the bytes of text that the targets stand for. A "
+        "document's first token is no target, a separator is one that stands for no text. "
+        "Tokens that are only numbers (ids:N) have no bytes, and so no bits per byte.\n"
+        "\n"
+        "Example:\n"
+        "\n"
+        "  bindery eval run held-out\n",
+    .operands = "RUN DATASET",
+    .operand_kind = BD_OPTION_DIRECTORY,
+    .options = eval_options,
+    .n_options = sizeof eval_options / sizeof eval_options[0],
+    .settings_size = sizeof(eval_settings),
+    .run = eval_run,
+};

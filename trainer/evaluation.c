@@ -1,0 +1,186 @@
+#include "trainer/evaluation.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/interrupt.h"
+#include "trainer/training.h"
+
+double bd_evaluation_mean(const bd_evaluation_sum *sum)
+{
+    return sum->n_targets > 0 ? sum->loss / (double)sum->n_targets : NAN;
+}
+
+double bd_evaluation_bits_per_byte(const bd_evaluation_sum *sum)
+{
+    return sum->n_bytes > 0 ? sum->loss / M_LN2 / (double)sum->n_bytes : NAN;
+}
+
+bd_status bd_evaluation_check(const bd_model_config *config, const char *fingerprint,
+                              const bd_rows *rows, bd_error *err)
+{
+    const bd_packing *packing = bd_rows_packing(rows);
+    BD_TRY(bd_check_fit(config, rows, err));
+    if (strcmp(packing->fingerprint.hex, fingerprint) != 0)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "the dataset's tokenizer '%s' is not the one that the model was trained "
+                       "with: its fingerprint is %s instead of %s",
+                       packing->tokenizer, packing->fingerprint.hex, fingerprint);
+    return BD_OK;
+}
+
+// What one evaluation works with.
+typedef struct evaluator {
+    bd_evaluation *evaluation;
+    bd_model *model;
+    const bd_rows *rows;
+    const bd_tokenizer *tokenizer;
+    uint32_t *source_of_input;  // [n_inputs], owned
+    int64_t batch_rows;
+    int64_t *numbers;  // [batch_rows], owned
+    float *losses;     // [batch_rows][seq_len], owned
+    bd_batch batch;    // owned
+    bd_hasher *hasher;
+} evaluator;
+
+// ---- Sources ----------------------------------------------------------------------------
+
+static bd_status name_sources(bd_evaluation *evaluation, const bd_manifest *manifest,
+                              bd_error *err)
+{
+    bd_source_figures *figures;
+    size_t n;
+    BD_TRY(bd_manifest_sources(manifest, &figures, &n, err));
+    evaluation->sources = calloc(n + 1, sizeof *evaluation->sources);
+    for (size_t i = 0; evaluation->sources && i < n; i++)
+        evaluation->sources[i].name = figures[i].name;
+    evaluation->n_sources = n;
+    free(figures);
+    return evaluation->sources ? BD_OK
+                               : bd_fail(err, BD_ERR_MEMORY, "no memory for %zu sources", n);
+}
+
+// A manifest has few sources and may have many inputs, mostly in the sources' order.
+static void assign_inputs(evaluator *e)
+{
+    const bd_manifest *manifest = &e->rows->manifests[0];
+    size_t source = 0;
+    for (size_t i = 0; i < manifest->n_inputs; i++) {
+        while (strcmp(e->evaluation->sources[source].name, manifest->inputs[i].source) != 0)
+            source = (source + 1) % e->evaluation->n_sources;
+        e->source_of_input[i] = (uint32_t)source;
+    }
+}
+
+// ---- Sums -------------------------------------------------------------------------------
+
+static int64_t bytes_of(const bd_tokenizer *tokenizer, uint32_t id)
+{
+    size_t size_bytes = 0;
+    if (tokenizer)
+        tokenizer->kind->token_bytes(tokenizer, id, &size_bytes);
+    return (int64_t)size_bytes;
+}
+
+static void add_target(bd_evaluation_sum *sum, double loss, int64_t n_bytes)
+{
+    sum->loss += loss;
+    sum->n_targets++;
+    sum->n_bytes += n_bytes;
+}
+
+static bd_status add_row(evaluator *e, int64_t number, const float *losses, bd_error *err)
+{
+    int64_t row_in_shard;
+    const bd_shard *shard = bd_rows_shard(e->rows, number, &row_in_shard);
+    bd_row row;
+    BD_TRY(bd_rows_row(e->rows, number, e->hasher, &row, err));
+    for (int64_t k = 0; k < row.n_segments; k++) {
+        const uint32_t input = row.segments.input[k];
+        if (input >= e->rows->manifests[0].n_inputs)
+            return bd_shard_fail_row(shard, row_in_shard, "a document of an unknown input",
+                                     err);
+        bd_evaluation_sum *own = &e->evaluation->sources[e->source_of_input[input]].sum;
+        for (int64_t t = row.bounds[k]; t < row.bounds[k + 1] - 1; t++) {
+            const uint32_t target = bd_id_at(row.ids, e->batch.id_bytes, t + 1);
+            const int64_t n_bytes = bytes_of(e->tokenizer, target);
+            if (!isfinite(losses[t]))
+                return bd_fail(err, BD_ERR_FORMAT,
+                               "the loss of token %" PRId64 " of row %" PRId64 " is %f", t,
+                               number, losses[t]);
+            add_target(&e->evaluation->total, losses[t], n_bytes);
+            add_target(own, losses[t], n_bytes);
+        }
+    }
+    return BD_OK;
+}
+
+// ---- Rows -------------------------------------------------------------------------------
+
+// Rows first … first + n - 1 of the n_rows that are looked at.
+static bd_status add_rows(evaluator *e, int64_t first, int64_t n, bd_error *err)
+{
+    const int64_t seq_len = bd_rows_packing(e->rows)->seq_len;
+    const int64_t there = bd_rows_count(e->rows), asked = e->evaluation->n_rows;
+    BD_TRY(bd_interrupt_check(err));
+    for (int64_t i = first; i < first + n; i++)  // floor(i * there / asked)
+        e->numbers[i - first] = i * (there / asked) + i * (there % asked) / asked;
+    BD_TRY(bd_batch_load(&e->batch, e->rows, e->numbers, n, e->hasher, err));
+    const bd_model_batch batch = bd_batch_part(&e->batch, 0, n);
+    BD_TRY(bd_model_losses(e->model, &batch, e->losses, err));
+    for (int64_t i = 0; i < n; i++)
+        BD_TRY(add_row(e, e->numbers[i], e->losses + i * seq_len, err));
+    return BD_OK;
+}
+
+static bd_status prepare(evaluator *e, bd_error *err)
+{
+    const int64_t seq_len = bd_rows_packing(e->rows)->seq_len;
+    e->batch_rows = e->model->max_rows * e->model->seq_len / seq_len;
+    if (e->batch_rows < 1 || seq_len > e->model->seq_len)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "rows have %" PRId64 " tokens, the model's buffers room for %" PRId64,
+                       seq_len, e->model->seq_len);
+    BD_TRY(name_sources(e->evaluation, &e->rows->manifests[0], err));
+    e->source_of_input = calloc(e->rows->manifests[0].n_inputs + 1, sizeof *e->source_of_input);
+    e->numbers = calloc((size_t)e->batch_rows, sizeof *e->numbers);
+    e->losses = calloc((size_t)(e->batch_rows * seq_len), sizeof *e->losses);
+    e->hasher = bd_hasher_new();
+    if (!e->source_of_input || !e->numbers || !e->losses || !e->hasher)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for an evaluation");
+    assign_inputs(e);
+    return BD_OK;
+}
+
+bd_status bd_evaluate(bd_evaluation *evaluation, bd_model *model, const bd_rows *rows,
+                      const bd_tokenizer *tokenizer, int64_t max_rows, bd_error *err)
+{
+    const int64_t n_rows = bd_rows_count(rows);
+    *evaluation = (bd_evaluation){
+        .n_rows = max_rows > 0 && max_rows < n_rows ? max_rows : n_rows,
+    };
+    evaluator e = {
+        .evaluation = evaluation, .model = model, .rows = rows, .tokenizer = tokenizer};
+    bd_status status = prepare(&e, err);
+    for (int64_t first = 0; status == BD_OK && first < evaluation->n_rows;
+         first += e.batch_rows) {
+        const int64_t left = evaluation->n_rows - first;
+        status = add_rows(&e, first, left < e.batch_rows ? left : e.batch_rows, err);
+    }
+    free(e.source_of_input);
+    free(e.numbers);
+    free(e.losses);
+    bd_batch_release(&e.batch);
+    bd_hasher_free(e.hasher);
+    if (status != BD_OK)
+        bd_evaluation_release(evaluation);
+    return status;
+}
+
+void bd_evaluation_release(bd_evaluation *evaluation)
+{
+    free(evaluation->sources);
+    *evaluation = (bd_evaluation){0};
+}

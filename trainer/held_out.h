@@ -1,0 +1,32 @@
+// held_out.h - the datasets on which a run is evaluated now and then.
+#ifndef BINDERY_TRAINER_HELD_OUT_H
+#define BINDERY_TRAINER_HELD_OUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+#include "common/options.h"
+#include "trainer/batch.h"
+#include "trainer/metrics.h"
+#include "trainer/model.h"
+
+typedef struct bd_held_out {
+    bd_rows *rows;          // [n], owned
+    bd_eval_value *values;  // [n], owned: of the last evaluation, each with its name
+    char **names;           // [n], owned: the folders' own, or as given where two are the same
+    size_t n;
+} bd_held_out;
+
+// Opens the datasets in `folders`, whose texts are borrowed. They must be of the tokenizer of
+// `trained_on` and fit the model; the message names the folder. Close what comes out, also
+// after a failure.
+bd_status bd_held_out_open(bd_held_out *held_out, const bd_texts *folders,
+                           const bd_model *model, const bd_packing *trained_on, bd_error *err);
+void bd_held_out_close(bd_held_out *held_out);  // safe on an empty struct and safe twice
+
+// Evaluates the model on each, on at most max_rows rows (0: all), into held_out->values.
+bd_status bd_held_out_evaluate(bd_held_out *held_out, bd_model *model, int64_t max_rows,
+                               bd_error *err);
+
+#endif

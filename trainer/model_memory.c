@@ -1,0 +1,186 @@
+// The model's buffers: which there are, and how large.
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "common/array.h"
+#include "common/size.h"
+#include "trainer/model.h"
+
+// Tensor cores want rows that begin at a multiple of 16 bytes, whatever the vocabulary; this is
+// a cache line's worth and more.
+enum { LOGITS_APART = 64 };
+
+// n x width numbers of a type in the backend's memory, remembered for release.
+static bd_status allocate(bd_model *model, void **memory, int64_t n, int64_t width,
+                          bd_type type, bd_error *err)
+{
+    size_t count, size_bytes;
+    if (!bd_size_mul((size_t)n, (size_t)width, &count) ||
+        !bd_size_mul(count, bd_type_bytes(type), &size_bytes))
+        return bd_fail(err, BD_ERR_MEMORY, "the model's buffers are too large");
+    BD_TRY(bd_array_reserve((void **)&model->allocated, &model->allocated_capacity,
+                            model->n_allocated + 1, sizeof *model->allocated, err));
+    BD_TRY(model->backend->operations->allocate(model->backend, size_bytes, memory, err));
+    model->allocated[model->n_allocated++] = *memory;
+    return BD_OK;
+}
+
+static bd_status allocate_floats(bd_model *model, float **memory, int64_t n, int64_t width,
+                                 bd_error *err)
+{
+    void *block;
+    BD_TRY(allocate(model, &block, n, width, BD_FLOAT, err));
+    *memory = block;
+    return BD_OK;
+}
+
+// All but `out`.
+static bd_status allocate_layer(bd_model *model, bd_layer_activations *layer, int64_t n,
+                                bd_error *err)
+{
+    const bd_model_config *c = &model->parameters->config;
+    const bool keeps_expanded = bd_model_activation(c) != BD_ACTIVATION_RELU;
+    const struct {
+        void **memory;
+        int64_t width;
+    } tensors[] = {
+        {&layer->attention_in, c->n_channels},    {&layer->qkv, 3 * c->n_channels},
+        {&layer->attention_out, c->n_channels},   {&layer->middle, c->n_channels},
+        {&layer->feed_forward_in, c->n_channels}, {&layer->activated, c->n_feed_forward},
+    };
+    const struct {
+        float **memory;
+        int64_t width;
+    } statistics[] = {
+        {&layer->attention_mean, 1},    {&layer->attention_rstd, 1},
+        {&layer->lse, c->n_heads},      {&layer->feed_forward_mean, 1},
+        {&layer->feed_forward_rstd, 1},
+    };
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
+        BD_TRY(allocate(model, tensors[i].memory, n, tensors[i].width, model->type, err));
+    for (size_t i = 0; i < sizeof statistics / sizeof statistics[0]; i++)
+        BD_TRY(allocate_floats(model, statistics[i].memory, n, statistics[i].width, err));
+    if (keeps_expanded)
+        BD_TRY(allocate(model, &layer->expanded, n, c->n_feed_forward, model->type, err));
+    return BD_OK;
+}
+
+// In float the weights are their own masters.
+static bd_status allocate_parameters(bd_model *model, bd_error *err)
+{
+    const int64_t n = model->parameters->n_total;
+    BD_TRY(allocate_floats(model, &model->masters, n, 1, err));
+    BD_TRY(allocate_floats(model, &model->gradients, n, 1, err));
+    model->weights = model->masters;
+    if (model->type == BD_FLOAT)
+        return BD_OK;
+    return allocate(model, &model->weights, n, 1, model->type, err);
+}
+
+static bd_status allocate_all(bd_model *model, bd_error *err)
+{
+    const bd_model_config *c = &model->parameters->config;
+    const int64_t wide =
+        3 * c->n_channels > c->n_feed_forward ? 3 * c->n_channels : c->n_feed_forward;
+    int64_t n;
+    if (!bd_int64_mul(model->max_rows, model->seq_len, &n))
+        return bd_fail(err, BD_ERR_MEMORY, "a batch is too large");
+    const struct {
+        void **memory;
+        int64_t n, width;
+    } tensors[] = {
+        {&model->embedded, n, c->n_channels},
+        {&model->final_in, n, c->n_channels},
+        {&model->logits, model->seq_len, model->logits_stride},
+        {&model->d_stream, n, c->n_channels},
+        {&model->d_narrow, n, c->n_channels},
+        {&model->d_wide, n, wide},
+        {&model->branch, n, c->n_channels},
+    };
+    BD_TRY(allocate_parameters(model, err));
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
+        BD_TRY(allocate(model, tensors[i].memory, tensors[i].n, tensors[i].width, model->type,
+                        err));
+    BD_TRY(allocate_floats(model, &model->final_mean, n, 1, err));
+    BD_TRY(allocate_floats(model, &model->final_rstd, n, 1, err));
+    BD_TRY(allocate_floats(model, &model->losses, n, 1, err));
+    for (int64_t l = 0; l < c->n_layers; l++) {
+        if (l > 0 && model->recomputes)
+            model->layers[l] = model->layers[0];
+        else
+            BD_TRY(allocate_layer(model, &model->layers[l], n, err));
+        BD_TRY(allocate(model, &model->layers[l].out, n, c->n_channels, model->type, err));
+    }
+    return BD_OK;
+}
+
+// What attention.h demands of bf16.
+static bd_status check_type(const bd_backend *backend, const bd_model_config *c, bd_type type,
+                            bd_error *err)
+{
+    const int64_t head_size = c->n_channels / c->n_heads;
+    BD_TRY(bd_backend_check_type(backend, type, err));
+    if (type == BD_BF16 && head_size != 64 && head_size != 128)
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "attention in bf16 takes heads of 64 or 128 channels, the model's have "
+                       "%" PRId64,
+                       head_size);
+    return BD_OK;
+}
+
+static int64_t round_up(int64_t n_vocabulary)
+{
+    return (n_vocabulary + LOGITS_APART - 1) / LOGITS_APART * LOGITS_APART;
+}
+
+static bd_status init(bd_model *model, bd_error *err)
+{
+    const bd_parameters *parameters = model->parameters;
+    model->logits_stride = round_up(parameters->config.n_vocabulary);
+    bd_status status = check_type(model->backend, &parameters->config, model->type, err);
+    if (status == BD_OK &&
+        !(model->layers = calloc((size_t)parameters->config.n_layers, sizeof *model->layers)))
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for the model");
+    if (status == BD_OK)
+        status = allocate_all(model, err);
+    if (status == BD_OK)
+        status = bd_staging_init(&model->staging, model->backend,
+                                 model->max_rows * model->seq_len, err);
+    if (status != BD_OK)
+        bd_model_release(model);
+    return status;
+}
+
+bd_status bd_model_init(bd_model *model, bd_backend *backend, const bd_parameters *parameters,
+                        bd_type type, int64_t max_rows, int64_t seq_len, bd_error *err)
+{
+    *model = (bd_model){.backend = backend,
+                        .parameters = parameters,
+                        .type = type,
+                        .max_rows = max_rows,
+                        .seq_len = seq_len};
+    return init(model, err);
+}
+
+bd_status bd_model_init_recomputing(bd_model *model, bd_backend *backend,
+                                    const bd_parameters *parameters, bd_type type,
+                                    int64_t max_rows, int64_t seq_len, bd_error *err)
+{
+    *model = (bd_model){.backend = backend,
+                        .parameters = parameters,
+                        .type = type,
+                        .recomputes = true,
+                        .max_rows = max_rows,
+                        .seq_len = seq_len};
+    return init(model, err);
+}
+
+void bd_model_release(bd_model *model)
+{
+    for (size_t i = 0; i < model->n_allocated; i++)
+        model->backend->operations->release(model->backend, model->allocated[i]);
+    bd_staging_release(&model->staging);
+    free(model->allocated);
+    free(model->layers);
+    *model = (bd_model){0};
+}

@@ -1,0 +1,90 @@
+#include "trainer/samples.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/interrupt.h"
+#include "common/stored_tokenizer.h"
+
+static const bd_drawing drawing = {.temperature = 0.8, .top_k = 40};
+enum { SEED = 1 };
+
+static bd_status open_tokenizer(bd_run_tokenizer *opened, const char *folder,
+                                const bd_packing *packing, bd_error *err)
+{
+    *opened = (bd_run_tokenizer){.separator = packing->separator, .bos = packing->bos};
+    BD_TRY(bd_stored_tokenizer_open(&opened->tokenizer, folder, packing, err));
+    if (!opened->tokenizer->takes_text)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "no samples can be written: the dataset's tokenizer '%s' knows no text",
+                       opened->tokenizer->name);
+    return BD_OK;
+}
+
+static bd_status take_prompts(bd_samples *samples, const bd_texts *prompts, bd_error *err)
+{
+    samples->n = prompts->n > 0 ? prompts->n : 1;
+    samples->values = calloc(samples->n, sizeof *samples->values);
+    if (!samples->values)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu samples", samples->n);
+    for (size_t i = 0; i < samples->n; i++) {
+        samples->values[i].prompt = prompts->n > 0 ? prompts->items[i] : "The ";
+        const bd_status status =
+            bd_generator_begin(&samples->generator, samples->values[i].prompt, err);
+        if (status != BD_OK)
+            return bd_error_prefix(err, status, "--sample-prompt");
+    }
+    return BD_OK;
+}
+
+bd_status bd_samples_open(bd_samples *samples, const bd_texts *prompts, bd_model *model,
+                          const char *folder, const bd_manifest *manifest, bd_error *err)
+{
+    *samples = (bd_samples){0};
+    BD_TRY(open_tokenizer(&samples->tokenizer, folder, &manifest->packing, err));
+    BD_TRY(bd_generator_init(&samples->generator, model, &samples->tokenizer, err));
+    return take_prompts(samples, prompts, err);
+}
+
+void bd_samples_close(bd_samples *samples)
+{
+    for (size_t i = 0; samples->values && i < samples->n; i++)
+        free((char *)samples->values[i].text);
+    free(samples->values);
+    bd_generator_release(&samples->generator);
+    bd_run_tokenizer_close(&samples->tokenizer);
+    *samples = (bd_samples){0};
+}
+
+// The generator's text with a NUL at its end and nowhere else; NULL if there is no memory.
+static char *copy_text(const bd_generator *generator)
+{
+    char *text = malloc(generator->n_text + 1);
+    for (size_t i = 0; text && i < generator->n_text; i++)
+        text[i] = generator->text[i] ? generator->text[i] : '\xff';
+    if (text)
+        text[generator->n_text] = '\0';
+    return text;
+}
+
+static bd_status write_sample(bd_generator *generator, bd_sample_value *value, bd_error *err)
+{
+    bd_random random = {bd_random_mix(SEED)};
+    bool ended = false;
+    BD_TRY(bd_generator_begin(generator, value->prompt, err));
+    bd_generator_take(generator, generator->n_text);
+    for (int i = 0; i < BD_SAMPLE_TOKENS && !ended; i++) {
+        BD_TRY(bd_interrupt_check(err));
+        BD_TRY(bd_generator_next(generator, drawing, &random, &ended, err));
+    }
+    free((char *)value->text);
+    value->text = copy_text(generator);
+    return value->text ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for a sample");
+}
+
+bd_status bd_samples_write(bd_samples *samples, bd_error *err)
+{
+    for (size_t i = 0; i < samples->n; i++)
+        BD_TRY(write_sample(&samples->generator, &samples->values[i], err));
+    return BD_OK;
+}

@@ -1,0 +1,17 @@
+// train_run.h - a training run from its first step, or from a checkpoint, to its last.
+#ifndef BINDERY_TRAINER_TRAIN_RUN_H
+#define BINDERY_TRAINER_TRAIN_RUN_H
+
+#include <stdbool.h>
+
+#include "common/error.h"
+#include "trainer/train_settings.h"
+
+// Does what `bindery train` was asked for, and says so as commands do: on stdout a line now and
+// then, on stderr, unless `quiet`, the rest. The first SIGINT or SIGTERM ends it after the step
+// at hand, which is saved: BD_ERR_INTERRUPTED, with a message that says so. *leaks becomes true
+// if it ended because a probe found that documents reach one another.
+bd_status bd_train_run(const bd_train_settings *settings, bool quiet, bool *leaks,
+                       bd_error *err);
+
+#endif

@@ -1,0 +1,333 @@
+#include "trainer/train_session.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/folder.h"
+#include "common/threads.h"
+#include "trainer/metrics.h"
+#include "trainer/pretrained.h"
+
+// ---- Settings ---------------------------------------------------------------------------
+
+// What --config and the options of the model change in *config.
+static bd_status apply_options(bd_model_config *config, const bd_train_settings *settings,
+                               bd_error *err)
+{
+    if (settings->config)
+        BD_TRY(bd_model_config_read(config, settings->config, err));
+    if (settings->n_channels != BD_NOT_GIVEN && settings->n_channels != config->n_channels) {
+        config->n_channels = settings->n_channels;
+        config->n_feed_forward = 4 * settings->n_channels;
+    }
+    if (settings->n_layers != BD_NOT_GIVEN)
+        config->n_layers = settings->n_layers;
+    if (settings->n_heads != BD_NOT_GIVEN)
+        config->n_heads = settings->n_heads;
+    if (settings->n_positions != BD_NOT_GIVEN)
+        config->n_positions = settings->n_positions;
+    return bd_model_config_check(config, err);
+}
+
+// The shape of the weights to begin with; the options may repeat it, not change it.
+static bd_status choose_initial(bd_model_config *config, const bd_train_settings *settings,
+                                int64_t vocab_size, bd_error *err)
+{
+    bd_model_config asked;
+    BD_TRY(bd_pretrained_config(config, settings->init, err));
+    BD_TRY(bd_pretrained_check_vocabulary(config, settings->init, vocab_size, err));
+    asked = *config;
+    if (settings->preset_given) {
+        BD_TRY(bd_model_config_preset(&asked, bd_model_presets[settings->preset], err));
+        asked.n_vocabulary = config->n_vocabulary;
+    }
+    BD_TRY(apply_options(&asked, settings, err));
+    return bd_pretrained_refuse_other(config, &asked, settings->init, err);
+}
+
+static bd_status choose_config(bd_model_config *config, const bd_train_settings *settings,
+                               const bd_rows *rows, bd_error *err)
+{
+    const int64_t vocab_size = bd_rows_packing(rows)->vocab_size;
+    if (settings->init)
+        return choose_initial(config, settings, vocab_size, err);
+    BD_TRY(bd_model_config_preset(config, bd_model_presets[settings->preset], err));
+    config->n_vocabulary = vocab_size;
+    return apply_options(config, settings, err);
+}
+
+static bd_status choose_training(bd_training_settings *training,
+                                 const bd_train_settings *settings, bd_error *err)
+{
+    const bool whole = settings->micro_batch_rows == BD_NOT_GIVEN ||
+                       settings->micro_batch_rows > settings->batch_rows;
+    *training = (bd_training_settings){
+        .n_steps = settings->n_steps,
+        .batch_rows = settings->batch_rows,
+        .micro_batch_rows = whole ? settings->batch_rows : settings->micro_batch_rows,
+        .schedule = settings->schedule,
+        .warm_up_steps = settings->warm_up_steps,
+        .learning_rate = settings->learning_rate,
+        .min_learning_rate = settings->min_learning_rate,
+        .beta1 = settings->beta1,
+        .beta2 = settings->beta2,
+        .epsilon = settings->epsilon,
+        .weight_decay = settings->weight_decay,
+        .clip_norm = settings->clip_norm,
+        .skip_spikes = settings->skip_spikes,
+        .seed = (uint64_t)settings->seed,
+        .type = settings->precision,
+        .recomputes = settings->recomputes,
+    };
+    return bd_count_decay_steps(&training->decay_steps, settings->decay, settings->n_steps,
+                                err);
+}
+
+// ---- Beginning --------------------------------------------------------------------------
+
+static bd_status refuse_entry(void *context, const char *folder, const char *name,
+                              bd_error *err)
+{
+    (void)context;
+    // That is all that a run leaves that ended before its first checkpoint.
+    if (name[0] == '.' || strcmp(name, BD_METRICS_NAME) == 0 ||
+        strcmp(name, BD_TOKENIZER_NAME) == 0 || bd_checkpoint_is_tensors_name(name))
+        return BD_OK;
+    return bd_fail(err, BD_ERR_ARGUMENT, "'%s' is not empty ('%s') and holds no run", folder,
+                   name);
+}
+
+// Whether the folder must hold a run already.
+static bool must_continue(const bd_train_settings *settings)
+{
+    return settings->resume || settings->resume_from != BD_LATEST;
+}
+
+// Makes the folder ours alone while the run lasts.
+static bd_status lock_folder(bd_train_session *s, bd_error *err)
+{
+    const char *folder = s->settings->out;
+    if (!must_continue(s->settings))
+        BD_TRY(bd_folder_make(folder, err));
+    return bd_folder_lock(&s->lock, folder, BD_LOCK_EXCLUSIVE, "training in", err);
+}
+
+static bd_status begin_new(bd_train_session *s, bd_error *err)
+{
+    bd_model_config config;
+    BD_TRY(bd_folder_visit(s->settings->out, refuse_entry, NULL, err));
+    BD_TRY(choose_config(&config, s->settings, &s->rows, err));
+    BD_TRY(bd_parameters_init(&s->run.parameters, &config, err));
+    // Before there is memory for what a config may say.
+    return s->settings->init
+               ? bd_pretrained_read(s->settings->init, &s->run.parameters, NULL, err)
+               : BD_OK;
+}
+
+static bd_status refuse_difference(const bd_json *here, const bd_json *there, const char *what,
+                                   const char *folder, bd_error *err)
+{
+    char where[256];
+    if (!bd_json_difference(here, there, where, sizeof where))
+        return BD_OK;
+    return bd_fail(err, BD_ERR_ARGUMENT, "cannot resume '%s': its %s is another one: %s",
+                   folder, what, where);
+}
+
+// With --resume the options may repeat what the model is, not change it. (A preset, having a
+// default, is not looked at then.)
+static bd_status refuse_other_model(bd_train_session *s, bd_error *err)
+{
+    bd_model_config asked = s->run.checkpoint.config;
+    if (must_continue(s->settings))
+        BD_TRY(apply_options(&asked, s->settings, err));
+    else
+        BD_TRY(choose_config(&asked, s->settings, &s->rows, err));
+    bd_json *here = bd_model_config_to_json(&asked);
+    bd_json *there = bd_model_config_to_json(&s->run.checkpoint.config);
+    const bd_status status = refuse_difference(here, there, "model", s->settings->out, err);
+    bd_json_free(here);
+    bd_json_free(there);
+    return status;
+}
+
+// Says after the message in *err how to go on from the checkpoint before the latest, `step`, if
+// there is one.
+static bd_status suggest_earlier(const bd_train_settings *settings, int64_t step,
+                                 bd_status status, bd_error *err)
+{
+    int64_t before;
+    if (settings->resume_from != BD_LATEST || !err ||
+        bd_checkpoint_find_up_to(settings->out, step - 1, &before, NULL) != BD_OK || before < 0)
+        return status;
+    const bd_error cause = *err;
+    return bd_fail(err, status, "%s; --resume-from %" PRId64 " takes the checkpoint before it",
+                   cause.message, before);
+}
+
+// All of it but the tensors.
+static bd_status open_checkpoint(bd_train_session *s, bd_error *err)
+{
+    int64_t step = s->settings->resume_from;
+    if (step == BD_LATEST)
+        BD_TRY(bd_checkpoint_find_latest(s->settings->out, &step, err));
+    const bd_status status =
+        bd_checkpoint_load(&s->run.checkpoint, s->settings->out, step, err);
+    if (status != BD_OK)
+        return suggest_earlier(s->settings, step, status, err);
+    return bd_parameters_init(&s->run.parameters, &s->run.checkpoint.config, err);
+}
+
+static bd_status begin_from_checkpoint(bd_train_session *s, bd_error *err)
+{
+    const char *folder = s->settings->out;
+    BD_TRY(open_checkpoint(s, err));
+    BD_TRY(refuse_other_model(s, err));
+    BD_TRY(refuse_difference(s->data_json, s->run.checkpoint.data, "dataset", folder, err));
+    BD_TRY(refuse_difference(s->training_json, s->run.checkpoint.training, "training", folder,
+                             err));
+    if (s->run.checkpoint.step > s->settings->n_steps)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "cannot resume '%s': its step %" PRId64 " is after the last one", folder,
+                       s->run.checkpoint.step);
+    return BD_OK;
+}
+
+static bd_status begin_run(bd_train_session *s, bd_error *err)
+{
+    int64_t latest = -1;
+    BD_TRY(lock_folder(s, err));
+    BD_TRY(bd_checkpoint_find_up_to(s->settings->out, INT64_MAX, &latest, err));
+    s->continues = latest >= 0 || must_continue(s->settings);
+    return s->continues ? begin_from_checkpoint(s, err) : begin_new(s, err);
+}
+
+// Weights and moments [n_total] that the run begins with into host memory, where the moments
+// are zero.
+static bd_status read_state(bd_train_session *s, float *weights, float *m, float *v,
+                            bd_error *err)
+{
+    if (!s->continues && s->settings->init)
+        return bd_pretrained_read(s->settings->init, &s->run.parameters, weights, err);
+    if (!s->continues) {
+        bd_parameters_draw(&s->run.parameters, (uint64_t)s->settings->seed, weights);
+        return BD_OK;
+    }
+    const bd_checkpoint *checkpoint = &s->run.checkpoint;
+    const bd_status status =
+        bd_checkpoint_load_tensors(checkpoint, &s->run.parameters, weights, m, v, err);
+    return status == BD_OK ? BD_OK
+                           : suggest_earlier(s->settings, checkpoint->step, status, err);
+}
+
+// By way of the host's memory to a device.
+static bd_status upload_state(bd_train_session *s, bd_error *err)
+{
+    bd_run *run = &s->run;
+    const size_t n = (size_t)run->parameters.n_total;
+    const bd_operations *operations = s->backend->operations;
+    run->weights = calloc(n, sizeof *run->weights);
+    run->m = calloc(n, sizeof *run->m);
+    run->v = calloc(n, sizeof *run->v);
+    if (!run->weights || !run->m || !run->v)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", n);
+    BD_TRY(read_state(s, run->weights, run->m, run->v, err));
+    BD_TRY(bd_model_set_weights(&s->training.model, run->weights, err));
+    BD_TRY(operations->upload(s->backend, s->training.m, run->m, n * sizeof *run->m, err));
+    BD_TRY(operations->upload(s->backend, s->training.v, run->v, n * sizeof *run->v, err));
+    bd_run_forget_tensors(run);
+    return BD_OK;
+}
+
+static bd_status begin_training(bd_train_session *s, const bd_training_settings *settings,
+                                bd_error *err)
+{
+    bd_training *training = &s->training;
+    const int64_t step = s->continues ? s->run.checkpoint.step : 0;
+    BD_TRY(bd_backend_open_choice(&s->backend, s->settings->backend,
+                                  s->settings->backend_module,
+                                  bd_threads_count(s->settings->n_threads), err));
+    BD_TRY(bd_training_init(training, settings, &s->rows, &s->run.parameters, s->backend, step,
+                            NULL, NULL, NULL, err));
+    training->history = s->run.checkpoint.history;
+    // Where the backend's memory is the host's, no tensor is ever there twice.
+    if (s->backend->operations->works_on_host && settings->type == BD_FLOAT)
+        return read_state(s, training->model.masters, training->m, training->v, err);
+    return upload_state(s, err);
+}
+
+// What is looked at beside the training.
+static bd_status begin_looking(bd_train_session *s, bd_error *err)
+{
+    const bd_train_settings *settings = s->settings;
+    BD_TRY(bd_held_out_open(&s->held_out, &settings->eval, &s->training.model,
+                            bd_rows_packing(&s->rows), err));
+    if (settings->sample_every != BD_NOT_GIVEN)
+        BD_TRY(bd_samples_open(&s->samples, &settings->sample_prompts, &s->training.model,
+                               s->sources.folders[0], &s->rows.manifests[0], err));
+    return BD_OK;
+}
+
+// Everything is well: the folder is ours from here on. What a run that was killed left in it
+// goes, and so do the steps after the one that was asked for.
+static bd_status begin_writing(bd_train_session *s, bd_error *err)
+{
+    const bd_train_settings *settings = s->settings;
+    const bd_checkpoint_policy policy = {settings->out, settings->n_kept,
+                                         settings->save_memory_bytes};
+    BD_TRY(bd_checkpoint_writer_new(&s->writer, &policy, &s->run.parameters, s->backend, err));
+    BD_TRY(bd_folder_remove_pending(settings->out, err));
+    if (s->continues)
+        BD_TRY(bd_checkpoint_remove_after(settings->out, s->training.step, err));
+    BD_TRY(bd_checkpoint_prune(settings->out, 0, err));
+    BD_TRY(bd_run_keep_tokenizer(settings->out, s->sources.folders[0], &s->rows.manifests[0],
+                                 err));
+    return bd_metrics_open(&s->metrics, settings->out, s->training.step, err);
+}
+
+static bd_status open_data(bd_train_session *s, bd_error *err)
+{
+    BD_TRY(bd_data_sources_parse(&s->sources, &s->settings->data, err));
+    const char *const *folders = (const char *const *)s->sources.folders;
+    BD_TRY(bd_rows_open_all(&s->rows, folders, s->sources.weights, s->sources.n, err));
+    return bd_run_describe_data(folders, &s->rows, &s->data_json, err);
+}
+
+bd_status bd_train_session_begin(bd_train_session *s, const bd_train_settings *settings,
+                                 bool quiet, bd_error *err)
+{
+    bd_training_settings training;
+    const bd_run_length length = {settings->n_steps, settings->n_epochs, settings->n_tokens};
+    *s = (bd_train_session){.settled = *settings, .quiet = quiet, .lock = -1};
+    s->settings = &s->settled;
+    BD_TRY(open_data(s, err));
+    BD_TRY(bd_count_steps(&s->settled.n_steps, &length, settings->batch_rows, &s->rows, err));
+    BD_TRY(choose_training(&training, s->settings, err));
+    s->training_json = bd_training_settings_to_json(&training);
+    BD_TRY(begin_run(s, err));
+    BD_TRY(begin_training(s, &training, err));
+    BD_TRY(begin_looking(s, err));
+    return begin_writing(s, err);
+}
+
+void bd_train_session_end(bd_train_session *s)
+{
+    bd_checkpoint_writer_free(s->writer);
+    bd_samples_close(&s->samples);
+    bd_held_out_close(&s->held_out);
+    if (s->metrics)
+        fclose(s->metrics);
+    bd_training_release(&s->training);
+    if (s->backend)
+        s->backend->operations->close(s->backend);
+    bd_run_release(&s->run);
+    bd_rows_close(&s->rows);
+    bd_data_sources_release(&s->sources);
+    bd_json_free(s->training_json);
+    bd_json_free(s->data_json);
+    if (s->lock >= 0)
+        close(s->lock);
+    *s = (bd_train_session){.lock = -1};
+}

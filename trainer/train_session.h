@@ -1,0 +1,44 @@
+// train_session.h - what a training run works with: data, model, backend and its folder.
+#ifndef BINDERY_TRAINER_TRAIN_SESSION_H
+#define BINDERY_TRAINER_TRAIN_SESSION_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "common/error.h"
+#include "trainer/batch.h"
+#include "trainer/checkpoint_writer.h"
+#include "trainer/data_sources.h"
+#include "trainer/held_out.h"
+#include "trainer/run.h"
+#include "trainer/samples.h"
+#include "trainer/train_settings.h"
+#include "trainer/training.h"
+
+// What a run needs, from opening the data to its end.
+typedef struct bd_train_session {
+    const bd_train_settings *settings;  // `settled`, below
+    bd_train_settings settled;          // as given, and n_steps worked out
+    bool quiet;
+    bd_data_sources sources;
+    bd_rows rows;
+    bd_run run;  // checkpoint and parameters; of a new run the parameters alone
+    bd_backend *backend;
+    bd_training training;
+    bd_json *training_json, *data_json;
+    bd_held_out held_out;
+    bd_samples samples;  // empty if none are asked for
+    bd_checkpoint_writer *writer;
+    FILE *metrics;
+    bool continues;  // from a checkpoint
+    int lock;        // of the folder; -1 before
+} bd_train_session;
+
+// Opens it all, from the beginning of a run or from a checkpoint, and locks the run's folder,
+// in which nothing is changed before all else is known to be well. What `settings` points to is
+// borrowed. End it also after a failure.
+bd_status bd_train_session_begin(bd_train_session *session, const bd_train_settings *settings,
+                                 bool quiet, bd_error *err);
+void bd_train_session_end(bd_train_session *session);  // safe twice
+
+#endif
