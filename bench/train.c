@@ -16,6 +16,7 @@
 #include "common/program.h"
 #include "trainer/model.h"
 #include "trainer/random.h"
+#include "trainer/step_work.h"
 
 enum { ROUND_STEPS = 10 };  // after which the rows begin again
 
@@ -86,7 +87,6 @@ typedef struct corpus {
     int64_t n_rows, seq_len, batch_rows;
     int32_t *offsets, *values;  // owned, see kernels/boundaries.h
     uint16_t *ids;              // owned
-    double pairs;               // a token and one that it sees, of all rows
 } corpus;
 
 // Log-normal documents of mean 200 (sigma 1), end to end, cut where a row ends.
@@ -108,7 +108,6 @@ static void make_corpus(corpus *c, const train_settings *s)
             if (left < 1)
                 left = fmax(1, round(exp(log(200.0) - 0.5 + bd_random_normal(&random))));
             const double length = fmin(left, (double)(s->seq_len - at));
-            c->pairs += length * (length + 1) / 2;
             left -= length;
             at += (int32_t)length;
             c->values[n++] = at;
@@ -242,17 +241,12 @@ static bench_time time_steps(trainee *t, const corpus *c, int64_t n_steps)
 
 // ---- Results --------------------------------------------------------------------------------
 
-// What the mathematics asks for, nothing computed twice: 6 for each weight of a matrix product
-// (2 forward, 4 backward; the token table is one, as the head), 12 for each allowed pair,
-// channel and layer.
 static double flop_per_token(const bd_model_config *config, const corpus *c)
 {
-    const double width = (double)config->n_channels, layers = (double)config->n_layers;
-    const double weights =
-        layers * (4 * width * width + 2 * width * (double)config->n_feed_forward) +
-        width * (double)config->n_vocabulary;
-    const double pairs_per_token = c->pairs / (double)(c->n_rows * c->seq_len);
-    return 6 * weights + 12 * pairs_per_token * width * layers;
+    const bd_boundaries all = {c->n_rows, c->seq_len, c->offsets, c->values};
+    int64_t n_used, n_pairs;
+    bd_count_work(&all, &n_used, &n_pairs);
+    return bd_model_flop(config, n_used, n_pairs) / (double)n_used;
 }
 
 typedef struct figures {

@@ -54,6 +54,11 @@ bd_json *bd_json_string(const char *text)
     return wrap(made(json_string_nocheck(text)));
 }
 
+bd_json *bd_json_real(double value)
+{
+    return wrap(made(json_real(value)));
+}
+
 void bd_json_set(bd_json *object, const char *key, bd_json *value)
 {
     if (json_object_set_new(unwrap(object), key, made(unwrap(value))) != 0)

@@ -19,6 +19,7 @@ bd_json *bd_json_object(void);
 bd_json *bd_json_array(void);
 bd_json *bd_json_integer(int64_t value);
 bd_json *bd_json_string(const char *text);  // UTF-8
+bd_json *bd_json_real(double value);        // finite
 void bd_json_set_integer(bd_json *object, const char *key, int64_t value);
 void bd_json_set_real(bd_json *object, const char *key, double value);
 // The same, but null for what is not finite, for which JSON has no number.

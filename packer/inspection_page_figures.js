@@ -4,13 +4,9 @@
 
 (() => {
     const { data, exact, short, percent, counted, capital, visible, visibleName } = page;
-    const { element, table, list } = page;
+    const { element, byId, card, table, list } = page;
     const { inspection, totals } = data;
     const { figures, packing, reading } = inspection;
-
-    function byId(id) {
-        return document.getElementById(id);
-    }
 
     // What was found from some of the rows is marked.
     function about(isExact) {
@@ -19,11 +15,6 @@
 
     function shareOf(part, whole) {
         return Number(whole) > 0 ? Number(part) / Number(whole) : 0;
-    }
-
-    function card(title, ...content) {
-        return element('div', { class: 'card' }, title ? element('h3', {}, title) : null,
-            ...content);
     }
 
     function plotCard(figure, more = '') {
@@ -68,10 +59,7 @@
             ['Padding', ofCells('padding'), counted(figures.padding, 'token')],
             ['Attention saved', saved(inspection.attention.saved), 'of causal pairs'],
         ];
-        byId('headline').append(...items.map(([name, large, small]) => element('div', {
-            class: 'card',
-        }, element('dt', {}, name), element('dd', {}, element('strong', {}, large),
-            element('span', { class: 'note' }, small)))));
+        byId('headline').append(...items.map(page.headline));
     }
 
     // ---- The ledger -------------------------------------------------------------------------

@@ -8,6 +8,7 @@ extern const bd_command bd_train_command;
 extern const bd_command bd_eval_command;
 extern const bd_command bd_generate_command;
 extern const bd_command bd_prove_command;
+extern const bd_command bd_report_command;
 
 extern const bd_command *const bd_trainer_commands[];  // ended by NULL
 

@@ -1,94 +1,182 @@
 #include "trainer/metrics.h"
 
-#include <stdbool.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/file.h"
 #include "common/json.h"
+#include "trainer/event_file.h"
+#include "trainer/smoothed.h"
+#include "trainer/step_work.h"
 
-enum { MAX_METRICS_BYTES = 1 << 30 };
+struct bd_metrics {
+    FILE *lines;            // owned
+    bd_event_file *events;  // owned
+    bd_model_config config;
+    double peak_flops;
+    bd_smoothed loss;
+};
 
-static bool is_of_later_step(const char *line, size_t n, int64_t step)
+// ---- Opening --------------------------------------------------------------------------------
+
+// Reads lines up to the first of a later step, or the first that is none: one that was cut
+// short belongs to a step that is lost. *kept becomes the bytes of them.
+static bd_status read_kept(bd_metrics *metrics, const char *path, int64_t step, int64_t *kept,
+                           bd_error *err)
 {
-    bd_json *json = NULL;
-    int64_t of;
-    const bool readable = bd_json_parse(line, n, &json, NULL) == BD_OK &&
-                          bd_json_get_integer(json, "step", 1, INT64_MAX, &of, NULL) == BD_OK;
-    bd_json_free(json);
-    return !readable || of > step;  // a line that was cut short belongs to a step that is lost
-}
-
-// Keeps the lines up to the first of a later step.
-static bd_status cut_back(const char *folder, const char *path, int64_t step, bd_error *err)
-{
-    char *text;
-    size_t n, kept = 0;
-    BD_TRY(bd_file_read(path, MAX_METRICS_BYTES, &text, &n, err));
-    while (kept < n) {
-        const char *newline = memchr(text + kept, '\n', n - kept);
-        const size_t end = newline ? (size_t)(newline - text) + 1 : n;
-        if (!newline || is_of_later_step(text + kept, end - kept, step))
-            break;
-        kept = end;
+    bd_metrics_reader reader;
+    BD_TRY(bd_metrics_reader_open(&reader, path, err));
+    bd_metrics_line line;
+    bool more;
+    *kept = 0;
+    while (bd_metrics_reader_next(&reader, &line, &more, NULL) == BD_OK && more &&
+           line.step <= step) {
+        if (line.kind == BD_METRICS_STEP && !isnan(line.figures.loss))
+            bd_smoothed_add(&metrics->loss, line.figures.loss);
+        *kept = reader.end;
     }
-    bd_status status = BD_OK;
-    if (kept < n)
-        status = bd_file_publish(folder, BD_METRICS_NAME, text, kept, err);
-    free(text);
-    return status;
+    bd_metrics_reader_close(&reader);
+    return BD_OK;
 }
 
-bd_status bd_metrics_open(FILE **metrics, const char *folder, int64_t step, bd_error *err)
+static bd_status open_lines(bd_metrics *metrics, const char *path, int64_t step, bd_error *err)
 {
-    *metrics = NULL;
+    int64_t kept = 0;
+    struct stat info;
+    if (step > 0 && access(path, F_OK) == 0)
+        BD_TRY(read_kept(metrics, path, step, &kept, err));
+    metrics->lines = fopen(path, "ae");
+    if (!metrics->lines)
+        return bd_fail_errno(err, "cannot open '%s'", path);
+    const int descriptor = fileno(metrics->lines);
+    if (fstat(descriptor, &info) != 0 ||
+        (info.st_size > kept && ftruncate(descriptor, kept) != 0))
+        return bd_fail_errno(err, "cannot cut '%s' back to step %" PRId64, path, step);
+    return BD_OK;
+}
+
+bd_status bd_metrics_open(bd_metrics **metrics, const char *folder, int64_t step,
+                          const bd_model_config *config, double peak_flops, bd_error *err)
+{
     char *path = bd_path_join(folder, BD_METRICS_NAME);
-    if (!path)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
-    bd_status status = BD_OK;
-    if (access(path, F_OK) == 0)
-        status = cut_back(folder, path, step, err);
-    if (status == BD_OK) {
-        *metrics = fopen(path, "ae");
-        if (!*metrics)
-            status = bd_fail_errno(err, "cannot open '%s'", path);
+    *metrics = calloc(1, sizeof **metrics);
+    bd_status status;
+    if (!path || !*metrics) {
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for metrics");
+    } else {
+        (*metrics)->config = *config;
+        (*metrics)->peak_flops = peak_flops;
+        status = open_lines(*metrics, path, step, err);
+    }
+    if (status == BD_OK)
+        status = bd_event_file_new(&(*metrics)->events, folder, step > 0 ? step + 1 : 0, err);
+    if (status != BD_OK) {
+        bd_metrics_close(*metrics);
+        *metrics = NULL;
     }
     free(path);
     return status;
 }
 
+void bd_metrics_close(bd_metrics *metrics)
+{
+    if (!metrics)
+        return;
+    if (metrics->lines)
+        fclose(metrics->lines);
+    bd_event_file_free(metrics->events);
+    free(metrics);
+}
+
+// ---- Writing --------------------------------------------------------------------------------
+
 // Appends the line and frees it.
-static bd_status put_line(FILE *metrics, bd_json *json, bd_error *err)
+static bd_status put_line(bd_metrics *metrics, bd_json *json, bd_error *err)
 {
     char *line = NULL;
     bd_status status = bd_json_print(json, BD_JSON_COMPACT, &line, err);
-    if (status == BD_OK && (fprintf(metrics, "%s\n", line) < 0 || fflush(metrics) != 0))
+    if (status == BD_OK &&
+        (fprintf(metrics->lines, "%s\n", line) < 0 || fflush(metrics->lines) != 0))
         status = bd_fail_errno(err, "cannot write '" BD_METRICS_NAME "'");
     free(line);
     bd_json_free(json);
     return status;
 }
 
-bd_status bd_metrics_write(FILE *metrics, const bd_step_result *result, int64_t elapsed_ns,
-                           bd_error *err)
+typedef struct step_pace {
+    double seconds, flop, flops, mfu;  // mfu: not a number if the peak is unknown
+} step_pace;
+
+static step_pace pace_of(const bd_metrics *metrics, const bd_step_result *result,
+                         int64_t elapsed_ns)
 {
+    const double seconds = (double)elapsed_ns / 1e9;
+    const double flop = bd_model_flop(&metrics->config, result->n_used, result->n_pairs);
+    const double flops = flop / seconds;
+    return (step_pace){
+        .seconds = seconds,
+        .flop = flop,
+        .flops = flops,
+        .mfu = metrics->peak_flops > 0 ? flops / metrics->peak_flops : NAN,
+    };
+}
+
+static bd_status put_step_event(bd_metrics *metrics, const bd_step_result *result,
+                                const step_pace *pace, bd_error *err)
+{
+    bd_event_file *events = metrics->events;
+    if (result->n_targets > 0) {
+        bd_event_file_add_scalar(events, "train/loss", result->loss);
+        bd_event_file_add_scalar(events, "train/smoothed_loss",
+                                 bd_smoothed_value(&metrics->loss));
+    }
+    bd_event_file_add_scalar(events, "train/learning_rate", result->learning_rate);
+    bd_event_file_add_scalar(events, "train/gradient_norm", result->gradient_norm);
+    bd_event_file_add_scalar(events, "speed/tokens_per_second",
+                             (double)result->n_used / pace->seconds);
+    bd_event_file_add_scalar(events, "speed/gigaflops", pace->flops / 1e9);
+    if (!isnan(pace->mfu))
+        bd_event_file_add_scalar(events, "speed/mfu", pace->mfu);
+    return bd_event_file_write(events, result->step, err);
+}
+
+bd_status bd_metrics_write(bd_metrics *metrics, const bd_step_result *result,
+                           int64_t elapsed_ns, bd_error *err)
+{
+    const step_pace pace = pace_of(metrics, result, elapsed_ns);
+    if (result->n_targets > 0 && isfinite(result->loss))
+        bd_smoothed_add(&metrics->loss, result->loss);
     bd_json *json = bd_json_object();
     bd_json_set_integer(json, "step", result->step);
-    bd_json_set_real(json, "loss", result->loss);
-    bd_json_set_real(json, "gradient_norm", result->gradient_norm);
+    bd_json_set_figure(json, "loss", result->loss);
+    bd_json_set_figure(json, "gradient_norm", result->gradient_norm);
     bd_json_set_real(json, "learning_rate", result->learning_rate);
     bd_json_set_integer(json, "targets", result->n_targets);
     bd_json_set_integer(json, "tokens", result->n_tokens);
+    bd_json_set_integer(json, "used", result->n_used);
+    bd_json_set_integer(json, "pairs", result->n_pairs);
+    bd_json_set_real(json, "flop", pace.flop);
     if (result->outcome != BD_STEP_APPLIED)
         bd_json_set_string(json, "skipped", bd_step_outcome_words[result->outcome]);
-    bd_json_set_real(json, "seconds", (double)elapsed_ns / 1e9);
-    return put_line(metrics, json, err);
+    bd_json_set_real(json, "seconds", pace.seconds);
+    if (isfinite(pace.mfu))
+        bd_json_set_real(json, "mfu", pace.mfu);
+    BD_TRY(put_line(metrics, json, err));
+    return put_step_event(metrics, result, &pace, err);
+}
+
+double bd_metrics_smoothed_loss(const bd_metrics *metrics)
+{
+    return bd_smoothed_value(&metrics->loss);
 }
 
 // {"event": …, "step": …, "values": …}; takes over `values`.
-static bd_status put_values(FILE *metrics, const char *event, int64_t step, bd_json *values,
-                            bd_error *err)
+static bd_status put_values(bd_metrics *metrics, const char *event, int64_t step,
+                            bd_json *values, bd_error *err)
 {
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "event", event);
@@ -97,7 +185,7 @@ static bd_status put_values(FILE *metrics, const char *event, int64_t step, bd_j
     return put_line(metrics, json, err);
 }
 
-bd_status bd_metrics_write_eval(FILE *metrics, int64_t step, const bd_eval_value *values,
+bd_status bd_metrics_write_eval(bd_metrics *metrics, int64_t step, const bd_eval_value *values,
                                 size_t n, bd_error *err)
 {
     bd_json *array = bd_json_array();
@@ -107,12 +195,16 @@ bd_status bd_metrics_write_eval(FILE *metrics, int64_t step, const bd_eval_value
         bd_json_set_figure(value, "loss", values[i].loss);
         bd_json_set_integer(value, "targets", values[i].n_targets);
         bd_json_append(array, value);
+        char tag[256];
+        snprintf(tag, sizeof tag, "eval/%s", values[i].dataset);
+        bd_event_file_add_scalar(metrics->events, tag, values[i].loss);
     }
-    return put_values(metrics, "eval", step, array, err);
+    BD_TRY(put_values(metrics, "eval", step, array, err));
+    return bd_event_file_write(metrics->events, step, err);
 }
 
-bd_status bd_metrics_write_samples(FILE *metrics, int64_t step, const bd_sample_value *values,
-                                   size_t n, bd_error *err)
+bd_status bd_metrics_write_samples(bd_metrics *metrics, int64_t step,
+                                   const bd_sample_value *values, size_t n, bd_error *err)
 {
     bd_json *array = bd_json_array();
     for (size_t i = 0; i < n; i++) {
@@ -120,6 +212,10 @@ bd_status bd_metrics_write_samples(FILE *metrics, int64_t step, const bd_sample_
         bd_json_set_string(value, "prompt", values[i].prompt);
         bd_json_set_string(value, "text", values[i].text);
         bd_json_append(array, value);
+        char tag[32];
+        snprintf(tag, sizeof tag, "sample/%zu", i + 1);
+        bd_event_file_add_text(metrics->events, tag, values[i].text);
     }
-    return put_values(metrics, "sample", step, array, err);
+    BD_TRY(put_values(metrics, "sample", step, array, err));
+    return bd_event_file_write(metrics->events, step, err);
 }

@@ -1,40 +1,47 @@
-// metrics.h - metrics.jsonl: one line of JSON for each step (schemas/metrics-v1.schema.json).
+// metrics.h - what a run tells of itself while it goes on: metrics.jsonl, one line of JSON for
+// each step, evaluation and sample (schemas/metrics-v1.schema.json), and the same for
+// TensorBoard (event_file.h).
+//
+// Every line is handed to the system when it is written: a killed run loses none. It is not
+// synced: of a machine that stops, the last seconds may be lost, and the last line or record
+// may be cut short, which readers pass over.
 #ifndef BINDERY_TRAINER_METRICS_H
 #define BINDERY_TRAINER_METRICS_H
 
+#include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "common/error.h"
+#include "trainer/metrics_reader.h"
+#include "trainer/model_config.h"
 #include "trainer/training.h"
 
 #define BD_METRICS_NAME "metrics.jsonl"
 
+typedef struct bd_metrics bd_metrics;
+
 // Opens <folder>/metrics.jsonl for appending after step `step`: lines of later steps, which a
-// run that was stopped wrote after its last checkpoint, are removed first. Close with fclose().
-bd_status bd_metrics_open(FILE **metrics, const char *folder, int64_t step, bd_error *err);
+// run that was stopped wrote after its last checkpoint, are removed first; with step 0 all are.
+// Begins a new event file, at which TensorBoard forgets those steps likewise. `config` is
+// borrowed for the call; `peak_flops` is what the device could do at best, FLOP/s, 0 if that is
+// unknown: there is no MFU then. Close what comes out; it is NULL on failure.
+bd_status bd_metrics_open(bd_metrics **metrics, const char *folder, int64_t step,
+                          const bd_model_config *config, double peak_flops, bd_error *err);
+void bd_metrics_close(bd_metrics *metrics);  // safe on NULL
 
-// Appends a step's line and hands it to the system.
-bd_status bd_metrics_write(FILE *metrics, const bd_step_result *result, int64_t elapsed_ns,
-                           bd_error *err);
+// Appends a step that took `elapsed_ns`.
+bd_status bd_metrics_write(bd_metrics *metrics, const bd_step_result *result,
+                           int64_t elapsed_ns, bd_error *err);
 
-// The mean loss over the targets of a dataset.
-typedef struct bd_eval_value {
-    const char *dataset;  // borrowed
-    double loss;          // not a number without targets
-    int64_t n_targets;
-} bd_eval_value;
-
-// What the model wrote after `prompt`.
-typedef struct bd_sample_value {
-    const char *prompt, *text;  // borrowed
-} bd_sample_value;
+// The loss, smoothed (smoothed.h) over the steps so far that had targets, those before a resume
+// included; not a number before the first.
+double bd_metrics_smoothed_loss(const bd_metrics *metrics);
 
 // Append an evaluation and samples after `step` steps. Whoever does both at a step that is
 // saved calls these before saving: a run that is resumed from there does not repeat them.
-bd_status bd_metrics_write_eval(FILE *metrics, int64_t step, const bd_eval_value *values,
+bd_status bd_metrics_write_eval(bd_metrics *metrics, int64_t step, const bd_eval_value *values,
                                 size_t n, bd_error *err);
-bd_status bd_metrics_write_samples(FILE *metrics, int64_t step, const bd_sample_value *values,
-                                   size_t n, bd_error *err);
+bd_status bd_metrics_write_samples(bd_metrics *metrics, int64_t step,
+                                   const bd_sample_value *values, size_t n, bd_error *err);
 
 #endif

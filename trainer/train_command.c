@@ -160,6 +160,12 @@ static const bd_option train_options[] = {
      BD_INTEGER(train_settings, log_every, 1, INT64_C(1) << 40),
      .initial = "20",
      .help = "Steps between printed lines"},
+    {.name = "peak-tflops",
+     .value = "X",
+     BD_REAL(train_settings, peak_tflops, 1e-6, 1e9),
+     .initial = "0",
+     .initial_note = "unknown, no MFU",
+     .help = "What the device could do at best, for the share of it that is used (MFU)"},
     {.name = "eval",
      .value = "DATASET",
      BD_TEXTS(train_settings, eval),
@@ -235,9 +241,19 @@ const bd_command bd_train_command = {
         "in memory.\n"
         "\n"
         "DIR gets metrics.jsonl, one line for each step (schemas/metrics-v1.schema.json), the "
-        "dataset's tokenizer.json, and checkpoints that eval, prove and generate read. The "
-        "same program, BLAS and "
-        "processor give the same bits for any number of threads, stopped and resumed or not.\n"
+        "same for TensorBoard in events.out.tfevents.*, the dataset's tokenizer.json, and "
+        "checkpoints that eval, prove and generate read; bindery report makes a page of it. "
+        "The same program, BLAS and processor give the same bits for any number of threads, "
+        "stopped and resumed or not.\n"
+        "\n"
+        "A printed line has the step, its loss, in parentheses the smoothed loss (exponential "
+        "mean, 0.98 a step, without bias), tokens that are not padding in a second, MFU, and "
+        "the time left. MFU is the share of --peak-tflops that the mathematics of the model "
+        "asks for: 6 FLOP for each weight of a matrix product and token that is not padding, "
+        "12 for each pair of tokens that may see each other, channel and layer. Without "
+        "--peak-tflops the FLOP/s that were achieved are printed: a peak that is guessed says "
+        "nothing. What metrics.jsonl and TensorBoard get is handed to the system at every "
+        "step, so that a killed run loses nothing of it.\n"
         "\n"
         "The same command again continues a run that has stopped, from its latest checkpoint; "
         "other settings are refused with the difference named. On the first Ctrl-C or SIGTERM "

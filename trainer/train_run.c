@@ -1,7 +1,6 @@
 #include "trainer/train_run.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,8 +8,8 @@
 #include "common/format.h"
 #include "common/interrupt.h"
 #include "common/terminal.h"
-#include "trainer/metrics.h"
 #include "trainer/probe.h"
+#include "trainer/step_line.h"
 #include "trainer/train_session.h"
 
 typedef bd_train_session session;
@@ -30,43 +29,25 @@ static bd_status save(session *s, bd_error *err)
     return bd_checkpoint_writer_save(s->writer, &state, err);
 }
 
-typedef struct pace {
-    int64_t begun_ns, tokens;
-} pace;
-
-static void describe(char *line, size_t size, const session *s, const bd_step_result *result,
-                     const pace *so_far)
-{
-    const int64_t elapsed_ns = bd_now_ns() - so_far->begun_ns;
-    const double rate = (double)so_far->tokens / ((double)elapsed_ns / 1e9);
-    const double left_ns = fmin((double)(s->settings->n_steps - result->step) *
-                                    (double)result->n_tokens / rate * 1e9,
-                                (double)(INT64_MAX / 2));
-    snprintf(line, size,
-             "step %" PRId64 "/%" PRId64
-             "  loss %.4f  lr %.2e  norm %.2f  %.0f tokens/s  %s left",
-             result->step, s->settings->n_steps, result->loss, result->learning_rate,
-             result->gradient_norm, rate, bd_format_duration((int64_t)left_ns).text);
-}
-
 static bool is_live(const session *s)
 {
     return !s->quiet && bd_terminal_has_escapes(stderr);
 }
 
-static void report(const session *s, const bd_step_result *result, const pace *so_far)
+static void report(const session *s, const bd_step_line *line)
 {
-    char line[160];
-    const bool logged = result->step % s->settings->log_every == 0 || result->step == 1 ||
-                        result->step == s->settings->n_steps;
+    const int64_t step = line->result->step;
+    const bool logged =
+        step % s->settings->log_every == 0 || step == 1 || step == s->settings->n_steps;
     const bool live = is_live(s);
+    char text[BD_STEP_LINE_COLUMNS + 1];
     if (!logged && !live)
         return;
-    describe(line, sizeof line, s, result, so_far);
+    bd_step_line_print(line, text);
     if (live)
-        fprintf(stderr, "\r\x1b[K%s", logged ? "" : line);
+        fprintf(stderr, "\r\x1b[K%.*s", bd_terminal_width(stderr), logged ? "" : text);
     if (logged) {
-        puts(line);
+        puts(text);
         fflush(stdout);
     }
 }
@@ -148,16 +129,19 @@ static bd_status look(session *s, bd_error *err)
 
 static bd_status train(session *s, bool *leaks, bd_error *err)
 {
-    pace so_far = {.begun_ns = bd_now_ns()};
-    const int64_t n_steps = s->settings->n_steps;
+    const int64_t n_steps = s->settings->n_steps, begun_ns = bd_now_ns();
+    bd_step_result result;
+    bd_step_line line = {
+        .result = &result, .n_steps = n_steps, .peak_flops = 1e12 * s->settings->peak_tflops};
     bool stops = false;  // asked once for each step, so that the last one is always saved
     while (s->training.step < n_steps && !stops) {
-        bd_step_result result;
         const int64_t step_begun_ns = bd_now_ns();
         BD_TRY(bd_training_step(&s->training, &result, err));
-        so_far.tokens += result.n_tokens;
         BD_TRY(bd_metrics_write(s->metrics, &result, bd_now_ns() - step_begun_ns, err));
-        report(s, &result, &so_far);
+        bd_pace_add(&line.pace, &result, &s->run.parameters.config);
+        line.smoothed_loss = bd_metrics_smoothed_loss(s->metrics);
+        line.elapsed_ns = bd_now_ns() - begun_ns;
+        report(s, &line);
         if (is_due(s->settings->probe_every, result.step, n_steps))
             BD_TRY(probe(s, leaks, err));
         const bd_status looked = look(s, err);

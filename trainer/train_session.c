@@ -7,7 +7,7 @@
 
 #include "common/folder.h"
 #include "common/threads.h"
-#include "trainer/metrics.h"
+#include "trainer/event_file.h"
 #include "trainer/pretrained.h"
 
 // ---- Settings ---------------------------------------------------------------------------
@@ -93,7 +93,8 @@ static bd_status refuse_entry(void *context, const char *folder, const char *nam
     (void)context;
     // That is all that a run leaves that ended before its first checkpoint.
     if (name[0] == '.' || strcmp(name, BD_METRICS_NAME) == 0 ||
-        strcmp(name, BD_TOKENIZER_NAME) == 0 || bd_checkpoint_is_tensors_name(name))
+        strcmp(name, BD_TOKENIZER_NAME) == 0 || bd_checkpoint_is_tensors_name(name) ||
+        strncmp(name, BD_EVENT_FILE_PREFIX, strlen(BD_EVENT_FILE_PREFIX)) == 0)
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT, "'%s' is not empty ('%s') and holds no run", folder,
                    name);
@@ -284,7 +285,10 @@ static bd_status begin_writing(bd_train_session *s, bd_error *err)
     BD_TRY(bd_checkpoint_prune(settings->out, 0, err));
     BD_TRY(bd_run_keep_tokenizer(settings->out, s->sources.folders[0], &s->rows.manifests[0],
                                  err));
-    return bd_metrics_open(&s->metrics, settings->out, s->training.step, err);
+    if (s->training.step == settings->n_steps)
+        return BD_OK;  // nothing is left to tell
+    return bd_metrics_open(&s->metrics, settings->out, s->training.step,
+                           &s->run.parameters.config, 1e12 * settings->peak_tflops, err);
 }
 
 static bd_status open_data(bd_train_session *s, bd_error *err)
@@ -317,8 +321,7 @@ void bd_train_session_end(bd_train_session *s)
     bd_checkpoint_writer_free(s->writer);
     bd_samples_close(&s->samples);
     bd_held_out_close(&s->held_out);
-    if (s->metrics)
-        fclose(s->metrics);
+    bd_metrics_close(s->metrics);
     bd_training_release(&s->training);
     if (s->backend)
         s->backend->operations->close(s->backend);

@@ -3,13 +3,13 @@
 #define BINDERY_TRAINER_TRAIN_SESSION_H
 
 #include <stdbool.h>
-#include <stdio.h>
 
 #include "common/error.h"
 #include "trainer/batch.h"
 #include "trainer/checkpoint_writer.h"
 #include "trainer/data_sources.h"
 #include "trainer/held_out.h"
+#include "trainer/metrics.h"
 #include "trainer/run.h"
 #include "trainer/samples.h"
 #include "trainer/train_settings.h"
@@ -29,7 +29,7 @@ typedef struct bd_train_session {
     bd_held_out held_out;
     bd_samples samples;  // empty if none are asked for
     bd_checkpoint_writer *writer;
-    FILE *metrics;
+    bd_metrics *metrics;
     bool continues;  // from a checkpoint
     int lock;        // of the folder; -1 before
 } bd_train_session;

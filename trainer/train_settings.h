@@ -29,6 +29,7 @@ typedef struct bd_train_settings {
     bool recomputes;
     int64_t seed;
     int64_t save_every, log_every;
+    double peak_tflops;  // 0: unknown
     int64_t n_kept, save_memory_bytes;
     bd_texts eval;  // datasets
     int64_t eval_every, eval_rows;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/size.h"
+#include "trainer/step_work.h"
 
 bd_status bd_check_fit(const bd_model_config *config, const bd_rows *rows, bd_error *err)
 {
@@ -258,5 +259,6 @@ bd_status bd_training_step(bd_training *training, bd_step_result *result, bd_err
         .n_targets = batch->n_targets,
         .n_tokens = batch->boundaries.n_rows * batch->boundaries.seq_len,
     };
+    bd_count_work(&batch->boundaries, &result->n_used, &result->n_pairs);
     return BD_OK;
 }

@@ -34,6 +34,7 @@ typedef struct bd_step_result {
     double gradient_norm;  // before clipping
     double learning_rate;
     int64_t n_targets, n_tokens;
+    int64_t n_used, n_pairs;  // without padding; bd_count_work()
 } bd_step_result;
 
 // Checks that model and dataset fit together (vocabulary, longest segment against positions),

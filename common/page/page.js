@@ -85,6 +85,22 @@ const page = (() => {
         return fill(made, attributes, children);
     }
 
+    function byId(id) {
+        return document.getElementById(id);
+    }
+
+    function card(title, ...content) {
+        return element('div', { class: 'card' }, title ? element('h3', {}, title) : null,
+            ...content);
+    }
+
+    // A figure for the list #headline: its name, itself, and a remark.
+    function headline([name, large, small]) {
+        return element('div', { class: 'card' }, element('dt', {}, name),
+            element('dd', {}, element('strong', {}, large),
+                element('span', { class: 'note' }, small)));
+    }
+
     // A table with numbers on the right. columns: { title, number }; cells: text or nodes.
     function table(caption, columns, rows) {
         const cell = (tag, content, column, more) =>
@@ -147,6 +163,6 @@ const page = (() => {
 
     return {
         data, exact, short, percent, counted, capital, visible, visibleName, element,
-        svg, table, list, placeAfter, rove,
+        svg, byId, card, headline, table, list, placeAfter, rove,
     };
 })();

@@ -1,10 +1,12 @@
 """Pages in a real browser: Debian's Chromium, without a window. Every page must be quiet:
 nothing on the console, no error, no dialog, no request but for its own file."""
 
+import re
 import shutil
 import unittest
 from pathlib import Path
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 from program import ProgramTest
 
@@ -81,3 +83,42 @@ class BrowserTest(ProgramTest):
         return page.locator(f"{table} tbody tr, {table} tfoot tr").evaluate_all(
             "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
         )
+
+    def assert_scrolls_one_way(self, page: Page) -> None:
+        widths = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        self.assertEqual(*widths)
+
+    def assert_contrast(self, page: Page, *selectors: str) -> None:
+        """Each names some text, and all of it can be read."""
+        for selector in selectors:
+            with self.subTest(selector=selector):
+                contrasts = page.evaluate(CONTRASTS, selector)
+                self.assertGreater(len(contrasts), 0)
+                self.assertGreaterEqual(min(contrasts), 4.5)
+
+    def assert_dark(self, page: Page, dark: bool) -> None:
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        self.assertEqual(sum(map(int, re.findall(r"\d+", ground))) < 384, dark)
+
+    def assert_accessible(self, page: Page) -> None:
+        """To assistive technology, as far as a program can tell."""
+        found = Axe().run(page).response["violations"]
+        self.assertEqual([(rule["id"], rule["nodes"][0]["html"]) for rule in found], [])
+        self.assertEqual(page.evaluate("document.documentElement.lang"), "en")
+        levels = page.locator("h1, h2, h3, h4, h5, h6").evaluate_all(
+            "all => all.filter(h => h.checkVisibility()).map(h => Number(h.tagName[1]))"
+        )
+        self.assertEqual(levels.count(1), 1)
+        self.assertTrue(all(b <= a + 1 for a, b in zip(levels, levels[1:])), levels)
+
+    def assert_paper_hides_nothing(self, page: Page) -> None:
+        """With media "print": white, nothing cut off, nothing folded."""
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        self.assertEqual(ground, "rgb(255, 255, 255)")
+        self.assertFalse(page.locator("nav").is_visible())
+        self.assertEqual(page.locator("details:not([open])").count(), 0)
+        hidden = page.evaluate("""() => [...document.querySelectorAll('main, main *')]
+            .filter((node) => node.scrollHeight > node.clientHeight + 1
+                && ['auto', 'scroll', 'hidden'].includes(getComputedStyle(node).overflowY)
+                && node.tagName !== 'CAPTION').length""")
+        self.assertEqual(hidden, 0)

@@ -3,14 +3,12 @@ can be read on a phone, at night, on paper and by assistive technology; its file
 or not at all."""
 
 import os
-import re
 import resource
 import shutil
 from pathlib import Path
 
 import program
-from axe_playwright_python.sync_playwright import Axe
-from browser import CONTRASTS, DESKTOP, PHONE
+from browser import DESKTOP, PHONE
 from inspected_page import FORMAT_1, SEPARATOR, InspectPageTest, some_texts
 from playwright.sync_api import Page
 from program import bindery
@@ -92,38 +90,29 @@ class Screens(InspectPageTest):
 
     def test_a_phone_scrolls_one_way_only(self) -> None:
         page = self.open(self.page_path, **PHONE)
-        widths = "[document.documentElement.scrollWidth, innerWidth]"
         for i in range(page.locator("#row-list button").count()):
             page.locator("#row-list button").nth(i).click()
             page.locator("#edges").check()
-            self.assertEqual(*page.evaluate(widths))
+            self.assert_scrolls_one_way(page)
         for summary in page.locator("summary").all():
             summary.click()
-        self.assertEqual(*page.evaluate(widths))
+        self.assert_scrolls_one_way(page)
 
     def test_text_has_contrast_by_day_and_by_night(self) -> None:
         for scheme in ("light", "dark"):
             page = self.open(self.page_path, **DESKTOP, color_scheme=scheme)
             page.locator("#edges").check()
             page.locator(".t").nth(3).hover()
-            grounds = page.evaluate("getComputedStyle(document.body).backgroundColor")
-            self.assertEqual(sum(map(int, re.findall(r"\d+", grounds))) < 384, scheme == "dark")
-            for selector in ("p", "h1", "h2", "h3", "h4", "dt", "dd", "th", "td", "nav a",
-                             "summary", ".note", ".readout", ".plot text", ".strip text",
-                             "#row-list button", ".t", ".t.id", ".t.chosen", ".status",
-                             "label"):
-                with self.subTest(scheme=scheme, selector=selector):
-                    contrasts = page.evaluate(CONTRASTS, selector)
-                    self.assertGreater(len(contrasts), 0)
-                    self.assertGreaterEqual(min(contrasts), 4.5)
+            self.assert_dark(page, scheme == "dark")
+            self.assert_contrast(page, "p", "h1", "h2", "h3", "h4", "dt", "dd", "th", "td",
+                                 "nav a", "summary", ".note", ".readout", ".plot text",
+                                 ".strip text", "#row-list button", ".t", ".t.id", ".t.chosen",
+                                 ".status", "label")
 
     def test_paper_has_everything(self) -> None:
         page = self.open(self.page_path, **DESKTOP, color_scheme="dark")
         page.emulate_media(media="print")
         page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        self.assertEqual(ground, "rgb(255, 255, 255)")
-        self.assertFalse(page.locator("nav").is_visible())
         for selector in ("h1", "#headline dd", "#ledger-cards table", "#ledger-cards dl",
                          ".plot svg", ".plot table", "#row-list .strip", "#row-detail .text",
                          "#shard-table td", "#duplicates"):
@@ -131,11 +120,7 @@ class Screens(InspectPageTest):
             self.assertGreater(len(parts), 0, selector)
             for part in parts:
                 self.assertTrue(part.is_visible(), selector)
-        hidden = page.evaluate("""() => [...document.querySelectorAll('main, main *')]
-            .filter((node) => node.scrollHeight > node.clientHeight + 1
-                && ['auto', 'scroll', 'hidden'].includes(getComputedStyle(node).overflowY)
-                && node.tagName !== 'CAPTION').length""")
-        self.assertEqual(hidden, 0)
+        self.assert_paper_hides_nothing(page)
         page.evaluate("window.dispatchEvent(new Event('afterprint'))")
         self.assertEqual(page.locator("details[open]").count(), 0)
         self.assertGreater(len(page.pdf()), 10_000)
@@ -143,14 +128,7 @@ class Screens(InspectPageTest):
     def test_assistive_technology_finds_its_way(self) -> None:
         for scheme, screen in (("light", DESKTOP), ("dark", PHONE)):
             page = self.open(self.page_path, **screen, color_scheme=scheme)
-            found = Axe().run(page).response["violations"]
-            self.assertEqual([(rule["id"], rule["nodes"][0]["html"]) for rule in found], [])
-            self.assertEqual(page.evaluate("document.documentElement.lang"), "en")
-            levels = page.locator("h1, h2, h3, h4, h5, h6").evaluate_all(
-                "all => all.filter(h => h.checkVisibility()).map(h => Number(h.tagName[1]))"
-            )
-            self.assertEqual(levels.count(1), 1)
-            self.assertTrue(all(b <= a + 1 for a, b in zip(levels, levels[1:])), levels)
+            self.assert_accessible(page)
 
 
 class Files(InspectPageTest):

@@ -1,0 +1,179 @@
+#include "trainer/metrics_reader.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/array.h"
+
+// No figure is larger, so that sums of them stay finite; no step, so that doubles can hold it.
+static const double MOST = 1e100;
+static const int64_t LAST_STEP = (INT64_C(1) << 53) - 1;
+
+bd_status bd_metrics_reader_open(bd_metrics_reader *reader, const char *path, bd_error *err)
+{
+    *reader = (bd_metrics_reader){.path = path, .file = fopen(path, "re")};
+    if (!reader->file)
+        return bd_fail_errno(err, "cannot open '%s'", path);
+    struct stat info;
+    if (fstat(fileno(reader->file), &info) == 0 && S_ISREG(info.st_mode))
+        return BD_OK;
+    bd_metrics_reader_close(reader);
+    return bd_fail(err, BD_ERR_FORMAT, "cannot read '%s': not a regular file", path);
+}
+
+void bd_metrics_reader_close(bd_metrics_reader *reader)
+{
+    if (reader->file)
+        fclose(reader->file);
+    free(reader->text);
+    bd_json_free(reader->json);
+    *reader = (bd_metrics_reader){0};
+}
+
+static bd_status fail_in_line(const bd_metrics_reader *reader, bd_status status, bd_error *err)
+{
+    return bd_error_prefix(err, status, "'%s', line %" PRId64, reader->path, reader->number);
+}
+
+// ---- Lines ----------------------------------------------------------------------------------
+
+// Reads up to a newline, which is not kept. *more is false if there is none before the end.
+static bd_status read_text(bd_metrics_reader *reader, size_t *n, bool *more, bd_error *err)
+{
+    int c;
+    *n = 0;
+    while ((c = getc_unlocked(reader->file)) != EOF && c != '\n') {
+        if (*n == BD_METRICS_LINE_BYTES)
+            return bd_fail(err, BD_ERR_FORMAT, "it is longer than %d bytes",
+                           BD_METRICS_LINE_BYTES);
+        if (*n == reader->capacity)
+            BD_TRY(bd_array_reserve((void **)&reader->text, &reader->capacity, *n + 1, 1, err));
+        reader->text[(*n)++] = (char)c;
+    }
+    if (ferror(reader->file))
+        return bd_fail_errno(err, "cannot read it");
+    *more = c == '\n';
+    return BD_OK;
+}
+
+static bd_status parse_text(bd_metrics_reader *reader, size_t n, bd_error *err)
+{
+    bd_json_free(reader->json);
+    reader->json = NULL;
+    bd_error why;
+    if (bd_json_parse(n > 0 ? reader->text : "", n, &reader->json, &why) == BD_OK)
+        return BD_OK;
+    const char *column = strstr(why.message, "column");  // of its one line we know the number
+    return bd_fail(err, BD_ERR_FORMAT, "not valid JSON: %s", column ? column : why.message);
+}
+
+// A number that may be null or absent.
+static bd_status get_figure(const bd_json *json, const char *key, double min, double *value,
+                            bd_error *err)
+{
+    *value = NAN;
+    return bd_json_is_null(json, key) ? BD_OK
+                                      : bd_json_get_real(json, key, min, MOST, value, err);
+}
+
+static bd_status read_step(const bd_json *json, bd_metrics_step *step, bd_error *err)
+{
+    int64_t n_targets, n_tokens;
+    BD_TRY(get_figure(json, "loss", -MOST, &step->loss, err));
+    BD_TRY(get_figure(json, "gradient_norm", 0, &step->gradient_norm, err));
+    BD_TRY(bd_json_get_real(json, "learning_rate", 0, MOST, &step->learning_rate, err));
+    BD_TRY(bd_json_get_integer(json, "targets", 0, INT64_MAX, &n_targets, err));
+    BD_TRY(bd_json_get_integer(json, "tokens", 0, INT64_MAX, &n_tokens, err));
+    BD_TRY(bd_json_get_real(json, "seconds", 0, MOST, &step->seconds, err));
+    BD_TRY(get_figure(json, "used", 0, &step->tokens, err));
+    BD_TRY(get_figure(json, "flop", 0, &step->flop, err));
+    BD_TRY(get_figure(json, "mfu", 0, &step->mfu, err));
+    if (n_targets == 0)
+        step->loss = NAN;
+    if (isnan(step->tokens))  // older files do not tell
+        step->tokens = (double)n_tokens;
+    return BD_OK;
+}
+
+static bd_status find_kind(const bd_json *json, bd_metrics_kind *kind, bd_error *err)
+{
+    const char *event;
+    *kind = BD_METRICS_STEP;
+    if (bd_json_is_null(json, "event"))
+        return BD_OK;
+    BD_TRY(bd_json_get_string(json, "event", &event, err));
+    *kind = strcmp(event, "eval") == 0     ? BD_METRICS_EVAL
+            : strcmp(event, "sample") == 0 ? BD_METRICS_SAMPLE
+                                           : BD_METRICS_OTHER;
+    return BD_OK;
+}
+
+static bd_status read_line(bd_metrics_reader *reader, bd_metrics_line *line, bd_error *err)
+{
+    const bd_json *json = reader->json;
+    *line = (bd_metrics_line){0};
+    BD_TRY(find_kind(json, &line->kind, err));
+    const bool is_step = line->kind == BD_METRICS_STEP;
+    BD_TRY(bd_json_get_integer(json, "step", is_step ? 1 : 0, LAST_STEP, &line->step, err));
+    if (line->step < reader->last_step || (is_step && line->step == reader->last_trained))
+        return bd_fail(err, BD_ERR_FORMAT, "step %" PRId64 " comes after step %" PRId64,
+                       line->step, reader->last_step);
+    reader->last_step = line->step;
+    if (is_step) {
+        reader->last_trained = line->step;
+        return read_step(json, &line->figures, err);
+    }
+    return line->kind == BD_METRICS_OTHER
+               ? BD_OK
+               : bd_json_get_array(json, "values", &line->values, err);
+}
+
+bd_status bd_metrics_reader_next(bd_metrics_reader *reader, bd_metrics_line *line, bool *more,
+                                 bd_error *err)
+{
+    size_t n;
+    reader->number++;
+    bd_status status = read_text(reader, &n, more, err);
+    if (status == BD_OK && !*more)
+        return BD_OK;
+    if (status == BD_OK)
+        status = parse_text(reader, n, err);
+    if (status == BD_OK)
+        status = read_line(reader, line, err);
+    if (status != BD_OK)
+        return fail_in_line(reader, status, err);
+    reader->end += (int64_t)n + 1;
+    return BD_OK;
+}
+
+// ---- Values ---------------------------------------------------------------------------------
+
+static bd_status read_eval(const bd_json *json, bd_eval_value *value, bd_error *err)
+{
+    BD_TRY(bd_json_get_string(json, "dataset", &value->dataset, err));
+    BD_TRY(get_figure(json, "loss", -MOST, &value->loss, err));
+    return bd_json_get_integer(json, "targets", 0, INT64_MAX, &value->n_targets, err);
+}
+
+bd_status bd_metrics_eval_value(const bd_metrics_reader *reader, const bd_metrics_line *line,
+                                size_t i, bd_eval_value *value, bd_error *err)
+{
+    const bd_status status = read_eval(bd_json_at(line->values, i), value, err);
+    return status == BD_OK ? BD_OK : fail_in_line(reader, status, err);
+}
+
+static bd_status read_sample(const bd_json *json, bd_sample_value *value, bd_error *err)
+{
+    BD_TRY(bd_json_get_string(json, "prompt", &value->prompt, err));
+    return bd_json_get_string(json, "text", &value->text, err);
+}
+
+bd_status bd_metrics_sample_value(const bd_metrics_reader *reader, const bd_metrics_line *line,
+                                  size_t i, bd_sample_value *value, bd_error *err)
+{
+    const bd_status status = read_sample(bd_json_at(line->values, i), value, err);
+    return status == BD_OK ? BD_OK : fail_in_line(reader, status, err);
+}

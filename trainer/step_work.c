@@ -1,0 +1,24 @@
+#include "trainer/step_work.h"
+
+void bd_count_work(const bd_boundaries *boundaries, int64_t *n_used, int64_t *n_pairs)
+{
+    *n_used = *n_pairs = 0;
+    for (int64_t r = 0; r < boundaries->n_rows; r++) {
+        int64_t n_segments;
+        const int32_t *bounds = bd_row_bounds(boundaries, r, &n_segments);
+        for (int64_t k = 0; k < n_segments; k++) {
+            const int64_t length = bounds[k + 1] - bounds[k];
+            *n_pairs += length * (length + 1) / 2;
+        }
+        *n_used += bounds[n_segments];
+    }
+}
+
+double bd_model_flop(const bd_model_config *config, int64_t n_tokens, int64_t n_pairs)
+{
+    const double width = (double)config->n_channels, layers = (double)config->n_layers;
+    const double weights =
+        layers * (4 * width * width + 2 * width * (double)config->n_feed_forward) +
+        width * (double)config->n_vocabulary;
+    return 6 * weights * (double)n_tokens + 12 * width * layers * (double)n_pairs;
+}
