@@ -27,9 +27,9 @@ bd_status bd_scan_documents_init(bd_scan_documents *documents, const bd_shard *s
         .keys = bd_place_keys_of(&range),
         .n_batches = bd_arrow_reader_n_batches(shard->reader),
     };
-    if (documents->keys.n_bits > 64)
-        return bd_fail(err, BD_ERR_UNSUPPORTED,
-                       "'%s' has documents too far apart to be compared", shard->path);
+    documents->too_far_apart = documents->keys.n_bits > 64;
+    if (documents->too_far_apart)
+        documents->keys = (bd_place_keys){0};  // what is wrong with it shows row by row, maybe
     size_t n;
     BD_TRY(bd_found_segments_count(shard, &n, err));
     documents->places = malloc((n + 1) * sizeof *documents->places);
@@ -227,6 +227,10 @@ bd_status bd_scan_documents_end(bd_scan_documents *documents, bd_figures *figure
                                 bd_error *err)
 {
     size_t n_places;
+    if (documents->too_far_apart)
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "'%s' has documents too far apart to be compared",
+                       documents->shard->path);
     BD_TRY(gather_places(documents, &n_places, figures, err));
     return check_places(documents, n_places, err);
 }

@@ -6,6 +6,7 @@
 #ifndef BINDERY_PACKER_SCAN_DOCUMENTS_H
 #define BINDERY_PACKER_SCAN_DOCUMENTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,6 +28,7 @@ typedef struct bd_batch_documents {
 typedef struct bd_scan_documents {
     const bd_shard *shard;  // borrowed
     bd_place_keys keys;
+    bool too_far_apart;           // places have no keys of 64 bits: no corpus is as large
     uint64_t *places;             // [segments of the shard], owned
     bd_batch_documents *batches;  // [n_batches], owned
     int64_t n_batches;
