@@ -3,7 +3,8 @@
 #include <float.h>
 #include <math.h>
 
-enum { REMEMBERED_STEPS = 50 };  // each weighs 1/50, those before accordingly less
+enum { REMEMBERED_STEPS = 50 };        // each weighs 1/50, those before accordingly less
+#define MOST_STEPS (INT64_C(1) << 53)  // of a file: more can be added
 
 const char *const bd_step_outcome_words[] = {"applied", "no targets", "spike", NULL};
 
@@ -39,9 +40,9 @@ bd_status bd_history_from_json(bd_history *history, const bd_json *json, bd_erro
     *history = (bd_history){0};
     if (!json)
         return BD_OK;
-    BD_TRY(bd_json_get_integer(json, "steps_without_targets", 0, INT64_MAX,
+    BD_TRY(bd_json_get_integer(json, "steps_without_targets", 0, MOST_STEPS,
                                &history->n_without_targets, err));
-    BD_TRY(bd_json_get_integer(json, "skipped_spikes", 0, INT64_MAX, &history->n_spikes, err));
-    BD_TRY(bd_json_get_integer(json, "gradient_norms", 0, INT64_MAX, &history->n_norms, err));
+    BD_TRY(bd_json_get_integer(json, "skipped_spikes", 0, MOST_STEPS, &history->n_spikes, err));
+    BD_TRY(bd_json_get_integer(json, "gradient_norms", 0, MOST_STEPS, &history->n_norms, err));
     return bd_json_get_real(json, "usual_gradient_norm", 0, DBL_MAX, &history->usual_norm, err);
 }

@@ -1,9 +1,11 @@
 #include "trainer/metrics.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,8 +25,8 @@ struct bd_metrics {
 
 // ---- Opening --------------------------------------------------------------------------------
 
-// Reads lines up to the first of a later step, or the first that is none: one that was cut
-// short belongs to a step that is lost. *kept becomes the bytes of them.
+// Reads lines up to the first of a later step; a last one that was cut short belongs to a step
+// that is lost. *kept becomes the bytes of them.
 static bd_status read_kept(bd_metrics *metrics, const char *path, int64_t step, int64_t *kept,
                            bd_error *err)
 {
@@ -32,15 +34,16 @@ static bd_status read_kept(bd_metrics *metrics, const char *path, int64_t step, 
     BD_TRY(bd_metrics_reader_open(&reader, path, err));
     bd_metrics_line line;
     bool more;
+    bd_status status;
     *kept = 0;
-    while (bd_metrics_reader_next(&reader, &line, &more, NULL) == BD_OK && more &&
+    while ((status = bd_metrics_reader_next(&reader, &line, &more, err)) == BD_OK && more &&
            line.step <= step) {
         if (line.kind == BD_METRICS_STEP && !isnan(line.figures.loss))
             bd_smoothed_add(&metrics->loss, line.figures.loss);
         *kept = reader.end;
     }
     bd_metrics_reader_close(&reader);
-    return BD_OK;
+    return status;
 }
 
 static bd_status open_lines(bd_metrics *metrics, const char *path, int64_t step, bd_error *err)
@@ -49,10 +52,14 @@ static bd_status open_lines(bd_metrics *metrics, const char *path, int64_t step,
     struct stat info;
     if (step > 0 && access(path, F_OK) == 0)
         BD_TRY(read_kept(metrics, path, step, &kept, err));
-    metrics->lines = fopen(path, "ae");
-    if (!metrics->lines)
-        return bd_fail_errno(err, "cannot open '%s'", path);
-    const int descriptor = fileno(metrics->lines);
+    const int flags = O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC;
+    const int descriptor = open(path, flags, 0666);
+    if (descriptor < 0 || !(metrics->lines = fdopen(descriptor, "a"))) {
+        const bd_status status = bd_fail_errno(err, "cannot open '%s'", path);
+        if (descriptor >= 0)
+            close(descriptor);
+        return status;
+    }
     if (fstat(descriptor, &info) != 0 ||
         (info.st_size > kept && ftruncate(descriptor, kept) != 0))
         return bd_fail_errno(err, "cannot cut '%s' back to step %" PRId64, path, step);
@@ -99,6 +106,10 @@ static bd_status put_line(bd_metrics *metrics, bd_json *json, bd_error *err)
 {
     char *line = NULL;
     bd_status status = bd_json_print(json, BD_JSON_COMPACT, &line, err);
+    if (status == BD_OK && strlen(line) > BD_METRICS_LINE_BYTES)
+        status = bd_fail(err, BD_ERR_ARGUMENT,
+                         "a line of '" BD_METRICS_NAME "' would be longer than %d bytes",
+                         BD_METRICS_LINE_BYTES);
     if (status == BD_OK &&
         (fprintf(metrics->lines, "%s\n", line) < 0 || fflush(metrics->lines) != 0))
         status = bd_fail_errno(err, "cannot write '" BD_METRICS_NAME "'");

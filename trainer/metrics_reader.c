@@ -1,10 +1,12 @@
 #include "trainer/metrics_reader.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/array.h"
 
@@ -14,9 +16,15 @@ static const int64_t LAST_STEP = (INT64_C(1) << 53) - 1;
 
 bd_status bd_metrics_reader_open(bd_metrics_reader *reader, const char *path, bd_error *err)
 {
-    *reader = (bd_metrics_reader){.path = path, .file = fopen(path, "re")};
-    if (!reader->file)
-        return bd_fail_errno(err, "cannot open '%s'", path);
+    // A pipe would wait for somebody to write.
+    const int descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    *reader = (bd_metrics_reader){.path = path};
+    if (descriptor < 0 || !(reader->file = fdopen(descriptor, "r"))) {
+        const bd_status status = bd_fail_errno(err, "cannot open '%s'", path);
+        if (descriptor >= 0)
+            close(descriptor);
+        return status;
+    }
     struct stat info;
     if (fstat(fileno(reader->file), &info) == 0 && S_ISREG(info.st_mode))
         return BD_OK;

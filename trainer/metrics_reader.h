@@ -21,7 +21,7 @@
 #include "common/error.h"
 #include "common/json.h"
 
-enum { BD_METRICS_LINE_BYTES = 1 << 20 };  // a longer line is an error
+enum { BD_METRICS_LINE_BYTES = 16 << 20 };  // a longer line is an error
 
 typedef enum bd_metrics_kind {
     BD_METRICS_STEP,

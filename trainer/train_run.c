@@ -127,8 +127,16 @@ static bd_status look(session *s, bd_error *err)
     return BD_OK;
 }
 
+// What cannot be looked at does not spoil what was trained.
+static void save_nevertheless(session *s)
+{
+    if (save(s, NULL) == BD_OK)
+        bd_checkpoint_writer_finish(s->writer, NULL);
+}
+
 static bd_status train(session *s, bool *leaks, bd_error *err)
 {
+    bd_status looked = BD_OK;  // who stops does not wait for it
     const int64_t n_steps = s->settings->n_steps, begun_ns = bd_now_ns();
     bd_step_result result;
     bd_step_line line = {
@@ -144,15 +152,22 @@ static bd_status train(session *s, bool *leaks, bd_error *err)
         report(s, &line);
         if (is_due(s->settings->probe_every, result.step, n_steps))
             BD_TRY(probe(s, leaks, err));
-        const bd_status looked = look(s, err);
-        if (looked != BD_OK && looked != BD_ERR_INTERRUPTED)  // who stops does not wait for it
+        looked = look(s, err);
+        if (looked != BD_OK && looked != BD_ERR_INTERRUPTED) {
+            save_nevertheless(s);
             return looked;
+        }
         BD_TRY(bd_checkpoint_writer_check(s->writer, err));
         stops = result.step == n_steps || bd_interrupt_check(NULL) != BD_OK;
         if (stops || is_due(s->settings->save_every, result.step, n_steps))
             BD_TRY(save(s, err));
     }
-    return bd_checkpoint_writer_finish(s->writer, err);
+    BD_TRY(bd_checkpoint_writer_finish(s->writer, err));
+    if (looked == BD_ERR_INTERRUPTED && s->training.step == n_steps)
+        return bd_fail(err, BD_ERR_INTERRUPTED,
+                       "stopped while the last step was evaluated; the step is saved, its "
+                       "evaluation is lost");
+    return BD_OK;
 }
 
 static void count_skipped(const session *s)

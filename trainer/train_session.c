@@ -87,14 +87,26 @@ static bd_status choose_training(bd_training_settings *training,
 
 // ---- Beginning --------------------------------------------------------------------------
 
+static bd_status note_metrics(void *context, const char *folder, const char *name,
+                              bd_error *err)
+{
+    bool *has_metrics = context;
+    (void)folder;
+    (void)err;
+    *has_metrics |= strcmp(name, BD_METRICS_NAME) == 0;
+    return BD_OK;
+}
+
 static bd_status refuse_entry(void *context, const char *folder, const char *name,
                               bd_error *err)
 {
-    (void)context;
-    // That is all that a run leaves that ended before its first checkpoint.
-    if (name[0] == '.' || strcmp(name, BD_METRICS_NAME) == 0 ||
+    const bool *has_metrics = context;
+    const bool could_be_ours =
         strcmp(name, BD_TOKENIZER_NAME) == 0 || bd_checkpoint_is_tensors_name(name) ||
-        strncmp(name, BD_EVENT_FILE_PREFIX, strlen(BD_EVENT_FILE_PREFIX)) == 0)
+        strncmp(name, BD_EVENT_FILE_PREFIX, strlen(BD_EVENT_FILE_PREFIX)) == 0;
+    // That is all that a run leaves that ended before its first checkpoint. Metrics come first:
+    // without them the others are somebody else's.
+    if (name[0] == '.' || strcmp(name, BD_METRICS_NAME) == 0 || (could_be_ours && *has_metrics))
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT, "'%s' is not empty ('%s') and holds no run", folder,
                    name);
@@ -110,7 +122,10 @@ static bool must_continue(const bd_train_settings *settings)
 static bd_status lock_folder(bd_train_session *s, bd_error *err)
 {
     const char *folder = s->settings->out;
-    if (!must_continue(s->settings))
+    int64_t step;
+    if (must_continue(s->settings))
+        BD_TRY(bd_checkpoint_find_latest(folder, &step, err));  // else nothing is touched
+    else
         BD_TRY(bd_folder_make(folder, err));
     return bd_folder_lock(&s->lock, folder, BD_LOCK_EXCLUSIVE, "training in", err);
 }
@@ -118,7 +133,9 @@ static bd_status lock_folder(bd_train_session *s, bd_error *err)
 static bd_status begin_new(bd_train_session *s, bd_error *err)
 {
     bd_model_config config;
-    BD_TRY(bd_folder_visit(s->settings->out, refuse_entry, NULL, err));
+    bool has_metrics = false;
+    BD_TRY(bd_folder_visit(s->settings->out, note_metrics, &has_metrics, err));
+    BD_TRY(bd_folder_visit(s->settings->out, refuse_entry, &has_metrics, err));
     BD_TRY(choose_config(&config, s->settings, &s->rows, err));
     BD_TRY(bd_parameters_init(&s->run.parameters, &config, err));
     // Before there is memory for what a config may say.
@@ -137,12 +154,12 @@ static bd_status refuse_difference(const bd_json *here, const bd_json *there, co
                    folder, what, where);
 }
 
-// With --resume the options may repeat what the model is, not change it. (A preset, having a
-// default, is not looked at then.)
+// With --resume the options may repeat what the model is, not change it. (A preset that is not
+// given has a default, which is not looked at then.)
 static bd_status refuse_other_model(bd_train_session *s, bd_error *err)
 {
     bd_model_config asked = s->run.checkpoint.config;
-    if (must_continue(s->settings))
+    if (must_continue(s->settings) && !s->settings->preset_given && !s->settings->init)
         BD_TRY(apply_options(&asked, s->settings, err));
     else
         BD_TRY(choose_config(&asked, s->settings, &s->rows, err));
@@ -279,16 +296,15 @@ static bd_status begin_writing(bd_train_session *s, bd_error *err)
     const bd_checkpoint_policy policy = {settings->out, settings->n_kept,
                                          settings->save_memory_bytes};
     BD_TRY(bd_checkpoint_writer_new(&s->writer, &policy, &s->run.parameters, s->backend, err));
+    if (s->training.step < settings->n_steps)  // else nothing is left to tell
+        BD_TRY(bd_metrics_open(&s->metrics, settings->out, s->training.step,
+                               &s->run.parameters.config, 1e12 * settings->peak_tflops, err));
+    BD_TRY(bd_run_keep_tokenizer(settings->out, s->sources.folders[0], &s->rows.manifests[0],
+                                 err));
     BD_TRY(bd_folder_remove_pending(settings->out, err));
     if (s->continues)
         BD_TRY(bd_checkpoint_remove_after(settings->out, s->training.step, err));
-    BD_TRY(bd_checkpoint_prune(settings->out, 0, err));
-    BD_TRY(bd_run_keep_tokenizer(settings->out, s->sources.folders[0], &s->rows.manifests[0],
-                                 err));
-    if (s->training.step == settings->n_steps)
-        return BD_OK;  // nothing is left to tell
-    return bd_metrics_open(&s->metrics, settings->out, s->training.step,
-                           &s->run.parameters.config, 1e12 * settings->peak_tflops, err);
+    return bd_checkpoint_prune(settings->out, 0, err);
 }
 
 static bd_status open_data(bd_train_session *s, bd_error *err)

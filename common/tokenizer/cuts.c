@@ -91,7 +91,8 @@ static void know_merge(bd_cuts *cuts, const side *before, const side *after, uin
 {
     const uint32_t index = (uint32_t)before->near << 8 | after->near;
     const bool is_pair = before->is_one && after->is_one;
-    cuts->rough_pairs[index >> 4] |= (BD_CUT_ANY | is_pair * BD_CUT_MERGES) << (index & 15) * 2;
+    const uint32_t what = BD_CUT_ANY | (is_pair ? BD_CUT_MERGES : 0);
+    cuts->rough_pairs[index >> 4] |= what << (index & 15) * 2;
     bd_cut_pair *pair = &cuts->pairs[index];
     pair->any = 1;
     if (is_pair)

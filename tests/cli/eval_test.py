@@ -3,6 +3,7 @@ the corpus and from the run, and without a trace in the run's weights."""
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import jsonschema
@@ -166,6 +167,23 @@ class Watching(EvalTest):
         self.assertEqual([line["step"] for line in self.lines(watched, "sample")], [4, 8, 12])
         for line in self.lines(watched, "sample"):
             self.assertEqual([value["prompt"] for value in line["values"]], ["A", "Bee "])
+
+    def test_an_evaluation_that_fails_loses_no_step(self) -> None:
+        held_out = self.folder / "held-out"
+        shutil.copytree(DATASET, held_out)
+        shard = max(held_out.glob("*.arrow"))
+        data = bytearray(shard.read_bytes())
+        with pyarrow.ipc.open_file(shard) as reader:  # a token of its first row
+            token = reader.get_batch(0).column("input_ids").flatten().buffers()[1]
+            place = bytes(data).find(token.to_pybytes()[:64])
+        data[place + 8] ^= 1
+        shard.write_bytes(data)
+        run = self.folder / "run"
+        options = ["--steps", 5, "--save-every", 100, "--eval", held_out, "--eval-every", 3]
+        result = bindery("train", "-q", "--data", DATASET, "-o", run, *MODEL, *options)
+        self.assertEqual(result.status, 2, result)
+        self.assertIn("held-out", result.stderr)
+        self.assertTrue((run / "step-00000003.json").exists())
 
     def test_an_evaluation_is_what_eval_says(self) -> None:
         held_out = self.folder / "held-out"

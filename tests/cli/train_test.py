@@ -191,10 +191,20 @@ class Training(TrainTest):
         self.train("run", "--steps", 2)
         self.assertEqual([line["step"] for line in self.metrics(run)], [1, 2])
 
+    def test_a_folder_of_something_else_is_left_alone(self) -> None:
+        folder = self.folder / "somebodys"
+        folder.mkdir()
+        (folder / "tokenizer.json").write_text("{}")
+        (folder / "step-00000005.safetensors").write_text("weights")
+        result = bindery("train", "-q", "--data", DATASET, "-o", folder, *MODEL, "--steps", 1)
+        self.assert_refused(result, "holds no run")
+        self.assertEqual((folder / "tokenizer.json").read_text(), "{}")
+        self.assertEqual((folder / "step-00000005.safetensors").read_text(), "weights")
+
     def test_resuming_does_not_make_a_folder(self) -> None:
         absent = self.folder / "absent"
         result = bindery("train", "--data", DATASET, "-o", absent, "--steps", 2, "--resume")
-        self.assert_refused(result, "cannot open", "absent", "No such file")
+        self.assert_refused(result, "cannot read the folder", "absent", "No such file")
         self.assertFalse(absent.exists())
 
     def test_a_loss_that_is_not_a_number_names_step_and_rows(self) -> None:

@@ -1,6 +1,7 @@
 #include "trainer/metrics.h"
 
 #include <math.h>
+#include <sys/stat.h>
 
 #include "tests/unit/temporary_folder.h"
 #include "trainer/smoothed.h"
@@ -69,15 +70,25 @@ static void half_a_line_is_removed(void **state)
     assert_cut(LINE(1) "{\"step\":2," FIGURES "\"seconds\":1}", 2, LINE(1));
 }
 
-static void nothing_after_what_is_no_line_is_kept(void **state)
+static void what_is_no_line_is_named_and_nothing_is_cut(void **state)
 {
     (void)state;
-    assert_cut(LINE(1) "garbage\n" LINE(2), 5, LINE(1));
-    assert_cut(LINE(1) "\n" LINE(2), 5, LINE(1));
-    assert_cut(LINE(1) "{\"loss\":1}\n" LINE(2), 5, LINE(1));
-    assert_cut(LINE(1) "[1]\n", 5, LINE(1));
-    assert_cut(LINE(1) LINE(0), 5, LINE(1));
-    assert_cut(LINE(2) LINE(2) LINE(3), 5, LINE(2));
+    static const char *const texts[] = {
+        LINE(1) "garbage\n" LINE(2),
+        LINE(1) "\n" LINE(2),
+        LINE(1) "{\"loss\":1}\n" LINE(2),
+        LINE(1) "[1]\n",
+        LINE(1) LINE(0),
+        LINE(2) LINE(2) LINE(3),
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        bd_error err;
+        bd_metrics *metrics;
+        write_text(BD_METRICS_NAME, texts[i]);
+        assert_int_equal(bd_metrics_open(&metrics, ".", 5, &config, 0, &err), BD_ERR_FORMAT);
+        assert_non_null(strstr(err.message, BD_METRICS_NAME "', line 2: "));
+        assert_file_holds(BD_METRICS_NAME, texts[i]);
+    }
 }
 
 static void a_step_is_one_line_of_the_schema(void **state)
@@ -305,6 +316,8 @@ static void what_is_no_file_is_refused(void **state)
     add_folder("folder");
     assert_int_equal(bd_metrics_reader_open(&reader, "folder", &err), BD_ERR_FORMAT);
     assert_int_equal(bd_metrics_reader_open(&reader, "absent", &err), BD_ERR_IO);
+    assert_int_equal(mkfifo("pipe", 0600), 0);
+    assert_int_equal(bd_metrics_reader_open(&reader, "pipe", &err), BD_ERR_FORMAT);
 }
 
 int main(void)
@@ -313,7 +326,7 @@ int main(void)
         test_inside_folder(lines_of_later_steps_are_removed),
         test_inside_folder(a_run_that_begins_keeps_nothing),
         test_inside_folder(half_a_line_is_removed),
-        test_inside_folder(nothing_after_what_is_no_line_is_kept),
+        test_inside_folder(what_is_no_line_is_named_and_nothing_is_cut),
         test_inside_folder(a_step_is_one_line_of_the_schema),
         test_inside_folder(evaluations_and_samples_are_lines_of_the_schema),
         test_inside_folder(a_resumed_run_appends),
