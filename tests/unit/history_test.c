@@ -75,7 +75,7 @@ static void it_is_kept_to_the_last_bit(void **state)
     (void)state;
     static const double norms[] = {0, 1.0 / 3, 0x1.fffffffffffffp-3, 1e-310, DBL_MAX};
     for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++) {
-        const bd_history history = {3, INT64_MAX, 7, norms[i]};
+        const bd_history history = {3, INT64_C(1) << 53, 7, norms[i]};
         bd_history loaded;
         bd_json *json = bd_history_to_json(&history), *parsed;
         char *text;
