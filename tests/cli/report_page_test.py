@@ -324,7 +324,7 @@ class Refusals(ReportTest):
             ('{"step": 9007199254740993}', "'step'"),
             ('{"event": "eval", "step": 40, "values": {}}', "'values' is not an array"),
             ('{"event": "sample", "step": 40, "values": [{"prompt": 1}]}', "'prompt'"),
-            ("x" * 2_000_000, "longer than"),
+            ("x" * 20_000_000, "longer than"),
         )):
             run = self.run_of(f"bad-{i}", steps(31, 1), bad.encode() + b"\n")
             message = self.refused(run)
