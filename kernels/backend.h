@@ -16,6 +16,7 @@
 #include "common/error.h"
 #include "kernels/activation.h"
 #include "kernels/attention.h"
+#include "kernels/collectives.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/layer_norm.h"
@@ -56,6 +57,13 @@ typedef struct bd_operations {
     bd_status (*arrive)(bd_backend *, int lane, bd_error *err);
     bd_status (*leave)(bd_backend *, int lane, bd_error *err);
     void (*close)(bd_backend *);
+
+    // Exchanges of the backend's memory among ranks; NULL where that is the host's, which
+    // others can exchange. An id is made by one rank and handed to all, each of which then
+    // opens the collectives of the run, at the same time. Close them before the backend.
+    bd_status (*make_collectives_id)(bd_backend *, bd_collectives_id *id, bd_error *err);
+    bd_status (*open_collectives)(bd_backend *, const bd_collectives_id *id, int32_t rank,
+                                  int32_t n_ranks, bd_collectives **collectives, bd_error *err);
 
     BD_OPERATION(embedding_forward);
     BD_OPERATION(embedding_backward);

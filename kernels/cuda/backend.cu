@@ -195,6 +195,8 @@ static const bd_operations operations = {
     arrive,
     leave,
     close_backend,
+    NULL,
+    NULL,
     embedding_forward,
     embedding_backward,
     layer_norm_forward,

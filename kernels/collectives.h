@@ -1,0 +1,64 @@
+// collectives.h - what the ranks of a training run exchange of the backend's memory: sums of
+// gradients, slices of weights.
+//
+// An array of n numbers is shared out in slices, one for each rank:
+//
+//   rank          0         1         2
+//   slice     |- size -|- size -|- size + rest -|      size = n / n_ranks, down to a multiple of 64
+//
+// Each rank sums its slice of the gradients, moves its slice of the weights, and gives that to
+// all others, so that the optimizer's moments exist once in all (ZeRO-1).
+//
+// Every rank makes the same calls in the same order, with arrays of the same size. A rank that
+// fails leaves the others waiting: its process must end them all.
+#ifndef BINDERY_KERNELS_COLLECTIVES_H
+#define BINDERY_KERNELS_COLLECTIVES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/error.h"
+
+typedef struct bd_collectives bd_collectives;
+
+// All arrays are the backend's memory. As a backend's operations: queued on its stream (nccl), or
+// done on return (mpi).
+typedef struct bd_collectives_operations {
+    const char *name;  // "mpi"
+
+    // x [n]: the slice of this rank becomes the sum over all ranks, the rest is unspecified. The
+    // order of the sum depends on n and the number of ranks alone.
+    bd_status (*sum_slices)(bd_collectives *, float *x, int64_t n, bd_error *err);
+
+    // x [n] of numbers of `number_bytes` (2 or 4): every rank's own slice reaches all others.
+    bd_status (*gather_slices)(bd_collectives *, void *x, int64_t n, size_t number_bytes,
+                               bd_error *err);
+
+    void (*close)(bd_collectives *);
+} bd_collectives_operations;
+
+// Every implementation's own struct begins with this.
+struct bd_collectives {
+    const bd_collectives_operations *operations;
+    int32_t rank, n_ranks;
+};
+
+// What the ranks of a device's collectives find each other by: made by rank 0, the same for all.
+typedef struct bd_collectives_id {
+    char bytes[128];
+} bd_collectives_id;
+
+typedef struct bd_slice {
+    int64_t begin, end;
+} bd_slice;
+
+enum { BD_SLICE_MULTIPLE = 64 };  // numbers: a cache line of floats and more
+
+static inline bd_slice bd_slice_of(int64_t n, int32_t rank, int32_t n_ranks)
+{
+    const int64_t size = n / n_ranks / BD_SLICE_MULTIPLE * BD_SLICE_MULTIPLE;
+    const bd_slice slice = {rank * size, rank == n_ranks - 1 ? n : (rank + 1) * size};
+    return slice;
+}
+
+#endif
