@@ -48,16 +48,22 @@ typedef struct bd_collectives_id {
     char bytes[128];
 } bd_collectives_id;
 
-typedef struct bd_slice {
+typedef struct bd_rank_slice {
     int64_t begin, end;
-} bd_slice;
+} bd_rank_slice;
 
 enum { BD_SLICE_MULTIPLE = 64 };  // numbers: a cache line of floats and more
 
-static inline bd_slice bd_slice_of(int64_t n, int32_t rank, int32_t n_ranks)
+// Of every rank's slice, but for the rest.
+static inline int64_t bd_rank_slice_size(int64_t n, int32_t n_ranks)
 {
-    const int64_t size = n / n_ranks / BD_SLICE_MULTIPLE * BD_SLICE_MULTIPLE;
-    const bd_slice slice = {rank * size, rank == n_ranks - 1 ? n : (rank + 1) * size};
+    return n / n_ranks / BD_SLICE_MULTIPLE * BD_SLICE_MULTIPLE;
+}
+
+static inline bd_rank_slice bd_rank_slice_of(int64_t n, int32_t rank, int32_t n_ranks)
+{
+    const int64_t size = bd_rank_slice_size(n, n_ranks);
+    const bd_rank_slice slice = {rank * size, rank == n_ranks - 1 ? n : (rank + 1) * size};
     return slice;
 }
 

@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include "common/module.h"
 #include "kernels/backend.h"
 
 #ifdef __cplusplus
@@ -20,13 +21,6 @@ extern "C" {
 typedef struct bd_cuda_settings {
     int32_t device;  // as CUDA counts them, from 0
 } bd_cuda_settings;
-
-// What the two sides were compiled with. The version is raised when the meaning of a struct or
-// an operation changes; a changed size speaks for itself.
-typedef struct bd_module_abi {
-    uint32_t version;
-    uint32_t table_bytes, argument_bytes;
-} bd_module_abi;
 
 #define BD_MODULE_ABI_VERSION 2
 #define BD_MODULE_ABI                                                                         \
@@ -42,7 +36,6 @@ typedef struct bd_module_abi {
                 sizeof(bd_cuda_settings)                                                      \
     }
 
-#define BD_MODULE_EXPORT __attribute__((visibility("default")))
 extern BD_MODULE_EXPORT const bd_module_abi bd_cuda_module_abi;
 BD_MODULE_EXPORT bd_status bd_backend_open_cuda(bd_backend **backend,
                                                 const bd_cuda_settings *settings,

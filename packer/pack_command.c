@@ -16,7 +16,7 @@
 #include "packer/pack.h"
 #include "packer/pack_job.h"
 #include "packer/pack_options.h"
-#include "packer/ranks.h"
+#include "common/ranks.h"
 #include "packer/report.h"
 #include "packer/space.h"
 

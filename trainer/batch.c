@@ -6,12 +6,13 @@
 
 #include "common/array.h"
 
-static bd_status copy_row(bd_batch *batch, const bd_packing *packing, const bd_row *row,
-                          int64_t r, bd_error *err)
+// Makes ids and boundaries the batch's row r, behind those before it.
+static bd_status copy_row(bd_batch *batch, int64_t r, const void *ids, const int32_t *bounds,
+                          int64_t n_bounds, bd_error *err)
 {
-    const size_t row_bytes = (size_t)(packing->seq_len * batch->id_bytes);
+    const size_t row_bytes = (size_t)(batch->boundaries.seq_len * batch->id_bytes);
     const size_t n_values = r > 0 ? (size_t)batch->offset_buffer[r] : 0;
-    if (n_values + (size_t)row->n_bounds > INT32_MAX)
+    if (n_values + (size_t)n_bounds > INT32_MAX)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "the rows of one batch have more than 2^31 - 1 boundaries");
     BD_TRY(bd_array_reserve(&batch->id_buffer, &batch->id_capacity, (size_t)(r + 1) * row_bytes,
@@ -19,13 +20,12 @@ static bd_status copy_row(bd_batch *batch, const bd_packing *packing, const bd_r
     BD_TRY(bd_array_reserve((void **)&batch->offset_buffer, &batch->offset_capacity,
                             (size_t)r + 2, sizeof *batch->offset_buffer, err));
     BD_TRY(bd_array_reserve((void **)&batch->value_buffer, &batch->value_capacity,
-                            n_values + (size_t)row->n_bounds, sizeof *batch->value_buffer,
-                            err));
-    memcpy((char *)batch->id_buffer + (size_t)r * row_bytes, row->ids, row_bytes);
-    memcpy(batch->value_buffer + n_values, row->bounds,
-           (size_t)row->n_bounds * sizeof *batch->value_buffer);
+                            n_values + (size_t)n_bounds, sizeof *batch->value_buffer, err));
+    memcpy((char *)batch->id_buffer + (size_t)r * row_bytes, ids, row_bytes);
+    memcpy(batch->value_buffer + n_values, bounds,
+           (size_t)n_bounds * sizeof *batch->value_buffer);
     batch->offset_buffer[0] = 0;
-    batch->offset_buffer[r + 1] = (int32_t)(n_values + (size_t)row->n_bounds);
+    batch->offset_buffer[r + 1] = (int32_t)(n_values + (size_t)n_bounds);
     return BD_OK;
 }
 
@@ -46,19 +46,20 @@ static const bd_row_batch *common_record_batch(const bd_rows *rows, const int64_
     return *first + n <= record->n_rows ? record : NULL;
 }
 
-// Points the batch at the file itself or at the copies.
-static void point_batch(bd_batch *batch, const bd_packing *packing, const bd_row_batch *record,
-                        int64_t first)
+static void point_to_copies(bd_batch *batch)
 {
-    if (record) {
-        batch->ids = (const char *)record->ids + first * packing->seq_len * batch->id_bytes;
-        batch->boundaries.offsets = record->bound_offsets + first;
-        batch->boundaries.values = record->bounds;
-    } else {
-        batch->ids = batch->id_buffer;
-        batch->boundaries.offsets = batch->offset_buffer;
-        batch->boundaries.values = batch->value_buffer;
-    }
+    batch->ids = batch->id_buffer;
+    batch->boundaries.offsets = batch->offset_buffer;
+    batch->boundaries.values = batch->value_buffer;
+}
+
+// At the file itself.
+static void point_to_record(bd_batch *batch, const bd_row_batch *record, int64_t first)
+{
+    const int64_t row_bytes = batch->boundaries.seq_len * batch->id_bytes;
+    batch->ids = (const char *)record->ids + first * row_bytes;
+    batch->boundaries.offsets = record->bound_offsets + first;
+    batch->boundaries.values = record->bounds;
 }
 
 // A model was found to have positions for what the shard claims to be its longest segment.
@@ -94,10 +95,34 @@ bd_status bd_batch_load(bd_batch *batch, const bd_rows *rows, const int64_t *num
         BD_TRY(bd_rows_row(rows, numbers[r], hasher, &row, err));
         BD_TRY(check_longest(shard, row_in_shard, &row, err));
         if (!record)
-            BD_TRY(copy_row(batch, packing, &row, r, err));
+            BD_TRY(copy_row(batch, r, row.ids, row.bounds, row.n_bounds, err));
         batch->n_targets += row.bounds[row.n_segments] - row.n_segments;
     }
-    point_batch(batch, packing, record, first);
+    if (record)
+        point_to_record(batch, record, first);
+    else
+        point_to_copies(batch);
+    return BD_OK;
+}
+
+bd_status bd_batch_rearrange(bd_batch *batch, const bd_batch *from, const int64_t *order,
+                             bd_error *err)
+{
+    const int64_t n = from->boundaries.n_rows, seq_len = from->boundaries.seq_len;
+    BD_TRY(bd_array_reserve((void **)&batch->row_numbers, &batch->row_capacity, (size_t)n,
+                            sizeof *batch->row_numbers, err));
+    batch->id_bytes = from->id_bytes;
+    batch->n_targets = from->n_targets;
+    batch->boundaries.n_rows = n;
+    batch->boundaries.seq_len = seq_len;
+    for (int64_t r = 0; r < n; r++) {
+        int64_t n_segments;
+        const int32_t *bounds = bd_row_bounds(&from->boundaries, order[r], &n_segments);
+        const char *ids = (const char *)from->ids + order[r] * seq_len * from->id_bytes;
+        BD_TRY(copy_row(batch, r, ids, bounds, n_segments + 1, err));
+        batch->row_numbers[r] = from->row_numbers[order[r]];
+    }
+    point_to_copies(batch);
     return BD_OK;
 }
 

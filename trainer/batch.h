@@ -31,6 +31,11 @@ typedef struct bd_batch {
 bd_status bd_batch_load(bd_batch *batch, const bd_rows *rows, const int64_t *numbers, int64_t n,
                         bd_hasher *hasher, bd_error *err);
 
+// Fills `batch`, likewise, with copies of all rows of another one: first row order[0] of that,
+// then row order[1], and so on.
+bd_status bd_batch_rearrange(bd_batch *batch, const bd_batch *from, const int64_t *order,
+                             bd_error *err);
+
 void bd_batch_release(bd_batch *batch);  // safe on an empty struct and safe twice
 
 #endif

@@ -14,7 +14,7 @@
 
 enum { MAX_JSON_BYTES = 1 << 24 };
 
-// In front of a parameter's name, in the order of bd_checkpoint_load_tensors()'s arrays.
+// In front of a parameter's name: weight, first and second moment.
 enum { N_KINDS = 3 };
 static const char *const kind_prefixes[N_KINDS] = {"", "adamw.m.", "adamw.v."};
 
@@ -104,6 +104,7 @@ static bd_json *state_to_json(const bd_checkpoint_state *state,
     bd_json_set(json, "model", bd_model_config_to_json(&state->parameters->config));
     bd_json_set(json, "training", bd_json_share(state->training));
     bd_json_set(json, "data", bd_json_share(state->data));
+    bd_json_set_integer(json, "ranks", state->n_ranks);
     bd_json_set(json, "history", bd_history_to_json(&state->history));
     return json;
 }
@@ -328,6 +329,9 @@ static bd_status checkpoint_from_json(bd_checkpoint *checkpoint, int64_t step, b
         return bd_error_prefix(err, status, "'model'");
     BD_TRY(bd_json_get_object(json, "training", &checkpoint->training, err));
     BD_TRY(bd_json_get_object(json, "data", &checkpoint->data, err));
+    checkpoint->n_ranks = 1;
+    if (!bd_json_is_null(json, "ranks"))  // as it is in format 1.0
+        BD_TRY(bd_json_get_integer(json, "ranks", 1, INT32_MAX, &checkpoint->n_ranks, err));
     return history_from_json(checkpoint, json, err);
 }
 
@@ -395,22 +399,43 @@ static bd_status check_nothing_extra(const bd_checkpoint *checkpoint,
     return BD_OK;
 }
 
-bd_status bd_checkpoint_load_tensors(const bd_checkpoint *checkpoint,
-                                     const bd_parameters *parameters, float *weights, float *m,
-                                     float *v, bd_error *err)
+// The part of a parameter's moment that lies in the slice, to where it belongs in `to` [slice].
+static bd_status load_moment(const bd_safetensors *file, int kind,
+                             const bd_parameter *parameter, bd_rank_slice slice, float *to,
+                             bd_error *err)
 {
-    float *const arrays[N_KINDS] = {weights, m, v};
+    const int64_t parameter_end = parameter->offset + parameter->n;
+    const int64_t begin = parameter->offset > slice.begin ? parameter->offset : slice.begin;
+    const int64_t end = parameter_end < slice.end ? parameter_end : slice.end;
+    const bool has_some = begin < end;
+    return bd_safetensors_copy_some_f32(
+        file, name_tensor(kind, parameter).text, parameter->n_dimensions, parameter->shape,
+        has_some ? begin - parameter->offset : 0, has_some ? end - begin : 0,
+        has_some ? to + (begin - slice.begin) : NULL, err);
+}
+
+static bd_status load_parameter(const bd_safetensors *file, const bd_parameter *parameter,
+                                float *weights, const bd_moments *moments, bd_error *err)
+{
+    static const bd_moments none = {{0, 0}, NULL, NULL};  // they must be there all the same
+    const bd_moments *to = moments ? moments : &none;
+    BD_TRY(bd_safetensors_copy_f32(file, name_tensor(0, parameter).text,
+                                   parameter->n_dimensions, parameter->shape,
+                                   weights + parameter->offset, err));
+    BD_TRY(load_moment(file, 1, parameter, to->slice, to->m, err));
+    return load_moment(file, 2, parameter, to->slice, to->v, err);
+}
+
+bd_status bd_checkpoint_load_tensors(const bd_checkpoint *checkpoint,
+                                     const bd_parameters *parameters, float *weights,
+                                     const bd_moments *moments, bd_error *err)
+{
     bd_safetensors *file;
     BD_TRY(check_file(checkpoint, err));
     BD_TRY(bd_safetensors_open(&file, checkpoint->tensors_path, err));
     bd_status status = BD_OK;
-    for (size_t i = 0; status == BD_OK && i < N_KINDS * parameters->n; i++) {
-        const int kind = (int)(i / parameters->n);
-        const bd_parameter *parameter = &parameters->items[i % parameters->n];
-        float *to = arrays[kind] ? arrays[kind] + parameter->offset : NULL;
-        status = bd_safetensors_copy_f32(file, name_tensor(kind, parameter).text,
-                                         parameter->n_dimensions, parameter->shape, to, err);
-    }
+    for (size_t i = 0; status == BD_OK && i < parameters->n; i++)
+        status = load_parameter(file, &parameters->items[i], weights, moments, err);
     if (status == BD_OK)
         status = check_nothing_extra(checkpoint, file, parameters, err);
     bd_safetensors_close(file);

@@ -15,6 +15,7 @@
 #include "common/checksum.h"
 #include "common/error.h"
 #include "common/json.h"
+#include "kernels/collectives.h"
 #include "trainer/history.h"
 #include "trainer/model_config.h"
 #include "trainer/parameters.h"
@@ -28,6 +29,7 @@ typedef struct bd_checkpoint_state {
     const float *weights, *m, *v;  // [n_total], host memory
     const bd_json *training;       // an object: settings that must be the same on resuming
     const bd_json *data;           // an object: which dataset, tokenizer and seq_len
+    int64_t n_ranks;               // that trained it together, which decide its bits
     bd_history history;
 } bd_checkpoint_state;
 
@@ -56,6 +58,7 @@ typedef struct bd_checkpoint {
     int64_t step;
     bd_model_config config;
     const bd_json *training, *data;  // borrowed from `document`
+    int64_t n_ranks;                 // at least 1
     bd_history history;
     bd_json *document;   // owned
     char *tensors_path;  // owned
@@ -70,11 +73,17 @@ bd_status bd_checkpoint_load(bd_checkpoint *checkpoint, const char *folder, int6
 // Safe on an empty struct and safe twice.
 void bd_checkpoint_release(bd_checkpoint *checkpoint);
 
+// Where moments go: those of the parameters in the slice, in host memory.
+typedef struct bd_moments {
+    bd_rank_slice slice;
+    float *m, *v;  // [slice.end - slice.begin]
+} bd_moments;
+
 // Checks size and checksum, then that the file holds exactly the tensors of `parameters` and
-// their moments, and fills weights, m, v [n_total] in host memory; m and v may be NULL. On
+// their moments, and fills weights [n_total] in host memory and `moments`, which may be NULL. On
 // failure their contents are unspecified.
 bd_status bd_checkpoint_load_tensors(const bd_checkpoint *checkpoint,
-                                     const bd_parameters *parameters, float *weights, float *m,
-                                     float *v, bd_error *err);
+                                     const bd_parameters *parameters, float *weights,
+                                     const bd_moments *moments, bd_error *err);
 
 #endif

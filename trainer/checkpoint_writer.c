@@ -10,10 +10,8 @@ enum { N_ARRAYS = 3 };  // weights, m, v
 
 struct bd_checkpoint_writer {
     bd_checkpoint_policy policy;
-    bd_backend *backend;
-    size_t array_bytes;
-    float *copies[N_ARRAYS];    // owned; NULL if steps are written as they lie
-    bd_checkpoint_state state;  // its arrays are the copies
+    float *arrays[N_ARRAYS];    // owned; NULL without memory
+    bd_checkpoint_state state;  // of the arrays
     pthread_t thread;
     bool started;  // the thread is, and was not joined yet
     atomic_bool failed;
@@ -21,20 +19,20 @@ struct bd_checkpoint_writer {
     bd_error error;
 };
 
-static bd_status allocate_copies(bd_checkpoint_writer *writer, bd_error *err)
+static bd_status allocate_arrays(bd_checkpoint_writer *writer, int64_t n_total, bd_error *err)
 {
+    const size_t array_bytes = (size_t)n_total * sizeof(float);
     for (int i = 0; i < N_ARRAYS; i++) {
-        writer->copies[i] = malloc(writer->array_bytes);
-        if (!writer->copies[i])
+        writer->arrays[i] = malloc(array_bytes);
+        if (!writer->arrays[i])
             return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu bytes of a checkpoint",
-                           N_ARRAYS * writer->array_bytes);
+                           N_ARRAYS * array_bytes);
     }
     return BD_OK;
 }
 
 bd_status bd_checkpoint_writer_new(bd_checkpoint_writer **out,
-                                   const bd_checkpoint_policy *policy,
-                                   const bd_parameters *parameters, bd_backend *backend,
+                                   const bd_checkpoint_policy *policy, int64_t n_total,
                                    bd_error *err)
 {
     *out = NULL;
@@ -42,12 +40,7 @@ bd_status bd_checkpoint_writer_new(bd_checkpoint_writer **out,
     if (!writer)
         return bd_fail(err, BD_ERR_MEMORY, "no memory to save checkpoints");
     writer->policy = *policy;
-    writer->backend = backend;
-    writer->array_bytes = (size_t)parameters->n_total * sizeof(float);
-    bd_status status = BD_OK;
-    if (!backend->operations->works_on_host ||
-        writer->array_bytes <= (size_t)policy->max_copy_bytes / N_ARRAYS)
-        status = allocate_copies(writer, err);
+    const bd_status status = policy->has_memory ? allocate_arrays(writer, n_total, err) : BD_OK;
     if (status == BD_OK)
         *out = writer;
     else
@@ -71,27 +64,20 @@ static void *writer_main(void *argument)
     return NULL;
 }
 
-static bd_status copy_state(bd_checkpoint_writer *writer, const bd_checkpoint_state *state,
-                            bd_error *err)
+bd_status bd_checkpoint_writer_prepare(bd_checkpoint_writer *writer, float *arrays[3],
+                                       bd_error *err)
 {
-    const float *from[N_ARRAYS] = {state->weights, state->m, state->v};
-    for (int i = 0; i < N_ARRAYS; i++)
-        BD_TRY(writer->backend->operations->download(writer->backend, writer->copies[i],
-                                                     from[i], writer->array_bytes, err));
-    writer->state = *state;
-    writer->state.weights = writer->copies[0];
-    writer->state.m = writer->copies[1];
-    writer->state.v = writer->copies[2];
+    BD_TRY(bd_checkpoint_writer_finish(writer, err));
+    memcpy(arrays, writer->arrays, sizeof writer->arrays);
     return BD_OK;
 }
 
 bd_status bd_checkpoint_writer_save(bd_checkpoint_writer *writer,
                                     const bd_checkpoint_state *state, bd_error *err)
 {
-    BD_TRY(bd_checkpoint_writer_finish(writer, err));
-    if (!writer->copies[0])
+    if (!writer->policy.has_memory)
         return write_step(&writer->policy, state, err);
-    BD_TRY(copy_state(writer, state, err));
+    writer->state = *state;
     const int number = pthread_create(&writer->thread, NULL, writer_main, writer);
     if (number != 0)
         return bd_fail(err, BD_ERR_IO, "cannot start a thread that saves step %" PRId64 ": %s",
@@ -121,6 +107,6 @@ void bd_checkpoint_writer_free(bd_checkpoint_writer *writer)
         return;
     bd_checkpoint_writer_finish(writer, NULL);
     for (int i = 0; i < N_ARRAYS; i++)
-        free(writer->copies[i]);
+        free(writer->arrays[i]);
     free(writer);
 }

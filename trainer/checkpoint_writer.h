@@ -1,34 +1,38 @@
 // checkpoint_writer.h - saves the steps of a run while training goes on.
 //
-// A step's weights and moments are copied to host memory (12 bytes per parameter), and a thread
-// of their own writes them, one step at a time. Where the copies are not wanted and the backend
-// works on the host, they are written as they lie there, before training goes on.
+// A step's weights and moments are put into host memory of the writer's (12 bytes per
+// parameter), from which a thread of its own writes them, one step at a time. A writer without
+// such memory writes them from where they lie, before training goes on.
 #ifndef BINDERY_TRAINER_CHECKPOINT_WRITER_H
 #define BINDERY_TRAINER_CHECKPOINT_WRITER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/error.h"
-#include "kernels/backend.h"
 #include "trainer/checkpoint.h"
 
 typedef struct bd_checkpoint_writer bd_checkpoint_writer;
 
 typedef struct bd_checkpoint_policy {
-    const char *folder;      // borrowed
-    int64_t n_kept;          // steps, the highest ones; 0: all
-    int64_t max_copy_bytes;  // copies are made if they take no more; on a device, always
+    const char *folder;  // borrowed
+    int64_t n_kept;      // steps, the highest ones; 0: all
+    bool has_memory;     // of its own
 } bd_checkpoint_policy;
 
-// For models of `parameters` on `backend`, both borrowed. Free what comes out.
+// For models of n_total parameters. Free what comes out.
 bd_status bd_checkpoint_writer_new(bd_checkpoint_writer **writer,
-                                   const bd_checkpoint_policy *policy,
-                                   const bd_parameters *parameters, bd_backend *backend,
+                                   const bd_checkpoint_policy *policy, int64_t n_total,
                                    bd_error *err);
 
-// Saves a step; its arrays are the backend's memory, read when this returns. The JSON must
-// not change while the step is being written. Older steps that are too many are removed after
-// it. Waits for the step before it, whose failure it returns.
+// Where the next step's weights and moments are to be put: arrays [3] of [n_total] each, or NULL
+// for a writer without memory. Waits for the step before it, whose failure it returns.
+bd_status bd_checkpoint_writer_prepare(bd_checkpoint_writer *writer, float *arrays[3],
+                                       bd_error *err);
+
+// After that: saves the step. With memory of its own the arrays are that, and the JSON must not
+// change while the step is being written; without, they are any of the host's, and it is
+// written on return. Older steps that are too many are removed after it.
 bd_status bd_checkpoint_writer_save(bd_checkpoint_writer *writer,
                                     const bd_checkpoint_state *state, bd_error *err);
 

@@ -66,7 +66,7 @@ static bd_status open_subject(subject *s, const bd_arguments *arguments, bd_erro
 {
     const eval_settings *settings = arguments->settings;
     const char *dataset = arguments->operands[1], *fingerprint;
-    BD_TRY(bd_run_open(&s->run, arguments->operands[0], false, err));
+    BD_TRY(bd_run_open(&s->run, arguments->operands[0], err));
     BD_TRY(bd_rows_open(&s->rows, dataset, err));
     BD_TRY(bd_json_get_string(s->run.checkpoint.data, "fingerprint", &fingerprint, err));
     BD_TRY(bd_evaluation_check(&s->run.parameters.config, fingerprint, &s->rows, err));
@@ -76,7 +76,7 @@ static bd_status open_subject(subject *s, const bd_arguments *arguments, bd_erro
     BD_TRY(bd_model_init(&s->model, s->backend, &s->run.parameters, settings->precision,
                          settings->batch_rows, bd_rows_packing(&s->rows)->seq_len, err));
     BD_TRY(bd_model_set_weights(&s->model, s->run.weights, err));
-    bd_run_forget_tensors(&s->run);
+    bd_run_forget_weights(&s->run);
     return BD_OK;
 }
 

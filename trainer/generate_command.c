@@ -67,14 +67,14 @@ static bd_status open_generation(generation *g, const char *folder,
                                  const generate_settings *settings, bd_error *err)
 {
     const int n_threads = bd_threads_count(settings->n_threads);
-    BD_TRY(bd_run_open(&g->run, folder, false, err));
+    BD_TRY(bd_run_open(&g->run, folder, err));
     BD_TRY(bd_run_open_tokenizer(&g->run, folder, &g->tokenizer, err));
     BD_TRY(bd_backend_open_choice(&g->backend, settings->backend, settings->backend_module,
                                   n_threads, err));
     BD_TRY(bd_model_init(&g->model, g->backend, &g->run.parameters, settings->precision, 1,
                          g->run.parameters.config.n_positions, err));
     BD_TRY(bd_model_set_weights(&g->model, g->run.weights, err));
-    bd_run_forget_tensors(&g->run);
+    bd_run_forget_weights(&g->run);
     BD_TRY(bd_generator_init(&g->generator, &g->model, &g->tokenizer, err));
     const bd_status status = bd_generator_begin(&g->generator, settings->prompt, err);
     return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "--prompt");

@@ -5,11 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/deal.h"
 #include "trainer/mixture.h"
 
 // Two slots: the trainer uses one while the thread fills the other.
 typedef struct slot {
-    bd_batch batch;
+    bd_dealt_batch dealt;
     bd_status status;
     bd_error error;
     bool full;
@@ -17,9 +18,12 @@ typedef struct slot {
 
 struct bd_loader {
     const bd_rows *rows;
-    bd_mixture order;
-    int64_t batch_rows, place;
-    int64_t *numbers;  // [batch_rows]
+    bd_loader_order order;
+    bd_mixture mixture;
+    int64_t place;
+    int64_t
+        *numbers;  // [batch_rows]: the rows of a batch, then the order that they are dealt in
+    bd_batch undealt;  // a batch in the order of the run
     bd_hasher *hasher;
     pthread_t thread;
     bool started;
@@ -32,13 +36,32 @@ struct bd_loader {
     bool ending;
 };
 
-static bd_status fill(bd_loader *loader, bd_batch *batch, bd_error *err)
+static int64_t count_parts(const bd_loader_order *order)
 {
-    for (int64_t i = 0; i < loader->batch_rows; i++)
-        BD_TRY(bd_mixture_at(&loader->order, loader->place + i, &loader->numbers[i], err));
-    loader->place += loader->batch_rows;
-    return bd_batch_load(batch, loader->rows, loader->numbers, loader->batch_rows,
-                         loader->hasher, err);
+    return order->n_ranks * order->n_micro_batches;
+}
+
+static bd_status load_next(bd_loader *loader, bd_batch *batch, bd_error *err)
+{
+    const int64_t n = loader->order.batch_rows;
+    for (int64_t i = 0; i < n; i++)
+        BD_TRY(bd_mixture_at(&loader->mixture, loader->place + i, &loader->numbers[i], err));
+    loader->place += n;
+    return bd_batch_load(batch, loader->rows, loader->numbers, n, loader->hasher, err);
+}
+
+static bd_status fill(bd_loader *loader, bd_dealt_batch *dealt, bd_error *err)
+{
+    const bd_loader_order *order = &loader->order;
+    if (count_parts(order) == 1) {  // as it is, so that neighbouring rows need no copy
+        dealt->part_ends[0] = order->batch_rows;
+        return load_next(loader, &dealt->batch, err);
+    }
+    bd_batch *undealt = &loader->undealt;
+    BD_TRY(load_next(loader, undealt, err));
+    BD_TRY(bd_deal_rows(&undealt->boundaries, order->n_ranks, order->n_micro_batches,
+                        loader->numbers, dealt->part_ends, err));
+    return bd_batch_rearrange(&dealt->batch, undealt, loader->numbers, err);
 }
 
 static void *loader_main(void *argument)
@@ -53,7 +76,7 @@ static void *loader_main(void *argument)
             continue;
         }
         pthread_mutex_unlock(&loader->lock);
-        s->status = fill(loader, &s->batch, &s->error);
+        s->status = fill(loader, &s->dealt, &s->error);
         pthread_mutex_lock(&loader->lock);
         s->full = true;
         pthread_cond_broadcast(&loader->changed);
@@ -65,24 +88,37 @@ static void *loader_main(void *argument)
     return NULL;
 }
 
-bd_status bd_loader_new(bd_loader **out, const bd_rows *rows, uint64_t seed, int64_t batch_rows,
-                        int64_t first_place, bd_error *err)
+static bd_status allocate(bd_loader *loader, bd_error *err)
+{
+    bool complete = true;
+    for (int i = 0; i < 2; i++) {
+        int64_t *ends = calloc((size_t)count_parts(&loader->order), sizeof *ends);
+        loader->slots[i].dealt.part_ends = ends;
+        complete &= ends != NULL;
+    }
+    loader->numbers = calloc((size_t)loader->order.batch_rows, sizeof *loader->numbers);
+    loader->hasher = bd_hasher_new();
+    if (!complete || !loader->numbers || !loader->hasher)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the loader");
+    return BD_OK;
+}
+
+bd_status bd_loader_new(bd_loader **out, const bd_rows *rows, const bd_loader_order *order,
+                        bd_error *err)
 {
     *out = NULL;
     bd_loader *loader = calloc(1, sizeof *loader);
     if (!loader)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the loader");
     loader->rows = rows;
-    loader->batch_rows = batch_rows;
-    loader->place = first_place;
+    loader->order = *order;
+    loader->place = order->first_place;
     loader->in_use = -1;
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->changed, NULL);
-    loader->numbers = calloc((size_t)batch_rows, sizeof *loader->numbers);
-    loader->hasher = bd_hasher_new();
-    bd_status status = loader->numbers && loader->hasher
-                           ? bd_mixture_init(&loader->order, rows, seed, err)
-                           : bd_fail(err, BD_ERR_MEMORY, "no memory for the loader");
+    bd_status status = allocate(loader, err);
+    if (status == BD_OK)
+        status = bd_mixture_init(&loader->mixture, rows, order->seed, err);
     if (status == BD_OK) {
         const int number = pthread_create(&loader->thread, NULL, loader_main, loader);
         loader->started = number == 0;
@@ -96,7 +132,7 @@ bd_status bd_loader_new(bd_loader **out, const bd_rows *rows, uint64_t seed, int
     return status;
 }
 
-bd_status bd_loader_next(bd_loader *loader, const bd_batch **batch, bd_error *err)
+bd_status bd_loader_next(bd_loader *loader, const bd_dealt_batch **batch, bd_error *err)
 {
     pthread_mutex_lock(&loader->lock);
     loader->in_use = -1;  // the trainer is done with the last one
@@ -110,19 +146,19 @@ bd_status bd_loader_next(bd_loader *loader, const bd_batch **batch, bd_error *er
         loader->next = 1 - loader->next;
     }  // else it stays, for whoever asks again: the thread has ended
     pthread_mutex_unlock(&loader->lock);
-    *batch = s->status == BD_OK ? &s->batch : NULL;
+    *batch = s->status == BD_OK ? &s->dealt : NULL;
     if (s->status != BD_OK && err)
         *err = s->error;
     return s->status;
 }
 
-const bd_batch *bd_loader_peek(bd_loader *loader)
+const bd_dealt_batch *bd_loader_peek(bd_loader *loader)
 {
     pthread_mutex_lock(&loader->lock);
     const slot *s = &loader->slots[loader->next];
     const bool ready = s->full && s->status == BD_OK;
     pthread_mutex_unlock(&loader->lock);
-    return ready ? &s->batch : NULL;
+    return ready ? &s->dealt : NULL;
 }
 
 void bd_loader_free(bd_loader *loader)
@@ -135,9 +171,12 @@ void bd_loader_free(bd_loader *loader)
     pthread_mutex_unlock(&loader->lock);
     if (loader->started)
         pthread_join(loader->thread, NULL);
-    for (int i = 0; i < 2; i++)
-        bd_batch_release(&loader->slots[i].batch);
-    bd_mixture_release(&loader->order);
+    for (int i = 0; i < 2; i++) {
+        bd_batch_release(&loader->slots[i].dealt.batch);
+        free(loader->slots[i].dealt.part_ends);
+    }
+    bd_batch_release(&loader->undealt);
+    bd_mixture_release(&loader->mixture);
     bd_hasher_free(loader->hasher);
     free(loader->numbers);
     pthread_cond_destroy(&loader->changed);

@@ -244,9 +244,8 @@ bd_status bd_model_export(const bd_model_export_job *job, bd_model_export_result
                           bd_error *err)
 {
     exporting e = {.job = job};
-    BD_TRY(job->step == BD_LATEST_STEP
-               ? bd_run_open(&e.run, job->run, false, err)
-               : bd_run_open_step(&e.run, job->run, job->step, false, err));
+    BD_TRY(job->step == BD_LATEST_STEP ? bd_run_open(&e.run, job->run, err)
+                                       : bd_run_open_step(&e.run, job->run, job->step, err));
     bd_status status = bd_run_open_tokenizer(&e.run, job->run, &e.text_of, err);
     if (status == BD_OK)
         status = export_into_folder(&e, err);

@@ -122,10 +122,10 @@ static int64_t count_targets(const bd_boundaries *boundaries)
     return n_targets;
 }
 
-bd_status bd_probe_batch(bd_probe *probe, bd_model *model, const bd_batch *rows, int64_t n_rows,
-                         bd_error *err)
+bd_status bd_probe_batch(bd_probe *probe, bd_model *model, const bd_batch *rows, int64_t first,
+                         int64_t n_rows, bd_error *err)
 {
-    bd_model_batch batch = bd_batch_part(rows, 0, n_rows);
+    bd_model_batch batch = bd_batch_part(rows, first, n_rows);
     const bd_boundaries boundaries = batch.attention;
     const size_t n = (size_t)(n_rows * boundaries.seq_len);
     const int64_t n_targets = count_targets(&boundaries);
@@ -143,7 +143,7 @@ bd_status bd_probe_batch(bd_probe *probe, bd_model *model, const bd_batch *rows,
     if (status == BD_OK)
         status = fingerprint_tokens(model, &batch, scale, after, err);
     if (status == BD_OK)
-        compare(probe, &boundaries, changed, rows->row_numbers, before, after);
+        compare(probe, &boundaries, changed, rows->row_numbers + first, before, after);
     free(before);
     free(after);
     free(ids);

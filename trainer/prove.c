@@ -343,7 +343,7 @@ bd_status bd_probe_run(bd_probe *probe, const bd_experiment *experiment, bd_erro
     bench b = {0};
     bd_status status = set_up(&b, experiment, err);
     if (status == BD_OK)
-        status = bd_probe_batch(probe, &b.model, &b.batch, b.batch.boundaries.n_rows, err);
+        status = bd_probe_batch(probe, &b.model, &b.batch, 0, b.batch.boundaries.n_rows, err);
     tear_down(&b);
     return status;
 }

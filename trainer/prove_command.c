@@ -99,7 +99,7 @@ static bd_status open_subject(subject *s, const prove_settings *settings, const 
     const bd_packing *packing = &rows->manifests[0].packing;
     if (!settings->run)
         return draw_subject(s, settings, packing->vocab_size, packing->seq_len, err);
-    BD_TRY(bd_run_open(&s->run, settings->run, false, err));
+    BD_TRY(bd_run_open(&s->run, settings->run, err));
     s->of = &s->run.parameters;
     s->weights = s->run.weights;
     return BD_OK;

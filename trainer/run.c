@@ -7,52 +7,45 @@
 #include "common/file.h"
 #include "common/stored_tokenizer.h"
 
-static bd_status load_tensors(bd_run *run, bool with_moments, bd_error *err)
+static bd_status load_weights(bd_run *run, bd_error *err)
 {
     const size_t n = (size_t)run->parameters.n_total;
     run->weights = malloc(n * sizeof *run->weights);
-    if (with_moments) {
-        run->m = malloc(n * sizeof *run->m);
-        run->v = malloc(n * sizeof *run->v);
-    }
-    if (!run->weights || (with_moments && (!run->m || !run->v)))
+    if (!run->weights)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", n);
-    return bd_checkpoint_load_tensors(&run->checkpoint, &run->parameters, run->weights, run->m,
-                                      run->v, err);
+    return bd_checkpoint_load_tensors(&run->checkpoint, &run->parameters, run->weights, NULL,
+                                      err);
 }
 
-bd_status bd_run_open(bd_run *run, const char *folder, bool with_moments, bd_error *err)
+bd_status bd_run_open(bd_run *run, const char *folder, bd_error *err)
 {
     *run = (bd_run){0};
     int64_t step;
     BD_TRY(bd_checkpoint_find_latest(folder, &step, err));
-    return bd_run_open_step(run, folder, step, with_moments, err);
+    return bd_run_open_step(run, folder, step, err);
 }
 
-bd_status bd_run_open_step(bd_run *run, const char *folder, int64_t step, bool with_moments,
-                           bd_error *err)
+bd_status bd_run_open_step(bd_run *run, const char *folder, int64_t step, bd_error *err)
 {
     *run = (bd_run){0};
     BD_TRY(bd_checkpoint_load(&run->checkpoint, folder, step, err));
     bd_status status = bd_parameters_init(&run->parameters, &run->checkpoint.config, err);
     if (status == BD_OK)
-        status = load_tensors(run, with_moments, err);
+        status = load_weights(run, err);
     if (status != BD_OK)
         bd_run_release(run);
     return status;
 }
 
-void bd_run_forget_tensors(bd_run *run)
+void bd_run_forget_weights(bd_run *run)
 {
     free(run->weights);
-    free(run->m);
-    free(run->v);
-    run->weights = run->m = run->v = NULL;
+    run->weights = NULL;
 }
 
 void bd_run_release(bd_run *run)
 {
-    bd_run_forget_tensors(run);
+    bd_run_forget_weights(run);
     bd_checkpoint_release(&run->checkpoint);
     bd_parameters_release(&run->parameters);
     *run = (bd_run){0};

@@ -2,7 +2,7 @@
 #ifndef BINDERY_TRAINER_RUN_H
 #define BINDERY_TRAINER_RUN_H
 
-#include <stdbool.h>
+#include <stdint.h>
 
 #include "common/error.h"
 #include "common/json.h"
@@ -16,16 +16,14 @@ typedef struct bd_run {
     bd_checkpoint checkpoint;  // owned
     bd_parameters parameters;  // owned
     float *weights;            // [n_total], owned; NULL once they were forgotten
-    float *m, *v;              // [n_total], owned; NULL without moments
 } bd_run;
 
 // Opens the latest checkpoint of the run in `folder`. Release what comes out.
-bd_status bd_run_open(bd_run *run, const char *folder, bool with_moments, bd_error *err);
+bd_status bd_run_open(bd_run *run, const char *folder, bd_error *err);
 // The same for the checkpoint of `step`.
-bd_status bd_run_open_step(bd_run *run, const char *folder, int64_t step, bool with_moments,
-                           bd_error *err);
-// Frees weights and moments, which are on the backend by now: 12 bytes per parameter.
-void bd_run_forget_tensors(bd_run *run);
+bd_status bd_run_open_step(bd_run *run, const char *folder, int64_t step, bd_error *err);
+// Frees the weights, which are on the backend by now: 4 bytes per parameter.
+void bd_run_forget_weights(bd_run *run);
 void bd_run_release(bd_run *run);  // safe on an empty struct and safe twice
 
 // What the ids of a run's model mean.

@@ -1,5 +1,6 @@
 #include "trainer/safetensors.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -332,15 +333,24 @@ static bd_status find_shape(const bd_safetensors *file, const bd_tensor_view *wa
     return BD_OK;
 }
 
+// The tensor that is wanted, with its shape and type.
+static bd_status find_values(const bd_safetensors *file, const bd_tensor_view *wanted,
+                             const tensor **found, bd_error *err)
+{
+    BD_TRY(find_shape(file, wanted, found, err));
+    const bd_dtype dtype = (*found)->view.dtype;
+    if (dtype != wanted->dtype)
+        return bd_fail(err, BD_ERR_UNSUPPORTED, "tensor '%s' of '%s' is %s, not %s",
+                       wanted->name, file->path, bd_dtype_name(dtype),
+                       bd_dtype_name(wanted->dtype));
+    return BD_OK;
+}
+
 static bd_status copy_values(const bd_safetensors *file, const bd_tensor_view *wanted, void *to,
                              bd_error *err)
 {
     const tensor *t;
-    BD_TRY(find_shape(file, wanted, &t, err));
-    if (t->view.dtype != wanted->dtype)
-        return bd_fail(err, BD_ERR_UNSUPPORTED, "tensor '%s' of '%s' is %s, not %s",
-                       wanted->name, file->path, bd_dtype_name(t->view.dtype),
-                       bd_dtype_name(wanted->dtype));
+    BD_TRY(find_values(file, wanted, &t, err));
     if (to && t->end > t->begin) {
         memcpy(to, t->bytes, (size_t)(t->end - t->begin));
         forget(file, t);
@@ -363,6 +373,21 @@ bd_status bd_safetensors_copy_f32(const bd_safetensors *file, const char *name,
 {
     const bd_tensor_view wanted = wanted_view(name, BD_DTYPE_F32, n_dimensions, shape);
     return copy_values(file, &wanted, to, err);
+}
+
+bd_status bd_safetensors_copy_some_f32(const bd_safetensors *file, const char *name,
+                                       int n_dimensions, const int64_t *shape, int64_t first,
+                                       int64_t n, float *to, bd_error *err)
+{
+    const bd_tensor_view wanted = wanted_view(name, BD_DTYPE_F32, n_dimensions, shape);
+    const tensor *t;
+    BD_TRY(find_values(file, &wanted, &t, err));
+    assert(0 <= first && 0 <= n && first + n <= t->view.n);
+    if (n > 0) {
+        memcpy(to, t->bytes + first * (int64_t)sizeof *to, (size_t)n * sizeof *to);
+        forget(file, t);
+    }
+    return BD_OK;
 }
 
 bd_status bd_safetensors_convert(const bd_safetensors *file, const char *name, int n_dimensions,

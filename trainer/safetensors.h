@@ -58,6 +58,10 @@ const char *bd_safetensors_metadata(const bd_safetensors *file, const char *key)
 bd_status bd_safetensors_copy_f32(const bd_safetensors *file, const char *name,
                                   int n_dimensions, const int64_t *shape, float *to,
                                   bd_error *err);
+// The same for its numbers [first, first + n) alone, which it must have.
+bd_status bd_safetensors_copy_some_f32(const bd_safetensors *file, const char *name,
+                                       int n_dimensions, const int64_t *shape, int64_t first,
+                                       int64_t n, float *to, bd_error *err);
 bd_status bd_safetensors_copy_f64(const bd_safetensors *file, const char *name,
                                   int n_dimensions, const int64_t *shape, double *to,
                                   bd_error *err);

@@ -11,6 +11,7 @@
 // *n_used: tokens that are not padding. *n_pairs: pairs of tokens that may see each other, the
 // sum of L (L + 1) / 2 over the segments.
 void bd_count_work(const bd_boundaries *boundaries, int64_t *n_used, int64_t *n_pairs);
+int64_t bd_count_row_pairs(const bd_boundaries *boundaries, int64_t row);  // of one row
 
 // Floating-point operations, forward and backward, of training on `n_tokens` tokens with
 // `n_pairs` pairs; nothing that is computed twice counts twice. 6 for each weight of a matrix

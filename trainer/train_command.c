@@ -213,15 +213,28 @@ static const bd_option train_options[] = {
                       "Threads of the kernels; the result does not depend on it"),
 };
 
+// Of several ranks that have failed together one says why.
 static int train_run(const bd_arguments *arguments)
 {
     bd_error err;
+    bd_group *group;
     bool leaks = false;
-    const bd_status status = bd_train_run(arguments->settings, arguments->quiet, &leaks, &err);
-    if (status == BD_OK)
-        return BD_EXIT_DONE;
-    const int exit_status = bd_command_fail(arguments, &err);
-    return leaks ? BD_EXIT_NO : exit_status;
+    if (bd_group_join(&group, &err) != BD_OK)
+        return bd_command_fail(arguments, &err);
+    const bd_status status =
+        bd_train_run(arguments->settings, group, arguments->quiet, &leaks, &err);
+    const int exit_status = status == BD_OK ? BD_EXIT_DONE
+                            : leaks         ? BD_EXIT_NO
+                                            : BD_EXIT_FAILED;
+    const bool together = status == BD_OK || group->agreed_to_fail || group->n_ranks == 1;
+    const bool speaks = status != BD_OK && (!group->agreed_to_fail || group->speaks);
+    if (together)  // before a signal that was caught ends this process
+        bd_group_leave(group, false, 0);
+    if (speaks)
+        bd_command_fail(arguments, &err);
+    if (!together)
+        bd_group_leave(group, true, exit_status);
+    return exit_status;
 }
 
 const bd_command bd_train_command = {

@@ -14,19 +14,40 @@
 
 typedef bd_train_session session;
 
+static bool is_first(const session *s)
+{
+    return bd_train_session_is_first(s);
+}
+
+// Every rank has a part of what is saved; rank 0 saves it.
 static bd_status save(session *s, bd_error *err)
 {
+    float *arrays[BD_STATE_ARRAYS] = {0};
+    if (is_first(s))
+        BD_TRY(bd_checkpoint_writer_prepare(s->writer, arrays, err));
+    const bool as_it_lies = is_first(s) && !arrays[0];
+    if (!as_it_lies)
+        BD_TRY(bd_training_assemble(&s->training, arrays, err));
+    if (!is_first(s))
+        return BD_OK;
     const bd_checkpoint_state state = {
         .step = s->training.step,
         .parameters = &s->run.parameters,
-        .weights = s->training.model.masters,
-        .m = s->training.m,
-        .v = s->training.v,
+        .weights = as_it_lies ? s->training.model.masters : arrays[0],
+        .m = as_it_lies ? s->training.m : arrays[1],
+        .v = as_it_lies ? s->training.v : arrays[2],
         .training = s->training_json,
         .data = s->data_json,
+        .n_ranks = s->group->n_ranks,
         .history = s->training.history,
     };
     return bd_checkpoint_writer_save(s->writer, &state, err);
+}
+
+// The last step that was saved is on disk.
+static bd_status finish_saving(session *s, bd_error *err)
+{
+    return is_first(s) ? bd_checkpoint_writer_finish(s->writer, err) : BD_OK;
 }
 
 static bool is_live(const session *s)
@@ -89,12 +110,11 @@ static void show_samples(const session *s, int64_t step)
 // Looks for leaks between the documents of the last step's first micro-batch.
 static bd_status probe(session *s, bool *leaks, bd_error *err)
 {
-    const bd_training *training = &s->training;
-    const int64_t most = training->settings.micro_batch_rows;
-    const int64_t there = training->batch->boundaries.n_rows;
+    bd_training *training = &s->training;
+    int64_t first, n;
+    const bd_batch *batch = bd_training_first_rows(training, &first, &n);
     bd_probe found;
-    BD_TRY(bd_probe_batch(&found, &s->training.model, training->batch,
-                          there < most ? there : most, err));
+    BD_TRY(bd_probe_batch(&found, &training->model, batch, first, n, err));
     *leaks = found.leaked_tokens > 0;
     if (!*leaks)
         return BD_OK;
@@ -131,7 +151,40 @@ static bd_status look(session *s, bd_error *err)
 static void save_nevertheless(session *s)
 {
     if (save(s, NULL) == BD_OK)
-        bd_checkpoint_writer_finish(s->writer, NULL);
+        finish_saving(s, NULL);
+}
+
+// After a step: rank 0 tells of it and looks, with what came of that in *looked.
+static bd_status tell(session *s, bd_step_line *line, int64_t step_ns, bd_status *looked,
+                      bd_error *err)
+{
+    *looked = BD_OK;
+    if (!is_first(s))
+        return BD_OK;
+    BD_TRY(bd_metrics_write(s->metrics, line->result, step_ns, err));
+    bd_pace_add(&line->pace, line->result, &s->run.parameters.config);
+    line->smoothed_loss = bd_metrics_smoothed_loss(s->metrics);
+    report(s, line);
+    BD_TRY(bd_checkpoint_writer_check(s->writer, err));
+    *looked = look(s, err);
+    return BD_OK;
+}
+
+// What happens next, asked once for each step, so that the last one is always saved. What one
+// rank has met, all have.
+typedef struct next_move {
+    bool stops;   // after this step, at its end or because of a signal
+    bool breaks;  // it could not be looked at
+} next_move;
+
+static bd_status decide(session *s, bd_status looked, next_move *next, bd_error *err)
+{
+    double met[] = {bd_interrupt_check(NULL) != BD_OK,
+                    looked != BD_OK && looked != BD_ERR_INTERRUPTED};
+    BD_TRY(bd_group_sum(s->group, met, 2, err));
+    next->stops = s->training.step == s->settings->n_steps || met[0] > 0;
+    next->breaks = met[1] > 0;
+    return BD_OK;
 }
 
 static bd_status train(session *s, bool *leaks, bd_error *err)
@@ -141,28 +194,24 @@ static bd_status train(session *s, bool *leaks, bd_error *err)
     bd_step_result result;
     bd_step_line line = {
         .result = &result, .n_steps = n_steps, .peak_flops = 1e12 * s->settings->peak_tflops};
-    bool stops = false;  // asked once for each step, so that the last one is always saved
-    while (s->training.step < n_steps && !stops) {
+    next_move next = {0};
+    while (s->training.step < n_steps && !next.stops) {
         const int64_t step_begun_ns = bd_now_ns();
         BD_TRY(bd_training_step(&s->training, &result, err));
-        BD_TRY(bd_metrics_write(s->metrics, &result, bd_now_ns() - step_begun_ns, err));
-        bd_pace_add(&line.pace, &result, &s->run.parameters.config);
-        line.smoothed_loss = bd_metrics_smoothed_loss(s->metrics);
-        line.elapsed_ns = bd_now_ns() - begun_ns;
-        report(s, &line);
+        const int64_t now_ns = bd_now_ns();
+        line.elapsed_ns = now_ns - begun_ns;
         if (is_due(s->settings->probe_every, result.step, n_steps))
             BD_TRY(probe(s, leaks, err));
-        looked = look(s, err);
-        if (looked != BD_OK && looked != BD_ERR_INTERRUPTED) {
+        BD_TRY(tell(s, &line, now_ns - step_begun_ns, &looked, err));
+        BD_TRY(decide(s, looked, &next, err));
+        if (next.breaks) {
             save_nevertheless(s);
-            return looked;
+            return bd_group_agree(s->group, looked, err);
         }
-        BD_TRY(bd_checkpoint_writer_check(s->writer, err));
-        stops = result.step == n_steps || bd_interrupt_check(NULL) != BD_OK;
-        if (stops || is_due(s->settings->save_every, result.step, n_steps))
+        if (next.stops || is_due(s->settings->save_every, result.step, n_steps))
             BD_TRY(save(s, err));
     }
-    BD_TRY(bd_checkpoint_writer_finish(s->writer, err));
+    BD_TRY(finish_saving(s, err));
     if (looked == BD_ERR_INTERRUPTED && s->training.step == n_steps)
         return bd_fail(err, BD_ERR_INTERRUPTED,
                        "stopped while the last step was evaluated; the step is saved, its "
@@ -204,22 +253,37 @@ static void introduce(const session *s)
         s->training.step == s->settings->n_steps ? ", the last: nothing is left to do" : "");
 }
 
-bd_status bd_train_run(const bd_train_settings *settings, bool quiet, bool *leaks,
-                       bd_error *err)
+// Sums over ranks have another order than sums over one rank's rows.
+static void say_other_bits(const session *s)
+{
+    const int64_t n_ranks = s->run.checkpoint.n_ranks;
+    if (!s->continues || n_ranks == s->group->n_ranks)
+        return;
+    fprintf(stderr,
+            "bindery train: step %" PRId64 " was trained by %" PRId64
+            " ranks and goes on with %d: the run does not end with the same bits as one that "
+            "was never stopped\n",
+            s->begin_step, n_ranks, (int)s->group->n_ranks);
+}
+
+bd_status bd_train_run(const bd_train_settings *settings, bd_group *group, bool quiet,
+                       bool *leaks, bd_error *err)
 {
     session s;
-    bd_status status = bd_train_session_begin(&s, settings, quiet, err);
-    if (status == BD_OK && !quiet)
+    bd_status status = bd_train_session_begin(&s, settings, group, quiet, err);
+    if (status == BD_OK && !s.quiet) {
         introduce(&s);
+        say_other_bits(&s);
+    }
     if (status == BD_OK) {
         bd_interrupt_catch();  // until here there was nothing to save
         status = train(&s, leaks, err);
     }
     clear_live_line(&s);  // the step that was being shown when it ended
-    if (status == BD_OK && !quiet)
+    if (status == BD_OK && !s.quiet)
         count_skipped(&s);
     if (status == BD_OK)
-        status = say_stopped(&s, err);
+        status = bd_group_agree(group, say_stopped(&s, err), err);
     bd_train_session_end(&s);
     return status;
 }

@@ -130,12 +130,30 @@ static bd_status lock_folder(bd_train_session *s, bd_error *err)
     return bd_folder_lock(&s->lock, folder, BD_LOCK_EXCLUSIVE, "training in", err);
 }
 
+// A folder for a new run holds nothing of anybody else's.
+static bd_status check_folder(const char *folder, bd_error *err)
+{
+    bool has_metrics = false;
+    BD_TRY(bd_folder_visit(folder, note_metrics, &has_metrics, err));
+    return bd_folder_visit(folder, refuse_entry, &has_metrics, err);
+}
+
+// Takes the folder, and finds the checkpoint to begin from: *step, or -1 if there is none.
+static bd_status take_folder(bd_train_session *s, int64_t *step, bd_error *err)
+{
+    const char *folder = s->settings->out;
+    BD_TRY(lock_folder(s, err));
+    BD_TRY(bd_checkpoint_find_up_to(folder, INT64_MAX, step, err));
+    if (*step < 0)
+        return check_folder(folder, err);
+    if (s->settings->resume_from != BD_LATEST)
+        *step = s->settings->resume_from;
+    return BD_OK;
+}
+
 static bd_status begin_new(bd_train_session *s, bd_error *err)
 {
     bd_model_config config;
-    bool has_metrics = false;
-    BD_TRY(bd_folder_visit(s->settings->out, note_metrics, &has_metrics, err));
-    BD_TRY(bd_folder_visit(s->settings->out, refuse_entry, &has_metrics, err));
     BD_TRY(choose_config(&config, s->settings, &s->rows, err));
     BD_TRY(bd_parameters_init(&s->run.parameters, &config, err));
     // Before there is memory for what a config may say.
@@ -188,13 +206,10 @@ static bd_status suggest_earlier(const bd_train_settings *settings, int64_t step
 // All of it but the tensors.
 static bd_status open_checkpoint(bd_train_session *s, bd_error *err)
 {
-    int64_t step = s->settings->resume_from;
-    if (step == BD_LATEST)
-        BD_TRY(bd_checkpoint_find_latest(s->settings->out, &step, err));
     const bd_status status =
-        bd_checkpoint_load(&s->run.checkpoint, s->settings->out, step, err);
+        bd_checkpoint_load(&s->run.checkpoint, s->settings->out, s->begin_step, err);
     if (status != BD_OK)
-        return suggest_earlier(s->settings, step, status, err);
+        return suggest_earlier(s->settings, s->begin_step, status, err);
     return bd_parameters_init(&s->run.parameters, &s->run.checkpoint.config, err);
 }
 
@@ -213,18 +228,21 @@ static bd_status begin_from_checkpoint(bd_train_session *s, bd_error *err)
     return BD_OK;
 }
 
+// What rank 0 finds holds for all.
 static bd_status begin_run(bd_train_session *s, bd_error *err)
 {
-    int64_t latest = -1;
-    BD_TRY(lock_folder(s, err));
-    BD_TRY(bd_checkpoint_find_up_to(s->settings->out, INT64_MAX, &latest, err));
-    s->continues = latest >= 0 || must_continue(s->settings);
+    int64_t step = -1;
+    const bd_status status = bd_train_session_is_first(s) ? take_folder(s, &step, err) : BD_OK;
+    BD_TRY(bd_group_agree(s->group, status, err));
+    BD_TRY(bd_group_follow(s->group, &step, err));
+    s->continues = step >= 0;
+    s->begin_step = s->continues ? step : 0;
     return s->continues ? begin_from_checkpoint(s, err) : begin_new(s, err);
 }
 
-// Weights and moments [n_total] that the run begins with into host memory, where the moments
+// Weights [n_total] and moments that the run begins with into host memory, where the moments
 // are zero.
-static bd_status read_state(bd_train_session *s, float *weights, float *m, float *v,
+static bd_status read_state(bd_train_session *s, float *weights, const bd_moments *moments,
                             bd_error *err)
 {
     if (!s->continues && s->settings->init)
@@ -235,7 +253,7 @@ static bd_status read_state(bd_train_session *s, float *weights, float *m, float
     }
     const bd_checkpoint *checkpoint = &s->run.checkpoint;
     const bd_status status =
-        bd_checkpoint_load_tensors(checkpoint, &s->run.parameters, weights, m, v, err);
+        bd_checkpoint_load_tensors(checkpoint, &s->run.parameters, weights, moments, err);
     return status == BD_OK ? BD_OK
                            : suggest_earlier(s->settings, checkpoint->step, status, err);
 }
@@ -243,36 +261,69 @@ static bd_status read_state(bd_train_session *s, float *weights, float *m, float
 // By way of the host's memory to a device.
 static bd_status upload_state(bd_train_session *s, bd_error *err)
 {
-    bd_run *run = &s->run;
-    const size_t n = (size_t)run->parameters.n_total;
+    const bd_training *training = &s->training;
     const bd_operations *operations = s->backend->operations;
-    run->weights = calloc(n, sizeof *run->weights);
-    run->m = calloc(n, sizeof *run->m);
-    run->v = calloc(n, sizeof *run->v);
-    if (!run->weights || !run->m || !run->v)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", n);
-    BD_TRY(read_state(s, run->weights, run->m, run->v, err));
-    BD_TRY(bd_model_set_weights(&s->training.model, run->weights, err));
-    BD_TRY(operations->upload(s->backend, s->training.m, run->m, n * sizeof *run->m, err));
-    BD_TRY(operations->upload(s->backend, s->training.v, run->v, n * sizeof *run->v, err));
-    bd_run_forget_tensors(run);
-    return BD_OK;
+    const size_t n = (size_t)s->run.parameters.n_total;
+    const size_t n_slice = (size_t)(training->slice.end - training->slice.begin);
+    float *weights = calloc(n, sizeof *weights);
+    const bd_moments moments = {training->slice, calloc(n_slice + 1, sizeof(float)),
+                                calloc(n_slice + 1, sizeof(float))};
+    bd_status status = BD_OK;
+    if (!weights || !moments.m || !moments.v)
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", n);
+    if (status == BD_OK)
+        status = read_state(s, weights, &moments, err);
+    if (status == BD_OK)
+        status = bd_model_set_weights(&s->training.model, weights, err);
+    if (status == BD_OK)
+        status = operations->upload(s->backend, training->m, moments.m, n_slice * sizeof(float),
+                                    err);
+    if (status == BD_OK)
+        status = operations->upload(s->backend, training->v, moments.v, n_slice * sizeof(float),
+                                    err);
+    free(weights);
+    free(moments.m);
+    free(moments.v);
+    return status;
+}
+
+// A device's memory is exchanged by the device's own collectives.
+static bd_status open_collectives(bd_train_session *s, bd_error *err)
+{
+    bd_group *group = s->group;
+    const bd_operations *operations = s->backend->operations;
+    bd_collectives_id id = {{0}};
+    s->collectives = group->collectives;
+    if (group->n_ranks == 1 || operations->works_on_host)
+        return BD_OK;
+    bd_status status = BD_OK;
+    if (bd_train_session_is_first(s))
+        status = operations->make_collectives_id(s->backend, &id, err);
+    BD_TRY(bd_group_agree(group, status, err));
+    for (size_t at = 0; at < sizeof id; at += sizeof(int64_t)) {
+        int64_t word;
+        memcpy(&word, id.bytes + at, sizeof word);
+        BD_TRY(bd_group_follow(group, &word, err));
+        memcpy(id.bytes + at, &word, sizeof word);
+    }
+    return operations->open_collectives(s->backend, &id, group->rank, group->n_ranks,
+                                        &s->collectives, err);
 }
 
 static bd_status begin_training(bd_train_session *s, const bd_training_settings *settings,
                                 bd_error *err)
 {
     bd_training *training = &s->training;
-    const int64_t step = s->continues ? s->run.checkpoint.step : 0;
-    BD_TRY(bd_backend_open_choice(&s->backend, s->settings->backend,
-                                  s->settings->backend_module,
-                                  bd_threads_count(s->settings->n_threads), err));
-    BD_TRY(bd_training_init(training, settings, &s->rows, &s->run.parameters, s->backend, step,
-                            NULL, NULL, NULL, err));
+    const bd_training_needs needs = {&s->rows, &s->run.parameters, s->backend, s->group,
+                                     s->collectives};
+    const bd_training_start start = {.step = s->begin_step};
+    BD_TRY(bd_training_init(training, settings, &needs, &start, err));
     training->history = s->run.checkpoint.history;
     // Where the backend's memory is the host's, no tensor is ever there twice.
-    if (s->backend->operations->works_on_host && settings->type == BD_FLOAT)
-        return read_state(s, training->model.masters, training->m, training->v, err);
+    if (s->backend->operations->works_on_host && settings->type == BD_FLOAT) {
+        const bd_moments moments = {training->slice, training->m, training->v};
+        return read_state(s, training->model.masters, &moments, err);
+    }
     return upload_state(s, err);
 }
 
@@ -288,14 +339,26 @@ static bd_status begin_looking(bd_train_session *s, bd_error *err)
     return BD_OK;
 }
 
+// Whether all that a checkpoint keeps lies in this process's own memory.
+static bool lies_whole(const bd_train_session *s)
+{
+    return s->group->n_ranks == 1 && s->backend->operations->works_on_host;
+}
+
+static bool fits_memory(const bd_train_settings *settings, int64_t n_total)
+{
+    return n_total <= settings->save_memory_bytes / (BD_STATE_ARRAYS * (int64_t)sizeof(float));
+}
+
 // Everything is well: the folder is ours from here on. What a run that was killed left in it
 // goes, and so do the steps after the one that was asked for.
 static bd_status begin_writing(bd_train_session *s, bd_error *err)
 {
     const bd_train_settings *settings = s->settings;
+    const int64_t n_total = s->run.parameters.n_total;
     const bd_checkpoint_policy policy = {settings->out, settings->n_kept,
-                                         settings->save_memory_bytes};
-    BD_TRY(bd_checkpoint_writer_new(&s->writer, &policy, &s->run.parameters, s->backend, err));
+                                         !lies_whole(s) || fits_memory(settings, n_total)};
+    BD_TRY(bd_checkpoint_writer_new(&s->writer, &policy, n_total, err));
     if (s->training.step < settings->n_steps)  // else nothing is left to tell
         BD_TRY(bd_metrics_open(&s->metrics, settings->out, s->training.step,
                                &s->run.parameters.config, 1e12 * settings->peak_tflops, err));
@@ -315,21 +378,64 @@ static bd_status open_data(bd_train_session *s, bd_error *err)
     return bd_run_describe_data(folders, &s->rows, &s->data_json, err);
 }
 
-bd_status bd_train_session_begin(bd_train_session *s, const bd_train_settings *settings,
-                                 bool quiet, bd_error *err)
+// Ranks that were given different commands, or see different files, would train nonsense.
+static bd_status check_same(bd_train_session *s, bd_error *err)
 {
-    bd_training_settings training;
+    bd_json *both = bd_json_object();
+    bd_json_set(both, "training", bd_json_share(s->training_json));
+    bd_json_set(both, "data", bd_json_share(s->data_json));
+    char *text = NULL;
+    bd_status status = bd_json_print(both, BD_JSON_COMPACT, &text, err);
+    int64_t mine = 0;
+    if (status == BD_OK)
+        mine = (int64_t)bd_hash64(text, strlen(text), 0);
+    int64_t first = mine;
+    free(text);
+    bd_json_free(both);
+    BD_TRY(bd_group_agree(s->group, status, err));
+    BD_TRY(bd_group_follow(s->group, &first, err));
+    if (first == mine)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_ARGUMENT,
+                   "rank %d has other settings or other data than rank 0: give all ranks the "
+                   "same command and the same files",
+                   (int)s->group->rank);
+}
+
+static bd_status prepare(bd_train_session *s, bd_training_settings *training, bd_error *err)
+{
+    const bd_train_settings *settings = s->settings;
     const bd_run_length length = {settings->n_steps, settings->n_epochs, settings->n_tokens};
-    *s = (bd_train_session){.settled = *settings, .quiet = quiet, .lock = -1};
-    s->settings = &s->settled;
     BD_TRY(open_data(s, err));
     BD_TRY(bd_count_steps(&s->settled.n_steps, &length, settings->batch_rows, &s->rows, err));
-    BD_TRY(choose_training(&training, s->settings, err));
-    s->training_json = bd_training_settings_to_json(&training);
-    BD_TRY(begin_run(s, err));
-    BD_TRY(begin_training(s, &training, err));
+    BD_TRY(choose_training(training, settings, err));
+    s->training_json = bd_training_settings_to_json(training);
+    return bd_backend_open_choice(&s->backend, settings->backend, settings->backend_module,
+                                  bd_threads_count(settings->n_threads), err);
+}
+
+static bd_status begin(bd_train_session *s, const bd_training_settings *training, bd_error *err)
+{
+    BD_TRY(begin_training(s, training, err));
+    if (!bd_train_session_is_first(s))
+        return BD_OK;
     BD_TRY(begin_looking(s, err));
     return begin_writing(s, err);
+}
+
+bd_status bd_train_session_begin(bd_train_session *s, const bd_train_settings *settings,
+                                 bd_group *group, bool quiet, bd_error *err)
+{
+    bd_training_settings training;
+    *s = (bd_train_session){
+        .settled = *settings, .group = group, .quiet = quiet || group->rank > 0, .lock = -1};
+    s->settings = &s->settled;
+    // After each of these all ranks are well, or all have failed.
+    BD_TRY(bd_group_agree(group, prepare(s, &training, err), err));
+    BD_TRY(bd_group_agree(group, check_same(s, err), err));
+    BD_TRY(bd_group_agree(group, begin_run(s, err), err));
+    BD_TRY(bd_group_agree(group, open_collectives(s, err), err));
+    return bd_group_agree(group, begin(s, &training, err), err);
 }
 
 void bd_train_session_end(bd_train_session *s)
@@ -339,6 +445,8 @@ void bd_train_session_end(bd_train_session *s)
     bd_held_out_close(&s->held_out);
     bd_metrics_close(s->metrics);
     bd_training_release(&s->training);
+    if (s->collectives && s->collectives != s->group->collectives)
+        s->collectives->operations->close(s->collectives);
     if (s->backend)
         s->backend->operations->close(s->backend);
     bd_run_release(&s->run);

@@ -20,25 +20,34 @@ typedef struct bd_train_session {
     const bd_train_settings *settings;  // `settled`, below
     bd_train_settings settled;          // as given, and n_steps worked out
     bool quiet;
+    bd_group *group;  // borrowed; what is said, written and looked at is for its rank 0
     bd_data_sources sources;
     bd_rows rows;
     bd_run run;  // checkpoint and parameters; of a new run the parameters alone
     bd_backend *backend;
+    bd_collectives *collectives;  // of the group, of the backend's memory
     bd_training training;
     bd_json *training_json, *data_json;
     bd_held_out held_out;
-    bd_samples samples;  // empty if none are asked for
-    bd_checkpoint_writer *writer;
+    bd_samples samples;            // empty if none are asked for
+    bd_checkpoint_writer *writer;  // NULL but for rank 0, and so is metrics
     bd_metrics *metrics;
-    bool continues;  // from a checkpoint
-    int lock;        // of the folder; -1 before
+    bool continues;      // from a checkpoint,
+    int64_t begin_step;  // of this step
+    int lock;            // of the folder; -1 before
 } bd_train_session;
+
+// Whether this is the rank that speaks, writes and looks.
+static inline bool bd_train_session_is_first(const bd_train_session *session)
+{
+    return session->group->rank == 0;
+}
 
 // Opens it all, from the beginning of a run or from a checkpoint, and locks the run's folder,
 // in which nothing is changed before all else is known to be well. What `settings` points to is
-// borrowed. End it also after a failure.
+// borrowed, as is the group, all of which begins or agrees to fail. End it also after a failure.
 bd_status bd_train_session_begin(bd_train_session *session, const bd_train_settings *settings,
-                                 bool quiet, bd_error *err);
+                                 bd_group *group, bool quiet, bd_error *err);
 void bd_train_session_end(bd_train_session *session);  // safe twice
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/size.h"
+#include "trainer/deal.h"
 #include "trainer/step_work.h"
 
 bd_status bd_check_fit(const bd_model_config *config, const bd_rows *rows, bd_error *err)
@@ -32,73 +33,118 @@ bd_status bd_check_fit(const bd_model_config *config, const bd_rows *rows, bd_er
 static bd_status new_block(bd_training *training, void **block, const void *from,
                            size_t size_bytes, bd_error *err)
 {
-    const bd_operations *operations = training->backend->operations;
-    BD_TRY(operations->allocate(training->backend, size_bytes, block, err));
-    return from ? operations->upload(training->backend, *block, from, size_bytes, err) : BD_OK;
+    bd_backend *backend = training->needs.backend;
+    BD_TRY(backend->operations->allocate(backend, size_bytes, block, err));
+    return from ? backend->operations->upload(backend, *block, from, size_bytes, err) : BD_OK;
 }
 
 static bd_status new_moment(bd_training *training, float **moment, const float *from,
                             bd_error *err)
 {
     void *block = NULL;
-    const bd_status status = new_block(
-        training, &block, from, (size_t)training->parameters->n_total * sizeof **moment, err);
+    const int64_t n = training->slice.end - training->slice.begin;
+    const bd_status status =
+        new_block(training, &block, from, (size_t)n * sizeof **moment, err);
     *moment = block;
     return status;
 }
 
-// The parameters' own weight decays, for the optimizer.
-static bd_status new_parts(bd_training *training, bd_error *err)
+// The weight decays of the parameters in the slice, which may begin and end inside of them.
+static int64_t fill_parts(const bd_training *training, bd_adamw_part *parts)
 {
-    const bd_parameters *parameters = training->parameters;
-    bd_adamw_part *parts = calloc(parameters->n, sizeof *parts);
-    if (!parts)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", parameters->n);
+    const bd_parameters *parameters = training->needs.parameters;
+    const bd_rank_slice slice = training->slice;
+    int64_t n = 0;
     for (size_t i = 0; i < parameters->n; i++) {
         const bd_parameter *parameter = &parameters->items[i];
-        parts[i].end = parameter->offset + parameter->n;
-        if (bd_parameter_decays(parameter))
-            parts[i].weight_decay = (float)training->settings.weight_decay;
+        const int64_t end = parameter->offset + parameter->n;
+        if (end <= slice.begin || parameter->offset >= slice.end)
+            continue;
+        parts[n++] = (bd_adamw_part){
+            .end = (end < slice.end ? end : slice.end) - slice.begin,
+            .weight_decay =
+                bd_parameter_decays(parameter) ? (float)training->settings.weight_decay : 0.0f,
+        };
     }
+    return n;
+}
+
+static bd_status new_parts(bd_training *training, bd_error *err)
+{
+    const size_t n = training->needs.parameters->n;
+    bd_adamw_part *parts = calloc(n, sizeof *parts);
+    if (!parts)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", n);
     void *block = NULL;
+    training->n_parts = fill_parts(training, parts);
     const bd_status status =
-        new_block(training, &block, parts, parameters->n * sizeof *parts, err);
+        new_block(training, &block, parts, (size_t)training->n_parts * sizeof *parts, err);
     training->parts = block;
     free(parts);
     return status;
 }
 
-bd_status bd_training_init(bd_training *training, const bd_training_settings *settings,
-                           const bd_rows *rows, const bd_parameters *parameters,
-                           bd_backend *backend, int64_t step, const float *weights,
-                           const float *m, const float *v, bd_error *err)
+static bd_status new_loader(bd_training *training, bd_error *err)
 {
+    const bd_training_settings *s = &training->settings;
+    bd_loader_order order = {
+        .seed = s->seed,
+        .batch_rows = s->batch_rows,
+        .n_ranks = training->needs.group->n_ranks,
+        .n_micro_batches = training->n_micro_batches,
+    };
+    if (!bd_int64_mul(training->step, s->batch_rows, &order.first_place))
+        return bd_fail(err, BD_ERR_ARGUMENT, "step %" PRId64 " is too far", training->step);
+    return bd_loader_new(&training->loader, training->needs.rows, &order, err);
+}
+
+static bd_status check_ranks(const bd_training_settings *settings, const bd_group *group,
+                             bd_error *err)
+{
+    if (settings->batch_rows >= group->n_ranks)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_ARGUMENT,
+                   "a batch of %" PRId64 " rows leaves some of %d ranks without a row",
+                   settings->batch_rows, (int)group->n_ranks);
+}
+
+static bd_status new_model(bd_training *training, bd_error *err)
+{
+    const bd_training_settings *s = &training->settings;
+    const bd_training_needs *needs = &training->needs;
+    return (s->recomputes ? bd_model_init_recomputing : bd_model_init)(
+        &training->model, needs->backend, needs->parameters, s->type, s->micro_batch_rows,
+        bd_rows_packing(needs->rows)->seq_len, err);
+}
+
+bd_status bd_training_init(bd_training *training, const bd_training_settings *settings,
+                           const bd_training_needs *needs, const bd_training_start *start,
+                           bd_error *err)
+{
+    const bd_group *group = needs->group;
     *training = (bd_training){
         .settings = *settings,
-        .rows = rows,
-        .parameters = parameters,
-        .backend = backend,
-        .step = step,
+        .needs = *needs,
+        .slice = bd_rank_slice_of(needs->parameters->n_total, group->rank, group->n_ranks),
+        .n_micro_batches = bd_deal_micro_batches(settings->batch_rows,
+                                                 settings->micro_batch_rows, group->n_ranks),
+        .step = start->step,
     };
-    int64_t first_place;
-    bd_status status = bd_check_fit(&parameters->config, rows, err);
-    if (status == BD_OK && !bd_int64_mul(step, settings->batch_rows, &first_place))
-        status = bd_fail(err, BD_ERR_ARGUMENT, "step %" PRId64 " is too far", step);
+    bd_status status = bd_check_fit(&needs->parameters->config, needs->rows, err);
     if (status == BD_OK)
-        status = (settings->recomputes ? bd_model_init_recomputing : bd_model_init)(
-            &training->model, backend, parameters, settings->type, settings->micro_batch_rows,
-            bd_rows_packing(rows)->seq_len, err);
-    if (status == BD_OK && weights)
-        status = bd_model_set_weights(&training->model, weights, err);
+        status = check_ranks(settings, group, err);
     if (status == BD_OK)
-        status = new_moment(training, &training->m, m, err);
+        status = new_model(training, err);
+    if (status == BD_OK && start->weights)
+        status = bd_model_set_weights(&training->model, start->weights, err);
     if (status == BD_OK)
-        status = new_moment(training, &training->v, v, err);
+        status = new_moment(training, &training->m, start->m, err);
+    if (status == BD_OK)
+        status = new_moment(training, &training->v, start->v, err);
     if (status == BD_OK)
         status = new_parts(training, err);
     if (status == BD_OK)
-        status = bd_loader_new(&training->loader, rows, settings->seed, settings->batch_rows,
-                               first_place, err);
+        status = new_loader(training, err);
     if (status != BD_OK)
         bd_training_release(training);
     return status;
@@ -106,11 +152,12 @@ bd_status bd_training_init(bd_training *training, const bd_training_settings *se
 
 void bd_training_release(bd_training *training)
 {
+    bd_backend *backend = training->needs.backend;
     bd_loader_free(training->loader);
-    if (training->backend) {
-        training->backend->operations->release(training->backend, training->m);
-        training->backend->operations->release(training->backend, training->v);
-        training->backend->operations->release(training->backend, training->parts);
+    if (backend) {
+        backend->operations->release(backend, training->m);
+        backend->operations->release(backend, training->v);
+        backend->operations->release(backend, training->parts);
         bd_model_release(&training->model);
     }
     *training = (bd_training){0};
@@ -132,42 +179,46 @@ bd_model_batch bd_batch_part(const bd_batch *batch, int64_t first, int64_t n)
     };
 }
 
-// The micro-batch that begins with row `first` of the batch.
-static bd_model_batch micro_batch(const bd_training *training, const bd_batch *batch,
-                                  int64_t first)
+// Micro-batch `number` of this rank.
+static bd_model_batch micro_batch(const bd_training *training, const bd_dealt_batch *dealt,
+                                  int64_t number)
 {
-    const int64_t left = batch->boundaries.n_rows - first;
-    const int64_t most = training->settings.micro_batch_rows;
-    return bd_batch_part(batch, first, left < most ? left : most);
+    const int64_t part = training->needs.group->rank * training->n_micro_batches + number;
+    const int64_t first = part > 0 ? dealt->part_ends[part - 1] : 0;
+    return bd_batch_part(&dealt->batch, first, dealt->part_ends[part] - first);
 }
 
-// The micro-batch after the one that begins with row `first`, maybe of the next batch. Whether
-// there is one to be had already: it travels ahead then.
-static bool peek_micro_batch(bd_training *training, const bd_batch *batch, int64_t first,
+// The micro-batch after that one, maybe of the next batch. Whether there is one to be had
+// already: it travels ahead then. (The last of a batch may be without a row; the first is not.)
+static bool peek_micro_batch(bd_training *training, const bd_dealt_batch *dealt, int64_t number,
                              bd_model_batch *next)
 {
-    first += training->settings.micro_batch_rows;
-    if (first >= batch->boundaries.n_rows) {
-        batch = bd_loader_peek(training->loader);
-        first = 0;
+    if (++number < training->n_micro_batches) {
+        *next = micro_batch(training, dealt, number);
+        if (next->attention.n_rows > 0)
+            return true;
     }
-    if (!batch)
+    dealt = bd_loader_peek(training->loader);
+    if (!dealt)
         return false;
-    *next = micro_batch(training, batch, first);
+    *next = micro_batch(training, dealt, 0);
     return true;
 }
 
-static bd_status compute_gradients(bd_training *training, const bd_batch *batch,
+// Of this rank's rows.
+static bd_status compute_gradients(bd_training *training, const bd_dealt_batch *dealt,
                                    double *loss_sum, bd_error *err)
 {
-    const double scale = batch->n_targets > 0 ? 1.0 / (double)batch->n_targets : 0.0;
-    const int64_t n_rows = batch->boundaries.n_rows;
+    const int64_t n_targets = dealt->batch.n_targets;
+    const double scale = n_targets > 0 ? 1.0 / (double)n_targets : 0.0;
     BD_TRY(bd_model_zero_gradients(&training->model, err));
     *loss_sum = 0;
-    for (int64_t first = 0; first < n_rows; first += training->settings.micro_batch_rows) {
-        const bd_model_batch part = micro_batch(training, batch, first);
+    for (int64_t i = 0; i < training->n_micro_batches; i++) {
+        const bd_model_batch part = micro_batch(training, dealt, i);
+        if (part.attention.n_rows == 0)
+            break;
         bd_model_batch next;
-        const bool has_next = peek_micro_batch(training, batch, first, &next);
+        const bool has_next = peek_micro_batch(training, dealt, i, &next);
         double part_sum;
         BD_TRY(bd_model_train(&training->model, &part, has_next ? &next : NULL, scale,
                               &part_sum, err));
@@ -176,13 +227,42 @@ static bd_status compute_gradients(bd_training *training, const bd_batch *batch,
     return BD_OK;
 }
 
-static bd_status gradient_norm(bd_training *training, double *norm, bd_error *err)
+// This rank's slice of the gradients becomes the sum over all ranks.
+static bd_status sum_gradients(bd_training *training, bd_error *err)
 {
-    double sum;
-    const bd_sum_of_squares_args args = {training->parameters->n_total,
-                                         training->model.gradients, &sum};
-    BD_TRY(training->backend->operations->sum_of_squares(training->backend, &args, err));
-    *norm = sqrt(sum);
+    bd_collectives *collectives = training->needs.collectives;
+    if (training->needs.group->n_ranks == 1)
+        return BD_OK;
+    return collectives->operations->sum_slices(collectives, training->model.gradients,
+                                               training->needs.parameters->n_total, err);
+}
+
+// The slices of the weights, each moved by its rank, reach all ranks.
+static bd_status gather_weights(bd_training *training, bd_error *err)
+{
+    bd_collectives *collectives = training->needs.collectives;
+    if (training->needs.group->n_ranks == 1)
+        return BD_OK;
+    return collectives->operations->gather_slices(collectives, training->model.weights,
+                                                  training->needs.parameters->n_total,
+                                                  bd_type_bytes(training->model.type), err);
+}
+
+// Loss and gradients of the whole batch: *loss_sum of all ranks, the norm of the summed
+// gradients.
+static bd_status join_gradients(bd_training *training, double *loss_sum, double *norm,
+                                bd_error *err)
+{
+    bd_backend *backend = training->needs.backend;
+    const bd_rank_slice slice = training->slice;
+    double sums[] = {*loss_sum, 0};
+    const bd_sum_of_squares_args args = {slice.end - slice.begin,
+                                         training->model.gradients + slice.begin, &sums[1]};
+    BD_TRY(sum_gradients(training, err));
+    BD_TRY(backend->operations->sum_of_squares(backend, &args, err));
+    BD_TRY(bd_group_sum(training->needs.group, sums, 2, err));
+    *loss_sum = sums[0];
+    *norm = sqrt(sums[1]);
     return BD_OK;
 }
 
@@ -191,23 +271,27 @@ static bd_status update_weights(bd_training *training, int64_t step, double lear
 {
     const bd_training_settings *s = &training->settings;
     const bd_model *model = &training->model;
+    const bd_rank_slice slice = training->slice;
+    uint16_t *rounded = model->type == BD_BF16 ? model->weights : NULL;
     const bd_adamw_args args = {
-        .n = training->parameters->n_total,
+        .n = slice.end - slice.begin,
         .step = step,
         .learning_rate = (float)learning_rate,
         .beta1 = (float)s->beta1,
         .beta2 = (float)s->beta2,
         .epsilon = (float)s->epsilon,
         .gradient_scale = (float)gradient_scale,
-        .n_parts = (int64_t)training->parameters->n,
+        .n_parts = training->n_parts,
         .parts = training->parts,
-        .gradient = model->gradients,
-        .parameter = model->masters,
+        .gradient = model->gradients + slice.begin,
+        .parameter = model->masters + slice.begin,
         .m = training->m,
         .v = training->v,
-        .rounded = model->type == BD_BF16 ? model->weights : NULL,
+        .rounded = rounded ? rounded + slice.begin : NULL,
     };
-    return training->backend->operations->adamw(training->backend, &args, err);
+    bd_backend *backend = training->needs.backend;
+    BD_TRY(backend->operations->adamw(backend, &args, err));
+    return gather_weights(training, err);
 }
 
 static bd_status fail_not_a_number(const bd_batch *batch, const char *what, int64_t step,
@@ -232,12 +316,11 @@ bd_status bd_training_step(bd_training *training, bd_step_result *result, bd_err
 {
     const bd_training_settings *s = &training->settings;
     const int64_t step = training->step + 1;
-    const bd_batch *batch;
     double loss_sum, norm;
-    BD_TRY(bd_loader_next(training->loader, &batch, err));
-    training->batch = batch;
-    BD_TRY(compute_gradients(training, batch, &loss_sum, err));
-    BD_TRY(gradient_norm(training, &norm, err));
+    BD_TRY(bd_loader_next(training->loader, &training->dealt, err));
+    const bd_batch *batch = &training->dealt->batch;
+    BD_TRY(compute_gradients(training, training->dealt, &loss_sum, err));
+    BD_TRY(join_gradients(training, &loss_sum, &norm, err));
     const double loss = batch->n_targets > 0 ? loss_sum / (double)batch->n_targets : 0.0;
     if (!isfinite(loss))
         return fail_not_a_number(batch, "loss", step, loss, err);
@@ -260,5 +343,49 @@ bd_status bd_training_step(bd_training *training, bd_step_result *result, bd_err
         .n_tokens = batch->boundaries.n_rows * batch->boundaries.seq_len,
     };
     bd_count_work(&batch->boundaries, &result->n_used, &result->n_pairs);
+    return BD_OK;
+}
+
+const bd_batch *bd_training_first_rows(const bd_training *training, int64_t *first, int64_t *n)
+{
+    const int64_t part = training->needs.group->rank * training->n_micro_batches;
+    *first = part > 0 ? training->dealt->part_ends[part - 1] : 0;
+    *n = training->dealt->part_ends[part] - *first;
+    return &training->dealt->batch;
+}
+
+// ---- For checkpoints ------------------------------------------------------------------------
+
+// Of an array whose slices lie on the ranks, each in its backend's memory.
+static bd_status assemble(const bd_training *training, const float *slice, float *whole,
+                          bd_error *err)
+{
+    bd_group *group = training->needs.group;
+    bd_backend *backend = training->needs.backend;
+    const int64_t n_total = training->needs.parameters->n_total;
+    const size_t size_bytes =
+        (size_t)(training->slice.end - training->slice.begin) * sizeof *slice;
+    if (group->n_ranks == 1)
+        return backend->operations->download(backend, whole, slice, size_bytes, err);
+    if (backend->operations->works_on_host)
+        return group->operations->assemble(group, slice, whole, n_total, err);
+    float *copy = malloc(size_bytes + 1);
+    if (!copy)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu bytes of a checkpoint",
+                       size_bytes);
+    bd_status status = backend->operations->download(backend, copy, slice, size_bytes, err);
+    if (status == BD_OK)
+        status = group->operations->assemble(group, copy, whole, n_total, err);
+    free(copy);
+    return status;
+}
+
+bd_status bd_training_assemble(const bd_training *training,
+                               float *const arrays[BD_STATE_ARRAYS], bd_error *err)
+{
+    const float *const slices[BD_STATE_ARRAYS] = {
+        training->model.masters + training->slice.begin, training->m, training->v};
+    for (int i = 0; i < BD_STATE_ARRAYS; i++)
+        BD_TRY(assemble(training, slices[i], arrays[i], err));
     return BD_OK;
 }

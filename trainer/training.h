@@ -7,24 +7,42 @@
 #include "common/error.h"
 #include "kernels/backend.h"
 #include "trainer/batch.h"
+#include "trainer/group.h"
 #include "trainer/history.h"
 #include "trainer/loader.h"
 #include "trainer/model.h"
 #include "trainer/parameters.h"
 #include "trainer/training_settings.h"
 
+// What a training works with, all of it borrowed; it must outlive the training.
+typedef struct bd_training_needs {
+    const bd_rows *rows;
+    const bd_parameters *parameters;
+    bd_backend *backend;
+    bd_group *group;              // who trains together
+    bd_collectives *collectives;  // theirs, of the backend's memory
+} bd_training_needs;
+
+// Where it begins: weights [n_total] and moments [the rank's slice of n_total] in host memory,
+// each NULL for zeros, to be filled before the first step.
+typedef struct bd_training_start {
+    int64_t step;  // done so far
+    const float *weights, *m, *v;
+} bd_training_start;
+
 typedef struct bd_training {
     bd_training_settings settings;
-    const bd_rows *rows;              // borrowed
-    const bd_parameters *parameters;  // borrowed
-    bd_backend *backend;              // borrowed
-    bd_model model;                   // owned
-    float *m, *v;                     // [n_total], the backend's memory, owned
-    bd_adamw_part *parts;             // [parameters->n], likewise
-    bd_loader *loader;                // owned
-    const bd_batch *batch;            // of the last step, borrowed from the loader
-    int64_t step;                     // done so far
-    bd_history history;               // of these steps; set it after init to resume
+    bd_training_needs needs;
+    bd_rank_slice slice;      // of the parameters: those that this rank's optimizer moves
+    int64_t n_micro_batches;  // of this rank in a step, those without a row included
+    bd_model model;           // owned
+    float *m, *v;             // [slice], the backend's memory, owned
+    bd_adamw_part *parts;     // [n_parts], likewise: of the slice
+    int64_t n_parts;
+    bd_loader *loader;            // owned
+    const bd_dealt_batch *dealt;  // of the last step, borrowed from the loader
+    int64_t step;                 // done so far
+    bd_history history;           // of these steps; set it after init to resume
 } bd_training;
 
 typedef struct bd_step_result {
@@ -37,20 +55,28 @@ typedef struct bd_step_result {
     int64_t n_used, n_pairs;  // without padding; bd_count_work()
 } bd_step_result;
 
-// Checks that model and dataset fit together (vocabulary, longest segment against positions),
-// then begins after `step` steps with the given weights and moments [n_total] in host memory
-// (NULL: zero, to be filled before the first step). Everything borrowed must outlive the
-// training. Release what comes out.
+// Checks that model and dataset fit together (vocabulary, longest segment against positions) and
+// that there is a row for every rank. Release what comes out.
 bd_status bd_training_init(bd_training *training, const bd_training_settings *settings,
-                           const bd_rows *rows, const bd_parameters *parameters,
-                           bd_backend *backend, int64_t step, const float *weights,
-                           const float *m, const float *v, bd_error *err);
+                           const bd_training_needs *needs, const bd_training_start *start,
+                           bd_error *err);
 
-// One step: the next batch, its gradients, clipping, AdamW. A loss or a gradient that is not a
+// One step: the next batch, its gradients, clipping, AdamW; of all ranks together. A loss or a gradient that is not a
 // finite number is BD_ERR_FORMAT and names the step and the rows; the weights are then those
 // before the step. A step whose outcome is not BD_STEP_APPLIED changes neither weights nor
 // moments.
 bd_status bd_training_step(bd_training *training, bd_step_result *result, bd_error *err);
+
+// The rows of the last step that this rank computed first, at most a micro-batch: rows [*first,
+// *first + *n) of the batch.
+const bd_batch *bd_training_first_rows(const bd_training *training, int64_t *first, int64_t *n);
+
+enum { BD_STATE_ARRAYS = 3 };  // weights, first moments, second moments
+
+// All that a checkpoint keeps, whole, into arrays [BD_STATE_ARRAYS][n_total] of rank 0's host
+// memory; the others give NULL. Every rank calls it.
+bd_status bd_training_assemble(const bd_training *training,
+                               float *const arrays[BD_STATE_ARRAYS], bd_error *err);
 
 void bd_training_release(bd_training *training);  // safe on an empty struct and safe twice
 

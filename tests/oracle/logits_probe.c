@@ -72,7 +72,7 @@ int main(int argc, char **argv)
     bd_model model = {0};
     if (argc != 3)
         return 2;
-    bd_status status = strcmp(argv[1], "run") == 0 ? bd_run_open(&run, argv[2], false, &err)
+    bd_status status = strcmp(argv[1], "run") == 0 ? bd_run_open(&run, argv[2], &err)
                                                    : open_folder(&run, argv[2], &err);
     if (status == BD_OK)
         status = bd_backend_open_choice(&backend, BD_BACKEND_CPU, NULL, 1, &err);

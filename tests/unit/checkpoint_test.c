@@ -67,6 +67,7 @@ static bd_status save(const char *folder, int64_t step, const example *e, bd_err
         .v = e->v,
         .training = e->training,
         .data = e->data,
+        .n_ranks = 2,
         .history = {3, 4, 5, 6.5},
     };
     return bd_checkpoint_save(folder, &state, err);
@@ -88,8 +89,9 @@ static bd_status load_as(const char *folder, int64_t step, const bd_model_config
     bd_checkpoint checkpoint;
     BD_TRY(bd_checkpoint_load(&checkpoint, folder, step, err));
     example e = make_example(config, 0);
+    const bd_moments moments = {{0, e.parameters.n_total}, e.m, e.v};
     const bd_status status =
-        bd_checkpoint_load_tensors(&checkpoint, &e.parameters, e.weights, e.m, e.v, err);
+        bd_checkpoint_load_tensors(&checkpoint, &e.parameters, e.weights, &moments, err);
     free_example(&e);
     bd_checkpoint_release(&checkpoint);
     return status;
@@ -112,6 +114,7 @@ static void assert_holds(const char *folder, int64_t step, int seed)
     if (bd_checkpoint_load(&checkpoint, folder, step, &err) != BD_OK)
         fail_msg("%s", err.message);
     assert_int_equal(checkpoint.step, step);
+    assert_int_equal(checkpoint.n_ranks, 2);
     const bd_history history = {3, 4, 5, 6.5};
     assert_memory_equal(&checkpoint.history, &history, sizeof history);
     char where[256] = "";
@@ -125,8 +128,9 @@ static void assert_holds(const char *folder, int64_t step, int seed)
     example actual = make_example(&checkpoint.config, seed + 500);
     assert_false(bd_json_difference(checkpoint.training, expected.training, where, 256));
     assert_false(bd_json_difference(checkpoint.data, expected.data, where, 256));
-    if (bd_checkpoint_load_tensors(&checkpoint, &actual.parameters, actual.weights, actual.m,
-                                   actual.v, &err) != BD_OK)
+    const bd_moments moments = {{0, actual.parameters.n_total}, actual.m, actual.v};
+    if (bd_checkpoint_load_tensors(&checkpoint, &actual.parameters, actual.weights, &moments,
+                                   &err) != BD_OK)
         fail_msg("%s", err.message);
     const size_t size_bytes = (size_t)expected.parameters.n_total * sizeof(float);
     assert_memory_equal(actual.weights, expected.weights, size_bytes);
@@ -193,15 +197,38 @@ static void tensors_have_hugging_faces_names_and_their_moments_prefixes(void **s
     bd_safetensors_close(file);
 }
 
+// Slices begin and end inside of parameters, and one is empty.
+static void a_slice_of_the_moments_is_that_of_the_whole(void **state)
+{
+    save_tiny(*state, 100, 1);
+    bd_checkpoint checkpoint;
+    assert_int_equal(bd_checkpoint_load(&checkpoint, *state, 100, NULL), BD_OK);
+    example expected = make_example(&tiny, 1), actual = make_example(&tiny, 2);
+    const int64_t n = expected.parameters.n_total;
+    const int64_t ends[] = {0, 1, 1, 65, n / 2, n - 1, n};
+    for (size_t i = 1; i < sizeof ends / sizeof *ends; i++) {
+        const bd_rank_slice slice = {ends[i - 1], ends[i]};
+        const bd_moments moments = {slice, actual.m + slice.begin, actual.v + slice.begin};
+        assert_int_equal(bd_checkpoint_load_tensors(&checkpoint, &actual.parameters,
+                                                    actual.weights, &moments, NULL),
+                         BD_OK);
+    }
+    assert_memory_equal(actual.m, expected.m, (size_t)n * sizeof(float));
+    assert_memory_equal(actual.v, expected.v, (size_t)n * sizeof(float));
+    free_example(&expected);
+    free_example(&actual);
+    bd_checkpoint_release(&checkpoint);
+}
+
 static void moments_may_be_left_out(void **state)
 {
     save_tiny(*state, 100, 1);
     bd_checkpoint checkpoint;
     assert_int_equal(bd_checkpoint_load(&checkpoint, *state, 100, NULL), BD_OK);
     example expected = make_example(&tiny, 1), actual = make_example(&tiny, 2);
-    assert_int_equal(bd_checkpoint_load_tensors(&checkpoint, &actual.parameters, actual.weights,
-                                                NULL, NULL, NULL),
-                     BD_OK);
+    assert_int_equal(
+        bd_checkpoint_load_tensors(&checkpoint, &actual.parameters, actual.weights, NULL, NULL),
+        BD_OK);
     assert_memory_equal(actual.weights, expected.weights,
                         (size_t)expected.parameters.n_total * sizeof(float));
     free_example(&expected);
@@ -230,7 +257,7 @@ static void json_is_what_the_schema_says(void **state)
              "    \"do_layer_norm_before\": true,\n    \"word_embed_proj_dim\": 2,\n"
              "    \"activation_function\": \"relu\"\n  },\n"
              "  \"training\": {\n    \"learning_rate\": 1.1000000000000001\n  },\n"
-             "  \"data\": {\n    \"seq_len\": 2048\n  },\n"
+             "  \"data\": {\n    \"seq_len\": 2048\n  },\n  \"ranks\": 2,\n"
              "  \"history\": {\n    \"steps_without_targets\": 3,\n"
              "    \"skipped_spikes\": 4,\n    \"gradient_norms\": 5,\n"
              "    \"usual_gradient_norm\": 6.5\n  }",
@@ -587,7 +614,7 @@ static void missing_moment_is_refused(void **state)
     checkpoint.digest = receipt.digest;
     bd_error err;
     assert_int_equal(
-        bd_checkpoint_load_tensors(&checkpoint, &e.parameters, e.weights, NULL, NULL, &err),
+        bd_checkpoint_load_tensors(&checkpoint, &e.parameters, e.weights, NULL, &err),
         BD_ERR_FORMAT);
     assert_non_null(strstr(err.message, "has no tensor 'adamw.v.model.decoder.final"));
     bd_checkpoint_release(&checkpoint);
@@ -600,6 +627,7 @@ int main(void)
         test_in_folder(saved_state_is_loaded_bit_for_bit),
         test_in_folder(both_families_and_any_step_are_saved),
         test_in_folder(tensors_have_hugging_faces_names_and_their_moments_prefixes),
+        test_in_folder(a_slice_of_the_moments_is_that_of_the_whole),
         test_in_folder(moments_may_be_left_out),
         test_in_folder(json_is_what_the_schema_says),
         test_in_folder(same_state_gives_the_same_bytes),

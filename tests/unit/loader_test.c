@@ -49,21 +49,34 @@ static void assert_same_batch(const bd_batch *left, const bd_batch *right)
     }
 }
 
+static bd_loader *open_loader(const bd_rows *rows, int64_t batch_rows, int64_t first_place)
+{
+    bd_error err;
+    bd_loader *loader;
+    const bd_loader_order order = {.seed = SEED,
+                                   .batch_rows = batch_rows,
+                                   .first_place = first_place,
+                                   .n_ranks = 1,
+                                   .n_micro_batches = 1};
+    check(bd_loader_new(&loader, rows, &order, &err), &err);
+    return loader;
+}
+
 // Three epochs from place `first` on, each batch against one that is made here and now.
 static void follow(const bd_rows *rows, int64_t batch_rows, int64_t first)
 {
     bd_error err;
-    bd_loader *loader;
     int64_t numbers[64];
     assert_true(batch_rows <= 64);
-    check(bd_loader_new(&loader, rows, SEED, batch_rows, first, &err), &err);
+    bd_loader *loader = open_loader(rows, batch_rows, first);
     for (int64_t g = first; g < first + 3 * rows->manifests[0].totals.rows; g += batch_rows) {
-        const bd_batch *batch, *ahead = bd_loader_peek(loader);
-        check(bd_loader_next(loader, &batch, &err), &err);
-        assert_true(ahead == NULL || ahead == batch);
+        const bd_dealt_batch *dealt, *ahead = bd_loader_peek(loader);
+        check(bd_loader_next(loader, &dealt, &err), &err);
+        assert_true(ahead == NULL || ahead == dealt);
+        assert_int_equal(dealt->part_ends[0], batch_rows);
         places(rows, g, numbers, batch_rows);
         bd_batch expected = load_batch(rows, numbers, batch_rows);
-        assert_same_batch(batch, &expected);
+        assert_same_batch(&dealt->batch, &expected);
         bd_batch_release(&expected);
     }
     bd_loader_free(loader);
@@ -75,19 +88,18 @@ static void the_batch_ahead_stays_while_another_is_used(void **state)
     (void)state;
     bd_error err;
     bd_rows rows;
-    bd_loader *loader;
-    const bd_batch *used, *ahead, *next;
+    const bd_dealt_batch *used, *ahead, *next;
     int64_t numbers[3];
     open_small(&rows);
-    check(bd_loader_new(&loader, &rows, SEED, 3, 0, &err), &err);
+    bd_loader *loader = open_loader(&rows, 3, 0);
     for (int64_t g = 0; g < 12; g += 3) {
         check(bd_loader_next(loader, &used, &err), &err);
         while (!(ahead = bd_loader_peek(loader)))
             sched_yield();
         places(&rows, g, numbers, 3);
-        assert_memory_equal(used->row_numbers, numbers, sizeof numbers);
+        assert_memory_equal(used->batch.row_numbers, numbers, sizeof numbers);
         places(&rows, g + 3, numbers, 3);
-        assert_memory_equal(ahead->row_numbers, numbers, sizeof numbers);
+        assert_memory_equal(ahead->batch.row_numbers, numbers, sizeof numbers);
     }
     check(bd_loader_next(loader, &next, &err), &err);
     assert_ptr_equal(next, ahead);
@@ -108,6 +120,47 @@ static void batches_are_those_of_the_order(void **state)
     bd_rows_close(&rows);
 }
 
+// Whatever the number of ranks and micro-batches: the rows of the order, each once, as they are
+// alone; and in each part in the order of the run.
+static void a_dealt_batch_has_the_rows_of_the_order(void **state)
+{
+    (void)state;
+    bd_error err;
+    bd_rows rows;
+    open_small(&rows);
+    for (int32_t n_ranks = 1; n_ranks <= 3; n_ranks++) {
+        const bd_loader_order order = {
+            .seed = SEED, .batch_rows = 7, .n_ranks = n_ranks, .n_micro_batches = 2};
+        const int64_t n_parts = 2 * n_ranks;
+        bd_loader *loader;
+        const bd_dealt_batch *dealt;
+        int64_t numbers[7];
+        check(bd_loader_new(&loader, &rows, &order, &err), &err);
+        for (int64_t g = 0; g < 5 * 7; g += 7) {
+            check(bd_loader_next(loader, &dealt, &err), &err);
+            bd_batch expected = load_batch(&rows, dealt->batch.row_numbers, 7);
+            assert_same_batch(&dealt->batch, &expected);
+            bd_batch_release(&expected);
+            places(&rows, g, numbers, 7);
+            bool seen[7] = {false};
+            int64_t i = 0;
+            for (int64_t p = 0; p < n_parts; p++)
+                for (int64_t before = -1; i < dealt->part_ends[p]; i++) {
+                    int64_t place = 0;
+                    while (place < 7 &&
+                           (seen[place] || numbers[place] != dealt->batch.row_numbers[i]))
+                        place++;
+                    assert_true(place < 7 && place > before);
+                    seen[place] = true;
+                    before = place;
+                }
+            assert_int_equal(i, 7);
+        }
+        bd_loader_free(loader);
+    }
+    bd_rows_close(&rows);
+}
+
 static void a_resumed_loader_goes_on_counting(void **state)
 {
     (void)state;
@@ -124,17 +177,16 @@ static void a_batch_stays_as_it_is_while_it_is_used(void **state)
     (void)state;
     bd_error err;
     bd_rows rows;
-    bd_loader *loader;
     int64_t numbers[3];
     open_small(&rows);
-    check(bd_loader_new(&loader, &rows, SEED, 3, 0, &err), &err);
+    bd_loader *loader = open_loader(&rows, 3, 0);
     for (int64_t i = 0; i < 8; i++) {
-        const bd_batch *batch;
-        check(bd_loader_next(loader, &batch, &err), &err);
+        const bd_dealt_batch *dealt;
+        check(bd_loader_next(loader, &dealt, &err), &err);
         usleep(3000);  // the thread has filled what it may
         places(&rows, 3 * i, numbers, 3);
         bd_batch expected = load_batch(&rows, numbers, 3);
-        assert_same_batch(batch, &expected);
+        assert_same_batch(&dealt->batch, &expected);
         bd_batch_release(&expected);
     }
     bd_loader_free(loader);
@@ -164,9 +216,8 @@ static void a_bad_row_is_an_error_of_its_own_batch(void **state)
     alarm(HANG_SECONDS);
     for (int64_t batch_rows = 1; batch_rows <= 3; batch_rows++) {
         bd_error err = {0};
-        bd_loader *loader;
-        const bd_batch *batch;
-        check(bd_loader_new(&loader, &rows, SEED, batch_rows, 0, &err), &err);
+        const bd_dealt_batch *batch;
+        bd_loader *loader = open_loader(&rows, batch_rows, 0);
         for (int64_t i = 0; i < place / batch_rows; i++)
             check(bd_loader_next(loader, &batch, &err), &err);
         for (int i = 0; i < 3; i++) {  // and remains: asking again must not wait for ever
@@ -192,9 +243,8 @@ static void freeing_never_hangs(void **state)
     alarm(HANG_SECONDS);
     for (int i = 0; i < 60; i++) {
         bd_error err;
-        bd_loader *loader;
-        const bd_batch *batch;
-        check(bd_loader_new(&loader, &rows, SEED, 1 + i % 5, 0, &err), &err);
+        const bd_dealt_batch *batch;
+        bd_loader *loader = open_loader(&rows, 1 + i % 5, 0);
         for (int k = 0; k < i % 4; k++)
             check(bd_loader_next(loader, &batch, &err), &err);
         usleep((useconds_t)(i % 3 * 200));
@@ -212,10 +262,7 @@ static void freeing_with_an_error_pending_never_hangs(void **state)
     damage_row(&rows, "dataset", 0);
     alarm(HANG_SECONDS);
     for (int i = 0; i < 20; i++) {
-        bd_error err;
-        bd_loader *loader;
-        check(bd_loader_new(&loader, &rows, SEED, rows.manifests[0].totals.rows, 0, &err),
-              &err);
+        bd_loader *loader = open_loader(&rows, rows.manifests[0].totals.rows, 0);
         usleep((useconds_t)(i % 4 * 300));
         bd_loader_free(loader);
     }
@@ -228,6 +275,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test_inside_folder(the_batch_ahead_stays_while_another_is_used),
         test_inside_folder(batches_are_those_of_the_order),
+        test_inside_folder(a_dealt_batch_has_the_rows_of_the_order),
         test_inside_folder(a_resumed_loader_goes_on_counting),
         test_inside_folder(a_batch_stays_as_it_is_while_it_is_used),
         test_inside_folder(a_bad_row_is_an_error_of_its_own_batch),

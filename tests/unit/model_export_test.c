@@ -45,6 +45,7 @@ static void save_step(const char *run, const bd_model_config *config, int64_t st
     bd_json *training = bd_json_object(), *data = describe_data(fingerprint);
     bd_json_set_integer(training, "steps", 9);
     const bd_checkpoint_state state = {.step = step,
+                                       .n_ranks = 1,
                                        .parameters = &parameters,
                                        .weights = weights,
                                        .m = weights,

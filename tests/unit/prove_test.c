@@ -221,7 +221,7 @@ static void a_leak_is_named_by_its_row_and_segment(void **state)
         for (int64_t k = 1; k < n; k++)
             if (bounds[k + 1] - bounds[k] > bounds[longest + 1] - bounds[longest])
                 longest = k;
-        check(bd_probe_batch(&found, &model, &batch, 1, &err), &err);
+        check(bd_probe_batch(&found, &model, &batch, 0, 1, &err), &err);
         const bool leaks = longest < n - 1;
         n_leaks += leaks;
         assert_int_equal(found.leak_row, leaks ? row : -1);

@@ -259,9 +259,12 @@ static void training_follows_pytorch(const char *model)
     check(bd_json_get_array(golden_training, "losses", &losses, &err), &err);
     check(bd_json_get_array(golden_training, "gradient_norms", &norms, &err), &err);
     assert_int_equal(bd_json_length(losses), settings.n_steps);
-    check(bd_training_init(&training, &settings, &f.rows, &f.parameters, f.backend, 0,
-                           f.weights, NULL, NULL, &err),
-          &err);
+    bd_group *group;
+    check(bd_group_join(&group, &err), &err);
+    const bd_training_needs needs = {&f.rows, &f.parameters, f.backend, group,
+                                     group->collectives};
+    const bd_training_start start = {.weights = f.weights};
+    check(bd_training_init(&training, &settings, &needs, &start, &err), &err);
     double worst = 0;
     for (size_t i = 0; i < (size_t)settings.n_steps; i++) {
         bd_step_result result;
@@ -276,6 +279,7 @@ static void training_follows_pytorch(const char *model)
     }
     print_message("%s: 200 steps, largest difference of the loss %.1e\n", model, worst);
     bd_training_release(&training);
+    bd_group_leave(group, false, 0);
     bd_json_free(golden_training);
     close_fixture(&f);
 }

@@ -147,6 +147,7 @@ void open_subject(subject *s, const char *model)
     bd_json_free(json);
     check(bd_parameters_init(&s->parameters, &config, &err), &err);
     read_weights(s, in(BINDERY_GOLDEN "/train-1", model));
+    check(bd_group_join(&s->group, &err), &err);
     check(bd_backend_open_cpu(&s->backend, N_THREADS, &err), &err);
     s->honest = s->backend->operations;
     s->operations = *s->honest;
@@ -156,7 +157,14 @@ void open_subject(subject *s, const char *model)
 void close_subject(subject *s)
 {
     s->honest->close(s->backend);
+    bd_group_leave(s->group, false, 0);
     free(s->weights);
     bd_parameters_release(&s->parameters);
     bd_rows_close(&s->rows);
+}
+
+bd_training_needs needs_of(const subject *s)
+{
+    return (bd_training_needs){&s->rows, &s->parameters, s->backend, s->group,
+                               s->group->collectives};
 }

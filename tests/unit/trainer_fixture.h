@@ -10,6 +10,7 @@
 #include "kernels/backend.h"
 #include "trainer/batch.h"
 #include "trainer/parameters.h"
+#include "trainer/training.h"
 
 // Fails the test with the error's message.
 void check(bd_status status, const bd_error *err);
@@ -46,6 +47,7 @@ typedef struct subject {
     bd_parameters parameters;
     float *weights;  // [n_total]
     bd_backend *backend;
+    bd_group *group;  // of one
     // A copy of the backend's table that a test may change; in use from the beginning.
     bd_operations operations;
     const bd_operations *honest;  // the backend's own
@@ -53,5 +55,6 @@ typedef struct subject {
 
 void open_subject(subject *s, const char *model);
 void close_subject(subject *s);
+bd_training_needs needs_of(const subject *s);
 
 #endif

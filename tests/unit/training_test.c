@@ -89,13 +89,13 @@ static void settings_are_kept_in_full(void **state)
 static float *snapshot(const bd_training *training)
 {
     bd_error err;
-    const size_t n = (size_t)training->parameters->n_total;
+    const size_t n = (size_t)training->needs.parameters->n_total;
     const float *const from[] = {training->model.weights, training->m, training->v};
     float *to = malloc(3 * n * sizeof *to);
     assert_non_null(to);
     for (size_t i = 0; i < 3; i++)
-        check(training->backend->operations->download(training->backend, to + i * n, from[i],
-                                                      n * sizeof *to, &err),
+        check(training->needs.backend->operations->download(training->needs.backend, to + i * n,
+                                                            from[i], n * sizeof *to, &err),
               &err);
     return to;
 }
@@ -103,9 +103,9 @@ static float *snapshot(const bd_training *training)
 static void begin(bd_training *training, const subject *s, bd_training_settings settings)
 {
     bd_error err;
-    check(bd_training_init(training, &settings, &s->rows, &s->parameters, s->backend, 0,
-                           s->weights, NULL, NULL, &err),
-          &err);
+    const bd_training_needs needs = needs_of(s);
+    const bd_training_start start = {.weights = s->weights};
+    check(bd_training_init(training, &settings, &needs, &start, &err), &err);
 }
 
 // Runs `n_steps` steps from the subject's weights; the last one's result.
@@ -275,9 +275,9 @@ static void a_resumed_training_is_the_one_that_did_not_stop(void **state)
     expected = run(&s, SETTINGS, 8, &whole);
     run(&s, SETTINGS, 5, &half);
     const int64_t n = s.parameters.n_total;
-    check(bd_training_init(&training, &SETTINGS, &s.rows, &s.parameters, s.backend, 5, half,
-                           half + n, half + 2 * n, &err),
-          &err);
+    const bd_training_needs needs = needs_of(&s);
+    const bd_training_start start = {5, half, half + n, half + 2 * n};
+    check(bd_training_init(&training, &SETTINGS, &needs, &start, &err), &err);
     for (int i = 0; i < 3; i++)
         check(bd_training_step(&training, &result, &err), &err);
     end = snapshot(&training);
@@ -405,8 +405,9 @@ static void a_model_that_does_not_fit_the_data_is_refused(void **state)
     bd_training training;
     open_subject(&s, "opt");
     s.rows.manifests[0].packing.vocab_size = 258;
-    assert_int_equal(bd_training_init(&training, &SETTINGS, &s.rows, &s.parameters, s.backend,
-                                      0, s.weights, NULL, NULL, &err),
+    const bd_training_needs needs = needs_of(&s);
+    const bd_training_start start = {.weights = s.weights};
+    assert_int_equal(bd_training_init(&training, &SETTINGS, &needs, &start, &err),
                      BD_ERR_ARGUMENT);
     assert_string_equal(
         err.message,
@@ -429,8 +430,9 @@ static void a_step_beyond_all_counting_is_refused(void **state)
     bd_error err = {0};
     bd_training training;
     open_subject(&s, "opt");
-    assert_int_equal(bd_training_init(&training, &SETTINGS, &s.rows, &s.parameters, s.backend,
-                                      INT64_MAX / 2, s.weights, NULL, NULL, &err),
+    const bd_training_needs needs = needs_of(&s);
+    const bd_training_start start = {.step = INT64_MAX / 2, .weights = s.weights};
+    assert_int_equal(bd_training_init(&training, &SETTINGS, &needs, &start, &err),
                      BD_ERR_ARGUMENT);
     assert_mentions(&err, "too far");
     bd_training_release(&training);

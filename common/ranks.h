@@ -1,6 +1,6 @@
 // ranks.h - which of several processes this is.
-#ifndef BINDERY_PACKER_RANKS_H
-#define BINDERY_PACKER_RANKS_H
+#ifndef BINDERY_COMMON_RANKS_H
+#define BINDERY_COMMON_RANKS_H
 
 #include <stdbool.h>
 #include <stdint.h>

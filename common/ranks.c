@@ -1,4 +1,4 @@
-#include "packer/ranks.h"
+#include "common/ranks.h"
 
 #include <errno.h>
 #include <stddef.h>

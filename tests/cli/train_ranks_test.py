@@ -1,0 +1,217 @@
+"""Training by several processes that mpirun starts: the rows and losses of one process, bit for
+bit the same as often as one likes, killed and resumed or not; and failures that end them all."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import program
+from program import ROOT, TIMEOUT_SECONDS, ProgramTest, Result, bindery
+
+DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
+MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
+SEED = 20261117
+KILLS = program.amount(brief=1, usual=3, long=15)
+STEPS = 20
+LAST = f"step-{STEPS:08}.safetensors"
+# Root may, for tests are run in containers; more ranks than cores may, for machines are small.
+MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
+ENVIRONMENT = {
+    **os.environ,
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+
+
+class RanksTest(ProgramTest):
+    def command(self, run: Path, *arguments: object) -> list[str]:
+        how = [*MODEL, "--steps", STEPS, "--batch", 6, "--save-every", 5, *arguments]
+        return [program.program(), "train", "--data", str(DATASET), "-o", str(run), *map(str, how)]
+
+    def mpirun(self, n_ranks: int, run: Path, *arguments: object) -> Result:
+        command = [*MPIRUN, "-n", str(n_ranks), *self.command(run, *arguments)]
+        return self.execute(command)
+
+    def execute(self, command: list[str]) -> Result:
+        done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT,
+                              stdin=subprocess.DEVNULL, timeout=TIMEOUT_SECONDS)
+        return Result(command, done.returncode, done.stdout, done.stderr)
+
+    def trains(self, n_ranks: int, run: Path, *arguments: object) -> Result:
+        result = self.mpirun(n_ranks, run, *arguments)
+        self.assertEqual(result.status, 0, result)
+        return result
+
+    def metrics(self, run: Path) -> list[dict]:
+        return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+    def assert_same_losses(self, run: Path, other: Path) -> None:
+        """The same rows, so that all that is counted is the same; sums of floats in another
+        order, so that losses are not, quite."""
+        ours, theirs = self.metrics(run), self.metrics(other)
+        self.assertEqual(len(ours), STEPS)
+        for a, b in zip(ours, theirs, strict=True):
+            for count in ("step", "targets", "tokens", "used", "pairs"):
+                self.assertEqual(a[count], b[count])
+            self.assertLessEqual(abs(a["loss"] - b["loss"]), 1e-6)
+
+    def assert_refused(self, result: Result, message: str) -> None:
+        """One rank says why, all end with status 2."""
+        self.assertEqual(result.status, 2, result)
+        said = [line for line in result.stderr.splitlines() if line.startswith("bindery")]
+        self.assertEqual(len(said), 1, result)
+        self.assertIn(message, said[0])
+
+
+class Equality(RanksTest):
+    def test_ranks_train_as_one_process_does(self) -> None:
+        one = self.folder / "one"
+        result = bindery(*self.command(one)[1:])
+        self.assertEqual(result.status, 0, result)
+        for n_ranks, micro_batch in ((2, 6), (3, 1), (4, 2)):
+            run = self.folder / f"ranks-{n_ranks}"
+            self.trains(n_ranks, run, "--micro-batch", micro_batch)
+            self.assert_same_losses(run, one)
+
+    def test_as_many_ranks_give_the_same_bytes(self) -> None:
+        runs = [self.folder / name for name in ("first", "second")]
+        for run in runs:
+            self.trains(3, run)
+        first, second = (sorted(path.name for path in run.glob("step-*")) for run in runs)
+        self.assertEqual(first, second)
+        for name in first:
+            self.assertEqual(*((run / name).read_bytes() for run in runs))
+
+    def test_only_one_rank_speaks(self) -> None:
+        result = self.trains(3, self.folder / "run", "--log-every", 10)
+        steps = [line.split("/")[0] for line in result.stdout.splitlines()]
+        self.assertEqual(steps, ["step 1", "step 10", "step 20"])
+        said = [line for line in result.stderr.splitlines() if line.startswith("bindery")]
+        self.assertEqual(len(said), 1, result)
+
+    def test_looking_changes_nothing(self) -> None:
+        plain, looked = self.folder / "plain", self.folder / "looked"
+        self.trains(2, plain)
+        self.trains(2, looked, "--eval", DATASET, "--eval-rows", 4, "--eval-every", 7,
+                    "--sample-every", 10, "--probe", 6)
+        self.assertEqual((plain / LAST).read_bytes(), (looked / LAST).read_bytes())
+
+
+class Resuming(RanksTest):
+    def test_killed_ranks_go_on_to_the_same_bytes(self) -> None:
+        rng = random.Random(SEED)
+        whole = self.folder / "whole"
+        begin = time.monotonic()
+        self.trains(2, whole, "--save-every", 1)
+        duration = time.monotonic() - begin
+        for n in range(KILLS):
+            run = self.folder / f"run-{n}"
+            moment = rng.uniform(0.2, 1) * duration
+            with self.subTest(kill=n, moment=moment):
+                self.kill_one(run, moment, rng.randrange(2))
+                self.trains(2, run, "--save-every", 1)
+                self.assertEqual((run / LAST).read_bytes(), (whole / LAST).read_bytes())
+                self.assert_same_losses(run, whole)
+            shutil.rmtree(run)
+
+    def kill_one(self, run: Path, seconds: float, rank: int) -> None:
+        """Kills one of two ranks at that moment; mpirun ends the other."""
+        command = [*MPIRUN, "-n", "2", *self.command(run, "--save-every", 1)]
+        process = subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(seconds)
+        for pid in self.ranks_of(process.pid)[rank:rank + 1]:
+            os.kill(pid, signal.SIGKILL)
+        process.wait(TIMEOUT_SECONDS)
+
+    def ranks_of(self, mpirun: int) -> list[int]:
+        found = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(mpirun)],
+                               capture_output=True, text=True, check=False)
+        rows = [line.split() for line in found.stdout.splitlines()]
+        return sorted(int(pid) for pid, name in rows if name == "bindery")
+
+    def test_another_number_of_ranks_goes_on_and_says_what_ends(self) -> None:
+        run, whole = self.folder / "run", self.folder / "whole"
+        self.trains(2, whole)
+        shutil.copytree(whole, run)
+        for path in run.glob("step-*"):
+            if int(path.name[5:13]) > 10:
+                path.unlink()
+        result = bindery(*self.command(run)[1:])
+        self.assertEqual(result.status, 0, result)
+        self.assertIn("step 10 was trained by 2 ranks and goes on with 1", result.stderr)
+        self.assertIn("does not end with the same bits", result.stderr)
+        self.assert_same_losses(run, whole)
+        again = bindery(*self.command(run)[1:])  # from here on it is a run of one
+        self.assertNotIn("same bits", again.stderr)
+
+    def test_a_signal_to_one_rank_stops_and_saves_them_all(self) -> None:
+        run, whole = self.folder / "run", self.folder / "whole"
+        many = ["--steps", 400, "--save-every", 400]
+        command = [*MPIRUN, "-n", "2", *self.command(run, *many)]
+        process = subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        end = time.monotonic() + TIMEOUT_SECONDS
+        metrics = run / "metrics.jsonl"
+        while time.monotonic() < end and not (metrics.exists() and metrics.stat().st_size > 0):
+            time.sleep(0.01)
+        os.kill(self.ranks_of(process.pid)[-1], signal.SIGTERM)
+        _, said = process.communicate(timeout=TIMEOUT_SECONDS)
+        self.assertIn("which is saved; the same command continues the run", said)
+        saved = [int(path.name[5:13]) for path in run.glob("step-*.json")]
+        self.assertEqual(len(saved), 1)
+        self.assertGreater(saved[0], 0)
+        self.trains(2, run, *many)
+        self.trains(2, whole, *many)
+        name = "step-00000400.safetensors"
+        self.assertEqual((run / name).read_bytes(), (whole / name).read_bytes())
+
+
+class Refusals(RanksTest):
+    def test_a_failure_of_all_is_told_once(self) -> None:
+        run = self.folder / "run"
+        missing = self.mpirun(3, run, "--data", self.folder / "missing:0.5", "--data", DATASET)
+        self.assertEqual(missing.status, 2, missing)
+        self.assert_refused(self.mpirun(3, run, "--batch", 2),
+                            "a batch of 2 rows leaves some of 3 ranks without a row")
+        self.assert_refused(self.mpirun(2, run, "--resume"), "holds no checkpoint")
+        self.assertFalse(list(run.glob("step-*")))
+
+    def test_ranks_with_other_settings_are_refused(self) -> None:
+        run = self.folder / "run"
+        command = [*MPIRUN, "-n", "1", *self.command(run), ":", "-n", "1",
+                   *self.command(run, "--seed", 5)]
+        self.assert_refused(self.execute(command), "rank 1 has other settings or other data")
+
+    def test_a_failure_of_one_ends_them_all(self) -> None:
+        """Rank 0 cannot write what the others know nothing of."""
+        run = self.folder / "run"
+        self.trains(2, run, "--steps", 10)
+        damaged = run / "step-00000010.safetensors"
+        data = bytearray(damaged.read_bytes())
+        data[-1] ^= 1
+        damaged.write_bytes(data)
+        self.assert_refused(self.mpirun(2, run, "--steps", 10), "is damaged")
+
+    def test_processes_without_mpi_do_not_train_each_for_itself(self) -> None:
+        alone = self.folder / "alone"
+        alone.mkdir()
+        shutil.copy(program.program(), alone / "bindery")
+        run = self.folder / "run"
+        command = [str(alone / "bindery"), *self.command(run)[1:]]
+        environment = {**os.environ, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment,
+                              stdin=subprocess.DEVNULL, timeout=TIMEOUT_SECONDS)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("this is process 0 of 2", done.stderr)
+        self.assertIn("libbindery_mpi.so", done.stderr)
+        self.assertFalse(run.exists())
+
+
+if __name__ == "__main__":
+    program.main()
