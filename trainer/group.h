@@ -48,8 +48,8 @@ struct bd_group {
 // missing. Leave what comes out.
 bd_status bd_group_join(bd_group **group, bd_error *err);
 
-// Leaves the group when all have done their work, or have agreed to fail. `failed` says that
-// this rank has failed all the same: all ranks are ended then, with `exit_status`.
+// Leaves the group when all have done their work, or have agreed to fail. A rank that has failed
+// without that ends all of them, with `exit_status`.
 void bd_group_leave(bd_group *group, bool failed, int exit_status);
 
 // ---- Asking each other --------------------------------------------------------------------

@@ -226,14 +226,10 @@ static int train_run(const bd_arguments *arguments)
     const int exit_status = status == BD_OK ? BD_EXIT_DONE
                             : leaks         ? BD_EXIT_NO
                                             : BD_EXIT_FAILED;
-    const bool together = status == BD_OK || group->agreed_to_fail || group->n_ranks == 1;
-    const bool speaks = status != BD_OK && (!group->agreed_to_fail || group->speaks);
-    if (together)  // before a signal that was caught ends this process
-        bd_group_leave(group, false, 0);
-    if (speaks)
+    // First of all: a launcher that sees one process fail ends the others.
+    if (status != BD_OK && (!group->agreed_to_fail || group->speaks))
         bd_command_fail(arguments, &err);
-    if (!together)
-        bd_group_leave(group, true, exit_status);
+    bd_group_leave(group, status != BD_OK, exit_status);
     return exit_status;
 }
 

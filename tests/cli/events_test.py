@@ -178,9 +178,19 @@ class Lines(ProgramTest):
             self.assertRegex(line, r"^step \d/3  loss \d\.\d{4} \(\d\.\d{3}\)  \S+( k)? tok/s  "
                                    r"\S+ [MG]FLOP/s  .* left$")
 
+    def read_all(self, terminal: int) -> str:
+        """What was written to it; a single read may give a part of that."""
+        parts = []
+        try:
+            while True:
+                parts.append(os.read(terminal, 1 << 16))
+        except BlockingIOError:
+            return b"".join(parts).decode()
+
     def test_on_a_terminal_a_line_is_drawn_again_and_fits(self) -> None:
         master, slave = pty.openpty()
         self.addCleanup(os.close, master)
+        os.set_blocking(master, False)
         for columns in (80, 40):
             size = struct.pack("HHHH", 24, columns, 0, 0)
             fcntl.ioctl(slave, termios.TIOCSWINSZ, size)
@@ -188,7 +198,7 @@ class Lines(ProgramTest):
             result = self.succeeds("train", "--data", DATASET, "-o", run, *MODEL, "--steps", 3,
                                    stderr=slave, env={**os.environ, "TERM": "xterm"})
             self.assertEqual(len(result.stdout.splitlines()), 2)  # the first and the last step
-            said, *drawn = os.read(master, 1 << 16).decode().split("\r\x1b[K")
+            said, *drawn = self.read_all(master).split("\r\x1b[K")
             self.assertTrue(said.startswith("bindery train: "))
             self.assertEqual([bool(line) for line in drawn], [False, True, False, False])
             self.assertTrue(drawn[1].startswith("step 2/3  loss "))
