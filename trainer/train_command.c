@@ -20,7 +20,7 @@ static const bd_option train_options[] = {
      .letter = 'o',
      .value = "DIR",
      BD_DIRECTORY(train_settings, out),
-     .required = true,
+     .initial_note = "what --resume says",
      .help = "Put checkpoints and metrics into DIR"},
     {.name = "preset",
      .value = "NAME",
@@ -65,13 +65,14 @@ static const bd_option train_options[] = {
      .value = "ROWS",
      BD_INTEGER(train_settings, batch_rows, 1, 1 << 20),
      .initial = "8",
-     .help = "Rows of one step"},
+     .help = "Rows of one step, of all ranks together"},
     {.name = "micro-batch",
      .value = "ROWS",
      BD_INTEGER(train_settings, micro_batch_rows, 1, 1 << 20),
      .initial = "0",
      .initial_note = "the batch",
-     .help = "Rows that go through the model at a time; memory grows with it"},
+     .help =
+         "Rows that go through the model of a rank at a time, at most; memory grows with it"},
     {.name = "recompute",
      BD_FLAG(train_settings, recomputes),
      .help = "Keep only what each layer hands on and compute the rest again on the way back: "
@@ -165,7 +166,8 @@ static const bd_option train_options[] = {
      BD_REAL(train_settings, peak_tflops, 1e-6, 1e9),
      .initial = "0",
      .initial_note = "unknown, no MFU",
-     .help = "What the device could do at best, for the share of it that is used (MFU)"},
+     .help =
+         "What the devices could do at best together, for the share of it that is used (MFU)"},
     {.name = "eval",
      .value = "DATASET",
      BD_TEXTS(train_settings, eval),
@@ -200,7 +202,9 @@ static const bd_option train_options[] = {
      .help = "Steps between probes: one document of a micro-batch is changed, and if a bit of "
              "any other's logits or gradients is, the run ends with exit status 1"},
     {.name = "resume",
-     BD_FLAG(train_settings, resume),
+     .value = "DIR",
+     BD_DIRECTORY(train_settings, resume),
+     .initial_note = "what -o says",
      .help = "Continue the run in DIR, which must hold one, with the model that it has"},
     {.name = "resume-from",
      .value = "STEP",
@@ -269,9 +273,19 @@ const bd_command bd_train_command = {
         "the step at hand is finished and saved, without its evaluation and samples, and the "
         "program ends by that signal; a second one ends it at once.\n"
         "\n"
+        "Started by mpirun, several processes train together. They take the same rows as one "
+        "would, shared out so that each has as much attention to compute; every rank keeps the "
+        "moments of its part of the parameters; rank 0 prints, evaluates and saves whole "
+        "tensors, so that any number of ranks can continue a run. As many ranks give the same "
+        "bits; another number the same losses within rounding, and the program says so. The "
+        "folders must be the same for all. A signal to any rank stops and saves them all; "
+        "mpirun itself kills them a second after it gets one, unless it is told otherwise "
+        "(Open MPI: --mca odls_base_sigkill_timeout 60).\n"
+        "\n"
         "Examples:\n"
         "\n"
         "  bindery train --data shards -o run --preset tiny --steps 300\n"
+        "  mpirun -n 4 bindery train --data shards -o run --preset opt-125m\n"
         "  bindery train --data shards -o run --init opt-125m --learning-rate 1e-4\n",
     .options = train_options,
     .n_options = sizeof train_options / sizeof train_options[0],

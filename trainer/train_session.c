@@ -402,9 +402,22 @@ static bd_status check_same(bd_train_session *s, bd_error *err)
                    (int)s->group->rank);
 }
 
+// -o and --resume name the run's folder, and may both do so.
+static bd_status choose_folder(bd_train_settings *settings, bd_error *err)
+{
+    if (!settings->out)
+        settings->out = settings->resume;
+    if (!settings->out)
+        return bd_fail(err, BD_ERR_ARGUMENT, "-o DIR or --resume DIR is required");
+    if (settings->resume && strcmp(settings->out, settings->resume) != 0)
+        return bd_fail(err, BD_ERR_ARGUMENT, "-o and --resume name different folders");
+    return BD_OK;
+}
+
 static bd_status prepare(bd_train_session *s, bd_training_settings *training, bd_error *err)
 {
     const bd_train_settings *settings = s->settings;
+    BD_TRY(choose_folder(&s->settled, err));
     const bd_run_length length = {settings->n_steps, settings->n_epochs, settings->n_tokens};
     BD_TRY(open_data(s, err));
     BD_TRY(bd_count_steps(&s->settled.n_steps, &length, settings->batch_rows, &s->rows, err));

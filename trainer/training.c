@@ -112,8 +112,10 @@ static bd_status new_model(bd_training *training, bd_error *err)
 {
     const bd_training_settings *s = &training->settings;
     const bd_training_needs *needs = &training->needs;
+    const int64_t n_parts = needs->group->n_ranks * training->n_micro_batches;
+    const int64_t most_rows = (s->batch_rows + n_parts - 1) / n_parts;  // see deal.h
     return (s->recomputes ? bd_model_init_recomputing : bd_model_init)(
-        &training->model, needs->backend, needs->parameters, s->type, s->micro_batch_rows,
+        &training->model, needs->backend, needs->parameters, s->type, most_rows,
         bd_rows_packing(needs->rows)->seq_len, err);
 }
 

@@ -97,7 +97,7 @@ class Cuda(ProgramTest):
                 for path in stopped.glob(f"step-{n:08}.*"):
                     path.unlink()
                 self.assertNotEqual(list(stopped.glob("step-*")), [])
-                self.succeeds("train", "-q", "--data", DATASET, "-o", stopped, "--resume",
+                self.succeeds("train", "-q", "--data", DATASET, "--resume", stopped,
                               *model, *how, *ON_CUDA)
                 self.assertEqual((whole / last).read_bytes(), (stopped / last).read_bytes())
 
@@ -116,7 +116,7 @@ class Cuda(ProgramTest):
 
     def test_a_run_is_resumed_in_its_own_precision_alone(self) -> None:
         run = self.train("run", "--steps", 2, *IN_BF16, model=BF16_MODEL)
-        result = bindery("train", "--data", DATASET, "-o", run, "--resume", "--steps", "2",
+        result = bindery("train", "--data", DATASET, "--resume", run, "--steps", "2",
                          *BF16_MODEL, *ON_CUDA)
         self.assertEqual(result.status, 2, result)
         self.assertIn("precision", result.stderr)

@@ -147,7 +147,7 @@ class Events(ProgramTest):
         self.assertNotIn("speed/mfu", read_events(run).Tags()["scalars"])
         for path in run.glob("step-00000008.*"):
             path.unlink()
-        self.succeeds(*options, "--steps", 8, "--resume", "--peak-tflops", 0.25)
+        self.succeeds(*options, "--steps", 8, "--resume", run, "--peak-tflops", 0.25)
         self.assert_events_are_the_metrics(run)
         found = lines(run)
         self.assertEqual([line["step"] for line in found], list(range(1, 9)))

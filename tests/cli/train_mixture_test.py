@@ -33,7 +33,7 @@ class Mixture(ProgramTest):
         self.succeeds(*self.arguments(stopped, *steps))
         for name in ("step-00000010.json", "step-00000012.json"):
             (stopped / name).unlink()  # as if it had ended after step 5
-        self.succeeds(*self.arguments(stopped, *steps, "--resume"))
+        self.succeeds(*self.arguments(stopped, *steps, "--resume", stopped))
         name = "step-00000012.safetensors"
         self.assertEqual((whole / name).read_bytes(), (stopped / name).read_bytes())
         step = json.loads((whole / "step-00000012.json").read_text())
@@ -44,7 +44,7 @@ class Mixture(ProgramTest):
     def test_other_weights_are_not_resumed(self) -> None:
         run = self.folder / "run"
         self.succeeds(*self.arguments(run, "--steps", 2))
-        result = bindery(*self.arguments(run, "--steps", 2, "--resume", weights=(0.6, 0.4)))
+        result = bindery(*self.arguments(run, "--steps", 2, "--resume", run, weights=(0.6, 0.4)))
         self.assertEqual(result.status, 2, result)
         self.assertIn("dataset", result.stderr)
         self.assertIn("share", result.stderr)

@@ -179,7 +179,7 @@ class Refusals(RanksTest):
         self.assertEqual(missing.status, 2, missing)
         self.assert_refused(self.mpirun(3, run, "--batch", 2),
                             "a batch of 2 rows leaves some of 3 ranks without a row")
-        self.assert_refused(self.mpirun(2, run, "--resume"), "holds no checkpoint")
+        self.assert_refused(self.mpirun(2, run, "--resume", run), "holds no checkpoint")
         self.assertFalse(list(run.glob("step-*")))
 
     def test_ranks_with_other_settings_are_refused(self) -> None:

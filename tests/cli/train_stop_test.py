@@ -198,7 +198,7 @@ class Damage(StopTest):
             data[len(data) // 2] ^= 1
             (run / name).write_bytes(data)
             before = program.contents(run)
-            for more in ([], ["--resume"]):
+            for more in ([], ["--resume", run]):
                 result = bindery(*self.command(run, *more))
                 self.assert_refused(result, "step-00000040", "--resume-from 30 ")
             self.assertEqual(before, program.contents(run))

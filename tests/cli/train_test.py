@@ -82,7 +82,7 @@ class Training(TrainTest):
         # As if it had been killed between checkpoints, in the middle of a line.
         lines = (stopped / "metrics.jsonl").read_text().splitlines(keepends=True)
         (stopped / "metrics.jsonl").write_text("".join(lines[:14]) + lines[14][:20])
-        self.succeeds("train", "-q", "--data", DATASET, "-o", stopped, *options, "--resume")
+        self.succeeds("train", "-q", "--data", DATASET, "--resume", stopped, *options)
         self.assertEqual(self.metrics(whole), self.metrics(stopped))
         name = "step-00000030.safetensors"
         self.assertEqual((whole / name).read_bytes(), (stopped / name).read_bytes())
@@ -121,26 +121,33 @@ class Training(TrainTest):
         self.assert_refused(result, "not empty", "letter")
         self.assertEqual([path.name for path in run.iterdir() if path.name[0] != "."], ["letter"])
 
+    def test_the_run_has_one_folder(self) -> None:
+        run = self.train("run", "--steps", 2)
+        command = ["train", "-q", "--data", DATASET, "--steps", 2]
+        self.assert_refused(bindery(*command), "-o DIR or --resume DIR is required")
+        self.assert_refused(bindery(*command, "-o", run, "--resume", self.folder), "different")
+        self.succeeds(*command, "-o", run, "--resume", run)
+
     def test_resuming_something_else_is_refused_with_the_difference(self) -> None:
         run = self.train("run", "--steps", 4)
-        for way in (["--resume"], ["--resume-from", 4], MODEL):
+        for way in (["--resume", run], ["--resume-from", 4], MODEL):
             again = ["train", "--data", DATASET, "-o", run, *way]
             self.assert_refused(bindery(*again, "--steps", 5), "steps", "5", "4")
             self.assert_refused(bindery(*again, "--steps", 4, "--batch", 3), "batch_rows")
         other = self.pack(self.folder / "other", [GOLDEN / "corpus"], "--seq-len", 64, "--bos", 256)
         self.assert_refused(
-            bindery("train", "--data", other, "-o", run, "--resume", "--steps", 4), "dataset"
+            bindery("train", "--data", other, "--resume", run, "--steps", 4), "dataset"
         )
         empty = self.folder / "empty"
         empty.mkdir()
         self.assert_refused(
-            bindery("train", "--data", DATASET, "-o", empty, "--resume", "--steps", 4),
+            bindery("train", "--data", DATASET, "--resume", empty, "--steps", 4),
             "holds no checkpoint",
         )
 
     def test_another_model_is_not_resumed(self) -> None:
         run = self.train("run", "--steps", 4)
-        again = ["train", "-q", "--data", DATASET, "-o", run, "--resume", "--steps", 4]
+        again = ["train", "-q", "--data", DATASET, "--resume", run, "--steps", 4]
         self.assert_refused(bindery(*again, "--layers", 3), "model", "num_hidden_layers")
         self.assert_refused(
             bindery(*again, "--config", GOLDEN / "gpt2" / "config.json"), "model", "gpt2"
@@ -157,13 +164,13 @@ class Training(TrainTest):
         handle = os.open(run / ".lock", os.O_RDWR)
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)  # as another process has it
-            for more in (["--resume"], []):
+            for more in (["--resume", run], []):
                 result = bindery("train", "--data", DATASET, "-o", run, "--steps", 2, *more)
                 self.assert_refused(result, "another process is training in")
         finally:
             os.close(handle)
         self.assertEqual(before, sorted(path.name for path in run.iterdir()))
-        self.succeeds("train", "-q", "--data", DATASET, "-o", run, "--steps", 2, "--resume")
+        self.succeeds("train", "-q", "--data", DATASET, "--resume", run, "--steps", 2)
 
     def test_what_a_killed_run_left_is_removed(self) -> None:
         left = ".step-00000001.safetensors.a1b2c3d4.part"
@@ -174,12 +181,12 @@ class Training(TrainTest):
         self.train("new", "--steps", 2)
         self.assertFalse((new / left).exists())
         (new / left).write_bytes(b"half")
-        self.succeeds("train", "-q", "--data", DATASET, "-o", new, "--steps", 2, "--resume")
+        self.succeeds("train", "-q", "--data", DATASET, "--resume", new, "--steps", 2)
         self.assertFalse((new / left).exists())
         self.assertTrue((new / ".keep").exists())
         # Not where the folder turns out to be something else.
         (new / left).write_bytes(b"half")
-        for more in (["--resume"], MODEL):
+        for more in (["--resume", new], MODEL):
             result = bindery("train", "-q", "--data", DATASET, "-o", new, "--steps", 3, *more)
             self.assert_refused(result, "steps")
         self.assertTrue((new / left).exists())
@@ -203,7 +210,7 @@ class Training(TrainTest):
 
     def test_resuming_does_not_make_a_folder(self) -> None:
         absent = self.folder / "absent"
-        result = bindery("train", "--data", DATASET, "-o", absent, "--steps", 2, "--resume")
+        result = bindery("train", "--data", DATASET, "--resume", absent, "--steps", 2)
         self.assert_refused(result, "cannot read the folder", "absent", "No such file")
         self.assertFalse(absent.exists())
 
