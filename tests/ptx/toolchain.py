@@ -27,15 +27,15 @@ STAND_INS = ("tests/ptx/launch_recorder.cpp", "tests/ptx/no_products.cpp", "comm
 # Those of kernels/cuda/CMakeLists.txt, and lines of the source for messages. NDEBUG as in every
 # preset that a kernel is released by.
 FLAGS = ("-std=c++17", "--expt-relaxed-constexpr", "-D_GNU_SOURCE", "-DNDEBUG", "-lineinfo")
-REMEDY = "there is no nvcc: install a CUDA toolkit, or run scripts/setup --cuda"
+REMEDY = "there is no {}: install a CUDA toolkit with it, or run scripts/setup --cuda"
 
 
-def find_nvcc(root: Path) -> str:
-    """By the rule of the scripts, which is also that of the build."""
-    rule = '. "$0/scripts/environment" && find_nvcc'
+def find(root: Path, what: str) -> str:
+    """nvcc or nccl, by the rule of the scripts, which is also that of the build."""
+    rule = f'. "$0/scripts/environment" && find_{what}'
     found = subprocess.run(["bash", "-c", rule, str(root)], capture_output=True, text=True)
     if found.returncode != 0:
-        sys.exit(f"failed: {REMEDY}")
+        sys.exit(f"failed: {REMEDY.format(what)}")
     return found.stdout.split("\n")[0]
 
 
@@ -55,8 +55,9 @@ class Compiler:
     """Calls of nvcc, several at once."""
 
     def __init__(self, root: Path, folder: Path):
-        self.nvcc, self.folder = find_nvcc(root), folder
-        self.common = [self.nvcc, *FLAGS, f"-I{root}"]
+        self.nvcc, self.folder = find(root, "nvcc"), folder
+        nccl = f"-isystem={find(root, 'nccl')}/include"
+        self.common = [self.nvcc, *FLAGS, f"-I{root}", nccl]
 
     def run(self, commands: list[list]) -> None:
         with ThreadPoolExecutor(2) as pool:
