@@ -6,7 +6,12 @@
 // gives a wrong order under some setting, and a pinned buffer that is reused too early is
 // copied with its new contents. What the real runtime does at the call is done at the call:
 // pageable memory is read, or waited for.
+//
+// Host threads may each have a device. Whoever waits runs the streams of all devices; if none
+// can go on, it sleeps until another thread has queued or run something.
 #include <algorithm>
+#include <cerrno>
+#include <ctime>
 #include <deque>
 #include <map>
 #include <memory>
@@ -24,11 +29,6 @@ namespace emulation
 namespace
 {
 
-// One recording of an event.
-struct Mark {
-    bool reached;
-};
-
 struct Operation {
     std::function<void()> act;
     std::shared_ptr<Mark> waits_for;  // NULL: nothing
@@ -37,6 +37,7 @@ struct Operation {
 
 struct Stream {
     std::deque<Operation> queue;
+    int device;
     bool destroyed;
 };
 
@@ -46,6 +47,7 @@ struct Event {
 
 // One lock for everything: operations run under it, too.
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_cond_t changed = PTHREAD_COND_INITIALIZER;  // something was queued or run
 struct Locked {
     Locked()
     {
@@ -62,6 +64,7 @@ std::vector<Event *> events;
 std::map<const void *, int> dynamic_shared_limits;
 uint64_t n_choices;
 
+__thread int device_of_thread;
 __thread cudaError_t last_error;
 __thread Place unchecked_launch;  // no file: there is none
 
@@ -88,6 +91,7 @@ bool can_go_on(const Stream *stream)
     return !first.waits_for || first.waits_for->reached;
 }
 
+// NULL if all are held back.
 Stream *next_stream()
 {
     std::vector<Stream *> able;
@@ -95,7 +99,7 @@ Stream *next_stream()
         if (can_go_on(stream))
             able.push_back(stream);
     if (able.empty())
-        fatal({nullptr, 0}, "streams wait for events that will never be recorded");
+        return nullptr;
     if (settings().streams == BD_STREAMS_FORWARD)
         return able.front();
     if (settings().streams == BD_STREAMS_REVERSE)
@@ -104,31 +108,64 @@ Stream *next_stream()
     return able[draw(&random) % able.size()];
 }
 
+bool others_may_help()
+{
+    for (const Stream *stream : streams)
+        if (!stream->queue.empty() && stream->queue.front().waits_for->comes_from_afar)
+            return true;
+    return false;
+}
+
+// When all streams are held back.
+void wait_for_other_threads()
+{
+    if (!others_may_help())
+        fatal({nullptr, 0}, "streams wait for events that will never be recorded");
+    struct timespec deadline;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += kPatienceSeconds;
+    if (pthread_cond_timedwait(&changed, &lock, &deadline) == ETIMEDOUT)
+        fatal({nullptr, 0}, "streams wait for a rank that does not come");
+}
+
 void run_one(Stream *stream)
 {
     const Operation first = std::move(stream->queue.front());
     stream->queue.pop_front();
     first.act();
+    pthread_cond_broadcast(&changed);
     if (stream->destroyed && stream->queue.empty()) {
         streams.erase(std::find(streams.begin(), streams.end(), stream));
         delete stream;
     }
 }
 
+// False if all streams are held back before.
+template <class Condition>
+bool run_streams_until(Condition done)
+{
+    DeviceAccess access;
+    while (!done()) {
+        Stream *stream = next_stream();
+        if (!stream)
+            return false;
+        run_one(stream);
+    }
+    return true;
+}
+
 template <class Condition>
 void run_until(Condition done)
 {
-    if (done())
-        return;
-    DeviceAccess access;
-    while (!done())
-        run_one(next_stream());
+    while (!done() && !run_streams_until(done))
+        wait_for_other_threads();
 }
 
+// Of the current device.
 bool all_done()
 {
     for (const Stream *stream : streams)
-        if (!stream->queue.empty())
+        if (stream->device == device_of_thread && !stream->queue.empty())
             return false;
     return true;
 }
@@ -161,7 +198,17 @@ cudaError_t queue_operation(cudaStream_t handle, Operation operation)
     if (!stream)
         return cudaErrorInvalidResourceHandle;
     stream->queue.push_back(std::move(operation));
+    pthread_cond_broadcast(&changed);
     return cudaSuccess;
+}
+
+// A kernel runs on the current device; so its stream must be one of that.
+cudaError_t check_stream(cudaStream_t handle)
+{
+    const Stream *stream = stream_of(handle);
+    return !handle || (stream && stream->device == device_of_thread)
+               ? cudaSuccess
+               : cudaErrorInvalidResourceHandle;
 }
 
 // ---- Launches -------------------------------------------------------------------------------
@@ -236,6 +283,8 @@ void enqueue_launch(const LaunchShape &shape, std::function<void()> body)
     unchecked_launch = shape.place;
     cudaError_t code = check_shape(shape);
     if (code == cudaSuccess)
+        code = check_stream(shape.stream);
+    if (code == cudaSuccess)
         code = queue_operation(shape.stream,
                                {[shape, body] { run_grid(shape, body); }, nullptr, nullptr});
     report(code);
@@ -244,7 +293,21 @@ void enqueue_launch(const LaunchShape &shape, std::function<void()> body)
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> act)
 {
     Locked locked;
-    return report(queue_operation(stream, {std::move(act), nullptr, nullptr}));
+    const cudaError_t code = check_stream(stream);
+    return report(code == cudaSuccess
+                      ? queue_operation(stream, {std::move(act), nullptr, nullptr})
+                      : code);
+}
+
+cudaError_t enqueue_wait(cudaStream_t stream, const std::shared_ptr<Mark> &mark)
+{
+    Locked locked;
+    return report(queue_operation(stream, {[] {}, mark, nullptr}));
+}
+
+int current_device()
+{
+    return device_of_thread;
 }
 
 }  // namespace emulation
@@ -253,9 +316,14 @@ using namespace emulation;
 
 // ---- The device -----------------------------------------------------------------------------
 
+static bool is_device(int device)
+{
+    return 0 <= device && device < BD_N_DEVICES;
+}
+
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = 1;
+    *count = BD_N_DEVICES;
     return cudaSuccess;
 }
 
@@ -267,12 +335,21 @@ cudaError_t cudaDriverGetVersion(int *version)
 
 cudaError_t cudaSetDevice(int device)
 {
-    return report(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+    if (!is_device(device))
+        return report(cudaErrorInvalidDevice);
+    device_of_thread = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = device_of_thread;
+    return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
 {
-    if (device != 0)
+    if (!is_device(device))
         return report(cudaErrorInvalidDevice);
     *properties = cudaDeviceProp();
     strcpy(properties->name, "Bindery's emulation");
@@ -289,7 +366,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device)
 {
-    if (device != 0)
+    if (!is_device(device))
         return report(cudaErrorInvalidDevice);
     switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor:
@@ -391,7 +468,7 @@ cudaError_t cudaMallocHost(void **memory, size_t size_bytes)
     return allocate(MemoryKind::kPinned, memory, size_bytes);
 }
 
-// Waits for the device, as the real one does.
+// Waits for the current device; the real one waits for that of the memory.
 cudaError_t cudaFree(void *memory)
 {
     Locked locked;
@@ -441,7 +518,7 @@ cudaError_t cudaMemsetAsync(void *memory, int value, size_t n, cudaStream_t stre
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
 {
     Locked locked;
-    streams.push_back(new Stream());
+    streams.push_back(new Stream{{}, device_of_thread, false});
     *stream = reinterpret_cast<cudaStream_t>(streams.back());
     return cudaSuccess;
 }
@@ -512,7 +589,7 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream)
     Event *event = event_of(handle);
     if (!event)
         return report(cudaErrorInvalidResourceHandle);
-    const std::shared_ptr<Mark> mark = std::make_shared<Mark>(Mark{false});
+    const std::shared_ptr<Mark> mark = std::make_shared<Mark>(Mark{false, false});
     const cudaError_t code =
         queue_operation(stream, {[mark] { mark->reached = true; }, nullptr, nullptr});
     if (code == cudaSuccess)

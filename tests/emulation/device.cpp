@@ -390,6 +390,21 @@ void choose_order(Grid *grid)
 Worker *first_idle;
 pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
 
+// Gives the worker of a host thread back at the thread's end.
+struct WorkerReturn {
+    bool is_due;
+    ~WorkerReturn()
+    {
+        if (!is_due)
+            return;
+        pthread_mutex_lock(&idle_lock);
+        worker->next_idle = first_idle;
+        first_idle = worker;
+        pthread_mutex_unlock(&idle_lock);
+    }
+};
+thread_local WorkerReturn worker_return;
+
 void worker_begin()
 {
     if (worker)
@@ -402,16 +417,8 @@ void worker_begin()
     pthread_mutex_unlock(&idle_lock);
     if (!worker)
         worker = new Worker();
+    worker_return.is_due = true;
     fiber_adopt_host(&worker->host);
-}
-
-void worker_end()
-{
-    pthread_mutex_lock(&idle_lock);
-    worker->next_idle = first_idle;
-    first_idle = worker;
-    pthread_mutex_unlock(&idle_lock);
-    worker = nullptr;
 }
 
 void add_counters()
@@ -430,7 +437,6 @@ void *extra_host_thread(void *grid)
     worker_begin();
     run_blocks(static_cast<Grid *>(grid));
     add_counters();
-    worker_end();
     return nullptr;
 }
 

@@ -19,6 +19,9 @@
 extern "C" {
 #endif
 
+// They share one memory, but each has its own streams.
+enum { BD_N_DEVICES = 4 };
+
 // Which thread of a block goes on next, and in which order the blocks are run.
 typedef enum bd_emulation_schedule {
     BD_SCHEDULE_FORWARD,     // lowest thread of the running warp, then the next warps

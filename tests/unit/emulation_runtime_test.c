@@ -252,7 +252,7 @@ static void what_is_too_large_is_refused(void **state)
     void *memory = &memory;
     refused(cudaMalloc(&memory, (size_t)1 << 50), cudaErrorMemoryAllocation);
     assert_null(memory);
-    refused(cudaSetDevice(1), cudaErrorInvalidDevice);
+    refused(cudaSetDevice(BD_N_DEVICES), cudaErrorInvalidDevice);
     refused(cudaFuncSetAttribute(NULL, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 * 1024),
             cudaErrorInvalidValue);
 }
@@ -268,6 +268,29 @@ static void refused_launches_reach_the_check(void **state)
     assert_int_equal(sample_row_sums(NULL, NULL, 1, N, SAMPLE_RIGHT, stream, &err),
                      BD_ERR_DEVICE);
     assert_string_equal(err.message, "cannot launch row_sums: invalid resource handle");
+}
+
+static void streams_belong_to_the_device_that_they_were_created_on(void **state)
+{
+    (void)state;
+    bd_error err = {0};
+    int device = -1;
+    must(cudaSetDevice(1));
+    must(cudaGetDevice(&device));
+    assert_int_equal(device, 1);
+    const cudaStream_t stream = new_stream();
+    void *in = device_memory(BYTES), *out = device_memory(BYTES);
+    must(cudaMemsetAsync(in, 0, BYTES, stream));
+    must(cudaSetDevice(0));
+    assert_int_equal(sample_row_sums(out, in, 1, N, SAMPLE_RIGHT, stream, &err), BD_ERR_DEVICE);
+    assert_string_equal(err.message, "cannot launch row_sums: invalid resource handle");
+    must(cudaSetDevice(1));
+    assert_int_equal(sample_row_sums(out, in, 1, N, SAMPLE_RIGHT, stream, &err), BD_OK);
+    must(cudaSetDevice(0));
+    must(cudaStreamSynchronize(stream));
+    must(cudaFree(in));
+    must(cudaFree(out));
+    must(cudaStreamDestroy(stream));
 }
 
 // ---- What ends the process ------------------------------------------------------------------
@@ -356,6 +379,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(copies_between_the_wrong_kinds_of_memory_are_refused),
         cmocka_unit_test(what_is_too_large_is_refused),
         cmocka_unit_test(refused_launches_reach_the_check),
+        cmocka_unit_test(streams_belong_to_the_device_that_they_were_created_on),
         cmocka_unit_test(mistakes_end_the_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
