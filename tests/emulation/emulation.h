@@ -13,6 +13,7 @@
 #ifndef BINDERY_TESTS_EMULATION_EMULATION_H
 #define BINDERY_TESTS_EMULATION_EMULATION_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -57,6 +58,11 @@ typedef struct bd_emulation_settings {
 
 // Everything zero is the default. Not while another thread uses the emulation.
 void bd_emulation_configure(const bd_emulation_settings *settings);
+
+// Lets the call of NCCL that comes after `n` others fail with `code`, an ncclResult_t, and do
+// nothing; by an asynchronous error, if it asks for one. Ending a communicator does not count.
+// With n = -1, none. Returns whether the call that was to fail until now has come.
+bool bd_emulation_fail_nccl(int n, int code);
 
 typedef struct bd_emulation_counters {
     int64_t launches;
