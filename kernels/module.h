@@ -33,7 +33,8 @@ typedef struct bd_cuda_settings {
                 sizeof(bd_activation_forward_args) + sizeof(bd_activation_backward_args) +    \
                 sizeof(bd_add_args) + sizeof(bd_cross_entropy_args) + sizeof(bd_adamw_args) + \
                 sizeof(bd_adamw_part) + sizeof(bd_sum_of_squares_args) +                      \
-                sizeof(bd_cuda_settings)                                                      \
+                sizeof(bd_collectives) + sizeof(bd_collectives_operations) +                  \
+                sizeof(bd_collectives_id) + sizeof(bd_cuda_settings)                          \
     }
 
 extern BD_MODULE_EXPORT const bd_module_abi bd_cuda_module_abi;

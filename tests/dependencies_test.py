@@ -30,6 +30,7 @@ OWNERS = {
     "oneapi": "kernels/cpu/matmul.c",
     "cblas.h": "kernels/cpu/matmul.c",
     "cublasLt.h": "kernels/cuda/matmul.cu",
+    "nccl.h": "kernels/cuda/collectives.cu",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/check.cuh"
+#include "kernels/cuda/collectives.h"
 #include "kernels/cuda/copies.h"
 #include "kernels/cuda/gpu.cuh"
 #include "kernels/cuda/lanes.h"
@@ -163,6 +164,24 @@ static bd_status sum_of_squares(bd_backend *backend, const bd_sum_of_squares_arg
     return download(backend, args->sum, cuda->sum, sizeof *args->sum, err);
 }
 
+// ---- Collectives ----------------------------------------------------------------------------
+
+static bd_status make_collectives_id(bd_backend *backend, bd_collectives_id *id, bd_error *err)
+{
+    BD_TRY(enter(cuda_of(backend), err));
+    return bd_cuda_make_collectives_id(id, err);
+}
+
+static bd_status open_collectives(bd_backend *backend, const bd_collectives_id *id,
+                                  int32_t rank, int32_t n_ranks, bd_collectives **collectives,
+                                  bd_error *err)
+{
+    *collectives = NULL;
+    BD_TRY(enter(cuda_of(backend), err));
+    return bd_cuda_open_collectives(id, rank, n_ranks, cuda_of(backend)->stream, collectives,
+                                    err);
+}
+
 // ---- Opening and closing --------------------------------------------------------------------
 
 static void close_backend(bd_backend *backend)
@@ -195,8 +214,8 @@ static const bd_operations operations = {
     arrive,
     leave,
     close_backend,
-    NULL,
-    NULL,
+    make_collectives_id,
+    open_collectives,
     embedding_forward,
     embedding_backward,
     layer_norm_forward,

@@ -34,6 +34,8 @@ RACE = r"WARNING: ThreadSanitizer: data race"
 FORBIDDEN_MEMORY = r"ERROR: AddressSanitizer: "
 SPOILED_PADDING = r"ERROR: .* of token \d+, which is padding, is "
 REFUSED_MATRIX = r"emulation: cublasLt\w+: matrix [ABCD] "
+REFUSED_RANK = r"ERROR: cannot join the ranks: invalid usage"
+OPEN_GROUP = r"emulation: ncclComm\w+: in a group that was not ended"
 
 
 @dataclass(frozen=True)
@@ -228,6 +230,51 @@ FAULTS = [
         "bf16_agrees_on_small_rows",
         {"address": FORBIDDEN_MEMORY},
         program="attention",
+    ),
+    Fault(
+        "rest_of_a_sum_forgotten",
+        "collectives.cu",
+        "if (code == ncclSuccess && equal < n)",
+        "if (false)",
+        "slices_become_sums",
+        {"plain": WRONG_VALUE},
+        program="collectives",
+    ),
+    Fault(
+        "rest_of_a_sum_for_the_first_rank",
+        "collectives.cu",
+        "ncclFloat, ncclSum,\n                          n_ranks - 1,",
+        "ncclFloat, ncclSum,\n                          0,",
+        "slices_become_sums",
+        {"plain": WRONG_VALUE},
+        program="collectives",
+    ),
+    Fault(
+        "gathered_from_the_wrong_slice",
+        "collectives.cu",
+        "bytes + collectives->rank * size, bytes,",
+        "bytes, bytes,",
+        "slices_reach_every_rank",
+        {"plain": r"emulation: ncclAllGather: rank \d receives where it sends from"},
+        program="collectives",
+    ),
+    Fault(
+        "rank_on_the_device_of_another",
+        "backend.cu",
+        "BD_TRY(enter(cuda_of(backend), err));\n    return bd_cuda_open_collectives(",
+        "return bd_cuda_open_collectives(",
+        "slices_become_sums",
+        {"plain": REFUSED_RANK},
+        program="collectives",
+    ),
+    Fault(
+        "group_left_open_by_a_failure",
+        "collectives.cu",
+        "= ncclGroupEnd();  // in any case: groups nest",
+        "= code == ncclSuccess ? ncclGroupEnd() : code;",
+        "failures_of_nccl_are_reported",
+        {"plain": OPEN_GROUP},
+        program="collectives",
     ),
 ]
 
