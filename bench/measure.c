@@ -63,7 +63,7 @@ bd_backend *bench_open(bd_backend_choice choice, const char *module, int n_threa
 {
     bd_backend *backend;
     bd_error err;
-    bench_check(bd_backend_open_choice(&backend, choice, module, n_threads, &err), &err);
+    bench_check(bd_backend_open_choice(&backend, choice, module, 0, n_threads, &err), &err);
     bench_check(bd_backend_check_type(backend, type, &err), &err);
     return backend;
 }

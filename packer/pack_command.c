@@ -25,7 +25,7 @@
 static bd_status choose_ranks(bd_pack_settings *how, const bd_pack_options *settings,
                               bd_error *err)
 {
-    bd_ranks ranks = {settings->rank, settings->n_ranks};
+    bd_ranks ranks = {.rank = settings->rank, .n_ranks = settings->n_ranks};
     if ((settings->rank == BD_NOT_GIVEN) != (settings->n_ranks == BD_NOT_GIVEN))
         return bd_fail(err, BD_ERR_ARGUMENT, "--rank and --ranks go together");
     if (settings->rank == BD_NOT_GIVEN)

@@ -8,12 +8,15 @@ const char *const bd_backend_choice_words[] = {"auto", "cpu", "cuda", NULL};
 const char *const bd_precision_words[] = {"float", "bf16", NULL};
 
 bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
-                                 const char *module, int n_threads, bd_error *err)
+                                 const char *module, int32_t device, int n_threads,
+                                 bd_error *err)
 {
-    const bd_cuda_settings settings = {.device = 0};
+    const bd_cuda_settings own = {.device = device}, first = {.device = 0};
     if (choice == BD_BACKEND_CPU)
         return bd_backend_open_cpu(backend, n_threads, err);
-    const bd_status status = bd_backend_open_module(backend, module, &settings, err);
+    bd_status status = bd_backend_open_module(backend, module, &own, err);
+    if (status == BD_ERR_ARGUMENT && device > 0)
+        status = bd_backend_open_module(backend, module, &first, err);
     // A module that was named, or a device that fails, is not passed over in silence.
     if (choice == BD_BACKEND_AUTO && !module && status == BD_ERR_UNSUPPORTED)
         return bd_backend_open_cpu(backend, n_threads, err);

@@ -2,6 +2,8 @@
 #ifndef BINDERY_TRAINER_BACKEND_CHOICE_H
 #define BINDERY_TRAINER_BACKEND_CHOICE_H
 
+#include <stdint.h>
+
 #include "common/error.h"
 #include "kernels/backend.h"
 
@@ -16,10 +18,12 @@ extern const char *const bd_backend_choice_words[];  // in the order of the enum
 extern const char *const bd_precision_words[];  // of bd_type, likewise
 
 // Opens it. `module` is the path of the CUDA module, or NULL for the one that was installed
-// with the program; `n_threads` is for the CPU. Where cuda was asked for and cannot be had, the
+// with the program; `device` is for CUDA (the first if there is none of that number: a launcher
+// may show each process its own device alone), `n_threads` for the CPU. Where cuda was asked for and cannot be had, the
 // message says why. Close with backend->operations->close(backend).
 bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
-                                 const char *module, int n_threads, bd_error *err);
+                                 const char *module, int32_t device, int n_threads,
+                                 bd_error *err);
 
 // The options, for a command's table of settings with fields `backend`, `backend_module` and
 // `precision` (a bd_type).

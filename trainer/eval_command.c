@@ -71,7 +71,7 @@ static bd_status open_subject(subject *s, const bd_arguments *arguments, bd_erro
     BD_TRY(bd_json_get_string(s->run.checkpoint.data, "fingerprint", &fingerprint, err));
     BD_TRY(bd_evaluation_check(&s->run.parameters.config, fingerprint, &s->rows, err));
     BD_TRY(open_tokenizer(s, dataset, err));
-    BD_TRY(bd_backend_open_choice(&s->backend, settings->backend, settings->backend_module,
+    BD_TRY(bd_backend_open_choice(&s->backend, settings->backend, settings->backend_module, 0,
                                   bd_threads_count(settings->n_threads), err));
     BD_TRY(bd_model_init(&s->model, s->backend, &s->run.parameters, settings->precision,
                          settings->batch_rows, bd_rows_packing(&s->rows)->seq_len, err));

@@ -69,7 +69,7 @@ static bd_status open_generation(generation *g, const char *folder,
     const int n_threads = bd_threads_count(settings->n_threads);
     BD_TRY(bd_run_open(&g->run, folder, err));
     BD_TRY(bd_run_open_tokenizer(&g->run, folder, &g->tokenizer, err));
-    BD_TRY(bd_backend_open_choice(&g->backend, settings->backend, settings->backend_module,
+    BD_TRY(bd_backend_open_choice(&g->backend, settings->backend, settings->backend_module, 0,
                                   n_threads, err));
     BD_TRY(bd_model_init(&g->model, g->backend, &g->run.parameters, settings->precision, 1,
                          g->run.parameters.config.n_positions, err));

@@ -57,8 +57,10 @@ bd_status bd_group_join(bd_group **group, bd_error *err)
     bd_status status = open_mpi(group, err);
     if (status == BD_OK)
         status = check_world(*group, &ranks, err);
-    if (status == BD_OK)
+    if (status == BD_OK) {
+        (*group)->local_rank = (int32_t)ranks.local_rank;
         return BD_OK;
+    }
     if (*group)
         bd_group_leave(*group, false, 0);
     *group = NULL;

@@ -37,6 +37,7 @@ struct bd_group {
     const bd_group_operations *operations;
     bd_collectives *collectives;  // owned: of host memory
     int32_t rank, n_ranks;
+    int32_t local_rank;   // among those on this machine
     bool agreed_to_fail;  // bd_group_agree() has found a failure
     bool speaks;          // then: it was this rank's, or this rank's as well and no lower one's
 };

@@ -275,7 +275,7 @@ static int prove_run(const bd_arguments *arguments)
         status = open_subject(&s, settings, &rows, &err);
     if (status == BD_OK)
         status = bd_backend_open_choice(&backend, settings->backend, settings->backend_module,
-                                        n_threads, &err);
+                                        0, n_threads, &err);
     if (status == BD_OK) {
         const bd_experiment experiment = experiment_of(settings, &rows, &s, backend);
         status = settings->probe ? run_probe(settings, &experiment, &good, &err)

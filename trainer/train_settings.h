@@ -36,7 +36,7 @@ typedef struct bd_train_settings {
     bd_texts sample_prompts;
     int64_t sample_every;
     int64_t probe_every;
-    const char *resume;  // NULL: -o says where
+    const char *resume;   // NULL: -o says where
     int64_t resume_from;  // a step, or BD_LATEST
     bd_backend_choice backend;
     const char *backend_module;

@@ -3,12 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/module.h"
 #include "tests/unit/temporary_folder.h"
 #include "tests/unit/thread_group.h"
 #include "tests/unit/trainer_fixture.h"
 #include "trainer/training.h"
 
-enum { N_STEPS = 20 };
+enum { MAX_STEPS = 20 };
+
+static int n_steps = MAX_STEPS;
+static const char *module_path;  // of the CUDA backend, which the ranks then compute on
 
 static const bd_training_settings SETTINGS = {
     .n_steps = 100,
@@ -32,12 +36,40 @@ typedef struct outcome {
     int64_t first_step, end_step;  // where it begins and ends
     float *const *start;           // [BD_STATE_ARRAYS], borrowed: if not at the beginning
     int64_t n_total;
-    bd_step_result steps[N_STEPS];            // as rank 0 has them
+    bd_step_result steps[MAX_STEPS];          // as rank 0 has them
     float *state[BD_STATE_ARRAYS];            // at the end, put together
     float *weights[MAX_THREAD_RANKS];         // as each rank has them at the end
     int64_t n_moments[MAX_THREAD_RANKS];      // of each rank
     bd_step_result others[MAX_THREAD_RANKS];  // the last step
 } outcome;
+
+// Each rank on a device of its own, and the collectives of those.
+static void open_device(bd_group *group, bd_training_needs *needs)
+{
+    bd_error err;
+    bd_collectives_id id = {{0}};
+    const bd_cuda_settings settings = {.device = group->rank};
+    bd_backend *backend;
+    check(bd_backend_open_module(&backend, module_path, &settings, &err), &err);
+    if (group->rank == 0)
+        check(backend->operations->make_collectives_id(backend, &id, &err), &err);
+    for (size_t at = 0; at < sizeof id; at += sizeof(int64_t)) {
+        int64_t word;
+        memcpy(&word, id.bytes + at, sizeof word);
+        check(bd_group_follow(group, &word, &err), &err);
+        memcpy(id.bytes + at, &word, sizeof word);
+    }
+    needs->backend = backend;
+    check(backend->operations->open_collectives(backend, &id, group->rank, group->n_ranks,
+                                                &needs->collectives, &err),
+          &err);
+}
+
+static void close_device(bd_training_needs *needs)
+{
+    needs->collectives->operations->close(needs->collectives);
+    needs->backend->operations->close(needs->backend);
+}
 
 static void train(bd_group *group, void *context)
 {
@@ -49,6 +81,8 @@ static void train(bd_group *group, void *context)
     bd_training_needs needs = needs_of(&s);
     needs.group = group;
     needs.collectives = group->collectives;
+    if (module_path)
+        open_device(group, &needs);
     const int64_t n = s.parameters.n_total;
     const bd_rank_slice slice = bd_rank_slice_of(n, group->rank, group->n_ranks);
     bd_training_start start = {.weights = s.weights};
@@ -72,6 +106,8 @@ static void train(bd_group *group, void *context)
     if (group->rank == 0)
         o->n_total = n;
     bd_training_release(&training);
+    if (module_path)
+        close_device(&needs);
     close_subject(&s);
 }
 
@@ -89,7 +125,7 @@ static outcome train_part(int32_t n_ranks, const outcome *from, int64_t end_step
 static outcome train_with(int32_t n_ranks, const char *model, bd_training_settings settings)
 {
     const outcome beginning = {.model = model, .settings = settings};
-    return train_part(n_ranks, &beginning, N_STEPS);
+    return train_part(n_ranks, &beginning, n_steps);
 }
 
 static void release(outcome *o)
@@ -103,7 +139,7 @@ static void release(outcome *o)
 // Sums of floats in another order; steps make the difference grow.
 static void assert_same_losses(const outcome *one, const outcome *several)
 {
-    for (int i = 0; i < N_STEPS; i++) {
+    for (int i = 0; i < n_steps; i++) {
         const bd_step_result *a = &one->steps[i], *b = &several->steps[i];
         assert_int_equal(a->n_targets, b->n_targets);
         assert_int_equal(a->n_used, b->n_used);
@@ -168,7 +204,7 @@ static void ranks_resume_what_other_ranks_have_saved(void **state)
     const outcome beginning = {.model = "opt", .settings = SETTINGS};
     outcome whole = train_with(2, "opt", SETTINGS), half = train_part(2, &beginning, HALF);
     for (int32_t n_ranks = 1; n_ranks <= 3; n_ranks++) {
-        outcome rest = train_part(n_ranks, &half, N_STEPS);
+        outcome rest = train_part(n_ranks, &half, n_steps);
         memcpy(rest.steps, half.steps, HALF * sizeof *half.steps);
         assert_same_losses(&whole, &rest);
         for (int i = 0; n_ranks == 2 && i < BD_STATE_ARRAYS; i++)
@@ -197,7 +233,26 @@ static void a_batch_without_a_row_for_every_rank_is_refused(void **state)
     close_subject(&s);
 }
 
-int main(void)
+// ---- On devices -----------------------------------------------------------------------------
+
+static void ranks_on_devices_train_as_one_on_the_cpu_does(void **state)
+{
+    (void)state;
+    const char *const module = module_path;
+    module_path = NULL;
+    outcome one = train_with(1, "gpt2", SETTINGS);
+    module_path = module;
+    outcome several = train_with(3, "gpt2", SETTINGS);
+    assert_same_losses(&one, &several);
+    for (int r = 0; r < 3; r++)
+        assert_memory_equal(several.weights[r], several.state[0],
+                            (size_t)several.n_total * sizeof(float));
+    release(&one);
+    release(&several);
+}
+
+// Given the CUDA backend's module it runs the ranks on that.
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         test_inside_folder(several_ranks_train_as_one_does),
@@ -206,5 +261,12 @@ int main(void)
         test_inside_folder(ranks_resume_what_other_ranks_have_saved),
         test_inside_folder(a_batch_without_a_row_for_every_rank_is_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest on_devices[] = {
+        test_inside_folder(ranks_on_devices_train_as_one_on_the_cpu_does),
+    };
+    if (argc < 2)
+        return cmocka_run_group_tests(tests, NULL, NULL);
+    module_path = argv[1];
+    n_steps = 3;
+    return cmocka_run_group_tests(on_devices, NULL, NULL);
 }
