@@ -45,18 +45,24 @@ typedef struct span {
     int64_t begin, end;  // tokens of the batch, row by row
 } span;
 
-static span longest_segment(const bd_boundaries *boundaries)
+// The longest segment; if there are any, of those that another one follows in its row: that is
+// where a leak through attention goes.
+static span choose_segment(const bd_boundaries *boundaries)
 {
-    span longest = {0};
+    span longest = {0}, followed = {0};
     for (int64_t r = 0; r < boundaries->n_rows; r++) {
         int64_t n;
         const int32_t *bounds = bd_row_bounds(boundaries, r, &n);
-        for (int64_t k = 0; k < n; k++)
-            if (bounds[k + 1] - bounds[k] > longest.end - longest.begin)
-                longest = (span){r * boundaries->seq_len + bounds[k],
-                                 r * boundaries->seq_len + bounds[k + 1]};
+        for (int64_t k = 0; k < n; k++) {
+            const int64_t row = r * boundaries->seq_len, length = bounds[k + 1] - bounds[k];
+            const span segment = {row + bounds[k], row + bounds[k + 1]};
+            if (length > longest.end - longest.begin)
+                longest = segment;
+            if (k + 1 < n && length > followed.end - followed.begin)
+                followed = segment;
+        }
     }
-    return longest;
+    return followed.end > followed.begin ? followed : longest;
 }
 
 // A copy of the batch's ids in which every token of the span is another one.
@@ -130,7 +136,7 @@ bd_status bd_probe_batch(bd_probe *probe, bd_model *model, const bd_batch *rows,
     const size_t n = (size_t)(n_rows * boundaries.seq_len);
     const int64_t n_targets = count_targets(&boundaries);
     const double scale = 1.0 / (double)(n_targets > 0 ? n_targets : 1);
-    const span changed = longest_segment(&boundaries);
+    const span changed = choose_segment(&boundaries);
     uint64_t *before = calloc(n, sizeof *before), *after = calloc(n, sizeof *after);
     void *ids = change_ids(&batch, changed, model->parameters->config.n_vocabulary);
     bd_status status = BD_OK;

@@ -56,6 +56,19 @@ class Cuda(ProgramTest):
                     self.assertEqual(result.status, 0, result)
                     self.assertIn("the same in every bit", result.stdout)
 
+    def test_a_leak_ends_a_run_at_its_next_probe(self) -> None:
+        leaking = ["--backend", "cuda", "--backend-module", os.environ["BINDERY_LEAKING_MODULE"]]
+        how = ["train", "-q", "--data", DATASET, *MODEL, "--steps", 4, "--save-every", 1]
+        unseen, seen = self.folder / "unseen", self.folder / "seen"
+        self.succeeds(*how, "-o", unseen, *leaking)
+        result = bindery(*how, "-o", seen, *leaking, "--probe", 3)
+        self.assertEqual(result.status, 1, result)
+        self.assertRegex(result.stderr, r"the probe after step 3 found a leak: .* segment \d+ of "
+                                        r"row \d+ \(\d+ tokens")
+        self.assertEqual(len(self.losses(seen)), 2)  # step 3 is not one to go on from
+        self.assertFalse((seen / "step-00000003.json").exists())
+        self.succeeds(*how, "-o", self.folder / "honest", *ON_CUDA, "--probe", 3)
+
     def test_every_sabotage_is_noticed(self) -> None:
         for operation in ("mask", "positions", "targets"):
             for precision in PRECISIONS:

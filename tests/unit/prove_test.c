@@ -218,11 +218,11 @@ static void a_leak_is_named_by_its_row_and_segment(void **state)
         bd_probe found;
         int64_t n, longest = 0;
         const int32_t *bounds = bd_row_bounds(&batch.boundaries, 0, &n);
-        for (int64_t k = 1; k < n; k++)
+        for (int64_t k = 1; k < n - 1; k++)  // the last can reach none
             if (bounds[k + 1] - bounds[k] > bounds[longest + 1] - bounds[longest])
                 longest = k;
         check(bd_probe_batch(&found, &model, &batch, 0, 1, &err), &err);
-        const bool leaks = longest < n - 1;
+        const bool leaks = n > 1;
         n_leaks += leaks;
         assert_int_equal(found.leak_row, leaks ? row : -1);
         assert_int_equal(found.leak_segment, leaks ? longest + 1 : -1);
@@ -382,6 +382,22 @@ static void kinks_are_counted(void **state)
 
 // ---- The probe ------------------------------------------------------------------------------
 
+// Tokens of the longest segment that another one follows in its row.
+static int64_t longest_followed(const bd_rows *rows)
+{
+    int64_t longest = 0;
+    for (int64_t row = 0; row < rows->manifests[0].totals.rows; row++) {
+        int64_t n;
+        bd_batch batch = load_batch(rows, &row, 1);
+        const int32_t *bounds = bd_row_bounds(&batch.boundaries, 0, &n);
+        for (int64_t k = 0; k < n - 1; k++)
+            if (bounds[k + 1] - bounds[k] > longest)
+                longest = bounds[k + 1] - bounds[k];
+        bd_batch_release(&batch);
+    }
+    return longest;
+}
+
 static void the_probe_changes_one_document_and_no_other(void **state)
 {
     (void)state;
@@ -391,7 +407,7 @@ static void the_probe_changes_one_document_and_no_other(void **state)
         const bd_probe result = probe(&s, 1000);
         assert_int_equal(result.n_rows, s.rows.manifests[0].totals.rows);
         assert_int_equal(result.n_segments, s.rows.manifests[0].totals.segments);
-        assert_int_equal(result.probed_tokens, s.rows.manifests[0].totals.longest_segment);
+        assert_int_equal(result.probed_tokens, longest_followed(&s.rows));
         assert_int_equal(result.changed_tokens, result.probed_tokens);
         assert_int_equal(result.other_tokens + result.probed_tokens,
                          s.rows.manifests[0].totals.packed);
