@@ -476,16 +476,12 @@ static bd_status backward(bd_model *model, batch_ref batch, bd_error *err)
 // The sum of the tokens' losses, in their order.
 static bd_status sum_losses(bd_model *model, int64_t n, double *sum, bd_error *err)
 {
-    float *losses = malloc((size_t)n * sizeof *losses);
-    if (!losses)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " losses", n);
-    const bd_status status = model->backend->operations->download(
-        model->backend, losses, model->losses, (size_t)n * sizeof *losses, err);
+    BD_TRY(model->backend->operations->download(model->backend, model->host_losses,
+                                                model->losses, (size_t)n * sizeof(float), err));
     *sum = 0;
-    for (int64_t t = 0; status == BD_OK && t < n; t++)
-        *sum += losses[t];
-    free(losses);
-    return status;
+    for (int64_t t = 0; t < n; t++)
+        *sum += model->host_losses[t];
+    return BD_OK;
 }
 
 bd_status bd_model_train(bd_model *model, const bd_model_batch *batch,

@@ -60,6 +60,7 @@ typedef struct bd_model {
     int64_t logits_stride;  // n_vocabulary, rounded up
     void *logits;           // [seq_len][logits_stride]: of one row at a time
     float *losses;          // [n]
+    float *host_losses;     // [n], host memory, owned: what came back of them
     // Gradients on their way back.
     void *d_stream;  // [n][n_channels]
     void *d_narrow;  // [n][n_channels]

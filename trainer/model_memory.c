@@ -104,6 +104,8 @@ static bd_status allocate_all(bd_model *model, bd_error *err)
     BD_TRY(allocate_floats(model, &model->final_mean, n, 1, err));
     BD_TRY(allocate_floats(model, &model->final_rstd, n, 1, err));
     BD_TRY(allocate_floats(model, &model->losses, n, 1, err));
+    if (!(model->host_losses = calloc((size_t)n, sizeof *model->host_losses)))
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " losses", n);
     for (int64_t l = 0; l < c->n_layers; l++) {
         if (l > 0 && model->recomputes)
             model->layers[l] = model->layers[0];
@@ -180,6 +182,7 @@ void bd_model_release(bd_model *model)
     for (size_t i = 0; i < model->n_allocated; i++)
         model->backend->operations->release(model->backend, model->allocated[i]);
     bd_staging_release(&model->staging);
+    free(model->host_losses);
     free(model->allocated);
     free(model->layers);
     *model = (bd_model){0};

@@ -1,6 +1,7 @@
 #include "trainer/model.h"
 
 #include <math.h>
+#include <stdatomic.h>
 
 #include "tests/unit/temporary_folder.h"
 #include "tests/unit/trainer_fixture.h"
@@ -432,6 +433,70 @@ static void running_out_of_memory_anywhere_leaves_nothing(void **state)
     close_subject(&s);
 }
 
+// ---- Allocations of a step ------------------------------------------------------------------
+
+// The linker puts these in the place of what our own code calls (--wrap in CMakeLists.txt).
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *memory, size_t size);
+int __real_posix_memalign(void **memory, size_t alignment, size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *memory, size_t size);
+int __wrap_posix_memalign(void **memory, size_t alignment, size_t size);
+
+static atomic_int n_allocations;
+
+void *__wrap_malloc(size_t size)
+{
+    n_allocations++;
+    return __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    n_allocations++;
+    return __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *memory, size_t size)
+{
+    n_allocations++;
+    return __real_realloc(memory, size);
+}
+
+int __wrap_posix_memalign(void **memory, size_t alignment, size_t size)
+{
+    n_allocations++;
+    return __real_posix_memalign(memory, alignment, size);
+}
+
+// From the second step on; the first may learn how many segments a batch has.
+static void a_step_allocates_nothing(void **state)
+{
+    (void)state;
+    subject s;
+    open_subject(&s, "gpt2");
+    const int64_t numbers[] = {0, 1, 2};
+    bd_batch rows = load_batch(&s.rows, numbers, 3);
+    const bd_model_batch batch = bd_batch_part(&rows, 0, 3);
+    const int before_model = n_allocations;
+    bd_model model = make_model(&s, 3, batch.attention.seq_len);
+    assert_true(n_allocations > before_model);  // or nothing is counted
+    for (int step = 0; step < 2; step++) {
+        bd_error err;
+        double loss_sum;
+        const int before = n_allocations;
+        check(bd_model_zero_gradients(&model, &err), &err);
+        check(bd_model_train(&model, &batch, &batch, 1.0, &loss_sum, &err), &err);
+        if (step > 0)
+            assert_int_equal(n_allocations, before);
+    }
+    bd_model_release(&model);
+    bd_batch_release(&rows);
+    close_subject(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,6 +511,7 @@ int main(void)
         cmocka_unit_test(losses_forward_only_are_those_of_training),
         cmocka_unit_test(memory_is_what_the_header_says),
         cmocka_unit_test(running_out_of_memory_anywhere_leaves_nothing),
+        cmocka_unit_test(a_step_allocates_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
