@@ -5,17 +5,18 @@
         --precision bf16 --json > ours.json
     python3 bench/attention-rivals.py ours.json        # with a torch that has CUDA
 
-Measured is what is there, and what is not there is said:
+On a CPU (--device cpu) bench/attention runs it beside ours. Measured is what is there, and what is not there is said:
 
     varlen      torch.nn.attention.varlen (PyTorch 2.10 and newer; 16 bits only)
     flash-attn  flash_attn_varlen_func of the package flash-attn (16 bits only)
     flex        flex_attention, compiled, under a block mask made beforehand
+    loop        scaled_dot_product_attention once per document, causal; on a CPU
     mask        scaled_dot_product_attention under a mask of all pairs, rows up to 4096 tokens
 
 A pass is measured as ours is: calls that fill a twentieth of a second between two
 synchronisations, the median of nine such runs; TFLOP/s count the allowed pairs alone, 2
-products forward and 5 backward. Before that, a rival's first document must come out as it does
-alone.
+products forward and 5 backward. On a CPU, CPU time is that of the process, all threads together.
+Before that, a rival's first document must come out as it does alone.
 """
 
 import argparse
@@ -24,6 +25,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -36,6 +38,7 @@ LONGEST_MASK = 4096
 # Of numbers below 0.5; in bf16 both sides round at 2e-3.
 TOLERANCE = 1e-2
 SHAPE = ("mix", "seq_len", "head_size")
+GIVEN = ("mix", "seq_len", "rows", "heads", "head_size", "documents", "pairs")
 DTYPES = {"float": torch.float32, "bf16": torch.bfloat16}
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]  # [rows][tokens][heads][size] each
@@ -131,6 +134,26 @@ def flex(case: Case) -> Attention:
     return with_heads_first(lambda q, k, v: compiled(q, k, v, block_mask=blocks))
 
 
+def loop(case: Case) -> Attention:
+    if case.device != "cpu":
+        raise Missing("a GPU has quicker ways")
+    bounds = case.given["boundaries"]
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        rows = []
+        for r, row in enumerate(bounds):
+            parts = [
+                functional.scaled_dot_product_attention(
+                    *(x[r : r + 1, :, begin:end] for x in (q, k, v)), is_causal=True
+                )
+                for begin, end in zip(row, row[1:], strict=False)
+            ]
+            rows.append(torch.cat(parts, dim=2))
+        return torch.cat(rows)
+
+    return with_heads_first(attend)
+
+
 def mask(case: Case) -> Attention:
     if case.seq_len > LONGEST_MASK:
         raise Missing(f"rows longer than {LONGEST_MASK} tokens need too large a mask")
@@ -142,7 +165,13 @@ def mask(case: Case) -> Attention:
     )
 
 
-RIVALS = {"varlen": varlen, "flash-attn": flash_attn, "flex": flex, "mask": mask}
+RIVALS = {
+    "varlen": varlen,
+    "flash-attn": flash_attn,
+    "flex": flex,
+    "loop": loop,
+    "mask": mask,
+}
 
 # ---- Measuring ------------------------------------------------------------------------------
 
@@ -158,24 +187,33 @@ def check(case: Case, out: Tensor) -> None:
         raise Missing(f"its first document differs by {difference:.2g} from the same one alone")
 
 
-def milliseconds(call: Callable[[], object], device: str) -> float:
-    """Of one call, the median."""
+@dataclass(frozen=True)
+class Time:
+    """Milliseconds of one call, the median."""
 
-    def run(n_calls: int) -> float:
+    wall: float
+    cpu: float
+
+
+def time_of(call: Callable[[], object], device: str) -> Time:
+    def run(n_calls: int) -> Time:
         if device == "cuda":
             torch.cuda.synchronize()
-        begun = time.perf_counter()
+        wall, cpu = time.perf_counter(), time.process_time()
         for _ in range(n_calls):
             call()
         if device == "cuda":
             torch.cuda.synchronize()
-        return time.perf_counter() - begun
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        return Time(1e3 * wall / n_calls, 1e3 * cpu / n_calls)
 
     run(1)
     n_calls = 1
-    while run(n_calls) < RUN_SECONDS:
+    while run(n_calls).wall * n_calls < 1e3 * RUN_SECONDS:
         n_calls *= 2
-    return 1e3 * statistics.median(run(n_calls) for _ in range(N_RUNS)) / n_calls
+    runs = [run(n_calls) for _ in range(N_RUNS)]
+    return Time(*(statistics.median(getattr(one, what) for one in runs)
+                  for what in ("wall", "cpu")))
 
 
 def measure(case: Case, attention: Attention) -> dict:
@@ -183,20 +221,22 @@ def measure(case: Case, attention: Attention) -> dict:
     out = attention(q, k, v)
     check(case, out)
 
-    def backward() -> object:
+    def backward_pass() -> object:
         return torch.autograd.grad(out, (q, k, v), case.d_out, retain_graph=True)
 
-    forward_ms = milliseconds(lambda: attention(q, k, v), case.device)
-    backward_ms = milliseconds(backward, case.device)
-    given = {key: value for key, value in case.given.items() if key != "boundaries"}
+    forward = time_of(lambda: attention(q, k, v), case.device)
+    backward = time_of(backward_pass, case.device)
+    given = {key: case.given[key] for key in GIVEN}
     gflop = 2e-9 * given["pairs"] * given["heads"] * given["head_size"]
+    cpu_ms = {"forward_cpu_ms": forward.cpu, "backward_cpu_ms": backward.cpu}
     return {
         **given,
-        "forward_ms": forward_ms,
-        "backward_ms": backward_ms,
-        "forward_tflops": 2 * gflop / forward_ms,
-        "backward_tflops": 5 * gflop / backward_ms,
-        "both_tflops": 7 * gflop / (forward_ms + backward_ms),
+        "forward_ms": forward.wall,
+        "backward_ms": backward.wall,
+        **(cpu_ms if case.device == "cpu" else {}),
+        "forward_tflops": 2 * gflop / forward.wall,
+        "backward_tflops": 5 * gflop / backward.wall,
+        "both_tflops": 7 * gflop / (forward.wall + backward.wall),
     }
 
 
@@ -237,13 +277,16 @@ def main() -> None:
     add = parser.add_argument
     add("ours", type=Path, metavar="FILE", help="what bench_attention --json printed")
     add("--device", default="cuda", choices=["cuda", "cpu"], help="[default: cuda]")
+    add("--threads", type=int, default=2, help="on a CPU [default: 2]")
+    add("--rivals", default=",".join(RIVALS), help="[default: all]")
     add("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
     if arguments.device == "cuda" and not torch.cuda.is_available():
         parser.error(f"PyTorch {torch.__version__} finds no CUDA device")
     ours = json.loads(arguments.ours.read_text(encoding="utf-8"))
     rivals, missing = [], {}
-    for name in RIVALS:
+    for name in arguments.rivals.split(","):
         cases, why = measure_rival(name, ours, arguments.device)
         if cases:
             rivals.append({"program": name, "cases": cases})

@@ -15,10 +15,11 @@
 #include "common/program.h"
 #include "common/threads.h"
 
-enum { N_RUNS = 9, DEVICE_TOKENS = 16384, NOT_GIVEN = 0 };
+enum { N_RUNS = 9, DEVICE_TOKENS = 16384, EVEN_TOKENS = 1024, NOT_GIVEN = 0 };
 
-typedef enum mix { MIX_CAUSAL, MIX_CORPUS, MIX_SHORT, N_MIXES } mix;
-static const char *const mix_words[] = {"causal", "corpus", "short", "all", "auto", NULL};
+typedef enum mix { MIX_CAUSAL, MIX_CORPUS, MIX_SHORT, MIX_EVEN, N_MIXES } mix;
+static const char *const mix_words[] = {"causal", "corpus", "short", "even",
+                                        "all",    "auto",   NULL};
 enum { EVERY_MIX = N_MIXES, AUTOMATIC_MIX };
 
 typedef struct attention_settings {
@@ -37,7 +38,9 @@ static const bd_option attention_options[] = {
      .initial = "auto",
      .help =
          "One document a row, documents as in a corpus, many of mean length 64, or all three; "
-         "auto takes all on a device and corpus on the CPU"},
+         "or the same ones of mean length 200 every 1024 tokens; auto takes all on a device "
+         "and "
+         "corpus on the CPU"},
     {.name = "seq-len",
      .value = "N",
      BD_INTEGER(attention_settings, seq_len, 1, 1 << 20),
@@ -112,6 +115,8 @@ static lengths lengths_of(mix which, int64_t seq_len)
         return (lengths){(double)seq_len, 0.0};
     case MIX_SHORT:
         return (lengths){64.0, 0.5};
+    case MIX_EVEN:
+        return (lengths){200.0, 0.5};
     default:
         if (seq_len < 4096)
             return (lengths){128.0, 0.26};
@@ -126,27 +131,44 @@ typedef struct attention_case {
     double pairs;               // a token and one that it sees, of all rows
 } attention_case;
 
+// Appends the boundaries of documents that fill tokens first … last - 1 of a row.
+static int32_t *add_documents(attention_case *c, int32_t *bounds, int64_t first, int64_t last,
+                              uint64_t *state)
+{
+    const lengths like = lengths_of(c->which, c->seq_len);
+    const double n_tokens = (double)(last - first);
+    const int n = (int)fmax(1.0, n_tokens / like.mean);
+    double *length = get_memory((size_t)n * sizeof *length), total = 0.0, so_far = 0.0;
+    int32_t begin = (int32_t)first;
+    for (int i = 0; i < n; i++)
+        total += length[i] = exp(like.spread * normal(state));
+    for (int i = 0; i < n; i++) {
+        so_far += length[i];
+        const int32_t end = (int32_t)(first + lrint(n_tokens * so_far / total));
+        const double tokens = end - begin;
+        if (end == begin)
+            continue;  // rounded to nothing
+        c->pairs += tokens * (tokens + 1.0) / 2.0;
+        *bounds++ = begin = end;
+    }
+    free(length);
+    return bounds;
+}
+
 // Appends the boundaries of a full row.
 static void add_row(attention_case *c, int64_t row, uint64_t *state)
 {
-    const lengths like = lengths_of(c->which, c->seq_len);
-    const int n = (int)fmax(1.0, (double)c->seq_len / like.mean);
-    double *length = get_memory((size_t)n * sizeof *length), total = 0.0, so_far = 0.0;
-    int32_t *bounds = c->values + c->offsets[row], last = 0;
-    for (int i = 0; i < n; i++)
-        total += length[i] = exp(like.spread * normal(state));
+    const int64_t period = c->which == MIX_EVEN ? EVEN_TOKENS : c->seq_len;
+    const uint64_t begun = *state;
+    int32_t *bounds = c->values + c->offsets[row];
     *bounds++ = 0;
-    for (int i = 0; i < n; i++) {
-        so_far += length[i];
-        const int32_t bound = (int32_t)lrint((double)c->seq_len * so_far / total);
-        const double tokens = bound - last;
-        if (bound == last)
-            continue;  // rounded to nothing
-        c->pairs += tokens * (tokens + 1.0) / 2.0;
-        *bounds++ = last = bound;
+    for (int64_t first = 0; first < c->seq_len; first += period) {
+        const int64_t left = c->seq_len - first;
+        *state = begun;
+        bounds =
+            add_documents(c, bounds, first, first + (left < period ? left : period), state);
     }
     c->offsets[row + 1] = (int32_t)(bounds - c->values);
-    free(length);
 }
 
 static void make_documents(attention_case *c)
@@ -324,7 +346,8 @@ static bd_json *boundaries_to_json(const attention_case *c)
     return rows;
 }
 
-static bd_json *case_to_json(const attention_case *c, bench_time f, bench_time b)
+// CPU time says something only where the CPU does the work.
+static bd_json *case_to_json(const attention_case *c, bool on_host, bench_time f, bench_time b)
 {
     const double flop = product_flop(c);
     bd_json *json = bd_json_object();
@@ -337,6 +360,10 @@ static bd_json *case_to_json(const attention_case *c, bench_time f, bench_time b
     bd_json_set_integer(json, "pairs", (int64_t)c->pairs);
     bd_json_set_real(json, "forward_ms", 1e3 * f.wall);
     bd_json_set_real(json, "backward_ms", 1e3 * b.wall);
+    if (on_host) {
+        bd_json_set_real(json, "forward_cpu_ms", 1e3 * f.cpu);
+        bd_json_set_real(json, "backward_cpu_ms", 1e3 * b.cpu);
+    }
     bd_json_set_real(json, "forward_tflops", 2e-12 * flop / f.wall);
     bd_json_set_real(json, "backward_tflops", 5e-12 * flop / b.wall);
     bd_json_set_real(json, "both_tflops", 7e-12 * flop / (f.wall + b.wall));
@@ -350,14 +377,21 @@ static void run_case(bd_backend *backend, attention_case *c, bd_type type, bd_js
     tensors t;
     make_documents(c);
     make_tensors(&t, backend, c, type);
+    const bool on_host = backend->operations->works_on_host;
     const bench_time f = time_pass(backend, &t, FORWARD), b = time_pass(backend, &t, BACKWARD);
     if (results)
-        bd_json_append(results, case_to_json(c, f, b));
+        bd_json_append(results, case_to_json(c, on_host, f, b));
     else
-        print_case(c, backend->operations->works_on_host, f, b);
+        print_case(c, on_host, f, b);
     release_tensors(&t, backend);
     free(c->offsets);
     free(c->values);
+}
+
+// Where the cost of rows of several lengths is to be compared, nobody asks for all.
+static bool is_asked_for(mix m, int which)
+{
+    return which == EVERY_MIX ? m != MIX_EVEN : which == (int)m;
 }
 
 static void run_cases(bd_backend *backend, const attention_settings *s, bd_json *results)
@@ -370,7 +404,7 @@ static void run_cases(bd_backend *backend, const attention_settings *s, bd_json 
     const int n_sizes = s->head_size == NOT_GIVEN && !on_host ? 2 : 1;
     for (int size = 0; size < n_sizes; size++)
         for (int m = 0; m < N_MIXES; m++)
-            for (int l = 0; l < n_lengths && (which == EVERY_MIX || which == m); l++) {
+            for (int l = 0; l < n_lengths && is_asked_for((mix)m, which); l++) {
                 attention_case c = {
                     .which = (mix)m,
                     .seq_len = s->seq_len == NOT_GIVEN ? row_lengths[l] : s->seq_len,

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""PyTorch training a small GPT-2 on packed documents: tokens per second, CPU ms per token.
+"""PyTorch training GPT-2 on packed documents: tokens per second, CPU ms per token.
 
-    python3 -m venv /tmp/torch-venv
-    /tmp/torch-venv/bin/pip install torch numpy
-    /tmp/torch-venv/bin/python bench/train-rivals.py [--rows FILE.json] [--compile]
+    bench/train                                             runs it beside ours
+    python3 bench/train-rivals.py [--rows FILE.json] [--compile]     with a torch, alone
 
-4 layers, 256 channels, 4 heads, rows of 512 tokens, 4 rows per step, vocabulary 8192, float. A
-step is forward, backward and fused AdamW on rows with document attention, restarting positions
-and targets inside documents. Attention is done in the two ways that PyTorch offers on a CPU:
+By default 4 layers, 256 channels, 4 heads, rows of 512 tokens, 4 rows per step, vocabulary 8192;
+float. A step is forward, backward and fused AdamW on rows with document attention, restarting
+positions and targets inside documents. Attention is done in the two ways that PyTorch offers on a
+CPU:
 
     loop   scaled_dot_product_attention once per document, causal
     mask   scaled_dot_product_attention once per batch, with a block-diagonal mask
@@ -15,18 +15,23 @@ and targets inside documents. Attention is done in the two ways that PyTorch off
 Without --rows, document lengths are log-normal of mean 200 (sigma 1, so the median is 121) from a
 fixed seed, laid end to end and cut where a row ends. FILE.json is a list of rows, each the list
 of its boundaries ([[0, 130, 512], ...]), so that another program can be measured on the same rows:
-4 of them are a step, and the steps go round. Ids are random; speed does not depend on them.
+--batch of them are a step, and the steps go round. Ids are random; speed does not depend on them.
 
 A pass over all steps warms up (and compiles). Then the variants take turns, so that a machine
 that slows down slows them all, and the median of the steps is printed. Tokens are those before a
 row's last boundary; CPU time is that of the process, in which PyTorch's threads wait by spinning:
 on a machine that does other work as well, both figures are worthless.
+
+With --turns another program says when: one JSON object is printed after the warm-up (`torch`,
+`first_losses` by variant), and one after each line of standard input (`seconds`: of each variant
+CPU and wall seconds of each of the --steps steps, per token).
 """
 
 import argparse
 import json
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,8 +42,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-N_LAYERS, N_CHANNELS, N_HEADS = 4, 256, 4
-SEQ_LEN, ROWS_PER_STEP, VOCAB_SIZE = 512, 4, 8192
 MEAN_LENGTH, SIGMA = 200, 1.0
 SEED = 1
 NO_TARGET = -100
@@ -46,7 +49,17 @@ NO_TARGET = -100
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def generated_rows(n_rows: int) -> list[list[int]]:
+@dataclass(frozen=True)
+class Sizes:
+    layers: int
+    channels: int
+    heads: int
+    seq_len: int
+    batch: int
+    vocabulary: int
+
+
+def generated_rows(n_rows: int, seq_len: int) -> list[list[int]]:
     """Boundaries of full rows of log-normal documents."""
     random = np.random.default_rng(SEED)
     rows, row = [], [0]
@@ -54,10 +67,10 @@ def generated_rows(n_rows: int) -> list[list[int]]:
     while len(rows) < n_rows:
         left = max(1, round(random.lognormal(mu, SIGMA)))
         while left > 0 and len(rows) < n_rows:
-            end = min(row[-1] + left, SEQ_LEN)
+            end = min(row[-1] + left, seq_len)
             left -= end - row[-1]
             row.append(end)
-            if end == SEQ_LEN:
+            if end == seq_len:
                 rows.append(row)
                 row = [0]
     return rows
@@ -77,8 +90,8 @@ class Batch:
         return sum(row[-1] for row in self.rows)
 
 
-def make_batch(rows: list[list[int]]) -> Batch:
-    ids = torch.randint(VOCAB_SIZE, (len(rows), SEQ_LEN))
+def make_batch(rows: list[list[int]], sizes: Sizes) -> Batch:
+    ids = torch.randint(sizes.vocabulary, (len(rows), sizes.seq_len))
     positions = torch.zeros_like(ids)
     targets = torch.full_like(ids, NO_TARGET)
     for r, row in enumerate(rows):
@@ -100,7 +113,7 @@ def loop_attention(batch: Batch) -> Attention:
                 )
                 for begin, end in zip(row, row[1:], strict=False)
             ]
-            if row[-1] < SEQ_LEN:
+            if row[-1] < q.shape[2]:
                 parts.append(torch.zeros_like(q[r : r + 1, :, row[-1] :]))
             rows.append(torch.cat(parts, dim=2))
         return torch.cat(rows)
@@ -110,7 +123,7 @@ def loop_attention(batch: Batch) -> Attention:
 
 def mask_attention(batch: Batch) -> Attention:
     """One call under a mask [rows][1][tokens][tokens]. Padding is a document of its own."""
-    index = torch.arange(SEQ_LEN)
+    index = torch.arange(batch.ids.shape[1])
     segment = torch.stack(
         [torch.searchsorted(torch.tensor(row), index, right=True) for row in batch.rows]
     )
@@ -124,32 +137,34 @@ def mask_attention(batch: Batch) -> Attention:
 
 
 class Block(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.ln_1 = nn.LayerNorm(N_CHANNELS)
-        self.qkv = nn.Linear(N_CHANNELS, 3 * N_CHANNELS)
-        self.proj = nn.Linear(N_CHANNELS, N_CHANNELS)
-        self.ln_2 = nn.LayerNorm(N_CHANNELS)
-        self.fc_1 = nn.Linear(N_CHANNELS, 4 * N_CHANNELS)
-        self.fc_2 = nn.Linear(4 * N_CHANNELS, N_CHANNELS)
+        channels = sizes.channels
+        self.n_heads = sizes.heads
+        self.ln_1 = nn.LayerNorm(channels)
+        self.qkv = nn.Linear(channels, 3 * channels)
+        self.proj = nn.Linear(channels, channels)
+        self.ln_2 = nn.LayerNorm(channels)
+        self.fc_1 = nn.Linear(channels, 4 * channels)
+        self.fc_2 = nn.Linear(4 * channels, channels)
 
     def forward(self, x: Tensor, attend: Attention) -> Tensor:
-        n_rows, n_tokens, _ = x.shape
-        qkv = self.qkv(self.ln_1(x)).view(n_rows, n_tokens, 3, N_HEADS, -1)
+        n_rows, n_tokens, n_channels = x.shape
+        qkv = self.qkv(self.ln_1(x)).view(n_rows, n_tokens, 3, self.n_heads, -1)
         y = attend(*qkv.permute(2, 0, 3, 1, 4).unbind())
-        x = x + self.proj(y.transpose(1, 2).reshape(n_rows, n_tokens, N_CHANNELS))
+        x = x + self.proj(y.transpose(1, 2).reshape(n_rows, n_tokens, n_channels))
         return x + self.fc_2(functional.gelu(self.fc_1(self.ln_2(x)), approximate="tanh"))
 
 
 class Gpt2(nn.Module):
     """Gives the mean loss over a batch's targets."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(VOCAB_SIZE, N_CHANNELS)
-        self.positions = nn.Embedding(SEQ_LEN, N_CHANNELS)
-        self.blocks = nn.ModuleList(Block() for _ in range(N_LAYERS))
-        self.ln_f = nn.LayerNorm(N_CHANNELS)
+        self.tokens = nn.Embedding(sizes.vocabulary, sizes.channels)
+        self.positions = nn.Embedding(sizes.seq_len, sizes.channels)
+        self.blocks = nn.ModuleList(Block(sizes) for _ in range(sizes.layers))
+        self.ln_f = nn.LayerNorm(sizes.channels)
         for table in (self.tokens, self.positions):
             nn.init.normal_(table.weight, std=0.02)
 
@@ -163,17 +178,18 @@ class Gpt2(nn.Module):
         )
 
 
+VARIANTS = {"loop": loop_attention, "mask": mask_attention}
+
+
 class Trainer:
     """One variant, with a model and an optimizer of its own, and what its steps cost."""
 
-    def __init__(
-        self, name: str, attention: Callable[[Batch], Attention], batches: list[Batch]
-    ) -> None:
+    def __init__(self, name: str, sizes: Sizes, batches: list[Batch]) -> None:
         torch.manual_seed(SEED)
         self.name = name
         self.batches = batches
-        self.attends = [attention(batch) for batch in batches]
-        self.model = Gpt2()
+        self.attends = [VARIANTS[name](batch) for batch in batches]
+        self.model = Gpt2(sizes)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
         self.wall_per_token: list[float] = []
         self.cpu_per_token: list[float] = []
@@ -198,51 +214,94 @@ class Trainer:
         self.cpu_per_token.append((time.process_time() - cpu) / n_tokens)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure PyTorch on packed documents.")
-    parser.add_argument("--rows", type=Path, metavar="FILE.json", help="boundaries of the rows")
-    parser.add_argument("--steps", type=int, default=20, help="steps to measure [default: 20]")
-    parser.add_argument("--threads", type=int, default=2, help="threads [default: 2]")
-    parser.add_argument("--compile", action="store_true", help="the compiled variants as well")
-    arguments = parser.parse_args()
-
-    torch.set_num_threads(arguments.threads)
-    torch.manual_seed(SEED)
-    rows = (
-        json.loads(arguments.rows.read_text(encoding="utf-8"))
-        if arguments.rows
-        else generated_rows(ROWS_PER_STEP)
-    )
-    if not rows or len(rows) % ROWS_PER_STEP:
-        parser.error(f"{len(rows)} rows; steps take {ROWS_PER_STEP}")
-    if any(row[0] != 0 or row[-1] > SEQ_LEN or row != sorted(set(row)) for row in rows):
-        parser.error(f"boundaries must rise from 0 to at most {SEQ_LEN}")
-    batches = [
-        make_batch(rows[r : r + ROWS_PER_STEP]) for r in range(0, len(rows), ROWS_PER_STEP)
-    ]
-    n_segments = sum(len(row) - 1 for row in rows)
-    print(f"PyTorch {torch.__version__}, {arguments.threads} threads; {len(rows)} rows,", end=" ")
-    print(f"{n_segments} segments, {sum(batch.n_tokens for batch in batches)} tokens")
-
-    variants = {"loop": loop_attention, "mask": mask_attention}
-    trainers = [Trainer(name, attention, batches) for name, attention in variants.items()]
-    if arguments.compile:
-        torch._dynamo.config.recompile_limit = len(batches) * len(variants)
-        for name, attention in variants.items():
-            trainers.append(Trainer(name, attention, batches))
+def make_trainers(sizes: Sizes, batches: list[Batch], compiled: bool) -> list[Trainer]:
+    trainers = [Trainer(name, sizes, batches) for name in VARIANTS]
+    if compiled:
+        torch._dynamo.config.recompile_limit = len(batches) * len(VARIANTS)
+        for name in VARIANTS:
+            trainers.append(Trainer(name, sizes, batches))
             trainers[-1].compile()
-    for trainer in trainers:
-        losses = [trainer.step(i) for i in range(len(batches))]
-        print(f"{trainer.name}: loss of the first step {losses[0]:.5f}")
-    for step in range(arguments.steps):
-        for trainer in trainers:
-            trainer.measure(step % len(batches))
+    return trainers
 
+
+def take_turns(trainers: list[Trainer], n_steps: int, first: int) -> None:
+    for step in range(first, first + n_steps):
+        for trainer in trainers:
+            trainer.measure(step % len(trainer.batches))
+
+
+def answer_turns(trainers: list[Trainer], n_steps: int, first_losses: dict[str, float]) -> None:
+    ready = {"torch": torch.__version__, "first_losses": first_losses}
+    print(json.dumps(ready), flush=True)
+    for turn, _ in enumerate(sys.stdin):
+        begun = len(trainers[0].cpu_per_token)
+        take_turns(trainers, n_steps, turn * n_steps)
+        seconds = {
+            trainer.name: [trainer.cpu_per_token[begun:], trainer.wall_per_token[begun:]]
+            for trainer in trainers
+        }
+        print(json.dumps({"seconds": seconds}), flush=True)
+
+
+def print_medians(trainers: list[Trainer]) -> None:
     print(f"\n{'variant':16} {'tokens/s':>10} {'CPU ms/token':>14}")
     for trainer in trainers:
         speed = 1 / statistics.median(trainer.wall_per_token)
         cpu_ms = 1000 * statistics.median(trainer.cpu_per_token)
         print(f"{trainer.name:16} {speed:10,.0f} {cpu_ms:14.3f}")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Measure PyTorch on packed documents.")
+    add = parser.add_argument
+    add("--rows", type=Path, metavar="FILE.json", help="boundaries of the rows")
+    add("--layers", type=int, default=4, help="[default: 4]")
+    add("--channels", type=int, default=256, help="[default: 256]")
+    add("--heads", type=int, default=4, help="[default: 4]")
+    add("--seq-len", type=int, default=512, help="tokens in a row [default: 512]")
+    add("--batch", type=int, default=4, help="rows of a step [default: 4]")
+    add("--vocabulary", type=int, default=8192, help="[default: 8192]")
+    add("--steps", type=int, default=20, help="steps to measure [default: 20]")
+    add("--threads", type=int, default=2, help="[default: 2]")
+    add("--compile", action="store_true", help="the compiled variants as well")
+    add("--turns", action="store_true", help="measure after each line of standard input")
+    return parser
+
+
+def main() -> None:
+    parser = make_parser()
+    given = parser.parse_args()
+    sizes = Sizes(given.layers, given.channels, given.heads, given.seq_len, given.batch,
+                  given.vocabulary)
+    torch.set_num_threads(given.threads)
+    torch.manual_seed(SEED)
+    rows = (
+        json.loads(given.rows.read_text(encoding="utf-8"))
+        if given.rows
+        else generated_rows(sizes.batch, sizes.seq_len)
+    )
+    if not rows or len(rows) % sizes.batch:
+        parser.error(f"{len(rows)} rows; steps take {sizes.batch}")
+    if any(row[0] != 0 or row[-1] > sizes.seq_len or row != sorted(set(row)) for row in rows):
+        parser.error(f"boundaries must rise from 0 to at most {sizes.seq_len}")
+    batches = [
+        make_batch(rows[r : r + sizes.batch], sizes) for r in range(0, len(rows), sizes.batch)
+    ]
+    trainers = make_trainers(sizes, batches, given.compile)
+    first_losses = {}
+    for trainer in trainers:
+        losses = [trainer.step(i) for i in range(len(batches))]
+        first_losses[trainer.name] = losses[0]
+    if given.turns:
+        answer_turns(trainers, given.steps, first_losses)
+        return
+    n_segments = sum(len(row) - 1 for row in rows)
+    print(f"PyTorch {torch.__version__}, {given.threads} threads; {len(rows)} rows,", end=" ")
+    print(f"{n_segments} segments, {sum(batch.n_tokens for batch in batches)} tokens")
+    for name, loss in first_losses.items():
+        print(f"{name}: loss of the first step {loss:.5f}")
+    take_turns(trainers, given.steps, 0)
+    print_medians(trainers)
 
 
 if __name__ == "__main__":

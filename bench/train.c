@@ -2,10 +2,9 @@
 //
 //   bench_train [OPTIONS] [THREADS]    --help tells the options
 //
-// By default it is the small model that bench/train-rivals.py measures in PyTorch: GPT-2 with 4
-// layers, 256 channels, 4 heads, vocabulary 8192; 4 rows of 512 tokens per step, documents of
-// mean length 200, float. A first round over all rows warms up; then the median of the steps is
-// printed.
+// By default it is the small model that bench/train measures beside PyTorch: GPT-2 with 4 layers,
+// 256 channels, 4 heads, vocabulary 8192; 4 rows of 512 tokens per step, documents of mean length
+// 200, float. A first round over all rows warms up; then the median of the steps is printed.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,11 +17,9 @@
 #include "trainer/random.h"
 #include "trainer/step_work.h"
 
-enum { ROUND_STEPS = 10 };  // after which the rows begin again
-
 typedef struct train_settings {
     int preset;
-    int64_t n_vocabulary, seq_len, batch_rows, n_steps;
+    int64_t n_vocabulary, seq_len, batch_rows, n_steps, n_distinct;
     double peak_tflops;
     const char *rows;
     bd_backend_choice backend;
@@ -56,7 +53,12 @@ static const bd_option train_options[] = {
      .value = "N",
      BD_INTEGER(train_settings, n_steps, 1, 1 << 20),
      .initial = "30",
-     .help = "Steps to measure, after as many that warm up, at most ten"},
+     .help = "Steps to measure, after as many that warm up, at most a round over the rows"},
+    {.name = "distinct",
+     .value = "STEPS",
+     BD_INTEGER(train_settings, n_distinct, 1, 1 << 10),
+     .initial = "10",
+     .help = "Steps in a round, after which the rows begin again"},
     {.name = "peak-tflops",
      .value = "X",
      BD_REAL(train_settings, peak_tflops, 1e-3, 1e6),
@@ -92,7 +94,7 @@ typedef struct corpus {
 // Log-normal documents of mean 200 (sigma 1), end to end, cut where a row ends.
 static void make_corpus(corpus *c, const train_settings *s)
 {
-    const int64_t n_rows = ROUND_STEPS * s->batch_rows, n_tokens = n_rows * s->seq_len;
+    const int64_t n_rows = s->n_distinct * s->batch_rows, n_tokens = n_rows * s->seq_len;
     *c = (corpus){.n_rows = n_rows, .seq_len = s->seq_len, .batch_rows = s->batch_rows};
     c->offsets = get_memory((size_t)(n_rows + 1) * sizeof *c->offsets);
     c->values = get_memory((size_t)(n_tokens + n_rows) * sizeof *c->values);
@@ -193,14 +195,18 @@ static void close_trainee(trainee *t)
     bd_parameters_release(&t->parameters);
 }
 
-static void train_step(trainee *t, const corpus *c, int64_t step)
+// Returns the mean loss before the step.
+static double train_step(trainee *t, const corpus *c, int64_t step)
 {
     const bd_model_batch batch = batch_of(c, step), next = batch_of(c, step + 1);
-    const double n_tokens = (double)(c->batch_rows * c->seq_len);
+    const int32_t *offsets = batch.targets.offsets;
+    const int64_t n_tokens = c->batch_rows * c->seq_len;
+    const int64_t n_segments = offsets[c->batch_rows] - offsets[0] - c->batch_rows;
+    const double n_targets = (double)(n_tokens - n_segments);  // a segment's last has none
     bd_error err;
     double loss_sum;
     bench_check(bd_model_zero_gradients(&t->model, &err), &err);
-    bench_check(bd_model_train(&t->model, &batch, &next, 1.0 / n_tokens, &loss_sum, &err),
+    bench_check(bd_model_train(&t->model, &batch, &next, 1.0 / n_targets, &loss_sum, &err),
                 &err);
     const bd_adamw_args args = {
         .n = t->parameters.n_total,
@@ -219,24 +225,32 @@ static void train_step(trainee *t, const corpus *c, int64_t step)
         .rounded = t->model.type == BD_BF16 ? t->model.weights : NULL,
     };
     bench_check(t->backend->operations->adamw(t->backend, &args, &err), &err);
+    return loss_sum / n_targets;
 }
+
+typedef struct measured {
+    bench_time step;    // the median
+    double first_loss;  // of fresh weights: about the logarithm of the vocabulary
+} measured;
 
 // The loss comes back in every step, so on a device a step's time is its own work up to the
 // loss and AdamW of the step before.
-static bench_time time_steps(trainee *t, const corpus *c, int64_t n_steps)
+static measured time_steps(trainee *t, const corpus *c, int64_t n_steps)
 {
-    const int64_t warm_up = n_steps < ROUND_STEPS ? n_steps : ROUND_STEPS;
+    const int64_t round = c->n_rows / c->batch_rows,
+                  warm_up = n_steps < round ? n_steps : round;
     bench_time *times = get_memory((size_t)n_steps * sizeof *times);
-    for (int64_t step = 0; step < warm_up; step++)
+    const double first_loss = train_step(t, c, 0);
+    for (int64_t step = 1; step < warm_up; step++)
         train_step(t, c, step);
     for (int64_t step = 0; step < n_steps; step++) {
         const bench_time begun = bench_now();
         train_step(t, c, warm_up + step);
         times[step] = bench_since(begun);
     }
-    const bench_time median = bench_median(times, (size_t)n_steps);
+    const measured result = {bench_median(times, (size_t)n_steps), first_loss};
     free(times);
-    return median;
+    return result;
 }
 
 // ---- Results --------------------------------------------------------------------------------
@@ -251,17 +265,20 @@ static double flop_per_token(const bd_model_config *config, const corpus *c)
 
 typedef struct figures {
     double tokens_per_second, step_ms, cpu_ms_per_token, tflops, mfu;  // mfu 0: unknown
+    double first_loss;
 } figures;
 
-static figures figures_of(const train_settings *s, bench_time step, double token_flop)
+static figures figures_of(const train_settings *s, const measured *m, double token_flop)
 {
-    const double n_tokens = (double)(s->batch_rows * s->seq_len), rate = n_tokens / step.wall;
+    const double n_tokens = (double)(s->batch_rows * s->seq_len);
+    const double rate = n_tokens / m->step.wall;
     return (figures){
         .tokens_per_second = rate,
-        .step_ms = 1e3 * step.wall,
-        .cpu_ms_per_token = 1e3 * step.cpu / n_tokens,
+        .step_ms = 1e3 * m->step.wall,
+        .cpu_ms_per_token = 1e3 * m->step.cpu / n_tokens,
         .tflops = 1e-12 * rate * token_flop,
         .mfu = s->peak_tflops > 0 ? 1e-12 * rate * token_flop / s->peak_tflops : 0,
+        .first_loss = m->first_loss,
     };
 }
 
@@ -294,6 +311,7 @@ static void print_json(const train_settings *s, const figures *f, const trainee 
     bd_json_set_real(json, "step_ms", f->step_ms);
     bd_json_set_real(json, "tokens_per_second", f->tokens_per_second);
     bd_json_set_real(json, "cpu_ms_per_token", f->cpu_ms_per_token);
+    bd_json_set_real(json, "first_loss", f->first_loss);
     bd_json_set_real(json, "flop_per_token", token_flop);
     bd_json_set_real(json, "tflops", f->tflops);
     if (f->mfu > 0) {
@@ -317,7 +335,8 @@ static int train_run(const bd_arguments *arguments)
         write_rows(&c, s->rows);
     open_trainee(&t, s, n_threads);
     const double token_flop = flop_per_token(&t.parameters.config, &c);
-    const figures f = figures_of(s, time_steps(&t, &c, s->n_steps), token_flop);
+    const measured m = time_steps(&t, &c, s->n_steps);
+    const figures f = figures_of(s, &m, token_flop);
     if (s->json)
         print_json(s, &f, &t, token_flop);
     else
