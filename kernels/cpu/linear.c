@@ -5,20 +5,17 @@
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/product.h"
 
 // A large tile is quicker in the BLAS; where that leaves too few of them, smaller ones keep
 // more threads busy.
 enum { LARGE_ROWS = 512, LARGE_COLUMNS = 512, ENOUGH_TILES = 8 };
 enum { SMALL_ROWS = 256, SMALL_COLUMNS = 384 };
-// The gradient of a weight is a sum over tokens, taken a few tokens at a time: with strides of
-// thousands of bytes the BLAS runs out of cache otherwise (oneDNN 2.6 on 3072 x 768 from 1024
-// tokens, AVX-512: 98 GFLOP/s at once, 133 in pieces of 128).
-enum { TOKENS_PER_PIECE = 128 };
-// The gradient of an input is a sum over outputs, taken in pieces too: added one by one to a sum
-// that the target's share dominates, the many small shares of a vocabulary's rare tokens would be
-// rounded the same way for every token (`prove` on a trained model sees it).
-enum { OUTPUTS_PER_PIECE = 128 };
+// The gradient of a weight is a sum over tokens, that of an input a sum over outputs, both taken in
+// pieces. Added one by one to a sum that the target's share dominates, the many small shares of a
+// vocabulary's rare tokens would be rounded the same way for every token (`prove` on a trained
+// model sees it).
+enum { TOKENS_PER_PIECE = BD_PIECE, OUTPUTS_PER_PIECE = BD_PIECE };
 enum { CHANNELS_PER_STRIP = 64, TOKENS_PER_BLOCK = 64 };
 
 // A grid of tiles over a result of n_rows x n_columns.
@@ -117,7 +114,7 @@ static bd_status forward_tile(void *context, int64_t index, bd_error *err)
     fill(&a->boundaries, &part, a->bias, work->out, work->stride);
     if (all_padding(&a->boundaries, part.row, part.n_rows))
         return BD_OK;
-    BD_TRY(bd_matmul(
+    BD_TRY(BD_CPU(product)(
         &(bd_matmul_args){
             .transpose_b = out_in,
             .add = true,
@@ -174,7 +171,7 @@ static bd_status input_tile(const backward_work *work, int64_t index, bd_error *
     const int out_in = a->layout == BD_WEIGHT_OUT_IN;
     const bool padding = all_padding(&a->boundaries, part.row, part.n_rows);
     for (int64_t out = 0; !padding && out < a->n_out; out += OUTPUTS_PER_PIECE)
-        BD_TRY(bd_matmul(
+        BD_TRY(BD_CPU(product)(
             &(bd_matmul_args){
                 .transpose_b = !out_in,
                 .add = out > 0,
@@ -207,7 +204,7 @@ static bd_status weight_tile(const backward_work *work, int64_t index, bd_error 
         const int64_t n_tokens = bd_min(TOKENS_PER_PIECE, work->n_tokens - token);
         if (all_padding(&a->boundaries, token, n_tokens))
             continue;
-        BD_TRY(bd_matmul(
+        BD_TRY(BD_CPU(product)(
             &(bd_matmul_args){
                 .transpose_a = true,
                 .add = true,

@@ -1,0 +1,186 @@
+// Matrix products of our own, in the manner of GotoBLAS: both factors are copied into panels that
+// are read from beginning to end, so that strides that are multiples of a page, which are usual
+// in a model, cost nothing (oneDNN 2.6 on the gradient of 768 x 3072 weights from 1024 tokens, one
+// core of Zen 3: 37 GFLOP/s, here 82; the peak is 99).
+//
+//   b, a piece of the sum by all columns     [columns / WIDTH][BD_PIECE][WIDTH]     a panel fits L1
+//   a, a block of rows by the same piece     [BLOCK_ROWS / HEIGHT][BD_PIECE][HEIGHT]    fits L2
+//
+// Edges are filled with zeros, so every element of c is the same sequence of operations, whatever
+// lies beside it: products within a piece from first to last, then pieces from first to last.
+#include "kernels/cpu/product.h"
+
+#include <string.h>
+
+#include "kernels/cpu/vector.h"
+
+#ifdef BD_CPU_OWN_PRODUCT
+
+// Registers: HEIGHT x VECTORS sums, a row of b, and one broadcast element of a.
+enum { HEIGHT = 6, VECTORS = 2, WIDTH = VECTORS * BD_LANES };
+enum { BLOCK_ROWS = 32 * HEIGHT, MOST_COLUMNS = 48 * WIDTH };
+
+typedef struct panels {
+    _Alignas(64) float a[BLOCK_ROWS * BD_PIECE];
+    _Alignas(64) float b[MOST_COLUMNS * BD_PIECE];
+} panels;
+
+// ---- Copying --------------------------------------------------------------------------------
+
+// An operand as panels see it: `across` counts what a panel has `width` of, the sum runs along.
+typedef struct operand {
+    const float *from;
+    int64_t stride;
+    int64_t n;       // across
+    bool is_turned;  // rows of memory lie along the sum, not across it
+} operand;
+
+static inline const float *element(const operand *o, int64_t across, int64_t along)
+{
+    return o->is_turned ? o->from + across * o->stride + along
+                        : o->from + along * o->stride + across;
+}
+
+static inline __attribute__((always_inline)) void
+copy_panel(float *restrict to, const operand *o, int64_t first, int64_t k, const int width)
+{
+    for (int64_t l = 0; l < k; l++)
+        memcpy(to + l * width, element(o, first, l), (size_t)width * sizeof *to);
+}
+
+// Four by four; where the width is no multiple of 4, the last ones overlap.
+static inline __attribute__((always_inline)) void
+turn_panel(float *restrict to, const operand *o, int64_t first, int64_t k, const int width)
+{
+    int64_t l = 0;
+    for (; l + 4 <= k; l += 4)
+        for (int i = 0; i < width; i += 4) {
+            const int at = i < width - 4 ? i : width - 4;
+            bd_transpose_quad(to + l * width + at, width, element(o, first + at, l), o->stride,
+                              1.0f);
+        }
+    for (; l < k; l++)
+        for (int i = 0; i < width; i++)
+            to[l * width + i] = *element(o, first + i, l);
+}
+
+static void edge_panel(float *restrict to, const operand *o, int64_t first, int64_t k,
+                       int width)
+{
+    for (int64_t l = 0; l < k; l++)
+        for (int i = 0; i < width; i++)
+            to[l * width + i] = first + i < o->n ? *element(o, first + i, l) : 0.0f;
+}
+
+static inline __attribute__((always_inline)) void
+make_panels(float *restrict to, const operand *o, int64_t k, const int width)
+{
+    for (int64_t first = 0; first < o->n; first += width, to += width * k) {
+        if (first + width > o->n)
+            edge_panel(to, o, first, k, width);
+        else if (o->is_turned)
+            turn_panel(to, o, first, k, width);
+        else
+            copy_panel(to, o, first, k, width);
+    }
+}
+
+// ---- Multiplying ----------------------------------------------------------------------------
+
+// c[HEIGHT][WIDTH] = a · b, or += with add.
+static inline __attribute__((always_inline)) void
+multiply_panels(const float *a, const float *b, int64_t k, float *c, int64_t stride, bool add)
+{
+    bd_vector sum[HEIGHT][VECTORS] = {0};
+#pragma GCC unroll 8
+    for (int i = 0; i < HEIGHT; i++)
+        __builtin_prefetch(c + i * stride, 1);  // needed only after the loop
+#pragma GCC unroll 1
+    for (int64_t l = 0; l < k; l++) {
+        bd_vector row[VECTORS];
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++)
+            row[v] = bd_load(b + v * BD_LANES);
+#pragma GCC unroll 8
+        for (int i = 0; i < HEIGHT; i++) {
+            const float factor = a[i];
+#pragma GCC unroll 4
+            for (int v = 0; v < VECTORS; v++)
+                sum[i][v] += factor * row[v];
+        }
+        a += HEIGHT;
+        b += WIDTH;
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < HEIGHT; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < VECTORS; v++) {
+            float *to = c + i * stride + v * BD_LANES;
+            bd_store(to, add ? bd_load(to) + sum[i][v] : sum[i][v]);
+        }
+}
+
+static void multiply_edge(const float *a, const float *b, int64_t k, float *c, int64_t stride,
+                          int64_t n_rows, int64_t n_columns, bool add)
+{
+    float sum[HEIGHT * WIDTH];
+    multiply_panels(a, b, k, sum, WIDTH, false);
+    for (int64_t i = 0; i < bd_min(HEIGHT, n_rows); i++)
+        for (int64_t j = 0; j < bd_min(WIDTH, n_columns); j++) {
+            float *to = c + i * stride + j;
+            *to = add ? *to + sum[i * WIDTH + j] : sum[i * WIDTH + j];
+        }
+}
+
+// m rows from the panels of a, n columns from those of b.
+static void multiply_block(const panels *p, int64_t m, int64_t n, int64_t k, float *c,
+                           int64_t stride, bool add)
+{
+    for (int64_t j = 0; j < n; j += WIDTH)
+        for (int64_t i = 0; i < m; i += HEIGHT) {
+            const float *a = p->a + i * k, *b = p->b + j * k;
+            float *to = c + i * stride + j;
+            if (i + HEIGHT <= m && j + WIDTH <= n)
+                multiply_panels(a, b, k, to, stride, add);
+            else
+                multiply_edge(a, b, k, to, stride, m - i, n - j, add);
+        }
+}
+
+// At most MOST_COLUMNS columns of c, from `column` on.
+static void multiply_columns(panels *p, const bd_matmul_args *args, int64_t column)
+{
+    const int64_t n = bd_min(MOST_COLUMNS, args->n - column);
+    const operand a = {args->a, args->a_stride, args->m, !args->transpose_a};
+    const operand b = {args->b, args->b_stride, args->n, args->transpose_b};
+    for (int64_t l = 0; l < args->k; l += BD_PIECE) {
+        const int64_t k = bd_min(BD_PIECE, args->k - l);
+        const operand columns = {element(&b, column, l), b.stride, n, b.is_turned};
+        make_panels(p->b, &columns, k, WIDTH);
+        for (int64_t i = 0; i < args->m; i += BLOCK_ROWS) {
+            const int64_t m = bd_min(BLOCK_ROWS, args->m - i);
+            const operand rows = {element(&a, i, l), a.stride, m, a.is_turned};
+            make_panels(p->a, &rows, k, HEIGHT);
+            multiply_block(p, m, n, k, args->c + i * args->c_stride + column, args->c_stride,
+                           args->add || l > 0);
+        }
+    }
+}
+
+bd_status BD_CPU(product)(const bd_matmul_args *args, bd_error *err)
+{
+    (void)err;
+    panels p;
+    for (int64_t column = 0; column < args->n; column += MOST_COLUMNS)
+        multiply_columns(&p, args, column);
+    return BD_OK;
+}
+
+#else
+
+bd_status BD_CPU(product)(const bd_matmul_args *args, bd_error *err)
+{
+    return bd_matmul(args, err);
+}
+
+#endif
