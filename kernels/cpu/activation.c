@@ -13,18 +13,22 @@ static inline float gelu_exponent(float x)
     return factor * (x + 0.044715f * x * x * x);
 }
 
+void BD_CPU(activate)(bd_activation activation, const float *x, float *out, int64_t n)
+{
+    if (activation == BD_ACTIVATION_RELU) {
+        for (int64_t i = 0; i < n; i++)
+            out[i] = x[i] <= 0.0f ? 0.0f : x[i];  // NaN stays NaN
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            out[i] = x[i] / (1.0f + bd_exp(gelu_exponent(x[i])));
+    }
+}
+
 static void forward_loop(const void *context, int64_t first, int64_t last)
 {
     const bd_activation_forward_args *a = context;
-    const float *x = a->x;
-    float *out = a->out;
-    if (a->activation == BD_ACTIVATION_RELU) {
-        for (int64_t i = first; i < last; i++)
-            out[i] = x[i] <= 0.0f ? 0.0f : x[i];  // NaN stays NaN
-    } else {
-        for (int64_t i = first; i < last; i++)
-            out[i] = x[i] / (1.0f + bd_exp(gelu_exponent(x[i])));
-    }
+    BD_CPU(activate)
+    (a->activation, bd_floats(a->x, first), bd_floats_out(a->out, first), last - first);
 }
 
 BD_CPU_OPERATION(activation_forward)

@@ -146,6 +146,9 @@ BD_CPU_OPERATION(add);
 BD_CPU_OPERATION(cross_entropy);
 BD_CPU_OPERATION(adamw);
 BD_CPU_OPERATION(sum_of_squares);
+
+// out[i] = activation(x[i]) on the calling thread; out may be x.
+void BD_CPU(activate)(bd_activation activation, const float *x, float *out, int64_t n);
 #endif
 
 #endif

@@ -104,13 +104,10 @@ typedef struct forward_work {
     grid grid;
 } forward_work;
 
-static bd_status forward_tile(void *context, int64_t index, bd_error *err)
+static bd_status multiply_tile(const forward_work *work, tile part, bd_error *err)
 {
-    const forward_work *work = context;
     const bd_linear_forward_args *a = work->args;
-    const tile part = tile_of(&work->grid, index);
     const int out_in = a->layout == BD_WEIGHT_OUT_IN;
-
     fill(&a->boundaries, &part, a->bias, work->out, work->stride);
     if (all_padding(&a->boundaries, part.row, part.n_rows))
         return BD_OK;
@@ -133,6 +130,23 @@ static bd_status forward_tile(void *context, int64_t index, bd_error *err)
     return BD_OK;
 }
 
+// The activation follows while the tile is still in the cache.
+static bd_status forward_tile(void *context, int64_t index, bd_error *err)
+{
+    const forward_work *work = context;
+    const bd_linear_forward_args *a = work->args;
+    const tile part = tile_of(&work->grid, index);
+    BD_TRY(multiply_tile(work, part, err));
+    if (a->activation == BD_ACTIVATION_NONE)
+        return BD_OK;
+    for (int64_t token = part.row; token < part.row + part.n_rows; token++) {
+        const int64_t at = token * work->stride + part.column;
+        BD_CPU(activate)
+        (a->activation, work->out + at, bd_floats_out(a->activated, at), part.n_columns);
+    }
+    return BD_OK;
+}
+
 BD_CPU_OPERATION(linear_forward)
 {
     const int64_t n_tokens = args->boundaries.n_rows * args->boundaries.seq_len;
@@ -142,17 +156,8 @@ BD_CPU_OPERATION(linear_forward)
         .stride = bd_stride(args->out_stride, args->n_out),
         .grid = make_grid(n_tokens, args->n_out),
     };
-    BD_TRY(bd_threads_run(((bd_cpu_backend *)backend)->threads, forward_tile, &work,
-                          work.grid.n_tiles, err));
-    if (args->activation == BD_ACTIVATION_NONE)
-        return BD_OK;
-    const bd_activation_forward_args activation = {
-        .activation = args->activation,
-        .n = n_tokens * args->n_out,
-        .x = work.out,
-        .out = args->activated,
-    };
-    return BD_CPU(activation_forward)(backend, &activation, err);
+    return bd_threads_run(((bd_cpu_backend *)backend)->threads, forward_tile, &work,
+                          work.grid.n_tiles, err);
 }
 
 // ---- Backward -------------------------------------------------------------------------------
