@@ -7,10 +7,13 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/product.h"
 
-// A large tile is quicker in the BLAS; where that leaves too few of them, smaller ones keep
-// more threads busy.
-enum { LARGE_ROWS = 512, LARGE_COLUMNS = 512, ENOUGH_TILES = 8 };
-enum { SMALL_ROWS = 256, SMALL_COLUMNS = 384 };
+// A large tile is quicker, because its operands are read and copied less often; where that
+// leaves too few of them, smaller ones keep more threads busy.
+enum { ENOUGH_TILES = 8 };
+static const struct {
+    int64_t rows, columns;
+} tile_sizes[] = {{512, 768}, {512, 512}, {256, 384}};
+enum { N_TILE_SIZES = sizeof tile_sizes / sizeof tile_sizes[0] };
 // The gradient of a weight is a sum over tokens, that of an input a sum over outputs, both taken in
 // pieces. Added one by one to a sum that the target's share dominates, the many small shares of a
 // vocabulary's rare tokens would be rounded the same way for every token (`prove` on a trained
@@ -51,10 +54,10 @@ static grid make_grid(int64_t n_rows, int64_t n_columns)
 {
     if (n_rows == 0 || n_columns == 0)
         return (grid){0};
-    const grid large = cut(n_rows, n_columns, LARGE_ROWS, LARGE_COLUMNS);
-    if (large.n_tiles >= ENOUGH_TILES)
-        return large;
-    return cut(n_rows, n_columns, SMALL_ROWS, SMALL_COLUMNS);
+    grid g = {0};
+    for (int i = 0; i < N_TILE_SIZES && g.n_tiles < ENOUGH_TILES; i++)
+        g = cut(n_rows, n_columns, tile_sizes[i].rows, tile_sizes[i].columns);
+    return g;
 }
 
 static tile tile_of(const grid *g, int64_t index)
