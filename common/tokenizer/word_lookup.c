@@ -26,8 +26,11 @@ const bd_word_lookup_kind bd_word_lookup_plain = {prepare, write_ids};
 const bd_word_lookup_kind *bd_word_lookup_best(void)
 {
 #ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2");
+    if (avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
         return &bd_word_lookup_avx512;
+    if (avx2)
+        return &bd_word_lookup_avx2;
 #endif
     return &bd_word_lookup_plain;
 }

@@ -79,40 +79,6 @@ AVX512 static void prepare(bd_word_lookup *lookup, const bd_word_cache *cache,
         bd_word_lookup_prepare_one(lookup, cache, batch, i);
 }
 
-// 1 or 0, without a comparison that the compiler would branch on: which of two words it is
-// cannot be foreseen.
-AVX512 static inline unsigned is_key(const bd_word_key *stored, __m128i key)
-{
-    const __m128i same = _mm_cmpeq_epi8(_mm_load_si128((const __m128i *)stored), key);
-    return ((unsigned)_mm_movemask_epi8(same) + 1) >> 16;
-}
-
-AVX512 static size_t write_ids(const bd_word_lookup *lookup, size_t first, size_t n,
-                               uint32_t **ids)
-{
-    const __m128i id_bits = _mm_set1_epi32((1 << BD_ID_BITS) - 1);
-    uint32_t *to = *ids;
-    size_t i = first;
-    for (; i < n; i++) {
-        const bd_cache_line *line = lookup->lines[i];
-        const __m128i key = _mm_loadu_si128((const __m128i *)&lookup->keys[i]);
-        const unsigned is_first = is_key(&line->words[0].key, key);
-        const unsigned is_second = is_key(&line->words[1].key, key);
-        if (__builtin_expect((is_first | is_second) == 0, 0))
-            break;
-        const bd_cached_word *word = &line->words[is_first ^ 1];
-        const __m128i four = _mm_loadu_si128((const __m128i *)word->ids);
-        const uint32_t n_ids = word->ids[0] >> BD_ID_BITS;
-        _mm_storeu_si128((__m128i *)to, _mm_and_si128(four, id_bits));
-        if (__builtin_expect(n_ids > BD_NARROW_IDS, 0))
-            memcpy(to + BD_NARROW_IDS, line->wide.ids + BD_NARROW_IDS,
-                   (BD_WIDE_IDS - BD_NARROW_IDS) * sizeof *to);
-        to += n_ids;
-    }
-    *ids = to;
-    return i;
-}
-
-const bd_word_lookup_kind bd_word_lookup_avx512 = {prepare, write_ids};
+const bd_word_lookup_kind bd_word_lookup_avx512 = {prepare, bd_word_lookup_write_avx2};
 
 #endif

@@ -260,6 +260,10 @@ static void vector_code_gives_the_same(void **state)
         skip();  // nothing else runs on this processor
     for (int bits = 1; bits <= 9; bits += 4)
         check_encoder(bd_word_lookup_best(), bd_merge_word_best(), bd_cuts_best(), bits);
+#ifdef __x86_64__
+    for (int bits = 1; bits <= 9; bits += 4)  // what the best hides
+        check_encoder(&bd_word_lookup_avx2, bd_merge_word_plain, bd_cuts_plain, bits);
+#endif
 }
 
 static void a_word_of_a_million_letters_is_merged_whole(void **state)
