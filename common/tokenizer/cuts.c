@@ -223,6 +223,8 @@ bd_cuts_function *bd_cuts_best(void)
 #ifdef __x86_64__
     if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
         return bd_cuts_avx512;
+    if (__builtin_cpu_supports("avx2"))
+        return bd_cuts_avx2;
 #endif
     return bd_cuts_plain;
 }

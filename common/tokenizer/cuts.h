@@ -21,8 +21,8 @@
 // wrong one. Inside a character is no cut: there are enough without, and fewer places to look
 // at.
 //
-// Two ways of finding them, of which the processor decides: in plain C, and in AVX-512. They
-// need not find the same, since all are cuts.
+// Three ways of finding them, of which the processor decides: in plain C, in AVX2 and in
+// AVX-512. They need not find the same, since all are cuts.
 #ifndef BINDERY_COMMON_TOKENIZER_CUTS_H
 #define BINDERY_COMMON_TOKENIZER_CUTS_H
 
@@ -79,11 +79,12 @@ typedef bd_cut_places bd_cuts_function(const bd_cuts *cuts, const bd_cut_word *w
                                        size_t first);
 
 bd_cuts_function bd_cuts_plain;
+bd_cuts_function bd_cuts_avx2;
 bd_cuts_function bd_cuts_avx512;
 
 bd_cuts_function *bd_cuts_best(void);  // the quickest that this processor has
 
-// ---- The filter's bits, which both ways ask for
+// ---- The filter's bits, which all ways ask for
 
 // The bytes around a place: z and a before it, b and c after it; 0 where a side has ONE.
 #define BD_CUT_AROUND(z, a, b, c) \

@@ -262,7 +262,7 @@ static void vector_code_gives_the_same(void **state)
         check_encoder(bd_word_lookup_best(), bd_merge_word_best(), bd_cuts_best(), bits);
 #ifdef __x86_64__
     for (int bits = 1; bits <= 9; bits += 4)  // what the best hides
-        check_encoder(&bd_word_lookup_avx2, bd_merge_word_plain, bd_cuts_plain, bits);
+        check_encoder(&bd_word_lookup_avx2, bd_merge_word_plain, bd_cuts_avx2, bits);
 #endif
 }
 
