@@ -354,7 +354,7 @@ static const struct {
     {1, BD_ERR_DEVICE, "unhandled cuda error"}, {2, BD_ERR_DEVICE, "unhandled system error"},
     {3, BD_ERR_DEVICE, "internal error"},       {4, BD_ERR_ARGUMENT, "invalid argument"},
     {5, BD_ERR_ARGUMENT, "invalid usage"},      {6, BD_ERR_DEVICE, "remote process exited"},
-    {99, BD_ERR_DEVICE, "unknown result code"},
+    {15, BD_ERR_DEVICE, "unknown result code"},  // the last that the enum has bits for
 };
 
 // The id, joining, twice five calls for an exchange of two parts; what closing asks is not
