@@ -12,7 +12,7 @@ typedef enum bd_status {
     BD_ERR_FORMAT,       // the bytes on disk contradict the schema
     BD_ERR_IO,           // the operating system said no
     BD_ERR_MEMORY,       // host or device memory ran out
-    BD_ERR_DEVICE,       // CUDA or cuBLAS failed
+    BD_ERR_DEVICE,       // CUDA, cuBLAS or NCCL failed
     BD_ERR_UNSUPPORTED,  // this build or this device cannot do it
     BD_ERR_INTERRUPTED,  // somebody asked us to stop
 } bd_status;
