@@ -104,18 +104,22 @@ def make_batch(rows: list[list[int]], sizes: Sizes) -> Batch:
 def loop_attention(batch: Batch) -> Attention:
     """One causal call per document. Padding attends to nothing and gives zero."""
 
+    lengths = [[b - a for a, b in zip(row, row[1:], strict=False)] for row in batch.rows]
+    seq_len = batch.ids.shape[1]
+
+    # Cut by split(), whose gradient is one cat(): that of a slice is a row of zeros each time.
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows = []
-        for r, row in enumerate(batch.rows):
+        for row_lengths, *row in zip(lengths, *(x.split(1) for x in (q, k, v)), strict=True):
+            padding = seq_len - sum(row_lengths)
+            *documents, rest = zip(
+                *(x.split([*row_lengths, padding], dim=2) for x in row), strict=True
+            )
             parts = [
-                functional.scaled_dot_product_attention(
-                    *(x[r : r + 1, :, begin:end] for x in (q, k, v)), is_causal=True
-                )
-                for begin, end in zip(row, row[1:], strict=False)
+                functional.scaled_dot_product_attention(*document, is_causal=True)
+                for document in documents
             ]
-            if row[-1] < q.shape[2]:
-                parts.append(torch.zeros_like(q[r : r + 1, :, row[-1] :]))
-            rows.append(torch.cat(parts, dim=2))
+            rows.append(torch.cat([*parts, torch.zeros_like(rest[0])], dim=2))
         return torch.cat(rows)
 
     return attend
