@@ -1,5 +1,6 @@
-// module.h - parts of the program that are loaded when it runs, because what they need is not on
-// every machine: a shared object beside the program, checked before anything of it is called.
+// module.h - parts of the program that are loaded when it runs, because what they need is not
+// on every machine: a shared object beside the program, checked before anything of it is
+// called.
 #ifndef BINDERY_COMMON_MODULE_H
 #define BINDERY_COMMON_MODULE_H
 

@@ -28,12 +28,17 @@ static void print_name(const bd_arguments *arguments)
             command ? command : "");
 }
 
-int bd_command_fail(const bd_arguments *arguments, const bd_error *err)
+void bd_command_say(const bd_arguments *arguments, const bd_error *err)
 {
     print_name(arguments);
     fputs(": ", stderr);
     bd_print_safely(stderr, err->message, strlen(err->message), false);
     fputc('\n', stderr);
+}
+
+int bd_command_fail(const bd_arguments *arguments, const bd_error *err)
+{
+    bd_command_say(arguments, err);
     if (err->status == BD_ERR_INTERRUPTED)
         bd_interrupt_raise();
     return BD_EXIT_FAILED;

@@ -49,6 +49,8 @@ int bd_program_main(const bd_program *program, int argc, char **argv);
 // Prints "bindery pack: <message>" on stderr and returns BD_EXIT_FAILED; or, if the command was
 // interrupted (common/interrupt.h), ends the program by that signal.
 int bd_command_fail(const bd_arguments *arguments, const bd_error *err);
+// Prints it alone, for commands that have something to do before they end.
+void bd_command_say(const bd_arguments *arguments, const bd_error *err);
 
 // The same, and a line that points to --help: for arguments that do not go together.
 int bd_command_misuse(const bd_arguments *arguments, const bd_error *err);

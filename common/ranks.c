@@ -6,12 +6,11 @@
 
 // In this order: mpirun started by a batch system sets its own beside that system's.
 static const struct {
-    const char *rank, *n_ranks, *local_rank;
+    const char *rank, *n_ranks;
 } variables[] = {
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
-    // Not SLURM_NTASKS: batch scripts have it, too.
-    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+    {"PMI_RANK", "PMI_SIZE"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},  // not SLURM_NTASKS: batch scripts have it, too
 };
 
 static bool parse(const char *text, int64_t *value)
@@ -33,11 +32,6 @@ bd_status bd_ranks_from_environment(bd_ranks *ranks, bd_error *err)
             ranks->rank >= ranks->n_ranks)
             return bd_fail(err, BD_ERR_ARGUMENT, "%s is '%.20s' and %s '%.20s'",
                            variables[i].rank, rank, variables[i].n_ranks, n_ranks);
-        const char *local_rank = getenv(variables[i].local_rank);
-        if (local_rank &&
-            (!parse(local_rank, &ranks->local_rank) || ranks->local_rank >= ranks->n_ranks))
-            return bd_fail(err, BD_ERR_ARGUMENT, "%s is '%.20s'", variables[i].local_rank,
-                           local_rank);
         return BD_OK;
     }
     return BD_OK;

@@ -8,9 +8,8 @@
 #include "common/error.h"
 
 typedef struct bd_ranks {
-    int64_t rank;        // 0 to n_ranks - 1
-    int64_t n_ranks;     // 1: alone
-    int64_t local_rank;  // among those on this machine, if the launcher says; else 0
+    int64_t rank;     // 0 to n_ranks - 1
+    int64_t n_ranks;  // 1: alone
 } bd_ranks;
 
 // What mpirun (Open MPI, MPICH and their kin) or srun says in the environment; alone if nothing

@@ -4,7 +4,7 @@
 // An array of n numbers is shared out in slices, one for each rank:
 //
 //   rank          0         1         2
-//   slice     |- size -|- size -|- size + rest -|      size = n / n_ranks, down to a multiple of 64
+//   slice     |- size -|- size -|- size + rest -|  size = n / n_ranks, down to a multiple of 64
 //
 // Each rank sums its slice of the gradients, moves its slice of the weights, and gives that to
 // all others, so that the optimizer's moments exist once in all (ZeRO-1).
@@ -21,13 +21,13 @@
 
 typedef struct bd_collectives bd_collectives;
 
-// All arrays are the backend's memory. As a backend's operations: queued on its stream (nccl), or
-// done on return (mpi).
+// All arrays are the backend's memory. As a backend's operations: queued on its stream (nccl),
+// or done on return (mpi).
 typedef struct bd_collectives_operations {
     const char *name;  // "mpi"
 
-    // x [n]: the slice of this rank becomes the sum over all ranks, the rest is unspecified. The
-    // order of the sum depends on n and the number of ranks alone.
+    // x [n]: the slice of this rank becomes the sum over all ranks, the rest is unspecified.
+    // The order of the sum depends on n and the number of ranks alone.
     bd_status (*sum_slices)(bd_collectives *, float *x, int64_t n, bd_error *err);
 
     // x [n] of numbers of `number_bytes` (2 or 4): every rank's own slice reaches all others.
@@ -43,7 +43,8 @@ struct bd_collectives {
     int32_t rank, n_ranks;
 };
 
-// What the ranks of a device's collectives find each other by: made by rank 0, the same for all.
+// What the ranks of a device's collectives find each other by: made by rank 0, the same for
+// all.
 typedef struct bd_collectives_id {
     char bytes[128];
 } bd_collectives_id;

@@ -19,8 +19,8 @@ extern const char *const bd_precision_words[];  // of bd_type, likewise
 
 // Opens it. `module` is the path of the CUDA module, or NULL for the one that was installed
 // with the program; `device` is for CUDA (the first if there is none of that number: a launcher
-// may show each process its own device alone), `n_threads` for the CPU. Where cuda was asked for and cannot be had, the
-// message says why. Close with backend->operations->close(backend).
+// may show each process its own device alone), `n_threads` for the CPU. Where cuda was asked
+// for and cannot be had, the message says why. Close with backend->operations->close(backend).
 bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
                                  const char *module, int32_t device, int n_threads,
                                  bd_error *err);

@@ -15,8 +15,7 @@
 enum { MAX_JSON_BYTES = 1 << 24 };
 
 // In front of a parameter's name: weight, first and second moment.
-enum { N_KINDS = 3 };
-static const char *const kind_prefixes[N_KINDS] = {"", "adamw.m.", "adamw.v."};
+static const char *const kind_prefixes[BD_STATE_ARRAYS] = {"", "adamw.m.", "adamw.v."};
 
 typedef struct file_name {
     char text[48];
@@ -58,8 +57,8 @@ static bd_status write_tensors(const char *path, const bd_checkpoint_state *stat
                                bd_safetensors_receipt *receipt, bd_error *err)
 {
     const bd_parameters *parameters = state->parameters;
-    const float *const arrays[N_KINDS] = {state->weights, state->m, state->v};
-    const size_t n = N_KINDS * parameters->n;
+    const float *const arrays[BD_STATE_ARRAYS] = {state->weights, state->m, state->v};
+    const size_t n = BD_STATE_ARRAYS * parameters->n;
     tensor_name *names = calloc(n + 1, sizeof *names);
     bd_tensor_view *views = calloc(n + 1, sizeof *views);
     bd_status status;
@@ -392,7 +391,7 @@ static bd_status check_nothing_extra(const bd_checkpoint *checkpoint,
                                      const bd_safetensors *file,
                                      const bd_parameters *parameters, bd_error *err)
 {
-    const size_t n = bd_safetensors_count(file), expected = N_KINDS * parameters->n;
+    const size_t n = bd_safetensors_count(file), expected = BD_STATE_ARRAYS * parameters->n;
     if (n != expected)
         return bd_fail(err, BD_ERR_FORMAT, "'%s' has %zu tensors, %zu more than the model",
                        checkpoint->tensors_path, n, n - expected);

@@ -22,6 +22,8 @@
 
 #define BD_CHECKPOINT_FORMAT "1.1"
 
+enum { BD_STATE_ARRAYS = 3 };  // of [n_total] each: weights, first moments, second moments
+
 // What is saved; all of it borrowed for the call.
 typedef struct bd_checkpoint_state {
     int64_t step;  // >= 0
@@ -80,8 +82,8 @@ typedef struct bd_moments {
 } bd_moments;
 
 // Checks size and checksum, then that the file holds exactly the tensors of `parameters` and
-// their moments, and fills weights [n_total] in host memory and `moments`, which may be NULL. On
-// failure their contents are unspecified.
+// their moments, and fills weights [n_total] in host memory and `moments`, which may be NULL.
+// On failure their contents are unspecified.
 bd_status bd_checkpoint_load_tensors(const bd_checkpoint *checkpoint,
                                      const bd_parameters *parameters, float *weights,
                                      const bd_moments *moments, bd_error *err);

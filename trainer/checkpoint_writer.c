@@ -6,12 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_ARRAYS = 3 };  // weights, m, v
-
 struct bd_checkpoint_writer {
     bd_checkpoint_policy policy;
-    float *arrays[N_ARRAYS];    // owned; NULL without memory
-    bd_checkpoint_state state;  // of the arrays
+    float *arrays[BD_STATE_ARRAYS];  // owned; NULL without memory
+    bd_checkpoint_state state;       // of the arrays
     pthread_t thread;
     bool started;  // the thread is, and was not joined yet
     atomic_bool failed;
@@ -22,11 +20,11 @@ struct bd_checkpoint_writer {
 static bd_status allocate_arrays(bd_checkpoint_writer *writer, int64_t n_total, bd_error *err)
 {
     const size_t array_bytes = (size_t)n_total * sizeof(float);
-    for (int i = 0; i < N_ARRAYS; i++) {
+    for (int i = 0; i < BD_STATE_ARRAYS; i++) {
         writer->arrays[i] = malloc(array_bytes);
         if (!writer->arrays[i])
             return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu bytes of a checkpoint",
-                           N_ARRAYS * array_bytes);
+                           BD_STATE_ARRAYS * array_bytes);
     }
     return BD_OK;
 }
@@ -64,8 +62,8 @@ static void *writer_main(void *argument)
     return NULL;
 }
 
-bd_status bd_checkpoint_writer_prepare(bd_checkpoint_writer *writer, float *arrays[3],
-                                       bd_error *err)
+bd_status bd_checkpoint_writer_prepare(bd_checkpoint_writer *writer,
+                                       float *arrays[BD_STATE_ARRAYS], bd_error *err)
 {
     BD_TRY(bd_checkpoint_writer_finish(writer, err));
     memcpy(arrays, writer->arrays, sizeof writer->arrays);
@@ -106,7 +104,7 @@ void bd_checkpoint_writer_free(bd_checkpoint_writer *writer)
     if (!writer)
         return;
     bd_checkpoint_writer_finish(writer, NULL);
-    for (int i = 0; i < N_ARRAYS; i++)
+    for (int i = 0; i < BD_STATE_ARRAYS; i++)
         free(writer->arrays[i]);
     free(writer);
 }

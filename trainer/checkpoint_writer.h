@@ -25,10 +25,10 @@ bd_status bd_checkpoint_writer_new(bd_checkpoint_writer **writer,
                                    const bd_checkpoint_policy *policy, int64_t n_total,
                                    bd_error *err);
 
-// Where the next step's weights and moments are to be put: arrays [3] of [n_total] each, or NULL
-// for a writer without memory. Waits for the step before it, whose failure it returns.
-bd_status bd_checkpoint_writer_prepare(bd_checkpoint_writer *writer, float *arrays[3],
-                                       bd_error *err);
+// Where the next step's weights and moments are to be put, [n_total] each; NULL for a writer
+// without memory. Waits for the step before it, whose failure it returns.
+bd_status bd_checkpoint_writer_prepare(bd_checkpoint_writer *writer,
+                                       float *arrays[BD_STATE_ARRAYS], bd_error *err);
 
 // After that: saves the step. With memory of its own the arrays are that, and the JSON must not
 // change while the step is being written; without, they are any of the host's, and it is

@@ -19,6 +19,12 @@ int64_t bd_deal_micro_batches(int64_t batch_rows, int64_t micro_batch_rows, int3
     return (rank_rows + micro_batch_rows - 1) / micro_batch_rows;
 }
 
+int64_t bd_deal_most_rows(int64_t batch_rows, int32_t n_ranks, int64_t n_micro_batches)
+{
+    const int64_t n_parts = n_ranks * n_micro_batches;
+    return (batch_rows + n_parts - 1) / n_parts;
+}
+
 static int most_pairs_first(const void *left, const void *right)
 {
     const dealt_row *a = left, *b = right;

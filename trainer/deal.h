@@ -15,6 +15,9 @@
 // Micro-batches of every rank, so that none has more than `micro_batch_rows` rows.
 int64_t bd_deal_micro_batches(int64_t batch_rows, int64_t micro_batch_rows, int32_t n_ranks);
 
+// Rows of a part, at most.
+int64_t bd_deal_most_rows(int64_t batch_rows, int32_t n_ranks, int64_t n_micro_batches);
+
 // Deals the rows out to n_ranks x n_micro_batches parts. order [n_rows] becomes the rows part
 // after part, in each in the order that they had; ends [n_ranks * n_micro_batches] where the
 // parts end in it, part r * n_micro_batches + i being micro-batch i of rank r. Time grows with

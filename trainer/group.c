@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/ranks.h"
 
@@ -57,10 +58,8 @@ bd_status bd_group_join(bd_group **group, bd_error *err)
     bd_status status = open_mpi(group, err);
     if (status == BD_OK)
         status = check_world(*group, &ranks, err);
-    if (status == BD_OK) {
-        (*group)->local_rank = (int32_t)ranks.local_rank;
+    if (status == BD_OK)
         return BD_OK;
-    }
     if (*group)
         bd_group_leave(*group, false, 0);
     *group = NULL;
@@ -124,18 +123,24 @@ bd_status bd_group_sum(bd_group *group, double *values, size_t n, bd_error *err)
     return ask_all(group, values, n * sizeof *values, add_up, &s, err);
 }
 
+typedef struct followed {
+    void *value;
+    size_t size_bytes;
+} followed;
+
 static void take_first(void *context, const void *all, int32_t n_ranks)
 {
     (void)n_ranks;
-    *(int64_t *)context = *(const int64_t *)all;
+    const followed *f = context;
+    memcpy(f->value, all, f->size_bytes);
 }
 
-bd_status bd_group_follow(bd_group *group, int64_t *value, bd_error *err)
+bd_status bd_group_follow(bd_group *group, void *value, size_t size_bytes, bd_error *err)
 {
+    followed f = {value, size_bytes};
     if (group->n_ranks == 1)
         return BD_OK;
-    const int64_t mine = *value;
-    return ask_all(group, &mine, sizeof mine, take_first, value, err);
+    return ask_all(group, value, size_bytes, take_first, &f, err);
 }
 
 static void find_failed(void *context, const void *all, int32_t n_ranks)
@@ -151,8 +156,10 @@ bd_status bd_group_agree(bd_group *group, bd_status status, bd_error *err)
 {
     int32_t failed = 0;  // the lowest rank that has
     const int64_t mine = status;
-    if (group->n_ranks == 1 || group->agreed_to_fail)
+    if (group->n_ranks == 1 || (group->agreed_to_fail && status != BD_OK))
         return status;
+    if (group->agreed_to_fail)
+        return bd_fail(err, BD_ERR_IO, "another rank has failed");
     BD_TRY(ask_all(group, &mine, sizeof mine, find_failed, &failed, err));
     if (failed == group->n_ranks)
         return BD_OK;

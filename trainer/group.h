@@ -35,11 +35,11 @@ typedef struct bd_group_operations {
 // Every implementation's own struct begins with this.
 struct bd_group {
     const bd_group_operations *operations;
-    bd_collectives *collectives;  // owned: of host memory
+    bd_collectives *collectives;  // part of the group: of host memory
     int32_t rank, n_ranks;
     int32_t local_rank;   // among those on this machine
     bool agreed_to_fail;  // bd_group_agree() has found a failure
-    bool speaks;          // then: it was this rank's, or this rank's as well and no lower one's
+    bool speaks;          // then: this is the lowest rank that failed
 };
 
 // ---- Joining and leaving ------------------------------------------------------------------
@@ -49,8 +49,8 @@ struct bd_group {
 // missing. Leave what comes out.
 bd_status bd_group_join(bd_group **group, bd_error *err);
 
-// Leaves the group when all have done their work, or have agreed to fail. A rank that has failed
-// without that ends all of them, with `exit_status`.
+// Leaves the group when all have done their work, or have agreed to fail. A rank that has
+// failed without that ends all of them, with `exit_status`.
 void bd_group_leave(bd_group *group, bool failed, int exit_status);
 
 // ---- Asking each other --------------------------------------------------------------------
@@ -58,8 +58,8 @@ void bd_group_leave(bd_group *group, bool failed, int exit_status);
 // values [n] become their sums over the ranks, the same bits for all.
 bd_status bd_group_sum(bd_group *group, double *values, size_t n, bd_error *err);
 
-// value becomes that of rank 0.
-bd_status bd_group_follow(bd_group *group, int64_t *value, bd_error *err);
+// value [size_bytes] becomes that of rank 0.
+bd_status bd_group_follow(bd_group *group, void *value, size_t size_bytes, bd_error *err);
 
 // BD_OK if every rank comes with BD_OK. Else a failure for all: who has failed gets its own
 // status back, the others BD_ERR_IO. Only the lowest rank that failed speaks of it.

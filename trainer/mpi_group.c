@@ -13,12 +13,14 @@
 #include "trainer/group.h"
 
 enum { PIECE = 1 << 18 };  // numbers that travel at a time
+enum { EXCHANGE_TAG, ASSEMBLE_TAG };
 
 typedef struct mpi_group {
     bd_group base;
     bd_collectives collectives;
     float *pieces;          // [n_ranks][PIECE], owned: what the others send
-    MPI_Request *requests;  // [2 * n_ranks], owned
+    MPI_Request *requests;  // [2 * n_ranks], owned, and so are
+    MPI_Status *statuses;   // [2 * n_ranks]
 } mpi_group;
 
 static mpi_group *mpi_of(bd_group *group)
@@ -63,18 +65,22 @@ static int64_t longest_slice(const mpi_group *mpi, int64_t n)
 static bd_status swap_with(mpi_group *mpi, int32_t rank, const void *from, int64_t from_bytes,
                            void *to, int64_t to_bytes, int *n_requests, bd_error *err)
 {
-    BD_TRY(mpi_check(MPI_Irecv(to, (int)to_bytes, MPI_BYTE, rank, 0, MPI_COMM_WORLD,
+    BD_TRY(mpi_check(MPI_Irecv(to, (int)to_bytes, MPI_BYTE, rank, EXCHANGE_TAG, MPI_COMM_WORLD,
                                &mpi->requests[(*n_requests)++]),
                      "receive from another rank", err));
-    return mpi_check(MPI_Isend(from, (int)from_bytes, MPI_BYTE, rank, 0, MPI_COMM_WORLD,
-                               &mpi->requests[(*n_requests)++]),
+    return mpi_check(MPI_Isend(from, (int)from_bytes, MPI_BYTE, rank, EXCHANGE_TAG,
+                               MPI_COMM_WORLD, &mpi->requests[(*n_requests)++]),
                      "send to another rank", err);
 }
 
 static bd_status wait_for(mpi_group *mpi, int n_requests, bd_error *err)
 {
-    return mpi_check(MPI_Waitall(n_requests, mpi->requests, MPI_STATUSES_IGNORE),
-                     "exchange numbers with the other ranks", err);
+    int code = MPI_Waitall(n_requests, mpi->requests, mpi->statuses);
+    for (int i = 0; code == MPI_ERR_IN_STATUS && i < n_requests; i++)
+        if (mpi->statuses[i].MPI_ERROR != MPI_SUCCESS &&
+            mpi->statuses[i].MPI_ERROR != MPI_ERR_PENDING)
+            code = mpi->statuses[i].MPI_ERROR;
+    return mpi_check(code, "exchange numbers with the other ranks", err);
 }
 
 // ---- Collectives ----------------------------------------------------------------------------
@@ -170,7 +176,7 @@ static bd_status send_slice(const float *mine, int64_t n, bd_error *err)
 {
     for (int64_t at = 0; at < n; at += PIECE)
         BD_TRY(mpi_check(MPI_Send(mine + at, (int)(n - at < PIECE ? n - at : PIECE), MPI_FLOAT,
-                                  0, 0, MPI_COMM_WORLD),
+                                  0, ASSEMBLE_TAG, MPI_COMM_WORLD),
                          "send to rank 0", err));
     return BD_OK;
 }
@@ -179,7 +185,7 @@ static bd_status receive_slice(float *to, int64_t n, int32_t rank, bd_error *err
 {
     for (int64_t at = 0; at < n; at += PIECE)
         BD_TRY(mpi_check(MPI_Recv(to + at, (int)(n - at < PIECE ? n - at : PIECE), MPI_FLOAT,
-                                  rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                                  rank, ASSEMBLE_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
                          "receive from another rank", err));
     return BD_OK;
 }
@@ -202,6 +208,7 @@ static void free_group(mpi_group *mpi)
 {
     free(mpi->pieces);
     free(mpi->requests);
+    free(mpi->statuses);
     free(mpi);
 }
 
@@ -224,6 +231,21 @@ static const bd_group_operations group_operations = {
     .leave = leave,
 };
 
+// Among those that share this machine's memory.
+static bd_status find_local_rank(int32_t *local_rank, bd_error *err)
+{
+    MPI_Comm local;
+    int rank;
+    BD_TRY(mpi_check(
+        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local),
+        "ask MPI who is on this machine", err));
+    const bd_status status =
+        mpi_check(MPI_Comm_rank(local, &rank), "ask MPI for the rank on this machine", err);
+    MPI_Comm_free(&local);
+    *local_rank = rank;
+    return status;
+}
+
 static bd_status fill_group(mpi_group *mpi, bd_error *err)
 {
     int rank, n_ranks, provided;
@@ -236,8 +258,9 @@ static bd_status fill_group(mpi_group *mpi, bd_error *err)
     if (provided < MPI_THREAD_FUNNELED)
         return bd_fail(err, BD_ERR_UNSUPPORTED, "this MPI does not serve programs of threads");
     mpi->pieces = malloc((size_t)n_ranks * PIECE * sizeof *mpi->pieces);
-    mpi->requests = calloc(2 * (size_t)n_ranks, sizeof(MPI_Request));
-    if (!mpi->pieces || !mpi->requests)
+    mpi->requests = calloc(2 * (size_t)n_ranks, sizeof *mpi->requests);
+    mpi->statuses = calloc(2 * (size_t)n_ranks, sizeof *mpi->statuses);
+    if (!mpi->pieces || !mpi->requests || !mpi->statuses)
         return bd_fail(err, BD_ERR_MEMORY, "no memory to exchange numbers with %d ranks",
                        n_ranks);
     mpi->collectives = (bd_collectives){&collectives_operations, rank, n_ranks};
@@ -245,7 +268,7 @@ static bd_status fill_group(mpi_group *mpi, bd_error *err)
                            .collectives = &mpi->collectives,
                            .rank = rank,
                            .n_ranks = n_ranks};
-    return BD_OK;
+    return find_local_rank(&mpi->base.local_rank, err);
 }
 
 bd_status bd_group_open_mpi(bd_group **group, bd_error *err)

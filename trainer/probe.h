@@ -18,11 +18,11 @@ typedef struct bd_probe {
                                      // segment's number in it; -1 if none
 } bd_probe;
 
-// Changes every token of one document of the batch's rows [first, first + n_rows), for which the
-// model's buffers must have room, the longest that another one follows in its row, and compares,
-// bit for bit, the logits and the gradient at the embedding of every token of every other
-// segment. Adds to the model's gradients; its weights stay. Memory, floats: the logits of a row
-// and the gradients of the stream.
+// Changes every token of one document of the batch's rows [first, first + n_rows), for which
+// the model's buffers must have room, the longest that another one follows in its row, and
+// compares, bit for bit, the logits and the gradient at the embedding of every token of every
+// other segment. Adds to the model's gradients; its weights stay. Memory, floats: the logits of
+// a row and the gradients of the stream.
 bd_status bd_probe_batch(bd_probe *probe, bd_model *model, const bd_batch *rows, int64_t first,
                          int64_t n_rows, bd_error *err);
 

@@ -1,4 +1,5 @@
 // `bindery train`: what its command line says.
+#include "common/interrupt.h"
 #include "common/program.h"
 #include "trainer/commands.h"
 #include "trainer/model_config.h"
@@ -155,7 +156,7 @@ static const bd_option train_options[] = {
      BD_SIZE(train_settings, save_memory_bytes, 0, INT64_C(1) << 50),
      .initial = "1G",
      .help = "Write checkpoints while training goes on if their copies take no more than that, "
-             "12 bytes for each parameter"},
+             "12 bytes for each parameter; devices and several ranks always do"},
     {.name = "log-every",
      .value = "STEPS",
      BD_INTEGER(train_settings, log_every, 1, INT64_C(1) << 40),
@@ -217,7 +218,8 @@ static const bd_option train_options[] = {
                       "Threads of the kernels; the result does not depend on it"),
 };
 
-// Of several ranks that have failed together one says why.
+// Of several ranks that have failed together one says why. It does so first of all: a launcher
+// that sees one process end with a failure ends the others.
 static int train_run(const bd_arguments *arguments)
 {
     bd_error err;
@@ -230,10 +232,11 @@ static int train_run(const bd_arguments *arguments)
     const int exit_status = status == BD_OK ? BD_EXIT_DONE
                             : leaks         ? BD_EXIT_NO
                                             : BD_EXIT_FAILED;
-    // First of all: a launcher that sees one process fail ends the others.
     if (status != BD_OK && (!group->agreed_to_fail || group->speaks))
-        bd_command_fail(arguments, &err);
+        bd_command_say(arguments, &err);
     bd_group_leave(group, status != BD_OK, exit_status);
+    if (status == BD_ERR_INTERRUPTED)
+        bd_interrupt_raise();
     return exit_status;
 }
 

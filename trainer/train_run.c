@@ -23,13 +23,12 @@ static bool is_first(const session *s)
 static bd_status save(session *s, bd_error *err)
 {
     float *arrays[BD_STATE_ARRAYS] = {0};
-    if (is_first(s))
-        BD_TRY(bd_checkpoint_writer_prepare(s->writer, arrays, err));
+    const bd_status prepared =
+        is_first(s) ? bd_checkpoint_writer_prepare(s->writer, arrays, err) : BD_OK;
+    BD_TRY(bd_group_agree(s->group, prepared, err));
     const bool as_it_lies = is_first(s) && !arrays[0];
     if (!as_it_lies)
         BD_TRY(bd_training_assemble(&s->training, arrays, err));
-    if (!is_first(s))
-        return BD_OK;
     const bd_checkpoint_state state = {
         .step = s->training.step,
         .parameters = &s->run.parameters,
@@ -41,13 +40,17 @@ static bd_status save(session *s, bd_error *err)
         .n_ranks = s->group->n_ranks,
         .history = s->training.history,
     };
-    return bd_checkpoint_writer_save(s->writer, &state, err);
+    const bd_status saved =
+        is_first(s) ? bd_checkpoint_writer_save(s->writer, &state, err) : BD_OK;
+    return bd_group_agree(s->group, saved, err);
 }
 
 // The last step that was saved is on disk.
 static bd_status finish_saving(session *s, bd_error *err)
 {
-    return is_first(s) ? bd_checkpoint_writer_finish(s->writer, err) : BD_OK;
+    const bd_status finished =
+        is_first(s) ? bd_checkpoint_writer_finish(s->writer, err) : BD_OK;
+    return bd_group_agree(s->group, finished, err);
 }
 
 static bool is_live(const session *s)
@@ -122,6 +125,16 @@ static bd_status probe(session *s, bool *leaks, bd_error *err)
                    "the probe after step %" PRId64 " found a leak: another document reaches "
                    "segment %" PRId64 " of row %" PRId64 " (%" PRId64 " tokens in all)",
                    training->step, found.leak_segment, found.leak_row, found.leaked_tokens);
+}
+
+// Every rank its own rows; a leak that one has found is one of all.
+static bd_status probe_all(session *s, bool *leaks, bd_error *err)
+{
+    const bd_status status = probe(s, leaks, err);
+    double n_leaks = *leaks;
+    BD_TRY(bd_group_sum(s->group, &n_leaks, 1, err));
+    *leaks = n_leaks > 0;
+    return bd_group_agree(s->group, status, err);
 }
 
 // Evaluations and samples after the step that was just made. They change nothing of the run.
@@ -201,8 +214,9 @@ static bd_status train(session *s, bool *leaks, bd_error *err)
         const int64_t now_ns = bd_now_ns();
         line.elapsed_ns = now_ns - begun_ns;
         if (is_due(s->settings->probe_every, result.step, n_steps))
-            BD_TRY(probe(s, leaks, err));
-        BD_TRY(tell(s, &line, now_ns - step_begun_ns, &looked, err));
+            BD_TRY(probe_all(s, leaks, err));
+        const bd_status told = tell(s, &line, now_ns - step_begun_ns, &looked, err);
+        BD_TRY(bd_group_agree(s->group, told, err));
         BD_TRY(decide(s, looked, &next, err));
         if (next.breaks) {
             save_nevertheless(s);
@@ -212,11 +226,12 @@ static bd_status train(session *s, bool *leaks, bd_error *err)
             BD_TRY(save(s, err));
     }
     BD_TRY(finish_saving(s, err));
+    bd_status ended = BD_OK;
     if (looked == BD_ERR_INTERRUPTED && s->training.step == n_steps)
-        return bd_fail(err, BD_ERR_INTERRUPTED,
-                       "stopped while the last step was evaluated; the step is saved, its "
-                       "evaluation is lost");
-    return BD_OK;
+        ended = bd_fail(err, BD_ERR_INTERRUPTED,
+                        "stopped while the last step was evaluated; the step is saved, its "
+                        "evaluation is lost");
+    return bd_group_agree(s->group, ended, err);
 }
 
 static void count_skipped(const session *s)
@@ -261,9 +276,9 @@ static void say_other_bits(const session *s)
         return;
     fprintf(stderr,
             "bindery train: step %" PRId64 " was trained by %" PRId64
-            " ranks and goes on with %d: the run does not end with the same bits as one that "
+            " rank%s and goes on with %d: the run does not end with the same bits as one that "
             "was never stopped\n",
-            s->begin_step, n_ranks, (int)s->group->n_ranks);
+            s->begin_step, n_ranks, n_ranks == 1 ? "" : "s", (int)s->group->n_ranks);
 }
 
 bd_status bd_train_run(const bd_train_settings *settings, bd_group *group, bool quiet,
@@ -284,6 +299,8 @@ bd_status bd_train_run(const bd_train_settings *settings, bd_group *group, bool 
         count_skipped(&s);
     if (status == BD_OK)
         status = bd_group_agree(group, say_stopped(&s, err), err);
-    bd_train_session_end(&s);
+    // A rank that is about to end the others leaves alone what they may still be reading.
+    if (status == BD_OK || group->agreed_to_fail || group->n_ranks == 1)
+        bd_train_session_end(&s);
     return status;
 }

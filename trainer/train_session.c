@@ -85,6 +85,57 @@ static bd_status choose_training(bd_training_settings *training,
                                 err);
 }
 
+// ---- The same for all ranks -----------------------------------------------------------------
+
+// Ranks that were given different commands, or see different files, would train nonsense. What
+// rank 0 has must be what all have.
+static bd_status check_same_number(bd_train_session *s, uint64_t mine, const char *what,
+                                   bd_error *err)
+{
+    uint64_t first = mine;
+    BD_TRY(bd_group_follow(s->group, &first, sizeof first, err));
+    if (first == mine)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_ARGUMENT,
+                   "rank %d has %s than rank 0: give all ranks the same command and the same "
+                   "files",
+                   (int)s->group->rank, what);
+}
+
+// Takes over `json`.
+static bd_status check_same_json(bd_train_session *s, bd_json *json, const char *what,
+                                 bd_error *err)
+{
+    char *text = NULL;
+    const bd_status printed = bd_json_print(json, BD_JSON_COMPACT, &text, err);
+    const uint64_t mine = printed == BD_OK ? bd_hash64(text, strlen(text), 0) : 0;
+    free(text);
+    bd_json_free(json);
+    BD_TRY(bd_group_agree(s->group, printed, err));
+    return check_same_number(s, mine, what, err);
+}
+
+// Everything that decides what the ranks ask each other, and when.
+static bd_status check_same_settings(bd_train_session *s, bd_error *err)
+{
+    bd_json *json = bd_json_object();
+    bd_json_set(json, "training", bd_json_share(s->training_json));
+    bd_json_set(json, "data", bd_json_share(s->data_json));
+    bd_json_set_string(json, "backend", s->backend->operations->name);
+    bd_json_set_integer(json, "save_every", s->settings->save_every);
+    bd_json_set_integer(json, "probe_every", s->settings->probe_every);
+    return check_same_json(s, json, "other settings or other data", err);
+}
+
+static bd_status check_same_model(bd_train_session *s, bd_error *err)
+{
+    bd_json *json = bd_json_object();
+    bd_json_set(json, "model", bd_model_config_to_json(&s->run.parameters.config));
+    if (s->continues)
+        bd_json_set_string(json, "checkpoint", s->run.checkpoint.digest.hex);
+    return check_same_json(s, json, "another model or another checkpoint", err);
+}
+
 // ---- Beginning --------------------------------------------------------------------------
 
 static bd_status note_metrics(void *context, const char *folder, const char *name,
@@ -234,7 +285,7 @@ static bd_status begin_run(bd_train_session *s, bd_error *err)
     int64_t step = -1;
     const bd_status status = bd_train_session_is_first(s) ? take_folder(s, &step, err) : BD_OK;
     BD_TRY(bd_group_agree(s->group, status, err));
-    BD_TRY(bd_group_follow(s->group, &step, err));
+    BD_TRY(bd_group_follow(s->group, &step, sizeof step, err));
     s->continues = step >= 0;
     s->begin_step = s->continues ? step : 0;
     return s->continues ? begin_from_checkpoint(s, err) : begin_new(s, err);
@@ -242,8 +293,8 @@ static bd_status begin_run(bd_train_session *s, bd_error *err)
 
 // Weights [n_total] and moments that the run begins with into host memory, where the moments
 // are zero.
-static bd_status read_state(bd_train_session *s, float *weights, const bd_moments *moments,
-                            bd_error *err)
+static bd_status read_own_state(bd_train_session *s, float *weights, const bd_moments *moments,
+                                bd_error *err)
 {
     if (!s->continues && s->settings->init)
         return bd_pretrained_read(s->settings->init, &s->run.parameters, weights, err);
@@ -256,6 +307,17 @@ static bd_status read_state(bd_train_session *s, float *weights, const bd_moment
         bd_checkpoint_load_tensors(checkpoint, &s->run.parameters, weights, moments, err);
     return status == BD_OK ? BD_OK
                            : suggest_earlier(s->settings, checkpoint->step, status, err);
+}
+
+// The same, and all ranks have the same weights: --init may name files that are not.
+static bd_status read_state(bd_train_session *s, float *weights, const bd_moments *moments,
+                            bd_error *err)
+{
+    BD_TRY(bd_group_agree(s->group, read_own_state(s, weights, moments, err), err));
+    if (s->group->n_ranks == 1)
+        return BD_OK;
+    const size_t size_bytes = (size_t)s->run.parameters.n_total * sizeof *weights;
+    return check_same_number(s, bd_hash64(weights, size_bytes, 0), "other weights", err);
 }
 
 // By way of the host's memory to a device.
@@ -300,12 +362,7 @@ static bd_status open_collectives(bd_train_session *s, bd_error *err)
     if (bd_train_session_is_first(s))
         status = operations->make_collectives_id(s->backend, &id, err);
     BD_TRY(bd_group_agree(group, status, err));
-    for (size_t at = 0; at < sizeof id; at += sizeof(int64_t)) {
-        int64_t word;
-        memcpy(&word, id.bytes + at, sizeof word);
-        BD_TRY(bd_group_follow(group, &word, err));
-        memcpy(id.bytes + at, &word, sizeof word);
-    }
+    BD_TRY(bd_group_follow(group, &id, sizeof id, err));
     return operations->open_collectives(s->backend, &id, group->rank, group->n_ranks,
                                         &s->collectives, err);
 }
@@ -378,30 +435,6 @@ static bd_status open_data(bd_train_session *s, bd_error *err)
     return bd_run_describe_data(folders, &s->rows, &s->data_json, err);
 }
 
-// Ranks that were given different commands, or see different files, would train nonsense.
-static bd_status check_same(bd_train_session *s, bd_error *err)
-{
-    bd_json *both = bd_json_object();
-    bd_json_set(both, "training", bd_json_share(s->training_json));
-    bd_json_set(both, "data", bd_json_share(s->data_json));
-    char *text = NULL;
-    bd_status status = bd_json_print(both, BD_JSON_COMPACT, &text, err);
-    int64_t mine = 0;
-    if (status == BD_OK)
-        mine = (int64_t)bd_hash64(text, strlen(text), 0);
-    int64_t first = mine;
-    free(text);
-    bd_json_free(both);
-    BD_TRY(bd_group_agree(s->group, status, err));
-    BD_TRY(bd_group_follow(s->group, &first, err));
-    if (first == mine)
-        return BD_OK;
-    return bd_fail(err, BD_ERR_ARGUMENT,
-                   "rank %d has other settings or other data than rank 0: give all ranks the "
-                   "same command and the same files",
-                   (int)s->group->rank);
-}
-
 // -o and --resume name the run's folder, and may both do so.
 static bd_status choose_folder(bd_train_settings *settings, bd_error *err)
 {
@@ -428,9 +461,9 @@ static bd_status prepare(bd_train_session *s, bd_training_settings *training, bd
                                   err);
 }
 
-static bd_status begin(bd_train_session *s, const bd_training_settings *training, bd_error *err)
+// What only rank 0 does.
+static bd_status begin_telling(bd_train_session *s, bd_error *err)
 {
-    BD_TRY(begin_training(s, training, err));
     if (!bd_train_session_is_first(s))
         return BD_OK;
     BD_TRY(begin_looking(s, err));
@@ -446,10 +479,12 @@ bd_status bd_train_session_begin(bd_train_session *s, const bd_train_settings *s
     s->settings = &s->settled;
     // After each of these all ranks are well, or all have failed.
     BD_TRY(bd_group_agree(group, prepare(s, &training, err), err));
-    BD_TRY(bd_group_agree(group, check_same(s, err), err));
+    BD_TRY(bd_group_agree(group, check_same_settings(s, err), err));
     BD_TRY(bd_group_agree(group, begin_run(s, err), err));
+    BD_TRY(bd_group_agree(group, check_same_model(s, err), err));
     BD_TRY(bd_group_agree(group, open_collectives(s, err), err));
-    return bd_group_agree(group, begin(s, &training, err), err);
+    BD_TRY(bd_group_agree(group, begin_training(s, &training, err), err));
+    return bd_group_agree(group, begin_telling(s, err), err);
 }
 
 void bd_train_session_end(bd_train_session *s)

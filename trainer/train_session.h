@@ -45,7 +45,8 @@ static inline bool bd_train_session_is_first(const bd_train_session *session)
 
 // Opens it all, from the beginning of a run or from a checkpoint, and locks the run's folder,
 // in which nothing is changed before all else is known to be well. What `settings` points to is
-// borrowed, as is the group, all of which begins or agrees to fail. End it also after a failure.
+// borrowed, as is the group, all of which begins or agrees to fail. End it also after a
+// failure.
 bd_status bd_train_session_begin(bd_train_session *session, const bd_train_settings *settings,
                                  bd_group *group, bool quiet, bd_error *err);
 void bd_train_session_end(bd_train_session *session);  // safe twice

@@ -112,8 +112,8 @@ static bd_status new_model(bd_training *training, bd_error *err)
 {
     const bd_training_settings *s = &training->settings;
     const bd_training_needs *needs = &training->needs;
-    const int64_t n_parts = needs->group->n_ranks * training->n_micro_batches;
-    const int64_t most_rows = (s->batch_rows + n_parts - 1) / n_parts;  // see deal.h
+    const int64_t most_rows =
+        bd_deal_most_rows(s->batch_rows, needs->group->n_ranks, training->n_micro_batches);
     return (s->recomputes ? bd_model_init_recomputing : bd_model_init)(
         &training->model, needs->backend, needs->parameters, s->type, most_rows,
         bd_rows_packing(needs->rows)->seq_len, err);
@@ -181,13 +181,21 @@ bd_model_batch bd_batch_part(const bd_batch *batch, int64_t first, int64_t n)
     };
 }
 
-// Micro-batch `number` of this rank.
+// The rows [*first, *first + *n) of micro-batch `number` of this rank.
+static void find_rows(const bd_training *training, const bd_dealt_batch *dealt, int64_t number,
+                      int64_t *first, int64_t *n)
+{
+    const int64_t part = training->needs.group->rank * training->n_micro_batches + number;
+    *first = part > 0 ? dealt->part_ends[part - 1] : 0;
+    *n = dealt->part_ends[part] - *first;
+}
+
 static bd_model_batch micro_batch(const bd_training *training, const bd_dealt_batch *dealt,
                                   int64_t number)
 {
-    const int64_t part = training->needs.group->rank * training->n_micro_batches + number;
-    const int64_t first = part > 0 ? dealt->part_ends[part - 1] : 0;
-    return bd_batch_part(&dealt->batch, first, dealt->part_ends[part] - first);
+    int64_t first, n;
+    find_rows(training, dealt, number, &first, &n);
+    return bd_batch_part(&dealt->batch, first, n);
 }
 
 // The micro-batch after that one, maybe of the next batch. Whether there is one to be had
@@ -319,15 +327,19 @@ bd_status bd_training_step(bd_training *training, bd_step_result *result, bd_err
     const bd_training_settings *s = &training->settings;
     const int64_t step = training->step + 1;
     double loss_sum, norm;
-    BD_TRY(bd_loader_next(training->loader, &training->dealt, err));
+    bd_group *group = training->needs.group;
+    // What all ranks meet, they agree upon: one of them speaks.
+    const bd_status loaded = bd_loader_next(training->loader, &training->dealt, err);
+    BD_TRY(bd_group_agree(group, loaded, err));
     const bd_batch *batch = &training->dealt->batch;
     BD_TRY(compute_gradients(training, training->dealt, &loss_sum, err));
     BD_TRY(join_gradients(training, &loss_sum, &norm, err));
     const double loss = batch->n_targets > 0 ? loss_sum / (double)batch->n_targets : 0.0;
     if (!isfinite(loss))
-        return fail_not_a_number(batch, "loss", step, loss, err);
+        return bd_group_agree(group, fail_not_a_number(batch, "loss", step, loss, err), err);
     if (!isfinite(norm))
-        return fail_not_a_number(batch, "gradient's norm", step, norm, err);
+        return bd_group_agree(
+            group, fail_not_a_number(batch, "gradient's norm", step, norm, err), err);
     const double clip = s->clip_norm > 0 ? s->clip_norm / (norm + 1e-6) : 1.0;
     const double learning_rate = bd_learning_rate(s, step);
     const bd_step_outcome outcome =
@@ -350,9 +362,7 @@ bd_status bd_training_step(bd_training *training, bd_step_result *result, bd_err
 
 const bd_batch *bd_training_first_rows(const bd_training *training, int64_t *first, int64_t *n)
 {
-    const int64_t part = training->needs.group->rank * training->n_micro_batches;
-    *first = part > 0 ? training->dealt->part_ends[part - 1] : 0;
-    *n = training->dealt->part_ends[part] - *first;
+    find_rows(training, training->dealt, 0, first, n);
     return &training->dealt->batch;
 }
 

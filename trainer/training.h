@@ -7,6 +7,7 @@
 #include "common/error.h"
 #include "kernels/backend.h"
 #include "trainer/batch.h"
+#include "trainer/checkpoint.h"
 #include "trainer/group.h"
 #include "trainer/history.h"
 #include "trainer/loader.h"
@@ -55,23 +56,21 @@ typedef struct bd_step_result {
     int64_t n_used, n_pairs;  // without padding; bd_count_work()
 } bd_step_result;
 
-// Checks that model and dataset fit together (vocabulary, longest segment against positions) and
-// that there is a row for every rank. Release what comes out.
+// Checks that model and dataset fit together (vocabulary, longest segment against positions)
+// and that there is a row for every rank. Release what comes out.
 bd_status bd_training_init(bd_training *training, const bd_training_settings *settings,
                            const bd_training_needs *needs, const bd_training_start *start,
                            bd_error *err);
 
-// One step: the next batch, its gradients, clipping, AdamW; of all ranks together. A loss or a gradient that is not a
-// finite number is BD_ERR_FORMAT and names the step and the rows; the weights are then those
-// before the step. A step whose outcome is not BD_STEP_APPLIED changes neither weights nor
-// moments.
+// One step: the next batch, its gradients, clipping, AdamW; of all ranks together. A loss or a
+// gradient that is not a finite number is BD_ERR_FORMAT and names the step and the rows; the
+// weights are then those before the step. A step whose outcome is not BD_STEP_APPLIED changes
+// neither weights nor moments.
 bd_status bd_training_step(bd_training *training, bd_step_result *result, bd_error *err);
 
 // The rows of the last step that this rank computed first, at most a micro-batch: rows [*first,
 // *first + *n) of the batch.
 const bd_batch *bd_training_first_rows(const bd_training *training, int64_t *first, int64_t *n);
-
-enum { BD_STATE_ARRAYS = 3 };  // weights, first moments, second moments
 
 // All that a checkpoint keeps, whole, into arrays [BD_STATE_ARRAYS][n_total] of rank 0's host
 // memory; the others give NULL. Every rank calls it.

@@ -109,25 +109,32 @@ class Resuming(RanksTest):
         begin = time.monotonic()
         self.trains(2, whole, "--save-every", 1)
         duration = time.monotonic() - begin
+        n_killed = 0
         for n in range(KILLS):
             run = self.folder / f"run-{n}"
-            moment = rng.uniform(0.2, 1) * duration
+            moment = rng.uniform(0.1, 0.9) * duration
             with self.subTest(kill=n, moment=moment):
-                self.kill_one(run, moment, rng.randrange(2))
+                n_killed += self.kill_one(run, moment, rng.randrange(2))
                 self.trains(2, run, "--save-every", 1)
                 self.assertEqual((run / LAST).read_bytes(), (whole / LAST).read_bytes())
                 self.assert_same_losses(run, whole)
             shutil.rmtree(run)
+        self.assertGreater(n_killed, 0)
 
-    def kill_one(self, run: Path, seconds: float, rank: int) -> None:
-        """Kills one of two ranks at that moment; mpirun ends the other."""
+    def kill_one(self, run: Path, seconds: float, rank: int) -> int:
+        """Kills one of two ranks at that moment, or soon after; mpirun ends the other."""
         command = [*MPIRUN, "-n", "2", *self.command(run, "--save-every", 1)]
         process = subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(seconds)
+        while process.poll() is None and len(self.ranks_of(process.pid)) < 2:
+            time.sleep(0.001)
+        n_killed = 0
         for pid in self.ranks_of(process.pid)[rank:rank + 1]:
             os.kill(pid, signal.SIGKILL)
+            n_killed += 1
         process.wait(TIMEOUT_SECONDS)
+        return n_killed
 
     def ranks_of(self, mpirun: int) -> list[int]:
         found = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(mpirun)],
@@ -175,21 +182,66 @@ class Resuming(RanksTest):
 class Refusals(RanksTest):
     def test_a_failure_of_all_is_told_once(self) -> None:
         run = self.folder / "run"
-        missing = self.mpirun(3, run, "--data", self.folder / "missing:0.5", "--data", DATASET)
-        self.assertEqual(missing.status, 2, missing)
+        self.assert_refused(self.mpirun(3, run, "--init", self.folder / "missing"), "missing")
         self.assert_refused(self.mpirun(3, run, "--batch", 2),
                             "a batch of 2 rows leaves some of 3 ranks without a row")
         self.assert_refused(self.mpirun(2, run, "--resume", run), "holds no checkpoint")
         self.assertFalse(list(run.glob("step-*")))
 
-    def test_ranks_with_other_settings_are_refused(self) -> None:
-        run = self.folder / "run"
-        command = [*MPIRUN, "-n", "1", *self.command(run), ":", "-n", "1",
-                   *self.command(run, "--seed", 5)]
-        self.assert_refused(self.execute(command), "rank 1 has other settings or other data")
+    def each(self, first: list[str], second: list[str]) -> Result:
+        """Two ranks, each with a command of its own."""
+        return self.execute([*MPIRUN, "-n", "1", *first, ":", "-n", "1", *second])
 
-    def test_a_failure_of_one_ends_them_all(self) -> None:
-        """Rank 0 cannot write what the others know nothing of."""
+    def test_ranks_that_would_train_something_else_are_refused(self) -> None:
+        run = self.folder / "run"
+        for differs, message in (
+            (["--seed", 5], "rank 1 has other settings or other data"),
+            (["--save-every", 7], "rank 1 has other settings or other data"),
+            (["--layers", 1], "rank 1 has another model or another checkpoint"),
+        ):
+            with self.subTest(differs):
+                command = self.command(run)
+                self.assert_refused(self.each(command, self.command(run, *differs)), message)
+                self.assertFalse(list(run.glob("step-*")))
+
+    def test_ranks_with_weights_of_their_own_are_refused(self) -> None:
+        """As on machines whose disks are not shared: the same names, other files."""
+        run, other = self.folder / "run", self.folder / "other"
+        for name, seed in ((run, 1), (other, 2)):
+            self.trains(2, name, "--seed", seed, "--steps", 5)
+            self.succeeds("export", "--model", name, "-o", self.folder / f"model-{seed}")
+        models = [self.command(self.folder / "new", "--init", self.folder / f"model-{seed}",
+                               "--learning-rate", 0.01) for seed in (1, 2)]
+        self.assert_refused(self.each(*models), "rank 1 has other weights")
+        resumed = [self.command(name, "--seed", 1, "--steps", 5) for name in (run, other)]
+        refused = self.each(*resumed)
+        self.assertEqual(refused.status, 2, refused)
+
+    def test_a_row_that_all_ranks_find_damaged_is_told_once(self) -> None:
+        dataset, run = self.folder / "dataset", self.folder / "run"
+        shutil.copytree(DATASET, dataset)
+        for shard in dataset.glob("*.arrow"):
+            data = bytearray(shard.read_bytes())
+            data[len(data) // 3] ^= 1
+            shard.write_bytes(data)
+        command = [str(part) for part in self.command(run, "-q", "--epochs", 3)]
+        command[command.index(str(DATASET))] = str(dataset)
+        at = command.index("--steps")
+        del command[at:at + 2]
+        self.assert_refused(self.execute([*MPIRUN, "-n", "3", *command]), ".arrow")
+
+    def test_what_rank_0_cannot_look_at_is_told_and_what_was_trained_is_saved(self) -> None:
+        dataset, run = self.folder / "dataset", self.folder / "run"
+        shutil.copytree(DATASET, dataset)
+        for shard in dataset.glob("*.arrow"):
+            data = bytearray(shard.read_bytes())
+            data[len(data) // 3] ^= 1
+            shard.write_bytes(data)
+        result = self.mpirun(2, run, "-q", "--eval", dataset, "--eval-every", 3)
+        self.assert_refused(result, ".arrow")
+        self.assertTrue((run / "step-00000003.json").exists())
+
+    def test_a_damaged_checkpoint_is_told_once(self) -> None:
         run = self.folder / "run"
         self.trains(2, run, "--steps", 10)
         damaged = run / "step-00000010.safetensors"

@@ -89,8 +89,7 @@ static void micro_batches_are_as_few_as_fit(void **state)
     assert_int_equal(bd_deal_micro_batches(1, 1, 1), 1);
 }
 
-// Each row once, in its part in the order that it had; parts of equal size, or one row more;
-// and no part has more attention than another by more than its largest row.
+// Each row once, in its part in the order that it had; parts of equal size, or one row more.
 static void every_deal_is_complete_and_even(void **state)
 {
     (void)state;
@@ -111,6 +110,7 @@ static void every_deal_is_complete_and_even(void **state)
         for (int64_t p = 0; p < n_parts; p++) {
             const int64_t first = p > 0 ? ends[p - 1] : 0, n_rows = ends[p] - first;
             assert_true(n_rows <= most);
+            assert_true(n_rows <= bd_deal_most_rows(n, n_ranks, n_micro_batches));
             assert_true(n_rows == n / n_parts || n_rows == n / n_parts + 1);
             for (int64_t i = first; i < ends[p]; i++) {
                 assert_true(i == first || order[i] > order[i - 1]);
@@ -122,8 +122,8 @@ static void every_deal_is_complete_and_even(void **state)
     }
 }
 
-// Beside a deal in the order of the rows: the part with the most, which all others wait for, has
-// less in almost every batch, and much less in sum.
+// Beside a deal in the order of the rows: the part with the most, which all others wait for,
+// has less in almost every batch, and much less in sum.
 static void ranks_wait_less_for_each_other(void **state)
 {
     (void)state;

@@ -34,7 +34,7 @@ static void without_a_launcher_nobody_is_asked(void **state)
     assert_int_equal(group->n_ranks, 1);
     assert_int_equal(bd_group_sum(group, values, 2, &err), BD_OK);
     assert_true(values[0] == 1.5 && values[1] == -2);
-    assert_int_equal(bd_group_follow(group, &value, &err), BD_OK);
+    assert_int_equal(bd_group_follow(group, &value, sizeof value, &err), BD_OK);
     assert_int_equal(value, 7);
     assert_int_equal(bd_group_agree(group, BD_OK, &err), BD_OK);
     assert_int_equal(bd_group_agree(group, BD_ERR_FORMAT, &err), BD_ERR_FORMAT);
@@ -76,7 +76,7 @@ static void ask(bd_group *group, void *context)
     a->sums[r][1] = r + 1;
     a->followed[r] = 10 * (r + 1);
     if (bd_group_sum(group, a->sums[r], 2, NULL) != BD_OK ||
-        bd_group_follow(group, &a->followed[r], NULL) != BD_OK)
+        bd_group_follow(group, &a->followed[r], sizeof a->followed[r], NULL) != BD_OK)
         abort();
 }
 
@@ -99,8 +99,9 @@ static void agree(bd_group *group, void *context)
     a->statuses[r] = bd_group_agree(group, a->given[r], NULL);
     a->agreed[r] = group->agreed_to_fail;
     a->speaks[r] = group->speaks;
-    // Whoever has agreed to fail waits for nobody any more.
-    if (group->agreed_to_fail && bd_group_agree(group, BD_ERR_MEMORY, NULL) != BD_ERR_MEMORY)
+    // Whoever has agreed to fail waits for nobody any more, and is never well again.
+    if (group->agreed_to_fail && (bd_group_agree(group, BD_ERR_MEMORY, NULL) != BD_ERR_MEMORY ||
+                                  bd_group_agree(group, BD_OK, NULL) == BD_OK))
         abort();
 }
 

@@ -55,28 +55,6 @@ static void every_launcher_is_understood(void **state)
     }
 }
 
-static void the_rank_on_its_own_machine_is_told_if_the_launcher_knows(void **state)
-{
-    bd_ranks ranks;
-    bd_error err = {0};
-    static const char *const local[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
-                                        "SLURM_LOCALID"};
-    for (size_t i = 0; i < 3; i++) {
-        clear(state);
-        setenv(VARIABLES[2 * i], "5", 1);
-        setenv(VARIABLES[2 * i + 1], "8", 1);
-        assert_int_equal(bd_ranks_from_environment(&ranks, &err), BD_OK);
-        assert_int_equal(ranks.local_rank, 0);
-        setenv(local[i], "3", 1);
-        assert_int_equal(bd_ranks_from_environment(&ranks, &err), BD_OK);
-        assert_int_equal(ranks.local_rank, 3);
-        setenv(local[i], "8", 1);  // there are not so many
-        assert_int_equal(bd_ranks_from_environment(&ranks, &err), BD_ERR_ARGUMENT);
-        assert_non_null(strstr(err.message, local[i]));
-        unsetenv(local[i]);
-    }
-}
-
 // mpirun inside a batch job: the job's own variables say nothing of mpirun's processes.
 static void mpirun_is_believed_before_the_batch_system(void **state)
 {
@@ -144,8 +122,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(without_a_launcher_a_process_is_alone, clear),
         cmocka_unit_test_setup(every_launcher_is_understood, clear),
-        cmocka_unit_test_setup(the_rank_on_its_own_machine_is_told_if_the_launcher_knows,
-                               clear),
         cmocka_unit_test_setup(mpirun_is_believed_before_the_batch_system, clear),
         cmocka_unit_test_setup(a_batch_script_is_alone, clear),
         cmocka_unit_test_setup(nonsense_is_refused_and_named, clear),

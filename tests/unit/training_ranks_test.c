@@ -53,12 +53,7 @@ static void open_device(bd_group *group, bd_training_needs *needs)
     check(bd_backend_open_module(&backend, module_path, &settings, &err), &err);
     if (group->rank == 0)
         check(backend->operations->make_collectives_id(backend, &id, &err), &err);
-    for (size_t at = 0; at < sizeof id; at += sizeof(int64_t)) {
-        int64_t word;
-        memcpy(&word, id.bytes + at, sizeof word);
-        check(bd_group_follow(group, &word, &err), &err);
-        memcpy(id.bytes + at, &word, sizeof word);
-    }
+    check(bd_group_follow(group, &id, sizeof id, &err), &err);
     needs->backend = backend;
     check(backend->operations->open_collectives(backend, &id, group->rank, group->n_ranks,
                                                 &needs->collectives, &err),
