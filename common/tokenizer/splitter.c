@@ -96,8 +96,8 @@ static bd_status stage_init(stage *s, const bd_splitter *splitter, size_t i, bd_
             return bd_fail(err, BD_ERR_MEMORY, "no memory to split text");
     }
     return s->pattern == BD_PATTERN_OTHER
-               ? bd_match_cutter_init(&s->matches, splitter->expressions[i],
-                                      splitter->n_steps, err)
+               ? bd_match_cutter_init(&s->matches, splitter->expressions[i], splitter->n_steps,
+                                      err)
                : BD_OK;
 }
 

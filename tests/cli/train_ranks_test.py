@@ -217,13 +217,19 @@ class Refusals(RanksTest):
         refused = self.each(*resumed)
         self.assertEqual(refused.status, 2, refused)
 
-    def test_a_row_that_all_ranks_find_damaged_is_told_once(self) -> None:
-        dataset, run = self.folder / "dataset", self.folder / "run"
-        shutil.copytree(DATASET, dataset)
+    def damaged_dataset(self) -> Path:
+        dataset = shutil.copytree(DATASET, self.folder / "dataset")
         for shard in dataset.glob("*.arrow"):
-            data = bytearray(shard.read_bytes())
-            data[len(data) // 3] ^= 1
-            shard.write_bytes(data)
+            self.damage(shard, shard.stat().st_size // 3)
+        return dataset
+
+    def damage(self, path: Path, at: int) -> None:
+        data = bytearray(path.read_bytes())
+        data[at] ^= 1
+        path.write_bytes(data)
+
+    def test_a_row_that_all_ranks_find_damaged_is_told_once(self) -> None:
+        dataset, run = self.damaged_dataset(), self.folder / "run"
         command = [str(part) for part in self.command(run, "-q", "--epochs", 3)]
         command[command.index(str(DATASET))] = str(dataset)
         at = command.index("--steps")
@@ -231,12 +237,7 @@ class Refusals(RanksTest):
         self.assert_refused(self.execute([*MPIRUN, "-n", "3", *command]), ".arrow")
 
     def test_what_rank_0_cannot_look_at_is_told_and_what_was_trained_is_saved(self) -> None:
-        dataset, run = self.folder / "dataset", self.folder / "run"
-        shutil.copytree(DATASET, dataset)
-        for shard in dataset.glob("*.arrow"):
-            data = bytearray(shard.read_bytes())
-            data[len(data) // 3] ^= 1
-            shard.write_bytes(data)
+        dataset, run = self.damaged_dataset(), self.folder / "run"
         result = self.mpirun(2, run, "-q", "--eval", dataset, "--eval-every", 3)
         self.assert_refused(result, ".arrow")
         self.assertTrue((run / "step-00000003.json").exists())
@@ -244,10 +245,7 @@ class Refusals(RanksTest):
     def test_a_damaged_checkpoint_is_told_once(self) -> None:
         run = self.folder / "run"
         self.trains(2, run, "--steps", 10)
-        damaged = run / "step-00000010.safetensors"
-        data = bytearray(damaged.read_bytes())
-        data[-1] ^= 1
-        damaged.write_bytes(data)
+        self.damage(run / "step-00000010.safetensors", -1)
         self.assert_refused(self.mpirun(2, run, "--steps", 10), "is damaged")
 
     def test_processes_without_mpi_do_not_train_each_for_itself(self) -> None:
