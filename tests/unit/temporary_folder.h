@@ -64,8 +64,8 @@ static inline int leave_folder(void **state)
 // "<folder>/<name>", good until the fourth call after this one.
 static inline const char *in(const char *folder, const char *name)
 {
-    static char paths[4][4096];
-    static int next;
+    static _Thread_local char paths[4][4096];
+    static _Thread_local int next;
     char *path = paths[next++ % 4];
     const size_t n_folder = strlen(folder), n_name = strlen(name);
     assert_true(n_folder + n_name + 2 <= sizeof paths[0]);
