@@ -11,17 +11,18 @@ enum { LANES = 16 };
 
 // Bit i of a mask is about lane i.
 
-static inline lanes sixteen(const uint8_t *bytes);      // 16 bytes as 16 numbers
-static inline lanes all(uint32_t value);                // in every lane
-static inline lanes either(lanes a, lanes b);           // a | b
-static inline lanes shifted(lanes values, int n_bits);  // to the left
-static inline lanes choose(unsigned where, lanes chosen, lanes others);
+LANES_ISA static inline lanes sixteen(const uint8_t *bytes);      // 16 bytes as 16 numbers
+LANES_ISA static inline lanes all(uint32_t value);                // in every lane
+LANES_ISA static inline lanes either(lanes a, lanes b);           // a | b
+LANES_ISA static inline lanes shifted(lanes values, int n_bits);  // to the left
+LANES_ISA static inline lanes choose(unsigned where, lanes chosen, lanes others);
 
 // Which bytes begin a character.
-static inline unsigned character_begins(lanes bytes);
+LANES_ISA static inline unsigned character_begins(lanes bytes);
 
 // Of the places in `asked` those whose bytes `around` are recorded as of their `kinds`.
-static inline unsigned recorded(const bd_cuts *cuts, unsigned asked, lanes around, lanes kinds);
+LANES_ISA static inline unsigned recorded(const bd_cuts *cuts, unsigned asked, lanes around,
+                                          lanes kinds);
 
 // What is known of pairs, first * 256 + second. `sure` are those that merge for certain, of
 // which the first and the last lane mean nothing; `rough_pairs_of` knows nothing of it, nor of
@@ -30,8 +31,9 @@ typedef struct known_pairs {
     unsigned any, merging, sure;
 } known_pairs;
 
-static inline known_pairs pairs_of(const bd_cuts *cuts, lanes pairs);
-static inline known_pairs rough_pairs_of(const bd_cuts *cuts, unsigned asked, lanes pairs);
+LANES_ISA static inline known_pairs pairs_of(const bd_cuts *cuts, lanes pairs);
+LANES_ISA static inline known_pairs rough_pairs_of(const bd_cuts *cuts, unsigned asked,
+                                                   lanes pairs);
 
 // Bits from lane `from` on, up to lane `to`.
 static inline unsigned lanes_between(size_t from, size_t to)

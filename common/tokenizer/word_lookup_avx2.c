@@ -14,7 +14,7 @@ typedef struct key_shape {
     uint64_t kept[2], added[2];
 } key_shape;
 
-#define ONES(n) ((n) >= 8 ? UINT64_MAX : ((uint64_t)1 << (n) % 8 * 8) - 1)
+#define ONES(n) ((n) >= 8 ? UINT64_MAX : ((uint64_t)1 << ((n) + 8) % 8 * 8) - 1)
 #define SHAPE(n)                              \
     {                                         \
         {ONES(n), (n) > 8 ? ONES((n)-8) : 0}, \
