@@ -65,9 +65,9 @@ bool bd_symbols_stay_apart(const bd_merge_table *table, uint32_t left, uint32_t 
 bool bd_symbols_go_together(const bd_merge_table *table, bd_merge_memory *memory, uint32_t left,
                             uint32_t right)
 {
-    const uint64_t pair = (uint64_t)left << BD_SYMBOL_BITS | right;
-    const uint64_t hash = pair * 0x9E3779B97F4A7C15u;
-    uint64_t *remembered = &memory->pairs[(hash >> 32) % BD_REMEMBERED_PAIRS];
+    const uint64_t pair = bd_symbol_pair(left, right);
+    uint64_t *remembered =
+        &memory->pairs[(bd_symbol_pair_hash(pair) >> 32) % BD_REMEMBERED_PAIRS];
     if (*remembered >> 1 != pair || pair == 0)  // 0 is also what was never written
         *remembered = pair << 1 | bd_symbols_stay_apart(table, left, right);
     return *remembered & 1;

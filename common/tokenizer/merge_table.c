@@ -50,14 +50,16 @@ static void name_parts(bd_merge_table *table, const bd_bpe_model *model,
 
 // ---- Slots ---------------------------------------------------------------------------------
 
-// False if the pair's slots are taken; the one behind them stays empty or another's.
+// False if the pair's slots are taken.
 static bool add_pair(bd_merge_table *table, bd_symbol_parts parts, uint32_t product)
 {
-    const bd_pair_place place = bd_merge_table_place(table, parts.left, parts.right);
-    uint32_t *slots = table->slots + place.slot;
+    const uint64_t pair = bd_symbol_pair(parts.left, parts.right);
+    const bd_pair_place place = bd_merge_table_place(table, pair);
+    uint64_t *slots = table->slots + place.slot;
+    table->filter[place.bit >> 5] |= 1u << (place.bit & 31);
     for (int i = 0; i < BD_PROBED_SLOTS; i++)
         if (slots[i] == BD_EMPTY_SLOT) {
-            slots[i] = place.mark << BD_SYMBOL_BITS | product;
+            slots[i] = pair << BD_SYMBOL_BITS | product;
             return true;
         }
     return false;
@@ -78,13 +80,15 @@ static bd_status fill_slots(bd_merge_table *table, bd_error *err)
     while (((size_t)1 << bits) < (size_t)table->n_symbols * SLOTS_PER_SYMBOL)
         bits++;
     for (const int most = bits + MOST_DOUBLINGS; bits <= most; bits++) {
-        const size_t n = ((size_t)1 << bits) + BD_PROBED_SLOTS + 1;
+        const size_t n = ((size_t)1 << bits) + BD_PROBED_SLOTS;
+        free(table->filter);
         free(table->slots);
+        table->filter = calloc((size_t)1 << (bits + BD_FILTER_BITS - 5), sizeof *table->filter);
         table->slots = malloc(n * sizeof *table->slots);
-        if (!table->slots)
+        if (!table->filter || !table->slots)
             return bd_fail(err, BD_ERR_MEMORY, "no memory for %u merges", table->n_symbols);
         memset(table->slots, 0xFF, n * sizeof *table->slots);
-        table->shift = 64 - bits;
+        table->bits = bits;
         if (add_pairs(table))
             return BD_OK;
     }
@@ -170,6 +174,7 @@ void bd_merge_table_release(bd_merge_table *table)
     free(table->parts);
     free(table->late);
     free(table->byte_pairs);
+    free(table->filter);
     free(table->slots);
     *table = (bd_merge_table){0};
 }

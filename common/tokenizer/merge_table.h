@@ -17,7 +17,7 @@
 #include "common/error.h"
 #include "common/tokenizer/bpe_model.h"
 
-enum { BD_FIRST_PRODUCT = 256, BD_SYMBOL_BITS = 21, BD_MARK_BITS = 10, BD_PROBED_SLOTS = 8 };
+enum { BD_FIRST_PRODUCT = 256, BD_SYMBOL_BITS = 21, BD_PROBED_SLOTS = 8, BD_FILTER_BITS = 2 };
 enum { BD_MAX_BESIDE_LATE_BYTES = 128 };
 #define BD_NO_SYMBOL UINT32_MAX
 
@@ -32,8 +32,11 @@ typedef struct bd_merge_table {
     bd_symbol_parts *parts;  // [n_symbols], owned; of a byte BD_NO_SYMBOL twice
     bool *late;              // [n_symbols], owned
     uint32_t *byte_pairs;    // [256 * 256], owned: product of left * 256 + right
-    uint32_t *slots;  // [(1 << (64 - shift)) + BD_PROBED_SLOTS + 1], owned; the last is empty
-    int shift;
+    // By the hash of a pair: where no bit is set, it does not merge. Most pairs that are asked
+    // for do not, and the bits are few enough to stay in the processor's cache.
+    uint32_t *filter;  // [1 << (bits + BD_FILTER_BITS - 5)], owned
+    uint64_t *slots;   // [(1 << bits) + BD_PROBED_SLOTS], owned: a pair, and its product
+    int bits;
 } bd_merge_table;
 
 // Copies what it needs from `model`. If there are late symbols, one of more than
@@ -45,36 +48,44 @@ void bd_merge_table_release(bd_merge_table *table);  // safe on an empty table a
 // memory.
 uint32_t *bd_merge_table_by_size(const bd_merge_table *table);
 
-// Where a pair belongs: its product is in this slot or one of the next ones, BD_PROBED_SLOTS in
-// all, with `mark` above it. Others may have the same mark: their parts tell.
+static inline uint64_t bd_symbol_pair(uint32_t left, uint32_t right)
+{
+    return (uint64_t)left << BD_SYMBOL_BITS | right;
+}
+
+// Its upper bits are the good ones.
+static inline uint64_t bd_symbol_pair_hash(uint64_t pair)
+{
+    return pair * 0x9E3779B97F4A7C15u;
+}
+
+// Where a pair belongs: in this slot or one of the next ones, BD_PROBED_SLOTS in all.
 typedef struct bd_pair_place {
     size_t slot;
-    uint32_t mark;
+    size_t bit;  // of the filter
 } bd_pair_place;
 
-#define BD_EMPTY_SLOT UINT32_MAX  // no mark is as large
-
-static inline bd_pair_place bd_merge_table_place(const bd_merge_table *table, uint32_t left,
-                                                 uint32_t right)
+static inline bd_pair_place bd_merge_table_place(const bd_merge_table *table, uint64_t pair)
 {
-    const uint64_t hash = ((uint64_t)left << BD_SYMBOL_BITS | right) * 0x9E3779B97F4A7C15u;
-    return (bd_pair_place){
-        .slot = (size_t)(hash >> table->shift),
-        .mark = (uint32_t)(hash >> (table->shift - BD_MARK_BITS)) & ((1u << BD_MARK_BITS) - 1),
-    };
+    const uint64_t hash = bd_symbol_pair_hash(pair);
+    return (bd_pair_place){.slot = (size_t)(hash >> (64 - table->bits)),
+                           .bit = (size_t)(hash >> (64 - table->bits - BD_FILTER_BITS))};
 }
+
+#define BD_EMPTY_SLOT UINT64_MAX  // no pair is as large
 
 // What `left` and `right` become, BD_NO_SYMBOL if they stay apart.
 static inline uint32_t bd_merge_table_product(const bd_merge_table *table, uint32_t left,
                                               uint32_t right)
 {
-    const bd_pair_place place = bd_merge_table_place(table, left, right);
-    for (const uint32_t *slot = table->slots + place.slot; *slot != BD_EMPTY_SLOT; slot++) {
-        const uint32_t product = *slot & ((1u << BD_SYMBOL_BITS) - 1);
-        if (*slot >> BD_SYMBOL_BITS == place.mark && table->parts[product].left == left &&
-            table->parts[product].right == right)
-            return product;
-    }
+    const uint64_t pair = bd_symbol_pair(left, right);
+    const bd_pair_place place = bd_merge_table_place(table, pair);
+    if (!(table->filter[place.bit >> 5] >> (place.bit & 31) & 1))
+        return BD_NO_SYMBOL;
+    const uint64_t *slots = table->slots + place.slot;
+    for (int i = 0; i < BD_PROBED_SLOTS && slots[i] != BD_EMPTY_SLOT; i++)
+        if (slots[i] >> BD_SYMBOL_BITS == pair)
+            return (uint32_t)slots[i] & ((1u << BD_SYMBOL_BITS) - 1);
     return BD_NO_SYMBOL;
 }
 

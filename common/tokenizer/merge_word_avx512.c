@@ -1,5 +1,4 @@
-// Merging in AVX-512: 16 symbols and what their neighbours would become lie in two registers,
-// and no step depends on a branch that cannot be foreseen.
+// Merging in AVX-512: 16 symbols and what their neighbours would become lie in two registers.
 #include "common/tokenizer/merge_word.h"
 
 #ifdef __x86_64__
@@ -18,20 +17,7 @@ enum {
 AVX512 static inline uint32_t product_of(const bd_merge_table *table, uint32_t left,
                                          uint32_t right)
 {
-    const bd_pair_place place = bd_merge_table_place(table, left, right);
-    const __m256i slots = _mm256_loadu_si256((const __m256i *)(table->slots + place.slot));
-    const unsigned marked = _cvtmask8_u32(_mm256_cmpeq_epi32_mask(
-        _mm256_srli_epi32(slots, BD_SYMBOL_BITS), _mm256_set1_epi32((int)place.mark)));
-    if (__builtin_expect((marked & (marked - 1)) != 0, 0)) {
-        const uint32_t product = bd_merge_table_product(table, left, right);
-        return product == BD_NO_SYMBOL ? NOTHING : product;
-    }
-    const uint32_t product = (uint32_t)_mm_cvtsi128_si32(_mm256_castsi256_si128(
-                                 _mm256_maskz_compress_epi32((__mmask8)marked, slots))) &
-                             NOTHING;
-    // Symbol 0 is a byte and has no parts, so that it is never right.
-    const bd_symbol_parts parts = table->parts[product];
-    return parts.left == left && parts.right == right ? product : NOTHING;
+    return bd_merge_table_product(table, left, right) & NOTHING;
 }
 
 // Lane `i`, of 16 in a ring.
