@@ -309,10 +309,16 @@ static shape_text print_shape(int n_dimensions, const int64_t *shape)
     return printed;
 }
 
-// After its values were copied: they need not be in memory twice.
-static void forget(const bd_safetensors *file, const tensor *t)
+// Copies bytes of a tensor piece by piece and forgets each, so that never more than a piece is
+// in memory twice.
+static void copy_bytes(const bd_safetensors *file, const uint8_t *bytes, size_t n, void *to)
 {
-    bd_mapped_file_forget(&file->file, t->bytes, (size_t)(t->end - t->begin));
+    enum { PIECE_BYTES = 8 << 20 };
+    for (size_t done = 0; done < n; done += PIECE_BYTES) {
+        const size_t piece = n - done < PIECE_BYTES ? n - done : PIECE_BYTES;
+        memcpy((uint8_t *)to + done, bytes + done, piece);
+        bd_mapped_file_forget(&file->file, bytes + done, piece);
+    }
 }
 
 // The tensor that is wanted, with its shape; its type is not looked at.
@@ -351,10 +357,8 @@ static bd_status copy_values(const bd_safetensors *file, const bd_tensor_view *w
 {
     const tensor *t;
     BD_TRY(find_values(file, wanted, &t, err));
-    if (to && t->end > t->begin) {
-        memcpy(to, t->bytes, (size_t)(t->end - t->begin));
-        forget(file, t);
-    }
+    if (to)
+        copy_bytes(file, t->bytes, (size_t)(t->end - t->begin), to);
     return BD_OK;
 }
 
@@ -383,10 +387,7 @@ bd_status bd_safetensors_copy_some_f32(const bd_safetensors *file, const char *n
     const tensor *t;
     BD_TRY(find_values(file, &wanted, &t, err));
     assert(0 <= first && 0 <= n && first + n <= t->view.n);
-    if (n > 0) {
-        memcpy(to, t->bytes + first * (int64_t)sizeof *to, (size_t)n * sizeof *to);
-        forget(file, t);
-    }
+    copy_bytes(file, t->bytes + first * (int64_t)sizeof *to, (size_t)n * sizeof *to, to);
     return BD_OK;
 }
 
@@ -401,7 +402,7 @@ bd_status bd_safetensors_convert(const bd_safetensors *file, const char *name, i
                        "tensor '%s' of '%s' is %s, not F32, F16 or BF16", name, file->path,
                        bd_dtype_name(t->view.dtype));
     if (to)
-        forget(file, t);
+        bd_mapped_file_forget(&file->file, t->bytes, (size_t)(t->end - t->begin));
     return BD_OK;
 }
 

@@ -96,6 +96,39 @@ static void written_file_is_read_back(void **state)
     bd_safetensors_close(NULL);
 }
 
+static long peak_kilobytes(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+}
+
+static void large_tensor_is_copied_whole_and_never_in_memory_twice(void **state)
+{
+    enum { N = (64 << 20) / sizeof(float) + 3 };
+    const char *path = in(*state, "large.safetensors");
+    float *values = malloc(N * sizeof *values), *copy = calloc(N, sizeof *copy);
+    assert_non_null(values);
+    assert_non_null(copy);
+    for (int64_t i = 0; i < N; i++)
+        values[i] = (float)i;
+    memset(copy, 1, N * sizeof *copy);  // its memory is there
+    const int64_t shape[] = {N};
+    const bd_tensor_view view = {
+        .name = "large", .n_dimensions = 1, .shape = {N}, .data = values};
+    const bd_safetensors_content content = {&view, 1, NULL, 0};
+    assert_int_equal(bd_safetensors_write(path, &content, NULL, NULL), BD_OK);
+
+    bd_safetensors *file = opened(path);
+    const long before = peak_kilobytes();
+    assert_int_equal(bd_safetensors_copy_f32(file, "large", 1, shape, copy, NULL), BD_OK);
+    assert_true(peak_kilobytes() - before < 32 << 10);
+    assert_memory_equal(copy, values, N * sizeof *copy);
+    bd_safetensors_close(file);
+    free(values);
+    free(copy);
+}
+
 static void written_bytes_are_the_formats(void **state)
 {
     const char *path = in(*state, "a.safetensors");
@@ -608,6 +641,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test_in_folder(written_file_is_read_back),
+        test_in_folder(large_tensor_is_copied_whole_and_never_in_memory_twice),
         test_in_folder(written_bytes_are_the_formats),
         test_in_folder(data_begins_at_a_multiple_of_8),
         test_in_folder(receipt_describes_the_file),
