@@ -309,7 +309,7 @@ visit_queries(key_state<D> &s, query_stream<D> &in, backward_tiles<D> &tiles,
     tile_weights d_s;
     query_sums d_q;
     query_row row = {};
-    COUNT_TILE(PASS_KEY_GRADIENT);
+    count_for_tests(PASS_KEY_GRADIENT);
     cp_async_wait<0>();
     __syncthreads();  // the tile has arrived
     pass_turn(tiles, a, memory, work, tile);
@@ -344,7 +344,7 @@ visit_diagonal(key_state<D> &s, query_stream<D> &in, backward_tiles<D> &tiles,
 {
     const int warp_row = this_thread() / kWarpSize * 16;
     const int first = work.tile * kTile + warp_row;
-    COUNT_TILE(PASS_KEY_GRADIENT);
+    count_for_tests(PASS_KEY_GRADIENT);
     cp_async_wait<0>();
     __syncthreads();  // the tile has arrived
     pass_turn(tiles, a, memory, work, work.tile);

@@ -119,7 +119,7 @@ attend(const bd_attention_forward_args &a, const attention_work &work, float *sh
     set_zero(sums);
     for (int key = 0; key <= first; key += kTile) {
         const int64_t at = (work.first_token + key) * a.kv_stride + kv_head * head_size;
-        COUNT_TILE(PASS_FORWARD);
+        count_for_tests(PASS_FORWARD);
         __syncthreads();
         load_rows(k, floats(a.k) + at, a.kv_stride, work.length - key, head_size);
         load_rows(v, floats(a.v) + at, a.kv_stride, work.length - key, head_size);
@@ -246,7 +246,7 @@ static __device__ __forceinline__ void key_gradient(const bd_attention_backward_
     load_keys(t, a, work, work.tile, work.head);
     for (int64_t head = work.head * group; head < (work.head + 1) * group; head++)
         for (int tile = work.tile; tile < n_tiles; tile++) {
-            COUNT_TILE(PASS_KEY_GRADIENT);
+            count_for_tests(PASS_KEY_GRADIENT);
             __syncthreads();
             load_queries(t, a, work, tile, head);
             __syncthreads();
@@ -273,7 +273,7 @@ static __device__ __forceinline__ void query_gradient(const bd_attention_backwar
     set_zero(d_q);
     load_queries(t, a, work, work.tile, work.head);
     for (int tile = 0; tile <= work.tile; tile++) {
-        COUNT_TILE(PASS_QUERY_GRADIENT);
+        count_for_tests(PASS_QUERY_GRADIENT);
         __syncthreads();
         load_keys(t, a, work, tile, work.head / (a.n_heads / a.n_kv_heads));
         __syncthreads();

@@ -137,7 +137,7 @@ static __device__ __forceinline__ void visit_keys(forward_state<D> &s, key_strea
                                                   int n_keys)
 {
     score_block<D> scores;
-    COUNT_TILE(PASS_FORWARD);
+    count_for_tests(PASS_FORWARD);
     cp_async_wait<0>();
     __syncthreads();  // k has arrived, and nobody needs the last tile's v any more
     if (ON_DIAGONAL)

@@ -126,13 +126,7 @@ static __device__ __forceinline__ bool take_work(attention_work *work,
     return work->exists;
 }
 
-// Tests count the pairs of tiles that each kernel visits; nowhere else is there such a count.
+// What the kernels count for the tests: the pairs of tiles that they visit.
 enum attention_pass { PASS_FORWARD, PASS_KEY_GRADIENT, PASS_QUERY_GRADIENT };
-#ifdef BD_COUNT_TILES
-extern "C" void bd_count_tile(int pass);
-#define COUNT_TILE(pass) (threadIdx.x == 0 ? bd_count_tile(pass) : (void)0)
-#else
-#define COUNT_TILE(pass) ((void)(pass))
-#endif
 
 #endif

@@ -14,6 +14,8 @@
 //   ex2(x)                                   2^x, approximate, subnormal results are 0
 //   publish(p, value), read_published(p)     store that releases and load that acquires, among
 //                                            all threads of the device
+//   count_for_tests(counter)                 one more, by each block, in the emulation's counters;
+//                                            nothing on a device
 //   DYN_SHARED(type, name)                   pointer to the dynamic shared memory, 1024-aligned
 //   SHARED_ARRAY(type, name, n)              static shared array
 //   LAUNCH(kernel, grid, block, smem, stream, ...)
@@ -53,6 +55,10 @@ typedef __nv_bfloat16 bf16_t;
         launch_kernel_<<<(grid), (block), launch_smem_, static_cast<cudaStream_t>(stream)>>>( \
             __VA_ARGS__);                                                                     \
     } while (0)
+
+__device__ __forceinline__ void count_for_tests(int)
+{
+}
 
 __device__ __forceinline__ float bf16_to_f32(bf16_t b)
 {

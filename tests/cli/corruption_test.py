@@ -21,8 +21,8 @@ from reference_packer import VOCAB_SIZE, Options
 from shard_checker import FIGURE_KEYS
 
 SEED = 20240609
-CORRUPTIONS = program.amount(brief=20, usual=100, long=1000)  # of each kind of dataset
-FORGERIES = program.amount(brief=18, usual=40, long=300)  # the same
+CORRUPTIONS = program.amount(brief=20, usual=40, long=1000)  # of each kind of dataset
+FORGERIES = 300 if program.LONG else 18  # the same
 VERIFY_TIMEOUT_SECONDS = 20
 
 Interval = tuple[int, int]  # [begin, end)

@@ -32,8 +32,8 @@ from refusals import Refusals
 
 SEED = 20240712
 ROUNDS = 20 if program.LONG else 1
-FIND_ROUNDS = program.amount(brief=1, usual=3, long=60)
-CORRUPTIONS = program.amount(brief=10, usual=40, long=300)
+FIND_ROUNDS = 60 if program.LONG else 1
+CORRUPTIONS = program.amount(brief=10, usual=20, long=300)
 SCHEMA = jsonschema.Draft202012Validator(
     json.loads((ROOT / "schemas" / "location-v1.schema.json").read_text())
 )

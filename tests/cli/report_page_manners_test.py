@@ -5,7 +5,8 @@ from pathlib import Path
 
 import program
 from browser import DESKTOP, PHONE
-from reported_page import ReportTest, eval_line, sample_line, steps
+from reported_page import ReportTest
+from run_files import eval_line, sample_line, steps
 
 
 class Hostility(ReportTest):

@@ -1,12 +1,12 @@
 """`bindery report` in a real browser: the page shows what the runs' metrics.jsonl say."""
 
 import json
-import re
 
 import program
 from playwright.sync_api import Page
-from program import LONG, bindery
-from reported_page import DATASET, MODEL, ReportTest, eval_line, sample_line, steps
+from program import LONG
+from reported_page import DATASET, MODEL, ReportTest
+from run_files import RUNS, eval_line, sample_line, steps
 
 PLOTS = ["smoothed_loss", "learning_rate", "gradient_norm", "tokens_per_second", "flops"]
 SMOOTHING = 0.98
@@ -14,7 +14,6 @@ BUCKETS = 512  # as trainer/series.h says
 SAMPLES = 12  # as trainer/run_history.h says
 DATASETS = 8
 TEXT_BYTES = 1500
-RUNS = 16  # as trainer/run_page.h says
 MOST_BYTES = 20_000_000
 USUAL_BYTES = 300_000
 
@@ -304,52 +303,6 @@ class Contents(ReportTest):
         known = [{**line, "mfu": 0.3456} for line in steps(4, 1)]
         page = self.open(self.make_page(self.run_of("a", known), self.run_of("b", steps(4, 2))))
         self.assertEqual(self.readouts(page, "mfu"), [["a", "34.56 %"]])
-
-
-class Refusals(ReportTest):
-    def refused(self, *runs: object) -> str:
-        path = self.folder / "report.html"
-        result = bindery("report", *runs, "-o", path)
-        self.assertEqual(result.status, 2, result)
-        self.assertFalse(path.exists())
-        return result.stderr
-
-    def test_what_is_wrong_in_metrics_is_named_with_its_line(self) -> None:
-        for i, (bad, why) in enumerate((
-            ("garbage", "not valid JSON"),
-            ('{"step": 32, "loss": NaN}', "not valid JSON"),
-            ('{"step": 32}', "'learning_rate'"),
-            ('{"step": 31, "loss": 1}', "step 31 comes after step 31"),
-            ('{"step": -1}', "'step'"),
-            ('{"step": 9007199254740993}', "'step'"),
-            ('{"event": "eval", "step": 40, "values": {}}', "'values' is not an array"),
-            ('{"event": "sample", "step": 40, "values": [{"prompt": 1}]}', "'prompt'"),
-            ("x" * 20_000_000, "longer than"),
-        )):
-            run = self.run_of(f"bad-{i}", steps(31, 1), bad.encode() + b"\n")
-            message = self.refused(run)
-            self.assertRegex(message, re.escape(f"'{run}/metrics.jsonl', line 32: "))
-            self.assertIn(why, message)
-
-    def test_what_is_no_run_is_refused(self) -> None:
-        self.assertIn("metrics.jsonl", self.refused(self.folder))
-        self.assertIn("absent", self.refused(self.folder / "absent"))
-        run = self.run_of("run", steps(1, 1))
-        (run / "step-00000001.json").write_text("{}")
-        self.assertIn("step-00000001.json", self.refused(run))
-
-    def test_more_runs_than_can_be_told_apart_are_refused(self) -> None:
-        run = self.run_of("run", steps(1, 1))
-        self.assertIn("at most 16 runs", self.refused(*[run] * (RUNS + 1)))
-
-    def test_a_file_that_is_there_is_replaced_only_if_asked(self) -> None:
-        run = self.run_of("run", steps(1, 1))
-        path = self.folder / "report.html"
-        path.write_bytes(b"mine")
-        result = bindery("report", run, "-o", path)
-        self.assertEqual(result.status, 2, result)
-        self.assertIn("--overwrite", result.stderr)
-        self.assertEqual(path.read_bytes(), b"mine")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ SEED = 20261116
 KILLS = 30 if program.LONG else 5
 INTERRUPTS = 10 if program.LONG else 3
 STEPS = 40
+BATCH = program.amount(brief=2, usual=8, long=8)  # a sanitizer is slow in products
 
 
 def heed_interrupts() -> None:
@@ -27,7 +28,7 @@ def heed_interrupts() -> None:
 
 class StopTest(ProgramTest):
     def command(self, run: Path, *arguments: object) -> list[object]:
-        how = [*MODEL, "--steps", STEPS, *arguments]
+        how = [*MODEL, "--steps", STEPS, "--batch", BATCH, *arguments]
         return ["train", "-q", "--data", DATASET, "-o", run, *how]
 
     def start(self, run: Path, *arguments: object) -> subprocess.Popen:

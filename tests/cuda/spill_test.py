@@ -2,10 +2,11 @@
 
     spill_test.py [ROOT]     the checkout whose kernels are compiled [default: this one]
 
-Compiles for every architecture that the module is built for, and reads
-the machine code by the modules of bench/sass.
+Compiles for architectures that the module is built for, with BINDERY_TEST_LONG=1 for all of them,
+and reads the machine code by the modules of bench/sass.
 """
 
+import os
 import sys
 import tempfile
 import unittest
@@ -21,7 +22,8 @@ from listing import parse  # noqa: E402
 from loops import Loop, main_loops  # noqa: E402
 from tools import ToolError, compile_kernels, demangle, find_tool  # noqa: E402
 
-ARCHITECTURES = [80, 90, 100, 120]
+LONG = os.environ.get("BINDERY_TEST_LONG") == "1"
+ARCHITECTURES = [80, 90, 100, 120] if LONG else [80, 100]
 HEAD_SIZES = [64, 128]
 # Also where a kernel says itself how many it wants.
 FEW_REGISTERS = ["-maxrregcount=96", "-Xptxas=--override-directive-values"]

@@ -72,6 +72,7 @@ void *static_shared(const void *key, size_t size_bytes, size_t alignment, Place 
 void copy_async(void *dst, const void *src, bool from_source, Place place);
 void commit_copies();
 void wait_for_copies(int n_groups_left);
+void count_of_kernels(int counter);
 
 // ---- What collectives.cpp does: one action per instruction ----------------------------------
 
@@ -522,6 +523,11 @@ template <int N>
 void cp_async_wait()
 {
     emulation::wait_for_copies(N);
+}
+
+inline void count_for_tests(int counter)
+{
+    emulation::count_of_kernels(counter);
 }
 
 #endif

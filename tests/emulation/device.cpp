@@ -629,6 +629,12 @@ void wait_for_copies(int n_groups_left)
     copies.erase(copies.begin(), copies.begin() + static_cast<ptrdiff_t>(n));
 }
 
+void count_of_kernels(int counter)
+{
+    if (current->number == 0)
+        own_counters.of_kernels[counter]++;
+}
+
 // ---- For the rest of the emulation ----------------------------------------------------------
 
 void fatal(Place place, const char *format, ...)

@@ -1,10 +1,9 @@
-"""The words are those of tiktoken and of Hugging Face's tokenizers: for every code point beside
-letters, digits, spaces and apostrophes, and for random text; and the tables are those that the
-script makes.
+"""The words are those of tiktoken and of Hugging Face's tokenizers: for code points of every
+kind beside letters, digits, spaces and apostrophes, and for random text; and the tables are those
+that the script makes.
 
-Usage: splitter_test.py SPLIT_WORDS. With BINDERY_TEST_LONG=1 tiktoken is asked about every
-assigned code point and there is more random text; with BINDERY_TEST_BRIEF=1, for sanitizers,
-there is less of both."""
+Usage: splitter_test.py SPLIT_WORDS. With BINDERY_TEST_LONG=1 for every code point (tiktoken: every
+assigned one) and for more random text; with BINDERY_TEST_BRIEF=1, for sanitizers, for less."""
 
 import os
 import random
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import tiktoken
 import unicodedata2
+from characters import characters
 from tokenizers import Regex, pre_tokenizers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,13 +114,6 @@ def tiktoken_words(expression: str, texts: list[str]) -> list[list[bytes]]:
     return [[parts[token] for token in encoding.encode_ordinary(text)] for text in texts]
 
 
-def code_points() -> list[str]:
-    """The planes in which something is assigned, and some of the others."""
-    codes = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
-    some = [chr(c) for c in codes if c < 0x34000 or c >> 12 == 0xE0 or c % 509 == 0]
-    return some[::17] if BRIEF else some
-
-
 def random_texts(n: int, longest: int, seed: int) -> list[str]:
     source = random.Random(seed)
     return [
@@ -138,9 +131,9 @@ class Words(unittest.TestCase):
         kept = (ROOT / "common" / "tokenizer" / "unicode_tables.c").read_bytes()
         self.assertTrue(made.stdout == kept, "scripts/make-unicode-tables makes another table")
 
-    def test_every_code_point_is_cut_as_hugging_face_does(self):
+    def test_code_points_are_cut_as_hugging_face_does(self):
         """In contexts that show its class."""
-        points = code_points()
+        points = characters()
         texts = [
             "".join(f" {x}a{x} 1{x}1 {x}{x}'{x}A{x}\n{x}\n" for x in points[i : i + 64])
             for i in range(0, len(points), 64)
@@ -156,7 +149,7 @@ class Words(unittest.TestCase):
         category = unicodedata2.category
         points = [
             x
-            for x in code_points()
+            for x in characters()
             if (LONG and category(x) != "Cn")
             or category(x) != category(chr(max(ord(x), 1) - 1))
         ]
@@ -172,7 +165,7 @@ class Words(unittest.TestCase):
                 self.assertEqual(tiktoken_words(expression, texts), found, name)
 
     def test_random_text_is_cut_as_hugging_face_does(self):
-        texts = random_texts(100_000 if LONG else 10_000, 60, SEED)
+        texts = random_texts(100_000 if LONG else 4_000, 60, SEED)
         for name, expression in [*HUGGING_FACE.items(), *OTHER_SPELLINGS]:
             splitter = split_of(expression)
             for text, found in zip(texts, words_of([name], [t.encode() for t in texts])):
@@ -180,7 +173,7 @@ class Words(unittest.TestCase):
 
     def test_random_text_is_cut_as_tiktoken_does(self):
         for seed in range(SEED, SEED + (20 if LONG else 1)):
-            texts = random_texts(4000, 12, seed)
+            texts = random_texts(4000 if LONG else 2000, 12, seed)
             for name, expression in TIKTOKEN.items():
                 found = words_of([name], [text.encode() for text in texts])
                 self.assertEqual(tiktoken_words(expression, texts), found, name)
@@ -190,7 +183,7 @@ class Words(unittest.TestCase):
         both = pre_tokenizers.Sequence(
             [pre_tokenizers.Digits(individual_digits=True), split_of(HUGGING_FACE["gpt2"])]
         )
-        texts = random_texts(10_000, 40, SEED)
+        texts = random_texts(10_000 if LONG else 4_000, 40, SEED)
         for text, found in zip(texts, words_of(["digit", "gpt2"], [t.encode() for t in texts])):
             self.assertEqual(hugging_face_words(both, text), found)
 
@@ -201,9 +194,9 @@ class Words(unittest.TestCase):
             for text, found in zip(texts, words_of(["/" + expression], encoded)):
                 self.assertEqual(hugging_face_words(splitter, text), found, expression)
 
-    def test_every_code_point_is_in_the_sets_of_hugging_face(self):
+    def test_code_points_are_in_the_sets_of_hugging_face(self):
         """Also what was assigned after the version of Unicode that PCRE2 knows."""
-        points = code_points()
+        points = characters()
         texts = [
             "".join(f"{x}\x01" for x in points[i : i + 64]) for i in range(0, len(points), 64)
         ]

@@ -444,7 +444,8 @@ static bool is_unharmed(const bd_shard *shard, const plain_shard *written)
 }
 
 // Headers, metadata, footer and padding included: a changed byte is refused or does not matter.
-// One bit of each byte is, or every bit with BINDERY_TEST_LONG.
+// One bit of each byte is, of every third with BINDERY_TEST_BRIEF, or every bit with
+// BINDERY_TEST_LONG.
 static void assert_changes_are_noticed(const char *folder, const plain_shard *written)
 {
     bd_shard_entry entry;
@@ -455,7 +456,7 @@ static void assert_changes_are_noticed(const char *folder, const plain_shard *wr
     write_shard(folder, written);
     free(read_file(path, &n));
     int n_refused = 0;
-    for (size_t at = 0; at < n; at++)
+    for (size_t at = 0; at < n; at += getenv("BINDERY_TEST_BRIEF") && !every_bit ? 3 : 1)
         for (int change = every_bit ? 1 : 1 << at % 8; change < 256;
              change = every_bit ? 2 * change : 256) {
             bd_shard shard;
@@ -472,7 +473,7 @@ static void assert_changes_are_noticed(const char *folder, const plain_shard *wr
             }
             change_byte(path, at, change);
         }
-    assert_true(n_refused > 500);
+    assert_true(n_refused > 200);
 }
 
 static void no_changed_byte_of_the_file_changes_what_is_read(void **state)
