@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import jsonschema
 
 import program
 from corpus import make_corpus, random_options, with_compression, with_sources
@@ -17,7 +16,6 @@ from forged_dataset import Forgery
 from formats_test import make_texts
 from formats_test import random_options as random_format_options
 from program import (
-    ROOT,
     ProgramTest,
     Result,
     bindery,
@@ -25,14 +23,11 @@ from program import (
     option_arguments,
     write_inputs,
 )
+from schemas import validate
 
 SEED = 20240617
 ROUNDS = 40 if program.LONG else 6  # corpora of random options
 FORMAT_ROUNDS = 5 if program.LONG else 1  # of each format
-
-VERDICT = jsonschema.Draft202012Validator(
-    json.loads((ROOT / "schemas" / "verdict-v1.schema.json").read_text())
-)
 
 
 def parts_of(dataset: Path) -> list[Path]:
@@ -60,7 +55,7 @@ class Against(ProgramTest):
         result = bindery("verify", "--json", dataset, *given, **popen)
         self.assertIn(result.status, (0, 1), result)
         verdict = json.loads(result.stdout)
-        VERDICT.validate(verdict)
+        validate(verdict, "verdict")
         self.assertEqual(verdict["checked"], "corpus")
         self.assertEqual(verdict["good"], result.status == 0)
         return result, verdict
@@ -275,7 +270,7 @@ class Against(ProgramTest):
         result = bindery("verify", "--structure", dataset, "--against", corpus)
         self.assertEqual(result.status, 2, result)
         verdict = json.loads(self.succeeds("verify", "--json", "--structure", dataset).stdout)
-        VERDICT.validate(verdict)
+        validate(verdict, "verdict")
         self.assertEqual((verdict["checked"], verdict["compared"]), ("structure", None))
 
 

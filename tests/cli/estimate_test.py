@@ -6,24 +6,21 @@ import random
 import tempfile
 from pathlib import Path
 
-import jsonschema
 import program
 from corpus import text_of_size, text_sizes, without_delimiter_lines
 from corpus_files import DELIMITER, FORMATS, Format
 from corruption_test import damage_anywhere
 from forged_dataset import Forgery
-from program import ROOT, bindery, option_arguments, write_inputs
+from program import bindery, option_arguments, write_inputs
 from reference_packer import VOCAB_SIZE, Input, Options, has_documents
 from reference_test_case import dataset_rows
 from refusals import Refusals
+from schemas import validate
 
 SEED = 20240713
 ROUNDS = 20 if program.LONG else 1
 CORRUPTIONS = 300 if program.LONG else 30
 STRATEGIES = ["best-fit", "first-fit", "concat"]
-SCHEMA = jsonschema.Draft202012Validator(
-    json.loads((ROOT / "schemas" / "estimate-v1.schema.json").read_text())
-)
 COUNTS = ["rows", "segments", "documents", "packed", "padding", "repeated", "truncated",
           "dropped", "split_documents", "truncated_documents", "dropped_documents",
           "attention_pairs"]
@@ -90,7 +87,7 @@ def json_lines(rng: random.Random, n: int) -> bytes:
 class Plan(Refusals):
     def planned(self, *arguments: object) -> dict:
         found = json.loads(self.succeeds("plan", "--json", "-q", *arguments).stdout)
-        SCHEMA.validate(found)
+        validate(found, "estimate")
         return found
 
     def way(self, found: dict, seq_len: int, strategy: str) -> dict:

@@ -6,21 +6,17 @@ import math
 import shutil
 from pathlib import Path
 
-import jsonschema
 import program
 import pyarrow
 import pyarrow.parquet
 from program import ROOT, ProgramTest, Result, bindery
+from schemas import validate
 
 GOLDEN = ROOT / "tests" / "golden" / "train-1"
 DATASET = GOLDEN / "dataset"
 MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
 # Weights that stay as they were drawn: the loss of a step is that of any other time.
 FROZEN = ["--learning-rate", 0, "--min-learning-rate", 0, "--weight-decay", 0]
-
-
-def schema(name: str) -> dict:
-    return json.loads((ROOT / "schemas" / f"{name}-v1.schema.json").read_text())
 
 
 def texts(corpus: Path) -> list[bytes]:
@@ -36,12 +32,12 @@ class EvalTest(ProgramTest):
     def lines(self, run: Path, event: str | None = None) -> list[dict]:
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         for line in lines:
-            jsonschema.validate(line, schema("metrics"))
+            validate(line, "metrics")
         return [line for line in lines if line.get("event") == event]
 
     def eval(self, run: Path, dataset: Path, *arguments: object) -> dict:
         result = json.loads(self.succeeds("eval", "--json", *arguments, run, dataset).stdout)
-        jsonschema.validate(result, schema("eval"))
+        validate(result, "eval")
         for figures in (result, *result["sources"]):
             if figures["targets"] > 0:
                 perplexity = math.exp(figures["loss"])
@@ -130,7 +126,7 @@ class Evaluating(EvalTest):
         )
         run = self.train("run", "--steps", 1, dataset=ids)
         result = json.loads(self.succeeds("eval", "--json", run, ids).stdout)
-        jsonschema.validate(result, schema("eval"))
+        validate(result, "eval")
         self.assertEqual((result["bytes"], result["bits_per_byte"]), (0, None))
         self.assertEqual(result["targets"], 5 + 20)
 

@@ -12,17 +12,15 @@ import sys
 import termios
 from pathlib import Path
 
-import jsonschema
 import program
 from program import ROOT, ProgramTest
+from schemas import validate
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.plugin_event_accumulator import (
     EventAccumulator as PluginAccumulator,
 )
 from tensorboard.util import tensor_util
 
-SCHEMA = json.loads((ROOT / "schemas" / "metrics-v1.schema.json").read_text())
-VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
 MODEL = ["--layers", 1, "--channels", 16, "--heads", 2, "--positions", 64]
 SMOOTHING = 0.98
@@ -39,7 +37,7 @@ def lines(run: Path) -> list[dict]:
     """All lines of the run, each as the schema says."""
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for line in found:
-        VALIDATOR.validate(line)
+        validate(line, "metrics")
     return found
 
 

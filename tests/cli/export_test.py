@@ -11,14 +11,14 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 
 import datasets  # noqa: E402
-import jsonschema  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 import xxhash  # noqa: E402
 
 import program  # noqa: E402
-from program import ROOT, ProgramTest, bindery, contents, write_inputs  # noqa: E402
+from program import ProgramTest, bindery, contents, write_inputs  # noqa: E402
 from reference_packer import Input  # noqa: E402
+from schemas import validate  # noqa: E402
 
 SEED = 20240612
 SEQ_LEN = 33
@@ -136,12 +136,10 @@ class Export(ProgramTest):
         self.assertEqual(list(loaded), rows)
 
     def test_summary_says_what_the_files_are(self) -> None:
-        schema = json.loads((ROOT / "schemas" / "export-v1.schema.json").read_text())
-        jsonschema.Draft202012Validator.check_schema(schema)
         for file_format in SUFFIXES:
             files = self.export("--overwrite", "--format", file_format)
             summary = json.loads(files.pop("export.json"))
-            jsonschema.Draft202012Validator(schema).validate(summary)
+            validate(summary, "export")
             self.assertEqual(summary["file_format"], file_format)
             self.assertEqual([c["name"] for c in summary["columns"]], DEFAULT)
             manifest = (self.dataset / "manifest.json").read_bytes()

@@ -8,12 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jsonschema
 import program
 from program import ROOT, ProgramTest, Result
+from schemas import validate
 
 SCRIPT = ROOT / "scripts" / "gpu-check"
-SCHEMA = ROOT / "schemas" / "gpu-check-v1.schema.json"
 MODULE = os.environ["BINDERY_CUDA_MODULE"]
 DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
 GPU = "NVIDIA A100-SXM4-80GB, 8.0, 580.65.06, 81920"
@@ -66,7 +65,7 @@ class GpuCheckTest(ProgramTest):
 
     def report(self) -> dict:
         report = json.loads((self.here / "gpu-check.json").read_text(encoding="utf-8"))
-        jsonschema.validate(report, json.loads(SCHEMA.read_text(encoding="utf-8")))
+        validate(report, "gpu-check")
         self.assertEqual([path.name for path in self.here.iterdir()], ["gpu-check.json"])
         self.assertEqual(list(self.scratch.iterdir()), [])
         return report

@@ -11,7 +11,6 @@ import re
 import shutil
 from pathlib import Path
 
-import jsonschema
 import program
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,8 +23,7 @@ from dataset_statistics import (
     tiles_of,
 )
 from program import ROOT, ProgramTest, bindery
-from referencing import Registry
-from referencing.jsonschema import DRAFT202012
+from schemas import validate
 
 FORMAT_1 = ROOT / "tests" / "golden" / "format-1"
 GOLDEN = ROOT / "tests" / "golden" / "inspect"
@@ -35,18 +33,6 @@ UTF_8 = {**os.environ, "LC_ALL": "C.UTF-8"}
 
 SAMPLED_ROWS = 256
 SAMPLED_SHARDS = 64
-
-
-def schema_of(name: str) -> dict:
-    return json.loads((ROOT / "schemas" / name).read_text())
-
-
-def validator(name: str) -> jsonschema.Draft202012Validator:
-    manifest = DRAFT202012.create_resource(schema_of("manifest-v1.schema.json"))
-    schema = schema_of(name)
-    jsonschema.Draft202012Validator.check_schema(schema)
-    registry = Registry().with_resource("manifest-v1.schema.json", manifest)
-    return jsonschema.Draft202012Validator(schema, registry=registry)
 
 
 def texts(seed: int, n: int) -> list[str]:
@@ -80,7 +66,7 @@ class InspectTest(ProgramTest):
     def inspection(self, *arguments: object) -> dict:
         """What --json says; it always keeps to the schema."""
         found = json.loads(self.succeeds("inspect", "--json", *arguments).stdout)
-        validator("inspection-v1.schema.json").validate(found)
+        validate(found, "inspection")
         return found
 
 
@@ -330,7 +316,7 @@ class Differences(InspectTest):
         result = bindery("inspect", "--json", *options, "--diff", a, b)
         self.assertEqual(result.stderr, "")
         found = json.loads(result.stdout)
-        validator("difference-v1.schema.json").validate(found)
+        validate(found, "difference")
         self.assertEqual((found["a"], found["b"]), (str(a), str(b)))
         self.assertEqual(result.status, 0 if found["same"] else 1)
         return found

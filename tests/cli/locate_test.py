@@ -10,14 +10,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import jsonschema
 
 import program
 from corpus import text_of_size, text_sizes, without_delimiter_lines
 from corpus_files import DELIMITER, FORMATS, Format
 from corruption_test import damage_anywhere
 from forged_dataset import Forgery
-from program import ROOT, bindery, option_arguments, write_inputs
+from program import bindery, option_arguments, write_inputs
 from reference_packer import (
     VOCAB_SIZE,
     Document,
@@ -29,14 +28,12 @@ from reference_packer import (
 )
 from reference_test_case import StoredRow, dataset_rows
 from refusals import Refusals
+from schemas import validate
 
 SEED = 20240712
 ROUNDS = 20 if program.LONG else 1
 FIND_ROUNDS = 60 if program.LONG else 1
 CORRUPTIONS = program.amount(brief=10, usual=20, long=300)
-SCHEMA = jsonschema.Draft202012Validator(
-    json.loads((ROOT / "schemas" / "location-v1.schema.json").read_text())
-)
 UNITS = {"parquet": "row", "arrow": "row", "megatron": "document", "tokens": "document",
          "llm.c": "token", "arrow-stream": "row", "text": "byte", "jsonl": "byte"}
 
@@ -172,7 +169,8 @@ class Locate(Refusals):
         result = bindery("locate", "--json", *arguments)
         self.assertEqual(result.status, status, result)
         found = json.loads(result.stdout)
-        SCHEMA.validate(found)
+        # Of thousands that are alike, some: the validator is slow.
+        validate({**found, "locations": found["locations"][:50]}, "location")
         return found
 
     # ---- Tokens ----

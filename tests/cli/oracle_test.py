@@ -13,7 +13,6 @@ import unittest
 from collections.abc import Callable
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,16 +37,11 @@ from reference_packer import (
     pack,
     read_documents,
 )
+from schemas import validate
 
 SEED = 20240613
 ROUNDS = 200 if LONG else 15
 TEXTS = [b"first", b"", b"a longer one, of several words", b"x" * 90, b"\x00\n", "語".encode()]
-
-
-def validator(name: str) -> jsonschema.Draft202012Validator:
-    schema = json.loads((ROOT / "schemas" / name).read_text())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(schema)
 
 
 def random_case(seed: str) -> tuple[Corpus, Options]:
@@ -279,7 +273,7 @@ class Checker(unittest.TestCase):
     def check_schemas(self, dataset: Path) -> None:
         for name in ["manifest", "plan"]:
             document = json.loads((dataset / f"{name}.json").read_bytes())
-            validator(f"{name}-v1.schema.json").validate(document)
+            validate(document, name)
 
     def test_what_the_reference_packs_is_a_good_dataset(self) -> None:
         for n in range(ROUNDS):

@@ -11,23 +11,16 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 
 import datasets  # noqa: E402
-import jsonschema  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import tokenizers  # noqa: E402
 
 import program  # noqa: E402
-from program import ROOT, ProgramTest, bindery, write_inputs  # noqa: E402
+from program import ProgramTest, bindery, write_inputs  # noqa: E402
 from reference_packer import SEPARATOR, VOCAB_SIZE, Input  # noqa: E402
+from schemas import validate, validator  # noqa: E402
 
 TEXTS = ["First, plain.", "Straße 語 🧵\n\ttabs and\x00controls", "", " leading and trailing ",
          "text with <|endoftext|>'s letters"]
-
-
-def validator(name: str) -> jsonschema.Draft202012Validator:
-    """The validator of a schema of ours, which must be a good schema itself."""
-    schema = json.loads((ROOT / "schemas" / name).read_text())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    return jsonschema.Draft202012Validator(schema)
 
 
 def other_type(value: object) -> object:
@@ -109,7 +102,7 @@ class Readers(ProgramTest):
 
     def test_manifest_and_plan_obey_their_schemas_and_broken_copies_do_not(self) -> None:
         for name in ["manifest", "plan"]:
-            check = validator(f"{name}-v1.schema.json")
+            check = validator(name)
             document = json.loads((self.dataset / f"{name}.json").read_text())
             check.validate(document)
             for what, broken in broken_copies(document).items():
@@ -123,7 +116,7 @@ class Readers(ProgramTest):
             result = bindery("verify", "--json", self.dataset)
             self.assertEqual(result.status, 0 if good else 1, result)
             verdict = json.loads(result.stdout)
-            validator("verdict-v1.schema.json").validate(verdict)
+            validate(verdict, "verdict")
             self.assertEqual(verdict["good"], good)
             self.assertEqual(verdict["problems"] == [], good)
 

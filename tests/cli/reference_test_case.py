@@ -4,9 +4,8 @@ import itertools
 import json
 from pathlib import Path
 
-import jsonschema
 from dataset_checker import check_dataset, rebuild_documents
-from program import ROOT, ProgramTest, bindery, option_arguments
+from program import ProgramTest, bindery, option_arguments
 from reference_packer import (
     Input,
     Options,
@@ -19,14 +18,8 @@ from reference_packer import (
     pack,
     read_documents,
 )
+from schemas import validate
 from shard_checker import read_shard
-
-SCHEMAS = {
-    name: jsonschema.Draft202012Validator(
-        json.loads((ROOT / "schemas" / f"{name}-v1.schema.json").read_text())
-    )
-    for name in ("manifest", "plan")
-}
 
 StoredRow = tuple[list[int], list[int], list[tuple[int, ...]]]
 
@@ -74,8 +67,8 @@ class ReferenceTestCase(ProgramTest):
         for part in options.parts:
             folder = part_of(dataset, part)
             self.assertEqual(check_dataset(folder), [], part)
-            for name, schema in SCHEMAS.items():
-                schema.validate(json.loads((folder / f"{name}.json").read_bytes()))
+            for name in ("manifest", "plan"):
+                validate(json.loads((folder / f"{name}.json").read_bytes()), name)
             self.check_rows(folder, inputs, options, part)
             self.check_documents(folder, inputs, texts, options, part)
             self.succeeds("verify", folder)

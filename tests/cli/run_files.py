@@ -4,11 +4,8 @@ import json
 import random
 from pathlib import Path
 
-import jsonschema
-from program import ROOT
+from schemas import validate
 
-SCHEMA = json.loads((ROOT / "schemas" / "metrics-v1.schema.json").read_text())
-VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 RUNS = 16  # that a page may have, as trainer/run_page.h says
 
 
@@ -38,7 +35,7 @@ def write_run(run: Path, lines: list[dict], more: bytes = b"") -> Path:
     """The folder of a run that wrote these lines, and after them `more`."""
     run.mkdir(parents=True)
     for line in lines[:5] + lines[-5:]:
-        VALIDATOR.validate(line)
+        validate(line, "metrics")
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (run / "metrics.jsonl").write_bytes(text.encode() + more)
     return run

@@ -4,9 +4,9 @@ go together."""
 import json
 from pathlib import Path
 
-import jsonschema
 import program
 from program import ROOT, ProgramTest, bindery
+from schemas import validate
 
 CORPUS = ROOT / "tests" / "golden" / "train-1" / "corpus"
 MODEL = ["--layers", "1", "--channels", "32", "--heads", "4", "--positions", "64", "--batch", 3]
@@ -37,8 +37,7 @@ class Mixture(ProgramTest):
         name = "step-00000012.safetensors"
         self.assertEqual((whole / name).read_bytes(), (stopped / name).read_bytes())
         step = json.loads((whole / "step-00000012.json").read_text())
-        schema = ROOT / "schemas" / "checkpoint-v1.schema.json"
-        jsonschema.validate(step, json.loads(schema.read_text()))
+        validate(step, "checkpoint")
         self.assertEqual([d["share"] for d in step["data"]["datasets"]], [717, 307])
 
     def test_other_weights_are_not_resumed(self) -> None:

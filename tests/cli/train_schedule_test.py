@@ -5,9 +5,9 @@ import json
 import math
 from pathlib import Path
 
-import jsonschema
 import program
 from program import ROOT, ProgramTest, Result, bindery
+from schemas import validate
 
 DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
 N_ROWS, SEQ_LEN = 27, 64
@@ -24,10 +24,9 @@ class ScheduleTest(ProgramTest):
         return run
 
     def metrics(self, run: Path) -> list[dict]:
-        schema = json.loads((ROOT / "schemas" / "metrics-v1.schema.json").read_text())
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         for line in lines:
-            jsonschema.validate(line, schema)
+            validate(line, "metrics")
         return lines
 
     def assert_refused(self, result: Result, *mentions: str) -> None:
@@ -45,8 +44,7 @@ class LearningRates(ScheduleTest):
         for step, (rate, value) in enumerate(zip(rates, expected), start=1):
             self.assertAlmostEqual(rate, value, delta=1e-12, msg=f"{name}, step {step}")
         text = (run / f"step-{len(expected):08}.json").read_text()
-        schema = json.loads((ROOT / "schemas" / "checkpoint-v1.schema.json").read_text())
-        jsonschema.validate(json.loads(text), schema)
+        validate(json.loads(text), "checkpoint")
 
     def test_each_schedule_is_its_formula(self) -> None:
         n, warm, decay = 24, 4, 6

@@ -7,21 +7,18 @@ import os
 import shutil
 from pathlib import Path
 
-import jsonschema
 import program
 from forged_dataset import Forgery
 from program import ROOT, ProgramTest, Result, bindery
+from schemas import validate
 
 GOLDEN = ROOT / "tests" / "golden" / "train-1"
 DATASET = GOLDEN / "dataset"
 # A model so small that fifty steps take a second, also under sanitizers.
 MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
 FAMILIES = {"opt": "tiny", "gpt2": "tiny-gpt2"}
+SABOTAGED = program.amount(brief=4, usual=20, long=20)  # documents
 STEPS = program.amount(brief=12, usual=20, long=50)  # by any number of threads
-
-
-def schema(name: str) -> dict:
-    return json.loads((ROOT / "schemas" / f"{name}-v1.schema.json").read_text())
 
 
 class TrainTest(ProgramTest):
@@ -35,7 +32,7 @@ class TrainTest(ProgramTest):
         """The run's lines without their times."""
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         for line in lines:
-            jsonschema.validate(line, schema("metrics"))
+            validate(line, "metrics")
             del line["seconds"]
         return lines
 
@@ -111,7 +108,7 @@ class Training(TrainTest):
     def test_a_checkpoint_is_what_its_schema_says(self) -> None:
         run = self.train("run", "--steps", 2)
         for path in run.glob("step-*.json"):
-            jsonschema.validate(json.loads(path.read_text()), schema("checkpoint"))
+            validate(json.loads(path.read_text()), "checkpoint")
 
     def test_what_is_no_run_is_not_written_over(self) -> None:
         run = self.folder / "run"
@@ -272,7 +269,7 @@ class Proving(TrainTest):
         result = bindery("prove", "--json", *arguments, DATASET)
         self.assertEqual(result.status, status, result)
         proof = json.loads(result.stdout)
-        jsonschema.validate(proof, schema("proof"))
+        validate(proof, "proof")
         self.assertEqual(proof["proved"], status == 0)
         return proof
 
@@ -292,7 +289,7 @@ class Proving(TrainTest):
     def test_sabotage_is_noticed_and_named(self) -> None:
         for sabotage in ("mask", "positions", "targets"):
             with self.subTest(sabotage):
-                proof = self.proof("--sabotage", sabotage, status=1)
+                proof = self.proof("--sabotage", sabotage, "--documents", SABOTAGED, status=1)
                 differing = [line["name"] for line in proof["parameters"] if not line["agrees"]]
                 self.assertIn("model.decoder.embed_positions.weight", differing)
                 text = bindery("prove", "--sabotage", sabotage, "--documents", 4, DATASET)

@@ -6,8 +6,9 @@ fault must fail, by the means that should see it.
 
 The build is one without sanitizers, with AddressSanitizer or with ThreadSanitizer. Each fault
 is planted where it can be seen: without sanitizers if that is enough, with BINDERY_TEST_LONG in
-all builds that see it; then every barrier that there is is removed as well. That the same tests pass with the sources as they are, cuda_operations
-and cuda_attention show; here one source takes the detour without a fault.
+all builds that see it; then every barrier that there is is removed as well. That the same tests
+pass with the sources as they are, cuda_operations and cuda_attention show; here one source takes
+the detour without a fault.
 """
 
 import os
