@@ -21,7 +21,7 @@ from reference_packer import VOCAB_SIZE, Options
 from shard_checker import FIGURE_KEYS
 
 SEED = 20240609
-CORRUPTIONS = program.amount(brief=20, usual=40, long=1000)  # of each kind of dataset
+CORRUPTIONS = program.amount(brief=20, usual=70, long=1000)  # of each kind of dataset
 FORGERIES = 300 if program.LONG else 18  # the same
 VERIFY_TIMEOUT_SECONDS = 20
 

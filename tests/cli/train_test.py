@@ -18,7 +18,7 @@ DATASET = GOLDEN / "dataset"
 MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
 FAMILIES = {"opt": "tiny", "gpt2": "tiny-gpt2"}
 SABOTAGED = program.amount(brief=4, usual=20, long=20)  # documents
-STEPS = program.amount(brief=12, usual=20, long=50)  # by any number of threads
+STEPS = program.amount(brief=12, usual=50, long=50)  # by any number of threads
 
 
 class TrainTest(ProgramTest):
