@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-
 import program
 from corpus import make_corpus, random_options, with_compression, with_sources
 from corpus_files import FORMATS, Format

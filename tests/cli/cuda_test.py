@@ -79,7 +79,7 @@ class Cuda(ProgramTest):
     def test_twenty_steps_follow_the_cpu(self) -> None:
         for preset in FAMILIES.values():
             with self.subTest(preset):
-                how = ["--preset", preset, "--steps", 20, "--batch", 2, "--micro-batch", 1]
+                how = ["--preset", preset, "--steps", 20, "--batch", 4, "--micro-batch", 2]
                 cpu = self.losses(self.train(f"{preset}-cpu", *how, "--backend", "cpu"))
                 cuda = self.losses(self.train(f"{preset}-cuda", *how, *ON_CUDA))
                 self.assertEqual(len(cuda), 20)
@@ -90,7 +90,7 @@ class Cuda(ProgramTest):
     def test_twenty_steps_in_bf16_follow_the_cpu(self) -> None:
         for preset in FAMILIES.values():
             with self.subTest(preset):
-                how = ["--preset", preset, "--steps", 20, "--batch", 2, "--micro-batch", 1]
+                how = ["--preset", preset, "--steps", 20, "--batch", 4, "--micro-batch", 2]
                 float_run = self.train(f"{preset}-float", *how, "--backend", "cpu",
                                        model=BF16_MODEL)
                 bf16_run = self.train(f"{preset}-bf16", *how, *IN_BF16, model=BF16_MODEL)

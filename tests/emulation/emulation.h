@@ -74,7 +74,7 @@ typedef struct bd_emulation_counters {
     int64_t bank_conflicts;      // extra turns that ldmatrix needs
     int64_t async_copies;        // cp.async, per thread
     int64_t async_global_bytes;  // that they read from global memory
-    int64_t of_kernels[3];       // what count_for_tests() was called with, per block
+    int64_t of_kernels[3];       // calls of count_for_tests(i), per block
 } bd_emulation_counters;
 
 // What was counted since the last call.

@@ -452,11 +452,12 @@ static void assert_changes_are_noticed(const char *folder, const plain_shard *wr
     const bd_manifest manifest = manifest_of(written, &entry);
     const char *path = in(folder, shard_name);
     const bool every_bit = getenv("BINDERY_TEST_LONG") != NULL;
+    const size_t step = getenv("BINDERY_TEST_BRIEF") && !every_bit ? 3 : 1;
     size_t n;
     write_shard(folder, written);
     free(read_file(path, &n));
-    int n_refused = 0;
-    for (size_t at = 0; at < n; at += getenv("BINDERY_TEST_BRIEF") && !every_bit ? 3 : 1)
+    size_t n_refused = 0;
+    for (size_t at = 0; at < n; at += step)
         for (int change = every_bit ? 1 : 1 << at % 8; change < 256;
              change = every_bit ? 2 * change : 256) {
             bd_shard shard;
@@ -473,7 +474,7 @@ static void assert_changes_are_noticed(const char *folder, const plain_shard *wr
             }
             change_byte(path, at, change);
         }
-    assert_true(n_refused > 200);
+    assert_true(n_refused * step > 500);
 }
 
 static void no_changed_byte_of_the_file_changes_what_is_read(void **state)
