@@ -11,11 +11,59 @@
 #include "common/file.h"
 #include "common/interrupt.h"
 
-bd_status bd_folder_make(const char *folder, bd_error *err)
+// Cuts the last name off `path`, in place.
+static void cut_last_name(char *path)
 {
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        return bd_fail_errno(err, "cannot create the folder '%s'", folder);
-    return BD_OK;
+    size_t n = strlen(path);
+    while (n > 0 && path[n - 1] == '/')
+        n--;
+    while (n > 0 && path[n - 1] != '/')
+        n--;
+    path[n] = '\0';
+}
+
+// Removes the innermost `n` folders of `path`, as far as they are empty; changes `path`.
+static void remove_made(char *path, int n)
+{
+    for (int i = 0; i < n && rmdir(path) == 0; i++)
+        cut_last_name(path);
+}
+
+static bd_status make_one(const char *path, int *n_made, bd_error *err)
+{
+    struct stat info;
+    if (stat(path, &info) == 0)
+        return BD_OK;
+    if (mkdir(path, 0777) == 0) {
+        ++*n_made;
+        return BD_OK;
+    }
+    if (errno == EEXIST)  // another process was quicker
+        return BD_OK;
+    return bd_fail_errno(err, "cannot create the folder '%s'", path);
+}
+
+bd_status bd_folder_make(const char *folder, int *n_made, bd_error *err)
+{
+    char *path = strdup(folder);
+    bd_status status = path ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
+    *n_made = 0;
+    for (char *end = path; status == BD_OK && *end;) {
+        end += strspn(end, "/");
+        end += strcspn(end, "/");
+        const char next = *end;
+        *end = '\0';
+        status = make_one(path, n_made, err);
+        if (status == BD_OK)
+            *end = next;
+    }
+    if (status != BD_OK && path) {
+        cut_last_name(path);
+        remove_made(path, *n_made);
+        *n_made = 0;
+    }
+    free(path);
+    return status;
 }
 
 // Locks or unlocks one byte of the lock file. Open file description locks: they belong to `fd`,
@@ -40,6 +88,12 @@ static bd_status wait_to_share(int fd, bool *locked, bd_error *err)
     return *locked ? BD_OK : bd_fail_errno(err, "cannot lock '" BD_LOCK_NAME "'");
 }
 
+static bool has_a_name(int fd)
+{
+    struct stat info;
+    return fstat(fd, &info) == 0 && info.st_nlink > 0;
+}
+
 bd_status bd_folder_lock(int *lock, const char *folder, bd_lock_mode mode, const char *doing,
                          bd_error *err)
 {
@@ -58,6 +112,8 @@ bd_status bd_folder_lock(int *lock, const char *folder, bd_lock_mode mode, const
     }
     if (status == BD_OK && !locked)
         status = bd_fail(err, BD_ERR_IO, "another process is %s '%s'", doing, folder);
+    if (status == BD_OK && !has_a_name(fd))  // a lock that nobody else can see
+        status = bd_fail(err, BD_ERR_IO, "another process has removed '%s'", folder);
     if (status == BD_OK)
         *lock = fd;
     else if (fd >= 0)
@@ -76,6 +132,20 @@ bd_status bd_folder_lock_alone(int lock, bool *alone, bd_error *err)
 bd_status bd_folder_claim(int lock, int64_t n, bool *claimed, bd_error *err)
 {
     return lock_byte(lock, F_WRLCK, n + 1, claimed, err);
+}
+
+void bd_folder_withdraw(const char *folder, int n_made, int lock)
+{
+    bool alone = false;
+    char *path = n_made > 0 ? strdup(folder) : NULL;
+    if (path) {
+        if (lock >= 0 && bd_folder_lock_alone(lock, &alone, NULL) == BD_OK && alone)
+            bd_folder_remove(folder, BD_LOCK_NAME, NULL);
+        remove_made(path, n_made);
+    }
+    free(path);
+    if (lock >= 0)
+        close(lock);
 }
 
 bd_status bd_folder_visit(const char *folder, bd_folder_visitor visit, void *context,

@@ -11,8 +11,9 @@
 
 #include "common/error.h"
 
-// Creates `folder` unless it is there; its parent must exist.
-bd_status bd_folder_make(const char *folder, bd_error *err);
+// Creates `folder` and the folders above it, as far as they are absent. *n_made becomes the
+// number of those that were, for bd_folder_withdraw(); on failure none of them stays.
+bd_status bd_folder_make(const char *folder, int *n_made, bd_error *err);
 
 #define BD_LOCK_NAME ".lock"
 
@@ -33,6 +34,11 @@ bd_status bd_folder_lock_alone(int lock, bool *alone, bd_error *err);
 
 // Claims piece of work `n` for this process. *claimed is false if another process has it.
 bd_status bd_folder_claim(int lock, int64_t n, bool *claimed, bd_error *err);
+
+// After a refusal: closes `lock` (-1 if it was never taken) and takes back what bd_folder_make()
+// made, with the lock file, unless something else has come into it meanwhile. Of a folder that
+// was there before (`n_made` 0) nothing is touched.
+void bd_folder_withdraw(const char *folder, int n_made, int lock);
 
 // Calls `visit` for every entry but "." and "..", in no order, until it fails.
 typedef bd_status (*bd_folder_visitor)(void *context, const char *folder, const char *name,

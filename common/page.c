@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "common/file.h"
+#include "common/folder.h"
 #include "common/utf8.h"
 
 extern const bd_page_part bd_page_frame;
@@ -204,17 +205,22 @@ static bd_status publish_text(const char *path, bool overwrite, const char *text
 {
     char *folder = folder_of(path), *name = bd_path_last_name(path);
     bool there = false;
+    int n_made = 0;
     bd_status status;
     if (!folder || !name)
         status = bd_fail(err, BD_ERR_MEMORY, "no memory for the name of '%s'", path);
     else if (*name == '\0' || path[strlen(path) - 1] == '/')
         status = bd_fail(err, BD_ERR_ARGUMENT, "cannot write '%s': it names a folder", path);
-    else if (overwrite)
-        status = bd_file_publish(folder, name, text, size_bytes, err);
     else
+        status = bd_folder_make(folder, &n_made, err);
+    if (status == BD_OK && overwrite)
+        status = bd_file_publish(folder, name, text, size_bytes, err);
+    else if (status == BD_OK)
         status = bd_file_publish_new(folder, name, text, size_bytes, &there, err);
     if (status == BD_OK && there)
         status = fail_there(path, err);
+    if (status != BD_OK && n_made > 0)
+        bd_folder_withdraw(folder, n_made, -1);
     free(folder);
     free(name);
     return status;

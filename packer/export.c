@@ -294,11 +294,11 @@ bd_status bd_export(const bd_export_job *job, int n_threads, bd_export_result *r
                     bd_error *err)
 {
     bd_manifest manifest;
-    int lock = -1;
+    int lock = -1, n_made = 0;
     *result = (bd_export_result){0};
     BD_TRY(bd_manifest_read(&manifest, job->dataset, err));
     exporting e = {.job = job, .manifest = &manifest};
-    bd_status status = bd_folder_make(job->folder, err);
+    bd_status status = bd_folder_make(job->folder, &n_made, err);
     bool may_hold_tables = job->overwrite || bd_folder_holds(job->folder, BD_EXPORT_NAME);
     if (status == BD_OK)  // before the lock, which is a file: not even that goes into it
         status = bd_folder_visit(job->folder, refuse_foreign, &may_hold_tables, err);
@@ -310,8 +310,7 @@ bd_status bd_export(const bd_export_job *job, int n_threads, bd_export_result *r
         status = export_shards(&e, n_threads, err);
     if (status == BD_OK)
         *result = (bd_export_result){manifest.n_shards, manifest.totals.rows};
-    if (lock >= 0)
-        close(lock);
+    bd_folder_withdraw(job->folder, status == BD_OK ? 0 : n_made, lock);
     bd_manifest_release(&manifest);
     return status;
 }

@@ -154,7 +154,7 @@ bd_status bd_output_open(bd_output *output, const char *folder, const bd_json *p
                          bd_lock_mode mode, bool overwrite, bd_error *err)
 {
     *output = (bd_output){.lock = -1};
-    bd_status status = bd_folder_make(folder, err);
+    bd_status status = bd_folder_make(folder, &output->n_made, err);
     if (status == BD_OK)  // before the lock, which is a file: not even that goes into it
         status = bd_folder_visit(folder, refuse_foreign, NULL, err);
     if (status == BD_OK)
@@ -165,8 +165,10 @@ bd_status bd_output_open(bd_output *output, const char *folder, const bd_json *p
         status = bd_folder_remove_pending(folder, err);
     if (status == BD_OK && output->state == BD_OUTPUT_NEW)
         status = publish_plan(folder, plan, err);
-    if (status != BD_OK)
-        bd_output_close(output);
+    if (status != BD_OK) {
+        bd_folder_withdraw(folder, output->n_made, output->lock);
+        output->lock = -1;
+    }
     return status;
 }
 
@@ -174,6 +176,14 @@ void bd_output_refresh(bd_output *output, const char *folder)
 {
     output->state =
         bd_folder_holds(folder, BD_MANIFEST_NAME) ? BD_OUTPUT_FINISHED : BD_OUTPUT_UNFINISHED;
+}
+
+void bd_output_withdraw(bd_output *output, const char *folder)
+{
+    remove_dataset(folder, NULL);
+    bd_folder_remove_pending(folder, NULL);
+    bd_folder_withdraw(folder, output->n_made, output->lock);
+    output->lock = -1;
 }
 
 void bd_output_close(bd_output *output)

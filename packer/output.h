@@ -26,18 +26,24 @@ typedef enum bd_output_state {
 typedef struct bd_output {
     int lock;  // the folder's (common/folder.h); -1 when closed
     bd_output_state state;
+    int n_made;  // folders that were not there before (common/folder.h)
 } bd_output;
 
-// Creates the folder if it is absent (its parent must exist), locks it, compares what it holds
+// Creates the folder and those above it if they are absent, locks it, compares what it holds
 // with `plan`, and publishes the plan if it holds none. Whoever has the folder for itself also
 // removes temporary files that an earlier run left, unless it is finished. With `overwrite` a
 // dataset of ours is removed first, whatever its plan and finished or not; a folder that holds
-// anything else is refused all the same, and nothing in it is touched. Close what comes out.
+// anything else is refused all the same, and nothing in it is touched. A refusal leaves no
+// folder behind that was not there. Close or withdraw what comes out.
 bd_status bd_output_open(bd_output *output, const char *folder, const bd_json *plan,
                          bd_lock_mode mode, bool overwrite, bd_error *err);
 
 // Looks again whether the dataset is finished: another process may have done it meanwhile.
 void bd_output_refresh(bd_output *output, const char *folder);
+
+// Closes it after a failure that left nothing worth continuing: what was published into a folder
+// that was BD_OUTPUT_NEW is removed, and the folder, if it was not there before.
+void bd_output_withdraw(bd_output *output, const char *folder);
 
 void bd_output_close(bd_output *output);  // safe on a closed one
 

@@ -41,8 +41,9 @@ bd_status bd_pack_plan_units(const bd_pack_job *job, bd_units *units, bd_error *
 static bd_status publish_holdout_head(dataset_run *p, const char *tokenizer, bd_error *err)
 {
     const bd_pack_job *job = p->job;
+    int n_made;
     p->held_out.packing = bd_holdout_packing(job);
-    BD_TRY(bd_folder_make(job->holdout_folder, err));
+    BD_TRY(bd_folder_make(job->holdout_folder, &n_made, err));
     if (p->settings->mode != BD_PACK_SHARED)
         BD_TRY(bd_folder_remove_pending(job->holdout_folder, err));
     bd_json *plan = bd_plan_to_json(job, &p->held_out.packing);
@@ -244,6 +245,19 @@ static bd_status do_run(dataset_run *p, bd_pack_result *result, bd_error *err)
     return BD_OK;
 }
 
+// Whether a failure has left nothing that the same command could continue from. Another command
+// may then use the folder as if this one had never been.
+static bool is_vain(const dataset_run *p)
+{
+    if (p->settings->mode != BD_PACK_ALONE)
+        return false;
+    for (size_t i = 0; p->run.items && i < p->units.n; i++)
+        for (size_t k = 0; k < p->run.items[i].n; k++)
+            if (p->run.items[i].units[k].shard.figures.rows > 0)
+                return false;
+    return true;
+}
+
 void bd_pack_result_release(bd_pack_result *result)
 {
     bd_manifest_release(&result->manifest);
@@ -273,8 +287,11 @@ bd_status bd_pack(const bd_pack_job *job, const bd_pack_settings *settings,
     if (status != BD_OK)
         goto done;
     result->already_finished = output.state == BD_OUTPUT_FINISHED;
+    const bool is_new = output.state == BD_OUTPUT_NEW;
     if (!result->already_finished)
         status = do_run(&p, result, err);
+    if (status != BD_OK && status != BD_ERR_INTERRUPTED && is_new && is_vain(&p))
+        bd_output_withdraw(&output, job->folder);
     if (status == BD_OK && result->already_finished) {
         bd_manifest_release(&result->manifest);
         status = bd_manifest_read(&result->manifest, job->folder, err);

@@ -200,6 +200,14 @@ static bd_status repack_shards(repacking *r, bd_error *err)
     return status;
 }
 
+static bool has_rows(const bd_manifest *manifest)
+{
+    for (size_t i = 0; i < manifest->n_shards; i++)
+        if (manifest->shards[i].figures.rows > 0)
+            return true;
+    return false;
+}
+
 bd_status bd_repack(const bd_repack_job *job, const bd_manifest *from, bd_manifest *manifest,
                     bool *already_finished, bd_error *err)
 {
@@ -224,6 +232,9 @@ bd_status bd_repack(const bd_repack_job *job, const bd_manifest *from, bd_manife
         status = repack_shards(&r, err);
     if (status == BD_OK)
         status = publish_tail(&r, err);
+    if (status != BD_OK && status != BD_ERR_INTERRUPTED && output.state == BD_OUTPUT_NEW &&
+        !has_rows(manifest))
+        bd_output_withdraw(&output, job->to);
 done:
     bd_output_close(&output);
     bd_json_free(plan);

@@ -221,13 +221,14 @@ static bd_status publish(exporting *e, bd_error *err)
 static bd_status export_into_folder(exporting *e, bd_error *err)
 {
     const char *folder = e->job->folder;
-    int lock;
-    BD_TRY(bd_folder_make(folder, err));
+    int lock = -1, n_made;
+    BD_TRY(bd_folder_make(folder, &n_made, err));
     // Before the lock, which is a file: not even that goes into a folder of something else.
-    BD_TRY(bd_folder_visit(folder, refuse_entry, NULL, err));
-    BD_TRY(bd_folder_lock(&lock, folder, BD_LOCK_EXCLUSIVE, "exporting into", err));
-    // Again: another process may have exported between the two.
     bd_status status = bd_folder_visit(folder, refuse_entry, NULL, err);
+    if (status == BD_OK)
+        status = bd_folder_lock(&lock, folder, BD_LOCK_EXCLUSIVE, "exporting into", err);
+    if (status == BD_OK)  // again: another process may have exported between the two
+        status = bd_folder_visit(folder, refuse_entry, NULL, err);
     if (status == BD_OK)
         status = bd_folder_remove_pending(folder, err);
     if (status == BD_OK)
@@ -236,7 +237,7 @@ static bd_status export_into_folder(exporting *e, bd_error *err)
         status = publish(e, err);
     for (int i = 0; i < N_PARTS; i++)
         bd_pending_discard(&e->pending[i]);
-    close(lock);
+    bd_folder_withdraw(folder, status == BD_OK ? 0 : n_made, lock);
     return status;
 }
 

@@ -177,7 +177,7 @@ static bd_status lock_folder(bd_train_session *s, bd_error *err)
     if (must_continue(s->settings))
         BD_TRY(bd_checkpoint_find_latest(folder, &step, err));  // else nothing is touched
     else
-        BD_TRY(bd_folder_make(folder, err));
+        BD_TRY(bd_folder_make(folder, &s->n_made, err));
     return bd_folder_lock(&s->lock, folder, BD_LOCK_EXCLUSIVE, "training in", err);
 }
 
@@ -484,7 +484,9 @@ bd_status bd_train_session_begin(bd_train_session *s, const bd_train_settings *s
     BD_TRY(bd_group_agree(group, check_same_model(s, err), err));
     BD_TRY(bd_group_agree(group, open_collectives(s, err), err));
     BD_TRY(bd_group_agree(group, begin_training(s, &training, err), err));
-    return bd_group_agree(group, begin_telling(s, err), err);
+    BD_TRY(bd_group_agree(group, begin_telling(s, err), err));
+    s->n_made = 0;  // from here on there is something in it
+    return BD_OK;
 }
 
 void bd_train_session_end(bd_train_session *s)
@@ -503,7 +505,7 @@ void bd_train_session_end(bd_train_session *s)
     bd_data_sources_release(&s->sources);
     bd_json_free(s->training_json);
     bd_json_free(s->data_json);
-    if (s->lock >= 0)
-        close(s->lock);
+    if (s->lock >= 0 || s->n_made > 0)
+        bd_folder_withdraw(s->settings->out, s->n_made, s->lock);
     *s = (bd_train_session){.lock = -1};
 }

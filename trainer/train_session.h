@@ -35,6 +35,7 @@ typedef struct bd_train_session {
     bool continues;      // from a checkpoint,
     int64_t begin_step;  // of this step
     int lock;            // of the folder; -1 before
+    int n_made;          // folders that are taken back if the run does not begin
 } bd_train_session;
 
 // Whether this is the rank that speaks, writes and looks.

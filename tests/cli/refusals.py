@@ -36,10 +36,12 @@ class Refusals(ProgramTest):
     def assert_pack_refused(
         self, inputs: list, *mentions: str, options: tuple = (), **popen: object
     ) -> Result:
-        dataset = Path(tempfile.mkdtemp(dir=self.folder), "refused")
+        dataset = Path(tempfile.mkdtemp(dir=self.folder), "above", "refused")
         result = bindery("pack", "-q", "-o", dataset, *options, *inputs, **popen)
         self.assert_refusal(result, *mentions)
         self.assert_unfinished(dataset)
+        if not list(dataset.rglob("*.arrow")):  # then there is nothing to be continued
+            self.assertFalse(dataset.parent.exists(), result)
         return result
 
     def write(self, name: str | bytes, data: bytes) -> Path:

@@ -11,13 +11,71 @@ static void a_folder_is_made_once(void **state)
 {
     (void)state;
     bd_error err = {0};
-    assert_int_equal(bd_folder_make("out", &err), BD_OK);
+    int n_made = 7;
+    assert_int_equal(bd_folder_make("out", &n_made, &err), BD_OK);
+    assert_int_equal(n_made, 1);
     write_text("out/a", "kept");
-    assert_int_equal(bd_folder_make("out", &err), BD_OK);
+    assert_int_equal(bd_folder_make("out", &n_made, &err), BD_OK);
+    assert_int_equal(n_made, 0);
     assert_file_holds("out/a", "kept");
-    assert_int_equal(bd_folder_make("absent/out", &err), BD_ERR_IO);
-    assert_string_equal(err.message,
-                        "cannot create the folder 'absent/out': No such file or directory");
+}
+
+static void folders_above_are_made_too(void **state)
+{
+    (void)state;
+    bd_error err = {0};
+    int n_made = 7;
+    assert_int_equal(bd_folder_make("a//b/c/", &n_made, &err), BD_OK);
+    assert_int_equal(n_made, 3);
+    assert_int_equal(access("a/b/c", F_OK), 0);
+}
+
+// The last of these names is too long for any file system.
+static void of_folders_that_cannot_all_be_made_none_stays(void **state)
+{
+    (void)state;
+    bd_error err = {0};
+    int n_made = 7;
+    char path[400] = "x/y/";
+    memset(path + strlen(path), 'n', 300);
+    assert_int_equal(bd_folder_make(path, &n_made, &err), BD_ERR_IO);
+    assert_int_equal(n_made, 0);
+    assert_non_null(strstr(err.message, "cannot create the folder 'x/y/nnn"));
+    assert_int_not_equal(access("x", F_OK), 0);
+    write_text("file", "");
+    assert_int_equal(bd_folder_make("file/out", &n_made, &err), BD_ERR_IO);
+    assert_string_equal(err.message, "cannot create the folder 'file/out': Not a directory");
+}
+
+static void a_refusal_takes_back_what_was_made(void **state)
+{
+    (void)state;
+    bd_error err = {0};
+    int n_made, lock, nothing;
+    assert_int_equal(bd_folder_make("above", &nothing, &err), BD_OK);
+    assert_int_equal(bd_folder_make("above/b/c", &n_made, &err), BD_OK);
+    assert_int_equal(bd_folder_lock(&lock, "above/b/c", BD_LOCK_EXCLUSIVE, "using", &err),
+                     BD_OK);
+    bd_folder_withdraw("above/b/c", n_made, lock);
+    assert_int_not_equal(access("above/b", F_OK), 0);
+    assert_int_equal(access("above", F_OK), 0);
+}
+
+static void a_refusal_keeps_what_others_have(void **state)
+{
+    (void)state;
+    bd_error err = {0};
+    int n_made, lock;
+    assert_int_equal(bd_folder_make("b/c", &n_made, &err), BD_OK);
+    write_text("b/other", "kept");
+    assert_int_equal(bd_folder_lock(&lock, "b/c", BD_LOCK_SHARED, "using", &err), BD_OK);
+    bd_folder_withdraw("b/c", n_made, -1);  // another process, which never got the lock
+    assert_int_equal(access("b/c/" BD_LOCK_NAME, F_OK), 0);
+    bd_folder_withdraw("b/c", n_made, lock);
+    assert_int_not_equal(access("b/c", F_OK), 0);
+    assert_file_holds("b/other", "kept");
+    bd_folder_withdraw("b", 0, -1);
+    assert_file_holds("b/other", "kept");
 }
 
 // ---- Locks ------------------------------------------------------------------------
@@ -420,6 +478,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test_inside_folder(a_folder_is_made_once),
+        test_inside_folder(folders_above_are_made_too),
+        test_inside_folder(of_folders_that_cannot_all_be_made_none_stays),
+        test_inside_folder(a_refusal_takes_back_what_was_made),
+        test_inside_folder(a_refusal_keeps_what_others_have),
         test_inside_folder(a_lock_keeps_other_processes_out_until_it_is_closed),
         test_inside_folder(a_lock_does_not_end_with_another_descriptor_of_its_file),
         test_inside_folder(those_who_share_keep_out_only_those_who_do_not),
