@@ -1,12 +1,15 @@
 """`bindery tokenize` gives exactly the ids of tiktoken and of Hugging Face's tokenizers.
 
-Over texts made to break tokenizers, random strings from a fixed seed, and real text. With
-BINDERY_TEST_LONG=1 a million strings and the whole corpus of bench/corpus instead of a part.
+Over texts made to break tokenizers, random strings from a fixed seed, and real text: the sources
+of this project and of the Python packages that its tests use. BINDERY_TEST_LONG=1 takes a million
+strings and all of the text; BINDERY_TEST_CORPUS=FILE.jsonl takes the field "text" of that file
+(bench/corpus makes one) as the real text instead.
 """
 
-import gzip
+import hashlib
 import json
 import os
+import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -25,14 +28,19 @@ TORTURES = program.amount(brief=7, usual=1, long=1)  # every so manyth text
 SHORT = 2_000  # characters that a slow reference is still asked about in a short run
 BATCH_CHARACTERS = 4_000_000
 GOLDEN = ROOT / "tests" / "golden" / "tokenizer"
-CORPUS = reference.FOLDER.parent / "bench-corpus" / "corpus.jsonl"
+CORPUS = os.environ.get("BINDERY_TEST_CORPUS")
+TEXT_FOLDERS = [ROOT / name for name in ("common", "docs", "kernels", "packer", "scripts", "tests",
+                                         "trainer")] + [Path(sysconfig.get_path("purelib"))]
+TEXT_ENDINGS = {".c", ".css", ".cu", ".h", ".html", ".js", ".md", ".py", ".txt"}
+LARGEST_TEXT = 100_000  # bytes of one text in a short run, so that it has many
 
 Encode = Callable[[list[str]], list[list[int]]]
 
 
 def by_tiktoken(name: str) -> Encode:
+    """With added tokens, which any text may spell."""
     encoding = reference.encoding(name)
-    return lambda texts: encoding.encode_ordinary_batch(texts, num_threads=1)
+    return lambda texts: encoding.encode_batch(texts, num_threads=1, allowed_special="all")
 
 
 def by_hugging_face(tokenizer) -> Encode:
@@ -53,30 +61,29 @@ def batches(texts: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def installed_texts() -> Iterator[str]:
-    """What a new machine has: the documents of its packages, and this project's own."""
-    yield from (path.read_text() for path in sorted(ROOT.rglob("*.[ch]")) if path.is_file())
-    for folder in ["/usr/share/games/fortunes", "/usr/share/man", "/usr/share/common-licenses",
-                   "/usr/share/perl", "/usr/lib/python3"]:
-        for path in sorted(Path(folder).rglob("*")):
-            if not path.is_file() or path.suffix == ".dat":
-                continue
-            data = path.read_bytes()
-            try:
-                yield (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-            except (UnicodeDecodeError, OSError, EOFError):
-                continue
+def source_texts() -> Iterator[str]:
+    """Sources and documents, shuffled by their names, so that the first of them are a mixture."""
+    yield Path(reference.__file__).read_text()  # which spells the added tokens
+    files = [(path.relative_to(folder).as_posix(), path) for folder in TEXT_FOLDERS
+             for path in folder.rglob("*") if path.suffix in TEXT_ENDINGS]
+    for _, path in sorted(files, key=lambda file: hashlib.sha256(file[0].encode()).digest()):
+        if not LONG and path.stat().st_size > LARGEST_TEXT:
+            continue
+        try:
+            yield path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
 
 
-def corpus_texts() -> Iterator[str]:
-    with open(CORPUS, encoding="utf-8") as lines:
+def corpus_texts(path: str) -> Iterator[str]:
+    with open(path, encoding="utf-8") as lines:
         for line in lines:
             yield json.loads(line)["text"]
 
 
 def real_texts() -> Iterator[str]:
     n_bytes = 0
-    for text in corpus_texts() if CORPUS.exists() else installed_texts():
+    for text in corpus_texts(CORPUS) if CORPUS else source_texts():
         n_bytes += len(text.encode())
         if n_bytes > REAL_BYTES:
             return
