@@ -6,15 +6,19 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "build.h"  // made by CMake
 #include "common/format.h"
 #include "common/interrupt.h"
 #include "common/mapped_file.h"
 #include "common/program.h"
 #include "common/threads.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/module.h"
 #include "packer/commands.h"
 #include "packer/export.h"
 #include "trainer/backend_choice.h"
 #include "trainer/commands.h"
+#include "trainer/group.h"
 #include "trainer/model_export.h"
 
 // ---- bindery export ------------------------------------------------------------------------
@@ -208,10 +212,22 @@ static const bd_command *const joint_commands[] = {&export_command, NULL};
 
 static const bd_room rooms[] = {bd_packer_commands, bd_trainer_commands, joint_commands, NULL};
 
+// For bug reports: one fact a line.
+static void print_parts(FILE *out)
+{
+    if (*BINDERY_COMMIT)
+        fputs("commit: " BINDERY_COMMIT "\n", out);
+    fputs("Arrow GLib: " BINDERY_ARROW_GLIB_VERSION "\n", out);
+    fprintf(out, "backends: cpu (%s), cuda (%s)\n", bd_cpu_isa_name(bd_cpu_isa_best()),
+            bd_backend_module_exists() ? "by its module" : "no module");
+    fprintf(out, "MPI: %s\n", bd_group_module_exists() ? "by its module" : "no module");
+}
+
 static const bd_program program = {
     .name = "bindery",
     .summary = "Bind documents into training sequences, with boundaries that can be trusted",
     .rooms = rooms,
+    .print_parts = print_parts,
 };
 
 int main(int argc, char **argv)

@@ -31,6 +31,12 @@ static bd_status find_module(char *path, size_t size, const char *file, bd_error
     return bd_fail(err, BD_ERR_UNSUPPORTED, "no module at '%.400s/%s'", folder, file);
 }
 
+bool bd_module_exists(const bd_module *module)
+{
+    char path[PATH_MAX];
+    return find_module(path, sizeof path, module->file, NULL) == BD_OK;
+}
+
 // dlopen() would search the system for a name without a slash.
 static bd_status given_module(char *path, size_t size, const char *given, bd_error *err)
 {

@@ -4,6 +4,7 @@
 #ifndef BINDERY_COMMON_MODULE_H
 #define BINDERY_COMMON_MODULE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/error.h"
@@ -33,6 +34,9 @@ typedef struct bd_module {
 // such file, or if it is none of ours, or one of another build.
 bd_status bd_module_load(const bd_module *module, const char *path, void **entry,
                          bd_error *err);
+
+// Whether that module, without a path of its own, is there to be loaded.
+bool bd_module_exists(const bd_module *module);
 
 #ifdef __cplusplus
 }

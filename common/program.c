@@ -111,6 +111,13 @@ const bd_command *bd_program_command(const bd_program *program, size_t i)
 
 // ---- Running -----------------------------------------------------------------------
 
+static void print_version(const bd_program *program)
+{
+    printf("%s %s\n", program->name, BINDERY_VERSION);
+    if (program->print_parts)
+        program->print_parts(stdout);
+}
+
 static int run_command(const bd_program *program, const bd_command *command, int argc,
                        char **argv)
 {
@@ -125,7 +132,7 @@ static int run_command(const bd_program *program, const bd_command *command, int
     if (arguments.help)
         bd_program_print_help(program, subject, stdout);
     else if (arguments.version)
-        printf("%s %s\n", program->name, BINDERY_VERSION);
+        print_version(program);
     else if (arguments.generated)
         bd_program_generate(program, subject, arguments.generated, stdout);
     else

@@ -39,6 +39,8 @@ struct bd_program {
     const char *summary;      // one sentence without a full stop
     const char *description;  // as in bd_command
     const bd_room *rooms;     // ended by NULL
+    // More lines for --version, which say what the program was built with; may be NULL.
+    void (*print_parts)(FILE *out);
 };
 
 // Returns the exit status. SIGPIPE is ignored from here on: a closed pipe on stdout is not an

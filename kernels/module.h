@@ -7,6 +7,7 @@
 #ifndef BINDERY_KERNELS_MODULE_H
 #define BINDERY_KERNELS_MODULE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/module.h"
@@ -50,6 +51,9 @@ BD_MODULE_EXPORT bd_status bd_backend_open_cuda(bd_backend **backend,
 // driver, no device, a device too old (all BD_ERR_UNSUPPORTED).
 bd_status bd_backend_open_module(bd_backend **backend, const char *path,
                                  const bd_cuda_settings *settings, bd_error *err);
+
+// Whether that module, without a path of its own, is there; not whether a device is.
+bool bd_backend_module_exists(void);
 
 #ifdef __cplusplus
 }

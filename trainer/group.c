@@ -23,15 +23,21 @@ static bd_status open_alone(bd_group **group, bd_error *err)
     return BD_OK;
 }
 
+static const bd_module_abi ours = BD_MPI_MODULE_ABI;
+static const bd_module module = {
+    .file = "libbindery_mpi.so",
+    .abi_symbol = "bd_mpi_module_abi",
+    .entry_symbol = "bd_group_open_mpi",
+    .ours = &ours,
+};
+
+bool bd_group_module_exists(void)
+{
+    return bd_module_exists(&module);
+}
+
 static bd_status open_mpi(bd_group **group, bd_error *err)
 {
-    static const bd_module_abi ours = BD_MPI_MODULE_ABI;
-    static const bd_module module = {
-        .file = "libbindery_mpi.so",
-        .abi_symbol = "bd_mpi_module_abi",
-        .entry_symbol = "bd_group_open_mpi",
-        .ours = &ours,
-    };
     bd_status (*open)(bd_group **, bd_error *);
     BD_TRY(bd_module_load(&module, NULL, (void **)&open, err));
     return open(group, err);

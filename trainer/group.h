@@ -48,6 +48,8 @@ struct bd_group {
 // libbindery_mpi.so is loaded; without a launcher a group of one. The message says what is
 // missing. Leave what comes out.
 bd_status bd_group_join(bd_group **group, bd_error *err);
+// Whether that module is there; not whether an MPI is.
+bool bd_group_module_exists(void);
 
 // Leaves the group when all have done their work, or have agreed to fail. A rank that has
 // failed without that ends all of them, with `exit_status`.
