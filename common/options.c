@@ -15,6 +15,7 @@ static const char *const generated_words[] = {"nothing", "man", "bash", "zsh", "
 static const bd_option common_options[] = {
     {.name = "quiet",
      .letter = 'q',
+     .group = "Options of every command",
      BD_FLAG(bd_arguments, quiet),
      .help = "No progress and no notes"},
     {.name = "color",
@@ -157,6 +158,15 @@ static bd_status store_choice(const bd_option *option, const char *spelled, cons
     return bd_fail(err, BD_ERR_ARGUMENT, "%s: '%s' is not one of %s", spelled, text, words);
 }
 
+// A flag alone, without a text, is true.
+static bd_status store_flag(const char *spelled, const char *text, bool *field, bd_error *err)
+{
+    *field = !text || strcmp(text, "true") == 0;
+    if (*field || strcmp(text, "false") == 0)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_ARGUMENT, "%s takes no value but true or false", spelled);
+}
+
 static bd_status append_text(bd_texts *texts, const char *text, bd_error *err)
 {
     const char **items = realloc(texts->items, (texts->n + 1) * sizeof *items);
@@ -167,7 +177,7 @@ static bd_status append_text(bd_texts *texts, const char *text, bd_error *err)
     return BD_OK;
 }
 
-// Puts the value `text` (unused for a flag) of option i into its field. `spelled` is the
+// Puts the value `text` (NULL for a flag alone) of option i into its field. `spelled` is the
 // option as messages call it.
 static bd_status store(bd_arguments *arguments, size_t i, const char *spelled, const char *text,
                        bd_error *err)
@@ -177,8 +187,7 @@ static bd_status store(bd_arguments *arguments, size_t i, const char *spelled, c
     void *field = (common ? (char *)arguments : (char *)arguments->settings) + option->offset;
     switch (option->kind) {
     case BD_OPTION_FLAG:
-        *(bool *)field = true;
-        return BD_OK;
+        return store_flag(spelled, text, field, err);
     case BD_OPTION_INTEGER:
     case BD_OPTION_SIZE:
         return store_integer(option, spelled, text, field, err);
@@ -203,9 +212,12 @@ static bd_status store(bd_arguments *arguments, size_t i, const char *spelled, c
 // ---- Reading argv ------------------------------------------------------------------
 // Options are numbered as in bd_command_option().
 
+// Who gave an option a value. The first that did is heeded.
+enum layer { NOBODY, COMMAND_LINE, SETTINGS_FILE, INHERITED_FILE };
+
 struct reader {
     bd_arguments *arguments;
-    bool *given;  // [number of options]
+    unsigned char *given;  // [number of options], an enum layer each
     char **argv;
     int argc;
     int next;  // in argv
@@ -218,24 +230,39 @@ static bool reading_ends(const bd_arguments *arguments)
     return arguments->help || arguments->version || arguments->generated;
 }
 
+static void mark_given(struct reader *reader, size_t i, enum layer layer)
+{
+    const bd_option *option = bd_command_option(reader->arguments->command, i);
+    reader->given[i] = (unsigned char)layer;
+    if (option->sets_given && layer != INHERITED_FILE)
+        *(bool *)((char *)reader->arguments->settings + option->given_offset) = true;
+}
+
 // Stores the value of option i: `attached` if it is not NULL, otherwise the next argument.
 static bd_status read_value(struct reader *reader, size_t i, const char *spelled,
                             const char *attached)
 {
     const bd_option *option = bd_command_option(reader->arguments->command, i);
     const char *text = attached;
-    if (option->kind == BD_OPTION_FLAG && attached)
-        return bd_fail(reader->err, BD_ERR_ARGUMENT, "%s takes no value", spelled);
     if (option->kind != BD_OPTION_FLAG && !attached) {
         if (reader->next == reader->argc || strncmp(reader->argv[reader->next], "--", 2) == 0)
             return bd_fail(reader->err, BD_ERR_ARGUMENT, "%s needs a value: %s", spelled,
                            option->value);
         text = reader->argv[reader->next++];
     }
-    reader->given[i] = true;
-    if (option->sets_given)
-        *(bool *)((char *)reader->arguments->settings + option->given_offset) = true;
+    mark_given(reader, i, COMMAND_LINE);
     return store(reader->arguments, i, spelled, text, reader->err);
+}
+
+// The option of that name that is nearest to a wrong one; NULL if none is near.
+static const char *nearest_name(const bd_command *command, const char *typed)
+{
+    bd_nearest nearest = {.typed = typed};
+    const bd_option *option;
+    for (size_t i = 0; (option = bd_command_option(command, i)); i++)
+        if (!option->hidden)
+            bd_nearest_offer(&nearest, option->name);
+    return nearest.word;
 }
 
 static bd_status unknown_option(struct reader *reader, const char *argument)
@@ -243,16 +270,36 @@ static bd_status unknown_option(struct reader *reader, const char *argument)
     const int length = (int)strcspn(argument, "=");
     char name[64];
     snprintf(name, sizeof name, "%.*s", length, argument);
-    bd_nearest nearest = {.typed = name + strspn(name, "-")};
-    const bd_option *option;
-    for (size_t i = 0; (option = bd_command_option(reader->arguments->command, i)); i++)
-        if (!option->hidden)
-            bd_nearest_offer(&nearest, option->name);
-    if (nearest.word)
+    const char *nearest = nearest_name(reader->arguments->command, name + strspn(name, "-"));
+    if (nearest)
         return bd_fail(reader->err, BD_ERR_ARGUMENT,
                        "unknown option '%.*s'; did you mean '--%s'?", length, argument,
-                       nearest.word);
+                       nearest);
     return bd_fail(reader->err, BD_ERR_ARGUMENT, "unknown option '%.*s'", length, argument);
+}
+
+static bool equals(const char *word, const char *name, size_t length)
+{
+    return strlen(word) == length && strncmp(word, name, length) == 0;
+}
+
+static bool is_called(const bd_option *option, const char *name, size_t length)
+{
+    for (size_t i = 0; option->aliases && option->aliases[i]; i++)
+        if (equals(option->aliases[i], name, length))
+            return true;
+    return equals(option->name, name, length);
+}
+
+// The option of this name or alias, and its number; NULL if there is none.
+static const bd_option *find_option(const bd_command *command, const char *name, size_t length,
+                                    size_t *i)
+{
+    const bd_option *option;
+    for (*i = 0; (option = bd_command_option(command, *i)); ++*i)
+        if (is_called(option, name, length))
+            break;
+    return option;
 }
 
 // --name, --name=value, --name value
@@ -260,15 +307,13 @@ static bd_status read_name(struct reader *reader, const char *argument)
 {
     const char *name = argument + 2;
     const size_t length = strcspn(name, "=");
-    const bd_option *option;
-    for (size_t i = 0; (option = bd_command_option(reader->arguments->command, i)); i++) {
-        if (strlen(option->name) != length || strncmp(option->name, name, length) != 0)
-            continue;
-        char spelled[64];
-        snprintf(spelled, sizeof spelled, "--%s", option->name);
-        return read_value(reader, i, spelled, name[length] ? name + length + 1 : NULL);
-    }
-    return unknown_option(reader, argument);
+    size_t i;
+    const bd_option *option = find_option(reader->arguments->command, name, length, &i);
+    if (!option)
+        return unknown_option(reader, argument);
+    char spelled[64];
+    snprintf(spelled, sizeof spelled, "--%s", option->name);
+    return read_value(reader, i, spelled, name[length] ? name + length + 1 : NULL);
 }
 
 // -q, -qn, -o value, -ovalue
@@ -314,6 +359,88 @@ static bd_status read_arguments(struct reader *reader)
     return BD_OK;
 }
 
+// ---- Reading files of settings -----------------------------------------------------
+
+static bd_status unknown_setting(struct reader *reader, const char *name)
+{
+    const char *nearest = nearest_name(reader->arguments->command, name);
+    if (nearest)
+        return bd_fail(reader->err, BD_ERR_ARGUMENT,
+                       "unknown option '%.64s'; did you mean '%s'?", name, nearest);
+    return bd_fail(reader->err, BD_ERR_ARGUMENT, "unknown option '%.64s'", name);
+}
+
+// Whether somebody who is heeded sooner gave this option, or one that says the same.
+static bool is_overridden(const struct reader *reader, size_t i, enum layer layer)
+{
+    const bd_command *command = reader->arguments->command;
+    const char *alternatives = command->options[i].alternatives;
+    for (size_t k = 0; k < command->n_options; k++) {
+        const char *other = command->options[k].alternatives;
+        const bool same = k == i || (alternatives && other && strcmp(alternatives, other) == 0);
+        if (same && reader->given[k] != NOBODY && reader->given[k] < layer)
+            return true;
+    }
+    return false;
+}
+
+static bd_status read_setting(struct reader *reader, const bd_setting *setting,
+                              enum layer layer)
+{
+    const bd_command *command = reader->arguments->command;
+    size_t i;
+    const bd_option *option = find_option(command, setting->name, strlen(setting->name), &i);
+    if (!option)
+        return unknown_setting(reader, setting->name);
+    if (i >= command->n_options || option->is_settings_file)
+        return bd_fail(reader->err, BD_ERR_ARGUMENT, "%s: only the command line says that",
+                       option->name);
+    if (reader->given[i] == layer)
+        return bd_fail(reader->err, BD_ERR_ARGUMENT, "%s: it is there twice", option->name);
+    if (setting->is_list && option->kind != BD_OPTION_TEXTS)
+        return bd_fail(reader->err, BD_ERR_ARGUMENT, "%s: expected one value, not a list",
+                       option->name);
+    if (is_overridden(reader, i, layer))
+        return BD_OK;
+    mark_given(reader, i, layer);
+    for (size_t k = 0; k < setting->n; k++)
+        BD_TRY(store(reader->arguments, i, option->name, setting->values[k], reader->err));
+    return BD_OK;
+}
+
+static bd_status read_file(struct reader *reader, bd_settings_file *file, const char *path,
+                           enum layer layer)
+{
+    BD_TRY(bd_settings_file_read(file, path, reader->err));
+    for (size_t i = 0; i < file->n; i++) {
+        const bd_status status = read_setting(reader, &file->items[i], layer);
+        if (status != BD_OK)
+            return bd_error_prefix(reader->err, status, "%s:%zu", path, file->items[i].line);
+    }
+    return BD_OK;
+}
+
+static bd_status read_files(struct reader *reader)
+{
+    bd_arguments *arguments = reader->arguments;
+    const bd_command *command = arguments->command;
+    for (size_t i = 0; i < command->n_options; i++) {
+        const bd_option *option = &command->options[i];
+        const char **path = (const char **)((char *)arguments->settings + option->offset);
+        if (option->is_settings_file && *path)
+            BD_TRY(read_file(reader, &arguments->files[0], *path, SETTINGS_FILE));
+    }
+    char *path = NULL;
+    if (command->inherits)
+        BD_TRY(command->inherits(arguments->settings, &path, reader->err));
+    const bd_status status =
+        path ? read_file(reader, &arguments->files[1], path, INHERITED_FILE) : BD_OK;
+    free(path);
+    return status;
+}
+
+// ---- Checking ----------------------------------------------------------------------
+
 static bd_status check_required(const struct reader *reader)
 {
     const bd_command *command = reader->arguments->command;
@@ -357,6 +484,7 @@ static bd_status parse(struct reader *reader)
     BD_TRY(read_arguments(reader));
     if (reading_ends(arguments))
         return BD_OK;
+    BD_TRY(read_files(reader));
     BD_TRY(check_required(reader));
     return check_operands(arguments, reader->err);
 }
@@ -393,5 +521,7 @@ void bd_arguments_release(bd_arguments *arguments)
         }
     free(arguments->settings);
     free(arguments->operands);
+    for (size_t i = 0; i < sizeof arguments->files / sizeof arguments->files[0]; i++)
+        bd_settings_file_release(&arguments->files[i]);
     *arguments = (bd_arguments){0};
 }

@@ -54,7 +54,11 @@
 // options after operands, "--" as the end of options, "-" as an operand. The last of a
 // repeated option wins. A value in an argument of its own cannot begin with "--", which is
 // nearly always a forgotten value; --name=--VALUE says it all the same.
+// --flag=false takes back what a file of settings says.
 // Every command also has -q/--quiet, --color, -h/--help, --version and a hidden --generate.
+//
+// A command with a BD_SETTINGS_OPTION also takes its options from a file (settings_file.h): the
+// keys are the options' names; what the command line says, the file does not change.
 #ifndef BINDERY_COMMON_OPTIONS_H
 #define BINDERY_COMMON_OPTIONS_H
 
@@ -63,6 +67,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "common/settings_file.h"
 #include "common/terminal.h"
 
 // The kind of an option's value, and the type of the settings' field that receives it.
@@ -79,7 +84,7 @@ typedef enum bd_option_kind {
 } bd_option_kind;
 
 typedef struct bd_texts {
-    const char **items;  // [n], owned by the bd_arguments; the texts are borrowed from argv
+    const char **items;  // [n], owned by the bd_arguments; the texts live as long
     size_t n;
 } bd_texts;
 
@@ -88,6 +93,11 @@ typedef struct bd_option {
     char letter;        // 'o', or 0
     const char *value;  // what help calls the value: "N"; NULL for a flag
     const char *help;   // one sentence without a full stop; choices and default are added
+
+    const char *group;  // heading of the options from this one on; NULL if none begins here
+    // Other names that are understood, ended by NULL; NULL if there are none. Only the parser
+    // knows them: help, completions and messages have the option's own name.
+    const char *const *aliases;
 
     // The default. `initial` is parsed exactly as if it had been typed, and shown in help.
     // With `initial_note`, help shows the note instead, and `initial` may then lie outside
@@ -102,11 +112,21 @@ typedef struct bd_option {
     double min_real, max_real;
     const char *const *choices;  // words, ended by NULL
 
+    // If it is not NULL, help lists the choices one by one, each with what this prints of it.
+    void (*describe_choice)(int choice, char *text, size_t size_bytes);
+
     bool sets_given;      // by BD_GIVEN
     size_t given_offset;  // of a bool of the settings, which becomes true
 
     bool required;
     bool hidden;  // understood, but neither in help nor in man pages nor completions
+
+    // About files of settings.
+    bool is_settings_file;     // by BD_SETTINGS_OPTION
+    bool names_files;          // its texts name files or folders, as those of some kinds do
+    bool is_saved_nowhere;     // bd_settings_print() leaves it out
+    const char *alternatives;  // of options with the same text here only one counts: one that
+                               // is given hides the others of a file
 } bd_option;
 
 // The offset of a field, refused by the compiler if the field is not of type `type`.
@@ -132,8 +152,16 @@ typedef struct bd_option {
     .kind = BD_OPTION_FILE, .offset = BD_OFFSET_OF(settings, field, const char *)
 #define BD_DIRECTORY(settings, field) \
     .kind = BD_OPTION_DIRECTORY, .offset = BD_OFFSET_OF(settings, field, const char *)
+// The option --settings FILE, for a `field` of type const char *; `example` is a line of it.
+#define BD_SETTINGS_OPTION(settings, field, example)                                 \
+    {                                                                                \
+        .name = "settings", .value = "FILE", BD_FILE(settings, field),               \
+        .is_settings_file = true, .is_saved_nowhere = true,                          \
+        .help = "Take options from a YAML file whose keys are their names, such as " \
+                "'" example "'; the command line overrides it"                       \
+    }
 // Beside one of these, for an option with a default: `field`, a bool, becomes true if the
-// option was given, be it the default's value.
+// option was given, be it the default's value. What was inherited was not given.
 #define BD_GIVEN(settings, field) \
     .sets_given = true, .given_offset = BD_OFFSET_OF(settings, field, bool)
 // The option --threads N, 0 by default, for bd_threads_count().
@@ -163,6 +191,9 @@ typedef struct bd_command {
     const bd_option *options;
     size_t n_options;
     size_t settings_size;
+    // A further file of settings, for what neither the command line nor --settings says: *path
+    // is malloc'd, or NULL if there is none. NULL for a command that has no such thing.
+    bd_status (*inherits)(const void *settings, char **path, bd_error *err);
     int (*run)(const bd_arguments *arguments);  // returns the exit status, see program.h
 } bd_command;
 
@@ -181,6 +212,7 @@ struct bd_arguments {
     void *settings;             // the command's struct of settings, owned
     const char **operands;      // [n_operands], owned; the texts are borrowed from argv
     size_t n_operands;
+    bd_settings_file files[2];  // that settings were taken from: --settings, inherited
     bool quiet;
     bd_color color;  // for bd_terminal_color()
     bool help;       // one of these three is asked for instead of running
@@ -188,15 +220,23 @@ struct bd_arguments {
     bd_generated generated;
 };
 
-// Reads argv[1] to argv[argc - 1] as the arguments of `command`. --help, --version and
-// --generate end the reading where they stand: what follows, and what is missing, does not
-// matter then. Anything wrong is BD_ERR_ARGUMENT with a message that names the option.
-// On failure *arguments is left empty and needs no release. Prints nothing.
+// Reads argv[1] to argv[argc - 1], and files of settings, as the arguments of `command`.
+// --help, --version and --generate end the reading where they stand: what follows, and what is
+// missing, does not matter then. Anything wrong is BD_ERR_ARGUMENT with a message that names the
+// option, or another status with one that names the file. On failure
+// *arguments is left empty and needs no release. Prints nothing.
 bd_status bd_arguments_parse(bd_arguments *arguments, const bd_command *command, int argc,
                              char **argv, bd_error *err);
 
 // Frees what parse allocated. Safe on an empty struct and safe twice.
 void bd_arguments_release(bd_arguments *arguments);
+
+// Prints the settings as a file of settings that gives them again: every option of the command
+// but those that are saved nowhere, were not given though BD_GIVEN asks, or have a default that
+// only a note tells. Names of files become absolute. A text that is not UTF-8, which YAML cannot
+// hold, is left out. *text is malloc'd.
+bd_status bd_settings_print(const bd_command *command, const void *settings, char **text,
+                            size_t *size_bytes, bd_error *err);
 
 // The i-th option that `command` understands: its own, then those that every command has.
 // NULL past the last.

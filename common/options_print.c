@@ -30,12 +30,36 @@ static struct sentence describe(const bd_option *option)
 {
     struct sentence sentence = {""};
     append(&sentence, "%s", option->help);
-    for (size_t i = 0; option->choices && option->choices[i]; i++)
+    const bool in_a_row = option->choices && !option->describe_choice;
+    for (size_t i = 0; in_a_row && option->choices[i]; i++)
         append(&sentence, "%s%s", i ? ", " : ": ", option->choices[i]);
     const char *initial = option->initial_note ? option->initial_note : option->initial;
     if (initial)
         append(&sentence, " [default: %s]", initial);
     return sentence;
+}
+
+// "tiny  4 layers of 128 channels": choice i of those that are listed one by one, the words in
+// one column.
+static struct sentence describe_choice(const bd_option *option, int i)
+{
+    struct sentence sentence = {""};
+    char note[256] = "";
+    size_t width = 0;
+    for (size_t k = 0; option->choices[k]; k++)
+        if (strlen(option->choices[k]) > width)
+            width = strlen(option->choices[k]);
+    option->describe_choice(i, note, sizeof note);
+    append(&sentence, "%-*s  %s", (int)width, option->choices[i], note);
+    return sentence;
+}
+
+static bool is_grouped(const bd_command *command)
+{
+    for (size_t i = 0; i < command->n_options; i++)
+        if (command->options[i].group)
+            return true;
+    return false;
 }
 
 // "[OPTIONS] -o DIR INPUT...", what follows the command's name
@@ -142,9 +166,16 @@ static void print_options(const bd_command *command, FILE *out)
         if (!option->hidden && length > width && length <= MAX_LABEL_WIDTH)
             width = length;
     }
-    for (size_t i = 0; (option = bd_command_option(command, i)); i++)
-        if (!option->hidden)
-            print_row(option_label(option).text, width, describe(option).text, out);
+    const bool grouped = is_grouped(command);
+    for (size_t i = 0; (option = bd_command_option(command, i)); i++) {
+        if (option->hidden)
+            continue;
+        if (grouped && option->group)
+            fprintf(out, "%s%s:\n", i ? "\n" : "", option->group);
+        print_row(option_label(option).text, width, describe(option).text, out);
+        for (int k = 0; option->describe_choice && option->choices[k]; k++)
+            fprintf(out, "%*s%s\n", (int)width + 4, "", describe_choice(option, k).text);
+    }
 }
 
 static void print_commands(const bd_program *program, FILE *out)
@@ -227,9 +258,12 @@ static void print_roff_description(const char *description, FILE *out)
 static void print_roff_options(const bd_command *command, FILE *out)
 {
     const bd_option *option;
+    const bool grouped = is_grouped(command);
     for (size_t i = 0; (option = bd_command_option(command, i)); i++) {
         if (option->hidden)
             continue;
+        if (grouped && option->group)
+            print_between(".SS ", option->group, "\n", out);
         fputs(".TP\n", out);
         if (option->letter)
             fprintf(out, "\\fB\\-%c\\fR, ", option->letter);
@@ -237,6 +271,12 @@ static void print_roff_options(const bd_command *command, FILE *out)
         if (option->value)
             print_between(" \\fI", option->value, "\\fR", out);
         print_between("\n", describe(option).text, ".\n", out);
+        if (option->describe_choice)
+            fputs(".RS\n.nf\n", out);
+        for (int k = 0; option->describe_choice && option->choices[k]; k++)
+            print_between("", describe_choice(option, k).text, "\n", out);
+        if (option->describe_choice)
+            fputs(".fi\n.RE\n", out);
     }
 }
 

@@ -14,6 +14,7 @@
 enum { BD_NOT_GIVEN = -1 };  // of options whose default is decided later
 
 typedef struct bd_pack_options {
+    const char *settings_file;  // read by the parser
     const char *out;
     int64_t seq_len;
     const char *tokenizer;

@@ -24,6 +24,7 @@ OWNERS = {
     "xxhash.h": "common/checksum.c",
     "simdjson.h": "packer/json_text.cpp",
     "utf8proc.h": "common/tokenizer/normal_form.c",
+    "yaml.h": "common/settings_file.c",
     "zlib.h": "packer/byte_stream.c",
     "zstd.h": "packer/byte_stream.c",
     "zstd_errors.h": "packer/byte_stream.c",

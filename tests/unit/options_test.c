@@ -1,12 +1,8 @@
 #include "common/options.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
-#include <cmocka.h>
+#include "tests/unit/temporary_folder.h"
 
 // ---- A command with every kind of option -------------------------------------------
 
@@ -26,6 +22,10 @@ typedef struct bind_settings {
     bool dry_run;
     bool secret;
     bool strategy_given;
+    const char *settings_file;
+    const char *inherited;
+    int64_t n_steps;
+    double n_epochs;
 } bind_settings;
 
 static const char *const strategy_words[] = {"best-fit", "first-fit", "concat", NULL};
@@ -39,6 +39,7 @@ static const bd_option bind_options[] = {
      .help = "Write the dataset into DIR"},
     {.name = "seq-len",
      .value = "N",
+     .aliases = (const char *const[]){"sequence-length", "context", NULL},
      BD_INTEGER(bind_settings, seq_len, 2, 1 << 30),
      .initial = "2048",
      .help = "Tokens in a row"},
@@ -70,9 +71,30 @@ static const bd_option bind_options[] = {
      .initial = "text",
      .help = "The field with the text"},
     {.name = "log", .value = "FILE", BD_FILE(bind_settings, log), .help = "Write a log"},
+    {.name = "steps",
+     .value = "N",
+     .alternatives = "length",
+     BD_INTEGER(bind_settings, n_steps, 1, 99),
+     .initial = "0",
+     .initial_note = "none",
+     .help = "Steps"},
+    {.name = "epochs",
+     .value = "X",
+     .alternatives = "length",
+     BD_REAL(bind_settings, n_epochs, 0, 99),
+     .initial = "0",
+     .initial_note = "none",
+     .help = "Epochs instead"},
+    {.name = "inherit",
+     .value = "FILE",
+     .is_saved_nowhere = true,
+     BD_FILE(bind_settings, inherited),
+     .help = "Settings of another"},
+    BD_SETTINGS_OPTION(bind_settings, settings_file, "seq-len: 8"),
     {.name = "source",
      .letter = 's',
      .value = "NAME",
+     .names_files = true,
      BD_TEXTS(bind_settings, sources),
      .help = "Label an input"},
     {.name = "json", BD_FLAG(bind_settings, json), .help = "Print JSON"},
@@ -83,12 +105,21 @@ static const bd_option bind_options[] = {
     {.name = "secret", BD_FLAG(bind_settings, secret), .help = "Not shown", .hidden = true},
 };
 
+static bd_status bind_inherits(const void *settings, char **path, bd_error *err)
+{
+    const char *inherited = ((const bind_settings *)settings)->inherited;
+    (void)err;
+    *path = inherited ? strdup(inherited) : NULL;
+    return BD_OK;
+}
+
 static const bd_command bind_command = {
     .name = "bind",
     .operands = "INPUT...",
     .options = bind_options,
     .n_options = sizeof bind_options / sizeof bind_options[0],
     .settings_size = sizeof(bind_settings),
+    .inherits = bind_inherits,
 };
 
 static const bd_command look_command = {.name = "look", .operands = "DATASET [ROW]"};
@@ -385,8 +416,8 @@ static void value_that_is_missing_or_too_many_is_named(void **state)
     refuses("bind --seq-len", "--seq-len needs a value: N");
     refuses("bind -o", "-o needs a value: DIR");
     refuses("bind -o --json in", "-o needs a value: DIR");
-    refuses("bind --json=yes", "--json takes no value");
-    refuses("bind --json=", "--json takes no value");
+    refuses("bind --json=yes", "--json takes no value but true or false");
+    refuses("bind --json=", "--json takes no value but true or false");
     bd_arguments arguments = parse("bind --out=--json in");
     assert_string_equal(((const bind_settings *)arguments.settings)->out, "--json");
     bd_arguments_release(&arguments);
@@ -421,6 +452,190 @@ static void help_wins_over_what_is_missing(void **state)
     bd_arguments_release(&arguments);
 }
 
+static void an_alias_is_the_option(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"bind -o d --sequence-length 8 in",
+                                        "bind -o d --context=8 in"};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        bd_arguments arguments = parse(lines[i]);
+        assert_int_equal(((const bind_settings *)arguments.settings)->seq_len, 8);
+        bd_arguments_release(&arguments);
+    }
+    // Messages have the option's own name, and no alias is suggested.
+    refuses("bind --context 1", "--seq-len: '1' is not an integer from 2 to 1073741824");
+    refuses("bind --contex 8", "unknown option '--contex'");
+}
+
+static void a_flag_can_be_taken_back(void **state)
+{
+    (void)state;
+    bd_arguments arguments = parse("bind -o d --json --json=false --dry-run=true in");
+    const bind_settings *settings = arguments.settings;
+    assert_false(settings->json);
+    assert_true(settings->dry_run);
+    bd_arguments_release(&arguments);
+}
+
+// ---- Files of settings -------------------------------------------------------------
+
+static const char full_settings[] = "out: d\n"
+                                    "context: 16\n"
+                                    "unit-size: 128K\n"
+                                    "rate: 0.5\n"
+                                    "strategy: concat\n"
+                                    "text-field: ''\n"
+                                    "source: [a, b]\n"
+                                    "json: true\n"
+                                    "dry-run: false\n";
+
+static void a_file_gives_every_kind_of_option(void **state)
+{
+    (void)state;
+    write_text("s.yaml", full_settings);
+    bd_arguments arguments = parse("bind --settings s.yaml in");
+    const bind_settings *settings = arguments.settings;
+    assert_string_equal(settings->out, "d");
+    assert_int_equal(settings->seq_len, 16);
+    assert_int_equal(settings->unit_bytes, 128 << 10);
+    assert_true(settings->rate == 0.5);
+    assert_int_equal(settings->strategy, CONCAT);
+    assert_true(settings->strategy_given);
+    assert_string_equal(settings->field, "");
+    assert_int_equal(settings->sources.n, 2);
+    assert_string_equal(settings->sources.items[1], "b");
+    assert_true(settings->json);
+    assert_false(settings->dry_run);
+    assert_int_equal(settings->seed, -1);  // a default
+    bd_arguments_release(&arguments);
+    bd_arguments_release(&arguments);
+}
+
+static void the_command_line_overrides_the_file_wherever_it_stands(void **state)
+{
+    (void)state;
+    write_text("s.yaml", full_settings);
+    bd_arguments arguments =
+        parse("bind -s c --seq-len 32 --json=false --settings s.yaml --strategy best-fit in");
+    const bind_settings *settings = arguments.settings;
+    assert_int_equal(settings->seq_len, 32);
+    assert_int_equal(settings->strategy, BEST_FIT);
+    assert_false(settings->json);
+    assert_int_equal(settings->sources.n, 1);
+    assert_string_equal(settings->sources.items[0], "c");
+    assert_string_equal(settings->out, "d");  // of the file
+    bd_arguments_release(&arguments);
+}
+
+static void what_is_inherited_comes_last_and_was_not_given(void **state)
+{
+    (void)state;
+    write_text("s.yaml", "seq-len: 4\ninherit: i.yaml\n");
+    write_text("i.yaml", "seq-len: 5\nout: d\nstrategy: concat\nshuffle: 7\n");
+    bd_arguments arguments = parse("bind --settings s.yaml --shuffle 8 in");
+    const bind_settings *settings = arguments.settings;
+    assert_int_equal(settings->seq_len, 4);
+    assert_int_equal(settings->seed, 8);
+    assert_string_equal(settings->out, "d");
+    assert_int_equal(settings->strategy, CONCAT);
+    assert_false(settings->strategy_given);
+    bd_arguments_release(&arguments);
+}
+
+static void one_of_several_alternatives_hides_the_others(void **state)
+{
+    (void)state;
+    write_text("s.yaml", "out: d\nsteps: 9\n");
+    bd_arguments arguments = parse("bind --settings s.yaml --epochs 2 in");
+    const bind_settings *settings = arguments.settings;
+    assert_int_equal(settings->n_steps, 0);
+    assert_true(settings->n_epochs == 2);
+    bd_arguments_release(&arguments);
+    // Both in one file are both taken: the command says what it thinks of that.
+    write_text("s.yaml", "out: d\nsteps: 9\nepochs: 2\n");
+    arguments = parse("bind --settings s.yaml in");
+    settings = arguments.settings;
+    assert_true(settings->n_steps == 9 && settings->n_epochs == 2);
+    bd_arguments_release(&arguments);
+}
+
+static void a_wrong_setting_is_named_with_its_line(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"a: 1\n", "s.yaml:1: unknown option 'a'"},
+        {"out: d\nseqlen: 4\n", "s.yaml:2: unknown option 'seqlen'; did you mean 'seq-len'?"},
+        {"--out: d\n", "s.yaml:1: unknown option '--out'; did you mean 'out'?"},
+        {"o: d\n", "s.yaml:1: unknown option 'o'"},
+        {"context: 1\n", "s.yaml:1: seq-len: '1' is not an integer from 2 to 1073741824"},
+        {"rate: no\n", "s.yaml:1: rate: 'no' is not a number from 0 to 1"},
+        {"strategy: best\n",
+         "s.yaml:1: strategy: 'best' is not one of best-fit, first-fit, concat"},
+        {"json: yes\n", "s.yaml:1: json takes no value but true or false"},
+        {"out: [d]\n", "s.yaml:1: out: expected one value, not a list"},
+        {"out: ''\n", "s.yaml:1: out: the name is empty"},
+        {"out: d\nseq-len: 4\ncontext: 4\n", "s.yaml:3: seq-len: it is there twice"},
+        {"settings: s.yaml\n", "s.yaml:1: settings: only the command line says that"},
+        {"quiet: true\n", "s.yaml:1: quiet: only the command line says that"},
+        {"seq-len: 4\n", "-o is required"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_text("s.yaml", cases[i].text);
+        refuses("bind --settings s.yaml in", cases[i].message);
+    }
+}
+
+static void printed_settings_give_themselves_again(void **state)
+{
+    (void)state;
+    write_text("s.yaml", full_settings);
+    char *text, *again;
+    size_t n;
+    bd_arguments arguments = parse("bind --settings s.yaml --log /l --rate 0.1 in");
+    assert_int_equal(bd_settings_print(&bind_command, arguments.settings, &text, &n, NULL),
+                     BD_OK);
+    bd_arguments_release(&arguments);
+    char *folder = getcwd(NULL, 0), expected[1024];
+    snprintf(expected, sizeof expected,
+             "out: \"%s/d\"\n"
+             "seq-len: 16\n"
+             "unit-size: 131072\n"
+             "rate: 0.1\n"
+             "strategy: concat\n"
+             "text-field: \"\"\n"
+             "log: \"/l\"\n"
+             "source:\n- \"%s/a\"\n- \"%s/b\"\n"
+             "json: true\n"
+             "dry-run: false\n",
+             folder, folder, folder);
+    free(folder);
+    assert_string_equal(text, expected);
+    write_text("t.yaml", text);
+    arguments = parse("bind --settings t.yaml in");
+    assert_int_equal(bd_settings_print(&bind_command, arguments.settings, &again, &n, NULL),
+                     BD_OK);
+    assert_string_equal(again, text);
+    bd_arguments_release(&arguments);
+    free(again);
+    free(text);
+}
+
+static void a_text_that_yaml_cannot_hold_is_left_out_with_its_list(void **state)
+{
+    (void)state;
+    char *text;
+    size_t n;
+    bd_arguments arguments = parse("bind -o d -s a -s \xff in");
+    assert_int_equal(bd_settings_print(&bind_command, arguments.settings, &text, &n, NULL),
+                     BD_OK);
+    assert_null(strstr(text, "source"));
+    assert_non_null(strstr(text, "json: false"));
+    free(text);
+    bd_arguments_release(&arguments);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -444,6 +659,15 @@ int main(void)
         cmocka_unit_test(required_option_is_required),
         cmocka_unit_test(operands_are_counted_as_usage_says),
         cmocka_unit_test(help_wins_over_what_is_missing),
+        cmocka_unit_test(an_alias_is_the_option),
+        cmocka_unit_test(a_flag_can_be_taken_back),
+        test_inside_folder(a_file_gives_every_kind_of_option),
+        test_inside_folder(the_command_line_overrides_the_file_wherever_it_stands),
+        test_inside_folder(what_is_inherited_comes_last_and_was_not_given),
+        test_inside_folder(one_of_several_alternatives_hides_the_others),
+        test_inside_folder(a_wrong_setting_is_named_with_its_line),
+        test_inside_folder(printed_settings_give_themselves_again),
+        test_inside_folder(a_text_that_yaml_cannot_hold_is_left_out_with_its_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
