@@ -27,7 +27,7 @@ static const bd_option generate_options[] = {
     {.name = "prompt",
      .value = "TEXT",
      BD_TEXT(generate_settings, prompt),
-     .initial = "The ",
+     .initial = "The",
      .help = "Text to go on from"},
     {.name = "tokens",
      .value = "N",

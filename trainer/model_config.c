@@ -1,8 +1,11 @@
 #include "trainer/model_config.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/format.h"
 
 const char *const bd_model_family_words[] = {"opt", "gpt2", NULL};
 
@@ -35,6 +38,16 @@ bd_status bd_model_config_preset(bd_model_config *config, const char *name, bd_e
         }
     }
     return bd_fail(err, BD_ERR_ARGUMENT, "no preset '%s'", name);
+}
+
+void bd_model_preset_describe(int preset, char *text, size_t size_bytes)
+{
+    const bd_model_config *config = &presets[preset].config;
+    const int64_t weights = config->n_layers * config->n_channels *
+                            (4 * config->n_channels + 2 * config->n_feed_forward);
+    snprintf(text, size_bytes, "%s, %" PRId64 " x %" PRId64 ", %" PRId64 " heads, %s",
+             bd_model_family_words[config->family], config->n_layers, config->n_channels,
+             config->n_heads, bd_format_count((uint64_t)weights).text);
 }
 
 bd_status bd_model_config_check(const bd_model_config *config, bd_error *err)

@@ -3,6 +3,7 @@
 #ifndef BINDERY_TRAINER_MODEL_CONFIG_H
 #define BINDERY_TRAINER_MODEL_CONFIG_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/error.h"
@@ -28,6 +29,8 @@ typedef struct bd_model_config {
 // Presets by name, "tiny" to "gpt2-124m", ended by NULL; each takes the vocabulary of its
 // dataset.
 extern const char *const bd_model_presets[];
+// In a line: family, layers and channels, heads, and the weights of its matrix products.
+void bd_model_preset_describe(int preset, char *text, size_t size_bytes);
 bd_status bd_model_config_preset(bd_model_config *config, const char *name, bd_error *err);
 
 // Every number is checked: positive, bounded, heads that divide the channels.

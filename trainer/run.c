@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/file.h"
 #include "common/stored_tokenizer.h"
@@ -134,6 +135,18 @@ bd_status bd_run_describe_data(const char *const *folders, const bd_rows *rows, 
         *json = NULL;
     }
     return status;
+}
+
+bd_status bd_run_find_settings(const char *folder, char **path, bd_error *err)
+{
+    *path = bd_path_join(folder, BD_RUN_SETTINGS_NAME);
+    if (!*path)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
+    if (access(*path, F_OK) != 0) {
+        free(*path);
+        *path = NULL;
+    }
+    return BD_OK;
 }
 
 bd_status bd_run_keep_tokenizer(const char *folder, const char *dataset,

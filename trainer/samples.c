@@ -28,7 +28,7 @@ static bd_status take_prompts(bd_samples *samples, const bd_texts *prompts, bd_e
     if (!samples->values)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu samples", samples->n);
     for (size_t i = 0; i < samples->n; i++) {
-        samples->values[i].prompt = prompts->n > 0 ? prompts->items[i] : "The ";
+        samples->values[i].prompt = prompts->n > 0 ? prompts->items[i] : "The";
         const bd_status status =
             bd_generator_begin(&samples->generator, samples->values[i].prompt, err);
         if (status != BD_OK)

@@ -3,72 +3,113 @@
 #include "common/program.h"
 #include "trainer/commands.h"
 #include "trainer/model_config.h"
+#include "trainer/run.h"
 #include "trainer/train_run.h"
 #include "trainer/train_settings.h"
 
 typedef bd_train_settings train_settings;
 
-#define OVERRIDE(field, max) \
-    BD_INTEGER(train_settings, field, 1, max), .initial = "0", .initial_note = "the preset's"
+#define OVERRIDE(field, max)                                                          \
+    BD_INTEGER(train_settings, field, 1, max), BD_GIVEN(train_settings, model_given), \
+        .initial = "0", .initial_note = "the preset's"
 
 static const bd_option train_options[] = {
-    {.name = "data",
+    {.group = "The run",
+     .name = "data",
      .value = "DATASET[:WEIGHT]",
+     .names_files = true,
      BD_TEXTS(train_settings, data),
      .required = true,
      .help = "Train on this packed dataset; give several with the weight of each"},
     {.name = "out",
      .letter = 'o',
      .value = "DIR",
+     .is_saved_nowhere = true,
      BD_DIRECTORY(train_settings, out),
      .initial_note = "what --resume says",
      .help = "Put checkpoints and metrics into DIR"},
-    {.name = "preset",
-     .value = "NAME",
-     BD_CHOICE(train_settings, preset, bd_model_presets),
-     BD_GIVEN(train_settings, preset_given),
-     .initial = "tiny",
-     .help = "Shape of the model"},
-    {.name = "config",
-     .value = "FILE",
-     BD_FILE(train_settings, config),
-     .initial_note = "the preset",
-     .help = "Take the shape from a Hugging Face config.json"},
-    {.name = "init",
-     .value = "DIR",
-     BD_DIRECTORY(train_settings, init),
-     .initial_note = "random weights",
-     .help = "Begin a new run with shape and weights of a Hugging Face folder (config.json and "
-             "safetensors of OPT or GPT-2)"},
-    {.name = "layers", .value = "N", OVERRIDE(n_layers, 1024), .help = "Layers"},
-    {.name = "channels", .value = "N", OVERRIDE(n_channels, 1 << 16), .help = "Channels"},
-    {.name = "heads", .value = "N", OVERRIDE(n_heads, 1024), .help = "Attention heads"},
-    {.name = "positions", .value = "N", OVERRIDE(n_positions, 1 << 24), .help = "Positions"},
     {.name = "steps",
      .value = "N",
+     .alternatives = "length",
      BD_INTEGER(train_settings, n_steps, 1, INT64_C(1) << 40),
      .initial = "0",
      .initial_note = "300",
      .help = "Steps in all, those before a resume included"},
     {.name = "epochs",
      .value = "X",
+     .alternatives = "length",
      BD_REAL(train_settings, n_epochs, 1e-9, 1e9),
      .initial = "0",
      .initial_note = "what --steps says",
      .help = "Passes over the dataset instead, also parts of one, as many steps as that takes"},
     {.name = "tokens",
      .value = "N",
+     .alternatives = "length",
      BD_INTEGER(train_settings, n_tokens, 1, INT64_MAX),
      .initial = "0",
      .initial_note = "what --steps says",
      .help = "Tokens instead, padding included, as many steps as that takes"},
-    {.name = "batch",
+    {.name = "seed",
+     .value = "N",
+     BD_INTEGER(train_settings, seed, 0, INT64_MAX),
+     .initial = "1234",
+     .help = "Seed of the initial weights and of the order of rows"},
+    {.name = "resume",
+     .value = "DIR",
+     .is_saved_nowhere = true,
+     BD_DIRECTORY(train_settings, resume),
+     .initial_note = "what -o says",
+     .help = "Continue the run in DIR, which must hold one, with its own settings where no "
+             "other is given; more --steps make it longer"},
+    {.name = "resume-from",
+     .value = "STEP",
+     .is_saved_nowhere = true,
+     BD_INTEGER(train_settings, resume_from, 0, INT64_MAX),
+     .initial = "-1",
+     .initial_note = "the latest",
+     .help = "Continue from the checkpoint of this step; those after it are removed"},
+    BD_SETTINGS_OPTION(train_settings, settings_file, "steps: 300"),
+    {.group = "The model",
+     .name = "preset",
+     .value = "NAME",
+     BD_CHOICE(train_settings, preset, bd_model_presets),
+     BD_GIVEN(train_settings, preset_given),
+     .initial = "tiny",
+     .describe_choice = bd_model_preset_describe,
+     .help = "Shape of the model: family, layers x channels, heads, and parameters besides the "
+             "embeddings"},
+    {.name = "config",
+     .value = "FILE",
+     BD_FILE(train_settings, config),
+     BD_GIVEN(train_settings, model_given),
+     .initial_note = "the preset",
+     .help = "Take the shape from a Hugging Face config.json"},
+    {.name = "init",
+     .value = "DIR",
+     BD_DIRECTORY(train_settings, init),
+     BD_GIVEN(train_settings, model_given),
+     .initial_note = "random weights",
+     .help = "Begin a new run with shape and weights of a Hugging Face folder (config.json and "
+             "safetensors of OPT or GPT-2)"},
+    {.name = "layers", .value = "N", OVERRIDE(n_layers, 1024), .help = "Layers"},
+    {.name = "channels", .value = "N", OVERRIDE(n_channels, 1 << 16), .help = "Channels"},
+    {.name = "heads", .value = "N", OVERRIDE(n_heads, 1024), .help = "Attention heads"},
+    {.name = "feed-forward",
+     .value = "N",
+     OVERRIDE(n_feed_forward, 1 << 18),
+     .help =
+         "Channels inside a feed-forward block, 4 times --channels if only those are given"},
+    {.name = "positions", .value = "N", OVERRIDE(n_positions, 1 << 24), .help = "Positions"},
+    {.group = "Batches",
+     .name = "batch",
      .value = "ROWS",
+     .aliases = (const char *const[]){"global-batch-size", NULL},
      BD_INTEGER(train_settings, batch_rows, 1, 1 << 20),
      .initial = "8",
      .help = "Rows of one step, of all ranks together"},
     {.name = "micro-batch",
      .value = "ROWS",
+     .aliases = (const char *const[]){"micro-batch-size", NULL},
      BD_INTEGER(train_settings, micro_batch_rows, 1, 1 << 20),
      .initial = "0",
      .initial_note = "the batch",
@@ -78,8 +119,10 @@ static const bd_option train_options[] = {
      BD_FLAG(train_settings, recomputes),
      .help = "Keep only what each layer hands on and compute the rest again on the way back: "
              "less memory, more time, the same bits"},
-    {.name = "learning-rate",
+    {.group = "Learning rate and AdamW",
+     .name = "learning-rate",
      .value = "X",
+     .aliases = (const char *const[]){"lr", NULL},
      BD_REAL(train_settings, learning_rate, 0, 1e3),
      .initial = "0.001",
      .help = "Peak of the learning rate"},
@@ -90,6 +133,7 @@ static const bd_option train_options[] = {
      .help = "Learning rate at the last step"},
     {.name = "warm-up",
      .value = "STEPS",
+     .aliases = (const char *const[]){"warmup", NULL},
      BD_INTEGER(train_settings, warm_up_steps, 0, INT64_C(1) << 40),
      .initial = "20",
      .help = "Steps over which the learning rate rises from 0"},
@@ -136,20 +180,18 @@ static const bd_option train_options[] = {
      .initial_note = "none",
      .help = "Do not apply a step whose gradient has more than X times the usual norm (a mean "
              "over some 50 steps)"},
-    {.name = "seed",
-     .value = "N",
-     BD_INTEGER(train_settings, seed, 0, INT64_MAX),
-     .initial = "1234",
-     .help = "Seed of the initial weights and of the order of rows"},
-    {.name = "save-every",
+    {.group = "Checkpoints",
+     .name = "save-every",
      .value = "STEPS",
+     .aliases = (const char *const[]){"save-interval", NULL},
      BD_INTEGER(train_settings, save_every, 1, INT64_C(1) << 40),
      .initial = "100",
      .help = "Steps between checkpoints; the last step is always saved"},
     {.name = "keep",
      .value = "N",
      BD_INTEGER(train_settings, n_kept, 0, INT64_C(1) << 40),
-     .initial = "0",
+     BD_GIVEN(train_settings, kept_given),
+     .initial = "3",
      .help = "Keep the N latest checkpoints; 0 keeps all"},
     {.name = "save-memory",
      .value = "SIZE",
@@ -157,20 +199,15 @@ static const bd_option train_options[] = {
      .initial = "1G",
      .help = "Write checkpoints while training goes on if their copies take no more than that, "
              "12 bytes for each parameter; devices and several ranks always do"},
-    {.name = "log-every",
+    {.group = "What is looked at",
+     .name = "log-every",
      .value = "STEPS",
      BD_INTEGER(train_settings, log_every, 1, INT64_C(1) << 40),
      .initial = "20",
      .help = "Steps between printed lines"},
-    {.name = "peak-tflops",
-     .value = "X",
-     BD_REAL(train_settings, peak_tflops, 1e-6, 1e9),
-     .initial = "0",
-     .initial_note = "unknown, no MFU",
-     .help =
-         "What the devices could do at best together, for the share of it that is used (MFU)"},
     {.name = "eval",
      .value = "DATASET",
+     .names_files = true,
      BD_TEXTS(train_settings, eval),
      .help = "Evaluate on this dataset, which is not trained on; can be given several times"},
     {.name = "eval-every",
@@ -193,7 +230,7 @@ static const bd_option train_options[] = {
     {.name = "sample-prompt",
      .value = "TEXT",
      BD_TEXTS(train_settings, sample_prompts),
-     .initial_note = "'The '",
+     .initial_note = "The",
      .help = "Go on from this text, for up to 100 tokens; can be given several times"},
     {.name = "probe",
      .value = "STEPS",
@@ -202,21 +239,27 @@ static const bd_option train_options[] = {
      .initial_note = "never",
      .help = "Steps between probes: one document of a micro-batch is changed, and if a bit of "
              "any other's logits or gradients is, the run ends with exit status 1"},
-    {.name = "resume",
-     .value = "DIR",
-     BD_DIRECTORY(train_settings, resume),
-     .initial_note = "what -o says",
-     .help = "Continue the run in DIR, which must hold one, with the model that it has"},
-    {.name = "resume-from",
-     .value = "STEP",
-     BD_INTEGER(train_settings, resume_from, 0, INT64_MAX),
-     .initial = "-1",
-     .initial_note = "the latest",
-     .help = "Continue from the checkpoint of this step; those after it are removed"},
+    {.group = "The machine",
+     .name = "peak-tflops",
+     .value = "X",
+     BD_REAL(train_settings, peak_tflops, 1e-6, 1e9),
+     .initial = "0",
+     .initial_note = "unknown, no MFU",
+     .help =
+         "What the devices could do at best together, for the share of it that is used (MFU)"},
     BD_BACKEND_OPTIONS(train_settings),
     BD_THREADS_OPTION(train_settings, n_threads,
                       "Threads of the kernels; the result does not depend on it"),
 };
+
+// --resume takes what is not given from the run itself. A run of an older version has no
+// settings; then all are to be given.
+static bd_status train_inherits(const void *settings, char **path, bd_error *err)
+{
+    const char *folder = ((const train_settings *)settings)->resume;
+    *path = NULL;
+    return folder ? bd_run_find_settings(folder, path, err) : BD_OK;
+}
 
 // Of several ranks that have failed together one says why. It does so first of all: a launcher
 // that sees one process end with a failure ends the others.
@@ -256,7 +299,8 @@ const bd_command bd_train_command = {
         "tokenizer and rows of the same length. Of a compressed dataset 32 record batches are "
         "in memory.\n"
         "\n"
-        "DIR gets metrics.jsonl, one line for each step (schemas/metrics-v1.schema.json), the "
+        "DIR gets settings.yaml, all settings as --settings takes them; metrics.jsonl, one "
+        "line for each step (schemas/metrics-v1.schema.json), the "
         "same for TensorBoard in events.out.tfevents.*, the dataset's tokenizer.json, and "
         "checkpoints that eval, prove and generate read; bindery report makes a page of it. "
         "The same program, BLAS and processor give the same bits for any number of threads, "
@@ -271,8 +315,15 @@ const bd_command bd_train_command = {
         "nothing. What metrics.jsonl and TensorBoard get is handed to the system at every "
         "step, so that a killed run loses nothing of it.\n"
         "\n"
-        "The same command again continues a run that has stopped, from its latest checkpoint; "
-        "other settings are refused with the difference named. On the first Ctrl-C or SIGTERM "
+        "A run that has stopped goes on from its latest checkpoint by --resume DIR alone, "
+        "which "
+        "takes the settings from DIR/settings.yaml, or by the same command again; options that "
+        "would make it another run are refused with the difference named. More --steps (or "
+        "--epochs, --tokens) than it was begun with make a run longer, also a finished one: "
+        "the learning rate then follows the schedule of the longer run. Made for it is "
+        "--schedule wsd, which up to --decay is the same for every length: --resume-from takes "
+        "a checkpoint from before. bindery train --settings DIR/settings.yaml -o OTHER repeats "
+        "a run. On the first Ctrl-C or SIGTERM "
         "the step at hand is finished and saved, without its evaluation and samples, and the "
         "program ends by that signal; a second one ends it at once.\n"
         "\n"
@@ -289,9 +340,11 @@ const bd_command bd_train_command = {
         "\n"
         "  bindery train --data shards -o run --preset tiny --steps 300\n"
         "  mpirun -n 4 bindery train --data shards -o run --preset opt-125m\n"
+        "  bindery train --resume run --steps 600\n"
         "  bindery train --data shards -o run --init opt-125m --learning-rate 1e-4\n",
     .options = train_options,
     .n_options = sizeof train_options / sizeof train_options[0],
     .settings_size = sizeof(train_settings),
+    .inherits = train_inherits,
     .run = train_run,
 };

@@ -104,8 +104,8 @@ static void show_samples(const session *s, int64_t step)
     for (size_t i = 0; i < s->samples.n; i++) {
         const bd_sample_value *value = &s->samples.values[i];
         printf("step %" PRId64 "/%" PRId64 "  ", step, s->settings->n_steps);
-        bd_print_safely(stdout, value->prompt, strlen(value->prompt), false);
-        bd_print_safely(stdout, value->text, strlen(value->text), false);
+        bd_print_safely(stdout, value->prompt, strlen(value->prompt), true);
+        bd_print_safely(stdout, value->text, strlen(value->text), true);
         putchar('\n');
     }
 }
@@ -253,7 +253,7 @@ static bd_status say_stopped(const session *s, bd_error *err)
         return BD_OK;
     return bd_fail(err, BD_ERR_INTERRUPTED,
                    "stopped after step %" PRId64 " of %" PRId64
-                   ", which is saved; the same command continues the run",
+                   ", which is saved; the same command, or --resume alone, continues the run",
                    s->training.step, s->settings->n_steps);
 }
 
@@ -281,6 +281,21 @@ static void say_other_bits(const session *s)
             s->begin_step, n_ranks, n_ranks == 1 ? "" : "s", (int)s->group->n_ranks);
 }
 
+// How a run goes on that is longer than it was planned to be.
+static void say_extended(const session *s)
+{
+    const bd_training_settings *settings = &s->training.settings;
+    if (s->n_steps_before == settings->n_steps)
+        return;
+    fprintf(stderr,
+            "bindery train: the run is made longer, %" PRId64 " steps instead of %" PRId64
+            ": from step %" PRId64 " on the learning rate follows the %s schedule of %" PRId64
+            " steps, and begins with %.3g\n",
+            settings->n_steps, s->n_steps_before, s->begin_step + 1,
+            bd_schedule_words[settings->schedule], settings->n_steps,
+            bd_learning_rate(settings, s->begin_step + 1));
+}
+
 bd_status bd_train_run(const bd_train_settings *settings, bd_group *group, bool quiet,
                        bool *leaks, bd_error *err)
 {
@@ -289,6 +304,7 @@ bd_status bd_train_run(const bd_train_settings *settings, bd_group *group, bool 
     if (status == BD_OK && !s.quiet) {
         introduce(&s);
         say_other_bits(&s);
+        say_extended(&s);
     }
     if (status == BD_OK) {
         bd_interrupt_catch();  // until here there was nothing to save

@@ -5,8 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/file.h"
 #include "common/folder.h"
 #include "common/threads.h"
+#include "trainer/commands.h"
 #include "trainer/event_file.h"
 #include "trainer/pretrained.h"
 
@@ -22,6 +24,8 @@ static bd_status apply_options(bd_model_config *config, const bd_train_settings 
         config->n_channels = settings->n_channels;
         config->n_feed_forward = 4 * settings->n_channels;
     }
+    if (settings->n_feed_forward != BD_NOT_GIVEN)
+        config->n_feed_forward = settings->n_feed_forward;
     if (settings->n_layers != BD_NOT_GIVEN)
         config->n_layers = settings->n_layers;
     if (settings->n_heads != BD_NOT_GIVEN)
@@ -153,7 +157,8 @@ static bd_status refuse_entry(void *context, const char *folder, const char *nam
 {
     const bool *has_metrics = context;
     const bool could_be_ours =
-        strcmp(name, BD_TOKENIZER_NAME) == 0 || bd_checkpoint_is_tensors_name(name) ||
+        strcmp(name, BD_TOKENIZER_NAME) == 0 || strcmp(name, BD_RUN_SETTINGS_NAME) == 0 ||
+        bd_checkpoint_is_tensors_name(name) ||
         strncmp(name, BD_EVENT_FILE_PREFIX, strlen(BD_EVENT_FILE_PREFIX)) == 0;
     // That is all that a run leaves that ended before its first checkpoint. Metrics come first:
     // without them the others are somebody else's.
@@ -223,11 +228,14 @@ static bd_status refuse_difference(const bd_json *here, const bd_json *there, co
                    folder, what, where);
 }
 
-// With --resume the options may repeat what the model is, not change it. (A preset that is not
-// given has a default, which is not looked at then.)
+// The options may repeat what the model is, not change it. With --resume those that are not
+// given, the preset's default among them, say nothing, and what the run once began with
+// (--config, --init) may be gone.
 static bd_status refuse_other_model(bd_train_session *s, bd_error *err)
 {
     bd_model_config asked = s->run.checkpoint.config;
+    if (must_continue(s->settings) && !s->settings->preset_given && !s->settings->model_given)
+        return BD_OK;
     if (must_continue(s->settings) && !s->settings->preset_given && !s->settings->init)
         BD_TRY(apply_options(&asked, s->settings, err));
     else
@@ -264,14 +272,49 @@ static bd_status open_checkpoint(bd_train_session *s, bd_error *err)
     return bd_parameters_init(&s->run.parameters, &s->run.checkpoint.config, err);
 }
 
-static bd_status begin_from_checkpoint(bd_train_session *s, bd_error *err)
+// The run may become longer if that is asked for. Then the last step, and with it the decay,
+// are not those of the checkpoint; all else is.
+static bd_status refuse_other_training(bd_train_session *s,
+                                       const bd_training_settings *training, bd_error *err)
+{
+    const bd_json *there = s->run.checkpoint.training;
+    bd_training_settings before = *training;
+    int64_t n_steps;
+    BD_TRY(bd_json_get_integer(there, "steps", 1, INT64_MAX, &n_steps, err));
+    if (s->is_length_given && training->n_steps > n_steps) {
+        before.n_steps = n_steps;
+        if (!bd_json_is_null(there, "decay_steps"))
+            BD_TRY(bd_json_get_integer(there, "decay_steps", 0, INT64_MAX, &before.decay_steps,
+                                       err));
+    }
+    s->n_steps_before = before.n_steps;
+    bd_json *here = bd_training_settings_to_json(&before);
+    const bd_status status = refuse_difference(here, there, "training", s->settings->out, err);
+    bd_json_free(here);
+    return status;
+}
+
+// A run of an older version kept all of its checkpoints: they are removed only if somebody asks
+// for it.
+static bd_status spare_checkpoints(bd_train_session *s, bd_error *err)
+{
+    char *path;
+    BD_TRY(bd_run_find_settings(s->settled.out, &path, err));
+    if (!path && !s->settled.kept_given)
+        s->settled.n_kept = 0;
+    free(path);
+    return BD_OK;
+}
+
+static bd_status begin_from_checkpoint(bd_train_session *s,
+                                       const bd_training_settings *training, bd_error *err)
 {
     const char *folder = s->settings->out;
     BD_TRY(open_checkpoint(s, err));
     BD_TRY(refuse_other_model(s, err));
     BD_TRY(refuse_difference(s->data_json, s->run.checkpoint.data, "dataset", folder, err));
-    BD_TRY(refuse_difference(s->training_json, s->run.checkpoint.training, "training", folder,
-                             err));
+    BD_TRY(refuse_other_training(s, training, err));
+    BD_TRY(spare_checkpoints(s, err));
     if (s->run.checkpoint.step > s->settings->n_steps)
         return bd_fail(err, BD_ERR_FORMAT,
                        "cannot resume '%s': its step %" PRId64 " is after the last one", folder,
@@ -280,7 +323,8 @@ static bd_status begin_from_checkpoint(bd_train_session *s, bd_error *err)
 }
 
 // What rank 0 finds holds for all.
-static bd_status begin_run(bd_train_session *s, bd_error *err)
+static bd_status begin_run(bd_train_session *s, const bd_training_settings *training,
+                           bd_error *err)
 {
     int64_t step = -1;
     const bd_status status = bd_train_session_is_first(s) ? take_folder(s, &step, err) : BD_OK;
@@ -288,7 +332,8 @@ static bd_status begin_run(bd_train_session *s, bd_error *err)
     BD_TRY(bd_group_follow(s->group, &step, sizeof step, err));
     s->continues = step >= 0;
     s->begin_step = s->continues ? step : 0;
-    return s->continues ? begin_from_checkpoint(s, err) : begin_new(s, err);
+    s->n_steps_before = training->n_steps;
+    return s->continues ? begin_from_checkpoint(s, training, err) : begin_new(s, err);
 }
 
 // Weights [n_total] and moments that the run begins with into host memory, where the moments
@@ -407,6 +452,23 @@ static bool fits_memory(const bd_train_settings *settings, int64_t n_total)
     return n_total <= settings->save_memory_bytes / (BD_STATE_ARRAYS * (int64_t)sizeof(float));
 }
 
+// The settings that the run has in effect, for those who go on with it or repeat it.
+static bd_status keep_settings(const bd_train_session *s, bd_error *err)
+{
+    bd_train_settings effective = *s->settings;
+    effective.n_epochs = 0;  // they are steps by now
+    effective.n_tokens = 0;
+    effective.preset_given |= !effective.init && !effective.config;
+    effective.model_given = effective.kept_given = true;
+    char *text;
+    size_t size_bytes;
+    BD_TRY(bd_settings_print(&bd_train_command, &effective, &text, &size_bytes, err));
+    const bd_status status =
+        bd_file_publish(effective.out, BD_RUN_SETTINGS_NAME, text, size_bytes, err);
+    free(text);
+    return status;
+}
+
 // Everything is well: the folder is ours from here on. What a run that was killed left in it
 // goes, and so do the steps after the one that was asked for.
 static bd_status begin_writing(bd_train_session *s, bd_error *err)
@@ -416,9 +478,11 @@ static bd_status begin_writing(bd_train_session *s, bd_error *err)
     const bd_checkpoint_policy policy = {settings->out, settings->n_kept,
                                          !lies_whole(s) || fits_memory(settings, n_total)};
     BD_TRY(bd_checkpoint_writer_new(&s->writer, &policy, n_total, err));
-    if (s->training.step < settings->n_steps)  // else nothing is left to tell
+    if (s->training.step < settings->n_steps) {  // else nothing is left to tell
         BD_TRY(bd_metrics_open(&s->metrics, settings->out, s->training.step,
                                &s->run.parameters.config, 1e12 * settings->peak_tflops, err));
+        BD_TRY(keep_settings(s, err));
+    }
     BD_TRY(bd_run_keep_tokenizer(settings->out, s->sources.folders[0], &s->rows.manifests[0],
                                  err));
     BD_TRY(bd_folder_remove_pending(settings->out, err));
@@ -452,6 +516,7 @@ static bd_status prepare(bd_train_session *s, bd_training_settings *training, bd
     const bd_train_settings *settings = s->settings;
     BD_TRY(choose_folder(&s->settled, err));
     const bd_run_length length = {settings->n_steps, settings->n_epochs, settings->n_tokens};
+    s->is_length_given = length.n_steps > 0 || length.n_epochs > 0 || length.n_tokens > 0;
     BD_TRY(open_data(s, err));
     BD_TRY(bd_count_steps(&s->settled.n_steps, &length, settings->batch_rows, &s->rows, err));
     BD_TRY(choose_training(training, settings, err));
@@ -480,7 +545,7 @@ bd_status bd_train_session_begin(bd_train_session *s, const bd_train_settings *s
     // After each of these all ranks are well, or all have failed.
     BD_TRY(bd_group_agree(group, prepare(s, &training, err), err));
     BD_TRY(bd_group_agree(group, check_same_settings(s, err), err));
-    BD_TRY(bd_group_agree(group, begin_run(s, err), err));
+    BD_TRY(bd_group_agree(group, begin_run(s, &training, err), err));
     BD_TRY(bd_group_agree(group, check_same_model(s, err), err));
     BD_TRY(bd_group_agree(group, open_collectives(s, err), err));
     BD_TRY(bd_group_agree(group, begin_training(s, &training, err), err));

@@ -19,6 +19,7 @@
 typedef struct bd_train_session {
     const bd_train_settings *settings;  // `settled`, below
     bd_train_settings settled;          // as given, and n_steps worked out
+    bool is_length_given;               // somebody said how many steps, epochs or tokens
     bool quiet;
     bd_group *group;  // borrowed; what is said, written and looked at is for its rank 0
     bd_data_sources sources;
@@ -32,10 +33,11 @@ typedef struct bd_train_session {
     bd_samples samples;            // empty if none are asked for
     bd_checkpoint_writer *writer;  // NULL but for rank 0, and so is metrics
     bd_metrics *metrics;
-    bool continues;      // from a checkpoint,
-    int64_t begin_step;  // of this step
-    int lock;            // of the folder; -1 before
-    int n_made;          // folders that are taken back if the run does not begin
+    bool continues;          // from a checkpoint,
+    int64_t begin_step;      // of this step,
+    int64_t n_steps_before;  // when the run was to have so many; n_steps of a new run
+    int lock;                // of the folder; -1 before
+    int n_made;              // folders that are taken back if the run does not begin
 } bd_train_session;
 
 // Whether this is the rank that speaks, writes and looks.

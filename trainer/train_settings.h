@@ -13,12 +13,14 @@
 enum { BD_NOT_GIVEN = 0, BD_LATEST = -1 };
 
 typedef struct bd_train_settings {
-    bd_texts data;  // see data_sources.h
+    const char *settings_file;  // read by the parser
+    bd_texts data;              // see data_sources.h
     const char *out;
     int preset;
     bool preset_given;
+    bool model_given;  // one of the others that say what the model is
     const char *config, *init;
-    int64_t n_layers, n_channels, n_heads, n_positions;
+    int64_t n_layers, n_channels, n_heads, n_feed_forward, n_positions;
     int64_t n_steps, n_tokens;
     double n_epochs;
     int64_t batch_rows, micro_batch_rows, warm_up_steps;
@@ -31,6 +33,7 @@ typedef struct bd_train_settings {
     int64_t save_every, log_every;
     double peak_tflops;  // 0: unknown
     int64_t n_kept, save_memory_bytes;
+    bool kept_given;
     bd_texts eval;  // datasets
     int64_t eval_every, eval_rows;
     bd_texts sample_prompts;

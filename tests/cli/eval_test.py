@@ -216,10 +216,10 @@ class Watching(EvalTest):
         run = self.train("run", *options, dataset=dataset)
         (line,) = self.lines(run, "sample")
         (value,) = line["values"]
-        self.assertEqual(value["prompt"], "The ")
+        self.assertEqual(value["prompt"], "The")
         self.assertRegex(value["text"], r"^[\n -~]+$")  # nothing that the terminal is spared
         text = self.succeeds("generate", "--tokens", 100, run).stdout
-        self.assertEqual(text, f"The {value['text']}\n")
+        self.assertEqual(text, f"The{value['text']}\n")
 
     def test_what_cannot_be_looked_at_is_refused_before_the_first_step(self) -> None:
         how = ["--seq-len", 65, "--long", "drop"]

@@ -28,7 +28,7 @@ def heed_interrupts() -> None:
 
 class StopTest(ProgramTest):
     def command(self, run: Path, *arguments: object) -> list[object]:
-        how = [*MODEL, "--steps", STEPS, "--batch", BATCH, *arguments]
+        how = [*MODEL, "--steps", STEPS, "--batch", BATCH, "--keep", 0, *arguments]
         return ["train", "-q", "--data", DATASET, "-o", run, *how]
 
     def start(self, run: Path, *arguments: object) -> subprocess.Popen:
