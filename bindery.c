@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "build.h"  // made by CMake
+#include "common/clock.h"
 #include "common/format.h"
 #include "common/interrupt.h"
 #include "common/mapped_file.h"
@@ -88,6 +89,7 @@ static const bd_option export_options[] = {
 
 static int export_dataset(const bd_arguments *arguments, const export_settings *settings)
 {
+    const int64_t started_ns = bd_now_ns();
     bd_error err;
     bd_export_result result;
     bd_export_job job = {
@@ -101,14 +103,18 @@ static int export_dataset(const bd_arguments *arguments, const export_settings *
         return bd_command_misuse(arguments, &err);
     if (bd_export(&job, bd_threads_count(settings->n_threads), &result, &err) != BD_OK)
         return bd_command_fail(arguments, &err);
+    if (arguments->quiet)
+        return BD_EXIT_DONE;
     printf("'%s' holds %s row%s in %zu file%s\n", settings->out,
            bd_format_exact(result.n_rows).text, result.n_rows == 1 ? "" : "s", result.n_files,
            result.n_files == 1 ? "" : "s");
+    bd_command_say_time(arguments, bd_now_ns() - started_ns, result.n_bytes, "written");
     return BD_EXIT_DONE;
 }
 
 static int export_model(const bd_arguments *arguments, const export_settings *settings)
 {
+    const int64_t started_ns = bd_now_ns();
     bd_error err;
     bd_model_export_result result;
     const bd_model_export_job job = {
@@ -119,9 +125,14 @@ static int export_model(const bd_arguments *arguments, const export_settings *se
     };
     if (bd_model_export(&job, &result, &err) != BD_OK)
         return bd_command_fail(arguments, &err);
+    if (arguments->quiet)
+        return BD_EXIT_DONE;
     printf("'%s' holds the %s model of step %" PRId64 ": %s parameters in %s\n", settings->out,
            bd_model_family_words[result.family], result.step,
            bd_format_exact(result.n_parameters).text, bd_precision_words[settings->type]);
+    bd_command_say_time(arguments, bd_now_ns() - started_ns,
+                        (uint64_t)result.n_parameters * bd_type_bytes(settings->type),
+                        "written");
     return BD_EXIT_DONE;
 }
 

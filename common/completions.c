@@ -23,6 +23,10 @@ static void print_bash_value(const bd_program *program, bd_option_kind kind,
 {
     if (kind == BD_OPTION_DIRECTORY) {
         fputs("compopt -o dirnames ;;\n", out);
+    } else if (kind == BD_OPTION_FILE && choices) {
+        fputs("words='", out);
+        print_words(program, choices, out);
+        fputs("' files=yes ;;\n", out);
     } else if (kind == BD_OPTION_FILE || kind == BD_OPTION_TEXTS) {
         fputs("compopt -o default ;;\n", out);
     } else if (kind == BD_OPTION_CHOICE) {
@@ -71,7 +75,7 @@ void bd_completions_bash(const bd_program *program, FILE *out)
             "# bash completion for %s, printed by '%s --generate bash'\n"
             "_%s()\n"
             "{\n"
-            "    local current=${COMP_WORDS[COMP_CWORD]} words=\n"
+            "    local current=${COMP_WORDS[COMP_CWORD]} words= files=\n"
             "    local previous=${COMP_WORDS[COMP_CWORD - 1]} command=${COMP_WORDS[1]}\n"
             "    # bash splits --name=value at the equals sign\n"
             "    if [[ $current == = ]]; then\n"
@@ -92,6 +96,10 @@ void bd_completions_bash(const bd_program *program, FILE *out)
             "' ;;\n"
             "    esac\n"
             "    COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
+            "    if [[ $files ]]; then\n"
+            "        compopt -o filenames\n"
+            "        mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- \"$current\")\n"
+            "    fi\n"
             "}\n"
             "complete -F _%s %s\n",
             name, name);
@@ -115,6 +123,10 @@ static void print_zsh_value(const bd_program *program, bd_option_kind kind,
 {
     if (kind == BD_OPTION_DIRECTORY) {
         fputs("_files -/", out);
+    } else if (kind == BD_OPTION_FILE && choices) {
+        fputs("{compadd -- ", out);
+        print_words(program, choices, out);
+        fputs("; _files}", out);
     } else if (kind == BD_OPTION_FILE || kind == BD_OPTION_TEXTS) {
         fputs("_files", out);
     } else if (kind == BD_OPTION_CHOICE) {
@@ -222,6 +234,10 @@ static void print_fish_value(const bd_program *program, bd_option_kind kind,
 {
     if (kind == BD_OPTION_DIRECTORY) {
         fputs(" -f -a '(__fish_complete_directories)'", out);
+    } else if (kind == BD_OPTION_FILE && choices) {
+        fputs(" -F -a '", out);
+        print_words(program, choices, out);
+        fputs("'", out);
     } else if (kind == BD_OPTION_FILE || kind == BD_OPTION_TEXTS) {
         fputs(" -F", out);
     } else if (kind == BD_OPTION_CHOICE) {

@@ -74,6 +74,14 @@ static bd_source_figures *find_source(bd_source_figures *sources, size_t *n, con
     return &sources[(*n)++];
 }
 
+uint64_t bd_manifest_bytes(const bd_manifest *manifest)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < manifest->n_shards; i++)
+        n += (uint64_t)manifest->shards[i].size_bytes;
+    return n;
+}
+
 bd_status bd_manifest_sources(const bd_manifest *manifest, bd_source_figures **sources,
                               size_t *n, bd_error *err)
 {

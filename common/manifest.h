@@ -69,6 +69,9 @@ typedef struct bd_source_figures {
     bd_figures figures;
 } bd_source_figures;
 
+// Bytes of all shards.
+uint64_t bd_manifest_bytes(const bd_manifest *manifest);
+
 // Every source in the order of its first input. *sources is malloc'd, the caller's to free.
 bd_status bd_manifest_sources(const bd_manifest *manifest, bd_source_figures **sources,
                               size_t *n, bd_error *err);

@@ -1,5 +1,6 @@
 #include "common/options.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@ static const bd_option common_options[] = {
      .letter = 'q',
      .group = "Options of every command",
      BD_FLAG(bd_arguments, quiet),
-     .help = "No progress and no notes"},
+     .help = "No progress, notes or summary"},
     {.name = "color",
      .value = "WHEN",
      BD_CHOICE(bd_arguments, color, color_words),
@@ -63,18 +64,21 @@ static bool parse_integer(const char *text, int64_t *value)
 
 static const char size_suffixes[] = "KMGT";  // steps of 1024
 
-static bool parse_size(const char *text, int64_t *value)
+bool bd_read_size(const char *text, int64_t *value, const char **rest)
 {
     char *suffix;
     if (!parse_leading_integer(text, value, &suffix))
         return false;
-    if (*suffix == '\0')
-        return true;
-    const char *step = strchr(size_suffixes, *suffix);
-    if (!step || suffix[1] != '\0')
-        return false;
-    const int64_t factor = INT64_C(1) << (10 * (step - size_suffixes + 1));
+    const char *step = *suffix ? strchr(size_suffixes, toupper((unsigned char)*suffix)) : NULL;
+    *rest = suffix + (step != NULL);
+    const int64_t factor = step ? INT64_C(1) << (10 * (step - size_suffixes + 1)) : 1;
     return !__builtin_mul_overflow(*value, factor, value);
+}
+
+static bool parse_size(const char *text, int64_t *value)
+{
+    const char *rest;
+    return bd_read_size(text, value, &rest) && *rest == '\0';
 }
 
 // The shortest text that parse_size() reads as `size_bytes`.
@@ -104,22 +108,23 @@ static bool is_noted_initial(const bd_option *option, const char *text)
     return text == option->initial && option->initial_note;
 }
 
-// Stores the int64_t of an integer or a size.
+// Stores the int64_t of an integer, a size or a length.
 static bd_status store_integer(const bd_option *option, const char *spelled, const char *text,
                                int64_t *field, bd_error *err)
 {
-    const bool is_size = option->kind == BD_OPTION_SIZE;
     int64_t value;
-    const bool parsed = is_size ? parse_size(text, &value) : parse_integer(text, &value);
+    const bool parsed = option->kind == BD_OPTION_INTEGER ? parse_integer(text, &value)
+                                                          : parse_size(text, &value);
     if (parsed && ((option->min_integer <= value && value <= option->max_integer) ||
                    is_noted_initial(option, text))) {
         *field = value;
         return BD_OK;
     }
-    if (!is_size)
-        return bd_fail(err, BD_ERR_ARGUMENT, "%s: '%s' is not an integer from %lld to %lld",
+    if (option->kind != BD_OPTION_SIZE)
+        return bd_fail(err, BD_ERR_ARGUMENT, "%s: '%s' is not an integer from %lld to %lld%s",
                        spelled, text, (long long)option->min_integer,
-                       (long long)option->max_integer);
+                       (long long)option->max_integer,
+                       option->kind == BD_OPTION_LENGTH ? " (2k is 2048)" : "");
     char min[32], max[32];
     format_size(min, option->min_integer);
     format_size(max, option->max_integer);
@@ -190,6 +195,7 @@ static bd_status store(bd_arguments *arguments, size_t i, const char *spelled, c
         return store_flag(spelled, text, field, err);
     case BD_OPTION_INTEGER:
     case BD_OPTION_SIZE:
+    case BD_OPTION_LENGTH:
         return store_integer(option, spelled, text, field, err);
     case BD_OPTION_REAL:
         return store_real(option, spelled, text, field, err);

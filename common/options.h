@@ -75,10 +75,11 @@ typedef enum bd_option_kind {
     BD_OPTION_FLAG,       // bool; no value
     BD_OPTION_INTEGER,    // int64_t
     BD_OPTION_SIZE,       // int64_t, bytes; the suffixes K, M, G, T are KiB, MiB, GiB, TiB
+    BD_OPTION_LENGTH,     // int64_t, tokens; the same suffixes: 2k is 2048
     BD_OPTION_REAL,       // double, finite
     BD_OPTION_TEXT,       // const char *, may be empty
     BD_OPTION_TEXTS,      // bd_texts; every use of the option adds one
-    BD_OPTION_FILE,       // const char *, not empty
+    BD_OPTION_FILE,       // const char *, not empty; `choices` are words that it may also be
     BD_OPTION_DIRECTORY,  // const char *, not empty
     BD_OPTION_CHOICE,     // int or an enum; index of the word in `choices`
 } bd_option_kind;
@@ -108,9 +109,10 @@ typedef struct bd_option {
     // Filled by the BD_ macros below.
     bd_option_kind kind;
     size_t offset;
-    int64_t min_integer, max_integer;  // integers and sizes; both limits are allowed values
+    int64_t min_integer,
+        max_integer;  // integers, sizes, lengths; both limits are allowed values
     double min_real, max_real;
-    const char *const *choices;  // words, ended by NULL
+    const char *const *choices;  // words, ended by NULL; of a file those that name none
 
     // If it is not NULL, help lists the choices one by one, each with what this prints of it.
     void (*describe_choice)(int choice, char *text, size_t size_bytes);
@@ -141,6 +143,9 @@ typedef struct bd_option {
 #define BD_SIZE(settings, field, min, max)                                    \
     .kind = BD_OPTION_SIZE, .offset = BD_OFFSET_OF(settings, field, int64_t), \
     .min_integer = (min), .max_integer = (max)
+#define BD_LENGTH(settings, field, min, max)                                    \
+    .kind = BD_OPTION_LENGTH, .offset = BD_OFFSET_OF(settings, field, int64_t), \
+    .min_integer = (min), .max_integer = (max)
 #define BD_REAL(settings, field, min, max)                                   \
     .kind = BD_OPTION_REAL, .offset = BD_OFFSET_OF(settings, field, double), \
     .min_real = (min), .max_real = (max)
@@ -152,6 +157,7 @@ typedef struct bd_option {
     .kind = BD_OPTION_FILE, .offset = BD_OFFSET_OF(settings, field, const char *)
 #define BD_DIRECTORY(settings, field) \
     .kind = BD_OPTION_DIRECTORY, .offset = BD_OFFSET_OF(settings, field, const char *)
+#define BD_FILE_OR(settings, field, words) BD_FILE(settings, field), .choices = (words)
 // The option --settings FILE, for a `field` of type const char *; `example` is a line of it.
 #define BD_SETTINGS_OPTION(settings, field, example)                                 \
     {                                                                                \
@@ -237,6 +243,10 @@ void bd_arguments_release(bd_arguments *arguments);
 // hold, is left out. *text is malloc'd.
 bd_status bd_settings_print(const bd_command *command, const void *settings, char **text,
                             size_t *size_bytes, bd_error *err);
+
+// Reads the size or length that `text` begins with, "64", "64K" or "64k"; *rest is what follows
+// it. False if there is none, or it is too large.
+bool bd_read_size(const char *text, int64_t *value, const char **rest);
 
 // The i-th option that `command` understands: its own, then those that every command has.
 // NULL past the last.

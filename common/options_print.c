@@ -30,7 +30,7 @@ static struct sentence describe(const bd_option *option)
 {
     struct sentence sentence = {""};
     append(&sentence, "%s", option->help);
-    const bool in_a_row = option->choices && !option->describe_choice;
+    const bool in_a_row = option->kind == BD_OPTION_CHOICE && !option->describe_choice;
     for (size_t i = 0; in_a_row && option->choices[i]; i++)
         append(&sentence, "%s%s", i ? ", " : ": ", option->choices[i]);
     const char *initial = option->initial_note ? option->initial_note : option->initial;

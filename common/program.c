@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/format.h"
 #include "common/interrupt.h"
 #include "common/nearest.h"
 
@@ -34,6 +36,32 @@ void bd_command_say(const bd_arguments *arguments, const bd_error *err)
     fputs(": ", stderr);
     bd_print_safely(stderr, err->message, strlen(err->message), false);
     fputc('\n', stderr);
+}
+
+void bd_command_note(const bd_arguments *arguments, const char *format, ...)
+{
+    bd_error note;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(note.message, sizeof note.message, format, args);
+    va_end(args);
+    bd_command_say(arguments, &note);
+}
+
+void bd_command_say_time(const bd_arguments *arguments, int64_t elapsed_ns, uint64_t n_bytes,
+                         const char *did)
+{
+    const bd_formatted time = bd_format_duration(elapsed_ns);
+    if (arguments->quiet)
+        return;
+    if (n_bytes == 0 || elapsed_ns <= 0) {
+        bd_command_note(arguments, "done in %s", time.text);
+        return;
+    }
+    const double per_second = (double)n_bytes * 1e9 / (double)elapsed_ns;
+    bd_command_note(arguments, "done in %s, %s %s, %s/s", time.text,
+                    bd_format_bytes(n_bytes).text, did,
+                    bd_format_bytes((uint64_t)per_second).text);
 }
 
 int bd_command_fail(const bd_arguments *arguments, const bd_error *err)

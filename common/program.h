@@ -54,7 +54,16 @@ int bd_command_fail(const bd_arguments *arguments, const bd_error *err);
 // Prints it alone, for commands that have something to do before they end.
 void bd_command_say(const bd_arguments *arguments, const bd_error *err);
 
-// The same, and a line that points to --help: for arguments that do not go together.
+// Prints "bindery pack: <text>" on stderr, for what is worth knowing and no failure.
+void bd_command_note(const bd_arguments *arguments, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+// Such a line, unless quiet, after work that took a while: "done in 12 s, 1.20 GiB read,
+// 102 MiB/s". `did` says what was done with the bytes; 0 if their number is not known.
+void bd_command_say_time(const bd_arguments *arguments, int64_t elapsed_ns, uint64_t n_bytes,
+                         const char *did);
+
+// The same as bd_command_fail(), and a line that points to --help: for arguments that do not go together.
 int bd_command_misuse(const bd_arguments *arguments, const bd_error *err);
 
 // The i-th command: the rooms' in order, then the built-in `help`. NULL past the last.

@@ -48,6 +48,7 @@ static bool is_left_out(const bd_option *option, const char *settings)
     switch (option->kind) {
     case BD_OPTION_INTEGER:
     case BD_OPTION_SIZE:
+    case BD_OPTION_LENGTH:
         return is_noted_default(option, (double)*(const int64_t *)field);
     case BD_OPTION_REAL:
         return is_noted_default(option, *(const double *)field);
@@ -86,6 +87,14 @@ static bd_status add_text(bd_setting *setting, const char *text, bool is_file, b
     return status;
 }
 
+static bool is_word(const bd_option *option, const char *text)
+{
+    for (size_t i = 0; option->choices && option->choices[i]; i++)
+        if (strcmp(option->choices[i], text) == 0)
+            return true;
+    return false;
+}
+
 static bd_status add_texts(bd_setting *setting, const bd_option *option, const void *field,
                            bool *is_whole, bd_error *err)
 {
@@ -96,7 +105,8 @@ static bd_status add_texts(bd_setting *setting, const bd_option *option, const v
     setting->is_text = true;
     setting->is_list = option->kind == BD_OPTION_TEXTS;
     for (size_t i = 0; i < texts->n; i++)
-        BD_TRY(add_text(setting, texts->items[i], is_file, is_whole, err));
+        BD_TRY(add_text(setting, texts->items[i], is_file && !is_word(option, texts->items[i]),
+                        is_whole, err));
     return BD_OK;
 }
 
@@ -108,6 +118,7 @@ static bd_status add_values(bd_setting *setting, const bd_option *option, const 
         return bd_setting_add(setting, *(const bool *)field ? "true" : "false", err);
     case BD_OPTION_INTEGER:
     case BD_OPTION_SIZE:
+    case BD_OPTION_LENGTH:
         return bd_setting_add(setting, print_integer(*(const int64_t *)field).text, err);
     case BD_OPTION_REAL:
         return bd_setting_add(setting, print_real(*(const double *)field).text, err);

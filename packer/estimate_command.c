@@ -35,7 +35,7 @@ static const bd_option plan_options[] = {
      .value = "N,N...",
      BD_TEXT(plan_settings, seq_lens),
      .initial_note = "powers of two around the documents' lengths",
-     .help = "Tokens in a row: the lengths to compare"},
+     .help = "Tokens in a row: the lengths to compare, such as 1k,2k,8k"},
     BD_TOKENIZER_OPTION,
     {.name = "long",
      .value = "HOW",
@@ -86,11 +86,10 @@ static void insert_seq_len(seq_len_list *list, int64_t seq_len)
 static bd_status parse_seq_lens(const char *text, seq_len_list *list, bd_error *err)
 {
     for (const char *at = text;; at++) {
-        char *end = NULL;
-        const bool is_digit = *at >= '0' && *at <= '9';
-        const long long seq_len = is_digit ? strtoll(at, &end, 10) : 0;
-        if (!is_digit || (*end != ',' && *end != '\0') || seq_len < BD_MIN_SEQ_LEN ||
-            seq_len > BD_MAX_SEQ_LEN)
+        const char *end;
+        int64_t seq_len;
+        if (!bd_read_size(at, &seq_len, &end) || (*end != ',' && *end != '\0') ||
+            seq_len < BD_MIN_SEQ_LEN || seq_len > BD_MAX_SEQ_LEN)
             return bd_fail(err, BD_ERR_ARGUMENT,
                            "--seq-len: '%.100s' is not a list of lengths from %d to %d", text,
                            BD_MIN_SEQ_LEN, BD_MAX_SEQ_LEN);
@@ -213,9 +212,10 @@ static bd_status plan_inputs(const bd_arguments *arguments, bd_pack_job *job,
     bd_sample sample = {0};
     bd_status status = bd_pack_job_collect(&inputs, arguments->operands, arguments->n_operands,
                                            &settings->pack, err);
-    if (status == BD_OK && inputs.n_skipped > 0 && !arguments->quiet)
-        fprintf(stderr, "bindery plan: %zu file%s of unknown format skipped, such as '%s'\n",
-                inputs.n_skipped, inputs.n_skipped == 1 ? "" : "s", inputs.first_skipped);
+    if (status == BD_OK && inputs.n_skipped > 0)
+        bd_command_note(arguments, "%zu file%s of unknown format skipped, such as '%s'",
+                        inputs.n_skipped, inputs.n_skipped == 1 ? "" : "s",
+                        inputs.first_skipped);
     if (status == BD_OK)
         status = bd_pack_job_examine(job, &inputs, forecast->n_threads, err);
     job->inputs = &inputs;

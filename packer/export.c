@@ -106,6 +106,7 @@ typedef struct exporting {
     const bd_export_job *job;
     const bd_manifest *manifest;
     exported_file *files;  // [n_shards]
+    uint64_t n_bytes;      // of all of them
     bd_progress *progress;
 } exporting;
 
@@ -285,6 +286,8 @@ static bd_status export_shards(exporting *e, int n_threads, bd_error *err)
     if (status == BD_OK)
         status = publish(e, err);
     for (size_t i = 0; i < n; i++)
+        e->n_bytes += (uint64_t)e->files[i].size_bytes;
+    for (size_t i = 0; i < n; i++)
         bd_pending_discard(&e->files[i].pending);
     free(e->files);
     return status;
@@ -309,7 +312,7 @@ bd_status bd_export(const bd_export_job *job, int n_threads, bd_export_result *r
     if (status == BD_OK)
         status = export_shards(&e, n_threads, err);
     if (status == BD_OK)
-        *result = (bd_export_result){manifest.n_shards, manifest.totals.rows};
+        *result = (bd_export_result){manifest.n_shards, manifest.totals.rows, e.n_bytes};
     bd_folder_withdraw(job->folder, status == BD_OK ? 0 : n_made, lock);
     bd_manifest_release(&manifest);
     return status;

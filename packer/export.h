@@ -30,9 +30,10 @@ typedef struct bd_export_job {
 typedef struct bd_export_result {
     size_t n_files;
     int64_t n_rows;
+    uint64_t n_bytes;  // of the files
 } bd_export_result;
 
-// Exports on `n_threads` threads. The folder must be absent (its parent must exist) or empty;
+// Exports on `n_threads` threads. The folder must be absent or empty;
 // an export that is there is replaced with `overwrite`, and anything else is refused. Every row
 // is checked as it is read. Nothing has its final name before every file is complete, and
 // export.json, which is sealed (common/json.h), is last; after a failure there is neither. The

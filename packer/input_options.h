@@ -9,8 +9,8 @@
 
 #define BD_TOKENIZER_OPTION                                                                   \
     {                                                                                         \
-        .name = "tokenizer", .value = "SPEC", BD_TEXT(bd_pack_options, tokenizer),            \
-        .initial = "bytes",                                                                   \
+        .name = "tokenizer", .value = "SPEC",                                                 \
+        BD_FILE_OR(bd_pack_options, tokenizer, bd_built_in_tokenizers), .initial = "bytes",   \
         .help = "Tokenizer: 'bytes' (built in: an id per byte, and a separator), or a file "  \
                 "of a byte-level BPE: tokenizer.json, vocab.json with merges.txt beside it, " \
                 "a folder with either, or FILE.tiktoken:PATTERN"                              \

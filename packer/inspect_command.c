@@ -97,8 +97,9 @@ static bd_status write_page(const bd_arguments *arguments, const bd_inspection *
     bd_interrupt_catch();  // nothing half-written shall stay behind
     BD_TRY(bd_inspection_page_publish(inspection, settings->html, settings->overwrite,
                                       &size_bytes, err));
-    printf("'%s' shows '%s', %s\n", settings->html, inspection->path,
-           bd_format_bytes(size_bytes).text);
+    if (!arguments->quiet)
+        printf("'%s' shows '%s', %s\n", settings->html, inspection->path,
+               bd_format_bytes(size_bytes).text);
     return bd_interrupt_check(err);
 }
 

@@ -5,19 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/file.h"
 #include "common/format.h"
 #include "common/interrupt.h"
 #include "common/program.h"
 #include "common/progress.h"
 #include "common/ranks.h"
-#include "common/terminal.h"
 #include "common/threads.h"
 #include "packer/output.h"
 #include "packer/pack.h"
 #include "packer/pack_job.h"
 #include "packer/pack_options.h"
 #include "packer/report.h"
+#include "packer/report_plan.h"
 #include "packer/space.h"
 
 // ---- Who does it ---------------------------------------------------------------------------
@@ -60,52 +61,53 @@ static bd_status examine_inputs(bd_inputs *inputs, const bd_pack_job *job,
 
 // ---- What is printed -----------------------------------------------------------------------
 
-static bd_status print_result(const bd_pack_options *settings, const bd_pack_settings *how,
-                              const bd_pack_result *result, bool quiet, bd_error *err)
+static bd_status print_result(const bd_arguments *arguments, const bd_pack_settings *how,
+                              const bd_pack_result *result, bd_error *err)
 {
-    if (result->already_finished && !quiet)
-        fprintf(stderr, "bindery pack: '%s' is finished already, with the same plan\n",
-                settings->out);
-    else if (result->n_continued > 0 && !quiet)
-        fprintf(stderr,
-                "bindery pack: %" PRId64 " of %" PRId64 " units were finished already\n",
-                result->n_continued, result->n_continued + result->n_packed);
+    const bd_pack_options *settings = arguments->settings;
+    if (result->already_finished && !arguments->quiet)
+        bd_command_note(arguments, "'%s' is finished already, with the same plan",
+                        settings->out);
+    else if (result->n_continued > 0 && !arguments->quiet)
+        bd_command_note(arguments, "%" PRId64 " of %" PRId64 " units were finished already",
+                        result->n_continued, result->n_continued + result->n_packed);
     if (!result->finished) {
-        if (!quiet)
-            fprintf(stderr,
-                    "bindery pack: rank %" PRId64 " of %" PRId64 " has packed %" PRId64
-                    " units; others are still at work\n",
-                    how->rank, how->n_ranks, result->n_packed);
+        if (!arguments->quiet)
+            bd_command_note(arguments,
+                            "rank %" PRId64 " of %" PRId64 " has packed %" PRId64
+                            " units; others are still at work",
+                            how->rank, how->n_ranks, result->n_packed);
         return BD_OK;
     }
     if (settings->json)
         return bd_manifest_print(settings->out, stdout, err);
-    return bd_report_ledger(stdout, &result->manifest, err);
+    return arguments->quiet ? BD_OK : bd_report_ledger(stdout, &result->manifest, err);
 }
 
-static bd_status print_plan(const bd_pack_job *job, bd_error *err)
+// Whoever wants to read nothing else still learns what is missing. (Others have been told of
+// files before packing began, and of tokens in the ledger.)
+static void say_left_out(const bd_arguments *arguments, const bd_inputs *inputs,
+                         const bd_figures *totals)
 {
-    bd_units units;
-    size_t n_series = 0;
-    BD_TRY(bd_pack_plan_units(job, &units, err));
-    for (size_t i = 0; i < units.n; i++)
-        n_series += units.items[i].is_series;
-    for (size_t i = 0; i < job->inputs->n; i++) {
-        const bd_input_entry *entry = &job->inputs->items[i].entry;
-        printf("%-12s  %-6s  %12s  ", entry->format, entry->compression,
-               entry->size_bytes == BD_UNKNOWN
-                   ? "?"
-                   : bd_format_bytes((uint64_t)entry->size_bytes).text);
-        bd_print_safely(stdout, entry->name, strlen(entry->name), false);
-        putchar('\n');
-    }
-    printf("%zu input%s, %zu unit%s", job->inputs->n, job->inputs->n == 1 ? "" : "s",
-           units.n - n_series, units.n - n_series == 1 ? "" : "s");
-    if (n_series > 0)
-        printf(" and those of %zu input%s of unknown size", n_series, n_series == 1 ? "" : "s");
-    printf("; about %s to be written\n", bd_format_bytes((uint64_t)bd_space_needed(job)).text);
-    bd_units_release(&units);
-    return BD_OK;
+    const struct {
+        const char *before;
+        int64_t n;
+        const char *after;
+    } parts[] = {
+        {"", (int64_t)inputs->n_skipped, " files of unknown format"},
+        {"", totals->dropped_documents, " documents longer than a row"},
+        {"", totals->too_short_documents, " documents of fewer than --min-tokens"},
+        {"the ends of ", totals->truncated_documents, " documents"},
+    };
+    char text[256] = "";
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (parts[i].n > 0)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%s%s", n > 0 ? "; " : "",
+                                  parts[i].before, bd_format_exact(parts[i].n).text,
+                                  parts[i].after);
+    if (arguments->quiet && n > 0)
+        bd_command_note(arguments, "left out: %s", text);
 }
 
 // 0 if one is not known: then progress tells no share.
@@ -126,6 +128,7 @@ static bd_status pack(bd_pack_job *job, const bd_pack_settings *how,
                       const bd_arguments *arguments, bd_error *err)
 {
     const bd_pack_options *settings = arguments->settings;
+    const int64_t started_ns = bd_now_ns();
     bd_pack_result result;
     // Several processes would each count what all of them need; a limit makes it unknowable.
     if (!settings->no_space_check && how->mode == BD_PACK_ALONE && job->limit == BD_NO_LIMIT)
@@ -139,7 +142,15 @@ static bd_status pack(bd_pack_job *job, const bd_pack_settings *how,
     if (status == BD_ERR_INTERRUPTED)
         bd_fail(err, status, "interrupted; the same command continues");
     if (status == BD_OK)
-        status = print_result(settings, how, &result, arguments->quiet, err);
+        status = print_result(arguments, how, &result, err);
+    if (status == BD_OK && !result.already_finished)  // of a part the bytes are not known
+        bd_command_say_time(arguments, bd_now_ns() - started_ns,
+                            result.finished && result.n_continued == 0 && how->n_ranks == 1
+                                ? total_bytes(job->inputs)
+                                : 0,
+                            "read");
+    if (status == BD_OK && result.finished)
+        say_left_out(arguments, job->inputs, &result.manifest.totals);
     for (size_t i = 0; i < result.n_missing; i++)
         printf("%s%s\n", bd_unit_shard_name(&result.missing[i].unit).text,
                result.missing[i].is_series ? " and what follows it" : "");
@@ -158,8 +169,9 @@ static bd_status pack_inputs(bd_pack_job *job, const bd_pack_settings *how,
     if (status != BD_OK)
         goto done;
     if (inputs.n_skipped > 0 && !arguments->quiet)
-        fprintf(stderr, "bindery pack: %zu file%s of unknown format skipped, such as '%s'\n",
-                inputs.n_skipped, inputs.n_skipped == 1 ? "" : "s", inputs.first_skipped);
+        bd_command_note(arguments, "%zu file%s of unknown format skipped, such as '%s'",
+                        inputs.n_skipped, inputs.n_skipped == 1 ? "" : "s",
+                        inputs.first_skipped);
     status = examine_inputs(&inputs, job, how, err);
     if (status != BD_OK)
         goto done;
@@ -171,7 +183,8 @@ static bd_status pack_inputs(bd_pack_job *job, const bd_pack_settings *how,
             status = bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
     }
     if (status == BD_OK)
-        status = settings->dry_run ? print_plan(job, err) : pack(job, how, arguments, err);
+        status = settings->dry_run ? bd_report_plan(stdout, job, err)
+                                   : pack(job, how, arguments, err);
 done:
     free(holdout);
     bd_inputs_release(&inputs);

@@ -33,9 +33,16 @@ static bd_status parse_share(const char *text, int64_t *millionths, bd_error *er
         *millionths = 10 * *millionths + (text[i] - '0') * INT64_C(10000);
     for (size_t i = 0, unit = 1000; i < n_digits && i < 4; i++, unit /= 10)
         *millionths += (point[1 + i] - '0') * (int64_t)unit;
-    const bool sound = n_whole + n_digits > 0 && n_digits <= 4 && strcmp(end, "%") == 0;
+    const bool is_number = n_whole + n_digits > 0;
+    const bool sound = is_number && n_digits <= 4 && strcmp(end, "%") == 0;
     if (sound && *millionths > 0 && *millionths < BD_MILLION)
         return BD_OK;
+    if (is_number && *end == '\0' && *millionths > 0 && strtod(text, NULL) < 1)
+        return bd_fail(err, BD_ERR_ARGUMENT, "--holdout: '%s' is not clear: write %g%% or %s%%",
+                       text, 100 * strtod(text, NULL), text);
+    if (is_number && *end == '\0')
+        return bd_fail(err, BD_ERR_ARGUMENT, "--holdout: '%s' lacks its sign: write %s%%", text,
+                       text);
     return bd_fail(err, BD_ERR_ARGUMENT,
                    "--holdout: '%s' is not a share from 0.0001%% to 99.9999%%", text);
 }

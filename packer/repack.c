@@ -182,17 +182,16 @@ static bd_status publish_tail(const repacking *r, bd_error *err)
 
 static bd_status repack_shards(repacking *r, bd_error *err)
 {
-    uint64_t n_bytes = 0;
-    for (size_t i = 0; i < r->from->n_shards; i++)
-        n_bytes += (uint64_t)r->from->shards[i].size_bytes;
     r->to->shards = calloc(r->from->n_shards + 1, sizeof *r->to->shards);
     if (!r->to->shards)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu shards", r->from->n_shards);
     r->to->n_shards = r->from->n_shards;
     bd_threads *threads;
     BD_TRY(bd_threads_new(&threads, r->job->n_threads, err));
-    r->progress = bd_progress_new(&(bd_progress_config){
-        .label = "repacking", .unit = "bytes", .total = n_bytes, .quiet = r->job->quiet});
+    r->progress = bd_progress_new(&(bd_progress_config){.label = "repacking",
+                                                        .unit = "bytes",
+                                                        .total = bd_manifest_bytes(r->from),
+                                                        .quiet = r->job->quiet});
     const bd_status status =
         bd_threads_run(threads, do_shard, r, (int64_t)r->from->n_shards, err);
     bd_progress_free(r->progress);

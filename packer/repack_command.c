@@ -1,6 +1,7 @@
 // `bindery repack`: a dataset in, the same documents in rows of another kind out.
 #include <stdio.h>
 
+#include "common/clock.h"
 #include "common/interrupt.h"
 #include "common/program.h"
 #include "common/threads.h"
@@ -33,10 +34,10 @@ static const bd_option repack_options[] = {
      .help = "Write the new dataset into DIR; an unfinished one is continued"},
     {.name = "seq-len",
      .value = "N",
-     BD_INTEGER(repack_settings, seq_len, BD_MIN_SEQ_LEN, BD_MAX_SEQ_LEN),
+     BD_LENGTH(repack_settings, seq_len, BD_MIN_SEQ_LEN, BD_MAX_SEQ_LEN),
      .initial = "-1",
      .initial_note = "as it was",
-     .help = "Tokens in a row"},
+     .help = "Tokens in a row; 8k is 8192"},
     {.name = "strategy",
      .value = "HOW",
      BD_CHOICE(repack_settings, strategy, strategies),
@@ -97,6 +98,7 @@ static bd_status repack(const bd_arguments *arguments, bd_manifest *from, bd_man
                         bd_error *err)
 {
     const repack_settings *settings = arguments->settings;
+    const int64_t started_ns = bd_now_ns();
     bool already_finished = false;
     BD_TRY(bd_manifest_read(from, arguments->operands[0], err));
     const bd_repack_job job = {
@@ -109,10 +111,16 @@ static bd_status repack(const bd_arguments *arguments, bd_manifest *from, bd_man
     };
     BD_TRY(bd_repack(&job, from, to, &already_finished, err));
     if (already_finished && !arguments->quiet)
-        fprintf(stderr, "bindery repack: '%s' is finished already, with the same plan\n",
-                settings->out);
-    return settings->json ? bd_manifest_print(settings->out, stdout, err)
-                          : bd_report_ledger(stdout, to, err);
+        bd_command_note(arguments, "'%s' is finished already, with the same plan",
+                        settings->out);
+    if (settings->json)
+        BD_TRY(bd_manifest_print(settings->out, stdout, err));
+    else if (!arguments->quiet)
+        BD_TRY(bd_report_ledger(stdout, to, err));
+    if (!already_finished)
+        bd_command_say_time(arguments, bd_now_ns() - started_ns, bd_manifest_bytes(from),
+                            "read");
+    return BD_OK;
 }
 
 static int repack_run(const bd_arguments *arguments)

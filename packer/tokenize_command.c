@@ -18,7 +18,7 @@ typedef struct tokenize_settings {
 static const bd_option tokenize_options[] = {
     {.name = "tokenizer",
      .value = "SPEC",
-     BD_TEXT(tokenize_settings, tokenizer),
+     BD_FILE_OR(tokenize_settings, tokenizer, bd_built_in_tokenizers),
      .initial = "bytes",
      .help = "Tokenizer: 'bytes', 'ids:N', or a file of a byte-level BPE: tokenizer.json, "
              "vocab.json with merges.txt beside it, a folder with either, or "

@@ -246,14 +246,6 @@ static bd_status check_head(checking *c, bd_verdict *verdict, bool *usable, bd_e
     return judge(verdict, status, &found, err);
 }
 
-static uint64_t shard_bytes(const bd_manifest *manifest)
-{
-    uint64_t n = 0;
-    for (size_t i = 0; i < manifest->n_shards; i++)
-        n += (uint64_t)manifest->shards[i].size_bytes;
-    return n;
-}
-
 static bd_status check_dataset(checking *c, bd_verdict *verdict, bd_error *err)
 {
     bool usable;
@@ -268,7 +260,7 @@ static bd_status check_dataset(checking *c, bd_verdict *verdict, bd_error *err)
         BD_TRY(find_corpus(c, verdict, &comparable, err));
     c->progress = bd_progress_new(&(bd_progress_config){.label = "verifying",
                                                         .unit = "bytes",
-                                                        .total = shard_bytes(c->manifest),
+                                                        .total = bd_manifest_bytes(c->manifest),
                                                         .quiet = c->settings->quiet});
     const bd_status status = check_shards(c, err);
     bd_progress_free(c->progress);
@@ -308,6 +300,7 @@ bd_status bd_verify(const char *folder, const bd_verify_settings *settings, bd_v
     verdict->n_shards = manifest.n_shards;
     verdict->n_rows = manifest.totals.rows;
     verdict->n_tokens = manifest.totals.packed;
+    verdict->n_bytes = bd_manifest_bytes(&manifest);
     const bd_status status = check_manifest(folder, settings, &manifest, verdict, err);
     bd_manifest_release(&manifest);
     if (status != BD_OK)

@@ -32,6 +32,7 @@ typedef struct bd_verdict {
     size_t n_problems;
     size_t n_shards;
     int64_t n_rows, n_tokens;  // as the manifest says
+    uint64_t n_bytes;          // of the shards, as it says, too
     int64_t n_compared;        // documents of the corpus that were read again
 } bd_verdict;
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/format.h"
 #include "common/json.h"
 #include "common/program.h"
@@ -104,14 +105,16 @@ static int verify_run(const bd_arguments *arguments)
         .n_threads = bd_threads_count(settings->n_threads),
         .quiet = arguments->quiet,
     };
+    const int64_t started_ns = bd_now_ns();
     bd_verdict verdict;
     if (bd_verify(folder, &how, &verdict, &err) != BD_OK)
         return bd_command_fail(arguments, &err);
     bd_status status = BD_OK;
     if (settings->json)
         status = print_json(&verdict, how.depth, &err);
-    else
+    else if (!arguments->quiet || verdict.n_problems > 0)
         print_text(folder, &verdict, how.depth);
+    bd_command_say_time(arguments, bd_now_ns() - started_ns, verdict.n_bytes, "checked");
     const bool good = verdict.n_problems == 0;
     bd_verdict_release(&verdict);
     if (status != BD_OK)

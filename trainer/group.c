@@ -61,18 +61,19 @@ bd_status bd_group_join(bd_group **group, bd_error *err)
     BD_TRY(bd_ranks_from_environment(&ranks, err));
     if (ranks.n_ranks == 1)
         return open_alone(group, err);
+    const char *remedy = ", but MPI cannot be used (scripts/setup --mpi, then scripts/build)";
     bd_status status = open_mpi(group, err);
-    if (status == BD_OK)
+    if (status == BD_OK) {
+        remedy = "";
         status = check_world(*group, &ranks, err);
+    }
     if (status == BD_OK)
         return BD_OK;
     if (*group)
         bd_group_leave(*group, false, 0);
     *group = NULL;
-    return bd_error_prefix(err, status,
-                           "this is process %" PRId64 " of %" PRId64
-                           ", and bindery was built without MPI or cannot use it",
-                           ranks.rank, ranks.n_ranks);
+    return bd_error_prefix(err, status, "this is process %" PRId64 " of %" PRId64 "%s",
+                           ranks.rank, ranks.n_ranks, remedy);
 }
 
 void bd_group_leave(bd_group *group, bool failed, int exit_status)

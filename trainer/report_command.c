@@ -43,8 +43,9 @@ static bd_status report(const bd_arguments *arguments, bd_run_history **runs, bd
     BD_TRY(read_runs(arguments, runs, err));
     BD_TRY(bd_run_page_publish(runs, arguments->n_operands, settings->out, settings->overwrite,
                                &size_bytes, err));
-    printf("'%s' shows %zu run%s, %s\n", settings->out, arguments->n_operands,
-           arguments->n_operands == 1 ? "" : "s", bd_format_bytes(size_bytes).text);
+    if (!arguments->quiet)
+        printf("'%s' shows %zu run%s, %s\n", settings->out, arguments->n_operands,
+               arguments->n_operands == 1 ? "" : "s", bd_format_bytes(size_bytes).text);
     return BD_OK;
 }
 

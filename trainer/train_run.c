@@ -61,8 +61,8 @@ static bool is_live(const session *s)
 static void report(const session *s, const bd_step_line *line)
 {
     const int64_t step = line->result->step;
-    const bool logged =
-        step % s->settings->log_every == 0 || step == 1 || step == s->settings->n_steps;
+    const bool logged = !s->quiet && (step % s->settings->log_every == 0 || step == 1 ||
+                                      step == s->settings->n_steps);
     const bool live = is_live(s);
     char text[BD_STEP_LINE_COLUMNS + 1];
     if (!logged && !live)
@@ -90,7 +90,7 @@ static bool is_due(int64_t every, int64_t step, int64_t n_steps)
 
 static void show_evaluation(const session *s, int64_t step)
 {
-    for (size_t i = 0; i < s->held_out.n; i++) {
+    for (size_t i = 0; !s->quiet && i < s->held_out.n; i++) {
         const bd_eval_value *value = &s->held_out.values[i];
         printf("step %" PRId64 "/%" PRId64 "  loss %.4f on ", step, s->settings->n_steps,
                value->loss);
@@ -101,7 +101,7 @@ static void show_evaluation(const session *s, int64_t step)
 
 static void show_samples(const session *s, int64_t step)
 {
-    for (size_t i = 0; i < s->samples.n; i++) {
+    for (size_t i = 0; !s->quiet && i < s->samples.n; i++) {
         const bd_sample_value *value = &s->samples.values[i];
         printf("step %" PRId64 "/%" PRId64 "  ", step, s->settings->n_steps);
         bd_print_safely(stdout, value->prompt, strlen(value->prompt), true);
@@ -311,7 +311,7 @@ bd_status bd_train_run(const bd_train_settings *settings, bd_group *group, bool 
         status = train(&s, leaks, err);
     }
     clear_live_line(&s);  // the step that was being shown when it ended
-    if (status == BD_OK && !s.quiet)
+    if (status == BD_OK && is_first(&s))
         count_skipped(&s);
     if (status == BD_OK)
         status = bd_group_agree(group, say_stopped(&s, err), err);

@@ -7,6 +7,8 @@
 #include "common/file.h"
 #include "common/tokenizer/tokenizer_file.h"
 
+const char *const bd_built_in_tokenizers[] = {"bytes", NULL};
+
 static const char ids_prefix[] = "ids:";
 
 // ---- Opening -------------------------------------------------------------------------------
@@ -15,7 +17,7 @@ static const char ids_prefix[] = "ids:";
 static bd_status open_built_in(const bd_tokenizer **tokenizer, const char *name, bd_error *err)
 {
     *tokenizer = NULL;
-    if (strcmp(name, "bytes") == 0)
+    if (strcmp(name, bd_built_in_tokenizers[0]) == 0)
         *tokenizer = bd_tokenizer_bytes();
     if (strncmp(name, ids_prefix, strlen(ids_prefix)) != 0)
         return BD_OK;

@@ -48,6 +48,9 @@ struct bd_tokenizer {
     bd_digest fingerprint;   // over what the ids mean, not over a file's bytes
 };
 
+// Those that need no file: "bytes". Ended by NULL.
+extern const char *const bd_built_in_tokenizers[];
+
 // The tokenizer that `spec` names: "bytes", "ids:N", or a file (bd_tokenizer_open_bpe()). Close
 // it with bd_tokenizer_close(). On failure *tokenizer is NULL.
 bd_status bd_tokenizer_open(const bd_tokenizer **tokenizer, const char *spec, bd_error *err);

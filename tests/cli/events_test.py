@@ -167,7 +167,7 @@ class Events(ProgramTest):
 class Lines(ProgramTest):
     def test_printed_lines_fit_a_terminal(self) -> None:
         run = self.folder / "run"
-        result = self.succeeds("train", "-q", "--data", DATASET, "-o", run, *MODEL,
+        result = self.succeeds("train", "--data", DATASET, "-o", run, *MODEL,
                                "--steps", 3, "--log-every", 1)
         printed = result.stdout.splitlines()
         self.assertEqual(len(printed), 3)

@@ -273,7 +273,7 @@ class Keeping(SettingsTest):
     def test_samples_have_their_lines_and_the_prompt_no_space_at_its_end(self) -> None:
         run = self.folder / "run"
         sampling = ["--steps", 1, "--sample-every", 1]
-        command = ["train", "-q", "--data", DATASET, "-o", run, *MODEL, *sampling]
+        command = ["train", "--data", DATASET, "-o", run, *MODEL, *sampling]
         self.succeeds(*command)
         (line,) = (line for line in self.metrics(run) if line.get("event") == "sample")
         self.assertEqual(line["values"][0]["prompt"], "The")

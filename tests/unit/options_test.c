@@ -13,6 +13,7 @@ typedef struct bind_settings {
     int64_t seq_len;
     int64_t seed;
     int64_t unit_bytes;
+    int64_t width;
     double rate;
     strategy strategy;
     const char *field;
@@ -54,6 +55,11 @@ static const bd_option bind_options[] = {
      BD_SIZE(bind_settings, unit_bytes, 1 << 16, INT64_MAX),
      .initial = "64M",
      .help = "Bytes of a unit"},
+    {.name = "width",
+     .value = "N",
+     BD_LENGTH(bind_settings, width, 2, 1 << 20),
+     .initial = "2k",
+     .help = "A number of tokens"},
     {.name = "rate",
      .value = "X",
      BD_REAL(bind_settings, rate, 0, 1),
@@ -278,6 +284,34 @@ static void integer_takes_decimal_digits_only(void **state)
         snprintf(message, sizeof message,
                  "--seq-len: '%s' is not an integer from 2 to 1073741824",
                  i == 0 ? "" : values[i]);
+        refuses(line, message);
+    }
+}
+
+static void a_length_takes_k_for_1024(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        int64_t length;
+    } cases[] = {
+        {"bind -o d in", 2048},
+        {"bind -o d --width 3000 in", 3000},
+        {"bind -o d --width 8k in", 8192},
+        {"bind -o d --width 8K in", 8192},
+        {"bind -o d --width 1m in", 1 << 20},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        bd_arguments arguments = parse(cases[i].line);
+        assert_int_equal(((const bind_settings *)arguments.settings)->width, cases[i].length);
+        bd_arguments_release(&arguments);
+    }
+    static const char *const values[] = {"k", "2kk", "2kB", "2.5k", "2M", "0k", "-2k"};
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        char line[64], message[128];
+        snprintf(line, sizeof line, "bind --width=%s", values[i]);
+        snprintf(message, sizeof message,
+                 "--width: '%s' is not an integer from 2 to 1048576 (2k is 2048)", values[i]);
         refuses(line, message);
     }
 }
@@ -602,6 +636,7 @@ static void printed_settings_give_themselves_again(void **state)
              "out: \"%s/d\"\n"
              "seq-len: 16\n"
              "unit-size: 131072\n"
+             "width: 2048\n"
              "rate: 0.1\n"
              "strategy: concat\n"
              "text-field: \"\"\n"
@@ -647,6 +682,7 @@ int main(void)
         cmocka_unit_test(integer_out_of_range_is_refused_with_both_limits),
         cmocka_unit_test(integer_takes_decimal_digits_only),
         cmocka_unit_test(integer_beyond_64_bits_is_refused),
+        cmocka_unit_test(a_length_takes_k_for_1024),
         cmocka_unit_test(size_suffixes_are_binary),
         cmocka_unit_test(size_that_is_none_is_refused),
         cmocka_unit_test(real_is_finite_and_in_range),

@@ -19,12 +19,14 @@ typedef struct bind_settings {
     int64_t seed;
     int strategy;
     const char *field;
+    const char *words;
     bool fail;
     bool no;
     bool secret;
 } bind_settings;
 
 static const char *const strategy_words[] = {"best-fit", "first-fit", "concat", NULL};
+static const char *const built_in_words[] = {"bytes", "none", NULL};
 
 static const bd_option bind_options[] = {
     {.name = "out",
@@ -54,6 +56,11 @@ static const bd_option bind_options[] = {
      BD_TEXT(bind_settings, field),
      .initial = "text",
      .help = "The field's name [JSONL]"},
+    {.name = "words",
+     .value = "SPEC",
+     BD_FILE_OR(bind_settings, words, built_in_words),
+     .initial = "bytes",
+     .help = "A file, or 'bytes' or 'none'"},
     {.name = "fail", BD_FLAG(bind_settings, fail), .help = "Fail"},
     {.name = "no", .letter = 'n', BD_FLAG(bind_settings, no), .help = "Answer no"},
     {.name = "secret", BD_FLAG(bind_settings, secret), .help = "Not shown", .hidden = true},
@@ -190,9 +197,10 @@ static void help_is_aligned_and_wrapped(void **state)
         "                      [default: first-fit]\n"
         "      --name-of-the-field NAME\n"
         "                      The field's name [JSONL] [default: text]\n"
+        "      --words SPEC    A file, or 'bytes' or 'none' [default: bytes]\n"
         "      --fail          Fail\n"
         "  -n, --no            Answer no\n"
-        "  -q, --quiet         No progress and no notes\n"
+        "  -q, --quiet         No progress, notes or summary\n"
         "      --color WHEN    Colour the output: auto, always, never [default: auto]\n"
         "  -h, --help          Print this help\n"
         "      --version       Print the version\n"
@@ -258,13 +266,16 @@ static void completions_know_words_files_and_directories(void **state)
     assert_contains(bash, "bind:-o:* | bind:--out:*) compopt -o dirnames ;;");
     assert_contains(bash, "bind:--strategy:*) words='best-fit first-fit concat' ;;");
     assert_contains(bash, "bind:*) compopt -o default ;;");
+    assert_contains(bash, "bind:--words:*) words='bytes none' files=yes ;;");
     assert_contains(bash, "help:*) words='bind look help' ;;");
     free(bash);
     char *zsh = printed("bindery --generate zsh");
     assert_contains(zsh, "'(-o --out)'{-o+,--out=}'[Write");
     assert_contains(zsh, "[The field'\\''s name \\[JSONL\\]]:NAME:'");
+    assert_contains(zsh, ":SPEC:{compadd -- bytes none; _files}'");
     free(zsh);
     char *fish = printed("bindery --generate fish");
+    assert_contains(fish, "-l words -r -F -a 'bytes none' -d");
     assert_contains(fish, "-l name-of-the-field -r -f -d 'The field\\'s name [JSONL]'\n");
     free(fish);
 }

@@ -1,0 +1,199 @@
+"""What the program says beside its answers: the time that work took, what was left out, and, of
+those who asked for quiet, nothing else; numbers as people write them; completions."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import program
+from program import ROOT, ProgramTest, bindery
+from refusals import Refusals
+
+GOLDEN = ROOT / "tests" / "golden" / "train-1"
+DATASET = GOLDEN / "dataset"
+CORPUS = GOLDEN / "corpus"
+MODEL = ["--layers", 1, "--channels", 16, "--heads", 2, "--positions", 64]
+TIME = r"bindery {}: done in (\d+ m?s|\d+ min \d\d s), {} {}, [\d.]+ [KMG]?i?B/s\n"
+
+
+def as_people_write(n_bytes: int) -> str:
+    """The oracle of common/format.h, for sizes below a gigabyte."""
+    for unit, size in [("MiB", 1 << 20), ("KiB", 1 << 10)]:
+        if n_bytes >= size:
+            value = n_bytes / size
+            digits = 2 if value < 10 else 1 if value < 100 else 0
+            return re.escape(f"{value:.{digits}f} {unit}")
+    return f"{n_bytes} B"
+
+
+def size_of(folder: Path, pattern: str) -> int:
+    return sum(path.stat().st_size for path in folder.glob(pattern))
+
+
+class Time(ProgramTest):
+    def test_work_tells_its_time_and_rate(self) -> None:
+        out = self.folder / "out"
+        for name, arguments, n_bytes, did in [
+            ("pack", [CORPUS, "-o", out / "pack"], size_of(CORPUS, "*"), "read"),
+            ("verify", [DATASET], size_of(DATASET, "*.arrow"), "checked"),
+            ("repack", [DATASET, "-o", out / "re"], size_of(DATASET, "*.arrow"), "read"),
+            ("export", [DATASET, "-o", out / "export"], None, "written"),
+        ]:
+            with self.subTest(name):
+                result = self.succeeds(name, *arguments)
+                n_bytes = n_bytes or size_of(out / "export", "*.arrows")
+                self.assertRegex(
+                    result.stderr, TIME.format(name, as_people_write(n_bytes), did) + r"\Z"
+                )
+
+    def test_the_answer_itself_tells_no_time(self) -> None:
+        for name, arguments in {
+            "pack": [CORPUS, "--json", "-o"],
+            "repack": [DATASET, "--json", "--seq-len", 32, "-o"],
+        }.items():
+            answers = [self.succeeds(name, *arguments, self.folder / f"{name}-{i}").stdout
+                       for i in range(2)]
+            self.assertEqual(answers[0], answers[1])
+            json.loads(answers[0])
+
+    def test_of_a_part_or_a_pipe_only_the_time_is_told(self) -> None:
+        text = b'{"text": "a few words"}\n'
+        result = self.succeeds("pack", "-o", self.folder / "pipe", "-", input=text)
+        self.assertRegex(result.stderr, r"\Abindery pack: done in \d+ m?s\n\Z")
+
+
+class Quiet(ProgramTest):
+    def test_quiet_work_says_nothing(self) -> None:
+        run = self.folder / "run"
+        for arguments in [
+            ["pack", CORPUS, "-o", self.folder / "pack"],
+            ["pack", CORPUS, "-o", self.folder / "pack"],  # finished already
+            ["repack", DATASET, "-o", self.folder / "repack"],
+            ["verify", DATASET],
+            ["export", DATASET, "-o", self.folder / "export"],
+            ["train", "--data", DATASET, *MODEL, "--steps", 2, "--eval", DATASET,
+             "--sample-every", 1, "-o", run],
+            ["export", "--model", run, "-o", self.folder / "model"],
+            ["report", run, "-o", self.folder / "report.html"],
+            ["inspect", DATASET, "--html", self.folder / "inspect.html"],
+        ]:
+            with self.subTest(arguments[0]):
+                self.assertEqual(self.succeeds(*arguments, "-q").output, "")
+
+    def test_what_was_asked_for_is_told_all_the_same(self) -> None:
+        damaged = self.folder / "damaged"
+        shutil.copytree(DATASET, damaged)
+        (damaged / "plan.json").write_text("{}")
+        result = bindery("verify", "-q", damaged)
+        self.assertEqual(result.status, 1)
+        self.assertIn("plan.json", result.stdout)
+        for arguments in [["pack", CORPUS, "--json", "-o", self.folder / "out"],
+                          ["inspect", DATASET], ["plan", CORPUS]]:
+            with self.subTest(arguments[0]):
+                self.assertNotEqual(self.succeeds(*arguments, "-q").stdout, "")
+
+    def test_what_was_left_out_is_told_in_one_line(self) -> None:
+        corpus = self.folder / "corpus"
+        corpus.mkdir()
+        texts = ["x" * 30, "y" * 31, "z" * 90, "w" * 95, "v" * 99, "."]
+        (corpus / "a.jsonl").write_text(
+            "".join(json.dumps({"text": text}) + "\n" for text in texts)
+        )
+        for name in ["picture.png", "notes.odt"]:
+            (corpus / name).write_bytes(b"\0\1\2")
+        for long, said in [
+            ("drop", "3 documents longer than a row; 1 documents of fewer than --min-tokens"),
+            ("truncate", "1 documents of fewer than --min-tokens; the ends of 3 documents"),
+        ]:
+            with self.subTest(long):
+                out = self.folder / long
+                result = self.succeeds("pack", "-q", "-o", out, "--seq-len", 64, "--long", long,
+                                       "--min-tokens", 2, corpus)
+                self.assertEqual(result.stdout, "")
+                self.assertEqual(
+                    result.stderr,
+                    f"bindery pack: left out: 2 files of unknown format; {said}\n",
+                )
+
+
+class Numbers(Refusals):
+    def test_lengths_take_k(self) -> None:
+        for command, source in [("pack", CORPUS), ("repack", DATASET)]:
+            out = self.folder / command
+            self.succeeds(command, "-q", source, "-o", out, "--seq-len", "2k")
+            manifest = json.loads((out / "manifest.json").read_text())
+            self.assertEqual(manifest["packing"]["seq_len"], 2048)
+        plan = json.loads(self.succeeds("plan", "--json", "--seq-len", "1k,96,2K", CORPUS).stdout)
+        self.assertEqual(sorted({way["seq_len"] for way in plan["estimates"]}), [96, 1024, 2048])
+
+    def test_a_share_without_a_sign_is_refused_with_the_right_one(self) -> None:
+        for given, said in {"5": "write 5%", "12.5": r"write 12\.5%", "1": "write 1%",
+                            "0.05": r"write 5% or 0\.05%", ".2": r"write 20% or \.2%"}.items():
+            with self.subTest(given):
+                self.assert_pack_refused([CORPUS], "--holdout", f"{said}\n",
+                                         options=("--holdout", given))
+
+
+class DryRun(ProgramTest):
+    def test_inputs_are_told_by_source_and_format(self) -> None:
+        line = json.dumps({"text": "some words"}) + "\n"
+        for name, n in {"wiki/a.jsonl": 3, "wiki/b.jsonl": 5, "wiki/c.txt": 1, "d.jsonl": 2}.items():
+            path = self.folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(line * n)
+        result = self.succeeds("pack", "-n", "-o", "never", "d.jsonl", "--source", "wiki=wiki",
+                               cwd=self.folder)
+        table = [re.split(r"\s{2,}", row.strip()) for row in result.stdout.splitlines()[:-1]]
+        size = len(line)
+        self.assertEqual(table, [
+            ["inputs", "size", "format", "compression", "source"],
+            ["1", f"{2 * size} B", "jsonl", "none", "default: d.jsonl"],
+            ["2", f"{8 * size} B", "jsonl", "none", "wiki: from wiki/a.jsonl on"],
+            ["1", f"{size} B", "text", "none", "wiki: wiki/c.txt"],
+        ])
+        self.assertRegex(result.stdout, r"\n4 inputs, \d units?; about .* to be written\n\Z")
+
+
+class Completion(ProgramTest):
+    def completed(self, *words: str) -> list[str]:
+        """What bash would offer for the last of `words`."""
+        script = self.succeeds("--generate", "bash").stdout
+        typed = " ".join(f"'{word}'" for word in words)
+        run = subprocess.run(
+            ["bash", "-c", f"compopt() {{ :; }}\n{script}\nCOMP_WORDS=({typed})\n"
+             f"COMP_CWORD={len(words) - 1}\n_bindery\nprintf '%s\\n' \"${{COMPREPLY[@]}}\""],
+            cwd=self.folder, capture_output=True, text=True, check=True,
+            env={"PATH": os.environ["PATH"]},
+        )
+        self.assertEqual(run.stderr, "")
+        return sorted(run.stdout.split("\n")[:-1])
+
+    def test_a_tokenizer_is_completed_as_a_word_or_a_file(self) -> None:
+        (self.folder / "gpt2").mkdir()
+        (self.folder / "a tokenizer.json").write_text("{}")
+        for command in ["pack", "plan", "tokenize"]:
+            with self.subTest(command):
+                offered = self.completed("bindery", command, "--tokenizer", "")
+                self.assertEqual(offered, ["a tokenizer.json", "bytes", "gpt2"])
+                self.assertEqual(self.completed("bindery", command, "--tokenizer", "g"), ["gpt2"])
+
+
+class WithoutMpi(ProgramTest):
+    def test_the_message_names_what_brings_it(self) -> None:
+        alone = self.folder / "bindery"
+        shutil.copy(program.program(), alone)  # away from its modules
+        run = subprocess.run(
+            [alone, "train", "--data", DATASET, "-o", self.folder / "run", *map(str, MODEL)],
+            capture_output=True, text=True, stdin=subprocess.DEVNULL,
+            env={**os.environ, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"},
+        )
+        self.assertEqual(run.returncode, 2, run)
+        self.assertIn("this is process 0 of 2, but MPI cannot be used", run.stderr)
+        self.assertIn("(scripts/setup --mpi, then scripts/build)", run.stderr)
+
+
+if __name__ == "__main__":
+    program.main()
