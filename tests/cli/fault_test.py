@@ -15,7 +15,8 @@ from unfinished import WAYS, UnfinishedTest
 
 SEED = 20240612
 # Of a kind of call and error; for the first way to pack, and for each other one.
-MOST_FAULTS, MOST_FAULTS_ELSEWHERE = (10**6, 10**6) if program.LONG else (12, 3)
+MOST_FAULTS = program.amount(brief=4, usual=12, long=10**6)
+MOST_FAULTS_ELSEWHERE = program.amount(brief=2, usual=3, long=10**6)
 CORPUS_BYTES = 120_000
 OPTIONS = ("--seq-len", "64", "--unit-size", "30K", "--threads", "2")
 REASONS = {"ENOSPC": "No space left on device", "EIO": "Input/output error"}

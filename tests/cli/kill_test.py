@@ -12,10 +12,10 @@ from program import TIMEOUT_SECONDS
 from unfinished import WAYS, UnfinishedTest
 
 SEED = 20240611
-KILLS = 50 if program.LONG else 5  # of each way
+KILLS = program.amount(brief=2, usual=5, long=50)  # of each way
 FEW_WAYS = ("best-fit", "ranks", "repack")
 KILLED_WAYS = [way for way in WAYS if not program.BRIEF or way.name in FEW_WAYS]
-INTERRUPTS = 20 if program.LONG else 4
+INTERRUPTS = program.amount(brief=2, usual=4, long=20)
 CORPUS_BYTES, SMALL_CORPUS_BYTES = 6_000_000, 600_000
 OPTIONS = ("--seq-len", "256", "--unit-size", "64K", "--threads", "2")
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from program import LONG, ROOT
+from program import ROOT, amount
 from corpus import (
     Corpus,
     make_corpus,
@@ -40,7 +40,7 @@ from reference_packer import (
 from schemas import validate
 
 SEED = 20240613
-ROUNDS = 200 if LONG else 15
+ROUNDS = amount(brief=5, usual=15, long=200)
 TEXTS = [b"first", b"", b"a longer one, of several words", b"x" * 90, b"\x00\n", "語".encode()]
 
 

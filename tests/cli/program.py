@@ -47,8 +47,9 @@ class Result:
 
 
 def amount(*, brief: int, usual: int, long: int) -> int:
-    """How much of a random test is done. Brief is for a build with a sanitizer, which looks at
-    memory and threads: what is right, the usual amount has shown in the release build."""
+    """How much of a random test is done. Brief is for whoever waits for `scripts/test`, and for a
+    build with a sanitizer, which looks at memory and threads: what is right, the usual amount
+    shows in the release build with --all."""
     return long if LONG else brief if BRIEF else usual
 
 

@@ -26,8 +26,8 @@ from reference_packer import SEPARATOR, Input, Options, read_documents
 from reference_test_case import ReferenceTestCase
 
 SEED = 20240607
-ROUNDS = 8 if program.LONG else 1
-STEP = 1 if program.LONG else 5  # every so manyth case; 5 meets every setting
+ROUNDS = program.amount(brief=1, usual=1, long=8)
+STEP = program.amount(brief=13, usual=5, long=1)  # every so manyth case; all meet every setting
 
 STRATEGIES = ["best-fit", "first-fit", "concat"]
 POLICIES = ["split", "truncate", "drop", "error"]

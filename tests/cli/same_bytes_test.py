@@ -18,7 +18,7 @@ from reference_packer import VOCAB_SIZE, Input, Options
 from reference_test_case import part_of
 
 SEED = 20240608
-ROUNDS = 20 if program.LONG else 2
+ROUNDS = program.amount(brief=1, usual=2, long=20)
 THREADS = [1, 2, 8]
 N_RANKS = 3
 

@@ -1,7 +1,7 @@
 """scripts/build configures a build again when set-up has brought something that CMake looks for,
-whoever installed it, and at no other time.
+whoever installed it, and at no other time. Continuous integration begins where a newcomer does.
 
-The scripts are copied and find programs that only pretend, so that nothing is installed here.
+The scripts are copied and find others that only pretend, so that nothing is installed here.
 """
 
 import os
@@ -30,25 +30,43 @@ esac""",
 }
 
 
-class Build(ProgramTest):
+class ScriptsTest(ProgramTest):
+    """With a clone that has only some scripts."""
+
     def setUp(self) -> None:
         super().setUp()
         self.clone, self.deps = self.folder / "clone", self.folder / "deps"
+        (self.clone / "scripts").mkdir(parents=True)
+
+    def copy(self, *names: str) -> None:
+        for name in names:
+            (self.clone / name).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, self.clone / name)
+
+    def pretend(self, path: Path, script: str = "exit 0") -> None:
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def execute(self, *command: object, **environment: str) -> subprocess.CompletedProcess:
+        environment = {"BINDERY_DEPS": str(self.deps), "TMPDIR": str(self.folder), **environment}
+        return subprocess.run(command, env=environment, text=True, capture_output=True,
+                              stdin=subprocess.DEVNULL)
+
+
+class Build(ScriptsTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.copy("scripts/build", "scripts/setup", "scripts/environment", "CMakePresets.json")
         self.programs = self.folder / "programs"
         self.programs.mkdir()
-        (self.clone / "scripts").mkdir(parents=True)
-        for name in ("build", "setup", "environment"):
-            shutil.copy(ROOT / "scripts" / name, self.clone / "scripts")
-        shutil.copy(ROOT / "CMakePresets.json", self.clone)
         for name in TOOLS:
             (self.programs / name).symlink_to(shutil.which(name))
         for name, script in PRETENDED.items():
-            self.pretend(name, script)
+            self.pretend(self.programs / name, script)
 
-    def pretend(self, name: str, script: str = "exit 0") -> None:
-        path = self.programs / name
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    def bring(self, *names: str) -> None:
+        for name in names:
+            self.pretend(self.programs / name)
 
     def stamp(self, name: str) -> None:
         """As set-up leaves it in a virtual environment that is whole."""
@@ -56,10 +74,8 @@ class Build(ProgramTest):
         (self.deps / name / "stamp").write_text("1")
 
     def build(self) -> None:
-        environment = {"PATH": str(self.programs), "BINDERY_DEPS": str(self.deps),
-                       "HOME": os.environ["HOME"], "TMPDIR": str(self.folder)}
-        done = subprocess.run([self.clone / "scripts" / "build"], env=environment, text=True,
-                              capture_output=True, stdin=subprocess.DEVNULL)
+        done = self.execute(self.clone / "scripts" / "build", PATH=str(self.programs),
+                            HOME=os.environ["HOME"])
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def times_configured(self) -> int:
@@ -68,10 +84,10 @@ class Build(ProgramTest):
     def test_what_set_up_brings_is_looked_for_again(self) -> None:
         self.build()
         brought = {
-            "an MPI": lambda: (self.pretend("mpicc"), self.pretend("mpirun")),
-            "NVIDIA's compiler": lambda: self.pretend("nvcc"),
-            "clang": lambda: (self.pretend("clang"), self.pretend("clang++")),
-            "Chromium": lambda: self.pretend("chromium"),
+            "an MPI": lambda: self.bring("mpicc", "mpirun"),
+            "NVIDIA's compiler": lambda: self.bring("nvcc"),
+            "clang": lambda: self.bring("clang", "clang++"),
+            "Chromium": lambda: self.bring("chromium"),
             **{name: lambda name=name: self.stamp(name)
                for name in ("cuda", "nccl", "disassembler", "venv", "transformers")},
         }
@@ -84,6 +100,54 @@ class Build(ProgramTest):
                 self.assertEqual(self.times_configured(), number)
         self.build()
         self.assertEqual(self.times_configured(), len(brought) + 1, "once more for no reason")
+
+
+class ContinuousIntegration(ScriptsTest):
+    def run_ci(self, quickstart: int, counts: str, test: int) -> subprocess.CompletedProcess:
+        """With scripts that end so, and say what they were given."""
+        self.copy(".ci/run", "scripts/environment")
+        said = 'echo "$0 $* $HOME $BINDERY_DEPS" >>said; ls -A "$HOME" "$BINDERY_DEPS" >>listed\n'
+        self.pretend(self.clone / "scripts/quickstart", f"{said}exit {quickstart}")
+        self.pretend(self.clone / "scripts/test", f"{said}echo '{counts}'\nexit {test}")
+        return self.execute("bash", self.clone / ".ci/run", PATH=os.environ["PATH"],
+                            HOME=str(self.folder))
+
+    def test_both_commands_begin_in_new_folders(self) -> None:
+        self.deps.mkdir()
+        (self.deps / "venv").mkdir()  # of an earlier set-up, which must not help
+        done = self.run_ci(0, "3 passed, 0 failed, 1 skipped", 0)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.splitlines()[-1], "4 passed, 0 failed, 1 skipped")
+        first, second = (self.clone / "said").read_text().splitlines()
+        self.assertRegex(first, r"/scripts/quickstart  \S+/home \S+/deps\Z")
+        self.assertRegex(second, r"/scripts/test --all --allow-skip no GPU \S+/home \S+/deps\Z")
+        self.assertNotIn("venv", (self.clone / "listed").read_text())
+        fresh = Path(first.split()[-1])
+        self.assertNotEqual(fresh, self.deps)
+        self.assertFalse(fresh.parent.exists())
+
+    def test_every_failure_is_counted(self) -> None:
+        for quickstart, counts, test, last in (
+            (1, "3 passed, 0 failed, 0 skipped", 0, "3 passed, 1 failed, 0 skipped"),
+            (0, "3 passed, 2 failed, 0 skipped", 1, "4 passed, 2 failed, 0 skipped"),
+            (0, "scripts/setup has failed", 2, "0 passed, 1 failed, 0 skipped"),
+        ):
+            with self.subTest(last):
+                done = self.run_ci(quickstart, counts, test)
+                self.assertGreater(done.returncode, 0)
+                self.assertEqual(done.stdout.splitlines()[-1], last)
+
+    def test_arrow_is_kept_for_the_next_time(self) -> None:
+        made = 'mkdir -p "$BINDERY_DEPS/arrow-glib" && echo >"$BINDERY_DEPS/arrow-glib/recipe"'
+        self.run_ci(0, "1 passed, 0 failed, 0 skipped", 0)
+        self.assertFalse(self.deps.exists())
+        self.pretend(self.clone / "scripts/quickstart", made)
+        command = ["bash", self.clone / ".ci/run"]
+        self.execute(*command, PATH=os.environ["PATH"], HOME=str(self.folder))
+        self.assertEqual([path.name for path in self.deps.rglob("*")], ["arrow-glib", "recipe"])
+        self.pretend(self.clone / "scripts/quickstart", "test -e $BINDERY_DEPS/arrow-glib/recipe")
+        done = self.execute(*command, PATH=os.environ["PATH"], HOME=str(self.folder))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
 if __name__ == "__main__":

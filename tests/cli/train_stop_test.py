@@ -15,8 +15,8 @@ from program import ROOT, TIMEOUT_SECONDS, ProgramTest, Result, bindery
 DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
 MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
 SEED = 20261116
-KILLS = 30 if program.LONG else 5
-INTERRUPTS = 10 if program.LONG else 3
+KILLS = program.amount(brief=3, usual=5, long=30)
+INTERRUPTS = program.amount(brief=2, usual=3, long=10)
 STEPS = 40
 BATCH = program.amount(brief=2, usual=8, long=8)  # a sanitizer is slow in products
 

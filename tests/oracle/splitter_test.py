@@ -3,7 +3,7 @@ kind beside letters, digits, spaces and apostrophes, and for random text; and th
 that the script makes.
 
 Usage: splitter_test.py SPLIT_WORDS. With BINDERY_TEST_LONG=1 for every code point (tiktoken: every
-assigned one) and for more random text; with BINDERY_TEST_BRIEF=1, for sanitizers, for less."""
+assigned one) and for more random text; with BINDERY_TEST_BRIEF=1, for less."""
 
 import os
 import random
