@@ -36,6 +36,21 @@ bd_status bd_fail_errno(bd_error *err, const char *format, ...)
     return status;
 }
 
+bd_status bd_error_suffix(bd_error *err, bd_status status, const char *format, ...)
+{
+    if (err) {
+        char suffix[sizeof err->message / 2];
+        va_list args;
+        va_start(args, format);
+        vsnprintf(suffix, sizeof suffix, format, args);
+        va_end(args);
+        const size_t most = sizeof err->message - sizeof "; " - strlen(suffix);
+        const size_t length = strlen(err->message), kept = length < most ? length : most;
+        snprintf(err->message + kept, sizeof err->message - kept, "; %s", suffix);
+    }
+    return status;
+}
+
 bd_status bd_error_prefix(bd_error *err, bd_status status, const char *format, ...)
 {
     if (err) {

@@ -39,6 +39,11 @@ bd_status bd_fail_errno(bd_error *err, const char *format, ...)
 bd_status bd_error_prefix(bd_error *err, bd_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+// Puts "; <suffix>" behind one, for a caller that knows the remedy; a message that leaves no
+// room for it is cut. Returns err's status.
+bd_status bd_error_suffix(bd_error *err, bd_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
 // Returns from the calling function if `call` did not succeed. For functions
 // that own nothing yet; a function with something to free uses `goto done`.
 #define BD_TRY(call)                       \

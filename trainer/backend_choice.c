@@ -20,5 +20,6 @@ bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
     // A module that was named, or a device that fails, is not passed over in silence.
     if (choice == BD_BACKEND_AUTO && !module && status == BD_ERR_UNSUPPORTED)
         return bd_backend_open_cpu(backend, n_threads, err);
-    return status;
+    return status == BD_OK ? BD_OK
+                           : bd_error_suffix(err, status, "--backend cpu needs no device");
 }

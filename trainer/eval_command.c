@@ -13,6 +13,7 @@
 #include "trainer/commands.h"
 #include "trainer/evaluation.h"
 #include "trainer/run.h"
+#include "trainer/training.h"
 
 typedef struct eval_settings {
     int64_t n_rows, batch_rows;
@@ -69,7 +70,8 @@ static bd_status open_subject(subject *s, const bd_arguments *arguments, bd_erro
     BD_TRY(bd_run_open(&s->run, arguments->operands[0], err));
     BD_TRY(bd_rows_open(&s->rows, dataset, err));
     BD_TRY(bd_json_get_string(s->run.checkpoint.data, "fingerprint", &fingerprint, err));
-    BD_TRY(bd_evaluation_check(&s->run.parameters.config, fingerprint, &s->rows, err));
+    BD_TRY(bd_evaluation_check_tokenizer(fingerprint, &s->rows, err));
+    BD_TRY(bd_check_fit(&s->run.parameters.config, &s->rows, err));
     BD_TRY(open_tokenizer(s, dataset, err));
     BD_TRY(bd_backend_open_choice(&s->backend, settings->backend, settings->backend_module, 0,
                                   bd_threads_count(settings->n_threads), err));

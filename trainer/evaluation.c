@@ -18,15 +18,15 @@ double bd_evaluation_bits_per_byte(const bd_evaluation_sum *sum)
     return sum->n_bytes > 0 ? sum->loss / M_LN2 / (double)sum->n_bytes : NAN;
 }
 
-bd_status bd_evaluation_check(const bd_model_config *config, const char *fingerprint,
-                              const bd_rows *rows, bd_error *err)
+bd_status bd_evaluation_check_tokenizer(const char *fingerprint, const bd_rows *rows,
+                                        bd_error *err)
 {
     const bd_packing *packing = bd_rows_packing(rows);
-    BD_TRY(bd_check_fit(config, rows, err));
     if (strcmp(packing->fingerprint.hex, fingerprint) != 0)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "the dataset's tokenizer '%s' is not the one that the model was trained "
-                       "with: its fingerprint is %s instead of %s",
+                       "with: its fingerprint is %s instead of %s; pack it with the model's "
+                       "--tokenizer",
                        packing->tokenizer, packing->fingerprint.hex, fingerprint);
     return BD_OK;
 }

@@ -32,9 +32,9 @@ typedef struct bd_evaluation {
     size_t n_sources;
 } bd_evaluation;
 
-// Whether a model whose ids have the meaning of `fingerprint` can be evaluated on a dataset.
-bd_status bd_evaluation_check(const bd_model_config *config, const char *fingerprint,
-                              const bd_rows *rows, bd_error *err);
+// Whether the dataset's ids have the meaning of `fingerprint`, the model's.
+bd_status bd_evaluation_check_tokenizer(const char *fingerprint, const bd_rows *rows,
+                                        bd_error *err);
 
 // Runs rows of the dataset through the model, which must have been found to fit it and whose
 // buffers must have room for one row: all rows, or if max_rows > 0 no more than that, spread

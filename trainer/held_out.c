@@ -6,20 +6,26 @@
 
 #include "common/file.h"
 #include "trainer/evaluation.h"
+#include "trainer/training.h"
 
-static bd_status open_dataset(bd_rows *rows, const char *folder, const bd_model *model,
-                              const bd_packing *trained_on, bd_error *err)
+static bd_status fail_on(const char *dataset, bd_status status, bd_error *err)
+{
+    return status == BD_OK ? BD_OK
+                           : bd_error_prefix(err, status, "cannot --eval on '%s'", dataset);
+}
+
+static bd_status open_dataset(bd_rows *rows, const char *folder, const bd_packing *trained_on,
+                              bd_error *err)
 {
     BD_TRY(bd_rows_open(rows, folder, err));
-    bd_status status =
-        bd_evaluation_check(&model->parameters->config, trained_on->fingerprint.hex, rows, err);
-    if (status == BD_OK && bd_rows_packing(rows)->seq_len > model->seq_len)
-        status = bd_fail(err, BD_ERR_ARGUMENT,
-                         "its rows have %" PRId64 " tokens, more than the %" PRId64
-                         " of the training data",
-                         bd_rows_packing(rows)->seq_len, model->seq_len);
-    return status == BD_OK ? BD_OK
-                           : bd_error_prefix(err, status, "cannot evaluate on '%s'", folder);
+    BD_TRY(bd_evaluation_check_tokenizer(trained_on->fingerprint.hex, rows, err));
+    if (bd_rows_packing(rows)->seq_len > trained_on->seq_len)
+        return bd_fail(
+            err, BD_ERR_ARGUMENT,
+            "its rows have %" PRId64 " tokens, more than the %" PRId64
+            " of the training data: bindery repack --seq-len %" PRId64 " makes them fit",
+            bd_rows_packing(rows)->seq_len, trained_on->seq_len, trained_on->seq_len);
+    return BD_OK;
 }
 
 static bool is_shared(char *const *names, size_t n, size_t i)
@@ -44,7 +50,7 @@ static bd_status name_datasets(bd_held_out *held_out, const bd_texts *folders, b
 }
 
 bd_status bd_held_out_open(bd_held_out *held_out, const bd_texts *folders,
-                           const bd_model *model, const bd_packing *trained_on, bd_error *err)
+                           const bd_packing *trained_on, bd_error *err)
 {
     *held_out = (bd_held_out){.n = folders->n};
     held_out->rows = calloc(folders->n + 1, sizeof *held_out->rows);
@@ -53,7 +59,9 @@ bd_status bd_held_out_open(bd_held_out *held_out, const bd_texts *folders,
     if (!held_out->rows || !held_out->values || !held_out->names)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu datasets", folders->n);
     for (size_t i = 0; i < folders->n; i++)
-        BD_TRY(open_dataset(&held_out->rows[i], folders->items[i], model, trained_on, err));
+        BD_TRY(fail_on(folders->items[i],
+                       open_dataset(&held_out->rows[i], folders->items[i], trained_on, err),
+                       err));
     return name_datasets(held_out, folders, err);
 }
 
@@ -69,6 +77,25 @@ void bd_held_out_close(bd_held_out *held_out)
     free(held_out->values);
     free(held_out->names);
     *held_out = (bd_held_out){0};
+}
+
+int64_t bd_held_out_longest_segment(const bd_held_out *held_out)
+{
+    int64_t longest = 0;
+    for (size_t i = 0; i < held_out->n; i++) {
+        const int64_t its_longest = bd_rows_longest_segment(&held_out->rows[i]);
+        longest = its_longest > longest ? its_longest : longest;
+    }
+    return longest;
+}
+
+bd_status bd_held_out_check_fit(const bd_held_out *held_out, const bd_model_config *config,
+                                bd_error *err)
+{
+    for (size_t i = 0; i < held_out->n; i++)
+        BD_TRY(fail_on(held_out->values[i].dataset,
+                       bd_check_fit(config, &held_out->rows[i], err), err));
+    return BD_OK;
 }
 
 bd_status bd_held_out_evaluate(bd_held_out *held_out, bd_model *model, int64_t max_rows,

@@ -19,11 +19,17 @@ typedef struct bd_held_out {
 } bd_held_out;
 
 // Opens the datasets in `folders`, whose texts are borrowed. They must be of the tokenizer of
-// `trained_on` and fit the model; the message names the folder. Close what comes out, also
-// after a failure.
+// `trained_on`, in rows that are not longer; the message names the folder. Close what comes
+// out, also after a failure.
 bd_status bd_held_out_open(bd_held_out *held_out, const bd_texts *folders,
-                           const bd_model *model, const bd_packing *trained_on, bd_error *err);
+                           const bd_packing *trained_on, bd_error *err);
 void bd_held_out_close(bd_held_out *held_out);  // safe on an empty struct and safe twice
+
+int64_t bd_held_out_longest_segment(const bd_held_out *held_out);  // 0 without a dataset
+
+// Whether a model of this shape can be evaluated on all of them; the message names the folder.
+bd_status bd_held_out_check_fit(const bd_held_out *held_out, const bd_model_config *config,
+                                bd_error *err);
 
 // Evaluates the model on each, on at most max_rows rows (0: all), into held_out->values.
 bd_status bd_held_out_evaluate(bd_held_out *held_out, bd_model *model, int64_t max_rows,

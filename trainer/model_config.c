@@ -9,13 +9,13 @@
 
 const char *const bd_model_family_words[] = {"opt", "gpt2", NULL};
 
-// vocabulary 0: the dataset's.
+// vocabulary 0: the dataset's. Heads have 64 channels, which bf16 takes (attention.h).
 static const struct {
     const char *name;
     bd_model_config config;
 } presets[] = {
-    {"tiny", {BD_MODEL_OPT, 4, 128, 4, 512, 512, 0}},
-    {"tiny-gpt2", {BD_MODEL_GPT2, 4, 128, 4, 512, 512, 0}},
+    {"tiny", {BD_MODEL_OPT, 4, 128, 2, 512, 512, 0}},
+    {"tiny-gpt2", {BD_MODEL_GPT2, 4, 128, 2, 512, 512, 0}},
     {"small", {BD_MODEL_OPT, 4, 256, 4, 1024, 1024, 0}},
     {"small-gpt2", {BD_MODEL_GPT2, 4, 256, 4, 1024, 1024, 0}},
     {"opt-125m", {BD_MODEL_OPT, 12, 768, 12, 3072, 2048, 0}},
@@ -70,7 +70,8 @@ bd_status bd_model_config_check(const bd_model_config *config, bd_error *err)
                            limits[i].value, limits[i].what, limits[i].max);
     if (config->n_channels % config->n_heads != 0)
         return bd_fail(err, BD_ERR_ARGUMENT,
-                       "%" PRId64 " channels cannot be divided among %" PRId64 " heads",
+                       "%" PRId64 " channels cannot be divided among %" PRId64
+                       " heads: --heads must divide --channels",
                        config->n_channels, config->n_heads);
     return BD_OK;
 }

@@ -121,13 +121,14 @@ static bd_status check_type(const bd_backend *backend, const bd_model_config *c,
                             bd_error *err)
 {
     const int64_t head_size = c->n_channels / c->n_heads;
-    BD_TRY(bd_backend_check_type(backend, type, err));
-    if (type == BD_BF16 && head_size != 64 && head_size != 128)
-        return bd_fail(err, BD_ERR_UNSUPPORTED,
-                       "attention in bf16 takes heads of 64 or 128 channels, the model's have "
-                       "%" PRId64,
-                       head_size);
-    return BD_OK;
+    bd_status status = bd_backend_check_type(backend, type, err);
+    if (status == BD_OK && type == BD_BF16 && head_size != 64 && head_size != 128)
+        status = bd_fail(err, BD_ERR_UNSUPPORTED,
+                         "attention in bf16 takes heads of 64 or 128 channels, the model's "
+                         "have %" PRId64,
+                         head_size);
+    return status == BD_OK ? BD_OK
+                           : bd_error_suffix(err, status, "--precision float takes any");
 }
 
 static int64_t round_up(int64_t n_vocabulary)

@@ -22,18 +22,15 @@ bd_status bd_pretrained_config(bd_model_config *config, const char *folder, bd_e
 bd_status bd_pretrained_check_vocabulary(const bd_model_config *config, const char *folder,
                                          int64_t n_vocabulary, bd_error *err)
 {
-    if (config->n_vocabulary == n_vocabulary)
+    if (config->n_vocabulary >= n_vocabulary)
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT,
                    "the model in '%s' has a vocabulary of %" PRId64
                    ", the dataset's tokenizer one of %" PRId64
-                   ": pack with the model's tokenizer; or, if its ids are the same and the "
-                   "model is only %s, have transformers make it fit: "
+                   ": pack with the model's --tokenizer; or, if its ids are the same and only "
+                   "tokens were added, have transformers make room for them: "
                    "model.resize_token_embeddings(%" PRId64 ")",
-                   folder, config->n_vocabulary, n_vocabulary,
-                   config->n_vocabulary > n_vocabulary ? "padded"
-                                                       : "too small for added tokens",
-                   n_vocabulary);
+                   folder, config->n_vocabulary, n_vocabulary, n_vocabulary);
 }
 
 bd_status bd_pretrained_refuse_other(const bd_model_config *config,
@@ -47,8 +44,9 @@ bd_status bd_pretrained_refuse_other(const bd_model_config *config,
     bd_json_free(there);
     if (differs)
         return bd_fail(err, BD_ERR_ARGUMENT,
-                       "the options ask for another model than the one in '%s': %s", folder,
-                       where);
+                       "the options ask for another model than the one in '%s': %s; --init "
+                       "takes it as it is",
+                       folder, where);
     return BD_OK;
 }
 

@@ -16,8 +16,8 @@
 // The shape of the model in `folder`.
 bd_status bd_pretrained_config(bd_model_config *config, const char *folder, bd_error *err);
 
-// Its vocabulary must be the one that the data were tokenised with; BD_ERR_ARGUMENT says what
-// can be done if it is not.
+// Its vocabulary must have all the ids that the data were tokenised with, and may have more;
+// BD_ERR_ARGUMENT says what can be done if it has fewer.
 bd_status bd_pretrained_check_vocabulary(const bd_model_config *config, const char *folder,
                                          int64_t n_vocabulary, bd_error *err);
 

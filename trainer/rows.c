@@ -20,19 +20,26 @@ static bd_status check_together(const bd_rows *rows, const char *const *folders,
     const bd_packing *first = bd_rows_packing(rows), *other = &rows->manifests[i].packing;
     char what[200] = "";
     if (first->seq_len != other->seq_len)
-        snprintf(what, sizeof what, "rows of %" PRId64 " and of %" PRId64 " tokens",
+        snprintf(what, sizeof what,
+                 "rows of %" PRId64 " and of %" PRId64
+                 " tokens; bindery repack --seq-len makes one like the other",
                  first->seq_len, other->seq_len);
     else if (strcmp(first->fingerprint.hex, other->fingerprint.hex) != 0)
-        snprintf(what, sizeof what, "different tokenizers, '%s' and '%s'", first->tokenizer,
-                 other->tokenizer);
+        snprintf(what, sizeof what,
+                 "different tokenizers, '%s' and '%s'; pack both with one --tokenizer",
+                 first->tokenizer, other->tokenizer);
     else if (first->vocab_size != other->vocab_size)
-        snprintf(what, sizeof what, "vocabularies of %" PRId64 " and of %" PRId64 " tokens",
+        snprintf(what, sizeof what,
+                 "vocabularies of %" PRId64 " and of %" PRId64
+                 " tokens; pack both with one --tokenizer",
                  first->vocab_size, other->vocab_size);
     else if (first->separator != other->separator)
-        snprintf(what, sizeof what, "separators %" PRId64 " and %" PRId64,
+        snprintf(what, sizeof what,
+                 "separators %" PRId64 " and %" PRId64 "; pack both with one --separator-id",
                  (int64_t)first->separator, (int64_t)other->separator);
     else if (first->bos != other->bos)
-        return fail_different(folders, i, "different tokens before documents (BOS)", err);
+        return fail_different(
+            folders, i, "different tokens before documents; pack both with one --bos", err);
     return what[0] ? fail_different(folders, i, what, err) : BD_OK;
 }
 

@@ -66,7 +66,7 @@ bd_status bd_run_open_tokenizer(const bd_run *run, const char *folder, bd_run_to
         BD_TRY(bd_json_get_integer(data, "bos", 0, n_vocabulary - 1, &opened->bos, err));
     BD_TRY(bd_tokenizer_open_stored(&opened->tokenizer, folder, name, err));
     if (strcmp(opened->tokenizer->fingerprint.hex, fingerprint) != 0 ||
-        opened->tokenizer->vocab_size != n_vocabulary) {
+        opened->tokenizer->vocab_size > n_vocabulary) {
         bd_run_tokenizer_close(opened);
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "the model was trained with another tokenizer '%s'", name);
@@ -147,15 +147,4 @@ bd_status bd_run_find_settings(const char *folder, char **path, bd_error *err)
         *path = NULL;
     }
     return BD_OK;
-}
-
-bd_status bd_run_keep_tokenizer(const char *folder, const char *dataset,
-                                const bd_manifest *manifest, bd_error *err)
-{
-    char *text;
-    BD_TRY(bd_stored_tokenizer_read(dataset, &manifest->tokenizer_digest, &text, err));
-    const bd_status status =
-        bd_file_publish(folder, BD_TOKENIZER_NAME, text, strlen(text), err);
-    free(text);
-    return status;
 }

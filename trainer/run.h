@@ -48,9 +48,4 @@ bd_status bd_run_describe_data(const char *const *folders, const bd_rows *rows, 
 // The path of the run's settings, malloc'd; NULL if it has none, as those of older versions.
 bd_status bd_run_find_settings(const char *folder, char **path, bd_error *err);
 
-// Publishes a copy of the dataset's tokenizer.json in the run's folder, so that the model's ids
-// keep their meaning wherever the dataset goes.
-bd_status bd_run_keep_tokenizer(const char *folder, const char *dataset,
-                                const bd_manifest *manifest, bd_error *err);
-
 #endif

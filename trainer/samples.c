@@ -16,7 +16,7 @@ static bd_status open_tokenizer(bd_run_tokenizer *opened, const char *folder,
     BD_TRY(bd_stored_tokenizer_open(&opened->tokenizer, folder, packing, err));
     if (!opened->tokenizer->takes_text)
         return bd_fail(err, BD_ERR_ARGUMENT,
-                       "no samples can be written: the dataset's tokenizer '%s' knows no text",
+                       "--sample-every: the dataset's tokenizer '%s' knows no text to write",
                        opened->tokenizer->name);
     return BD_OK;
 }

@@ -33,7 +33,8 @@ bd_status bd_shares_round(const double *weights, size_t n, int64_t *shares, bd_e
     for (size_t i = 0; status == BD_OK && i < n; i++)
         if (shares[i] == 0)
             status = bd_fail(err, BD_ERR_ARGUMENT,
-                             "dataset %zu has a weight of %g in %g: less than one row in %d",
+                             "dataset %zu has a weight of %g in %g: less than one row in %d; "
+                             "give its --data more",
                              i + 1, weights[i], sum, BD_SHARES_BLOCK);
     free(exact);
     return status;

@@ -268,6 +268,17 @@ static void introduce(const session *s)
         s->training.step == s->settings->n_steps ? ", the last: nothing is left to do" : "");
 }
 
+// A new model that was given more positions than it asked for.
+static void say_positions(const session *s)
+{
+    if (s->too_few_positions == 0)
+        return;
+    fprintf(stderr,
+            "bindery train: the model has %" PRId64 " positions instead of %" PRId64
+            ", as many as a row has tokens: some segments are longer than that\n",
+            s->run.parameters.config.n_positions, s->too_few_positions);
+}
+
 // Sums over ranks have another order than sums over one rank's rows.
 static void say_other_bits(const session *s)
 {
@@ -303,6 +314,7 @@ bd_status bd_train_run(const bd_train_settings *settings, bd_group *group, bool 
     bd_status status = bd_train_session_begin(&s, settings, group, quiet, err);
     if (status == BD_OK && !s.quiet) {
         introduce(&s);
+        say_positions(&s);
         say_other_bits(&s);
         say_extended(&s);
     }

@@ -7,6 +7,7 @@
 
 #include "common/file.h"
 #include "common/folder.h"
+#include "common/stored_tokenizer.h"
 #include "common/threads.h"
 #include "trainer/commands.h"
 #include "trainer/event_file.h"
@@ -18,8 +19,11 @@
 static bd_status apply_options(bd_model_config *config, const bd_train_settings *settings,
                                bd_error *err)
 {
-    if (settings->config)
-        BD_TRY(bd_model_config_read(config, settings->config, err));
+    if (settings->config) {
+        const bd_status status = bd_model_config_read(config, settings->config, err);
+        if (status != BD_OK)
+            return bd_error_prefix(err, status, "--config");
+    }
     if (settings->n_channels != BD_NOT_GIVEN && settings->n_channels != config->n_channels) {
         config->n_channels = settings->n_channels;
         config->n_feed_forward = 4 * settings->n_channels;
@@ -32,6 +36,8 @@ static bd_status apply_options(bd_model_config *config, const bd_train_settings 
         config->n_heads = settings->n_heads;
     if (settings->n_positions != BD_NOT_GIVEN)
         config->n_positions = settings->n_positions;
+    if (settings->n_vocabulary != BD_NOT_GIVEN)
+        config->n_vocabulary = settings->n_vocabulary;
     return bd_model_config_check(config, err);
 }
 
@@ -40,7 +46,9 @@ static bd_status choose_initial(bd_model_config *config, const bd_train_settings
                                 int64_t vocab_size, bd_error *err)
 {
     bd_model_config asked;
-    BD_TRY(bd_pretrained_config(config, settings->init, err));
+    const bd_status status = bd_pretrained_config(config, settings->init, err);
+    if (status != BD_OK)
+        return bd_error_prefix(err, status, "--init");
     BD_TRY(bd_pretrained_check_vocabulary(config, settings->init, vocab_size, err));
     asked = *config;
     if (settings->preset_given) {
@@ -60,6 +68,25 @@ static bd_status choose_config(bd_model_config *config, const bd_train_settings 
     BD_TRY(bd_model_config_preset(config, bd_model_presets[settings->preset], err));
     config->n_vocabulary = vocab_size;
     return apply_options(config, settings, err);
+}
+
+// A new model can read the longest segment of all its datasets: if it has too few positions for
+// that, it gets as many as a row has tokens, so that what else is packed alike fits as well.
+static bd_status fit_positions(bd_model_config *config, bd_train_session *s, bd_error *err)
+{
+    const int64_t of_data = bd_rows_longest_segment(&s->rows);
+    const int64_t held_out = bd_held_out_longest_segment(&s->held_out);
+    const int64_t longest = of_data > held_out ? of_data : held_out;
+    if (longest <= config->n_positions)
+        return BD_OK;
+    if (s->settings->n_positions != BD_NOT_GIVEN)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "--positions %" PRId64 " are too few for a segment of %" PRId64
+                       " tokens: give as many or leave the option out",
+                       config->n_positions, longest);
+    s->too_few_positions = config->n_positions;
+    config->n_positions = bd_rows_packing(&s->rows)->seq_len;
+    return BD_OK;
 }
 
 static bd_status choose_training(bd_training_settings *training,
@@ -164,8 +191,9 @@ static bd_status refuse_entry(void *context, const char *folder, const char *nam
     // without them the others are somebody else's.
     if (name[0] == '.' || strcmp(name, BD_METRICS_NAME) == 0 || (could_be_ours && *has_metrics))
         return BD_OK;
-    return bd_fail(err, BD_ERR_ARGUMENT, "'%s' is not empty ('%s') and holds no run", folder,
-                   name);
+    return bd_fail(err, BD_ERR_ARGUMENT,
+                   "'%s' is not empty ('%s') and holds no run: give -o a folder of its own",
+                   folder, name);
 }
 
 // Whether the folder must hold a run already.
@@ -179,11 +207,13 @@ static bd_status lock_folder(bd_train_session *s, bd_error *err)
 {
     const char *folder = s->settings->out;
     int64_t step;
-    if (must_continue(s->settings))
-        BD_TRY(bd_checkpoint_find_latest(folder, &step, err));  // else nothing is touched
-    else
+    bd_status status = BD_OK;
+    if (!must_continue(s->settings))
         BD_TRY(bd_folder_make(folder, &s->n_made, err));
-    return bd_folder_lock(&s->lock, folder, BD_LOCK_EXCLUSIVE, "training in", err);
+    else if ((status = bd_checkpoint_find_latest(folder, &step, err)) != BD_OK)
+        return bd_error_suffix(err, status, "-o without --resume begins a new run");
+    status = bd_folder_lock(&s->lock, folder, BD_LOCK_EXCLUSIVE, "training in", err);
+    return status == BD_OK ? BD_OK : bd_error_suffix(err, status, "-o can name another one");
 }
 
 // A folder for a new run holds nothing of anybody else's.
@@ -209,13 +239,16 @@ static bd_status take_folder(bd_train_session *s, int64_t *step, bd_error *err)
 
 static bd_status begin_new(bd_train_session *s, bd_error *err)
 {
+    const char *init = s->settings->init;
     bd_model_config config;
     BD_TRY(choose_config(&config, s->settings, &s->rows, err));
+    if (!init)
+        BD_TRY(fit_positions(&config, s, err));
     BD_TRY(bd_parameters_init(&s->run.parameters, &config, err));
     // Before there is memory for what a config may say.
-    return s->settings->init
-               ? bd_pretrained_read(s->settings->init, &s->run.parameters, NULL, err)
-               : BD_OK;
+    const bd_status status =
+        init ? bd_pretrained_read(init, &s->run.parameters, NULL, err) : BD_OK;
+    return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "--init");
 }
 
 static bd_status refuse_difference(const bd_json *here, const bd_json *there, const char *what,
@@ -224,7 +257,9 @@ static bd_status refuse_difference(const bd_json *here, const bd_json *there, co
     char where[256];
     if (!bd_json_difference(here, there, where, sizeof where))
         return BD_OK;
-    return bd_fail(err, BD_ERR_ARGUMENT, "cannot resume '%s': its %s is another one: %s",
+    return bd_fail(err, BD_ERR_ARGUMENT,
+                   "cannot resume '%s': its %s is another one: %s; -o begins a new run in "
+                   "another folder",
                    folder, what, where);
 }
 
@@ -240,6 +275,10 @@ static bd_status refuse_other_model(bd_train_session *s, bd_error *err)
         BD_TRY(apply_options(&asked, s->settings, err));
     else
         BD_TRY(choose_config(&asked, s->settings, &s->rows, err));
+    // It may have been given more than what it asked for: fit_positions().
+    if (s->settings->n_positions == BD_NOT_GIVEN &&
+        asked.n_positions < s->run.checkpoint.config.n_positions)
+        asked.n_positions = s->run.checkpoint.config.n_positions;
     bd_json *here = bd_model_config_to_json(&asked);
     bd_json *there = bd_model_config_to_json(&s->run.checkpoint.config);
     const bd_status status = refuse_difference(here, there, "model", s->settings->out, err);
@@ -257,9 +296,8 @@ static bd_status suggest_earlier(const bd_train_settings *settings, int64_t step
     if (settings->resume_from != BD_LATEST || !err ||
         bd_checkpoint_find_up_to(settings->out, step - 1, &before, NULL) != BD_OK || before < 0)
         return status;
-    const bd_error cause = *err;
-    return bd_fail(err, status, "%s; --resume-from %" PRId64 " takes the checkpoint before it",
-                   cause.message, before);
+    return bd_error_suffix(err, status,
+                           "--resume-from %" PRId64 " takes the checkpoint before it", before);
 }
 
 // All of it but the tensors.
@@ -267,6 +305,8 @@ static bd_status open_checkpoint(bd_train_session *s, bd_error *err)
 {
     const bd_status status =
         bd_checkpoint_load(&s->run.checkpoint, s->settings->out, s->begin_step, err);
+    if (status != BD_OK && s->settings->resume_from != BD_LATEST)
+        return bd_error_prefix(err, status, "--resume-from %" PRId64, s->begin_step);
     if (status != BD_OK)
         return suggest_earlier(s->settings, s->begin_step, status, err);
     return bd_parameters_init(&s->run.parameters, &s->run.checkpoint.config, err);
@@ -317,8 +357,9 @@ static bd_status begin_from_checkpoint(bd_train_session *s,
     BD_TRY(spare_checkpoints(s, err));
     if (s->run.checkpoint.step > s->settings->n_steps)
         return bd_fail(err, BD_ERR_FORMAT,
-                       "cannot resume '%s': its step %" PRId64 " is after the last one", folder,
-                       s->run.checkpoint.step);
+                       "cannot resume '%s': its step %" PRId64 " is after the last one, "
+                       "--steps %" PRId64,
+                       folder, s->run.checkpoint.step, s->settings->n_steps);
     return BD_OK;
 }
 
@@ -333,7 +374,10 @@ static bd_status begin_run(bd_train_session *s, const bd_training_settings *trai
     s->continues = step >= 0;
     s->begin_step = s->continues ? step : 0;
     s->n_steps_before = training->n_steps;
-    return s->continues ? begin_from_checkpoint(s, training, err) : begin_new(s, err);
+    BD_TRY(s->continues ? begin_from_checkpoint(s, training, err) : begin_new(s, err));
+    const bd_model_config *config = &s->run.parameters.config;
+    BD_TRY(bd_check_fit(config, &s->rows, err));
+    return bd_held_out_check_fit(&s->held_out, config, err);
 }
 
 // Weights [n_total] and moments that the run begins with into host memory, where the moments
@@ -433,8 +477,6 @@ static bd_status begin_training(bd_train_session *s, const bd_training_settings 
 static bd_status begin_looking(bd_train_session *s, bd_error *err)
 {
     const bd_train_settings *settings = s->settings;
-    BD_TRY(bd_held_out_open(&s->held_out, &settings->eval, &s->training.model,
-                            bd_rows_packing(&s->rows), err));
     if (settings->sample_every != BD_NOT_GIVEN)
         BD_TRY(bd_samples_open(&s->samples, &settings->sample_prompts, &s->training.model,
                                s->sources.folders[0], &s->rows.manifests[0], err));
@@ -483,8 +525,8 @@ static bd_status begin_writing(bd_train_session *s, bd_error *err)
                                &s->run.parameters.config, 1e12 * settings->peak_tflops, err));
         BD_TRY(keep_settings(s, err));
     }
-    BD_TRY(bd_run_keep_tokenizer(settings->out, s->sources.folders[0], &s->rows.manifests[0],
-                                 err));
+    BD_TRY(bd_file_publish(settings->out, BD_TOKENIZER_NAME, s->tokenizer, strlen(s->tokenizer),
+                           err));
     BD_TRY(bd_folder_remove_pending(settings->out, err));
     if (s->continues)
         BD_TRY(bd_checkpoint_remove_after(settings->out, s->training.step, err));
@@ -496,6 +538,8 @@ static bd_status open_data(bd_train_session *s, bd_error *err)
     BD_TRY(bd_data_sources_parse(&s->sources, &s->settings->data, err));
     const char *const *folders = (const char *const *)s->sources.folders;
     BD_TRY(bd_rows_open_all(&s->rows, folders, s->sources.weights, s->sources.n, err));
+    BD_TRY(bd_stored_tokenizer_read(folders[0], &s->rows.manifests[0].tokenizer_digest,
+                                    &s->tokenizer, err));
     return bd_run_describe_data(folders, &s->rows, &s->data_json, err);
 }
 
@@ -517,7 +561,10 @@ static bd_status prepare(bd_train_session *s, bd_training_settings *training, bd
     BD_TRY(choose_folder(&s->settled, err));
     const bd_run_length length = {settings->n_steps, settings->n_epochs, settings->n_tokens};
     s->is_length_given = length.n_steps > 0 || length.n_epochs > 0 || length.n_tokens > 0;
-    BD_TRY(open_data(s, err));
+    const bd_status opened = open_data(s, err);
+    if (opened != BD_OK)
+        return bd_error_prefix(err, opened, "--data");
+    BD_TRY(bd_held_out_open(&s->held_out, &settings->eval, bd_rows_packing(&s->rows), err));
     BD_TRY(bd_count_steps(&s->settled.n_steps, &length, settings->batch_rows, &s->rows, err));
     BD_TRY(choose_training(training, settings, err));
     s->training_json = bd_training_settings_to_json(training);
@@ -570,6 +617,7 @@ void bd_train_session_end(bd_train_session *s)
     bd_data_sources_release(&s->sources);
     bd_json_free(s->training_json);
     bd_json_free(s->data_json);
+    free(s->tokenizer);
     if (s->lock >= 0 || s->n_made > 0)
         bd_folder_withdraw(s->settings->out, s->n_made, s->lock);
     *s = (bd_train_session){.lock = -1};

@@ -29,15 +29,17 @@ typedef struct bd_train_session {
     bd_collectives *collectives;  // of the group, of the backend's memory
     bd_training training;
     bd_json *training_json, *data_json;
+    char *tokenizer;  // the text of the data's tokenizer.json, owned
     bd_held_out held_out;
     bd_samples samples;            // empty if none are asked for
     bd_checkpoint_writer *writer;  // NULL but for rank 0, and so is metrics
     bd_metrics *metrics;
-    bool continues;          // from a checkpoint,
-    int64_t begin_step;      // of this step,
-    int64_t n_steps_before;  // when the run was to have so many; n_steps of a new run
-    int lock;                // of the folder; -1 before
-    int n_made;              // folders that are taken back if the run does not begin
+    bool continues;             // from a checkpoint,
+    int64_t begin_step;         // of this step,
+    int64_t n_steps_before;     // when the run was to have so many; n_steps of a new run
+    int64_t too_few_positions;  // that a new model would have had; 0 if they were enough
+    int lock;                   // of the folder; -1 before
+    int n_made;                 // folders that are taken back if the run does not begin
 } bd_train_session;
 
 // Whether this is the rank that speaks, writes and looks.

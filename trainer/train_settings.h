@@ -20,7 +20,7 @@ typedef struct bd_train_settings {
     bool preset_given;
     bool model_given;  // one of the others that say what the model is
     const char *config, *init;
-    int64_t n_layers, n_channels, n_heads, n_feed_forward, n_positions;
+    int64_t n_layers, n_channels, n_heads, n_feed_forward, n_positions, n_vocabulary;
     int64_t n_steps, n_tokens;
     double n_epochs;
     int64_t batch_rows, micro_batch_rows, warm_up_steps;

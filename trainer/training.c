@@ -14,16 +14,18 @@ bd_status bd_check_fit(const bd_model_config *config, const bd_rows *rows, bd_er
 {
     const bd_packing *packing = bd_rows_packing(rows);
     const int64_t longest = bd_rows_longest_segment(rows);
-    if (packing->vocab_size != config->n_vocabulary)
+    if (packing->vocab_size > config->n_vocabulary)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "the model has a vocabulary of %" PRId64
-                       ", the dataset's tokenizer '%s' of %" PRId64,
-                       config->n_vocabulary, packing->tokenizer, packing->vocab_size);
+                       ", the dataset's tokenizer '%s' of %" PRId64
+                       ": a new model takes --vocab-size %" PRId64,
+                       config->n_vocabulary, packing->tokenizer, packing->vocab_size,
+                       packing->vocab_size);
     if (longest > config->n_positions)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "the model has %" PRId64 " positions, the dataset a segment of %" PRId64
-                       " tokens",
-                       config->n_positions, longest);
+                       " tokens: bindery repack --seq-len %" PRId64 " makes shorter ones",
+                       config->n_positions, longest, config->n_positions);
     return BD_OK;
 }
 
@@ -104,7 +106,8 @@ static bd_status check_ranks(const bd_training_settings *settings, const bd_grou
     if (settings->batch_rows >= group->n_ranks)
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT,
-                   "a batch of %" PRId64 " rows leaves some of %d ranks without a row",
+                   "a batch of %" PRId64
+                   " rows leaves some of %d ranks without a row: --batch needs one for each",
                    settings->batch_rows, (int)group->n_ranks);
 }
 

@@ -79,8 +79,8 @@ bd_status bd_training_assemble(const bd_training *training,
 
 void bd_training_release(bd_training *training);  // safe on an empty struct and safe twice
 
-// Whether a model can be trained or proved on datasets: the same vocabulary, and positions for
-// the longest segment.
+// Whether a model can be trained or proved on datasets: it has all of their ids, maybe more (a
+// table that was padded to a round number of rows), and positions for the longest segment.
 bd_status bd_check_fit(const bd_model_config *config, const bd_rows *rows, bd_error *err);
 
 // Rows [first, first + n) of a batch, as the model takes them.

@@ -64,7 +64,8 @@ double bd_learning_rate(const bd_training_settings *settings, int64_t step)
 
 static bd_status fail_too_long(bd_error *err)
 {
-    return bd_fail(err, BD_ERR_ARGUMENT, "the run would have more than 2^40 steps");
+    return bd_fail(err, BD_ERR_ARGUMENT,
+                   "the run would have more than 2^40 steps: give fewer --epochs or --tokens");
 }
 
 // Of `n` things of which one step takes `per_step`.

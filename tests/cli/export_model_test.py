@@ -54,6 +54,26 @@ def write_tensors(path: Path, header: dict, data: bytes) -> None:
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
+def pad_table(model: Path, rows: list[list[float]]) -> None:
+    """Adds rows to the token table of a model, as those do who want a round number of them."""
+    header, data = read_tensors(model / "model.safetensors")
+    parts, at = b"", 0
+    for name, about in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = about["data_offsets"]
+        part = data[begin:end]
+        if name.endswith(("wte.weight", "embed_tokens.weight")):
+            part += b"".join(struct.pack(f"<{len(row)}f", *row) for row in rows)
+            about["shape"][0] += len(rows)
+        about["data_offsets"] = [at, at + len(part)]
+        parts, at = parts + part, at + len(part)
+    write_tensors(model / "model.safetensors", header, parts)
+    config = json.loads((model / "config.json").read_text())
+    config["vocab_size"] += len(rows)
+    (model / "config.json").write_text(json.dumps(config))
+
+
 class ThereAndBack(ModelTest):
     def test_an_exported_model_is_trained_on_from_the_same_bits(self) -> None:
         for family, preset in PRESETS.items():
@@ -66,6 +86,27 @@ class ThereAndBack(ModelTest):
                 again = self.train(f"{family}-again", "--init", model, *still, steps=1)
                 copy = self.export(again, f"{family}-copy")
                 self.assertEqual(contents(copy), contents(model))
+
+    def test_a_padded_model_is_trained_on_and_writes_tokens_alone(self) -> None:
+        for family, preset in PRESETS.items():
+            with self.subTest(family):
+                run = self.train(f"{family}-run", "--preset", preset, *MODEL, steps=20)
+                model = self.export(run, f"{family}-model")
+                # Whatever the last layer says, one of these two rows has the largest logit.
+                pad_table(model, [[1000.0] * 24, [-1000.0] * 24])
+                still = ["--learning-rate", 0, "--min-learning-rate", 0]
+                padded = self.train(f"{family}-padded", "--init", model, *still, steps=1)
+                write = ["generate", "--temperature", 0, "--tokens", 40]
+                text = self.succeeds(*write, run).stdout
+                self.assertEqual(self.succeeds(*write, padded).stdout, text)
+                self.succeeds("eval", padded, DATASET)
+
+    def test_a_new_model_can_be_padded(self) -> None:
+        model = self.export(self.train("run", *MODEL, "--vocab-size", 320), "model")
+        self.assertEqual(json.loads((model / "config.json").read_text())["vocab_size"], 320)
+        header, _ = read_tensors(model / "model.safetensors")
+        table = next(header[name] for name in header if name.endswith("embed_tokens.weight"))
+        self.assertEqual(table["shape"], [320, 24])
 
     def test_the_tokenizer_is_that_of_the_data(self) -> None:
         model = self.export(self.train("run", *MODEL), "model")
@@ -138,7 +179,7 @@ class HostileFolders(ModelTest):
             ({"n_positions": 2**24}, "instead of [16777216, 24]"),
             ({"n_inner": 2**18}, "instead of [24, 262144]"),
             ({"n_inner": 2**62}, "n_inner"),
-            ({"vocab_size": 258}, "resize_token_embeddings(257)"),
+            ({"vocab_size": 258}, "instead of [258, 24]"),
             ({"vocab_size": 256}, "resize_token_embeddings(257)"),
             ({"vocab_size": 2**40}, "vocab_size"),
             ({"model_type": "gpt_neo"}, "gpt_neo"),

@@ -219,20 +219,6 @@ class Training(TrainTest):
         )
         self.assert_refused(result, r"the (loss|gradient's norm) of step \d+ is -?(nan|inf)", r"on rows \d+, \d+")
 
-    def test_a_model_that_does_not_fit_the_data_is_refused(self) -> None:
-        few = [*MODEL[:-1], "63"]
-        result = bindery("train", "--data", DATASET, "-o", self.folder / "few", *few)
-        self.assert_refused(result, "63 positions", "segment of 64")
-        config = json.loads((GOLDEN / "opt" / "config.json").read_text())
-        config["vocab_size"] = 300
-        path = self.folder / "config.json"
-        path.write_text(json.dumps(config))
-        result = bindery("train", "--data", DATASET, "-o", self.folder / "vocabulary", "--config", path)
-        self.assert_refused(result, "vocabulary of 300", "257")
-        path.write_text('{"model_type": "llama"}')
-        result = bindery("train", "--data", DATASET, "-o", self.folder / "family", "--config", path)
-        self.assert_refused(result, "config.json", "llama")
-
     def test_a_dataset_that_lies_about_its_longest_segment_is_refused(self) -> None:
         forgery = Forgery.load(DATASET)
         forgery.shards[0].figures["longest_segment"] = 8

@@ -56,6 +56,16 @@ static void prefix_goes_in_front_and_keeps_the_status(void **state)
     assert_string_equal(err.message, "'a.arrow', row 4: R3: token 17");
 }
 
+static void suffix_goes_behind_and_keeps_the_status(void **state)
+{
+    (void)state;
+    bd_error err;
+    bd_fail(&err, BD_ERR_ARGUMENT, "%d heads", 3);
+    assert_int_equal(bd_error_suffix(&err, BD_ERR_ARGUMENT, "--heads %d", 4), BD_ERR_ARGUMENT);
+    assert_int_equal(err.status, BD_ERR_ARGUMENT);
+    assert_string_equal(err.message, "3 heads; --heads 4");
+}
+
 static void caller_may_omit_the_error(void **state)
 {
     (void)state;
@@ -63,6 +73,7 @@ static void caller_may_omit_the_error(void **state)
     assert_int_equal(bd_fail_errno(NULL, "x"), BD_ERR_MEMORY);
     assert_int_equal(bd_fail(NULL, BD_ERR_DEVICE, "x"), BD_ERR_DEVICE);
     assert_int_equal(bd_error_prefix(NULL, BD_ERR_UNSUPPORTED, "x"), BD_ERR_UNSUPPORTED);
+    assert_int_equal(bd_error_suffix(NULL, BD_ERR_UNSUPPORTED, "x"), BD_ERR_UNSUPPORTED);
 }
 
 // ---- Messages that do not fit -----------------------------------------------------
@@ -130,6 +141,24 @@ static void long_message_leaves_room_for_what_errno_says(void **state)
     }
 }
 
+// The message is cut, not the remedy behind it.
+static void a_suffix_stays_whole_behind_a_message_of_any_length(void **state)
+{
+    (void)state;
+    char message[MESSAGE_SIZE];
+    for (size_t n = 0; n < sizeof message; n++) {
+        fill(message, n, 'A');
+        guarded g = new_guarded();
+        bd_fail(&g.err, BD_ERR_IO, "%s", message);
+        bd_error_suffix(&g.err, BD_ERR_IO, "%s", "--remedy");
+        assert_guard_is_whole(&g);
+        const size_t length = strlen(g.err.message), kept = length - strlen("; --remedy");
+        assert_int_equal(kept, n < MESSAGE_SIZE - 11 ? n : MESSAGE_SIZE - 11);
+        assert_memory_equal(g.err.message, message, kept);
+        assert_string_equal(g.err.message + kept, "; --remedy");
+    }
+}
+
 static void prefix_and_message_of_any_length_are_cut_to_what_fits(void **state)
 {
     (void)state;
@@ -185,9 +214,11 @@ int main(void)
         cmocka_unit_test(errno_is_told_in_words_after_the_message),
         cmocka_unit_test(errno_for_no_memory_is_a_memory_error),
         cmocka_unit_test(prefix_goes_in_front_and_keeps_the_status),
+        cmocka_unit_test(suffix_goes_behind_and_keeps_the_status),
         cmocka_unit_test(caller_may_omit_the_error),
         cmocka_unit_test(message_of_any_length_is_cut_to_what_fits),
         cmocka_unit_test(long_message_leaves_room_for_what_errno_says),
+        cmocka_unit_test(a_suffix_stays_whole_behind_a_message_of_any_length),
         cmocka_unit_test(prefix_and_message_of_any_length_are_cut_to_what_fits),
         cmocka_unit_test(try_returns_the_first_failure_and_calls_nothing_after_it),
     };

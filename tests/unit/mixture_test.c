@@ -56,7 +56,9 @@ static void a_weight_too_small_for_a_row_is_refused(void **state)
     const double weights[] = {1, 0.0001};
     assert_int_equal(bd_shares_round(weights, 2, shares, &err), BD_ERR_ARGUMENT);
     assert_string_equal(
-        err.message, "dataset 2 has a weight of 0.0001 in 1.0001: less than one row in 1024");
+        err.message,
+        "dataset 2 has a weight of 0.0001 in 1.0001: less than one row in 1024; give "
+        "its --data more");
 }
 
 // ---- Order ---------------------------------------------------------------------------------
@@ -145,7 +147,8 @@ static void datasets_that_differ_are_refused_by_name(void **state)
     assert_int_equal(bd_rows_open_all(&rows, (const char *[]){"a", "b"}, weights, 2, &err),
                      BD_ERR_ARGUMENT);
     assert_string_equal(err.message,
-                        "'a' and 'b' cannot be mixed: rows of 32 and of 33 tokens");
+                        "'a' and 'b' cannot be mixed: rows of 32 and of 33 tokens; bindery "
+                        "repack --seq-len makes one like the other");
     assert_int_equal(bd_rows_open_all(&rows, (const char *[]){"a", "c"}, weights, 2, &err),
                      BD_ERR_ARGUMENT);
     assert_non_null(strstr(err.message, "'a' and 'c' cannot be mixed: "));

@@ -36,6 +36,8 @@ static void every_listed_preset_is_a_model(void **state)
         assert_int_equal(bd_model_config_check(&config, NULL), BD_ERR_ARGUMENT);
         config.n_vocabulary = 257;
         check(bd_model_config_check(&config, &err), &err);
+        const int64_t head_size = config.n_channels / config.n_heads;
+        assert_true(head_size == 64 || head_size == 128);  // what attention in bf16 takes
         const bool gpt2 = strstr(bd_model_presets[i], "gpt2") != NULL;
         assert_int_equal(config.family, gpt2 ? BD_MODEL_GPT2 : BD_MODEL_OPT);
     }

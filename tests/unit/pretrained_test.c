@@ -473,18 +473,15 @@ static void a_config_is_read_from_its_folder(void **state)
     assert_non_null(strstr(err.message, in(*state, "config.json")));
 }
 
-static void another_vocabulary_is_refused_with_advice(void **state)
+static void a_smaller_vocabulary_is_refused_with_advice(void **state)
 {
     (void)state;
     bd_error err = {0};
     const bd_model_config *config = &families[0];
     assert_int_equal(bd_pretrained_check_vocabulary(config, "x", 9, &err), BD_OK);
-    assert_int_equal(bd_pretrained_check_vocabulary(config, "x", 8, &err), BD_ERR_ARGUMENT);
-    assert_non_null(strstr(err.message, "'x' has a vocabulary of 9"));
-    assert_non_null(strstr(err.message, "padded"));
-    assert_non_null(strstr(err.message, "model.resize_token_embeddings(8)"));
+    assert_int_equal(bd_pretrained_check_vocabulary(config, "x", 8, &err), BD_OK);
     assert_int_equal(bd_pretrained_check_vocabulary(config, "x", 10, &err), BD_ERR_ARGUMENT);
-    assert_non_null(strstr(err.message, "too small"));
+    assert_non_null(strstr(err.message, "'x' has a vocabulary of 9"));
     assert_non_null(strstr(err.message, "model.resize_token_embeddings(10)"));
 }
 
@@ -521,7 +518,7 @@ int main(void)
         test_in_folder(a_model_that_is_not_there_costs_no_memory),
         test_in_folder(a_folder_without_weights_is_refused),
         test_in_folder(a_config_is_read_from_its_folder),
-        cmocka_unit_test(another_vocabulary_is_refused_with_advice),
+        cmocka_unit_test(a_smaller_vocabulary_is_refused_with_advice),
         cmocka_unit_test(options_may_repeat_a_shape_but_not_change_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

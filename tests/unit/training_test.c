@@ -411,14 +411,18 @@ static void a_model_that_does_not_fit_the_data_is_refused(void **state)
                      BD_ERR_ARGUMENT);
     assert_string_equal(
         err.message,
-        "the model has a vocabulary of 257, the dataset's tokenizer 'bytes' of 258");
+        "the model has a vocabulary of 257, the dataset's tokenizer 'bytes' of 258: a new "
+        "model takes --vocab-size 258");
     bd_training_release(&training);
     s.rows.manifests[0].packing.vocab_size = 257;
     s.rows.manifests[0].totals.longest_segment = 65;
     assert_int_equal(bd_check_fit(&s.parameters.config, &s.rows, &err), BD_ERR_ARGUMENT);
     assert_string_equal(err.message,
-                        "the model has 64 positions, the dataset a segment of 65 tokens");
+                        "the model has 64 positions, the dataset a segment of 65 tokens: "
+                        "bindery repack --seq-len 64 makes shorter ones");
     s.rows.manifests[0].totals.longest_segment = 64;
+    check(bd_check_fit(&s.parameters.config, &s.rows, &err), &err);
+    s.rows.manifests[0].packing.vocab_size = 256;  // the model's table has a row to spare
     check(bd_check_fit(&s.parameters.config, &s.rows, &err), &err);
     close_subject(&s);
 }

@@ -1,0 +1,191 @@
+"""`bindery train` takes what `bindery pack` makes by default. What it cannot do it says with the
+option that helps, and leaves nothing behind."""
+
+import json
+import shutil
+from pathlib import Path
+
+import program
+from program import CONTROL_CHARACTER, ROOT, ProgramTest, Result, bindery
+
+GOLDEN = ROOT / "tests" / "golden" / "train-1"
+DATASET = GOLDEN / "dataset"  # of rows of 64 tokens, by the tokenizer of 257 bytes
+SMALL = ["--layers", 1, "--channels", 32, "--heads", 4]
+# Short options and long ones, and other commands: what a reader of a refusal can do.
+REMEDY = r"(^| |'|`)(-o|--[a-z]+(-[a-z]+)*|bindery (repack|pack) --[a-z-]+)\b"
+
+
+class Defaults(ProgramTest):
+    def setUp(self) -> None:
+        super().setUp()
+        text = " ".join(str(i) for i in range(6000))
+        corpus = self.folder / "corpus.jsonl"
+        # A document that fills rows, and enough of short ones.
+        documents = [text] + [f"document {i}" for i in range(300)]
+        corpus.write_text("".join(json.dumps({"text": t}) + "\n" for t in documents))
+        self.shards = self.folder / "shards"
+        self.succeeds("pack", "-q", "-o", self.shards, "--holdout", "10%", corpus)
+
+    def positions(self, run: Path) -> int:
+        model = json.loads((run / "step-00000001.json").read_text())["model"]
+        return model.get("max_position_embeddings", model.get("n_positions"))
+
+    def test_a_new_model_has_positions_for_the_rows_that_pack_makes(self) -> None:
+        for preset, own in (("tiny", 512), ("small-gpt2", 1024)):
+            with self.subTest(preset):
+                run = self.folder / preset
+                result = self.succeeds(
+                    *["train", "--data", self.shards, "-o", run, "--preset", preset, "--steps", 1],
+                    *["--batch", 1, "--layers", 1, "--eval", self.shards / "holdout"],
+                )
+                self.assertIn(f"has 2048 positions instead of {own}", result.stderr)
+                self.assertEqual(self.positions(run), 2048)
+
+    def test_positions_that_suffice_are_left_alone(self) -> None:
+        run = self.folder / "run"
+        result = self.succeeds("train", "--data", DATASET, "-o", run, *SMALL, "--steps", 1)
+        self.assertNotIn("positions", result.stderr)
+        self.assertEqual(self.positions(run), 512)
+
+    def test_the_same_command_continues_the_model_that_was_fitted(self) -> None:
+        how = ["train", "-q", "--data", self.shards, "-o", self.folder / "run", *SMALL,
+               "--batch", 1, "--steps", 2, "--save-every", 1]
+        self.succeeds(*how)
+        for path in (self.folder / "run").glob("step-00000002.*"):
+            path.unlink()
+        self.succeeds(*how)
+        self.assertTrue((self.folder / "run" / "step-00000002.json").exists())
+
+
+class Refusals(ProgramTest):
+    def assert_refused(self, result: Result, mention: str) -> None:
+        self.assertEqual(result.status, 2, result)
+        self.assertEqual(result.stdout, "")
+        self.assertIsNone(CONTROL_CHARACTER.search(result.stderr), result)
+        self.assertRegex(result.stderr, mention)
+        self.assertRegex(result.stderr, REMEDY)
+
+    def assert_nothing_left(self, mention: str, *arguments: object) -> None:
+        """A new run that is refused; `above` is a folder that would have to be made, too."""
+        above = self.folder / "above"
+        data = [] if "--data" in arguments else ["--data", DATASET]
+        result = bindery("train", "-o", above / "run", *data, *SMALL, *arguments)
+        self.assert_refused(result, mention)
+        self.assertFalse(above.exists(), result)
+
+    def packed(self, name: str, *options: object) -> Path:
+        return self.pack(self.folder / name, [GOLDEN / "corpus"], *options)
+
+    def write(self, name: str, text: str) -> Path:
+        (self.folder / name).write_text(text)
+        return self.folder / name
+
+    def config(self, **changes: object) -> Path:
+        config = json.loads((GOLDEN / "opt" / "config.json").read_text()) | changes
+        return self.write("config.json", json.dumps(config))
+
+    def exported(self, name: str, *options: object) -> Path:
+        run, model = self.folder / f"{name}-run", self.folder / name
+        self.succeeds("train", "-q", "--data", DATASET, "-o", run, "--steps", 1, *SMALL, *options)
+        self.succeeds("export", "-q", "--model", run, "-o", model)
+        return model
+
+    def test_data_that_cannot_be_trained_on(self) -> None:
+        short = self.packed("short", "--seq-len", 32)
+        other = self.packed("bos", "--seq-len", 64, "--bos", 3)
+        no_tokenizer = shutil.copytree(DATASET, self.folder / "no-tokenizer")
+        (no_tokenizer / "tokenizer.json").write_text("{}")
+        for mention, data in (
+            ("no-such", ["no-such"]),
+            ("needs a weight", [f"{DATASET}:1", short]),
+            ("more than 0", [f"{DATASET}:0"]),
+            ("rows of 64 and of 32 tokens", [f"{DATASET}:1", f"{short}:1"]),
+            ("before documents", [f"{DATASET}:1", f"{other}:1"]),
+            ("less than one row in 1024", [f"{DATASET}:1", f"{DATASET}:0.0001"]),
+            ("tokenizer.json.*checksum", [no_tokenizer]),
+        ):
+            with self.subTest(mention):
+                self.assert_nothing_left(mention, *(part for d in data for part in ("--data", d)))
+
+    def test_a_model_that_cannot_be(self) -> None:
+        for mention, options in (
+            ("--positions 63 .*segment of 64", ["--positions", 63]),
+            ("--heads", ["--channels", 100, "--heads", 3]),
+            ("vocabulary of 256.*--vocab-size", ["--config", self.config(vocab_size=256)]),
+            ("vocabulary of 256.*--vocab-size", ["--vocab-size", 256]),
+            ("llama.json.*llama", ["--config", self.write("llama.json", '{"model_type": "llama"}')]),
+            ("no-such", ["--config", self.folder / "no-such"]),
+        ):
+            with self.subTest(mention):
+                self.assert_nothing_left(mention, *options)
+
+    def test_weights_that_cannot_be_begun_with(self) -> None:
+        model = self.exported("model", "--positions", 64)
+        longer = self.packed("longer", "--seq-len", 96)
+        bin_only = self.folder / "bin"
+        bin_only.mkdir()
+        shutil.copy(model / "config.json", bin_only)
+        (bin_only / "pytorch_model.bin").write_bytes(b"")
+        empty = self.folder / "empty"
+        empty.mkdir()
+        damaged = shutil.copytree(model, self.folder / "damaged")
+        with open(damaged / "model.safetensors", "r+b") as file:
+            file.truncate(1000)
+        for mention, options in (
+            ("64 positions.*bindery repack --seq-len 64", ["--init", model, "--data", longer]),
+            ("another model", ["--init", model, "--layers", 2]),
+            ("pytorch_model.bin", ["--init", bin_only]),
+            ("config.json", ["--init", empty]),
+            ("model.safetensors", ["--init", damaged]),
+        ):
+            with self.subTest(mention):
+                self.assert_nothing_left(mention, *options)
+
+    def test_a_run_that_has_no_sense(self) -> None:
+        longer = self.packed("longer", "--seq-len", 96)
+        for mention, options in (
+            ("only one can say", ["--steps", 1, "--epochs", 1]),
+            ("--decay", ["--schedule", "wsd", "--decay", 1.5]),
+            ("more than 2\\^40 steps", ["--tokens", 2**62, "--batch", 1]),
+            ("rows have 96 tokens", ["--eval", longer]),
+            ("no-such", ["--eval", "no-such"]),
+            ("--sample-prompt", ["--sample-every", 1, "--sample-prompt", ""]),
+            ("cuda is not available", ["--backend", "cuda", "--backend-module", "no-such"]),
+            ("computes in float only", ["--backend", "cpu", "--precision", "bf16"]),
+        ):
+            with self.subTest(mention):
+                self.assert_nothing_left(mention, *options)
+
+    def test_a_run_that_cannot_be_continued(self) -> None:
+        run = self.folder / "run"
+        begun = ["train", "-q", "--data", DATASET, *SMALL, "--steps", 2, "--save-every", 1]
+        self.succeeds(*begun, "-o", run)
+        before = sorted(path.name for path in run.iterdir())
+        absent, empty = self.folder / "absent", self.folder / "empty"
+        empty.mkdir()
+        for mention, options in (
+            ("holds no checkpoint", ["--resume", empty]),
+            ("absent", ["--resume", absent]),
+            ("different folders", ["--resume", run, "-o", absent]),
+            ("seed: 5 here", ["-o", run, "--seed", 5]),
+            ("num_hidden_layers", ["-o", run, "--layers", 2]),
+            ("step-00000007", ["-o", run, "--resume-from", 7]),
+        ):
+            with self.subTest(mention):
+                self.assert_refused(bindery(*begun, *options), mention)
+        self.assertEqual(before, sorted(path.name for path in run.iterdir()))
+        self.assertFalse(absent.exists())
+        self.assertEqual(list(empty.iterdir()), [])
+
+    def test_a_folder_that_is_not_for_a_run(self) -> None:
+        folder = self.folder / "somebodys"
+        folder.mkdir()
+        (folder / "letter").write_text("important")
+        result = bindery("train", "--data", DATASET, "-o", folder, *SMALL)
+        self.assert_refused(result, "'letter'")
+        self.assert_refused(bindery("train", "--data", DATASET), "-o DIR")
+        self.assert_refused(bindery("train", "--data", DATASET, "-o", folder / "letter"), "letter")
+
+
+if __name__ == "__main__":
+    program.main()
