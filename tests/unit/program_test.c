@@ -92,8 +92,38 @@ static const bd_command bind_command = {
     .run = bind_run,
 };
 
+static void describe_strategy(int choice, char *text, size_t size_bytes)
+{
+    static const char *const notes[] = {"least padding", "fast", "none left"};
+    snprintf(text, size_bytes, "%s", notes[choice]);
+}
+
+static const bd_option look_options[] = {
+    {.group = "The rows",
+     .name = "seq-len",
+     .aliases = (const char *const[]){"sequence-length", NULL},
+     .value = "N",
+     BD_INTEGER(bind_settings, seq_len, 2, 1 << 30),
+     .help = "Tokens"},
+    {.name = "no", BD_FLAG(bind_settings, no), .help = "Answer no"},
+    {.group = "How it is done",
+     .name = "strategy",
+     .value = "HOW",
+     BD_CHOICE(bind_settings, strategy, strategy_words),
+     .describe_choice = describe_strategy,
+     .initial = "concat",
+     .help = "How rows are filled"},
+};
+
 static const bd_command look_command = {
-    .name = "look", .summary = "Look into a dataset", .operands = "DATASET", .run = bind_run};
+    .name = "look",
+    .summary = "Look into a dataset",
+    .operands = "DATASET",
+    .options = look_options,
+    .n_options = sizeof look_options / sizeof look_options[0],
+    .settings_size = sizeof(bind_settings),
+    .run = bind_run,
+};
 
 static const bd_command *const commands[] = {&bind_command, &look_command, NULL};
 static const bd_room rooms[] = {commands, NULL};
@@ -213,6 +243,38 @@ static void help_is_aligned_and_wrapped(void **state)
         "");
 }
 
+static void help_has_groups_and_choices_one_by_one(void **state)
+{
+    (void)state;
+    run_gives("bindery look --help", BD_EXIT_DONE,
+              "Usage: bindery look [OPTIONS] DATASET\n"
+              "\n"
+              "Look into a dataset.\n"
+              "\n"
+              "The rows:\n"
+              "      --seq-len N     Tokens\n"
+              "      --no            Answer no\n"
+              "\n"
+              "How it is done:\n"
+              "      --strategy HOW  How rows are filled [default: concat]\n"
+              "                        best-fit   least padding\n"
+              "                        first-fit  fast\n"
+              "                        concat     none left\n"
+              "\n"
+              "Options of every command:\n"
+              "  -q, --quiet         No progress, notes or summary\n"
+              "      --color WHEN    Colour the output: auto, always, never [default: auto]\n"
+              "  -h, --help          Print this help\n"
+              "      --version       Print the version\n",
+              "");
+    char *page = printed("bindery look --generate man");
+    assert_contains(page, ".SH OPTIONS\n.SS The rows\n.TP\n\\fB\\-\\-seq\\-len");
+    assert_contains(page, ".SS How it is done\n.TP\n");
+    assert_contains(page, "[default: concat].\n.RS\n.nf\nbest\\-fit   least padding\n");
+    assert_contains(page, "concat     none left\n.fi\n.RE\n.SS Options of every command\n");
+    free(page);
+}
+
 static void default_shown_in_help_is_the_default_used(void **state)
 {
     (void)state;
@@ -255,6 +317,7 @@ static void completions_name_every_option(void **state)
                 assert_contains(script, name);
         }
         assert_null(strstr(script, "secret"));
+        assert_null(strstr(script, "sequence-length"));
         free(script);
     }
 }
@@ -365,6 +428,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_is_aligned_and_wrapped),
+        cmocka_unit_test(help_has_groups_and_choices_one_by_one),
         cmocka_unit_test(default_shown_in_help_is_the_default_used),
         cmocka_unit_test(completions_name_every_option),
         cmocka_unit_test(completions_know_words_files_and_directories),

@@ -152,9 +152,7 @@ static void what_is_no_text_is_refused_with_its_line(void **state)
     (void)state;
     refuses("a: 1\nb: \xff\n", "s.yaml:2: ");
     refuses_bytes("a: 1\n\nb: \0\n", 11, "s.yaml:3: ");
-    refuses_bytes("\xff\xfe"
-                  "a\0",
-                  4, "s.yaml:1: ");
+    refuses_bytes("\xff\xfe\x61\0:\0 \0\x31\0", 10, "s.yaml:1: ");  // "a: 1" in UTF-16
 }
 
 // A megabyte of whatever is deepest or longest: it ends, and soon.
