@@ -77,16 +77,35 @@
             return ['Loss', '–', 'no steps yet'];
         const best = having.reduce((low, run) =>
             run.last_smoothed_loss < low.last_smoothed_loss ? run : low);
-        return ['Loss', figure(best.last_smoothed_loss),
+        return ['Loss', figure(Number(best.last_smoothed_loss.toPrecision(4))),
             runs.length === 1 ? 'smoothed, at the end' : `smoothed, lowest: ${best.label}`];
+    }
+
+    // How many steps the run was to make, if that is known and it has not made them all.
+    function stepsPlanned(run) {
+        const planned = run.settings?.training?.steps;
+        return Number.isInteger(planned) && planned > run.last_step ? planned : null;
+    }
+
+    function stepsMade(run) {
+        const planned = stepsPlanned(run);
+        return planned === null ? exact(run.last_step)
+            : `${exact(run.last_step)} of ${exact(planned)}`;
+    }
+
+    function longestRun() {
+        const longest = runs.reduce((most, run) => run.last_step > most.last_step ? run : most);
+        const planned = stepsPlanned(longest);
+        const where = runs.length === 1 ? '' : ' in the longest';
+        return ['Steps', exact(longest.last_step), planned !== null
+            ? `of ${exact(planned)}${where}` : runs.length === 1 ? 'so far' : 'in the longest'];
     }
 
     function fillHeadline() {
         const sum = (key) => runs.reduce((total, run) => total + run[key], 0);
         byId('headline').append(...[
             ['Runs', exact(runs.length), 'in this page'],
-            ['Steps', exact(Math.max(...runs.map((run) => run.last_step))),
-                runs.length === 1 ? 'so far' : 'in the longest'],
+            longestRun(),
             lowestLoss(),
             ['Tokens', short(sum('tokens')), 'without padding'],
             ['Time', duration(sum('seconds')), 'in steps'],
@@ -96,6 +115,14 @@
     // ---- Plots ------------------------------------------------------------------------------
 
     const drawn = [];
+    const log = { x: false, y: false };
+
+    function addScaleChoice(id, axis) {
+        byId(id).addEventListener('change', (event) => {
+            log[axis] = event.target.checked;
+            drawn.forEach((plot) => plot.redraw());
+        });
+    }
 
     function showStep(step) {
         const at = Number(step);
@@ -106,7 +133,7 @@
     }
 
     function addPlot(where, plot) {
-        const made = curves.figure(plot, showStep);
+        const made = curves.figure(plot, log, showStep);
         drawn.push(made);
         const looks = plot.wide ? 'card wide' : 'card';
         byId(where).append(element('div', { class: looks }, made.node));
@@ -127,8 +154,12 @@
         add('smoothed_loss', 'Loss', figure, {
             wide: true,
             note: 'Smoothed (exponential mean, 0.98 a step) and, thin, as it was; figures in ' +
-                'this order.',
-            lines: runs.map((run) => ({ run, series: run.smoothed_loss, raw: run.loss })),
+                'this order.' + (runs.some((run) => run.evals.length > 0)
+                ? ' Dots are evaluations.' : ''),
+            lines: runs.map((run) => ({
+                run, series: run.smoothed_loss, raw: run.loss,
+                dots: run.evals.map((evaluation) => evaluation.loss),
+            })),
         });
         add('learning_rate', 'Learning rate', figure, {});
         add('gradient_norm', 'Gradient norm', figure, { note: 'Before clipping' });
@@ -182,7 +213,7 @@
     function fillRuns() {
         const number = (title) => ({ title, number: true });
         const rows = runs.map((run) => [
-            toggle(run), exact(run.last_step), orNone(run.last_loss),
+            toggle(run), stepsMade(run), orNone(run.last_loss),
             orNone(run.last_smoothed_loss),
             short(run.tokens), duration(run.seconds),
             run.seconds > 0 ? rate(run.tokens / run.seconds) : '–',
@@ -272,6 +303,8 @@
     fillRuns();
     addCurves();
     addEvaluations();
+    addScaleChoice('log-values', 'y');
+    addScaleChoice('log-steps', 'x');
     fillCursor();
     fillSamples();
     fillSettings();

@@ -2,8 +2,10 @@
 // run_page_curves.js - plots of curves over steps, as inline SVG that fits any width.
 //
 // A plot is { id, title, note, empty, figure, lines }: `figure` prints a value, `empty` is said
-// if nothing is to be drawn. A line is { run, series, raw }: `run` has label, color, dashes and
-// shown; `series` is what trainer/series.h says; `raw`, if there is one, is drawn thin behind.
+// if nothing is to be drawn. A line is { run, series, raw, dots }: `run` has label, color, dashes
+// and shown; `series` is what trainer/series.h says; `raw`, if there is one, is drawn thin behind;
+// `dots`, if there are any, are series whose points are drawn one by one.
+// Labels stand beside the drawing and below it, never under a curve.
 
 const curves = (() => {
     const { element, svg, table } = page;
@@ -12,7 +14,10 @@ const curves = (() => {
     const HEIGHT = 180;
     const ABOVE = 16;
     const BELOW = 20;
-    const LEVELS = 4; // lines across, about
+    const LEVELS = 5; // lines across, about
+    const LETTER = 7; // pixels of a tick's letter, at most
+    const ROOM = 400; // pixels that the ticks below are made for,
+    const LITTLE_ROOM = 240; // or, at the narrowest, half of them
 
     function looksOf(run, kind) {
         return `${kind} r${run.color} d${run.dashes}`;
@@ -73,8 +78,20 @@ const curves = (() => {
         return { low: low - margin, high: high + margin };
     }
 
-    function place({ low, high }, value, length) {
-        return length * (value - low) / (high - low);
+    // A scale is { low, high, log }. The logarithmic one is of what is positive only.
+    function logScale({ low, high }, share) {
+        const factor = Math.max((high / low) ** share, low === high ? 1.05 : 1);
+        return { low: low / factor, high: high * factor, log: true };
+    }
+
+    function place({ low, high, log }, value, length) {
+        return log ? length * Math.log(value / low) / Math.log(high / low)
+            : length * (value - low) / (high - low);
+    }
+
+    // The value at a share of the length: the other way round.
+    function valueAtShare({ low, high, log }, share) {
+        return log ? low * (high / low) ** share : low + share * (high - low);
     }
 
     // Round numbers inside the extent, about n.
@@ -88,22 +105,46 @@ const curves = (() => {
         return found;
     }
 
+    // Where a logarithmic scale spans decades, powers of ten, and 2 and 5 times those if few.
+    function scaleLevels(scale, n) {
+        const decades = Math.log10(scale.high / scale.low);
+        if (!scale.log || !(decades >= 1))
+            return levels(scale, n);
+        const stride = Math.ceil(decades / (n + 2));
+        const found = [];
+        const last = Math.floor(Math.log10(scale.high));
+        for (let power = Math.floor(Math.log10(scale.low)); power <= last; power++) {
+            for (const factor of decades < 2.5 ? [1, 2, 5] : [1]) {
+                const value = Number(`${factor}e${power}`);
+                if (power % stride === 0 && value >= scale.low && value <= scale.high)
+                    found.push(value);
+            }
+        }
+        return found;
+    }
+
     function seriesOf(line) {
         return line.raw ? [line.series, line.raw] : [line.series];
     }
 
-    function scalesOf(lines) {
+    // `log` says which of the scales are to be logarithmic, { x, y }; those that cannot are not.
+    function scalesOf(lines, log) {
         const steps = [];
         const values = [];
-        for (const series of lines.flatMap(seriesOf)) {
+        for (const series of lines.flatMap((line) => [...seriesOf(line), ...line.dots ?? []])) {
             for (let i = 0; i < series.steps.length; i++) {
                 steps.push(series.steps[i], lastOf(series, i));
                 values.push(least(series, i), greatest(series, i));
             }
         }
+        const scaleOf = (all, share, around, wanted) => {
+            const bare = wanted ? extent(all, 0, () => 0) : null;
+            return bare?.low > 0 ? logScale(bare, share) : extent(all, share, around);
+        };
+        const several = steps.some((step) => step !== steps[0]);
         return {
-            x: extent(steps, 0, () => 0.5),
-            y: extent(values, 0.05, (size) => Math.max(size * 0.05, 1e-9)),
+            x: scaleOf(steps, 0, () => 0.5, log.x && several),
+            y: scaleOf(values, 0.05, (size) => Math.max(size * 0.05, 1e-9), log.y),
         };
     }
 
@@ -134,32 +175,80 @@ const curves = (() => {
         });
     }
 
+    // Lines of no length again.
+    function dots(series, scales, run) {
+        const points = series.values.map((value, i) => point(scales, middle(series, i), value));
+        return svg('path', {
+            class: looksOf(run, 'dots'), d: points.map((at) => `M${at}L${at}`).join(''),
+        });
+    }
+
     function lineParts(line, scales) {
         const behind = line.raw ?? line.series;
         return [
             band(behind, scales, line.run),
             line.raw ? path(line.raw, scales, looksOf(line.run, 'raw')) : null,
             path(line.series, scales, looksOf(line.run, 'curve')),
+            ...(line.dots ?? []).map((series) => dots(series, scales, line.run)),
         ];
     }
 
-    function levelParts(plot, scales) {
-        return levels(scales.y, LEVELS).flatMap((value) => {
-            const y = ABOVE + HEIGHT - place(scales.y, value, HEIGHT);
-            return [
-                svg('line', { class: 'grid-line', x1: 0, x2: '100%', y1: y, y2: y }),
-                svg('text', { class: 'tick level', x: 0, y: y - 3 }, plot.figure(value)),
-            ];
+    // ---- Ticks ------------------------------------------------------------------------------
+
+    function levelPlace(scales, value) {
+        return ABOVE + HEIGHT - place(scales.y, value, HEIGHT);
+    }
+
+    function levelLines(scales) {
+        return scaleLevels(scales.y, LEVELS).map((value) => {
+            const y = levelPlace(scales, value);
+            return svg('line', { class: 'grid-line', x1: 0, x2: '100%', y1: y, y2: y });
         });
     }
 
+    // The labels of those lines, in a drawing of their own.
+    function levelLabels(plot, scales) {
+        const labels = scaleLevels(scales.y, LEVELS).map((value) =>
+            ({ text: plot.figure(value), y: levelPlace(scales, value) }));
+        const width = LETTER * Math.max(0, ...labels.map(({ text }) => text.length));
+        return svg('svg', {
+            class: 'levels', 'aria-hidden': 'true', width, height: ABOVE + HEIGHT + BELOW,
+        }, ...labels.map(({ text, y }) =>
+            svg('text', { class: 'tick level', x: width, y: y + 4 }, text)));
+    }
+
+    // A round step in little room.
+    function roundStep(step) {
+        const [size, letter] = [[1e6, 'M'], [1e3, 'k'], [1, '']].find(([unit]) =>
+            step % unit === 0 && step >= unit);
+        return step < 1e4 ? page.exact(step) : page.exact(step / size) + letter;
+    }
+
+    // The first step, the last, and round ones between them that leave both room.
     function stepTicks(scales) {
-        const y = ABOVE + HEIGHT + 15;
-        const tick = (x, step, more) =>
-            svg('text', { class: `tick ${more}`, x, y }, page.exact(step));
         const { low, high } = scales.x;
-        return !Number.isInteger(low) ? [tick('50%', (low + high) / 2, 'only')]
-            : [tick(0, low, ''), tick('100%', high, 'last')];
+        const y = ABOVE + HEIGHT + 15;
+        const tick = (x, step, more, text = page.exact(step)) =>
+            svg('text', { class: `tick ${more}`, x, y }, text);
+        const first = scales.x.log ? Math.round(low) : low;
+        const last = scales.x.log ? Math.round(high) : high;
+        if (!Number.isInteger(low) && !scales.x.log)
+            return [tick('50%', (low + high) / 2, 'only')];
+        const width = LETTER * Math.min(page.exact(last).length, 5) + 20;
+        const fits = (step, room) => {
+            const at = place(scales.x, step, room);
+            return at >= LETTER * page.exact(first).length + width / 2 &&
+                at <= room - LETTER * page.exact(last).length - width / 2;
+        };
+        const between = scaleLevels(scales.x, Math.floor(ROOM / width))
+            .filter((step) => Number.isInteger(step) && fits(step, ROOM));
+        return [
+            tick(0, first, 'first'),
+            ...between.map((step, i) => tick(`${place(scales.x, step, 100)}%`, step,
+                i % 2 === 0 || !fits(step, LITTLE_ROOM) ? 'between odd' : 'between',
+                roundStep(step))),
+            tick('100%', last, 'last'),
+        ];
     }
 
     function draw(plot, lines, scales, cursor) {
@@ -168,12 +257,13 @@ const curves = (() => {
             viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none',
         }, ...lines.flatMap((line) => lineParts(line, scales)), cursor);
         const bottom = ABOVE + HEIGHT;
-        return svg('svg', {
-            class: 'curves', role: 'img', width: '100%', height: bottom + BELOW,
+        const drawing = svg('svg', {
+            class: 'curves', role: 'img', height: bottom + BELOW,
             'aria-label': summary(plot, lines),
-        }, area, ...levelParts(plot, scales),
+        }, ...levelLines(scales), area,
         svg('line', { class: 'axis', x1: 0, x2: '100%', y1: bottom, y2: bottom }),
         ...stepTicks(scales));
+        return element('div', { class: 'drawing' }, levelLabels(plot, scales), drawing);
     }
 
     // ---- In words ---------------------------------------------------------------------------
@@ -228,20 +318,23 @@ const curves = (() => {
 
     // ---- Around a plot ----------------------------------------------------------------------
 
-    function stepUnder(event, room, { low, high }) {
-        const { left, width } = room.getBoundingClientRect();
+    function stepUnder(event, room, scale) {
+        const { left, width } = room.querySelector('.curves').getBoundingClientRect();
         const share = Math.min(Math.max((event.clientX - left) / width, 0), 1);
-        return Math.round(low + share * (high - low));
+        return Math.round(valueAtShare(scale, share));
     }
 
-    // A figure's node, redraw() for when other runs are shown, and move(step) for the cursor.
-    // onStep(step) is called with where the pointer is.
-    function figure(plot, onStep) {
+    // A figure's node, redraw() for when other runs or scales are shown, and move(step) for the
+    // cursor. `log` is what scalesOf() takes and may change. onStep(step) is called with where
+    // the pointer is.
+    function figure(plot, log, onStep) {
         const filled = plot.lines.filter((line) => line.series.steps.length > 0);
         const room = element('div', {});
         const readouts = element('ul', {
             class: 'readouts', 'aria-label': `${plot.title}, figures`,
         });
+        const linear = element('p', { class: 'note' },
+            'A linear scale: not all values are above 0.');
         const cursor = svg('line', { class: 'cursor-line', y1: 0, y2: HEIGHT });
         let shown = [];
         let scales = null;
@@ -250,7 +343,8 @@ const curves = (() => {
         function move(to) {
             step = to;
             if (scales) {
-                const x = place(scales.x, step, WIDTH);
+                const { low, high } = scales.x;
+                const x = place(scales.x, Math.min(Math.max(step, low), high), WIDTH);
                 cursor.setAttribute('x1', x);
                 cursor.setAttribute('x2', x);
             }
@@ -259,7 +353,8 @@ const curves = (() => {
 
         function redraw() {
             shown = filled.filter((line) => line.run.shown);
-            scales = shown.length > 0 ? scalesOf(shown) : null;
+            scales = shown.length > 0 ? scalesOf(shown, log) : null;
+            linear.hidden = !scales || !log.y || scales.y.log;
             room.replaceChildren(scales ? draw(plot, shown, scales, cursor)
                 : element('p', { class: 'nothing' }, plot.empty));
             readouts.hidden = shown.length === 0;
@@ -272,7 +367,7 @@ const curves = (() => {
         });
         const node = element('figure', { class: 'plot', 'data-plot': plot.id },
             element('figcaption', {}, element('h3', {}, plot.title),
-                plot.note ? element('p', { class: 'note' }, plot.note) : null),
+                plot.note ? element('p', { class: 'note' }, plot.note) : null, linear),
             room, readouts, filled.length > 0 ? alternative(plot, filled) : null);
         redraw();
         return { node, redraw, move };

@@ -1,8 +1,11 @@
 """`bindery report` in a real browser: the page shows what the runs' metrics.jsonl say."""
 
+import itertools
 import json
+import math
 
 import program
+from browser import DESKTOP, PHONE
 from playwright.sync_api import Page
 from program import LONG
 from reported_page import DATASET, MODEL, ReportTest
@@ -80,6 +83,91 @@ class Figures(ReportTest):
             self.assertAlmostEqual(x, 1000 * i / 32, delta=0.01)
             expected = places[low][1] + scale * (norms[i] - norms[low])
             self.assertAlmostEqual(y, expected, delta=0.02)
+
+    def test_a_logarithmic_scale_is_one(self) -> None:
+        lines = steps(1000, 3)[::9]
+        page = self.open(self.make_page(self.run_of("a", lines)))
+        page.locator("#log-values").check()
+        page.locator("#log-steps").check()
+        norms = [line["gradient_norm"] for line in lines]
+        places = points(page, "gradient_norm")
+        low, high = norms.index(min(norms)), norms.index(max(norms))
+        scale = (places[high][1] - places[low][1]) / math.log(norms[high] / norms[low])
+        for line, (x, y) in zip(lines, places, strict=True):
+            share = math.log(line["step"]) / math.log(lines[-1]["step"])
+            self.assertAlmostEqual(x, 1000 * share, delta=0.02)
+            expected = places[low][1] + scale * math.log(line["gradient_norm"] / norms[low])
+            self.assertAlmostEqual(y, expected, delta=0.02)
+        ticks = page.locator("[data-plot=gradient_norm] .tick:not(.level)").all_text_contents()
+        self.assertEqual(ticks, ["1", "10", "100", "1,000"])
+        page.locator("#log-steps").uncheck()
+        page.locator("#log-values").uncheck()
+        self.assertAlmostEqual(points(page, "gradient_norm")[1][0], 1000 * 9 / 999, delta=0.01)
+
+    def test_what_has_no_logarithm_stays_linear_and_says_so(self) -> None:
+        lines = steps(9, 3)
+        lines[4]["gradient_norm"] = 0
+        page = self.open(self.make_page(self.run_of("a", lines)))
+        note = page.locator("[data-plot=gradient_norm] .note", has_text="linear")
+        before = points(page, "gradient_norm")
+        self.assertFalse(note.is_visible())
+        page.locator("#log-values").check()
+        self.assertEqual(points(page, "gradient_norm"), before)
+        self.assertTrue(note.is_visible())
+        self.assertFalse(page.locator("[data-plot=learning_rate] .note").is_visible())
+
+    def test_evaluations_are_dots_in_the_plot_of_the_loss(self) -> None:
+        lines = [{**line, "loss": 3.0} for line in steps(11, 1)]
+        lines[0]["loss"] = 5.0
+        lines[6:6] = [eval_line(6, {"x": 3.0, "y": 4.0})]
+        lines.append(eval_line(11, {"x": 5.0}))
+        page = self.open(self.make_page(self.run_of("a", lines)))
+        dots = page.locator("[data-plot=smoothed_loss] .dots").evaluate_all(
+            "all => all.map(path => path.getAttribute('d'))"
+        )
+        raw = page.locator("[data-plot=smoothed_loss] .raw").get_attribute("d")[1:].split("L")
+        five, three = raw[0].split()[1], raw[-1].split()[1]
+        self.assertEqual(dots[0], f"M500.00 {three}L500.00 {three}M1000.00 {five}L1000.00 {five}")
+        x, y = map(float, dots[1].split("L")[1].split())
+        self.assertEqual(x, 500)
+        self.assertAlmostEqual(y, (float(five) + float(three)) / 2, delta=0.02)
+        page.get_by_role("checkbox", name="a", exact=True).uncheck()
+        self.assertEqual(page.locator(".dots").count(), 0)
+
+    def test_labels_lie_neither_under_curves_nor_under_each_other(self) -> None:
+        for last, round_ones in ((700, 6), (123_456, 4)):
+            lines = steps(700, 2)
+            lines[-1]["step"] = last
+            made = self.make_page(self.run_of(f"run-{last}", lines))
+            for screen in (DESKTOP, PHONE):
+                page = self.open(made, **screen)
+                for log in (False, True):
+                    if log:
+                        page.locator("#log-values").check()
+                    for plot in PLOTS:
+                        self.assert_labels_apart(page, plot)
+                if screen is DESKTOP:
+                    page.locator("#log-values").uncheck()
+                    ticks = page.locator("[data-plot=smoothed_loss] .tick.between").count()
+                    self.assertGreaterEqual(ticks, round_ones)
+
+    def assert_labels_apart(self, page: Page, plot: str) -> None:
+        boxes = page.locator(f"[data-plot={plot}] .tick").evaluate_all(
+            "all => all.filter(node => getComputedStyle(node).display !== 'none').map(node => "
+            "[node.classList.contains('level'), node.getBoundingClientRect().toJSON()])"
+        )
+        area = page.locator(f"[data-plot={plot}] .curves").bounding_box()
+        levels = [box for is_level, box in boxes if is_level]
+        below = sorted((box for is_level, box in boxes if not is_level),
+                       key=lambda box: box["left"])
+        self.assertGreaterEqual(len(levels), 2)
+        self.assertGreaterEqual(len(below), 2)
+        for box in levels:
+            self.assertLess(box["right"], area["x"])
+            self.assertGreater(box["left"], 0)
+        for one, other in itertools.pairwise(below):
+            self.assertLess(one["right"], other["left"])
+        self.assertGreater(below[0]["top"], area["y"] + 190)
 
     def test_a_run_that_is_not_ticked_is_not_drawn(self) -> None:
         page = self.open(self.make_page(
@@ -298,6 +386,19 @@ class Contents(ReportTest):
         for run, row in zip(runs, self.cells(page, "#run-table"), strict=True):
             last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
             self.assertEqual([*row[1:3], row[-1]], ["3", shown(last["loss"]), "3"])
+
+    def test_a_run_that_is_not_done_tells_how_far_it_is(self) -> None:
+        run = self.folder / "run"
+        self.succeeds("train", "-q", "--data", DATASET, "-o", run, *MODEL, "--steps", 4,
+                      "--save-every", 3)
+        for path in run.glob("step-00000004.*"):
+            path.unlink()
+        metrics = run / "metrics.jsonl"
+        metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:3]))
+        page = self.open(self.make_page(run))
+        (row,) = self.cells(page, "#run-table")
+        self.assertEqual(row[1], "3 of 4")
+        self.assertRegex(page.locator("#headline").inner_text(), r"Steps\s+3\s+of 4\n")
 
     def test_mfu_is_drawn_where_it_is_known(self) -> None:
         known = [{**line, "mfu": 0.3456} for line in steps(4, 1)]
