@@ -55,8 +55,10 @@ class Disk:
         subprocess.run(mount, check=True)
 
     def resize(self, kib: int, n_files: int = 1000) -> None:
+        # With a source, mount does not repeat the options of before, among them an owner whom a
+        # namespace may not know.
         options = f"remount,size={kib}k,nr_inodes={n_files}"
-        subprocess.run(["mount", "-o", options, self.folder], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", self.folder], check=True)
 
     def remove(self) -> None:
         subprocess.run(["umount", self.folder], check=True)
