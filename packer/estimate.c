@@ -132,13 +132,14 @@ int64_t bd_estimate_disk_bytes(const bd_packing *packing, const bd_figures *figu
     return n < 9e18 ? (int64_t)n : INT64_MAX;
 }
 
-size_t bd_estimates_recommend(const bd_estimates *estimates)
+size_t bd_estimates_recommend(const bd_estimates *estimates, int64_t most_tokens)
 {
     const bd_estimate *items = estimates->items;
     size_t best = 0;
-    for (size_t i = N_STRATEGIES;
-         i < estimates->n && bd_estimate_cut_share(&items[best]) > 0.01; i += N_STRATEGIES)
-        if (bd_estimate_cut_share(&items[i]) < bd_estimate_cut_share(&items[best]))
+    for (size_t i = N_STRATEGIES; i < estimates->n && items[i].packing.seq_len <= most_tokens &&
+                                  bd_estimate_cut_share(&items[best]) > 0.01;
+         i += N_STRATEGIES)
+        if (bd_estimate_cut_share(&items[i]) <= bd_estimate_cut_share(&items[best]))
             best = i;
     const bd_estimate *of_length = &items[best];
     int chosen = BD_STRATEGY_BEST_FIT;

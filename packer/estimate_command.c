@@ -22,6 +22,7 @@ enum { MAX_SEQ_LENS = 32 };
 typedef struct plan_settings {
     bd_pack_options pack;  // first: see input_options.h
     const char *seq_lens;
+    int64_t context;  // 0: not given
     int long_policy;  // one more than the value; 0: not given
     int64_t max_documents;
     int64_t sample_bytes;
@@ -36,6 +37,12 @@ static const bd_option plan_options[] = {
      BD_TEXT(plan_settings, seq_lens),
      .initial_note = "powers of two around the documents' lengths",
      .help = "Tokens in a row: the lengths to compare, such as 1k,2k,8k"},
+    {.name = "context",
+     .value = "N",
+     BD_LENGTH(plan_settings, context, BD_MIN_SEQ_LEN, BD_MAX_SEQ_LEN),
+     .initial = "0",
+     .initial_note = "not known",
+     .help = "Positions that the model has: the longest rows to recommend"},
     BD_TOKENIZER_OPTION,
     {.name = "long",
      .value = "HOW",
@@ -103,15 +110,30 @@ static bd_status parse_seq_lens(const char *text, seq_len_list *list, bd_error *
     }
 }
 
-// What was given, or what suits the documents.
-static void choose_seq_lens(seq_len_list *list, const int64_t histogram[BD_HISTOGRAM_BINS])
+// What was given, or what suits the documents and the model.
+static void choose_seq_lens(seq_len_list *list, const int64_t histogram[BD_HISTOGRAM_BINS],
+                            int64_t context)
 {
     int64_t usual[BD_DEFAULT_SEQ_LENS];
     if (list->n > 0)
         return;
     bd_default_seq_lens(histogram, usual);
     for (int i = 0; i < BD_DEFAULT_SEQ_LENS; i++)
-        insert_seq_len(list, usual[i]);
+        if (context == 0 || usual[i] <= context)
+            insert_seq_len(list, usual[i]);
+    if (context > 0)
+        insert_seq_len(list, context);
+}
+
+// Whoever names the lengths, or the model's, has said what may be recommended.
+static bd_status choose_most_tokens(int64_t *most, const plan_settings *settings,
+                                    const seq_len_list *given, bd_error *err)
+{
+    *most = settings->context > 0 ? settings->context : given->n > 0 ? INT64_MAX : 0;
+    if (given->n > 0 && given->items[0] > *most)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "--seq-len: none of the lengths is at most --context %" PRId64, *most);
+    return BD_OK;
 }
 
 // ---- A dataset -----------------------------------------------------------------------------
@@ -134,7 +156,7 @@ static bd_status plan_dataset(const bd_arguments *arguments, seq_len_list *seq_l
     bd_manifest manifest;
     BD_TRY(bd_manifest_read(&manifest, folder, err));
     const bool given = seq_lens->n > 0;
-    choose_seq_lens(seq_lens, manifest.totals.document_lengths);
+    choose_seq_lens(seq_lens, manifest.totals.document_lengths, settings->context);
     if (!given)
         insert_seq_len(seq_lens, manifest.packing.seq_len);
     const bd_packing packing = change_packing(&manifest.packing, settings);
@@ -187,7 +209,7 @@ static bd_status estimate_sample(const bd_sample *sample, const bd_pack_job *job
     for (size_t u = 0; u < sample->n_units; u++)
         for (size_t i = 0; i < sample->units[u].n; i++)
             bd_figures_count_document(&lengths, sample->units[u].items[i]);
-    choose_seq_lens(seq_lens, lengths.document_lengths);
+    choose_seq_lens(seq_lens, lengths.document_lengths, settings->context);
     const bd_packing packing = change_packing(&job->packing, settings);
     bd_estimates_init(estimates, &packing, seq_lens->items, seq_lens->n);
     forecast->is_exact = sample->is_all;
@@ -265,6 +287,8 @@ static int plan_run(const bd_arguments *arguments)
     bd_status status =
         settings->seq_lens ? parse_seq_lens(settings->seq_lens, &seq_lens, &err) : BD_OK;
     if (status == BD_OK)
+        status = choose_most_tokens(&forecast.most_tokens, settings, &seq_lens, &err);
+    if (status == BD_OK)
         status = bd_pack_job_init(&job, &pack, &err);
     if (status != BD_OK) {
         bd_tokenizer_close(job.tokenizer);
@@ -289,7 +313,9 @@ const bd_command bd_plan_command = {
         "nothing. The table tells for each: the rows; the padding; how many documents are cut "
         "(split, truncated or dropped, as --long says); how much less attention has to compute "
         "than under a plain causal mask; the time; and the size of the shards without "
-        "--compress. A star marks what is recommended, and the sentence below says why.\n"
+        "--compress. With --context, or among lengths that --seq-len names, a star marks what "
+        "is "
+        "recommended, and the sentence below says why.\n"
         "\n"
         "Of inputs of more than --sample bytes a sample is read and tokenised, in 32 places at "
         "equal distances (compressed files from their start), and the figures are scaled up; a "
@@ -311,7 +337,7 @@ const bd_command bd_plan_command = {
         "\n"
         "Examples:\n"
         "\n"
-        "  bindery plan corpus.jsonl more-text/\n"
+        "  bindery plan --context 2k corpus.jsonl more-text/\n"
         "  bindery plan --seq-len 1024,2048,8192 --long truncate shards\n",
     .operands = "[INPUT...|DATASET]",
     .operand_kind = BD_OPTION_FILE,

@@ -128,10 +128,34 @@ static void print_wrapped(FILE *out, const char *text)
     fputc('\n', out);
 }
 
+// What is recommended; past the last way if nothing is.
+static size_t recommend(const bd_forecast *forecast)
+{
+    return forecast->most_tokens > 0
+               ? bd_estimates_recommend(forecast->estimates, forecast->most_tokens)
+               : forecast->estimates->n;
+}
+
+static void print_recommendation(FILE *out, const bd_forecast *forecast, size_t recommended)
+{
+    char reason[REASON_BYTES], sentence[REASON_BYTES + 64];
+    if (recommended == forecast->estimates->n) {
+        print_wrapped(out,
+                      "Which rows suit depends on the model: say with --context N how many "
+                      "positions it has (1k, 2k, ...), and one of these is recommended.");
+        return;
+    }
+    const prediction p = predict(forecast, recommended);
+    print_reason(&p, reason, sizeof reason);
+    snprintf(sentence, sizeof sentence, "* --seq-len %" PRId64 " --strategy %s: %s.",
+             p.estimate->packing.seq_len, bd_strategy_words[p.estimate->packing.strategy],
+             reason);
+    print_wrapped(out, sentence);
+}
+
 void bd_forecast_print(FILE *out, const bd_forecast *forecast, bool color)
 {
-    const size_t recommended = bd_estimates_recommend(forecast->estimates);
-    char reason[REASON_BYTES], sentence[REASON_BYTES + 64];
+    const size_t recommended = recommend(forecast);
     print_basis(out, forecast);
     fprintf(out, "\n%8s  %-9s%12s%9s%9s%10s%12s%9s\n", "seq_len", "strategy", "rows", "padding",
             "cut", "attention", "time", "disk");
@@ -146,13 +170,8 @@ void bd_forecast_print(FILE *out, const bd_forecast *forecast, bool color)
                 bd_format_bytes((uint64_t)p.disk_bytes).text,
                 color && is_recommended ? no_color : "");
     }
-    const prediction p = predict(forecast, recommended);
-    print_reason(&p, reason, sizeof reason);
-    snprintf(sentence, sizeof sentence, "* --seq-len %" PRId64 " --strategy %s: %s.",
-             p.estimate->packing.seq_len, bd_strategy_words[p.estimate->packing.strategy],
-             reason);
     fputc('\n', out);
-    print_wrapped(out, sentence);
+    print_recommendation(out, forecast, recommended);
 }
 
 // ---- For scripts ---------------------------------------------------------------------------
@@ -194,13 +213,24 @@ static bd_json *sample_to_json(const bd_forecast *forecast)
     return json;
 }
 
+static bd_json *advice_to_json(const bd_forecast *forecast, size_t recommended)
+{
+    char reason[REASON_BYTES];
+    bd_json *advice = bd_json_object();
+    const prediction p = predict(forecast, recommended);
+    print_reason(&p, reason, sizeof reason);
+    bd_json_set_integer(advice, "seq_len", p.estimate->packing.seq_len);
+    bd_json_set_string(advice, "strategy", bd_strategy_words[p.estimate->packing.strategy]);
+    bd_json_set_string(advice, "reason", reason);
+    return advice;
+}
+
 bd_json *bd_forecast_to_json(const bd_forecast *forecast)
 {
-    const size_t recommended = bd_estimates_recommend(forecast->estimates);
+    const size_t recommended = recommend(forecast);
     const bd_packing *packing = &forecast->estimates->items[0].packing;
-    char reason[REASON_BYTES];
-    bd_json *json = bd_json_object(), *ways = bd_json_array(), *advice = bd_json_object();
-    bd_json_set_string(json, "format", "1.0");
+    bd_json *json = bd_json_object(), *ways = bd_json_array();
+    bd_json_set_string(json, "format", "1.1");
     bd_json_set_string(json, "of", forecast->is_dataset ? "dataset" : "inputs");
     bd_json_set_bool(json, "exact", forecast->is_exact);
     if (forecast->is_exact)
@@ -220,11 +250,9 @@ bd_json *bd_forecast_to_json(const bd_forecast *forecast)
         bd_json_append(ways, prediction_to_json(&p));
     }
     bd_json_set(json, "estimates", ways);
-    const prediction p = predict(forecast, recommended);
-    print_reason(&p, reason, sizeof reason);
-    bd_json_set_integer(advice, "seq_len", p.estimate->packing.seq_len);
-    bd_json_set_string(advice, "strategy", bd_strategy_words[p.estimate->packing.strategy]);
-    bd_json_set_string(advice, "reason", reason);
-    bd_json_set(json, "recommendation", advice);
+    if (recommended < forecast->estimates->n)
+        bd_json_set(json, "recommendation", advice_to_json(forecast, recommended));
+    else
+        bd_json_set_null(json, "recommendation");
     return json;
 }

@@ -21,10 +21,11 @@ typedef struct bd_forecast {
     int64_t read_time_ns;            // all threads together, and tokenising
     int64_t n_units;                 // that there will be
     int n_threads;
-    int64_t n_left_out;  // documents that the dataset has dropped
+    int64_t n_left_out;   // documents that the dataset has dropped
+    int64_t most_tokens;  // in a row that may be recommended; 0: nothing is recommended
 } bd_forecast;
 
-// What was read, the table, and the recommendation, within 80 columns.
+// What was read, the table, and the recommendation or what it would need, within 80 columns.
 void bd_forecast_print(FILE *out, const bd_forecast *forecast, bool color);
 
 // The same (schemas/estimate-v1.schema.json). Free with bd_json_free().

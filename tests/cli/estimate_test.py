@@ -268,6 +268,34 @@ class Plan(Refusals):
         advice = self.planned(file, "--seq-len", "100")["recommendation"]
         self.assertEqual(advice["strategy"], "concat")
 
+    def test_without_the_models_context_nothing_is_recommended(self) -> None:
+        file = self.write("a.jsonl", b'{"text": "%s"}\n' % (b"x" * 999) * 20)
+        self.assertIsNone(self.planned(file)["recommendation"])
+        said = self.succeeds("plan", file).stdout
+        self.assertIn("--context N", said)
+        self.assertNotIn("*", said)
+        self.assertLessEqual(max(map(len, said.split("\n"))), 80)
+
+    def test_no_longer_rows_than_the_models_context_are_recommended(self) -> None:
+        """Documents have 1000 tokens: none is whole in shorter rows."""
+        file = self.write("a.jsonl", b'{"text": "%s"}\n' % (b"x" * 999) * 20)
+        dataset = self.pack(self.place() / "dataset", [file], "--seq-len", "2k")
+        for options, lengths, seq_len in [
+            (["--context", "600"], [256, 512, 600], 600),
+            (["--context", "2k"], [256, 512, 1024, 2048], 1024),
+            (["--context", "1000"], [256, 512, 1000], 1000),
+            (["--context", "999", "--seq-len", "64,1000,3k"], [64, 1000, 3072], 64),
+        ]:
+            for given in (file, dataset):
+                with self.subTest(options):
+                    found = self.planned(given, *options)
+                    shown = {way["seq_len"] for way in found["estimates"]}
+                    self.assertEqual(sorted(shown - {2048}), sorted({*lengths} - {2048}))
+                    self.assertEqual(found["recommendation"]["seq_len"], seq_len)
+        result = bindery("plan", file, "--context", "64", "--seq-len", "65,128")
+        self.assertEqual(result.status, 2)
+        self.assertIn("none of the lengths is at most --context 64", result.stderr)
+
     def test_people_see_the_same_in_80_columns(self) -> None:
         file = self.write("a.jsonl", json_lines(random.Random(SEED), 50))
         found = self.planned(file, "--seq-len", "128,1024")
