@@ -148,7 +148,7 @@ class Files(InspectPageTest):
     def test_what_cannot_be_written_is_refused_and_leaves_nothing(self) -> None:
         (self.folder / "folder").mkdir()
         before = self.names()
-        for name in ("folder", "folder/", "none/report.html", "none/", "", "x" * 300):
+        for name in ("folder", "folder/", "none/", "none/" + "x" * 300, "", "x" * 300):
             path = f"{self.folder}/{name}" if name else ""
             with self.subTest(name):
                 result = bindery("inspect", "--html", path, "--overwrite", FORMAT_1 / "concat")

@@ -225,7 +225,7 @@ class Version(ProgramTest):
         parts = dict(line.split(": ", 1) for line in lines[1:])
         commit = parts.pop("commit", None)
         if commit:  # a tarball of the sources has none
-            run("git", "-C", ROOT, "cat-file", "-e", f"{commit}^{{commit}}")
+            run("git", "-c", "safe.directory=*", "-C", ROOT, "cat-file", "-e", f"{commit}^{{commit}}")
         self.assertEqual(set(parts), {"Arrow GLib", "backends", "MPI"})
         self.assertRegex(parts["Arrow GLib"], r"^\d+\.\d+\.\d+$")
         self.assertRegex(parts["backends"], r"^cpu \((baseline|avx2|avx512)\), cuda \(.+\)$")
