@@ -53,3 +53,38 @@ void bd_print_safely(FILE *stream, const char *text, size_t size_bytes, bool mul
             fprintf(stream, "\\x%02x", s[at]);
     }
 }
+
+int bd_text_columns(const char *text)
+{
+    int n = 0;
+    for (; *text; text++)
+        n += ((unsigned char)*text & 0xC0) != 0x80;
+    return n;
+}
+
+int bd_print_name(FILE *stream, const char *name, int columns)
+{
+    char *safe = NULL;
+    size_t size;
+    FILE *memory = open_memstream(&safe, &size);
+    if (memory)
+        bd_print_safely(memory, name, strlen(name), false);
+    if (!memory || fclose(memory) != 0) {  // rather too wide than not at all
+        free(safe);
+        bd_print_safely(stream, name, strlen(name), false);
+        return columns;
+    }
+    const char *shown = safe;
+    int n = bd_text_columns(safe);
+    if (n > columns) {
+        for (int left = n; left > columns - 3;) {
+            shown++;
+            left -= ((unsigned char)*shown & 0xC0) != 0x80;
+        }
+        fputs("...", stream);
+        n = columns;
+    }
+    fputs(shown, stream);
+    free(safe);
+    return n;
+}

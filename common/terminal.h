@@ -29,6 +29,14 @@ bool bd_terminal_color(FILE *stream, bd_color when);
 // tabs are left alone if `multiline`.
 void bd_print_safely(FILE *stream, const char *text, size_t size_bytes, bool multiline);
 
+// Columns that UTF-8 text takes, if every character takes one.
+int bd_text_columns(const char *text);
+
+// Prints a name as bd_print_safely() does, in at most `columns` columns (more than 3) if every
+// character takes one: of a longer one only the end, which tells more, after "...". Returns the
+// columns that it took.
+int bd_print_name(FILE *stream, const char *name, int columns);
+
 // Columns of the terminal behind `stream`, 80 if it is none or does not say.
 int bd_terminal_width(FILE *stream);
 

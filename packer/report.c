@@ -7,11 +7,17 @@
 #include "common/format.h"
 #include "common/terminal.h"
 
-enum { NUMBER_WIDTH = 18 };
+enum { NUMBER_WIDTH = 18, NAME_WIDTH = 25 };
 
 double bd_percent(double part, double whole)
 {
     return whole > 0 ? 100.0 * part / whole : 0.0;
+}
+
+int bd_report_room(int n)
+{
+    enum { LEAST = 8 };  // a name of less says nothing
+    return n <= BD_REPORT_WIDTH - LEAST ? BD_REPORT_WIDTH - n : LEAST;
 }
 
 static double percent(int64_t part, int64_t whole)
@@ -35,9 +41,8 @@ void bd_report_sources(FILE *out, const bd_source_figures *sources, size_t n, in
         const bd_figures *f = &sources[i].figures;
         const int64_t left_out = f->truncated + f->dropped + f->too_short + f->held_out;
         fputs("  ", out);
-        bd_print_safely(out, sources[i].name, strlen(sources[i].name), false);
-        fprintf(out, "%*s%14s%18s%9.2f%%%9.2f%%\n",
-                strlen(sources[i].name) < 26 ? (int)(26 - strlen(sources[i].name)) : 1, "",
+        const int n_columns = bd_print_name(out, sources[i].name, NAME_WIDTH);
+        fprintf(out, "%*s%14s%18s%9.2f%%%9.2f%%\n", NAME_WIDTH + 1 - n_columns, "",
                 bd_format_exact(f->documents).text, bd_format_exact(f->packed).text,
                 percent(f->packed, packed), percent(left_out, f->packed + left_out));
     }

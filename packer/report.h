@@ -14,6 +14,11 @@ bd_status bd_report_ledger(FILE *out, const bd_manifest *manifest, bd_error *err
 void bd_report_tokens(FILE *out, const bd_manifest *manifest);
 void bd_report_sources(FILE *out, const bd_source_figures *sources, size_t n, int64_t packed);
 
+enum { BD_REPORT_WIDTH = 80 };  // columns
+
+// Columns that a name has in a line that has `n` others: some, even if there are none left.
+int bd_report_room(int n);
+
 // 100 part / whole; 0 if there is no whole.
 double bd_percent(double part, double whole);
 

@@ -69,16 +69,32 @@ static void print_documents(FILE *out, const bd_inspection *in, bd_look look)
     fprintf(out, "    %.1f %% of the rows\n", full);
 }
 
+// A piece of a line in which *column is the next; or the beginning of another line.
+static void print_piece(FILE *out, int *column, const char *piece)
+{
+    if (*column + (int)strlen(piece) > BD_REPORT_WIDTH) {
+        *column = fprintf(out, "\n  ") - 1;
+        piece += strspn(piece, " ");
+    }
+    *column += fprintf(out, "%s", piece);
+}
+
 static void print_lengths(FILE *out, const bd_inspection *in, bd_look look)
 {
     const bd_quantiles *q = &in->lengths;
     fputc('\n', out);
     bd_print_title(out, look, "Document lengths");
-    fprintf(out, "%s", q->exact ? " " : " about");
-    for (int i = 0; i < BD_N_QUANTILES - 1; i++)
-        fprintf(out, " p%d %" PRId64 " ", bd_quantile_percents[i], q->values[i]);
-    fprintf(out, "%s max %" PRId64 "\n", q->max_exact ? "" : "about",
-            q->values[BD_N_QUANTILES - 1]);
+    int column = (int)strlen("Document lengths") + fprintf(out, q->exact ? " " : " about");
+    char piece[48];
+    for (int i = 0; i < BD_N_QUANTILES - 1; i++) {
+        snprintf(piece, sizeof piece, "%sp%d %" PRId64, i == 0 ? " " : "  ",
+                 bd_quantile_percents[i], q->values[i]);
+        print_piece(out, &column, piece);
+    }
+    snprintf(piece, sizeof piece, "%smax %" PRId64, q->max_exact ? "  " : " about ",
+             q->values[BD_N_QUANTILES - 1]);
+    print_piece(out, &column, piece);
+    fputc('\n', out);
 }
 
 // ---- Histograms ----------------------------------------------------------------------------
@@ -163,15 +179,6 @@ static void print_attention(FILE *out, const bd_inspection *in, bd_look look)
 
 // ---- Tokens --------------------------------------------------------------------------------
 
-// Columns of UTF-8 text, if every character takes one.
-static int n_columns(const char *text)
-{
-    int n = 0;
-    for (; *text; text++)
-        n += ((unsigned char)*text & 0xC0) != 0x80;
-    return n;
-}
-
 // The token as text, in quotes. Malloc'd; NULL if it has none, or that is too wide, or memory
 // has run out: then people get its id.
 static char *token_text(const bd_inspection *in, uint32_t id)
@@ -186,7 +193,7 @@ static char *token_text(const bd_inspection *in, uint32_t id)
     fputc('"', stream);
     bd_print_safely(stream, bytes, n_bytes, false);
     fputc('"', stream);
-    if (fclose(stream) == 0 && n_columns(text) <= TOKEN_WIDTH)
+    if (fclose(stream) == 0 && bd_text_columns(text) <= TOKEN_WIDTH)
         return text;
     free(text);
     return NULL;
@@ -198,7 +205,7 @@ static void print_token(FILE *out, const bd_inspection *in, const bd_frequent_to
     char id[16];
     snprintf(id, sizeof id, "<%u>", token->id);
     const char *shown = text ? text : id;
-    const int n = n_columns(shown);
+    const int n = bd_text_columns(shown);
     fprintf(out, "  %s%*s%4.1f%%", shown, n < TOKEN_WIDTH ? TOKEN_WIDTH - n : 0, "",
             bd_percent((double)token->count, (double)in->tokens_counted));
     free(text);
@@ -224,17 +231,19 @@ static void print_place(FILE *out, const bd_inspection *in,
                         const bd_repeated_document *document)
 {
     const bd_manifest *manifest = &in->manifest;
-    fprintf(out, "  %8s x %s tokens: ", bd_format_exact(document->count).text,
-            bd_format_exact(document->n_tokens).text);
-    if (document->input < manifest->n_inputs) {
-        const bd_input_entry *input = &manifest->inputs[document->input];
-        bd_print_safely(out, input->name, strlen(input->name), false);
-        fprintf(out, " %s %" PRIu64, bd_input_entry_position_word(input), document->position);
-    } else {
-        fprintf(out, "input %u, position %" PRIu64, document->input, document->position);
-    }
-    fprintf(out, ", %s:%" PRId64 "\n", bd_inspection_shard_name(in, document->shard).text,
-            document->row);
+    char place[96];
+    const int n = fprintf(out, "  %8s x %s tokens: ", bd_format_exact(document->count).text,
+                          bd_format_exact(document->n_tokens).text);
+    const bool known = document->input < manifest->n_inputs;
+    const bd_input_entry *input = known ? &manifest->inputs[document->input] : NULL;
+    snprintf(place, sizeof place, " %s %" PRIu64 ", %s:%" PRId64,
+             known ? bd_input_entry_position_word(input) : "position", document->position,
+             bd_inspection_shard_name(in, document->shard).text, document->row);
+    if (known)
+        bd_print_name(out, input->name, bd_report_room(n + (int)strlen(place)));
+    else
+        fprintf(out, "input %u,", document->input);
+    fprintf(out, "%s\n", place);
 }
 
 static void print_duplicates(FILE *out, const bd_inspection *in, bd_look look)

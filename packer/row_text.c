@@ -7,6 +7,7 @@
 #include "common/array.h"
 #include "common/terminal.h"
 #include "common/utf8.h"
+#include "packer/report.h"
 
 static const char *const colors[] = {"\x1b[36m", "\x1b[33m", "\x1b[32m",
                                      "\x1b[35m", "\x1b[34m", "\x1b[31m"};
@@ -72,30 +73,39 @@ static bd_status print_tokens(FILE *out, const bd_row *row, int id_bytes, int64_
     return status;
 }
 
-static void print_origin(FILE *out, const bd_manifest *manifest, uint32_t index,
-                         uint64_t position)
+// Where segment `s` came from, in a line that has `n_others` columns besides.
+static void print_origin(FILE *out, const bd_manifest *manifest, const bd_row *row, int64_t s,
+                         int n_others)
 {
+    const uint32_t index = row->segments.input[s];
+    const uint64_t position = row->segments.position[s];
     if (manifest->n_inputs == 0) {
         fprintf(out, "input %u position %" PRIu64, index, position);
         return;
     }
     const bd_input_entry *input = &manifest->inputs[index];
-    bd_print_safely(out, input->name, strlen(input->name), false);
-    fprintf(out, " %s %" PRIu64, bd_input_entry_position_word(input), position);
+    char place[48];
+    const int n = snprintf(place, sizeof place, " %s %" PRIu64,
+                           bd_input_entry_position_word(input), position);
+    bd_print_name(out, input->name, bd_report_room(n + n_others));
+    fputs(place, out);
 }
 
 static void print_heading(FILE *out, const bd_row *row, const bd_manifest *manifest, int64_t s)
 {
     const int64_t from = row->bounds[s], to = row->bounds[s + 1], n = to - from;
     const int64_t offset = row->segments.offset[s];
-    fprintf(out, "--- tokens %" PRId64 " to %" PRId64 ": ", from, to - 1);
-    print_origin(out, manifest, row->segments.input[s], row->segments.position[s]);
+    char part[80];
     if (n == (int64_t)row->segments.length[s])
-        fprintf(out, ", whole document of %" PRId64 "\n", n);
+        snprintf(part, sizeof part, ", whole document of %" PRId64, n);
     else
-        fprintf(out, ", tokens %" PRId64 " to %" PRId64 " of %u%s\n", offset, offset + n - 1,
-                row->segments.length[s],
-                offset > 0 ? ", the first one repeated as context" : "");
+        snprintf(part, sizeof part, ", tokens %" PRId64 " to %" PRId64 " of %u", offset,
+                 offset + n - 1, row->segments.length[s]);
+    const int before = fprintf(out, "--- tokens %" PRId64 " to %" PRId64 ": ", from, to - 1);
+    print_origin(out, manifest, row, s, before + (int)strlen(part));
+    fprintf(out, "%s\n", part);
+    if (offset > 0)
+        fprintf(out, "    token %" PRId64 " is repeated as context\n", from);
     fprintf(out,
             "    positions 0 to %" PRId64 ", %" PRId64 " target%s: none for token %" PRId64
             "\n",

@@ -22,7 +22,7 @@ from dataset_statistics import (
     rows_of,
     tiles_of,
 )
-from program import ROOT, ProgramTest, bindery
+from program import ROOT, ProgramTest, Result, bindery
 from schemas import validate
 
 FORMAT_1 = ROOT / "tests" / "golden" / "format-1"
@@ -427,8 +427,31 @@ class Screens(InspectTest):
         for environment in (PLAIN, UTF_8):
             for options in ([], ["--scan", "--duplicates"], ["--color=always"]):
                 result = self.succeeds("inspect", *options, dataset, env=environment)
-                widths = [len(ESCAPE.sub("", line)) for line in result.stdout.splitlines()]
-                self.assertLessEqual(max(widths), 80, result)
+                self.assert_80_columns(result)
+
+    def assert_80_columns(self, result: Result) -> None:
+        widths = [len(ESCAPE.sub("", line)) for line in result.stdout.splitlines()]
+        self.assertLessEqual(max(widths), 80, result)
+
+    def test_awkward_names_and_numbers_fit_it_too(self) -> None:
+        """Names as long as they may be, of which the end is shown, and lengths of many digits."""
+        long = "é" * 90 + "the-end.jsonl"
+        (self.folder / "deep").mkdir()
+        for name in (f"deep/{long}", "short.jsonl"):
+            # A line of text has at most 30 characters, so that no text is wider than the screen.
+            texts = ["\n".join(["word " * 6] * n) for n in (1, 1, 9, 90, 900, 4000, 9000)]
+            self.write(name, json_lines(texts * 3))
+        dataset = self.folder / "dataset"
+        self.pack(dataset, [], "--seq-len", "1m",
+                  "--source", f"{'a-very-long-source' * 5}={self.folder / 'deep'}",
+                  "--source", f"short={self.folder / 'short.jsonl'}")
+        shown = self.succeeds("inspect", "--scan", "--duplicates", dataset, env=UTF_8)
+        self.assert_80_columns(shown)
+        self.assertIn("...", shown.stdout)
+        self.assertIn("the-end.jsonl byte", shown.stdout)
+        self.assertRegex(shown.stdout, r"Document lengths .*\d\n  max 279000\n")
+        for options in (["--row", 0], ["--row", 1], ["--sample", 2]):
+            self.assert_80_columns(self.succeeds("inspect", *options, dataset, env=UTF_8))
 
     def test_blocks_are_for_utf_8_alone(self) -> None:
         for variables, blocks in (
