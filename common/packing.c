@@ -5,10 +5,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/tokenizer/tokenizer.h"
+
 const char *const bd_strategy_words[] = {"best-fit", "first-fit", "concat", NULL};
 const char *const bd_long_policy_words[] = {"split", "truncate", "drop", "error", NULL};
 const char *const bd_part_words[] = {"all", "training", "held-out", NULL};
 const char *const bd_shard_codec_words[] = {"none", "zstd", NULL};
+
+bd_formatted bd_packing_tokenizer(const bd_packing *packing)
+{
+    bd_formatted shown;
+    if (strcmp(packing->tokenizer, BD_BPE_NAME) == 0)
+        snprintf(shown.text, sizeof shown.text, "BPE of %.20s ids",
+                 bd_format_exact(packing->vocab_size).text);
+    else
+        snprintf(shown.text, sizeof shown.text, "%.31s", packing->tokenizer);
+    return shown;
+}
 
 int bd_packing_id_bytes(const bd_packing *packing)
 {

@@ -7,6 +7,7 @@
 
 #include "common/checksum.h"
 #include "common/error.h"
+#include "common/format.h"
 #include "common/json.h"
 
 #define BD_FORMAT_VERSION "1.1"
@@ -67,6 +68,9 @@ typedef struct bd_packing {
 
 // Bytes of a stored id: 2 if every id fits, else 4.
 int bd_packing_id_bytes(const bd_packing *packing);
+
+// The tokenizer for people: its name, or of one from a file "BPE of 50,257 ids".
+bd_formatted bd_packing_tokenizer(const bd_packing *packing);
 
 // About 4 MiB of ids, at least one row.
 int64_t bd_packing_default_batch_rows(const bd_packing *packing);

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "common/stored_tokenizer.h"
+#include "packer/pack_log.h"
 
 // ---- Opening -------------------------------------------------------------------------------
 
@@ -63,6 +64,7 @@ bd_status bd_inspection_open(bd_inspection *inspection, const char *path, bd_err
     if (bd_stored_tokenizer_open(&inspection->tokenizer, inspection->folder,
                                  &inspection->manifest.packing, NULL) != BD_OK)
         inspection->tokenizer = NULL;
+    inspection->tokenizer_file = bd_pack_log_tokenizer(inspection->folder);
     return BD_OK;
 }
 
@@ -72,6 +74,7 @@ void bd_inspection_release(bd_inspection *inspection)
     bd_manifest_release(&inspection->manifest);
     free(inspection->sources);
     bd_tokenizer_close(inspection->tokenizer);
+    free(inspection->tokenizer_file);
     bd_statistics_release(&inspection->statistics);
     *inspection = (bd_inspection){0};
 }

@@ -42,6 +42,7 @@ typedef struct bd_inspection {
     bd_source_figures *sources;  // [n_sources], owned
     size_t n_sources;
     const bd_tokenizer *tokenizer;  // owned; NULL if it cannot be opened: ids have no text then
+    char *tokenizer_file;           // owned; that it was read from; NULL if nothing tells
 
     bd_rows_read rows_read;
     int64_t shards_read;

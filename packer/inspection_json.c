@@ -229,10 +229,14 @@ bd_json *bd_inspection_to_short_json(const bd_inspection *inspection,
 {
     const bd_inspection *in = inspection;
     bd_json *json = bd_json_object();
-    bd_json_set_string(json, "format", "1.0");
+    bd_json_set_string(json, "format", "1.1");
     bd_json_set_string(json, "of", in->is_shard ? "shard" : "dataset");
     bd_json_set(json, "reading", reading_to_json(in));
     bd_json_set(json, "packing", bd_packing_to_json(&in->manifest.packing));
+    if (in->tokenizer_file)
+        bd_json_set_string(json, "tokenizer_file", in->tokenizer_file);
+    else
+        bd_json_set_null(json, "tokenizer_file");
     bd_json_set(json, "figures", bd_figures_to_json(&in->manifest.totals));
     bd_json_set(json, "lengths", lengths_to_json(in));
     bd_json_set(json, "padding_per_row", padding_to_json(in));

@@ -23,6 +23,14 @@
 
     // ---- The top ----------------------------------------------------------------------------
 
+    // The file's last two names, if it came from one, and how many ids it has.
+    function tokenizerName() {
+        const file = inspection.tokenizer_file?.split('/').slice(-2).join('/');
+        const { name } = packing.tokenizer;
+        return name !== 'bpe' ? visibleName(name)
+            : `${file ? visibleName(file) : 'BPE'} of ${exact(packing.vocab_size)} ids`;
+    }
+
     function fillHeader() {
         const path = visibleName(data.path);
         const name = path.replace(/\/+$/, '').split('/').pop() || path;
@@ -32,7 +40,7 @@
             `${capital(inspection.of)} of ${counted(figures.rows, 'row')}`,
             `${exact(packing.seq_len)} tokens in a row`,
             packing.strategy,
-            `tokenizer ${visibleName(packing.tokenizer.name)}`,
+            `tokenizer ${tokenizerName()}`,
             `${counted(totals.shards, 'shard')}`,
         ];
         byId('what').textContent = parts.join(' · ');
@@ -102,7 +110,8 @@
     }
 
     function packingCard() {
-        const { name: tokenizer, fingerprint } = packing.tokenizer;
+        const { fingerprint } = packing.tokenizer;
+        const tokenizer = tokenizerName();
         const rows = Object.entries({ ...packing, tokenizer, fingerprint })
             .map(([name, value]) => [capital(words(name)), setting(value)]);
         const heading = element('summary', {}, 'How it was packed');

@@ -156,6 +156,7 @@ static bd_status publish_tail(dataset_run *p, bd_pack_result *result, bd_error *
     BD_TRY(bd_folder_visit(p->job->folder, refuse_stray, &result->manifest, err));
     const bd_pack_run log = {
         .inputs = p->job->inputs,
+        .tokenizer = p->job->tokenizer_file,
         .n_threads = p->settings->n_threads,
         .n_ranks = p->settings->n_ranks,
         .n_units = (int64_t)result->manifest.n_shards,

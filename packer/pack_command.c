@@ -81,7 +81,8 @@ static bd_status print_result(const bd_arguments *arguments, const bd_pack_setti
     }
     if (settings->json)
         return bd_manifest_print(settings->out, stdout, err);
-    return arguments->quiet ? BD_OK : bd_report_ledger(stdout, &result->manifest, err);
+    return arguments->quiet ? BD_OK
+                            : bd_report_ledger(stdout, settings->out, &result->manifest, err);
 }
 
 // Whoever wants to read nothing else still learns what is missing. (Others have been told of

@@ -10,15 +10,21 @@
 #include "common/threads.h"
 #include "common/utf8.h"
 
+// What messages call the tokenizer: as it was given, or as what stands for it.
+static const char *name_of(const bd_tokenizer *tokenizer, const bd_pack_options *settings)
+{
+    return strcmp(tokenizer->name, BD_BPE_NAME) == 0 ? settings->tokenizer : tokenizer->name;
+}
+
 static bd_status check_id(int64_t id, const char *option, const bd_tokenizer *tokenizer,
-                          bd_error *err)
+                          const bd_pack_options *settings, bd_error *err)
 {
     if (id < tokenizer->vocab_size)
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT,
                    "%s: %" PRId64
                    " is not an id of tokenizer '%s', whose vocabulary is %" PRId64,
-                   option, id, tokenizer->name, tokenizer->vocab_size);
+                   option, id, name_of(tokenizer, settings), tokenizer->vocab_size);
 }
 
 // "0.5%" is 5000 millionths: at most four digits after the point.
@@ -47,14 +53,15 @@ static bd_status parse_share(const char *text, int64_t *millionths, bd_error *er
                    "--holdout: '%s' is not a share from 0.0001%% to 99.9999%%", text);
 }
 
-static bd_status find_token(const bd_tokenizer *tokenizer, const char *text, int64_t *id,
-                            bd_error *err)
+static bd_status find_token(const bd_tokenizer *tokenizer, const bd_pack_options *settings,
+                            int64_t *id, bd_error *err)
 {
+    const char *text = settings->separator_token;
     uint32_t found;
     if (!tokenizer->kind->find_token(tokenizer, text, strlen(text), &found))
         return bd_fail(err, BD_ERR_ARGUMENT,
-                       "--separator-token: tokenizer '%s' has no token '%s'", tokenizer->name,
-                       text);
+                       "--separator-token: tokenizer '%s' has no token '%s'",
+                       name_of(tokenizer, settings), text);
     *id = found;
     return BD_OK;
 }
@@ -66,7 +73,7 @@ static bd_status choose_separator(int64_t *separator, const bd_pack_options *set
     if (settings->separator_token && *separator != BD_NOT_GIVEN)
         return bd_fail(err, BD_ERR_ARGUMENT, "either --separator-id or --separator-token");
     if (settings->separator_token)
-        return find_token(tokenizer, settings->separator_token, separator, err);
+        return find_token(tokenizer, settings, separator, err);
     if (*separator == BD_NOT_GIVEN)
         *separator = tokenizer->separator;
     if (*separator != BD_NO_SEPARATOR)
@@ -103,9 +110,9 @@ static bd_status make_packing(bd_packing *packing, const bd_pack_options *settin
         BD_TRY(parse_share(settings->holdout, &packing->holdout, err));
         packing->part = BD_PART_TRAINING;
     }
-    BD_TRY(check_id(packing->separator, "--separator-id", tokenizer, err));
-    BD_TRY(check_id(packing->bos, "--bos", tokenizer, err));
-    return check_id(packing->padding, "--padding-id", tokenizer, err);
+    BD_TRY(check_id(packing->separator, "--separator-id", tokenizer, settings, err));
+    BD_TRY(check_id(packing->bos, "--bos", tokenizer, settings, err));
+    return check_id(packing->padding, "--padding-id", tokenizer, settings, err);
 }
 
 static bool is_utf8(const char *text)
@@ -147,6 +154,8 @@ bd_status bd_pack_job_init(bd_pack_job *job, const bd_pack_options *settings, bd
         BD_TRY(bd_tokenizer_open(&job->tokenizer, settings->tokenizer, err));
     else
         BD_TRY(bd_tokenizer_open_ids(&job->tokenizer, settings->vocab_size, err));
+    if (strcmp(job->tokenizer->name, BD_BPE_NAME) == 0)
+        job->tokenizer_file = settings->tokenizer;
     BD_TRY(make_packing(&job->packing, settings, job->tokenizer, err));
     return make_reading(&job->reading, settings, &job->packing, err);
 }

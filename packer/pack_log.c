@@ -46,6 +46,20 @@ static bd_json *paths(const bd_inputs *inputs)
     return array;
 }
 
+char *bd_pack_log_tokenizer(const char *folder)
+{
+    enum { MAX_BYTES = 1 << 28 };  // a line or two for each input
+    char *path = bd_path_join(folder, BD_PACK_LOG_NAME), *found = NULL;
+    bd_json *json = NULL;
+    const char *tokenizer;
+    if (path && bd_json_read_file(path, MAX_BYTES, &json, NULL) == BD_OK &&
+        bd_json_get_string(json, "tokenizer", &tokenizer, NULL) == BD_OK)
+        found = strdup(tokenizer);
+    bd_json_free(json);
+    free(path);
+    return found;
+}
+
 bd_status bd_pack_log_publish(const char *folder, const bd_pack_run *run, bd_error *err)
 {
     bd_json *json = bd_json_object();
@@ -57,6 +71,8 @@ bd_status bd_pack_log_publish(const char *folder, const bd_pack_run *run, bd_err
     bd_json_set_real(json, "seconds", (double)run->elapsed_ns / 1e9);
     bd_json_set_integer(json, "units", run->n_units);
     bd_json_set_integer(json, "units_continued", run->n_continued);
+    if (run->tokenizer)
+        bd_json_set_string(json, "tokenizer", run->tokenizer);
     if (run->inputs)
         bd_json_set(json, "inputs", paths(run->inputs));
     if (run->repacked_from)

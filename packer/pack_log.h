@@ -12,12 +12,17 @@
 typedef struct bd_pack_run {
     const bd_inputs *inputs;    // borrowed; NULL if the dataset was packed from another one,
     const char *repacked_from;  // borrowed; which is here then
+    const char *tokenizer;      // borrowed; the file that it was read from; NULL if unknown
     int n_threads;
     int64_t n_ranks;  // processes that took part, as far as this one was told
     int64_t n_units;
     int64_t n_continued;  // units that an earlier run had finished
     int64_t elapsed_ns;
 } bd_pack_run;
+
+// The file that a dataset's tokenizer was read from, as its log says it: malloc'd; NULL if there
+// is no log or it does not say.
+char *bd_pack_log_tokenizer(const char *folder);
 
 // Publishes the log into `folder`.
 bd_status bd_pack_log_publish(const char *folder, const bd_pack_run *run, bd_error *err);

@@ -26,6 +26,7 @@ enum { BD_NO_LIMIT = -1 };
 typedef struct bd_pack_job {
     bd_packing packing;             // of the dataset; that of the held-out one follows
     const bd_tokenizer *tokenizer;  // borrowed
+    const char *tokenizer_file;     // that it was read from, for the log; NULL if built in
     const bd_inputs *inputs;        // borrowed
     bd_reading reading;
     int64_t limit;               // documents of the corpus to take, or BD_NO_LIMIT

@@ -165,8 +165,10 @@ static bd_status publish_tail(const repacking *r, bd_error *err)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", r->from->n_inputs);
     for (size_t i = 0; i < r->from->n_inputs; i++)
         entries[i] = &r->from->inputs[i];
+    char *tokenizer_file = bd_pack_log_tokenizer(r->job->from);
     const bd_pack_run log = {
         .repacked_from = r->job->from,
+        .tokenizer = tokenizer_file,
         .n_threads = r->job->n_threads,
         .n_ranks = 1,
         .n_units = (int64_t)r->to->n_shards,
@@ -177,6 +179,7 @@ static bd_status publish_tail(const repacking *r, bd_error *err)
         status =
             bd_dataset_publish_manifest(r->job->to, r->to, entries, r->from->n_inputs, err);
     free(entries);
+    free(tokenizer_file);
     return status;
 }
 

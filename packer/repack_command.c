@@ -116,7 +116,7 @@ static bd_status repack(const bd_arguments *arguments, bd_manifest *from, bd_man
     if (settings->json)
         BD_TRY(bd_manifest_print(settings->out, stdout, err));
     else if (!arguments->quiet)
-        BD_TRY(bd_report_ledger(stdout, to, err));
+        BD_TRY(bd_report_ledger(stdout, settings->out, to, err));
     if (!already_finished)
         bd_command_say_time(arguments, bd_now_ns() - started_ns, bd_manifest_bytes(from),
                             "read");

@@ -6,6 +6,7 @@
 
 #include "common/format.h"
 #include "common/terminal.h"
+#include "packer/pack_log.h"
 
 enum { NUMBER_WIDTH = 18, NAME_WIDTH = 25 };
 
@@ -48,14 +49,42 @@ void bd_report_sources(FILE *out, const bd_source_figures *sources, size_t n, in
     }
 }
 
-void bd_report_tokens(FILE *out, const bd_manifest *manifest)
+// The last two names of a path tell enough: gpt2/tokenizer.json.
+static const char *end_of_path(const char *path)
+{
+    const char *at = path + strlen(path);
+    int n_slashes = 0;
+    while (at > path && n_slashes < 2) {
+        at--;
+        n_slashes += *at == '/' && at[1] != '\0';
+    }
+    return n_slashes == 2 ? at + 1 : path;
+}
+
+static void print_tokenizer(FILE *out, const bd_packing *packing, const char *file, int column)
+{
+    const bd_formatted known = bd_packing_tokenizer(packing);
+    const char *name = file ? end_of_path(file) : known.text;
+    char ids[48] = "";
+    if (file)
+        snprintf(ids, sizeof ids, ", %s ids", bd_format_exact(packing->vocab_size).text);
+    const int others = (int)(strlen("tokenizer ") + strlen(ids));
+    const bool fits = column + 1 + others + bd_text_columns(name) <= BD_REPORT_WIDTH;
+    fputs(fits ? " tokenizer " : "\ntokenizer ", out);
+    bd_print_name(out, name, bd_report_room(others));
+    fprintf(out, "%s\n\n", ids);
+}
+
+void bd_report_tokens(FILE *out, const bd_manifest *manifest, const char *tokenizer_file)
 {
     const bd_figures *f = &manifest->totals;
     const int64_t cells = f->packed + f->padding;
-    fprintf(out, "%s row%s of %" PRId64 " tokens in %zu shard%s, %s, tokenizer %s\n\n",
-            bd_format_exact(f->rows).text, f->rows == 1 ? "" : "s", manifest->packing.seq_len,
-            manifest->n_shards, manifest->n_shards == 1 ? "" : "s",
-            bd_strategy_words[manifest->packing.strategy], manifest->packing.tokenizer);
+    const int column = fprintf(out, "%s row%s of %" PRId64 " tokens in %zu shard%s, %s,",
+                               bd_format_exact(f->rows).text, f->rows == 1 ? "" : "s",
+                               manifest->packing.seq_len, manifest->n_shards,
+                               manifest->n_shards == 1 ? "" : "s",
+                               bd_strategy_words[manifest->packing.strategy]);
+    print_tokenizer(out, &manifest->packing, tokenizer_file, column);
     fprintf(out, "Tokens in                        Tokens out\n");
     print_pair(out, "text", f->text, "packed", f->packed);
     print_pair(out, "bos", f->bos, "truncated", f->truncated);
@@ -76,12 +105,15 @@ void bd_report_tokens(FILE *out, const bd_manifest *manifest)
             bd_format_exact(f->targets).text, percent(f->targets, cells));
 }
 
-bd_status bd_report_ledger(FILE *out, const bd_manifest *manifest, bd_error *err)
+bd_status bd_report_ledger(FILE *out, const char *folder, const bd_manifest *manifest,
+                           bd_error *err)
 {
     bd_source_figures *sources;
     size_t n;
     BD_TRY(bd_manifest_sources(manifest, &sources, &n, err));
-    bd_report_tokens(out, manifest);
+    char *tokenizer_file = bd_pack_log_tokenizer(folder);
+    bd_report_tokens(out, manifest, tokenizer_file);
+    free(tokenizer_file);
     bd_report_sources(out, sources, n, manifest->totals.packed);
     free(sources);
     return BD_OK;

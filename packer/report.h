@@ -6,12 +6,14 @@
 
 #include "common/manifest.h"
 
-// The ledger as a table: where every token came from and where it went; and if there are
+// The ledger of the dataset in `folder` as a table: where every token came from and where it went; and if there are
 // several sources, what each has contributed.
-bd_status bd_report_ledger(FILE *out, const bd_manifest *manifest, bd_error *err);
+bd_status bd_report_ledger(FILE *out, const char *folder, const bd_manifest *manifest,
+                           bd_error *err);
 
 // The two parts of it. `packed` is the whole of which a source has its share.
-void bd_report_tokens(FILE *out, const bd_manifest *manifest);
+// `tokenizer_file` is what bd_pack_log_tokenizer() says.
+void bd_report_tokens(FILE *out, const bd_manifest *manifest, const char *tokenizer_file);
 void bd_report_sources(FILE *out, const bd_source_figures *sources, size_t n, int64_t packed);
 
 enum { BD_REPORT_WIDTH = 80 };  // columns

@@ -24,10 +24,11 @@ bd_status bd_evaluation_check_tokenizer(const char *fingerprint, const bd_rows *
     const bd_packing *packing = bd_rows_packing(rows);
     if (strcmp(packing->fingerprint.hex, fingerprint) != 0)
         return bd_fail(err, BD_ERR_ARGUMENT,
-                       "the dataset's tokenizer '%s' is not the one that the model was trained "
+                       "the dataset's tokenizer (%s) is not the one that the model was trained "
                        "with: its fingerprint is %s instead of %s; pack it with the model's "
                        "--tokenizer",
-                       packing->tokenizer, packing->fingerprint.hex, fingerprint);
+                       bd_packing_tokenizer(packing).text, packing->fingerprint.hex,
+                       fingerprint);
     return BD_OK;
 }
 

@@ -17,10 +17,10 @@ bd_status bd_check_fit(const bd_model_config *config, const bd_rows *rows, bd_er
     if (packing->vocab_size > config->n_vocabulary)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "the model has a vocabulary of %" PRId64
-                       ", the dataset's tokenizer '%s' of %" PRId64
+                       ", the dataset's tokenizer (%s) of %" PRId64
                        ": a new model takes --vocab-size %" PRId64,
-                       config->n_vocabulary, packing->tokenizer, packing->vocab_size,
-                       packing->vocab_size);
+                       config->n_vocabulary, bd_packing_tokenizer(packing).text,
+                       packing->vocab_size, packing->vocab_size);
     if (longest > config->n_positions)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "the model has %" PRId64 " positions, the dataset a segment of %" PRId64

@@ -120,6 +120,30 @@ class Datasets(ProgramTest):
         found = self.succeeds("locate", self.dataset, "--find", "needle").stdout
         self.assertIn("needle", found)
 
+    def test_people_read_its_file_and_how_many_ids_it_has(self) -> None:
+        n_ids = f"{self.tokenizer.get_vocab_size():,} ids"
+        again = self.folder / "again"
+        self.succeeds("repack", "-q", "-o", again, "--seq-len", 32, self.dataset)
+        shown = f"best-fit,\ntokenizer somewhere/tokenizer.json, {n_ids}\n"
+        for dataset in (self.dataset, again):
+            self.assertIn(shown, self.succeeds("inspect", dataset).stdout)
+        packed = self.succeeds("pack", "-o", self.folder / "new", "--seq-len", 64, "--tokenizer",
+                               self.file, self.corpus).stdout
+        self.assertIn(shown, packed)
+        deep = self.folder / ("d" * 200)
+        shutil.copytree(self.file.parent, deep)
+        lines = self.succeeds("inspect", self.pack_with("deep", tokenizer=deep)).stdout.split("\n")
+        self.assertRegex(lines[1], rf"^tokenizer \.\.\.d+, {n_ids}$")
+        self.assertLessEqual(max(map(len, lines)), 80)
+        (self.dataset / "pack-log.json").unlink()  # as of an older version
+        shown = f"best-fit, tokenizer BPE of {n_ids}\n"
+        self.assertIn(shown, self.succeeds("inspect", self.dataset).stdout)
+        self.assertIsNone(json.loads(
+            self.succeeds("inspect", "--json", self.dataset).stdout)["tokenizer_file"])
+        result = bindery("pack", "-o", self.folder / "no", "--tokenizer", self.file,
+                         "--separator-id", 9999, self.corpus)
+        self.assertIn(f"is not an id of tokenizer '{self.file}'", result.stderr)
+
     def test_a_dataset_packed_anew_keeps_it(self) -> None:
         again = self.folder / "again"
         self.succeeds("repack", "-q", "-o", again, "--seq-len", 32, self.dataset)

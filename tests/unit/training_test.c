@@ -411,7 +411,7 @@ static void a_model_that_does_not_fit_the_data_is_refused(void **state)
                      BD_ERR_ARGUMENT);
     assert_string_equal(
         err.message,
-        "the model has a vocabulary of 257, the dataset's tokenizer 'bytes' of 258: a new "
+        "the model has a vocabulary of 257, the dataset's tokenizer (bytes) of 258: a new "
         "model takes --vocab-size 258");
     bd_training_release(&training);
     s.rows.manifests[0].packing.vocab_size = 257;
