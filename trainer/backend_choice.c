@@ -3,9 +3,11 @@
 #include <stddef.h>
 
 #include "kernels/module.h"
+#include "trainer/model.h"
 
 const char *const bd_backend_choice_words[] = {"auto", "cpu", "cuda", NULL};
 const char *const bd_precision_words[] = {"float", "bf16", NULL};
+const char *const bd_precision_choice_words[] = {"auto", "float", "bf16", NULL};
 
 bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
                                  const char *module, int32_t device, int n_threads,
@@ -22,4 +24,14 @@ bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
         return bd_backend_open_cpu(backend, n_threads, err);
     return status == BD_OK ? BD_OK
                            : bd_error_suffix(err, status, "--backend cpu needs no device");
+}
+
+bd_type bd_precision_settle(bd_precision_choice choice, bd_type usual,
+                            const bd_backend *backend, const bd_model_config *config,
+                            bd_error *why)
+{
+    *why = (bd_error){0};
+    if (choice != BD_PRECISION_AUTO)
+        return choice == BD_PRECISION_BF16 ? BD_BF16 : BD_FLOAT;
+    return bd_model_check_type(backend, config, usual, why) == BD_OK ? usual : BD_FLOAT;
 }

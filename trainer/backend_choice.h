@@ -6,6 +6,7 @@
 
 #include "common/error.h"
 #include "kernels/backend.h"
+#include "trainer/model_config.h"
 
 typedef enum bd_backend_choice {
     BD_BACKEND_AUTO,  // cuda if it can be had, else cpu
@@ -25,9 +26,23 @@ bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
                                  const char *module, int32_t device, int n_threads,
                                  bd_error *err);
 
-// The options, for a command's table of settings with fields `backend`, `backend_module` and
-// `precision` (a bd_type).
-#define BD_BACKEND_OPTIONS(settings)                                                     \
+// What to compute in.
+typedef enum bd_precision_choice {
+    BD_PRECISION_AUTO,
+    BD_PRECISION_FLOAT,
+    BD_PRECISION_BF16,
+} bd_precision_choice;
+
+extern const char *const bd_precision_choice_words[];  // in the order of the enum
+
+// The type that was chosen for a model of this shape. BD_PRECISION_AUTO takes `usual` if the
+// backend computes such a model in it, and else float: then `why` has the reason as its message,
+// which is empty otherwise.
+bd_type bd_precision_settle(bd_precision_choice choice, bd_type usual,
+                            const bd_backend *backend, const bd_model_config *config,
+                            bd_error *why);
+
+#define BD_BACKEND_OPTIONS_OF(settings, words, usual, of_precision)                      \
     {.name = "backend",                                                                  \
      .value = "WHICH",                                                                   \
      BD_CHOICE(settings, backend, bd_backend_choice_words),                              \
@@ -35,12 +50,22 @@ bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
      .help = "Where to compute; auto takes cuda if there is a device"},                  \
         {.name = "precision",                                                            \
          .value = "TYPE",                                                                \
-         BD_CHOICE(settings, precision, bd_precision_words),                             \
-         .initial = "float",                                                             \
-         .help = "What to compute in; bf16 needs cuda and keeps float master weights"},  \
+         BD_CHOICE(settings, precision, words),                                          \
+         .initial = (usual),                                                             \
+         .help = of_precision "bf16 needs cuda and keeps float master weights"},         \
     {                                                                                    \
         .name = "backend-module", .value = "FILE", BD_FILE(settings, backend_module),    \
         .initial_note = "the one that is installed", .help = "The CUDA backend's module" \
     }
+
+// The options, for a command's table of settings with fields `backend`, `backend_module` and
+// `precision`, a bd_type: for what is measured or proved of one type.
+#define BD_BACKEND_OPTIONS(settings) \
+    BD_BACKEND_OPTIONS_OF(settings, bd_precision_words, "float", "What to compute in; ")
+
+// The same with a bd_precision_choice; `of_auto` says what it takes.
+#define BD_AUTO_BACKEND_OPTIONS(settings, of_auto)                     \
+    BD_BACKEND_OPTIONS_OF(settings, bd_precision_choice_words, "auto", \
+                          "What to compute in; auto takes " of_auto "; ")
 
 #endif

@@ -19,7 +19,7 @@ typedef struct eval_settings {
     int64_t n_rows, batch_rows;
     bd_backend_choice backend;
     const char *backend_module;
-    bd_type precision;
+    bd_precision_choice precision;
     int64_t n_threads;
     bool json;
 } eval_settings;
@@ -36,7 +36,8 @@ static const bd_option eval_options[] = {
      BD_INTEGER(eval_settings, batch_rows, 1, 1 << 20),
      .initial = "4",
      .help = "Rows that go through the model at a time; memory grows with it"},
-    BD_BACKEND_OPTIONS(eval_settings),
+    BD_AUTO_BACKEND_OPTIONS(eval_settings,
+                            "what the run was trained in, or float if that needs a device"),
     BD_THREADS_OPTION(eval_settings, n_threads,
                       "Threads of the kernels; the result does not depend on it"),
     {.name = "json",
@@ -67,6 +68,8 @@ static bd_status open_subject(subject *s, const bd_arguments *arguments, bd_erro
 {
     const eval_settings *settings = arguments->settings;
     const char *dataset = arguments->operands[1], *fingerprint;
+    bd_type type;
+    bd_error why;
     BD_TRY(bd_run_open(&s->run, arguments->operands[0], err));
     BD_TRY(bd_rows_open(&s->rows, dataset, err));
     BD_TRY(bd_json_get_string(s->run.checkpoint.data, "fingerprint", &fingerprint, err));
@@ -75,8 +78,11 @@ static bd_status open_subject(subject *s, const bd_arguments *arguments, bd_erro
     BD_TRY(open_tokenizer(s, dataset, err));
     BD_TRY(bd_backend_open_choice(&s->backend, settings->backend, settings->backend_module, 0,
                                   bd_threads_count(settings->n_threads), err));
-    BD_TRY(bd_model_init(&s->model, s->backend, &s->run.parameters, settings->precision,
-                         settings->batch_rows, bd_rows_packing(&s->rows)->seq_len, err));
+    BD_TRY(bd_run_settle_type(&s->run, settings->precision, s->backend, &type, &why, err));
+    if (why.message[0] && !arguments->quiet)
+        bd_command_note(arguments, "computes in float: %s", why.message);
+    BD_TRY(bd_model_init(&s->model, s->backend, &s->run.parameters, type, settings->batch_rows,
+                         bd_rows_packing(&s->rows)->seq_len, err));
     BD_TRY(bd_model_set_weights(&s->model, s->run.weights, err));
     bd_run_forget_weights(&s->run);
     return BD_OK;
@@ -133,8 +139,7 @@ static void set_sum(bd_json *json, const bd_evaluation_sum *sum)
     bd_json_set_figure(json, "bits_per_byte", bd_evaluation_bits_per_byte(sum));
 }
 
-static bd_json *evaluation_to_json(const bd_evaluation *evaluation, const subject *s,
-                                   bd_type precision)
+static bd_json *evaluation_to_json(const bd_evaluation *evaluation, const subject *s)
 {
     bd_json *sources = bd_json_array();
     for (size_t i = 0; i < evaluation->n_sources; i++) {
@@ -146,7 +151,7 @@ static bd_json *evaluation_to_json(const bd_evaluation *evaluation, const subjec
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "format", "1.0");
     bd_json_set_integer(json, "step", s->run.checkpoint.step);
-    bd_json_set_string(json, "precision", bd_precision_words[precision]);
+    bd_json_set_string(json, "precision", bd_precision_words[s->model.type]);
     bd_json_set_integer(json, "rows", evaluation->n_rows);
     set_sum(json, &evaluation->total);
     bd_json_set(json, "sources", sources);
@@ -164,8 +169,8 @@ static int eval_run(const bd_arguments *arguments)
         status =
             bd_evaluate(&evaluation, &s.model, &s.rows, s.tokenizer, settings->n_rows, &err);
     if (status == BD_OK && settings->json)
-        status = bd_json_put(evaluation_to_json(&evaluation, &s, settings->precision),
-                             BD_JSON_INDENTED, stdout, &err);
+        status =
+            bd_json_put(evaluation_to_json(&evaluation, &s), BD_JSON_INDENTED, stdout, &err);
     else if (status == BD_OK)
         print_evaluation(&evaluation);
     bd_evaluation_release(&evaluation);

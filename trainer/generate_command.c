@@ -19,7 +19,7 @@ typedef struct generate_settings {
     int64_t seed;
     bd_backend_choice backend;
     const char *backend_module;
-    bd_type precision;
+    bd_precision_choice precision;
     int64_t n_threads;
 } generate_settings;
 
@@ -49,7 +49,8 @@ static const bd_option generate_options[] = {
      BD_INTEGER(generate_settings, seed, 0, INT64_MAX),
      .initial = "1",
      .help = "Seed of the draws"},
-    BD_BACKEND_OPTIONS(generate_settings),
+    BD_AUTO_BACKEND_OPTIONS(generate_settings,
+                            "what the run was trained in, or float if that needs a device"),
     BD_THREADS_OPTION(generate_settings, n_threads,
                       "Threads of the kernels; the result does not depend on it"),
 };
@@ -63,15 +64,21 @@ typedef struct generation {
     bd_generator generator;
 } generation;
 
-static bd_status open_generation(generation *g, const char *folder,
-                                 const generate_settings *settings, bd_error *err)
+static bd_status open_generation(generation *g, const bd_arguments *arguments, bd_error *err)
 {
+    const generate_settings *settings = arguments->settings;
+    const char *folder = arguments->operands[0];
     const int n_threads = bd_threads_count(settings->n_threads);
+    bd_type type;
+    bd_error why;
     BD_TRY(bd_run_open(&g->run, folder, err));
     BD_TRY(bd_run_open_tokenizer(&g->run, folder, &g->tokenizer, err));
     BD_TRY(bd_backend_open_choice(&g->backend, settings->backend, settings->backend_module, 0,
                                   n_threads, err));
-    BD_TRY(bd_model_init(&g->model, g->backend, &g->run.parameters, settings->precision, 1,
+    BD_TRY(bd_run_settle_type(&g->run, settings->precision, g->backend, &type, &why, err));
+    if (why.message[0] && !arguments->quiet)
+        bd_command_note(arguments, "computes in float: %s", why.message);
+    BD_TRY(bd_model_init(&g->model, g->backend, &g->run.parameters, type, 1,
                          g->run.parameters.config.n_positions, err));
     BD_TRY(bd_model_set_weights(&g->model, g->run.weights, err));
     bd_run_forget_weights(&g->run);
@@ -121,7 +128,7 @@ static int generate_run(const bd_arguments *arguments)
     const generate_settings *settings = arguments->settings;
     bd_error err;
     generation g = {0};
-    bd_status status = open_generation(&g, arguments->operands[0], settings, &err);
+    bd_status status = open_generation(&g, arguments, &err);
     if (status == BD_OK)
         status = generate(&g, settings, &err);
     close_generation(&g);

@@ -68,6 +68,11 @@ typedef struct bd_model {
     void *branch;    // [n][n_channels]: what a block adds to the stream
 } bd_model;
 
+// Whether the backend computes a model of this shape in this type; BD_ERR_UNSUPPORTED says why
+// not.
+bd_status bd_model_check_type(const bd_backend *backend, const bd_model_config *config,
+                              bd_type type, bd_error *err);
+
 // Buffers for batches of up to `max_rows` rows of `seq_len` tokens. The weights are zero until
 // uploaded. BD_ERR_UNSUPPORTED says what the backend cannot do in bf16. Release what comes out.
 bd_status bd_model_init(bd_model *model, bd_backend *backend, const bd_parameters *parameters,

@@ -116,19 +116,18 @@ static bd_status allocate_all(bd_model *model, bd_error *err)
     return BD_OK;
 }
 
-// What attention.h demands of bf16.
-static bd_status check_type(const bd_backend *backend, const bd_model_config *c, bd_type type,
-                            bd_error *err)
+// The heads are what attention.h demands of bf16.
+bd_status bd_model_check_type(const bd_backend *backend, const bd_model_config *config,
+                              bd_type type, bd_error *err)
 {
-    const int64_t head_size = c->n_channels / c->n_heads;
-    bd_status status = bd_backend_check_type(backend, type, err);
-    if (status == BD_OK && type == BD_BF16 && head_size != 64 && head_size != 128)
-        status = bd_fail(err, BD_ERR_UNSUPPORTED,
-                         "attention in bf16 takes heads of 64 or 128 channels, the model's "
-                         "have %" PRId64,
-                         head_size);
-    return status == BD_OK ? BD_OK
-                           : bd_error_suffix(err, status, "--precision float takes any");
+    const int64_t head_size = config->n_channels / config->n_heads;
+    BD_TRY(bd_backend_check_type(backend, type, err));
+    if (type == BD_BF16 && head_size != 64 && head_size != 128)
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "attention in bf16 takes heads of 64 or 128 channels, the model's have "
+                       "%" PRId64,
+                       head_size);
+    return BD_OK;
 }
 
 static int64_t round_up(int64_t n_vocabulary)
@@ -140,7 +139,10 @@ static bd_status init(bd_model *model, bd_error *err)
 {
     const bd_parameters *parameters = model->parameters;
     model->logits_stride = round_up(parameters->config.n_vocabulary);
-    bd_status status = check_type(model->backend, &parameters->config, model->type, err);
+    bd_status status =
+        bd_model_check_type(model->backend, &parameters->config, model->type, err);
+    if (status != BD_OK)
+        bd_error_suffix(err, status, "--precision float can be computed everywhere");
     if (status == BD_OK &&
         !(model->layers = calloc((size_t)parameters->config.n_layers, sizeof *model->layers)))
         status = bd_fail(err, BD_ERR_MEMORY, "no memory for the model");

@@ -52,6 +52,26 @@ void bd_run_release(bd_run *run)
     *run = (bd_run){0};
 }
 
+bd_status bd_run_type(const bd_run *run, bd_type *type, bd_error *err)
+{
+    int word = BD_FLOAT;  // what checkpoints of older versions do not mention
+    if (!bd_json_is_null(run->checkpoint.training, "precision"))
+        BD_TRY(bd_json_get_word(run->checkpoint.training, "precision", bd_precision_words,
+                                &word, err));
+    *type = (bd_type)word;
+    return BD_OK;
+}
+
+bd_status bd_run_settle_type(const bd_run *run, bd_precision_choice choice,
+                             const bd_backend *backend, bd_type *type, bd_error *why,
+                             bd_error *err)
+{
+    bd_type own;
+    BD_TRY(bd_run_type(run, &own, err));
+    *type = bd_precision_settle(choice, own, backend, &run->parameters.config, why);
+    return BD_OK;
+}
+
 bd_status bd_run_open_tokenizer(const bd_run *run, const char *folder, bd_run_tokenizer *opened,
                                 bd_error *err)
 {

@@ -8,6 +8,7 @@
 #include "common/json.h"
 #include "common/manifest.h"
 #include "common/tokenizer/tokenizer.h"
+#include "trainer/backend_choice.h"
 #include "trainer/checkpoint.h"
 #include "trainer/parameters.h"
 #include "trainer/rows.h"
@@ -25,6 +26,15 @@ bd_status bd_run_open_step(bd_run *run, const char *folder, int64_t step, bd_err
 // Frees the weights, which are on the backend by now: 4 bytes per parameter.
 void bd_run_forget_weights(bd_run *run);
 void bd_run_release(bd_run *run);  // safe on an empty struct and safe twice
+
+// What the run's model was trained in.
+bd_status bd_run_type(const bd_run *run, bd_type *type, bd_error *err);
+
+// What a command that uses the run computes in: BD_PRECISION_AUTO is what it was trained in if
+// the backend computes such a model in that, and else float, with the reason in `why`.
+bd_status bd_run_settle_type(const bd_run *run, bd_precision_choice choice,
+                             const bd_backend *backend, bd_type *type, bd_error *why,
+                             bd_error *err);
 
 // What the ids of a run's model mean.
 typedef struct bd_run_tokenizer {

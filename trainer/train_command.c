@@ -260,7 +260,9 @@ static const bd_option train_options[] = {
      .initial_note = "unknown, no MFU",
      .help =
          "What the devices could do at best together, for the share of it that is used (MFU)"},
-    BD_BACKEND_OPTIONS(train_settings),
+    BD_AUTO_BACKEND_OPTIONS(train_settings, "bf16 if the device computes it with the model's "
+                                            "heads, of 64 or 128 channels, and float if not; "
+                                            "a run goes on in what it began with"),
     BD_THREADS_OPTION(train_settings, n_threads,
                       "Threads of the kernels; the result does not depend on it"),
 };

@@ -279,6 +279,14 @@ static void say_positions(const session *s)
             s->run.parameters.config.n_positions, s->too_few_positions);
 }
 
+// A device that computes in bf16 computes this model in float. (The CPU always does.)
+static void say_why_float(const session *s)
+{
+    if (s->why_float.message[0] && s->backend->operations->computes_bf16)
+        fprintf(stderr, "bindery train: computes in float, which takes longer: %s\n",
+                s->why_float.message);
+}
+
 // Sums over ranks have another order than sums over one rank's rows.
 static void say_other_bits(const session *s)
 {
@@ -315,6 +323,7 @@ bd_status bd_train_run(const bd_train_settings *settings, bd_group *group, bool 
     if (status == BD_OK && !s.quiet) {
         introduce(&s);
         say_positions(&s);
+        say_why_float(&s);
         say_other_bits(&s);
         say_extended(&s);
     }

@@ -109,7 +109,7 @@ static bd_status choose_training(bd_training_settings *training,
         .clip_norm = settings->clip_norm,
         .skip_spikes = settings->skip_spikes,
         .seed = (uint64_t)settings->seed,
-        .type = settings->precision,
+        .type = BD_FLOAT,  // until the model is known: settle_type()
         .recomputes = settings->recomputes,
     };
     return bd_count_decay_steps(&training->decay_steps, settings->decay, settings->n_steps,
@@ -153,6 +153,7 @@ static bd_status check_same_settings(bd_train_session *s, bd_error *err)
     bd_json_set(json, "training", bd_json_share(s->training_json));
     bd_json_set(json, "data", bd_json_share(s->data_json));
     bd_json_set_string(json, "backend", s->backend->operations->name);
+    bd_json_set_string(json, "precision", bd_precision_choice_words[s->settings->precision]);
     bd_json_set_integer(json, "save_every", s->settings->save_every);
     bd_json_set_integer(json, "probe_every", s->settings->probe_every);
     return check_same_json(s, json, "other settings or other data", err);
@@ -162,6 +163,7 @@ static bd_status check_same_model(bd_train_session *s, bd_error *err)
 {
     bd_json *json = bd_json_object();
     bd_json_set(json, "model", bd_model_config_to_json(&s->run.parameters.config));
+    bd_json_set(json, "training", bd_json_share(s->training_json));
     if (s->continues)
         bd_json_set_string(json, "checkpoint", s->run.checkpoint.digest.hex);
     return check_same_json(s, json, "another model or another checkpoint", err);
@@ -346,13 +348,40 @@ static bd_status spare_checkpoints(bd_train_session *s, bd_error *err)
     return BD_OK;
 }
 
-static bd_status begin_from_checkpoint(bd_train_session *s,
-                                       const bd_training_settings *training, bd_error *err)
+// A run goes on in the type that it was begun in: another one gives other bits.
+static bd_status settle_run_type(const bd_train_session *s, bd_type *type, bd_error *err)
+{
+    const bd_model_config *config = &s->run.parameters.config;
+    BD_TRY(bd_run_type(&s->run, type, err));
+    const bd_status status = bd_model_check_type(s->backend, config, *type, err);
+    if (status == BD_OK)
+        return BD_OK;
+    bd_error_prefix(err, status, "cannot resume '%s' in %s", s->settings->out,
+                    bd_precision_words[*type]);
+    return bd_error_suffix(err, status, "--backend cuda computes in it");
+}
+
+// What the model computes in, once it is known.
+static bd_status settle_type(bd_train_session *s, bd_training_settings *training, bd_error *err)
+{
+    if (s->continues && s->settings->precision == BD_PRECISION_AUTO)
+        BD_TRY(settle_run_type(s, &training->type, err));
+    else
+        training->type = bd_precision_settle(s->settings->precision, BD_BF16, s->backend,
+                                             &s->run.parameters.config, &s->why_float);
+    bd_json_free(s->training_json);
+    s->training_json = bd_training_settings_to_json(training);
+    return BD_OK;
+}
+
+static bd_status begin_from_checkpoint(bd_train_session *s, bd_training_settings *training,
+                                       bd_error *err)
 {
     const char *folder = s->settings->out;
     BD_TRY(open_checkpoint(s, err));
     BD_TRY(refuse_other_model(s, err));
     BD_TRY(refuse_difference(s->data_json, s->run.checkpoint.data, "dataset", folder, err));
+    BD_TRY(settle_type(s, training, err));
     BD_TRY(refuse_other_training(s, training, err));
     BD_TRY(spare_checkpoints(s, err));
     if (s->run.checkpoint.step > s->settings->n_steps)
@@ -364,8 +393,7 @@ static bd_status begin_from_checkpoint(bd_train_session *s,
 }
 
 // What rank 0 finds holds for all.
-static bd_status begin_run(bd_train_session *s, const bd_training_settings *training,
-                           bd_error *err)
+static bd_status begin_run(bd_train_session *s, bd_training_settings *training, bd_error *err)
 {
     int64_t step = -1;
     const bd_status status = bd_train_session_is_first(s) ? take_folder(s, &step, err) : BD_OK;
@@ -374,7 +402,12 @@ static bd_status begin_run(bd_train_session *s, const bd_training_settings *trai
     s->continues = step >= 0;
     s->begin_step = s->continues ? step : 0;
     s->n_steps_before = training->n_steps;
-    BD_TRY(s->continues ? begin_from_checkpoint(s, training, err) : begin_new(s, err));
+    if (s->continues) {
+        BD_TRY(begin_from_checkpoint(s, training, err));
+    } else {
+        BD_TRY(begin_new(s, err));
+        BD_TRY(settle_type(s, training, err));
+    }
     const bd_model_config *config = &s->run.parameters.config;
     BD_TRY(bd_check_fit(config, &s->rows, err));
     return bd_held_out_check_fit(&s->held_out, config, err);

@@ -37,6 +37,7 @@ typedef struct bd_train_session {
     bool continues;             // from a checkpoint,
     int64_t begin_step;         // of this step,
     int64_t n_steps_before;     // when the run was to have so many; n_steps of a new run
+    bd_error why_float;         // what --precision auto could not do; empty if nothing
     int64_t too_few_positions;  // that a new model would have had; 0 if they were enough
     int lock;                   // of the folder; -1 before
     int n_made;                 // folders that are taken back if the run does not begin

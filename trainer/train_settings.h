@@ -6,7 +6,6 @@
 #include <stdint.h>
 
 #include "common/options.h"
-#include "kernels/type.h"
 #include "trainer/backend_choice.h"
 #include "trainer/training_settings.h"
 
@@ -43,7 +42,7 @@ typedef struct bd_train_settings {
     int64_t resume_from;  // a step, or BD_LATEST
     bd_backend_choice backend;
     const char *backend_module;
-    bd_type precision;
+    bd_precision_choice precision;
     int64_t n_threads;
 } bd_train_settings;
 

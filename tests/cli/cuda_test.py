@@ -130,12 +130,43 @@ class Cuda(ProgramTest):
                 self.assertIn(reason, result.stderr)
                 self.assertEqual(list(run.glob("step*")), [])
 
+    def test_bf16_is_what_a_device_computes_in_if_the_heads_allow(self) -> None:
+        for model, precision, line in (
+            (BF16_MODEL, "bf16", ""),
+            (MODEL, "float", "heads of 64 or 128 channels, the model's have 8"),
+        ):
+            with self.subTest(precision):
+                run = self.folder / precision
+                result = self.succeeds("train", "--data", DATASET, "-o", run, "--steps", 1,
+                                       *model, *ON_CUDA)
+                self.assertIn(f"in {precision} on cuda", result.stderr)
+                self.assertIn(line, result.stderr)
+                self.assertEqual(bool(line), "computes in float" in result.stderr)
+                training = json.loads((run / "step-00000001.json").read_text())["training"]
+                self.assertEqual(training.get("precision", "float"), precision)
+                said = json.loads(self.succeeds("eval", "--json", run, DATASET, *ON_CUDA,
+                                                "--rows", 1).stdout)
+                self.assertEqual(said["precision"], precision)
+
     def test_a_run_is_resumed_in_its_own_precision_alone(self) -> None:
-        run = self.train("run", "--steps", 2, *IN_BF16, model=BF16_MODEL)
-        result = bindery("train", "--data", DATASET, "--resume", run, "--steps", "2",
-                         *BF16_MODEL, *ON_CUDA)
-        self.assertEqual(result.status, 2, result)
-        self.assertIn("precision", result.stderr)
+        n = ["--steps", 2, "--save-every", 1]
+        run = self.train("run", *n, *IN_BF16, model=BF16_MODEL)
+        whole = (run / "step-00000002.safetensors").read_bytes()
+        for path in run.glob("step-00000002.*"):
+            path.unlink()
+        again = ["train", "--data", DATASET, "-o", run, *n, *BF16_MODEL]
+        for how, reason in ((["--precision", "float", *ON_CUDA], "precision"),
+                            (["--backend", "cpu"], "in bf16: .*float only; --backend cuda")):
+            with self.subTest(reason):
+                result = bindery(*again, "--precision", "auto", *how)
+                self.assertEqual(result.status, 2, result)
+                self.assertRegex(result.stderr, reason)
+        self.succeeds(*again, "--precision", "auto", *ON_CUDA)
+        self.assertEqual((run / "step-00000002.safetensors").read_bytes(), whole)
+        # Where there is no device, the model can still be used.
+        said = self.succeeds("eval", "--json", run, DATASET, "--rows", 1, "--backend", "cpu")
+        self.assertEqual(json.loads(said.stdout)["precision"], "float")
+        self.assertIn("computes in float", said.stderr)
 
     def test_without_a_module_the_reason_is_told_and_the_cpu_serves(self) -> None:
         result = bindery("prove", "--backend", "cuda", DATASET)
