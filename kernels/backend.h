@@ -39,6 +39,8 @@ typedef struct bd_operations {
     // Memory of the backend, filled with zeros; NULL-safe free.
     bd_status (*allocate)(bd_backend *, size_t size_bytes, void **memory, bd_error *err);
     void (*release)(bd_backend *, void *memory);
+    // How many bytes could still be allocated; SIZE_MAX if that is not known.
+    bd_status (*free_memory)(bd_backend *, size_t *size_bytes, bd_error *err);
     // Between host and backend memory; done on return.
     bd_status (*upload)(bd_backend *, void *to, const void *from, size_t size_bytes,
                         bd_error *err);

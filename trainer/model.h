@@ -52,6 +52,8 @@ typedef struct bd_model {
     bd_staging staging;               // owned
     void **allocated;                 // every block of the backend's memory, owned
     size_t n_allocated, allocated_capacity;
+    size_t size_bytes;  // of all of them
+    bool only_counts;   // of a model that is measured: no memory behind it
 
     void *embedded;  // [n][n_channels]: the residual stream before the first layer
     bd_layer_activations *layers;  // [n_layers], owned
@@ -72,6 +74,12 @@ typedef struct bd_model {
 // not.
 bd_status bd_model_check_type(const bd_backend *backend, const bd_model_config *config,
                               bd_type type, bd_error *err);
+
+// How much of the backend's memory bd_model_init(), or bd_model_init_recomputing(), would take
+// for the same arguments, but for what a batch itself takes.
+bd_status bd_model_measure(const bd_parameters *parameters, bd_type type, bool recomputes,
+                           int64_t max_rows, int64_t seq_len, size_t *size_bytes,
+                           bd_error *err);
 
 // Buffers for batches of up to `max_rows` rows of `seq_len` tokens. The weights are zero until
 // uploaded. BD_ERR_UNSUPPORTED says what the backend cannot do in bf16. Release what comes out.

@@ -16,8 +16,11 @@ static bd_status allocate(bd_model *model, void **memory, int64_t n, int64_t wid
 {
     size_t count, size_bytes;
     if (!bd_size_mul((size_t)n, (size_t)width, &count) ||
-        !bd_size_mul(count, bd_type_bytes(type), &size_bytes))
+        !bd_size_mul(count, bd_type_bytes(type), &size_bytes) ||
+        !bd_size_add(model->size_bytes, size_bytes, &model->size_bytes))
         return bd_fail(err, BD_ERR_MEMORY, "the model's buffers are too large");
+    if (model->only_counts)
+        return BD_OK;
     BD_TRY(bd_array_reserve((void **)&model->allocated, &model->allocated_capacity,
                             model->n_allocated + 1, sizeof *model->allocated, err));
     BD_TRY(model->backend->operations->allocate(model->backend, size_bytes, memory, err));
@@ -104,7 +107,8 @@ static bd_status allocate_all(bd_model *model, bd_error *err)
     BD_TRY(allocate_floats(model, &model->final_mean, n, 1, err));
     BD_TRY(allocate_floats(model, &model->final_rstd, n, 1, err));
     BD_TRY(allocate_floats(model, &model->losses, n, 1, err));
-    if (!(model->host_losses = calloc((size_t)n, sizeof *model->host_losses)))
+    if (!model->only_counts &&
+        !(model->host_losses = calloc((size_t)n, sizeof *model->host_losses)))
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " losses", n);
     for (int64_t l = 0; l < c->n_layers; l++) {
         if (l > 0 && model->recomputes)
@@ -135,19 +139,38 @@ static int64_t round_up(int64_t n_vocabulary)
     return (n_vocabulary + LOGITS_APART - 1) / LOGITS_APART * LOGITS_APART;
 }
 
+static bd_status make_buffers(bd_model *model, bd_error *err)
+{
+    const bd_model_config *c = &model->parameters->config;
+    model->logits_stride = round_up(c->n_vocabulary);
+    model->layers = calloc((size_t)c->n_layers, sizeof *model->layers);
+    return model->layers ? allocate_all(model, err)
+                         : bd_fail(err, BD_ERR_MEMORY, "no memory for the model");
+}
+
+bd_status bd_model_measure(const bd_parameters *parameters, bd_type type, bool recomputes,
+                           int64_t max_rows, int64_t seq_len, size_t *size_bytes, bd_error *err)
+{
+    bd_model model = {.parameters = parameters,
+                      .type = type,
+                      .recomputes = recomputes,
+                      .max_rows = max_rows,
+                      .seq_len = seq_len,
+                      .only_counts = true};
+    const bd_status status = make_buffers(&model, err);
+    *size_bytes = model.size_bytes;
+    bd_model_release(&model);
+    return status;
+}
+
 static bd_status init(bd_model *model, bd_error *err)
 {
-    const bd_parameters *parameters = model->parameters;
-    model->logits_stride = round_up(parameters->config.n_vocabulary);
     bd_status status =
-        bd_model_check_type(model->backend, &parameters->config, model->type, err);
+        bd_model_check_type(model->backend, &model->parameters->config, model->type, err);
     if (status != BD_OK)
         bd_error_suffix(err, status, "--precision float can be computed everywhere");
-    if (status == BD_OK &&
-        !(model->layers = calloc((size_t)parameters->config.n_layers, sizeof *model->layers)))
-        status = bd_fail(err, BD_ERR_MEMORY, "no memory for the model");
     if (status == BD_OK)
-        status = allocate_all(model, err);
+        status = make_buffers(model, err);
     if (status == BD_OK)
         status = bd_staging_init(&model->staging, model->backend,
                                  model->max_rows * model->seq_len, err);

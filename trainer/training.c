@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/format.h"
 #include "common/size.h"
 #include "trainer/deal.h"
 #include "trainer/step_work.h"
@@ -111,12 +112,36 @@ static bd_status check_ranks(const bd_training_settings *settings, const bd_grou
                    settings->batch_rows, (int)group->n_ranks);
 }
 
+// Before memory is asked for that the system would give, and then end us for taking it.
+static bd_status check_memory(const bd_training *training, int64_t most_rows, bd_error *err)
+{
+    const bd_training_settings *s = &training->settings;
+    const bd_training_needs *needs = &training->needs;
+    const int64_t seq_len = bd_rows_packing(needs->rows)->seq_len;
+    size_t needed, free_bytes;
+    BD_TRY(bd_model_measure(needs->parameters, s->type, s->recomputes, most_rows, seq_len,
+                            &needed, err));
+    needed += 2 * (size_t)(training->slice.end - training->slice.begin) * sizeof(float);
+    BD_TRY(needs->backend->operations->free_memory(needs->backend, &free_bytes, err));
+    if (needed <= free_bytes)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_MEMORY,
+                   "training takes %s of the memory of %s, and %s are free: a smaller "
+                   "--micro-batch (now %" PRId64 " rows of %" PRId64
+                   " tokens)%s, a smaller --preset or shorter rows (bindery repack --seq-len) "
+                   "take less",
+                   bd_format_bytes(needed).text, needs->backend->operations->name,
+                   bd_format_bytes(free_bytes).text, most_rows, seq_len,
+                   s->recomputes ? "" : ", --recompute");
+}
+
 static bd_status new_model(bd_training *training, bd_error *err)
 {
     const bd_training_settings *s = &training->settings;
     const bd_training_needs *needs = &training->needs;
     const int64_t most_rows =
         bd_deal_most_rows(s->batch_rows, needs->group->n_ranks, training->n_micro_batches);
+    BD_TRY(check_memory(training, most_rows, err));
     return (s->recomputes ? bd_model_init_recomputing : bd_model_init)(
         &training->model, needs->backend, needs->parameters, s->type, most_rows,
         bd_rows_packing(needs->rows)->seq_len, err);

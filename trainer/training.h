@@ -56,8 +56,9 @@ typedef struct bd_step_result {
     int64_t n_used, n_pairs;  // without padding; bd_count_work()
 } bd_step_result;
 
-// Checks that model and dataset fit together (vocabulary, longest segment against positions)
-// and that there is a row for every rank. Release what comes out.
+// Checks that model and dataset fit together (vocabulary, longest segment against positions),
+// that there is a row for every rank, and that the backend has memory enough. (Ranks that share
+// a machine do not count each other's.) Release what comes out.
 bd_status bd_training_init(bd_training *training, const bd_training_settings *settings,
                            const bd_training_needs *needs, const bd_training_start *start,
                            bd_error *err);

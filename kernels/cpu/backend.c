@@ -2,6 +2,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "common/free_memory.h"
 #include "kernels/cpu/cpu.h"
 
 enum { ALIGNMENT = 64, LARGE_PAGE = 2 << 20 };
@@ -107,6 +108,14 @@ bd_status bd_cpu_allocate(bd_backend *backend, size_t size_bytes, void **memory,
         madvise(allocated, size_bytes, MADV_HUGEPAGE);  // a wish: small pages serve as well
     memset(allocated, 0, size_bytes);
     *memory = allocated;
+    return BD_OK;
+}
+
+bd_status bd_cpu_free_memory(bd_backend *backend, size_t *size_bytes, bd_error *err)
+{
+    (void)backend;
+    (void)err;
+    *size_bytes = bd_free_memory();
     return BD_OK;
 }
 

@@ -118,6 +118,7 @@ extern const bd_operations bd_cpu_operations_avx512;
 
 // Memory, the same for all of them.
 bd_status bd_cpu_allocate(bd_backend *backend, size_t size_bytes, void **memory, bd_error *err);
+bd_status bd_cpu_free_memory(bd_backend *backend, size_t *size_bytes, bd_error *err);
 void bd_cpu_release(bd_backend *backend, void *memory);
 bd_status bd_cpu_copy(bd_backend *backend, void *to, const void *from, size_t size_bytes,
                       bd_error *err);

@@ -5,6 +5,7 @@ const bd_operations BD_CPU(operations) = {
     .name = "cpu",
     .works_on_host = true,
     .allocate = bd_cpu_allocate,
+    .free_memory = bd_cpu_free_memory,
     .release = bd_cpu_release,
     .upload = bd_cpu_copy,
     .download = bd_cpu_copy,

@@ -113,6 +113,14 @@ static bd_status allocate(bd_backend *backend, size_t size_bytes, void **memory,
     return BD_OK;
 }
 
+static bd_status free_memory(bd_backend *backend, size_t *size_bytes, bd_error *err)
+{
+    size_t total_bytes;
+    BD_TRY(enter(cuda_of(backend), err));
+    return bd_cuda_check(cudaMemGetInfo(size_bytes, &total_bytes), "ask for the free memory",
+                         err);
+}
+
 // Before an operation. Scratch grows to the most that an operation has asked for, which is the
 // same in every step: none after the first allocates.
 static bd_status prepare(cuda_backend *cuda, size_t scratch_bytes, bd_error *err)
@@ -207,6 +215,7 @@ static const bd_operations operations = {
     true,   // computes_bf16
     allocate,
     release,
+    free_memory,
     upload,
     download,
     zero,

@@ -121,6 +121,8 @@ class Cuda(ProgramTest):
         for model, how, reason in (
             (BF16_MODEL, ["--backend", "cpu"], "the cpu backend computes in float only"),
             (MODEL, ON_CUDA, "heads of 64 or 128 channels, the model's have 8"),
+            # The emulated device has as much.
+            (BF16_MODEL, [*ON_CUDA, "--batch", 2**20], "of the memory of cuda, and 64.0 GiB are free"),
         ):
             with self.subTest(reason):
                 run = self.folder / "refused"

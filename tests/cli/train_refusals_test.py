@@ -152,6 +152,8 @@ class Refusals(ProgramTest):
             ("--sample-prompt", ["--sample-every", 1, "--sample-prompt", ""]),
             ("cuda is not available", ["--backend", "cuda", "--backend-module", "no-such"]),
             ("computes in float only", ["--backend", "cpu", "--precision", "bf16"]),
+            (r"takes \d.* [TP]iB of .* of cpu, and \d.* free: .*--micro-batch.*--recompute",
+             ["--batch", 2**20, "--layers", 1024, "--backend", "cpu"]),
         ):
             with self.subTest(mention):
                 self.assert_nothing_left(mention, *options)

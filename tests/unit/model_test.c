@@ -397,10 +397,17 @@ static void memory_is_what_the_header_says(void **state)
     bd_model_release(&model);
 
     bd_error err;
+    size_t measured;
+    check(bd_model_measure(&s.parameters, BD_FLOAT, false, max_rows, seq_len, &measured, &err),
+          &err);
+    assert_int_equal(measured, n_allocated_bytes);
     n_allocated_bytes = 0;
     check(bd_model_init_recomputing(&model, s.backend, &s.parameters, BD_FLOAT, max_rows,
                                     seq_len, &err),
           &err);
+    check(bd_model_measure(&s.parameters, BD_FLOAT, true, max_rows, seq_len, &measured, &err),
+          &err);
+    assert_int_equal(measured, n_allocated_bytes);
     const int64_t saved = (c->n_layers - 1) * n * (per_layer - c->n_channels);
     assert_int_equal((int64_t)(n_allocated_bytes / sizeof(float)), taken - saved);
     bd_model_release(&model);
