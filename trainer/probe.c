@@ -45,43 +45,58 @@ typedef struct span {
     int64_t begin, end;  // tokens of the batch, row by row
 } span;
 
-// The longest segment; if there are any, of those that another one follows in its row: that is
-// where a leak through attention goes.
-static span choose_segment(const bd_boundaries *boundaries)
+static int64_t length_of(span segment)
 {
-    span longest = {0}, followed = {0};
+    return segment.end - segment.begin;
+}
+
+// Puts the segment into chosen[], which has its *n longest first; of n_most the last is dropped.
+static void insert_longest(span *chosen, int64_t *n, int64_t n_most, span segment)
+{
+    int64_t at = *n;
+    while (at > 0 && length_of(chosen[at - 1]) < length_of(segment))
+        at--;
+    if (at == n_most)
+        return;
+    *n += *n < n_most;
+    memmove(chosen + at + 1, chosen + at, (size_t)(*n - 1 - at) * sizeof *chosen);
+    chosen[at] = segment;
+}
+
+// The longest segments of those that another one follows in its row (or, if there are none, the
+// longest of all), earlier ones first among equals. Returns how many there are.
+static int64_t choose_segments(const bd_boundaries *boundaries, span *chosen, int64_t n_most)
+{
+    span longest[1];
+    int64_t n_chosen = 0, n_longest = 0;
     for (int64_t r = 0; r < boundaries->n_rows; r++) {
         int64_t n;
         const int32_t *bounds = bd_row_bounds(boundaries, r, &n);
         for (int64_t k = 0; k < n; k++) {
-            const int64_t row = r * boundaries->seq_len, length = bounds[k + 1] - bounds[k];
+            const int64_t row = r * boundaries->seq_len;
             const span segment = {row + bounds[k], row + bounds[k + 1]};
-            if (length > longest.end - longest.begin)
-                longest = segment;
-            if (k + 1 < n && length > followed.end - followed.begin)
-                followed = segment;
+            insert_longest(longest, &n_longest, 1, segment);
+            if (k + 1 < n)
+                insert_longest(chosen, &n_chosen, n_most, segment);
         }
     }
-    return followed.end > followed.begin ? followed : longest;
+    if (n_chosen == 0 && n_longest == 1)
+        chosen[n_chosen++] = longest[0];
+    return n_chosen;
 }
 
-// A copy of the batch's ids in which every token of the span is another one.
-static void *change_ids(const bd_model_batch *batch, span changed, int64_t n_vocabulary)
+// Every token of the span becomes another one, and with `back` the one that it was.
+static void change_ids(void *ids, int32_t id_bytes, span changed, int64_t n_vocabulary,
+                       bool back)
 {
-    const int64_t n = batch->attention.n_rows * batch->attention.seq_len;
-    void *ids = malloc((size_t)(n * batch->id_bytes));
-    if (!ids)
-        return NULL;
-    memcpy(ids, batch->ids, (size_t)(n * batch->id_bytes));
+    const int64_t step = back ? n_vocabulary - 1 : 1;
     for (int64_t t = changed.begin; t < changed.end; t++) {
-        const uint32_t other =
-            (uint32_t)((bd_id_at(ids, batch->id_bytes, t) + INT64_C(1)) % n_vocabulary);
-        if (batch->id_bytes == 2)
+        const uint32_t other = (uint32_t)((bd_id_at(ids, id_bytes, t) + step) % n_vocabulary);
+        if (id_bytes == 2)
             ((uint16_t *)ids)[t] = (uint16_t)other;
         else
             ((uint32_t *)ids)[t] = other;
     }
-    return ids;
 }
 
 // Tokens [begin, end) of the batch, one of its segments; how many of them changed.
@@ -104,7 +119,6 @@ static void compare(bd_probe *probe, const bd_boundaries *boundaries, span chang
         int64_t n;
         const int32_t *bounds = bd_row_bounds(boundaries, r, &n);
         const int64_t row = r * boundaries->seq_len;
-        probe->n_segments += n;
         for (int64_t k = 0; k < n; k++) {
             const span segment = {row + bounds[k], row + bounds[k + 1]};
             if (count_changes(probe, segment, changed, before, after) > 0 &&
@@ -128,28 +142,51 @@ static int64_t count_targets(const bd_boundaries *boundaries)
     return n_targets;
 }
 
+static int64_t count_segments(const bd_boundaries *boundaries)
+{
+    return boundaries->offsets[boundaries->n_rows] - boundaries->offsets[0] -
+           boundaries->n_rows;
+}
+
+bool bd_probe_is_clean(const bd_probe *probe)
+{
+    return probe->n_documents > 0 && probe->n_silent == 0 && probe->leaked_tokens == 0;
+}
+
 bd_status bd_probe_batch(bd_probe *probe, bd_model *model, const bd_batch *rows, int64_t first,
-                         int64_t n_rows, bd_error *err)
+                         int64_t n_rows, int64_t n_documents, bd_error *err)
 {
     bd_model_batch batch = bd_batch_part(rows, first, n_rows);
     const bd_boundaries boundaries = batch.attention;
     const size_t n = (size_t)(n_rows * boundaries.seq_len);
     const int64_t n_targets = count_targets(&boundaries);
+    const int64_t n_vocabulary = model->parameters->config.n_vocabulary;
     const double scale = 1.0 / (double)(n_targets > 0 ? n_targets : 1);
-    const span changed = choose_segment(&boundaries);
+    span chosen[BD_MOST_PROBED_DOCUMENTS];
     uint64_t *before = calloc(n, sizeof *before), *after = calloc(n, sizeof *after);
-    void *ids = change_ids(&batch, changed, model->parameters->config.n_vocabulary);
+    void *ids = malloc(n * (size_t)batch.id_bytes);
     bd_status status = BD_OK;
-    *probe = (bd_probe){.n_rows = n_rows, .leak_row = -1, .leak_segment = -1};
+    *probe = (bd_probe){.n_rows = n_rows,
+                        .n_segments = count_segments(&boundaries),
+                        .n_documents = choose_segments(&boundaries, chosen, n_documents),
+                        .leak_row = -1,
+                        .leak_segment = -1};
     if (!before || !after || !ids)
         status = bd_fail(err, BD_ERR_MEMORY, "no memory for the probe");
-    if (status == BD_OK)
+    if (status == BD_OK) {
+        memcpy(ids, batch.ids, n * (size_t)batch.id_bytes);
         status = fingerprint_tokens(model, &batch, scale, before, err);
+    }
     batch.ids = ids;
-    if (status == BD_OK)
+    for (int64_t d = 0; status == BD_OK && d < probe->n_documents; d++) {
+        change_ids(ids, batch.id_bytes, chosen[d], n_vocabulary, false);
         status = fingerprint_tokens(model, &batch, scale, after, err);
-    if (status == BD_OK)
-        compare(probe, &boundaries, changed, rows->row_numbers + first, before, after);
+        const int64_t changed_before = probe->changed_tokens;
+        if (status == BD_OK)
+            compare(probe, &boundaries, chosen[d], rows->row_numbers + first, before, after);
+        probe->n_silent += probe->changed_tokens == changed_before;
+        change_ids(ids, batch.id_bytes, chosen[d], n_vocabulary, true);
+    }
     free(before);
     free(after);
     free(ids);

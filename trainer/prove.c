@@ -6,10 +6,12 @@
 #include <string.h>
 
 #include "trainer/model.h"
-#include "trainer/reference.h"
+#include "trainer/random.h"
+#include "trainer/tolerance.h"
 #include "trainer/training.h"
 
 const char *const bd_sabotage_words[] = {"none", "mask", "positions", "targets", NULL};
+const char *const bd_proof_verdict_words[] = {"agrees", "rounding", "kernel", "leak", NULL};
 
 // ---- The rows that are looked at --------------------------------------------------------
 
@@ -24,27 +26,26 @@ static int64_t count_segments(const bd_batch *batch)
     return total;
 }
 
-// Rows 0, 1, … until they have enough segments, row by row first to count them.
-static bd_status load_rows(bd_batch *batch, const bd_rows *rows, int64_t n_documents,
-                           bd_error *err)
+// Neighbouring rows until they have enough segments, row by row first to count them; after the
+// dataset's last row comes its first.
+static bd_status load_rows(bd_batch *batch, const bd_experiment *e, bd_error *err)
 {
+    const int64_t n_all = e->rows->manifests[0].totals.rows;
+    const int64_t first =
+        e->seed == 0 ? 0 : (int64_t)(bd_random_mix(e->seed) % (uint64_t)n_all);
     int64_t n = 0, n_segments = 0;
-    bd_status status = BD_OK;
+    int64_t *numbers = malloc((size_t)n_all * sizeof *numbers);
     bd_hasher *hasher = bd_hasher_new();
-    int64_t *numbers = NULL;
-    if (!hasher)
-        status = bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
-    for (; status == BD_OK && n_segments < n_documents && n < rows->manifests[0].totals.rows;
-         n++) {
-        status = bd_batch_load(batch, rows, &n, 1, hasher, err);
+    bd_status status = BD_OK;
+    if (!hasher || !numbers)
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " rows", n_all);
+    for (; status == BD_OK && n_segments < e->n_documents && n < n_all; n++) {
+        numbers[n] = (first + n) % n_all;
+        status = bd_batch_load(batch, e->rows, &numbers[n], 1, hasher, err);
         n_segments += status == BD_OK ? count_segments(batch) : 0;
     }
-    if (status == BD_OK && !(numbers = malloc((size_t)n * sizeof *numbers)))
-        status = bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " rows", n);
-    for (int64_t i = 0; status == BD_OK && i < n; i++)
-        numbers[i] = i;
     if (status == BD_OK)
-        status = bd_batch_load(batch, rows, numbers, n, hasher, err);
+        status = bd_batch_load(batch, e->rows, numbers, n, hasher, err);
     free(numbers);
     bd_hasher_free(hasher);
     return status;
@@ -61,7 +62,7 @@ static bd_status set_up(bench *b, const bd_experiment *e, bd_error *err)
     BD_TRY(bd_check_fit(&e->parameters->config, e->rows, err));
     if (e->rows->manifests[0].totals.targets == 0)
         return bd_fail(err, BD_ERR_ARGUMENT, "nothing to prove: no token has a target");
-    BD_TRY(load_rows(&b->batch, e->rows, e->n_documents, err));
+    BD_TRY(load_rows(&b->batch, e, err));
     if (b->batch.n_targets == 0)
         return bd_fail(err, BD_ERR_ARGUMENT, "nothing to prove: no token has a target");
     BD_TRY(bd_model_init(&b->model, e->backend, e->parameters, e->type,
@@ -75,7 +76,7 @@ static void tear_down(bench *b)
     bd_batch_release(&b->batch);
 }
 
-// ---- Packed -----------------------------------------------------------------------------
+// ---- Sabotage ---------------------------------------------------------------------------
 
 // Boundaries {0, used} for every row: what a system without document boundaries has.
 typedef struct whole_rows {
@@ -122,49 +123,31 @@ static bd_status sabotage_batch(bd_model_batch *batch, bd_sabotage sabotage, who
     return BD_OK;
 }
 
-static bd_status run_packed(bench *b, bd_sabotage sabotage, float *gradients, double *loss_sum,
-                            bd_error *err)
-{
-    whole_rows whole = {0};
-    bd_model_batch batch = bd_batch_part(&b->batch, 0, b->batch.boundaries.n_rows);
-    bd_status status = sabotage_batch(&batch, sabotage, &whole, b->model.parameters, err);
-    if (status == BD_OK)
-        status = bd_model_train(&b->model, &batch, NULL, 1.0 / (double)b->batch.n_targets,
-                                loss_sum, err);
-    if (status == BD_OK)
-        status = bd_model_get_gradients(&b->model, gradients, err);
-    free(whole.offsets);
-    free(whole.values);
-    return status;
-}
+// ---- What the ReLUs gave ----------------------------------------------------------------
 
-// ---- Alone ------------------------------------------------------------------------------
-
-// What the ReLUs of a packed run gave, for what reference.h says of kinks.
+// By layer [n_layers] of [n_tokens][n_feed_forward], owned. Empty for models without ReLU.
 typedef struct relu_results {
-    float **layers;      // [n_layers] of [n_tokens][n_feed_forward], owned
-    const float **part;  // [n_layers], owned: where one segment's begin
-    int64_t n_layers;
+    float **layers;
+    int64_t n_layers, n_tokens, width;
 } relu_results;
 
-static bd_status get_relu_results(relu_results *results, bd_model *model, int64_t n_tokens,
-                                  bd_error *err)
+static bd_status new_relu_results(relu_results *results, const bench *b, bd_error *err)
 {
-    const bd_model_config *c = &model->parameters->config;
-    const int64_t n = n_tokens * c->n_feed_forward;
-    results->n_layers = c->n_layers;
+    const bd_model_config *c = &b->model.parameters->config;
+    *results =
+        (relu_results){.n_layers = c->n_layers,
+                       .n_tokens = b->batch.boundaries.n_rows * b->batch.boundaries.seq_len,
+                       .width = c->n_feed_forward};
+    if (bd_model_activation(c) != BD_ACTIVATION_RELU)
+        return BD_OK;
     results->layers = calloc((size_t)c->n_layers, sizeof *results->layers);
-    results->part = calloc((size_t)c->n_layers, sizeof *results->part);
-    if (!results->layers || !results->part)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the activations");
-    for (int64_t l = 0; l < c->n_layers; l++) {
-        results->layers[l] = malloc((size_t)n * sizeof **results->layers);
-        if (!results->layers[l])
-            return bd_fail(err, BD_ERR_MEMORY, "no memory for the activations");
-        BD_TRY(
-            bd_model_download(model, results->layers[l], model->layers[l].activated, n, err));
+    bool complete = results->layers;
+    for (int64_t l = 0; complete && l < c->n_layers; l++) {
+        results->layers[l] =
+            calloc((size_t)(results->n_tokens * results->width), sizeof(float));
+        complete = results->layers[l];
     }
-    return BD_OK;
+    return complete ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for the activations");
 }
 
 static void release_relu_results(relu_results *results)
@@ -172,162 +155,338 @@ static void release_relu_results(relu_results *results)
     for (int64_t l = 0; results->layers && l < results->n_layers; l++)
         free(results->layers[l]);
     free(results->layers);
-    free(results->part);
+    *results = (relu_results){0};
 }
 
-// One segment, tokens [from, to) of the batch, as a sequence of its own.
-static bd_status add_segment(bd_reference *reference, const bd_batch *batch, int64_t from,
-                             int64_t to, uint32_t *ids, const relu_results *results,
-                             bd_error *err)
+// Whether every ReLU was on the same side of 0.
+static bool same_sides(const relu_results *a, const relu_results *b)
 {
-    for (int64_t t = from; t < to; t++)
-        ids[t - from] = bd_id_at(batch->ids, batch->id_bytes, t);
-    for (int64_t l = 0; l < results->n_layers; l++)
-        results->part[l] =
-            results->layers[l] + from * reference->parameters->config.n_feed_forward;
-    return bd_reference_add(reference, ids, to - from, 1.0 / (double)batch->n_targets,
-                            results->part, err);
+    for (int64_t l = 0; a->layers && l < a->n_layers; l++)
+        for (int64_t i = 0; i < a->n_tokens * a->width; i++)
+            if ((a->layers[l][i] > 0) != (b->layers[l][i] > 0))
+                return false;
+    return true;
 }
 
-static bd_status run_alone(bd_reference *reference, const bd_batch *batch,
-                           const relu_results *results, bd_error *err)
+// ---- Packed -----------------------------------------------------------------------------
+
+// What the kernels make of the rows.
+typedef struct computed {
+    float *gradients;  // [n_total], owned
+    double loss_sum;
+    relu_results relu;  // owned
+} computed;
+
+static bd_status new_computed(computed *c, bench *b, bd_error *err)
 {
-    const bd_boundaries *boundaries = &batch->boundaries;
-    uint32_t *ids = malloc((size_t)boundaries->seq_len * sizeof *ids);
-    if (!ids)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for a sequence");
-    bd_status status = BD_OK;
-    for (int64_t r = 0; status == BD_OK && r < boundaries->n_rows; r++) {
-        int64_t n_segments;
-        const int64_t row = r * boundaries->seq_len;
-        const int32_t *bounds = bd_row_bounds(boundaries, r, &n_segments);
-        for (int64_t k = 0; status == BD_OK && k < n_segments; k++)
-            status = add_segment(reference, batch, row + bounds[k], row + bounds[k + 1], ids,
-                                 results, err);
-    }
-    free(ids);
+    const int64_t n = b->model.parameters->n_total;
+    c->gradients = malloc((size_t)n * sizeof *c->gradients);
+    if (!c->gradients)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " gradients", n);
+    BD_TRY(new_relu_results(&c->relu, b, err));
+    return bd_model_zero_gradients(&b->model, err);
+}
+
+static void release_computed(computed *c)
+{
+    free(c->gradients);
+    release_relu_results(&c->relu);
+}
+
+static bd_status compute_packed(computed *c, bench *b, bd_sabotage sabotage, bd_error *err)
+{
+    whole_rows whole = {0};
+    bd_model_batch batch = bd_batch_part(&b->batch, 0, b->batch.boundaries.n_rows);
+    bd_status status = new_computed(c, b, err);
+    if (status == BD_OK)
+        status = sabotage_batch(&batch, sabotage, &whole, b->model.parameters, err);
+    if (status == BD_OK)
+        status = bd_model_train(&b->model, &batch, NULL, 1.0 / (double)b->batch.n_targets,
+                                &c->loss_sum, err);
+    if (status == BD_OK)
+        status = bd_model_get_gradients(&b->model, c->gradients, err);
+    for (int64_t l = 0; status == BD_OK && c->relu.layers && l < c->relu.n_layers; l++)
+        status = bd_model_download(&b->model, c->relu.layers[l], b->model.layers[l].activated,
+                                   c->relu.n_tokens * c->relu.width, err);
+    free(whole.offsets);
+    free(whole.values);
     return status;
 }
 
-// ---- The comparison ---------------------------------------------------------------------
+// ---- Alone, by the same kernels -----------------------------------------------------------
 
-static double largest(const double *values, int64_t n)
+// Segments of the batch, each at the beginning of a row of its own; at most as many at a time as
+// the batch has rows, since the model has no room for more.
+typedef struct lone_rows {
+    int64_t n;           // so many are in use
+    int64_t *from;       // [max], token of the batch where the segment begins
+    int32_t *offsets;    // [max + 1], boundaries in the manner of boundaries.h
+    int32_t *values;     // [2 max]
+    char *ids;           // [max][seq_len] of id_bytes
+    float *activations;  // [max][seq_len][n_feed_forward]: scratch, NULL without ReLU
+} lone_rows;
+
+static bd_status new_lone_rows(lone_rows *lone, const bench *b, const relu_results *relu,
+                               bd_error *err)
 {
-    double most = 0;
-    for (int64_t i = 0; i < n; i++)
-        most = fmax(most, fabs(values[i]));
-    return most;
+    const size_t max = (size_t)b->batch.boundaries.n_rows;
+    lone->from = malloc(max * sizeof *lone->from);
+    lone->offsets = calloc(max + 1, sizeof *lone->offsets);
+    lone->values = calloc(2 * max, sizeof *lone->values);
+    lone->ids = calloc((size_t)relu->n_tokens, (size_t)b->batch.id_bytes);
+    if (relu->layers)
+        lone->activations = malloc((size_t)(relu->n_tokens * relu->width) * sizeof(float));
+    if (!lone->from || !lone->offsets || !lone->values || !lone->ids ||
+        (relu->layers && !lone->activations))
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu rows", max);
+    return BD_OK;
 }
 
-// A difference that is not a number must not pass for a small one, as it would with fmax().
-static double largest_difference(const float *packed, const double *alone, int64_t n)
+static void release_lone_rows(lone_rows *lone)
 {
-    double most = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const double difference = fabs((double)packed[i] - alone[i]);
-        if (!(difference <= most))
-            most = difference;
-        if (isnan(most))
-            break;
-    }
-    return most;
+    free(lone->from);
+    free(lone->offsets);
+    free(lone->values);
+    free(lone->ids);
+    free(lone->activations);
 }
 
-// By bd_type.
-static const struct {
-    double of_own, of_any;  // shares of the largest gradients that make a bound
-    double nearly_zero;     // for reference.h
-} precisions[] = {
-    [BD_FLOAT] = {1e-5, 1e-7, 1e-5},
-    // Activations and gradients are rounded to 2^-9 at each of some twenty steps of a layer's
-    // way there and back; single weights were seen 0.0125 off, and whatever is broken on
-    // purpose 0.2 and more.
-    [BD_BF16] = {0x1p-5, 1e-5, 0x1p-7},
-};
-
-static bd_status compare(bd_proof *proof, const bd_parameters *parameters, bd_type type,
-                         const float *packed, const double *alone, bd_error *err)
+static void add_lone_row(lone_rows *lone, const bd_batch *batch, int64_t from, int64_t length)
 {
-    const double overall = largest(alone, parameters->n_total);
-    proof->lines = calloc(parameters->n, sizeof *proof->lines);
-    if (!proof->lines)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", parameters->n);
-    proof->n_lines = parameters->n;
-    for (size_t i = 0; i < parameters->n; i++) {
-        const bd_parameter *parameter = &parameters->items[i];
-        const double *own = alone + parameter->offset;
-        bd_proof_line *line = &proof->lines[i];
-        line->parameter = parameter;
-        line->largest_gradient = largest(own, parameter->n);
-        line->largest_difference =
-            largest_difference(packed + parameter->offset, own, parameter->n);
-        line->bound = precisions[type].of_own * line->largest_gradient +
-                      precisions[type].of_any * overall;
-        // Not even infinity agrees with infinity.
-        line->agrees = isfinite(line->bound) && line->largest_difference <= line->bound;
-        line->zero_by_mathematics = strstr(parameter->name, ".k_proj.bias") != NULL;
-        proof->n_disagree += !line->agrees;
+    const int64_t at = lone->n * batch->boundaries.seq_len;
+    memcpy(lone->ids + at * batch->id_bytes, (const char *)batch->ids + from * batch->id_bytes,
+           (size_t)(length * batch->id_bytes));
+    lone->from[lone->n] = from;
+    lone->values[2 * lone->n + 1] = (int32_t)length;
+    lone->n++;
+    lone->offsets[lone->n] = (int32_t)(2 * lone->n);
+}
+
+// Where the segment's tokens lie in the batch, there their activations go, as if packed.
+static bd_status gather_activations(relu_results *relu, bench *b, const lone_rows *lone,
+                                    bd_error *err)
+{
+    const int64_t seq_len = b->batch.boundaries.seq_len, width = relu->width;
+    for (int64_t l = 0; relu->layers && l < relu->n_layers; l++) {
+        BD_TRY(bd_model_download(&b->model, lone->activations, b->model.layers[l].activated,
+                                 lone->n * seq_len * width, err));
+        for (int64_t r = 0; r < lone->n; r++)
+            memcpy(relu->layers[l] + lone->from[r] * width,
+                   lone->activations + r * seq_len * width,
+                   (size_t)(lone->values[2 * r + 1] * width) * sizeof(float));
     }
     return BD_OK;
 }
 
+// Runs the rows that have been gathered, and begins anew.
+static bd_status compute_lone_rows(computed *c, bench *b, lone_rows *lone, bd_error *err)
+{
+    const bd_boundaries boundaries = {lone->n, b->batch.boundaries.seq_len, lone->offsets,
+                                      lone->values};
+    const bd_model_batch batch = {.ids = lone->ids,
+                                  .id_bytes = b->batch.id_bytes,
+                                  .attention = boundaries,
+                                  .positions = boundaries,
+                                  .targets = boundaries};
+    double loss_sum = 0;
+    BD_TRY(bd_model_train(&b->model, &batch, NULL, 1.0 / (double)b->batch.n_targets, &loss_sum,
+                          err));
+    c->loss_sum += loss_sum;
+    BD_TRY(gather_activations(&c->relu, b, lone, err));
+    lone->n = 0;
+    return BD_OK;
+}
+
+static bd_status compute_alone(computed *c, bench *b, bd_error *err)
+{
+    const bd_boundaries *boundaries = &b->batch.boundaries;
+    lone_rows lone = {0};
+    bd_status status = new_computed(c, b, err);
+    if (status == BD_OK)
+        status = new_lone_rows(&lone, b, &c->relu, err);
+    for (int64_t r = 0; status == BD_OK && r < boundaries->n_rows; r++) {
+        int64_t n_segments;
+        const int32_t *bounds = bd_row_bounds(boundaries, r, &n_segments);
+        for (int64_t k = 0; status == BD_OK && k < n_segments; k++) {
+            add_lone_row(&lone, &b->batch, r * boundaries->seq_len + bounds[k],
+                         bounds[k + 1] - bounds[k]);
+            if (lone.n == boundaries->n_rows)
+                status = compute_lone_rows(c, b, &lone, err);
+        }
+    }
+    if (status == BD_OK && lone.n > 0)
+        status = compute_lone_rows(c, b, &lone, err);
+    if (status == BD_OK)
+        status = bd_model_get_gradients(&b->model, c->gradients, err);
+    release_lone_rows(&lone);
+    return status;
+}
+
+// ---- Exact ------------------------------------------------------------------------------
+
 // The weights that the kernels use: [n], to be freed.
-static float *weights_used(const bd_experiment *e)
+static double *weights_used(const bd_experiment *e)
 {
     const int64_t n = e->parameters->n_total;
-    float *weights = malloc((size_t)n * sizeof *weights);
+    double *weights = malloc((size_t)n * sizeof *weights);
     for (int64_t i = 0; weights && i < n; i++)
         weights[i] = e->type == BD_BF16 ? bd_float_of_bf16(bd_bf16_of_float(e->weights[i]))
                                         : e->weights[i];
     return weights;
 }
 
-static bd_status init_reference(bd_reference *reference, const bd_experiment *e, bd_error *err)
+// D twice, once for each side of the kernels' kinks; mostly they saw the same, and `packed` is
+// empty.
+typedef struct expected {
+    bd_exact alone, packed;  // owned
+    bd_uncertainty own;      // owned, unless the experiment keeps it
+    const bd_uncertainty *uncertainty;
+} expected;
+
+static bd_status compute_expected(expected *x, const bd_experiment *e, const bench *b,
+                                  const computed *alone, const computed *packed,
+                                  bd_sabotage sabotage, bd_error *err)
 {
-    float *weights = weights_used(e);
+    double *weights = weights_used(e);
     if (!weights)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the weights");
-    const bd_status status = bd_reference_init(reference, e->parameters, weights,
-                                               precisions[e->type].nearly_zero, err);
+    const bd_reference_task task = {e->parameters, weights, e->type, &b->batch, e->threads};
+    bd_uncertainty *kept = e->uncertainty ? e->uncertainty : &x->own;
+    bd_status status = kept->noise ? bd_exact_init(&x->alone, &task, alone->relu.layers, err)
+                                   : bd_exact_init_with_uncertainty(&x->alone, kept, &task,
+                                                                    alone->relu.layers, err);
+    x->uncertainty = kept;
+    // What a sabotage does to activations is no rounding.
+    if (status == BD_OK && sabotage == BD_SABOTAGE_NONE &&
+        !same_sides(&alone->relu, &packed->relu))
+        status = bd_exact_init(&x->packed, &task, packed->relu.layers, err);
     free(weights);
     return status;
+}
+
+static void release_expected(expected *x)
+{
+    bd_exact_release(&x->alone);
+    bd_exact_release(&x->packed);
+    bd_uncertainty_release(&x->own);
+}
+
+// ---- The comparison ---------------------------------------------------------------------
+
+static double ratio_of(double difference, double bound)
+{
+    if (difference == 0.0 && bound >= 0.0)
+        return 0.0;
+    // Not even infinity agrees with infinity.
+    return isfinite(difference) && isfinite(bound) && bound > 0.0 ? difference / bound
+                                                                  : INFINITY;
+}
+
+// What element i of the flat arrays says.
+static bd_proof_line look_at(int64_t i, const computed *packed, const computed *alone,
+                             const expected *x, double sum_rounding)
+{
+    const double exact = x->alone.gradients[i];
+    const double exact_packed = x->packed.gradients ? x->packed.gradients[i] : exact;
+    const double p = packed->gradients[i], a = alone->gradients[i];
+    bd_proof_line line = {
+        .gradient = exact,
+        .packed_difference = fabs(p - exact_packed),
+        .alone_difference = fabs(a - exact),
+        .packed_to_alone = fabs(p - a),
+        .noise = x->uncertainty->noise[i],
+        .magnitude = x->uncertainty->magnitudes[i],
+        .bound =
+            bd_tolerance(x->uncertainty->noise[i], x->uncertainty->magnitudes[i], sum_rounding),
+    };
+    const double of_alone = ratio_of(line.alone_difference, line.bound);
+    line.ratio = fmax(ratio_of(line.packed_difference, line.bound), of_alone);
+    if (line.ratio <= 1.0)
+        line.verdict = BD_PROOF_AGREES;
+    else if (line.ratio < BD_PROOF_ROUNDING_RATIO)
+        line.verdict = BD_PROOF_ROUNDING;
+    else
+        line.verdict = of_alone > 1.0 ? BD_PROOF_KERNEL : BD_PROOF_LEAK;
+    return line;
+}
+
+static bd_status compare(bd_proof *proof, const bd_parameters *parameters, bd_type type,
+                         const computed *packed, const computed *alone, const expected *x,
+                         bd_error *err)
+{
+    proof->lines = calloc(parameters->n, sizeof *proof->lines);
+    if (!proof->lines)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", parameters->n);
+    proof->n_lines = parameters->n;
+    const double sum_rounding = bd_sum_rounding(proof->longest_sum, type);
+    for (size_t l = 0; l < parameters->n; l++) {
+        const bd_parameter *parameter = &parameters->items[l];
+        bd_proof_line *line = &proof->lines[l];
+        line->ratio = -1.0;
+        for (int64_t i = 0; i < parameter->n; i++) {
+            bd_proof_line element =
+                look_at(parameter->offset + i, packed, alone, x, sum_rounding);
+            element.element = i;
+            if (element.ratio > line->ratio)
+                *line = element;
+        }
+        line->parameter = parameter;
+        line->zero_by_mathematics = strstr(parameter->name, ".k_proj.bias") != NULL;
+        proof->n_disagree += line->verdict != BD_PROOF_AGREES;
+        proof->worst_ratio = fmax(proof->worst_ratio, line->ratio);
+    }
+    return BD_OK;
+}
+
+static void describe(bd_proof *proof, const bench *b, const computed *packed,
+                     const computed *alone, const expected *x)
+{
+    const double n_targets = (double)b->batch.n_targets;
+    proof->n_rows = b->batch.boundaries.n_rows;
+    proof->n_segments = count_segments(&b->batch);
+    proof->n_targets = b->batch.n_targets;
+    proof->loss_packed = packed->loss_sum / n_targets;
+    proof->loss_alone = alone->loss_sum / n_targets;
+    proof->loss_exact = x->alone.loss_sum / n_targets;
+    proof->n_kinks = x->alone.n_kinks;
+    // Alone every segment is a row, and the head adds up row by row.
+    proof->longest_sum = BD_LONGEST_SUM + proof->n_segments * (1 + b->batch.boundaries.seq_len /
+                                                                       BD_LONGEST_SUM_GROUP);
+}
+
+static bd_status probe_bench(bd_probe *probe, bench *b, bd_error *err)
+{
+    return bd_probe_batch(probe, &b->model, &b->batch, 0, b->batch.boundaries.n_rows,
+                          BD_PROBED_DOCUMENTS, err);
 }
 
 bd_status bd_prove(bd_proof *proof, const bd_experiment *experiment, bd_sabotage sabotage,
                    bd_error *err)
 {
-    const bd_parameters *parameters = experiment->parameters;
     *proof = (bd_proof){0};
     bench b = {0};
-    bd_reference reference = {0};
-    relu_results results = {0};
-    double loss_sum = 0;
-    float *packed = malloc((size_t)parameters->n_total * sizeof *packed);
-    bd_status status = packed ? set_up(&b, experiment, err)
-                              : bd_fail(err, BD_ERR_MEMORY, "no memory for the gradients");
+    computed packed = {0}, alone = {0};
+    expected x = {0};
+    bd_status status = set_up(&b, experiment, err);
     if (status == BD_OK)
-        status = run_packed(&b, sabotage, packed, &loss_sum, err);
+        status = compute_packed(&packed, &b, sabotage, err);
     if (status == BD_OK)
-        status = init_reference(&reference, experiment, err);
+        status = compute_alone(&alone, &b, err);
     if (status == BD_OK)
-        status = get_relu_results(&results, &b.model,
-                                  b.batch.boundaries.n_rows * b.batch.boundaries.seq_len, err);
-    if (status == BD_OK)
-        status = run_alone(&reference, &b.batch, &results, err);
-    if (status == BD_OK)
-        status = compare(proof, parameters, experiment->type, packed, reference.gradients, err);
+        status = compute_expected(&x, experiment, &b, &alone, &packed, sabotage, err);
     if (status == BD_OK) {
-        proof->n_rows = b.batch.boundaries.n_rows;
-        proof->n_segments = count_segments(&b.batch);
-        proof->n_targets = b.batch.n_targets;
-        proof->loss_packed = loss_sum / (double)b.batch.n_targets;
-        proof->n_kinks = reference.n_kinks;
-        proof->loss_alone = reference.loss_sum / (double)b.batch.n_targets;
+        describe(proof, &b, &packed, &alone, &x);
+        status =
+            compare(proof, experiment->parameters, experiment->type, &packed, &alone, &x, err);
     }
-    release_relu_results(&results);
-    bd_reference_release(&reference);
+    if (status == BD_OK && sabotage == BD_SABOTAGE_NONE) {
+        status = probe_bench(&proof->probe, &b, err);
+        proof->proved = proof->n_disagree == 0 && bd_probe_is_clean(&proof->probe);
+    }
+    release_expected(&x);
+    release_computed(&packed);
+    release_computed(&alone);
     tear_down(&b);
-    free(packed);
     return status;
 }
 
@@ -343,7 +502,7 @@ bd_status bd_probe_run(bd_probe *probe, const bd_experiment *experiment, bd_erro
     bench b = {0};
     bd_status status = set_up(&b, experiment, err);
     if (status == BD_OK)
-        status = bd_probe_batch(probe, &b.model, &b.batch, 0, b.batch.boundaries.n_rows, err);
+        status = probe_bench(probe, &b, err);
     tear_down(&b);
     return status;
 }

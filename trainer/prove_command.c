@@ -15,6 +15,7 @@ typedef struct prove_settings {
     int64_t n_documents;
     bd_model_family family;
     const char *run;
+    int64_t step;
     bd_sabotage sabotage;
     bool probe;
     int64_t seed;
@@ -23,7 +24,10 @@ typedef struct prove_settings {
     bd_type precision;
     int64_t n_threads;
     bool json;
+    bool all_parameters;
 } prove_settings;
+
+enum { N_WORST = 5 };  // parameters that are shown
 
 static const bd_option prove_options[] = {
     {.name = "documents",
@@ -41,6 +45,12 @@ static const bd_option prove_options[] = {
      BD_DIRECTORY(prove_settings, run),
      .initial_note = "random weights",
      .help = "Use the trained model of this run instead"},
+    {.name = "step",
+     .value = "N",
+     BD_INTEGER(prove_settings, step, 0, INT64_MAX),
+     .initial = "-1",
+     .initial_note = "the latest",
+     .help = "With --run: the checkpoint of this step"},
     {.name = "sabotage",
      .value = "WHAT",
      BD_CHOICE(prove_settings, sabotage, bd_sabotage_words),
@@ -48,17 +58,20 @@ static const bd_option prove_options[] = {
      .help = "Break one operation's boundaries on purpose; it must be noticed"},
     {.name = "probe",
      BD_FLAG(prove_settings, probe),
-     .help = "Change one document and look for any changed bit in the others"},
+     .help = "Only change documents and look for any changed bit in the others"},
+    {.name = "all-parameters",
+     BD_FLAG(prove_settings, all_parameters),
+     .help = "Show every parameter, not only those closest to their bounds"},
     {.name = "seed",
      .value = "N",
      BD_INTEGER(prove_settings, seed, 0, INT64_MAX),
-     .initial = "1",
-     .help = "Seed of the random weights; not with --run"},
+     .initial = "0",
+     .help = "Seed of the random weights and of the row to begin with; 0: the first"},
     BD_BACKEND_OPTIONS(prove_settings),
     BD_THREADS_OPTION(prove_settings, n_threads, "Threads of the kernels"),
     {.name = "json",
      BD_FLAG(prove_settings, json),
-     .help = "Print the result as JSON (schemas/proof-v1.schema.json)"},
+     .help = "Print the result as JSON (schemas/proof-v2.schema.json)"},
 };
 
 // ---- The model --------------------------------------------------------------------------
@@ -99,7 +112,8 @@ static bd_status open_subject(subject *s, const prove_settings *settings, const 
     const bd_packing *packing = &rows->manifests[0].packing;
     if (!settings->run)
         return draw_subject(s, settings, packing->vocab_size, packing->seq_len, err);
-    BD_TRY(bd_run_open(&s->run, settings->run, err));
+    BD_TRY(settings->step >= 0 ? bd_run_open_step(&s->run, settings->run, settings->step, err)
+                               : bd_run_open(&s->run, settings->run, err));
     s->of = &s->run.parameters;
     s->weights = s->run.weights;
     return BD_OK;
@@ -112,102 +126,117 @@ static void close_subject(subject *s)
     free(s->drawn);
 }
 
-// ---- The proof --------------------------------------------------------------------------
+// ---- What is printed --------------------------------------------------------------------
 
-static const char *verdict_of(const bd_proof_line *line)
+// What a verdict says to a person.
+static const char *const verdict_notes[] = {
+    [BD_PROOF_AGREES] = "",
+    [BD_PROOF_ROUNDING] = "  DIFFERS, by the size of rounding",
+    [BD_PROOF_KERNEL] = "  DIFFERS, alone as well: the kernels compute something else",
+    [BD_PROOF_LEAK] = "  DIFFERS, only when packed: a leak",
+};
+
+static int by_ratio(const void *a, const void *b)
 {
-    if (!line->agrees)
-        return "DIFFERS";
-    return line->zero_by_mathematics ? "agrees (zero by mathematics)" : "agrees";
+    const bd_proof_line *x = *(bd_proof_line *const *)a, *y = *(bd_proof_line *const *)b;
+    if (x->ratio != y->ratio)
+        return x->ratio > y->ratio ? -1 : 1;
+    return x < y ? -1 : x > y;
 }
 
-static void print_proof(const bd_proof *proof, bd_sabotage sabotage)
+static void print_line(const bd_proof_line *line)
 {
-    printf("%" PRId64 " segments packed into %" PRId64
-           " rows, against the same segments one per "
-           "sequence\n%" PRId64 " targets, loss %.9f packed, %.9f alone\n\n",
-           proof->n_segments, proof->n_rows, proof->n_targets, proof->loss_packed,
-           proof->loss_alone);
-    printf("%-52s %10s %10s %10s\n", "parameter", "gradient", "difference", "relative");
-    for (size_t i = 0; i < proof->n_lines; i++) {
-        const bd_proof_line *line = &proof->lines[i];
-        const double relative = line->largest_difference == 0
-                                    ? 0.0
-                                    : line->largest_difference / line->largest_gradient;
-        printf("%-52s %10.3e %10.3e %10.1e  %s\n", line->parameter->name,
-               line->largest_gradient, line->largest_difference, relative, verdict_of(line));
+    char name[sizeof line->parameter->name + 24];
+    snprintf(name, sizeof name, "%s[%" PRId64 "]", line->parameter->name, line->element);
+    printf("%-54s %10.1e %8.1e %8.1e %8.1e %8.1e %9.2g%s\n", name, line->gradient,
+           line->packed_difference, line->packed_to_alone, line->noise, line->bound,
+           line->ratio,
+           line->verdict == BD_PROOF_AGREES && line->zero_by_mathematics
+               ? "  (zero by mathematics)"
+               : verdict_notes[line->verdict]);
+}
+
+// The worst lines first, or all in the model's order.
+static void print_lines(const bd_proof *proof, bool all)
+{
+    const bd_proof_line **lines = malloc(proof->n_lines * sizeof *lines);
+    const size_t n = all || proof->n_lines < N_WORST ? proof->n_lines : N_WORST;
+    if (!lines)
+        return;
+    for (size_t i = 0; i < proof->n_lines; i++)
+        lines[i] = &proof->lines[i];
+    if (n < proof->n_lines) {
+        qsort(lines, proof->n_lines, sizeof *lines, by_ratio);
+        printf("The %zu of %zu parameters that come closest to their bounds, or are farthest "
+               "beyond them\n(--all-parameters shows all), each by its worst element:\n\n",
+               n, proof->n_lines);
     }
-    if (proof->n_kinks > 0)
-        printf("\n%" PRId64
-               " ReLU input%s so close to 0 that float and double put %s on different "
-               "sides\n",
-               proof->n_kinks, proof->n_kinks == 1 ? " is" : "s are",
-               proof->n_kinks == 1 ? "it" : "them");
-    if (proof->n_disagree == 0)
-        printf("\nProved: the gradients of all %zu parameters agree\n", proof->n_lines);
-    else
-        printf("\nNot so: %zu of %zu parameters differ%s\n", proof->n_disagree, proof->n_lines,
-               sabotage != BD_SABOTAGE_NONE ? ", as they must: the sabotage was noticed" : "");
-}
-
-static bd_json *proof_to_json(const bd_proof *proof, const prove_settings *settings)
-{
-    bd_json *lines = bd_json_array();
-    for (size_t i = 0; i < proof->n_lines; i++) {
-        const bd_proof_line *line = &proof->lines[i];
-        bd_json *json = bd_json_object();
-        bd_json_set_string(json, "name", line->parameter->name);
-        bd_json_set_figure(json, "largest_gradient", line->largest_gradient);
-        bd_json_set_figure(json, "largest_difference", line->largest_difference);
-        bd_json_set_figure(json, "bound", line->bound);
-        bd_json_set_bool(json, "agrees", line->agrees);
-        bd_json_set_bool(json, "zero_by_mathematics", line->zero_by_mathematics);
-        bd_json_append(lines, json);
-    }
-    bd_json *json = bd_json_object();
-    bd_json_set_string(json, "format", "1.1");
-    bd_json_set_bool(json, "proved", proof->n_disagree == 0);
-    bd_json_set_string(json, "precision", bd_precision_words[settings->precision]);
-    bd_json_set_string(json, "sabotage", bd_sabotage_words[settings->sabotage]);
-    bd_json_set_integer(json, "rows", proof->n_rows);
-    bd_json_set_integer(json, "segments", proof->n_segments);
-    bd_json_set_integer(json, "targets", proof->n_targets);
-    bd_json_set_figure(json, "loss_packed", proof->loss_packed);
-    bd_json_set_figure(json, "loss_alone", proof->loss_alone);
-    bd_json_set_integer(json, "kinks", proof->n_kinks);
-    bd_json_set(json, "parameters", lines);
-    return json;
-}
-
-// ---- The probe --------------------------------------------------------------------------
-
-static bool probe_is_good(const bd_probe *probe)
-{
-    return probe->leaked_tokens == 0 && probe->changed_tokens > 0;
+    printf("%-54s %10s %8s %8s %8s %8s %9s\n", "", "", "packed", "packed", "", "", "part of");
+    printf("%-54s %10s %8s %8s %8s %8s %9s\n", "parameter[element]", "gradient", "- exact",
+           "- alone", "noise", "bound", "the bound");
+    for (size_t i = 0; i < n; i++)
+        print_line(lines[i]);
+    free(lines);
 }
 
 static void print_probe(const bd_probe *probe)
 {
-    printf("%" PRId64 " segments in %" PRId64 " rows; one of %" PRId64
-           " tokens was changed, and %" PRId64 " of its tokens with it\n",
-           probe->n_segments, probe->n_rows, probe->probed_tokens, probe->changed_tokens);
-    if (probe_is_good(probe))
+    printf("%" PRId64 " document%s of %" PRId64 " segments in %" PRId64 " rows %s changed, one "
+           "at a time, and %" PRId64 " of their %" PRId64 " tokens with them\n",
+           probe->n_documents, probe->n_documents == 1 ? "" : "s", probe->n_segments,
+           probe->n_rows, probe->n_documents == 1 ? "was" : "were", probe->changed_tokens,
+           probe->probed_tokens);
+    if (bd_probe_is_clean(probe))
         printf("Nothing leaks: logits and gradients of the other %" PRId64
                " tokens are the same in every bit\n",
                probe->other_tokens);
+    else if (probe->leaked_tokens > 0)
+        printf("LEAK: %" PRId64 " of the other %" PRId64 " tokens changed, first in segment "
+               "%" PRId64 " of row %" PRId64 "\n",
+               probe->leaked_tokens, probe->other_tokens, probe->leak_segment, probe->leak_row);
     else
-        printf("Not so: %" PRId64 " of the other %" PRId64 " tokens changed\n",
-               probe->leaked_tokens, probe->other_tokens);
+        printf("Nothing was seen: a document's own tokens did not change\n");
 }
 
-static bd_json *probe_to_json(const bd_probe *probe, const prove_settings *settings)
+static void print_proof(const bd_proof *proof, bd_sabotage sabotage, bool all)
+{
+    printf("%" PRId64 " segments packed into %" PRId64
+           " rows, against each alone in a row by the "
+           "same kernels\nand alone in double precision (exact)\n%" PRId64
+           " targets, loss %.9f packed, %.9f alone, %.9f exact\n\n",
+           proof->n_segments, proof->n_rows, proof->n_targets, proof->loss_packed,
+           proof->loss_alone, proof->loss_exact);
+    print_lines(proof, all);
+    printf("\n");
+    if (proof->n_kinks > 0)
+        printf("%" PRId64
+               " ReLU input%s so close to 0 that float and double put %s on different "
+               "sides\n",
+               proof->n_kinks, proof->n_kinks == 1 ? " is" : "s are",
+               proof->n_kinks == 1 ? "it" : "them");
+    if (proof->probe.n_documents > 0)
+        print_probe(&proof->probe);
+    if (proof->proved)
+        printf(
+            "\nProved: the gradients of all %zu parameters agree, the worst element at %.2g of "
+            "its bound\n",
+            proof->n_lines, proof->worst_ratio);
+    else if (proof->n_disagree > 0)
+        printf("\nNot so: %zu of %zu parameters differ%s\n", proof->n_disagree, proof->n_lines,
+               sabotage != BD_SABOTAGE_NONE ? ", as they must: the sabotage was noticed" : "");
+    else
+        printf("\nNot so: %s\n", sabotage != BD_SABOTAGE_NONE
+                                     ? "the gradients agree, so the sabotage was NOT noticed"
+                                     : "the gradients agree, but the probe is not clean");
+}
+
+// ---- The same as JSON -------------------------------------------------------------------
+
+static bd_json *probe_to_json(const bd_probe *probe)
 {
     bd_json *json = bd_json_object();
-    bd_json_set_string(json, "format", "1.1");
-    bd_json_set_bool(json, "proved", probe_is_good(probe));
-    bd_json_set_string(json, "precision", bd_precision_words[settings->precision]);
-    bd_json_set_integer(json, "rows", probe->n_rows);
-    bd_json_set_integer(json, "segments", probe->n_segments);
+    bd_json_set_bool(json, "clean", bd_probe_is_clean(probe));
+    bd_json_set_integer(json, "documents", probe->n_documents);
     bd_json_set_integer(json, "probed_tokens", probe->probed_tokens);
     bd_json_set_integer(json, "changed_tokens", probe->changed_tokens);
     bd_json_set_integer(json, "other_tokens", probe->other_tokens);
@@ -215,17 +244,58 @@ static bd_json *probe_to_json(const bd_probe *probe, const prove_settings *setti
     return json;
 }
 
-static bd_experiment experiment_of(const prove_settings *settings, const bd_rows *rows,
-                                   const subject *s, bd_backend *backend)
+static bd_json *line_to_json(const bd_proof_line *line)
 {
-    return (bd_experiment){
-        .rows = rows,
-        .parameters = s->of,
-        .weights = s->weights,
-        .backend = backend,
-        .type = settings->precision,
-        .n_documents = settings->n_documents,
-    };
+    bd_json *json = bd_json_object();
+    bd_json_set_string(json, "name", line->parameter->name);
+    bd_json_set_integer(json, "element", line->element);
+    bd_json_set_figure(json, "gradient", line->gradient);
+    bd_json_set_figure(json, "packed_difference", line->packed_difference);
+    bd_json_set_figure(json, "alone_difference", line->alone_difference);
+    bd_json_set_figure(json, "packed_to_alone", line->packed_to_alone);
+    bd_json_set_figure(json, "noise", line->noise);
+    bd_json_set_figure(json, "magnitude", line->magnitude);
+    bd_json_set_figure(json, "bound", line->bound);
+    bd_json_set_figure(json, "ratio", line->ratio);
+    bd_json_set_string(json, "verdict", bd_proof_verdict_words[line->verdict]);
+    bd_json_set_bool(json, "zero_by_mathematics", line->zero_by_mathematics);
+    return json;
+}
+
+static bd_json *proof_to_json(const bd_proof *proof)
+{
+    bd_json *lines = bd_json_array();
+    for (size_t i = 0; i < proof->n_lines; i++)
+        bd_json_append(lines, line_to_json(&proof->lines[i]));
+    bd_json *json = bd_json_object();
+    bd_json_set_integer(json, "targets", proof->n_targets);
+    bd_json_set_figure(json, "loss_packed", proof->loss_packed);
+    bd_json_set_figure(json, "loss_alone", proof->loss_alone);
+    bd_json_set_figure(json, "loss_exact", proof->loss_exact);
+    bd_json_set_integer(json, "longest_sum", proof->longest_sum);
+    bd_json_set_figure(json, "worst_ratio", proof->worst_ratio);
+    bd_json_set_integer(json, "kinks", proof->n_kinks);
+    bd_json_set(json, "parameters", lines);
+    return json;
+}
+
+// `gradients`, which it takes, and `probe` may be NULL: that experiment was not made.
+static bd_status put_json(const prove_settings *settings, bool proved, int64_t n_rows,
+                          int64_t n_segments, bd_json *gradients, const bd_probe *probe,
+                          bd_error *err)
+{
+    bd_json *json = bd_json_object();
+    bd_json_set_string(json, "format", "2.0");
+    bd_json_set_bool(json, "proved", proved);
+    bd_json_set_string(json, "precision", bd_precision_words[settings->precision]);
+    bd_json_set_string(json, "sabotage", bd_sabotage_words[settings->sabotage]);
+    bd_json_set_integer(json, "rows", n_rows);
+    bd_json_set_integer(json, "segments", n_segments);
+    if (gradients)
+        bd_json_set(json, "gradients", gradients);
+    if (probe)
+        bd_json_set(json, "probe", probe_to_json(probe));
+    return bd_json_put(json, BD_JSON_INDENTED, stdout, err);
 }
 
 // ---- The command ------------------------------------------------------------------------
@@ -235,9 +305,9 @@ static bd_status run_probe(const prove_settings *settings, const bd_experiment *
 {
     bd_probe probe;
     BD_TRY(bd_probe_run(&probe, experiment, err));
-    *good = probe_is_good(&probe);
+    *good = bd_probe_is_clean(&probe);
     if (settings->json)
-        return bd_json_put(probe_to_json(&probe, settings), BD_JSON_INDENTED, stdout, err);
+        return put_json(settings, *good, probe.n_rows, probe.n_segments, NULL, &probe, err);
     print_probe(&probe);
     return BD_OK;
 }
@@ -247,12 +317,14 @@ static bd_status run_proof(const prove_settings *settings, const bd_experiment *
 {
     bd_proof proof;
     BD_TRY(bd_prove(&proof, experiment, settings->sabotage, err));
-    *good = proof.n_disagree == 0;
+    *good = proof.proved;
     bd_status status = BD_OK;
     if (settings->json)
-        status = bd_json_put(proof_to_json(&proof, settings), BD_JSON_INDENTED, stdout, err);
+        status = put_json(settings, proof.proved, proof.n_rows, proof.n_segments,
+                          proof_to_json(&proof),
+                          proof.probe.n_documents > 0 ? &proof.probe : NULL, err);
     else
-        print_proof(&proof, settings->sabotage);
+        print_proof(&proof, settings->sabotage, settings->all_parameters);
     bd_proof_release(&proof);
     return status;
 }
@@ -265,9 +337,14 @@ static int prove_run(const bd_arguments *arguments)
     bd_rows rows = {0};
     subject s = {0};
     bd_backend *backend = NULL;
+    bd_threads *threads = NULL;
     bool good = false;
     if (settings->probe && settings->sabotage != BD_SABOTAGE_NONE) {
         bd_fail(&err, BD_ERR_ARGUMENT, "--probe and --sabotage are two experiments");
+        return bd_command_misuse(arguments, &err);
+    }
+    if (settings->step >= 0 && !settings->run) {
+        bd_fail(&err, BD_ERR_ARGUMENT, "--step is a checkpoint of a run: give --run, too");
         return bd_command_misuse(arguments, &err);
     }
     bd_status status = bd_rows_open(&rows, arguments->operands[0], &err);
@@ -276,11 +353,23 @@ static int prove_run(const bd_arguments *arguments)
     if (status == BD_OK)
         status = bd_backend_open_choice(&backend, settings->backend, settings->backend_module,
                                         0, n_threads, &err);
+    if (status == BD_OK)
+        status = bd_threads_new(&threads, n_threads, &err);
     if (status == BD_OK) {
-        const bd_experiment experiment = experiment_of(settings, &rows, &s, backend);
+        const bd_experiment experiment = {
+            .rows = &rows,
+            .parameters = s.of,
+            .weights = s.weights,
+            .backend = backend,
+            .threads = threads,
+            .type = settings->precision,
+            .n_documents = settings->n_documents,
+            .seed = (uint64_t)settings->seed,
+        };
         status = settings->probe ? run_probe(settings, &experiment, &good, &err)
                                  : run_proof(settings, &experiment, &good, &err);
     }
+    bd_threads_free(threads);
     if (backend)
         backend->operations->close(backend);
     close_subject(&s);
@@ -294,20 +383,20 @@ const bd_command bd_prove_command = {
     .name = "prove",
     .summary = "Show on a dataset that packing changes no gradient",
     .description =
-        "Takes whole rows of the dataset and computes the gradient of every parameter twice: "
-        "packed, through the loader and the kernels that training uses, and with every "
-        "document "
-        "in a sequence of its own, through a plain double-precision reference that knows no "
-        "boundaries. A parameter agrees when its largest difference is at most 1e-5 of its own "
-        "largest gradient plus 1e-7 of the largest gradient of all; with --precision bf16, "
-        "2^-5 "
-        "and 1e-5, and the weights are the rounded ones on both sides.\n"
+        "Takes whole rows of the dataset and computes the gradient of every parameter three "
+        "times: packed, through the loader and the kernels that training uses; with every "
+        "document alone in a row of its own, through the same kernels; and alone through a "
+        "plain double-precision reference that knows no boundaries. Every element of both must "
+        "be "
+        "as close to the reference as arithmetic in float can be, by a bound that follows from "
+        "that element's own terms and from random rounding of the reference, and from no "
+        "processor (docs/proof.md). With --precision bf16 the weights are the rounded ones in "
+        "all three. Then three documents are changed, one at a time, and no bit of any other "
+        "token's logits and gradients may change.\n"
         "\n"
         "--sabotage gives the boundaries {0, used} to attention (mask), to the embedding "
         "(positions) or to the loss (targets): that is what systems without boundaries do, and "
-        "the proof must then fail. --probe changes one document and compares logits and "
-        "gradients "
-        "of all other tokens bit for bit.\n"
+        "the proof must then fail. --probe makes the second experiment alone.\n"
         "\n"
         "Exit status: 0 proved, 1 not so, 2 it could not be done.\n",
     .operands = "DATASET",

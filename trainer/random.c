@@ -2,14 +2,6 @@
 
 #include <math.h>
 
-uint64_t bd_random_next(bd_random *random)
-{
-    uint64_t z = random->state += UINT64_C(0x9E3779B97F4A7C15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return z ^ (z >> 31);
-}
-
 uint64_t bd_random_mix(uint64_t x)
 {
     return bd_random_next(&(bd_random){x});

@@ -8,7 +8,13 @@ typedef struct bd_random {
     uint64_t state;
 } bd_random;
 
-uint64_t bd_random_next(bd_random *random);
+static inline uint64_t bd_random_next(bd_random *random)
+{
+    uint64_t z = random->state += UINT64_C(0x9E3779B97F4A7C15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
 
 // The output of a generator whose state is x: turns a number into an unrelated one.
 uint64_t bd_random_mix(uint64_t x);

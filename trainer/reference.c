@@ -11,8 +11,19 @@
 static const double epsilon = 1e-5;  // of every layer norm
 enum {
     TILE = 32,        // of a matrix: stays in the cache while another matrix passes by
+    LANES = 8,        // numbers in a vector
     HEAD_TOKENS = 64  // whose logits exist at once: n times a large vocabulary would not fit
 };
+
+// The few loops that take nearly all of the time are compiled for newer processors, too, by
+// the compiler alone. (Sanitizers start too late for the choice that the loader makes.)
+#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define VECTOR_CLONES \
+    __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define VECTOR_CLONES
+#endif
 
 // What the backward pass must find again of one layer.
 typedef struct layer_values {
@@ -39,25 +50,85 @@ typedef struct sequence {
     double *d_qkv;         // [n][3][n_channels]
     double *d_wide;        // [n][n_feed_forward]
     double *p, *d_p;       // [n], what one token sees in one head
+    double *row;           // [3][n_channels], of one token
 } sequence;
+
+// ---- Random rounding ---------------------------------------------------------------------
+// None of it has an effect in a run whose rounding is 0.
+
+static double larger(double a, double b)
+{
+    return a < b ? b : a;
+}
+
+// In [-1, 1).
+static double either_way(bd_rounding *rounding)
+{
+    return (double)(int64_t)bd_random_next(&rounding->random) * 0x1p-63;
+}
+
+// How many roundings n additions in a row amount to. Those of one run of TILE may all err alike: a
+// sum that grows steadily loses the same bits each time. Several runs err independently.
+static double roundings(int64_t n)
+{
+    return n <= TILE ? (double)n : sqrt((double)(TILE * n));
+}
+
+// The sum x of n terms as it comes out of a loop that rounds after every addition by a share of
+// the sum so far, which is about as large as x, or as `size`, the root of the terms' squares,
+// where they cancel.
+static double as_sum(const sequence *s, double x, double size, int64_t n)
+{
+    bd_rounding *rounding = &s->r->rounding;
+    if (rounding->sum == 0.0)
+        return x;
+    return x + rounding->sum * roundings(n) * larger(fabs(x), size) * either_way(rounding);
+}
+
+static void as_sums(const sequence *s, double *x, int64_t count, int64_t n)
+{
+    for (int64_t i = 0; s->r->rounding.sum != 0.0 && i < count; i++)
+        x[i] = as_sum(s, x[i], 0.0, n);
+}
+
+// x [n] as one operation hands it to the next.
+static void store(const sequence *s, double *x, int64_t n)
+{
+    bd_rounding *rounding = &s->r->rounding;
+    for (int64_t i = 0; rounding->stored != 0.0 && i < n; i++)
+        x[i] *= 1.0 + rounding->stored * either_way(rounding);
+}
 
 // ---- Matrix products ---------------------------------------------------------------------
 
-// Element (i, j) is at[i * row_step + j * column_step].
+// Element (i, j) is at[i * row_step + j * column_step], or its absolute value.
 typedef struct matrix {
     const double *at;
     int64_t rows, columns;
     int64_t row_step, column_step;
+    bool is_absolute;
 } matrix;
 
 static matrix row_major(const double *at, int64_t rows, int64_t columns)
 {
-    return (matrix){at, rows, columns, columns, 1};
+    return (matrix){at, rows, columns, columns, 1, false};
 }
 
 static matrix transposed(matrix m)
 {
-    return (matrix){m.at, m.columns, m.rows, m.column_step, m.row_step};
+    return (matrix){m.at, m.columns, m.rows, m.column_step, m.row_step, m.is_absolute};
+}
+
+static matrix absolute(matrix m)
+{
+    m.is_absolute = true;
+    return m;
+}
+
+static double element(matrix m, int64_t i, int64_t j)
+{
+    const double value = m.at[i * m.row_step + j * m.column_step];
+    return m.is_absolute ? fabs(value) : value;
 }
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -65,27 +136,39 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+// LANES numbers side by side; the compiler makes of it what the processor has.
+typedef double lanes __attribute__((vector_size(LANES * sizeof(double)), may_alias));
+enum { TILE_LANES = TILE / LANES };
+
 // c[i][j] += sum over k of a(i, k) * tile[k][j], c being `width` wide and its rows `c_step`
-// apart. All of the tile takes part, as a constant width makes vector code.
-static void add_tile_product(double *c, int64_t c_step, int64_t width, matrix a,
-                             double (*tile)[TILE])
+// apart. With a rounding each sum so far is rounded as often as terms were added to it.
+VECTOR_CLONES
+static void add_tile_product(bd_rounding *rounding, double *c, int64_t c_step, int64_t width,
+                             matrix a, lanes (*tile)[TILE_LANES])
 {
+    const double share = rounding ? rounding->sum * roundings(a.columns) : 0.0;
     for (int64_t i = 0; i < a.rows; i++) {
-        double sums[TILE] = {0.0};
+        lanes sums[TILE_LANES] = {0};
         for (int64_t k = 0; k < a.columns; k++) {
-            const double factor = a.at[i * a.row_step + k * a.column_step];
-            for (int64_t j = 0; j < TILE; j++)
-                sums[j] += factor * tile[k][j];
+            const double factor = element(a, i, k);
+#pragma GCC unroll 4
+            for (int64_t v = 0; v < TILE_LANES; v++)
+                sums[v] += factor * tile[k][v];
         }
-        for (int64_t j = 0; j < width; j++)
-            c[i * c_step + j] += sums[j];
+        double *row = c + i * c_step;
+        for (int64_t j = 0; j < width; j++) {
+            const double sum = sums[j / LANES][j % LANES];
+            row[j] += sum;
+            if (share != 0.0)
+                row[j] += share * larger(fabs(row[j]), fabs(sum)) * either_way(rounding);
+        }
     }
 }
 
-// c [a.rows][b.columns] += a * b.
-static void add_product(double *c, matrix a, matrix b)
+// c [a.rows][b.columns] += a * b. Without a rounding (NULL) to the last digits of a double.
+static void add_product(bd_rounding *rounding, double *c, matrix a, matrix b)
 {
-    double tile[TILE][TILE] = {{0.0}};  // a part of b, row-major whichever way b lies
+    lanes tile[TILE][TILE_LANES] = {{{0.0}}};  // a part of b, row-major whichever way b lies
     for (int64_t j0 = 0; j0 < b.columns; j0 += TILE)
         for (int64_t k0 = 0; k0 < b.rows; k0 += TILE) {
             const int64_t width = smaller(TILE, b.columns - j0);
@@ -94,20 +177,45 @@ static void add_product(double *c, matrix a, matrix b)
             part.columns = smaller(TILE, b.rows - k0);
             for (int64_t k = 0; k < part.columns; k++)
                 for (int64_t j = 0; j < width; j++)
-                    tile[k][j] = b.at[(k0 + k) * b.row_step + (j0 + j) * b.column_step];
-            add_tile_product(c + j0, b.columns, width, part, tile);
+                    tile[k][j / LANES][j % LANES] = element(b, k0 + k, j0 + j);
+            add_tile_product(rounding, c + j0, b.columns, width, part, tile);
         }
 }
 
-static double dot(const double *a, const double *b, int64_t n)
+// The sum of a[i] * b[i], and into *squares that of their squares.
+VECTOR_CLONES
+static double sum_products(const double *a, const double *b, int64_t n, double *squares)
 {
-    double sum = 0.0;
-    for (int64_t i = 0; i < n; i++)
+    lanes sums = {0.0}, square_sums = {0.0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes x, y;
+        memcpy(&x, a + i, sizeof x);
+        memcpy(&y, b + i, sizeof y);
+        sums += x * y;
+        square_sums += x * y * (x * y);
+    }
+    double sum = *squares = 0.0;
+    for (; i < n; i++) {
         sum += a[i] * b[i];
+        *squares += a[i] * b[i] * (a[i] * b[i]);
+    }
+    for (int64_t j = 0; j < LANES; j++) {
+        sum += sums[j];
+        *squares += square_sums[j];
+    }
     return sum;
 }
 
+static double dot(const sequence *s, const double *a, const double *b, int64_t n)
+{
+    double squares;
+    const double sum = sum_products(a, b, n, &squares);
+    return as_sum(s, sum, sqrt(squares), n);
+}
+
 // y += factor * x
+VECTOR_CLONES
 static void add_scaled(double *y, double factor, const double *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -117,6 +225,25 @@ static void add_scaled(double *y, double factor, const double *x, int64_t n)
 static void clear(double *x, int64_t n)
 {
     memset(x, 0, (size_t)n * sizeof *x);
+}
+
+// ---- Gradients of parameters -------------------------------------------------------------
+// Added up without rounding; what their own sums may lose is what the magnitudes are for.
+
+// The parameter at `offset` gets a * b.
+static void add_gradients(const sequence *s, int64_t offset, matrix a, matrix b)
+{
+    add_product(NULL, s->r->gradients + offset, a, b);
+    if (s->r->magnitudes)
+        add_product(NULL, s->r->magnitudes + offset, absolute(a), absolute(b));
+}
+
+// The n parameters from `offset` on get x [n].
+static void add_gradient(const sequence *s, int64_t offset, const double *x, int64_t n)
+{
+    add_scaled(s->r->gradients + offset, 1.0, x, n);
+    for (int64_t i = 0; s->r->magnitudes && i < n; i++)
+        s->r->magnitudes[offset + i] += fabs(x[i]);
 }
 
 // ---- Linear: out = x * weight + bias -----------------------------------------------------
@@ -139,7 +266,8 @@ static void linear_forward(const sequence *s, linear l, const double *x, double 
 {
     for (int64_t t = 0; t < s->n; t++)
         memcpy(out + t * l.n_out, s->r->weights + l.at.bias, (size_t)l.n_out * sizeof *out);
-    add_product(out, row_major(x, s->n, l.n_in), weight_of(s, l));
+    add_product(&s->r->rounding, out, row_major(x, s->n, l.n_in), weight_of(s, l));
+    store(s, out, s->n * l.n_out);
 }
 
 // Writes d_x.
@@ -149,27 +277,30 @@ static void linear_backward(const sequence *s, linear l, const double *x, const 
     const matrix inputs = row_major(x, s->n, l.n_in);
     const matrix d_outputs = row_major(d_out, s->n, l.n_out);
     clear(d_x, s->n * l.n_in);
-    add_product(d_x, d_outputs, transposed(weight_of(s, l)));
+    add_product(&s->r->rounding, d_x, d_outputs, transposed(weight_of(s, l)));
+    store(s, d_x, s->n * l.n_in);
     if (s->r->parameters->layout == BD_WEIGHT_IN_OUT)
-        add_product(s->r->gradients + l.at.weight, transposed(inputs), d_outputs);
+        add_gradients(s, l.at.weight, transposed(inputs), d_outputs);
     else
-        add_product(s->r->gradients + l.at.weight, transposed(d_outputs), inputs);
+        add_gradients(s, l.at.weight, transposed(d_outputs), inputs);
     for (int64_t t = 0; t < s->n; t++)
-        add_scaled(s->r->gradients + l.at.bias, 1.0, d_out + t * l.n_out, l.n_out);
+        add_gradient(s, l.at.bias, d_out + t * l.n_out, l.n_out);
 }
 
 // ---- Layer norm and activation -----------------------------------------------------------
 
 // Mean and 1 / standard deviation of x [n].
-static void moments(const double *x, int64_t n, double *mean, double *rstd)
+static void moments(const sequence *s, const double *x, int64_t n, double *mean, double *rstd)
 {
-    double sum = 0.0, squares = 0.0;
-    for (int64_t i = 0; i < n; i++)
+    double sum = 0.0, squares = 0.0, deviations = 0.0;
+    for (int64_t i = 0; i < n; i++) {
         sum += x[i];
-    *mean = sum / (double)n;
+        squares += x[i] * x[i];
+    }
+    *mean = as_sum(s, sum, sqrt(squares), n) / (double)n;
     for (int64_t i = 0; i < n; i++)
-        squares += (x[i] - *mean) * (x[i] - *mean);
-    *rstd = 1.0 / sqrt(squares / (double)n + epsilon);
+        deviations += (x[i] - *mean) * (x[i] - *mean);
+    *rstd = 1.0 / sqrt(as_sum(s, deviations, 0.0, n) / (double)n + epsilon);
 }
 
 static void norm_forward(const sequence *s, bd_norm_offsets at, const double *x, double *out)
@@ -178,9 +309,10 @@ static void norm_forward(const sequence *s, bd_norm_offsets at, const double *x,
     const int64_t n = s->config->n_channels;
     for (int64_t t = 0; t < s->n; t++, x += n, out += n) {
         double mean, rstd;
-        moments(x, n, &mean, &rstd);
+        moments(s, x, n, &mean, &rstd);
         for (int64_t i = 0; i < n; i++)
-            out[i] = (x[i] - mean) * rstd * gamma[i] + beta[i];
+            out[i] = as_sum(s, (x[i] - mean) * rstd * gamma[i], 0.0, 3) + beta[i];
+        store(s, out, n);
     }
 }
 
@@ -190,24 +322,27 @@ static void norm_backward(const sequence *s, bd_norm_offsets at, const double *x
                           const double *d_out, double *d_x)
 {
     const double *gamma = s->r->weights + at.gamma;
-    double *d_gamma = s->r->gradients + at.gamma, *d_beta = s->r->gradients + at.beta;
     const int64_t n = s->config->n_channels;
+    double *g = s->row, *z = s->row + n, *d_gamma = s->row + 2 * n;
     for (int64_t t = 0; t < s->n; t++, x += n, d_out += n, d_x += n) {
-        double mean, rstd, mean_g = 0.0, mean_gz = 0.0;
-        moments(x, n, &mean, &rstd);
+        double mean, rstd;
+        moments(s, x, n, &mean, &rstd);
         for (int64_t i = 0; i < n; i++) {
-            const double z = (x[i] - mean) * rstd;
-            mean_g += gamma[i] * d_out[i] / (double)n;
-            mean_gz += gamma[i] * d_out[i] * z / (double)n;
-            d_gamma[i] += d_out[i] * z;
-            d_beta[i] += d_out[i];
+            z[i] = as_sum(s, (x[i] - mean) * rstd, 0.0, 2);
+            g[i] = gamma[i] * d_out[i];
+            d_gamma[i] = d_out[i] * z[i];
         }
-        for (int64_t i = 0; i < n; i++) {
-            const double z = (x[i] - mean) * rstd;
-            d_x[i] += rstd * (gamma[i] * d_out[i] - mean_g - z * mean_gz);
-        }
+        add_gradient(s, at.gamma, d_gamma, n);
+        add_gradient(s, at.beta, d_out, n);
+        const double mean_g = dot(s, gamma, d_out, n) / (double)n;
+        const double mean_gz = dot(s, g, z, n) / (double)n;
+        for (int64_t i = 0; i < n; i++)
+            d_x[i] += as_sum(s, rstd * (g[i] - mean_g - z[i] * mean_gz), 0.0, 4);
+        store(s, d_x, n);
     }
 }
+
+enum { ACTIVATION_OPERATIONS = 8 };  // of GELU and of its slope, about
 
 static double activation(bd_model_family family, double x, double *slope)
 {
@@ -237,15 +372,17 @@ static void attend(const sequence *s, const double *qkv, int64_t t, int64_t h)
     const double *q = qkv + at_qkv(s, Q, t, h);
     double top = -INFINITY, sum = 0.0;
     for (int64_t i = 0; i <= t; i++) {
-        s->p[i] = s->scale * dot(q, qkv + at_qkv(s, K, i, h), s->head_size);
+        s->p[i] = s->scale * dot(s, q, qkv + at_qkv(s, K, i, h), s->head_size);
         top = fmax(top, s->p[i]);
     }
     for (int64_t i = 0; i <= t; i++) {
         s->p[i] = exp(s->p[i] - top);
         sum += s->p[i];
     }
+    sum = as_sum(s, sum, 0.0, t + 1);
     for (int64_t i = 0; i <= t; i++)
         s->p[i] /= sum;
+    store(s, s->p, t + 1);
 }
 
 static void attention_forward(const sequence *s, const double *qkv, double *out)
@@ -257,6 +394,8 @@ static void attention_forward(const sequence *s, const double *qkv, double *out)
             attend(s, qkv, t, h);
             for (int64_t i = 0; i <= t; i++)
                 add_scaled(out, s->p[i], qkv + at_qkv(s, V, i, h), size);
+            as_sums(s, out, size, t + 1);
+            store(s, out, size);
         }
 }
 
@@ -271,16 +410,20 @@ static void attention_backward(const sequence *s, const double *qkv, const doubl
             const int64_t q = at_qkv(s, Q, t, h);
             attend(s, qkv, t, h);
             for (int64_t i = 0; i <= t; i++)
-                s->d_p[i] = dot(d_out, qkv + at_qkv(s, V, i, h), size);
-            const double mean = dot(s->p, s->d_p, t + 1);
+                s->d_p[i] = dot(s, d_out, qkv + at_qkv(s, V, i, h), size);
+            const double mean = dot(s, s->p, s->d_p, t + 1);
+            for (int64_t i = 0; i <= t; i++)  // now of the scores
+                s->d_p[i] = s->scale * s->p[i] * (s->d_p[i] - mean);
+            store(s, s->d_p, t + 1);
             for (int64_t i = 0; i <= t; i++) {
                 const int64_t k = at_qkv(s, K, i, h), v = at_qkv(s, V, i, h);
-                const double d_score = s->scale * s->p[i] * (s->d_p[i] - mean);
-                add_scaled(d_qkv + q, d_score, qkv + k, size);
-                add_scaled(d_qkv + k, d_score, qkv + q, size);
+                add_scaled(d_qkv + q, s->d_p[i], qkv + k, size);
+                add_scaled(d_qkv + k, s->d_p[i], qkv + q, size);
                 add_scaled(d_qkv + v, s->p[i], d_out, size);
             }
         }
+    as_sums(s, d_qkv, 3 * s->n * s->config->n_channels, s->n);
+    store(s, d_qkv, 3 * s->n * s->config->n_channels);
 }
 
 // ---- The model ---------------------------------------------------------------------------
@@ -304,6 +447,7 @@ static void embedding_forward(const sequence *s, double *x)
     for (int64_t t = 0; t < s->n; t++, x += n) {
         add_scaled(x, 1.0, s->r->weights + token_row(s, t), n);
         add_scaled(x, 1.0, s->r->weights + position_row(s, t), n);
+        store(s, x, n);
     }
 }
 
@@ -311,8 +455,8 @@ static void embedding_backward(const sequence *s, const double *d_x)
 {
     const int64_t n = s->config->n_channels;
     for (int64_t t = 0; t < s->n; t++, d_x += n) {
-        add_scaled(s->r->gradients + token_row(s, t), 1.0, d_x, n);
-        add_scaled(s->r->gradients + position_row(s, t), 1.0, d_x, n);
+        add_gradient(s, token_row(s, t), d_x, n);
+        add_gradient(s, position_row(s, t), d_x, n);
     }
 }
 
@@ -334,6 +478,11 @@ static void activate_token(const sequence *s, int64_t l, int64_t t)
             slopes[i] = positive ? 1.0 : 0.0;
         }
     }
+    if (s->config->family != BD_MODEL_OPT) {  // ReLU computes nothing
+        as_sums(s, x, wide, ACTIVATION_OPERATIONS);
+        as_sums(s, slopes, wide, ACTIVATION_OPERATIONS);
+        store(s, x, wide);
+    }
 }
 
 static void layer_forward(const sequence *s, int64_t l)
@@ -346,6 +495,7 @@ static void layer_forward(const sequence *s, int64_t l)
     attention_forward(s, v->qkv, v->attended);
     linear_forward(s, (linear){at->projection, narrow, narrow}, v->attended, v->middle);
     add_scaled(v->middle, 1.0, v->x, s->n * narrow);
+    store(s, v->middle, s->n * narrow);
 
     double *out = s->layers[l + 1].x;
     norm_forward(s, at->feed_forward_norm, v->middle, v->middle_normed);
@@ -354,6 +504,7 @@ static void layer_forward(const sequence *s, int64_t l)
         activate_token(s, l, t);
     linear_forward(s, (linear){at->contract, wide, narrow}, v->activated, out);
     add_scaled(out, 1.0, v->middle, s->n * narrow);
+    store(s, out, s->n * narrow);
 }
 
 // The same from its last line to its first; d_x is the gradient of the residual stream there.
@@ -365,6 +516,7 @@ static void layer_backward(const sequence *s, int64_t l)
     linear_backward(s, (linear){at->contract, wide, narrow}, v->activated, s->d_x, s->d_wide);
     for (int64_t i = 0; i < s->n * wide; i++)
         s->d_wide[i] *= v->slopes[i];
+    store(s, s->d_wide, s->n * wide);
     linear_backward(s, (linear){at->expand, narrow, wide}, v->middle_normed, s->d_wide,
                     s->d_narrow);
     norm_backward(s, at->feed_forward_norm, v->middle, s->d_narrow, s->d_x);
@@ -377,17 +529,20 @@ static void layer_backward(const sequence *s, int64_t l)
 }
 
 // Turns one token's logits [n] into their gradient and returns -log p(target).
-static double cross_entropy(double *logits, int64_t n, uint32_t target, double loss_scale)
+static double cross_entropy(const sequence *s, double *logits, int64_t n, uint32_t target,
+                            double loss_scale)
 {
     double top = -INFINITY, sum = 0.0;
     for (int64_t i = 0; i < n; i++)
         top = fmax(top, logits[i]);
     for (int64_t i = 0; i < n; i++)
         sum += exp(logits[i] - top);
-    const double log_sum = top + log(sum);
+    const double log_sum = top + log(as_sum(s, sum, 0.0, n));
     const double loss = log_sum - logits[target];
     for (int64_t i = 0; i < n; i++)
-        logits[i] = loss_scale * (exp(logits[i] - log_sum) - (i == target ? 1.0 : 0.0));
+        logits[i] = loss_scale *
+                    (as_sum(s, exp(logits[i] - log_sum), 0.0, 2) - (i == target ? 1.0 : 0.0));
+    store(s, logits, n);
     return loss;
 }
 
@@ -406,13 +561,15 @@ static double head(const sequence *s, double loss_scale)
         const matrix normed = row_major(s->normed + first * n_channels, n, n_channels);
         const matrix logits = row_major(s->logits, n, n_vocabulary);
         clear(s->logits, n * n_vocabulary);
-        add_product(s->logits, normed, transposed(table));
+        add_product(&s->r->rounding, s->logits, normed, transposed(table));
+        store(s, s->logits, n * n_vocabulary);
         for (int64_t t = 0; t < n; t++)
-            loss += cross_entropy(s->logits + t * n_vocabulary, n_vocabulary,
+            loss += cross_entropy(s, s->logits + t * n_vocabulary, n_vocabulary,
                                   s->ids[first + t + 1], loss_scale);
-        add_product(s->d_narrow + first * n_channels, logits, table);
-        add_product(s->r->gradients + at_table, transposed(logits), normed);
+        add_product(&s->r->rounding, s->d_narrow + first * n_channels, logits, table);
+        add_gradients(s, at_table, transposed(logits), normed);
     }
+    store(s, s->d_narrow, s->n * n_channels);
     clear(s->d_x, s->n * n_channels);
     norm_backward(s, s->r->parameters->final_norm, x, s->d_narrow, s->d_x);
     return loss;
@@ -433,7 +590,7 @@ static bd_status sequence_init(sequence *s, bd_error *err)
     const bd_model_config *c = s->config;
     const int64_t narrow = s->n * c->n_channels, wide = s->n * c->n_feed_forward;
     const int64_t n_doubles = c->n_layers * (8 * narrow + 2 * wide) + 7 * narrow + wide +
-                              HEAD_TOKENS * c->n_vocabulary + 2 * s->n;
+                              HEAD_TOKENS * c->n_vocabulary + 2 * s->n + 3 * c->n_channels;
     s->head_size = c->n_channels / c->n_heads;
     s->scale = 1.0 / sqrt((double)s->head_size);
     s->layers = calloc((size_t)c->n_layers + 1, sizeof *s->layers);
@@ -462,6 +619,7 @@ static bd_status sequence_init(sequence *s, bd_error *err)
     s->d_wide = take(&rest, wide);
     s->p = take(&rest, s->n);
     s->d_p = take(&rest, s->n);
+    s->row = take(&rest, 3 * c->n_channels);
     return BD_OK;
 }
 
@@ -498,24 +656,29 @@ bd_status bd_reference_add(bd_reference *reference, const uint32_t *ids, int64_t
 }
 
 bd_status bd_reference_init(bd_reference *reference, const bd_parameters *parameters,
-                            const float *weights, double nearly_zero, bd_error *err)
+                            const double *weights, double nearly_zero, bd_error *err)
 {
-    const int64_t n = parameters->n_total;
-    *reference = (bd_reference){.parameters = parameters, .nearly_zero = nearly_zero};
-    reference->weights = malloc((size_t)n * sizeof(double));
-    reference->gradients = calloc((size_t)n, sizeof(double));
-    if (!reference->weights || !reference->gradients) {
-        bd_reference_release(reference);
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " weights", n);
-    }
-    for (int64_t i = 0; i < n; i++)
-        reference->weights[i] = weights[i];
-    return BD_OK;
+    *reference = (bd_reference){
+        .parameters = parameters, .weights = weights, .nearly_zero = nearly_zero};
+    reference->gradients = calloc((size_t)parameters->n_total, sizeof(double));
+    return reference->gradients
+               ? BD_OK
+               : bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " gradients",
+                         parameters->n_total);
+}
+
+bd_status bd_reference_measure(bd_reference *reference, bd_error *err)
+{
+    const int64_t n = reference->parameters->n_total;
+    reference->magnitudes = calloc((size_t)n, sizeof(double));
+    return reference->magnitudes
+               ? BD_OK
+               : bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " magnitudes", n);
 }
 
 void bd_reference_release(bd_reference *reference)
 {
-    free(reference->weights);
     free(reference->gradients);
+    free(reference->magnitudes);
     *reference = (bd_reference){0};
 }

@@ -8,6 +8,11 @@
 // other side of it there, and then a whole unit's gradient differs although nobody is wrong.
 // For such inputs alone, those within `nearly_zero` of the largest of their token, the side
 // that the kernels saw decides; how often it was the other one is counted.
+//
+// How exact can a program be that computes in float? A run with a rounding answers it without
+// looking at any program: every result is moved at random, up or down, by as much as plain
+// loops in float may move it (Monte Carlo arithmetic). The gradients of a few such runs scatter
+// around the exact ones as those of an honest float program do.
 #ifndef BINDERY_TRAINER_REFERENCE_H
 #define BINDERY_TRAINER_REFERENCE_H
 
@@ -15,20 +20,34 @@
 
 #include "common/error.h"
 #include "trainer/parameters.h"
+#include "trainer/random.h"
+
+// Units are the largest relative error of one rounding: 2^-24 in float, 2^-8 in bf16.
+typedef struct bd_rounding {
+    double sum;     // of every addition of a sum inside an operation; 0: exact
+    double stored;  // of every number that an operation hands to the next one; 0: exact
+    bd_random random;
+} bd_rounding;
 
 typedef struct bd_reference {
     const bd_parameters *parameters;  // borrowed, must outlive the reference
-    double *weights;                  // [n_total], owned
+    const double *weights;            // [n_total], borrowed likewise
     double *gradients;                // [n_total], owned; what the sequences added so far
+    double *magnitudes;               // [n_total], owned, or NULL; likewise the absolute
+                                      // values of the terms that make up each gradient
     double loss_sum;                  // likewise
     int64_t n_kinks;                  // ReLU inputs whose side the kernels decided
     double nearly_zero;
+    bd_rounding rounding;  // exact at first; may be set before the first sequence. The sums
+                           // over tokens that make a gradient stay exact: the magnitudes tell
+                           // what those may lose
 } bd_reference;
 
-// Takes the weights [n_total], host memory, as they are trained; they are only read during the
-// call. Gradients and loss begin at 0. On failure *reference is empty.
+// Gradients and loss begin at 0. Release what comes out.
 bd_status bd_reference_init(bd_reference *reference, const bd_parameters *parameters,
-                            const float *weights, double nearly_zero, bd_error *err);
+                            const double *weights, double nearly_zero, bd_error *err);
+// From now on the magnitudes are added up, too.
+bd_status bd_reference_measure(bd_reference *reference, bd_error *err);
 void bd_reference_release(bd_reference *reference);  // safe on an empty struct and safe twice
 
 // Runs ids [n] forward and backward. With

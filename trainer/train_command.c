@@ -267,22 +267,13 @@ static const bd_option train_options[] = {
                       "Threads of the kernels; the result does not depend on it"),
 };
 
-// --resume takes what is not given from the run itself.
+// --resume takes what is not given from the run itself. A run of an older version has no
+// settings; then all are to be given.
 static bd_status train_inherits(const void *settings, char **path, bd_error *err)
 {
-    const train_settings *given = settings;
-    int64_t step;
+    const char *folder = ((const train_settings *)settings)->resume;
     *path = NULL;
-    if (!given->resume)
-        return BD_OK;
-    BD_TRY(bd_run_find_settings(given->resume, path, err));
-    if (*path || given->data.n > 0)
-        return BD_OK;
-    BD_TRY(bd_checkpoint_find_latest(given->resume, &step, err));
-    return bd_fail(err, BD_ERR_ARGUMENT,
-                   "'%s' is a run of an older version, without a " BD_RUN_SETTINGS_NAME
-                   ": give the options that it was begun with, --data among them",
-                   given->resume);
+    return folder ? bd_run_find_settings(folder, path, err) : BD_OK;
 }
 
 // Of several ranks that have failed together one says why. It does so first of all: a launcher

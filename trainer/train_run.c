@@ -117,7 +117,7 @@ static bd_status probe(session *s, bool *leaks, bd_error *err)
     int64_t first, n;
     const bd_batch *batch = bd_training_first_rows(training, &first, &n);
     bd_probe found;
-    BD_TRY(bd_probe_batch(&found, &training->model, batch, first, n, err));
+    BD_TRY(bd_probe_batch(&found, &training->model, batch, first, n, 1, err));
     *leaks = found.leaked_tokens > 0;
     if (!*leaks)
         return BD_OK;

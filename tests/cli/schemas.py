@@ -11,12 +11,12 @@ from referencing.jsonschema import DRAFT202012
 
 @functools.cache
 def validator(name: str) -> jsonschema.Draft202012Validator:
-    """Of schemas/NAME-v1.schema.json, which must be a good schema itself. Others may be referred
+    """Of schemas/NAME-vN.schema.json, which must be a good schema itself. Others may be referred
     to by the names of their files."""
     schemas = {
         path.name: json.loads(path.read_text()) for path in (ROOT / "schemas").glob("*.schema.json")
     }
-    schema = schemas[f"{name}-v1.schema.json"]
+    [schema] = [of for file, of in schemas.items() if file.rsplit("-v", 1)[0] == name]
     jsonschema.Draft202012Validator.check_schema(schema)
     resources = [(file, DRAFT202012.create_resource(other)) for file, other in schemas.items()]
     return jsonschema.Draft202012Validator(schema, registry=Registry().with_resources(resources))

@@ -207,9 +207,7 @@ class Resuming(SettingsTest):
         run = self.train("run", *options, "--keep", 0)
         run = self.stop(run, "old", 8)
         (run / "settings.yaml").unlink()
-        self.assert_refusal(program.bindery("train", "--resume", run), "older version", "--data")
-        result = program.bindery("train", "--resume", self.folder)
-        self.assert_refusal(result, "holds no checkpoint")
+        self.assert_refusal(program.bindery("train", "--resume", run), "--data is required")
         # And keeps the checkpoints that it kept.
         self.succeeds("train", "-q", "--data", DATASET, "--resume", run, *options)
         self.assertEqual(self.steps(run), [2, 4, 6, 8, 10, 12])

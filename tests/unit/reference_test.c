@@ -39,6 +39,7 @@ enum { N_SEQUENCES = sizeof sequences / sizeof sequences[0] };
 
 typedef struct model {
     bd_parameters parameters;
+    double *weights;  // [n_total]
     bd_reference reference;
 } model;
 
@@ -47,19 +48,19 @@ typedef struct model {
 static void model_init(model *m, const bd_model_config *config)
 {
     assert_int_equal(bd_parameters_init(&m->parameters, config, NULL), BD_OK);
-    float *weights = malloc((size_t)m->parameters.n_total * sizeof *weights);
-    assert_non_null(weights);
+    m->weights = malloc((size_t)m->parameters.n_total * sizeof *m->weights);
+    assert_non_null(m->weights);
     bd_random random = {20};
     for (int64_t i = 0; i < m->parameters.n_total; i++)
-        weights[i] = (float)(0.1 + 0.5 * bd_random_normal(&random));
-    assert_int_equal(bd_reference_init(&m->reference, &m->parameters, weights, 1e-5, NULL),
+        m->weights[i] = 0.1 + 0.5 * bd_random_normal(&random);
+    assert_int_equal(bd_reference_init(&m->reference, &m->parameters, m->weights, 1e-5, NULL),
                      BD_OK);
-    free(weights);
 }
 
 static void model_release(model *m)
 {
     bd_reference_release(&m->reference);
+    free(m->weights);
     bd_parameters_release(&m->parameters);
 }
 
@@ -153,7 +154,7 @@ static void gradient_is_that_of_the_loss(void **state)
         double *gradients = copy(m.reference.gradients, m.parameters.n_total);
         double *slopes = copy(gradients, m.parameters.n_total);
         for (int64_t i = 0; i < m.parameters.n_total; i++)
-            slopes[i] = slope(&m.reference, &m.reference.weights[i]);
+            slopes[i] = slope(&m.reference, &m.weights[i]);
         for (size_t i = 0; i < m.parameters.n; i++) {
             const bd_parameter *p = &m.parameters.items[i];
             assert_close(gradients + p->offset, slopes + p->offset, p->n, rounding, p->name);
@@ -178,7 +179,7 @@ static void gradient_of_a_long_sequence_is_that_of_its_loss(void **state)
         for (int t = 0; t < 131; t++)
             ids[t] = bd_random_bounded(&random, 67);
         const double loss = loss_of(&m.reference, ids, 131);
-        double *weights = copy(m.reference.weights, m.parameters.n_total);
+        double *weights = copy(m.weights, m.parameters.n_total);
         double *gradients = copy(m.reference.gradients, m.parameters.n_total);
         double difference = 0.0, expected = 0.0;
         for (int side = -1; side <= 1; side += 2) {
@@ -186,7 +187,7 @@ static void gradient_of_a_long_sequence_is_that_of_its_loss(void **state)
             expected = 0.0;
             for (int64_t i = 0; i < m.parameters.n_total; i++) {
                 const double direction = bd_random_normal(&directions);
-                m.reference.weights[i] = weights[i] + side * short_step * direction;
+                m.weights[i] = weights[i] + side * short_step * direction;
                 expected += direction * gradients[i];
             }
             difference += side * loss_of(&m.reference, ids, 131);
@@ -293,9 +294,13 @@ static void model_read(model *m, const char *config_path, const char *weights_pa
                          BD_OK);
     }
     bd_safetensors_close(file);
-    assert_int_equal(bd_reference_init(&m->reference, &m->parameters, weights, 1e-5, NULL),
-                     BD_OK);
+    m->weights = malloc((size_t)m->parameters.n_total * sizeof *m->weights);
+    assert_non_null(m->weights);
+    for (int64_t i = 0; i < m->parameters.n_total; i++)
+        m->weights[i] = weights[i];
     free(weights);
+    assert_int_equal(bd_reference_init(&m->reference, &m->parameters, m->weights, 1e-5, NULL),
+                     BD_OK);
 }
 
 static void assert_gradients_of(const bd_reference *reference, const char *path)
@@ -420,6 +425,76 @@ static void impossible_sequence_is_refused_and_adds_nothing(void **state)
     bd_reference_release(&m.reference);  // safe twice
 }
 
+// ---- Magnitudes and random rounding -------------------------------------------------------
+
+// Where all terms have one sign, their magnitudes sum to the gradient's: a bias of the last layer
+// norm is the sum of what comes down from the logits, one term for each target. One sequence of two
+// tokens has one target, and so one term.
+static void magnitudes_are_sums_of_absolute_terms(void **state)
+{
+    (void)state;
+    for (int f = 0; f < 2; f++) {
+        model m;
+        model_init(&m, &tiny[f]);
+        const int64_t n = m.parameters.n_total;
+        assert_int_equal(bd_reference_measure(&m.reference, NULL), BD_OK);
+        add(&m.reference, sequences[1].ids, 2, 1.0);
+        const int64_t beta = m.parameters.final_norm.beta;
+        for (int64_t i = 0; i < m.parameters.config.n_channels; i++)
+            assert_true(m.reference.magnitudes[beta + i] ==
+                        fabs(m.reference.gradients[beta + i]));
+        // Sequences add up, and what is added may cancel in the gradient alone.
+        double *one = copy(m.reference.magnitudes, n);
+        add_all(&m.reference);
+        for (int64_t i = 0; i < n; i++) {
+            assert_true(m.reference.magnitudes[i] >= one[i]);
+            const double rounding = 1e-12 * m.reference.magnitudes[i];
+            assert_true(m.reference.magnitudes[i] + rounding >= fabs(m.reference.gradients[i]));
+        }
+        free(one);
+        model_release(&m);
+    }
+}
+
+// Gradients of a run with random rounding, of which `n` differ from the exact ones.
+static double scatter(model *m, bd_rounding rounding, const double *exact)
+{
+    const int64_t n = m->parameters.n_total;
+    double squares = 0;
+    forget(&m->reference);
+    m->reference.rounding = rounding;
+    add_all(&m->reference);
+    for (int64_t i = 0; i < n; i++) {
+        const double difference = m->reference.gradients[i] - exact[i];
+        squares += difference * difference;
+    }
+    return sqrt(squares / (double)n);
+}
+
+// To first order the gradients move in proportion to the unit, differently for every seed.
+static void random_rounding_scatters_gradients_in_proportion(void **state)
+{
+    (void)state;
+    for (int f = 0; f < 2; f++) {
+        model m;
+        model_init(&m, &tiny[f]);
+        add_all(&m.reference);
+        double *exact = copy(m.reference.gradients, m.parameters.n_total);
+        const double none = scatter(&m, (bd_rounding){.random = {1}}, exact);
+        const double narrow = scatter(&m, (bd_rounding){0x1p-40, 0x1p-40, {1}}, exact);
+        const double wide = scatter(&m, (bd_rounding){0x1p-36, 0x1p-36, {1}}, exact);
+        const double other = scatter(&m, (bd_rounding){0x1p-36, 0x1p-36, {2}}, exact);
+        const double stored = scatter(&m, (bd_rounding){0, 0x1p-36, {1}}, exact);
+        assert_true(none == 0);
+        assert_true(narrow > 0);
+        assert_true(fabs(wide / narrow - 16) < 0.01);
+        assert_true(other != wide);
+        assert_true(stored > 0 && stored < wide);
+        free(exact);
+        model_release(&m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -431,6 +506,8 @@ int main(void)
         cmocka_unit_test(loss_scale_is_of_the_gradients_alone),
         cmocka_unit_test(sequence_of_one_token_adds_nothing),
         cmocka_unit_test(impossible_sequence_is_refused_and_adds_nothing),
+        cmocka_unit_test(magnitudes_are_sums_of_absolute_terms),
+        cmocka_unit_test(random_rounding_scatters_gradients_in_proportion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
