@@ -126,6 +126,11 @@ class Numbers(Refusals):
             self.succeeds(command, "-q", source, "-o", out, "--seq-len", "2k")
             manifest = json.loads((out / "manifest.json").read_text())
             self.assertEqual(manifest["packing"]["seq_len"], 2048)
+        run = self.folder / "run"
+        self.succeeds("train", "-q", "--data", DATASET, "-o", run, *MODEL, "--positions", "1k",
+                      "--steps", 1)
+        model = json.loads((run / "step-00000001.json").read_text())["model"]
+        self.assertEqual(model["max_position_embeddings"], 1024)
         plan = json.loads(self.succeeds("plan", "--json", "--seq-len", "1k,96,2K", CORPUS).stdout)
         self.assertEqual(sorted({way["seq_len"] for way in plan["estimates"]}), [96, 1024, 2048])
 
