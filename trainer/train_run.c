@@ -92,8 +92,11 @@ static void show_evaluation(const session *s, int64_t step)
 {
     for (size_t i = 0; !s->quiet && i < s->held_out.n; i++) {
         const bd_eval_value *value = &s->held_out.values[i];
-        printf("step %" PRId64 "/%" PRId64 "  loss %.4f on ", step, s->settings->n_steps,
-               value->loss);
+        printf("step %" PRId64 "/%" PRId64 "  ", step, s->settings->n_steps);
+        if (value->n_targets > 0)
+            printf("loss %.4f on ", value->loss);
+        else
+            fputs("no targets in ", stdout);  // a small corpus may have nothing held out
         bd_print_safely(stdout, value->dataset, strlen(value->dataset), false);
         putchar('\n');
     }

@@ -196,6 +196,14 @@ class Watching(EvalTest):
             self.assertEqual(value["targets"], expected["targets"])
             self.assertAlmostEqual(value["loss"], expected["loss"], delta=1e-6)
 
+    def test_where_nothing_is_predicted_no_loss_is_printed(self) -> None:
+        corpus = self.folder / "corpus.jsonl"
+        corpus.write_text('{"text": ""}\n')
+        held_out = self.pack(self.folder / "held-out", [corpus], "--seq-len", 32)
+        said = self.succeeds("train", "--data", DATASET, "-o", self.folder / "run", *MODEL,
+                             "--steps", 1, "--eval", held_out).stdout
+        self.assertRegex(said, r"(?m)^step 1/1  no targets in held-out$")
+
     def test_datasets_of_one_name_are_told_apart(self) -> None:
         corpus = self.folder / "corpus.jsonl"
         corpus.write_text('{"text": "nobody has read this"}\n')

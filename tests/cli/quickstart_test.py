@@ -10,7 +10,7 @@ from pathlib import Path
 import program
 from program import ROOT, ProgramTest, Result, contents
 
-DOCUMENTS = 40
+DOCUMENTS = 200
 SECONDS = 600
 
 
@@ -89,6 +89,10 @@ esac
 """)
                 pretended.chmod(0o755)
                 self.fails(step, bindery=pretended)
+
+    def test_a_single_document_leaves_nothing_to_leak(self) -> None:
+        self.corpus.write_text("The only document that there is.")
+        self.assertIn("--delimiter", self.fails(step=6))
 
     def test_bad_options_are_refused(self) -> None:
         for arguments in (["--steps", "0"], ["--steps", "x"], ["--steps"], ["--nonsense"],
