@@ -8,6 +8,8 @@
 #include "common/file.h"
 #include "common/folder.h"
 #include "common/manifest.h"
+#include "common/tokenizer/tokenizer_config.h"
+#include "packer/dataset_card.h"
 #include "packer/pack_log.h"
 #include "packer/plan.h"
 
@@ -15,10 +17,14 @@
 
 static bool is_dataset_file(const char *name)
 {
+    static const char *const names[] = {BD_MANIFEST_NAME,  BD_PLAN_NAME,
+                                        BD_TOKENIZER_NAME, BD_TOKENIZER_CONFIG_NAME,
+                                        BD_PACK_LOG_NAME,  BD_CARD_NAME};
     bd_unit unit;
-    return bd_unit_from_name(&unit, name, ".arrow") || strcmp(name, BD_MANIFEST_NAME) == 0 ||
-           strcmp(name, BD_PLAN_NAME) == 0 || strcmp(name, BD_TOKENIZER_NAME) == 0 ||
-           strcmp(name, BD_PACK_LOG_NAME) == 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return bd_unit_from_name(&unit, name, ".arrow");
 }
 
 static bool is_holdout(const char *folder, const char *name)
@@ -55,11 +61,13 @@ static bd_status remove_but_plan(void *context, const char *folder, const char *
                                  bd_error *err)
 {
     (void)context;
-    const bool ours = is_dataset_file(name) && strcmp(name, BD_PLAN_NAME) != 0;
-    return ours ? bd_folder_remove(folder, name, err) : BD_OK;
+    if (!is_dataset_file(name) || strcmp(name, BD_PLAN_NAME) == 0 ||
+        (strcmp(name, BD_CARD_NAME) == 0 && !bd_card_is_ours(folder)))
+        return BD_OK;
+    return bd_folder_remove(folder, name, err);
 }
 
-// The files of the held-out dataset, and its folder.
+// The files of the held-out dataset, and its folder unless the user's card is in it.
 static bd_status remove_holdout(const char *folder, bd_error *err)
 {
     char *path = bd_path_join(folder, BD_HOLDOUT_NAME);
@@ -72,7 +80,7 @@ static bd_status remove_holdout(const char *folder, bd_error *err)
             status = bd_folder_remove_pending(path, err);
         if (status == BD_OK)
             status = bd_folder_remove(path, BD_LOCK_NAME, err);
-        if (status == BD_OK && rmdir(path) != 0)
+        if (status == BD_OK && !bd_folder_holds(path, BD_CARD_NAME) && rmdir(path) != 0)
             status = bd_fail_errno(err, "cannot remove the folder '%s'", path);
     }
     free(path);
@@ -95,7 +103,9 @@ static bd_status refuse_any_dataset_file(void *context, const char *folder, cons
                                          bd_error *err)
 {
     (void)context;
-    if (bd_is_pending_name(name) || strcmp(name, BD_LOCK_NAME) == 0)
+    // A card may be older than its dataset, and stay when the dataset is overwritten.
+    if (bd_is_pending_name(name) || strcmp(name, BD_LOCK_NAME) == 0 ||
+        strcmp(name, BD_CARD_NAME) == 0)
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT,
                    "cannot pack into '%s': it holds '%s' but no " BD_PLAN_NAME, folder, name);

@@ -1,7 +1,7 @@
 // output.h - the folder that a dataset is packed into: may we, what is there, what is left to
 // do.
 //
-//   absent or empty                       start
+//   absent, empty, or nothing but a card  start
 //   the same plan, no manifest            continue: finished shards stay
 //   the same plan and a manifest          finished: nothing to do
 //   anything else                         refused, or emptied first with `overwrite`
@@ -33,8 +33,9 @@ typedef struct bd_output {
 // with `plan`, and publishes the plan if it holds none. Whoever has the folder for itself also
 // removes temporary files that an earlier run left, unless it is finished. With `overwrite` a
 // dataset of ours is removed first, whatever its plan and finished or not; a folder that holds
-// anything else is refused all the same, and nothing in it is touched. A refusal leaves no
-// folder behind that was not there. Close or withdraw what comes out.
+// anything else is refused all the same, and nothing in it is touched. A card that is not ours
+// (dataset_card.h) stays in any case. A refusal leaves no folder behind that was not there.
+// Close or withdraw what comes out.
 bd_status bd_output_open(bd_output *output, const char *folder, const bd_json *plan,
                          bd_lock_mode mode, bool overwrite, bd_error *err);
 

@@ -96,8 +96,8 @@ static bd_status list_shards(const bd_packing_run *run, bool held_out, bd_manife
     return BD_OK;
 }
 
-static bd_status publish_manifest(const dataset_run *p, const char *folder,
-                                  bd_manifest *manifest, bd_error *err)
+static bd_status publish_part(const dataset_run *p, const char *folder, bd_manifest *manifest,
+                              const bd_manifest *held_out, bool *card_kept, bd_error *err)
 {
     const bd_inputs *inputs = p->job->inputs;
     const bd_input_entry **entries = malloc((inputs->n + 1) * sizeof *entries);
@@ -106,7 +106,7 @@ static bd_status publish_manifest(const dataset_run *p, const char *folder,
     for (size_t i = 0; i < inputs->n; i++)
         entries[i] = &inputs->items[i].entry;
     const bd_status status =
-        bd_dataset_publish_manifest(folder, manifest, entries, inputs->n, err);
+        bd_dataset_publish_tail(folder, manifest, held_out, entries, inputs->n, card_kept, err);
     free(entries);
     return status;
 }
@@ -146,11 +146,13 @@ static bd_status refuse_stray(void *context, const char *folder, const char *nam
 // The manifest last of all: with it the dataset is finished.
 static bd_status publish_tail(dataset_run *p, bd_pack_result *result, bd_error *err)
 {
+    const bd_manifest *held_out = p->job->holdout_folder ? &p->held_out : NULL;
+    bool card_kept;
     BD_TRY(check_totals(p, err));
-    if (p->job->holdout_folder) {
+    if (held_out) {
         BD_TRY(list_shards(&p->run, true, &p->held_out, err));
         BD_TRY(bd_folder_visit(p->job->holdout_folder, refuse_stray, &p->held_out, err));
-        BD_TRY(publish_manifest(p, p->job->holdout_folder, &p->held_out, err));
+        BD_TRY(publish_part(p, p->job->holdout_folder, &p->held_out, NULL, &card_kept, err));
     }
     BD_TRY(list_shards(&p->run, false, &result->manifest, err));
     BD_TRY(bd_folder_visit(p->job->folder, refuse_stray, &result->manifest, err));
@@ -164,7 +166,8 @@ static bd_status publish_tail(dataset_run *p, bd_pack_result *result, bd_error *
         .elapsed_ns = bd_now_ns() - p->started_ns,
     };
     BD_TRY(bd_pack_log_publish(p->job->folder, &log, err));
-    return publish_manifest(p, p->job->folder, &result->manifest, err);
+    return publish_part(p, p->job->folder, &result->manifest, held_out, &result->card_kept,
+                        err);
 }
 
 // ---- Between them --------------------------------------------------------------------------

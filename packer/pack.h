@@ -29,6 +29,7 @@ typedef struct bd_pack_result {
     int64_t n_continued;    // units that were finished already
     bool already_finished;  // the folder held the whole dataset: nothing was done
     bool finished;          // the dataset is whole now; false if others are still at work
+    bool card_kept;         // its README.md is not the one that would have been written
     bd_planned *missing;    // [n_missing], owned; units that nobody has packed, after a failure
     size_t n_missing;       // for that reason; of a series the first one
 } bd_pack_result;

@@ -13,6 +13,7 @@
 #include "common/progress.h"
 #include "common/ranks.h"
 #include "common/threads.h"
+#include "packer/dataset_card.h"
 #include "packer/output.h"
 #include "packer/pack.h"
 #include "packer/pack_job.h"
@@ -79,6 +80,8 @@ static bd_status print_result(const bd_arguments *arguments, const bd_pack_setti
                             how->rank, how->n_ranks, result->n_packed);
         return BD_OK;
     }
+    if (result->card_kept && !arguments->quiet)
+        bd_command_note(arguments, BD_CARD_KEPT, settings->out);
     if (settings->json)
         return bd_manifest_print(settings->out, stdout, err);
     return arguments->quiet ? BD_OK

@@ -22,10 +22,21 @@ typedef struct bd_repack_job {
     bool quiet;
 } bd_repack_job;
 
-// *manifest is the new dataset's; release it. An unfinished run is continued. A dataset with
-// truncated documents is refused, and one with dropped documents unless they would be dropped
-// again. Memory, for each thread: the tokens of a shard, and 120 bytes per segment.
-bd_status bd_repack(const bd_repack_job *job, const bd_manifest *from, bd_manifest *manifest,
-                    bool *already_finished, bd_error *err);
+typedef struct bd_repack_result {
+    bd_manifest manifest;   // of the new dataset; owned
+    bool already_finished;  // the folder held the whole dataset: nothing was done
+    uint64_t n_bytes;       // of all shards that were read for it
+    bool card_kept;         // its README.md is not the one that would have been written
+} bd_repack_result;
+
+// The held-out dataset, if there is one in job->from, is repacked alike, into job->to. An
+// unfinished run is continued. A dataset with truncated documents is refused, and one with
+// dropped documents unless they would be dropped again. Memory, for each thread: the tokens of
+// a shard, and 120 bytes per segment. Release what comes out.
+bd_status bd_repack(const bd_repack_job *job, const bd_manifest *from, bd_repack_result *result,
+                    bd_error *err);
+
+// Safe on an empty struct and safe twice.
+void bd_repack_result_release(bd_repack_result *result);
 
 #endif

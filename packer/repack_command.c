@@ -6,6 +6,7 @@
 #include "common/program.h"
 #include "common/threads.h"
 #include "packer/commands.h"
+#include "packer/dataset_card.h"
 #include "packer/repack.h"
 #include "packer/report.h"
 
@@ -94,12 +95,11 @@ static bd_packing change_packing(const bd_packing *old, const repack_settings *s
     return packing;
 }
 
-static bd_status repack(const bd_arguments *arguments, bd_manifest *from, bd_manifest *to,
-                        bd_error *err)
+static bd_status repack(const bd_arguments *arguments, bd_manifest *from,
+                        bd_repack_result *result, bd_error *err)
 {
     const repack_settings *settings = arguments->settings;
     const int64_t started_ns = bd_now_ns();
-    bool already_finished = false;
     BD_TRY(bd_manifest_read(from, arguments->operands[0], err));
     const bd_repack_job job = {
         .from = arguments->operands[0],
@@ -109,28 +109,30 @@ static bd_status repack(const bd_arguments *arguments, bd_manifest *from, bd_man
         .overwrite = settings->overwrite,
         .quiet = arguments->quiet,
     };
-    BD_TRY(bd_repack(&job, from, to, &already_finished, err));
-    if (already_finished && !arguments->quiet)
+    BD_TRY(bd_repack(&job, from, result, err));
+    if (result->already_finished && !arguments->quiet)
         bd_command_note(arguments, "'%s' is finished already, with the same plan",
                         settings->out);
+    if (result->card_kept && !arguments->quiet)
+        bd_command_note(arguments, BD_CARD_KEPT, settings->out);
     if (settings->json)
         BD_TRY(bd_manifest_print(settings->out, stdout, err));
     else if (!arguments->quiet)
-        BD_TRY(bd_report_ledger(stdout, settings->out, to, err));
-    if (!already_finished)
-        bd_command_say_time(arguments, bd_now_ns() - started_ns, bd_manifest_bytes(from),
-                            "read");
+        BD_TRY(bd_report_ledger(stdout, settings->out, &result->manifest, err));
+    if (!result->already_finished)
+        bd_command_say_time(arguments, bd_now_ns() - started_ns, result->n_bytes, "read");
     return BD_OK;
 }
 
 static int repack_run(const bd_arguments *arguments)
 {
     bd_error err;
-    bd_manifest from = {0}, to = {0};
+    bd_manifest from = {0};
+    bd_repack_result result = {0};
     bd_interrupt_catch();
-    const bd_status status = repack(arguments, &from, &to, &err);
+    const bd_status status = repack(arguments, &from, &result, &err);
     bd_manifest_release(&from);
-    bd_manifest_release(&to);
+    bd_repack_result_release(&result);
     return status == BD_OK ? BD_EXIT_DONE : bd_command_fail(arguments, &err);
 }
 
@@ -144,9 +146,8 @@ const bd_command bd_repack_command = {
         "gives the same bytes as packing the corpus afresh.\n"
         "\n"
         "A dataset with truncated documents is refused, since their ends are lost; so is one "
-        "with dropped documents, unless those would be dropped again. A held-out dataset "
-        "is "
-        "repacked by itself.\n"
+        "with dropped documents, unless those would be dropped again. What was held "
+        "out, in DATASET/holdout, is repacked alike, into DIR/holdout.\n"
         "\n"
         "Memory, for each thread, is below 4 bytes per token of a shard (2 if the vocabulary "
         "has "

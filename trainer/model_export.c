@@ -8,6 +8,7 @@
 #include "common/folder.h"
 #include "common/interrupt.h"
 #include "common/packing.h"
+#include "common/tokenizer/tokenizer_config.h"
 #include "common/tokenizer/tokenizer_file.h"
 #include "trainer/pretrained_files.h"
 #include "trainer/run.h"
@@ -26,7 +27,7 @@ typedef enum part {
 static const char *const part_names[N_PARTS] = {
     [PART_TENSORS] = BD_PRETRAINED_TENSORS,
     [PART_TOKENIZER] = BD_TOKENIZER_NAME,
-    [PART_TOKENIZER_CONFIG] = "tokenizer_config.json",
+    [PART_TOKENIZER_CONFIG] = BD_TOKENIZER_CONFIG_NAME,
     [PART_GENERATION] = "generation_config.json",
     [PART_CONFIG] = BD_PRETRAINED_CONFIG,
 };
@@ -143,42 +144,24 @@ static bd_json *generation_json(const exporting *e)
     return json;
 }
 
-// Sets `key` to the text of a token that stands in the file's list of added tokens.
-static void set_added_token(bd_json *json, const char *key, const bd_json *tokenizer,
-                            int64_t id)
-{
-    const bd_json *added;
-    if (bd_json_get_array(tokenizer, "added_tokens", &added, NULL) != BD_OK)
-        return;
-    for (size_t i = 0; i < bd_json_length(added); i++) {
-        const char *content;
-        int64_t its_id;
-        const bd_json *token = bd_json_at(added, i);
-        if (bd_json_get_integer(token, "id", 0, UINT32_MAX, &its_id, NULL) == BD_OK &&
-            its_id == id && bd_json_get_string(token, "content", &content, NULL) == BD_OK)
-            bd_json_set_string(json, key, content);
-    }
-}
-
 static bd_status write_tokenizer(const exporting *e, bd_error *err)
 {
-    char *text = NULL;
-    bd_json *tokenizer = NULL;
+    char *text = NULL, *config_text = NULL;
     BD_TRY(e->text_of.tokenizer->kind->to_file(e->text_of.tokenizer, &text, err));
+    const bd_tokenizer_config config = {
+        .tokenizer = text,
+        .eos = e->text_of.separator,
+        .bos = e->text_of.bos == BD_NO_BOS ? BD_NO_TOKEN : e->text_of.bos,
+        .pad = BD_NO_TOKEN,
+        .max_length = e->run.parameters.config.n_positions,
+    };
     bd_status status = bd_pending_write(&e->pending[PART_TOKENIZER], text, strlen(text), err);
     if (status == BD_OK)
-        status = bd_json_parse(text, strlen(text), &tokenizer, err);
-    if (status == BD_OK) {
-        bd_json *json = bd_json_object();
-        bd_json_set_string(json, "tokenizer_class", "PreTrainedTokenizerFast");
-        bd_json_set_integer(json, "model_max_length", e->run.parameters.config.n_positions);
-        bd_json_set_bool(json, "clean_up_tokenization_spaces", false);
-        set_added_token(json, "eos_token", tokenizer, e->text_of.separator);
-        if (e->text_of.bos != BD_NO_BOS)
-            set_added_token(json, "bos_token", tokenizer, e->text_of.bos);
-        status = write_json(e, PART_TOKENIZER_CONFIG, json, err);
-    }
-    bd_json_free(tokenizer);
+        status = bd_tokenizer_config_print(&config, &config_text, err);
+    if (status == BD_OK)
+        status = bd_pending_write(&e->pending[PART_TOKENIZER_CONFIG], config_text,
+                                  strlen(config_text), err);
+    free(config_text);
     free(text);
     return status;
 }

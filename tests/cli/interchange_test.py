@@ -18,6 +18,8 @@ import unittest
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import program
 from program import ROOT, ProgramTest
@@ -193,6 +195,64 @@ class ToTransformers(InterchangeTest):
         (answer,) = answers([self.export(self.train("opt"), "out")], sequences())
         self.assertEqual(answer["ids"], TEXT_IDS)
         self.assertEqual(answer["eos"], 256)
+
+
+class DatasetTokenizers(ProgramTest):
+    """A dataset is a folder that AutoTokenizer opens."""
+
+    def golden_tokenizer(self, name: str, *more: str) -> Path:
+        """With `more` added tokens behind all others."""
+        golden = json.loads((ROOT / "tests" / "golden" / "tokenizer" / name).read_text())
+        tokenizer = golden["tokenizer"]
+        known = tokenizer["added_tokens"]
+        free = 1 + max(*tokenizer["model"]["vocab"].values(), *(token["id"] for token in known))
+        known += [{**known[0], "id": free + i, "content": text} for i, text in enumerate(more)]
+        path = self.folder / name
+        path.write_text(json.dumps(tokenizer))
+        return path
+
+    def test_the_ids_are_ours_and_the_separator_is_known(self) -> None:
+        gpt2 = self.golden_tokenizer("small-gpt2.json")
+        qwen2 = self.golden_tokenizer("small-qwen2.json", "<s>", "<pad>", "</s>")
+        first = json.loads(qwen2.read_text())["added_tokens"][-3]["id"]
+        ids = ["--bos", first, "--padding-id", first + 1, "--separator-id", first + 2]
+        cases = {  # tokenizer, further options, the tokens that have a meaning
+            "bytes": ("bytes", [], {"eos_token": "<|endoftext|>"}),
+            "bpe": (gpt2, [], {"eos_token": "<|endoftext|>"}),
+            "all": (
+                qwen2,
+                ids,
+                {"eos_token": "</s>", "bos_token": "<s>", "pad_token": "<pad>"},
+            ),
+            # A newline is no added token: a text with one would become other ids.
+            "ordinary": ("bytes", ["--separator-id", 10], {}),
+        }
+        text = "Hé,  it 's\nnew .\n"
+        folders = []
+        for name, (tokenizer, options, _) in cases.items():
+            arguments = ["--seq-len", 33, "--tokenizer", tokenizer, *options]
+            folders.append(self.pack(self.folder / name, [CORPUS], *arguments))
+        found = transformers("tokenize", *folders, question={"text": text})
+        for (name, (tokenizer, _, special)), answer in zip(cases.items(), found, strict=True):
+            with self.subTest(name):
+                ours = self.succeeds("tokenize", "--tokenizer", tokenizer, input=text.encode())
+                self.assertEqual(answer["ids"], list(map(int, ours.stdout.split())))
+                self.assertEqual(answer["text"], text)
+                self.assertEqual(answer["special"], special)
+                self.assertFalse(answer["has_limit"])
+
+    def test_ids_of_which_nothing_is_known_open_too(self) -> None:
+        tokens = self.folder / "tokens.parquet"
+        pq.write_table(pa.table({"input_ids": [[1, 2, 3], [4, 5]]}), tokens)
+        options = ["--seq-len", 8, "--vocab-size", 100, "--separator-id", 7]
+        dataset = self.pack(self.folder / "ids", [tokens], *options)
+        (answer,) = transformers("tokenize", dataset, question={"text": "17 7 99"})
+        self.assertEqual(answer["ids"], [17, 7, 99])
+        self.assertEqual(answer["special"], {})
+
+    def test_the_readme_has_the_call(self) -> None:
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        self.assertIn('| `transformers.AutoTokenizer.from_pretrained("shards")` |', readme)
 
 
 if __name__ == "__main__":

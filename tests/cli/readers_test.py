@@ -1,21 +1,32 @@
 """Other people's readers open what the program writes, and see what is in it."""
 
+import contextlib
 import copy
+import glob
 import json
 import os
+import re
+import tempfile
 from pathlib import Path
 
+CACHE = tempfile.TemporaryDirectory(prefix="bindery-test-")  # not the user's own
+os.environ["HF_HOME"] = CACHE.name
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
 
 import datasets  # noqa: E402
+import duckdb  # noqa: E402
+import pandas  # noqa: E402
+import polars  # noqa: E402
+import pyarrow  # noqa: E402
 import pyarrow as pa  # noqa: E402
+import pyarrow.dataset  # noqa: E402
 import tokenizers  # noqa: E402
 
 import program  # noqa: E402
-from program import ProgramTest, bindery, write_inputs  # noqa: E402
+from program import ROOT, ProgramTest, bindery, write_inputs  # noqa: E402
 from reference_packer import SEPARATOR, VOCAB_SIZE, Input  # noqa: E402
 from schemas import validate, validator  # noqa: E402
 
@@ -54,12 +65,8 @@ class Readers(ProgramTest):
         return [row for path in shards for row in pa.ipc.open_file(path).read_all().to_pylist()]
 
     def loaded(self, shards: list[Path]) -> list[dict]:
-        return list(datasets.load_dataset(
-            "arrow",
-            data_files=[str(path) for path in shards],
-            cache_dir=str(self.folder / "cache"),
-            split="train",
-        ))
+        files = [str(path) for path in shards]
+        return list(datasets.load_dataset("arrow", data_files=files, split="train"))
 
     def test_datasets_and_pyarrow_read_equal_rows(self) -> None:
         rows = self.rows(self.shards)
@@ -127,6 +134,99 @@ class Readers(ProgramTest):
         verified = self.succeeds("verify", "--json", self.dataset)
         for result in [packed, inspected, verified]:
             self.assertIsInstance(json.loads(result.stdout), dict, result)
+
+
+def documented_calls() -> list[str]:
+    """Those of README's table, but for transformers, which has a Python of its own
+    (tests/cli/interchange_test.py)."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.split("### Opening a dataset elsewhere\n")[1].split("\n#")[0]
+    calls = re.findall(r"^\| .* \| `([^`]*)` \|$", section, re.MULTILINE)
+    return [call for call in calls if not call.startswith("transformers.")]
+
+
+def records(opened: object) -> list[dict] | dict[str, list[dict]]:
+    """The rows of whatever a call gave, as plain values; of splits, those of each."""
+    match opened:
+        case dict():
+            return {split: list(rows) for split, rows in opened.items()}
+        case pyarrow.dataset.Dataset():
+            return opened.to_table().to_pylist()
+        case pa.Table():
+            return opened.to_pylist()
+        case polars.LazyFrame():
+            return opened.collect().to_dicts()
+        case pandas.DataFrame():
+            return pa.Table.from_pandas(opened).to_pylist()
+        case duckdb.DuckDBPyRelation():
+            names = opened.columns
+            return [dict(zip(names, values)) for values in opened.fetchall()]
+    raise TypeError(type(opened))
+
+
+def in_order(rows: list[dict]) -> list[dict]:
+    return sorted(({**row, "input_ids": list(row["input_ids"])} for row in rows), key=repr)
+
+
+class Documented(ProgramTest):
+    """Every call of the README, word for word."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        corpus = self.folder / "corpus.jsonl"
+        lines = [json.dumps({"text": f"{n} " * (n % 30)}) for n in range(200)]
+        corpus.write_text("\n".join(lines))
+        options = ["--seq-len", 64, "--unit-size", "4K", "--holdout", "20%"]
+        self.shards = self.pack(self.folder / "shards", [corpus], *options)
+        for name, form in [("tables", "parquet"), ("streams", "stream")]:
+            self.succeeds("export", "-q", "-o", self.folder / name, "--format", form, self.shards)
+
+    def rows(self, pattern: str) -> list[dict]:
+        files = sorted(self.folder.glob(pattern))
+        return [row for path in files for row in pa.ipc.open_file(path).read_all().to_pylist()]
+
+    def expected(self, call: str) -> list[dict] | dict[str, list[dict]]:
+        """What its arguments name, as pyarrow has it."""
+        if "shards" not in call:
+            files = sorted(self.folder.glob("tables/*.parquet"))
+            rows = pyarrow.dataset.dataset(files).to_table().to_pylist()
+            return {"train": rows} if "load_dataset" in call else rows
+        if "load_dataset" in call:
+            return {"train": self.rows("shards/*.arrow"), "holdout": self.rows("*/*/*.arrow")}
+        return self.rows("shards/00000-00000.arrow" if "00000" in call else "shards/*.arrow")
+
+    def test_every_call_opens_the_rows(self) -> None:
+        calls = documented_calls()
+        self.assertGreater(len(calls), 10)
+        for call in calls:
+            if call.startswith("tokenizers."):
+                continue
+            with self.subTest(call), contextlib.chdir(self.folder):
+                found, expected = records(eval(call)), self.expected(call)
+                if isinstance(expected, dict):
+                    self.assertEqual(list(found), list(expected))
+                    for split, rows in expected.items():
+                        self.assertEqual(in_order(found[split]), in_order(rows))
+                else:
+                    self.assertEqual(in_order(found), in_order(expected))
+
+    def test_the_tokenizer_opens(self) -> None:
+        (call,) = (call for call in documented_calls() if call.startswith("tokenizers."))
+        with contextlib.chdir(self.folder):
+            self.assertEqual(eval(call).token_to_id("<|endoftext|>"), SEPARATOR)
+
+    def test_duckdb_needs_pyarrow_as_the_table_says(self) -> None:
+        with contextlib.chdir(self.folder), self.assertRaises(duckdb.Error):
+            duckdb.sql("FROM 'shards/*.arrow'").fetchall()
+
+    def test_a_dataset_of_one_shard_or_of_compressed_ones_loads(self) -> None:
+        """Where the JSON files outnumber the shards, `datasets` would take those for the data."""
+        for name, options in [("one", []), ("compressed", ["--compress", "zstd"])]:
+            with self.subTest(name):
+                corpus = self.folder / "corpus.jsonl"
+                dataset = self.pack(self.folder / name, [corpus], "--seq-len", 64, *options)
+                loaded = records(datasets.load_dataset(str(dataset)))
+                self.assertEqual(loaded, {"train": self.rows(f"{name}/*.arrow")})
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ class Way:
     input_name: str = "corpus.jsonl"
     store: Callable[[bytes], bytes] = bytes  # from JSON lines to what is in the input's file
     options: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()  # further options of the dataset that is packed again
     processes: tuple[tuple[str, ...], ...] = ((),)
 
 
@@ -64,7 +65,12 @@ WAYS = [
     Way("holdout", options=("--holdout", "30%", "--shuffle", "7")),
     Way("limit", input_name="corpus.jsonl.zst", store=zstd_frame, options=("--limit", "3000")),
     Way("ranks", processes=tuple(("--rank", r, "--ranks", "2") for r in "01")),
-    Way("repack", command="repack", options=("--seq-len", "100", "--threads", "2")),
+    Way(
+        "repack",
+        command="repack",
+        options=("--seq-len", "100", "--threads", "2"),
+        first=("--holdout", "30%"),
+    ),
 ]
 
 
@@ -100,7 +106,7 @@ class UnfinishedTest(ProgramTest):
         self.input.write_bytes(way.store(json_lines(seed, size_bytes)))
         self.way, self.options = way, [*options, *way.options]
         if way.command == "repack":
-            self.input = self.pack(folder / "first", [self.input], *options)
+            self.input = self.pack(folder / "first", [self.input], *options, *way.first)
             self.options = way.options
         undisturbed = folder / "undisturbed"
         self.succeeds(*self.commands(undisturbed)[0])

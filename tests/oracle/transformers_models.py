@@ -4,11 +4,13 @@ Python that has it ($BINDERY_DEPS/transformers), not under that of the other tes
     transformers_models.py make FOLDER       FOLDER/FAMILY-VARIANT: models as transformers save
                                              them, random and of awkward sizes
     transformers_models.py answer FOLDER...  what they say to the sequences on standard input
+    transformers_models.py tokenize FOLDER...  what AutoTokenizer makes of the text there
 
 `answer` reads {"sequences": [[id, ...], ...], "text": "..."} and prints one line of JSON for
 each folder: the logits of every sequence, [tokens][vocabulary] as base64 of floats, the
 cross-entropy of predicting each sequence, summed, what was wrong with the files, and the ids of
-the text if the folder has a tokenizer.
+the text if the folder has a tokenizer. `tokenize` reads {"text": "..."} and prints for each folder
+the ids, the text that they give back, and the tokens that have a meaning of their own.
 """
 
 import base64
@@ -94,6 +96,17 @@ def text_ids(folder: Path, text: str) -> dict:
     return {"ids": tokenizer(text)["input_ids"], "eos": tokenizer.eos_token_id}
 
 
+def tokenize(folder: Path, text: str) -> dict:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer(text)["input_ids"]
+    return {
+        "ids": ids,
+        "text": tokenizer.decode(ids),
+        "special": tokenizer.special_tokens_map,
+        "has_limit": tokenizer.model_max_length < 10**9,
+    }
+
+
 @torch.no_grad()
 def answer(folder: Path, sequences: list[list[int]], text: str) -> dict:
     model, loading = transformers.AutoModelForCausalLM.from_pretrained(
@@ -121,8 +134,9 @@ def main() -> None:
         make(Path(folders[0]))
         return
     question = json.load(sys.stdin)
+    ask = {"answer": answer, "tokenize": tokenize}[command]
     for folder in folders:
-        print(json.dumps(answer(Path(folder), **question)))
+        print(json.dumps(ask(Path(folder), **question)))
 
 
 if __name__ == "__main__":

@@ -137,9 +137,10 @@ static void another_plan_is_refused_and_the_difference_named(void **state)
 static void overwriting_removes_the_dataset_and_nothing_else(void **state)
 {
     (void)state;
-    static const char *const OURS[] = {
-        "00000-00000.arrow", "00012-00003.arrow", "123456-1234567.arrow",    "manifest.json",
-        "tokenizer.json",    "pack-log.json",     ".plan.json.1a2b3c4d.part"};
+    static const char *const OURS[] = {"00000-00000.arrow",        "00012-00003.arrow",
+                                       "123456-1234567.arrow",     "manifest.json",
+                                       "tokenizer.json",           "pack-log.json",
+                                       ".plan.json.1a2b3c4d.part", "tokenizer_config.json"};
     for (int64_t unit_bytes = 64; unit_bytes <= 65; unit_bytes++) {  // the same plan, another
         for (int finished = 0; finished < 2; finished++) {
             if (!exists(FOLDER))
@@ -184,6 +185,26 @@ static void overwriting_removes_the_held_out_dataset_too(void **state)
     write_text("out/holdout/.lock", "");  // somebody tried to pack into it
     assert_state(65, true, BD_OUTPUT_NEW);
     assert_begun(65);
+}
+
+// A card that is not sealed is the user's, wherever it lies and whatever happens around it.
+static void a_card_of_the_user_stays(void **state)
+{
+    (void)state;
+    add_folder(FOLDER);
+    write_text("out/README.md", "mine");
+    assert_state(64, false, BD_OUTPUT_NEW);
+    assert_state(64, false, BD_OUTPUT_UNFINISHED);
+    publish_with_holdout();
+    write_text("out/holdout/README.md", "mine, too");
+    assert_state(64, false, BD_OUTPUT_FINISHED);
+    for (int64_t unit_bytes = 64; unit_bytes <= 65; unit_bytes++) {
+        assert_state(unit_bytes, true, BD_OUTPUT_NEW);
+        assert_int_equal(count_entries(FOLDER), 4);  // and plan, lock and holdout
+        assert_int_equal(count_entries("out/holdout"), 1);
+        assert_file_holds("out/README.md", "mine");
+        assert_file_holds("out/holdout/README.md", "mine, too");
+    }
 }
 
 static void a_foreign_file_in_the_holdout_is_refused_and_all_is_untouched(void **state)
@@ -435,6 +456,7 @@ int main(void)
         test_inside_folder(another_plan_is_refused_and_the_difference_named),
         test_inside_folder(overwriting_removes_the_dataset_and_nothing_else),
         test_inside_folder(overwriting_removes_the_held_out_dataset_too),
+        test_inside_folder(a_card_of_the_user_stays),
         test_inside_folder(a_foreign_file_in_the_holdout_is_refused_and_all_is_untouched),
         test_inside_folder(a_holdout_that_is_no_folder_is_foreign),
         test_inside_folder(foreign_files_are_refused_and_untouched),

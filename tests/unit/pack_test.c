@@ -154,8 +154,8 @@ static void any_number_of_threads_gives_the_same_bytes(void **state)
     const int64_t n_shards = pack_into("one", 1, &n_continued);
     assert_true(n_shards > 5);
     assert_int_equal(n_continued, 0);
-    // plan, tokenizer, manifest, log, lock
-    assert_int_equal(count_entries("one"), n_shards + 5);
+    // plan, tokenizer and its configuration, card, manifest, log, lock
+    assert_int_equal(count_entries("one"), n_shards + 7);
     assert_int_equal(pack_into("three", 3, &n_continued), n_shards);
     assert_int_equal(pack_into("many", 64, &n_continued), n_shards);
     assert_same_datasets("one", "three");

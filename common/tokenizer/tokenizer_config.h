@@ -1,0 +1,26 @@
+// tokenizer_config.h - tokenizer_config.json, by which Hugging Face's transformers know how to
+// open the tokenizer.json beside it and which of its tokens ends a document.
+#ifndef BINDERY_COMMON_TOKENIZER_TOKENIZER_CONFIG_H
+#define BINDERY_COMMON_TOKENIZER_TOKENIZER_CONFIG_H
+
+#include <stdint.h>
+
+#include "common/error.h"
+
+#define BD_TOKENIZER_CONFIG_NAME "tokenizer_config.json"
+
+enum { BD_NO_TOKEN = -1, BD_NO_MAX_LENGTH = 0 };
+
+typedef struct bd_tokenizer_config {
+    const char *tokenizer;  // the text of the tokenizer.json; borrowed
+    int64_t eos, bos, pad;  // ids, or BD_NO_TOKEN
+    int64_t max_length;     // most tokens that whoever reads them takes, or BD_NO_MAX_LENGTH
+} bd_tokenizer_config;
+
+// *text is malloc'd, ends with a newline, and is the caller's to free. An id that is not in the
+// file's list of added tokens is left out: transformers would make an added token of it and cut
+// it out of any text, and the ids of that text would be others than ours.
+bd_status bd_tokenizer_config_print(const bd_tokenizer_config *config, char **text,
+                                    bd_error *err);
+
+#endif
