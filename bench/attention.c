@@ -27,6 +27,7 @@ typedef struct attention_settings {
     int64_t seq_len, n_rows, n_heads, head_size;
     bd_backend_choice backend;
     const char *backend_module;
+    bd_isa_choice isa;
     bd_type precision;
     bool json;
 } attention_settings;
@@ -423,8 +424,8 @@ static int attention_run(const bd_arguments *arguments)
 {
     const attention_settings *s = arguments->settings;
     bd_backend *backend =
-        bench_open(s->backend, s->backend_module, bench_threads(arguments, bd_threads_count(0)),
-                   s->precision);
+        bench_open(s->backend, s->backend_module, s->isa,
+                   bench_threads(arguments, bd_threads_count(0)), s->precision);
     bd_json *results = s->json ? bd_json_array() : NULL;
     run_cases(backend, s, results);
     if (s->json) {

@@ -58,12 +58,13 @@ int bench_threads(const bd_arguments *arguments, int otherwise)
     return (int)n;
 }
 
-bd_backend *bench_open(bd_backend_choice choice, const char *module, int n_threads,
-                       bd_type type)
+bd_backend *bench_open(bd_backend_choice choice, const char *module, bd_isa_choice isa,
+                       int n_threads, bd_type type)
 {
     bd_backend *backend;
     bd_error err;
-    bench_check(bd_backend_open_choice(&backend, choice, module, 0, n_threads, &err), &err);
+    bench_check(bd_backend_open_choice(&backend, choice, module, isa, 0, n_threads, &err),
+                &err);
     bench_check(bd_backend_check_type(backend, type, &err), &err);
     return backend;
 }

@@ -20,8 +20,8 @@ void bench_check(bd_status status, const bd_error *err);
 int bench_threads(const bd_arguments *arguments, int otherwise);
 
 // Opens the backend and makes sure that it computes in `type`.
-bd_backend *bench_open(bd_backend_choice choice, const char *module, int n_threads,
-                       bd_type type);
+bd_backend *bench_open(bd_backend_choice choice, const char *module, bd_isa_choice isa,
+                       int n_threads, bd_type type);
 
 // The backend's memory with a copy of `from` in it; zeros if that is NULL.
 void *bench_memory(bd_backend *backend, const void *from, size_t size_bytes);

@@ -24,6 +24,7 @@ typedef struct train_settings {
     const char *rows;
     bd_backend_choice backend;
     const char *backend_module;
+    bd_isa_choice isa;
     bd_type precision;
     bool json;
 } train_settings;
@@ -170,7 +171,7 @@ static void open_trainee(trainee *t, const train_settings *s, int n_threads)
     config.n_vocabulary = s->n_vocabulary;
     config.n_positions = s->seq_len;
     bench_check(bd_parameters_init(&t->parameters, &config, &err), &err);
-    t->backend = bench_open(s->backend, s->backend_module, n_threads, s->precision);
+    t->backend = bench_open(s->backend, s->backend_module, s->isa, n_threads, s->precision);
     bench_check(bd_model_init(&t->model, t->backend, &t->parameters, s->precision,
                               s->batch_rows, s->seq_len, &err),
                 &err);

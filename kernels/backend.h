@@ -32,7 +32,8 @@ enum { BD_N_LANES = 2 };
 #define BD_OPERATION(name) bd_status (*name)(bd_backend *, const bd_##name##_args *, bd_error *)
 
 typedef struct bd_operations {
-    const char *name;    // "cpu"
+    const char *name;  // "cpu"
+    const char *isa;   // the instruction set, where a machine may have several: "avx2", or NULL
     bool works_on_host;  // its memory is the host's: arguments may point anywhere
     bool computes_bf16;  // takes tensors of BD_BF16, not of BD_FLOAT alone
 
@@ -98,7 +99,27 @@ static inline bd_status bd_backend_check_type(const bd_backend *backend, bd_type
                    backend->operations->name);
 }
 
-// The CPU backend on `n_threads` threads. Close with backend->operations->close(backend).
+// ---- The CPU backend ------------------------------------------------------------------------
+
+// Each has vector code of its own, which sums in an order of its own: other bits, the same bounds.
+typedef enum bd_cpu_isa {
+    BD_CPU_ISA_BASELINE,  // what the compiler assumes of every machine
+    BD_CPU_ISA_AVX2,      // x86-64-v3: AVX2 and FMA
+    BD_CPU_ISA_AVX512,    // x86-64-v4; matrix products by the BLAS
+    BD_CPU_N_ISA,
+} bd_cpu_isa;
+
+// The best that this machine and this build have; they have those before it, too.
+bd_cpu_isa bd_cpu_isa_best(void);
+
+// "baseline", "avx2", "avx512".
+const char *bd_cpu_isa_name(bd_cpu_isa isa);
+
+// The CPU backend on `n_threads` threads, with the best instruction set or with a given one
+// (BD_ERR_UNSUPPORTED if it is not there: the message says which are). No kernel takes the code of
+// another one. Close with backend->operations->close(backend).
 bd_status bd_backend_open_cpu(bd_backend **backend, int n_threads, bd_error *err);
+bd_status bd_backend_open_cpu_isa(bd_backend **backend, int n_threads, bd_cpu_isa isa,
+                                  bd_error *err);
 
 #endif

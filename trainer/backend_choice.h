@@ -16,15 +16,28 @@ typedef enum bd_backend_choice {
 
 extern const char *const bd_backend_choice_words[];  // in the order of the enum, ended by NULL
 
+// Which vector code the CPU's kernels take: from BD_ISA_BASELINE on, as bd_cpu_isa.
+typedef enum bd_isa_choice {
+    BD_ISA_AUTO,  // the best that there is
+    BD_ISA_BASELINE,
+    BD_ISA_AVX2,
+    BD_ISA_AVX512,
+} bd_isa_choice;
+_Static_assert(BD_ISA_AVX512 - BD_ISA_BASELINE + 1 == BD_CPU_N_ISA, "one word for each");
+
+extern const char *const bd_isa_choice_words[];  // likewise
+
 extern const char *const bd_precision_words[];  // of bd_type, likewise
 
 // Opens it. `module` is the path of the CUDA module, or NULL for the one that was installed
 // with the program; `device` is for CUDA (the first if there is none of that number: a launcher
-// may show each process its own device alone), `n_threads` for the CPU. Where cuda was asked
-// for and cannot be had, the message says why. Close with backend->operations->close(backend).
+// may show each process its own device alone), `n_threads` for the CPU. An instruction set, if
+// one was asked for, is one for the CPU, also with BD_BACKEND_AUTO. Where cuda or an instruction
+// set was asked for and cannot be had, the message says why. Close with
+// backend->operations->close(backend).
 bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
-                                 const char *module, int32_t device, int n_threads,
-                                 bd_error *err);
+                                 const char *module, bd_isa_choice isa, int32_t device,
+                                 int n_threads, bd_error *err);
 
 // What to compute in.
 typedef enum bd_precision_choice {
@@ -48,6 +61,11 @@ bd_type bd_precision_settle(bd_precision_choice choice, bd_type usual,
      BD_CHOICE(settings, backend, bd_backend_choice_words),                              \
      .initial = "auto",                                                                  \
      .help = "Where to compute; auto takes cuda if there is a device"},                  \
+        {.name = "isa",                                                                  \
+         .value = "SET",                                                                 \
+         BD_CHOICE(settings, isa, bd_isa_choice_words),                                  \
+         .initial = "auto",                                                              \
+         .help = "Vector instructions that the CPU's kernels use; auto takes the best"}, \
         {.name = "precision",                                                            \
          .value = "TYPE",                                                                \
          BD_CHOICE(settings, precision, words),                                          \
@@ -58,8 +76,8 @@ bd_type bd_precision_settle(bd_precision_choice choice, bd_type usual,
         .initial_note = "the one that is installed", .help = "The CUDA backend's module" \
     }
 
-// The options, for a command's table of settings with fields `backend`, `backend_module` and
-// `precision`, a bd_type: for what is measured or proved of one type.
+// The options, for a command's table of settings with fields `backend`, `backend_module`, `isa`
+// and `precision`, a bd_type: for what is measured or proved of one type.
 #define BD_BACKEND_OPTIONS(settings) \
     BD_BACKEND_OPTIONS_OF(settings, bd_precision_words, "float", "What to compute in; ")
 

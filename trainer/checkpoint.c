@@ -104,6 +104,8 @@ static bd_json *state_to_json(const bd_checkpoint_state *state,
     bd_json_set(json, "training", bd_json_share(state->training));
     bd_json_set(json, "data", bd_json_share(state->data));
     bd_json_set_integer(json, "ranks", state->n_ranks);
+    if (state->isa)
+        bd_json_set_string(json, "isa", state->isa);
     bd_json_set(json, "history", bd_history_to_json(&state->history));
     return json;
 }
@@ -331,6 +333,8 @@ static bd_status checkpoint_from_json(bd_checkpoint *checkpoint, int64_t step, b
     checkpoint->n_ranks = 1;
     if (!bd_json_is_null(json, "ranks"))  // as it is in format 1.0
         BD_TRY(bd_json_get_integer(json, "ranks", 1, INT32_MAX, &checkpoint->n_ranks, err));
+    if (!bd_json_is_null(json, "isa"))
+        BD_TRY(bd_json_get_string(json, "isa", &checkpoint->isa, err));
     return history_from_json(checkpoint, json, err);
 }
 

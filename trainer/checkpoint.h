@@ -20,7 +20,7 @@
 #include "trainer/model_config.h"
 #include "trainer/parameters.h"
 
-#define BD_CHECKPOINT_FORMAT "1.1"
+#define BD_CHECKPOINT_FORMAT "1.2"
 
 enum { BD_STATE_ARRAYS = 3 };  // of [n_total] each: weights, first moments, second moments
 
@@ -32,6 +32,7 @@ typedef struct bd_checkpoint_state {
     const bd_json *training;       // an object: settings that must be the same on resuming
     const bd_json *data;           // an object: which dataset, tokenizer and seq_len
     int64_t n_ranks;               // that trained it together, which decide its bits
+    const char *isa;               // so does the instruction set; may be NULL
     bd_history history;
 } bd_checkpoint_state;
 
@@ -61,6 +62,7 @@ typedef struct bd_checkpoint {
     bd_model_config config;
     const bd_json *training, *data;  // borrowed from `document`
     int64_t n_ranks;                 // at least 1
+    const char *isa;  // borrowed likewise; NULL if there was none, or none is known
     bd_history history;
     bd_json *document;   // owned
     char *tensors_path;  // owned

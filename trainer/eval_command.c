@@ -19,6 +19,7 @@ typedef struct eval_settings {
     int64_t n_rows, batch_rows;
     bd_backend_choice backend;
     const char *backend_module;
+    bd_isa_choice isa;
     bd_precision_choice precision;
     int64_t n_threads;
     bool json;
@@ -76,8 +77,9 @@ static bd_status open_subject(subject *s, const bd_arguments *arguments, bd_erro
     BD_TRY(bd_evaluation_check_tokenizer(fingerprint, &s->rows, err));
     BD_TRY(bd_check_fit(&s->run.parameters.config, &s->rows, err));
     BD_TRY(open_tokenizer(s, dataset, err));
-    BD_TRY(bd_backend_open_choice(&s->backend, settings->backend, settings->backend_module, 0,
-                                  bd_threads_count(settings->n_threads), err));
+    BD_TRY(bd_backend_open_choice(&s->backend, settings->backend, settings->backend_module,
+                                  settings->isa, 0, bd_threads_count(settings->n_threads),
+                                  err));
     BD_TRY(bd_run_settle_type(&s->run, settings->precision, s->backend, &type, &why, err));
     if (why.message[0] && !arguments->quiet)
         bd_command_note(arguments, "computes in float: %s", why.message);

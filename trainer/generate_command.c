@@ -19,6 +19,7 @@ typedef struct generate_settings {
     int64_t seed;
     bd_backend_choice backend;
     const char *backend_module;
+    bd_isa_choice isa;
     bd_precision_choice precision;
     int64_t n_threads;
 } generate_settings;
@@ -73,8 +74,8 @@ static bd_status open_generation(generation *g, const bd_arguments *arguments, b
     bd_error why;
     BD_TRY(bd_run_open(&g->run, folder, err));
     BD_TRY(bd_run_open_tokenizer(&g->run, folder, &g->tokenizer, err));
-    BD_TRY(bd_backend_open_choice(&g->backend, settings->backend, settings->backend_module, 0,
-                                  n_threads, err));
+    BD_TRY(bd_backend_open_choice(&g->backend, settings->backend, settings->backend_module,
+                                  settings->isa, 0, n_threads, err));
     BD_TRY(bd_run_settle_type(&g->run, settings->precision, g->backend, &type, &why, err));
     if (why.message[0] && !arguments->quiet)
         bd_command_note(arguments, "computes in float: %s", why.message);

@@ -21,6 +21,7 @@ typedef struct prove_settings {
     int64_t seed;
     bd_backend_choice backend;
     const char *backend_module;
+    bd_isa_choice isa;
     bd_type precision;
     int64_t n_threads;
     bool json;
@@ -352,7 +353,7 @@ static int prove_run(const bd_arguments *arguments)
         status = open_subject(&s, settings, &rows, &err);
     if (status == BD_OK)
         status = bd_backend_open_choice(&backend, settings->backend, settings->backend_module,
-                                        0, n_threads, &err);
+                                        settings->isa, 0, n_threads, &err);
     if (status == BD_OK)
         status = bd_threads_new(&threads, n_threads, &err);
     if (status == BD_OK) {

@@ -38,6 +38,7 @@ static bd_status save(session *s, bd_error *err)
         .training = s->training_json,
         .data = s->data_json,
         .n_ranks = s->group->n_ranks,
+        .isa = s->backend->operations->isa,
         .history = s->training.history,
     };
     const bd_status saved =
@@ -290,17 +291,27 @@ static void say_why_float(const session *s)
                 s->why_float.message);
 }
 
-// Sums over ranks have another order than sums over one rank's rows.
+// Sums over ranks have another order than sums over one rank's rows, and so have those of another
+// instruction set.
 static void say_other_bits(const session *s)
 {
-    const int64_t n_ranks = s->run.checkpoint.n_ranks;
-    if (!s->continues || n_ranks == s->group->n_ranks)
+    static const char consequence[] =
+        "the run does not end with the same bits as one that was never stopped";
+    if (!s->continues)
         return;
-    fprintf(stderr,
-            "bindery train: step %" PRId64 " was trained by %" PRId64
-            " rank%s and goes on with %d: the run does not end with the same bits as one that "
-            "was never stopped\n",
-            s->begin_step, n_ranks, n_ranks == 1 ? "" : "s", (int)s->group->n_ranks);
+    const int64_t n_ranks = s->run.checkpoint.n_ranks;
+    if (n_ranks != s->group->n_ranks)
+        fprintf(stderr,
+                "bindery train: step %" PRId64 " was trained by %" PRId64
+                " rank%s and goes on with %d: %s\n",
+                s->begin_step, n_ranks, n_ranks == 1 ? "" : "s", (int)s->group->n_ranks,
+                consequence);
+    const char *before = s->run.checkpoint.isa, *now = s->backend->operations->isa;
+    if (before && now && strcmp(before, now) != 0)
+        fprintf(stderr,
+                "bindery train: step %" PRId64 " was trained with %s and goes on with %s: %s "
+                "(--isa %s would)\n",
+                s->begin_step, before, now, consequence, before);
 }
 
 // How a run goes on that is longer than it was planned to be.

@@ -602,8 +602,8 @@ static bd_status prepare(bd_train_session *s, bd_training_settings *training, bd
     BD_TRY(choose_training(training, settings, err));
     s->training_json = bd_training_settings_to_json(training);
     return bd_backend_open_choice(&s->backend, settings->backend, settings->backend_module,
-                                  s->group->local_rank, bd_threads_count(settings->n_threads),
-                                  err);
+                                  settings->isa, s->group->local_rank,
+                                  bd_threads_count(settings->n_threads), err);
 }
 
 // What only rank 0 does.

@@ -42,6 +42,7 @@ typedef struct bd_train_settings {
     int64_t resume_from;  // a step, or BD_LATEST
     bd_backend_choice backend;
     const char *backend_module;
+    bd_isa_choice isa;
     bd_precision_choice precision;
     int64_t n_threads;
 } bd_train_settings;

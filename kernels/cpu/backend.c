@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -39,17 +40,29 @@ static int machine_has(bd_cpu_isa isa)
 
 bd_cpu_isa bd_cpu_isa_best(void)
 {
-    bd_cpu_isa isa = BD_CPU_ISA_BASELINE;
-    for (int i = 0; i < BD_CPU_N_ISA; i++)
-        if (tables[i] && machine_has((bd_cpu_isa)i))
-            isa = (bd_cpu_isa)i;
-    return isa;
+    int isa = BD_CPU_ISA_BASELINE;
+    while (isa + 1 < BD_CPU_N_ISA && tables[isa + 1] && machine_has((bd_cpu_isa)(isa + 1)))
+        isa++;
+    return (bd_cpu_isa)isa;
 }
 
 const char *bd_cpu_isa_name(bd_cpu_isa isa)
 {
     static const char *const names[BD_CPU_N_ISA] = {"baseline", "avx2", "avx512"};
     return names[isa];
+}
+
+static bd_status refuse_isa(bd_cpu_isa isa, bd_error *err)
+{
+    char had[64] = "";
+    for (int i = 0; i <= (int)bd_cpu_isa_best(); i++) {
+        const size_t used = strlen(had);
+        snprintf(had + used, sizeof had - used, "%s%s", i == 0 ? "" : ", ",
+                 bd_cpu_isa_name((bd_cpu_isa)i));
+    }
+    return bd_fail(err, BD_ERR_UNSUPPORTED,
+                   "no %s on this machine or in this build, which have %s",
+                   bd_cpu_isa_name(isa), had);
 }
 
 // ---- Opening and closing --------------------------------------------------------------------
@@ -65,9 +78,8 @@ bd_status bd_backend_open_cpu_isa(bd_backend **backend, int n_threads, bd_cpu_is
     *backend = NULL;
     if (n_threads < 1)
         return bd_fail(err, BD_ERR_ARGUMENT, "cannot compute on %d threads", n_threads);
-    if (!tables[isa] || !machine_has(isa))
-        return bd_fail(err, BD_ERR_UNSUPPORTED, "this machine or this build has no %s",
-                       bd_cpu_isa_name(isa));
+    if (isa > bd_cpu_isa_best())
+        return refuse_isa(isa, err);
     bd_cpu_backend *cpu = calloc(1, sizeof *cpu);
     if (!cpu)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the CPU backend");
@@ -87,7 +99,7 @@ void bd_cpu_close(bd_backend *backend)
         return;
     bd_cpu_backend *cpu = cpu_of(backend);
     bd_threads_free(cpu->threads);
-    free(cpu->segments);
+    free(cpu->scratch);
     free(cpu);
 }
 
@@ -196,16 +208,18 @@ static int longest_first(const void *left, const void *right)
     return (a->first > b->first) - (a->first < b->first);
 }
 
-static bd_status make_room(bd_cpu_backend *cpu, int64_t n_segments, bd_error *err)
+bd_status bd_cpu_scratch(bd_backend *backend, size_t size_bytes, void **memory, bd_error *err)
 {
-    if (n_segments <= cpu->segments_capacity)
-        return BD_OK;
-    bd_cpu_segment *grown = realloc(cpu->segments, (size_t)n_segments * sizeof *grown);
-    if (!grown)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %lld segments",
-                       (long long)n_segments);
-    cpu->segments = grown;
-    cpu->segments_capacity = n_segments;
+    bd_cpu_backend *cpu = cpu_of(backend);
+    if (size_bytes > cpu->scratch_bytes) {
+        void *grown = realloc(cpu->scratch, size_bytes);
+        if (!grown)
+            return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu bytes of scratch",
+                           size_bytes);
+        cpu->scratch = grown;
+        cpu->scratch_bytes = size_bytes;
+    }
+    *memory = cpu->scratch;
     return BD_OK;
 }
 
@@ -213,23 +227,24 @@ bd_status bd_cpu_sort_segments(bd_backend *backend, const bd_boundaries *boundar
                                const bd_cpu_segment **segments, int64_t *n_segments,
                                bd_error *err)
 {
-    bd_cpu_backend *cpu = cpu_of(backend);
     const int64_t n_values =
         boundaries->offsets[boundaries->n_rows] - (int64_t)boundaries->offsets[0];
     const int64_t n_all = n_values - boundaries->n_rows;
-    BD_TRY(make_room(cpu, n_all, err));
+    void *memory = NULL;
+    BD_TRY(bd_cpu_scratch(backend, (size_t)n_all * sizeof **segments, &memory, err));
 
+    bd_cpu_segment *all = memory;
     int64_t n = 0;
     for (int64_t r = 0; r < boundaries->n_rows; r++) {
         int64_t n_row;
         const int32_t *bounds = bd_row_bounds(boundaries, r, &n_row);
         for (int64_t s = 0; s < n_row; s++)
-            cpu->segments[n++] = (bd_cpu_segment){r * boundaries->seq_len + bounds[s],
-                                                  bounds[s + 1] - bounds[s]};
+            all[n++] = (bd_cpu_segment){r * boundaries->seq_len + bounds[s],
+                                        bounds[s + 1] - bounds[s]};
     }
     if (n > 0)
-        qsort(cpu->segments, (size_t)n, sizeof *cpu->segments, longest_first);
-    *segments = cpu->segments;
+        qsort(all, (size_t)n, sizeof *all, longest_first);
+    *segments = all;
     *n_segments = n;
     return BD_OK;
 }

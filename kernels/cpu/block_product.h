@@ -6,6 +6,9 @@
 
 #include "kernels/cpu/vector.h"
 
+// Longer sums are taken in runs (kernels/summation.h).
+enum { BD_BLOCK_RUN = 128 };
+
 // Registers: rows x columns of sums, a row of b, and one broadcast element of a.
 #if defined(__AVX512F__)
 enum { BD_STRIP_ROWS = 6, BD_STRIP_VECTORS = 4 };
@@ -87,7 +90,8 @@ bd_strip_column(const bd_block_product *p, int column, const int n_vectors)
     }
 }
 
-static __attribute__((noinline)) void bd_multiply_blocks(bd_block_product p)
+// One run.
+static __attribute__((noinline)) void bd_multiply_run(bd_block_product p)
 {
     const int n_vectors = p.n / BD_LANES;
     int v = 0;
@@ -107,6 +111,18 @@ static __attribute__((noinline)) void bd_multiply_blocks(bd_block_product p)
         break;
     default:
         break;
+    }
+}
+
+static inline void bd_multiply_blocks(bd_block_product p)
+{
+    const int k = p.k;
+    for (int l = 0; l < k; l += BD_BLOCK_RUN) {
+        p.k = (int)bd_min(BD_BLOCK_RUN, k - l);
+        bd_multiply_run(p);
+        p.a += BD_BLOCK_RUN * p.a_column;
+        p.b += BD_BLOCK_RUN * p.b_stride;
+        p.add = true;
     }
 }
 

@@ -21,29 +21,10 @@ typedef struct bd_cpu_segment {
 
 typedef struct bd_cpu_backend {
     bd_backend base;
-    bd_threads *threads;       // owned
-    bd_cpu_segment *segments;  // owned; grows to the most segments that a batch has had
-    int64_t segments_capacity;
+    bd_threads *threads;  // owned
+    void *scratch;        // owned; grows to the most that an operation has needed
+    size_t scratch_bytes;
 } bd_cpu_backend;
-
-// ---- Instruction sets -----------------------------------------------------------------------
-
-typedef enum bd_cpu_isa {
-    BD_CPU_ISA_BASELINE,  // what the compiler assumes of every machine
-    BD_CPU_ISA_AVX2,      // x86-64-v3: AVX2 and FMA
-    BD_CPU_ISA_AVX512,    // x86-64-v4
-    BD_CPU_N_ISA,
-} bd_cpu_isa;
-
-// The best that this machine and this build have.
-bd_cpu_isa bd_cpu_isa_best(void);
-
-// "baseline", "avx2", "avx512".
-const char *bd_cpu_isa_name(bd_cpu_isa isa);
-
-// bd_backend_open_cpu() with a given instruction set; BD_ERR_UNSUPPORTED if it is not there.
-bd_status bd_backend_open_cpu_isa(bd_backend **backend, int n_threads, bd_cpu_isa isa,
-                                  bd_error *err);
 
 // ---- Sharing out work -----------------------------------------------------------------------
 
@@ -54,8 +35,11 @@ typedef void (*bd_cpu_loop)(const void *args, int64_t first, int64_t last);
 bd_status bd_cpu_for(bd_backend *backend, int64_t n, int64_t chunk, bd_cpu_loop loop,
                      const void *args, bd_error *err);
 
-// The segments of a batch, longest first (earlier first among equals). Borrowed from the
-// backend until the next call.
+// Memory that an operation needs besides its tensors, with anything in it. Borrowed from the
+// backend until the next call of this or the next function.
+bd_status bd_cpu_scratch(bd_backend *backend, size_t size_bytes, void **memory, bd_error *err);
+
+// The segments of a batch, longest first (earlier first among equals). Borrowed likewise.
 bd_status bd_cpu_sort_segments(bd_backend *backend, const bd_boundaries *boundaries,
                                const bd_cpu_segment **segments, int64_t *n_segments,
                                bd_error *err);
@@ -85,6 +69,14 @@ static inline int64_t bd_ceil_divide(int64_t a, int64_t b)
 static inline int bd_token_used(const bd_boundaries *boundaries, int64_t token)
 {
     return token % boundaries->seq_len < bd_row_used(boundaries, token / boundaries->seq_len);
+}
+
+static inline int bd_all_padding(const bd_boundaries *boundaries, int64_t first, int64_t n)
+{
+    for (int64_t token = first; token < first + n; token++)
+        if (bd_token_used(boundaries, token))
+            return 0;
+    return 1;
 }
 
 // The bounds b with b[0] <= t < b[1] in a row, for t before the row's padding.

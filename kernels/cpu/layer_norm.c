@@ -62,14 +62,20 @@ static void input_token(const bd_layer_norm_backward_args *a, int64_t token)
     float *restrict d_x = bd_floats_out(a->d_x, token * n);
     const float mean = a->mean[token], rstd = a->rstd[token];
 
-    bd_vector g_lanes = {0}, gh_lanes = {0};
+    const int64_t whole = n / BD_LANES * BD_LANES;
+    double g_sum = 0.0, gh_sum = 0.0;
     int64_t c = 0;
-    for (; c + BD_LANES <= n; c += BD_LANES) {
-        const bd_vector g = bd_load(d_out + c) * bd_load(gamma + c);
-        g_lanes += g;
-        gh_lanes += g * ((bd_load(x + c) - mean) * rstd);
+    while (c < whole) {
+        const int64_t end = bd_min(c + BD_STRETCH * BD_LANES, whole);
+        bd_vector g_lanes = {0}, gh_lanes = {0};
+        for (; c < end; c += BD_LANES) {
+            const bd_vector g = bd_load(d_out + c) * bd_load(gamma + c);
+            g_lanes += g;
+            gh_lanes += g * ((bd_load(x + c) - mean) * rstd);
+        }
+        g_sum += bd_add_lanes(g_lanes);
+        gh_sum += bd_add_lanes(gh_lanes);
     }
-    double g_sum = bd_add_lanes(g_lanes), gh_sum = bd_add_lanes(gh_lanes);
     for (; c < n; c++) {
         const float g = d_out[c] * gamma[c];
         g_sum += (double)g;

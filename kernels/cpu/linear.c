@@ -12,13 +12,8 @@
 enum { ENOUGH_TILES = 8 };
 static const struct {
     int64_t rows, columns;
-} tile_sizes[] = {{512, 768}, {512, 512}, {256, 384}};
+} tile_sizes[] = {{BD_TILE_ROWS, BD_TILE_COLUMNS}, {512, 512}, {256, 384}};
 enum { N_TILE_SIZES = sizeof tile_sizes / sizeof tile_sizes[0] };
-// The gradient of a weight is a sum over tokens, that of an input a sum over outputs, both taken in
-// pieces. Added one by one to a sum that the target's share dominates, the many small shares of a
-// vocabulary's rare tokens would be rounded the same way for every token (`prove` on a trained
-// model sees it).
-enum { TOKENS_PER_PIECE = BD_PIECE, OUTPUTS_PER_PIECE = BD_PIECE };
 enum { CHANNELS_PER_STRIP = 64, TOKENS_PER_BLOCK = 64 };
 
 // A grid of tiles over a result of n_rows x n_columns.
@@ -67,28 +62,6 @@ static tile tile_of(const grid *g, int64_t index)
                   bd_min(g->columns, g->n_columns - column)};
 }
 
-static int all_padding(const bd_boundaries *boundaries, int64_t first, int64_t n)
-{
-    for (int64_t token = first; token < first + n; token++)
-        if (bd_token_used(boundaries, token))
-            return 0;
-    return 1;
-}
-
-// Gives every token's part of `out` the bias (or zeros), and padding zeros.
-static void fill(const bd_boundaries *boundaries, const tile *part, const float *bias,
-                 float *out, int64_t stride)
-{
-    const size_t size = (size_t)part->n_columns * sizeof *out;
-    for (int64_t token = part->row; token < part->row + part->n_rows; token++) {
-        float *to = out + token * stride + part->column;
-        if (bias && bd_token_used(boundaries, token))
-            memcpy(to, bias + part->column, size);
-        else
-            memset(to, 0, size);
-    }
-}
-
 static void clear_padding(const bd_boundaries *boundaries, const tile *part, float *out,
                           int64_t stride)
 {
@@ -99,6 +72,16 @@ static void clear_padding(const bd_boundaries *boundaries, const tile *part, flo
 }
 
 // ---- Forward --------------------------------------------------------------------------------
+
+// The bias comes last: added first, it would meet every rounding of the sum.
+static void add_bias(const tile *part, const float *bias, float *out, int64_t stride)
+{
+    for (int64_t token = part->row; token < part->row + part->n_rows; token++) {
+        float *restrict to = out + token * stride + part->column;
+        for (int64_t j = 0; j < part->n_columns; j++)
+            to[j] += bias[part->column + j];
+    }
+}
 
 typedef struct forward_work {
     const bd_linear_forward_args *args;
@@ -111,13 +94,9 @@ static bd_status multiply_tile(const forward_work *work, tile part, bd_error *er
 {
     const bd_linear_forward_args *a = work->args;
     const int out_in = a->layout == BD_WEIGHT_OUT_IN;
-    fill(&a->boundaries, &part, a->bias, work->out, work->stride);
-    if (all_padding(&a->boundaries, part.row, part.n_rows))
-        return BD_OK;
-    BD_TRY(BD_CPU(product)(
-        &(bd_matmul_args){
+    if (!bd_all_padding(&a->boundaries, part.row, part.n_rows)) {
+        const bd_matmul_args product = {
             .transpose_b = out_in,
-            .add = true,
             .m = part.n_rows,
             .n = part.n_columns,
             .k = a->n_in,
@@ -127,8 +106,11 @@ static bd_status multiply_tile(const forward_work *work, tile part, bd_error *er
             .b_stride = out_in ? a->n_in : a->n_out,
             .c = work->out + part.row * work->stride + part.column,
             .c_stride = work->stride,
-        },
-        err));
+        };
+        BD_TRY(BD_CPU(product)(&product, NULL, err));
+        if (a->bias)
+            add_bias(&part, a->bias, work->out, work->stride);
+    }
     clear_padding(&a->boundaries, &part, work->out, work->stride);
     return BD_OK;
 }
@@ -177,24 +159,21 @@ static bd_status input_tile(const backward_work *work, int64_t index, bd_error *
     const bd_linear_backward_args *a = work->args;
     const tile part = tile_of(&work->d_x, index);
     const int out_in = a->layout == BD_WEIGHT_OUT_IN;
-    const bool padding = all_padding(&a->boundaries, part.row, part.n_rows);
-    for (int64_t out = 0; !padding && out < a->n_out; out += OUTPUTS_PER_PIECE)
-        BD_TRY(BD_CPU(product)(
-            &(bd_matmul_args){
-                .transpose_b = !out_in,
-                .add = out > 0,
-                .m = part.n_rows,
-                .n = part.n_columns,
-                .k = bd_min(OUTPUTS_PER_PIECE, a->n_out - out),
-                .a = bd_floats(a->d_out, part.row * work->stride + out),
-                .a_stride = work->stride,
-                .b = bd_floats(a->weight, part.column * (out_in ? 1 : a->n_out) +
-                                              out * (out_in ? a->n_in : 1)),
-                .b_stride = out_in ? a->n_in : a->n_out,
-                .c = bd_floats_out(a->d_x, part.row * a->n_in + part.column),
-                .c_stride = a->n_in,
-            },
-            err));
+    if (!bd_all_padding(&a->boundaries, part.row, part.n_rows)) {
+        const bd_matmul_args product = {
+            .transpose_b = !out_in,
+            .m = part.n_rows,
+            .n = part.n_columns,
+            .k = a->n_out,
+            .a = bd_floats(a->d_out, part.row * work->stride),
+            .a_stride = work->stride,
+            .b = bd_floats(a->weight, part.column * (out_in ? 1 : a->n_out)),
+            .b_stride = out_in ? a->n_in : a->n_out,
+            .c = bd_floats_out(a->d_x, part.row * a->n_in + part.column),
+            .c_stride = a->n_in,
+        };
+        BD_TRY(BD_CPU(product)(&product, NULL, err));
+    }
     clear_padding(&a->boundaries, &part, a->d_x, a->n_in);
     return BD_OK;
 }
@@ -208,27 +187,20 @@ static bd_status weight_tile(const backward_work *work, int64_t index, bd_error 
     const int64_t row_stride = out_in ? work->stride : a->n_in;
     const int64_t column_stride = out_in ? a->n_in : work->stride;
     const int64_t n_columns = out_in ? a->n_in : a->n_out;
-    for (int64_t token = 0; token < work->n_tokens; token += TOKENS_PER_PIECE) {
-        const int64_t n_tokens = bd_min(TOKENS_PER_PIECE, work->n_tokens - token);
-        if (all_padding(&a->boundaries, token, n_tokens))
-            continue;
-        BD_TRY(BD_CPU(product)(
-            &(bd_matmul_args){
-                .transpose_a = true,
-                .add = true,
-                .m = part.n_rows,
-                .n = part.n_columns,
-                .k = n_tokens,
-                .a = rows + token * row_stride + part.row,
-                .a_stride = row_stride,
-                .b = columns + token * column_stride + part.column,
-                .b_stride = column_stride,
-                .c = a->d_weight + part.row * n_columns + part.column,
-                .c_stride = n_columns,
-            },
-            err));
-    }
-    return BD_OK;
+    const bd_matmul_args product = {
+        .transpose_a = true,
+        .add = true,
+        .m = part.n_rows,
+        .n = part.n_columns,
+        .k = work->n_tokens,
+        .a = rows + part.row,
+        .a_stride = row_stride,
+        .b = columns + part.column,
+        .b_stride = column_stride,
+        .c = a->d_weight + part.row * n_columns + part.column,
+        .c_stride = n_columns,
+    };
+    return BD_CPU(product)(&product, &a->boundaries, err);
 }
 
 // Sums in float within a block of tokens, in double over the blocks.

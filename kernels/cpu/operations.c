@@ -1,8 +1,12 @@
 // The table of one instruction set.
 #include "kernels/cpu/cpu.h"
 
+#define QUOTE_(word) #word
+#define QUOTE(word)  QUOTE_(word)
+
 const bd_operations BD_CPU(operations) = {
     .name = "cpu",
+    .isa = QUOTE(BD_CPU_ISA),
     .works_on_host = true,
     .allocate = bd_cpu_allocate,
     .free_memory = bd_cpu_free_memory,

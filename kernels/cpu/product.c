@@ -1,4 +1,4 @@
-// Matrix products of our own, in the manner of GotoBLAS: both factors are copied into panels that
+// Our own matrix product works in the manner of GotoBLAS: both factors are copied into panels that
 // are read from beginning to end, so that strides that are multiples of a page, which are usual
 // in a model, cost nothing (oneDNN 2.6 on the gradient of 768 x 3072 weights from 1024 tokens, one
 // core of Zen 3: 37 GFLOP/s, here 82; the peak is 99).
@@ -7,9 +7,10 @@
 //   a, a block of rows by the same piece     [BLOCK_ROWS / HEIGHT][BD_PIECE][HEIGHT]    fits L2
 //
 // Edges are filled with zeros, so every element of c is the same sequence of operations, whatever
-// lies beside it: products within a piece from first to last, then pieces from first to last.
+// lies beside it.
 #include "kernels/cpu/product.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "kernels/cpu/vector.h"
@@ -18,11 +19,12 @@
 
 // Registers: HEIGHT x VECTORS sums, a row of b, and one broadcast element of a.
 enum { HEIGHT = 6, VECTORS = 2, WIDTH = VECTORS * BD_LANES };
-enum { BLOCK_ROWS = 32 * HEIGHT, MOST_COLUMNS = 48 * WIDTH };
+enum { BLOCK_ROWS = 32 * HEIGHT };
+_Static_assert(BD_TILE_COLUMNS % WIDTH == 0, "the panels of b have no room for an edge");
 
 typedef struct panels {
     _Alignas(64) float a[BLOCK_ROWS * BD_PIECE];
-    _Alignas(64) float b[MOST_COLUMNS * BD_PIECE];
+    _Alignas(64) float b[BD_TILE_COLUMNS * BD_PIECE];
 } panels;
 
 // ---- Copying --------------------------------------------------------------------------------
@@ -87,14 +89,12 @@ make_panels(float *restrict to, const operand *o, int64_t k, const int width)
 
 // ---- Multiplying ----------------------------------------------------------------------------
 
-// c[HEIGHT][WIDTH] = a · b, or += with add.
-static inline __attribute__((always_inline)) void
-multiply_panels(const float *a, const float *b, int64_t k, float *c, int64_t stride, bool add)
+// c[HEIGHT][WIDTH] = a · b, or += with add, one product after the other.
+static inline __attribute__((always_inline)) void multiply_run(const float *a, const float *b,
+                                                               int64_t k, float *c,
+                                                               int64_t stride, const bool add)
 {
     bd_vector sum[HEIGHT][VECTORS] = {0};
-#pragma GCC unroll 8
-    for (int i = 0; i < HEIGHT; i++)
-        __builtin_prefetch(c + i * stride, 1);  // needed only after the loop
 #pragma GCC unroll 1
     for (int64_t l = 0; l < k; l++) {
         bd_vector row[VECTORS];
@@ -117,6 +117,37 @@ multiply_panels(const float *a, const float *b, int64_t k, float *c, int64_t str
         for (int v = 0; v < VECTORS; v++) {
             float *to = c + i * stride + v * BD_LANES;
             bd_store(to, add ? bd_load(to) + sum[i][v] : sum[i][v]);
+        }
+}
+
+// Functions of their own, so that the sums have all registers to themselves.
+static __attribute__((noinline)) void write_run(const float *a, const float *b, int64_t k,
+                                                float *c, int64_t stride)
+{
+    multiply_run(a, b, k, c, stride, false);
+}
+
+static __attribute__((noinline)) void add_run(const float *a, const float *b, int64_t k,
+                                              float *c, int64_t stride)
+{
+    multiply_run(a, b, k, c, stride, true);
+}
+
+// c[HEIGHT][WIDTH] = a · b, or += with add: the piece's sum of runs, then c.
+static void multiply_panels(const float *a, const float *b, int64_t k, float *c, int64_t stride,
+                            bool add)
+{
+    for (int i = 0; i < HEIGHT; i++)
+        __builtin_prefetch(c + i * stride, 1);  // needed only after the runs
+    _Alignas(64) float sum[HEIGHT * WIDTH];
+    write_run(a, b, bd_min(BD_RUN, k), sum, WIDTH);
+    for (int64_t l = BD_RUN; l < k; l += BD_RUN)
+        add_run(a + l * HEIGHT, b + l * WIDTH, bd_min(BD_RUN, k - l), sum, WIDTH);
+    for (int i = 0; i < HEIGHT; i++)
+        for (int v = 0; v < VECTORS; v++) {
+            float *to = c + i * stride + v * BD_LANES;
+            const bd_vector share = bd_load(sum + i * WIDTH + v * BD_LANES);
+            bd_store(to, add ? bd_load(to) + share : share);
         }
 }
 
@@ -147,40 +178,94 @@ static void multiply_block(const panels *p, int64_t m, int64_t n, int64_t k, flo
         }
 }
 
-// At most MOST_COLUMNS columns of c, from `column` on.
-static void multiply_columns(panels *p, const bd_matmul_args *args, int64_t column)
-{
-    const int64_t n = bd_min(MOST_COLUMNS, args->n - column);
-    const operand a = {args->a, args->a_stride, args->m, !args->transpose_a};
-    const operand b = {args->b, args->b_stride, args->n, args->transpose_b};
-    for (int64_t l = 0; l < args->k; l += BD_PIECE) {
-        const int64_t k = bd_min(BD_PIECE, args->k - l);
-        const operand columns = {element(&b, column, l), b.stride, n, b.is_turned};
-        make_panels(p->b, &columns, k, WIDTH);
-        for (int64_t i = 0; i < args->m; i += BLOCK_ROWS) {
-            const int64_t m = bd_min(BLOCK_ROWS, args->m - i);
-            const operand rows = {element(&a, i, l), a.stride, m, a.is_turned};
-            make_panels(p->a, &rows, k, HEIGHT);
-            multiply_block(p, m, n, k, args->c + i * args->c_stride + column, args->c_stride,
-                           args->add || l > 0);
-        }
-    }
-}
-
-bd_status BD_CPU(product)(const bd_matmul_args *args, bd_error *err)
+static bd_status multiply_piece(panels *p, const bd_matmul_args *args, bd_error *err)
 {
     (void)err;
-    panels p;
-    for (int64_t column = 0; column < args->n; column += MOST_COLUMNS)
-        multiply_columns(&p, args, column);
+    const operand a = {args->a, args->a_stride, args->m, !args->transpose_a};
+    const operand b = {args->b, args->b_stride, args->n, args->transpose_b};
+    make_panels(p->b, &b, args->k, WIDTH);
+    for (int64_t i = 0; i < args->m; i += BLOCK_ROWS) {
+        const int64_t m = bd_min(BLOCK_ROWS, args->m - i);
+        const operand rows = {element(&a, i, 0), a.stride, m, a.is_turned};
+        make_panels(p->a, &rows, args->k, HEIGHT);
+        multiply_block(p, m, args->n, args->k, args->c + i * args->c_stride, args->c_stride,
+                       args->add);
+    }
     return BD_OK;
 }
 
 #else
 
-bd_status BD_CPU(product)(const bd_matmul_args *args, bd_error *err)
+typedef struct panels {
+    char none;  // the BLAS has its own
+} panels;
+
+static bd_status multiply_piece(panels *p, const bd_matmul_args *args, bd_error *err)
 {
+    (void)p;
     return bd_matmul(args, err);
 }
 
 #endif
+
+// ---- Pieces and groups ----------------------------------------------------------------------
+
+// Terms first … first + k - 1 of the sum.
+static bd_matmul_args part_of(const bd_matmul_args *args, int64_t first, int64_t k)
+{
+    bd_matmul_args part = *args;
+    part.k = bd_min(k, args->k - first);
+    part.a += args->transpose_a ? first * args->a_stride : first;
+    part.b += args->transpose_b ? first : first * args->b_stride;
+    return part;
+}
+
+// The pieces of one group, whose first token (if the sum runs over tokens) is `token`. *any: not
+// all were left out.
+static bd_status multiply_group(panels *p, const bd_matmul_args *args,
+                                const bd_boundaries *tokens, int64_t token, bool *any,
+                                bd_error *err)
+{
+    *any = false;
+    for (int64_t l = 0; l < args->k; l += BD_PIECE) {
+        bd_matmul_args piece = part_of(args, l, BD_PIECE);
+        if (tokens && bd_all_padding(tokens, token + l, piece.k))
+            continue;
+        piece.add = args->add || *any;
+        BD_TRY(multiply_piece(p, &piece, err));
+        *any = true;
+    }
+    return BD_OK;
+}
+
+static void add_group(const bd_matmul_args *args, const float *sum)
+{
+    for (int64_t i = 0; i < args->m; i++)
+        for (int64_t j = 0; j < args->n; j++)
+            args->c[i * args->c_stride + j] += sum[i * args->n + j];
+}
+
+bd_status BD_CPU(product)(const bd_matmul_args *args, const bd_boundaries *tokens,
+                          bd_error *err)
+{
+    assert(args->m <= BD_TILE_ROWS && args->n <= BD_TILE_COLUMNS && args->k > 0);
+    assert(!tokens || args->add);
+    panels p;
+    _Alignas(64) float sum[BD_TILE_ROWS * BD_TILE_COLUMNS];
+    for (int64_t first = 0; first < args->k; first += BD_GROUP) {
+        bd_matmul_args group = part_of(args, first, BD_GROUP);
+        group.add = args->add || first > 0;
+        // What c holds meets one rounding for the group, not one for each of its pieces.
+        const bool apart = group.add && group.k > BD_PIECE;
+        if (apart) {
+            group.add = false;
+            group.c = sum;
+            group.c_stride = args->n;
+        }
+        bool any;
+        BD_TRY(multiply_group(&p, &group, tokens, first, &any, err));
+        if (apart && any)
+            add_group(args, sum);
+    }
+    return BD_OK;
+}

@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/cpu/cpu.h"
+
 #if defined(__AVX512F__)
 enum { BD_LANES = 16 };
 #elif defined(__AVX__)
@@ -28,7 +30,10 @@ static inline void bd_store(float *to, bd_vector v)
 }
 
 // ---- Sums -----------------------------------------------------------------------------------
-// Sums of thousands of floats lose nothing that matters when each lane adds its share.
+// In float within a stretch, in double over the stretches (kernels/summation.h).
+
+// Additions of vectors, one after the other, that make a stretch.
+enum { BD_STRETCH = 64 };
 
 // The lanes' sum, pair by pair.
 static inline double bd_add_lanes(bd_vector v)
@@ -43,13 +48,18 @@ static inline double bd_add_lanes(bd_vector v)
 
 static inline double bd_sum(const float *x, int64_t n)
 {
-    bd_vector even = {0}, odd = {0};
+    const int64_t whole = n / (2 * BD_LANES) * (2 * BD_LANES);
+    double sum = 0.0;
     int64_t i = 0;
-    for (; i + 2 * BD_LANES <= n; i += 2 * BD_LANES) {
-        even += bd_load(x + i);
-        odd += bd_load(x + i + BD_LANES);
+    while (i < whole) {
+        const int64_t end = bd_min(i + BD_STRETCH * 2 * BD_LANES, whole);
+        bd_vector even = {0}, odd = {0};
+        for (; i < end; i += 2 * BD_LANES) {
+            even += bd_load(x + i);
+            odd += bd_load(x + i + BD_LANES);
+        }
+        sum += bd_add_lanes(even + odd);
     }
-    double sum = bd_add_lanes(even + odd);
     for (; i < n; i++)
         sum += (double)x[i];
     return sum;
@@ -57,13 +67,18 @@ static inline double bd_sum(const float *x, int64_t n)
 
 static inline double bd_dot(const float *x, const float *y, int64_t n)
 {
-    bd_vector even = {0}, odd = {0};
+    const int64_t whole = n / (2 * BD_LANES) * (2 * BD_LANES);
+    double sum = 0.0;
     int64_t i = 0;
-    for (; i + 2 * BD_LANES <= n; i += 2 * BD_LANES) {
-        even += bd_load(x + i) * bd_load(y + i);
-        odd += bd_load(x + i + BD_LANES) * bd_load(y + i + BD_LANES);
+    while (i < whole) {
+        const int64_t end = bd_min(i + BD_STRETCH * 2 * BD_LANES, whole);
+        bd_vector even = {0}, odd = {0};
+        for (; i < end; i += 2 * BD_LANES) {
+            even += bd_load(x + i) * bd_load(y + i);
+            odd += bd_load(x + i + BD_LANES) * bd_load(y + i + BD_LANES);
+        }
+        sum += bd_add_lanes(even + odd);
     }
-    double sum = bd_add_lanes(even + odd);
     for (; i < n; i++)
         sum += (double)x[i] * (double)y[i];
     return sum;

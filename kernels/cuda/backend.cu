@@ -211,8 +211,9 @@ static void close_backend(bd_backend *backend)
 
 static const bd_operations operations = {
     "cuda",
-    false,  // works_on_host
-    true,   // computes_bf16
+    nullptr,  // isa
+    false,    // works_on_host
+    true,     // computes_bf16
     allocate,
     release,
     free_memory,

@@ -62,10 +62,15 @@ extern "C" BD_CUDA_OPERATION(embedding_forward)
 
 // ---- Backward: sums of rows -----------------------------------------------------------------
 
-// A warp adds a strip of channels of whole rows, a pack of them in each lane.
+// A warp adds a strip of channels of whole rows, a pack of them in each lane: in float within a
+// block of rows, in double over the blocks (kernels/summation.h), as the CPU does.
 template <class T, int W>
 struct strip_sum {
-    pack<W> sum;
+    static constexpr int kRowsPerBlock = 64;
+
+    pack<W> block = {};
+    int n_in_block = 0;
+    double sum[W] = {};
     int64_t channel;  // this lane's first
     bool exists;
     bool aligned;
@@ -75,10 +80,13 @@ struct strip_sum {
           exists(channel < n_channels), aligned(aligned)
     {
     }
-    __device__ void load(const float *row)
+    __device__ void end_block()
     {
-        if (exists)
-            sum = load_pack<W>(row + channel, aligned);
+#pragma unroll
+        for (int k = 0; k < W; k++)
+            sum[k] += double(block.at[k]);
+        block = {};
+        n_in_block = 0;
     }
     __device__ void add(const T *row)
     {
@@ -87,12 +95,21 @@ struct strip_sum {
         const pack<W> more = load_pack<W>(row + channel, aligned);
 #pragma unroll
         for (int k = 0; k < W; k++)
-            sum.at[k] += more.at[k];
+            block.at[k] += more.at[k];
+        if (++n_in_block == kRowsPerBlock)
+            end_block();
     }
-    __device__ void store(float *row) const
+    // The row gets the sum added.
+    __device__ void add_to(float *row)
     {
-        if (exists)
-            store_pack<W>(row + channel, sum, aligned);
+        if (!exists)
+            return;
+        end_block();
+        pack<W> result = load_pack<W>(row + channel, aligned);
+#pragma unroll
+        for (int k = 0; k < W; k++)
+            result.at[k] += float(sum[k]);
+        store_pack<W>(row + channel, result, aligned);
     }
 };
 
@@ -190,10 +207,9 @@ static __global__ void add_token_rows_kernel(bd_embedding_backward_args a, id_bu
         return;
     strip_sum<T, W> strip(a.n_channels, aligned);
     float *word = a.d_token_table + int64_t(id) * a.n_channels;
-    strip.load(word);
     for (int32_t i = 0; i < b.count[id]; i++)
         strip.add((const T *)a.d_out + b.ordered[place + i] * a.n_channels);
-    strip.store(word);
+    strip.add_to(word);
 }
 
 static bd_status add_token_table(const bd_embedding_backward_args *args, bd_cuda_queue *queue,
@@ -240,7 +256,6 @@ static __global__ void add_position_rows_kernel(bd_embedding_backward_args a,
         return;
     strip_sum<T, W> strip(a.n_channels, aligned);
     float *place = a.d_position_table + (a.first_position + position) * a.n_channels;
-    strip.load(place);
     for (int64_t row = 0; row < a.boundaries.n_rows; row++) {
         const int32_t *bounds = a.boundaries.values + a.boundaries.offsets[row];
         const int32_t n_segments =
@@ -255,7 +270,7 @@ static __global__ void add_position_rows_kernel(bd_embedding_backward_args a,
                     strip.add(d_out + (bounds[base + i] + position) * a.n_channels);
         }
     }
-    strip.store(place);
+    strip.add_to(place);
 }
 
 static bd_status add_position_table(const bd_embedding_backward_args *args,

@@ -68,6 +68,7 @@ static bd_status save(const char *folder, int64_t step, const example *e, bd_err
         .training = e->training,
         .data = e->data,
         .n_ranks = 2,
+        .isa = "avx2",
         .history = {3, 4, 5, 6.5},
     };
     return bd_checkpoint_save(folder, &state, err);
@@ -115,6 +116,7 @@ static void assert_holds(const char *folder, int64_t step, int seed)
         fail_msg("%s", err.message);
     assert_int_equal(checkpoint.step, step);
     assert_int_equal(checkpoint.n_ranks, 2);
+    assert_string_equal(checkpoint.isa, "avx2");
     const bd_history history = {3, 4, 5, 6.5};
     assert_memory_equal(&checkpoint.history, &history, sizeof history);
     char where[256] = "";
@@ -247,7 +249,7 @@ static void json_is_what_the_schema_says(void **state)
         BD_OK);
     char body[2000], expected[3000];
     snprintf(body, sizeof body,
-             "{\n  \"format\": \"1.1\",\n  \"step\": 100,\n  \"tensors\": {\n"
+             "{\n  \"format\": \"1.2\",\n  \"step\": 100,\n  \"tensors\": {\n"
              "    \"file\": \"step-00000100.safetensors\",\n    \"bytes\": %lld,\n"
              "    \"checksum\": \"%s\"\n  },\n  \"model\": {\n"
              "    \"model_type\": \"opt\",\n    \"vocab_size\": 5,\n"
@@ -258,6 +260,7 @@ static void json_is_what_the_schema_says(void **state)
              "    \"activation_function\": \"relu\"\n  },\n"
              "  \"training\": {\n    \"learning_rate\": 1.1000000000000001\n  },\n"
              "  \"data\": {\n    \"seq_len\": 2048\n  },\n  \"ranks\": 2,\n"
+             "  \"isa\": \"avx2\",\n"
              "  \"history\": {\n    \"steps_without_targets\": 3,\n"
              "    \"skipped_spikes\": 4,\n    \"gradient_norms\": 5,\n"
              "    \"usual_gradient_norm\": 6.5\n  }",
@@ -497,7 +500,7 @@ static void sealed_lie_is_refused(void **state)
         const char *from, *to, *reason;
         bd_status status;
     } cases[] = {
-        {"\"1.1\"", "\"2.0\"", "format '2.0' is not one", BD_ERR_UNSUPPORTED},
+        {"\"1.2\"", "\"2.0\"", "format '2.0' is not one", BD_ERR_UNSUPPORTED},
         {"\"step\": 100", "\"step\": 101", "it is of step 101", BD_ERR_FORMAT},
         {"\"step\": 100", "\"step\": -1", "'step'", BD_ERR_FORMAT},
         {"\"step-00000100.", "\"step-00000101.", "'file' is 'step-00000101.safetensors'",
