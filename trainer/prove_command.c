@@ -318,7 +318,8 @@ static bd_status run_proof(const prove_settings *settings, const bd_experiment *
 {
     bd_proof proof;
     BD_TRY(bd_prove(&proof, experiment, settings->sabotage, err));
-    *good = proof.proved;
+    // A sabotage is expected to end with "no", so one that changed nothing must not.
+    *good = settings->sabotage == BD_SABOTAGE_NONE ? proof.proved : proof.n_disagree == 0;
     bd_status status = BD_OK;
     if (settings->json)
         status = put_json(settings, proof.proved, proof.n_rows, proof.n_segments,
@@ -399,7 +400,8 @@ const bd_command bd_prove_command = {
         "(positions) or to the loss (targets): that is what systems without boundaries do, and "
         "the proof must then fail. --probe makes the second experiment alone.\n"
         "\n"
-        "Exit status: 0 proved, 1 not so, 2 it could not be done.\n",
+        "Exit status: 0 proved (or a sabotage that nothing noticed), 1 not so, 2 it could not "
+        "be done.\n",
     .operands = "DATASET",
     .operand_kind = BD_OPTION_DIRECTORY,
     .options = prove_options,
