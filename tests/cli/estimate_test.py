@@ -9,7 +9,7 @@ from pathlib import Path
 import program
 from corpus import text_of_size, text_sizes, without_delimiter_lines
 from corpus_files import DELIMITER, FORMATS, Format
-from corruption_test import damage_anywhere
+from corruption_test import NO_PART_OF_IT, damage_anywhere
 from forged_dataset import Forgery
 from program import bindery, option_arguments, write_inputs
 from reference_packer import VOCAB_SIZE, Input, Options, has_documents
@@ -345,7 +345,7 @@ class Plan(Refusals):
         file = self.write("a.jsonl", json_lines(random.Random(SEED), 40))
         dataset = self.pack(self.folder / "dataset", [file], "--seq-len", "33",
                             "--unit-size", "2K")
-        names = sorted(path.name for path in dataset.glob("*.*[nw]"))
+        names = sorted({path.name for path in dataset.glob("*.*[nw]")} - {*NO_PART_OF_IT})
         for n in range(CORRUPTIONS):
             rng = random.Random(f"{SEED}-damage-{n}")
             path = dataset / rng.choice(names)

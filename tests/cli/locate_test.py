@@ -14,7 +14,7 @@ from pathlib import Path
 import program
 from corpus import text_of_size, text_sizes, without_delimiter_lines
 from corpus_files import DELIMITER, FORMATS, Format
-from corruption_test import damage_anywhere
+from corruption_test import NO_PART_OF_IT, damage_anywhere
 from forged_dataset import Forgery
 from program import bindery, option_arguments, write_inputs
 from reference_packer import (
@@ -431,7 +431,7 @@ class Locate(Refusals):
         options = Options(seq_len=33, unit_size=400)
         lines = [json.dumps({"text": "word " * (i % 30)}) + "\n" for i in range(60)]
         packed = self.packed([Input("a.jsonl", "".join(lines).encode())], options)
-        names = sorted(path.name for path in packed.dataset.glob("*.*[nw]"))
+        names = sorted({path.name for path in packed.dataset.glob("*.*[nw]")} - {*NO_PART_OF_IT})
         for n in range(CORRUPTIONS):
             rng = random.Random(f"{SEED}-damage-{n}")
             name = rng.choice(names)

@@ -225,7 +225,8 @@ static void a_batch_without_a_row_for_every_rank_is_refused(void **state)
     const bd_training_start start = {.weights = s.weights};
     assert_int_equal(bd_training_init(&training, &SETTINGS, &needs, &start, &err),
                      BD_ERR_ARGUMENT);
-    assert_string_equal(err.message, "a batch of 7 rows leaves some of 8 ranks without a row");
+    assert_string_equal(err.message, "a batch of 7 rows leaves some of 8 ranks without a row: "
+                                     "--batch needs one for each");
     close_subject(&s);
 }
 
