@@ -94,8 +94,6 @@ static bd_status draw_subject(subject *s, const prove_settings *settings, int64_
     config.n_vocabulary = n_vocabulary;
     if (config.n_positions < seq_len)
         config.n_positions = seq_len;
-    if (settings->precision == BD_BF16)
-        config.n_heads = config.n_channels / 64;  // attention in bf16 takes no smaller ones
     BD_TRY(bd_model_config_check(&config, err));
     BD_TRY(bd_parameters_init(&s->parameters, &config, err));
     s->drawn = malloc((size_t)s->parameters.n_total * sizeof *s->drawn);
