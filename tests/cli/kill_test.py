@@ -12,7 +12,7 @@ from program import TIMEOUT_SECONDS
 from unfinished import WAYS, UnfinishedTest
 
 SEED = 20240611
-KILLS = program.amount(brief=2, usual=5, long=50)  # of each way
+KILLS = program.amount(brief=3, usual=5, long=50)  # of each way
 FEW_WAYS = ("best-fit", "ranks", "repack")
 KILLED_WAYS = [way for way in WAYS if not program.BRIEF or way.name in FEW_WAYS]
 INTERRUPTS = program.amount(brief=2, usual=4, long=20)
