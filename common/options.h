@@ -109,8 +109,8 @@ typedef struct bd_option {
     // Filled by the BD_ macros below.
     bd_option_kind kind;
     size_t offset;
-    int64_t min_integer,
-        max_integer;  // integers, sizes, lengths; both limits are allowed values
+    // Of integers, sizes and lengths; both limits are allowed values.
+    int64_t min_integer, max_integer;
     double min_real, max_real;
     const char *const *choices;  // words, ended by NULL; of a file those that name none
 
@@ -125,7 +125,7 @@ typedef struct bd_option {
 
     // About files of settings.
     bool is_settings_file;     // by BD_SETTINGS_OPTION
-    bool names_files;          // its texts name files or folders, as those of some kinds do
+    bool names_files;          // its texts name files or folders; some kinds always do
     bool is_saved_nowhere;     // bd_settings_print() leaves it out
     const char *alternatives;  // of options with the same text here only one counts: one that
                                // is given hides the others of a file
@@ -229,8 +229,8 @@ struct bd_arguments {
 // Reads argv[1] to argv[argc - 1], and files of settings, as the arguments of `command`.
 // --help, --version and --generate end the reading where they stand: what follows, and what is
 // missing, does not matter then. Anything wrong is BD_ERR_ARGUMENT with a message that names the
-// option, or another status with one that names the file. On failure
-// *arguments is left empty and needs no release. Prints nothing.
+// option, or another status with one that names the file. On failure *arguments is left empty
+// and needs no release. Prints nothing.
 bd_status bd_arguments_parse(bd_arguments *arguments, const bd_command *command, int argc,
                              char **argv, bd_error *err);
 

@@ -63,7 +63,8 @@ void bd_command_note(const bd_arguments *arguments, const char *format, ...)
 void bd_command_say_time(const bd_arguments *arguments, int64_t elapsed_ns, uint64_t n_bytes,
                          const char *did);
 
-// The same as bd_command_fail(), and a line that points to --help: for arguments that do not go together.
+// The same as bd_command_fail(), and a line that points to --help: for arguments that do not
+// go together.
 int bd_command_misuse(const bd_arguments *arguments, const bd_error *err);
 
 // The i-th command: the rooms' in order, then the built-in `help`. NULL past the last.

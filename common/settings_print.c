@@ -65,11 +65,6 @@ static bool is_left_out(const bd_option *option, const char *settings)
     return false;
 }
 
-static bool is_utf8(const char *text)
-{
-    return bd_utf8_valid_prefix(text, strlen(text)) == strlen(text);
-}
-
 // The current folder is known only now: a relative name becomes absolute. *is_whole becomes
 // false if YAML cannot hold the text.
 static bd_status add_text(bd_setting *setting, const char *text, bool is_file, bool *is_whole,
@@ -79,7 +74,7 @@ static bd_status add_text(bd_setting *setting, const char *text, bool is_file, b
     char *path = folder ? bd_path_join(folder, text) : NULL;
     const char *value = path ? path : text;
     bd_status status = BD_OK;
-    *is_whole &= is_utf8(value);
+    *is_whole &= bd_is_utf8(value);
     if (*is_whole)
         status = bd_setting_add(setting, value, err);
     free(path);

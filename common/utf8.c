@@ -50,6 +50,12 @@ size_t bd_utf8_valid_prefix(const char *text, size_t size_bytes)
     return at;
 }
 
+bool bd_is_utf8(const char *text)
+{
+    const size_t n = strlen(text);
+    return bd_utf8_valid_prefix(text, n) == n;
+}
+
 int32_t bd_utf8_character(const char *text, size_t size_bytes, size_t *length)
 {
     const uint8_t *s = (const uint8_t *)text;

@@ -2,12 +2,16 @@
 #ifndef BINDERY_COMMON_UTF8_H
 #define BINDERY_COMMON_UTF8_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 // How many bytes of `text` are valid UTF-8 from its start: `size_bytes` if all are. Overlong
 // forms, surrogates and code points above U+10FFFF are not valid.
 size_t bd_utf8_valid_prefix(const char *text, size_t size_bytes);
+
+// Whether a text that ends with a NUL is UTF-8.
+bool bd_is_utf8(const char *text);
 
 // The code point that begins at `text`, which has at least one byte, and the bytes that it
 // takes; -1 and 1 if there is none.

@@ -81,8 +81,7 @@ static void put_packing(FILE *out, const bd_packing *packing)
     fprintf(out,
             "A row has %" PRId64 " tokens: whole documents or pieces of them (strategy %s; a "
             "document longer than a row: %s), then padding. Ids are below %" PRId64
-            ", those of "
-            "the tokenizer in `" BD_TOKENIZER_NAME "` (%s). ",
+            ", those of the tokenizer in `" BD_TOKENIZER_NAME "` (%s). ",
             packing->seq_len, bd_strategy_words[packing->strategy],
             bd_long_policy_words[packing->long_policy], packing->vocab_size,
             bd_packing_tokenizer(packing).text);

@@ -67,10 +67,10 @@ double bd_estimate_causal_pairs(const bd_estimate *estimate);
 int64_t bd_estimate_disk_bytes(const bd_packing *packing, const bd_figures *figures,
                                int64_t n_shards);
 
-// The way to recommend: the shortest rows that keep 99 of 100 documents whole (or the longest of
-// those that keep the most), filled by whichever of best-fit and first-fit makes fewer rows; concat only
-// if it saves more than 5 of 100 rows. Rows are of at most `most_tokens`, as at least one row
-// length is.
+// The way to recommend: the shortest rows that keep 99 of 100 documents whole (or the longest
+// of those that keep the most), filled by whichever of best-fit and first-fit makes fewer rows;
+// concat only if it saves more than 5 of 100 rows. Only rows of at most `most_tokens` are
+// recommended; at least one row length must be so short.
 size_t bd_estimates_recommend(const bd_estimates *estimates, int64_t most_tokens);
 
 #endif

@@ -96,20 +96,20 @@ static void say_left_out(const bd_arguments *arguments, const bd_inputs *inputs,
     const struct {
         const char *before;
         int64_t n;
-        const char *after;
+        const char *what, *after;
     } parts[] = {
-        {"", (int64_t)inputs->n_skipped, " files of unknown format"},
-        {"", totals->dropped_documents, " documents longer than a row"},
-        {"", totals->too_short_documents, " documents of fewer than --min-tokens"},
-        {"the ends of ", totals->truncated_documents, " documents"},
+        {"", (int64_t)inputs->n_skipped, "file", " of unknown format"},
+        {"", totals->dropped_documents, "document", " longer than a row"},
+        {"", totals->too_short_documents, "document", " of fewer than --min-tokens"},
+        {"the ends of ", totals->truncated_documents, "document", ""},
     };
     char text[256] = "";
     size_t n = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (parts[i].n > 0)
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%s%s", n > 0 ? "; " : "",
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%s %s%s%s", n > 0 ? "; " : "",
                                   parts[i].before, bd_format_exact(parts[i].n).text,
-                                  parts[i].after);
+                                  parts[i].what, parts[i].n == 1 ? "" : "s", parts[i].after);
     if (arguments->quiet && n > 0)
         bd_command_note(arguments, "left out: %s", text);
 }

@@ -115,11 +115,6 @@ static bd_status make_packing(bd_packing *packing, const bd_pack_options *settin
     return check_id(packing->padding, "--padding-id", tokenizer, settings, err);
 }
 
-static bool is_utf8(const char *text)
-{
-    return bd_utf8_valid_prefix(text, strlen(text)) == strlen(text);
-}
-
 static bd_status make_reading(bd_reading *reading, const bd_pack_options *settings,
                               const bd_packing *packing, bd_error *err)
 {
@@ -140,8 +135,8 @@ static bd_status make_reading(bd_reading *reading, const bd_pack_options *settin
     if (reading->raw_id_bytes == 3)
         return bd_fail(err, BD_ERR_ARGUMENT, "--id-bytes: 2 or 4");
     // They are part of the plan, which is JSON.
-    if (!is_utf8(settings->text_field) ||
-        (settings->delimiter && !is_utf8(settings->delimiter)))
+    if (!bd_is_utf8(settings->text_field) ||
+        (settings->delimiter && !bd_is_utf8(settings->delimiter)))
         return bd_fail(err, BD_ERR_ARGUMENT, "--text-field and --delimiter must be UTF-8");
     return BD_OK;
 }
@@ -166,7 +161,7 @@ static bd_status add_source(bd_inputs *inputs, const char *labelled,
                             const bd_pack_options *settings, bd_error *err)
 {
     const char *equals = strchr(labelled, '=');
-    if (!equals || equals == labelled || equals[1] == '\0' || !is_utf8(labelled))
+    if (!equals || equals == labelled || equals[1] == '\0' || !bd_is_utf8(labelled))
         return bd_fail(err, BD_ERR_ARGUMENT, "--source: '%s' is not NAME=INPUT", labelled);
     char *name = strndup(labelled, (size_t)(equals - labelled));
     if (!name)

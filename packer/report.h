@@ -6,8 +6,8 @@
 
 #include "common/manifest.h"
 
-// The ledger of the dataset in `folder` as a table: where every token came from and where it went; and if there are
-// several sources, what each has contributed.
+// The ledger of the dataset in `folder` as a table: where every token came from and where it
+// went; and if there are several sources, what each has contributed.
 bd_status bd_report_ledger(FILE *out, const char *folder, const bd_manifest *manifest,
                            bd_error *err);
 

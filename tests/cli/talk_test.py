@@ -105,8 +105,8 @@ class Quiet(ProgramTest):
         for name in ["picture.png", "notes.odt"]:
             (corpus / name).write_bytes(b"\0\1\2")
         for long, said in [
-            ("drop", "3 documents longer than a row; 1 documents of fewer than --min-tokens"),
-            ("truncate", "1 documents of fewer than --min-tokens; the ends of 3 documents"),
+            ("drop", "3 documents longer than a row; 1 document of fewer than --min-tokens"),
+            ("truncate", "1 document of fewer than --min-tokens; the ends of 3 documents"),
         ]:
             with self.subTest(long):
                 out = self.folder / long
