@@ -206,15 +206,16 @@ static void print_proof(const bd_proof *proof, bd_sabotage sabotage, bool all)
            proof->n_segments, proof->n_rows, proof->n_targets, proof->loss_packed,
            proof->loss_alone, proof->loss_exact);
     print_lines(proof, all);
-    printf("\n");
     if (proof->n_kinks > 0)
-        printf("%" PRId64
+        printf("\n%" PRId64
                " ReLU input%s so close to 0 that float and double put %s on different "
                "sides\n",
                proof->n_kinks, proof->n_kinks == 1 ? " is" : "s are",
                proof->n_kinks == 1 ? "it" : "them");
-    if (proof->probe.n_documents > 0)
+    if (proof->probe.n_documents > 0) {
+        printf("\n");
         print_probe(&proof->probe);
+    }
     if (proof->proved)
         printf(
             "\nProved: the gradients of all %zu parameters agree, the worst element at %.2g of "
