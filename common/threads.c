@@ -62,6 +62,22 @@ static void *worker_main(void *argument)
     return NULL;
 }
 
+// The same stack for every worker, whatever `ulimit -s` says: where it is unlimited, as on many
+// clusters, a thread would get 2 MiB.
+static int start_worker(bd_threads *threads)
+{
+    pthread_attr_t attributes;
+    int number = pthread_attr_init(&attributes);
+    if (number != 0)
+        return number;
+    number = pthread_attr_setstacksize(&attributes, BD_THREADS_STACK_BYTES);
+    if (number == 0)
+        number = pthread_create(&threads->workers[threads->n_workers], &attributes, worker_main,
+                                threads);
+    pthread_attr_destroy(&attributes);
+    return number;
+}
+
 bd_status bd_threads_new(bd_threads **out, int n_threads, bd_error *err)
 {
     bd_threads *threads = calloc(1, sizeof *threads);
@@ -77,8 +93,7 @@ bd_status bd_threads_new(bd_threads **out, int n_threads, bd_error *err)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %d threads", n_threads);
     }
     while (threads->n_workers < n_threads - 1) {
-        const int number =
-            pthread_create(&threads->workers[threads->n_workers], NULL, worker_main, threads);
+        const int number = start_worker(threads);
         if (number != 0) {
             const int so_far = threads->n_workers + 1;
             bd_threads_free(threads);

@@ -8,6 +8,9 @@
 
 typedef struct bd_threads bd_threads;
 
+// What a task may count on; the kernels' largest tiles lie there.
+enum { BD_THREADS_STACK_BYTES = 8 << 20 };
+
 // A task: `index` is 0 to n_tasks - 1. Tasks run at the same time, each exactly once, and may
 // share `context`. What one writes must not depend on which worker runs it.
 typedef bd_status (*bd_task)(void *context, int64_t index, bd_error *err);

@@ -1,5 +1,6 @@
 #include "common/threads.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -250,9 +251,51 @@ static void available_processors_are_those_of_this_process(void **state)
     assert_int_equal(available, 1);
 }
 
+// ---- Stacks ---------------------------------------------------------------------------------
+
+typedef struct stacks {
+    atomic_int n_there;
+    pthread_t caller;
+    size_t worker_bytes;
+} stacks;
+
+static bd_status note_stack(void *context, int64_t index, bd_error *err)
+{
+    (void)index;
+    (void)err;
+    stacks *s = context;
+    pthread_attr_t attributes;
+    if (!pthread_equal(pthread_self(), s->caller)) {
+        assert_int_equal(pthread_getattr_np(pthread_self(), &attributes), 0);
+        assert_int_equal(pthread_attr_getstacksize(&attributes, &s->worker_bytes), 0);
+        pthread_attr_destroy(&attributes);
+    }
+    atomic_fetch_add(&s->n_there, 1);
+    assert_true(wait_for(&s->n_there, 2));  // so that either thread takes one
+    return BD_OK;
+}
+
+// The default is set to what a thread gets where `ulimit -s` is unlimited.
+static void every_worker_has_the_promised_stack(void **state)
+{
+    (void)state;
+    pthread_attr_t small;
+    assert_int_equal(pthread_attr_init(&small), 0);
+    assert_int_equal(pthread_attr_setstacksize(&small, 2 << 20), 0);
+    assert_int_equal(pthread_setattr_default_np(&small), 0);
+    pthread_attr_destroy(&small);
+    stacks found = {.caller = pthread_self()};
+    bd_threads *threads = pool_of(2);
+    assert_int_equal(bd_threads_run(threads, note_stack, &found, 2, NULL), BD_OK);
+    bd_threads_free(threads);
+    assert_true(found.worker_bytes >= BD_THREADS_STACK_BYTES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        // First, since the C library gives new threads the stacks of earlier ones.
+        cmocka_unit_test(every_worker_has_the_promised_stack),
         cmocka_unit_test(every_index_runs_exactly_once),
         cmocka_unit_test(pool_is_used_again_and_again),
         cmocka_unit_test(pool_that_never_ran_is_freed),
