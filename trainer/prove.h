@@ -91,7 +91,8 @@ typedef struct bd_experiment {
 enum { BD_PROBED_DOCUMENTS = 3 };  // that a proof changes, one at a time
 
 // BD_OK means that there is a result, whatever it says. Release what comes out. Memory, for each
-// parameter: 72 bytes on the host and the model's own.
+// parameter: 64 bytes on the host and the model's own; and what reference.h says of a sequence, on
+// each of up to 1 + BD_NOISE_RUNS threads.
 bd_status bd_prove(bd_proof *proof, const bd_experiment *experiment, bd_sabotage sabotage,
                    bd_error *err);
 void bd_proof_release(bd_proof *proof);  // safe on an empty struct and safe twice

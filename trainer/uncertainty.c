@@ -1,6 +1,5 @@
 #include "trainer/uncertainty.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -130,25 +129,26 @@ static void smooth(double *noise, const bd_parameter *parameter)
 // A difference that is not a number must not pass for a small one, as it would with fmax().
 static double larger(double a, double b)
 {
-    return b <= a ? a : b;
+    return a < b || isnan(b) ? b : a;
 }
 
-static bd_status measure_noise(bd_uncertainty *uncertainty, runs *r, bd_error *err)
+// Takes the memory of a run that rounds: its gradients become the noise.
+static void take_uncertainty(bd_uncertainty *uncertainty, runs *r)
 {
     const bd_parameters *parameters = r->task->parameters;
-    const int64_t n = parameters->n_total;
-    double *noise = calloc((size_t)n, sizeof *noise);
-    if (!noise)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " gradients", n);
-    for (int64_t run = 1; run < r->n; run++)
-        for (int64_t i = 0; i < n; i++)
-            noise[i] = larger(noise[i], fabs(r->references[run].gradients[i] -
-                                             r->references[0].gradients[i]));
+    const double *exact = r->references[0].gradients;
+    double *noise = r->references[1].gradients;
+    for (int64_t i = 0; i < parameters->n_total; i++) {
+        double largest = 0.0;
+        for (int64_t run = 1; run < r->n; run++)
+            largest = larger(largest, fabs(r->references[run].gradients[i] - exact[i]));
+        noise[i] = largest;
+    }
     for (size_t i = 0; i < parameters->n; i++)
         smooth(noise + parameters->items[i].offset, &parameters->items[i]);
     *uncertainty = (bd_uncertainty){r->references[0].magnitudes, noise};
     r->references[0].magnitudes = NULL;
-    return BD_OK;
+    r->references[1].gradients = NULL;
 }
 
 bd_status bd_exact_init_with_uncertainty(bd_exact *exact, bd_uncertainty *uncertainty,
@@ -161,10 +161,10 @@ bd_status bd_exact_init_with_uncertainty(bd_exact *exact, bd_uncertainty *uncert
     bd_status status = init_runs(&r, err);
     if (status == BD_OK)
         status = bd_threads_run(task->threads, run_reference, &r, r.n, err);
-    if (status == BD_OK)
-        status = measure_noise(uncertainty, &r, err);
-    if (status == BD_OK)
+    if (status == BD_OK) {
+        take_uncertainty(uncertainty, &r);
         take_exact(exact, &r.references[0]);
+    }
     release_runs(&r);
     return status;
 }
