@@ -85,13 +85,12 @@ static int64_t choose_segments(const bd_boundaries *boundaries, span *chosen, in
     return n_chosen;
 }
 
-// Every token of the span becomes another one, and with `back` the one that it was.
-static void change_ids(void *ids, int32_t id_bytes, span changed, int64_t n_vocabulary,
-                       bool back)
+// Every token of the span becomes another one of the model's, maybe one that no text has.
+static void change_ids(void *ids, int32_t id_bytes, span changed, int64_t n_vocabulary)
 {
-    const int64_t step = back ? n_vocabulary - 1 : 1;
     for (int64_t t = changed.begin; t < changed.end; t++) {
-        const uint32_t other = (uint32_t)((bd_id_at(ids, id_bytes, t) + step) % n_vocabulary);
+        const uint32_t other =
+            (uint32_t)((bd_id_at(ids, id_bytes, t) + INT64_C(1)) % n_vocabulary);
         if (id_bytes == 2)
             ((uint16_t *)ids)[t] = (uint16_t)other;
         else
@@ -173,19 +172,18 @@ bd_status bd_probe_batch(bd_probe *probe, bd_model *model, const bd_batch *rows,
                         .leak_segment = -1};
     if (!before || !after || !ids)
         status = bd_fail(err, BD_ERR_MEMORY, "no memory for the probe");
-    if (status == BD_OK) {
-        memcpy(ids, batch.ids, n * (size_t)batch.id_bytes);
+    if (status == BD_OK)
         status = fingerprint_tokens(model, &batch, scale, before, err);
-    }
+    const void *own_ids = batch.ids;
     batch.ids = ids;
     for (int64_t d = 0; status == BD_OK && d < probe->n_documents; d++) {
-        change_ids(ids, batch.id_bytes, chosen[d], n_vocabulary, false);
+        memcpy(ids, own_ids, n * (size_t)batch.id_bytes);
+        change_ids(ids, batch.id_bytes, chosen[d], n_vocabulary);
         status = fingerprint_tokens(model, &batch, scale, after, err);
         const int64_t changed_before = probe->changed_tokens;
         if (status == BD_OK)
             compare(probe, &boundaries, chosen[d], rows->row_numbers + first, before, after);
         probe->n_silent += probe->changed_tokens == changed_before;
-        change_ids(ids, batch.id_bytes, chosen[d], n_vocabulary, true);
     }
     free(before);
     free(after);
