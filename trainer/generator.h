@@ -40,8 +40,8 @@ void bd_generator_release(bd_generator *generator);  // safe on an empty struct 
 // prompt has no token, or leaves no room for one.
 bd_status bd_generator_begin(bd_generator *generator, const char *prompt, bd_error *err);
 
-// Draws the next token, one that the tokenizer knows, and adds its text; *ended if that is the document's end, or if there is
-// no more room.
+// Draws the next token, one that the tokenizer knows, and adds its text; *ended if that is the
+// document's end, or if there is no more room.
 bd_status bd_generator_next(bd_generator *generator, bd_drawing drawing, bd_random *random,
                             bool *ended, bd_error *err);
 

@@ -61,7 +61,7 @@ static double larger(double a, double b)
     return a < b ? b : a;
 }
 
-// In [-1, 1).
+// In [-1, 1].
 static double either_way(bd_rounding *rounding)
 {
     return (double)(int64_t)bd_random_next(&rounding->random) * 0x1p-63;
