@@ -238,37 +238,16 @@ static bd_status multiply_group(panels *p, const bd_matmul_args *args,
     return BD_OK;
 }
 
-// Rows of c that are summed apart at a time. With the panels their sums fit into a stack of 2 MiB,
-// which is what a thread has where `ulimit -s` is unlimited.
-#ifdef BD_CPU_OWN_PRODUCT
-enum { ROWS_APART = 256 };
-#else
-enum { ROWS_APART = BD_TILE_ROWS };
-#endif
-_Static_assert(sizeof(panels) + sizeof(float[ROWS_APART * BD_TILE_COLUMNS]) < 7 << 18,
-               "a product needs too much of its thread's stack");
-
-// The same, with add: what c holds meets one rounding for the group, not one for each of its pieces.
-static bd_status add_group(panels *p, const bd_matmul_args *args, const bd_boundaries *tokens,
-                           int64_t token, bd_error *err)
+static void add_group(const bd_matmul_args *args, const float *sum)
 {
-    _Alignas(64) float sum[ROWS_APART * BD_TILE_COLUMNS];
-    for (int64_t row = 0; row < args->m; row += ROWS_APART) {
-        bool any;
-        bd_matmul_args apart = *args;
-        apart.add = false;
-        apart.m = bd_min(ROWS_APART, args->m - row);
-        apart.a += args->transpose_a ? row : row * args->a_stride;
-        apart.c = sum;
-        apart.c_stride = args->n;
-        BD_TRY(multiply_group(p, &apart, tokens, token, &any, err));
-        float *c = args->c + row * args->c_stride;
-        for (int64_t i = 0; any && i < apart.m; i++)
-            for (int64_t j = 0; j < args->n; j++)
-                c[i * args->c_stride + j] += sum[i * args->n + j];
-    }
-    return BD_OK;
+    for (int64_t i = 0; i < args->m; i++)
+        for (int64_t j = 0; j < args->n; j++)
+            args->c[i * args->c_stride + j] += sum[i * args->n + j];
 }
+
+typedef float tile_sums[BD_TILE_ROWS * BD_TILE_COLUMNS];
+_Static_assert(sizeof(panels) + sizeof(tile_sums) <= BD_THREADS_STACK_BYTES / 2,
+               "a product takes more than half of its thread's stack");
 
 bd_status BD_CPU(product)(const bd_matmul_args *args, const bd_boundaries *tokens,
                           bd_error *err)
@@ -276,13 +255,21 @@ bd_status BD_CPU(product)(const bd_matmul_args *args, const bd_boundaries *token
     assert(args->m <= BD_TILE_ROWS && args->n <= BD_TILE_COLUMNS && args->k > 0);
     assert(!tokens || args->add);
     panels p;
+    _Alignas(64) tile_sums sum;
     for (int64_t first = 0; first < args->k; first += BD_GROUP) {
-        bool any;
         bd_matmul_args group = part_of(args, first, BD_GROUP);
         group.add = args->add || first > 0;
-        BD_TRY(group.add && group.k > BD_PIECE
-                   ? add_group(&p, &group, tokens, first, err)
-                   : multiply_group(&p, &group, tokens, first, &any, err));
+        // What c holds meets one rounding for the group, not one for each of its pieces.
+        const bool apart = group.add && group.k > BD_PIECE;
+        if (apart) {
+            group.add = false;
+            group.c = sum;
+            group.c_stride = args->n;
+        }
+        bool any;
+        BD_TRY(multiply_group(&p, &group, tokens, first, &any, err));
+        if (apart && any)
+            add_group(args, sum);
     }
     return BD_OK;
 }

@@ -1,5 +1,4 @@
 #include <math.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -95,39 +94,10 @@ static void agrees_with_double_precision(void **state)
                                              });
 }
 
-// What a thread has if `ulimit -s` is unlimited, as it is on many clusters.
-enum { SMALL_STACK_BYTES = 2 << 20 };
-
-static void *multiply_largest(void *context)
-{
-    // The largest tile, and more than one piece to add to what is there.
-    check_product(
-        *(product *const *)context,
-        (bd_matmul_args){.transpose_a = true, .add = true, .m = 512, .n = 768, .k = 300});
-    return context;
-}
-
-static void needs_no_large_stack(void **state)
-{
-    (void)state;
-    for (int isa = 0; isa <= (int)bd_cpu_isa_best(); isa++) {
-        pthread_t thread;
-        pthread_attr_t attributes;
-        void *context = (void *)&products[isa], *result = NULL;
-        assert_int_equal(pthread_attr_init(&attributes), 0);
-        assert_int_equal(pthread_attr_setstacksize(&attributes, SMALL_STACK_BYTES), 0);
-        assert_int_equal(pthread_create(&thread, &attributes, multiply_largest, context), 0);
-        assert_int_equal(pthread_join(thread, &result), 0);
-        assert_ptr_equal(result, context);
-        pthread_attr_destroy(&attributes);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agrees_with_double_precision),
-        cmocka_unit_test(needs_no_large_stack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
