@@ -32,6 +32,13 @@ static inline const int32_t *bd_row_bounds(const bd_boundaries *boundaries, int6
     return boundaries->values + boundaries->offsets[r];
 }
 
+// Segments of all rows.
+static inline int64_t bd_count_segments(const bd_boundaries *boundaries)
+{
+    return (int64_t)boundaries->offsets[boundaries->n_rows] - boundaries->offsets[0] -
+           boundaries->n_rows;
+}
+
 // Tokens of row r before its padding.
 static inline int64_t bd_row_used(const bd_boundaries *boundaries, int64_t r)
 {

@@ -141,12 +141,6 @@ static int64_t count_targets(const bd_boundaries *boundaries)
     return n_targets;
 }
 
-static int64_t count_segments(const bd_boundaries *boundaries)
-{
-    return boundaries->offsets[boundaries->n_rows] - boundaries->offsets[0] -
-           boundaries->n_rows;
-}
-
 bool bd_probe_is_clean(const bd_probe *probe)
 {
     return probe->n_documents > 0 && probe->n_silent == 0 && probe->leaked_tokens == 0;
@@ -166,7 +160,7 @@ bd_status bd_probe_batch(bd_probe *probe, bd_model *model, const bd_batch *rows,
     void *ids = malloc(n * (size_t)batch.id_bytes);
     bd_status status = BD_OK;
     *probe = (bd_probe){.n_rows = n_rows,
-                        .n_segments = count_segments(&boundaries),
+                        .n_segments = bd_count_segments(&boundaries),
                         .n_documents = choose_segments(&boundaries, chosen, n_documents),
                         .leak_row = -1,
                         .leak_segment = -1};

@@ -15,17 +15,6 @@ const char *const bd_proof_verdict_words[] = {"agrees", "rounding", "kernel", "l
 
 // ---- The rows that are looked at --------------------------------------------------------
 
-static int64_t count_segments(const bd_batch *batch)
-{
-    int64_t total = 0;
-    for (int64_t r = 0; r < batch->boundaries.n_rows; r++) {
-        int64_t n;
-        bd_row_bounds(&batch->boundaries, r, &n);
-        total += n;
-    }
-    return total;
-}
-
 // Neighbouring rows until they have enough segments, row by row first to count them; after the
 // dataset's last row comes its first.
 static bd_status load_rows(bd_batch *batch, const bd_experiment *e, bd_error *err)
@@ -42,7 +31,7 @@ static bd_status load_rows(bd_batch *batch, const bd_experiment *e, bd_error *er
     for (; status == BD_OK && n_segments < e->n_documents && n < n_all; n++) {
         numbers[n] = (first + n) % n_all;
         status = bd_batch_load(batch, e->rows, &numbers[n], 1, hasher, err);
-        n_segments += status == BD_OK ? count_segments(batch) : 0;
+        n_segments += status == BD_OK ? bd_count_segments(&batch->boundaries) : 0;
     }
     if (status == BD_OK)
         status = bd_batch_load(batch, e->rows, numbers, n, hasher, err);
@@ -443,7 +432,7 @@ static void describe(bd_proof *proof, const bench *b, const computed *packed,
 {
     const double n_targets = (double)b->batch.n_targets;
     proof->n_rows = b->batch.boundaries.n_rows;
-    proof->n_segments = count_segments(&b->batch);
+    proof->n_segments = bd_count_segments(&b->batch.boundaries);
     proof->n_targets = b->batch.n_targets;
     proof->loss_packed = packed->loss_sum / n_targets;
     proof->loss_alone = alone->loss_sum / n_targets;

@@ -185,7 +185,9 @@ static void print_probe(const bd_probe *probe)
            probe->n_documents, probe->n_documents == 1 ? "" : "s", probe->n_segments,
            probe->n_rows, probe->n_documents == 1 ? "was" : "were", probe->changed_tokens,
            probe->probed_tokens);
-    if (bd_probe_is_clean(probe))
+    if (bd_probe_is_clean(probe) && probe->other_tokens == 0)
+        printf("There is no other document that anything could leak into\n");
+    else if (bd_probe_is_clean(probe))
         printf("Nothing leaks: logits and gradients of the other %" PRId64
                " tokens are the same in every bit\n",
                probe->other_tokens);

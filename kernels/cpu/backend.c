@@ -227,9 +227,7 @@ bd_status bd_cpu_sort_segments(bd_backend *backend, const bd_boundaries *boundar
                                const bd_cpu_segment **segments, int64_t *n_segments,
                                bd_error *err)
 {
-    const int64_t n_values =
-        boundaries->offsets[boundaries->n_rows] - (int64_t)boundaries->offsets[0];
-    const int64_t n_all = n_values - boundaries->n_rows;
+    const int64_t n_all = bd_count_segments(boundaries);
     void *memory = NULL;
     BD_TRY(bd_cpu_scratch(backend, (size_t)n_all * sizeof **segments, &memory, err));
 

@@ -116,7 +116,7 @@ class BareRoots:
         }
         self.certificates = Path("/etc/ssl/certs/ca-certificates.crt")
         if self.certificates.exists():
-            self.environment |= dict.fromkeys(("PIP_CERT", "SSL_CERT_FILE"), "/root/ca.crt")
+            self.environment |= dict.fromkeys(("PIP_CERT", "SSL_CERT_FILE"), "/etc/test-ca.crt")
 
     def root(self, name: str) -> Path:
         return self.folder / name.replace(":", "-")
@@ -138,7 +138,7 @@ class BareRoots:
             if os.path.exists(name):
                 shutil.copyfile(name, root / name[1:])
         if self.certificates.exists():
-            shutil.copyfile(self.certificates, root / "root/ca.crt")
+            shutil.copyfile(self.certificates, root / "etc/test-ca.crt")
 
     def make(self, stage: Stage) -> None:
         """Executes a stage's instructions. What it builds on must be there."""
