@@ -8,8 +8,8 @@
 // down from the targets of a model that knows nothing) all err alike. The second part is
 // rigorous, to first order, for the sum and for the rounding of what is summed; the first is
 // statistical, for what the terms bring along (uncertainty.h). An element without any term (S_i = 0)
-// must be exactly 0. None of the numbers here was fitted to a machine; docs/proof.md has the
-// derivation.
+// must be exactly 0. No number here depends on a processor; docs/proof.md has the derivation, and
+// says which choices were made after looking at results.
 #ifndef BINDERY_TRAINER_TOLERANCE_H
 #define BINDERY_TRAINER_TOLERANCE_H
 
