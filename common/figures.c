@@ -8,9 +8,9 @@
     {                                                         \
         .name = #field, .offset = offsetof(bd_figures, field) \
     }
-#define FIELD_1_1(field)                                                         \
-    {                                                                            \
-        .name = #field, .offset = offsetof(bd_figures, field), .since_1_1 = true \
+#define FIELD_SINCE(minor, field)                                             \
+    {                                                                         \
+        .name = #field, .offset = offsetof(bd_figures, field), .since = minor \
     }
 
 const bd_figure_field bd_figure_fields[] = {
@@ -25,16 +25,16 @@ const bd_figure_field bd_figure_fields[] = {
     FIELD(padding),
     FIELD(truncated),
     FIELD(dropped),
-    FIELD_1_1(too_short),
-    FIELD_1_1(held_out),
+    FIELD_SINCE(1, too_short),
+    FIELD_SINCE(1, held_out),
     FIELD(targets),
     FIELD(empty_documents),
     FIELD(split_documents),
     FIELD(truncated_documents),
     FIELD(dropped_documents),
-    FIELD_1_1(too_short_documents),
-    FIELD_1_1(held_out_documents),
-    FIELD_1_1(headless_documents),
+    FIELD_SINCE(1, too_short_documents),
+    FIELD_SINCE(1, held_out_documents),
+    FIELD_SINCE(1, headless_documents),
     FIELD(separator_collisions),
     FIELD(invalid_utf8_documents),
     FIELD(longest_segment),
@@ -183,7 +183,7 @@ bd_status bd_figures_from_json(bd_figures *figures, const bd_json *json, bd_erro
     *figures = (bd_figures){0};
     for (size_t i = 0; i < bd_n_figure_fields; i++) {
         const bd_figure_field *field = &bd_figure_fields[i];
-        if (!field->since_1_1 || !bd_json_is_null(json, field->name))
+        if (field->since == 0 || !bd_json_is_null(json, field->name))
             BD_TRY(bd_json_get_integer(json, field->name, 0, max_figure, field_of(figures, i),
                                        err));
     }

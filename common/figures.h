@@ -32,7 +32,7 @@ typedef struct bd_figures {
 typedef struct bd_figure_field {
     const char *name;
     size_t offset;   // in bd_figures, of an int64_t
-    bool since_1_1;  // format 1.0 does not have it: there it is 0
+    int since;       // format 1.<since> is the first that has it; before, it is 0
 } bd_figure_field;
 extern const bd_figure_field bd_figure_fields[];
 extern const size_t bd_n_figure_fields;

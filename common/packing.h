@@ -10,7 +10,7 @@
 #include "common/format.h"
 #include "common/json.h"
 
-#define BD_FORMAT_VERSION "1.1"
+#define BD_FORMAT_VERSION "1.2"
 
 typedef enum bd_strategy {
     BD_STRATEGY_BEST_FIT,

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-FORMAT = "1.1"  # what is written today
+FORMAT = "1.2"  # what is written today
 BATCH_BYTES = 4 << 20
 ALIGNMENT = 8  # what Arrow's own writers give a buffer, whatever alignment they are asked for
 

@@ -334,7 +334,7 @@ static void count_that_format_1_0_has_too_is_needed(void **state)
         bd_json *json = bd_figures_to_json(&sound);
         bd_figures figures;
         bd_json_set_null(json, bd_figure_fields[i].name);
-        const bool needed = !bd_figure_fields[i].since_1_1;
+        const bool needed = bd_figure_fields[i].since == 0;
         assert_int_equal(bd_figures_from_json(&figures, json, NULL),
                          needed ? BD_ERR_FORMAT : BD_OK);
         n_needed += needed;
