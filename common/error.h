@@ -15,6 +15,7 @@ typedef enum bd_status {
     BD_ERR_DEVICE,       // CUDA, cuBLAS or NCCL failed
     BD_ERR_UNSUPPORTED,  // this build or this device cannot do it
     BD_ERR_INTERRUPTED,  // somebody asked us to stop
+    BD_ERR_LIMIT,        // one text would take more work than any is given
 } bd_status;
 
 // Filled only when a call fails. Lives on the caller's stack; may be NULL

@@ -293,7 +293,8 @@ bd_status bd_unit_packer_add(bd_unit_packer *packer, int64_t index, const bd_rec
     const bd_status status = input->id_bytes > 0
                                  ? add_ids(packer, input, (uint32_t)index, record, err)
                                  : add_text(packer, input, (uint32_t)index, record, err);
-    const bool is_its_fault = status == BD_ERR_FORMAT || status == BD_ERR_UNSUPPORTED;
+    const bool is_its_fault =
+        status == BD_ERR_FORMAT || status == BD_ERR_UNSUPPORTED || status == BD_ERR_LIMIT;
     return is_its_fault ? bd_reader_blame(input, record, status, err) : status;
 }
 

@@ -45,7 +45,7 @@ static bd_status fail_to_match(bd_error *err, const char *source, int number)
 {
     char why[200];
     pcre2_get_error_message(number, (PCRE2_UCHAR *)why, sizeof why);
-    return bd_fail(err, number == PCRE2_ERROR_NOMEMORY ? BD_ERR_MEMORY : BD_ERR_UNSUPPORTED,
+    return bd_fail(err, number == PCRE2_ERROR_NOMEMORY ? BD_ERR_MEMORY : BD_ERR_LIMIT,
                    "cannot match the regular expression '%.200s': %s", source, why);
 }
 

@@ -35,7 +35,7 @@ typedef struct bd_match {
 
 // The first match that begins at `from` or after it, *found false if there is none. `text` is
 // valid UTF-8 and `from` the start of a character or the end. An expression that tries too many
-// ways or needs too much memory is BD_ERR_UNSUPPORTED and is named.
+// ways or needs too much memory is BD_ERR_LIMIT and is named.
 bd_status bd_finder_find(bd_finder *finder, const char *text, size_t size_bytes, size_t from,
                          bd_match *match, bool *found, bd_error *err);
 

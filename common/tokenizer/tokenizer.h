@@ -69,7 +69,8 @@ bd_status bd_encoder_init(bd_encoder *encoder, const bd_tokenizer *tokenizer, bd
 void bd_encoder_release(bd_encoder *encoder);  // safe on an empty one and safe twice
 
 // Writes the ids of `text` to `ids`, which has room for the kind's max_ids(size_bytes). Any
-// bytes are accepted; no separator or BOS is added.
+// bytes are accepted; no separator or BOS is added. A text on which a regular expression of the
+// tokenizer would work for too long is BD_ERR_LIMIT.
 bd_status bd_encode(bd_encoder *encoder, const char *text, size_t size_bytes, uint32_t *ids,
                     size_t *n, bd_error *err);
 
