@@ -297,7 +297,7 @@ def check_metadata(shard: Shard) -> Iterator[str]:
         keys = [key for key in expected if not (is_old and key in later)]
         if list(found) != keys:
             yield f"metadata has the keys {list(found)} where {keys} belong"
-    if metadata.get("format") not in ("1.0", FORMAT):
+    if metadata.get("format") not in ("1.0", "1.1", FORMAT):
         yield f"format is {metadata.get('format')!r}"
     # Empty in a dataset that was repacked from one of format 1.0.
     if not is_old and not re.fullmatch("([0-9a-f]{32})?", str(metadata.get("records"))):
