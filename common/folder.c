@@ -176,15 +176,42 @@ bool bd_same_file(const char *a, const char *b)
            of_a.st_ino == of_b.st_ino;
 }
 
-bool bd_lies_in_folder(const char *path, const char *folder)
+// Both are real paths, or NULL; frees them.
+static bool lies_in(char *inner, char *outer)
 {
-    char *inner = realpath(path, NULL), *outer = realpath(folder, NULL);
     const size_t n = outer ? strlen(outer) : 0;
     const bool lies = inner && outer && strncmp(inner, outer, n) == 0 &&
                       (inner[n] == '\0' || inner[n] == '/' || outer[n - 1] == '/');
     free(inner);
     free(outer);
     return lies;
+}
+
+bool bd_lies_in_folder(const char *path, const char *folder)
+{
+    return lies_in(realpath(path, NULL), realpath(folder, NULL));
+}
+
+// The real path of `path`, or of the nearest folder above it that is there; NULL without memory.
+static char *real_path_of_existing(const char *path)
+{
+    char *rest = strdup(path), *real = rest ? realpath(rest, NULL) : NULL;
+    while (rest && !real) {
+        char *slash = strrchr(rest, '/');
+        if (!slash || slash == rest) {
+            real = realpath(slash ? "/" : ".", NULL);
+            break;
+        }
+        *slash = '\0';
+        real = realpath(rest, NULL);
+    }
+    free(rest);
+    return real;
+}
+
+bool bd_would_lie_in_folder(const char *path, const char *folder)
+{
+    return lies_in(real_path_of_existing(path), realpath(folder, NULL));
 }
 
 bool bd_folder_holds(const char *folder, const char *name)

@@ -51,6 +51,8 @@ bool bd_same_file(const char *a, const char *b);
 
 // Whether `path` is `folder` or lies anywhere below it. False if one is absent.
 bool bd_lies_in_folder(const char *path, const char *folder);
+// The same of a path that may be absent, once it is made.
+bool bd_would_lie_in_folder(const char *path, const char *folder);
 
 // Whether <folder>/<name> is there.
 bool bd_folder_holds(const char *folder, const char *name);

@@ -15,7 +15,9 @@
 // What the workers share.
 typedef struct comparing {
     const bd_against_job *job;
-    bd_pack_job pack;  // as it was packed
+    bd_pack_job *packs;  // [scan->parts.n], owned; as each part of the plan was packed
+    const bd_tokenizer *tokenizer;
+    bd_progress *progress;
     bd_error *problems;
     pthread_mutex_t lock;  // of the following
     size_t next_shard;
@@ -26,8 +28,9 @@ typedef struct comparing {
 // What one worker keeps from unit to unit.
 typedef struct worker {
     comparing *c;
-    bd_unit_packer *packer;  // owned
-    bd_reader *reader;       // owned; of input `input`, or NULL
+    bd_unit_packer *packer;  // owned; of part `part`, or NULL
+    size_t part;
+    bd_reader *reader;  // owned; of input `input`, or NULL
     int64_t input;
 } worker;
 
@@ -196,7 +199,7 @@ static bd_status open_reader(worker *w, int64_t index, bd_error *err)
     bd_reader_close(w->reader);
     w->reader = NULL;
     w->input = index;
-    if (input->id_bytes == 0 && !w->c->pack.tokenizer->takes_text)
+    if (input->id_bytes == 0 && !w->c->tokenizer->takes_text)
         return bd_fail(err, BD_ERR_FORMAT, "'%s' holds text, and tokens were packed",
                        input->path);
     return bd_reader_open(&w->reader, input, corpus->found[index].reading, err);
@@ -213,7 +216,7 @@ static bd_status read_slice(worker *w, int64_t index, bd_slice slice, bd_error *
         if (!found)
             break;
         BD_TRY(bd_unit_packer_add(w->packer, index, &record, err));
-        bd_progress_add(w->c->pack.progress, 1);
+        bd_progress_add(w->c->progress, 1);
     }
     return BD_OK;
 }
@@ -264,6 +267,30 @@ static bd_status do_shard(worker *w, size_t index, bd_error *problem)
 
 // ---- All units -----------------------------------------------------------------------------
 
+static size_t part_of_shard(const comparing *c, size_t shard)
+{
+    const bd_scan *scan = c->job->scan;
+    return bd_plan_find_part(&scan->parts, (size_t)scan->manifest->shards[shard].unit.input);
+}
+
+static bool is_limited(const comparing *c, size_t part)
+{
+    return c->job->scan->parts.items[part].cuts.limit != BD_NO_LIMIT;
+}
+
+// Each part has a limit of its own. Where any has one, one worker does everything in order.
+static void begin_part(comparing *c, size_t shard)
+{
+    const size_t part = part_of_shard(c, shard);
+    const bool is_first = shard == 0 || part_of_shard(c, shard - 1) != part;
+    if (!is_first)
+        return;
+    if (is_limited(c, part))
+        c->limit_left = c->packs[part].limit;
+    else if (c->limit_left != INT64_MAX)
+        c->limit_left = INT64_MAX;
+}
+
 // The shards [*first, *end) that one worker does in order: one, or all of an input that is read
 // from front to back. False if none is left.
 static bool take_shards(comparing *c, size_t *first, size_t *end)
@@ -275,6 +302,7 @@ static bool take_shards(comparing *c, size_t *first, size_t *end)
     if (*first < manifest->n_shards) {
         const int64_t input = manifest->shards[*first].unit.input;
         const bool is_series = scan->inputs[input].extent == BD_UNKNOWN;
+        begin_part(c, *first);
         ++*end;
         while (is_series && *end < manifest->n_shards &&
                manifest->shards[*end].unit.input == input)
@@ -301,8 +329,17 @@ static void take_no_more(comparing *c)
     pthread_mutex_unlock(&c->lock);
 }
 
+static void leave_part(comparing *c, size_t part)
+{
+    pthread_mutex_lock(&c->lock);
+    while (c->next_shard < c->job->scan->manifest->n_shards &&
+           part_of_shard(c, c->next_shard) == part)
+        c->next_shard++;
+    pthread_mutex_unlock(&c->lock);
+}
+
 // After damage in an input that is read from front to back, what follows cannot be judged; with
-// a limit on documents nothing that follows can.
+// a limit on documents nothing that follows in its part can.
 static bd_status do_shards(worker *w, size_t first, size_t end, bd_error *err)
 {
     comparing *c = w->c;
@@ -315,14 +352,24 @@ static bd_status do_shards(worker *w, size_t first, size_t end, bd_error *err)
         if (status == BD_ERR_FORMAT && c->problems[i].status == BD_OK)
             c->problems[i] = problem;
     }
-    const bool limited = c->job->scan->cuts.limit != BD_NO_LIMIT;
-    if (status != BD_OK && (limited || status != BD_ERR_FORMAT))
-        take_no_more(c);
+    if (status == BD_ERR_FORMAT && is_limited(c, w->part))
+        leave_part(c, w->part);
     if (status == BD_OK || status == BD_ERR_FORMAT)
         return BD_OK;
+    take_no_more(c);
     if (err)
         *err = problem;
     return status;
+}
+
+static bd_status open_packer(worker *w, size_t part, bd_error *err)
+{
+    if (w->packer && w->part == part)
+        return BD_OK;
+    bd_unit_packer_free(w->packer);
+    w->packer = NULL;
+    w->part = part;
+    return bd_unit_packer_new(&w->packer, &w->c->packs[part], err);
 }
 
 static bd_status do_work(void *context, int64_t index, bd_error *err)
@@ -330,9 +377,11 @@ static bd_status do_work(void *context, int64_t index, bd_error *err)
     (void)index;
     worker w = {.c = context};
     size_t first, end;
-    bd_status status = bd_unit_packer_new(&w.packer, &w.c->pack, err);
+    bd_status status = BD_OK;
     while (status == BD_OK && take_shards(w.c, &first, &end)) {
-        status = do_shards(&w, first, end, err);
+        status = open_packer(&w, part_of_shard(w.c, first), err);
+        if (status == BD_OK)
+            status = do_shards(&w, first, end, err);
         bd_reader_close(w.reader);
         w.reader = NULL;
     }
@@ -340,18 +389,21 @@ static bd_status do_work(void *context, int64_t index, bd_error *err)
     return status;
 }
 
-// How the dataset was packed. A holdout's documents are told apart whichever part is looked at.
-static bd_pack_job pack_job_of(const bd_against_job *job, const bd_tokenizer *tokenizer)
+// How a part of the dataset was packed. A holdout's documents are told apart whichever part is
+// looked at.
+static bd_pack_job pack_job_of(const comparing *c, size_t part)
 {
+    const bd_against_job *job = c->job;
     const bd_manifest *manifest = job->scan->manifest;
     bd_pack_job pack = {
         .packing = manifest->packing,
-        .tokenizer = tokenizer,
+        .tokenizer = c->tokenizer,
         .inputs = &job->corpus->inputs,
-        .reading = job->corpus->reading,
-        .limit = job->scan->cuts.limit,
+        .reading = job->corpus->readings[part].planned,
+        .limit = job->scan->parts.items[part].cuts.limit,
         .folder = job->scan->folder,
         .holdout_folder = manifest->packing.part == BD_PART_ALL ? NULL : job->scan->folder,
+        .progress = c->progress,
     };
     if (pack.holdout_folder)
         pack.packing.part = BD_PART_TRAINING;
@@ -366,33 +418,44 @@ static uint64_t documents_to_read(const bd_manifest *manifest)
                : (uint64_t)bd_figures_documents_read(&manifest->totals);
 }
 
+static bd_status compare_all(comparing *c, bd_error *err)
+{
+    const size_t n_parts = c->job->scan->parts.n;
+    bool limited = false;
+    c->packs = calloc(n_parts, sizeof *c->packs);
+    if (!c->packs)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parts of the plan", n_parts);
+    for (size_t i = 0; i < n_parts; i++) {
+        c->packs[i] = pack_job_of(c, i);
+        limited |= is_limited(c, i);
+    }
+    const int n_threads = limited ? 1 : c->job->n_threads;
+    bd_threads *threads;
+    BD_TRY(bd_threads_new(&threads, n_threads, err));
+    const bd_status status = bd_threads_run(threads, do_work, c, n_threads, err);
+    bd_threads_free(threads);
+    return status;
+}
+
 bd_status bd_against_compare(const bd_against_job *job, bd_error *problems,
                              int64_t *n_documents, bd_error *err)
 {
     const bd_manifest *manifest = job->scan->manifest;
-    const bd_tokenizer *tokenizer;
-    *n_documents = 0;
-    BD_TRY(bd_stored_tokenizer_open(&tokenizer, job->scan->folder, &manifest->packing, err));
-    const bool limited = job->scan->cuts.limit != BD_NO_LIMIT;
     comparing c = {.job = job,
-                   .pack = pack_job_of(job, tokenizer),
                    .problems = problems,
                    .lock = PTHREAD_MUTEX_INITIALIZER,
-                   .limit_left = limited ? job->scan->cuts.limit : INT64_MAX};
-    c.pack.progress =
-        bd_progress_new(&(bd_progress_config){.label = "comparing",
-                                              .unit = "documents",
-                                              .total = documents_to_read(manifest),
-                                              .quiet = job->quiet});
-    const int n_threads = limited ? 1 : job->n_threads;
-    bd_threads *threads = NULL;
-    bd_status status = bd_threads_new(&threads, n_threads, err);
-    if (status == BD_OK)
-        status = bd_threads_run(threads, do_work, &c, n_threads, err);
-    bd_threads_free(threads);
-    bd_progress_free(c.pack.progress);
+                   .limit_left = INT64_MAX};
+    *n_documents = 0;
+    BD_TRY(bd_stored_tokenizer_open(&c.tokenizer, job->scan->folder, &manifest->packing, err));
+    c.progress = bd_progress_new(&(bd_progress_config){.label = "comparing",
+                                                       .unit = "documents",
+                                                       .total = documents_to_read(manifest),
+                                                       .quiet = job->quiet});
+    const bd_status status = compare_all(&c, err);
+    bd_progress_free(c.progress);
     pthread_mutex_destroy(&c.lock);
-    bd_tokenizer_close(tokenizer);
+    bd_tokenizer_close(c.tokenizer);
+    free(c.packs);
     *n_documents = c.n_documents;
     return status;
 }

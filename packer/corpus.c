@@ -9,15 +9,13 @@
 
 // ---- How it was read -----------------------------------------------------------------------
 
-// The texts of *reading are borrowed from the plan.
-static bd_status read_reading(bd_reading *reading, const bd_json *plan,
+// The texts of *reading are borrowed from the plan, of which `json` is a part.
+static bd_status read_reading(bd_reading *reading, const bd_json *json,
                               const bd_packing *packing, bd_error *err)
 {
-    const bd_json *json;
     int policy, separator = BD_SEPARATOR_APPEND;
     *reading = (bd_reading){.raw_id_bytes = bd_packing_id_bytes(packing),
                             .end_of_text = packing->separator};
-    BD_TRY(bd_json_get_object(plan, "reading", &json, err));
     BD_TRY(bd_json_get_string(json, "text_field", &reading->text_field, err));
     if (!bd_json_is_null(json, "delimiter"))
         BD_TRY(bd_json_get_string(json, "delimiter", &reading->delimiter, err));
@@ -35,13 +33,19 @@ static bd_status read_reading(bd_reading *reading, const bd_json *plan,
 static bd_status read_plan(bd_corpus *corpus, bd_error *err)
 {
     const bd_scan *scan = corpus->scan;
-    BD_TRY(bd_plan_read(scan->folder, &corpus->plan, err));
-    const bd_status status =
-        read_reading(&corpus->reading, corpus->plan, &scan->manifest->packing, err);
-    if (status != BD_OK)
-        return bd_error_prefix(err, status, "cannot use '%s/%s'", scan->folder, BD_PLAN_NAME);
-    corpus->other_width = corpus->reading;
-    corpus->other_width.raw_id_bytes = corpus->reading.raw_id_bytes == 2 ? 4 : 2;
+    corpus->readings = calloc(scan->parts.n, sizeof *corpus->readings);
+    if (!corpus->readings)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the plan");
+    for (size_t i = 0; i < scan->parts.n; i++) {
+        bd_part_reading *part = &corpus->readings[i];
+        const bd_status status = read_reading(&part->planned, scan->parts.items[i].reading,
+                                              &scan->manifest->packing, err);
+        if (status != BD_OK)
+            return bd_error_prefix(err, status, "cannot use '%s/%s'", scan->folder,
+                                   BD_PLAN_NAME);
+        part->other_width = part->planned;
+        part->other_width.raw_id_bytes = part->planned.raw_id_bytes == 2 ? 4 : 2;
+    }
     return BD_OK;
 }
 
@@ -305,8 +309,8 @@ void bd_corpus_release(bd_corpus *corpus)
     for (size_t i = 0; i < corpus->inputs.n; i++)
         free(corpus->found[i].path);
     free(corpus->found);
+    free(corpus->readings);
     bd_inputs_release(&corpus->inputs);
-    bd_json_free(corpus->plan);
     *corpus = (bd_corpus){0};
 }
 
@@ -358,7 +362,7 @@ static bd_status compare_input(const bd_corpus *corpus, size_t index, const bd_i
     if (bd_json_difference(here, there, where, sizeof where))
         status = bd_fail(change, BD_ERR_FORMAT, "%s", where);
     else
-        status = compare_edges(corpus->plan, index, input, change);
+        status = compare_edges(corpus->scan->parts.plan, index, input, change);
     bd_json_free(here);
     bd_json_free(there);
     if (status != BD_OK)
@@ -412,14 +416,16 @@ static bd_status try_reading(bd_corpus *corpus, size_t index, const bd_reading *
 bd_status bd_corpus_examine(bd_corpus *corpus, size_t index, bd_error *err)
 {
     const bd_corpus_input *found = &corpus->found[index];
+    const bd_part_reading *part =
+        &corpus->readings[bd_plan_find_part(&corpus->scan->parts, index)];
     const bool has_width = choice_of(corpus->scan->inputs[index].format) == BD_FORMAT_TOKENS;
     if (found->reading)
         return BD_OK;
     if (!found->path)
         return fail_missing(corpus, index, err);
-    const bd_status status = try_reading(corpus, index, &corpus->reading, err);
+    const bd_status status = try_reading(corpus, index, &part->planned, err);
     if (has_width && (status != BD_OK || found->change.status != BD_OK))
-        try_reading(corpus, index, &corpus->other_width, NULL);
+        try_reading(corpus, index, &part->other_width, NULL);
     return found->reading ? BD_OK : status;
 }
 

@@ -24,13 +24,17 @@ typedef struct bd_corpus_input {
     bd_error change;            // BD_ERR_FORMAT and why, if it is not what was packed
 } bd_corpus_input;
 
-typedef struct bd_corpus {
-    const bd_scan *scan;     // borrowed
-    bd_json *plan;           // owned
-    bd_reading reading;      // as the plan says
+// How the inputs of one part of the plan (plan.h) were read.
+typedef struct bd_part_reading {
+    bd_reading planned;      // as the plan says
     bd_reading other_width;  // the same for the other width of raw ids, which it does not say
-    bd_inputs inputs;        // owned; in the order of the manifest, those that were examined
-    bd_corpus_input *found;  // [inputs.n], owned
+} bd_part_reading;
+
+typedef struct bd_corpus {
+    const bd_scan *scan;        // borrowed
+    bd_part_reading *readings;  // [scan->parts.n], owned
+    bd_inputs inputs;           // owned; in the order of the manifest, those that were examined
+    bd_corpus_input *found;     // [inputs.n], owned
 } bd_corpus;
 
 // Looks for every needed input among what the operands name (inputs.h): by its name, or by the

@@ -148,8 +148,10 @@ static bd_status examine(bd_output *output, const char *folder, const bd_json *p
         if (status == BD_OK || !bd_folder_holds(folder, BD_PLAN_NAME))
             return status;
     }
-    bd_plan_cuts cuts;
-    if (bd_plan_read_cuts(&cuts, folder, NULL) != BD_OK)
+    bd_json *there;
+    const bool is_ours = bd_plan_read(folder, &there, NULL) == BD_OK;
+    bd_json_free(there);
+    if (!is_ours)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "cannot pack into '%s': its " BD_PLAN_NAME " is not one of ours",
                        folder);

@@ -34,6 +34,23 @@ static void set_path(bd_json *json, const char *key, const char *path)
     free(absolute);
 }
 
+// Where a dataset was packed again from; one that joins several lists them in order.
+static void set_origin(bd_json *json, const bd_joined *from)
+{
+    if (from->n == 1) {
+        set_path(json, "repacked_from", from->items[0].folder);
+        return;
+    }
+    bd_json *array = bd_json_array();
+    for (size_t i = 0; i < from->n; i++) {
+        bd_json *entry = bd_json_object();
+        set_path(entry, "path", from->items[i].folder);
+        bd_json_set_integer(entry, "inputs", (int64_t)from->items[i].manifest.n_inputs);
+        bd_json_append(array, entry);
+    }
+    bd_json_set(json, "joined_from", array);
+}
+
 static bd_json *paths(const bd_inputs *inputs)
 {
     bd_json *array = bd_json_array();
@@ -76,7 +93,7 @@ bd_status bd_pack_log_publish(const char *folder, const bd_pack_run *run, bd_err
     if (run->inputs)
         bd_json_set(json, "inputs", paths(run->inputs));
     if (run->repacked_from)
-        set_path(json, "repacked_from", run->repacked_from);
+        set_origin(json, run->repacked_from);
     char *text = NULL;
     bd_status status = bd_json_print(json, BD_JSON_INDENTED, &text, err);
     if (status == BD_OK)

@@ -6,13 +6,14 @@
 
 #include "common/error.h"
 #include "packer/inputs.h"
+#include "packer/joined.h"
 
 #define BD_PACK_LOG_NAME "pack-log.json"
 
 typedef struct bd_pack_run {
-    const bd_inputs *inputs;    // borrowed; NULL if the dataset was packed from another one,
-    const char *repacked_from;  // borrowed; which is here then
-    const char *tokenizer;      // borrowed; the file that it was read from; NULL if unknown
+    const bd_inputs *inputs;         // borrowed; NULL if the dataset was packed from others,
+    const bd_joined *repacked_from;  // borrowed; which are here then
+    const char *tokenizer;  // borrowed; the file that it was read from; NULL if unknown
     int n_threads;
     int64_t n_ranks;  // processes that took part, as far as this one was told
     int64_t n_units;

@@ -67,11 +67,8 @@ bd_status bd_plan_print(const bd_json *plan, char **text, bd_error *err)
     return BD_OK;
 }
 
-static bd_status cuts_from_json(bd_plan_cuts *cuts, const bd_json *json, bd_error *err)
+static bd_status cuts_from_json(bd_plan_cuts *cuts, const bd_json *reading, bd_error *err)
 {
-    const bd_json *reading;
-    BD_TRY(bd_format_check(json, err));
-    BD_TRY(bd_json_get_object(json, "reading", &reading, err));
     cuts->text_is_whole = bd_json_is_null(reading, "delimiter");
     cuts->limit = BD_NO_LIMIT;
     if (!bd_json_is_null(reading, "limit"))
@@ -80,8 +77,16 @@ static bd_status cuts_from_json(bd_plan_cuts *cuts, const bd_json *json, bd_erro
                                err);
 }
 
-static bd_status read_plan(const char *folder, bd_json **plan, bd_plan_cuts *cuts,
-                           bd_error *err)
+static bd_status check_plan(const bd_json *plan, bd_error *err)
+{
+    const bd_json *reading;
+    bd_plan_cuts cuts;
+    BD_TRY(bd_format_check(plan, err));
+    BD_TRY(bd_json_get_object(plan, "reading", &reading, err));
+    return cuts_from_json(&cuts, reading, err);
+}
+
+bd_status bd_plan_read(const char *folder, bd_json **plan, bd_error *err)
 {
     *plan = NULL;
     char *path = bd_path_join(folder, BD_PLAN_NAME);
@@ -89,7 +94,7 @@ static bd_status read_plan(const char *folder, bd_json **plan, bd_plan_cuts *cut
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
     bd_status status = bd_json_read_file(path, BD_MAX_PLAN_BYTES, plan, err);
     if (status == BD_OK) {
-        status = cuts_from_json(cuts, *plan, err);
+        status = check_plan(*plan, err);
         if (status != BD_OK)
             bd_error_prefix(err, status, "cannot use '%s'", path);
     }
@@ -101,18 +106,90 @@ static bd_status read_plan(const char *folder, bd_json **plan, bd_plan_cuts *cut
     return status;
 }
 
-bd_status bd_plan_read(const char *folder, bd_json **plan, bd_error *err)
+// ---- Its parts -----------------------------------------------------------------------------
+
+static bd_status part_from_json(bd_plan_part *part, const bd_json *json, size_t n_left,
+                                bd_error *err)
 {
-    bd_plan_cuts cuts;
-    return read_plan(folder, plan, &cuts, err);
+    int64_t n_inputs;
+    BD_TRY(bd_json_get_integer(json, "inputs", 1, (int64_t)n_left, &n_inputs, err));
+    BD_TRY(bd_json_get_object(json, "reading", &part->reading, err));
+    part->n_inputs = (size_t)n_inputs;
+    return cuts_from_json(&part->cuts, part->reading, err);
 }
 
-bd_status bd_plan_read_cuts(bd_plan_cuts *cuts, const char *folder, bd_error *err)
+// Every input belongs to one part, and every part has one.
+static bd_status get_joined(bd_plan_parts *parts, size_t n_inputs, bd_error *err)
 {
-    bd_json *plan;
-    BD_TRY(read_plan(folder, &plan, cuts, err));
-    bd_json_free(plan);
-    return BD_OK;
+    const bd_json *joined;
+    size_t n_before = 0;
+    BD_TRY(bd_json_get_array(parts->plan, "joined", &joined, err));
+    const size_t n = bd_json_length(joined);
+    if (n == 0 || n > n_inputs)
+        return bd_fail(err, BD_ERR_FORMAT, "'joined' has %zu entries for %zu inputs", n,
+                       n_inputs);
+    parts->items = calloc(n, sizeof *parts->items);
+    if (!parts->items)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the plan");
+    for (parts->n = 0; parts->n < n; parts->n++) {
+        bd_plan_part *part = &parts->items[parts->n];
+        part->first_input = n_before;
+        const bd_status status =
+            part_from_json(part, bd_json_at(joined, parts->n), n_inputs - n_before, err);
+        if (status != BD_OK)
+            return bd_error_prefix(err, status, "'joined[%zu]'", parts->n);
+        n_before += part->n_inputs;
+    }
+    return n_before == n_inputs
+               ? BD_OK
+               : bd_fail(err, BD_ERR_FORMAT, "'joined' tells of %zu inputs, and there are %zu",
+                         n_before, n_inputs);
+}
+
+static bd_status get_parts(bd_plan_parts *parts, size_t n_inputs, bd_error *err)
+{
+    if (!bd_json_is_null(parts->plan, "joined"))
+        return get_joined(parts, n_inputs, err);
+    parts->items = calloc(1, sizeof *parts->items);
+    if (!parts->items)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the plan");
+    parts->n = 1;
+    parts->items->n_inputs = n_inputs;
+    BD_TRY(bd_json_get_object(parts->plan, "reading", &parts->items->reading, err));
+    return cuts_from_json(&parts->items->cuts, parts->items->reading, err);
+}
+
+bd_status bd_plan_read_parts(bd_plan_parts *parts, const char *folder, size_t n_inputs,
+                             bd_error *err)
+{
+    *parts = (bd_plan_parts){0};
+    BD_TRY(bd_plan_read(folder, &parts->plan, err));
+    const bd_status status = get_parts(parts, n_inputs, err);
+    if (status != BD_OK) {
+        bd_error_prefix(err, status, "cannot use '%s/" BD_PLAN_NAME "'", folder);
+        bd_plan_parts_release(parts);
+    }
+    return status;
+}
+
+size_t bd_plan_find_part(const bd_plan_parts *parts, size_t input)
+{
+    size_t low = 0, high = parts->n;
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (parts->items[middle].first_input <= input)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void bd_plan_parts_release(bd_plan_parts *parts)
+{
+    bd_json_free(parts->plan);
+    free(parts->items);
+    *parts = (bd_plan_parts){0};
 }
 
 bd_status bd_plan_complete_entry(const bd_plan_cuts *cuts, bd_input_entry *entry, bd_error *err)

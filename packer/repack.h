@@ -1,4 +1,4 @@
-// repack.h - a dataset packed again from its own shards, without tokenising.
+// repack.h - datasets packed again from their own shards, without tokenising, into one.
 //
 // Shard by shard the documents are put together from their pieces, and packed as `pack` would
 // have packed them: the result is what packing the corpus with the new options would have
@@ -11,12 +11,14 @@
 
 #include "common/error.h"
 #include "common/manifest.h"
+#include "packer/joined.h"
 
-// What is to be different; what the caller does not want to change it takes from the manifest.
+// What is to be different; what the caller does not want to change it takes from the first
+// manifest.
 typedef struct bd_repack_job {
-    const char *from;    // a finished dataset; borrowed
-    const char *to;      // where the new one goes; borrowed
-    bd_packing packing;  // of the new one; ids, tokenizer and selection are the old one's
+    const bd_joined *from;  // borrowed
+    const char *to;         // where the new one goes; borrowed
+    bd_packing packing;     // of the new one; ids, tokenizer and selection are the old ones'
     int n_threads;
     bool overwrite;
     bool quiet;
@@ -29,12 +31,11 @@ typedef struct bd_repack_result {
     bool card_kept;         // its README.md is not the one that would have been written
 } bd_repack_result;
 
-// The held-out dataset, if there is one in job->from, is repacked alike, into job->to. An
+// The held-out datasets, if there are any in job->from, are repacked alike, into job->to. An
 // unfinished run is continued. A dataset with truncated documents is refused, and one with
 // dropped documents unless they would be dropped again. Memory, for each thread: the tokens of
 // a shard, and 120 bytes per segment. Release what comes out.
-bd_status bd_repack(const bd_repack_job *job, const bd_manifest *from, bd_repack_result *result,
-                    bd_error *err);
+bd_status bd_repack(const bd_repack_job *job, bd_repack_result *result, bd_error *err);
 
 // Safe on an empty struct and safe twice.
 void bd_repack_result_release(bd_repack_result *result);

@@ -1,4 +1,4 @@
-// `bindery repack`: a dataset in, the same documents in rows of another kind out.
+// `bindery repack`: datasets in, the same documents in rows of another kind out.
 #include <stdio.h>
 
 #include "common/clock.h"
@@ -95,21 +95,21 @@ static bd_packing change_packing(const bd_packing *old, const repack_settings *s
     return packing;
 }
 
-static bd_status repack(const bd_arguments *arguments, bd_manifest *from,
+static bd_status repack(const bd_arguments *arguments, bd_joined *from,
                         bd_repack_result *result, bd_error *err)
 {
     const repack_settings *settings = arguments->settings;
     const int64_t started_ns = bd_now_ns();
-    BD_TRY(bd_manifest_read(from, arguments->operands[0], err));
+    BD_TRY(bd_joined_open(from, arguments->operands, arguments->n_operands, err));
     const bd_repack_job job = {
-        .from = arguments->operands[0],
+        .from = from,
         .to = settings->out,
-        .packing = change_packing(&from->packing, settings),
+        .packing = change_packing(&from->items[0].manifest.packing, settings),
         .n_threads = bd_threads_count(settings->n_threads),
         .overwrite = settings->overwrite,
         .quiet = arguments->quiet,
     };
-    BD_TRY(bd_repack(&job, from, result, err));
+    BD_TRY(bd_repack(&job, result, err));
     if (result->already_finished && !arguments->quiet)
         bd_command_note(arguments, "'%s' is finished already, with the same plan",
                         settings->out);
@@ -127,37 +127,43 @@ static bd_status repack(const bd_arguments *arguments, bd_manifest *from,
 static int repack_run(const bd_arguments *arguments)
 {
     bd_error err;
-    bd_manifest from = {0};
+    bd_joined from = {0};
     bd_repack_result result = {0};
     bd_interrupt_catch();
     const bd_status status = repack(arguments, &from, &result, &err);
-    bd_manifest_release(&from);
+    bd_joined_release(&from);
     bd_repack_result_release(&result);
     return status == BD_OK ? BD_EXIT_DONE : bd_command_fail(arguments, &err);
 }
 
 const bd_command bd_repack_command = {
     .name = "repack",
-    .summary = "Pack a dataset again, to another row length or by another strategy",
+    .summary = "Pack datasets again, to another row length or strategy, or into one",
     .description =
         "Puts the documents of DATASET together from their pieces and packs them again, "
-        "without "
-        "tokenising. What is not given stays as it was. Packing to another length and back "
-        "gives the same bytes as packing the corpus afresh.\n"
+        "without tokenising. What is not given stays as it was. Packing to another length and "
+        "back gives the same bytes as packing the corpus afresh.\n"
+        "\n"
+        "Several datasets are joined: the documents of the first, then those of the next, each "
+        "with its source, in rows as the options say or as the first one has them. No row "
+        "holds documents of two. They need the same tokenizer, separator, BOS, padding, "
+        "--min-tokens and --holdout; one that is given twice is refused. How each corpus was "
+        "read stays with its inputs, so verify --against takes all of them together.\n"
         "\n"
         "A dataset with truncated documents is refused, since their ends are lost; so is one "
         "with dropped documents, unless those would be dropped again. What was held "
-        "out, in DATASET/holdout, is repacked alike, into DIR/holdout.\n"
+        "out, in DATASET/holdout, is repacked alike, into DIR/holdout; of several datasets "
+        "all must have it there, or none.\n"
         "\n"
         "Memory, for each thread, is below 4 bytes per token of a shard (2 if the vocabulary "
-        "has "
-        "at most 65536 ids), and 120 per segment of it; a compressed shard is decompressed in "
-        "memory besides.\n"
+        "has at most 65536 ids), and 120 per segment of it; a compressed shard is decompressed "
+        "in memory besides.\n"
         "\n"
-        "Example:\n"
+        "Examples:\n"
         "\n"
-        "  bindery repack shards -o shards-8k --seq-len 8192\n",
-    .operands = "DATASET",
+        "  bindery repack shards -o shards-8k --seq-len 8192\n"
+        "  bindery repack web code books -o all\n",
+    .operands = "DATASET...",
     .operand_kind = BD_OPTION_DIRECTORY,
     .options = repack_options,
     .n_options = sizeof repack_options / sizeof repack_options[0],

@@ -18,8 +18,8 @@
 typedef struct bd_scan {
     const char *folder;           // borrowed
     const bd_manifest *manifest;  // borrowed
-    bd_plan_cuts cuts;
-    bd_input_entry *inputs;  // [manifest->n_inputs], owned; the manifest's, cuts included
+    bd_plan_parts parts;          // owned
+    bd_input_entry *inputs;       // [manifest->n_inputs], owned; the manifest's, cuts included
 } bd_scan;
 
 // Reads the dataset's plan; `folder` and `manifest` must outlive the scan.

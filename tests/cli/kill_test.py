@@ -15,7 +15,7 @@ from unfinished import WAYS, UnfinishedTest
 SEED = 20240611
 KILLS = program.amount(brief=3, usual=5, long=50)  # of each way
 MORE_KILLS = 20  # at most, where none of those was in the middle of the work
-FEW_WAYS = ("best-fit", "ranks", "repack")
+FEW_WAYS = ("best-fit", "ranks", "join")
 KILLED_WAYS = [way for way in WAYS if not program.BRIEF or way.name in FEW_WAYS]
 INTERRUPTS = program.amount(brief=2, usual=4, long=20)
 CORPUS_BYTES, SMALL_CORPUS_BYTES = 6_000_000, 600_000

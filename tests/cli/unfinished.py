@@ -52,6 +52,7 @@ class Way:
     store: Callable[[bytes], bytes] = bytes  # from JSON lines to what is in the input's file
     options: tuple[str, ...] = ()
     first: tuple[str, ...] = ()  # further options of the dataset that is packed again
+    n_datasets: int = 1  # that are packed again, of equal parts of the corpus
     processes: tuple[tuple[str, ...], ...] = ((),)
 
 
@@ -70,6 +71,13 @@ WAYS = [
         command="repack",
         options=("--seq-len", "100", "--threads", "2"),
         first=("--holdout", "30%"),
+    ),
+    Way(
+        "join",
+        command="repack",
+        options=("--seq-len", "100", "--threads", "2"),
+        first=("--holdout", "30%"),
+        n_datasets=2,
     ),
 ]
 
@@ -102,11 +110,16 @@ class UnfinishedTest(ProgramTest):
         `options` are those of `pack`, also where its dataset is what is packed again."""
         folder = self.folder / way.name
         folder.mkdir()
-        self.input = folder / way.input_name
-        self.input.write_bytes(way.store(json_lines(seed, size_bytes)))
         self.way, self.options = way, [*options, *way.options]
+        self.inputs = []
+        for n in range(way.n_datasets):
+            path = folder / f"{n}" / way.input_name
+            path.parent.mkdir()
+            path.write_bytes(way.store(json_lines(f"{seed}-{n}", size_bytes // way.n_datasets)))
+            if way.command == "repack":
+                path = self.pack(folder / f"first-{n}", [path], *options, *way.first)
+            self.inputs.append(path)
         if way.command == "repack":
-            self.input = self.pack(folder / "first", [self.input], *options, *way.first)
             self.options = way.options
         undisturbed = folder / "undisturbed"
         self.succeeds(*self.commands(undisturbed)[0])
@@ -119,7 +132,7 @@ class UnfinishedTest(ProgramTest):
     def commands(self, dataset: Path) -> list[list[object]]:
         """The arguments of the program, for each of the way's processes."""
         fixed = [self.way.command, "-q", "-o", dataset, *self.options]
-        return [[*fixed, *process, self.input] for process in self.way.processes]
+        return [[*fixed, *process, *self.inputs] for process in self.way.processes]
 
     def start(self, arguments: list[object], **popen: object) -> subprocess.Popen:
         command = [program.program(), *map(os.fspath, map(program.as_argument, arguments))]

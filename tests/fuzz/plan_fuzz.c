@@ -10,18 +10,25 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check_cuts(const void *text, size_t n)
+enum { N_INPUTS = 3 };
+
+static void check_parts(const void *text, size_t n)
 {
     static const char *folder;
     if (!folder)
         folder = folder_with(BD_PLAN_NAME);
-    bd_plan_cuts cuts = {0};
+    bd_plan_parts parts;
     bd_error err = {0};
     memory_file_set(text, n);
-    if (bd_plan_read_cuts(&cuts, folder, &err) == BD_OK)
-        REQUIRE(cuts.unit_bytes > 0 && (cuts.limit > 0 || cuts.limit == BD_NO_LIMIT));
-    else
+    if (bd_plan_read_parts(&parts, folder, N_INPUTS, &err) != BD_OK)
         REQUIRE(strstr(err.message, BD_PLAN_NAME));
+    for (size_t i = 0; parts.n > 0 && i < N_INPUTS; i++) {
+        const bd_plan_part *part = &parts.items[bd_plan_find_part(&parts, i)];
+        const bd_plan_cuts *cuts = &part->cuts;
+        REQUIRE(cuts->unit_bytes > 0 && (cuts->limit > 0 || cuts->limit == BD_NO_LIMIT));
+        REQUIRE(part->first_input <= i && i < part->first_input + part->n_inputs);
+    }
+    bd_plan_parts_release(&parts);
 }
 
 static void check_difference(const bd_json *here, const bd_json *there)
@@ -52,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                *there_text = (const char *)(nul ? nul + 1 : data);
     const size_t n_here = nul ? (size_t)(nul - data) : size;
     const size_t n_there = nul ? size - n_here - 1 : 0;
-    check_cuts(here_text, n_here);
+    check_parts(here_text, n_here);
     bd_json *here = NULL, *there = NULL;
     if (bd_json_parse(here_text, n_here, &here, NULL) == BD_OK) {
         check_text(here, BD_JSON_COMPACT);

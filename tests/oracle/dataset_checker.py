@@ -6,9 +6,11 @@ Rows and shards are `shard_checker.py`'s; here are manifest, plan and units. D4 
 a tokenizer's file means) is left to the tests of the tokenizers.
 """
 
+import itertools
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -57,6 +59,39 @@ def is_one_document(item: dict, reading: dict) -> bool:
     return item["format"] == "text" and reading["delimiter"] is None
 
 
+@dataclass(frozen=True)
+class Part:
+    """Inputs that were packed together: all, or those of a dataset that was joined."""
+
+    inputs: range
+    reading: dict
+
+
+def parts_of_plan(plan: dict) -> list[Part]:
+    """In the order of the inputs, which they cover."""
+    joined = plan.get("joined", [{"inputs": len(plan["inputs"]), "reading": plan["reading"]}])
+    ends = list(itertools.accumulate(entry["inputs"] for entry in joined))
+    if ends[-1] != len(plan["inputs"]):
+        raise ValueError(f"{ends[-1]} inputs are joined, of {len(plan['inputs'])}")
+    return [
+        Part(range(end - entry["inputs"], end), {**ADDED_READING, **entry["reading"]})
+        for end, entry in zip(ends, joined)
+    ]
+
+
+def shards_of(part: Part, manifest: dict) -> list[dict]:
+    return [entry for entry in manifest["shards"] if entry["unit"]["input"] in part.inputs]
+
+
+def cut_inputs(inputs: list[dict], plan: dict) -> list[dict]:
+    """The inputs of a plan or its manifest; of all of them it is known how they are cut."""
+    return [
+        cut_as_first_minor(inputs[index], part.reading)
+        for part in parts_of_plan(plan)
+        for index in part.inputs
+    ]
+
+
 def cut_as_first_minor(item: dict, reading: dict) -> dict:
     """How 1.0 cut an input: at multiples of the unit's size, unless it is one document."""
     size = item["bytes"]
@@ -101,12 +136,14 @@ def check_cut(item: dict, reading: dict) -> Iterator[str]:
             yield f"a slice begins at {starts[-1]} of {extent}"
 
 
-def planned_units(inputs: list[dict], unit_size: int, stated: list[dict]) -> list[dict]:
-    """The units of a corpus: slices of the large inputs, groups of neighbouring small ones. How
+def planned_units(part: Part, inputs: list[dict], stated: list[dict]) -> list[dict]:
+    """The units of a part: slices of the large inputs, groups of neighbouring small ones. How
     many slices an input of unknown extent has is taken as stated."""
     units: list[dict] = []
+    unit_size = part.reading["unit_size"]
     group_weight = None  # of the group that the last unit is, if it is one
-    for index, item in enumerate(inputs):
+    for index in part.inputs:
+        item = inputs[index]
         weight = item["weight"]
         if weight is None or weight > unit_size:
             group_weight = None
@@ -126,10 +163,12 @@ def planned_units(inputs: list[dict], unit_size: int, stated: list[dict]) -> lis
     return units
 
 
-def check_limit(manifest: dict, n_planned: int, limit: int) -> Iterator[str]:
+def check_limit(
+    manifest: dict, part: Part, n_planned: int, limit: int
+) -> Iterator[str]:
     """D2: the shards hold that many documents, or are all that there could be. What a held-out
     dataset does not hold is in no figure of it."""
-    counts = [entry["figures"]["separators"] for entry in manifest["shards"]]
+    counts = [entry["figures"]["separators"] for entry in shards_of(part, manifest)]
     if sum(counts) > limit:
         yield f"{sum(counts)} documents where {limit} are the limit"
     if manifest["packing"]["part"] == "held-out":
@@ -140,18 +179,27 @@ def check_limit(manifest: dict, n_planned: int, limit: int) -> Iterator[str]:
         yield f"a unit after the one in which the limit of {limit} is reached"
 
 
-def check_units(manifest: dict, plan: dict) -> Iterator[str]:
+def check_part(manifest: dict, inputs: list[dict], part: Part) -> Iterator[str]:
     """D2. Where a limit ends the last unit, slices that were not read may have followed."""
-    reading = plan["reading"]
-    stated = [entry["unit"] for entry in manifest["shards"]]
-    planned = planned_units(plan["inputs"], reading["unit_size"], stated)
-    if reading["limit"] is not None:
-        yield from check_limit(manifest, len(planned), reading["limit"])
+    limit = part.reading["limit"]
+    stated = [entry["unit"] for entry in shards_of(part, manifest)]
+    planned = planned_units(part, inputs, stated)
+    if limit is not None:
+        yield from check_limit(manifest, part, len(planned), limit)
         planned = planned[: len(stated)]
         if planned and stated:
             planned[-1]["last"] = stated[-1]["last"]
     if stated != planned:
         yield f"units {stated} where {planned} were planned"
+
+
+def check_units(manifest: dict, plan: dict) -> Iterator[str]:
+    """D2: the parts' units, one part after another."""
+    order = [entry["unit"]["input"] for entry in manifest["shards"]]
+    if order != sorted(order):
+        yield f"shards of the inputs {order}"
+    for part in parts_of_plan(plan):
+        yield from check_part(manifest, plan["inputs"], part)
 
 
 def check_names(dataset: Path, manifest: dict, plan: dict) -> Iterator[Violation]:
@@ -160,9 +208,10 @@ def check_names(dataset: Path, manifest: dict, plan: dict) -> Iterator[Violation
     for path in dataset.glob("*.arrow"):
         if path.name not in named:
             yield Violation("D2", path.name, "the manifest does not name it")
-    for item in plan["inputs"]:
-        for found in check_cut(item, plan["reading"]):
-            yield Violation("D2", "plan.json", f"{item['name']}: {found}")
+    for part in parts_of_plan(plan):
+        for item in [plan["inputs"][index] for index in part.inputs]:
+            for found in check_cut(item, part.reading):
+                yield Violation("D2", "plan.json", f"{item['name']}: {found}")
     for found in check_units(manifest, plan):
         yield Violation("D2", "manifest.json", found)
     for entry in manifest["shards"]:
@@ -223,7 +272,7 @@ def complete_manifest(manifest: dict, plan: dict) -> dict:
     return {
         **manifest,
         "packing": {**ADDED_PACKING, **manifest["packing"]},
-        "inputs": [cut_as_first_minor(item, plan["reading"]) for item in manifest["inputs"]],
+        "inputs": cut_inputs(manifest["inputs"], plan),
         "shards": [
             {
                 **ADDED_METADATA,
@@ -243,7 +292,7 @@ def complete_plan(plan: dict) -> dict:
         **plan,
         "packing": {**ADDED_PACKING, **plan["packing"]},
         "reading": {**ADDED_READING, **plan["reading"]},
-        "inputs": [cut_as_first_minor(item, plan["reading"]) for item in plan["inputs"]],
+        "inputs": cut_inputs(plan["inputs"], plan),
     }
 
 

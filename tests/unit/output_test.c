@@ -67,11 +67,12 @@ static void assert_refused(int64_t unit_bytes, bool overwrite, bd_status status,
 // The folder holds the lock, the plan of `unit_bytes`, and nothing else.
 static void assert_begun(int64_t unit_bytes)
 {
-    bd_plan_cuts cuts;
+    bd_plan_parts parts;
     assert_int_equal(count_entries(FOLDER), 2);
     assert_true(exists(in(FOLDER, BD_LOCK_NAME)));
-    assert_int_equal(bd_plan_read_cuts(&cuts, FOLDER, NULL), BD_OK);
-    assert_int_equal(cuts.unit_bytes, unit_bytes);
+    assert_int_equal(bd_plan_read_parts(&parts, FOLDER, 1, NULL), BD_OK);
+    assert_int_equal(parts.items[0].cuts.unit_bytes, unit_bytes);
+    bd_plan_parts_release(&parts);
 }
 
 static void an_absent_or_empty_folder_is_new(void **state)

@@ -83,6 +83,20 @@ static void publish(const bd_pack_job *job)
     bd_json_free(plan);
 }
 
+// How the only part of the published plan is cut.
+static bd_plan_cuts read_cuts(void)
+{
+    bd_plan_parts parts;
+    assert_int_equal(bd_plan_read_parts(&parts, ".", 5, NULL), BD_OK);
+    assert_int_equal(parts.n, 1);
+    assert_int_equal(parts.items[0].first_input, 0);
+    assert_int_equal(parts.items[0].n_inputs, 5);
+    const bd_plan_cuts cuts = parts.items[0].cuts;
+    bd_plan_parts_release(&parts);
+    bd_plan_parts_release(&parts);
+    return cuts;
+}
+
 static void cuts_are_read_as_they_were_written(void **state)
 {
     (void)state;
@@ -94,15 +108,13 @@ static void cuts_are_read_as_they_were_written(void **state)
             job.reading.unit_bytes = UNITS[u];
             job.reading.delimiter = DELIMITERS[d];
             publish(&job);
-            bd_plan_cuts cuts;
-            assert_int_equal(bd_plan_read_cuts(&cuts, ".", NULL), BD_OK);
+            const bd_plan_cuts cuts = read_cuts();
             assert_int_equal(cuts.unit_bytes, UNITS[u]);
             assert_int_equal(cuts.text_is_whole, DELIMITERS[d] == NULL);
             assert_int_equal(cuts.limit, BD_NO_LIMIT);
             job.limit = INT64_MAX;
             publish(&job);
-            assert_int_equal(bd_plan_read_cuts(&cuts, ".", NULL), BD_OK);
-            assert_int_equal(cuts.limit, INT64_MAX);
+            assert_int_equal(read_cuts().limit, INT64_MAX);
         }
     }
 }
@@ -316,16 +328,68 @@ static void a_plan_that_cannot_be_used_is_named(void **state)
         {"{\"format\":\"1.1\",\"reading\":{\"unit_size\":64,\"limit\":0}}", BD_ERR_FORMAT,
          "cannot use './plan.json': 'limit': not an integer from 1"},
     };
-    bd_plan_cuts cuts;
+    bd_plan_parts parts;
     bd_error err = {0};
-    assert_int_equal(bd_plan_read_cuts(&cuts, ".", &err), BD_ERR_IO);
+    assert_int_equal(bd_plan_read_parts(&parts, ".", 1, &err), BD_ERR_IO);
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         write_text("plan.json", CASES[i].text);
-        assert_int_equal(bd_plan_read_cuts(&cuts, ".", &err), CASES[i].status);
+        assert_int_equal(bd_plan_read_parts(&parts, ".", 1, &err), CASES[i].status);
+        assert_null(parts.plan);
         assert_int_equal(strncmp(err.message, CASES[i].message, strlen(CASES[i].message)), 0);
         bd_json *plan;
         assert_int_equal(bd_plan_read(".", &plan, &err), CASES[i].status);
         assert_null(plan);
+    }
+}
+
+#define READING(unit_size) "{\"delimiter\":null,\"unit_size\":" unit_size "}"
+#define JOINED(entries) \
+    "{\"format\":\"1.2\",\"reading\":" READING("9") ",\"joined\":" entries "}"
+#define PART(n, unit_size) "{\"inputs\":" n ",\"reading\":" READING(unit_size) "}"
+
+static void each_input_of_a_joined_plan_belongs_to_one_part(void **state)
+{
+    (void)state;
+    static const size_t PARTS[] = {0, 0, 1, 2, 2, 2};
+    bd_plan_parts parts;
+    write_text("plan.json",
+               JOINED("[" PART("2", "64") "," PART("1", "65") "," PART("3", "66") "]"));
+    assert_int_equal(bd_plan_read_parts(&parts, ".", 6, NULL), BD_OK);
+    assert_int_equal(parts.n, 3);
+    for (size_t i = 0; i < 6; i++) {
+        const bd_plan_part *part = &parts.items[bd_plan_find_part(&parts, i)];
+        assert_int_equal(bd_plan_find_part(&parts, i), PARTS[i]);
+        assert_int_equal(part->cuts.unit_bytes, 64 + PARTS[i]);
+        assert_true(part->first_input <= i && i < part->first_input + part->n_inputs);
+    }
+    bd_plan_parts_release(&parts);
+}
+
+static void parts_that_are_not_those_of_the_inputs_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } CASES[] = {
+        {JOINED("7"), "'joined' is not an array"},
+        {JOINED("[]"), "'joined' has 0 entries for 3 inputs"},
+        {JOINED("[{},{},{},{}]"), "'joined' has 4 entries for 3 inputs"},
+        {JOINED("[" PART("2", "64") "]"), "'joined' tells of 2 inputs, and there are 3"},
+        {JOINED("[" PART("2", "64") "," PART("2", "64") "]"),
+         "'joined[1]': 'inputs': not an integer from 1 to 1"},
+        {JOINED("[" PART("0", "64") "," PART("3", "64") "]"),
+         "'joined[0]': 'inputs': not an integer from 1 to 3"},
+        {JOINED("[" PART("3", "0") "]"), "'joined[0]': 'unit_size': not an integer from 1"},
+        {JOINED("[{\"inputs\":3}]"), "'joined[0]': 'reading' is not an object"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        bd_plan_parts parts;
+        bd_error err = {0};
+        write_text("plan.json", CASES[i].text);
+        assert_int_equal(bd_plan_read_parts(&parts, ".", 3, &err), BD_ERR_FORMAT);
+        if (!strstr(err.message, CASES[i].message))
+            fail_msg("'%s' is not in '%s'", CASES[i].message, err.message);
+        assert_null(parts.plan);
     }
 }
 
@@ -340,6 +404,8 @@ int main(void)
         cmocka_unit_test(an_entry_of_the_first_format_is_told_how_it_was_cut),
         cmocka_unit_test(where_things_lie_is_no_part_of_the_plan),
         test_inside_folder(a_plan_that_cannot_be_used_is_named),
+        test_inside_folder(each_input_of_a_joined_plan_belongs_to_one_part),
+        test_inside_folder(parts_that_are_not_those_of_the_inputs_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
