@@ -45,9 +45,14 @@ void bd_interrupt_catch(void)
     catch_signal(SIGTERM);
 }
 
+bool bd_interrupt_is_noted(void)
+{
+    return atomic_load_explicit(&noted, memory_order_relaxed) != 0;
+}
+
 bd_status bd_interrupt_check(bd_error *err)
 {
-    if (atomic_load_explicit(&noted, memory_order_relaxed) == 0)
+    if (!bd_interrupt_is_noted())
         return BD_OK;
     return bd_fail(err, BD_ERR_INTERRUPTED, "interrupted");
 }

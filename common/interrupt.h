@@ -2,6 +2,8 @@
 #ifndef BINDERY_COMMON_INTERRUPT_H
 #define BINDERY_COMMON_INTERRUPT_H
 
+#include <stdbool.h>
+
 #include "common/error.h"
 
 // For commands, in their first thread: from now on the first SIGINT or SIGTERM is only noted. A
@@ -10,6 +12,9 @@ void bd_interrupt_catch(void);
 
 // BD_ERR_INTERRUPTED once a signal was noted. Cheap enough for every record.
 bd_status bd_interrupt_check(bd_error *err);
+
+// Whether one was noted, for loops that can only stop.
+bool bd_interrupt_is_noted(void);
 
 // Ends the program by the signal that was noted, so that whoever started it sees why. Returns
 // if there was none.

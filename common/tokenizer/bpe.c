@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/array.h"
+#include "common/interrupt.h"
 #include "common/tokenizer/added_tokens.h"
 #include "common/tokenizer/bpe_model.h"
 #include "common/tokenizer/bpe_tables.h"
@@ -52,6 +53,7 @@ static bd_status encode_words(encoding *e, const char *text, size_t size_bytes, 
         if (batch.n == 0)
             return BD_OK;
         *ids = bd_word_encoder_encode(&e->words, &batch, *ids);
+        BD_TRY(bd_interrupt_check(err));  // which also ends a long word before its end
         batch.begin = e->ends[batch.n - 1];
     }
 }
@@ -118,6 +120,7 @@ static bd_status encode(bd_encoder *encoder, const char *text, size_t size_bytes
 {
     encoding *e = encoder->state;
     e->ordinary = encoder->ordinary;
+    bd_word_reader_begin_document(e->reader, size_bytes);
     uint32_t *end = ids;
     BD_TRY(encode_around(e, e->bpe->raw_tokens, encode_raw, text, size_bytes, &end, err));
     *n = (size_t)(end - ids);

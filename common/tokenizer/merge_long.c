@@ -2,6 +2,7 @@
 
 #include <assert.h>
 
+#include "common/interrupt.h"
 #include "common/tokenizer/merge_short.h"
 
 static size_t put_bytes(const bd_merge_table *table, uint32_t symbol, uint8_t *bytes)
@@ -108,7 +109,7 @@ size_t bd_merge_long(const bd_merge_table *table, const bd_symbol_trie *trie,
     size_t at = 0, count = 0, furthest = 0;
     uint32_t next = bd_symbol_trie_longest(trie, bytes, n);
     memory->dead_ends[0] = 0;
-    while (at < n) {
+    while (at < n && !bd_interrupt_is_noted()) {
         if (next == BD_NO_SYMBOL) {  // nothing goes on from here: back by one token
             set_dead(memory, at, furthest);
             next = symbols[--count];

@@ -23,6 +23,11 @@ void bd_match_cutter_release(bd_match_cutter *cutter)
     *cutter = (bd_match_cutter){0};
 }
 
+void bd_match_cutter_allow(bd_match_cutter *cutter, size_t size_bytes)
+{
+    bd_finder_allow(cutter->finder, size_bytes);
+}
+
 // ---- Bytes that are not UTF-8 ------------------------------------------------------
 
 static bd_status make_room(bd_match_cutter *cutter, size_t size_bytes, bd_error *err)

@@ -31,6 +31,9 @@ bd_status bd_match_cutter_init(bd_match_cutter *cutter, const bd_expression *exp
                                size_t n_cutters, bd_error *err);
 void bd_match_cutter_release(bd_match_cutter *cutter);  // safe on an empty one
 
+// See bd_finder_allow().
+void bd_match_cutter_allow(bd_match_cutter *cutter, size_t size_bytes);
+
 // Starts on text[begin, end), alone: nothing outside it is seen.
 bd_status bd_match_cutter_begin(bd_match_cutter *cutter, const char *text, size_t begin,
                                 size_t end, bd_error *err);

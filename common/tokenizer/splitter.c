@@ -32,7 +32,8 @@ typedef struct stage {
 
 struct bd_word_reader {
     const char *text;
-    size_t whole;  // without steps: the end of the one word, 0 when it was read
+    size_t whole;      // without steps: the end of the one word, 0 when it was read
+    bool in_document;  // somebody says where documents begin
     size_t n_stages;
     stage stages[];
 };
@@ -190,6 +191,19 @@ void bd_word_reader_free(bd_word_reader *reader)
     free(reader);
 }
 
+static void allow(bd_word_reader *reader, size_t size_bytes)
+{
+    for (size_t i = 0; i < reader->n_stages; i++)
+        if (reader->stages[i].pattern == BD_PATTERN_OTHER)
+            bd_match_cutter_allow(&reader->stages[i].matches, size_bytes);
+}
+
+void bd_word_reader_begin_document(bd_word_reader *reader, size_t size_bytes)
+{
+    reader->in_document = true;
+    allow(reader, size_bytes);
+}
+
 bd_status bd_word_reader_begin(bd_word_reader *reader, const char *text, size_t size_bytes,
                                bd_error *err)
 {
@@ -198,6 +212,8 @@ bd_status bd_word_reader_begin(bd_word_reader *reader, const char *text, size_t 
                        size_bytes);
     reader->text = size_bytes > 0 ? text : "";  // NULL has no end
     reader->whole = size_bytes;
+    if (!reader->in_document)
+        allow(reader, size_bytes);
     for (size_t i = 0; i < reader->n_stages; i++) {
         stage *s = &reader->stages[i];
         s->n_pieces = s->next_piece = s->piece_begin = 0;

@@ -1,5 +1,7 @@
 #include "common/tokenizer/word_encoder.h"
 
+#include "common/interrupt.h"
+
 enum { CACHE_BITS = 20 };  // lines: 64 MiB
 
 bd_status bd_word_encoder_init(bd_word_encoder *encoder, const bd_bpe_tables *tables,
@@ -156,7 +158,7 @@ static void add_long_word(cutter *c, size_t begin, size_t end)
         add_part(c, end);
         return;
     }
-    for (size_t at = begin + 1; at < end;) {
+    for (size_t at = begin + 1; at < end && !bd_interrupt_is_noted();) {
         bd_cut_places places = encoder->cutting(&encoder->tables->cuts, &word, at);
         for (; places.found != 0; places.found &= places.found - 1) {
             const size_t cut = at + (size_t)__builtin_ctz(places.found);

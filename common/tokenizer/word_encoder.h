@@ -29,7 +29,8 @@ bd_status bd_word_encoder_init(bd_word_encoder *encoder, const bd_bpe_tables *ta
 void bd_word_encoder_release(bd_word_encoder *encoder);  // safe on an empty one, safe twice
 
 // Writes the ids of the words to `ids`, which has room for one for each byte and BD_SPARE_IDS
-// more. Returns where the next ones go.
+// more. Returns where the next ones go. After a signal was noted (interrupt.h) they are worth
+// nothing, since long words are left where they are.
 uint32_t *bd_word_encoder_encode(bd_word_encoder *encoder, const bd_word_batch *batch,
                                  uint32_t *ids);
 

@@ -1,5 +1,6 @@
 """`kill -9` at any moment, the same command again: the bytes of a run that nobody disturbed."""
 
+import json
 import math
 import random
 import shutil
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 
 import program
+import tokenizer_shapes as shapes
 from program import TIMEOUT_SECONDS
 from unfinished import WAYS, UnfinishedTest
 
@@ -121,6 +123,22 @@ class Interrupts(UnfinishedTest):
                 self.assert_nothing_damaged(dataset)
                 self.assert_finishes(dataset)
         self.assertGreater(n_in_the_middle, 0)
+
+    def test_an_interrupt_is_heard_while_an_expression_works_on_one_document(self) -> None:
+        """Which it would do for minutes, and then say that it is too much."""
+        tokenizer, corpus = self.folder / "tokenizer.json", self.folder / "corpus.txt"
+        steps = shapes.sequence(shapes.split("a{0,65535}b"), shapes.byte_level(use_regex=False))
+        tokenizer.write_text(json.dumps(shapes.bytes_only(pre_tokenizer=steps)))
+        corpus.write_bytes(b"a" * 100_000_000)
+        dataset = self.folder / "interrupted"
+        run = self.start(["pack", "-o", dataset, "--tokenizer", tokenizer, "--separator-id", "0",
+                          corpus], preexec_fn=heed_interrupts)
+        while run.poll() is None and not (dataset / "plan.json").exists():
+            time.sleep(0.001)
+        time.sleep(0.2)
+        run.send_signal(signal.SIGINT)
+        _, said = run.communicate()
+        self.assertEqual(run.returncode, -signal.SIGINT, said)
 
 
 class Company(UnfinishedTest):

@@ -159,6 +159,121 @@ static void too_many_ways_to_match_end_in_an_error(void **state)
     }
 }
 
+// Slow at each of many places, though at none of them for long.
+static void too_many_places_to_match_at_end_in_an_error(void **state)
+{
+    (void)state;
+    enum { SIZE = 1 << 17 };
+    static const char *const hostile[] = {
+        "a{0,65535}b", "a+b", "(?:(?!a*b)a)+", "a{60000}c?b", "[^b]*b", "(?:a{0,250}b?){60}c",
+    };
+    char *text = malloc(SIZE);
+    assert_non_null(text);
+    memset(text, 'a', SIZE);
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+        const bd_split_step step = {BD_PATTERN_OTHER, (char *)hostile[i]};
+        bd_splitter *splitter;
+        bd_word_reader *reader = reader_of(&step, 1, &splitter);
+        uint32_t ends[FEWEST];
+        size_t n;
+        bd_error err = {0};
+        assert_int_equal(bd_word_reader_begin(reader, text, SIZE, &err), BD_OK);
+        assert_int_equal(bd_word_reader_next(reader, ends, FEWEST, &n, &err), BD_ERR_LIMIT);
+        assert_non_null(strstr(err.message, hostile[i]));
+        assert_non_null(strstr(err.message, "match limit exceeded"));
+        bd_word_reader_free(reader);
+        bd_splitter_free(splitter);
+    }
+    free(text);
+}
+
+// The limit is one over all texts of a document, however short they are.
+static void texts_of_a_document_share_its_limit(void **state)
+{
+    (void)state;
+    const bd_split_step step = {BD_PATTERN_OTHER, "(?:a?){7}a{7}b"};
+    bd_splitter *splitter;
+    bd_word_reader *reader = reader_of(&step, 1, &splitter);
+    bd_status status = BD_OK;
+    int n_texts = 0;
+    bd_word_reader_begin_document(reader, 24);
+    for (; status == BD_OK && n_texts < 1000; n_texts++) {
+        uint32_t ends[FEWEST];
+        size_t n;
+        bd_error err = {0};
+        assert_int_equal(bd_word_reader_begin(reader, "aaaaaaaaaaaaaaaaaaaaaacb", 24, &err),
+                         BD_OK);
+        status = bd_word_reader_next(reader, ends, FEWEST, &n, &err);
+    }
+    assert_int_equal(status, BD_ERR_LIMIT);
+    assert_in_range(n_texts, 2, 999);
+    bd_word_reader_free(reader);
+    bd_splitter_free(splitter);
+}
+
+// Texts that are all one long word, or next to none, of each kind of character.
+static size_t fill_torture(char *text, size_t size, int kind)
+{
+    static const char *const units[] = {
+        "a",         " ",      "\n", "1",        "'s",       "...", "\xe4\xb8\x96", "aB ",
+        "e\xcc\x81", "a1 \n'", "A",  "\xc2\xa0", "\r\n  \t", "x'",  "word two, ",
+    };
+    const char *unit = units[(size_t)kind % (sizeof units / sizeof *units)];
+    const size_t n = strlen(unit);
+    size_t at = 0;
+    for (; at + n <= size; at += n)
+        memcpy(text + at, unit, n);
+    return at;
+}
+
+static void patterns_in_use_need_a_hundredth_of_the_limit(void **state)
+{
+    (void)state;
+    enum { SIZE = 1 << 16, KINDS = 15 };
+    static const char *const patterns[] = {
+        "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}"
+        "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+        "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{M}]*[\\p{Ll}\\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|"
+        "'d)?"
+        "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{M}]+[\\p{Ll}\\p{M}]*(?i:'s|'t|'re|'ve|'m|'"
+        "ll|'d)?"
+        "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+        "[\\r\\n]",
+        "\\s?\\p{L}+",
+        "\\s+$",
+        "[\xe4\xb8\x80-\xe9\xbe\xa5\xe0\xa0\x80-\xe4\xb7\xbf]+",
+        "\\p{N}{1,3}",
+        "[0-9][0-9][0-9]",
+    };
+    char *text = malloc(SIZE);
+    assert_non_null(text);
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+        for (int kind = 0; kind < KINDS; kind++) {
+            const size_t n = fill_torture(text, SIZE, kind);
+            bd_expression *expression;
+            bd_finder *finder;
+            bd_error err = {0};
+            if (bd_expression_new(patterns[i], &expression, &err) != BD_OK)
+                fail_msg("%s: %s", patterns[i], err.message);
+            assert_int_equal(bd_finder_new(expression, 1, &finder, &err), BD_OK);
+            bd_finder_allow(finder, n);
+            const int64_t allowed = bd_finder_steps_left(finder);
+            bool found = true;
+            bd_match match = {0};
+            for (size_t at = 0; found && at <= n; at = match.end + (match.end == match.begin))
+                if (bd_finder_find(finder, text, n, at, &match, &found, &err) != BD_OK)
+                    fail_msg("%s: %s", patterns[i], err.message);
+            const int64_t used = allowed - bd_finder_steps_left(finder);
+            if (used > allowed / 100)
+                fail_msg("%s, text %d: %lld of %lld steps", patterns[i], kind, (long long)used,
+                         (long long)allowed);
+            bd_finder_free(finder);
+            bd_expression_free(expression);
+        }
+    free(text);
+}
+
 static void word_of_ten_megabytes_is_one_word(void **state)
 {
     (void)state;
@@ -214,6 +329,9 @@ int main(void)
         cmocka_unit_test(what_another_dialect_means_is_refused_by_name),
         cmocka_unit_test(too_many_sets_end_in_an_error),
         cmocka_unit_test(too_many_ways_to_match_end_in_an_error),
+        cmocka_unit_test(too_many_places_to_match_at_end_in_an_error),
+        cmocka_unit_test(texts_of_a_document_share_its_limit),
+        cmocka_unit_test(patterns_in_use_need_a_hundredth_of_the_limit),
         cmocka_unit_test(word_of_ten_megabytes_is_one_word),
         cmocka_unit_test(stack_of_a_long_match_is_bounded),
     };
