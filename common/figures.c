@@ -37,6 +37,11 @@ const bd_figure_field bd_figure_fields[] = {
     FIELD_SINCE(1, headless_documents),
     FIELD(separator_collisions),
     FIELD(invalid_utf8_documents),
+    FIELD_SINCE(2, bad_missing_text),
+    FIELD_SINCE(2, bad_json),
+    FIELD_SINCE(2, bad_utf8),
+    FIELD_SINCE(2, bad_too_large),
+    FIELD_SINCE(2, bad_pattern),
     FIELD(longest_segment),
     FIELD(attention_pairs),
 };
@@ -87,6 +92,12 @@ int64_t bd_figures_documents_read(const bd_figures *figures)
 {
     return figures->documents + figures->dropped_documents + figures->too_short_documents +
            figures->held_out_documents;
+}
+
+int64_t bd_figures_bad_records(const bd_figures *figures)
+{
+    return figures->bad_missing_text + figures->bad_json + figures->bad_utf8 +
+           figures->bad_too_large + figures->bad_pattern;
 }
 
 static bd_status add_to(int64_t *total, int64_t part, const char *name, bd_error *err)

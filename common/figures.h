@@ -23,6 +23,7 @@ typedef struct bd_figures {
     int64_t empty_documents, split_documents, truncated_documents, dropped_documents;
     int64_t too_short_documents, held_out_documents, headless_documents;
     int64_t separator_collisions, invalid_utf8_documents;
+    int64_t bad_missing_text, bad_json, bad_utf8, bad_too_large, bad_pattern;  // records
     int64_t longest_segment, attention_pairs;
     int64_t document_lengths[BD_HISTOGRAM_BINS];
     int64_t segments_per_row[BD_HISTOGRAM_BINS];
@@ -31,8 +32,8 @@ typedef struct bd_figures {
 // The plain counts by the names that they have in JSON, for printing, reading and comparing.
 typedef struct bd_figure_field {
     const char *name;
-    size_t offset;   // in bd_figures, of an int64_t
-    int since;       // format 1.<since> is the first that has it; before, it is 0
+    size_t offset;  // in bd_figures, of an int64_t
+    int since;      // format 1.<since> is the first that has it; before, it is 0
 } bd_figure_field;
 extern const bd_figure_field bd_figure_fields[];
 extern const size_t bd_n_figure_fields;
@@ -47,6 +48,9 @@ void bd_figures_count_document(bd_figures *figures, int64_t length);
 
 // Documents that were read, whether or not anything of them is in a row.
 int64_t bd_figures_documents_read(const bd_figures *figures);
+
+// Records that were left out because nothing could be made of them.
+int64_t bd_figures_bad_records(const bd_figures *figures);
 
 // total += part; longest_segment becomes the larger one. A sum that does not fit is
 // BD_ERR_FORMAT.

@@ -17,6 +17,7 @@ static void set_unit(bd_json *json, const bd_shard_entry *entry)
 {
     bd_json_set(json, "unit", bd_unit_to_json(&entry->unit));
     bd_json_set_string(json, "records", entry->records.hex);
+    bd_json_set_string(json, "positions", entry->positions.hex);
     bd_json_set(json, "figures", bd_figures_to_json(&entry->figures));
 }
 
@@ -109,19 +110,24 @@ bd_status bd_manifest_sources(const bd_manifest *manifest, bd_source_figures **s
     return status;
 }
 
+static bd_json *source_to_json(const char *name, int64_t n_inputs, const bd_figures *figures)
+{
+    bd_json *json = bd_json_object();
+    bd_json_set_string(json, "name", name);
+    bd_json_set_integer(json, "inputs", n_inputs);
+    bd_json_set(json, "figures", bd_figures_to_json(figures));
+    return json;
+}
+
 static bd_status sources_to_json(const bd_manifest *manifest, bd_json **json, bd_error *err)
 {
     bd_source_figures *sources;
     size_t n;
     BD_TRY(bd_manifest_sources(manifest, &sources, &n, err));
     *json = bd_json_array();
-    for (size_t i = 0; i < n; i++) {
-        bd_json *source = bd_json_object();
-        bd_json_set_string(source, "name", sources[i].name);
-        bd_json_set_integer(source, "inputs", sources[i].n_inputs);
-        bd_json_set(source, "figures", bd_figures_to_json(&sources[i].figures));
-        bd_json_append(*json, source);
-    }
+    for (size_t i = 0; i < n; i++)
+        bd_json_append(
+            *json, source_to_json(sources[i].name, sources[i].n_inputs, &sources[i].figures));
     free(sources);
     return BD_OK;
 }
@@ -205,18 +211,26 @@ static bd_status inputs_from_json(bd_manifest *manifest, const bd_json *json, bd
     return BD_OK;
 }
 
+// A digest that an older format does not have, and what was repacked from it has empty.
+static bd_status get_digest(const bd_json *json, const char *key, bd_digest *digest,
+                            bd_error *err)
+{
+    const char *hex;
+    if (bd_json_is_null(json, key))
+        return BD_OK;
+    BD_TRY(bd_json_get_string(json, key, &hex, err));
+    return *hex ? bd_digest_parse(digest, hex, err) : BD_OK;
+}
+
 static bd_status get_unit(bd_shard_entry *entry, const bd_json *json, bd_error *err)
 {
     const bd_json *part;
-    const char *records;
     BD_TRY(bd_json_get_object(json, "unit", &part, err));
     BD_TRY(bd_unit_from_json(&entry->unit, part, err));
     BD_TRY(bd_json_get_object(json, "figures", &part, err));
     BD_TRY(bd_figures_from_json(&entry->figures, part, err));
-    if (bd_json_is_null(json, "records"))  // format 1.0
-        return BD_OK;
-    BD_TRY(bd_json_get_string(json, "records", &records, err));
-    return *records ? bd_digest_parse(&entry->records, records, err) : BD_OK;
+    BD_TRY(get_digest(json, "records", &entry->records, err));
+    return get_digest(json, "positions", &entry->positions, err);
 }
 
 bd_status bd_shard_metadata_read(const bd_json *json, bd_packing *packing,
@@ -237,18 +251,51 @@ static bd_status shard_from_json(bd_shard_entry *entry, const bd_json *json, bd_
     return bd_json_get_integer(json, "bytes", 0, INT64_MAX, &entry->size_bytes, err);
 }
 
+// The sources as they are stated, with the figures that an older format does not have.
+static bd_status complete_sources(const bd_json *stated, bd_json **complete, bd_error *err)
+{
+    bd_status status = BD_OK;
+    *complete = bd_json_array();
+    for (size_t i = 0; status == BD_OK && i < bd_json_length(stated); i++) {
+        const bd_json *source = bd_json_at(stated, i), *part;
+        const char *name;
+        int64_t n_inputs;
+        bd_figures figures;
+        status = bd_json_get_string(source, "name", &name, err);
+        if (status == BD_OK)
+            status = bd_json_get_integer(source, "inputs", 0, INT64_MAX, &n_inputs, err);
+        if (status == BD_OK)
+            status = bd_json_get_object(source, "figures", &part, err);
+        if (status == BD_OK)
+            status = bd_figures_from_json(&figures, part, err);
+        if (status == BD_OK)
+            bd_json_append(*complete, source_to_json(name, n_inputs, &figures));
+        else
+            bd_error_prefix(err, status, "sources[%zu]", i);
+    }
+    if (status != BD_OK)
+        bd_json_free(*complete);
+    return status;
+}
+
 // D3: what it says of its sources is what its shards add up to. Format 1.0 says nothing.
 static bd_status check_sources(const bd_manifest *manifest, const bd_json *json, bd_error *err)
 {
-    const bd_json *stated;
-    bd_json *found;
+    const bd_json *part;
+    bd_json *found, *stated;
     char where[256];
     if (bd_json_is_null(json, "sources"))
         return BD_OK;
-    BD_TRY(bd_json_get_array(json, "sources", &stated, err));
-    BD_TRY(sources_to_json(manifest, &found, err));
+    BD_TRY(bd_json_get_array(json, "sources", &part, err));
+    BD_TRY(complete_sources(part, &stated, err));
+    const bd_status status = sources_to_json(manifest, &found, err);
+    if (status != BD_OK) {
+        bd_json_free(stated);
+        return status;
+    }
     const bool differ = bd_json_difference(found, stated, where, sizeof where);
     bd_json_free(found);
+    bd_json_free(stated);
     return differ ? bd_fail(err, BD_ERR_FORMAT,
                             "D3: the sources are not the sums over their shards: %s", where)
                   : BD_OK;

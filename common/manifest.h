@@ -23,7 +23,8 @@ typedef struct bd_shard_entry {
     bd_unit unit;  // names the file
     int64_t size_bytes;
     bd_digest digest;
-    bd_digest records;  // over the records that became it; empty in format 1.0
+    bd_digest records;    // over the records that became it; empty in format 1.0
+    bd_digest positions;  // over where they lie; empty before format 1.2
     bd_figures figures;
 } bd_shard_entry;
 
@@ -53,8 +54,8 @@ bd_status bd_manifest_print(const char *folder, FILE *out, bd_error *err);
 // Frees everything. Safe on an empty struct and safe twice.
 void bd_manifest_release(bd_manifest *manifest);
 
-// What a shard's metadata says of itself: `format`, `packing`, `unit`, `records`, `figures`.
-// Of the entry it takes the last three.
+// What a shard's metadata says of itself: `format`, `packing`, `unit`, `records`, `positions`,
+// `figures`. Of the entry it takes all but size and digest.
 bd_json *bd_shard_metadata(const bd_packing *packing, const bd_shard_entry *entry);
 // The reverse; size and digest of the entry, which are those of the file, become empty.
 bd_status bd_shard_metadata_read(const bd_json *json, bd_packing *packing,

@@ -138,7 +138,7 @@ static bd_status compare_documents(const comparison *m, bd_figures *figures, bd_
 
 // What rows cannot tell: the figures of what was left out, and the records' own checksum.
 static bd_status compare_rest(const comparison *m, const bd_figures *read,
-                              const bd_digest *records, bd_error *err)
+                              const bd_record_digests *digests, bd_error *err)
 {
     const bd_shard_entry *entry = &m->shard->entry;
     bd_figures expected = entry->figures;
@@ -153,14 +153,25 @@ static bd_status compare_rest(const comparison *m, const bd_figures *read,
     expected.held_out_documents = read->held_out_documents;
     expected.headless_documents = read->headless_documents;
     expected.invalid_utf8_documents = read->invalid_utf8_documents;
+    expected.bad_missing_text = read->bad_missing_text;
+    expected.bad_json = read->bad_json;
+    expected.bad_utf8 = read->bad_utf8;
+    expected.bad_too_large = read->bad_too_large;
+    expected.bad_pattern = read->bad_pattern;
     char where[256];
     if (bd_figures_difference(&expected, &entry->figures, where, sizeof where))
         return bd_fail(err, BD_ERR_FORMAT, "'%s': the corpus gives other figures: %s",
                        m->shard->path, where);
-    if (entry->records.hex[0] != '\0' && strcmp(records->hex, entry->records.hex) != 0)
+    if (entry->records.hex[0] != '\0' && strcmp(digests->records.hex, entry->records.hex) != 0)
         return bd_fail(err, BD_ERR_FORMAT,
                        "'%s': its tokens are the corpus's, but the records have changed "
                        "around them",
+                       m->shard->path);
+    if (entry->positions.hex[0] != '\0' &&
+        strcmp(digests->positions.hex, entry->positions.hex) != 0)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "'%s': its records are the corpus's, but those that were left out lie "
+                       "elsewhere",
                        m->shard->path);
     return BD_OK;
 }
@@ -181,7 +192,7 @@ static bd_status compare_unit(worker *w, size_t index, bd_error *err)
     if (status == BD_OK)
         status = compare_documents(&m, &read, err);
     if (status == BD_OK)
-        status = compare_rest(&m, &read, &contents.records, err);
+        status = compare_rest(&m, &read, &contents.digests, err);
     bd_found_segments_release(&segments);
     bd_shard_close(&shard);
     return status;
@@ -209,7 +220,7 @@ static bd_status read_slice(worker *w, int64_t index, bd_slice slice, bd_error *
 {
     BD_TRY(open_reader(w, index, err));
     bd_reader_begin(w->reader, slice);
-    while (bd_unit_packer_n_records(w->packer) < w->c->limit_left) {
+    while (bd_unit_packer_n_documents(w->packer) < w->c->limit_left) {
         bd_record record = {0};
         bool found;
         BD_TRY(bd_reader_next(w->reader, &record, &found, err));
@@ -226,6 +237,7 @@ static bd_status read_slice(worker *w, int64_t index, bd_slice slice, bd_error *
 static bd_status read_unit(worker *w, const bd_unit *unit, bd_error *err)
 {
     const bd_scan *scan = w->c->job->scan;
+    bd_unit_packer_begin(w->packer, unit->input);
     for (int64_t i = unit->input; i < unit->input + unit->n_inputs; i++) {
         const int64_t extent = w->c->job->corpus->inputs.items[i].entry.extent;
         bd_slice slice = bd_input_entry_slice(&scan->inputs[i], unit->slice);
@@ -347,7 +359,7 @@ static bd_status do_shards(worker *w, size_t first, size_t end, bd_error *err)
     bd_error problem = {0};
     for (size_t i = first; status == BD_OK && i < end; i++) {
         status = do_shard(w, i, &problem);
-        count_documents(c, bd_unit_packer_n_records(w->packer));
+        count_documents(c, bd_unit_packer_n_documents(w->packer));
         bd_unit_packer_clear(w->packer);
         if (status == BD_ERR_FORMAT && c->problems[i].status == BD_OK)
             c->problems[i] = problem;

@@ -13,7 +13,7 @@
 static bd_status read_reading(bd_reading *reading, const bd_json *json,
                               const bd_packing *packing, bd_error *err)
 {
-    int policy, separator = BD_SEPARATOR_APPEND;
+    int policy, separator = BD_SEPARATOR_APPEND, bad_records = BD_BAD_ERROR;
     *reading = (bd_reading){.raw_id_bytes = bd_packing_id_bytes(packing),
                             .end_of_text = packing->separator};
     BD_TRY(bd_json_get_string(json, "text_field", &reading->text_field, err));
@@ -22,6 +22,9 @@ static bd_status read_reading(bd_reading *reading, const bd_json *json,
     BD_TRY(bd_json_get_word(json, "invalid_utf8", bd_utf8_policy_words, &policy, err));
     if (!bd_json_is_null(json, "separator"))  // which format 1.0 does not have
         BD_TRY(bd_json_get_word(json, "separator", bd_separator_mode_words, &separator, err));
+    if (!bd_json_is_null(json, "bad_records"))  // which came with format 1.2
+        BD_TRY(bd_json_get_word(json, "bad_records", bd_bad_policy_words, &bad_records, err));
+    reading->bad_records = (bd_bad_policy)bad_records;
     reading->utf8_policy = (bd_utf8_policy)policy;
     reading->separator = (bd_separator_mode)separator;
     BD_TRY(bd_json_get_integer(json, "unit_size", 1, BD_MAX_UNIT_BYTES, &reading->unit_bytes,

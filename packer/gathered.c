@@ -6,7 +6,6 @@
 
 #include "common/array.h"
 #include "common/interrupt.h"
-#include "packer/pack_unit.h"
 
 static bd_status add_record(bd_gathered *g, const bd_record *record, bd_error *err)
 {
@@ -53,15 +52,16 @@ bd_status bd_gather(bd_gathered *gathered, bd_reader *reader, int64_t limit, bd_
     return BD_OK;
 }
 
-bd_status bd_gathered_digest(const bd_gathered *gathered, bd_digest *digest, bd_error *err)
+bd_status bd_gathered_digests(const bd_gathered *gathered, size_t n, bd_record_digests *digests,
+                              bd_error *err)
 {
-    bd_hasher *hasher = bd_hasher_new();
-    if (!hasher)
+    bd_record_hashes *hashes = bd_record_hashes_new();
+    if (!hashes)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
-    for (size_t i = 0; i < gathered->n; i++)
-        bd_hash_record(hasher, &gathered->records[i]);
-    *digest = bd_hasher_take128(hasher);
-    bd_hasher_free(hasher);
+    for (size_t i = 0; i < n; i++)
+        bd_record_hashes_add(hashes, 0, &gathered->records[i]);  // all are of one input
+    *digests = bd_record_hashes_take(hashes);
+    bd_record_hashes_free(hashes);
     return BD_OK;
 }
 

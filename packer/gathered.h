@@ -8,9 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/checksum.h"
 #include "common/error.h"
 #include "packer/reader.h"
+#include "packer/record_hashes.h"
 
 typedef struct bd_gathered {
     char *bytes;  // owned; all records end to end, padded
@@ -26,8 +26,9 @@ typedef struct bd_gathered {
 // all the same.
 bd_status bd_gather(bd_gathered *gathered, bd_reader *reader, int64_t limit, bd_error *err);
 
-// What `records` of the slice's shard would be.
-bd_status bd_gathered_digest(const bd_gathered *gathered, bd_digest *digest, bd_error *err);
+// What the digests of the slice's shard would be, if it were made from the first `n` records.
+bd_status bd_gathered_digests(const bd_gathered *gathered, size_t n, bd_record_digests *digests,
+                              bd_error *err);
 
 void bd_gathered_release(bd_gathered *gathered);  // safe on an empty struct and safe twice
 

@@ -23,73 +23,79 @@
         .help = "Leave out documents with fewer tokens of text"                 \
     }
 
-#define BD_INPUT_OPTIONS                                                                      \
-    {.name = "separator",                                                                     \
-     .value = "HOW",                                                                          \
-     BD_CHOICE(bd_pack_options, separator, bd_separator_mode_words),                          \
-     .initial = "append",                                                                     \
-     .help = "Whether separators are to be appended, or tokenised documents end with them "   \
-             "already"},                                                                      \
-        {.name = "separator-id",                                                              \
-         .value = "ID",                                                                       \
-         BD_INTEGER(bd_pack_options, separator_id, 0, UINT32_MAX),                            \
-         .initial = "-1",                                                                     \
-         .initial_note = "the tokenizer's",                                                   \
-         .help = "Token that ends each document"},                                            \
-        {.name = "separator-token",                                                           \
-         .value = "TEXT",                                                                     \
-         BD_TEXT(bd_pack_options, separator_token),                                           \
-         .initial_note = "the tokenizer's",                                                   \
-         .help = "The same, by its text"},                                                    \
-        {.name = "bos",                                                                       \
-         .value = "ID",                                                                       \
-         BD_INTEGER(bd_pack_options, bos, 0, UINT32_MAX),                                     \
-         .initial = "-1",                                                                     \
-         .initial_note = "none",                                                              \
-         .help = "Token that begins each document"},                                          \
-        {.name = "padding-id",                                                                \
-         .value = "ID",                                                                       \
-         BD_INTEGER(bd_pack_options, padding_id, 0, UINT32_MAX),                              \
-         .initial = "-1",                                                                     \
-         .initial_note = "the separator",                                                     \
-         .help = "Token that fills the end of a row; its value never matters"},               \
-        {.name = "format",                                                                    \
-         .value = "FORMAT",                                                                   \
-         BD_CHOICE(bd_pack_options, format, bd_format_choice_words),                          \
-         .initial = "auto",                                                                   \
-         .help =                                                                              \
-             "Format of the inputs; auto goes by their content and the ending of the name"},  \
-        {.name = "source",                                                                    \
-         .value = "NAME=INPUT",                                                               \
-         BD_TEXTS(bd_pack_options, sources),                                                  \
-         .help = "A further input, labelled NAME; may be repeated"},                          \
-        {.name = "text-field",                                                                \
-         .value = "FIELD",                                                                    \
-         BD_TEXT(bd_pack_options, text_field),                                                \
-         .initial = "text",                                                                   \
-         .help = "Field of a JSON record, or column of a table, that holds the text; a.b is " \
-                 "field "                                                                     \
-                 "b of field a"},                                                             \
-        {.name = "delimiter",                                                                 \
-         .value = "LINE",                                                                     \
-         BD_TEXT(bd_pack_options, delimiter),                                                 \
-         .initial_note = "a text file is one document",                                       \
-         .help = "Text: a line that equals LINE separates documents"},                        \
-        {.name = "invalid-utf8",                                                              \
-         .value = "HOW",                                                                      \
-         BD_CHOICE(bd_pack_options, utf8_policy, bd_utf8_policy_words),                       \
-         .initial = "error",                                                                  \
-         .help = "What to do with text that is not UTF-8"},                                   \
-        {.name = "vocab-size",                                                                \
-         .value = "N",                                                                        \
-         BD_INTEGER(bd_pack_options, vocab_size, 1, BD_MAX_IDS_VOCABULARY),                   \
-         .initial = "-1",                                                                     \
-         .initial_note = "the tokenizer's",                                                   \
-         .help = "Ids of tokenised inputs are below N; takes the place of a tokenizer"},      \
-    {                                                                                         \
-        .name = "id-bytes", .value = "2|4", BD_INTEGER(bd_pack_options, id_bytes, 2, 4),      \
-        .initial = "-1", .initial_note = "2 if the vocabulary fits",                          \
-        .help = "Bytes of an id in files of nothing but ids"                                  \
+#define BD_INPUT_OPTIONS                                                                       \
+    {.name = "separator",                                                                      \
+     .value = "HOW",                                                                           \
+     BD_CHOICE(bd_pack_options, separator, bd_separator_mode_words),                           \
+     .initial = "append",                                                                      \
+     .help = "Whether separators are to be appended, or tokenised documents end with them "    \
+             "already"},                                                                       \
+        {.name = "separator-id",                                                               \
+         .value = "ID",                                                                        \
+         BD_INTEGER(bd_pack_options, separator_id, 0, UINT32_MAX),                             \
+         .initial = "-1",                                                                      \
+         .initial_note = "the tokenizer's",                                                    \
+         .help = "Token that ends each document"},                                             \
+        {.name = "separator-token",                                                            \
+         .value = "TEXT",                                                                      \
+         BD_TEXT(bd_pack_options, separator_token),                                            \
+         .initial_note = "the tokenizer's",                                                    \
+         .help = "The same, by its text"},                                                     \
+        {.name = "bos",                                                                        \
+         .value = "ID",                                                                        \
+         BD_INTEGER(bd_pack_options, bos, 0, UINT32_MAX),                                      \
+         .initial = "-1",                                                                      \
+         .initial_note = "none",                                                               \
+         .help = "Token that begins each document"},                                           \
+        {.name = "padding-id",                                                                 \
+         .value = "ID",                                                                        \
+         BD_INTEGER(bd_pack_options, padding_id, 0, UINT32_MAX),                               \
+         .initial = "-1",                                                                      \
+         .initial_note = "the separator",                                                      \
+         .help = "Token that fills the end of a row; its value never matters"},                \
+        {.name = "format",                                                                     \
+         .value = "FORMAT",                                                                    \
+         BD_CHOICE(bd_pack_options, format, bd_format_choice_words),                           \
+         .initial = "auto",                                                                    \
+         .help =                                                                               \
+             "Format of the inputs; auto goes by their content and the ending of the name"},   \
+        {.name = "source",                                                                     \
+         .value = "NAME=INPUT",                                                                \
+         BD_TEXTS(bd_pack_options, sources),                                                   \
+         .help = "A further input, labelled NAME; may be repeated"},                           \
+        {.name = "text-field",                                                                 \
+         .value = "FIELD",                                                                     \
+         BD_TEXT(bd_pack_options, text_field),                                                 \
+         .initial = "text",                                                                    \
+         .help = "Field of a JSON record, or column of a table, that holds the text; a.b is "  \
+                 "field "                                                                      \
+                 "b of field a"},                                                              \
+        {.name = "delimiter",                                                                  \
+         .value = "LINE",                                                                      \
+         BD_TEXT(bd_pack_options, delimiter),                                                  \
+         .initial_note = "a text file is one document",                                        \
+         .help = "Text: a line that equals LINE separates documents"},                         \
+        {.name = "invalid-utf8",                                                               \
+         .value = "HOW",                                                                       \
+         BD_CHOICE(bd_pack_options, utf8_policy, bd_utf8_policy_words),                        \
+         .initial = "error",                                                                   \
+         .help = "What to do with text that is not UTF-8"},                                    \
+        {.name = "bad-records",                                                                \
+         .value = "HOW",                                                                       \
+         BD_CHOICE(bd_pack_options, bad_records, bd_bad_policy_words),                         \
+         .initial = "error",                                                                   \
+         .help = "What to do with a record of which no document can be made: no text, broken " \
+                 "JSON, not UTF-8, too large, or too hard for the tokenizer's pattern"},       \
+        {.name = "vocab-size",                                                                 \
+         .value = "N",                                                                         \
+         BD_INTEGER(bd_pack_options, vocab_size, 1, BD_MAX_IDS_VOCABULARY),                    \
+         .initial = "-1",                                                                      \
+         .initial_note = "the tokenizer's",                                                    \
+         .help = "Ids of tokenised inputs are below N; takes the place of a tokenizer"},       \
+    {                                                                                          \
+        .name = "id-bytes", .value = "2|4", BD_INTEGER(bd_pack_options, id_bytes, 2, 4),       \
+        .initial = "-1", .initial_note = "2 if the vocabulary fits",                           \
+        .help = "Bytes of an id in files of nothing but ids"                                   \
     }
 
 #define BD_UNIT_OPTIONS                                                                 \

@@ -77,7 +77,8 @@
     }
 
     function words(name) {
-        return name.replaceAll('_', ' ').replace('utf8', 'UTF-8').replace('bos', 'BOS');
+        return name.replaceAll('_', ' ').replace('utf8', 'UTF-8').replace('json', 'JSON')
+            .replace('bos', 'BOS');
     }
 
     function side(title, names) {
@@ -95,6 +96,7 @@
             'split_documents',
             'truncated_documents', 'dropped_documents', 'too_short_documents',
             'held_out_documents', 'headless_documents', 'invalid_utf8_documents',
+            'bad_missing_text', 'bad_json', 'bad_utf8', 'bad_too_large', 'bad_pattern',
             'separator_collisions',
         ];
         const always = ['targets', 'padding', 'segments', 'longest_segment', 'split_documents'];

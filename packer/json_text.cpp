@@ -43,7 +43,8 @@ extern "C" void bd_json_text_free(bd_json_text *parser)
 // A key that occurs twice has no one meaning (parsers differ in which they take), so it is
 // refused rather than guessed.
 static bd_status find_field(const bd_json_text *parser, simdjson::dom::object object,
-                            std::string_view key, simdjson::dom::element *found, bd_error *err)
+                            std::string_view key, simdjson::dom::element *found,
+                            bd_json_problem *problem, bd_error *err)
 {
     int n = 0;
     for (const auto field : object) {
@@ -54,19 +55,21 @@ static bd_status find_field(const bd_json_text *parser, simdjson::dom::object ob
     }
     if (n == 1)
         return BD_OK;
+    *problem = n == 0 ? BD_JSON_NO_TEXT : BD_JSON_OTHER;
     return bd_fail(err, BD_ERR_FORMAT, n == 0 ? "no field '%s'" : "the field '%s' occurs twice",
                    parser->whole_path.c_str());
 }
 
 static bd_status walk(const bd_json_text *parser, simdjson::dom::element element,
-                      std::string_view *text, bd_error *err)
+                      std::string_view *text, bd_json_problem *problem, bd_error *err)
 {
+    *problem = BD_JSON_NO_TEXT;
     for (const std::string &key : parser->path) {
         simdjson::dom::object object;
         if (element.get_object().get(object) != simdjson::SUCCESS)
             return bd_fail(err, BD_ERR_FORMAT, "no field '%s': '%s' is not in an object",
                            parser->whole_path.c_str(), key.c_str());
-        BD_TRY(find_field(parser, object, key, &element, err));
+        BD_TRY(find_field(parser, object, key, &element, problem, err));
     }
     if (element.get_string().get(*text) != simdjson::SUCCESS)
         return bd_fail(err, BD_ERR_FORMAT, "the field '%s' is not a string",
@@ -228,7 +231,7 @@ extern "C" bd_status bd_json_text_extract(bd_json_text *parser, const char *reco
         return bd_fail(err, BD_ERR_FORMAT, "not valid JSON: %s",
                        simdjson::error_message(error));
     std::string_view found;
-    BD_TRY(walk(parser, root, &found, err));
+    BD_TRY(walk(parser, root, &found, problem, err));
     *text = found.data();
     *text_bytes = found.size();
     *problem = BD_JSON_FINE;

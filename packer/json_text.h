@@ -22,6 +22,7 @@ typedef enum bd_json_problem {
     BD_JSON_FINE,
     BD_JSON_BAD_UTF8,       // bytes that are not UTF-8
     BD_JSON_BAD_SURROGATE,  // an escape for half a character
+    BD_JSON_NO_TEXT,        // no such field, or no string in it
     BD_JSON_OTHER,
 } bd_json_problem;
 

@@ -29,7 +29,7 @@ static bd_status read_record(bd_reader *reader, const bd_input *input,
         if (!found)
             break;
     }
-    if (found && record->position == position)
+    if (found && record->position == position && record->bad == BD_BAD_NONE)
         return BD_OK;
     return fail_absent(input, location, err);
 }

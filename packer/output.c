@@ -12,6 +12,7 @@
 #include "packer/dataset_card.h"
 #include "packer/pack_log.h"
 #include "packer/plan.h"
+#include "packer/plan_difference.h"
 
 // ---- Which files are ours --------------------------------------------------------------
 
@@ -111,22 +112,29 @@ static bd_status refuse_any_dataset_file(void *context, const char *folder, cons
                    "cannot pack into '%s': it holds '%s' but no " BD_PLAN_NAME, folder, name);
 }
 
-static bd_status compare_plans(const char *folder, const bd_json *plan, bd_error *err)
+// Whether what is there can be continued, or is finished already. A share of bad records that is
+// another matters only for what is decided last; but processes that share must agree on it.
+static bd_status compare_plans(const char *folder, const bd_json *plan, bd_lock_mode mode,
+                               bd_error *err)
 {
     bd_json *there;
     char where[256];
     BD_TRY(bd_plan_read(folder, &there, err));
-    const bool differ = bd_json_difference(plan, there, where, sizeof where);
+    const bd_plan_difference difference = bd_plan_compare(plan, there, where, sizeof where);
+    const bool finished = bd_folder_holds(folder, BD_MANIFEST_NAME);
     bd_json_free(there);
-    if (differ)
-        return bd_fail(err, BD_ERR_ARGUMENT,
-                       "'%s' holds a dataset of another plan: %s (--overwrite replaces it)",
-                       folder, where);
-    return BD_OK;
+    if (difference == BD_PLANS_ARE_SAME ||
+        (difference == BD_PLANS_ALLOW_OTHERS && !finished && mode == BD_LOCK_EXCLUSIVE))
+        return BD_OK;
+    return bd_fail(
+        err, BD_ERR_ARGUMENT, "'%s' holds a dataset of another plan: %s (%s)", folder, where,
+        difference == BD_PLANS_ALLOW_OTHERS && !finished ? "one process alone can change that"
+                                                         : "--overwrite replaces it");
 }
 
 // If another process is quicker, its plan must be the same.
-static bd_status publish_plan(const char *folder, const bd_json *plan, bd_error *err)
+static bd_status publish_plan(const char *folder, const bd_json *plan, bd_lock_mode mode,
+                              bd_error *err)
 {
     char *text;
     bool there = false;
@@ -135,11 +143,11 @@ static bd_status publish_plan(const char *folder, const bd_json *plan, bd_error 
         bd_file_publish_new(folder, BD_PLAN_NAME, text, strlen(text), &there, err);
     free(text);
     BD_TRY(status);
-    return there ? compare_plans(folder, plan, err) : BD_OK;
+    return there ? compare_plans(folder, plan, mode, err) : BD_OK;
 }
 
 static bd_status examine(bd_output *output, const char *folder, const bd_json *plan,
-                         bool overwrite, bd_error *err)
+                         bd_lock_mode mode, bool overwrite, bd_error *err)
 {
     output->state = BD_OUTPUT_NEW;
     if (!bd_folder_holds(folder, BD_PLAN_NAME)) {
@@ -157,7 +165,7 @@ static bd_status examine(bd_output *output, const char *folder, const bd_json *p
                        folder);
     if (overwrite)
         return remove_dataset(folder, err);
-    BD_TRY(compare_plans(folder, plan, err));
+    BD_TRY(compare_plans(folder, plan, mode, err));
     bd_output_refresh(output, folder);
     return BD_OK;
 }
@@ -172,11 +180,11 @@ bd_status bd_output_open(bd_output *output, const char *folder, const bd_json *p
     if (status == BD_OK)
         status = bd_folder_lock(&output->lock, folder, mode, "packing into", err);
     if (status == BD_OK)
-        status = examine(output, folder, plan, overwrite, err);
+        status = examine(output, folder, plan, mode, overwrite, err);
     if (status == BD_OK && output->state != BD_OUTPUT_FINISHED && mode == BD_LOCK_EXCLUSIVE)
         status = bd_folder_remove_pending(folder, err);
     if (status == BD_OK && output->state == BD_OUTPUT_NEW)
-        status = publish_plan(folder, plan, err);
+        status = publish_plan(folder, plan, mode, err);
     if (status != BD_OK) {
         bd_folder_withdraw(folder, output->n_made, output->lock);
         output->lock = -1;

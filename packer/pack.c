@@ -1,5 +1,7 @@
 #include "packer/pack.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -130,6 +132,45 @@ static bd_status check_totals(const dataset_run *p, bd_error *err)
     return totals.documents > 0 ? BD_OK : fail_empty(&totals, err);
 }
 
+static bd_status fail_bad(const dataset_run *p, bd_figures *totals, bd_error *err)
+{
+    const int64_t n_bad = bd_figures_bad_records(totals);
+    char kinds[200] = "";
+    size_t n = 0;
+    for (int kind = BD_BAD_NONE + 1; kind < BD_N_BAD_KINDS && n < sizeof kinds; kind++) {
+        const int64_t of_kind = *bd_figures_bad(totals, (bd_bad_kind)kind);
+        if (of_kind > 0)
+            n += (size_t)snprintf(kinds + n, sizeof kinds - n, "%s%" PRId64 " %s",
+                                  n > 0 ? ", " : "", of_kind, bd_bad_kind_words[kind]);
+    }
+    bd_fail(err, BD_ERR_FORMAT,
+            "%" PRId64 " of %" PRId64 " records are bad, more than --max-bad %g%%: %s", n_bad,
+            n_bad + bd_figures_documents_read(totals), (double)p->job->reading.max_bad / 1e4,
+            kinds);
+    if (p->run.bad.n > 0) {
+        const bd_bad_place *first = &p->run.bad.items[0];
+        const bd_input *input = &p->job->inputs->items[first->input];
+        bd_error_suffix(err, BD_ERR_FORMAT, "the first in '%.100s' at %s %" PRId64, input->path,
+                        bd_input_entry_position_word(&input->entry), first->position);
+    }
+    return bd_error_suffix(err, BD_ERR_FORMAT,
+                           "the shards stay, a larger --max-bad finishes the dataset");
+}
+
+// Of the whole dataset, so that it does not matter who packed what.
+static bd_status check_bad(const dataset_run *p, bd_error *err)
+{
+    bd_figures totals = {0};
+    for (size_t i = 0; i < p->units.n; i++)
+        for (size_t k = 0; k < p->run.items[i].n; k++)
+            BD_TRY(bd_figures_add(&totals, &p->run.items[i].units[k].shard.figures, err));
+    const int64_t n_bad = bd_figures_bad_records(&totals);
+    const int64_t n = n_bad + bd_figures_documents_read(&totals);
+    return (__int128)n_bad * BD_MILLION <= (__int128)n * p->job->reading.max_bad
+               ? BD_OK
+               : fail_bad(p, &totals, err);
+}
+
 // A shard that is no part of the dataset was made from an input that was longer then.
 static bd_status refuse_stray(void *context, const char *folder, const char *name,
                               bd_error *err)
@@ -148,6 +189,19 @@ static bd_status publish_tail(dataset_run *p, bd_pack_result *result, bd_error *
 {
     const bd_manifest *held_out = p->job->holdout_folder ? &p->held_out : NULL;
     bool card_kept;
+    const bd_pack_run log = {
+        .inputs = p->job->inputs,
+        .tokenizer = p->job->tokenizer_file,
+        .n_threads = p->settings->n_threads,
+        .n_ranks = p->settings->n_ranks,
+        .n_units = (int64_t)count_shards(&p->run),
+        .n_continued = p->run.n_continued,
+        .elapsed_ns = bd_now_ns() - p->started_ns,
+        .bad = &p->run.bad,
+    };
+    // First of all: it names the bad records, also if they are too many.
+    BD_TRY(bd_pack_log_publish(p->job->folder, &log, err));
+    BD_TRY(check_bad(p, err));
     BD_TRY(check_totals(p, err));
     if (held_out) {
         BD_TRY(list_shards(&p->run, true, &p->held_out, err));
@@ -156,16 +210,6 @@ static bd_status publish_tail(dataset_run *p, bd_pack_result *result, bd_error *
     }
     BD_TRY(list_shards(&p->run, false, &result->manifest, err));
     BD_TRY(bd_folder_visit(p->job->folder, refuse_stray, &result->manifest, err));
-    const bd_pack_run log = {
-        .inputs = p->job->inputs,
-        .tokenizer = p->job->tokenizer_file,
-        .n_threads = p->settings->n_threads,
-        .n_ranks = p->settings->n_ranks,
-        .n_units = (int64_t)result->manifest.n_shards,
-        .n_continued = p->run.n_continued,
-        .elapsed_ns = bd_now_ns() - p->started_ns,
-    };
-    BD_TRY(bd_pack_log_publish(p->job->folder, &log, err));
     return publish_part(p, p->job->folder, &result->manifest, held_out, &result->card_kept,
                         err);
 }

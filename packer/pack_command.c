@@ -102,8 +102,13 @@ static void say_left_out(const bd_arguments *arguments, const bd_inputs *inputs,
         {"", totals->dropped_documents, "document", " longer than a row"},
         {"", totals->too_short_documents, "document", " of fewer than --min-tokens"},
         {"the ends of ", totals->truncated_documents, "document", ""},
+        {"", totals->bad_missing_text, "record", " without text"},
+        {"", totals->bad_json, "record", " of broken JSON"},
+        {"", totals->bad_utf8, "record", " not UTF-8"},
+        {"", totals->bad_too_large, "record", " larger than --max-document-bytes"},
+        {"", totals->bad_pattern, "record", " too hard to split"},
     };
-    char text[256] = "";
+    char text[768] = "";
     size_t n = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (parts[i].n > 0)

@@ -27,8 +27,10 @@ static bd_status check_id(int64_t id, const char *option, const bd_tokenizer *to
                    option, id, name_of(tokenizer, settings), tokenizer->vocab_size);
 }
 
-// "0.5%" is 5000 millionths: at most four digits after the point.
-static bd_status parse_share(const char *text, int64_t *millionths, bd_error *err)
+// "0.5%" is 5000 millionths: at most four digits after the point. `least` and `most` are
+// millionths too.
+static bd_status parse_share(const char *option, const char *text, int64_t least, int64_t most,
+                             int64_t *millionths, bd_error *err)
 {
     const size_t n_whole = strspn(text, "0123456789");
     const char *point = text + n_whole;
@@ -41,16 +43,16 @@ static bd_status parse_share(const char *text, int64_t *millionths, bd_error *er
         *millionths += (point[1 + i] - '0') * (int64_t)unit;
     const bool is_number = n_whole + n_digits > 0;
     const bool sound = is_number && n_digits <= 4 && strcmp(end, "%") == 0;
-    if (sound && *millionths > 0 && *millionths < BD_MILLION)
+    if (sound && *millionths >= least && *millionths <= most)
         return BD_OK;
     if (is_number && *end == '\0' && *millionths > 0 && strtod(text, NULL) < 1)
-        return bd_fail(err, BD_ERR_ARGUMENT, "--holdout: '%s' is not clear: write %g%% or %s%%",
-                       text, 100 * strtod(text, NULL), text);
+        return bd_fail(err, BD_ERR_ARGUMENT, "%s: '%s' is not clear: write %g%% or %s%%",
+                       option, text, 100 * strtod(text, NULL), text);
     if (is_number && *end == '\0')
-        return bd_fail(err, BD_ERR_ARGUMENT, "--holdout: '%s' lacks its sign: write %s%%", text,
-                       text);
-    return bd_fail(err, BD_ERR_ARGUMENT,
-                   "--holdout: '%s' is not a share from 0.0001%% to 99.9999%%", text);
+        return bd_fail(err, BD_ERR_ARGUMENT, "%s: '%s' lacks its sign: write %s%%", option,
+                       text, text);
+    return bd_fail(err, BD_ERR_ARGUMENT, "%s: '%s' is not a share from %g%% to %g%%", option,
+                   text, (double)least / 1e4, (double)most / 1e4);
 }
 
 static bd_status find_token(const bd_tokenizer *tokenizer, const bd_pack_options *settings,
@@ -107,12 +109,26 @@ static bd_status make_packing(bd_packing *packing, const bd_pack_options *settin
     snprintf(packing->tokenizer, sizeof packing->tokenizer, "%s", tokenizer->name);
     packing->batch_rows = bd_packing_default_batch_rows(packing);
     if (settings->holdout) {
-        BD_TRY(parse_share(settings->holdout, &packing->holdout, err));
+        BD_TRY(parse_share("--holdout", settings->holdout, 1, BD_MILLION - 1, &packing->holdout,
+                           err));
         packing->part = BD_PART_TRAINING;
     }
     BD_TRY(check_id(packing->separator, "--separator-id", tokenizer, settings, err));
     BD_TRY(check_id(packing->bos, "--bos", tokenizer, settings, err));
     return check_id(packing->padding, "--padding-id", tokenizer, settings, err);
+}
+
+static bd_status choose_max_bad(int64_t *max_bad, const bd_pack_options *settings,
+                                bd_error *err)
+{
+    enum { USUAL = BD_MILLION / 1000 };
+    const bool skips = settings->bad_records == BD_BAD_SKIP;
+    *max_bad = skips ? USUAL : 0;
+    if (!settings->max_bad)
+        return BD_OK;
+    if (!skips)
+        return bd_fail(err, BD_ERR_ARGUMENT, "--max-bad goes with --bad-records skip");
+    return parse_share("--max-bad", settings->max_bad, 0, BD_MILLION, max_bad, err);
 }
 
 static bd_status make_reading(bd_reading *reading, const bd_pack_options *settings,
@@ -124,12 +140,14 @@ static bd_status make_reading(bd_reading *reading, const bd_pack_options *settin
         .delimiter = settings->delimiter,
         .utf8_policy = settings->utf8_policy,
         .separator = settings->separator,
+        .bad_records = settings->bad_records,
         .unit_bytes = settings->unit_bytes,
         .max_document_bytes = settings->max_document_bytes,
         .raw_id_bytes = settings->id_bytes == BD_NOT_GIVEN ? bd_packing_id_bytes(packing)
                                                            : (int)settings->id_bytes,
         .end_of_text = packing->separator,
     };
+    BD_TRY(choose_max_bad(&reading->max_bad, settings, err));
     if (settings->delimiter && strchr(settings->delimiter, '\n'))
         return bd_fail(err, BD_ERR_ARGUMENT, "--delimiter: one line, without a newline");
     if (reading->raw_id_bytes == 3)

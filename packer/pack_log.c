@@ -63,6 +63,23 @@ static bd_json *paths(const bd_inputs *inputs)
     return array;
 }
 
+static bd_json *bad_records(const bd_bad_places *bad, const bd_inputs *inputs)
+{
+    bd_json *array = bd_json_array();
+    for (size_t i = 0; i < bad->n; i++) {
+        const bd_bad_place *place = &bad->items[i];
+        const bd_input *input = &inputs->items[place->input];
+        bd_json *entry = bd_json_object();
+        set_path(entry, "path", input->path);
+        bd_json_set_string(entry, "counted_in", bd_input_entry_position_word(&input->entry));
+        bd_json_set_integer(entry, "position", place->position);
+        bd_json_set_string(entry, "kind", bd_bad_kind_words[place->kind]);
+        bd_json_set_string(entry, "problem", place->message);
+        bd_json_append(array, entry);
+    }
+    return array;
+}
+
 char *bd_pack_log_tokenizer(const char *folder)
 {
     enum { MAX_BYTES = 1 << 28 };  // a line or two for each input
@@ -92,6 +109,8 @@ bd_status bd_pack_log_publish(const char *folder, const bd_pack_run *run, bd_err
         bd_json_set_string(json, "tokenizer", run->tokenizer);
     if (run->inputs)
         bd_json_set(json, "inputs", paths(run->inputs));
+    if (run->bad && run->bad->n > 0)
+        bd_json_set(json, "bad_records", bad_records(run->bad, run->inputs));
     if (run->repacked_from)
         set_origin(json, run->repacked_from);
     char *text = NULL;

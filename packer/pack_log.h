@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "packer/bad_records.h"
 #include "packer/inputs.h"
 #include "packer/joined.h"
 
@@ -19,6 +20,7 @@ typedef struct bd_pack_run {
     int64_t n_units;
     int64_t n_continued;  // units that an earlier run had finished
     int64_t elapsed_ns;
+    const bd_bad_places *bad;  // borrowed; NULL if there were none to look for
 } bd_pack_run;
 
 // The file that a dataset's tokenizer was read from, as its log says it: malloc'd; NULL if there

@@ -53,6 +53,11 @@ static const bd_option pack_options[] = {
      .initial_note = "all",
      .help = "Take the first N documents of the inputs"},
     BD_INPUT_OPTIONS,
+    {.name = "max-bad",
+     .value = "SHARE%",
+     BD_TEXT(bd_pack_options, max_bad),
+     .initial_note = "0.1% with --bad-records skip",
+     .help = "Largest share of the records that may be bad; with more there is no manifest"},
     {.name = "compress",
      .value = "CODEC",
      BD_CHOICE(bd_pack_options, codec, bd_shard_codec_words),
@@ -115,6 +120,11 @@ static const char pack_description[] =
     "--delimiter LINE must be the whole line: with CRLF line ends it includes the CR. JSON is "
     "UTF-8 by definition, so --invalid-utf8 keep does not take it. Standard input is JSONL "
     "unless --format text or --delimiter says otherwise.\n"
+    "\n"
+    "With --bad-records skip, records of which no document can be made are left out and "
+    "counted by kind in the ledger, and the first hundred are listed in pack-log.json. If they "
+    "are more than --max-bad of all records, the shards stay, and the same command with a "
+    "larger --max-bad finishes the dataset. A damaged file is always an error.\n"
     "\n"
     "A document longer than a row is split, and a piece after the first repeats the last "
     "token of the piece before it as context; or it is truncated, or dropped, or an error. "

@@ -30,6 +30,8 @@ typedef struct bd_pack_options {
     const char *text_field;
     const char *delimiter;
     bd_utf8_policy utf8_policy;
+    bd_bad_policy bad_records;
+    const char *max_bad;
     int64_t vocab_size, id_bytes;
     bd_shard_codec codec;
     int64_t unit_bytes, max_document_bytes;

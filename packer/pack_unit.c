@@ -1,6 +1,7 @@
 #include "packer/pack_unit.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,14 +23,16 @@ struct bd_unit_packer {
     const bd_pack_job *job;  // borrowed
     bd_encoder encoder;      // owned; empty until the first text, which may never come
     side training, held_out;
-    bd_hasher *hasher;   // owned; over the records
-    bd_json_text *json;  // owned
-    char *repaired;      // owned; a record made valid UTF-8
+    bd_record_hashes *hashes;  // owned
+    bd_json_text *json;        // owned
+    char *repaired;            // owned; a record made valid UTF-8
     size_t repaired_capacity;
     uint32_t *ids;  // owned; those of a record that came as tokens
     size_t ids_capacity;
     bool was_invalid;  // the record at hand was not UTF-8
-    int64_t n_records;
+    bd_bad_kind bad;   // what is wrong with it
+    bd_bad_places bad_places;
+    int64_t n_documents;
 };
 
 bd_packing bd_holdout_packing(const bd_pack_job *job)
@@ -37,14 +40,6 @@ bd_packing bd_holdout_packing(const bd_pack_job *job)
     bd_packing packing = job->packing;
     packing.part = BD_PART_HELD_OUT;
     return packing;
-}
-
-void bd_hash_record(bd_hasher *hasher, const bd_record *record)
-{
-    const uint64_t size_bytes = record->size_bytes;
-    if (size_bytes > 0)
-        bd_hasher_add(hasher, record->data, record->size_bytes);
-    bd_hasher_add(hasher, &size_bytes, sizeof size_bytes);
 }
 
 bd_status bd_unit_packer_new(bd_unit_packer **out, const bd_pack_job *job, bd_error *err)
@@ -58,9 +53,9 @@ bd_status bd_unit_packer_new(bd_unit_packer **out, const bd_pack_job *job, bd_er
     packer->held_out.packing = bd_holdout_packing(job);
     bd_documents_init(&packer->training.documents, &packer->training.packing, &packer->encoder);
     bd_documents_init(&packer->held_out.documents, &packer->held_out.packing, &packer->encoder);
-    packer->hasher = bd_hasher_new();
+    packer->hashes = bd_record_hashes_new();
     packer->json = bd_json_text_new(job->reading.text_field);
-    if (packer->hasher && packer->json)
+    if (packer->hashes && packer->json)
         return BD_OK;
     bd_unit_packer_free(packer);
     *out = NULL;
@@ -74,16 +69,22 @@ void bd_unit_packer_free(bd_unit_packer *packer)
     bd_documents_release(&packer->training.documents);
     bd_documents_release(&packer->held_out.documents);
     bd_encoder_release(&packer->encoder);
-    bd_hasher_free(packer->hasher);
+    bd_record_hashes_free(packer->hashes);
+    bd_bad_places_release(&packer->bad_places);
     bd_json_text_free(packer->json);
     free(packer->repaired);
     free(packer->ids);
     free(packer);
 }
 
-int64_t bd_unit_packer_n_records(const bd_unit_packer *packer)
+int64_t bd_unit_packer_n_documents(const bd_unit_packer *packer)
 {
-    return packer->n_records;
+    return packer->n_documents;
+}
+
+const bd_bad_places *bd_unit_packer_bad_places(const bd_unit_packer *packer)
+{
+    return &packer->bad_places;
 }
 
 // ---- From a record to its text --------------------------------------------------------
@@ -107,6 +108,7 @@ static bd_status take_text(bd_unit_packer *p, const bd_record *record, const cha
         return BD_OK;
     switch (p->job->reading.utf8_policy) {
     case BD_UTF8_ERROR:
+        p->bad = BD_BAD_UTF8;
         return bd_fail(err, BD_ERR_FORMAT,
                        "not UTF-8 at byte %zu of the document"
                        " (--invalid-utf8 keep or replace takes it)",
@@ -122,6 +124,20 @@ static bd_status take_text(bd_unit_packer *p, const bd_record *record, const cha
     return BD_OK;
 }
 
+static bd_status extract(bd_unit_packer *p, const char *record, size_t size_bytes,
+                         const char **text, size_t *n, bd_json_problem *problem, bd_error *err)
+{
+    static const bd_bad_kind kinds[] = {
+        [BD_JSON_FINE] = BD_BAD_NONE,          [BD_JSON_BAD_UTF8] = BD_BAD_UTF8,
+        [BD_JSON_BAD_SURROGATE] = BD_BAD_UTF8, [BD_JSON_NO_TEXT] = BD_BAD_MISSING_TEXT,
+        [BD_JSON_OTHER] = BD_BAD_JSON,
+    };
+    const bd_status status =
+        bd_json_text_extract(p->json, record, size_bytes, text, n, problem, err);
+    p->bad = kinds[*problem];
+    return status;
+}
+
 // A JSON record that failed to parse because of its encoding: repairs and parses it again.
 static bd_status repair_json(bd_unit_packer *p, const bd_record *record, const char **text,
                              size_t *n, bd_error *err)
@@ -131,7 +147,7 @@ static bd_status repair_json(bd_unit_packer *p, const bd_record *record, const c
         bd_utf8_replace(record->data, record->size_bytes, p->repaired);
     bd_json_replace_surrogates(p->repaired, repaired_bytes);
     bd_json_problem problem;
-    BD_TRY(bd_json_text_extract(p->json, p->repaired, repaired_bytes, text, n, &problem, err));
+    BD_TRY(extract(p, p->repaired, repaired_bytes, text, n, &problem, err));
     p->was_invalid = true;
     return BD_OK;
 }
@@ -141,7 +157,7 @@ static bd_status take_json(bd_unit_packer *p, const bd_record *record, const cha
 {
     bd_json_problem problem;
     const bd_status status =
-        bd_json_text_extract(p->json, record->data, record->size_bytes, text, n, &problem, err);
+        extract(p, record->data, record->size_bytes, text, n, &problem, err);
     const bool encoding = problem == BD_JSON_BAD_UTF8 || problem == BD_JSON_BAD_SURROGATE;
     if (!encoding)
         return status;
@@ -283,19 +299,61 @@ static bd_status add_text(bd_unit_packer *p, const bd_input *input, uint32_t ind
     return select_document(p, s, record, err);
 }
 
+// ---- Records ------------------------------------------------------------------------------
+
+// They belong to no side of a holdout; the training side's ledger covers the whole corpus.
+static bd_status leave_out(bd_unit_packer *p, int64_t index, const bd_record *record,
+                           const char *why, bd_error *err)
+{
+    bd_bad_place place = {.input = index, .position = record->position, .kind = p->bad};
+    ++*bd_figures_bad(&p->training.left_out, p->bad);
+    if (p->bad_places.n == BD_MAX_BAD_PLACES)  // what comes now lies after them
+        return BD_OK;
+    snprintf(place.message, sizeof place.message, "%.*s", (int)sizeof place.message - 1, why);
+    return bd_bad_places_add(&p->bad_places, &place, err);
+}
+
+static bd_status add_record(bd_unit_packer *p, int64_t index, const bd_record *record,
+                            bd_error *err)
+{
+    const bd_input *input = &p->job->inputs->items[index];
+    p->was_invalid = false;
+    p->bad = record->bad;
+    if (record->bad != BD_BAD_NONE)
+        return bd_reader_fail_bad(&p->job->reading, record, err);
+    const bd_status status = input->id_bytes > 0
+                                 ? add_ids(p, input, (uint32_t)index, record, err)
+                                 : add_text(p, input, (uint32_t)index, record, err);
+    if (status == BD_ERR_LIMIT)
+        p->bad = BD_BAD_PATTERN;
+    return status;
+}
+
+void bd_unit_packer_begin(bd_unit_packer *packer, int64_t first_input)
+{
+    bd_record_hashes_begin(packer->hashes, first_input);
+}
+
 bd_status bd_unit_packer_add(bd_unit_packer *packer, int64_t index, const bd_record *record,
                              bd_error *err)
 {
-    const bd_input *input = &packer->job->inputs->items[index];
-    bd_hash_record(packer->hasher, record);
-    packer->n_records++;
-    packer->was_invalid = false;
-    const bd_status status = input->id_bytes > 0
-                                 ? add_ids(packer, input, (uint32_t)index, record, err)
-                                 : add_text(packer, input, (uint32_t)index, record, err);
+    bd_error problem;  // its message is needed whether or not the caller wants one
+    bd_record_hashes_add(packer->hashes, index, record);
+    const bd_status status = add_record(packer, index, record, &problem);
     const bool is_its_fault =
         status == BD_ERR_FORMAT || status == BD_ERR_UNSUPPORTED || status == BD_ERR_LIMIT;
-    return is_its_fault ? bd_reader_blame(input, record, status, err) : status;
+    if (status == BD_OK) {
+        packer->n_documents++;
+        return BD_OK;
+    }
+    if (is_its_fault && packer->bad != BD_BAD_NONE &&
+        packer->job->reading.bad_records == BD_BAD_SKIP)
+        return leave_out(packer, index, record, problem.message, err);
+    if (err)
+        *err = problem;
+    return is_its_fault
+               ? bd_reader_blame(&packer->job->inputs->items[index], record, status, err)
+               : status;
 }
 
 // ---- From documents to shards ------------------------------------------------------------
@@ -308,26 +366,29 @@ static void clear(side *s)
 
 void bd_unit_packer_clear(bd_unit_packer *packer)
 {
-    bd_hasher_take128(packer->hasher);  // which begins anew
+    bd_record_hashes_take(packer->hashes);  // which begin anew
     clear(&packer->training);
     clear(&packer->held_out);
-    packer->n_records = 0;
+    packer->n_documents = 0;
+    packer->bad_places.n = 0;
 }
 
 bd_unit_contents bd_unit_packer_contents(bd_unit_packer *packer, bool held_out)
 {
     const side *s = held_out ? &packer->held_out : &packer->training;
-    return (bd_unit_contents){&s->documents, &s->left_out, bd_hasher_take128(packer->hasher)};
+    return (bd_unit_contents){&s->documents, &s->left_out,
+                              bd_record_hashes_take(packer->hashes)};
 }
 
 bd_status bd_unit_packer_finish(bd_unit_packer *packer, const bd_unit *unit,
                                 bd_packed_unit *packed, bd_error *err)
 {
-    const bd_digest records = bd_hasher_take128(packer->hasher);
-    *packed = (bd_packed_unit){
-        .shard = {.unit = *unit, .records = records, .figures = packer->training.left_out},
-        .held_out = {.unit = *unit, .records = records, .figures = packer->held_out.left_out},
-    };
+    const bd_record_digests digests = bd_record_hashes_take(packer->hashes);
+    const bd_shard_entry entry = {
+        .unit = *unit, .records = digests.records, .positions = digests.positions};
+    *packed = (bd_packed_unit){.shard = entry, .held_out = entry};
+    packed->shard.figures = packer->training.left_out;
+    packed->held_out.figures = packer->held_out.left_out;
     // The held-out shard first: where the other is published, the unit is finished.
     if (packer->job->holdout_folder)
         BD_TRY(bd_unit_write(packer->job->holdout_folder, &packer->held_out.documents,

@@ -15,9 +15,11 @@
 #include "common/packing.h"
 #include "common/progress.h"
 #include "common/tokenizer/tokenizer.h"
+#include "packer/bad_records.h"
 #include "packer/documents.h"
 #include "packer/inputs.h"
 #include "packer/reading.h"
+#include "packer/record_hashes.h"
 #include "packer/records.h"
 
 enum { BD_NO_LIMIT = -1 };
@@ -50,19 +52,26 @@ typedef struct bd_unit_packer bd_unit_packer;
 // batch, and an encoder (tokenizer.h) once there is text. Free with bd_unit_packer_free().
 bd_status bd_unit_packer_new(bd_unit_packer **packer, const bd_pack_job *job, bd_error *err);
 
+// Names the unit's first input, before its records are added. Needed only where a unit may have
+// several.
+void bd_unit_packer_begin(bd_unit_packer *packer, int64_t first_input);
+
 // Adds a record of input `index`. A bad one is an error that names the file and the line or
-// byte.
+// byte; or it is counted and left out, if the job's reading says so.
 bd_status bd_unit_packer_add(bd_unit_packer *packer, int64_t index, const bd_record *record,
                              bd_error *err);
 
-// Records added so far.
-int64_t bd_unit_packer_n_records(const bd_unit_packer *packer);
+// Documents that were read so far: the records that were not bad.
+int64_t bd_unit_packer_n_documents(const bd_unit_packer *packer);
+
+// The first bad ones among the records that were added. Borrowed until the packer is cleared.
+const bd_bad_places *bd_unit_packer_bad_places(const bd_unit_packer *packer);
 
 // What the records that were added became, for whoever compares or counts instead of packing.
 typedef struct bd_unit_contents {
     const bd_documents *documents;  // those of the part, in input order, before --long
     const bd_figures *left_out;     // what only reading can tell, but for --long: unit_writer.h
-    bd_digest records;
+    bd_record_digests digests;
 } bd_unit_contents;
 
 // The contents of the dataset that is asked for, or of the held-out one. Borrowed until the
@@ -78,8 +87,5 @@ bd_status bd_unit_packer_finish(bd_unit_packer *packer, const bd_unit *unit,
                                 bd_packed_unit *packed, bd_error *err);
 
 void bd_unit_packer_free(bd_unit_packer *packer);  // safe on NULL
-
-// Adds a record to what `records` of a shard is computed over.
-void bd_hash_record(bd_hasher *hasher, const bd_record *record);
 
 #endif

@@ -59,6 +59,7 @@ void bd_packing_run_release(bd_packing_run *run)
     for (size_t i = 0; run->items && i < run->units->n; i++)
         free(run->items[i].units);
     free(run->items);
+    bd_bad_places_release(&run->bad);
     *run = (bd_packing_run){0};
 }
 
@@ -125,7 +126,7 @@ static bd_status read_slice(worker *k, int64_t index, bd_slice slice, bd_error *
     bd_record record = {.position = slice.begin};
     bool found;
     int64_t reported = bytes_before(input, slice.begin);
-    while (status == BD_OK && bd_unit_packer_n_records(k->packer) < w->limit_left) {
+    while (status == BD_OK && bd_unit_packer_n_documents(k->packer) < w->limit_left) {
         status = bd_interrupt_check(err);
         if (status == BD_OK)
             status = bd_reader_next(k->reader, &record, &found, err);
@@ -140,15 +141,31 @@ static bd_status read_slice(worker *k, int64_t index, bd_slice slice, bd_error *
     return status;
 }
 
+// The unit's records have all been added.
+static bd_status finish_unit(worker *k, const bd_unit *unit, bd_packed_unit *packed,
+                             bd_error *err)
+{
+    work *w = k->work;
+    const bd_bad_places *bad = bd_unit_packer_bad_places(k->packer);
+    if (bad->n > 0) {
+        pthread_mutex_lock(&w->lock);
+        const bd_status status = bd_bad_places_merge(&w->run->bad, bad, err);
+        pthread_mutex_unlock(&w->lock);
+        BD_TRY(status);
+    }
+    return bd_unit_packer_finish(k->packer, unit, packed, err);
+}
+
 static bd_status pack_inputs(worker *k, const bd_unit *unit, bd_packed_unit *packed,
                              bd_error *err)
 {
     const bd_pack_job *job = k->work->run->job;
+    bd_unit_packer_begin(k->packer, unit->input);
     for (int64_t i = unit->input; i < unit->input + unit->n_inputs; i++) {
         const bd_input_entry *entry = &job->inputs->items[i].entry;
         BD_TRY(read_slice(k, i, bd_input_entry_slice(entry, unit->slice), err));
     }
-    return bd_unit_packer_finish(k->packer, unit, packed, err);
+    return finish_unit(k, unit, packed, err);
 }
 
 static uint64_t unit_file_bytes(const bd_pack_job *job, const bd_unit *unit)
@@ -180,14 +197,42 @@ static bd_status do_unit(worker *k, size_t item, bd_error *err)
 
 // ---- A slice of a series -------------------------------------------------------------------
 
-static bd_status pack_gathered(worker *k, const bd_unit *unit, bd_packed_unit *packed,
-                               bd_error *err)
+static bd_status pack_gathered(worker *k, bd_unit *unit, bd_packed_unit *packed, bd_error *err)
 {
-    for (size_t i = 0; i < k->gathered.n; i++) {
+    const int64_t limit = k->work->limit_left;
+    for (size_t i = 0; i < k->gathered.n && bd_unit_packer_n_documents(k->packer) < limit;
+         i++) {
         BD_TRY(bd_interrupt_check(err));
         BD_TRY(bd_unit_packer_add(k->packer, unit->input, &k->gathered.records[i], err));
     }
-    return bd_unit_packer_finish(k->packer, unit, packed, err);
+    unit->last |= bd_unit_packer_n_documents(k->packer) == limit;
+    return finish_unit(k, unit, packed, err);
+}
+
+// Where bad records are left out, only packing tells how many records a limit is.
+static int64_t most_records(const work *w)
+{
+    return w->run->job->reading.bad_records == BD_BAD_SKIP ? INT64_MAX : w->limit_left;
+}
+
+// Whether a shard was made from the records that were gathered: from all of them, or from the
+// first ones if the limit on documents was met with them.
+static bd_status is_made_from(const bd_shard_entry *shard, const bd_gathered *gathered,
+                              int64_t limit, bool *same, bd_error *err)
+{
+    const bd_figures *figures = &shard->figures;
+    const int64_t n_documents = bd_figures_documents_read(figures);
+    const int64_t n = n_documents + bd_figures_bad_records(figures);
+    const bool meets_limit = n_documents == limit;
+    bd_record_digests digests;
+    const bd_record_digests stored = {shard->records, shard->positions};
+    *same = (n == (int64_t)gathered->n || (meets_limit && n < (int64_t)gathered->n)) &&
+            shard->unit.last == (gathered->last || meets_limit);
+    if (!*same)
+        return BD_OK;
+    BD_TRY(bd_gathered_digests(gathered, (size_t)n, &digests, err));
+    *same = bd_record_digests_equal(&digests, &stored);
+    return BD_OK;
 }
 
 // A shard that is there serves if it was made from the very records that were read now.
@@ -197,7 +242,7 @@ static bd_status take_same(const work *w, size_t item, const bd_unit *unit,
 {
     const bd_packing_run *run = w->run;
     const bd_item_result *finished = &w->series[item].finished;
-    bd_digest records;
+    bool same;
     *taken = (size_t)unit->slice < finished->n;
     if (*taken)
         *packed = finished->units[unit->slice];
@@ -206,13 +251,15 @@ static bd_status take_same(const work *w, size_t item, const bd_unit *unit,
                  bd_take_finished(run->job, &run->units->items[item], unit, packed);
     if (!*taken)
         return BD_OK;
-    BD_TRY(bd_gathered_digest(gathered, &records, err));
-    if (strcmp(records.hex, packed->shard.records.hex) != 0 ||
-        packed->shard.unit.last != gathered->last)
+    BD_TRY(is_made_from(&packed->shard, gathered, w->limit_left, &same, err));
+    if (!same)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "'%s' is not what the finished part of the dataset was made from: "
-                       "slice %" PRId64 " differs (--overwrite packs it anew)",
-                       run->job->inputs->items[unit->input].path, unit->slice);
+                       "slice %" PRId64 " differs (%s)",
+                       run->job->inputs->items[unit->input].path, unit->slice,
+                       bd_input_is_stdin(&run->job->inputs->items[unit->input])
+                           ? "--overwrite packs it anew"
+                           : "--update packs it again");
     return BD_OK;
 }
 
@@ -238,7 +285,7 @@ static bd_status gather_next(work *w, size_t item, bd_unit *unit, bd_gathered *g
         BD_TRY(begin_series(w, item, err));
     unit->slice = s->next_slice++;
     bd_reader_begin(s->reader, bd_input_entry_slice(&input->entry, unit->slice));
-    BD_TRY(bd_gather(gathered, s->reader, w->limit_left, err));
+    BD_TRY(bd_gather(gathered, s->reader, most_records(w), err));
     unit->last = gathered->last;
     if (unit->slice + 1 == BD_MAX_UNITS && !unit->last)
         return bd_fail(err, BD_ERR_UNSUPPORTED,

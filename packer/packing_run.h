@@ -23,6 +23,7 @@ typedef struct bd_packing_run {
     bd_item_result *items;   // [units->n], owned
     bool may_continue;       // shards may be there already
     int64_t n_packed, n_continued;
+    bd_bad_places bad;  // owned; the first bad records of the units that were packed
 } bd_packing_run;
 
 bd_status bd_packing_run_init(bd_packing_run *run, const bd_pack_job *job,

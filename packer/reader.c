@@ -129,7 +129,7 @@ static bd_status next_row(bd_reader *reader, bd_record *record, bool *found, bd_
                           .size_bytes = (size_t)(end - begin),
                           .position = reader->first_row + row};
     if (values->is_null && values->is_null[row])
-        return bd_fail(err, BD_ERR_FORMAT, "the column has no value");
+        record->bad = BD_BAD_MISSING_TEXT;
     return BD_OK;
 }
 
@@ -154,15 +154,25 @@ bd_status bd_reader_next(bd_reader *reader, bd_record *record, bool *found, bd_e
                        : reader->tokens ? next_document(reader, record, found, err)
                                         : bd_records_next(&reader->records, reader->slice.end,
                                                           record, found, err);
-    if (status == BD_OK && *found &&
-        record->size_bytes > (size_t)reader->reading->max_document_bytes)
-        status =
-            bd_fail(err, BD_ERR_FORMAT, "a record larger than --max-document-bytes %" PRId64,
-                    reader->reading->max_document_bytes);
-    // Where nothing was found it is the file that is damaged, and the message says so already.
-    return status == BD_ERR_FORMAT && *found
-               ? bd_reader_blame(reader->input, record, status, err)
-               : status;
+    if (status != BD_OK || !*found)  // of a damaged file the message says it already
+        return status;
+    if (record->size_bytes > (size_t)reader->reading->max_document_bytes)
+        record->bad = BD_BAD_TOO_LARGE;
+    if (record->bad == BD_BAD_NONE)
+        return BD_OK;
+    *record = (bd_record){.position = record->position, .bad = record->bad};
+    if (reader->reading->bad_records == BD_BAD_SKIP)
+        return BD_OK;
+    status = bd_reader_fail_bad(reader->reading, record, err);
+    return bd_reader_blame(reader->input, record, status, err);
+}
+
+bd_status bd_reader_fail_bad(const bd_reading *reading, const bd_record *record, bd_error *err)
+{
+    if (record->bad == BD_BAD_MISSING_TEXT)
+        return bd_fail(err, BD_ERR_FORMAT, "the column has no value");
+    return bd_fail(err, BD_ERR_FORMAT, "a record larger than --max-document-bytes %" PRId64,
+                   reading->max_document_bytes);
 }
 
 bd_status bd_reader_is_last(bd_reader *reader, bool *last, bd_error *err)

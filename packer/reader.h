@@ -25,8 +25,12 @@ bd_status bd_reader_open(bd_reader **reader, const bd_input *input, const bd_rea
 void bd_reader_begin(bd_reader *reader, bd_slice slice);
 
 // The next of them; its bytes are borrowed until the next call. *found is false after the last.
-// What is wrong with a record or the file is BD_ERR_FORMAT; the message says where.
+// What is wrong with a record or the file is BD_ERR_FORMAT; the message says where. But with
+// BD_BAD_SKIP a bad record is found like any other.
 bd_status bd_reader_next(bd_reader *reader, bd_record *record, bool *found, bd_error *err);
+
+// Says what is wrong with a bad record.
+bd_status bd_reader_fail_bad(const bd_reading *reading, const bd_record *record, bd_error *err);
 
 // After the last record: whether the input ends with this slice.
 bd_status bd_reader_is_last(bd_reader *reader, bool *last, bd_error *err);

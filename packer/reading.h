@@ -15,9 +15,13 @@ typedef enum bd_utf8_policy {
 // Whether documents that come as tokens end with a separator already. Text never does.
 typedef enum bd_separator_mode { BD_SEPARATOR_APPEND, BD_SEPARATOR_PRESENT } bd_separator_mode;
 
+// What to do with a record of which nothing can be made (bad_records.h).
+typedef enum bd_bad_policy { BD_BAD_ERROR, BD_BAD_SKIP } bd_bad_policy;
+
 // The words for these, in the order of the enums, ended by NULL.
 extern const char *const bd_utf8_policy_words[];
 extern const char *const bd_separator_mode_words[];
+extern const char *const bd_bad_policy_words[];
 
 // How the format of a file is found: by its content and name, or given for all.
 typedef enum bd_format_choice {
@@ -40,6 +44,8 @@ typedef struct bd_reading {
     const char *delimiter;   // line between documents in text; borrowed; NULL: a file is one
     bd_utf8_policy utf8_policy;
     bd_separator_mode separator;
+    bd_bad_policy bad_records;
+    int64_t max_bad;  // share of the records that may be bad, in millionths
     int64_t unit_bytes;
     int64_t max_document_bytes;
     int raw_id_bytes;     // of files of nothing but ids: 2 or 4

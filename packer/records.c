@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/file.h"
+#include "common/interrupt.h"
 
 enum { CHUNK_BYTES = 1 << 18 };
 
@@ -47,6 +48,7 @@ void bd_records_begin(bd_records *records, int64_t begin)
     records->buffer_position = is_after_end ? records->size : begin;
     records->n_buffered = 0;
     records->synchronised = is_after_end;
+    records->passes_over = false;
 }
 
 int64_t bd_records_consumed(const bd_records *records)
@@ -77,11 +79,11 @@ static const char *at(const bd_records *records, int64_t position)
     return records->buffer + (position - records->buffer_position);
 }
 
-static bd_status fail_too_large(bd_records *records, bd_error *err)
+// Not a failure of the file: bd_records_next() makes a bad record of it.
+static bd_status note_too_large(bd_records *records)
 {
     records->is_too_large = true;
-    return bd_fail(err, BD_ERR_FORMAT, "a record larger than --max-document-bytes %zu",
-                   records->max_bytes);
+    return BD_ERR_FORMAT;
 }
 
 // Reads what comes after the window, up to `n` bytes; at the end of the text it becomes known.
@@ -138,7 +140,7 @@ static bd_status read_more(bd_records *records, int64_t position, bd_error *err)
     const size_t n_around =
         strlen(byte_order_mark) + 2 + (records->delimiter ? strlen(records->delimiter) : 0);
     if (kept > records->max_bytes + n_around)
-        return fail_too_large(records, err);
+        return note_too_large(records);
     const bool fits = kept + CHUNK_BYTES <= records->capacity;
     BD_TRY(move_window(records, position, fits ? 0 : 2 * kept + CHUNK_BYTES, err));
     return read_chunk(records, CHUNK_BYTES, err);
@@ -175,6 +177,37 @@ static bool is_delimiter(const bd_records *records, int64_t begin, int64_t end)
            (n == 0 || memcmp(at(records, begin), records->delimiter, n) == 0);
 }
 
+// The end of the line that begins at `line`, or any place from `stop` on if it lies there, and
+// whether the line is a delimiter. The window keeps no more of it than that takes.
+static bd_status pass_line(bd_records *records, int64_t line, int64_t stop, int64_t *end,
+                           bool *delimiter, bd_error *err)
+{
+    const bool delimited = records->kind == BD_RECORD_DELIMITED;
+    const int64_t longest = delimited ? (int64_t)strlen(records->delimiter) : -1;
+    int64_t searched = line;
+    for (;;) {
+        const char *newline =
+            searched < buffer_end(records)
+                ? memchr(at(records, searched), '\n', (size_t)(buffer_end(records) - searched))
+                : NULL;
+        if (newline || buffer_end(records) == records->size) {
+            *end = newline ? records->buffer_position + (newline - records->buffer)
+                           : records->size;
+            *delimiter = *end - line == longest && is_delimiter(records, line, *end);
+            return BD_OK;
+        }
+        searched = buffer_end(records);
+        const bool may_be_delimiter = searched - line <= longest;
+        if (!may_be_delimiter && searched >= stop) {
+            *end = searched;
+            *delimiter = false;
+            return BD_OK;
+        }
+        BD_TRY(bd_interrupt_check(err));
+        BD_TRY(read_more(records, may_be_delimiter ? line : searched, err));
+    }
+}
+
 // ---- Where the slice's first record begins ------------------------------------------
 
 // The first line start at or after `position` > 0, seen from the byte before it; `stop` if it
@@ -209,8 +242,8 @@ static bd_status synchronise_delimited(bd_records *records, int64_t stop, bd_err
         records->buffer_position = 0;
     while (line < stop) {
         int64_t end;
-        BD_TRY(find_line_end(records, line, line, &end, err));
-        const bool delimiter = is_delimiter(records, line, end);
+        bool delimiter;
+        BD_TRY(pass_line(records, line, stop, &end, &delimiter, err));
         line = end + 1;
         if (delimiter)
             break;
@@ -240,7 +273,7 @@ static bd_status next_file(bd_records *records, bd_record *record, bool *found, 
         return BD_OK;
     if (records->size != INT64_MAX) {
         if ((uint64_t)records->size > records->max_bytes)
-            return fail_too_large(records, err);
+            return note_too_large(records);
         BD_TRY(move_window(records, 0, (size_t)records->size + CHUNK_BYTES, err));
     }
     do
@@ -274,13 +307,15 @@ static bd_status next_line(bd_records *records, int64_t stop, bd_record *record,
     while (!*found && records->next < stop && records->next < records->size) {
         const int64_t begin = records->next;
         int64_t end;
-        record->position = begin;
+        record->position = records->line = begin;
         BD_TRY(find_line_end(records, begin, begin, &end, err));
         *record = (bd_record){
             .data = at(records, begin), .size_bytes = (size_t)(end - begin), .position = begin};
         if (begin == 0)
             skip_byte_order_mark(record);
-        *found = !is_blank(record->data, record->size_bytes);
+        // Of one that is too large not all may be looked at, so it counts even if it is blank.
+        *found = record->size_bytes > records->max_bytes ||
+                 !is_blank(record->data, record->size_bytes);
         records->next = end + 1;
     }
     return BD_OK;
@@ -293,6 +328,7 @@ static bd_status read_delimited(bd_records *records, bd_record *record, bd_error
     int64_t line = begin, stop = INT64_MAX;
     while (line < records->size) {
         int64_t end;
+        records->line = line;
         BD_TRY(find_line_end(records, begin, line, &end, err));
         const bool delimiter = is_delimiter(records, line, end);
         if (delimiter)
@@ -314,10 +350,12 @@ static bd_status read_delimited(bd_records *records, bd_record *record, bd_error
 // one that ends it.
 static bd_status skip_leading_delimiter(bd_records *records, bd_error *err)
 {
-    int64_t end;
-    BD_TRY(find_line_end(records, 0, 0, &end, err));
-    if (is_delimiter(records, 0, end))
-        records->next = end + 1;
+    const int64_t n = (int64_t)strlen(records->delimiter);
+    bool goes_on;
+    BD_TRY(bd_records_reach(records, n, &goes_on, err));
+    const bool ends_line = goes_on ? *at(records, n) == '\n' : records->size == n;
+    if (ends_line && is_delimiter(records, 0, n))
+        records->next = n + 1;
     return BD_OK;
 }
 
@@ -350,20 +388,49 @@ static bd_status next_of_kind(bd_records *records, int64_t end, bd_record *recor
     return BD_OK;
 }
 
+// Goes to the end of a record of which the window has seen enough.
+static bd_status pass_over(bd_records *records, bd_error *err)
+{
+    bool delimiter = false;
+    int64_t end = INT64_MAX - 1;
+    if (records->kind == BD_RECORD_FILE) {
+        // What is compressed may be damaged; a plain file's bytes tell nothing more.
+        while (records->stream && buffer_end(records) < records->size)
+            BD_TRY(pass_line(records, buffer_end(records), INT64_MAX, &end, &delimiter, err));
+        records->next = INT64_MAX;
+    } else {
+        int64_t line = records->line;
+        do {
+            BD_TRY(pass_line(records, line, INT64_MAX, &end, &delimiter, err));
+            line = end + 1;
+        } while (records->kind == BD_RECORD_DELIMITED && !delimiter && line < records->size);
+        records->next = line;
+    }
+    records->passes_over = false;
+    return BD_OK;
+}
+
 bd_status bd_records_next(bd_records *records, int64_t end, bd_record *record, bool *found,
                           bd_error *err)
 {
     *found = records->is_too_large = false;
-    bd_status status = next_of_kind(records, end, record, found, err);
+    if (records->passes_over)
+        BD_TRY(pass_over(records, err));
+    const bd_status status = next_of_kind(records, end, record, found, err);
+    records->passes_over = records->is_too_large;
     if (status == BD_OK && *found && record->size_bytes > records->max_bytes)
-        status = fail_too_large(records, err);
-    if (status != BD_OK)
-        *found = records->is_too_large;
-    return status;
+        records->is_too_large = true;
+    if (!records->is_too_large)
+        return status;
+    *record = (bd_record){.position = record->position, .bad = BD_BAD_TOO_LARGE};
+    *found = true;
+    return BD_OK;
 }
 
 bd_status bd_records_reach(bd_records *records, int64_t position, bool *reaches, bd_error *err)
 {
+    if (records->passes_over)
+        BD_TRY(pass_over(records, err));
     while (buffer_end(records) <= position && buffer_end(records) < records->size) {
         const int64_t kept =
             records->next < buffer_end(records) ? records->next : buffer_end(records);

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "packer/bad_records.h"
 #include "packer/inputs.h"
 
 typedef enum bd_record_kind {
@@ -34,6 +35,7 @@ typedef struct bd_record {
     size_t size_bytes;
     int64_t position;  // at which it begins in the input
     bool headless;     // its beginning is not in the input
+    bd_bad_kind bad;   // BD_BAD_TOO_LARGE or, in a table, BD_BAD_MISSING_TEXT: it has no bytes
 } bd_record;
 
 // A reader of records. Memory: three times the largest record while the window over the text
@@ -42,7 +44,7 @@ typedef struct bd_records {
     const bd_input *input;  // borrowed
     bd_record_kind kind;
     const char *delimiter;   // borrowed; a line's content without its newline
-    size_t max_bytes;        // a larger record is an error
+    size_t max_bytes;        // of a record
     int fd;                  // of a plain file, -1 otherwise
     bd_byte_stream *stream;  // of any other, owned
     int64_t size;            // of the text; INT64_MAX until its end was met
@@ -52,7 +54,9 @@ typedef struct bd_records {
     int64_t buffer_position;
     int64_t next;  // where the next record begins, or where to look for it
     bool synchronised;
+    int64_t line;       // where the line begins that was looked at last
     bool is_too_large;  // the record at hand
+    bool passes_over;   // the rest of it, which begins with that line, must be passed over
 } bd_records;
 
 // Opens the input; a plain file is read as far as its entry says that it goes. On failure
@@ -64,9 +68,9 @@ bd_status bd_records_open(bd_records *records, const bd_input *input, bd_record_
 // input there is none. Inputs that are read from front to back go on where they are.
 void bd_records_begin(bd_records *records, int64_t begin);
 
-// The next record, if it begins before `end`; *found is false otherwise. A record that is too
-// large is BD_ERR_FORMAT with *found and its position; any other failure is the file's, and the
-// message names it.
+// The next record, if it begins before `end`; *found is false otherwise. One that is too large
+// is found without its bytes, which are passed over before the next one is looked for, in
+// little memory. A failure is the file's, and the message names it.
 bd_status bd_records_next(bd_records *records, int64_t end, bd_record *record, bool *found,
                           bd_error *err);
 

@@ -48,7 +48,8 @@ static bool take_finished(const repacking *r, const bd_unit *unit, const bd_shar
     const bd_planned planned = {.unit = *unit};
     bd_packed_unit packed;
     const bool taken = r->may_continue && bd_take_finished(&job, &planned, unit, &packed) &&
-                       strcmp(packed.shard.records.hex, source->records.hex) == 0;
+                       strcmp(packed.shard.records.hex, source->records.hex) == 0 &&
+                       strcmp(packed.shard.positions.hex, source->positions.hex) == 0;
     if (taken)
         *entry = packed.shard;
     return taken;
@@ -66,6 +67,11 @@ static bd_figures carry_over(const bd_figures *figures)
         .held_out_documents = figures->held_out_documents,
         .headless_documents = figures->headless_documents,
         .invalid_utf8_documents = figures->invalid_utf8_documents,
+        .bad_missing_text = figures->bad_missing_text,
+        .bad_json = figures->bad_json,
+        .bad_utf8 = figures->bad_utf8,
+        .bad_too_large = figures->bad_too_large,
+        .bad_pattern = figures->bad_pattern,
     };
 }
 
@@ -89,6 +95,7 @@ static bd_status repack_shard(const repacking *r, const bd_joined_dataset *datas
     if (status == BD_OK) {
         *entry = (bd_shard_entry){.unit = joined_unit(dataset, &shard.entry),
                                   .records = shard.entry.records,
+                                  .positions = shard.entry.positions,
                                   .figures = carry_over(&shard.entry.figures)};
         status = bd_unit_write(r->target, &documents, entry, err);
         if (status == BD_ERR_ARGUMENT)

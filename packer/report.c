@@ -6,6 +6,7 @@
 
 #include "common/format.h"
 #include "common/terminal.h"
+#include "packer/bad_records.h"
 #include "packer/pack_log.h"
 
 enum { NUMBER_WIDTH = 18, NAME_WIDTH = 25 };
@@ -105,6 +106,23 @@ void bd_report_tokens(FILE *out, const bd_manifest *manifest, const char *tokeni
             bd_format_exact(f->targets).text, percent(f->targets, cells));
 }
 
+// What people look for when a corpus is not as it should be: which kinds, and how many of all.
+static void print_bad(FILE *out, const bd_figures *figures)
+{
+    bd_figures f = *figures;
+    const int64_t n = bd_figures_bad_records(&f);
+    if (n == 0)
+        return;
+    fprintf(out, "  bad records%*s    %.4f %% of the records, left out:\n", NUMBER_WIDTH,
+            bd_format_exact(n).text, percent(n, n + bd_figures_documents_read(&f)));
+    for (int kind = BD_BAD_NONE + 1; kind < BD_N_BAD_KINDS; kind++) {
+        const int64_t of_kind = *bd_figures_bad(&f, (bd_bad_kind)kind);
+        if (of_kind > 0)
+            fprintf(out, "  %-11s%*s    %s\n", "", NUMBER_WIDTH, bd_format_exact(of_kind).text,
+                    bd_bad_kind_words[kind]);
+    }
+}
+
 bd_status bd_report_ledger(FILE *out, const char *folder, const bd_manifest *manifest,
                            bd_error *err)
 {
@@ -114,6 +132,7 @@ bd_status bd_report_ledger(FILE *out, const char *folder, const bd_manifest *man
     char *tokenizer_file = bd_pack_log_tokenizer(folder);
     bd_report_tokens(out, manifest, tokenizer_file);
     free(tokenizer_file);
+    print_bad(out, &manifest->totals);
     bd_report_sources(out, sources, n, manifest->totals.packed);
     free(sources);
     return BD_OK;

@@ -268,6 +268,13 @@ static void complete_figures(shard_scan *s)
     }
     figures->invalid_utf8_documents = claimed->invalid_utf8_documents;
     figures->headless_documents = claimed->headless_documents;
+    if (packing->part != BD_PART_HELD_OUT) {
+        figures->bad_missing_text = claimed->bad_missing_text;
+        figures->bad_json = claimed->bad_json;
+        figures->bad_utf8 = claimed->bad_utf8;
+        figures->bad_too_large = claimed->bad_too_large;
+        figures->bad_pattern = claimed->bad_pattern;
+    }
     const int64_t n_read = bd_figures_documents_read(figures);
     figures->separators = n_read;
     figures->bos = packing->bos == BD_NO_BOS ? 0 : n_read;

@@ -24,6 +24,7 @@ from dataset_statistics import (
 )
 from program import ROOT, ProgramTest, Result, bindery
 from schemas import validate
+from shard_checker import ADDED_FIGURES
 
 FORMAT_1 = ROOT / "tests" / "golden" / "format-1"
 GOLDEN = ROOT / "tests" / "golden" / "inspect"
@@ -116,9 +117,7 @@ class Counts(InspectTest):
 
     def check_manifest(self, found: dict, dataset: Path) -> None:
         manifest = json.loads((dataset / "manifest.json").read_bytes())
-        added = {"too_short", "held_out", "too_short_documents", "held_out_documents",
-                 "headless_documents"}  # format 1.0 has none of these
-        figures = {key: 0 for key in added} | manifest["totals"]
+        figures = ADDED_FIGURES | manifest["totals"]
         self.assertEqual(found["figures"], figures)
         for shard, entry in zip(found["shards"], manifest["shards"], strict=True):
             for key in ("file", "bytes", "checksum"):

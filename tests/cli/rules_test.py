@@ -18,14 +18,14 @@ from dataset_checker import check_dataset, sum_figures
 from forged_dataset import ForgedRow, ForgedShard, Forgery, seal
 from program import ProgramTest, bindery, option_arguments, write_inputs
 from reference_packer import Options
-from shard_checker import FIGURE_KEYS, LEFT_OUT
+from shard_checker import BAD_FIGURES, FIGURE_KEYS, LEFT_OUT
 
 SEED = 20240611
 OPTIONS = Options(
     seq_len=32, unit_size=1500, delimiter=DELIMITER, separator=10, bos=256, padding=0
 )
 
-ONLY_BOUNDED = ["invalid_utf8_documents", "headless_documents"]
+ONLY_BOUNDED = ["invalid_utf8_documents", "headless_documents", *BAD_FIGURES]
 
 Change = Callable[[Forgery], None]
 CHANGES: list[tuple[str, str, Change]] = []
@@ -282,6 +282,11 @@ def metadata_with_other_figures(forgery: Forgery) -> None:
 @breaks("S1")
 def metadata_of_other_records(forgery: Forgery) -> None:
     forgery.shards[0].metadata["records"] = "0" * 32
+
+
+@breaks("S1")
+def metadata_of_records_elsewhere(forgery: Forgery) -> None:
+    forgery.shards[0].metadata["positions"] = "0" * 32
 
 
 @breaks("S1")

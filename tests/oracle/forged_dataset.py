@@ -68,6 +68,7 @@ class ForgedShard:
     figures: dict
     schema: pa.Schema
     records: str | None = None  # None: of format 1.0
+    positions: str | None = None  # None: of format 1.1
     metadata: dict = field(default_factory=dict)  # replaces entries of what is written
 
     @property
@@ -83,7 +84,8 @@ class ForgedShard:
     def described(self) -> dict:
         """What shard and manifest say of it alike."""
         records = {} if self.records is None else {"records": self.records}
-        return {"unit": self.unit, **records, "figures": self.figures}
+        positions = {} if self.positions is None else {"positions": self.positions}
+        return {"unit": self.unit, **records, **positions, "figures": self.figures}
 
 
 @dataclass
@@ -110,7 +112,10 @@ class Forgery:
             ]
             schema = expected_schema(manifest["packing"])
             shards.append(
-                ForgedShard(rows, entry["unit"], entry["figures"], schema, entry.get("records"))
+                ForgedShard(
+                    rows, entry["unit"], entry["figures"], schema, entry.get("records"),
+                    entry.get("positions"),
+                )
             )
         return cls(
             packing=manifest["packing"],
@@ -213,6 +218,8 @@ def described_reading(options: Options) -> dict:
         "unit_size": options.unit_size,
         "max_document_bytes": 256 << 20,
         "separator": options.separators_are,
+        "bad_records": "error",
+        "max_bad": 0,
         "limit": options.limit,
     }
 
@@ -255,7 +262,8 @@ def forged_shard(packed: PackedUnit, packing: dict) -> ForgedShard:
         padding = [packing["padding"]] * (packing["seq_len"] - len(ids))
         rows.append(ForgedRow(ids + padding, boundaries, list(map(forged_segment, row))))
     unit = dataclasses.asdict(packed.unit)
-    return ForgedShard(rows, unit, packed.figures, expected_schema(packing), packed.records)
+    schema = expected_schema(packing)
+    return ForgedShard(rows, unit, packed.figures, schema, packed.records, packed.positions)
 
 
 def reference_dataset(inputs: list[Input], options: Options, part: str = "all") -> Forgery:

@@ -23,6 +23,9 @@ SEPARATOR = 256
 VOCAB_SIZE = 257
 
 
+BAD_KINDS = ["missing_text", "json", "utf8", "too_large", "pattern"]
+
+
 @dataclass(frozen=True)
 class Options:
     """The options of `bindery pack` that decide what is in a dataset."""
@@ -153,6 +156,7 @@ class PackedUnit:
     rows: list[Row]
     figures: dict
     records: str
+    positions: str
 
 
 class TooLong(Exception):
@@ -264,6 +268,18 @@ def read_documents(inputs: list[Input], options: Options) -> list[Document]:
         for record in records_of(item, options)
     ]
     return documents[: options.limit]
+
+
+def positions_digest(unit: Unit, documents: list[Document]) -> str:
+    """XXH3-128 over where each record lies, and over a mark where the next input begins."""
+    state = xxhash.xxh3_128()
+    index = unit.input
+    for document in documents:
+        state.update(b"\xff" * 8 * (document.input - index))
+        index = document.input
+        is_headless = document.record.is_headless
+        state.update(struct.pack("<Q", 2**64 - 2 if is_headless else document.position))
+    return state.hexdigest()
 
 
 def records_digest(documents: list[Document]) -> str:
@@ -494,6 +510,7 @@ def make_figures(
         "headless_documents": sum(1 for d in own if d.record.is_headless),
         "separator_collisions": sum(collisions(s, options) for s in segments),
         "invalid_utf8_documents": sum(1 for d in own if not d.was_utf8),
+        **{f"bad_{kind}": 0 for kind in BAD_KINDS},  # no record that this packer reads is bad
         "longest_segment": max((s.n_tokens for s in segments), default=0),
         "attention_pairs": sum(s.n_tokens * (s.n_tokens + 1) // 2 for s in segments),
         "document_length_histogram": histogram(len(d.tokens) for d in pieces),
@@ -511,7 +528,8 @@ def pack_unit(unit: Unit, documents: list[Document], options: Options, part: str
     selected.sort(key=lambda d: d.place)
     rows = STRATEGIES[options.strategy](selected, options)
     figures = make_figures(given, rows, options, part)
-    return PackedUnit(unit, rows, figures, records_digest(documents))
+    digests = records_digest(documents), positions_digest(unit, documents)
+    return PackedUnit(unit, rows, figures, *digests)
 
 
 def pack(inputs: list[Input], options: Options, part: str = "all") -> list[PackedUnit]:

@@ -21,7 +21,7 @@ BATCH_BYTES = 4 << 20
 ALIGNMENT = 8  # what Arrow's own writers give a buffer, whatever alignment they are asked for
 
 TOKENIZER_KEYS = ["name", "fingerprint"]
-METADATA_KEYS = ["format", "packing", "unit", "records", "figures"]
+METADATA_KEYS = ["format", "packing", "unit", "records", "positions", "figures"]
 PACKING_KEYS = [
     "seq_len", "vocab_size", "separator", "bos", "padding", "batch_rows", "strategy", "long",
     "max_documents", "min_tokens", "shuffle", "holdout", "part", "codec", "tokenizer",
@@ -32,11 +32,14 @@ FIGURE_KEYS = [
     "padding", "truncated", "dropped", "too_short", "held_out", "targets", "empty_documents",
     "split_documents", "truncated_documents", "dropped_documents", "too_short_documents",
     "held_out_documents", "headless_documents", "separator_collisions",
-    "invalid_utf8_documents", "longest_segment", "attention_pairs",
+    "invalid_utf8_documents", "bad_missing_text", "bad_json", "bad_utf8", "bad_too_large",
+    "bad_pattern", "longest_segment", "attention_pairs",
     "document_length_histogram", "segments_per_row_histogram",
 ]
 
-# What 1.0 did not say, and what it is read as.
+BAD_FIGURES = ["bad_missing_text", "bad_json", "bad_utf8", "bad_too_large", "bad_pattern"]
+
+# What 1.0 did not say, and what it is read as; and of that, what 1.1 did not say either.
 ADDED_PACKING = {
     "max_documents": None, "min_tokens": 0, "shuffle": None, "holdout": 0, "part": "all",
     "codec": "none",
@@ -44,9 +47,10 @@ ADDED_PACKING = {
 ADDED_UNIT = {"last": True}
 ADDED_FIGURES = {
     "too_short": 0, "held_out": 0, "too_short_documents": 0, "held_out_documents": 0,
-    "headless_documents": 0,
+    "headless_documents": 0, **dict.fromkeys(BAD_FIGURES, 0),
 }
-ADDED_METADATA = {"records": ""}
+ADDED_METADATA = {"records": "", "positions": ""}
+ADDED_SECOND = {"positions", *BAD_FIGURES}
 
 
 class Violation(NamedTuple):
@@ -294,14 +298,16 @@ def check_metadata(shard: Shard) -> Iterator[str]:
         (metadata.get("unit", {}), UNIT_KEYS, ADDED_UNIT),
         (metadata.get("figures", {}), FIGURE_KEYS, ADDED_FIGURES),
     ]:
-        keys = [key for key in expected if not (is_old and key in later)]
+        absent = later if is_old else ADDED_SECOND if metadata.get("format") == "1.1" else {}
+        keys = [key for key in expected if key not in absent]
         if list(found) != keys:
             yield f"metadata has the keys {list(found)} where {keys} belong"
     if metadata.get("format") not in ("1.0", "1.1", FORMAT):
         yield f"format is {metadata.get('format')!r}"
-    # Empty in a dataset that was repacked from one of format 1.0.
-    if not is_old and not re.fullmatch("([0-9a-f]{32})?", str(metadata.get("records"))):
-        yield f"records is {metadata.get('records')!r}"
+    # Empty in a dataset that was repacked from an older one.
+    for key in ADDED_METADATA:
+        if not re.fullmatch("([0-9a-f]{32})?", str(metadata.get(key, ""))):
+            yield f"{key} is {metadata.get(key)!r}"
 
 
 def pieces_by_document(pieces: list[Piece]) -> dict[tuple[int, int], list[Piece]]:
@@ -411,6 +417,9 @@ def check_left_out(figures: dict, packing: dict) -> Iterator[str]:
     for name in ["invalid_utf8_documents", "headless_documents"]:
         if figures[name] > own:
             yield f"{name} is {figures[name]} of {own} documents"
+    for name in BAD_FIGURES:
+        if figures[name] and packing["part"] == "held-out":
+            yield f"{name} is {figures[name]} in a held-out dataset"
 
 
 def check_ledger(figures: dict, seq_len: int) -> Iterator[str]:
@@ -483,8 +492,9 @@ def check_agreement(shard: Shard, entry: dict, packing: dict) -> Iterator[str]:
     ]:
         if {**added, **metadata[name]} != stated:
             yield f"{name} is not the manifest's"
-    if metadata["records"] != entry["records"]:
-        yield "records is not the manifest's"
+    for key in ADDED_METADATA:
+        if metadata[key] != entry[key]:
+            yield f"{key} is not the manifest's"
 
 
 def check_shard(

@@ -261,7 +261,9 @@ static void figures_have_one_text(void **state)
         "\"dropped_documents\":117,\"too_short_documents\":118,"
         "\"held_out_documents\":119,\"headless_documents\":120,"
         "\"separator_collisions\":121,\"invalid_utf8_documents\":122,"
-        "\"longest_segment\":123,\"attention_pairs\":124,"
+        "\"bad_missing_text\":123,\"bad_json\":124,\"bad_utf8\":125,"
+        "\"bad_too_large\":126,\"bad_pattern\":127,"
+        "\"longest_segment\":128,\"attention_pairs\":129,"
         "\"document_length_histogram\":[1000,0,1002],"
         "\"segments_per_row_histogram\":[2000,2001,2002,2003,2004]}");
     free(text);

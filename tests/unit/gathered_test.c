@@ -112,29 +112,36 @@ static void a_limit_ends_the_input(void **state)
     }
 }
 
-// Each record's bytes, then their number as 8 bytes: written here once more.
-static void the_digest_is_over_bytes_and_sizes(void **state)
+// Each record's bytes, then their number as 8 bytes; and where each begins, as 8 bytes: written
+// here once more.
+static void the_digests_are_over_bytes_sizes_and_positions(void **state)
 {
     (void)state;
     static const char EXPECTED[] = "one\3\0\0\0\0\0\0\0three\5\0\0\0\0\0\0\0";
+    static const char PLACES[] = "\0\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0";
     const bd_reading reading = reading_of(1000);
     bd_input input;
     bd_gathered gathered = {0};
-    bd_digest digest;
+    bd_record_digests digests;
     assert_true(write_gzip(PATH, "one\n\nthree\n", 11));
     bd_reader *reader = open_reader(&input, &reading);
     bd_reader_begin(reader, (bd_slice){0, UNIT});
     assert_int_equal(bd_gather(&gathered, reader, EVERYTHING, NULL), BD_OK);
-    assert_int_equal(bd_gathered_digest(&gathered, &digest, NULL), BD_OK);
-    assert_string_equal(digest.hex, bd_digest_of(EXPECTED, sizeof EXPECTED - 1).hex);
+    assert_int_equal(bd_gathered_digests(&gathered, 2, &digests, NULL), BD_OK);
+    assert_string_equal(digests.records.hex, bd_digest_of(EXPECTED, sizeof EXPECTED - 1).hex);
+    assert_string_equal(digests.positions.hex, bd_digest_of(PLACES, sizeof PLACES - 1).hex);
+    assert_int_equal(bd_gathered_digests(&gathered, 1, &digests, NULL), BD_OK);
+    assert_string_equal(digests.records.hex, bd_digest_of(EXPECTED, 11).hex);
+    assert_string_equal(digests.positions.hex, bd_digest_of(PLACES, 8).hex);
     bd_gathered_release(&gathered);
 
     bd_reader_begin(reader, (bd_slice){UNIT, 2 * UNIT});  // nothing is left
     assert_int_equal(bd_gather(&gathered, reader, EVERYTHING, NULL), BD_OK);
     assert_int_equal(gathered.n, 0);
     assert_true(gathered.last);
-    assert_int_equal(bd_gathered_digest(&gathered, &digest, NULL), BD_OK);
-    assert_string_equal(digest.hex, bd_digest_of("", 0).hex);
+    assert_int_equal(bd_gathered_digests(&gathered, 0, &digests, NULL), BD_OK);
+    assert_string_equal(digests.records.hex, bd_digest_of("", 0).hex);
+    assert_string_equal(digests.positions.hex, bd_digest_of("", 0).hex);
     bd_gathered_release(&gathered);
     bd_reader_close(reader);
     bd_input_entry_release(&input.entry);
@@ -165,7 +172,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test_inside_folder(slices_hold_the_records_that_begin_in_them),
         test_inside_folder(a_limit_ends_the_input),
-        test_inside_folder(the_digest_is_over_bytes_and_sizes),
+        test_inside_folder(the_digests_are_over_bytes_sizes_and_positions),
         test_inside_folder(a_bad_record_is_named_by_its_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,32 +92,33 @@ static void dots_lead_into_objects(void **state)
     assert_text("a.b", "{\"b\":\"no\",\"a\":{\"a\":\"no\",\"b\":\"yes\"}}", "yes");
     assert_text("a.b.c", "{\"a\":{\"b\":{\"c\":\"yes\"},\"c\":\"no\"},\"c\":\"no\"}", "yes");
     assert_text("a..c", "{\"a\":{\"\":{\"c\":\"yes\"}}}", "yes");
-    assert_problem("a.b", "{\"a.b\":\"no\"}", BD_JSON_OTHER, "no field 'a.b'");
-    assert_problem("a.b", "{\"a\":{\"c\":\"no\"}}", BD_JSON_OTHER, "no field 'a.b'");
-    assert_problem("a.b", "{\"a\":\"b\"}", BD_JSON_OTHER, "no field 'a.b'");
-    assert_problem("a.b", "{\"a\":[{\"b\":\"no\"}]}", BD_JSON_OTHER, "no field 'a.b'");
+    assert_problem("a.b", "{\"a.b\":\"no\"}", BD_JSON_NO_TEXT, "no field 'a.b'");
+    assert_problem("a.b", "{\"a\":{\"c\":\"no\"}}", BD_JSON_NO_TEXT, "no field 'a.b'");
+    assert_problem("a.b", "{\"a\":\"b\"}", BD_JSON_NO_TEXT, "no field 'a.b'");
+    assert_problem("a.b", "{\"a\":[{\"b\":\"no\"}]}", BD_JSON_NO_TEXT, "no field 'a.b'");
 }
 
 static void what_is_not_one_string_is_refused(void **state)
 {
     (void)state;
-    assert_problem("text", "{}", BD_JSON_OTHER, "no field 'text'");
-    assert_problem("text", "{\"Text\":\"a\"}", BD_JSON_OTHER, "no field 'text'");
-    assert_problem("text", "{\"texts\":\"a\",\"tex\":\"b\"}", BD_JSON_OTHER, "no field 'text'");
+    assert_problem("text", "{}", BD_JSON_NO_TEXT, "no field 'text'");
+    assert_problem("text", "{\"Text\":\"a\"}", BD_JSON_NO_TEXT, "no field 'text'");
+    assert_problem("text", "{\"texts\":\"a\",\"tex\":\"b\"}", BD_JSON_NO_TEXT,
+                   "no field 'text'");
     static const char *const VALUES[] = {"1",    "1.5",     "true",
                                          "null", "[\"a\"]", "{\"a\":\"b\"}"};
     for (size_t i = 0; i < sizeof VALUES / sizeof *VALUES; i++) {
         char json[64];
         snprintf(json, sizeof json, "{\"text\":%s}", VALUES[i]);
-        assert_problem("text", json, BD_JSON_OTHER, "the field 'text' is not a string");
+        assert_problem("text", json, BD_JSON_NO_TEXT, "the field 'text' is not a string");
     }
     assert_problem("text", "{\"text\":\"a\",\"text\":\"a\"}", BD_JSON_OTHER,
                    "the field 'text' occurs twice");
     assert_problem("text", "{\"text\":\"a\",\"b\":1,\"te\\u0078t\":2}", BD_JSON_OTHER,
                    "the field 'text' occurs twice");
     assert_problem("a.b", "{\"a\":{\"b\":\"x\"},\"a\":{}}", BD_JSON_OTHER, "occurs twice");
-    assert_problem("text", "[\"text\"]", BD_JSON_OTHER, "no field 'text'");
-    assert_problem("text", "\"text\"", BD_JSON_OTHER, "no field 'text'");
+    assert_problem("text", "[\"text\"]", BD_JSON_NO_TEXT, "no field 'text'");
+    assert_problem("text", "\"text\"", BD_JSON_NO_TEXT, "no field 'text'");
 }
 
 static void what_is_not_json_is_refused(void **state)
@@ -188,8 +189,8 @@ static void numbers_of_any_size_are_valid(void **state)
         if (!strchr(number, '.'))  // a dot would lead into an object
             assert_text(expected, json, "x");
         snprintf(json, sizeof json, "{\"text\":%s}", number);
-        assert_problem("text", json, BD_JSON_OTHER, "the field 'text' is not a string");
-        assert_problem("text", number, BD_JSON_OTHER, "no field 'text'");
+        assert_problem("text", json, BD_JSON_NO_TEXT, "the field 'text' is not a string");
+        assert_problem("text", number, BD_JSON_NO_TEXT, "no field 'text'");
     }
 }
 

@@ -396,7 +396,8 @@ static void a_byte_order_mark_does_not_count_against_the_limit(void **state)
             assert_int_equal(
                 bd_records_open(&records, &input, BD_RECORD_LINE, NULL, limit, NULL), BD_OK);
             assert_int_equal(bd_records_next(&records, (int64_t)n, &record, &found, NULL),
-                             less ? BD_ERR_FORMAT : BD_OK);
+                             BD_OK);
+            assert_int_equal(record.bad, less ? BD_BAD_TOO_LARGE : BD_BAD_NONE);
             bd_records_close(&records);
         }
         free(data);
@@ -546,10 +547,11 @@ static void delimiters_at_the_ends_and_beside_each_other(void **state)
                      (const char *[]){"a\n%%%\n%\n%% \n%%\r\nb", NULL});
 }
 
-// Reads the first record of a text that is `before`, `n` letters and `after`, with a limit of
-// `max_bytes`; the record must begin at the letters, also if it is too large.
-static bd_status read_first(bool compressed, bd_record_kind kind, const char *before, size_t n,
-                            const char *after, int64_t max_bytes, bd_error *err)
+// Whether the record of `n` letters that comes first in a text, after `before`, is too large for
+// a limit of `max_bytes`. It must begin at the letters all the same, and what comes `after` must
+// give the records of `others`, in bounded memory.
+static bool is_too_large(bool compressed, bd_record_kind kind, const char *before, size_t n,
+                         const char *after, const char *others, int64_t max_bytes)
 {
     const size_t size = strlen(before) + n + strlen(after);
     char *data = malloc(size + 1);
@@ -566,59 +568,64 @@ static bd_status read_first(bool compressed, bd_record_kind kind, const char *be
     const bd_input plain = plain_input(size);
     bd_records records;
     bd_record record = {.position = -1};
-    bool found;
+    bool found, reaches;
     assert_int_equal(
         bd_records_open(&records, compressed ? &AS_GZIP : &plain, kind, "%", max_bytes, NULL),
         BD_OK);
-    const bd_status status = bd_records_next(&records, (int64_t)size, &record, &found, err);
+    assert_int_equal(bd_records_next(&records, (int64_t)size, &record, &found, NULL), BD_OK);
+    assert_true(found);
     assert_int_equal(record.position, strlen(before));
-    if (status == BD_OK) {
-        assert_true(found);
-        assert_int_equal(record.size_bytes, n);
-    } else {  // memory is bounded by the limit, not by the record
-        assert_true(compressed || kind != BD_RECORD_FILE || !records.buffer);
-        assert_true((int64_t)records.capacity <= 2 * max_bytes + 2 * CHUNK);
+    const bool too_large = record.bad == BD_BAD_TOO_LARGE;
+    assert_int_equal(record.size_bytes, too_large ? 0 : n);
+    assert_true(!too_large || compressed || kind != BD_RECORD_FILE || !records.buffer);
+    for (; *others; others++) {
+        assert_int_equal(bd_records_next(&records, INT64_MAX, &record, &found, NULL), BD_OK);
+        assert_true(found && record.bad == BD_BAD_NONE && record.size_bytes == 1);
+        assert_int_equal(*record.data, *others);
     }
+    assert_int_equal(bd_records_next(&records, INT64_MAX, &record, &found, NULL), BD_OK);
+    assert_false(found);
+    assert_int_equal(bd_records_reach(&records, (int64_t)size, &reaches, NULL), BD_OK);
+    assert_false(reaches);
+    // By the limit, not by the record.
+    assert_true((int64_t)records.capacity <= 2 * max_bytes + 2 * CHUNK);
     bd_records_close(&records);
-    return status;
+    return too_large;
 }
 
-static void a_record_of_max_bytes_is_taken_and_a_larger_one_is_not(void **state)
+static void a_record_of_max_bytes_is_taken_and_a_larger_one_is_passed_over(void **state)
 {
     (void)state;
     static const int64_t LIMITS[] = {2, 10, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK};
     static const struct {
         bd_record_kind kind;
-        const char *before, *after;
+        const char *before, *after, *others;
     } CASES[] = {
-        {BD_RECORD_FILE, "", ""},
-        {BD_RECORD_LINE, "", ""},
-        {BD_RECORD_LINE, "", "\n"},
-        {BD_RECORD_LINE, "\n \n", "\nb\n"},
-        {BD_RECORD_DELIMITED, "", ""},
-        {BD_RECORD_DELIMITED, "", "\n"},
-        {BD_RECORD_DELIMITED, "", "\n%"},
-        {BD_RECORD_DELIMITED, "%\n", "\n%\n"},
-        {BD_RECORD_DELIMITED, "%\n", "\n%\nb\n%\n"},
+        {BD_RECORD_FILE, "", "", ""},
+        {BD_RECORD_LINE, "", "", ""},
+        {BD_RECORD_LINE, "", "\n", ""},
+        {BD_RECORD_LINE, "\n \n", "\nb\n", "b"},
+        {BD_RECORD_LINE, "", "\n\nb\n\nc", "bc"},
+        {BD_RECORD_DELIMITED, "", "", ""},
+        {BD_RECORD_DELIMITED, "", "\n", ""},
+        {BD_RECORD_DELIMITED, "", "\n%", ""},
+        {BD_RECORD_DELIMITED, "%\n", "\n%\n", ""},
+        {BD_RECORD_DELIMITED, "%\n", "\n%\nb\n%\n", "b"},
+        {BD_RECORD_DELIMITED, "", "\n%\nb\n%\nc", "bc"},
     };
     for (size_t l = 0; l < sizeof LIMITS / sizeof *LIMITS; l++) {
         for (size_t c = 0; c < sizeof CASES / sizeof *CASES; c++) {
             static const size_t EXCESSES[] = {1, 2, 5, 8 * CHUNK};
             const char *before = CASES[c].before, *after = CASES[c].after;
+            const char *others = CASES[c].others;
             const bd_record_kind kind = CASES[c].kind;
             const size_t limit = (size_t)LIMITS[l];
             for (int compressed = 0; compressed < 2; compressed++) {
-                bd_error err = {0};
-                assert_int_equal(
-                    read_first(compressed, kind, before, limit, after, LIMITS[l], &err), BD_OK);
-                for (size_t e = 0; e < 4; e++) {
-                    err = (bd_error){0};
-                    assert_int_equal(read_first(compressed, kind, before, limit + EXCESSES[e],
-                                                after, LIMITS[l], &err),
-                                     BD_ERR_FORMAT);
-                    assert_non_null(
-                        strstr(err.message, "a record larger than --max-document-bytes"));
-                }
+                assert_false(
+                    is_too_large(compressed, kind, before, limit, after, others, LIMITS[l]));
+                for (size_t e = 0; e < 4; e++)
+                    assert_true(is_too_large(compressed, kind, before, limit + EXCESSES[e],
+                                             after, others, LIMITS[l]));
             }
         }
     }
@@ -763,7 +770,7 @@ int main(void)
         test_inside_folder(records_longer_than_a_chunk_are_whole),
         test_inside_folder(the_last_record_needs_no_newline),
         test_inside_folder(delimiters_at_the_ends_and_beside_each_other),
-        test_inside_folder(a_record_of_max_bytes_is_taken_and_a_larger_one_is_not),
+        test_inside_folder(a_record_of_max_bytes_is_taken_and_a_larger_one_is_passed_over),
         test_inside_folder(looking_for_a_record_ends_with_the_slice),
         test_inside_folder(after_the_end_of_a_file_are_no_records),
         test_inside_folder(a_slice_may_end_after_its_file),
