@@ -29,28 +29,47 @@ int bd_terminal_width(FILE *stream)
     return 80;
 }
 
-// Whether the valid UTF-8 at s begins with a control character: C0, DEL, or C1 in two bytes.
-static bool is_control(const unsigned char *s, bool multiline)
+// Characters that a reader does not see, or that change what the others look like: controls,
+// and of Unicode's format characters those that turn the order of text around or hide in it. The
+// joiners (U+200C, U+200D) and the soft hyphen (U+00AD) belong to ordinary words.
+static const struct {
+    int32_t first, last;
+} unseen[] = {
+    {0x00, 0x1F},        // C0
+    {0x7F, 0x9F},        // DEL, C1
+    {0x061C, 0x061C},    // Arabic letter mark
+    {0x180E, 0x180E},    // Mongolian vowel separator
+    {0x200B, 0x200B},    // zero width space
+    {0x200E, 0x200F},    // marks of direction
+    {0x2028, 0x202E},    // separators of lines and paragraphs; embeddings, overrides
+    {0x2060, 0x206F},    // word joiner, invisible operators, isolates, deprecated ones
+    {0xFEFF, 0xFEFF},    // byte order mark
+    {0xFFF9, 0xFFFB},    // interlinear annotations
+    {0xE0000, 0xE007F},  // tags: a text of their own that nobody sees
+};
+
+static bool is_unseen(int32_t code, bool multiline)
 {
-    if (multiline && (*s == '\n' || *s == '\t'))
+    if (multiline && (code == '\n' || code == '\t'))
         return false;
-    return *s < 0x20 || *s == 0x7F || (*s == 0xC2 && s[1] < 0xA0);
+    for (size_t i = 0; i < sizeof unseen / sizeof unseen[0] && unseen[i].first <= code; i++)
+        if (code <= unseen[i].last)
+            return true;
+    return false;
 }
 
 void bd_print_safely(FILE *stream, const char *text, size_t size_bytes, bool multiline)
 {
-    const unsigned char *s = (const unsigned char *)text;
-    size_t valid_end = 0;
     for (size_t at = 0; at < size_bytes;) {
-        if (at >= valid_end)
-            valid_end = at + bd_utf8_valid_prefix(text + at, size_bytes - at);
-        if (at < valid_end && !is_control(s + at, multiline)) {
-            fputc(s[at++], stream);
+        size_t n;
+        const int32_t code = bd_utf8_character(text + at, size_bytes - at, &n);
+        if (code >= 0 && !is_unseen(code, multiline)) {
+            fwrite(text + at, 1, n, stream);
+            at += n;
             continue;
         }
-        const size_t n = at < valid_end && s[at] == 0xC2 ? 2 : 1;
         for (const size_t end = at + n; at < end; at++)
-            fprintf(stream, "\\x%02x", s[at]);
+            fprintf(stream, "\\x%02x", (unsigned char)text[at]);
     }
 }
 

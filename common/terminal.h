@@ -25,8 +25,9 @@ bool bd_terminal_has_escapes(FILE *stream);
 bool bd_terminal_color(FILE *stream, bd_color when);
 
 // Prints text that came from outside (file names, corpora) so that it cannot speak to the
-// terminal: control characters, and bytes that are not UTF-8, are shown as \\xNN. Newlines and
-// tabs are left alone if `multiline`.
+// terminal, nor look like another text: control characters, those that turn the order of text
+// around or hide in it (U+202E, U+200B and their like), and bytes that are not UTF-8, are shown
+// as \\xNN, byte by byte. Newlines and tabs are left alone if `multiline`.
 void bd_print_safely(FILE *stream, const char *text, size_t size_bytes, bool multiline);
 
 // Columns that UTF-8 text takes, if every character takes one.

@@ -13,6 +13,7 @@ const char *const bd_token_kind_words[] = {"text", "bos", "separator", "padding"
 enum {
     UNSEEN = -1,  // a token that no piece has shown so far
     CHARACTER_BYTES = 4,
+    TRIMMED_BYTES = 1 << 20,  // that are gathered before what is too much of them goes
 };
 
 // The tokens of one document around the one that is asked for.
@@ -196,10 +197,16 @@ static bd_status make_texts(const window *w, int64_t n_marked, bd_error *err)
     int64_t first = location->token, token = location->token;
     while (first > w->begin && w->ids[first - 1 - w->begin] != UNSEEN)
         first--;
-    for (int64_t t = first; t < location->token; t++)
+    // Tokens may be long: of what is not shown no more is kept than tells where a character ends.
+    for (int64_t t = first; t < location->token; t++) {
         BD_TRY(append_token(w, &location->before, t, err));
+        if (location->before.n > 2 * context + TRIMMED_BYTES)
+            keep_last(&location->before, context + CHARACTER_BYTES);
+    }
     keep_last(&location->before, context);
-    for (; token < w->begin + w->n && w->ids[token - w->begin] != UNSEEN; token++)
+    for (; token < w->begin + w->n && w->ids[token - w->begin] != UNSEEN &&
+           location->after.n <= context;
+         token++)
         BD_TRY(append_token(
             w, token < location->token + n_marked ? &location->marked : &location->after, token,
             err));

@@ -34,7 +34,7 @@ typedef struct shard_search {
     size_t index;
     bd_shard shard;
     shard_result *result;
-    char *text;  // owned; of the document at hand
+    char *text;  // owned; of the document at hand, or of a part of it
     size_t n_text, text_capacity;
     bd_found_segments pieces;  // owned; of split documents
     size_t pieces_capacity;
@@ -96,21 +96,29 @@ static bd_status keep(shard_search *s, const bd_found *found, bd_error *err)
     return BD_OK;
 }
 
-// The text at bytes [begin, end), counted from token number `first` of the document on.
-static bd_found tokens_of(const shard_search *s, walk w, int64_t first, size_t begin,
-                          size_t end)
+// Where the gathered text begins: in the next token of the walk, after `n_skipped` of its bytes.
+typedef struct text_start {
+    walk at;
+    size_t n_skipped;
+} text_start;
+
+static size_t count_bytes(const shard_search *s, uint32_t id)
 {
     const bd_tokenizer *tokenizer = s->search->tokenizer;
+    size_t n;
+    tokenizer->kind->token_bytes(tokenizer, id, &n);
+    return n;
+}
+
+// The tokens of bytes [begin, end) of the gathered text.
+static bd_found tokens_of(const shard_search *s, text_start start, size_t begin, size_t end)
+{
     bd_found found = {.n_tokens = 0};
     walked token;
     size_t at = 0;
-    for (int64_t i = 0; at < end && next_token(&w, &token); i++) {
-        size_t n;
-        if (i < first)
-            continue;
-        tokenizer->kind->token_bytes(tokenizer, token.id, &n);
-        at += n;
-        if (at <= begin)
+    while (at < start.n_skipped + end && next_token(&start.at, &token)) {
+        at += count_bytes(s, token.id);
+        if (at <= start.n_skipped + begin)
             continue;
         if (found.n_tokens++ == 0)
             found.address = (bd_token_address){s->index, token.row, token.token};
@@ -118,8 +126,8 @@ static bd_found tokens_of(const shard_search *s, walk w, int64_t first, size_t b
     return found;
 }
 
-// Looks in what was gathered from token number `first` on.
-static bd_status look(shard_search *s, walk begin, int64_t first, bool *found, bd_error *err)
+// Looks in what was gathered.
+static bd_status look(shard_search *s, text_start start, bool *found, bd_error *err)
 {
     const char *at =
         s->n_text > 0 ? memmem(s->text, s->n_text, s->search->text, s->search->n_bytes) : NULL;
@@ -127,21 +135,46 @@ static bd_status look(shard_search *s, walk begin, int64_t first, bool *found, b
     if (!at)
         return BD_OK;
     const size_t offset = (size_t)(at - s->text);
-    const bd_found where = tokens_of(s, begin, first, offset, offset + s->search->n_bytes);
+    const bd_found where = tokens_of(s, start, offset, offset + s->search->n_bytes);
     return keep(s, &where, err);
+}
+
+// So many bytes are gathered before they are looked through: tokens may be long, and documents.
+enum { GATHERED_BYTES = 1 << 20 };
+
+static bool is_much(const shard_search *s)
+{
+    return s->n_text > GATHERED_BYTES && s->n_text > 2 * s->search->n_bytes;
+}
+
+// Forgets what was looked through, but for an end in which the text may have begun.
+static void forget(shard_search *s, text_start *start)
+{
+    const size_t kept = s->search->n_bytes - 1, n = s->n_text - kept;
+    walk next = start->at;
+    walked token;
+    start->n_skipped += n;
+    while (next_token(&next, &token)) {
+        const size_t n_bytes = count_bytes(s, token.id);
+        if (start->n_skipped < n_bytes)
+            break;
+        start->n_skipped -= n_bytes;
+        start->at = next;
+    }
+    memmove(s->text, s->text + n, kept);
+    s->n_text = kept;
 }
 
 static bd_status search_document(shard_search *s, const bd_found_segment *pieces, size_t n,
                                  bd_error *err)
 {
     const bd_tokenizer *tokenizer = s->search->tokenizer;
-    const walk begin = {.shard = &s->shard, .pieces = pieces, .n = n};
-    walk w = begin;
+    walk w = {.shard = &s->shard, .pieces = pieces, .n = n};
+    text_start start = {.at = w};
     walked token;
     bool found = false;
-    int64_t first = 0;
     s->n_text = 0;
-    for (int64_t i = 0; next_token(&w, &token); i++) {
+    while (next_token(&w, &token)) {
         size_t n_bytes;
         const char *bytes = tokenizer->kind->token_bytes(tokenizer, token.id, &n_bytes);
         if (bytes) {
@@ -151,15 +184,21 @@ static bd_status search_document(shard_search *s, const bd_found_segment *pieces
                                         s->n_text + n_bytes, 1, err));
             for (size_t k = 0; k < n_bytes; k++)
                 s->text[s->n_text++] = bytes[k];
-            continue;
+            if (!is_much(s))
+                continue;
         }
-        BD_TRY(look(s, begin, first, &found, err));
+        BD_TRY(look(s, start, &found, err));
         if (found)
             return BD_OK;
-        s->n_text = 0;
-        first = i + 1;
+        if (bytes) {
+            forget(s, &start);
+            BD_TRY(bd_interrupt_check(err));
+        } else {
+            s->n_text = 0;
+            start = (text_start){.at = w};
+        }
     }
-    return look(s, begin, first, &found, err);
+    return look(s, start, &found, err);
 }
 
 // ---- One shard -----------------------------------------------------------------------------

@@ -36,8 +36,8 @@ typedef struct bd_found {
 // occurrence. A document that was split is searched as a whole, whatever rows its pieces lie
 // in. *found is malloc'd, the caller's to free, also after a failure. What comes out does not
 // depend on the number of threads; nor does the failure, if a shard among those that must be
-// read is damaged. Memory, for each thread: the longest document's text, and 100 bytes for each
-// piece of a split document in a shard.
+// read is damaged. Memory, for each thread: 4 MB, or four times the text that is looked for, and
+// 100 bytes for each piece of a split document in a shard.
 bd_status bd_search_run(const bd_search *search, bd_found **found, size_t *n_found,
                         bd_error *err);
 

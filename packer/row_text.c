@@ -19,11 +19,32 @@ typedef struct gathered_text {
     size_t capacity, n;
 } gathered_text;
 
-// Prints what was gathered and forgets it.
+// Prints the first `n` bytes of what was gathered and forgets them.
+static void flush_some(FILE *out, gathered_text *text, size_t n)
+{
+    bd_print_safely(out, text->bytes, n, true);
+    if (n < text->n)
+        memmove(text->bytes, text->bytes + n, text->n - n);
+    text->n -= n;
+}
+
 static void flush_text(FILE *out, gathered_text *text)
 {
-    bd_print_safely(out, text->bytes, text->n, true);
-    text->n = 0;
+    flush_some(out, text, text->n);
+}
+
+// How many of the bytes end with a character that lacks none of its own.
+static size_t whole_characters(const gathered_text *text)
+{
+    enum { MOST_LACKING = 3 };
+    for (size_t n = 1; n <= MOST_LACKING && n <= text->n; n++) {
+        const unsigned char byte = (unsigned char)text->bytes[text->n - n];
+        if (byte >= 0xC0)
+            return n < (byte < 0xE0 ? 2u : byte < 0xF0 ? 3u : 4u) ? text->n - n : text->n;
+        if (byte < 0x80)
+            break;
+    }
+    return text->n;
 }
 
 // The bytes of a segment are gathered before they are printed: a character may be several
@@ -43,6 +64,8 @@ static bd_status gather_token(FILE *out, gathered_text *text, const bd_tokenizer
     text->n += n;
     return BD_OK;
 }
+
+enum { GATHERED_BYTES = 1 << 20 };  // then they are printed: tokens may be long, and segments
 
 // Whether `n` bytes are as many as were asked for, and end with a character.
 static bool is_enough(const gathered_text *text, size_t n, size_t most_bytes)
@@ -65,6 +88,8 @@ static bd_status print_tokens(FILE *out, const bd_row *row, int id_bytes, int64_
         const size_t before = text.n;
         status = gather_token(out, &text, tokenizer, bd_id_at(row->ids, id_bytes, t), err);
         n += text.n > before ? text.n - before : 1;
+        if (text.n > GATHERED_BYTES && most_bytes == 0)
+            flush_some(out, &text, whole_characters(&text));
     }
     flush_text(out, &text);
     if (status == BD_OK && t < to)

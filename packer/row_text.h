@@ -21,8 +21,8 @@ bd_status bd_row_check_inputs(const bd_row *row, const bd_manifest *manifest, bd
 
 // Prints each segment of `row` with a heading and its text. What could play tricks on the
 // terminal is shown as \xNN; without a tokenizer (NULL) the ids are shown. The row must have
-// been checked by bd_row_check(); bd_row_check_inputs() is called. Memory: the text of one
-// segment.
+// been checked by bd_row_check(); bd_row_check_inputs() is called. Memory: 4 MB, or four times
+// `most_bytes`.
 bd_status bd_row_print(FILE *out, const bd_row *row, const bd_manifest *manifest,
                        const bd_tokenizer *tokenizer, bd_row_look look, bd_error *err);
 

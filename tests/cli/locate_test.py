@@ -5,13 +5,17 @@ What is expected is computed here from the corpus and from the rows as pyarrow r
 
 import dataclasses
 import json
+import os
 import random
 import shutil
+import subprocess
 import tempfile
+import unicodedata
 from pathlib import Path
 
-
 import program
+import pyarrow as pa
+import pyarrow.parquet as pq
 from corpus import text_of_size, text_sizes, without_delimiter_lines
 from corpus_files import DELIMITER, FORMATS, Format
 from corruption_test import NO_PART_OF_IT, damage_anywhere
@@ -29,6 +33,7 @@ from reference_packer import (
 from reference_test_case import StoredRow, dataset_rows
 from refusals import Refusals
 from schemas import validate
+from tokenizer_shapes import added, alphabet
 
 SEED = 20240712
 ROUNDS = 20 if program.LONG else 1
@@ -264,6 +269,81 @@ class Locate(Refusals):
         self.assertLessEqual(max(map(len, labelled)), 80)
         coloured = self.succeeds("locate", "--color=always", packed.dataset, "0:0")
         self.assertIn("\n\x1b[7mo\x1b[0mne", coloured.stdout)
+
+    def test_nothing_turns_text_around_or_hides_in_it(self) -> None:
+        """Of all characters there are. What Unicode says of them is Python's."""
+        turning = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
+        marks = {0x061C, 0x200E, 0x200F}  # of direction
+        hiding = {0x180E, 0x200B, *range(0x2060, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFC),
+                  *range(0xE0000, 0xE0080)}
+        codes = [*range(1, 0xD800), *range(0xE000, 0x20000), *range(0xE0000, 0xE0200), 0x10FFFF]
+        expected = "".join(
+            "".join(f"\\x{byte:02x}" for byte in chr(code).encode())
+            if (unicodedata.category(chr(code)) in ("Cc", "Zl", "Zp") and chr(code) not in "\n\t")
+            or unicodedata.bidirectional(chr(code)) in turning or code in marks | hiding
+            else chr(code)
+            for code in codes
+        )
+        text = "".join(map(chr, codes)).encode()
+        packed = self.packed([Input("a.txt", text)], Options(seq_len=1 << 19))
+        shown = [self.succeeds("inspect", packed.dataset, "--row", 0).stdout,
+                 self.succeeds("locate", packed.dataset, "0:0", "--context", "1M").stdout]
+        self.assertIn(f"\n{expected}<256>\n", shown[0])
+        self.assertIn(f"\n[{expected[:4]}]{expected[4:]}<256>\n", shown[1])
+        for joiner in "\u200c\u200d\u00ad":  # words have them
+            self.assertIn(joiner, shown[0])
+
+    def test_long_tokens_and_documents_take_little_memory(self) -> None:
+        """Tokens of 64 KiB, so that a dataset of some kB stands for 300 MB of text."""
+        letters = ["a" * 2**i for i in range(17)]
+        vocabulary = [*alphabet(), *letters[1:], "<|endoftext|>"]
+        tokenizer = {
+            "version": "1.0",
+            "added_tokens": [added(len(vocabulary) - 1, "<|endoftext|>")],
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+            "decoder": {"type": "ByteLevel"},
+            "model": {"type": "BPE", "vocab": {text: i for i, text in enumerate(vocabulary[:-1])},
+                      "merges": [f"{text} {text}" for text in letters[:-1]]},
+        }
+        (self.folder / "long.json").write_text(json.dumps(tokenizer))
+        n, a, b = 5000, ord("a"), ord("b")
+        ids = [len(vocabulary) - 2] * (n - 3) + [a, b, 256]
+        pq.write_table(pa.table({"input_ids": [ids]}), self.folder / "ids.parquet")
+        dataset = self.folder / "long"
+        self.succeeds("pack", "-q", "-o", dataset, "--tokenizer", self.folder / "long.json",
+                      "--seq-len", 2560, self.folder / "ids.parquet")
+        for command in (["locate", dataset, "--find", "aba", "--json", "--threads", 1],
+                        ["locate", dataset, "--find", "bb"],
+                        ["locate", dataset, "1:2000", "--context", "1M"],
+                        ["inspect", dataset, "--row", 0]):
+            with open(os.devnull if "--row" in command else self.folder / "said", "wb") as said:
+                process = subprocess.Popen([program.program(), *map(str, command)], stdout=said)
+                _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            with self.subTest(command=command):
+                self.assertEqual(process.returncode, 1 if "bb" in command else 0)
+                self.assertLess(usage.ru_maxrss, 150 << 10)
+            if "--json" in command:
+                (place,) = json.loads((self.folder / "said").read_text())["locations"]
+                self.assertEqual(place["document"]["token"], n - 3)
+                self.assertEqual(place["text"]["marked"], "abaa")
+
+    def test_a_text_is_found_wherever_a_long_document_has_it(self) -> None:
+        """Around the places where what was looked through is forgotten."""
+        rng, part = random.Random(SEED), 1 << 20
+        for needle in (b"Z", b"ZYX" * 50):
+            places = [0, 1, part - len(needle), part - 1, part, part + 1, 2 * part + 1 - len(needle),
+                      2 * part, 2 * part + 1, rng.randrange(4 * part), 3 * part - len(needle)]
+            texts = [b"".join([b"ZY" * (at // 2), b"y" * (at % 2), needle, b"z" * 9])
+                     if len(needle) > 1 else b"y" * at + needle + b"z" * 9 for at in places]
+            data = b"".join(json.dumps({"text": text.decode()}).encode() + b"\n" for text in texts)
+            packed = self.packed([Input(f"{len(needle)}.jsonl", data)], Options(seq_len=1 << 16))
+            found = self.located(packed.dataset, "--find", needle, "--limit", 100)["locations"]
+            by_position = sorted(found, key=lambda place: place["document"]["position"])
+            self.assertEqual([place["document"]["token"] for place in by_position],
+                             [text.index(needle) for text in texts])
+            for place in found:
+                self.assertEqual(place["text"]["marked"], needle.decode())
 
     # ---- What is not a token ----
 
