@@ -146,6 +146,11 @@ void bd_threads_free(bd_threads *threads)
     free(threads);
 }
 
+int bd_threads_size(const bd_threads *threads)
+{
+    return threads->n_workers + 1;
+}
+
 int bd_threads_count(int64_t asked)
 {
     if (asked > 0)

@@ -27,6 +27,9 @@ bd_status bd_threads_run(bd_threads *threads, bd_task task, void *context, int64
 
 void bd_threads_free(bd_threads *threads);  // safe on NULL
 
+// How many workers the pool has.
+int bd_threads_size(const bd_threads *threads);
+
 // Threads to use where `asked` were asked for: as many, or if 0 one for each processor that
 // this process may use.
 int bd_threads_count(int64_t asked);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "common/array.h"
+#include "common/format.h"
 #include "common/size.h"
 #include "trainer/model.h"
 
@@ -163,12 +164,32 @@ bd_status bd_model_measure(const bd_parameters *parameters, bd_type type, bool r
     return status;
 }
 
+// Before memory is asked for that the system would give, and then end us for taking it.
+static bd_status check_memory(const bd_model *model, bd_error *err)
+{
+    size_t needed, free_bytes;
+    BD_TRY(bd_model_measure(model->parameters, model->type, model->recomputes, model->max_rows,
+                            model->seq_len, &needed, err));
+    BD_TRY(model->backend->operations->free_memory(model->backend, &free_bytes, err));
+    if (needed <= free_bytes)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_MEMORY,
+                   "a model of %s parameters and %" PRId64 " rows of %" PRId64
+                   " tokens take %s of the memory of %s, and %s are free: fewer or shorter "
+                   "rows at a time, or a smaller model, take less",
+                   bd_format_count((uint64_t)model->parameters->n_total).text, model->max_rows,
+                   model->seq_len, bd_format_bytes(needed).text,
+                   model->backend->operations->name, bd_format_bytes(free_bytes).text);
+}
+
 static bd_status init(bd_model *model, bd_error *err)
 {
     bd_status status =
         bd_model_check_type(model->backend, &model->parameters->config, model->type, err);
     if (status != BD_OK)
         bd_error_suffix(err, status, "--precision float can be computed everywhere");
+    if (status == BD_OK)
+        status = check_memory(model, err);
     if (status == BD_OK)
         status = make_buffers(model, err);
     if (status == BD_OK)

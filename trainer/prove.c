@@ -5,8 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/format.h"
+#include "common/free_memory.h"
+#include "common/threads.h"
 #include "trainer/model.h"
 #include "trainer/random.h"
+#include "trainer/reference.h"
 #include "trainer/tolerance.h"
 #include "trainer/training.h"
 
@@ -57,6 +61,29 @@ static bd_status set_up(bench *b, const bd_experiment *e, bd_error *err)
     BD_TRY(bd_model_init(&b->model, e->backend, e->parameters, e->type,
                          b->batch.boundaries.n_rows, b->batch.boundaries.seq_len, err));
     return bd_model_set_weights(&b->model, e->weights, err);
+}
+
+// Before it is asked for: what the proof takes of the host's memory. Of every parameter the
+// gradient of each run of the reference, its weight and its magnitude as doubles, and the
+// gradients of both sides as floats; of the runs that are made at the same time, what the longest
+// sequence takes; and the model's buffers, of which the weights are filled by now.
+static bd_status check_memory(const bench *b, const bd_experiment *e, bd_error *err)
+{
+    const size_t n = (size_t)e->parameters->n_total, free_bytes = bd_free_memory();
+    const size_t n_threads = (size_t)bd_threads_size(e->threads), n_runs = 1 + BD_NOISE_RUNS;
+    const size_t of_sequence =
+        bd_reference_bytes(&e->parameters->config, bd_rows_longest_segment(e->rows));
+    const size_t of_model =
+        e->backend->operations->works_on_host ? b->model.size_bytes - n * sizeof(float) : 0;
+    const size_t needed = of_model + n * ((n_runs + 2) * sizeof(double) + 2 * sizeof(float)) +
+                          (n_threads < n_runs ? n_threads : n_runs) * of_sequence;
+    if (needed <= free_bytes)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_MEMORY,
+                   "the proof takes %s of memory for %s parameters, and %s are free: --probe "
+                   "takes less, and so do a smaller model, fewer --threads and shorter rows",
+                   bd_format_bytes(needed).text, bd_format_count(n).text,
+                   bd_format_bytes(free_bytes).text);
 }
 
 static void tear_down(bench *b)
@@ -457,6 +484,8 @@ bd_status bd_prove(bd_proof *proof, const bd_experiment *experiment, bd_sabotage
     computed packed = {0}, alone = {0};
     expected x = {0};
     bd_status status = set_up(&b, experiment, err);
+    if (status == BD_OK)
+        status = check_memory(&b, experiment, err);
     if (status == BD_OK)
         status = compute_packed(&packed, &b, sabotage, err);
     if (status == BD_OK)

@@ -584,13 +584,25 @@ static double *take(double **rest, int64_t n)
     return taken;
 }
 
-// Nothing overflows: bd_model_config_check() has bounded every factor.
+// What a sequence of n tokens is computed in. Nothing overflows: bd_model_config_check() has
+// bounded every factor.
+static int64_t count_doubles(const bd_model_config *c, int64_t n)
+{
+    const int64_t narrow = n * c->n_channels, wide = n * c->n_feed_forward;
+    return c->n_layers * (8 * narrow + 2 * wide) + 7 * narrow + wide +
+           HEAD_TOKENS * c->n_vocabulary + 2 * n + 3 * c->n_channels;
+}
+
+size_t bd_reference_bytes(const bd_model_config *config, int64_t n)
+{
+    return (size_t)count_doubles(config, n) * sizeof(double);
+}
+
 static bd_status sequence_init(sequence *s, bd_error *err)
 {
     const bd_model_config *c = s->config;
     const int64_t narrow = s->n * c->n_channels, wide = s->n * c->n_feed_forward;
-    const int64_t n_doubles = c->n_layers * (8 * narrow + 2 * wide) + 7 * narrow + wide +
-                              HEAD_TOKENS * c->n_vocabulary + 2 * s->n + 3 * c->n_channels;
+    const int64_t n_doubles = count_doubles(c, s->n);
     s->head_size = c->n_channels / c->n_heads;
     s->scale = 1.0 / sqrt((double)s->head_size);
     s->layers = calloc((size_t)c->n_layers + 1, sizeof *s->layers);

@@ -63,4 +63,7 @@ void bd_reference_release(bd_reference *reference);  // safe on an empty struct 
 bd_status bd_reference_add(bd_reference *reference, const uint32_t *ids, int64_t n,
                            double loss_scale, const float *const *relu_results, bd_error *err);
 
+// That memory, exactly, in bytes.
+size_t bd_reference_bytes(const bd_model_config *config, int64_t n);
+
 #endif
