@@ -176,9 +176,14 @@ static bd_status sync_path(const char *path, int flags, const char *shown, bd_er
     return status;
 }
 
+bd_status bd_pending_sync(const bd_pending *pending, bd_error *err)
+{
+    return sync_path(pending->temporary, O_RDONLY, pending->final, err);
+}
+
 bd_status bd_pending_publish(bd_pending *pending, bd_error *err)
 {
-    bd_status status = sync_path(pending->temporary, O_RDONLY, pending->final, err);
+    bd_status status = bd_pending_sync(pending, err);
     if (status == BD_OK && rename(pending->temporary, pending->final) != 0)
         status = bd_fail_errno(err, "cannot publish '%s'", pending->final);
     if (status != BD_OK) {
@@ -237,13 +242,30 @@ bd_status bd_file_publish_new(const char *folder, const char *name, const void *
     return status;
 }
 
-bool bd_is_pending_name(const char *name)
+// .<name>.<8 hexadecimal digits>.part: other programs have .part files, too. Returns the length
+// of <name>, 0 if it is no such name.
+static size_t final_length(const char *name)
 {
-    // .<name>.<8 hexadecimal digits>.part: other programs have .part files, too.
     const size_t n = strlen(name), n_digits = 8, n_suffix = strlen(part_suffix);
     if (name[0] != '.' || n < 1 + 1 + 1 + n_digits + n_suffix)
-        return false;
+        return 0;
     const char *suffix = name + n - n_suffix, *digits = suffix - n_digits;
-    return digits[-1] == '.' && strspn(digits, "0123456789abcdef") == n_digits &&
-           strcmp(suffix, part_suffix) == 0;
+    const bool is_one = digits[-1] == '.' && strspn(digits, "0123456789abcdef") == n_digits &&
+                        strcmp(suffix, part_suffix) == 0;
+    return is_one ? (size_t)(digits - 1 - (name + 1)) : 0;
+}
+
+bool bd_is_pending_name(const char *name)
+{
+    return final_length(name) > 0;
+}
+
+bool bd_pending_final_name(const char *name, char *final, size_t size_bytes)
+{
+    const size_t n = final_length(name);
+    if (n == 0 || n >= size_bytes)
+        return false;
+    memcpy(final, name + 1, n);
+    final[n] = '\0';
+    return true;
 }

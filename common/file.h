@@ -43,6 +43,8 @@ bd_status bd_pending_begin(bd_pending *pending, const char *folder, const char *
 // files itself, writes to pending->temporary instead.)
 bd_status bd_pending_write(const bd_pending *pending, const void *data, size_t size_bytes,
                            bd_error *err);
+// Syncs the temporary file: whatever happens to the machine, it is there whole afterwards.
+bd_status bd_pending_sync(const bd_pending *pending, bd_error *err);
 // Syncs, renames to the final name (replacing what is there), syncs the folder, and empties
 // *pending. On failure the temporary file is removed.
 bd_status bd_pending_publish(bd_pending *pending, bd_error *err);
@@ -60,5 +62,9 @@ bd_status bd_file_publish_new(const char *folder, const char *name, const void *
 
 // True for names that bd_pending_begin() makes.
 bool bd_is_pending_name(const char *name);
+
+// The same, with the name that the file was to be published under in `final` [size_bytes]; false
+// as well if that does not fit.
+bool bd_pending_final_name(const char *name, char *final, size_t size_bytes);
 
 #endif

@@ -1,13 +1,24 @@
 #include "common/interrupt.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
+#include <unistd.h>
 
 static atomic_int noted;  // the signal's number; 0: none
+static _Atomic(const char *) answer;
 
+// Nothing but what a handler may call.
 static void note(int number)
 {
+    const int before = errno;
+    const char *text = atomic_load(&answer);
+    if (text && write(STDERR_FILENO, text, strlen(text)) < 0) {
+        // Nobody listens.
+    }
+    errno = before;
     atomic_store(&noted, number);
     // The second time, whichever of the two it is, the default action is taken.
     signal(SIGINT, SIG_DFL);
@@ -43,6 +54,11 @@ void bd_interrupt_catch(void)
     use_own_stack();
     catch_signal(SIGINT);
     catch_signal(SIGTERM);
+}
+
+void bd_interrupt_answer(const char *text)
+{
+    atomic_store(&answer, text);
 }
 
 bool bd_interrupt_is_noted(void)

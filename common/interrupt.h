@@ -10,6 +10,10 @@
 // second one ends the program as it would have without this call.
 void bd_interrupt_catch(void);
 
+// `text`, which must stay, is written to stderr at the moment the first signal comes: for work
+// whose next convenient moment may be far. NULL, as at first: nothing is.
+void bd_interrupt_answer(const char *text);
+
 // BD_ERR_INTERRUPTED once a signal was noted. Cheap enough for every record.
 bd_status bd_interrupt_check(bd_error *err);
 

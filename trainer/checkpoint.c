@@ -40,6 +40,16 @@ static file_name json_name(int64_t step)
     return name_of(step, json_suffix);
 }
 
+// What a step's .json is called while its tensors are removed or replaced: a pending name, so
+// that the step exists no more, and a .json all the same, which says that the tensors are ours.
+static file_name withdrawn_name(int64_t step)
+{
+    file_name name;
+    snprintf(name.text, sizeof name.text, ".step-%08" PRId64 "%s.00000000.part", step,
+             json_suffix);
+    return name;
+}
+
 typedef struct tensor_name {
     char text[sizeof((bd_parameter *)0)->name + 8];
 } tensor_name;
@@ -127,14 +137,75 @@ static bd_status write_json(const bd_pending *pending, const bd_checkpoint_state
     return status;
 }
 
-// Gives both files their final names. An older .json of this step goes first: it must never
-// stand beside tensors that are not its own.
-static bd_status publish(bd_pending *tensors, bd_pending *json, bd_error *err)
+// ---- Withdrawing ------------------------------------------------------------------
+
+static bd_status rename_in(const char *folder, const char *from, const char *to, bd_error *err)
 {
-    if (unlink(json->final) != 0 && errno != ENOENT)
-        return bd_fail_errno(err, "cannot replace '%s'", json->final);
-    BD_TRY(bd_pending_publish(tensors, err));
-    return bd_pending_publish(json, err);
+    bd_status status = BD_OK;
+    char *old = bd_path_join(folder, from), *new = bd_path_join(folder, to);
+    if (!old || !new)
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
+    else if (rename(old, new) != 0 && errno != ENOENT)
+        status = bd_fail_errno(err, "cannot rename '%s'", old);
+    free(old);
+    free(new);
+    return status;
+}
+
+// The step exists no more, whose tensors are removed or replaced next.
+static bd_status withdraw(const char *folder, int64_t step, bd_error *err)
+{
+    return rename_in(folder, json_name(step).text, withdrawn_name(step).text, err);
+}
+
+// At every moment there is a .json that says whose the tensors are, until they are gone.
+static bd_status remove_step(const char *folder, int64_t step, bd_error *err)
+{
+    BD_TRY(withdraw(folder, step, err));
+    BD_TRY(bd_folder_remove(folder, tensors_name(step).text, err));
+    return bd_folder_remove(folder, withdrawn_name(step).text, err);
+}
+
+// Whether the step's .json is one of ours.
+static bool is_ours(const char *folder, int64_t step)
+{
+    bd_checkpoint checkpoint;
+    const bool loaded = bd_checkpoint_load(&checkpoint, folder, step, NULL) == BD_OK;
+    bd_checkpoint_release(&checkpoint);
+    return loaded;
+}
+
+static bd_status fail_unknown(const char *folder, int64_t step, bd_error *err)
+{
+    return bd_fail(
+        err, BD_ERR_ARGUMENT,
+        "'%s' holds '%s' without a '%s' that says whose it is, so it may be "
+        "somebody's and stays as it is: put its .json back, move it away, or give -o "
+        "a folder of its own",
+        folder, tensors_name(step).text, json_name(step).text);
+}
+
+// ---- Publishing -------------------------------------------------------------------
+
+// Gives both files their final names. The .json is safe on disk before: it proves whose the
+// tensors are if we are killed between the two. An older .json of this step goes first: it must
+// never stand beside tensors that are not its own.
+static bd_status publish(const char *folder, int64_t step, bd_pending *tensors,
+                         bd_pending *json, bd_error *err)
+{
+    if ((access(tensors->final, F_OK) == 0 || access(json->final, F_OK) == 0) &&
+        !is_ours(folder, step))
+        return fail_unknown(folder, step, err);
+    BD_TRY(bd_pending_sync(tensors, err));
+    BD_TRY(bd_pending_sync(json, err));
+    BD_TRY(withdraw(folder, step, err));
+    bd_status status = bd_pending_publish(tensors, err);
+    if (status == BD_OK)
+        status = bd_pending_publish(json, err);
+    if (status != BD_OK && !bd_folder_holds(folder, json_name(step).text))
+        bd_folder_remove(folder, tensors_name(step).text, NULL);
+    bd_folder_remove(folder, withdrawn_name(step).text, NULL);
+    return status;
 }
 
 bd_status bd_checkpoint_save(const char *folder, const bd_checkpoint_state *state,
@@ -150,7 +221,7 @@ bd_status bd_checkpoint_save(const char *folder, const bd_checkpoint_state *stat
     if (status == BD_OK)
         status = write_json(&json, state, &receipt, err);
     if (status == BD_OK)
-        status = publish(&tensors, &json, err);
+        status = publish(folder, state->step, &tensors, &json, err);
     if (status != BD_OK)
         bd_error_prefix(err, status, "cannot save step %" PRId64, state->step);
     bd_pending_discard(&tensors);
@@ -158,7 +229,7 @@ bd_status bd_checkpoint_save(const char *folder, const bd_checkpoint_state *stat
     return status;
 }
 
-// ---- Finding and removing ---------------------------------------------------------
+// ---- Finding ----------------------------------------------------------------------
 
 // The step of a name that name_of() makes with this suffix, else -1.
 static int64_t step_of(const char *name, const char *suffix)
@@ -234,50 +305,6 @@ bd_status bd_checkpoint_find_latest(const char *folder, int64_t *step, bd_error 
     return BD_OK;
 }
 
-static bd_status remove_step(const char *folder, int64_t step, bd_error *err)
-{
-    BD_TRY(bd_folder_remove(folder, json_name(step).text, err));
-    return bd_folder_remove(folder, tensors_name(step).text, err);
-}
-
-// Tensors whose step is none of `steps`.
-static bd_status remove_orphans(const char *folder, const step_list *steps, bd_error *err)
-{
-    step_list tensors;
-    bd_status status = list_steps(&tensors, folder, tensors_suffix, err);
-    for (size_t i = 0; status == BD_OK && i < tensors.n; i++)
-        if (steps->n == 0 || !bsearch(&tensors.steps[i], steps->steps, steps->n,
-                                      sizeof *steps->steps, compare_steps))
-            status = bd_folder_remove(folder, tensors_name(tensors.steps[i]).text, err);
-    free(tensors.steps);
-    return status;
-}
-
-bd_status bd_checkpoint_prune(const char *folder, int64_t n_kept, bd_error *err)
-{
-    step_list list;
-    bd_status status = list_steps(&list, folder, json_suffix, err);
-    const size_t n_removed =
-        n_kept > 0 && list.n > (size_t)n_kept ? list.n - (size_t)n_kept : 0;
-    for (size_t i = 0; status == BD_OK && i < n_removed; i++)
-        status = remove_step(folder, list.steps[i], err);
-    if (status == BD_OK)
-        status = remove_orphans(folder, &list, err);
-    free(list.steps);
-    return status;
-}
-
-bd_status bd_checkpoint_remove_after(const char *folder, int64_t step, bd_error *err)
-{
-    step_list list;
-    bd_status status = list_steps(&list, folder, json_suffix, err);
-    // From the last on: whatever happens meanwhile, the steps that are left have no gap.
-    for (size_t i = list.n; status == BD_OK && i > 0 && list.steps[i - 1] > step; i--)
-        status = remove_step(folder, list.steps[i - 1], err);
-    free(list.steps);
-    return status;
-}
-
 // ---- Loading ----------------------------------------------------------------------
 
 static bd_status check_format(const bd_json *json, bd_error *err)
@@ -338,14 +365,15 @@ static bd_status checkpoint_from_json(bd_checkpoint *checkpoint, int64_t step, b
     return history_from_json(checkpoint, json, err);
 }
 
-bd_status bd_checkpoint_load(bd_checkpoint *checkpoint, const char *folder, int64_t step,
-                             bd_error *err)
+// From the file `name`, which is the step's .json or once was.
+static bd_status load_json(bd_checkpoint *checkpoint, const char *folder, const char *name,
+                           int64_t step, bd_error *err)
 {
     *checkpoint = (bd_checkpoint){0};
     char *text = NULL;
     size_t size_bytes;
     bd_status status;
-    char *path = bd_path_join(folder, json_name(step).text);
+    char *path = bd_path_join(folder, name);
     checkpoint->tensors_path = bd_path_join(folder, tensors_name(step).text);
     if (!path || !checkpoint->tensors_path) {
         status = bd_fail(err, BD_ERR_MEMORY, "no memory for the names of step %" PRId64, step);
@@ -365,6 +393,12 @@ done:
     free(text);
     free(path);
     return status;
+}
+
+bd_status bd_checkpoint_load(bd_checkpoint *checkpoint, const char *folder, int64_t step,
+                             bd_error *err)
+{
+    return load_json(checkpoint, folder, json_name(step).text, step, err);
 }
 
 void bd_checkpoint_release(bd_checkpoint *checkpoint)
@@ -411,10 +445,23 @@ static bd_status load_moment(const bd_safetensors *file, int kind,
     const int64_t begin = parameter->offset > slice.begin ? parameter->offset : slice.begin;
     const int64_t end = parameter_end < slice.end ? parameter_end : slice.end;
     const bool has_some = begin < end;
-    return bd_safetensors_copy_some_f32(
-        file, name_tensor(kind, parameter).text, parameter->n_dimensions, parameter->shape,
-        has_some ? begin - parameter->offset : 0, has_some ? end - begin : 0,
-        has_some ? to + (begin - slice.begin) : NULL, err);
+    const int64_t n = has_some ? end - begin : 0;
+    float *there = has_some ? to + (begin - slice.begin) : NULL;
+    const tensor_name name = name_tensor(kind, parameter);
+    BD_TRY(
+        bd_safetensors_copy_some_f32(file, name.text, parameter->n_dimensions, parameter->shape,
+                                     has_some ? begin - parameter->offset : 0, n, there, err));
+    return bd_tensor_check_finite(file, name.text, there, n, err);
+}
+
+// Nobody goes on from what is no number, nor writes text with it.
+static bd_status load_weights(const bd_safetensors *file, const bd_parameter *parameter,
+                              float *to, bd_error *err)
+{
+    const tensor_name name = name_tensor(0, parameter);
+    BD_TRY(bd_safetensors_copy_f32(file, name.text, parameter->n_dimensions, parameter->shape,
+                                   to, err));
+    return bd_tensor_check_finite(file, name.text, to, parameter->n, err);
 }
 
 static bd_status load_parameter(const bd_safetensors *file, const bd_parameter *parameter,
@@ -422,9 +469,7 @@ static bd_status load_parameter(const bd_safetensors *file, const bd_parameter *
 {
     static const bd_moments none = {{0, 0}, NULL, NULL};  // they must be there all the same
     const bd_moments *to = moments ? moments : &none;
-    BD_TRY(bd_safetensors_copy_f32(file, name_tensor(0, parameter).text,
-                                   parameter->n_dimensions, parameter->shape,
-                                   weights + parameter->offset, err));
+    BD_TRY(load_weights(file, parameter, weights + parameter->offset, err));
     BD_TRY(load_moment(file, 1, parameter, to->slice, to->m, err));
     return load_moment(file, 2, parameter, to->slice, to->v, err);
 }
@@ -443,4 +488,128 @@ bd_status bd_checkpoint_load_tensors(const bd_checkpoint *checkpoint,
         status = check_nothing_extra(checkpoint, file, parameters, err);
     bd_safetensors_close(file);
     return status;
+}
+
+// ---- Removing ---------------------------------------------------------------------
+
+bd_status bd_checkpoint_prune(const char *folder, int64_t n_kept, bd_error *err)
+{
+    step_list list;
+    bd_status status = list_steps(&list, folder, json_suffix, err);
+    const size_t n_removed =
+        n_kept > 0 && list.n > (size_t)n_kept ? list.n - (size_t)n_kept : 0;
+    for (size_t i = 0; status == BD_OK && i < n_removed; i++)
+        if (is_ours(folder, list.steps[i]))
+            status = remove_step(folder, list.steps[i], err);
+    free(list.steps);
+    return status;
+}
+
+// Nothing is replaced by it.
+static bd_status set_aside_file(const char *folder, const char *name, bd_error *err)
+{
+    char aside[sizeof(file_name) + 8];
+    snprintf(aside, sizeof aside, "%s.aside", name);
+    if (bd_folder_holds(folder, aside))
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "cannot set '%s' of '%s' aside: '%s' is there already; move it away",
+                       name, folder, aside);
+    return rename_in(folder, name, aside, err);
+}
+
+// A step whose .json cannot be read may be ours and damaged, or somebody's.
+static bd_status set_aside(const char *folder, int64_t step, bd_error *err)
+{
+    BD_TRY(set_aside_file(folder, tensors_name(step).text, err));
+    return set_aside_file(folder, json_name(step).text, err);
+}
+
+bd_status bd_checkpoint_remove_after(const char *folder, int64_t step, bd_error *err)
+{
+    step_list list;
+    bd_status status = list_steps(&list, folder, json_suffix, err);
+    // From the last on: whatever happens meanwhile, the steps that are left have no gap.
+    for (size_t i = list.n; status == BD_OK && i > 0 && list.steps[i - 1] > step; i--)
+        status = is_ours(folder, list.steps[i - 1])
+                     ? remove_step(folder, list.steps[i - 1], err)
+                     : set_aside(folder, list.steps[i - 1], err);
+    free(list.steps);
+    return status;
+}
+
+// ---- Tensors without their .json --------------------------------------------------
+
+typedef struct proof {
+    int64_t step;
+    bool found;
+} proof;
+
+// Whether the entry is a .json of the step that was not published yet, or withdrawn, and is of
+// the very tensors that are there.
+static bd_status look_for_proof(void *context, const char *folder, const char *name,
+                                bd_error *err)
+{
+    proof *p = context;
+    char final[sizeof(file_name)];
+    bd_checkpoint checkpoint;
+    (void)err;
+    if (p->found || !bd_pending_final_name(name, final, sizeof final) ||
+        strcmp(final, json_name(p->step).text) != 0 ||
+        load_json(&checkpoint, folder, name, p->step, NULL) != BD_OK)
+        return BD_OK;
+    p->found = check_file(&checkpoint, NULL) == BD_OK;
+    bd_checkpoint_release(&checkpoint);
+    return BD_OK;
+}
+
+// Calls `visit` for every step with tensors and without a published .json.
+typedef bd_status (*orphan_visitor)(const char *folder, int64_t step, bool proved,
+                                    bd_error *err);
+
+static bd_status visit_orphans(const char *folder, orphan_visitor visit, bd_error *err)
+{
+    step_list tensors;
+    bd_status status = list_steps(&tensors, folder, tensors_suffix, err);
+    for (size_t i = 0; status == BD_OK && i < tensors.n; i++) {
+        proof p = {.step = tensors.steps[i]};
+        if (bd_folder_holds(folder, json_name(p.step).text))
+            continue;
+        status = bd_folder_visit(folder, look_for_proof, &p, err);
+        if (status == BD_OK)
+            status = visit(folder, p.step, p.found, err);
+    }
+    free(tensors.steps);
+    return status;
+}
+
+static bd_status refuse_orphan(const char *folder, int64_t step, bool proved, bd_error *err)
+{
+    return proved ? BD_OK : fail_unknown(folder, step, err);
+}
+
+bd_status bd_checkpoint_refuse_unknown(const char *folder, bd_error *err)
+{
+    return visit_orphans(folder, refuse_orphan, err);
+}
+
+static bd_status remove_orphan(const char *folder, int64_t step, bool proved, bd_error *err)
+{
+    return proved ? bd_folder_remove(folder, tensors_name(step).text, err) : BD_OK;
+}
+
+static bd_status remove_pending(void *context, const char *folder, const char *name,
+                                bd_error *err)
+{
+    char final[sizeof(file_name)];
+    (void)context;
+    if (!bd_pending_final_name(name, final, sizeof final) ||
+        (step_of(final, tensors_suffix) < 0 && step_of(final, json_suffix) < 0))
+        return BD_OK;
+    return bd_folder_remove(folder, name, err);
+}
+
+bd_status bd_checkpoint_clear_away(const char *folder, bd_error *err)
+{
+    BD_TRY(visit_orphans(folder, remove_orphan, err));  // before the proofs go
+    return bd_folder_visit(folder, remove_pending, NULL, err);
 }

@@ -5,6 +5,10 @@
 //
 // Files are published whole (common/file.h), the .json is sealed (common/json.h), and it holds
 // size and checksum of the other, so damage to either is noticed.
+//
+// At every moment a .json says of tensors that they are ours: a published one, or one that is
+// about to be published or removed, under a pending name. Tensors without any are somebody's:
+// nothing here removes or replaces them.
 // Described in schemas/checkpoint-v1.md.
 #ifndef BINDERY_TRAINER_CHECKPOINT_H
 #define BINDERY_TRAINER_CHECKPOINT_H
@@ -37,7 +41,8 @@ typedef struct bd_checkpoint_state {
 } bd_checkpoint_state;
 
 // Saves a step into `folder`, which exists. A step that is there already is replaced: a crash
-// meanwhile leaves the new one or none, never a mixture.
+// meanwhile leaves the new one or none, never a mixture. Tensors of that name without a .json
+// are BD_ERR_ARGUMENT.
 bd_status bd_checkpoint_save(const char *folder, const bd_checkpoint_state *state,
                              bd_error *err);
 
@@ -47,11 +52,18 @@ bd_status bd_checkpoint_find_latest(const char *folder, int64_t *step, bd_error 
 bd_status bd_checkpoint_find_up_to(const char *folder, int64_t last, int64_t *step,
                                    bd_error *err);
 
-// Removes all but the `n_kept` highest steps (0: removes none), and tensors whose .json a
-// killed process did not get to publish, or had removed. A step's .json goes first.
+// Removes all but the `n_kept` highest steps (0: removes none). One whose .json is not ours, or
+// cannot be read, stays.
 bd_status bd_checkpoint_prune(const char *folder, int64_t n_kept, bd_error *err);
-// Removes every step after `step`.
+// Removes every step after `step`. The files of one whose .json is not ours, or cannot be read,
+// are set aside: `.aside` is put behind their names.
 bd_status bd_checkpoint_remove_after(const char *folder, int64_t step, bd_error *err);
+
+// BD_ERR_ARGUMENT, which names them, if there are tensors that no .json says to be ours.
+bd_status bd_checkpoint_refuse_unknown(const char *folder, bd_error *err);
+// Removes what a killed process left of steps: pending files, and tensors of ours whose .json is
+// not published. For whoever holds the folder's lock.
+bd_status bd_checkpoint_clear_away(const char *folder, bd_error *err);
 
 // Whether a step's tensors have such a name.
 bool bd_checkpoint_is_tensors_name(const char *name);
@@ -84,7 +96,7 @@ typedef struct bd_moments {
 } bd_moments;
 
 // Checks size and checksum, then that the file holds exactly the tensors of `parameters` and
-// their moments, and fills weights [n_total] in host memory and `moments`, which may be NULL.
+// their moments, of which all that is taken is finite, and fills weights [n_total] in host memory and `moments`, which may be NULL.
 // On failure their contents are unspecified.
 bd_status bd_checkpoint_load_tensors(const bd_checkpoint *checkpoint,
                                      const bd_parameters *parameters, float *weights,

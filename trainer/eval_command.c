@@ -73,6 +73,7 @@ static bd_status open_subject(subject *s, const bd_arguments *arguments, bd_erro
     bd_error why;
     BD_TRY(bd_run_open(&s->run, arguments->operands[0], err));
     BD_TRY(bd_rows_open(&s->rows, dataset, err));
+    BD_TRY(bd_rows_check_targets(&s->rows, &dataset, err));
     BD_TRY(bd_json_get_string(s->run.checkpoint.data, "fingerprint", &fingerprint, err));
     BD_TRY(bd_evaluation_check_tokenizer(fingerprint, &s->rows, err));
     BD_TRY(bd_check_fit(&s->run.parameters.config, &s->rows, err));

@@ -21,12 +21,14 @@ struct bd_metrics {
     bd_model_config config;
     double peak_flops;
     bd_smoothed loss;
+    bd_metrics_damage damage;  // of the lines that were kept
 };
 
 // ---- Opening --------------------------------------------------------------------------------
 
 // Reads lines up to the first of a later step; a last one that was cut short belongs to a step
-// that is lost. *kept becomes the bytes of them.
+// that is lost. *kept becomes the bytes of them. Damaged lines among them stay as they are:
+// nobody knows what they said.
 static bd_status read_kept(bd_metrics *metrics, const char *path, int64_t step, int64_t *kept,
                            bd_error *err)
 {
@@ -41,6 +43,7 @@ static bd_status read_kept(bd_metrics *metrics, const char *path, int64_t step, 
         if (line.kind == BD_METRICS_STEP && !isnan(line.figures.loss))
             bd_smoothed_add(&metrics->loss, line.figures.loss);
         *kept = reader.end;
+        metrics->damage = reader.damage;
     }
     bd_metrics_reader_close(&reader);
     return status;
@@ -97,6 +100,11 @@ void bd_metrics_close(bd_metrics *metrics)
         fclose(metrics->lines);
     bd_event_file_free(metrics->events);
     free(metrics);
+}
+
+const bd_metrics_damage *bd_metrics_damaged(const bd_metrics *metrics)
+{
+    return &metrics->damage;
 }
 
 // ---- Writing --------------------------------------------------------------------------------

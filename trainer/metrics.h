@@ -29,6 +29,9 @@ bd_status bd_metrics_open(bd_metrics **metrics, const char *folder, int64_t step
                           const bd_model_config *config, double peak_flops, bd_error *err);
 void bd_metrics_close(bd_metrics *metrics);  // safe on NULL
 
+// Damaged lines that were there before and are kept as they are. Borrowed.
+const bd_metrics_damage *bd_metrics_damaged(const bd_metrics *metrics);
+
 // Appends a step that took `elapsed_ns`.
 bd_status bd_metrics_write(bd_metrics *metrics, const bd_step_result *result,
                            int64_t elapsed_ns, bd_error *err);

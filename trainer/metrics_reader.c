@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/array.h"
+#include "common/interrupt.h"
 
 // No figure is larger, so that sums of them stay finite; no step, so that doubles can hold it.
 static const double MOST = 1e100;
@@ -48,31 +49,36 @@ static bd_status fail_in_line(const bd_metrics_reader *reader, bd_status status,
 
 // ---- Lines ----------------------------------------------------------------------------------
 
-// Reads up to a newline, which is not kept. *more is false if there is none before the end.
-static bd_status read_text(bd_metrics_reader *reader, size_t *n, bool *more, bd_error *err)
+// Reads up to a newline, which is not kept; n is the line's bytes, of which at most
+// BD_METRICS_LINE_BYTES are. *more is false if there is no newline before the end.
+static bd_status read_text(bd_metrics_reader *reader, int64_t *n, bool *more, bd_error *err)
 {
     int c;
     *n = 0;
     while ((c = getc_unlocked(reader->file)) != EOF && c != '\n') {
-        if (*n == BD_METRICS_LINE_BYTES)
-            return bd_fail(err, BD_ERR_FORMAT, "it is longer than %d bytes",
-                           BD_METRICS_LINE_BYTES);
-        if (*n == reader->capacity)
-            BD_TRY(bd_array_reserve((void **)&reader->text, &reader->capacity, *n + 1, 1, err));
-        reader->text[(*n)++] = (char)c;
+        const size_t at = (size_t)(*n)++;
+        if (at >= BD_METRICS_LINE_BYTES)
+            continue;
+        if (at == reader->capacity)
+            BD_TRY(bd_array_reserve((void **)&reader->text, &reader->capacity, at + 1, 1, err));
+        reader->text[at] = (char)c;
     }
-    if (ferror(reader->file))
-        return bd_fail_errno(err, "cannot read it");
+    if (ferror(reader->file)) {
+        const bd_status status = bd_fail_errno(err, "cannot read it");
+        return fail_in_line(reader, status, err);
+    }
     *more = c == '\n';
     return BD_OK;
 }
 
-static bd_status parse_text(bd_metrics_reader *reader, size_t n, bd_error *err)
+static bd_status parse_text(bd_metrics_reader *reader, int64_t n, bd_error *err)
 {
     bd_json_free(reader->json);
     reader->json = NULL;
     bd_error why;
-    if (bd_json_parse(n > 0 ? reader->text : "", n, &reader->json, &why) == BD_OK)
+    if (n > BD_METRICS_LINE_BYTES)
+        return bd_fail(err, BD_ERR_FORMAT, "it is longer than %d bytes", BD_METRICS_LINE_BYTES);
+    if (bd_json_parse(n > 0 ? reader->text : "", (size_t)n, &reader->json, &why) == BD_OK)
         return BD_OK;
     const char *column = strstr(why.message, "column");  // of its one line we know the number
     return bd_fail(err, BD_ERR_FORMAT, "not valid JSON: %s", column ? column : why.message);
@@ -119,6 +125,29 @@ static bd_status find_kind(const bd_json *json, bd_metrics_kind *kind, bd_error 
     return BD_OK;
 }
 
+static bd_status read_eval(const bd_json *json, bd_eval_value *value, bd_error *err)
+{
+    BD_TRY(bd_json_get_string(json, "dataset", &value->dataset, err));
+    BD_TRY(get_figure(json, "loss", -MOST, &value->loss, err));
+    return bd_json_get_integer(json, "targets", 0, INT64_MAX, &value->n_targets, err);
+}
+
+static bd_status read_sample(const bd_json *json, bd_sample_value *value, bd_error *err)
+{
+    BD_TRY(bd_json_get_string(json, "prompt", &value->prompt, err));
+    return bd_json_get_string(json, "text", &value->text, err);
+}
+
+static bd_status check_values(const bd_metrics_line *line, bd_error *err)
+{
+    for (size_t i = 0; i < bd_json_length(line->values); i++) {
+        const bd_json *json = bd_json_at(line->values, i);
+        BD_TRY(line->kind == BD_METRICS_EVAL ? read_eval(json, &(bd_eval_value){0}, err)
+                                             : read_sample(json, &(bd_sample_value){0}, err));
+    }
+    return BD_OK;
+}
+
 static bd_status read_line(bd_metrics_reader *reader, bd_metrics_line *line, bd_error *err)
 {
     const bd_json *json = reader->json;
@@ -129,59 +158,62 @@ static bd_status read_line(bd_metrics_reader *reader, bd_metrics_line *line, bd_
     if (line->step < reader->last_step || (is_step && line->step == reader->last_trained))
         return bd_fail(err, BD_ERR_FORMAT, "step %" PRId64 " comes after step %" PRId64,
                        line->step, reader->last_step);
-    reader->last_step = line->step;
-    if (is_step) {
-        reader->last_trained = line->step;
-        return read_step(json, &line->figures, err);
+    if (is_step)
+        BD_TRY(read_step(json, &line->figures, err));
+    if (line->kind == BD_METRICS_EVAL || line->kind == BD_METRICS_SAMPLE) {
+        BD_TRY(bd_json_get_array(json, "values", &line->values, err));
+        BD_TRY(check_values(line, err));
     }
-    return line->kind == BD_METRICS_OTHER
-               ? BD_OK
-               : bd_json_get_array(json, "values", &line->values, err);
+    reader->last_step = line->step;
+    if (is_step)
+        reader->last_trained = line->step;
+    return BD_OK;
+}
+
+static void leave_out(bd_metrics_reader *reader, const bd_error *why)
+{
+    bd_metrics_damage *damage = &reader->damage;
+    if (damage->n_lines++ > 0)
+        return;
+    damage->first_line = reader->number;
+    damage->why = *why;
+    fail_in_line(reader, why->status, &damage->why);
 }
 
 bd_status bd_metrics_reader_next(bd_metrics_reader *reader, bd_metrics_line *line, bool *more,
                                  bd_error *err)
 {
-    size_t n;
-    reader->number++;
-    bd_status status = read_text(reader, &n, more, err);
-    if (status == BD_OK && !*more)
-        return BD_OK;
-    if (status == BD_OK)
-        status = parse_text(reader, n, err);
-    if (status == BD_OK)
-        status = read_line(reader, line, err);
-    if (status != BD_OK)
-        return fail_in_line(reader, status, err);
-    reader->end += (int64_t)n + 1;
-    return BD_OK;
+    for (;;) {
+        int64_t n;
+        bd_error why;
+        reader->number++;
+        BD_TRY(read_text(reader, &n, more, err));
+        if (!*more) {
+            reader->n_torn = n;
+            return BD_OK;
+        }
+        reader->end += n + 1;
+        if (parse_text(reader, n, &why) == BD_OK && read_line(reader, line, &why) == BD_OK)
+            return BD_OK;
+        leave_out(reader, &why);
+        BD_TRY(bd_interrupt_check(err));
+    }
 }
 
 // ---- Values ---------------------------------------------------------------------------------
 
-static bd_status read_eval(const bd_json *json, bd_eval_value *value, bd_error *err)
+// The line was checked: these cannot fail.
+
+bd_eval_value bd_metrics_eval_value(const bd_metrics_line *line, size_t i)
 {
-    BD_TRY(bd_json_get_string(json, "dataset", &value->dataset, err));
-    BD_TRY(get_figure(json, "loss", -MOST, &value->loss, err));
-    return bd_json_get_integer(json, "targets", 0, INT64_MAX, &value->n_targets, err);
+    bd_eval_value value = {0};
+    read_eval(bd_json_at(line->values, i), &value, NULL);
+    return value;
 }
 
-bd_status bd_metrics_eval_value(const bd_metrics_reader *reader, const bd_metrics_line *line,
-                                size_t i, bd_eval_value *value, bd_error *err)
+bd_sample_value bd_metrics_sample_value(const bd_metrics_line *line, size_t i)
 {
-    const bd_status status = read_eval(bd_json_at(line->values, i), value, err);
-    return status == BD_OK ? BD_OK : fail_in_line(reader, status, err);
-}
-
-static bd_status read_sample(const bd_json *json, bd_sample_value *value, bd_error *err)
-{
-    BD_TRY(bd_json_get_string(json, "prompt", &value->prompt, err));
-    return bd_json_get_string(json, "text", &value->text, err);
-}
-
-bd_status bd_metrics_sample_value(const bd_metrics_reader *reader, const bd_metrics_line *line,
-                                  size_t i, bd_sample_value *value, bd_error *err)
-{
-    const bd_status status = read_sample(bd_json_at(line->values, i), value, err);
-    return status == BD_OK ? BD_OK : fail_in_line(reader, status, err);
+    bd_sample_value value = {0};
+    read_sample(bd_json_at(line->values, i), &value, NULL);
+    return value;
 }

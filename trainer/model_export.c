@@ -73,8 +73,8 @@ static bd_status write_weights(const exporting *e, const void *weights, bd_error
     // Without this pair transformers do not load a file.
     const bd_safetensors_pair metadata = {"format", "pt"};
     const bd_safetensors_content content = {views, parameters->n, &metadata, 1};
-    const bd_status status =
-        bd_safetensors_write(e->pending[PART_TENSORS].temporary, &content, NULL, err);
+    const bd_status status = bd_safetensors_write_unless_interrupted(
+        e->pending[PART_TENSORS].temporary, &content, err);
     free(views);
     return status;
 }
@@ -168,11 +168,29 @@ static bd_status write_tokenizer(const exporting *e, bd_error *err)
 
 // ---- All of it ----------------------------------------------------------------------------
 
+// What an export that was killed leaves.
+static bool is_own_pending(const char *name)
+{
+    char final[64];
+    bool is_own = false;
+    if (bd_pending_final_name(name, final, sizeof final))
+        for (int i = 0; i < N_PARTS; i++)
+            is_own |= strcmp(final, part_names[i]) == 0;
+    return is_own;
+}
+
+static bd_status remove_pending(void *context, const char *folder, const char *name,
+                                bd_error *err)
+{
+    (void)context;
+    return is_own_pending(name) ? bd_folder_remove(folder, name, err) : BD_OK;
+}
+
 static bd_status refuse_entry(void *context, const char *folder, const char *name,
                               bd_error *err)
 {
     (void)context;
-    if (bd_is_pending_name(name) || strcmp(name, BD_LOCK_NAME) == 0)
+    if (is_own_pending(name) || strcmp(name, BD_LOCK_NAME) == 0)
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT, "cannot export into '%s': it is not empty ('%s')",
                    folder, name);
@@ -213,7 +231,7 @@ static bd_status export_into_folder(exporting *e, bd_error *err)
     if (status == BD_OK)  // again: another process may have exported between the two
         status = bd_folder_visit(folder, refuse_entry, NULL, err);
     if (status == BD_OK)
-        status = bd_folder_remove_pending(folder, err);
+        status = bd_folder_visit(folder, remove_pending, NULL, err);
     if (status == BD_OK)
         status = write_parts(e, err);
     if (status == BD_OK)

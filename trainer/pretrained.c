@@ -1,7 +1,6 @@
 #include "trainer/pretrained.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,12 +138,7 @@ static bd_status copy_parameter(const source *from, const bd_parameter *paramete
                                 bd_error *err)
 {
     BD_TRY(convert(from, parameter, to, err));
-    for (int64_t i = 0; i < parameter->n; i++)
-        if (!isfinite(to[i]))
-            return bd_fail(err, BD_ERR_FORMAT,
-                           "tensor '%s' of '%s' is not finite: number %" PRId64 " is %g",
-                           from->name, bd_safetensors_path(from->file), i, (double)to[i]);
-    return BD_OK;
+    return bd_tensor_check_finite(from->file, from->name, to, parameter->n, err);
 }
 
 // A model with a head of its own would be another model without it.

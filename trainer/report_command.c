@@ -1,4 +1,5 @@
 // `bindery report`: runs as a page for browsers.
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "common/format.h"
@@ -25,6 +26,17 @@ static const bd_option report_options[] = {
      .help = "Replace FILE if it is there"},
 };
 
+// What the page lacks of a run is said even by --quiet.
+static void say_damage(const bd_arguments *arguments, const bd_metrics_damage *damage)
+{
+    if (damage->n_lines == 0)
+        return;
+    bd_command_note(arguments, "%" PRId64 " damaged line%s of metrics %s left out%s %s",
+                    damage->n_lines, damage->n_lines == 1 ? "" : "s",
+                    damage->n_lines == 1 ? "is" : "are",
+                    damage->n_lines == 1 ? ":" : ", the first:", damage->why.message);
+}
+
 static bd_status read_runs(const bd_arguments *arguments, bd_run_history **runs, bd_error *err)
 {
     if (arguments->n_operands > BD_PAGE_RUNS)
@@ -32,6 +44,8 @@ static bd_status read_runs(const bd_arguments *arguments, bd_run_history **runs,
                        BD_PAGE_RUNS, arguments->n_operands);
     for (size_t i = 0; i < arguments->n_operands; i++)
         BD_TRY(bd_run_history_new(&runs[i], arguments->operands[i], err));
+    for (size_t i = 0; i < arguments->n_operands; i++)
+        say_damage(arguments, &runs[i]->damage);
     return BD_OK;
 }
 
@@ -72,7 +86,7 @@ const bd_command bd_report_command = {
         "steps, with their least and greatest values as a band), 8 datasets of evaluation and "
         "the latest 12 samples of a run, 1,500 bytes of each: less than 20 MB whatever the "
         "runs hold, usually less than 300 kB for each. Memory: half a megabyte for each run "
-        "and ten times the page.\n"
+        "and ten times the page. A damaged line of metrics.jsonl is left out, and said.\n"
         "\n"
         "Example:\n"
         "\n"

@@ -135,6 +135,20 @@ int64_t bd_rows_longest_segment(const bd_rows *rows)
     return longest;
 }
 
+bd_status bd_rows_check_targets(const bd_rows *rows, const char *const *folders, bd_error *err)
+{
+    for (size_t d = 0; d < rows->n_datasets; d++) {
+        const bd_figures *totals = &rows->manifests[d].totals;
+        if (totals->targets == 0)
+            return bd_fail(err, BD_ERR_ARGUMENT,
+                           "nothing in '%s' can be predicted: its %" PRId64
+                           " documents have no token that another one follows; leave it out, "
+                           "or pack documents that are not empty",
+                           folders[d], totals->documents);
+    }
+    return BD_OK;
+}
+
 bd_shard *bd_rows_shard(const bd_rows *rows, int64_t number, int64_t *row_in_shard)
 {
     size_t low = 0, high = rows->n_shards;

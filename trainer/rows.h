@@ -48,6 +48,9 @@ static inline int64_t bd_rows_count(const bd_rows *rows)
 
 int64_t bd_rows_longest_segment(const bd_rows *rows);
 
+// BD_ERR_ARGUMENT, which names the folder, if one of the datasets has no target at all.
+bd_status bd_rows_check_targets(const bd_rows *rows, const char *const *folders, bd_error *err);
+
 // The shard of a row, and the row's number in it.
 bd_shard *bd_rows_shard(const bd_rows *rows, int64_t number, int64_t *row_in_shard);
 

@@ -73,38 +73,44 @@ static void add_sample(bd_run_history *history, int64_t step, const bd_sample_va
     sample->cut = !whole_prompt || !whole_text;
 }
 
-static bd_status add_values(bd_run_history *history, const bd_metrics_reader *reader,
-                            const bd_metrics_line *line, bd_error *err)
+static void add_values(bd_run_history *history, const bd_metrics_line *line)
 {
     for (size_t i = 0; i < bd_json_length(line->values); i++) {
-        bd_eval_value eval;
-        bd_sample_value sample;
         if (line->kind == BD_METRICS_EVAL) {
-            BD_TRY(bd_metrics_eval_value(reader, line, i, &eval, err));
+            const bd_eval_value eval = bd_metrics_eval_value(line, i);
             add_eval(history, line->step, &eval);
         } else {
-            BD_TRY(bd_metrics_sample_value(reader, line, i, &sample, err));
+            const bd_sample_value sample = bd_metrics_sample_value(line, i);
             add_sample(history, line->step, &sample);
         }
     }
-    return BD_OK;
+}
+
+// A file of which nothing can be used is something else than a log.
+static bd_status check_damage(const bd_run_history *history, int64_t n_lines, bd_error *err)
+{
+    const bd_metrics_damage *damage = &history->damage;
+    if (n_lines > 0 || damage->n_lines == 0)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_FORMAT, "%s", damage->why.message);
 }
 
 static bd_status read_lines(bd_run_history *history, bd_metrics_reader *reader, bd_error *err)
 {
     bd_metrics_line line;
     bd_smoothed smoothed = {0};
-    for (;;) {
+    for (int64_t n_lines = 0;; n_lines++) {
         bool more;
         BD_TRY(bd_metrics_reader_next(reader, &line, &more, err));
+        history->damage = reader->damage;
         if (!more)
-            return BD_OK;
+            return check_damage(history, n_lines, err);
         BD_TRY(bd_interrupt_check(err));
         history->last_step = line.step;
         if (line.kind == BD_METRICS_STEP)
             add_step(history, &smoothed, line.step, &line.figures);
         else
-            BD_TRY(add_values(history, reader, &line, err));
+            add_values(history, &line);
     }
 }
 

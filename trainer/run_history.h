@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/json.h"
+#include "trainer/metrics_reader.h"
 #include "trainer/series.h"
 
 enum {
@@ -43,6 +44,7 @@ typedef struct bd_run_history {
     bool more_evals;                        // than are kept
     bd_run_sample samples[BD_RUN_SAMPLES];  // sample i is at i % BD_RUN_SAMPLES
     int64_t n_samples;                      // that were written
+    bd_metrics_damage damage;               // lines of metrics.jsonl that were left out
     int64_t checkpoint_step;                // of the latest; -1 if there is none
     bd_json *settings;  // owned: its model, training and data; NULL without, or if too long
 } bd_run_history;

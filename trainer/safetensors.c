@@ -4,12 +4,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/interrupt.h"
 #include "common/json.h"
 #include "common/mapped_file.h"
 #include "common/size.h"
@@ -414,6 +416,17 @@ bd_status bd_safetensors_copy_f64(const bd_safetensors *file, const char *name,
     return copy_values(file, &wanted, to, err);
 }
 
+bd_status bd_tensor_check_finite(const bd_safetensors *file, const char *name,
+                                 const float *numbers, int64_t n, bd_error *err)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(numbers[i]))
+            return bd_fail(err, BD_ERR_FORMAT,
+                           "tensor '%s' of '%s' is not finite: number %" PRId64 " is %g", name,
+                           bd_safetensors_path(file), i, (double)numbers[i]);
+    return BD_OK;
+}
+
 // ---- Writing ----------------------------------------------------------------------
 
 static void set_metadata(bd_json *header, const bd_safetensors_content *content)
@@ -474,6 +487,7 @@ typedef struct sink {
     const char *path;   // borrowed
     bd_hasher *hasher;  // owned
     int64_t size_bytes;
+    bool heeds_interrupts;
 } sink;
 
 static bd_status put(sink *to, const void *data, size_t size_bytes, bd_error *err)
@@ -482,6 +496,8 @@ static bd_status put(sink *to, const void *data, size_t size_bytes, bd_error *er
     const char *bytes = data;
     while (size_bytes > 0) {
         const size_t chunk = size_bytes < CHUNK_BYTES ? size_bytes : CHUNK_BYTES;
+        if (to->heeds_interrupts)
+            BD_TRY(bd_interrupt_check(err));
         const ssize_t n = write(to->fd, bytes, chunk);
         if (n < 0 && errno == EINTR)
             continue;
@@ -517,11 +533,15 @@ static bd_status put_tensor(sink *to, const bd_tensor_view *view, bd_error *err)
     return put(to, view->data, (size_t)size_bytes, err);
 }
 
-bd_status bd_safetensors_write(const char *path, const bd_safetensors_content *content,
-                               bd_safetensors_receipt *receipt, bd_error *err)
+static bd_status write_content(const char *path, const bd_safetensors_content *content,
+                               bool heeds_interrupts, bd_safetensors_receipt *receipt,
+                               bd_error *err)
 {
     char *header = NULL;
-    sink to = {.fd = -1, .path = path, .hasher = bd_hasher_new()};
+    sink to = {.fd = -1,
+               .path = path,
+               .hasher = bd_hasher_new(),
+               .heeds_interrupts = heeds_interrupts};
     bd_status status = to.hasher ? print_header(content, &header, err)
                                  : bd_fail(err, BD_ERR_MEMORY, "no memory to write '%s'", path);
     if (status != BD_OK)
@@ -542,4 +562,17 @@ done:
     bd_hasher_free(to.hasher);
     free(header);
     return status;
+}
+
+bd_status bd_safetensors_write(const char *path, const bd_safetensors_content *content,
+                               bd_safetensors_receipt *receipt, bd_error *err)
+{
+    return write_content(path, content, false, receipt, err);
+}
+
+bd_status bd_safetensors_write_unless_interrupted(const char *path,
+                                                  const bd_safetensors_content *content,
+                                                  bd_error *err)
+{
+    return write_content(path, content, true, NULL, err);
 }

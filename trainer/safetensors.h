@@ -69,6 +69,11 @@ bd_status bd_safetensors_copy_f64(const bd_safetensors *file, const char *name,
 bd_status bd_safetensors_convert(const bd_safetensors *file, const char *name, int n_dimensions,
                                  const int64_t *shape, float *to, bd_error *err);
 
+// BD_ERR_FORMAT unless all of the numbers are finite, which were copied from the file's tensor
+// `name`, or from some of it.
+bd_status bd_tensor_check_finite(const bd_safetensors *file, const char *name,
+                                 const float *numbers, int64_t n, bd_error *err);
+
 // ---- Writing
 
 typedef struct bd_safetensors_pair {
@@ -95,5 +100,10 @@ typedef struct bd_safetensors_receipt {
 // `receipt` may be NULL. On failure the file is incomplete.
 bd_status bd_safetensors_write(const char *path, const bd_safetensors_content *content,
                                bd_safetensors_receipt *receipt, bd_error *err);
+
+// The same, and an interrupt (common/interrupt.h) ends it.
+bd_status bd_safetensors_write_unless_interrupted(const char *path,
+                                                  const bd_safetensors_content *content,
+                                                  bd_error *err);
 
 #endif

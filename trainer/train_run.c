@@ -314,6 +314,19 @@ static void say_other_bits(const session *s)
                 s->begin_step, before, now, consequence, before);
 }
 
+// A log that is damaged holds nothing back.
+static void say_damaged_log(const session *s)
+{
+    const bd_metrics_damage *damage = s->metrics ? bd_metrics_damaged(s->metrics) : NULL;
+    if (!damage || damage->n_lines == 0)
+        return;
+    fputs("bindery train: ", stderr);
+    bd_print_safely(stderr, damage->why.message, strlen(damage->why.message), false);
+    if (damage->n_lines > 1)
+        fprintf(stderr, "; %" PRId64 " more lines are damaged", damage->n_lines - 1);
+    fputs("; the run goes on, and what is damaged in its log stays as it is\n", stderr);
+}
+
 // How a run goes on that is longer than it was planned to be.
 static void say_extended(const session *s)
 {
@@ -329,6 +342,11 @@ static void say_extended(const session *s)
             bd_learning_rate(settings, s->begin_step + 1));
 }
 
+// Said at once: the step may take a while.
+#define HEARD                                                                    \
+    "bindery train: interrupted: the step is finished and saved first; another " \
+    "interrupt ends the run at once\n"
+
 bd_status bd_train_run(const bd_train_settings *settings, bd_group *group, bool quiet,
                        bool *leaks, bd_error *err)
 {
@@ -340,8 +358,11 @@ bd_status bd_train_run(const bd_train_settings *settings, bd_group *group, bool 
         say_why_float(&s);
         say_other_bits(&s);
         say_extended(&s);
+        say_damaged_log(&s);
     }
     if (status == BD_OK) {
+        if (is_first(&s))
+            bd_interrupt_answer(is_live(&s) ? "\r\x1b[K" HEARD : HEARD);
         bd_interrupt_catch();  // until here there was nothing to save
         status = train(&s, leaks, err);
     }

@@ -7,6 +7,7 @@
 
 #include "common/file.h"
 #include "common/folder.h"
+#include "common/settings_file.h"
 #include "common/stored_tokenizer.h"
 #include "common/threads.h"
 #include "trainer/commands.h"
@@ -171,27 +172,101 @@ static bd_status check_same_model(bd_train_session *s, bd_error *err)
 
 // ---- Beginning --------------------------------------------------------------------------
 
-static bd_status note_metrics(void *context, const char *folder, const char *name,
-                              bd_error *err)
+// What metrics.jsonl is, in a folder without a checkpoint.
+typedef enum log_kind {
+    LOG_ABSENT,
+    LOG_EMPTY,
+    LOG_TORN,  // not one whole line
+    LOG_OURS,  // so its first line says
+    LOG_FOREIGN,
+} log_kind;
+
+static bd_status read_log_kind(const char *folder, log_kind *kind, bd_error *err)
 {
-    bool *has_metrics = context;
-    (void)folder;
-    (void)err;
-    *has_metrics |= strcmp(name, BD_METRICS_NAME) == 0;
-    return BD_OK;
+    bd_metrics_reader reader;
+    bd_metrics_line line;
+    bool more = false;
+    *kind = LOG_ABSENT;
+    if (!bd_folder_holds(folder, BD_METRICS_NAME))
+        return BD_OK;
+    char *path = bd_path_join(folder, BD_METRICS_NAME);
+    if (!path)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
+    bd_status status = bd_metrics_reader_open(&reader, path, err);
+    if (status == BD_OK) {
+        status = bd_metrics_reader_next(&reader, &line, &more, err);
+        const bool is_first = more && reader.damage.n_lines == 0;
+        *kind = is_first && line.kind == BD_METRICS_STEP ? LOG_OURS
+                : more || reader.damage.n_lines > 0      ? LOG_FOREIGN
+                : reader.n_torn == 0                     ? LOG_EMPTY
+                                                         : LOG_TORN;
+        bd_metrics_reader_close(&reader);
+    }
+    free(path);
+    return status;
 }
+
+// Whether settings.yaml is what keep_settings() leaves: settings of this command alone, those
+// among them that are always there.
+static bool has_own_settings(const char *folder)
+{
+    static const char *const always[] = {"steps", "seed", "batch", "learning-rate"};
+    size_t n_options = 0, n_always = 0;
+    bd_settings_file file = {0};
+    char *path = bd_path_join(folder, BD_RUN_SETTINGS_NAME);
+    if (path && bd_settings_file_read(&file, path, NULL) == BD_OK) {
+        for (size_t i = 0; i < file.n; i++) {
+            for (size_t k = 0; k < bd_train_command.n_options; k++)
+                n_options += strcmp(file.items[i].name, bd_train_command.options[k].name) == 0;
+            for (size_t k = 0; k < sizeof always / sizeof always[0]; k++)
+                n_always += strcmp(file.items[i].name, always[k]) == 0;
+        }
+    }
+    const bool is_own = n_options == file.n && n_always == sizeof always / sizeof always[0];
+    bd_settings_file_release(&file);
+    free(path);
+    return is_own;
+}
+
+static bool holds_text(const char *folder, const char *name, const char *text)
+{
+    char *path = bd_path_join(folder, name), *there = NULL;
+    size_t size_bytes;
+    const bool same = path &&
+                      bd_file_read(path, strlen(text), &there, &size_bytes, NULL) == BD_OK &&
+                      size_bytes == strlen(text) && memcmp(there, text, size_bytes) == 0;
+    free(there);
+    free(path);
+    return same;
+}
+
+// What tells whether a folder without a checkpoint is one of a run that ended before its first.
+// Such a run made metrics.jsonl, settings.yaml and tokenizer.json, in this order. Their names
+// prove nothing: others call their files so.
+typedef struct folder_signs {
+    log_kind log;
+    bool has_settings;   // that are this command's
+    bool has_tokenizer;  // that is the very one which the run will write
+} folder_signs;
 
 static bd_status refuse_entry(void *context, const char *folder, const char *name,
                               bd_error *err)
 {
-    const bool *has_metrics = context;
-    const bool could_be_ours =
-        strcmp(name, BD_TOKENIZER_NAME) == 0 || strcmp(name, BD_RUN_SETTINGS_NAME) == 0 ||
-        bd_checkpoint_is_tensors_name(name) ||
-        strncmp(name, BD_EVENT_FILE_PREFIX, strlen(BD_EVENT_FILE_PREFIX)) == 0;
-    // That is all that a run leaves that ended before its first checkpoint. Metrics come first:
-    // without them the others are somebody else's.
-    if (name[0] == '.' || strcmp(name, BD_METRICS_NAME) == 0 || (could_be_ours && *has_metrics))
+    const folder_signs *signs = context;
+    const bool is_fresh = signs->log == LOG_EMPTY || signs->log == LOG_TORN;
+    const bool proved = signs->log == LOG_OURS || (is_fresh && signs->has_settings);
+    bool fine = name[0] == '.';
+    if (strcmp(name, BD_METRICS_NAME) == 0)
+        fine = proved || signs->log == LOG_EMPTY;
+    else if (strcmp(name, BD_RUN_SETTINGS_NAME) == 0)
+        fine = proved;
+    else if (strcmp(name, BD_TOKENIZER_NAME) == 0)
+        fine = proved || signs->has_tokenizer;
+    else if (strncmp(name, BD_EVENT_FILE_PREFIX, strlen(BD_EVENT_FILE_PREFIX)) == 0)
+        fine = proved || signs->log == LOG_EMPTY;
+    else if (bd_checkpoint_is_tensors_name(name))
+        fine = true;  // ours, as bd_checkpoint_refuse_unknown() has seen
+    if (fine)
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT,
                    "'%s' is not empty ('%s') and holds no run: give -o a folder of its own",
@@ -219,11 +294,13 @@ static bd_status lock_folder(bd_train_session *s, bd_error *err)
 }
 
 // A folder for a new run holds nothing of anybody else's.
-static bd_status check_folder(const char *folder, bd_error *err)
+static bd_status check_folder(const bd_train_session *s, bd_error *err)
 {
-    bool has_metrics = false;
-    BD_TRY(bd_folder_visit(folder, note_metrics, &has_metrics, err));
-    return bd_folder_visit(folder, refuse_entry, &has_metrics, err);
+    const char *folder = s->settings->out;
+    folder_signs signs = {.has_settings = has_own_settings(folder),
+                          .has_tokenizer = holds_text(folder, BD_TOKENIZER_NAME, s->tokenizer)};
+    BD_TRY(read_log_kind(folder, &signs.log, err));
+    return bd_folder_visit(folder, refuse_entry, &signs, err);
 }
 
 // Takes the folder, and finds the checkpoint to begin from: *step, or -1 if there is none.
@@ -232,8 +309,9 @@ static bd_status take_folder(bd_train_session *s, int64_t *step, bd_error *err)
     const char *folder = s->settings->out;
     BD_TRY(lock_folder(s, err));
     BD_TRY(bd_checkpoint_find_up_to(folder, INT64_MAX, step, err));
+    BD_TRY(bd_checkpoint_refuse_unknown(folder, err));
     if (*step < 0)
-        return check_folder(folder, err);
+        return check_folder(s, err);
     if (s->settings->resume_from != BD_LATEST)
         *step = s->settings->resume_from;
     return BD_OK;
@@ -544,6 +622,17 @@ static bd_status keep_settings(const bd_train_session *s, bd_error *err)
     return status;
 }
 
+static bd_status remove_pending(void *context, const char *folder, const char *name,
+                                bd_error *err)
+{
+    char final[sizeof BD_RUN_SETTINGS_NAME + sizeof BD_TOKENIZER_NAME];
+    (void)context;
+    if (!bd_pending_final_name(name, final, sizeof final) ||
+        (strcmp(final, BD_RUN_SETTINGS_NAME) != 0 && strcmp(final, BD_TOKENIZER_NAME) != 0))
+        return BD_OK;
+    return bd_folder_remove(folder, name, err);
+}
+
 // Everything is well: the folder is ours from here on. What a run that was killed left in it
 // goes, and so do the steps after the one that was asked for.
 static bd_status begin_writing(bd_train_session *s, bd_error *err)
@@ -560,10 +649,10 @@ static bd_status begin_writing(bd_train_session *s, bd_error *err)
     }
     BD_TRY(bd_file_publish(settings->out, BD_TOKENIZER_NAME, s->tokenizer, strlen(s->tokenizer),
                            err));
-    BD_TRY(bd_folder_remove_pending(settings->out, err));
-    if (s->continues)
-        BD_TRY(bd_checkpoint_remove_after(settings->out, s->training.step, err));
-    return bd_checkpoint_prune(settings->out, 0, err);
+    BD_TRY(bd_folder_visit(settings->out, remove_pending, NULL, err));
+    BD_TRY(bd_checkpoint_clear_away(settings->out, err));
+    return s->continues ? bd_checkpoint_remove_after(settings->out, s->training.step, err)
+                        : BD_OK;
 }
 
 static bd_status open_data(bd_train_session *s, bd_error *err)
@@ -571,6 +660,7 @@ static bd_status open_data(bd_train_session *s, bd_error *err)
     BD_TRY(bd_data_sources_parse(&s->sources, &s->settings->data, err));
     const char *const *folders = (const char *const *)s->sources.folders;
     BD_TRY(bd_rows_open_all(&s->rows, folders, s->sources.weights, s->sources.n, err));
+    BD_TRY(bd_rows_check_targets(&s->rows, folders, err));
     BD_TRY(bd_stored_tokenizer_read(folders[0], &s->rows.manifests[0].tokenizer_digest,
                                     &s->tokenizer, err));
     return bd_run_describe_data(folders, &s->rows, &s->data_json, err);

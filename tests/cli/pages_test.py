@@ -62,11 +62,11 @@ class Reported(ProgramTest):
 
     def report(self, *runs: Path) -> list[dict]:
         path = self.folder / "report.html"
-        self.succeeds("report", *runs, "-o", path, "--overwrite")
+        self.said = self.succeeds("report", *runs, "-o", path, "--overwrite").stderr
         return data_of(path)["runs"]
 
     def refused(self, *runs: object) -> str:
-        path = self.folder / "report.html"
+        path = self.folder / "refused.html"
         result = bindery("report", *runs, "-o", path)
         self.assertEqual(result.status, 2, result)
         self.assertFalse(path.exists())
@@ -87,7 +87,7 @@ class Reported(ProgramTest):
             ("garbage", "not valid JSON"),
             ('{"step": 32, "loss": NaN}', "not valid JSON"),
             ('{"step": 32}', "'learning_rate'"),
-            ('{"step": 31, "loss": 1}', "step 31 comes after step 31"),
+            ('{"step": 0, "loss": 1}', "'step'"),
             ('{"step": -1}', "'step'"),
             ('{"step": 9007199254740993}', "'step'"),
             ('{"event": "eval", "step": 40, "values": {}}', "'values' is not an array"),
@@ -95,9 +95,12 @@ class Reported(ProgramTest):
             ("x" * 20_000_000, "longer than"),
         )):
             run = self.run_of(f"bad-{i}", steps(31, 1), bad.encode() + b"\n")
-            message = self.refused(run)
-            self.assertRegex(message, re.escape(f"'{run}/metrics.jsonl', line 32: "))
-            self.assertIn(why, message)
+            (shown,) = self.report(run)
+            self.assertEqual(shown["last_step"], 31)
+            self.assertIn(f"is left out: '{run}/metrics.jsonl', line 32: ", self.said)
+            self.assertIn(why, self.said)
+            (run / "metrics.jsonl").write_text(f"{bad}\n{bad}\n")
+            self.assertIn("metrics.jsonl', line 1: ", self.refused(run))
 
     def test_what_is_no_run_is_refused(self) -> None:
         self.assertIn("metrics.jsonl", self.refused(self.folder))

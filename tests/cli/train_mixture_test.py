@@ -31,14 +31,30 @@ class Mixture(ProgramTest):
         steps = ["--steps", 12, "--save-every", 5]
         self.succeeds(*self.arguments(whole, *steps))
         self.succeeds(*self.arguments(stopped, *steps))
-        for name in ("step-00000010.json", "step-00000012.json"):
-            (stopped / name).unlink()  # as if it had ended after step 5
+        for path in stopped.glob("step-0000001*"):
+            path.unlink()  # as if it had ended after step 5
         self.succeeds(*self.arguments(stopped, *steps, "--resume", stopped))
         name = "step-00000012.safetensors"
         self.assertEqual((whole / name).read_bytes(), (stopped / name).read_bytes())
         step = json.loads((whole / "step-00000012.json").read_text())
         validate(step, "checkpoint")
         self.assertEqual([d["share"] for d in step["data"]["datasets"]], [717, 307])
+
+    def test_a_dataset_without_anything_to_predict_is_named(self) -> None:
+        corpus = self.folder / "empty.jsonl"
+        corpus.write_text('{"text": ""}\n' * 40)
+        empty = self.pack(self.folder / "empty", [corpus], "--seq-len", 64)
+        run, named = self.folder / "run", f"nothing in '{empty}' can be predicted: its 40 documents"
+        for data in ([empty], [f"{self.first}:1", f"{empty}:1"]):
+            options = [word for name in data for word in ("--data", name)]
+            result = bindery("train", *options, "-o", run, *MODEL, "--steps", 1)
+            self.assertEqual(result.status, 2, result)
+            self.assertIn(named, result.stderr)
+            self.assertFalse(run.exists())
+        self.succeeds(*self.arguments(run, "--steps", 1))
+        result = bindery("eval", run, empty)
+        self.assertEqual(result.status, 2, result)
+        self.assertIn(named, result.stderr)
 
     def test_other_weights_are_not_resumed(self) -> None:
         run = self.folder / "run"

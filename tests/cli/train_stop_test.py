@@ -103,7 +103,9 @@ class Kills(StopTest):
         print(f"{n_while_saving} kills while a step was being saved")
         self.assertGreater(n_while_saving, 0)
 
-    def test_tensors_without_their_json_are_cleared_away(self) -> None:
+    def test_tensors_of_a_step_that_was_not_done_are_cleared_away(self) -> None:
+        """Killed between the two files, or while a step was removed: the .json is there still,
+        under the name that it had before it was published."""
         whole = self.folder / "whole"
         self.succeeds(*self.command(whole, "--save-every", 10))
         for kept in (0, 10):
@@ -111,10 +113,30 @@ class Kills(StopTest):
             shutil.copytree(whole, run)
             for path in run.glob("step-*.json"):
                 if int(path.name[5:13]) > kept:
-                    path.unlink()
+                    path.rename(run / f".{path.name}.0123abcd.part")
             self.succeeds(*self.command(run, "--save-every", 20))
             self.assertEqual(self.steps(run), [10, 20, 40] if kept else [20, 40])
             self.assert_same_end(run, whole)
+
+    def test_tensors_that_no_json_names_stay(self) -> None:
+        """A copy of a run that lacks some files, or somebody's weights among them."""
+        whole = self.folder / "whole"
+        self.succeeds(*self.command(whole, "--save-every", 10))
+        for lost in ([10, 20, 30, 40], [40], [10]):
+            for leftover in (None, b"", b"{}"):
+                run = self.folder / f"run-{len(lost)}-{lost[0]}-{leftover}"
+                shutil.copytree(whole, run)
+                for step in lost:
+                    (run / f"step-{step:08}.json").unlink()
+                    if leftover is not None:
+                        (run / f".step-{step:08}.json.0123abcd.part").write_bytes(leftover)
+                before = program.contents(run)
+                named = f"'step-{lost[0]:08}.safetensors' without .*: put its .json back, move"
+                for more in ([], ["--keep", 1]):
+                    self.assert_refused(bindery(*self.command(run, *more)), named)
+                result = bindery(*self.command(run, "--resume-from", 10))
+                self.assert_refused(result, "holds no checkpoint" if len(lost) == 4 else named)
+                self.assertEqual(program.contents(run), before)
 
 
 class Interrupts(StopTest):
@@ -148,6 +170,7 @@ class Interrupts(StopTest):
                     (step,) = self.steps(run)
                     self.assertRegex(said, f"stopped after step {step} of {STEPS}, .* saved")
                     self.assertIn("same command", said)
+                    self.assertRegex(said, "^bindery train: interrupted: the step is finished")
                     self.assertEqual(len(self.metrics(run)), step)
                 self.succeeds(*self.command(run))
                 self.assert_same_end(run, whole)
@@ -166,6 +189,26 @@ class Interrupts(StopTest):
         self.succeeds(*self.command(run))
         name = f"step-{STEPS:08}.safetensors"
         self.assertEqual((run / name).read_bytes(), (whole / name).read_bytes())
+
+
+    def test_what_leaves_nothing_behind_ends_at_once(self) -> None:
+        run = self.folder / "run"
+        self.succeeds(*self.command(run))
+        forever = ["--tokens", 1 << 20, "--temperature", 0]
+        for command in (
+            ["generate", run, *forever, "--prompt", "a"],
+            ["eval", run, DATASET, "--batch", 1],
+            ["prove", DATASET, "--documents", 1 << 20],
+        ):
+            process = subprocess.Popen(
+                [program.program(), *map(str, command)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                preexec_fn=heed_interrupts,
+            )
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(timeout=TIMEOUT_SECONDS), -signal.SIGINT, command)
+            process.stdout.close()
 
 
 class Keeping(StopTest):
@@ -189,6 +232,32 @@ class Keeping(StopTest):
 
 
 class Damage(StopTest):
+    def test_a_damaged_log_holds_nothing_back(self) -> None:
+        whole, run = self.folder / "whole", self.folder / "run"
+        self.succeeds(*self.command(whole, "--save-every", 20))
+        lines = (whole / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+        for bad in (lines[14][:30] + b"\n", bytes(200) + b"\n", lines[14][:9] + bytes(4096),
+                    b"x" * (17 << 20) + b"\n"):
+            with self.subTest(bad[:20]):
+                shutil.copytree(whole, run)
+                for path in run.glob("step-00000040.*"):
+                    path.unlink()
+                text = b"".join([*lines[:14], bad, *lines[15:25], lines[25][:11]])
+                (run / "metrics.jsonl").write_bytes(text)
+                result = self.succeeds(*[part for part in self.command(run) if part != "-q"])
+                self.assertRegex(result.stderr, "metrics.jsonl', line 15: .* the run goes on")
+                name = f"step-{STEPS:08}.safetensors"
+                self.assertEqual((run / name).read_bytes(), (whole / name).read_bytes())
+                # As it was before, and the steps that were made again.
+                found = (run / "metrics.jsonl").read_bytes()
+                kept = b"".join([*lines[:14], bad, *lines[15:20]])
+                self.assertTrue(found.startswith(kept))
+                again = [json.loads(line)["step"] for line in found[len(kept) :].splitlines()]
+                self.assertEqual(again, list(range(21, STEPS + 1)))
+                result = self.succeeds("report", run, "-o", self.folder / "page.html", "--overwrite")
+                self.assertRegex(result.stderr, "1 damaged line .* left out: .* line 15: ")
+                shutil.rmtree(run)
+
     def test_the_checkpoint_before_a_damaged_one_is_used_only_if_asked(self) -> None:
         whole = self.folder / "whole"
         self.succeeds(*self.command(whole, "--save-every", 10))

@@ -5,10 +5,11 @@ import fcntl
 import json
 import os
 import shutil
+import struct
 from pathlib import Path
 
 import program
-from forged_dataset import Forgery
+from forged_dataset import Forgery, checksum_of, seal
 from program import ROOT, ProgramTest, Result, bindery
 from schemas import validate
 
@@ -19,6 +20,20 @@ MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64
 FAMILIES = {"opt": "tiny", "gpt2": "tiny-gpt2"}
 SABOTAGED = program.amount(brief=4, usual=20, long=20)  # documents
 STEPS = program.amount(brief=12, usual=50, long=50)  # by any number of threads
+
+
+def forge_weight(run: Path, step: int, name: str, number: float) -> None:
+    """Puts the number into a tensor of a checkpoint, whose .json is made to fit."""
+    path = run / f"step-{step:08}.safetensors"
+    data = bytearray(path.read_bytes())
+    (n_header,) = struct.unpack_from("<Q", data)
+    begin, _ = json.loads(data[8 : 8 + n_header])[name]["data_offsets"]
+    struct.pack_into("<f", data, 8 + n_header + begin, number)
+    path.write_bytes(data)
+    document = json.loads((run / f"step-{step:08}.json").read_bytes())
+    del document["checksum"]
+    document["tensors"]["checksum"] = checksum_of(path)
+    seal(run / f"step-{step:08}.json", document)
 
 
 class TrainTest(ProgramTest):
@@ -189,21 +204,99 @@ class Training(TrainTest):
         self.assertTrue((new / left).exists())
 
     def test_a_run_that_ended_before_its_first_checkpoint_begins_again(self) -> None:
-        run = self.folder / "run"
-        run.mkdir()
-        (run / "metrics.jsonl").write_text('{"step": 1, "loss": 9}\n')
-        self.train("run", "--steps", 2)
-        self.assertEqual([line["step"] for line in self.metrics(run)], [1, 2])
+        whole = self.train("whole", "--steps", 2)
+        log = (whole / "metrics.jsonl").read_bytes()
+        first = log.splitlines(keepends=True)[0]
+        for i, (metrics, *others) in enumerate((
+            (b"",), (first,), (first, "settings.yaml", "tokenizer.json"), (first + first[:9],),
+            (b"", "settings.yaml", "tokenizer.json"), (first[:40], "settings.yaml"),
+            (b"", "tokenizer.json"), (None, "tokenizer.json"),
+        )):
+            run = self.folder / f"run-{i}"
+            run.mkdir()
+            if metrics is not None:
+                (run / "metrics.jsonl").write_bytes(metrics)
+            for name in others:
+                shutil.copy(whole / name, run)
+            with self.subTest(metrics=metrics, others=others):
+                self.train(run.name, "--steps", 2)
+                self.assertEqual(self.metrics(run), self.metrics(whole))
 
     def test_a_folder_of_something_else_is_left_alone(self) -> None:
-        folder = self.folder / "somebodys"
-        folder.mkdir()
-        (folder / "tokenizer.json").write_text("{}")
-        (folder / "step-00000005.safetensors").write_text("weights")
-        result = bindery("train", "-q", "--data", DATASET, "-o", folder, *MODEL, "--steps", 1)
-        self.assert_refused(result, "holds no run")
-        self.assertEqual((folder / "tokenizer.json").read_text(), "{}")
-        self.assertEqual((folder / "step-00000005.safetensors").read_text(), "weights")
+        whole = self.train("whole", "--steps", 2)
+        log, weights = b'{"step": 1, "loss": 9}\n', b"weights"
+        own = {name: (whole / name).read_bytes() for name in ("metrics.jsonl", "settings.yaml",
+                                                               "tokenizer.json")}
+        foreign = {"metrics.jsonl": log, "step-00001000.safetensors": weights, "tokenizer.json": b"{}"}
+        events = {"events.out.tfevents.1700000000.host": b"events"}
+        for i, files in enumerate((
+            foreign,
+            {"tokenizer.json": b"{}", "step-00000005.safetensors": weights},
+            {"metrics.jsonl": log},
+            {"metrics.jsonl": log, "settings.yaml": own["settings.yaml"]},
+            {"metrics.jsonl": log[:-1], **events},
+            {"metrics.jsonl": b"", "tokenizer.json": b"{}"},
+            {"metrics.jsonl": b"", "settings.yaml": b"steps: 5\n"},
+            {"metrics.jsonl": b"", "settings.yaml": own["settings.yaml"] + b"colour: red\n"},
+            {"settings.yaml": own["settings.yaml"]},
+            {**own, "step-00000001.safetensors": weights},
+            {**own, "notes.txt": b"mine"},
+            {**own, "step-00000001.json": b"{}"},
+            events,
+        )):
+            with self.subTest(files=list(files)):
+                folder = self.folder / f"somebodys-{i}"
+                folder.mkdir()
+                for name, data in files.items():
+                    (folder / name).write_bytes(data)
+                command = ["train", "-q", "--data", DATASET, "-o", folder, *MODEL, "--steps", 1]
+                self.assert_refused(bindery(*command), "holds|cannot use", str(folder))
+                found = program.contents(folder)
+                found.pop(".lock", None)
+                self.assertEqual(found, files)
+
+    def test_foreign_files_survive_every_command(self) -> None:
+        run, model = self.folder / "run", self.folder / "model"
+        foreign = {
+            ".anything.0123abcd.part": b"1", ".keep": b"2", ".step-5.json.0123abcd.part": b"3",
+            ".model.safetensors.0123abcd.part": b"4", "step-5.safetensors": b"5",
+            "step-00000001.json.bak": b"6", "step-00000001.safetensors~": b"7", "notes.txt": b"8",
+            "tokenizer.json.orig": b"9", "step-00000009.json.aside": b"10", "model.safetensors": b"11",
+            "events.out.tfevents.1700000000.host": b"12", "manifest.json": b"13",
+        }
+
+        def begin() -> None:
+            self.train("run", "--steps", 2)
+            for name, data in foreign.items():
+                (run / name).write_bytes(data)
+
+        train = ["train", "-q", "--data", DATASET, *MODEL, "-o", run]
+        begin()
+        for status, command in (
+            (0, [*train, "--steps", 4, "--save-every", 1]),
+            (0, [*train, "--steps", 6, "--save-every", 1, "--keep", 1]),
+            (0, [*train, "--steps", 6, "--resume-from", 6]),
+            (2, [*train, "--steps", 9, "--resume-from", 3]),
+            (0, ["generate", run, "--tokens", 2]),
+            (0, ["eval", run, DATASET]),
+            (0, ["prove", "--run", run, DATASET, "--documents", 2]),
+            (0, ["report", run, "-o", self.folder / "page.html"]),
+            (2, ["report", run, "-o", run / "notes.txt"]),
+            (0, ["export", "--model", run, "-o", model]),
+            (2, ["export", "--model", run, "-o", run]),
+            (2, ["export", "--model", run, "-o", model]),
+        ):
+            with self.subTest(command=command):
+                result = bindery(*command)
+                self.assertEqual(result.status, status, result)
+                found = program.contents(run)
+                self.assertEqual({name: found.get(name) for name in foreign}, foreign)
+        elsewhere = self.folder / "elsewhere"
+        elsewhere.mkdir()
+        (elsewhere / ".anything.0123abcd.part").write_bytes(b"1")
+        self.assert_refused(bindery("export", "--model", run, "-o", elsewhere), "not empty")
+        (elsewhere / ".anything.0123abcd.part").rename(elsewhere / ".config.json.0123abcd.part")
+        self.succeeds("export", "--model", run, "-o", elsewhere)
 
     def test_resuming_does_not_make_a_folder(self) -> None:
         absent = self.folder / "absent"
@@ -226,6 +319,30 @@ class Training(TrainTest):
         few = [*MODEL[:-1], "8"]
         result = bindery("train", "--data", self.folder / "lie", "-o", self.folder / "run", *few)
         self.assert_refused(result, "row", "S5", "longer than the metadata's longest")
+
+    def test_a_forged_checkpoint_that_is_no_number_is_refused_by_all(self) -> None:
+        """Size and checksum are right: only the numbers say that it is no model."""
+        run = self.train("run", "--steps", 2)
+        for name, number in (("model.decoder.final_layer_norm.weight", float("nan")),
+                             ("model.decoder.embed_tokens.weight", float("-inf"))):
+            forged = self.folder / f"forged-{number}"
+            shutil.copytree(run, forged)
+            forge_weight(forged, 2, name, number)
+            before = program.contents(forged)
+            for command in (
+                ["generate", forged],
+                ["export", "--model", forged, "-o", self.folder / "model"],
+                ["eval", forged, DATASET],
+                ["prove", "--run", forged, DATASET],
+                ["train", "--data", DATASET, "--resume", forged, "--steps", 3],
+            ):
+                with self.subTest(name=name, command=command[0]):
+                    self.assert_refused(bindery(*command), f"'{name}' of .* is not finite: .* (nan|-inf)")
+            self.assertFalse((self.folder / "model").exists())
+            self.assertEqual(program.contents(forged), before)
+        forge_weight(run, 2, "adamw.v.model.decoder.final_layer_norm.weight", float("nan"))
+        command = ["train", "--data", DATASET, "--resume", run, "--steps", 3]
+        self.assert_refused(bindery(*command), "'adamw.v.*' of .* is not finite")
 
     def test_a_damaged_checkpoint_is_named(self) -> None:
         run = self.train("run", "--steps", 2)

@@ -399,16 +399,92 @@ static void as_many_steps_are_kept_as_asked_for(void **state)
     }
 }
 
-static void tensors_without_their_json_are_removed(void **state)
+static void rename_in(const char *folder, const char *from, const char *to)
+{
+    char old[256];
+    snprintf(old, sizeof old, "%s", in(folder, from));
+    assert_int_equal(rename(old, in(folder, to)), 0);
+}
+
+// Where a process may be killed: the .json is not published yet, or withdrawn.
+static void tensors_whose_json_is_pending_are_ours(void **state)
 {
     save_four(*state);
-    assert_int_equal(unlink(in(*state, "step-00000020.json")), 0);
+    rename_in(*state, "step-00000020.json", ".step-00000020.json.00000000.part");
+    rename_in(*state, "step-00000003.json", ".step-00000003.json.0123abcd.part");
+    write_text(in(*state, ".step-00000003.json.00000001.part"), "{}");
+    write_text(in(*state, ".step-00000007.safetensors.00000001.part"), "half");
+    write_text(in(*state, ".somebody.00000001.part"), "somebody's");
     write_text(in(*state, "step-20.safetensors"), "somebody's");  // not a name of ours
-    assert_int_equal(bd_checkpoint_prune(*state, 0, NULL), BD_OK);
-    assert_int_equal(count_entries(*state), 2 * 3 + 1);
-    assert_int_not_equal(access(in(*state, "step-00000020.safetensors"), F_OK), 0);
+    assert_int_equal(bd_checkpoint_refuse_unknown(*state, NULL), BD_OK);
+    assert_int_equal(bd_checkpoint_clear_away(*state, NULL), BD_OK);
+    assert_int_equal(count_entries(*state), 2 * 2 + 2);
+    assert_int_equal(access(in(*state, ".somebody.00000001.part"), F_OK), 0);
     assert_int_equal(access(in(*state, "step-20.safetensors"), F_OK), 0);
-    assert_holds(*state, 3, 1);
+    assert_holds(*state, 99999999, 1);
+}
+
+// No .json, one of another step, one of other tensors, and none that can be read.
+static void tensors_that_no_json_names_are_left_alone(void **state)
+{
+    static const char *const pending[] = {NULL, ".step-00000003.json.00000000.part",
+                                          ".step-00000020.json.00000000.part",
+                                          ".step-00000020.json.0123abcd.part"};
+    for (size_t i = 0; i < sizeof pending / sizeof *pending; i++) {
+        bd_error err;
+        save_tiny(*state, 20, 2);
+        if (i == 1)
+            rename_in(*state, "step-00000020.json", pending[i]);
+        else
+            assert_int_equal(unlink(in(*state, "step-00000020.json")), 0);
+        if (i == 2) {
+            add_folder(in(*state, "other"));
+            save_tiny(in(*state, "other"), 20, 3);
+            rename_in(*state, "other/step-00000020.json", pending[i]);
+        }
+        if (i == 3)
+            write_text(in(*state, pending[i]), "{}");
+        assert_int_equal(bd_checkpoint_refuse_unknown(*state, &err), BD_ERR_ARGUMENT);
+        assert_non_null(strstr(err.message, "'step-00000020.safetensors'"));
+        assert_int_equal(bd_checkpoint_clear_away(*state, NULL), BD_OK);
+        assert_int_equal(access(in(*state, "step-00000020.safetensors"), F_OK), 0);
+        assert_int_equal(unlink(in(*state, "step-00000020.safetensors")), 0);
+    }
+}
+
+static void a_step_is_not_saved_over_somebodys_tensors(void **state)
+{
+    example e = make_example(&tiny, 1);
+    bd_error err;
+    write_text(in(*state, "step-00000020.safetensors"), "somebody's");
+    for (int has_json = 0; has_json < 2; has_json++) {
+        if (has_json)
+            write_text(in(*state, "step-00000020.json"), "{}");
+        assert_int_equal(save(*state, 20, &e, &err), BD_ERR_ARGUMENT);
+        assert_file_holds(in(*state, "step-00000020.safetensors"), "somebody's");
+        assert_int_equal(count_entries(*state), 1 + has_json);
+    }
+    free_example(&e);
+}
+
+static void steps_that_are_not_ours_are_not_removed(void **state)
+{
+    save_four(*state);
+    write_text(in(*state, "step-00000020.json"), "{}");
+    assert_int_equal(bd_checkpoint_prune(*state, 1, NULL), BD_OK);
+    assert_int_equal(count_entries(*state), 4);
+    assert_file_holds(in(*state, "step-00000020.json"), "{}");
+    // Going back behind them: they must not be found, and stay.
+    assert_int_equal(bd_checkpoint_remove_after(*state, 3, NULL), BD_OK);
+    assert_int_equal(count_entries(*state), 2);
+    assert_file_holds(in(*state, "step-00000020.json.aside"), "{}");
+    assert_int_equal(access(in(*state, "step-00000020.safetensors.aside"), F_OK), 0);
+    // Nothing is replaced by it.
+    save_tiny(*state, 20, 1);
+    write_text(in(*state, "step-00000020.json"), "[]");
+    assert_int_equal(bd_checkpoint_remove_after(*state, 3, NULL), BD_ERR_ARGUMENT);
+    assert_file_holds(in(*state, "step-00000020.json.aside"), "{}");
+    assert_file_holds(in(*state, "step-00000020.json"), "[]");
 }
 
 static void steps_after_one_are_removed(void **state)
@@ -639,7 +715,10 @@ int main(void)
         test_in_folder(save_that_fails_leaves_what_was_there),
         test_in_folder(latest_is_the_highest_step_that_has_its_json),
         test_in_folder(as_many_steps_are_kept_as_asked_for),
-        test_in_folder(tensors_without_their_json_are_removed),
+        test_in_folder(tensors_whose_json_is_pending_are_ours),
+        test_in_folder(tensors_that_no_json_names_are_left_alone),
+        test_in_folder(a_step_is_not_saved_over_somebodys_tensors),
+        test_in_folder(steps_that_are_not_ours_are_not_removed),
         test_in_folder(steps_after_one_are_removed),
         test_in_folder(every_changed_byte_of_the_json_is_refused),
         test_in_folder(what_format_1_0_did_not_have_is_zero),

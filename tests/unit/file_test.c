@@ -67,6 +67,11 @@ static void pending_names_are_told_from_others(void **state)
         ".a.part.x",      ".apart", "..part", "a..b.part", ".a.PART"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         assert_false(bd_is_pending_name(others[i]));
+    char final[14];
+    assert_true(bd_pending_final_name(".manifest.json.0123abcd.part", final, sizeof final));
+    assert_string_equal(final, "manifest.json");
+    assert_false(bd_pending_final_name(".manifests.json.0123abcd.part", final, sizeof final));
+    assert_false(bd_pending_final_name(".film.mkv.part", final, sizeof final));
 }
 
 // ---- Reading ----------------------------------------------------------------------

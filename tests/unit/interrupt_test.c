@@ -146,6 +146,33 @@ static void signal_of_another_process_is_noted(void **state)
         assert_returns_0(be_interrupted_from_outside, numbers[i], 0);
 }
 
+// The second signal says no more: it ends the program.
+static int be_answered(int first, int second)
+{
+    (void)second;
+    static const char text[] = "heard\n";
+    char said[2 * sizeof text];
+    int ends[2];
+    if (pipe(ends) != 0 || dup2(ends[1], STDERR_FILENO) < 0)
+        return 1;
+    bd_interrupt_answer(text);
+    bd_interrupt_catch();
+    raise(first);
+    close(ends[1]);
+    close(STDERR_FILENO);
+    const ssize_t n = read(ends[0], said, sizeof said);
+    return n == (ssize_t)strlen(text) && memcmp(said, text, (size_t)n) == 0 && is_interrupted()
+               ? 0
+               : 2;
+}
+
+static void first_signal_is_answered_at_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        assert_returns_0(be_answered, numbers[i], 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +181,7 @@ int main(void)
         cmocka_unit_test(raising_ends_the_program_by_the_signal_that_was_noted),
         cmocka_unit_test(raising_without_a_signal_does_nothing),
         cmocka_unit_test(signal_of_another_process_is_noted),
+        cmocka_unit_test(first_signal_is_answered_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
