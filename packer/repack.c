@@ -225,15 +225,14 @@ static bd_status open_holdout(holdout *h, const bd_repack_job *job, bd_error *er
     return bd_joined_plan(&h->from, &h->to.packing, &h->repacking.plan, err);
 }
 
-// The folder's lock is that of the dataset around it.
+// Its shards; the folder's lock is that of the dataset around it.
 static bd_status repack_holdout(holdout *h, bd_threads *threads, bd_error *err)
 {
     int n_made;  // it lies in a folder that is ours, and goes with that
     BD_TRY(bd_folder_make(h->target, &n_made, err));
     BD_TRY(bd_folder_remove_pending(h->target, err));
     BD_TRY(publish_head(&h->repacking, err));
-    BD_TRY(repack_shards(&h->repacking, threads, err));
-    return publish_tail(&h->repacking, NULL, err);
+    return repack_shards(&h->repacking, threads, err);
 }
 
 static void close_holdout(holdout *h)
@@ -263,7 +262,8 @@ static bd_status publish_log(const bd_repack_job *job, const repacking *r, int64
     return status;
 }
 
-// The dataset's own manifest is the last file of all: with it both are finished.
+// Both manifests come after all shards, so that what was lost meanwhile is noticed, and the
+// dataset's own last of all: with it both are finished.
 static bd_status repack_both(const bd_repack_job *job, repacking *r, holdout *h, bd_error *err)
 {
     const int64_t started_ns = bd_now_ns();
@@ -283,6 +283,8 @@ static bd_status repack_both(const bd_repack_job *job, repacking *r, holdout *h,
         status = repack_shards(r, threads, err);
     if (status == BD_OK)
         status = publish_log(job, r, started_ns, err);
+    if (status == BD_OK && h->is_there)
+        status = publish_tail(&h->repacking, NULL, err);
     if (status == BD_OK)
         status = publish_tail(r, h->is_there ? &h->to : NULL, err);
     bd_progress_free(progress);

@@ -100,7 +100,6 @@ class JoinTest(ProgramTest):
             metadata = read_shard(path).metadata
             self.assertEqual(stored_rows(path), expected_rows(unit, rows), path.name)
             self.assertEqual(metadata["unit"]["inputs"], unit.unit.inputs, path.name)
-            self.assertEqual(metadata["unit"]["last"], unit.unit.last, path.name)
             self.assertEqual(metadata["records"], unit.records, path.name)
             for name, value in unit.figures.items():
                 self.assertEqual(metadata["figures"][name], value, (path.name, name))
