@@ -8,13 +8,16 @@
 
 #include "common/array.h"
 #include "common/arrow_glib.h"
-#include "common/arrow_values.h"
+#include "common/arrow_limit.h"
 #include "common/mapped_file.h"
 #include "common/parquet_footer.h"
 #include "common/size.h"
 
 // Structs inside structs that a path may go through; Arrow's own limit for IPC files.
 enum { MAX_PATH_NAMES = 64 };
+
+// How many times larger than in the file a column may be in memory.
+enum { MOST_EXPANSION = 64 };
 
 typedef struct group {
     bd_column_group figures;
@@ -27,6 +30,8 @@ struct bd_columns {
     bd_mapped_file file;
     GArrowBuffer *buffer;               // over the mapping
     GArrowSeekableInputStream *stream;  // must outlive the readers
+    bd_arrow_limit *limit;              // must outlive the readers and what they read
+    int64_t allowance_bytes;
 
     // One of these, as the format says.
     GParquetArrowFileReader *parquet;
@@ -34,8 +39,11 @@ struct bd_columns {
     GArrowSchema *stream_schema;
     GArrowReadOptions *stream_options;  // reads our column alone
 
-    char *names[MAX_PATH_NAMES];  // the column, then fields of structs
+    struct ArrowSchema *schema;        // of the whole file, owned
+    const struct ArrowSchema *parent;  // in it: what the column is a child of
+    char *names[MAX_PATH_NAMES + 1];   // the column, then fields of structs, then NULL
     size_t n_names;
+    char *name;  // those, joined
     int column;  // among the file's columns
     int leaf;    // among Parquet's columns, which are what structs and lists end in
     bd_value_type type;
@@ -59,12 +67,13 @@ static const char *group_word(const bd_columns *columns)
 }
 
 // ---- Arrow's C data interface -------------------------------------------------------------
-// Arrow GLib has no class for the newest types and aborts when it is asked to wrap one, so that
-// schemas are looked at through the C data interface, and arrays wrapped after that.
+// Arrow GLib has no class for the newest types and aborts when it is asked to wrap one. It takes
+// an extension type for one of its own, whatever it is, and calls through memory that the file
+// may have filled. So schemas are looked at through the C data interface, and no array is wrapped
+// before its type has been seen there.
 
-static void free_schema(gpointer data)
+static void free_schema(struct ArrowSchema *schema)
 {
-    struct ArrowSchema *schema = data;
     if (schema && schema->release)
         schema->release(schema);
     g_free(schema);
@@ -85,6 +94,26 @@ static void free_chunk(gpointer data)
     g_free(chunk);
 }
 
+// Fails unless the first column of what was read may be wrapped.
+static bd_status check_wrappable(const bd_columns *columns, GArrowSchema *read, bd_error *err)
+{
+    GError *gerror = NULL;
+    struct ArrowSchema *schema = garrow_schema_export(read, &gerror);
+    if (!schema)
+        return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "not a schema that Arrow knows");
+    size_t length;
+    bd_value_type type;
+    bd_status status = BD_OK;
+    const struct ArrowSchema *column = schema->n_children == 1 ? schema->children[0] : NULL;
+    const bool is_expected = column && !bd_schema_metadata(column, bd_extension_key, &length) &&
+                             (columns->n_names > 1 ? strcmp(column->format, "+s") == 0
+                                                   : bd_value_type_of(&type, column));
+    if (!is_expected)
+        status = bd_fail(err, BD_ERR_FORMAT, "it does not have the column");
+    free_schema(schema);
+    return status;
+}
+
 // Adds `array`, validated, to what the group exports.
 static bd_status export_chunk(bd_columns *columns, GArrowArray *array, bool fully,
                               bd_error *err)
@@ -103,6 +132,44 @@ static bd_status export_chunk(bd_columns *columns, GArrowArray *array, bool full
     return BD_OK;
 }
 
+// ---- Memory -------------------------------------------------------------------------------
+
+int64_t bd_columns_allowed(const bd_columns *columns, int64_t stored_bytes)
+{
+    const int64_t file_bytes = (int64_t)columns->file.size_bytes;
+    int64_t expanded;
+    if (!bd_int64_mul(stored_bytes < file_bytes ? stored_bytes : file_bytes, MOST_EXPANSION,
+                      &expanded))
+        expanded = INT64_MAX / 4;
+    return expanded > columns->allowance_bytes ? expanded : columns->allowance_bytes;
+}
+
+// Before a group is read that takes `stored_bytes` in the file. Arrow holds a page, its dictionary
+// and what it makes of them at the same time, in arrays that grow to twice their size.
+static void limit_memory(bd_columns *columns, int64_t stored_bytes)
+{
+    bd_arrow_limit_set(columns->limit, 4 * bd_columns_allowed(columns, stored_bytes));
+}
+
+static bd_status fail_too_large(const bd_columns *columns, bd_error *err)
+{
+    return bd_fail(
+        err, BD_ERR_FORMAT,
+        "column '%s' would take far more memory than bytes in the file: write smaller "
+        "row groups or record batches, or allow more by --unit-size",
+        columns->name ? columns->name : "");
+}
+
+// Takes `gerror`.
+static bd_status fail_read(const bd_columns *columns, GError *gerror, const char *what,
+                           bd_error *err)
+{
+    if (!bd_arrow_limit_was_hit(columns->limit))
+        return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, what);
+    g_clear_error(&gerror);
+    return fail_too_large(columns, err);
+}
+
 // ---- Finding the column -------------------------------------------------------------------
 
 typedef struct field_path {
@@ -110,23 +177,31 @@ typedef struct field_path {
     size_t n;
 } field_path;
 
-static bool find_path(const struct ArrowSchema *parent, const char *field, field_path *path)
+// How many ways lead from `parent` to `field`. The first is added to *path.
+static int find_path(const struct ArrowSchema *parent, const char *field, field_path *path)
 {
+    int n_ways = 0;
     if (path->n == MAX_PATH_NAMES)
-        return false;
-    int64_t *index = &path->indices[path->n++];
-    for (*index = 0; *index < parent->n_children; (*index)++)
-        if (strcmp(parent->children[*index]->name, field) == 0)
-            return true;
-    for (*index = 0; *index < parent->n_children; (*index)++) {
-        const struct ArrowSchema *child = parent->children[*index];
+        return 0;
+    const field_path above = *path;
+    for (int64_t i = 0; i < parent->n_children; i++)
+        if (strcmp(parent->children[i]->name, field) == 0 && n_ways++ == 0)
+            path->indices[path->n++] = i;
+    const bool has_that_name = n_ways > 0;
+    for (int64_t i = 0; !has_that_name && i < parent->n_children; i++) {
+        const struct ArrowSchema *child = parent->children[i];
         const size_t length = strlen(child->name);
-        if (strcmp(child->format, "+s") == 0 && strncmp(child->name, field, length) == 0 &&
-            field[length] == '.' && find_path(child, field + length + 1, path))
-            return true;
+        if (strcmp(child->format, "+s") != 0 || strncmp(child->name, field, length) != 0 ||
+            field[length] != '.')
+            continue;
+        field_path below = above;
+        below.indices[below.n++] = i;
+        const int n_below = find_path(child, field + length + 1, &below);
+        if (n_below > 0 && n_ways == 0)
+            *path = below;
+        n_ways += n_below;
     }
-    path->n--;
-    return false;
+    return n_ways;
 }
 
 // How many columns Parquet makes of a column.
@@ -138,18 +213,47 @@ static int n_leaves(const struct ArrowSchema *schema)
     return n > 0 ? n : 1;
 }
 
-static const struct ArrowSchema *
-take_path(bd_columns *columns, const struct ArrowSchema *schema, const field_path *path)
+static int64_t n_children_named(const struct ArrowSchema *parent, const char *name)
 {
+    int64_t n = 0;
+    for (int64_t i = 0; i < parent->n_children; i++)
+        n += strcmp(parent->children[i]->name, name) == 0;
+    return n;
+}
+
+// Goes along the path, level by level, and refuses what cannot be gone along: extension types, and
+// a name that two columns share (`is_clear`: no other path leads to the same name).
+static bd_status take_path(bd_columns *columns, const field_path *path, bool is_clear,
+                           const struct ArrowSchema **column, bd_error *err)
+{
+    const struct ArrowSchema *at = columns->schema;
+    const char *extension = NULL;
+    size_t length = 0;
     columns->column = (int)path->indices[0];
     columns->leaf = 0;
     for (size_t level = 0; level < path->n; level++) {
         for (int64_t i = 0; i < path->indices[level]; i++)
-            columns->leaf += n_leaves(schema->children[i]);
-        schema = schema->children[path->indices[level]];
-        columns->names[columns->n_names++] = g_strdup(schema->name);
+            columns->leaf += n_leaves(at->children[i]);
+        columns->parent = at;
+        at = at->children[path->indices[level]];
+        columns->names[columns->n_names++] = g_strdup(at->name);
+        is_clear = is_clear && n_children_named(columns->parent, at->name) == 1;
+        if (!extension)
+            extension = bd_schema_metadata(at, bd_extension_key, &length);
     }
-    return schema;
+    columns->name = g_strjoinv(".", columns->names);
+    if (!is_clear)
+        return bd_fail(err, BD_ERR_FORMAT, "it has several columns '%s': rename all but one",
+                       columns->name);
+    if (!extension)
+        extension = bd_extension_name(at, &length);
+    if (extension)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "column '%s' is of the extension type '%.*s': cast it to its storage "
+                       "type and write the table again",
+                       columns->name, (int)(length < 100 ? length : 100), extension);
+    *column = at;
+    return BD_OK;
 }
 
 static bd_status fail_no_column(const struct ArrowSchema *schema, const char *field,
@@ -162,25 +266,31 @@ static bd_status fail_no_column(const struct ArrowSchema *schema, const char *fi
                    names->len > 0 ? "it has " : "it has none at all", names->str);
 }
 
-// Sets everything about the column. `gschema` says the same as `schema`, for the message.
-static bd_status choose_column(bd_columns *columns, GArrowSchema *gschema,
-                               const struct ArrowSchema *schema, const char *field,
+// Sets everything about the column, and takes the file's schema.
+static bd_status choose_column(bd_columns *columns, GArrowSchema *gschema, const char *field,
                                bd_error *err)
 {
+    static const char *const ids[] = {"input_ids", "tokens"};
+    GError *gerror = NULL;
+    columns->schema = garrow_schema_export(gschema, &gerror);
+    if (!columns->schema)
+        return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "not a schema that Arrow knows");
     field_path path = {.n = 0};
-    const bool found = find_path(schema, field, &path) ||
-                       (strcmp(field, "text") == 0 && (find_path(schema, "input_ids", &path) ||
-                                                       find_path(schema, "tokens", &path)));
-    if (!found)
-        return fail_no_column(schema, field, err);
-    if (bd_value_type_of(&columns->type, take_path(columns, schema, &path)))
+    int n_ways = find_path(columns->schema, field, &path);
+    for (size_t i = 0; n_ways == 0 && strcmp(field, "text") == 0 && i < 2; i++)
+        n_ways = find_path(columns->schema, ids[i], &path);
+    if (n_ways == 0)
+        return fail_no_column(columns->schema, field, err);
+    const struct ArrowSchema *column = NULL;
+    BD_TRY(take_path(columns, &path, n_ways == 1, &column, err));
+    if (bd_value_type_of(&columns->type, column))
         return BD_OK;
     // As text and one line per column, because a field of its own would have to be wrapped.
     g_autofree gchar *text = garrow_schema_to_string_metadata(gschema, FALSE);
     g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
     const bool is_there = (guint)columns->column < g_strv_length(lines);
     return bd_fail(err, BD_ERR_FORMAT, "column '%s' is neither text nor a list of integers: %s",
-                   field, is_there ? lines[columns->column] : "an unknown type");
+                   columns->name, is_there ? lines[columns->column] : "an unknown type");
 }
 
 // ---- Groups -------------------------------------------------------------------------------
@@ -205,7 +315,10 @@ static bd_status add_batch(bd_columns *columns, int64_t begin, int64_t end, bd_e
 {
     const exported_chunk *chunk = columns->exported->pdata[0];
     const bd_value_path path = path_of(columns);
-    group g = {.figures = {.n_rows = chunk->array->length}, .begin = begin, .end = end};
+    const int64_t stored_bytes = end > 0 ? end - begin : (int64_t)columns->file.size_bytes;
+    group g = {.figures = {.n_rows = chunk->array->length, .stored_bytes = stored_bytes},
+               .begin = begin,
+               .end = end};
     BD_TRY(bd_values_weigh(chunk->schema, chunk->array, &path, &columns->type,
                            &g.figures.weight_bytes, err));
     return add_group(columns, &g, err);
@@ -232,7 +345,8 @@ static bd_status find_row_groups(bd_columns *columns, int n_leaf_columns, bd_err
         status = bd_fail(err, BD_ERR_FORMAT, "the footer is damaged");
     for (size_t i = 0; status == BD_OK && i < n; i++) {
         const bd_column_group figures = {.n_rows = chunks[i].n_rows,
-                                         .weight_bytes = chunks[i].encoded_bytes};
+                                         .weight_bytes = chunks[i].encoded_bytes,
+                                         .stored_bytes = chunks[i].stored_bytes};
         status = add_group(columns, &(group){.figures = figures}, err);
     }
     free(chunks);
@@ -242,37 +356,35 @@ static bd_status find_row_groups(bd_columns *columns, int n_leaf_columns, bd_err
 static bd_status open_parquet(bd_columns *columns, const char *field, bd_error *err)
 {
     GError *gerror = NULL;
-    columns->parquet = gparquet_arrow_file_reader_new_arrow(columns->stream, &gerror);
+    BD_TRY(bd_parquet_check(columns->file.data, columns->file.size_bytes, err));
+    columns->parquet = bd_limited_parquet_reader(columns->stream, columns->limit, &gerror);
     if (!columns->parquet)
-        return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "not a Parquet file");
+        return fail_read(columns, gerror, "not a Parquet file", err);
     gparquet_arrow_file_reader_set_use_threads(columns->parquet, FALSE);  // callers have theirs
     g_autoptr(GArrowSchema) gschema =
         gparquet_arrow_file_reader_get_schema(columns->parquet, &gerror);
     if (!gschema)
-        return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "not a schema that Arrow knows");
-    struct ArrowSchema *schema = garrow_schema_export(gschema, &gerror);
-    if (!schema)
-        return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "not a schema that Arrow knows");
+        return fail_read(columns, gerror, "not a schema that Arrow knows", err);
     g_autoptr(GParquetFileMetadata) metadata =
         gparquet_arrow_file_reader_get_metadata(columns->parquet);
-    bd_status status = choose_column(columns, gschema, schema, field, err);
+    BD_TRY(choose_column(columns, gschema, field, err));
     // Counted in another way than Parquet does, the leaf would be that of another column.
     const int n_leaf_columns = gparquet_file_metadata_get_n_columns(metadata);
-    if (status == BD_OK && n_leaves(schema) != n_leaf_columns)
-        status = bd_fail(err, BD_ERR_UNSUPPORTED, "it has columns of an unknown structure");
-    free_schema(schema);
-    return status == BD_OK ? find_row_groups(columns, n_leaf_columns, err) : status;
+    if (n_leaves(columns->schema) != n_leaf_columns)
+        return bd_fail(err, BD_ERR_UNSUPPORTED, "it has columns of an unknown structure");
+    return find_row_groups(columns, n_leaf_columns, err);
 }
 
 static bd_status export_row_group(bd_columns *columns, int64_t index, bd_error *err)
 {
     GError *gerror = NULL;
+    limit_memory(columns, columns->groups[index].figures.stored_bytes);
     g_autoptr(GArrowTable) table = gparquet_arrow_file_reader_read_row_group(
         columns->parquet, (gint)index, &columns->leaf, 1, &gerror);
     if (!table)
-        return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "cannot be read");
-    if (garrow_table_get_n_columns(table) != 1)
-        return bd_fail(err, BD_ERR_FORMAT, "it does not have the column");
+        return fail_read(columns, gerror, "cannot be read", err);
+    g_autoptr(GArrowSchema) read = garrow_table_get_schema(table);
+    BD_TRY(check_wrappable(columns, read, err));
     g_autoptr(GArrowChunkedArray) chunks = garrow_table_get_column_data(table, 0);
     const guint n = garrow_chunked_array_get_n_chunks(chunks);
     for (guint i = 0; i < n; i++) {
@@ -284,12 +396,13 @@ static bd_status export_row_group(bd_columns *columns, int64_t index, bd_error *
 
 // ---- Arrow files --------------------------------------------------------------------------
 
-static bd_status export_batch(bd_columns *columns, GArrowRecordBatch *record, int column,
-                              bool fully, bd_error *err)
+// Exports the one column of a batch.
+static bd_status export_batch(bd_columns *columns, GArrowRecordBatch *record, bool fully,
+                              bd_error *err)
 {
-    if ((guint)column >= garrow_record_batch_get_n_columns(record))
-        return bd_fail(err, BD_ERR_FORMAT, "it does not have the column");
-    g_autoptr(GArrowArray) array = garrow_record_batch_get_column_data(record, column);
+    g_autoptr(GArrowSchema) read = garrow_record_batch_get_schema(record);
+    BD_TRY(check_wrappable(columns, read, err));
+    g_autoptr(GArrowArray) array = garrow_record_batch_get_column_data(record, 0);
     return export_chunk(columns, array, fully, err);
 }
 
@@ -297,26 +410,28 @@ static bd_status export_file_batch(bd_columns *columns, int64_t index, bool full
                                    bd_error *err)
 {
     GError *gerror = NULL;
+    limit_memory(columns, (int64_t)columns->file.size_bytes);
     g_autoptr(GArrowRecordBatch) record = garrow_record_batch_file_reader_read_record_batch(
         columns->batches, (guint)index, &gerror);
     if (!record)
-        return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "cannot be read");
-    return export_batch(columns, record, columns->column, fully, err);
+        return fail_read(columns, gerror, "cannot be read", err);
+    return export_batch(columns, record, fully, err);
 }
 
 static bd_status open_file(bd_columns *columns, const char *field, bd_error *err)
 {
     GError *gerror = NULL;
-    columns->batches = garrow_record_batch_file_reader_new(columns->stream, &gerror);
+    g_autoptr(GArrowRecordBatchFileReader) whole =
+        bd_limited_file_reader(columns->stream, -1, columns->limit, &gerror);
+    if (!whole)
+        return fail_read(columns, gerror, "not an Arrow file", err);
+    g_autoptr(GArrowSchema) gschema = garrow_record_batch_file_reader_get_schema(whole);
+    BD_TRY(choose_column(columns, gschema, field, err));
+    columns->batches =
+        bd_limited_file_reader(columns->stream, columns->column, columns->limit, &gerror);
     if (!columns->batches)
-        return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "not an Arrow file");
-    g_autoptr(GArrowSchema) gschema =
-        garrow_record_batch_file_reader_get_schema(columns->batches);
-    struct ArrowSchema *schema = garrow_schema_export(gschema, &gerror);
-    if (!schema)
-        return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "not a schema that Arrow knows");
-    bd_status status = choose_column(columns, gschema, schema, field, err);
-    free_schema(schema);
+        return fail_read(columns, gerror, "not an Arrow file", err);
+    bd_status status = BD_OK;
     const guint n = garrow_record_batch_file_reader_get_n_record_batches(columns->batches);
     for (guint i = 0; status == BD_OK && i < n; i++) {
         forget_exported(columns);
@@ -341,25 +456,52 @@ static bool has_dictionary(const struct ArrowSchema *schema)
     return schema->dictionary != NULL;
 }
 
-// *last if no batch begins at `at`: there is the mark of the end, or, as writers may leave it
-// out, the end of the file.
-static bd_status look_ahead(const bd_columns *columns, int64_t at, bool *last, bd_error *err)
+// *mark_bytes becomes the size of the mark of the end if it is at `at`, else 0: a batch begins.
+static bd_status look_ahead(const bd_columns *columns, int64_t at, int64_t *mark_bytes,
+                            bd_error *err)
 {
     const char *data = columns->file.data;
     const int64_t left = (int64_t)columns->file.size_bytes - at;
     uint32_t word = 0;
-    *last = left == 0;
-    if (*last)
-        return BD_OK;
+    *mark_bytes = sizeof word;
+    // Every writer marks the end when it closes a stream.
+    if (left == 0)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "it ends without the mark of its end, after %" PRId64
+                       " rows: its writer was stopped or is still at work; write it again, or "
+                       "copy what is there by pyarrow.ipc.open_stream()",
+                       columns->n_rows);
     if (left >= (int64_t)sizeof word)
         memcpy(&word, data + at, sizeof word);
     // Since Arrow 0.15 the length of a message follows 32 bits that are all ones.
-    if (word == UINT32_MAX && left >= 2 * (int64_t)sizeof word)
+    if (word == UINT32_MAX && left >= 2 * (int64_t)sizeof word) {
         memcpy(&word, data + at + sizeof word, sizeof word);
-    else if (word == UINT32_MAX || left < (int64_t)sizeof word)
+        *mark_bytes = 2 * sizeof word;
+    } else if (word == UINT32_MAX || left < (int64_t)sizeof word) {
         return bd_fail(err, BD_ERR_FORMAT, "it is cut short after %" PRId64 " bytes", at);
-    *last = word == 0;
+    }
+    if (word != 0)
+        *mark_bytes = 0;
     return BD_OK;
+}
+
+// The stream ended in front of `at`. Nothing may follow, or its rows would be lost.
+static bd_status check_end(const bd_columns *columns, int64_t at, bd_error *err)
+{
+    static const char begin[] = {'\xff', '\xff', '\xff', '\xff'};
+    const int64_t left = (int64_t)columns->file.size_bytes - at;
+    if (left == 0)
+        return BD_OK;
+    if (left >= (int64_t)sizeof begin &&
+        memcmp((const char *)columns->file.data + at, begin, sizeof begin) == 0)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "the stream ends after %" PRId64
+                       " rows, and another follows at byte %" PRId64
+                       ": split them into two files",
+                       columns->n_rows, at);
+    return bd_fail(err, BD_ERR_FORMAT,
+                   "%" PRId64 " bytes follow the end of the stream, at byte %" PRId64, left,
+                   at);
 }
 
 // Exports the batch at `begin`; *end becomes where it ends.
@@ -367,27 +509,27 @@ static bd_status export_stream_batch(bd_columns *columns, int64_t begin, int64_t
                                      bool fully, bd_error *err)
 {
     GError *gerror = NULL;
+    limit_memory(columns, *end - begin);
     g_autoptr(GArrowBuffer) rest = garrow_buffer_slice(columns->buffer, begin, *end - begin);
     g_autoptr(GArrowBufferInputStream) stream = garrow_buffer_input_stream_new(rest);
     g_autoptr(GArrowRecordBatch) record = garrow_input_stream_read_record_batch(
         GARROW_INPUT_STREAM(stream), columns->stream_schema, columns->stream_options, &gerror);
     if (!record)
-        return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "cannot be read");
+        return fail_read(columns, gerror, "cannot be read", err);
     const gint64 size_bytes = garrow_file_tell(GARROW_FILE(stream), &gerror);
     if (size_bytes <= 0)
         return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "cannot be read");
     *end = begin + size_bytes;
-    return export_batch(columns, record, 0, fully, err);
+    return export_batch(columns, record, fully, err);
 }
 
 static bd_status find_batches(bd_columns *columns, int64_t at, bd_error *err)
 {
     for (;;) {
-        int64_t end = (int64_t)columns->file.size_bytes;
-        bool last;
-        BD_TRY(look_ahead(columns, at, &last, err));
-        if (last)
-            return BD_OK;
+        int64_t end = (int64_t)columns->file.size_bytes, mark_bytes;
+        BD_TRY(look_ahead(columns, at, &mark_bytes, err));
+        if (mark_bytes > 0)
+            return check_end(columns, at + mark_bytes, err);
         forget_exported(columns);
         bd_status status = export_stream_batch(columns, at, &end, false, err);
         if (status == BD_OK)
@@ -408,22 +550,17 @@ static bd_status open_stream(bd_columns *columns, const char *field, bd_error *e
     columns->stream_schema =
         garrow_record_batch_reader_get_schema(GARROW_RECORD_BATCH_READER(reader));
     const gint64 at = garrow_file_tell(GARROW_FILE(columns->stream), &gerror);
-    struct ArrowSchema *schema = garrow_schema_export(columns->stream_schema, &gerror);
-    if (at < 0 || !schema) {
-        free_schema(schema);
-        return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "not a schema that Arrow knows");
-    }
-    bd_status status = choose_column(columns, columns->stream_schema, schema, field, err);
-    if (status == BD_OK && has_dictionary(schema))
-        status = bd_fail(err, BD_ERR_UNSUPPORTED,
-                         "an Arrow stream with a dictionary-encoded column; an Arrow file or "
-                         "Parquet may have one");
-    free_schema(schema);
-    if (status != BD_OK)
-        return status;
+    if (at < 0)
+        return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "not an Arrow stream");
+    BD_TRY(choose_column(columns, columns->stream_schema, field, err));
+    if (has_dictionary(columns->schema))
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "an Arrow stream with a dictionary-encoded column; an Arrow file or "
+                       "Parquet may have one");
     columns->stream_options = garrow_read_options_new();
     garrow_read_options_set_included_fields(columns->stream_options, &columns->column, 1);
     g_object_set(columns->stream_options, "use-threads", FALSE, NULL);
+    bd_read_options_limit(columns->stream_options, columns->limit);
     return find_batches(columns, at, err);
 }
 
@@ -438,6 +575,10 @@ static bd_status open_mapped(bd_columns *columns, const char *field, bd_error *e
     columns->stream =
         GARROW_SEEKABLE_INPUT_STREAM(garrow_buffer_input_stream_new(columns->buffer));
     columns->exported = g_ptr_array_new_with_free_func(free_chunk);
+    columns->limit = bd_arrow_limit_new();
+    if (!columns->limit)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", columns->path);
+    limit_memory(columns, (int64_t)columns->file.size_bytes);
     bd_status status = BD_OK;
     switch (columns->format) {
     case BD_COLUMNS_PARQUET:
@@ -456,12 +597,13 @@ static bd_status open_mapped(bd_columns *columns, const char *field, bd_error *e
 }
 
 bd_status bd_columns_open(bd_columns **out, const char *path, bd_columns_format format,
-                          const char *field, bd_error *err)
+                          const char *field, int64_t allowance_bytes, bd_error *err)
 {
     bd_columns *columns = g_new0(bd_columns, 1);
     *out = NULL;
     columns->path = g_strdup(path);
     columns->format = format;
+    columns->allowance_bytes = allowance_bytes;
     columns->file.slot = -1;
     const bd_status status = open_mapped(columns, field, err);
     if (status == BD_OK)
@@ -476,6 +618,22 @@ int bd_columns_id_bytes(const bd_columns *columns)
     const bool is_text = columns->type.layout == BD_VALUES_TEXT ||
                          columns->type.layout == BD_VALUES_TEXT_DICTIONARY;
     return is_text ? 0 : columns->type.item_bytes;
+}
+
+const char *bd_columns_name(const bd_columns *columns)
+{
+    return columns->name;
+}
+
+bool bd_columns_has_beside(const bd_columns *columns, const char *name)
+{
+    return n_children_named(columns->parent, name) > 0;
+}
+
+bool bd_columns_has_metadata(const bd_columns *columns, const char *key)
+{
+    size_t length;
+    return bd_schema_metadata(columns->schema, key, &length) != NULL;
 }
 
 int64_t bd_columns_n_groups(const bd_columns *columns)
@@ -507,7 +665,11 @@ static bd_status export_group(bd_columns *columns, int64_t index, bd_error *err)
 static bd_status read_group(bd_columns *columns, int64_t index, bd_error *err)
 {
     const bd_value_path path = path_of(columns);
-    const int64_t n_rows = columns->groups[index].figures.n_rows;
+    const bd_column_group *figures = &columns->groups[index].figures;
+    const int64_t n_rows = figures->n_rows;
+    // Rows need no bytes in the file at all: lists of no items, runs of equal lengths.
+    if (n_rows > bd_columns_allowed(columns, figures->stored_bytes) / BD_COLUMN_ROW_BYTES)
+        return fail_too_large(columns, err);
     BD_TRY(export_group(columns, index, err));
     for (guint i = 0; i < columns->exported->len; i++) {
         const exported_chunk *chunk = columns->exported->pdata[i];
@@ -525,7 +687,6 @@ bd_status bd_columns_read(bd_columns *columns, int64_t index, bd_column_values *
                           bd_error *err)
 {
     assert(0 <= index && index < (int64_t)columns->n_groups);
-    static const int64_t no_rows[] = {0};
     *values = (bd_column_values){0};
     forget_exported(columns);
     const bd_status status = read_group(columns, index, err);
@@ -533,12 +694,7 @@ bd_status bd_columns_read(bd_columns *columns, int64_t index, bd_column_values *
         return bd_error_prefix(err, status, "'%s', %s %" PRId64, columns->path,
                                group_word(columns), index);
     const bd_values *v = &columns->values;
-    *values = (bd_column_values){
-        .n_rows = v->n_rows,
-        .data = v->data ? v->data : "",
-        .offsets = v->offsets ? v->offsets : no_rows,
-        .is_null = v->has_null ? v->is_null : NULL,
-    };
+    *values = (bd_column_values){v->rows, v->n_rows, v->size_bytes};
     return BD_OK;
 }
 
@@ -555,9 +711,12 @@ void bd_columns_close(bd_columns *columns)
     g_clear_object(&columns->stream_schema);
     g_clear_object(&columns->stream);
     g_clear_object(&columns->buffer);
+    bd_arrow_limit_free(columns->limit);
+    free_schema(columns->schema);
     bd_mapped_file_close(&columns->file);
     for (size_t i = 0; i < columns->n_names; i++)
         g_free(columns->names[i]);
+    g_free(columns->name);
     free(columns->groups);
     g_free(columns->path);
     g_free(columns);

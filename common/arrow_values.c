@@ -72,6 +72,47 @@ static bool same_type(const bd_value_type *a, const bd_value_type *b)
            a->is_signed == b->is_signed && a->list_size == b->list_size;
 }
 
+// ---- Metadata -----------------------------------------------------------------------------
+
+const char bd_extension_key[] = "ARROW:extension:name";
+
+// The next int32 of the encoded metadata.
+static size_t read_length(const char **at)
+{
+    int32_t n;
+    memcpy(&n, *at, sizeof n);
+    *at += sizeof n;
+    return n > 0 ? (size_t)n : 0;
+}
+
+const char *bd_schema_metadata(const struct ArrowSchema *schema, const char *key,
+                               size_t *length)
+{
+    // The number of pairs, then key and value of each, with their lengths before them. Arrow made
+    // this from what it had read, so that the lengths are right.
+    const char *at = schema->metadata;
+    for (size_t n = at ? read_length(&at) : 0; n > 0; n--) {
+        const size_t key_length = read_length(&at);
+        const bool found = key_length == strlen(key) && memcmp(at, key, key_length) == 0;
+        at += key_length;
+        *length = read_length(&at);
+        if (found)
+            return at;
+        at += *length;
+    }
+    return NULL;
+}
+
+const char *bd_extension_name(const struct ArrowSchema *schema, size_t *length)
+{
+    const char *name = bd_schema_metadata(schema, bd_extension_key, length);
+    if (!name && schema->dictionary)
+        name = bd_extension_name(schema->dictionary, length);
+    for (int64_t i = 0; !name && i < schema->n_children; i++)
+        name = bd_extension_name(schema->children[i], length);
+    return name;
+}
+
 // ---- Finding the values in a column -------------------------------------------------------
 
 // The array at the end of a path. Row i of the column is its element `first + i`, counted from
@@ -92,12 +133,13 @@ static const uint8_t *validity(const struct ArrowArray *array)
     return array->null_count == 0 ? NULL : array->buffers[0];
 }
 
-static void mark_nulls(const located *at, int64_t n_rows, uint8_t *is_null, bool *has_null)
+// Takes the value from every row that is null in `at`.
+static void mark_nulls(const located *at, int64_t n_rows, bd_value *rows)
 {
     const uint8_t *valid = validity(at->array);
     for (int64_t i = 0; valid && i < n_rows; i++)
         if (!is_set(valid, at->first + i))
-            is_null[i] = *has_null = true;
+            rows[i].data = NULL;
 }
 
 static int64_t child_index(const struct ArrowSchema *schema, const char *name)
@@ -109,11 +151,10 @@ static int64_t child_index(const struct ArrowSchema *schema, const char *name)
 }
 
 // Follows the path. A row of a struct that is null has no value in the struct's fields either,
-// so that nulls are marked on the way (is_null may be NULL: then they are not).
+// so that nulls are marked on the way (rows may be NULL: then they are not).
 static bd_status locate(located *at, const struct ArrowSchema *schema,
                         const struct ArrowArray *array, const bd_value_path *path,
-                        const bd_value_type *type, uint8_t *is_null, bool *has_null,
-                        bd_error *err)
+                        const bd_value_type *type, bd_value *rows, bd_error *err)
 {
     const int64_t n_rows = array->length;
     bd_value_type found;
@@ -124,14 +165,14 @@ static bd_status locate(located *at, const struct ArrowSchema *schema,
         if (i < 0)
             return bd_fail(err, BD_ERR_FORMAT, "the column has no field '%s'",
                            path->names[level]);
-        if (is_null)
-            mark_nulls(at, n_rows, is_null, has_null);
+        if (rows)
+            mark_nulls(at, n_rows, rows);
         schema = schema->children[i];
         array = at->array->children[i];
         *at = (located){array, at->first + array->offset};
     }
-    if (is_null)
-        mark_nulls(at, n_rows, is_null, has_null);
+    if (rows)
+        mark_nulls(at, n_rows, rows);
     if (!bd_value_type_of(&found, schema) || !same_type(&found, type))
         return bd_fail(err, BD_ERR_FORMAT, "the column's type is not that of the file");
     return BD_OK;
@@ -197,43 +238,28 @@ static bd_status check_items(const struct ArrowArray *items, const span *s, int6
 
 // ---- Gathering ----------------------------------------------------------------------------
 
-static bd_status copy_bytes(bd_values *values, const char *bytes, size_t n, bd_error *err)
+static const char no_bytes[] = "";  // where an empty value lies
+
+// Value `i` of `s`.
+static bd_value value_at(const span *s, int64_t i)
 {
-    size_t needed;
-    if (!bd_size_add(values->size_bytes, n, &needed))
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the column");
-    const bool is_borrowed = values->data != values->copy;
-    BD_TRY(bd_array_reserve((void **)&values->copy, &values->copy_capacity, needed, 1, err));
-    if (is_borrowed && values->size_bytes > 0)
-        memcpy(values->copy, values->data, values->size_bytes);
-    if (n > 0)
-        memcpy(values->copy + values->size_bytes, bytes, n);
-    values->data = values->copy;
-    values->size_bytes = needed;
-    return BD_OK;
+    const int64_t begin = edge(s, i), item_bytes = s->type->item_bytes;
+    const int64_t size_bytes = (edge(s, i + 1) - begin) * item_bytes;
+    return (bd_value){size_bytes > 0 ? s->items + begin * item_bytes : no_bytes, size_bytes};
 }
 
-static bd_status append_span(bd_values *values, const located *at, const bd_value_type *type,
-                             int64_t n_rows, bd_error *err)
+// Fills the rows that have a value; the first of them is row `first` of the group.
+static bd_status take_span(bd_value *rows, int64_t n_rows, const located *at,
+                           const bd_value_type *type, int64_t first, bd_error *err)
 {
     const span s = span_of(at, type);
-    const int64_t item_bytes = type->item_bytes, begin = edge(&s, 0);
-    const size_t size_bytes = (size_t)((edge(&s, n_rows) - begin) * item_bytes);
-    const int64_t base = (int64_t)values->size_bytes;
-    int64_t *offsets = values->offsets + values->n_rows;
     for (int64_t i = 0; i < n_rows; i++) {
-        const int64_t row = values->n_rows + i;
-        offsets[i + 1] = base + (edge(&s, i + 1) - begin) * item_bytes;
-        if (type->layout != BD_VALUES_TEXT && !values->is_null[row])
-            BD_TRY(check_items(at->array->children[0], &s, i, row, err));
+        if (!rows[i].data)
+            continue;
+        if (type->layout != BD_VALUES_TEXT)
+            BD_TRY(check_items(at->array->children[0], &s, i, first + i, err));
+        rows[i] = value_at(&s, i);
     }
-    if (size_bytes == 0)
-        return BD_OK;
-    const char *bytes = s.items + begin * item_bytes;
-    if (values->size_bytes > 0)
-        return copy_bytes(values, bytes, size_bytes, err);
-    values->data = bytes;
-    values->size_bytes = size_bytes;
     return BD_OK;
 }
 
@@ -244,46 +270,35 @@ static uint64_t index_at(const void *indices, int index_bytes, int64_t i)
     return index;
 }
 
-static bd_status append_dictionary(bd_values *values, const located *at,
-                                   const bd_value_type *type, int64_t n_rows, bd_error *err)
+static bd_status take_dictionary(bd_value *rows, int64_t n_rows, const located *at,
+                                 const bd_value_type *type, int64_t first, bd_error *err)
 {
     const struct ArrowArray *texts = at->array->dictionary;
     const uint8_t *valid = validity(texts);
     const span s = span_of(&(located){texts, texts->offset}, type);
     for (int64_t i = 0; i < n_rows; i++) {
-        const int64_t row = values->n_rows + i;
-        uint8_t *is_null = &values->is_null[row];
-        if (!*is_null) {
-            const uint64_t index =
-                index_at(at->array->buffers[1], type->index_bytes, at->first + i);
-            if (index >= (uint64_t)texts->length)
-                return bd_fail(err, BD_ERR_FORMAT,
-                               "row %" PRId64 " is beyond the column's dictionary", row);
-            const int64_t entry = (int64_t)index, begin = edge(&s, entry);
-            if (valid && !is_set(valid, texts->offset + entry))
-                *is_null = values->has_null = true;
-            else
-                BD_TRY(copy_bytes(values, s.items ? s.items + begin : NULL,
-                                  (size_t)(edge(&s, entry + 1) - begin), err));
-        }
-        values->offsets[row + 1] = (int64_t)values->size_bytes;
+        if (!rows[i].data)
+            continue;
+        const uint64_t index =
+            index_at(at->array->buffers[1], type->index_bytes, at->first + i);
+        if (index >= (uint64_t)texts->length)
+            return bd_fail(err, BD_ERR_FORMAT,
+                           "row %" PRId64 " is beyond the column's dictionary", first + i);
+        const bool is_null = valid && !is_set(valid, texts->offset + (int64_t)index);
+        rows[i] = is_null ? (bd_value){0} : value_at(&s, (int64_t)index);
     }
     return BD_OK;
 }
 
 void bd_values_clear(bd_values *values)
 {
-    values->data = NULL;
-    values->size_bytes = 0;
     values->n_rows = 0;
-    values->has_null = false;
+    values->size_bytes = 0;
 }
 
 void bd_values_release(bd_values *values)
 {
-    free(values->copy);
-    free(values->offsets);
-    free(values->is_null);
+    free(values->rows);
     *values = (bd_values){0};
 }
 
@@ -292,23 +307,25 @@ bd_status bd_values_append(bd_values *values, const struct ArrowSchema *schema,
                            const bd_value_type *type, bd_error *err)
 {
     located at;
-    size_t n_rows;
-    if (!bd_size_add((size_t)values->n_rows, (size_t)array->length, &n_rows))
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the column");
-    BD_TRY(bd_array_reserve((void **)&values->offsets, &values->offsets_capacity, n_rows + 1,
-                            sizeof *values->offsets, err));
-    BD_TRY(bd_array_reserve((void **)&values->is_null, &values->null_capacity, n_rows, 1, err));
-    if (values->n_rows == 0)
-        values->offsets[0] = 0;
-    if (array->length == 0)  // its buffers may be absent
+    size_t n;
+    const int64_t first = values->n_rows, n_rows = array->length;
+    if (n_rows == 0)  // its buffers may be absent
         return BD_OK;
-    uint8_t *is_null = values->is_null + values->n_rows;
-    memset(is_null, 0, (size_t)array->length);
-    BD_TRY(locate(&at, schema, array, path, type, is_null, &values->has_null, err));
+    if (!bd_size_add((size_t)first, (size_t)n_rows, &n))
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the column");
+    BD_TRY(bd_array_reserve((void **)&values->rows, &values->capacity, n, sizeof *values->rows,
+                            err));
+    bd_value *rows = values->rows + first;
+    for (int64_t i = 0; i < n_rows; i++)
+        rows[i] = (bd_value){no_bytes, 0};
+    BD_TRY(locate(&at, schema, array, path, type, rows, err));
     BD_TRY(type->layout == BD_VALUES_TEXT_DICTIONARY
-               ? append_dictionary(values, &at, type, array->length, err)
-               : append_span(values, &at, type, array->length, err));
-    values->n_rows = (int64_t)n_rows;
+               ? take_dictionary(rows, n_rows, &at, type, first, err)
+               : take_span(rows, n_rows, &at, type, first, err));
+    for (int64_t i = 0; i < n_rows; i++)
+        if (!bd_int64_add(values->size_bytes, rows[i].size_bytes, &values->size_bytes))
+            values->size_bytes = INT64_MAX;
+    values->n_rows = (int64_t)n;
     return BD_OK;
 }
 
@@ -323,7 +340,7 @@ bd_status bd_values_weigh(const struct ArrowSchema *schema, const struct ArrowAr
     *weight_bytes = 0;
     if (array->length == 0)
         return BD_OK;
-    BD_TRY(locate(&at, schema, array, path, type, NULL, NULL, err));
+    BD_TRY(locate(&at, schema, array, path, type, NULL, err));
     if (type->layout == BD_VALUES_TEXT_DICTIONARY) {
         const struct ArrowArray *texts = at.array->dictionary;
         if (texts->length == 0)

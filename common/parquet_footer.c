@@ -188,6 +188,7 @@ static void read_column_chunk(thrift *t, bd_parquet_chunk *chunk)
 {
     field f = {0};
     while (next_field(t, &f)) {
+        chunk->is_encrypted |= f.id == 8;  // ColumnCryptoMetaData
         if (is_field(&f, 3, STRUCT))
             read_column_metadata(t, chunk);
         else
@@ -213,7 +214,7 @@ static void read_row_group(thrift *t, int64_t n_columns, int64_t column,
                            bd_parquet_chunk *chunk)
 {
     field f = {0};
-    *chunk = (bd_parquet_chunk){-1, -1, -1};  // refused unless they are all there
+    *chunk = (bd_parquet_chunk){-1, -1, -1, false};  // refused unless they are all there
     while (next_field(t, &f)) {
         if (is_field(&f, 1, LIST))
             read_columns(t, n_columns, column, chunk);
@@ -238,6 +239,9 @@ static bd_status read_row_groups(thrift *t, int64_t n_columns, int64_t column,
         read_row_group(t, n_columns, column, &chunk);
         if (t->damaged)
             break;
+        if (chunk.is_encrypted)
+            return bd_fail(err, BD_ERR_UNSUPPORTED,
+                           "the column is encrypted: decrypt it first");
         if (chunk.n_rows < 0 || chunk.encoded_bytes < 0 || chunk.stored_bytes < 0 ||
             (uint64_t)chunk.stored_bytes > file_bytes)
             return bd_fail(err, BD_ERR_FORMAT, "the footer's row group %zu cannot be",
@@ -268,24 +272,90 @@ static bd_status read_file_metadata(thrift *t, int64_t n_columns, int64_t column
     return BD_OK;
 }
 
+// Sets *t to the footer.
+static bd_status find_footer(thrift *t, const void *data, size_t size_bytes, bd_error *err)
+{
+    static const char magic[4] = "PAR1", encrypted[4] = "PARE";
+    const uint8_t *bytes = data;
+    uint32_t length;
+    const size_t tail_bytes = sizeof length + sizeof magic;
+    const uint8_t *tail = size_bytes < tail_bytes ? NULL : bytes + size_bytes - tail_bytes;
+    if (tail && memcmp(tail + sizeof length, encrypted, sizeof encrypted) == 0)
+        return bd_fail(err, BD_ERR_UNSUPPORTED, "its footer is encrypted: decrypt it first");
+    if (!tail || memcmp(tail + sizeof length, magic, sizeof magic) != 0)
+        return bd_fail(err, BD_ERR_FORMAT, "it does not end as a Parquet file does");
+    memcpy(&length, tail, sizeof length);
+    if (length > size_bytes - tail_bytes)
+        return bd_fail(err, BD_ERR_FORMAT, "the footer is said to be longer than the file");
+    *t = (thrift){.at = tail - length, .end = tail};
+    return BD_OK;
+}
+
+// ---- The schema -------------------------------------------------------------------------------
+
+enum { MAX_LEVELS = 200 };
+
+// How many children a SchemaElement has.
+static int64_t read_element(thrift *t)
+{
+    field f = {0};
+    int64_t n_children = 0;
+    while (next_field(t, &f)) {
+        if (is_field(&f, 5, INT32))
+            n_children = read_integer(t);
+        else
+            skip_field(t, &f);
+    }
+    return n_children;
+}
+
+// The elements lie in the order in which one meets them from the root downwards, so that a stack of
+// how many are still to come tells the depth.
+static bool is_shallow(thrift *t)
+{
+    int64_t left[MAX_LEVELS];
+    int depth = 0, type;
+    const uint64_t n = read_list(t, &type);
+    if (type != STRUCT && n > 0)
+        t->damaged = true;
+    for (uint64_t i = 0; !t->damaged && i < n; i++) {
+        const int64_t n_children = read_element(t);
+        if (depth > 0)
+            left[depth - 1]--;
+        if (n_children > 0) {
+            if (depth == MAX_LEVELS)
+                return false;
+            left[depth++] = n_children;
+        }
+        while (depth > 0 && left[depth - 1] <= 0)
+            depth--;
+    }
+    return true;
+}
+
+bd_status bd_parquet_check(const void *data, size_t size_bytes, bd_error *err)
+{
+    thrift t;
+    field f = {0};
+    BD_TRY(find_footer(&t, data, size_bytes, err));
+    while (next_field(&t, &f)) {
+        if (!is_field(&f, 2, LIST))
+            skip_field(&t, &f);
+        else if (!is_shallow(&t))
+            return bd_fail(err, BD_ERR_FORMAT, "its columns are nested deeper than %d levels",
+                           MAX_LEVELS);
+    }
+    return t.damaged ? bd_fail(err, BD_ERR_FORMAT, "the footer is damaged") : BD_OK;
+}
+
 bd_status bd_parquet_footer_read(const void *data, size_t size_bytes, int64_t n_columns,
                                  int64_t column, bd_parquet_chunk **chunks, size_t *n_chunks,
                                  bd_error *err)
 {
-    static const char magic[4] = "PAR1";
-    const uint8_t *bytes = data;
-    uint32_t length;
-    const size_t tail_bytes = sizeof length + sizeof magic;
+    thrift t;
     *chunks = NULL;
     *n_chunks = 0;
-    if (size_bytes < tail_bytes ||
-        memcmp(bytes + size_bytes - sizeof magic, magic, sizeof magic) != 0)
-        return bd_fail(err, BD_ERR_FORMAT, "it does not end as a Parquet file does");
-    memcpy(&length, bytes + size_bytes - tail_bytes, sizeof length);
-    if (length > size_bytes - tail_bytes)
-        return bd_fail(err, BD_ERR_FORMAT, "the footer is said to be longer than the file");
-    const uint8_t *end = bytes + size_bytes - tail_bytes;
-    thrift t = {.at = end - length, .end = end};
+    BD_TRY(find_footer(&t, data, size_bytes, err));
     const bd_status status =
         read_file_metadata(&t, n_columns, column, size_bytes, chunks, n_chunks, err);
     if (status != BD_OK) {

@@ -14,6 +14,7 @@
 #include "common/file.h"
 #include "common/size.h"
 #include "common/utf8.h"
+#include "packer/table_check.h"
 #include "packer/token_file.h"
 
 enum { EDGE_BYTES = 1 << 20, HEAD_BYTES = 1 << 12 };
@@ -124,7 +125,7 @@ static bool looks_like_text(const input_head *head)
 
 static bool is_table(const input_head *head, bd_input_format *format)
 {
-    if (begins_with(head, "PAR1", 4))
+    if (begins_with(head, "PAR1", 4) || begins_with(head, "PARE", 4))  // which is encrypted
         *format = BD_INPUT_PARQUET;
     else if (begins_with(head, "ARROW1\0\0", 8))
         *format = BD_INPUT_ARROW;
@@ -320,11 +321,15 @@ static bd_status cut_table(bd_input *input, const bd_reading *reading, bd_error 
     bd_columns *columns;
     BD_TRY(digest_edges(input, NULL, err));
     BD_TRY(bd_columns_open(&columns, input->path, bd_input_columns_format(input),
-                           reading->text_field, err));
+                           reading->text_field, bd_reading_table_bytes(reading), err));
     input->id_bytes = bd_columns_id_bytes(columns);
-    const bd_status status = cut_groups(&input->entry, columns, reading->unit_bytes, err);
+    bd_status status = bd_table_check(columns, err);
+    if (status == BD_OK)
+        status = cut_groups(&input->entry, columns, reading->unit_bytes, err);
     bd_columns_close(columns);
-    return status == BD_ERR_FORMAT ? bd_error_prefix(err, status, "'%s'", input->path) : status;
+    return status == BD_ERR_FORMAT
+               ? bd_error_prefix(err, status, "cannot read '%s'", input->path)
+               : status;
 }
 
 // Between documents, which join a slice while they stay within the unit's size together.

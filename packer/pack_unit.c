@@ -190,11 +190,12 @@ static bd_status widen_ids(bd_unit_packer *p, const bd_record *record, const bd_
     BD_TRY(bd_array_reserve((void **)&p->ids, &p->ids_capacity, *n + 1, sizeof *p->ids, err));
     for (size_t i = 0; i < *n; i++) {
         const uint64_t id = read_id(record->data + i * id_bytes, input);
+        const bool negative = input->has_signed_ids && id > INT64_MAX;
         if (id >= vocab_size)
             return bd_fail(err, BD_ERR_FORMAT,
-                           "token %zu has id %" PRId64 ", the vocabulary %" PRIu64
+                           "token %zu has id %s%" PRIu64 ", the vocabulary %" PRIu64
                            " (see --vocab-size)",
-                           i, (int64_t)id, vocab_size);
+                           i, negative ? "-" : "", negative ? -id : id, vocab_size);
         p->ids[i] = (uint32_t)id;
     }
     return BD_OK;

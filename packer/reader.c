@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "common/arrow_columns.h"
+#include "common/size.h"
 #include "packer/token_file.h"
 
 struct bd_reader {
@@ -20,6 +21,8 @@ struct bd_reader {
     bd_column_values values;  // of the group before it
     int64_t first_row;        // of the table that `values` begin with
     int64_t row;              // the next of `values`
+    int64_t row_bytes,
+        stored_bytes;  // of the slice's groups up to this one, in memory and in the file
 };
 
 static bd_record_kind kind_of(const bd_input *input, const bd_reading *reading)
@@ -69,7 +72,7 @@ bd_status bd_reader_open(bd_reader **out, const bd_input *input, const bd_readin
                                  reading->delimiter, reading->max_document_bytes, err);
     else if (bd_input_is_table(input))
         status = bd_columns_open(&reader->columns, input->path, bd_input_columns_format(input),
-                                 reading->text_field, err);
+                                 reading->text_field, bd_reading_table_bytes(reading), err);
     else
         status = bd_token_file_open(&reader->tokens, input->path, bd_input_token_layout(input),
                                     reading->raw_id_bytes, reading->end_of_text, err);
@@ -88,6 +91,7 @@ void bd_reader_begin(bd_reader *reader, bd_slice slice)
     reader->slice = slice;
     reader->group = reader->row = 0;
     reader->values.n_rows = 0;
+    reader->row_bytes = reader->stored_bytes = 0;
     if (reader->tokens)
         bd_token_file_begin(reader->tokens, slice.begin, slice.end);
     else if (!reader->columns)
@@ -95,6 +99,27 @@ void bd_reader_begin(bd_reader *reader, bd_slice slice)
 }
 
 // ---- Tables --------------------------------------------------------------------------------
+
+// Counts a group that was read. A unit's documents are in memory together, so that a file of a few
+// kilobytes must not be able to make gigabytes of them.
+static bd_status count_group(bd_reader *reader, const bd_column_group *group, bd_error *err)
+{
+    int64_t bytes;
+    if (!bd_int64_mul(group->n_rows, BD_COLUMN_ROW_BYTES, &bytes) ||
+        !bd_int64_add(bytes, reader->values.size_bytes, &bytes) ||
+        !bd_int64_add(bytes, reader->row_bytes, &reader->row_bytes))
+        reader->row_bytes = INT64_MAX;
+    if (!bd_int64_add(reader->stored_bytes, group->stored_bytes, &reader->stored_bytes))
+        reader->stored_bytes = INT64_MAX;
+    const int64_t allowed = bd_columns_allowed(reader->columns, reader->stored_bytes);
+    if (reader->row_bytes <= allowed)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_FORMAT,
+                   "cannot read '%s': its rows up to %" PRId64 " take more than %" PRId64
+                   " MiB in one unit, far more than in the file: write smaller row groups or "
+                   "record batches, or allow more by --unit-size",
+                   reader->input->path, group->first_row + group->n_rows, allowed >> 20);
+}
 
 // The next group that begins in the slice and has rows; *found is false if there is none.
 static bd_status read_group(bd_reader *reader, bool *found, bd_error *err)
@@ -106,6 +131,7 @@ static bd_status read_group(bd_reader *reader, bool *found, bd_error *err)
             return BD_OK;
         if (group.n_rows > 0 && group.first_row >= reader->slice.begin) {
             BD_TRY(bd_columns_read(reader->columns, reader->group, &reader->values, err));
+            BD_TRY(count_group(reader, &group, err));
             reader->first_row = group.first_row;
             reader->row = 0;
             *found = true;
@@ -122,13 +148,12 @@ static bd_status next_row(bd_reader *reader, bd_record *record, bool *found, bd_
         BD_TRY(read_group(reader, found, err));
     if (!*found)
         return BD_OK;
-    const bd_column_values *values = &reader->values;
     const int64_t row = reader->row++;
-    const int64_t begin = values->offsets[row], end = values->offsets[row + 1];
-    *record = (bd_record){.data = values->data + begin,
-                          .size_bytes = (size_t)(end - begin),
+    const bd_value value = reader->values.rows[row];
+    *record = (bd_record){.data = value.data ? value.data : "",
+                          .size_bytes = (size_t)value.size_bytes,
                           .position = reader->first_row + row};
-    if (values->is_null && values->is_null[row])
+    if (!value.data)
         record->bad = BD_BAD_MISSING_TEXT;
     return BD_OK;
 }

@@ -13,11 +13,14 @@ MAY_INCLUDE = {
     "kernels": {"common", "kernels"},
     "trainer": {"common", "kernels", "trainer"},
 }
-# First component of the include -> the one file that may have it.
+# First component of the include -> the one file that may have it. (What Arrow GLib has no function
+# for is in one C++ file.)
+ARROW_CPP = "common/arrow_limit.cpp"
 OWNERS = {
     "arrow": "common/arrow_glib.h",
     "arrow-glib": "common/arrow_glib.h",
     "glib.h": "common/arrow_glib.h",
+    "parquet": ARROW_CPP,
     "parquet-glib": "common/arrow_glib.h",
     "jansson.h": "common/json.c",
     "pcre2.h": "common/tokenizer/split_expression.c",
@@ -45,6 +48,11 @@ def includes():
                     yield path.relative_to(ROOT).as_posix(), target
 
 
+def may_have(source: str, target: str) -> bool:
+    owner = OWNERS.get(target.split("/")[0], source)
+    return owner == source or (source == ARROW_CPP and owner == OWNERS["arrow"])
+
+
 class Dependencies(unittest.TestCase):
     def test_rooms_include_only_rooms_below_them(self):
         wrong = [
@@ -59,13 +67,13 @@ class Dependencies(unittest.TestCase):
         wrong = [
             f"{source} includes {target}"
             for source, target in includes()
-            if OWNERS.get(target.split("/")[0], source) != source
+            if not may_have(source, target)
         ]
         self.assertEqual(wrong, [])
 
     def test_arrow_stays_in_the_arrow_files_of_common(self):
         sources = [source for source, target in includes() if target == "common/arrow_glib.h"]
-        wrong = [s for s in sources if not re.fullmatch(r"common/arrow_\w+\.c", s)]
+        wrong = [s for s in sources if not re.fullmatch(r"common/arrow_\w+\.(c|cpp|h)", s)]
         self.assertEqual(wrong, [])
         self.assertIn("common/arrow_io.c", sources)
 

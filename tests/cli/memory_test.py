@@ -1,10 +1,12 @@
-"""Packing takes the memory of its units, however large the corpus is.
+"""Packing takes the memory of its units, however large the corpus is, and whatever a table of a few
+kilobytes stands for.
 
 With BINDERY_TEST_LONG=1 the corpora have 200 MB and 1 GB, in units of the default size.
 """
 
 import os
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from unfinished import json_lines
 SEED = 20240614
 MOST_BYTES = 512 << 20
 MOST_GROWTH = 1.1  # of the larger corpus over the smaller
+MOST_TABLE_BYTES = 1_000_000_000  # while a hostile table is packed or refused
 
 
 @dataclass(frozen=True)
@@ -43,18 +46,47 @@ def write_corpus(path: Path, lines: bytes, size_bytes: int) -> None:
 
 
 class Memory(ProgramTest):
-    def peak_of_packing(self, path: Path, *options: str) -> int:
-        """The most bytes that the program had in memory at once."""
+    def run_pack(self, path: Path, *options: str) -> tuple[int, int, str]:
+        """Exit status, the most bytes that the program had in memory at once, and what it
+        said."""
         dataset = self.folder / "dataset"
         arguments = ["pack", "-q", "-o", dataset, "--threads", "2", *options, path]
         command = [program.program(), *map(str, arguments)]
-        run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        _, status, usage = os.wait4(run.pid, 0)
-        run.returncode = os.waitstatus_to_exitcode(status)
-        self.assertEqual(run.returncode, 0, command)
-        self.assertTrue((dataset / "manifest.json").exists())
-        subprocess.run(["rm", "-r", dataset], check=True)
-        return usage.ru_maxrss * 1024
+        with (self.folder / "said").open("w+b") as said:
+            run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                   stderr=said)
+            _, status, usage = os.wait4(run.pid, 0)
+            run.returncode = os.waitstatus_to_exitcode(status)
+            said.seek(0)
+            words = said.read().decode()
+        self.assertEqual((dataset / "manifest.json").exists(), run.returncode == 0, words)
+        subprocess.run(["rm", "-rf", dataset], check=True)
+        return run.returncode, usage.ru_maxrss * 1024, words
+
+    def peak_of_packing(self, path: Path, *options: str) -> int:
+        """The most bytes that the program had in memory at once."""
+        status, peak, said = self.run_pack(path, *options)
+        self.assertEqual(status, 0, said)
+        return peak
+
+    def test_a_small_table_cannot_take_all_memory(self) -> None:
+        outcomes = {}
+        # By another process: what this one has in memory would be counted for its children.
+        script = program.ROOT / "tests" / "oracle" / "hostile_tables.py"
+        subprocess.run([sys.executable, script, self.folder], check=True)
+        for line in (self.folder / "tables").read_text().splitlines():
+            name, *options = line.split()
+            path = self.folder / name
+            with self.subTest(name):
+                self.assertLess(path.stat().st_size, 1_000_000)
+                status, peak, said = self.run_pack(path, *options)
+                self.assertLess(peak, MOST_TABLE_BYTES)
+                self.assertIn(status, (0, 2), said)
+                if status == 2:
+                    self.assertIn(f"'{path}'", said)
+                outcomes[name] = f"{peak >> 20} MiB" + (", refused" if status else "")
+        print(outcomes)
+        self.assertGreaterEqual(len(outcomes), 20)
 
     def test_a_larger_corpus_takes_no_more_memory(self) -> None:
         lines = json_lines(f"{SEED}", 8_000_000)

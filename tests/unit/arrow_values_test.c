@@ -21,14 +21,14 @@ static bd_value_type type_of(const struct ArrowSchema *schema)
 
 static void assert_row(const bd_values *values, int64_t row, const char *expected)
 {
+    const bd_value *value = &values->rows[row];
     if (!expected) {
-        assert_true(values->is_null[row]);
+        assert_null(value->data);
         return;
     }
-    const int64_t begin = values->offsets[row], end = values->offsets[row + 1];
-    assert_false(values->is_null[row]);
-    assert_int_equal(end - begin, strlen(expected));
-    assert_memory_equal(values->data + begin, expected, strlen(expected));
+    assert_non_null(value->data);
+    assert_int_equal(value->size_bytes, strlen(expected));
+    assert_memory_equal(value->data, expected, strlen(expected));
 }
 
 // "a", "bc", null, "", "def", "g": as int32 offsets and bytes.
@@ -150,9 +150,15 @@ static void lists_over_a_slice_of_ids_are_right(void **state)
     bd_value_type type = type_of(&list);
     assert_int_equal(bd_values_append(&values, &list, &array, &whole_column, &type, NULL),
                      BD_OK);
-    assert_memory_equal(values.offsets, ((const int64_t[]){0, 4, 8, 8, 16}), 5 * 8);
-    assert_memory_equal(values.is_null, ((const uint8_t[]){0, 1, 0, 0}), 4);
-    assert_memory_equal(values.data, &ids[3], 16);
+    assert_int_equal(values.n_rows, 4);
+    assert_ptr_equal(values.rows[0].data, &ids[3]);
+    assert_int_equal(values.rows[0].size_bytes, 4);
+    assert_null(values.rows[1].data);
+    assert_non_null(values.rows[2].data);
+    assert_int_equal(values.rows[2].size_bytes, 0);
+    assert_ptr_equal(values.rows[3].data, &ids[7]);
+    assert_int_equal(values.rows[3].size_bytes, 8);
+    assert_int_equal(values.size_bytes, 12);
 
     bd_values_clear(&values);
     type = type_of(&fixed);
@@ -161,9 +167,11 @@ static void lists_over_a_slice_of_ids_are_right(void **state)
     array.length = 3;
     assert_int_equal(bd_values_append(&values, &fixed, &array, &whole_column, &type, NULL),
                      BD_OK);
-    assert_memory_equal(values.offsets, ((const int64_t[]){0, 4, 8, 12}), 4 * 8);
-    assert_memory_equal(values.is_null, ((const uint8_t[]){1, 0, 0}), 3);
-    assert_memory_equal(values.data, &ids[5], 12);
+    assert_int_equal(values.n_rows, 3);
+    assert_null(values.rows[0].data);
+    assert_ptr_equal(values.rows[1].data, &ids[7]);
+    assert_ptr_equal(values.rows[2].data, &ids[9]);
+    assert_int_equal(values.size_bytes, 8);
     bd_values_release(&values);
 }
 
