@@ -122,7 +122,7 @@ bd_status bd_figures_add(bd_figures *total, const bd_figures *part, bd_error *er
         BD_TRY(add_to(&total->segments_per_row[bin], part->segments_per_row[bin],
                       segments_per_row_key, err));
     }
-    return BD_OK;
+    return bd_added_counts_add(&total->added, &part->added, err);
 }
 
 // Numbers from a file may be anything, so the sums below could overflow: 128 bits cannot.
@@ -184,6 +184,7 @@ bd_json *bd_figures_to_json(const bd_figures *figures)
     bd_json *json = bd_json_object();
     for (size_t i = 0; i < bd_n_figure_fields; i++)
         bd_json_set_integer(json, bd_figure_fields[i].name, *field_of(&copy, i));
+    bd_added_counts_to_json(&figures->added, json);
     bd_json_set(json, document_lengths_key, histogram_to_json(figures->document_lengths));
     bd_json_set(json, segments_per_row_key, histogram_to_json(figures->segments_per_row));
     return json;
@@ -198,6 +199,7 @@ bd_status bd_figures_from_json(bd_figures *figures, const bd_json *json, bd_erro
             BD_TRY(bd_json_get_integer(json, field->name, 0, max_figure, field_of(figures, i),
                                        err));
     }
+    BD_TRY(bd_added_counts_from_json(&figures->added, json, max_figure, err));
     BD_TRY(histogram_from_json(figures->document_lengths, json, document_lengths_key, err));
     return histogram_from_json(figures->segments_per_row, json, segments_per_row_key, err);
 }
@@ -205,7 +207,10 @@ bd_status bd_figures_from_json(bd_figures *figures, const bd_json *json, bd_erro
 bool bd_figures_difference(const bd_figures *here, const bd_figures *there, char *where,
                            size_t where_size)
 {
-    bd_json *a = bd_figures_to_json(here), *b = bd_figures_to_json(there);
+    bd_figures comparable = *here;
+    if (there->added.unknown)
+        comparable.added = there->added;
+    bd_json *a = bd_figures_to_json(&comparable), *b = bd_figures_to_json(there);
     const bool differ = bd_json_difference(a, b, where, where_size);
     bd_json_free(a);
     bd_json_free(b);

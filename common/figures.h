@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/added_counts.h"
 #include "common/error.h"
 #include "common/json.h"
 
@@ -25,6 +26,7 @@ typedef struct bd_figures {
     int64_t separator_collisions, invalid_utf8_documents;
     int64_t bad_missing_text, bad_json, bad_utf8, bad_too_large, bad_pattern;  // records
     int64_t longest_segment, attention_pairs;
+    bd_added_counts added;  // added tokens that were recognised in text
     int64_t document_lengths[BD_HISTOGRAM_BINS];
     int64_t segments_per_row[BD_HISTOGRAM_BINS];
 } bd_figures;
@@ -59,7 +61,8 @@ bd_status bd_figures_add(bd_figures *total, const bd_figures *part, bd_error *er
 // The three equations of the ledger (S6). BD_ERR_FORMAT names the one that does not hold.
 bd_status bd_figures_check_ledger(const bd_figures *figures, int64_t seq_len, bd_error *err);
 
-// Where the figures first differ, as bd_json_difference() says it; false if they are equal.
+// Where the figures first differ, as bd_json_difference() says it; false if they are equal. Added
+// tokens that `there` did not count are not compared.
 bool bd_figures_difference(const bd_figures *here, const bd_figures *there, char *where,
                            size_t where_size);
 

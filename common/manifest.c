@@ -93,10 +93,13 @@ bd_status bd_manifest_sources(const bd_manifest *manifest, bd_source_figures **s
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the sources");
     for (size_t i = 0; status == BD_OK && i < manifest->n_inputs; i++) {
         bd_source_figures *source = find_source(*sources, n, manifest->inputs[i].source);
-        if (source)
+        if (source) {
             source->n_inputs++;
-        else
+            // One without shards, too: that nothing was counted is said of all or of none.
+            source->figures.added.unknown = manifest->totals.added.unknown;
+        } else {
             status = bd_fail(err, BD_ERR_UNSUPPORTED, "more than %d sources", BD_MAX_SOURCES);
+        }
     }
     for (size_t i = 0; status == BD_OK && i < manifest->n_shards; i++) {
         const bd_shard_entry *shard = &manifest->shards[i];

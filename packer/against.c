@@ -158,6 +158,7 @@ static bd_status compare_rest(const comparison *m, const bd_figures *read,
     expected.bad_utf8 = read->bad_utf8;
     expected.bad_too_large = read->bad_too_large;
     expected.bad_pattern = read->bad_pattern;
+    expected.added = read->added;
     char where[256];
     if (bd_figures_difference(&expected, &entry->figures, where, sizeof where))
         return bd_fail(err, BD_ERR_FORMAT, "'%s': the corpus gives other figures: %s",

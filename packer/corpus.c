@@ -13,7 +13,8 @@
 static bd_status read_reading(bd_reading *reading, const bd_json *json,
                               const bd_packing *packing, bd_error *err)
 {
-    int policy, separator = BD_SEPARATOR_APPEND, bad_records = BD_BAD_ERROR;
+    int policy, separator = BD_SEPARATOR_APPEND, bad_records = BD_BAD_ERROR,
+                special = BD_SPECIAL_TOKEN;
     *reading = (bd_reading){.raw_id_bytes = bd_packing_id_bytes(packing),
                             .end_of_text = packing->separator};
     BD_TRY(bd_json_get_string(json, "text_field", &reading->text_field, err));
@@ -25,7 +26,11 @@ static bd_status read_reading(bd_reading *reading, const bd_json *json,
     if (!bd_json_is_null(json, "bad_records"))  // which came with format 1.2
         BD_TRY(bd_json_get_word(json, "bad_records", bd_bad_policy_words, &bad_records, err));
     reading->bad_records = (bd_bad_policy)bad_records;
+    if (!bd_json_is_null(json, "special_tokens"))  // as did this
+        BD_TRY(
+            bd_json_get_word(json, "special_tokens", bd_special_tokens_words, &special, err));
     reading->utf8_policy = (bd_utf8_policy)policy;
+    reading->special_tokens = (bd_special_tokens)special;
     reading->separator = (bd_separator_mode)separator;
     BD_TRY(bd_json_get_integer(json, "unit_size", 1, BD_MAX_UNIT_BYTES, &reading->unit_bytes,
                                err));

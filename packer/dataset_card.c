@@ -91,6 +91,17 @@ static void put_packing(FILE *out, const bd_packing *packing)
             packing->separator, packing->padding);
 }
 
+static void put_added_tokens(FILE *out, const card *c)
+{
+    int64_t n = 0;
+    for (int i = 0; i < c->n_splits; i++)
+        n += c->splits[i].manifest->totals.added.n;
+    if (n > 0)
+        fputs("Documents spelled out added tokens of the tokenizer, which became those tokens: "
+              "`" BD_MANIFEST_NAME "` counts them (`added_tokens`).\n\n",
+              out);
+}
+
 static void put_columns(FILE *out, const bd_packing *packing)
 {
     fprintf(out,
@@ -137,6 +148,7 @@ static void put_card(FILE *out, const card *c)
             c->packing->seq_len);
     put_figures(out, c);
     put_packing(out, c->packing);
+    put_added_tokens(out, c);
     put_columns(out, c->packing);
     put_calls(out, c);
 }

@@ -86,6 +86,12 @@
          .initial = "error",                                                                   \
          .help = "What to do with a record of which no document can be made: no text, broken " \
                  "JSON, not UTF-8, too large, or too hard for the tokenizer's pattern"},       \
+        {.name = "special-tokens",                                                             \
+         .value = "HOW",                                                                       \
+         BD_CHOICE(bd_pack_options, special_tokens, bd_special_tokens_words),                  \
+         .initial = "text",                                                                    \
+         .help = "What a special token such as <|endoftext|> is that a document spells out: "  \
+                 "text like any other, the token, or an error"},                               \
         {.name = "vocab-size",                                                                 \
          .value = "N",                                                                         \
          BD_INTEGER(bd_pack_options, vocab_size, 1, BD_MAX_IDS_VOCABULARY),                    \

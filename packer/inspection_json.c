@@ -117,23 +117,47 @@ static bd_json *inputs_to_json(const bd_inspection *in, bd_inspection_limits lim
     return inputs;
 }
 
+// Malloc'd; NULL for bytes that are no text that JSON can have.
+static char *copy_text(const char *bytes, size_t n)
+{
+    const bool is_text = bytes && !memchr(bytes, 0, n) && bd_utf8_valid_prefix(bytes, n) == n;
+    return is_text ? strndup(bytes, n) : NULL;
+}
+
 char *bd_inspection_token_text(const bd_inspection *inspection, uint32_t id)
 {
     const bd_tokenizer *tokenizer = inspection->tokenizer;
     size_t n = 0;
     const char *bytes = tokenizer ? tokenizer->kind->token_bytes(tokenizer, id, &n) : NULL;
-    const bool is_text = bytes && !memchr(bytes, 0, n) && bd_utf8_valid_prefix(bytes, n) == n;
-    return is_text ? strndup(bytes, n) : NULL;
+    return copy_text(bytes, n);
 }
 
-static void set_token_text(bd_json *json, const bd_inspection *in, uint32_t id)
+// Takes over `text`, which may be NULL.
+static void set_text(bd_json *json, char *text)
 {
-    char *text = bd_inspection_token_text(in, id);
     if (text)
         bd_json_set_string(json, "text", text);
     else
         bd_json_set_null(json, "text");
     free(text);
+}
+
+// Those of the figures, with how they are written.
+static bd_json *added_to_json(const bd_inspection *in)
+{
+    const bd_added_counts *added = &in->manifest.totals.added;
+    bd_json *list = bd_json_array();
+    for (int32_t i = 0; i < added->n; i++) {
+        size_t n = 0;
+        const char *name =
+            in->tokenizer ? bd_token_name(in->tokenizer, added->ids[i], &n) : NULL;
+        bd_json *item = bd_json_object();
+        bd_json_set_integer(item, "id", added->ids[i]);
+        set_text(item, copy_text(name, n));
+        bd_json_set_integer(item, "count", added->counts[i]);
+        bd_json_append(list, item);
+    }
+    return list;
 }
 
 static bd_json *tokens_to_json(const bd_inspection *in)
@@ -143,7 +167,7 @@ static bd_json *tokens_to_json(const bd_inspection *in)
         const bd_frequent_token *token = &in->frequent[i];
         bd_json *item = bd_json_object();
         bd_json_set_integer(item, "id", token->id);
-        set_token_text(item, in, token->id);
+        set_text(item, bd_inspection_token_text(in, token->id));
         bd_json_set_integer(item, "count", token->count);
         bd_json_set_real(item, "share",
                          share_of((double)token->count, (double)in->tokens_counted));
@@ -152,6 +176,7 @@ static bd_json *tokens_to_json(const bd_inspection *in)
     bd_json_set_bool(json, "exact", bd_inspection_is_exact(in));
     bd_json_set_integer(json, "counted", in->tokens_counted);
     bd_json_set(json, "frequent", frequent);
+    bd_json_set(json, "added", added_to_json(in));
     return json;
 }
 

@@ -139,6 +139,7 @@ static bd_status make_reading(bd_reading *reading, const bd_pack_options *settin
         .text_field = settings->text_field,
         .delimiter = settings->delimiter,
         .utf8_policy = settings->utf8_policy,
+        .special_tokens = settings->special_tokens,
         .separator = settings->separator,
         .bad_records = settings->bad_records,
         .unit_bytes = settings->unit_bytes,

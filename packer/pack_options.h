@@ -32,6 +32,7 @@ typedef struct bd_pack_options {
     bd_utf8_policy utf8_policy;
     bd_bad_policy bad_records;
     const char *max_bad;
+    bd_special_tokens special_tokens;
     int64_t vocab_size, id_bytes;
     bd_shard_codec codec;
     int64_t unit_bytes, max_document_bytes;

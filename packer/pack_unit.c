@@ -20,8 +20,9 @@ typedef struct side {
 } side;
 
 struct bd_unit_packer {
-    const bd_pack_job *job;  // borrowed
-    bd_encoder encoder;      // owned; empty until the first text, which may never come
+    const bd_pack_job *job;      // borrowed
+    bd_encoder encoder;          // owned; empty until the first text, which may never come
+    bd_added_counts recognised;  // by the encoder, in the record at hand
     side training, held_out;
     bd_record_hashes *hashes;  // owned
     bd_json_text *json;        // owned
@@ -286,6 +287,18 @@ static bd_status add_ids(bd_unit_packer *p, const bd_input *input, uint32_t inde
     return select_document(p, s, record, err);
 }
 
+static bd_status begin_encoding(bd_unit_packer *p, bd_error *err)
+{
+    if (!p->encoder.tokenizer) {
+        BD_TRY(bd_encoder_init(&p->encoder, p->job->tokenizer, err));
+        p->encoder.special_tokens = p->job->reading.special_tokens;
+        p->encoder.recognised = &p->recognised;
+    }
+    p->recognised.n = 0;
+    p->recognised.other = 0;
+    return BD_OK;
+}
+
 static bd_status add_text(bd_unit_packer *p, const bd_input *input, uint32_t index,
                           const bd_record *record, bd_error *err)
 {
@@ -293,10 +306,10 @@ static bd_status add_text(bd_unit_packer *p, const bd_input *input, uint32_t ind
     size_t n;
     BD_TRY(input->format == BD_INPUT_JSONL ? take_json(p, record, &text, &n, err)
                                            : take_text(p, record, &text, &n, err));
-    if (!p->encoder.tokenizer)
-        BD_TRY(bd_encoder_init(&p->encoder, p->job->tokenizer, err));
+    BD_TRY(begin_encoding(p, err));
     side *s = choose_side(p, text, n);
     BD_TRY(bd_documents_append(&s->documents, text, n, index, (uint64_t)record->position, err));
+    BD_TRY(bd_added_counts_add(&s->left_out.added, &p->recognised, err));
     return select_document(p, s, record, err);
 }
 

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/tokenizer/tokenizer.h"
+
 // What to do with text that is not UTF-8.
 typedef enum bd_utf8_policy {
     BD_UTF8_ERROR,
@@ -43,6 +45,7 @@ typedef struct bd_reading {
     const char *text_field;  // of JSON records and tables; borrowed
     const char *delimiter;   // line between documents in text; borrowed; NULL: a file is one
     bd_utf8_policy utf8_policy;
+    bd_special_tokens special_tokens;
     bd_separator_mode separator;
     bd_bad_policy bad_records;
     int64_t max_bad;  // share of the records that may be bad, in millionths

@@ -72,6 +72,7 @@ static bd_figures carry_over(const bd_figures *figures)
         .bad_utf8 = figures->bad_utf8,
         .bad_too_large = figures->bad_too_large,
         .bad_pattern = figures->bad_pattern,
+        .added = figures->added,
     };
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/format.h"
+#include "common/stored_tokenizer.h"
 #include "common/terminal.h"
 #include "packer/bad_records.h"
 #include "packer/pack_log.h"
@@ -123,6 +124,51 @@ static void print_bad(FILE *out, const bd_figures *figures)
     }
 }
 
+static void print_added_token(FILE *out, int64_t count, uint32_t id,
+                              const bd_tokenizer *tokenizer)
+{
+    size_t n = 0;
+    const char *bytes = tokenizer ? bd_token_name(tokenizer, id, &n) : NULL;
+    char *name = bytes ? strndup(bytes, n) : NULL;
+    const int n_columns =
+        fprintf(out, "  %*s    %u", NUMBER_WIDTH + 11, bd_format_exact(count).text, id);
+    if (name) {
+        fputs("  \"", out);
+        bd_print_name(out, name, bd_report_room(n_columns + (int)strlen("  \"\"")));
+        fputc('"', out);
+    }
+    fputc('\n', out);
+    free(name);
+}
+
+void bd_report_added_tokens(FILE *out, const bd_added_counts *added,
+                            const bd_tokenizer *tokenizer)
+{
+    bd_added_counts left = *added;
+    if (left.n == 0)
+        return;
+    fputs("\nAdded tokens in the text\n", out);
+    for (int32_t k = 0; k < left.n; k++) {
+        int32_t most = 0;
+        for (int32_t i = 1; i < left.n; i++)
+            if (left.counts[i] > left.counts[most])
+                most = i;
+        print_added_token(out, left.counts[most], left.ids[most], tokenizer);
+        left.counts[most] = 0;
+    }
+    if (left.other > 0)
+        fprintf(out, "  %*s    others\n", NUMBER_WIDTH + 11, bd_format_exact(left.other).text);
+}
+
+static void report_added_tokens(FILE *out, const char *folder, const bd_manifest *manifest)
+{
+    const bd_tokenizer *tokenizer = NULL;
+    if (manifest->totals.added.n > 0)
+        bd_stored_tokenizer_open(&tokenizer, folder, &manifest->packing, NULL);
+    bd_report_added_tokens(out, &manifest->totals.added, tokenizer);
+    bd_tokenizer_close(tokenizer);
+}
+
 bd_status bd_report_ledger(FILE *out, const char *folder, const bd_manifest *manifest,
                            bd_error *err)
 {
@@ -134,6 +180,7 @@ bd_status bd_report_ledger(FILE *out, const char *folder, const bd_manifest *man
     free(tokenizer_file);
     print_bad(out, &manifest->totals);
     bd_report_sources(out, sources, n, manifest->totals.packed);
+    report_added_tokens(out, folder, manifest);
     free(sources);
     return BD_OK;
 }

@@ -5,9 +5,10 @@
 #include <stdio.h>
 
 #include "common/manifest.h"
+#include "common/tokenizer/tokenizer.h"
 
 // The ledger of the dataset in `folder` as a table: where every token came from and where it
-// went; and if there are several sources, what each has contributed.
+// went; if there are several sources, what each has contributed; and the added tokens.
 bd_status bd_report_ledger(FILE *out, const char *folder, const bd_manifest *manifest,
                            bd_error *err);
 
@@ -15,6 +16,11 @@ bd_status bd_report_ledger(FILE *out, const char *folder, const bd_manifest *man
 // `tokenizer_file` is what bd_pack_log_tokenizer() says.
 void bd_report_tokens(FILE *out, const bd_manifest *manifest, const char *tokenizer_file);
 void bd_report_sources(FILE *out, const bd_source_figures *sources, size_t n, int64_t packed);
+
+// The added tokens that were recognised in the text, if there are any: each with its id and how
+// it is written, the most frequent first. `tokenizer` may be NULL: then only ids are known.
+void bd_report_added_tokens(FILE *out, const bd_added_counts *added,
+                            const bd_tokenizer *tokenizer);
 
 enum { BD_REPORT_WIDTH = 80 };  // columns
 

@@ -303,6 +303,7 @@ void bd_report_inspection(FILE *out, const bd_inspection *inspection, bd_look lo
     bd_report_tokens(out, &inspection->manifest, inspection->tokenizer_file);
     bd_report_sources(out, inspection->sources, inspection->n_sources,
                       inspection->manifest.totals.packed);
+    bd_report_added_tokens(out, &inspection->manifest.totals.added, inspection->tokenizer);
     fputc('\n', out);
     print_documents(out, inspection, look);
     print_lengths(out, inspection, look);

@@ -275,6 +275,7 @@ static void complete_figures(shard_scan *s)
         figures->bad_too_large = claimed->bad_too_large;
         figures->bad_pattern = claimed->bad_pattern;
     }
+    figures->added = claimed->added;
     const int64_t n_read = bd_figures_documents_read(figures);
     figures->separators = n_read;
     figures->bos = packing->bos == BD_NO_BOS ? 0 : n_read;

@@ -11,6 +11,7 @@
 typedef struct tokenize_settings {
     const char *tokenizer, *text_field;
     bool decode, count, lines, ordinary;
+    bd_special_tokens special_tokens;
     bd_id_format format;
     int64_t max_document_bytes;
 } tokenize_settings;
@@ -45,9 +46,15 @@ static const bd_option tokenize_options[] = {
      BD_CHOICE(tokenize_settings, format, bd_id_format_words),
      .initial = "text",
      .help = "Ids as text, a line for each document; or raw, little-endian, end to end"},
+    {.name = "special-tokens",
+     .value = "HOW",
+     BD_CHOICE(tokenize_settings, special_tokens, bd_special_tokens_words),
+     .initial = "token",
+     .help = "What a special token such as <|endoftext|> is that a document spells out: text "
+             "like any other (as pack has it), the token, or an error"},
     {.name = "ordinary",
      BD_FLAG(tokenize_settings, ordinary),
-     .help = "Added tokens such as <|endoftext|> are text like any other"},
+     .help = "All added tokens are text like any other, also those that are not special"},
     {.name = "max-document-bytes",
      .value = "SIZE",
      BD_SIZE(tokenize_settings, max_document_bytes, 1, UINT32_MAX),
@@ -93,6 +100,7 @@ static bd_status tokenize_files(const bd_tokenize_job *job, const tokenize_setti
         return BD_OK;
     BD_TRY(bd_encoder_init(&encoder, job->tokenizer, err));
     encoder.ordinary = settings->ordinary;
+    encoder.special_tokens = settings->special_tokens;
     const bd_status status = encode_files(job, files, n, &encoder, err);
     bd_encoder_release(&encoder);
     return status;

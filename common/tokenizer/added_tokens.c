@@ -22,6 +22,7 @@ typedef struct pattern {
 struct bd_added_tokens {
     pattern *patterns;  // [n_patterns], owned, in the order of their bytes
     size_t n_patterns;
+    size_t n_not_special;  // of them
     size_t by_first[257];  // where in `patterns` those with this first byte begin
     int n_first_bytes;     // different ones
     unsigned char first_byte;
@@ -104,6 +105,7 @@ static bd_status fill(bd_added_tokens *tokens, const bd_bpe_model *model, bool n
         pattern *p = &tokens->patterns[tokens->n_patterns++];
         BD_TRY(make_pattern(p, &model->added[i], normalized && model->nfc, err));
         note_start(tokens, p);
+        tokens->n_not_special += !p->token->special;
     }
     if (tokens->n_patterns > 1)
         qsort(tokens->patterns, tokens->n_patterns, sizeof *tokens->patterns, compare_patterns);
@@ -313,9 +315,11 @@ static size_t white_space_after(const char *text, size_t size_bytes, size_t end)
 // The match of a pattern at `at`, or none; what is before `taken` belongs to the one before. A
 // match that does not count hides what overlaps it all the same.
 static bool make_match(const pattern *p, const char *text, size_t size_bytes, size_t at,
-                       size_t taken, bd_added_match *match)
+                       size_t taken, bool with_special, bd_added_match *match)
 {
     const size_t end = at + p->size_bytes;
+    if (p->token->special && !with_special)
+        return false;
     if (p->token->single_word && !stands_alone(text, size_bytes, at, end))
         return false;
     match->begin = at;
@@ -325,21 +329,23 @@ static bool make_match(const pattern *p, const char *text, size_t size_bytes, si
     match->end = end;
     if (p->token->right_strip)
         match->end = taken > end ? taken : white_space_after(text, size_bytes, end);
+    match->at = at;
     match->resume = end;
-    match->id = p->token->id;
+    match->token = p->token;
     return match->begin < match->end;
 }
 
 bool bd_added_tokens_find(const bd_added_tokens *tokens, const char *text, size_t size_bytes,
-                          size_t from, bd_added_match *match)
+                          size_t from, bool with_special, bd_added_match *match)
 {
     const size_t taken = from == 0 ? 0 : match->end;
-    for (size_t at = from; tokens->n_patterns > 0;) {
+    const size_t n_looked_for = with_special ? tokens->n_patterns : tokens->n_not_special;
+    for (size_t at = from; n_looked_for > 0;) {
         at = find_start(tokens, text, size_bytes, at);
         if (at == size_bytes)
             break;
         const pattern *p = longest_at(tokens, text, size_bytes, at);
-        if (p && make_match(p, text, size_bytes, at, taken, match))
+        if (p && make_match(p, text, size_bytes, at, taken, with_special, match))
             return true;
         at += p ? p->size_bytes : 1;
     }

@@ -12,9 +12,10 @@
 typedef struct bd_added_tokens bd_added_tokens;  // immutable, for any number of threads
 
 typedef struct bd_added_match {
-    size_t begin, end;  // with the white space that it takes
-    size_t resume;      // where to look for the next one
-    uint32_t id;
+    size_t begin, end;            // with the white space that it takes
+    size_t at;                    // where its own text begins
+    size_t resume;                // where that ends, and the next one is looked for
+    const bd_added_token *token;  // the model's
 } bd_added_match;
 
 // Of the model's added tokens those whose `normalized` is this. With the model's `nfc`, those
@@ -25,16 +26,17 @@ void bd_added_tokens_free(bd_added_tokens *tokens);  // safe on NULL
 
 // The first match at or after `from`: of those that begin leftmost the longest, as Hugging
 // Face's `tokenizers` finds it. False if there is none. Near the speed of memchr() on text
-// without candidates.
+// without candidates. Without `with_special`, special tokens are text, but hide what overlaps
+// them all the same, as in `tokenizers` with encode_special_tokens.
 //
 //   for (size_t done = 0, from = 0; bd_added_tokens_find(…, from, &match);
 //        done = match.end, from = match.resume)
-//       text from `done` to match.begin, if that is more; then match.id
+//       text from `done` to match.begin, if that is more; then match.token
 //
 // `from` is 0, or `resume` of the match before, which is still in *match. `resume` is less than
 // `end` where a match takes white space after it: another one may begin in that white space,
 // and then both are found.
 bool bd_added_tokens_find(const bd_added_tokens *tokens, const char *text, size_t size_bytes,
-                          size_t from, bd_added_match *match);
+                          size_t from, bool with_special, bd_added_match *match);
 
 #endif

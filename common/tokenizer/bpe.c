@@ -27,9 +27,11 @@ typedef struct bpe_tokenizer {
 // One thread's.
 typedef struct encoding {
     const bpe_tokenizer *bpe;
+    const bd_encoder *encoder;  // whose text is encoded, borrowed
+    const char *document;       // that text
+    const char *normalised;     // what of it was normalised to be encoded now; NULL: nothing
     bd_word_reader *reader;
     bd_word_encoder words;
-    bool ordinary;   // of the text that is encoded, see bd_encoder
     char *prefixed;  // a text with a space before it, owned
     size_t prefixed_capacity;
     uint32_t ends[BD_WORD_BATCH];
@@ -73,6 +75,35 @@ static bd_status encode_plain(encoding *e, const char *text, size_t size_bytes, 
     return encode_words(e, e->prefixed, size_bytes + 1, ids, err);
 }
 
+// A special token is spelled out in `text`, and may not be.
+static bd_status fail_special(const encoding *e, const char *text, const bd_added_match *match,
+                              bd_error *err)
+{
+    enum { SHOWN = 60 };  // bytes of its name
+    const bd_added_token *token = match->token;
+    const int n = (int)(token->size_bytes < SHOWN ? token->size_bytes : SHOWN);
+    const char *from = e->normalised ? e->normalised : text + match->at;
+    return bd_fail(
+        err, BD_ERR_FORMAT,
+        "the text spells the special token '%.*s', id %u, %s byte %zu of the document "
+        "(--special-tokens text takes it as text)",
+        n, token->text, token->id,
+        e->normalised ? "in the normal form of what begins at" : "at",
+        (size_t)(from - e->document));
+}
+
+static bd_status put_added(const encoding *e, const char *text, const bd_added_match *match,
+                           uint32_t **ids, bd_error *err)
+{
+    const bd_encoder *encoder = e->encoder;
+    if (match->token->special && encoder->special_tokens == BD_SPECIAL_ERROR)
+        return fail_special(e, text, match, err);
+    if (encoder->recognised)
+        bd_added_counts_count(encoder->recognised, match->token->id);
+    *(*ids)++ = match->token->id;
+    return BD_OK;
+}
+
 typedef bd_status encode_function(encoding *e, const char *text, size_t size_bytes,
                                   uint32_t **ids, bd_error *err);
 
@@ -81,15 +112,17 @@ static bd_status encode_around(encoding *e, const bd_added_tokens *tokens,
                                encode_function *between, const char *text, size_t size_bytes,
                                uint32_t **ids, bd_error *err)
 {
-    if (e->ordinary)
+    if (e->encoder->ordinary)
         return between(e, text, size_bytes, ids, err);
+    const bool with_special = e->encoder->special_tokens != BD_SPECIAL_TEXT;
     size_t done = 0;
     bd_added_match match;
-    for (size_t from = 0; bd_added_tokens_find(tokens, text, size_bytes, from, &match);
+    for (size_t from = 0;
+         bd_added_tokens_find(tokens, text, size_bytes, from, with_special, &match);
          from = match.resume) {
         if (match.begin > done)
             BD_TRY(between(e, text + done, match.begin - done, ids, err));
-        *(*ids)++ = match.id;
+        BD_TRY(put_added(e, text, &match, ids, err));
         done = match.end;
     }
     return between(e, text + done, size_bytes - done, ids, err);
@@ -110,7 +143,9 @@ static bd_status encode_raw(encoding *e, const char *text, size_t size_bytes, ui
     char *normal;
     size_t normal_bytes;
     BD_TRY(bd_normal_form(text, size_bytes, &normal, &normal_bytes, err));
+    e->normalised = text;
     const bd_status status = encode_normal(e, normal, normal_bytes, ids, err);
+    e->normalised = NULL;
     free(normal);
     return status;
 }
@@ -119,7 +154,8 @@ static bd_status encode(bd_encoder *encoder, const char *text, size_t size_bytes
                         size_t *n, bd_error *err)
 {
     encoding *e = encoder->state;
-    e->ordinary = encoder->ordinary;
+    e->encoder = encoder;
+    e->document = text;
     bd_word_reader_begin_document(e->reader, size_bytes);
     uint32_t *end = ids;
     BD_TRY(encode_around(e, e->bpe->raw_tokens, encode_raw, text, size_bytes, &end, err));
@@ -165,15 +201,19 @@ static bd_status begin_encoding(const bd_tokenizer *tokenizer, void **state, bd_
 
 // ---- Decoding, files, opening --------------------------------------------------------------
 
+static const char *token_name(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes)
+{
+    const bd_bpe_model *model = &bpe_of(tokenizer)->model;
+    *size_bytes = id < model->n_ids ? model->begins[id + 1] - model->begins[id] : 0;
+    return *size_bytes > 0 ? model->bytes + model->begins[id] : NULL;
+}
+
 static const char *token_bytes(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes)
 {
     const bd_bpe_model *model = &bpe_of(tokenizer)->model;
     const bd_added_token *added = bd_bpe_model_added(model, id);
     *size_bytes = 0;
-    if (id >= model->n_ids || (added && added->special))
-        return NULL;
-    *size_bytes = model->begins[id + 1] - model->begins[id];
-    return *size_bytes > 0 ? model->bytes + model->begins[id] : NULL;
+    return added && added->special ? NULL : token_name(tokenizer, id, size_bytes);
 }
 
 // Added tokens before others of the same text.
@@ -230,6 +270,7 @@ static bd_status prepare(bpe_tokenizer *bpe, bd_error *err)
         .end_encoding = end_encoding,
         .encode = encode,
         .token_bytes = token_bytes,
+        .token_name = token_name,
         .find_token = find_token,
         .to_file = to_file,
         .close = close_bpe,

@@ -9,6 +9,8 @@
 
 const char *const bd_built_in_tokenizers[] = {"bytes", NULL};
 
+const char *const bd_special_tokens_words[] = {"text", "token", "error", NULL};
+
 static const char ids_prefix[] = "ids:";
 
 // ---- Opening -------------------------------------------------------------------------------
@@ -79,6 +81,13 @@ void bd_tokenizer_close(const bd_tokenizer *tokenizer)
         tokenizer->kind->close((bd_tokenizer *)tokenizer);
 }
 
+const char *bd_token_name(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes)
+{
+    const bd_tokenizer_kind *kind = tokenizer->kind;
+    return kind->token_name ? kind->token_name(tokenizer, id, size_bytes)
+                            : kind->token_bytes(tokenizer, id, size_bytes);
+}
+
 // ---- Encoding ------------------------------------------------------------------------------
 
 bd_status bd_encoder_init(bd_encoder *encoder, const bd_tokenizer *tokenizer, bd_error *err)
@@ -87,7 +96,8 @@ bd_status bd_encoder_init(bd_encoder *encoder, const bd_tokenizer *tokenizer, bd
     void *state = NULL;
     if (tokenizer->kind->begin_encoding)
         BD_TRY(tokenizer->kind->begin_encoding(tokenizer, &state, err));
-    *encoder = (bd_encoder){.tokenizer = tokenizer, .state = state};
+    *encoder = (bd_encoder){
+        .tokenizer = tokenizer, .state = state, .special_tokens = BD_SPECIAL_TOKEN};
     return BD_OK;
 }
 

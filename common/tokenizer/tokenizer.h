@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/added_counts.h"
 #include "common/checksum.h"
 #include "common/error.h"
 
@@ -27,6 +28,9 @@ typedef struct bd_tokenizer_kind {
                         size_t *n, bd_error *err);
     // The bytes of token `id`, borrowed; NULL and 0 for a token that stands for no text.
     const char *(*token_bytes)(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes);
+    // The same, but also of a token that stands for no text: how it is written. NULL for kinds
+    // of which token_bytes() tells all.
+    const char *(*token_name)(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes);
     // The token that is written `text`, also one that stands for no text; false if none is.
     bool (*find_token)(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
                        uint32_t *id);
@@ -56,11 +60,26 @@ extern const char *const bd_built_in_tokenizers[];
 bd_status bd_tokenizer_open(const bd_tokenizer **tokenizer, const char *spec, bd_error *err);
 void bd_tokenizer_close(const bd_tokenizer *tokenizer);  // safe on NULL
 
-// One thread's encoder. The tokenizer must outlive it.
+// How the token is written, borrowed, also one that stands for no text; NULL and 0 if nothing is
+// known of it.
+const char *bd_token_name(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes);
+
+// What becomes of a special token, such as <|endoftext|>, that a text spells out. Added tokens
+// that are not special are tokens in any case.
+typedef enum bd_special_tokens {
+    BD_SPECIAL_TEXT,   // text like any other
+    BD_SPECIAL_TOKEN,  // the token
+    BD_SPECIAL_ERROR,  // BD_ERR_FORMAT says which and where
+} bd_special_tokens;
+extern const char *const bd_special_tokens_words[];  // in the order of the enum, ended by NULL
+
+// One thread's encoder. The tokenizer must outlive it. What is not owned may be set after init.
 struct bd_encoder {
-    const bd_tokenizer *tokenizer;  // borrowed
-    void *state;                    // the kind's, owned
-    bool ordinary;  // added tokens are text like any other; false, may be set after init
+    const bd_tokenizer *tokenizer;     // borrowed
+    void *state;                       // the kind's, owned
+    bd_special_tokens special_tokens;  // BD_SPECIAL_TOKEN
+    bool ordinary;                     // all added tokens are text like any other; false
+    bd_added_counts *recognised;       // borrowed; added tokens that became ids; NULL
 };
 
 // On failure *encoder is empty. Memory: that of the kind; of a BPE 70 MiB, and at most 33 more

@@ -168,6 +168,22 @@ class Against(ProgramTest):
         said = rf"token 9 of the document is {was}, .*', row \d+, has 88 there"
         self.assert_differs(forged, f"{place}: {said}", corpus)
 
+    def test_added_tokens_are_counted_again(self) -> None:
+        """No row tells whether a token was recognised in text: the corpus does."""
+        dataset, corpus = self.packed(self.LINES)
+        forgery = Forgery.load(dataset)
+        forgery.shards[0].figures["added_tokens"] = [[256, 1]]
+        forged = self.folder / "forged"
+        forgery.write(forged)
+        self.succeeds("verify", forged)
+        self.assert_differs(forged, "the corpus gives other figures: added_tokens", corpus)
+        for key in ("added_tokens", "added_tokens_other"):  # as in a dataset of format 1.1
+            for shard in forgery.shards:
+                del shard.figures[key]
+        shutil.rmtree(forged)
+        forgery.write(forged)
+        self.assert_agrees(forged, corpus)
+
     def test_a_document_that_changed_is_named(self) -> None:
         dataset, corpus = self.packed(self.LINES)
         text = corpus.read_text()

@@ -1,13 +1,17 @@
 """Datasets packed with a tokenizer from a file: they keep it, and everybody reads it there."""
 
 import json
+import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import tokenizers
+import xxhash
 
 import program
 import reference_tokenizers as reference
+from forged_dataset import seal
 from program import ROOT, ProgramTest, bindery, contents
 
 TEXTS = ["The first document isn't long.", "", "Straße 語 🧵\n\ttabs", "numbers 1234567 " * 40,
@@ -35,11 +39,12 @@ class Datasets(ProgramTest):
 
     # ---- What a dataset keeps ----------------------------------------------------------------
 
-    def test_rows_hold_the_references_ids(self) -> None:
+    def documents(self, dataset: Path) -> list[list[int]]:
+        """The tokens of each document, in the order of the input."""
         import pyarrow as pa
 
         ids = {}
-        for shard in sorted(self.dataset.glob("*.arrow")):
+        for shard in sorted(dataset.glob("*.arrow")):
             table = pa.ipc.open_file(pa.memory_map(str(shard))).read_all()
             for row in table.to_pylist():
                 for document, begin, end in zip(row["documents"], row["cu_seqlens"],
@@ -53,9 +58,12 @@ class Datasets(ProgramTest):
             for offset, piece in sorted(ids[position].items()):
                 tokens[offset:] = piece
             whole.append(tokens)
+        return whole
+
+    def test_rows_hold_the_references_ids(self) -> None:
         separator = self.tokenizer.token_to_id("<|endoftext|>")
         expected = [self.tokenizer.encode(text).ids + [separator] for text in TEXTS]
-        self.assertEqual(whole, expected)
+        self.assertEqual(self.documents(self.dataset), expected)
 
     def test_the_dataset_keeps_the_tokenizer_and_no_path(self) -> None:
         self.assertEqual(self.packing(self.dataset)["tokenizer"]["name"], "bpe")
@@ -108,6 +116,103 @@ class Datasets(ProgramTest):
             dataset = self.pack_with("-".join(s.strip("<>/|") for s in specials))
             found = self.packing(dataset)["separator"]
             self.assertEqual(found, tokenizer.token_to_id(expected))
+
+    # ---- Special tokens that documents spell out ---------------------------------------------
+
+    def spelled_out(self) -> list[str]:
+        """Makes a tokenizer with a special token and others, and a corpus that spells them."""
+        tokens = [tokenizers.AddedToken("<|endoftext|>", special=True, normalized=False),
+                  tokenizers.AddedToken("<|turn|>", special=True, lstrip=True, rstrip=True)]
+        self.tokenizer = reference.trained(TEXTS, None, 400, [])
+        self.tokenizer.add_special_tokens(tokens)
+        self.tokenizer.add_tokens([tokenizers.AddedToken("<tool>", special=False)])
+        self.tokenizer.save(str(self.file))
+        texts = ["one<|endoftext|>two", " <|turn|> <|turn|>\n", "<|endoftext|>" * 3, "<tool>x<|en",
+                 "plain", "<|endof<|endoftext|>text|><tool>"]
+        self.corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        return texts
+
+    def counts(self, texts: list[str], as_text: bool) -> list[list[int]]:
+        self.tokenizer.encode_special_tokens = as_text
+        added = self.tokenizer.get_added_tokens_decoder()
+        met = Counter(i for text in texts for i in self.tokenizer.encode(text).ids if i in added)
+        return [[i, met[i]] for i in sorted(met)]
+
+    def packed_text(self, dataset: Path) -> int:
+        return json.loads((dataset / "manifest.json").read_text())["totals"]["text"]
+
+    def test_a_special_token_is_text_or_the_token_as_the_plan_says(self) -> None:
+        texts = self.spelled_out()
+        packed = {}
+        for how, arguments in [("text", []), ("token", ["--special-tokens", "token"])]:
+            dataset = packed[how] = self.pack_with(how, *arguments)
+            plan = json.loads((dataset / "plan.json").read_text())
+            self.assertEqual(plan["reading"]["special_tokens"], how)
+            manifest = json.loads((dataset / "manifest.json").read_text())
+            totals = manifest["totals"]
+            expected = self.counts(texts, how == "text")  # which sets the reference's way, too
+            self.assertEqual(totals["added_tokens"], expected)
+            self.assertEqual(totals["added_tokens_other"], 0)
+            self.assertEqual(manifest["sources"][0]["figures"], totals)
+            self.assertEqual(totals["text"], sum(len(self.tokenizer.encode(t)) for t in texts))
+            n = dict(expected).get(self.tokenizer.token_to_id("<|endoftext|>"), 0)
+            self.assertEqual(totals["separator_collisions"], n)
+            self.succeeds("verify", "--against", self.corpus, dataset)
+            self.succeeds("inspect", "--scan", dataset)
+            separator = self.tokenizer.token_to_id("<|endoftext|>")
+            self.assertEqual(self.documents(dataset),
+                             [self.tokenizer.encode(t).ids + [separator] for t in texts])
+        self.assertNotEqual(*map(self.packed_text, packed.values()))
+
+    def test_added_tokens_in_text_are_shown_by_name(self) -> None:
+        self.spelled_out()
+        shown = self.succeeds("pack", "-o", self.folder / "new", "--tokenizer", self.file,
+                              "--special-tokens", "token", self.corpus).stdout
+        found = self.succeeds("inspect", self.folder / "new").stdout
+        names = {name: self.tokenizer.token_to_id(name)
+                 for name in ("<|endoftext|>", "<|turn|>", "<tool>")}
+        for said in (shown, found):
+            for name, token_id in names.items():
+                self.assertRegex(said, rf'(?m)^ +\d+ +{token_id}  "{re.escape(name)}"$')
+        added = json.loads(self.succeeds("inspect", "--json", self.folder / "new").stdout)[
+            "tokens"]["added"]
+        self.assertEqual({item["text"]: item["id"] for item in added}, names)
+        again = self.folder / "again"
+        self.succeeds("repack", "-q", "-o", again, "--seq-len", 32, self.folder / "new")
+        figures = [json.loads((d / "manifest.json").read_text())["totals"]["added_tokens"]
+                   for d in (self.folder / "new", again)]
+        self.assertEqual(*figures)
+        self.succeeds("verify", "--against", self.corpus, again)
+
+    def test_a_plan_that_does_not_say_it_made_them_tokens(self) -> None:
+        self.spelled_out()
+        for how, status in [("token", 0), ("text", 1)]:
+            dataset = self.pack_with(how, "--special-tokens", how)
+            plan = json.loads((dataset / "plan.json").read_text())
+            del plan["reading"]["special_tokens"]
+            (dataset / "plan.json").write_text(json.dumps(plan))
+            manifest = json.loads((dataset / "manifest.json").read_text())
+            manifest["plan"]["checksum"] = xxhash.xxh3_128_hexdigest(
+                (dataset / "plan.json").read_bytes())
+            del manifest["checksum"]
+            seal(dataset / "manifest.json", manifest)
+            self.succeeds("verify", dataset)
+            result = bindery("verify", "--against", self.corpus, dataset)
+            self.assertEqual(result.status, status, result)
+
+    def test_a_special_token_can_be_an_error(self) -> None:
+        self.spelled_out()
+        for command in ("pack", "plan"):
+            arguments = ["-o", self.folder / "none"] if command == "pack" else []
+            result = bindery(command, *arguments, "--tokenizer", self.file, "--special-tokens",
+                             "error", self.corpus)
+            self.assertEqual(result.status, 2, result)
+            self.assertIn("corpus.jsonl', line 1 (byte 0): the text spells the special token "
+                          "'<|endoftext|>', id", result.stderr)
+            self.assertIn("at byte 3 of the document", result.stderr)
+            self.assertFalse((self.folder / "none").exists())
+        self.corpus.write_text('{"text": "<tool>"}\n')
+        self.pack_with("good", "--special-tokens", "error")
 
     # ---- Who reads it ------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ strings and all of the text; BINDERY_TEST_CORPUS=FILE.jsonl takes the field "tex
 import hashlib
 import json
 import os
+import random
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -16,8 +17,11 @@ from pathlib import Path
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
+import tokenizers  # noqa: E402
+
 import program  # noqa: E402
 import reference_tokenizers as reference  # noqa: E402
+import tokenizer_shapes as shapes  # noqa: E402
 import torture_text  # noqa: E402
 from program import LONG, ROOT, ProgramTest  # noqa: E402
 
@@ -25,6 +29,7 @@ SEED = 8
 N_RANDOM = program.amount(brief=2_000, usual=8_000, long=1_000_000)
 REAL_BYTES = program.amount(brief=500_000, usual=2_000_000, long=10**12)
 TORTURES = program.amount(brief=7, usual=1, long=1)  # every so manyth text
+N_SPELLED = program.amount(brief=300, usual=1_000, long=50_000)
 SHORT = 2_000  # characters that a slow reference is still asked about in a short run
 BATCH_CHARACTERS = 4_000_000
 GOLDEN = ROOT / "tests" / "golden" / "tokenizer"
@@ -153,8 +158,9 @@ class Exactness(ProgramTest):
             found = self.encode(reference.spec(name), texts)
             wanted = [encoding.encode(text, allowed_special="all") for text in texts]
             self.assertEqual(found, wanted, name)
-            found = self.encode(reference.spec(name), texts, "--ordinary")
-            self.assertEqual(found, encoding.encode_ordinary_batch(texts), name)
+            for option in (["--ordinary"], ["--special-tokens", "text"]):
+                found = self.encode(reference.spec(name), texts, *option)
+                self.assertEqual(found, encoding.encode_ordinary_batch(texts), (name, option))
 
     # ---- Hugging Face's tokenizers ---------------------------------------------------------
 
@@ -183,6 +189,24 @@ class Exactness(ProgramTest):
                 tokenizer.save(str(path))
                 self.compare(str(path), by_hugging_face(tokenizer),
                              torture_text.random_texts(SEED + 2, N_RANDOM // 4))
+
+    def test_special_tokens_as_text_have_hugging_faces_ids(self) -> None:
+        """As with split_special_tokens in transformers, in every family's shape of tokenizer."""
+        rng = random.Random(SEED)
+        for name, document in shapes.families(SEED).items():
+            with self.subTest(name):
+                path = self.folder / f"{name}.json"
+                path.write_text(json.dumps(document))
+                tokenizer = tokenizers.Tokenizer.from_file(str(path))
+                tokenizer.encode_special_tokens = True
+                spelled = [token["content"] for token in document["added_tokens"]]
+                parts = [part for text in spelled for part in (text, text, text[:-1], text[1:])]
+                texts = ["".join(rng.choice([rng.choice(parts), shapes.random_text(rng, 5)])
+                                 for _ in range(rng.randint(0, 8))) for _ in range(N_SPELLED)]
+                found = self.encode(str(path), texts, "--special-tokens", "text")
+                for text, here, there in zip(texts, found, by_hugging_face(tokenizer)(texts)):
+                    if here != there:
+                        self.fail(difference(text, here, there))
 
     # ---- Bytes that are no text ------------------------------------------------------------
 

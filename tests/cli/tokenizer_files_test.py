@@ -46,11 +46,14 @@ class TokenizerFiles(unittest.TestCase):
         self.assertEqual(run.returncode, 2)
         return run.stderr.decode("utf-8")
 
-    def ids_without_merging(self, document, texts):
+    def ids_without_merging(self, document, texts, special_is_text=False):
         """(ids here, ids there) of a tokenizer that has no merges."""
         path = self.write("tokenizer.json", document)
-        here = self.answer("added", path, texts=[text.encode() for text in texts])
-        there = Tokenizer.from_file(path).encode_batch(texts, add_special_tokens=False)
+        what = "added-but-special" if special_is_text else "added"
+        here = self.answer(what, path, texts=[text.encode() for text in texts])
+        tokenizer = Tokenizer.from_file(path)
+        tokenizer.encode_special_tokens = special_is_text
+        there = tokenizer.encode_batch(texts, add_special_tokens=False)
         return (
             [[int(word) for word in line.split()] for line in here.splitlines()],
             [encoding.ids for encoding in there],
@@ -113,7 +116,7 @@ class TokenizerFiles(unittest.TestCase):
 
     def test_added_tokens_are_found_where_hugging_face_finds_them(self):
         rng = random.Random(SEED)
-        flags = ("single_word", "lstrip", "rstrip", "normalized")
+        flags = ("single_word", "lstrip", "rstrip", "normalized", "special")
         pieces = ["<x>", "<x", ">", "ab", "bc", "b", " b", "  ", "é", "e", "\u0301", "_"]
         pieces.append("\u3000")
         texts_of_all = ["<x>", "<x>b", "ab", "bc", " b", "  ", "e\u0301"]
@@ -133,8 +136,10 @@ class TokenizerFiles(unittest.TestCase):
                 pre_tokenizer=shapes.byte_level(prefix_space=case % 3 == 0),
             )
             texts = ["".join(rng.choices(pieces, k=rng.randint(0, 12))) for _ in range(60)]
-            for text, here, there in zip(texts, *self.ids_without_merging(document, texts)):
-                self.assertEqual(here, there, (text, chosen, case))
+            for special_is_text in (False, True):
+                ids = self.ids_without_merging(document, texts, special_is_text)
+                for text, here, there in zip(texts, *ids):
+                    self.assertEqual(here, there, (text, chosen, case, special_is_text))
 
     def test_single_words_end_at_the_same_characters(self):
         document = shapes.bytes_only([shapes.added(256, "<x>", single_word=True)])

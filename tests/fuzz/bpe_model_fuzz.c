@@ -67,10 +67,10 @@ static void check_added(const bd_bpe_model *model, const char *text, size_t n)
         if (bd_added_tokens_new(model, normalized, &tokens, NULL) != BD_OK)
             continue;
         bd_added_match match;
-        for (size_t from = 0; bd_added_tokens_find(tokens, text, n, from, &match);
+        for (size_t from = 0; bd_added_tokens_find(tokens, text, n, from, true, &match);
              from = match.resume)
             REQUIRE(match.begin < match.end && match.end <= n && from < match.resume &&
-                    match.resume <= match.end && match.id < model->n_ids);
+                    match.resume <= match.end && match.token->id < model->n_ids);
         bd_added_tokens_free(tokens);
     }
 }

@@ -9,6 +9,7 @@ a tokenizer's file means) is left to the tests of the tokenizers.
 import itertools
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from shard_checker import (
     ADDED_METADATA,
     ADDED_PACKING,
     ADDED_UNIT,
+    COUNTED_IDS,
     FIGURE_KEYS,
     Violation,
     check_ledger,
@@ -31,7 +33,8 @@ from shard_checker import (
 )
 
 ADDED_READING = {  # what 1.0 did not say
-    "separator": "append", "bad_records": "error", "max_bad": 0, "limit": None,
+    "separator": "append", "special_tokens": "token", "bad_records": "error", "max_bad": 0,
+    "limit": None,
 }
 
 
@@ -232,12 +235,27 @@ def sum_histograms(histograms: list[list[int]]) -> list[int]:
     return [sum(h[i] for h in histograms if i < len(h)) for i in range(size)]
 
 
+def sum_added(figures: list[dict]) -> dict:
+    """The lowest ids one by one, all others together."""
+    counts: Counter = Counter()
+    for shard in figures:
+        counts.update(dict(shard["added_tokens"]))
+    lowest = sorted(counts)[:COUNTED_IDS]
+    other = counts.total() - sum(counts[i] for i in lowest)
+    return {
+        "added_tokens": [[i, counts[i]] for i in lowest],
+        "added_tokens_other": other + sum(shard["added_tokens_other"] for shard in figures),
+    }
+
+
 def sum_figures(figures: list[dict]) -> dict:
     """D3: sums; the longest segment is a maximum."""
     total: dict = {}
     for name in figures[0] if figures else FIGURE_KEYS:
         values = [shard[name] for shard in figures]
-        if name.endswith("_histogram"):
+        if name.startswith("added_tokens"):
+            total[name] = sum_added(figures)[name]
+        elif name.endswith("_histogram"):
             total[name] = sum_histograms(values)
         elif name == "longest_segment":
             total[name] = max(values, default=0)

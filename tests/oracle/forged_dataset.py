@@ -215,6 +215,7 @@ def described_reading(options: Options) -> dict:
         "text_field": options.text_field,
         "delimiter": None if delimiter is None else delimiter.decode(),
         "invalid_utf8": options.invalid_utf8,
+        "special_tokens": "text",
         "unit_size": options.unit_size,
         "max_document_bytes": 256 << 20,
         "separator": options.separators_are,

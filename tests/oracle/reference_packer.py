@@ -513,6 +513,8 @@ def make_figures(
         **{f"bad_{kind}": 0 for kind in BAD_KINDS},  # no record that this packer reads is bad
         "longest_segment": max((s.n_tokens for s in segments), default=0),
         "attention_pairs": sum(s.n_tokens * (s.n_tokens + 1) // 2 for s in segments),
+        "added_tokens": [],  # of bytes and of ids there are none
+        "added_tokens_other": 0,
         "document_length_histogram": histogram(len(d.tokens) for d in pieces),
         "segments_per_row_histogram": histogram(len(row) for row in rows),
     }

@@ -1,4 +1,4 @@
-// Usage: tokenizer_probe json|fingerprint|added SPEC, or tokenizer_probe normal-form
+// Usage: tokenizer_probe json|fingerprint|added|added-but-special SPEC, or tokenizer_probe normal-form
 //
 // Shows a test what a tokenizer's file was understood as: its tokenizer.json; its fingerprint,
 // number of merges and whether whole words count; or the ids of texts if nothing merges, so
@@ -15,6 +15,7 @@
 typedef struct probe {
     bd_bpe_model model;
     bd_added_tokens *raw, *normalized;
+    bool with_special;
 } probe;
 
 static void require(bd_status status, const bd_error *err)
@@ -46,11 +47,12 @@ static void print_normalized(const probe *p, const char *text, size_t n)
         text = normal;
     }
     size_t done = 0;
-    for (size_t from = 0; bd_added_tokens_find(p->normalized, text, n, from, &match);
+    for (size_t from = 0;
+         bd_added_tokens_find(p->normalized, text, n, from, p->with_special, &match);
          from = match.resume, done = match.end) {
         if (match.begin > done)
             print_bytes(p, text + done, match.begin - done);
-        printf("%u ", match.id);
+        printf("%u ", match.token->id);
     }
     print_bytes(p, text + done, n - done);
     free(normal);
@@ -60,11 +62,11 @@ static void print_ids(const probe *p, const char *text, size_t n)
 {
     bd_added_match match;
     size_t done = 0;
-    for (size_t from = 0; bd_added_tokens_find(p->raw, text, n, from, &match);
+    for (size_t from = 0; bd_added_tokens_find(p->raw, text, n, from, p->with_special, &match);
          from = match.resume, done = match.end) {
         if (match.begin > done)
             print_normalized(p, text + done, match.begin - done);
-        printf("%u ", match.id);
+        printf("%u ", match.token->id);
     }
     print_normalized(p, text + done, n - done);
     puts("");
@@ -127,6 +129,7 @@ int main(int argc, char **argv)
         require(bd_bpe_model_load(&p.model, argv[2], &err), &err);
         require(bd_added_tokens_new(&p.model, false, &p.raw, &err), &err);
         require(bd_added_tokens_new(&p.model, true, &p.normalized, &err), &err);
+        p.with_special = strcmp(argv[1], "added-but-special") != 0;
         show_model(&p, argv[1]);
         bd_added_tokens_free(p.raw);
         bd_added_tokens_free(p.normalized);

@@ -40,11 +40,11 @@ static void assert_found(const fixture *f, const char *text, const char *expecte
     memcpy(exact, text, n);
     FILE *out = open_memstream(&found, &n_found);
     bd_added_match match;
-    for (size_t from = 0; bd_added_tokens_find(f->tokens, exact, n, from, &match);
+    for (size_t from = 0; bd_added_tokens_find(f->tokens, exact, n, from, true, &match);
          from = match.resume, done = match.end) {
         if (match.begin > done)
             fwrite(exact + done, 1, match.begin - done, out);
-        fprintf(out, "[%u]", match.id);
+        fprintf(out, "[%u]", match.token->id);
     }
     fwrite(exact + done, 1, n - done, out);
     fclose(out);

@@ -228,8 +228,6 @@ static void sum_that_does_not_fit_names_its_field(void **state)
     }
 }
 
-// ---- JSON -------------------------------------------------------------------------
-
 static bd_figures all_different(void)
 {
     bd_figures figures = {0};
@@ -239,8 +237,115 @@ static bd_figures all_different(void)
         figures.document_lengths[bin] = 1000 + bin;
         figures.segments_per_row[bin] = bin < 5 ? 2000 + bin : 0;
     }
+    static const uint32_t recognised[] = {7, 50256, 7};
+    for (size_t i = 0; i < 3; i++)
+        bd_added_counts_count(&figures.added, recognised[i]);
     return figures;
 }
+
+// ---- Added tokens -----------------------------------------------------------------
+
+// The definition: how often each of N_IDS ids was met.
+enum { N_IDS = 100 };
+
+static void assert_counts(const bd_added_counts *counts, const int64_t *met)
+{
+    int32_t n = 0;
+    int64_t other = 0;
+    for (uint32_t id = 0; id < N_IDS; id++) {
+        if (met[id] > 0 && n < BD_COUNTED_IDS) {
+            assert_int_equal(counts->ids[n], id);
+            assert_int_equal(counts->counts[n++], met[id]);
+        } else {
+            other += met[id];
+        }
+    }
+    assert_int_equal(counts->n, n);
+    assert_int_equal(counts->other, other);
+}
+
+static void added_tokens_are_counted_alike_however_they_are_cut_into_parts(void **state)
+{
+    (void)state;
+    uint64_t random = 20;
+    for (int round = 0; round < 200; round++) {
+        bd_figures parts[4] = {0}, left = {0}, right = {0};
+        int64_t met[N_IDS] = {0};
+        const int n = 1 + round * 2, n_ids = 1 + round % N_IDS;
+        for (int i = 0; i < n; i++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            const uint32_t id = (uint32_t)(random >> 33) % (uint32_t)n_ids;
+            bd_added_counts_count(&parts[random >> 60 & 3].added, id);
+            met[id]++;
+        }
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(bd_figures_add(&left, &parts[i], NULL), BD_OK);
+            assert_int_equal(bd_figures_add(&right, &parts[3 - i], NULL), BD_OK);
+        }
+        assert_counts(&left.added, met);
+        assert_counts(&right.added, met);
+    }
+}
+
+static void added_tokens_that_one_part_did_not_count_are_unknown(void **state)
+{
+    (void)state;
+    bd_figures total = all_different(), again;
+    const bd_figures old = {.added = {.unknown = true}};
+    char where[100];
+    assert_int_equal(bd_figures_add(&total, &old, NULL), BD_OK);
+    bd_json *json = bd_figures_to_json(&total);
+    assert_true(bd_json_is_null(json, "added_tokens"));
+    assert_true(bd_json_is_null(json, "added_tokens_other"));
+    assert_int_equal(bd_figures_from_json(&again, json, NULL), BD_OK);
+    assert_true(again.added.unknown);
+    bd_json_free(json);
+    total.added.unknown = false;
+    assert_false(bd_figures_difference(&total, &again, where, sizeof where));
+    assert_true(bd_figures_difference(&again, &total, where, sizeof where));
+}
+
+static void bad_added_tokens_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *list, *other, *message;
+    } cases[] = {
+        {"[[7]]", "0", "'added_tokens[0]': not an id and a count"},
+        {"[7]", "0", "'added_tokens[0]': not an id and a count"},
+        {"[[7,0]]", "0", "'added_tokens[0]'"},
+        {"[[7,1],[7,1]]", "0", "'added_tokens[1]'"},
+        {"[[4294967296,1]]", "0", "'added_tokens[0]'"},
+        {"[[7,1]]", "1", "'added_tokens_other' counts ids that 'added_tokens' has room for"},
+        {"[[7,1]]", "-1", "'added_tokens_other'"},
+        {"[[7,1]]", "null", "'added_tokens_other'"},
+        {"null", "0", "'added_tokens'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bd_json *json = bd_figures_to_json(&sound), *part;
+        bd_figures figures;
+        bd_error err;
+        char text[100];
+        snprintf(text, sizeof text, "{\"list\":%s,\"other\":%s}", cases[i].list,
+                 cases[i].other);
+        assert_int_equal(bd_json_parse(text, strlen(text), &part, NULL), BD_OK);
+        const bd_json *list;
+        int64_t other;
+        bd_json_set_null(json, "added_tokens");
+        if (bd_json_get_array(part, "list", &list, NULL) == BD_OK)
+            bd_json_set(json, "added_tokens", bd_json_share(list));
+        bd_json_set_null(json, "added_tokens_other");
+        if (bd_json_get_integer(part, "other", -1, 9, &other, NULL) == BD_OK)
+            bd_json_set_integer(json, "added_tokens_other", other);
+        assert_int_equal(bd_figures_from_json(&figures, json, &err), BD_ERR_FORMAT);
+        if (strncmp(err.message, cases[i].message, strlen(cases[i].message)) != 0)
+            fail_msg("%s: %s", text, err.message);
+        bd_json_free(json);
+        bd_json_free(part);
+    }
+}
+
+// ---- JSON -------------------------------------------------------------------------
 
 static void figures_have_one_text(void **state)
 {
@@ -264,6 +369,7 @@ static void figures_have_one_text(void **state)
         "\"bad_missing_text\":123,\"bad_json\":124,\"bad_utf8\":125,"
         "\"bad_too_large\":126,\"bad_pattern\":127,"
         "\"longest_segment\":128,\"attention_pairs\":129,"
+        "\"added_tokens\":[[7,2],[50256,1]],\"added_tokens_other\":0,"
         "\"document_length_histogram\":[1000,0,1002],"
         "\"segments_per_row_histogram\":[2000,2001,2002,2003,2004]}");
     free(text);
@@ -317,6 +423,7 @@ static void figures_of_format_1_0_left_nothing_out(void **state)
         .invalid_utf8_documents = 117,
         .longest_segment = 118,
         .attention_pairs = 119,
+        .added = {.unknown = true},
         .document_lengths = {1000, 0, 1002},
     };
     bd_figures figures;
@@ -418,6 +525,9 @@ int main(void)
         cmocka_unit_test(sums_beyond_64_bits_do_not_agree_by_accident),
         cmocka_unit_test(sum_is_taken_field_by_field_and_the_longest_of_the_longest),
         cmocka_unit_test(sum_that_does_not_fit_names_its_field),
+        cmocka_unit_test(added_tokens_are_counted_alike_however_they_are_cut_into_parts),
+        cmocka_unit_test(added_tokens_that_one_part_did_not_count_are_unknown),
+        cmocka_unit_test(bad_added_tokens_are_refused),
         cmocka_unit_test(figures_have_one_text),
         cmocka_unit_test(figures_come_back_from_json),
         cmocka_unit_test(figures_of_format_1_0_left_nothing_out),

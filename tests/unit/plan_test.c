@@ -169,6 +169,8 @@ static void every_option_that_changes_a_byte_makes_another_plan(void **state)
     WITH(job.reading.delimiter = "", "reading.delimiter: \"\" here, \"%\" there");
     WITH(job.reading.utf8_policy = BD_UTF8_KEEP,
          "reading.invalid_utf8: \"keep\" here, \"error\" there");
+    WITH(job.reading.special_tokens = BD_SPECIAL_ERROR,
+         "reading.special_tokens: \"error\" here, \"text\" there");
     WITH(job.reading.unit_bytes = 65, "reading.unit_size: 65 here, 64 there");
     WITH(job.reading.max_document_bytes = 1, "reading.max_document_bytes: 1 here, 1000 there");
 }
