@@ -283,9 +283,11 @@ bd_status bd_finder_find(bd_finder *finder, const char *text, size_t size_bytes,
     for (size_t at = from; !*found && at <= size_bytes;) {
         const size_t before = at;
         const answer quick = look_quickly(finder, text, size_bytes, &at);
-        BD_TRY(take_steps(finder, at - before, err));
         *found = quick == HERE;
-        if (quick != ASK_THOROUGHLY)
+        if (*found)
+            break;
+        BD_TRY(take_steps(finder, at - before, err));
+        if (quick == NOT_HERE)
             continue;
         BD_TRY(look_thoroughly(finder, text, size_bytes, at, found, err));
         if (!*found)
