@@ -106,6 +106,14 @@ class Tables(Refusals):
         path = write_table(self.folder / "f", pa.table({"input_ids": ids}), "parquet")
         self.assert_pack_refused([path], f"token 1 has id {largest},", options=IDS)
 
+    def test_columns_that_are_nested_too_deep_are_refused(self) -> None:
+        """Arrow builds a schema by recursion: as many levels as fit the stack, and no more."""
+        for depth in (201, 100_000):
+            path = self.write("deep.parquet", nested_parquet(depth))
+            self.assert_pack_refused([path], "nested deeper than 200 levels")
+        path = self.write("deep.parquet", nested_parquet(190))
+        self.assert_pack_refused([path], "column 'text' is neither text nor")
+
     # ---- Names ---------------------------------------------------------------------------
 
     def test_two_columns_of_one_name_are_refused(self) -> None:
@@ -201,6 +209,27 @@ class Tables(Refusals):
         ]:
             path = write_table(self.folder / "fine", pa.table(columns), "parquet")
             self.assertEqual(self.documents(self.pack(path, *options)), 2)
+
+
+def varint(n: int) -> bytes:
+    out = b""
+    while n > 0x7F:
+        out += bytes([n & 0x7F | 0x80])
+        n >>= 7
+    return out + bytes([n])
+
+
+def nested_parquet(depth: int) -> bytes:
+    """No rows, and a column 'text' of structs in each other: a footer in Thrift's compact protocol,
+    where the number of a small integer is twice as large. SchemaElement has its repetition, name
+    and number of children in the fields 3, 4 and 5; a leaf has its type in field 1."""
+    name = b"\x18\x04text"
+    struct_ = b"\x35\x00" + name + b"\x15\x02\x00"
+    leaf = b"\x15\x0c\x25\x00" + name + b"\x00"
+    elements = struct_ * (depth + 1) + leaf  # the first is the root
+    footer = (b"\x15\x02\x19\xfc" + varint(depth + 2) + elements  # version, schema
+              + b"\x16\x00\x19\x0c\x00")  # no rows, no row groups
+    return b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
 
 
 class Kms(pe.KmsClient):
