@@ -339,6 +339,7 @@ static bd_status fail_missing(const bd_corpus *corpus, size_t index, bd_error *e
 static void release_input(bd_input *input)
 {
     free(input->path);
+    free(input->index);
     bd_input_entry_release(&input->entry);
     *input = (bd_input){0};
 }

@@ -200,8 +200,8 @@ static bd_status read_head(bd_input *input, input_head *head, bd_error *err)
 
 // ---- Edges ---------------------------------------------------------------------------------
 
-// Adds the first and the last MiB of a file; *size_bytes is its size.
-static bd_status hash_edges(bd_hasher *hasher, const char *path, int64_t *size_bytes,
+// Adds the first and the last MiB of a file that has `facts` then.
+static bd_status hash_edges(bd_hasher *hasher, const char *path, bd_file_facts *facts,
                             bd_error *err)
 {
     bd_status status = BD_OK;
@@ -216,7 +216,7 @@ static bd_status hash_edges(bd_hasher *hasher, const char *path, int64_t *size_b
         status = bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", path);
         goto done;
     }
-    *size_bytes = info.st_size;
+    *facts = bd_file_facts_of(&info);
     const size_t edge = info.st_size < EDGE_BYTES ? (size_t)info.st_size : EDGE_BYTES;
     const int64_t offsets[] = {0, info.st_size - (int64_t)edge};
     for (int i = 0; status == BD_OK && i < 2; i++) {
@@ -233,13 +233,15 @@ done:
 
 static bd_status digest_edges(bd_input *input, const char *sidecar, bd_error *err)
 {
-    int64_t sidecar_bytes;
     bd_hasher *hasher = bd_hasher_new();
     if (!hasher)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
-    bd_status status = hash_edges(hasher, input->path, &input->entry.size_bytes, err);
+    bd_status status = hash_edges(hasher, input->path, &input->facts, err);
+    input->entry.size_bytes = input->facts.size_bytes;
     if (status == BD_OK && sidecar)
-        status = hash_edges(hasher, sidecar, &sidecar_bytes, err);
+        status = hash_edges(hasher, sidecar, &input->index_facts, err);
+    if (status == BD_OK && sidecar && !(input->index = strdup(sidecar)))
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for the name of '%s'", sidecar);
     if (status == BD_OK)
         input->edges = bd_hasher_take128(hasher);
     bd_hasher_free(hasher);

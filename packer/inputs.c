@@ -264,10 +264,18 @@ bd_status bd_inputs_examine(bd_inputs *inputs, const bd_reading *reading, bd_thr
     return bd_threads_run(threads, examine_one, &e, (int64_t)inputs->n, err);
 }
 
+bool bd_input_is_unchanged(const bd_input *input)
+{
+    return bd_input_is_stdin(input) ||
+           (bd_file_has_facts(input->path, &input->facts) &&
+            (!input->index || bd_file_has_facts(input->index, &input->index_facts)));
+}
+
 void bd_inputs_release(bd_inputs *inputs)
 {
     for (size_t i = 0; i < inputs->n; i++) {
         free(inputs->items[i].path);
+        free(inputs->items[i].index);
         bd_input_entry_release(&inputs->items[i].entry);
     }
     free(inputs->items);

@@ -16,6 +16,7 @@
 #include "common/input_entry.h"
 #include "common/threads.h"
 #include "packer/byte_stream.h"
+#include "packer/file_facts.h"
 #include "packer/reading.h"
 #include "packer/token_file.h"
 
@@ -47,7 +48,13 @@ typedef struct bd_input {
     bool has_signed_ids;  // they are of a signed type, and negative ones are wrong
     bd_digest edges;  // over its first and its last MiB (and those of its index), to notice a
                       // changed file; empty for standard input
+    bd_file_facts facts;        // as they were when the edges were read
+    char *index;                // owned; the file beside it that it is read with, or NULL,
+    bd_file_facts index_facts;  // and that file's
 } bd_input;
+
+// Whether its files are those that were examined, as far as can be told without reading them.
+bool bd_input_is_unchanged(const bd_input *input);
 
 bool bd_input_is_stdin(const bd_input *input);
 

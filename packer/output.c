@@ -13,6 +13,7 @@
 #include "packer/pack_log.h"
 #include "packer/plan.h"
 #include "packer/plan_difference.h"
+#include "packer/update.h"
 
 // ---- Which files are ours --------------------------------------------------------------
 
@@ -126,10 +127,16 @@ static bd_status compare_plans(const char *folder, const bd_json *plan, bd_lock_
     if (difference == BD_PLANS_ARE_SAME ||
         (difference == BD_PLANS_ALLOW_OTHERS && !finished && mode == BD_LOCK_EXCLUSIVE))
         return BD_OK;
-    return bd_fail(
-        err, BD_ERR_ARGUMENT, "'%s' holds a dataset of another plan: %s (%s)", folder, where,
-        difference == BD_PLANS_ALLOW_OTHERS && !finished ? "one process alone can change that"
-                                                         : "--overwrite replaces it");
+    if (difference == BD_PLANS_READ_CHANGED)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "'%s' was packed from other contents: %s (--update packs again what has "
+                       "changed, --overwrite everything)",
+                       folder, where);
+    return bd_fail(err, BD_ERR_ARGUMENT, "'%s' holds a dataset of another plan: %s (%s)",
+                   folder, where,
+                   difference == BD_PLANS_DIFFER ? "--overwrite replaces it"
+                   : finished                    ? "--update changes that"
+                                                 : "one process alone can change that");
 }
 
 // If another process is quicker, its plan must be the same.
@@ -146,8 +153,20 @@ static bd_status publish_plan(const char *folder, const bd_json *plan, bd_lock_m
     return there ? compare_plans(folder, plan, mode, err) : BD_OK;
 }
 
+static bd_status update_dataset(const char *folder, const bd_json *old, const bd_json *plan,
+                                bd_error *err)
+{
+    const bool has_holdout = is_holdout(folder, BD_HOLDOUT_NAME);
+    char *holdout = has_holdout ? bd_path_join(folder, BD_HOLDOUT_NAME) : NULL;
+    const bd_status status = has_holdout && !holdout
+                                 ? bd_fail(err, BD_ERR_MEMORY, "no memory for a file name")
+                                 : bd_update_begin(folder, holdout, old, plan, err);
+    free(holdout);
+    return status;
+}
+
 static bd_status examine(bd_output *output, const char *folder, const bd_json *plan,
-                         bd_lock_mode mode, bool overwrite, bd_error *err)
+                         bd_lock_mode mode, bd_output_existing existing, bd_error *err)
 {
     output->state = BD_OUTPUT_NEW;
     if (!bd_folder_holds(folder, BD_PLAN_NAME)) {
@@ -157,21 +176,25 @@ static bd_status examine(bd_output *output, const char *folder, const bd_json *p
             return status;
     }
     bd_json *there;
-    const bool is_ours = bd_plan_read(folder, &there, NULL) == BD_OK;
-    bd_json_free(there);
-    if (!is_ours)
+    if (bd_plan_read(folder, &there, NULL) != BD_OK)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "cannot pack into '%s': its " BD_PLAN_NAME " is not one of ours",
                        folder);
-    if (overwrite)
+    bd_status status = BD_OK;
+    if (existing == BD_EXISTING_UPDATE)
+        status = update_dataset(folder, there, plan, err);
+    bd_json_free(there);
+    if (existing == BD_EXISTING_OVERWRITE)
         return remove_dataset(folder, err);
-    BD_TRY(compare_plans(folder, plan, mode, err));
-    bd_output_refresh(output, folder);
-    return BD_OK;
+    if (existing == BD_EXISTING_CONTINUE)
+        status = compare_plans(folder, plan, mode, err);
+    if (status == BD_OK)
+        bd_output_refresh(output, folder);
+    return status;
 }
 
 bd_status bd_output_open(bd_output *output, const char *folder, const bd_json *plan,
-                         bd_lock_mode mode, bool overwrite, bd_error *err)
+                         bd_lock_mode mode, bd_output_existing existing, bd_error *err)
 {
     *output = (bd_output){.lock = -1};
     bd_status status = bd_folder_make(folder, &output->n_made, err);
@@ -180,7 +203,7 @@ bd_status bd_output_open(bd_output *output, const char *folder, const bd_json *p
     if (status == BD_OK)
         status = bd_folder_lock(&output->lock, folder, mode, "packing into", err);
     if (status == BD_OK)
-        status = examine(output, folder, plan, mode, overwrite, err);
+        status = examine(output, folder, plan, mode, existing, err);
     if (status == BD_OK && output->state != BD_OUTPUT_FINISHED && mode == BD_LOCK_EXCLUSIVE)
         status = bd_folder_remove_pending(folder, err);
     if (status == BD_OK && output->state == BD_OUTPUT_NEW)

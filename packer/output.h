@@ -4,7 +4,8 @@
 //   absent, empty, or nothing but a card  start
 //   the same plan, no manifest            continue: finished shards stay
 //   the same plan and a manifest          finished: nothing to do
-//   anything else                         refused, or emptied first with `overwrite`
+//   other contents of the same inputs     refused, or updated: unfinished, of the new plan
+//   anything else                         refused, or emptied first
 #ifndef BINDERY_PACKER_OUTPUT_H
 #define BINDERY_PACKER_OUTPUT_H
 
@@ -20,6 +21,13 @@ typedef enum bd_output_state {
     BD_OUTPUT_FINISHED,
 } bd_output_state;
 
+// What is to happen to a dataset that is there already.
+typedef enum bd_output_existing {
+    BD_EXISTING_CONTINUE,
+    BD_EXISTING_OVERWRITE,
+    BD_EXISTING_UPDATE,
+} bd_output_existing;
+
 // The held-out dataset, inside the dataset's folder.
 #define BD_HOLDOUT_NAME "holdout"
 
@@ -31,13 +39,15 @@ typedef struct bd_output {
 
 // Creates the folder and those above it if they are absent, locks it, compares what it holds
 // with `plan`, and publishes the plan if it holds none. Whoever has the folder for itself also
-// removes temporary files that an earlier run left, unless it is finished. With `overwrite` a
+// removes temporary files that an earlier run left, unless it is finished. With BD_EXISTING_OVERWRITE a
 // dataset of ours is removed first, whatever its plan and finished or not; a folder that holds
 // anything else is refused all the same, and nothing in it is touched. A card that is not ours
 // (dataset_card.h) stays in any case. A refusal leaves no folder behind that was not there.
-// Close or withdraw what comes out.
+// BD_EXISTING_UPDATE makes an unfinished dataset of the new plan of one whose inputs are the same
+// by name and format: the manifest goes first, then what no unit has any more, and pack-log.json
+// says that none of the shards can be trusted. Close or withdraw what comes out.
 bd_status bd_output_open(bd_output *output, const char *folder, const bd_json *plan,
-                         bd_lock_mode mode, bool overwrite, bd_error *err);
+                         bd_lock_mode mode, bd_output_existing existing, bd_error *err);
 
 // Looks again whether the dataset is finished: another process may have done it meanwhile.
 void bd_output_refresh(bd_output *output, const char *folder);

@@ -13,6 +13,7 @@
 #include "packer/pack_log.h"
 #include "packer/packing_run.h"
 #include "packer/plan.h"
+#include "packer/recheck.h"
 
 // A run in a folder that is ours.
 typedef struct dataset_run {
@@ -24,6 +25,8 @@ typedef struct dataset_run {
     bd_packing_run run;
     bd_manifest held_out;  // of the held-out dataset, if there is one
     int64_t started_ns;
+    bool *same;        // [inputs], owned; known to be what finished shards were packed from
+    bool is_updating;  // shards that differ are packed again
 } dataset_run;
 
 bd_status bd_pack_plan_units(const bd_pack_job *job, bd_units *units, bd_error *err)
@@ -66,6 +69,97 @@ static bd_status publish_heads(dataset_run *p, bd_manifest *manifest, bd_error *
         status = publish_holdout_head(p, text, err);
     free(text);
     return status;
+}
+
+// ---- Whether the inputs are what they were ----------------------------------------------------
+
+static bd_status fail_changed(const dataset_run *p, const bd_rechecked *found, bd_error *err)
+{
+    const bd_unit *unit = &found->first;
+    const bool is_one = found->n_different == 1;
+    int64_t input = unit->input;
+    while (p->same[input] && input + 1 < unit->input + unit->n_inputs)
+        input++;
+    return bd_fail(err, BD_ERR_ARGUMENT,
+                   "'%s' has changed since it was packed: %" PRId64 " finished unit%s, %s (%s)",
+                   p->job->inputs->items[input].path, found->n_different,
+                   is_one ? " differs" : "s differ, such as", bd_unit_shard_name(unit).text,
+                   is_one ? "--update packs it again" : "--update packs them again");
+}
+
+// Reads finished units again where an input may have changed.
+static bd_status recheck(const dataset_run *p, bd_error *err)
+{
+    const bd_recheck check = {.job = p->job,
+                              .units = &p->units,
+                              .same = p->same,
+                              .removes = p->is_updating,
+                              .n_threads = p->settings->n_threads,
+                              .quiet = p->settings->quiet};
+    bd_rechecked found;
+    size_t n_same = 0;
+    while (n_same < p->job->inputs->n && p->same[n_same])
+        n_same++;
+    if (n_same == p->job->inputs->n && !p->is_updating)
+        return BD_OK;
+    BD_TRY(bd_recheck_units(&check, &found, err));
+    return found.n_different == 0 || p->is_updating ? BD_OK : fail_changed(p, &found, err);
+}
+
+// From here on the shards that are there are those of the inputs as they are, and the log says
+// so to whoever continues.
+static bd_status settle_inputs(dataset_run *p, bd_error *err)
+{
+    const bd_pack_job *job = p->job;
+    const bool shared = p->settings->mode == BD_PACK_SHARED;
+    bool there = p->output->state != BD_OUTPUT_NEW;
+    p->same = calloc(job->inputs->n + 1, sizeof *p->same);
+    if (!p->same)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", job->inputs->n);
+    if (!there)
+        BD_TRY(bd_pack_log_begin(job->folder, job->inputs, job->tokenizer_file, &there, err));
+    bd_pack_log_compare(job->folder, job->inputs, p->same, &p->is_updating);
+    if (!there)
+        return BD_OK;
+    if (shared && p->is_updating)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "an update of '%s' was stopped: let one process alone finish it",
+                       job->folder);
+    BD_TRY(recheck(p, err));
+    p->is_updating = false;
+    if (p->settings->mode != BD_PACK_ALONE)  // to finish is to write nothing but the end
+        return BD_OK;
+    return bd_pack_log_begin(job->folder, job->inputs, job->tokenizer_file, NULL, err);
+}
+
+// What was planned and packed holds for the inputs as they were examined.
+static bd_status check_unchanged(const dataset_run *p, bd_error *err)
+{
+    for (size_t i = 0; i < p->job->inputs->n; i++)
+        if (!bd_input_is_unchanged(&p->job->inputs->items[i]))
+            return bd_fail(err, BD_ERR_IO,
+                           "'%s' changed while it was being packed (--update packs again what "
+                           "differs)",
+                           p->job->inputs->items[i].path);
+    return BD_OK;
+}
+
+// Of a finished dataset: which inputs are not known to be those that it was packed from. Without
+// a log nothing is known of any.
+static bd_status find_doubtful(const bd_pack_job *job, bd_pack_result *result, bd_error *err)
+{
+    bool is_updating;
+    bool *same = calloc(job->inputs->n + 1, sizeof *same);
+    if (!same)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", job->inputs->n);
+    bd_pack_log_compare(job->folder, job->inputs, same, &is_updating);
+    for (size_t i = job->inputs->n; i-- > 0;) {
+        result->n_doubtful += !same[i];
+        if (!same[i])
+            result->first_doubtful = i;
+    }
+    free(same);
+    return BD_OK;
 }
 
 // ---- What is published after them ----------------------------------------------------------
@@ -180,7 +274,7 @@ static bd_status refuse_stray(void *context, const char *folder, const char *nam
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT,
                    "'%s/%s' was made from something that the inputs do not hold any more "
-                   "(--overwrite packs them anew)",
+                   "(--update removes it)",
                    folder, name);
 }
 
@@ -203,6 +297,7 @@ static bd_status publish_tail(dataset_run *p, bd_pack_result *result, bd_error *
     BD_TRY(bd_pack_log_publish(p->job->folder, &log, err));
     BD_TRY(check_bad(p, err));
     BD_TRY(check_totals(p, err));
+    BD_TRY(check_unchanged(p, err));
     if (held_out) {
         BD_TRY(list_shards(&p->run, true, &p->held_out, err));
         BD_TRY(bd_folder_visit(p->job->holdout_folder, refuse_stray, &p->held_out, err));
@@ -256,6 +351,7 @@ static bd_status pack_shared(dataset_run *p, bd_pack_result *result, bool *alone
     BD_TRY(bd_folder_remove_pending(p->job->folder, err));
     if (p->job->holdout_folder)
         BD_TRY(bd_folder_remove_pending(p->job->holdout_folder, err));
+    BD_TRY(recheck(p, err));  // others may have packed since
     return bd_packing_run_pack(&p->run, n_threads, -1, 0, err);
 }
 
@@ -280,6 +376,7 @@ static bd_status do_run(dataset_run *p, bd_pack_result *result, bd_error *err)
     bool alone;
     const bool is_new = p->output->state == BD_OUTPUT_NEW;
     BD_TRY(publish_heads(p, &result->manifest, err));
+    BD_TRY(settle_inputs(p, err));
     BD_TRY(bd_packing_run_init(&p->run, p->job, &p->units,
                                !is_new || p->settings->mode == BD_PACK_SHARED, err));
     BD_TRY(pack_units(p, result, &alone, err));
@@ -331,7 +428,11 @@ bd_status bd_pack(const bd_pack_job *job, const bd_pack_settings *settings,
         settings->mode == BD_PACK_SHARED ? BD_LOCK_SHARED : BD_LOCK_EXCLUSIVE;
     bd_status status = bd_pack_plan_units(job, &p.units, err);
     if (status == BD_OK)
-        status = bd_output_open(&output, job->folder, plan, lock, settings->overwrite, err);
+        status = bd_output_open(&output, job->folder, plan, lock,
+                                settings->overwrite ? BD_EXISTING_OVERWRITE
+                                : settings->update  ? BD_EXISTING_UPDATE
+                                                    : BD_EXISTING_CONTINUE,
+                                err);
     if (status != BD_OK)
         goto done;
     result->already_finished = output.state == BD_OUTPUT_FINISHED;
@@ -344,10 +445,13 @@ bd_status bd_pack(const bd_pack_job *job, const bd_pack_settings *settings,
         bd_manifest_release(&result->manifest);
         status = bd_manifest_read(&result->manifest, job->folder, err);
         result->finished = status == BD_OK;
+        if (status == BD_OK)
+            status = find_doubtful(job, result, err);
     }
     if (status != BD_OK || !result->finished)
         bd_manifest_release(&result->manifest);
 done:
+    free(p.same);
     bd_packing_run_release(&p.run);
     bd_units_release(&p.units);
     bd_manifest_release(&p.held_out);

@@ -21,6 +21,8 @@ typedef struct bd_pack_settings {
     int64_t rank, n_ranks;  // where to begin, so that processes do not get in each other's way
     int n_threads;
     bool overwrite;
+    bool update;  // pack again what has changed in the inputs, and nothing else
+    bool quiet;
 } bd_pack_settings;
 
 typedef struct bd_pack_result {
@@ -29,6 +31,8 @@ typedef struct bd_pack_result {
     int64_t n_continued;    // units that were finished already
     bool already_finished;  // the folder held the whole dataset: nothing was done
     bool finished;          // the dataset is whole now; false if others are still at work
+    size_t n_doubtful;      // inputs that may have changed since they were packed, if so, and
+    size_t first_doubtful;  // the first of them
     bool card_kept;         // its README.md is not the one that would have been written
     bd_planned *missing;    // [n_missing], owned; units that nobody has packed, after a failure
     size_t n_missing;       // for that reason; of a series the first one

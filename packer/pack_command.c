@@ -41,6 +41,10 @@ static bd_status choose_ranks(bd_pack_settings *how, const bd_pack_options *sett
                                      : BD_PACK_SHARED;
     if (settings->finish && settings->rank != BD_NOT_GIVEN)
         return bd_fail(err, BD_ERR_ARGUMENT, "--finish is for one process, without --rank");
+    if (settings->overwrite && settings->update)
+        return bd_fail(err, BD_ERR_ARGUMENT, "either --overwrite or --update");
+    if (how->mode != BD_PACK_ALONE && settings->update)
+        return bd_fail(err, BD_ERR_ARGUMENT, "--update is for one process alone");
     if (how->mode != BD_PACK_ALONE && settings->overwrite)
         return bd_fail(err, BD_ERR_ARGUMENT, "--overwrite is for one process alone");
     if (how->mode != BD_PACK_ALONE && settings->limit != BD_NOT_GIVEN)
@@ -57,15 +61,26 @@ static bd_status examine_inputs(bd_inputs *inputs, const bd_pack_job *job,
     for (size_t i = 0; i < inputs->n; i++)
         if (bd_input_is_stdin(&inputs->items[i]) && how->mode != BD_PACK_ALONE)
             return bd_fail(err, BD_ERR_ARGUMENT, "standard input is for one process alone");
+        else if (bd_input_is_stdin(&inputs->items[i]) && how->update)
+            return bd_fail(err, BD_ERR_ARGUMENT,
+                           "--update: standard input cannot be read twice (--overwrite packs "
+                           "it anew)");
     return BD_OK;
 }
 
 // ---- What is printed -----------------------------------------------------------------------
 
 static bd_status print_result(const bd_arguments *arguments, const bd_pack_settings *how,
-                              const bd_pack_result *result, bd_error *err)
+                              const bd_inputs *inputs, const bd_pack_result *result,
+                              bd_error *err)
 {
     const bd_pack_options *settings = arguments->settings;
+    if (result->n_doubtful > 0)
+        bd_command_note(arguments,
+                        "'%s'%s may have changed since then: size, time or inode is not the "
+                        "one in pack-log.json (bindery verify %s --against compares them)",
+                        inputs->items[result->first_doubtful].path,
+                        result->n_doubtful > 1 ? " and others" : "", settings->out);
     if (result->already_finished && !arguments->quiet)
         bd_command_note(arguments, "'%s' is finished already, with the same plan",
                         settings->out);
@@ -151,7 +166,7 @@ static bd_status pack(bd_pack_job *job, const bd_pack_settings *how,
     if (status == BD_ERR_INTERRUPTED)
         bd_fail(err, status, "interrupted; the same command continues");
     if (status == BD_OK)
-        status = print_result(arguments, how, &result, err);
+        status = print_result(arguments, how, job->inputs, &result, err);
     if (status == BD_OK && !result.already_finished)  // of a part the bytes are not known
         bd_command_say_time(arguments, bd_now_ns() - started_ns,
                             result.finished && result.n_continued == 0 && how->n_ranks == 1
@@ -206,7 +221,9 @@ int bd_pack_run(const bd_arguments *arguments)
     bd_error err;
     bd_pack_job job;
     bd_pack_settings how = {.n_threads = bd_threads_count(settings->n_threads),
-                            .overwrite = settings->overwrite};
+                            .overwrite = settings->overwrite,
+                            .update = settings->update,
+                            .quiet = arguments->quiet};
     if (bd_pack_job_init(&job, settings, &err) != BD_OK ||
         choose_ranks(&how, settings, &err) != BD_OK) {
         bd_tokenizer_close(job.tokenizer);

@@ -51,13 +51,21 @@ static void set_origin(bd_json *json, const bd_joined *from)
     bd_json_set(json, "joined_from", array);
 }
 
-static bd_json *paths(const bd_inputs *inputs)
+static bd_json *inputs_to_json(const bd_inputs *inputs)
 {
     bd_json *array = bd_json_array();
     for (size_t i = 0; i < inputs->n; i++) {
+        const bd_input *input = &inputs->items[i];
         bd_json *entry = bd_json_object();
-        bd_json_set_string(entry, "name", inputs->items[i].entry.name);
-        set_path(entry, "path", inputs->items[i].path);
+        bd_json_set_string(entry, "name", input->entry.name);
+        set_path(entry, "path", input->path);
+        if (!bd_input_is_stdin(input))
+            bd_file_facts_to_json(&input->facts, entry);
+        if (input->index) {
+            bd_json *index = bd_json_object();
+            bd_file_facts_to_json(&input->index_facts, index);
+            bd_json_set(entry, "index", index);
+        }
         bd_json_append(array, entry);
     }
     return array;
@@ -80,24 +88,97 @@ static bd_json *bad_records(const bd_bad_places *bad, const bd_inputs *inputs)
     return array;
 }
 
+// NULL if there is none that can be read.
+static bd_json *read_log(const char *folder)
+{
+    enum { MAX_BYTES = 1 << 29 };  // a few lines for each input
+    char *path = bd_path_join(folder, BD_PACK_LOG_NAME);
+    bd_json *json = NULL;
+    if (!path || bd_json_read_file(path, MAX_BYTES, &json, NULL) != BD_OK)
+        json = NULL;
+    free(path);
+    return json;
+}
+
 char *bd_pack_log_tokenizer(const char *folder)
 {
-    enum { MAX_BYTES = 1 << 28 };  // a line or two for each input
-    char *path = bd_path_join(folder, BD_PACK_LOG_NAME), *found = NULL;
-    bd_json *json = NULL;
+    bd_json *json = read_log(folder);
     const char *tokenizer;
-    if (path && bd_json_read_file(path, MAX_BYTES, &json, NULL) == BD_OK &&
-        bd_json_get_string(json, "tokenizer", &tokenizer, NULL) == BD_OK)
+    char *found = NULL;
+    if (json && bd_json_get_string(json, "tokenizer", &tokenizer, NULL) == BD_OK)
         found = strdup(tokenizer);
     bd_json_free(json);
-    free(path);
     return found;
+}
+
+static bool is_known(const bd_json *entry, const bd_input *input)
+{
+    const bd_json *index;
+    if (!bd_file_facts_are_in(entry, &input->facts))
+        return false;
+    return !input->index || (bd_json_get_object(entry, "index", &index, NULL) == BD_OK &&
+                             bd_file_facts_are_in(index, &input->index_facts));
+}
+
+void bd_pack_log_compare(const char *folder, const bd_inputs *inputs, bool *same,
+                         bool *is_updating)
+{
+    bd_json *json = read_log(folder);
+    const bd_json *entries = NULL;
+    *is_updating = false;
+    if (json && bd_json_get_bool(json, "updating", is_updating, NULL) != BD_OK)
+        *is_updating = false;
+    if (json && bd_json_get_array(json, "inputs", &entries, NULL) != BD_OK)
+        entries = NULL;
+    const bool match = entries && bd_json_length(entries) == inputs->n;
+    for (size_t i = 0; i < inputs->n; i++)
+        same[i] = bd_input_is_stdin(&inputs->items[i]) ||
+                  (match && is_known(bd_json_at(entries, i), &inputs->items[i]));
+    bd_json_free(json);
+}
+
+static bd_json *new_log(void)
+{
+    bd_json *json = bd_json_object();
+    bd_json_set_string(json, "program", "bindery " BINDERY_VERSION);
+    return json;
+}
+
+// Frees `json`. With `there` a log that is there already stays.
+static bd_status publish(bd_json *json, const char *folder, bool *there, bd_error *err)
+{
+    char *text = NULL;
+    bd_status status = bd_json_print(json, BD_JSON_INDENTED, &text, err);
+    if (status == BD_OK)
+        status = there ? bd_file_publish_new(folder, BD_PACK_LOG_NAME, text, strlen(text),
+                                             there, err)
+                       : bd_file_publish(folder, BD_PACK_LOG_NAME, text, strlen(text), err);
+    free(text);
+    bd_json_free(json);
+    return status;
+}
+
+bd_status bd_pack_log_begin(const char *folder, const bd_inputs *inputs, const char *tokenizer,
+                            bool *there, bd_error *err)
+{
+    bd_json *json = new_log();
+    set_host(json);
+    if (tokenizer)
+        bd_json_set_string(json, "tokenizer", tokenizer);
+    bd_json_set(json, "inputs", inputs_to_json(inputs));
+    return publish(json, folder, there, err);
+}
+
+bd_status bd_pack_log_begin_update(const char *folder, bd_error *err)
+{
+    bd_json *json = new_log();
+    bd_json_set_bool(json, "updating", true);
+    return publish(json, folder, NULL, err);
 }
 
 bd_status bd_pack_log_publish(const char *folder, const bd_pack_run *run, bd_error *err)
 {
-    bd_json *json = bd_json_object();
-    bd_json_set_string(json, "program", "bindery " BINDERY_VERSION);
+    bd_json *json = new_log();
     set_time(json);
     set_host(json);
     bd_json_set_integer(json, "threads", run->n_threads);
@@ -108,16 +189,10 @@ bd_status bd_pack_log_publish(const char *folder, const bd_pack_run *run, bd_err
     if (run->tokenizer)
         bd_json_set_string(json, "tokenizer", run->tokenizer);
     if (run->inputs)
-        bd_json_set(json, "inputs", paths(run->inputs));
+        bd_json_set(json, "inputs", inputs_to_json(run->inputs));
     if (run->bad && run->bad->n > 0)
         bd_json_set(json, "bad_records", bad_records(run->bad, run->inputs));
     if (run->repacked_from)
         set_origin(json, run->repacked_from);
-    char *text = NULL;
-    bd_status status = bd_json_print(json, BD_JSON_INDENTED, &text, err);
-    if (status == BD_OK)
-        status = bd_file_publish(folder, BD_PACK_LOG_NAME, text, strlen(text), err);
-    free(text);
-    bd_json_free(json);
-    return status;
+    return publish(json, folder, NULL, err);
 }

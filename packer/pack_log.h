@@ -2,6 +2,7 @@
 #ifndef BINDERY_PACKER_PACK_LOG_H
 #define BINDERY_PACKER_PACK_LOG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/error.h"
@@ -27,7 +28,21 @@ typedef struct bd_pack_run {
 // is no log or it does not say.
 char *bd_pack_log_tokenizer(const char *folder);
 
-// Publishes the log into `folder`.
+// What a run leaves in `folder` before it packs: what tells that its inputs are the same when it
+// is continued. With `there` it is published only if there is no log, and *there says so.
+bd_status bd_pack_log_begin(const char *folder, const bd_inputs *inputs, const char *tokenizer,
+                            bool *there, bd_error *err);
+
+// What an update leaves there first: finished shards may be those of any contents.
+bd_status bd_pack_log_begin_update(const char *folder, bd_error *err);
+
+// Whether the log in `folder` knows each input as it is now: same[inputs->n]. One that it does
+// not know, and all if there is no log that can be read, may have changed. *is_updating says
+// whether an update has begun and is not over.
+void bd_pack_log_compare(const char *folder, const bd_inputs *inputs, bool *same,
+                         bool *is_updating);
+
+// Publishes the log of a run that is over into `folder`.
 bd_status bd_pack_log_publish(const char *folder, const bd_pack_run *run, bd_error *err);
 
 #endif

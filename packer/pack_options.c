@@ -93,6 +93,11 @@ static const bd_option pack_options[] = {
     {.name = "overwrite",
      BD_FLAG(bd_pack_options, overwrite),
      .help = "Replace a dataset that is in DIR already"},
+    {.name = "update",
+     BD_FLAG(bd_pack_options, update),
+     .help =
+         "The inputs have changed since they were packed into DIR: pack again what differs, "
+         "and nothing else"},
     {.name = "json",
      BD_FLAG(bd_pack_options, json),
      .help = "Print the manifest as JSON (schemas/manifest-v1.schema.json)"},
@@ -104,6 +109,11 @@ static const char pack_description[] =
     "documents, so that training never looks across them. DIR gets one Arrow file per "
     "unit, plan.json, tokenizer.json, README.md, and last of all manifest.json. If the run is "
     "stopped, by whatever, the same command continues it, and ends with the same bytes.\n"
+    "\n"
+    "Inputs that change are noticed: by their time, size and inode, and then by reading them. "
+    "If the contents of some have changed, --update packs the units that differ again, keeps "
+    "the "
+    "shards of all others, and ends with the bytes of a fresh run.\n"
     "\n"
     "README.md is a card with figures, columns and how to open the dataset; it also tells "
     "Hugging Face's datasets the splits, so that load_dataset(\"DIR\") gives train and "

@@ -39,7 +39,7 @@ typedef struct bd_pack_options {
     int64_t n_threads;
     int64_t rank, n_ranks;
     bool finish;
-    bool overwrite;
+    bool overwrite, update;
     bool no_space_check;
     bool dry_run;
     bool json;

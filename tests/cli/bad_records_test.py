@@ -207,7 +207,7 @@ class Texts(ProgramTest):
 
     def test_without_skip_the_first_is_an_error(self) -> None:
         without = [option for option in OPTIONS if option not in SKIP]
-        result = bindery("pack", "-o", self.folder / "no", *without, self.file)
+        result = bindery("pack", "-o", self.folder / "no", "--threads", 1, *without, self.file)
         self.assertEqual(result.status, 2, result)
         self.assertIn("line 1 (byte 0)", result.stderr)
         self.assertFalse((self.folder / "no").exists())
