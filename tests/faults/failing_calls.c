@@ -1,10 +1,12 @@
 // failing_calls.c - a library for LD_PRELOAD that makes a chosen system call fail.
 //
-//   FAULT_CALL    open (for writing), write, fsync, rename, link, truncate, mkdir or close
+//   FAULT_CALL    open (for writing), write, fsync, rename, link, unlink, truncate, mkdir
+//                 or close
 //   FAULT_NUMBER  which call of that kind fails, from 1; 0 for all
 //   FAULT_ERROR   ENOSPC: that call and all later ones, as on a disk that is full
 //                 EIO: that call alone
 //                 short: that call writes half of what it was given, and succeeds
+//                 kill: the program is killed before that call
 //   FAULT_FOLDER  absolute path: only calls on this folder and what is below it count
 //   FAULT_REPORT  a file outside it that gets "COUNTED FAILED\n" when the program exits
 //
@@ -14,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -30,7 +33,7 @@ static struct {
     const char *call, *folder, *report;
     long number;
     int error;  // 0: a short write
-    bool lasting;
+    bool lasting, kills;
 } fault;
 
 static atomic_long n_counted, n_failed;
@@ -46,6 +49,7 @@ __attribute__((constructor)) static void read_environment(void)
     if (!fault.call || !fault.folder || !fault.report || !number || !error)
         abort();  // half a description would be no fault at all, and every test would pass
     fault.number = atol(number);
+    fault.kills = strcmp(error, "kill") == 0;
     fault.lasting = strcmp(error, "ENOSPC") == 0 || fault.number == 0;
     fault.error = strcmp(error, "ENOSPC") == 0 ? ENOSPC : strcmp(error, "EIO") == 0 ? EIO : 0;
 }
@@ -93,6 +97,8 @@ static bool fails(const char *call, bool inside)
     if (number < fault.number || (number > fault.number && !fault.lasting))
         return false;
     n_failed++;
+    if (fault.kills)
+        raise(SIGKILL);
     errno = fault.error;
     return true;
 }
@@ -215,6 +221,18 @@ int linkat(int from_folder, const char *from, int to_folder, const char *to, int
 int link(const char *from, const char *to)
 {
     return linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+int unlinkat(int folder, const char *path, int flags)
+{
+    if (fails("unlink", is_path_inside(folder, path)))
+        return -1;
+    return (int)syscall(SYS_unlinkat, folder, path, flags);
+}
+
+int unlink(const char *path)
+{
+    return unlinkat(AT_FDCWD, path, 0);
 }
 
 // What was written may be lost when it is closed; the descriptor is free in any case.
