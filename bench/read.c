@@ -67,7 +67,7 @@ static bd_status measure(const char *path, bd_error *err)
     counted c = {0};
     double best = 1e300;
     bd_status status =
-        bd_inputs_add(&inputs, path, BD_DEFAULT_SOURCE, BD_FORMAT_AUTO, NULL, err);
+        bd_inputs_add(&inputs, path, &(bd_gathering){.source = BD_DEFAULT_SOURCE}, err);
     if (status == BD_OK)
         status = bd_input_examine(&inputs.items[0], &reading, err);
     for (int round = 0; status == BD_OK && round < N_ROUNDS; round++) {

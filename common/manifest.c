@@ -145,6 +145,7 @@ static bd_json *manifest_to_json(const bd_manifest *manifest, bd_json *sources)
     bd_json_set(json, "tokenizer",
                 file_to_json(BD_TOKENIZER_NAME, &manifest->tokenizer_digest));
     bd_json_set(json, "inputs", inputs_to_json(manifest));
+    bd_passed_over_to_json(&manifest->passed_over, json);
     bd_json_set(json, "shards", shards_to_json(manifest));
     bd_json_set(json, "sources", sources);
     bd_json_set(json, "totals", bd_figures_to_json(&manifest->totals));
@@ -350,6 +351,7 @@ static bd_status manifest_from_json(bd_manifest *manifest, const bd_json *json, 
     BD_TRY(bd_json_get_object(json, "tokenizer", &part, err));
     BD_TRY(file_from_json(part, BD_TOKENIZER_NAME, &manifest->tokenizer_digest, err));
     BD_TRY(inputs_from_json(manifest, json, err));
+    BD_TRY(bd_passed_over_from_json(&manifest->passed_over, json, err));
     BD_TRY(shards_from_json(manifest, json, err));
     BD_TRY(bd_json_get_object(json, "totals", &part, err));
     BD_TRY(bd_figures_from_json(&manifest->totals, part, err));
@@ -411,6 +413,7 @@ void bd_manifest_release(bd_manifest *manifest)
     for (size_t i = 0; i < manifest->n_inputs; i++)
         bd_input_entry_release(&manifest->inputs[i]);
     free(manifest->inputs);
+    bd_passed_over_release(&manifest->passed_over);
     free(manifest->shards);
     *manifest = (bd_manifest){0};
 }

@@ -14,6 +14,7 @@
 #include "common/figures.h"
 #include "common/input_entry.h"
 #include "common/packing.h"
+#include "common/passed_over.h"
 #include "common/tokenizer/tokenizer_file.h"
 
 #define BD_MANIFEST_NAME "manifest.json"
@@ -34,7 +35,8 @@ typedef struct bd_manifest {
     bd_digest tokenizer_digest;
     bd_input_entry *inputs;  // [n_inputs], owned
     size_t n_inputs;
-    bd_shard_entry *shards;  // [n_shards], owned; in the order of their units
+    bd_passed_over passed_over;  // owned
+    bd_shard_entry *shards;      // [n_shards], owned; in the order of their units
     size_t n_shards;
     bd_figures totals;
 } bd_manifest;

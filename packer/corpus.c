@@ -276,10 +276,9 @@ static bd_status find_files(bd_corpus *corpus, const char *const *operands, size
     bd_inputs files = {0};
     candidates c = {0};
     bd_status status = BD_OK;
-    // Whatever is in a folder may have been packed: any choice but auto takes every file.
+    const bd_gathering how = {.source = BD_DEFAULT_SOURCE, .avoided = corpus->scan->folder};
     for (size_t i = 0; status == BD_OK && i < n; i++)
-        status = bd_inputs_add(&files, operands[i], BD_DEFAULT_SOURCE, BD_FORMAT_TEXT,
-                               corpus->scan->folder, err);
+        status = bd_inputs_add(&files, operands[i], &how, err);
     if (status == BD_OK)
         status = list_candidates(&c, &files, err);
     if (status == BD_OK)
@@ -341,20 +340,31 @@ static void release_input(bd_input *input)
     free(input->path);
     free(input->index);
     bd_input_entry_release(&input->entry);
+    bd_own_reading_release(&input->own);
     *input = (bd_input){0};
+}
+
+// What the plan says of an input.
+static bd_status find_in_plan(const bd_json *plan, size_t i, const bd_json **input,
+                              bd_error *err)
+{
+    const bd_json *inputs;
+    BD_TRY(bd_json_get_array(plan, "inputs", &inputs, err));
+    if (i >= bd_json_length(inputs))
+        return bd_fail(err, BD_ERR_FORMAT, "the plan does not have it");
+    *input = bd_json_at(inputs, i);
+    return BD_OK;
 }
 
 static bd_status compare_edges(const bd_json *plan, size_t i, const bd_input *input,
                                bd_error *err)
 {
-    const bd_json *inputs;
+    const bd_json *planned;
     const char *edges;
-    BD_TRY(bd_json_get_array(plan, "inputs", &inputs, err));
-    if (i >= bd_json_length(inputs))
-        return bd_fail(err, BD_ERR_FORMAT, "the plan does not have it");
-    if (bd_json_is_null(bd_json_at(inputs, i), "edges"))
+    BD_TRY(find_in_plan(plan, i, &planned, err));
+    if (bd_json_is_null(planned, "edges"))
         return BD_OK;
-    BD_TRY(bd_json_get_string(bd_json_at(inputs, i), "edges", &edges, err));
+    BD_TRY(bd_json_get_string(planned, "edges", &edges, err));
     if (strcmp(edges, input->edges.hex) != 0)
         return bd_fail(err, BD_ERR_FORMAT, "its first or its last MiB is another");
     return BD_OK;
@@ -379,6 +389,27 @@ static bd_status compare_input(const bd_corpus *corpus, size_t index, const bd_i
     return status;
 }
 
+// A text that an input of the plan may have of its own; NULL if it has none.
+static bd_status read_own(const bd_json *planned, const char *key, char **own, bd_error *err)
+{
+    const char *text;
+    if (bd_json_is_null(planned, key))
+        return BD_OK;
+    BD_TRY(bd_json_get_string(planned, key, &text, err));
+    *own = strdup(text);
+    return *own ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for the options of an input");
+}
+
+// How it was read, where it was read otherwise than the others.
+static bd_status read_own_reading(const bd_corpus *corpus, size_t index, bd_own_reading *own,
+                                  bd_error *err)
+{
+    const bd_json *planned;
+    BD_TRY(find_in_plan(corpus->scan->parts.plan, index, &planned, err));
+    BD_TRY(read_own(planned, "text_field", &own->text_field, err));
+    return read_own(planned, "delimiter", &own->delimiter, err);
+}
+
 // On failure *input is empty.
 static bd_status examine_as(const bd_corpus *corpus, size_t index, const bd_reading *reading,
                             bd_input *input, bd_error *err)
@@ -390,10 +421,14 @@ static bd_status examine_as(const bd_corpus *corpus, size_t index, const bd_read
     *input = (bd_input){.path = strdup(path)};
     input->entry.name = strdup(entry->name);
     input->entry.source = strdup(entry->source);
-    const bd_status status =
+    bd_status status =
         input->path && input->entry.name && input->entry.source
-            ? bd_input_examine(input, &own, err)
+            ? BD_OK
             : bd_fail(err, BD_ERR_MEMORY, "no memory for the name of '%s'", path);
+    if (status == BD_OK)
+        status = read_own_reading(corpus, index, &input->own, err);
+    if (status == BD_OK)
+        status = bd_input_examine(input, &own, err);
     if (status != BD_OK)
         release_input(input);
     return status;

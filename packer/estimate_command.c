@@ -16,6 +16,7 @@
 #include "packer/estimate_report.h"
 #include "packer/input_options.h"
 #include "packer/pack_job.h"
+#include "packer/report.h"
 
 enum { MAX_SEQ_LENS = 32 };
 
@@ -58,6 +59,7 @@ static const bd_option plan_options[] = {
      .help = "Most documents, or pieces of them, in a row; 0 for no limit"},
     BD_MIN_TOKENS_OPTION,
     BD_INPUT_OPTIONS,
+    BD_FOLDER_OPTIONS,
     BD_UNIT_OPTIONS,
     {.name = "sample",
      .value = "SIZE",
@@ -234,12 +236,10 @@ static bd_status plan_inputs(const bd_arguments *arguments, bd_pack_job *job,
     bd_sample sample = {0};
     bd_status status = bd_pack_job_collect(&inputs, arguments->operands, arguments->n_operands,
                                            &settings->pack, err);
-    if (status == BD_OK && inputs.n_skipped > 0)
-        bd_command_note(arguments, "%zu file%s of unknown format skipped, such as '%s'",
-                        inputs.n_skipped, inputs.n_skipped == 1 ? "" : "s",
-                        inputs.first_skipped);
     if (status == BD_OK)
         status = bd_pack_job_examine(job, &inputs, forecast->n_threads, err);
+    if (status == BD_OK)
+        bd_report_passed_over(stderr, &inputs.passed);
     job->inputs = &inputs;
     if (status == BD_OK)
         status = bd_sample_take(&sample, job, settings->sample_bytes, forecast->n_threads, err);

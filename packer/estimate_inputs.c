@@ -72,12 +72,13 @@ static double record_weight(const bd_pack_job *job, const bd_input *input,
 {
     const bd_input_entry *entry = &input->entry;
     const double n = (double)record->size_bytes;
+    const char *delimiter = bd_input_reading(input, &job->reading).delimiter;
     if (bd_input_is_table(input))
         return (double)entry->weight / (double)entry->extent;
     if (input->format == BD_INPUT_JSONL)
         return n + 1;
-    if (input->format == BD_INPUT_TEXT && job->reading.delimiter)
-        return n + (double)strlen(job->reading.delimiter) + 2;
+    if (input->format == BD_INPUT_TEXT && delimiter)
+        return n + (double)strlen(delimiter) + 2;
     return n;
 }
 

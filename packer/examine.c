@@ -1,11 +1,8 @@
 #include "packer/examine.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,190 +10,11 @@
 #include "common/arrow_columns.h"
 #include "common/file.h"
 #include "common/size.h"
-#include "common/utf8.h"
+#include "packer/recognise.h"
 #include "packer/table_check.h"
 #include "packer/token_file.h"
 
-enum { EDGE_BYTES = 1 << 20, HEAD_BYTES = 1 << 12 };
-
-// The beginning of an input, decompressed.
-typedef struct input_head {
-    char bytes[HEAD_BYTES];
-    size_t n;
-} input_head;
-
-// ---- Names ---------------------------------------------------------------------------------
-
-typedef enum ending_kind {
-    ENDING_TEXT,
-    ENDING_JSONL,  // .json is not among these: in a folder it is rarely the corpus
-    ENDING_TABLE,
-    ENDING_TOKENS,  // perhaps: other programs' files end like this, too
-    ENDING_UNKNOWN,
-} ending_kind;
-
-static const struct {
-    const char *ending;
-    ending_kind kind;
-} known_endings[] = {
-    {".txt", ENDING_TEXT},     {".text", ENDING_TEXT},     {".jsonl", ENDING_JSONL},
-    {".ndjson", ENDING_JSONL}, {".parquet", ENDING_TABLE}, {".arrow", ENDING_TABLE},
-    {".arrows", ENDING_TABLE}, {".bin", ENDING_TOKENS},    {".ds", ENDING_TOKENS},
-    {".npy", ENDING_TOKENS},
-};
-
-static bool ends_in(const char *name, size_t n, const char *ending)
-{
-    const size_t m = strlen(ending);
-    return n > m && strncasecmp(name + n - m, ending, m) == 0;
-}
-
-// The length of a name without an ending that tells of compression.
-static size_t length_uncompressed(const char *name)
-{
-    static const char *const endings[] = {".gz", ".gzip", ".zst", ".zstd"};
-    const size_t n = strlen(name);
-    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
-        if (ends_in(name, n, endings[i]))
-            return n - strlen(endings[i]);
-    return n;
-}
-
-static ending_kind ending_of(const char *name)
-{
-    const size_t n = length_uncompressed(name);
-    for (size_t i = 0; i < sizeof known_endings / sizeof known_endings[0]; i++)
-        if (ends_in(name, n, known_endings[i].ending))
-            return known_endings[i].kind;
-    return ENDING_UNKNOWN;
-}
-
-bd_status bd_is_input(const char *path, bool *is_input, bd_error *err)
-{
-    const ending_kind ending = ending_of(path);
-    bd_token_layout layout;
-    *is_input = ending != ENDING_UNKNOWN;
-    return ending == ENDING_TOKENS ? bd_token_file_recognise(path, &layout, is_input, err)
-                                   : BD_OK;
-}
-
-bool bd_is_sidecar(const char *path)
-{
-    static const struct {
-        const char *ending, *partner;
-    } pairs[] = {{".idx", ".bin"}, {".index", ""}, {".csv.gz", ".npy"}};
-    const size_t n = strlen(path);
-    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
-        char *partner;
-        if (!ends_in(path, n, pairs[i].ending) ||
-            asprintf(&partner, "%.*s%s", (int)(n - strlen(pairs[i].ending)), path,
-                     pairs[i].partner) < 0)
-            continue;
-        const bool there = access(partner, F_OK) == 0;
-        free(partner);
-        if (there)
-            return true;
-    }
-    return false;
-}
-
-// ---- Content -------------------------------------------------------------------------------
-
-static bool begins_with(const input_head *head, const char *magic, size_t n)
-{
-    return head->n >= n && memcmp(head->bytes, magic, n) == 0;
-}
-
-static bool begins_like_json(const input_head *head)
-{
-    size_t i = begins_with(head, "\xEF\xBB\xBF", 3) ? 3 : 0;
-    while (i < head->n && strchr(" \t\r\n", head->bytes[i]) && head->bytes[i] != '\0')
-        i++;
-    return i < head->n && head->bytes[i] == '{';
-}
-
-static bool looks_like_text(const input_head *head)
-{
-    if (memchr(head->bytes, '\0', head->n))
-        return false;
-    // The head may end in the middle of a character.
-    return head->n - bd_utf8_valid_prefix(head->bytes, head->n) < 4;
-}
-
-static bool is_table(const input_head *head, bd_input_format *format)
-{
-    if (begins_with(head, "PAR1", 4) || begins_with(head, "PARE", 4))  // which is encrypted
-        *format = BD_INPUT_PARQUET;
-    else if (begins_with(head, "ARROW1\0\0", 8))
-        *format = BD_INPUT_ARROW;
-    else if (begins_with(head, "\xFF\xFF\xFF\xFF", 4))
-        *format = BD_INPUT_ARROW_STREAM;
-    else
-        return false;
-    return true;
-}
-
-static const bd_input_format format_of_layout[] = {
-    [BD_TOKENS_MEGATRON] = BD_INPUT_MEGATRON,
-    [BD_TOKENS_LLM_C] = BD_INPUT_LLM_C,
-    [BD_TOKENS_RAW] = BD_INPUT_TOKENS,
-};
-
-static bd_status tell_format(bd_input *input, const input_head *head, bd_error *err)
-{
-    const ending_kind ending = ending_of(input->path);
-    const bool told = ending == ENDING_TEXT || ending == ENDING_JSONL;
-    if (is_table(head, &input->format))
-        return BD_OK;
-    if (input->compression == BD_PLAIN && !told) {
-        bd_token_layout layout;
-        bool known;
-        BD_TRY(bd_token_file_recognise(input->path, &layout, &known, err));
-        if (known) {
-            input->format = format_of_layout[layout];
-            return BD_OK;
-        }
-    }
-    if (told)
-        input->format = ending == ENDING_TEXT ? BD_INPUT_TEXT : BD_INPUT_JSONL;
-    else if (begins_like_json(head))
-        input->format = BD_INPUT_JSONL;
-    else if (ending == ENDING_UNKNOWN && looks_like_text(head))
-        input->format = BD_INPUT_TEXT;
-    else
-        return bd_fail(err, BD_ERR_ARGUMENT,
-                       "cannot tell the format of '%s' from its content: give --format",
-                       input->path);
-    return BD_OK;
-}
-
-static bd_status choose_format(bd_input *input, const input_head *head,
-                               const bd_reading *reading, bd_error *err)
-{
-    static const bd_input_format chosen[] = {
-        [BD_FORMAT_TEXT] = BD_INPUT_TEXT,         [BD_FORMAT_JSONL] = BD_INPUT_JSONL,
-        [BD_FORMAT_PARQUET] = BD_INPUT_PARQUET,   [BD_FORMAT_ARROW] = BD_INPUT_ARROW,
-        [BD_FORMAT_MEGATRON] = BD_INPUT_MEGATRON, [BD_FORMAT_LLM_C] = BD_INPUT_LLM_C,
-        [BD_FORMAT_TOKENS] = BD_INPUT_TOKENS,
-    };
-    if (reading->format == BD_FORMAT_AUTO)
-        return tell_format(input, head, err);
-    input->format = chosen[reading->format];
-    if (input->format == BD_INPUT_ARROW && !begins_with(head, "ARROW1", 6))
-        input->format = BD_INPUT_ARROW_STREAM;
-    return BD_OK;
-}
-
-static bd_status read_head(bd_input *input, input_head *head, bd_error *err)
-{
-    bd_byte_stream *stream;
-    BD_TRY(bd_byte_stream_open(&stream, input->path, err));
-    input->compression = bd_byte_stream_compression(stream);
-    const bd_status status =
-        bd_byte_stream_read(stream, head->bytes, sizeof head->bytes, &head->n, err);
-    bd_byte_stream_close(stream);
-    return status;
-}
+enum { EDGE_BYTES = 1 << 20 };
 
 // ---- Edges ---------------------------------------------------------------------------------
 
@@ -375,29 +193,25 @@ static bd_status cut_tokens(bd_input *input, const bd_reading *reading, bd_error
     return status;
 }
 
-bd_status bd_input_examine(bd_input *input, const bd_reading *reading, bd_error *err)
+bd_status bd_input_cut(bd_input *input, const bd_reading *reading, bd_error *err)
 {
     bd_input_entry *entry = &input->entry;
-    input_head head = {.n = 0};
-    if (bd_input_is_stdin(input)) {
-        // Its beginning cannot be read twice.
-        const bool is_text = reading->format == BD_FORMAT_TEXT || reading->delimiter;
-        input->format = is_text ? BD_INPUT_TEXT : BD_INPUT_JSONL;
-    } else {
-        BD_TRY(read_head(input, &head, err));
-        BD_TRY(choose_format(input, &head, reading, err));
-    }
-    if (!bd_input_is_bytes(input) && input->compression != BD_PLAIN)
-        return bd_fail(err, BD_ERR_UNSUPPORTED,
-                       "cannot read '%s': a compressed %s file; decompress it first",
-                       input->path, bd_input_format_words[input->format]);
+    const bd_reading own = bd_input_reading(input, reading);
     entry->format = strdup(bd_input_format_words[input->format]);
     entry->compression = strdup(bd_compression_words[input->compression]);
     if (!entry->format || !entry->compression)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the inputs");
     if (bd_input_is_bytes(input))
-        return cut_bytes(input, reading, err);
+        return cut_bytes(input, &own, err);
     if (bd_input_is_table(input))
-        return cut_table(input, reading, err);
-    return cut_tokens(input, reading, err);
+        return cut_table(input, &own, err);
+    return cut_tokens(input, &own, err);
+}
+
+bd_status bd_input_examine(bd_input *input, const bd_reading *reading, bd_error *err)
+{
+    const bd_reading own = bd_input_reading(input, reading);
+    BD_TRY(bd_input_recognise(input, &own, err));
+    return input->passed == BD_PASS_NOT ? bd_input_cut(input, reading, err)
+                                        : bd_input_refuse(input, err);
 }

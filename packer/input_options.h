@@ -60,9 +60,11 @@
          .help =                                                                               \
              "Format of the inputs; auto goes by their content and the ending of the name"},   \
         {.name = "source",                                                                     \
-         .value = "NAME=INPUT",                                                                \
+         .value = "NAME=INPUT[,KEY=VALUE...]",                                                 \
          BD_TEXTS(bd_pack_options, sources),                                                   \
-         .help = "A further input, labelled NAME; may be repeated"},                           \
+         .help = "A further input, labelled NAME, perhaps with a text-field, format or "       \
+                 "delimiter of "                                                               \
+                 "its own; may be repeated"},                                                  \
         {.name = "text-field",                                                                 \
          .value = "FIELD",                                                                     \
          BD_TEXT(bd_pack_options, text_field),                                                 \
@@ -102,6 +104,21 @@
         .name = "id-bytes", .value = "2|4", BD_INTEGER(bd_pack_options, id_bytes, 2, 4),       \
         .initial = "-1", .initial_note = "2 if the vocabulary fits",                           \
         .help = "Bytes of an id in files of nothing but ids"                                   \
+    }
+
+#define BD_FOLDER_OPTIONS                                                              \
+    {.name = "include",                                                                \
+     .value = "PATTERN",                                                               \
+     BD_TEXTS(bd_pack_options, include),                                               \
+     .help = "Of folders, take only files that match PATTERN; may be repeated"},       \
+        {.name = "exclude",                                                            \
+         .value = "PATTERN",                                                           \
+         BD_TEXTS(bd_pack_options, exclude),                                           \
+         .help = "Of folders, leave out files and folders that match PATTERN; may be " \
+                 "repeated"},                                                          \
+    {                                                                                  \
+        .name = "allow-skipped", BD_FLAG(bd_pack_options, allow_skipped),              \
+        .help = "Go on even if more than half of a folder, by bytes, cannot be read"   \
     }
 
 #define BD_UNIT_OPTIONS                                                                 \

@@ -1,28 +1,26 @@
 #include "packer/inputs.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <glob.h>
-#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
-#include "common/array.h"
-#include "common/file.h"
-#include "common/folder.h"
+#include "common/format.h"
 #include "packer/examine.h"
-
-enum { MAX_LIST_BYTES = 1 << 30 };
+#include "packer/recognise.h"
 
 const char *const bd_input_format_words[] = {
     "text", "jsonl", "parquet", "arrow", "arrow-stream", "megatron", "llm.c", "tokens", NULL};
 
-static const char stdin_operand[] = "-";
-
 bool bd_input_is_stdin(const bd_input *input)
 {
-    return strcmp(input->path, stdin_operand) == 0;
+    return strcmp(input->path, BD_STDIN_OPERAND) == 0;
+}
+
+bd_reading bd_input_reading(const bd_input *input, const bd_reading *reading)
+{
+    return bd_reading_of(reading, &input->own);
 }
 
 bool bd_input_is_bytes(const bd_input *input)
@@ -60,188 +58,240 @@ int64_t bd_input_group_begin(const bd_input *input, int64_t position)
     return begin;
 }
 
-// What the operands of one call have in common.
-typedef struct adding {
-    bd_inputs *inputs;
-    const char *source;
-    bd_format_choice choice;
-    const char *excluded;
-} adding;
+// ---- What is not read ----------------------------------------------------------------------
 
-static bd_status add_folder(const adding *a, const char *path, const char *name, bd_error *err);
-
-// Appends one file. `path` and `name` are copied.
-static bd_status add_file(const adding *a, const char *path, const char *name, bd_error *err)
+bd_status bd_inputs_pass_over(bd_inputs *inputs, size_t folder, bd_pass_reason reason,
+                              int64_t size_bytes, const char *name, bd_error *err)
 {
-    bd_inputs *inputs = a->inputs;
-    if (inputs->n == INT32_MAX)
-        return bd_fail(err, BD_ERR_UNSUPPORTED, "more than %d inputs", INT32_MAX);
-    BD_TRY(bd_array_reserve((void **)&inputs->items, &inputs->capacity, inputs->n + 1,
-                            sizeof *inputs->items, err));
-    bd_input *input = &inputs->items[inputs->n++];
-    *input = (bd_input){.path = strdup(path)};
-    input->entry.name = strdup(name);
-    input->entry.source = strdup(a->source);
-    if (!input->path || !input->entry.name || !input->entry.source)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the name of '%s'", path);
-    return BD_OK;
-}
-
-// ---- Folders -------------------------------------------------------------------------------
-
-static int visible(const struct dirent *entry)
-{
-    return entry->d_name[0] != '.';
-}
-
-static int by_name(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-static bd_status skip_file(bd_inputs *inputs, const char *path, bd_error *err)
-{
-    if (inputs->n_skipped++ == 0 && !(inputs->first_skipped = strdup(path)))
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the name of '%s'", path);
-    return BD_OK;
-}
-
-// One entry of a folder. Symbolic links to files are followed, to folders not: they may loop.
-static bd_status add_entry(const adding *a, const char *path, const char *name, bd_error *err)
-{
-    struct stat info, link;
-    if (lstat(path, &link) != 0 || stat(path, &info) != 0)
-        return bd_fail_errno(err, "cannot read '%s'", path);
-    if (a->excluded && bd_same_file(a->excluded, path))
+    const char *word = bd_pass_reason_word(reason);
+    BD_TRY(bd_passed_over_add(&inputs->passed, word, 1, size_bytes, name, err));
+    if (folder == 0)
         return BD_OK;
-    if (S_ISDIR(link.st_mode))
-        return add_folder(a, path, name, err);
-    if (bd_is_sidecar(path))
-        return BD_OK;
-    bool taken = S_ISREG(info.st_mode);
-    if (taken && a->choice == BD_FORMAT_AUTO)
-        BD_TRY(bd_is_input(path, &taken, err));
-    return taken ? add_file(a, path, name, err) : skip_file(a->inputs, path, err);
+    bd_input_folder *found = &inputs->folders[folder - 1];
+    if (reason == BD_PASS_MET_BEFORE || reason == BD_PASS_INDEX)
+        found->n_met++;
+    if (reason > BD_LAST_WANTED)
+        found->unwanted_bytes += size_bytes;
+    return bd_passed_over_add(&found->passed, word, 1, size_bytes, name, err);
 }
 
-static bd_status add_folder(const adding *a, const char *path, const char *name, bd_error *err)
+static void release_input(bd_input *input)
 {
-    struct dirent **entries;
-    // Not alphasort(): its order depends on the locale.
-    const int n = scandir(path, &entries, visible, by_name);
-    if (n < 0)
-        return bd_fail_errno(err, "cannot read the folder '%s'", path);
+    free(input->path);
+    free(input->index);
+    bd_input_entry_release(&input->entry);
+    bd_own_reading_release(&input->own);
+}
+
+// Counts and removes the inputs that were marked; the others stay in their order.
+static bd_status drop_passed(bd_inputs *inputs, bd_error *err)
+{
     bd_status status = BD_OK;
-    for (int i = 0; i < n; i++) {
-        char *child_path = bd_path_join(path, entries[i]->d_name);
-        char *child_name =
-            *name ? bd_path_join(name, entries[i]->d_name) : strdup(entries[i]->d_name);
-        if (status == BD_OK)
-            status = child_path && child_name
-                         ? add_entry(a, child_path, child_name, err)
-                         : bd_fail(err, BD_ERR_MEMORY, "no memory for the files of '%s'", path);
-        free(child_path);
-        free(child_name);
-        free(entries[i]);
-    }
-    free(entries);
-    return status;
-}
-
-// ---- Operands ------------------------------------------------------------------------------
-
-static bd_status add_path(const adding *a, const char *path, bd_error *err)
-{
-    struct stat info;
-    if (strcmp(path, stdin_operand) == 0)  // from a pattern or a list: a file of that name
-        return add_path(a, "./-", err);
-    if (stat(path, &info) != 0)
-        return bd_fail_errno(err, "cannot read '%s'", path);
-    if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode))
-        return bd_fail(err, BD_ERR_ARGUMENT, "cannot read '%s': not a regular file", path);
-    char *name = bd_path_last_name(path);
-    if (!name)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the name of '%s'", path);
-    const size_t n_before = a->inputs->n;
-    bd_status status =
-        S_ISDIR(info.st_mode) ? add_folder(a, path, name, err) : add_file(a, path, name, err);
-    if (status == BD_OK && a->inputs->n == n_before)
-        status = bd_fail(err, BD_ERR_ARGUMENT, "nothing to read in the folder '%s'", path);
-    free(name);
-    return status;
-}
-
-static int compare_texts(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static bd_status add_pattern(const adding *a, const char *pattern, bd_error *err)
-{
-    glob_t found = {0};
-    // Not sorted by glob(): its order depends on the locale.
-    const int failure = glob(pattern, GLOB_NOSORT | GLOB_ERR, NULL, &found);
-    bd_status status = BD_OK;
-    if (failure == GLOB_NOMATCH)
-        status = bd_fail(err, BD_ERR_ARGUMENT, "cannot read '%s': nothing matches it", pattern);
-    else if (failure != 0)
-        status = bd_fail_errno(err, "cannot read '%s'", pattern);
-    if (status == BD_OK)
-        qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, compare_texts);
-    for (size_t i = 0; status == BD_OK && i < found.gl_pathc; i++)
-        status = add_path(a, found.gl_pathv[i], err);
-    globfree(&found);
-    return status;
-}
-
-static bd_status add_plain(const adding *a, const char *operand, bd_error *err)
-{
-    struct stat info;
-    const bool is_pattern = strpbrk(operand, "*?[") && stat(operand, &info) != 0;
-    return is_pattern ? add_pattern(a, operand, err) : add_path(a, operand, err);
-}
-
-// One operand a line; blank lines, and those that begin with '#', say nothing.
-static bd_status add_list(const adding *a, const char *path, bd_error *err)
-{
-    char *text, *rest;
-    size_t size_bytes;
-    BD_TRY(bd_file_read(path, MAX_LIST_BYTES, &text, &size_bytes, err));
-    bd_status status = BD_OK;
-    if (strlen(text) != size_bytes)
-        status = bd_fail(err, BD_ERR_FORMAT, "'%s': a NUL byte in a list of files", path);
-    int64_t line = 0;
-    rest = text;
-    for (char *operand; status == BD_OK && (operand = strsep(&rest, "\n"));) {
-        line++;
-        operand[strcspn(operand, "\r")] = '\0';
-        if (*operand == '\0' || *operand == '#')
+    size_t n_kept = 0;
+    for (size_t i = 0; i < inputs->n; i++) {
+        bd_input *input = &inputs->items[i];
+        if (status != BD_OK || input->passed == BD_PASS_NOT) {
+            inputs->items[n_kept++] = *input;
             continue;
-        status = add_plain(a, operand, err);
-        if (status != BD_OK)
-            bd_error_prefix(err, status, "'%s', line %" PRId64, path, line);
+        }
+        status = bd_inputs_pass_over(inputs, input->folder, input->passed, input->found_bytes,
+                                     input->entry.name, err);
+        release_input(input);
     }
-    free(text);
+    inputs->n = n_kept;
     return status;
 }
 
-static bd_status add_stdin(const adding *a, bd_error *err)
+// ---- Every file once -----------------------------------------------------------------------
+
+// Which file an input is.
+typedef struct identity {
+    uint64_t device, inode;
+    size_t index;  // of the input
+} identity;
+
+typedef struct identities {
+    identity *items;  // [n], owned; by file, then as they were met
+    size_t n;
+} identities;
+
+static int compare_files(const void *left, const void *right)
 {
-    for (size_t i = 0; i < a->inputs->n; i++)
-        if (bd_input_is_stdin(&a->inputs->items[i]))
-            return bd_fail(err, BD_ERR_ARGUMENT, "standard input can be read only once");
-    return add_file(a, stdin_operand, stdin_operand, err);
+    const identity *a = left, *b = right;
+    if (a->device != b->device)
+        return a->device < b->device ? -1 : 1;
+    return a->inode < b->inode ? -1 : a->inode > b->inode;
 }
 
-bd_status bd_inputs_add(bd_inputs *inputs, const char *operand, const char *source,
-                        bd_format_choice choice, const char *excluded, bd_error *err)
+static int compare_identities(const void *left, const void *right)
 {
-    const adding a = {inputs, source, choice, excluded};
-    if (strcmp(operand, stdin_operand) == 0)
-        return add_stdin(&a, err);
-    if (operand[0] == '@')
-        return add_list(&a, operand + 1, err);
-    return add_plain(&a, operand, err);
+    const identity *a = left, *b = right;
+    const int by_file = compare_files(a, b);
+    return by_file != 0 ? by_file : a->index < b->index ? -1 : a->index > b->index;
+}
+
+static bd_status list_identities(identities *list, const bd_inputs *inputs, bd_error *err)
+{
+    *list = (identities){.items = calloc(inputs->n + 1, sizeof *list->items)};
+    if (!list->items)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", inputs->n);
+    for (size_t i = 0; i < inputs->n; i++) {
+        const bd_input *input = &inputs->items[i];
+        if (!bd_input_is_stdin(input))
+            list->items[list->n++] = (identity){input->device, input->inode, i};
+    }
+    qsort(list->items, list->n, sizeof *list->items, compare_identities);
+    return BD_OK;
+}
+
+// A file that was given again has to be the same input in every respect: nobody could say
+// which label it should have otherwise.
+static bd_status check_repeated(const bd_input *first, const bd_input *again, bd_error *err)
+{
+    const bool same_source = strcmp(first->entry.source, again->entry.source) == 0;
+    if (same_source && bd_own_reading_equal(&first->own, &again->own))
+        return BD_OK;
+    if (same_source)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "'%s' is given twice, with different options: it is '%s'", again->path,
+                       first->path);
+    return bd_fail(err, BD_ERR_ARGUMENT,
+                   "'%s' is given twice, for source '%s' and, as '%s', for '%s'; --exclude "
+                   "passes over files of folders",
+                   again->path, again->entry.source, first->path, first->entry.source);
+}
+
+static bd_status mark_repeated(bd_inputs *inputs, const identities *list, bd_error *err)
+{
+    for (size_t i = 1, first = 0; i < list->n; i++) {
+        if (compare_files(&list->items[first], &list->items[i]) != 0) {
+            first = i;
+            continue;
+        }
+        bd_input *again = &inputs->items[list->items[i].index];
+        BD_TRY(check_repeated(&inputs->items[list->items[first].index], again, err));
+        again->passed = BD_PASS_MET_BEFORE;
+    }
+    return BD_OK;
+}
+
+// ---- What accompanies another file ---------------------------------------------------------
+
+// The file that `path` may be the index of, by its name; *info is about it.
+static bool find_partner(const char *path, struct stat *info)
+{
+    static const struct {
+        const char *ending, *partner;
+    } pairs[] = {{".idx", ".bin"}, {".index", ""}, {".csv.gz", ".npy"}};
+    const size_t n = strlen(path);
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        const size_t n_ending = strlen(pairs[i].ending);
+        char *partner;
+        if (n <= n_ending || strcasecmp(path + n - n_ending, pairs[i].ending) != 0 ||
+            asprintf(&partner, "%.*s%s", (int)(n - n_ending), path, pairs[i].partner) < 0)
+            continue;
+        const bool is_there = stat(partner, info) == 0 && S_ISREG(info->st_mode);
+        free(partner);
+        if (is_there)
+            return true;
+    }
+    return false;
+}
+
+// An index in a folder is no input if its partner is there; one that was given by name stands
+// for both files unless its partner was given, too.
+static void mark_indices(bd_inputs *inputs, const identities *list)
+{
+    for (size_t i = 0; i < inputs->n; i++) {
+        bd_input *input = &inputs->items[i];
+        struct stat info;
+        if (input->passed != BD_PASS_NOT || bd_input_is_stdin(input) ||
+            !find_partner(input->path, &info))
+            continue;
+        const identity partner = {.device = info.st_dev, .inode = info.st_ino};
+        if (input->folder > 0 ||
+            bsearch(&partner, list->items, list->n, sizeof *list->items, compare_files))
+            input->passed = BD_PASS_INDEX;
+    }
+}
+
+static bd_status mark_superfluous(bd_inputs *inputs, bd_error *err)
+{
+    identities list;
+    BD_TRY(list_identities(&list, inputs, err));
+    const bd_status status = mark_repeated(inputs, &list, err);
+    if (status == BD_OK)
+        mark_indices(inputs, &list);
+    free(list.items);
+    return status;
+}
+
+// ---- Folders of which little is left -------------------------------------------------------
+
+static bool is_wanted(const bd_passed_kind *kind)
+{
+    for (bd_pass_reason reason = BD_PASS_NOT; reason <= BD_LAST_WANTED; reason++)
+        if (strcmp(kind->reason, bd_pass_reason_word(reason)) == 0)
+            return true;
+    return false;
+}
+
+// "bzip2: 12 files, 3.40 MiB, such as 'a/b.bz2'" for each reason, as far as there is room.
+static void describe_passed(const bd_passed_over *passed, bool with_wanted, char *text,
+                            size_t size)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < passed->n && n < size; i++) {
+        const bd_passed_kind *kind = &passed->items[i];
+        if (with_wanted || !is_wanted(kind))
+            n += (size_t)snprintf(
+                text + n, size - n, "%s%s: %s file%s, %s, such as '%.80s'", n > 0 ? "; " : "",
+                kind->reason, bd_format_exact(kind->n_files).text,
+                kind->n_files == 1 ? "" : "s", bd_format_bytes((uint64_t)kind->size_bytes).text,
+                kind->first);
+    }
+}
+
+static bd_status check_folder(const bd_input_folder *folder, int64_t n_read, int64_t read_bytes,
+                              bool allow_skipped, bd_error *err)
+{
+    char reasons[360] = "";
+    describe_passed(&folder->passed, n_read == 0, reasons, sizeof reasons);
+    if (n_read == 0 && folder->passed.n == 0)
+        return bd_fail(err, BD_ERR_ARGUMENT, "nothing to read in the folder '%s'",
+                       folder->path);
+    // What was met before is read, and so is what an index belongs to.
+    if (n_read == 0 && folder->n_met == 0)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "nothing to read in the folder '%s', which holds: %s", folder->path,
+                       reasons);
+    if (folder->unwanted_bytes > read_bytes && !allow_skipped)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "more than half of the folder '%s' cannot be read (--allow-skipped "
+                       "packs the rest, --exclude passes over): %s",
+                       folder->path, reasons);
+    return BD_OK;
+}
+
+static bd_status check_folders(const bd_inputs *inputs, bd_error *err)
+{
+    typedef struct share {
+        int64_t n, size_bytes;
+    } share;
+    share *read = calloc(inputs->n_folders + 1, sizeof *read);
+    if (!read)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu folders", inputs->n_folders);
+    for (size_t i = 0; i < inputs->n; i++) {
+        const bd_input *input = &inputs->items[i];
+        read[input->folder].n++;
+        read[input->folder].size_bytes += input->found_bytes;
+    }
+    bd_status status = BD_OK;
+    for (size_t i = 0; status == BD_OK && i < inputs->n_folders; i++)
+        status = check_folder(&inputs->folders[i], read[i + 1].n, read[i + 1].size_bytes,
+                              inputs->allow_skipped, err);
+    free(read);
+    return status;
 }
 
 // ---- What they hold ------------------------------------------------------------------------
@@ -251,17 +301,34 @@ typedef struct examination {
     const bd_reading *reading;
 } examination;
 
-static bd_status examine_one(void *context, int64_t index, bd_error *err)
+static bd_status recognise_one(void *context, int64_t index, bd_error *err)
 {
     const examination *e = context;
-    return bd_input_examine(&e->inputs->items[index], e->reading, err);
+    bd_input *input = &e->inputs->items[index];
+    if (input->passed != BD_PASS_NOT)
+        return BD_OK;
+    const bd_reading own = bd_input_reading(input, e->reading);
+    BD_TRY(bd_input_recognise(input, &own, err));
+    return input->passed != BD_PASS_NOT && input->folder == 0 ? bd_input_refuse(input, err)
+                                                              : BD_OK;
+}
+
+static bd_status cut_one(void *context, int64_t index, bd_error *err)
+{
+    const examination *e = context;
+    return bd_input_cut(&e->inputs->items[index], e->reading, err);
 }
 
 bd_status bd_inputs_examine(bd_inputs *inputs, const bd_reading *reading, bd_threads *threads,
                             bd_error *err)
 {
     examination e = {inputs, reading};
-    return bd_threads_run(threads, examine_one, &e, (int64_t)inputs->n, err);
+    inputs->passed.is_known = true;
+    BD_TRY(mark_superfluous(inputs, err));
+    BD_TRY(bd_threads_run(threads, recognise_one, &e, (int64_t)inputs->n, err));
+    BD_TRY(drop_passed(inputs, err));
+    BD_TRY(check_folders(inputs, err));
+    return bd_threads_run(threads, cut_one, &e, (int64_t)inputs->n, err);
 }
 
 bool bd_input_is_unchanged(const bd_input *input)
@@ -273,12 +340,14 @@ bool bd_input_is_unchanged(const bd_input *input)
 
 void bd_inputs_release(bd_inputs *inputs)
 {
-    for (size_t i = 0; i < inputs->n; i++) {
-        free(inputs->items[i].path);
-        free(inputs->items[i].index);
-        bd_input_entry_release(&inputs->items[i].entry);
+    for (size_t i = 0; i < inputs->n; i++)
+        release_input(&inputs->items[i]);
+    for (size_t i = 0; i < inputs->n_folders; i++) {
+        free(inputs->folders[i].path);
+        bd_passed_over_release(&inputs->folders[i].passed);
     }
     free(inputs->items);
-    free(inputs->first_skipped);
+    free(inputs->folders);
+    bd_passed_over_release(&inputs->passed);
     *inputs = (bd_inputs){0};
 }

@@ -124,6 +124,26 @@ static char *copy_text(const char *bytes, size_t n)
     return is_text ? strndup(bytes, n) : NULL;
 }
 
+static void set_passed_over(bd_json *json, const bd_inspection *in, bd_inspection_limits limits)
+{
+    const bd_passed_over *passed = &in->manifest.passed_over;
+    if (!passed->is_known) {
+        bd_json_set_null(json, "passed_over");
+        return;
+    }
+    bd_json *array = bd_json_array();
+    for (size_t i = 0; i < smaller(passed->n, limits.sources); i++) {
+        const bd_passed_kind *kind = &passed->items[i];
+        bd_json *entry = bd_json_object();
+        bd_json_set_short_name(entry, "reason", kind->reason, limits.name_bytes);
+        bd_json_set_integer(entry, "files", kind->n_files);
+        bd_json_set_integer(entry, "bytes", kind->size_bytes);
+        bd_json_set_short_name(entry, "first", kind->first, limits.name_bytes);
+        bd_json_append(array, entry);
+    }
+    bd_json_set(json, "passed_over", array);
+}
+
 char *bd_inspection_token_text(const bd_inspection *inspection, uint32_t id)
 {
     const bd_tokenizer *tokenizer = inspection->tokenizer;
@@ -254,7 +274,7 @@ bd_json *bd_inspection_to_short_json(const bd_inspection *inspection,
 {
     const bd_inspection *in = inspection;
     bd_json *json = bd_json_object();
-    bd_json_set_string(json, "format", "1.1");
+    bd_json_set_string(json, "format", "1.2");
     bd_json_set_string(json, "of", in->is_shard ? "shard" : "dataset");
     bd_json_set(json, "reading", reading_to_json(in));
     bd_json_set(json, "packing", bd_packing_to_json(&in->manifest.packing));
@@ -270,6 +290,7 @@ bd_json *bd_inspection_to_short_json(const bd_inspection *inspection,
     set_duplicates(json, in);
     bd_json_set(json, "sources", sources_to_json(in, limits));
     bd_json_set(json, "inputs", inputs_to_json(in, limits));
+    set_passed_over(json, in, limits);
     bd_json_set(json, "shards", shards_to_json(in, limits));
     return json;
 }

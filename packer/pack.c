@@ -201,8 +201,11 @@ static bd_status publish_part(const dataset_run *p, const char *folder, bd_manif
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", inputs->n);
     for (size_t i = 0; i < inputs->n; i++)
         entries[i] = &inputs->items[i].entry;
-    const bd_status status =
-        bd_dataset_publish_tail(folder, manifest, held_out, entries, inputs->n, card_kept, err);
+    manifest->passed_over.is_known = true;
+    bd_status status = bd_passed_over_join(&manifest->passed_over, &inputs->passed, err);
+    if (status == BD_OK)
+        status = bd_dataset_publish_tail(folder, manifest, held_out, entries, inputs->n,
+                                         card_kept, err);
     free(entries);
     return status;
 }

@@ -103,9 +103,26 @@ static bd_status print_result(const bd_arguments *arguments, const bd_pack_setti
                             : bd_report_ledger(stdout, settings->out, &result->manifest, err);
 }
 
+// "3 files (2 hidden, 1 CSV or TSV)"; nothing if none was passed over.
+static size_t list_passed(const bd_passed_over *passed, char *text, size_t size)
+{
+    const int64_t n_files = bd_passed_over_files(passed);
+    size_t n = n_files == 0
+                   ? 0
+                   : (size_t)snprintf(text, size, "%s file%s (", bd_format_exact(n_files).text,
+                                      n_files == 1 ? "" : "s");
+    for (size_t i = 0; i < passed->n && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s %s", i > 0 ? ", " : "",
+                              bd_format_exact(passed->items[i].n_files).text,
+                              passed->items[i].reason);
+    if (n_files > 0 && n < size)
+        n += (size_t)snprintf(text + n, size - n, ")");
+    return n < size ? n : size - 1;
+}
+
 // Whoever wants to read nothing else still learns what is missing. (Others have been told of
 // files before packing began, and of tokens in the ledger.)
-static void say_left_out(const bd_arguments *arguments, const bd_inputs *inputs,
+static void say_left_out(const bd_arguments *arguments, const bd_passed_over *passed,
                          const bd_figures *totals)
 {
     const struct {
@@ -113,7 +130,6 @@ static void say_left_out(const bd_arguments *arguments, const bd_inputs *inputs,
         int64_t n;
         const char *what, *after;
     } parts[] = {
-        {"", (int64_t)inputs->n_skipped, "file", " of unknown format"},
         {"", totals->dropped_documents, "document", " longer than a row"},
         {"", totals->too_short_documents, "document", " of fewer than --min-tokens"},
         {"the ends of ", totals->truncated_documents, "document", ""},
@@ -123,8 +139,8 @@ static void say_left_out(const bd_arguments *arguments, const bd_inputs *inputs,
         {"", totals->bad_too_large, "record", " larger than --max-document-bytes"},
         {"", totals->bad_pattern, "record", " too hard to split"},
     };
-    char text[768] = "";
-    size_t n = 0;
+    char text[2048] = "";
+    size_t n = list_passed(passed, text, sizeof text - 768);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (parts[i].n > 0)
             n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%s %s%s%s", n > 0 ? "; " : "",
@@ -174,7 +190,7 @@ static bd_status pack(bd_pack_job *job, const bd_pack_settings *how,
                                 : 0,
                             "read");
     if (status == BD_OK && result.finished)
-        say_left_out(arguments, job->inputs, &result.manifest.totals);
+        say_left_out(arguments, &job->inputs->passed, &result.manifest.totals);
     for (size_t i = 0; i < result.n_missing; i++)
         printf("%s%s\n", bd_unit_shard_name(&result.missing[i].unit).text,
                result.missing[i].is_series ? " and what follows it" : "");
@@ -192,13 +208,13 @@ static bd_status pack_inputs(bd_pack_job *job, const bd_pack_settings *how,
         bd_pack_job_collect(&inputs, arguments->operands, arguments->n_operands, settings, err);
     if (status != BD_OK)
         goto done;
-    if (inputs.n_skipped > 0 && !arguments->quiet)
-        bd_command_note(arguments, "%zu file%s of unknown format skipped, such as '%s'",
-                        inputs.n_skipped, inputs.n_skipped == 1 ? "" : "s",
-                        inputs.first_skipped);
     status = examine_inputs(&inputs, job, how, err);
     if (status != BD_OK)
         goto done;
+    if (settings->dry_run)  // which tells others with the plan
+        say_left_out(arguments, &inputs.passed, &(bd_figures){0});
+    else if (!arguments->quiet)
+        bd_report_passed_over(stderr, &inputs.passed);
     job->inputs = &inputs;
     job->folder = settings->out;
     if (settings->holdout) {

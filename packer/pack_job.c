@@ -9,6 +9,7 @@
 #include "common/manifest.h"
 #include "common/threads.h"
 #include "common/utf8.h"
+#include "packer/source_option.h"
 
 // What messages call the tokenizer: as it was given, or as what stands for it.
 static const char *name_of(const bd_tokenizer *tokenizer, const bd_pack_options *settings)
@@ -176,18 +177,31 @@ bd_status bd_pack_job_init(bd_pack_job *job, const bd_pack_options *settings, bd
 
 // ---- Inputs --------------------------------------------------------------------------------
 
-static bd_status add_source(bd_inputs *inputs, const char *labelled,
+// A text of its own that says what all have anyway is none.
+static void forget_same(char **own, const char *of_all)
+{
+    if (*own && of_all && strcmp(*own, of_all) == 0) {
+        free(*own);
+        *own = NULL;
+    }
+}
+
+static bd_status add_source(bd_inputs *inputs, const char *labelled, bd_gathering how,
                             const bd_pack_options *settings, bd_error *err)
 {
-    const char *equals = strchr(labelled, '=');
-    if (!equals || equals == labelled || equals[1] == '\0' || !bd_is_utf8(labelled))
-        return bd_fail(err, BD_ERR_ARGUMENT, "--source: '%s' is not NAME=INPUT", labelled);
-    char *name = strndup(labelled, (size_t)(equals - labelled));
-    if (!name)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the inputs");
-    const bd_status status =
-        bd_inputs_add(inputs, equals + 1, name, settings->format, settings->out, err);
-    free(name);
+    bd_source_option option;
+    bd_status status = bd_source_option_parse(&option, labelled, err);
+    if (status == BD_OK) {
+        forget_same(&option.own.text_field, settings->text_field);
+        forget_same(&option.own.delimiter, settings->delimiter);
+        how.source = option.name;
+        how.own = option.own;
+        status = bd_inputs_add(inputs, option.input, &how, err);
+        if (status != BD_OK && strchr(option.input, ','))
+            bd_error_suffix(err, status,
+                            "an input's options are text-field, format and delimiter");
+    }
+    bd_source_option_release(&option);
     return status;
 }
 
@@ -205,12 +219,16 @@ static bd_status refuse_inside(const bd_inputs *inputs, const char *folder, bd_e
 bd_status bd_pack_job_collect(bd_inputs *inputs, const char *const *operands, size_t n_operands,
                               const bd_pack_options *settings, bd_error *err)
 {
+    const bd_gathering how = {.source = BD_DEFAULT_SOURCE,
+                              .avoided = settings->out,
+                              .include = settings->include,
+                              .exclude = settings->exclude};
+    inputs->allow_skipped = settings->allow_skipped;
     for (size_t i = 0; i < n_operands; i++)
-        BD_TRY(bd_inputs_add(inputs, operands[i], BD_DEFAULT_SOURCE, settings->format,
-                             settings->out, err));
+        BD_TRY(bd_inputs_add(inputs, operands[i], &how, err));
     for (size_t i = 0; i < settings->sources.n; i++)
-        BD_TRY(add_source(inputs, settings->sources.items[i], settings, err));
-    if (inputs->n == 0)
+        BD_TRY(add_source(inputs, settings->sources.items[i], how, settings, err));
+    if (inputs->n == 0 && inputs->n_folders == 0)
         return bd_fail(err, BD_ERR_ARGUMENT, "no input: name a file or a folder");
     if (settings->sources.n >= BD_MAX_SOURCES)
         return bd_fail(err, BD_ERR_ARGUMENT, "more than %d sources", BD_MAX_SOURCES);
@@ -220,17 +238,18 @@ bd_status bd_pack_job_collect(bd_inputs *inputs, const char *const *operands, si
 // What goes with the job and what does not.
 static bd_status check_input(const bd_pack_job *job, const bd_input *input, bd_error *err)
 {
+    const bd_reading reading = bd_input_reading(input, &job->reading);
     if (input->id_bytes == 0 && !job->tokenizer->takes_text)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "'%s' holds text, which needs a tokenizer instead of --vocab-size",
                        input->path);
-    if (input->id_bytes == 0 && job->reading.separator == BD_SEPARATOR_PRESENT)
+    if (input->id_bytes == 0 && reading.separator == BD_SEPARATOR_PRESENT)
         return bd_fail(
             err, BD_ERR_ARGUMENT,
             "--separator present is for tokenised inputs; '%s' holds text, which has "
             "no separators yet",
             input->path);
-    if (bd_input_is_stdin(input) && job->reading.format > BD_FORMAT_JSONL)
+    if (bd_input_is_stdin(input) && reading.format > BD_FORMAT_JSONL)
         return bd_fail(err, BD_ERR_ARGUMENT, "--format: standard input is text or jsonl");
     return BD_OK;
 }

@@ -13,8 +13,8 @@
 // BD_ERR_ARGUMENT. Close job->tokenizer afterwards, also after a failure.
 bd_status bd_pack_job_init(bd_pack_job *job, const bd_pack_options *settings, bd_error *err);
 
-// Collects the inputs that the operands and --source name. None, or one in settings->out (which
-// may be NULL), is BD_ERR_ARGUMENT. Release the inputs, also after a failure.
+// Collects the inputs that the operands and --source name. No operand, or an input in
+// settings->out (which may be NULL), is BD_ERR_ARGUMENT. Release the inputs, also after a failure.
 bd_status bd_pack_job_collect(bd_inputs *inputs, const char *const *operands, size_t n_operands,
                               const bd_pack_options *settings, bd_error *err);
 

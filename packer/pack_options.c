@@ -53,6 +53,7 @@ static const bd_option pack_options[] = {
      .initial_note = "all",
      .help = "Take the first N documents of the inputs"},
     BD_INPUT_OPTIONS,
+    BD_FOLDER_OPTIONS,
     {.name = "max-bad",
      .value = "SHARE%",
      BD_TEXT(bd_pack_options, max_bad),
@@ -125,7 +126,21 @@ static const char pack_description[] =
     "line is a document), text (a file is a document, or see --delimiter), both plain, gzip "
     "or zstd; Parquet and Arrow (a row is a document); and what is tokenised already: a "
     "column input_ids or tokens, Megatron's .bin with its .idx, llm.c's .bin, raw ids with "
-    "datatrove's .index or dolma's .csv.gz beside them.\n"
+    "datatrove's .index or dolma's .csv.gz beside them. --format takes every file of a folder "
+    "as what it says.\n"
+    "\n"
+    "Every file is read once, however often and by whatever links it is met; a link to a "
+    "folder is followed if that folder was not entered before. What cannot be read (CSV, JSON "
+    "that is not JSONL, bzip2, xz, archives, images, …) is an error if it was named, and "
+    "passed over if it was found in a folder. Whatever is passed over is counted by reason, "
+    "which is printed and stored in the manifest; if that is more than half of a folder, by "
+    "bytes and but for what you left out yourself, it is an error without --allow-skipped. "
+    "PATTERN is for the path below the folder that was given, and * matches / as well; "
+    "without a / it may match the last name alone, and a folder that it matches stands for all "
+    "that is below.\n"
+    "\n"
+    "Options after the INPUT of --source are text-field, format and delimiter; they are looked "
+    "for from the right, so that any other comma is part of the name.\n"
     "\n"
     "--delimiter LINE must be the whole line: with CRLF line ends it includes the CR. JSON is "
     "UTF-8 by definition, so --invalid-utf8 keep does not take it. Standard input is JSONL "
@@ -170,6 +185,9 @@ static const char pack_description[] =
     "  bindery pack -o shards --seq-len 1024 corpus.jsonl\n"
     "  bindery pack -o shards --delimiter '<|endoftext|>' stories.txt.gz\n"
     "  bindery pack -o shards --holdout 0.5% --source web=crawl/ --source wiki=wiki.parquet\n"
+    "  bindery pack -o shards --source code=src/,format=text --source "
+    "web=crawl/,text-field=content\n"
+    "  bindery pack -o shards --include '*.py' --include '*.md' --exclude tests project/\n"
     "  bindery pack -o shards --tokenizer gpt2/tokenizer.json corpus.jsonl\n"
     "  bindery pack -o shards --tokenizer cl100k_base.tiktoken:cl100k corpus.jsonl\n"
     "  bindery pack -o shards --vocab-size 50257 --separator-id 50256 "

@@ -26,7 +26,8 @@ typedef struct bd_pack_options {
     int64_t separator_id, bos, padding_id;
     const char *separator_token;
     bd_format_choice format;
-    bd_texts sources;
+    bd_texts sources, include, exclude;
+    bool allow_skipped;
     const char *text_field;
     const char *delimiter;
     bd_utf8_policy utf8_policy;

@@ -25,7 +25,8 @@ struct bd_unit_packer {
     bd_added_counts recognised;  // by the encoder, in the record at hand
     side training, held_out;
     bd_record_hashes *hashes;  // owned
-    bd_json_text *json;        // owned
+    bd_json_text *json;        // owned; finds the text in `field`
+    const char *field;         // borrowed from the job or the input
     char *repaired;            // owned; a record made valid UTF-8
     size_t repaired_capacity;
     uint32_t *ids;  // owned; those of a record that came as tokens
@@ -55,8 +56,7 @@ bd_status bd_unit_packer_new(bd_unit_packer **out, const bd_pack_job *job, bd_er
     bd_documents_init(&packer->training.documents, &packer->training.packing, &packer->encoder);
     bd_documents_init(&packer->held_out.documents, &packer->held_out.packing, &packer->encoder);
     packer->hashes = bd_record_hashes_new();
-    packer->json = bd_json_text_new(job->reading.text_field);
-    if (packer->hashes && packer->json)
+    if (packer->hashes)
         return BD_OK;
     bd_unit_packer_free(packer);
     *out = NULL;
@@ -153,10 +153,24 @@ static bd_status repair_json(bd_unit_packer *p, const bd_record *record, const c
     return BD_OK;
 }
 
-static bd_status take_json(bd_unit_packer *p, const bd_record *record, const char **text,
-                           size_t *n, bd_error *err)
+// An input may have its text in a field of its own.
+static bd_status use_field(bd_unit_packer *p, const bd_input *input, bd_error *err)
+{
+    const char *field =
+        input->own.text_field ? input->own.text_field : p->job->reading.text_field;
+    if (p->field == field)
+        return BD_OK;
+    bd_json_text_free(p->json);
+    p->json = bd_json_text_new(field);
+    p->field = p->json ? field : NULL;
+    return p->json ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for a unit");
+}
+
+static bd_status take_json(bd_unit_packer *p, const bd_input *input, const bd_record *record,
+                           const char **text, size_t *n, bd_error *err)
 {
     bd_json_problem problem;
+    BD_TRY(use_field(p, input, err));
     const bd_status status =
         extract(p, record->data, record->size_bytes, text, n, &problem, err);
     const bool encoding = problem == BD_JSON_BAD_UTF8 || problem == BD_JSON_BAD_SURROGATE;
@@ -304,7 +318,7 @@ static bd_status add_text(bd_unit_packer *p, const bd_input *input, uint32_t ind
 {
     const char *text;
     size_t n;
-    BD_TRY(input->format == BD_INPUT_JSONL ? take_json(p, record, &text, &n, err)
+    BD_TRY(input->format == BD_INPUT_JSONL ? take_json(p, input, record, &text, &n, err)
                                            : take_text(p, record, &text, &n, err));
     BD_TRY(begin_encoding(p, err));
     side *s = choose_side(p, text, n);

@@ -14,6 +14,10 @@ static bd_json *input_to_json(const bd_input *input)
         bd_json_set_null(json, "edges");
     else
         bd_json_set_string(json, "edges", input->edges.hex);
+    if (input->own.text_field)
+        bd_json_set_string(json, "text_field", input->own.text_field);
+    if (input->own.delimiter)
+        bd_json_set_string(json, "delimiter", input->own.delimiter);
     return json;
 }
 

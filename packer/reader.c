@@ -9,8 +9,8 @@
 #include "packer/token_file.h"
 
 struct bd_reader {
-    const bd_input *input;      // borrowed
-    const bd_reading *reading;  // borrowed
+    const bd_input *input;  // borrowed
+    bd_reading reading;     // its own; borrowed from the input and from what all have
     bd_slice slice;
     // One of these is in use.
     bd_records records;
@@ -57,7 +57,7 @@ static bd_status check_unchanged(const bd_reader *reader, bd_error *err)
     return BD_OK;
 }
 
-bd_status bd_reader_open(bd_reader **out, const bd_input *input, const bd_reading *reading,
+bd_status bd_reader_open(bd_reader **out, const bd_input *input, const bd_reading *of_all,
                          bd_error *err)
 {
     *out = NULL;
@@ -65,7 +65,8 @@ bd_status bd_reader_open(bd_reader **out, const bd_input *input, const bd_readin
     if (!reader)
         return bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", input->path);
     reader->input = input;
-    reader->reading = reading;
+    reader->reading = bd_input_reading(input, of_all);
+    const bd_reading *reading = &reader->reading;
     bd_status status;
     if (bd_input_is_bytes(input))
         status = bd_records_open(&reader->records, input, kind_of(input, reading),
@@ -181,14 +182,14 @@ bd_status bd_reader_next(bd_reader *reader, bd_record *record, bool *found, bd_e
                                                           record, found, err);
     if (status != BD_OK || !*found)  // of a damaged file the message says it already
         return status;
-    if (record->size_bytes > (size_t)reader->reading->max_document_bytes)
+    if (record->size_bytes > (size_t)reader->reading.max_document_bytes)
         record->bad = BD_BAD_TOO_LARGE;
     if (record->bad == BD_BAD_NONE)
         return BD_OK;
     *record = (bd_record){.position = record->position, .bad = record->bad};
-    if (reader->reading->bad_records == BD_BAD_SKIP)
+    if (reader->reading.bad_records == BD_BAD_SKIP)
         return BD_OK;
-    status = bd_reader_fail_bad(reader->reading, record, err);
+    status = bd_reader_fail_bad(&reader->reading, record, err);
     return bd_reader_blame(reader->input, record, status, err);
 }
 

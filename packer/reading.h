@@ -1,10 +1,12 @@
-// reading.h - how the inputs are to be read: what every input of a run has in common.
+// reading.h - how the inputs are to be read: what every input of a run has in common, and what
+// one of them may have of its own.
 #ifndef BINDERY_PACKER_READING_H
 #define BINDERY_PACKER_READING_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/error.h"
 #include "common/tokenizer/tokenizer.h"
 
 // What to do with text that is not UTF-8.
@@ -58,5 +60,24 @@ typedef struct bd_reading {
 // What the rows of a table's unit may have in memory, however few bytes they are in the file: the
 // size of a unit, and 64 MiB at least.
 int64_t bd_reading_table_bytes(const bd_reading *reading);
+
+// What one input is read by instead of what the others are.
+typedef struct bd_own_reading {
+    bool has_format;
+    bd_format_choice format;  // if it has one
+    char *text_field;         // owned; NULL: as the others
+    char *delimiter;          // owned; NULL: as the others
+} bd_own_reading;
+
+// On failure *copy is empty.
+bd_status bd_own_reading_copy(bd_own_reading *copy, const bd_own_reading *own, bd_error *err);
+
+void bd_own_reading_release(bd_own_reading *own);  // safe on an empty struct and safe twice
+
+// The reading of such an input; its texts are borrowed from both.
+bd_reading bd_reading_of(const bd_reading *reading, const bd_own_reading *own);
+
+// Whether two inputs are read alike.
+bool bd_own_reading_equal(const bd_own_reading *a, const bd_own_reading *b);
 
 #endif

@@ -188,13 +188,19 @@ static bd_status publish_tail(repacking *r, const bd_manifest *held_out, bd_erro
     const bd_input_entry **entries = malloc((n + 1) * sizeof *entries);
     if (!entries)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", n);
+    bd_status status = BD_OK;
+    r->to->passed_over.is_known = true;
     for (size_t i = 0; i < r->from->n; i++) {
         const bd_joined_dataset *dataset = &r->from->items[i];
         for (size_t k = 0; k < dataset->manifest.n_inputs; k++)
             entries[dataset->first_input + k] = &dataset->manifest.inputs[k];
+        if (status == BD_OK)
+            status =
+                bd_passed_over_join(&r->to->passed_over, &dataset->manifest.passed_over, err);
     }
-    const bd_status status =
-        bd_dataset_publish_tail(r->target, r->to, held_out, entries, n, &r->card_kept, err);
+    if (status == BD_OK)
+        status =
+            bd_dataset_publish_tail(r->target, r->to, held_out, entries, n, &r->card_kept, err);
     free(entries);
     return status;
 }

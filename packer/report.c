@@ -51,6 +51,22 @@ void bd_report_sources(FILE *out, const bd_source_figures *sources, size_t n, in
     }
 }
 
+void bd_report_passed_over(FILE *out, const bd_passed_over *passed)
+{
+    if (passed->n > 0)
+        fprintf(out, "%-28s%10s%12s  %s\n", "Passed over", "files", "size", "the first");
+    for (size_t i = 0; i < passed->n; i++) {
+        const bd_passed_kind *kind = &passed->items[i];
+        fputs("  ", out);
+        const int n_columns = bd_print_name(out, kind->reason, NAME_WIDTH);
+        const int n = fprintf(out, "%*s%10s%12s  ", NAME_WIDTH + 1 - n_columns, "",
+                              bd_format_exact(kind->n_files).text,
+                              bd_format_bytes((uint64_t)kind->size_bytes).text);
+        bd_print_name(out, kind->first, bd_report_room(2 + n_columns + n));
+        fputc('\n', out);
+    }
+}
+
 // The last two names of a path tell enough: gpt2/tokenizer.json.
 static const char *end_of_path(const char *path)
 {

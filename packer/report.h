@@ -22,6 +22,9 @@ void bd_report_sources(FILE *out, const bd_source_figures *sources, size_t n, in
 void bd_report_added_tokens(FILE *out, const bd_added_counts *added,
                             const bd_tokenizer *tokenizer);
 
+// Nothing if nothing was passed over.
+void bd_report_passed_over(FILE *out, const bd_passed_over *passed);
+
 enum { BD_REPORT_WIDTH = 80 };  // columns
 
 // Columns that a name has in a line that has `n` others: some, even if there are none left.

@@ -305,6 +305,10 @@ void bd_report_inspection(FILE *out, const bd_inspection *inspection, bd_look lo
                       inspection->manifest.totals.packed);
     bd_report_added_tokens(out, &inspection->manifest.totals.added, inspection->tokenizer);
     fputc('\n', out);
+    if (inspection->manifest.passed_over.n > 0) {
+        bd_report_passed_over(out, &inspection->manifest.passed_over);
+        fputc('\n', out);
+    }
     print_documents(out, inspection, look);
     print_lengths(out, inspection, look);
     print_histograms(out, inspection, look);

@@ -6,6 +6,7 @@
 #include "common/array.h"
 #include "common/format.h"
 #include "common/terminal.h"
+#include "packer/report.h"
 #include "packer/space.h"
 
 // The inputs of one source, format and compression.
@@ -78,6 +79,9 @@ bd_status bd_report_plan(FILE *out, const bd_pack_job *job, bd_error *err)
                     n_series == 1 ? "" : "s");
         fprintf(out, "; about %s to be written\n",
                 bd_format_bytes((uint64_t)bd_space_needed(job)).text);
+        if (job->inputs->passed.n > 0)
+            fputc('\n', out);
+        bd_report_passed_over(out, &job->inputs->passed);
     }
     free(groups);
     bd_units_release(&units);

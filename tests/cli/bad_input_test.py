@@ -163,7 +163,7 @@ class Names(Refusals):
                 folder = self.folder / f"corpus-{name}"
                 folder.mkdir()
                 if name is not None:
-                    (folder / name).write_bytes(b"text")
+                    (folder / name).write_bytes(b"\x89PNG\r\n\x1a\n\0")
                 self.assert_pack_refused([folder], f"nothing to read in the folder .*{name}")
 
     def test_a_pattern_that_nothing_matches_is_refused(self) -> None:

@@ -115,7 +115,7 @@ class Quiet(ProgramTest):
                 self.assertEqual(result.stdout, "")
                 self.assertEqual(
                     result.stderr,
-                    f"bindery pack: left out: 2 files of unknown format; {said}\n",
+                    f"bindery pack: left out: 2 files (2 binary); {said}\n",
                 )
 
 

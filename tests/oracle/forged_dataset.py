@@ -178,6 +178,8 @@ class Forgery:
         }
         if self.format != "1.0":
             manifest["sources"] = self.sources or sum_sources(self.inputs, shards)
+        if self.format not in ("1.0", "1.1"):
+            manifest["passed_over"] = []
         seal(folder / "manifest.json", manifest)
 
 

@@ -19,11 +19,26 @@ static bd_reading reading_of(bd_format_choice choice)
                         .end_of_text = END_OF_TEXT};
 }
 
-static void add_operand(bd_inputs *inputs, const char *operand, bd_format_choice choice)
+static const bd_gathering DEFAULT = {.source = BD_DEFAULT_SOURCE};
+
+static void add_operand(bd_inputs *inputs, const char *operand)
 {
     bd_error err = {0};
-    if (bd_inputs_add(inputs, operand, BD_DEFAULT_SOURCE, choice, NULL, &err) != BD_OK)
+    if (bd_inputs_add(inputs, operand, &DEFAULT, &err) != BD_OK)
         fail_msg("%s", err.message);
+}
+
+// How many files were passed over for a reason, the first of which must be `first`.
+static int64_t n_passed(const bd_inputs *inputs, const char *reason, const char *first)
+{
+    for (size_t i = 0; i < inputs->passed.n; i++) {
+        const bd_passed_kind *kind = &inputs->passed.items[i];
+        if (strcmp(kind->reason, reason) == 0) {
+            assert_string_equal(kind->first, first);
+            return kind->n_files;
+        }
+    }
+    return 0;
 }
 
 static bd_status try_examine(bd_inputs *inputs, const bd_reading *reading, bd_error *err)
@@ -41,7 +56,7 @@ static bd_inputs collect(const char *const *operands, size_t n, bd_format_choice
     bd_error err = {0};
     const bd_reading reading = reading_of(choice);
     for (size_t i = 0; i < n; i++)
-        add_operand(&inputs, operands[i], choice);
+        add_operand(&inputs, operands[i]);
     if (try_examine(&inputs, &reading, &err) != BD_OK)
         fail_msg("%s", err.message);
     return inputs;
@@ -62,7 +77,7 @@ static void assert_names(const bd_inputs *inputs, const char *const *names, size
 static void assert_operand_gives(const char *operand, const char *const *names, size_t n)
 {
     bd_inputs inputs = {0};
-    add_operand(&inputs, operand, BD_FORMAT_AUTO);
+    add_operand(&inputs, operand);
     assert_names(&inputs, names, n);
     bd_inputs_release(&inputs);
 }
@@ -71,8 +86,7 @@ static void assert_refused(const char *operand, bd_status status, const char *me
 {
     bd_inputs inputs = {0};
     bd_error err = {0};
-    assert_int_equal(
-        bd_inputs_add(&inputs, operand, BD_DEFAULT_SOURCE, BD_FORMAT_AUTO, NULL, &err), status);
+    assert_int_equal(bd_inputs_add(&inputs, operand, &DEFAULT, &err), status);
     assert_string_equal(err.message, message);
     bd_inputs_release(&inputs);
     assert_null(inputs.items);
@@ -97,8 +111,8 @@ static void folders_are_read_in_byte_order_of_their_entries(void **state)
 
     bd_inputs inputs = collect_one("corpus");
     assert_names(&inputs, IN_ORDER, COUNT(IN_ORDER));
-    assert_int_equal(inputs.n_skipped, 0);
-    assert_null(inputs.first_skipped);
+    assert_int_equal(inputs.passed.n, 0);
+    assert_true(inputs.passed.is_known);
     for (size_t i = 0; i < inputs.n; i++) {
         const bool json = strstr(IN_ORDER[i], "json") != NULL;
         assert_int_equal(inputs.items[i].format, json ? BD_INPUT_JSONL : BD_INPUT_TEXT);
@@ -112,14 +126,59 @@ static void folders_are_read_in_byte_order_of_their_entries(void **state)
 static void operands_stay_in_their_order(void **state)
 {
     (void)state;
-    static const char *const OPERANDS[] = {"z.txt", "folder", "a.txt", "z.txt"};
-    static const char *const NAMES[] = {"z.txt", "folder/m.txt", "a.txt", "z.txt"};
+    static const char *const OPERANDS[] = {"z.txt", "folder", "a.txt"};
+    static const char *const NAMES[] = {"z.txt", "folder/m.txt", "a.txt"};
     add_folder("folder");
     write_text("z.txt", "");
     write_text("a.txt", "");
     write_text("folder/m.txt", "");
     bd_inputs inputs = collect(OPERANDS, COUNT(OPERANDS), BD_FORMAT_AUTO);
     assert_names(&inputs, NAMES, COUNT(NAMES));
+    bd_inputs_release(&inputs);
+}
+
+// By device and inode, under the name that came first.
+static void every_file_is_met_once(void **state)
+{
+    (void)state;
+    static const char *const OPERANDS[] = {"z.txt", "folder", "./folder/../z.txt", "folder"};
+    add_folder("folder");
+    write_text("z.txt", "");
+    write_text("folder/m.txt", "four");
+    assert_int_equal(link("folder/m.txt", "folder/hard.txt"), 0);
+    assert_int_equal(symlink("m.txt", "folder/soft.txt"), 0);
+    assert_int_equal(symlink("../z.txt", "folder/z.txt"), 0);
+    bd_inputs inputs = collect(OPERANDS, COUNT(OPERANDS), BD_FORMAT_AUTO);
+    assert_names(&inputs, (const char *[]){"z.txt", "folder/hard.txt"}, 2);
+    assert_int_equal(inputs.passed.n, 1);
+    assert_int_equal(n_passed(&inputs, "met before", "folder/m.txt"), 3 + 1 + 4);
+    assert_int_equal(inputs.passed.items[0].size_bytes, 5 * 4);
+    bd_inputs_release(&inputs);
+}
+
+static void a_file_cannot_be_of_two_sources(void **state)
+{
+    (void)state;
+    bd_inputs inputs = {0};
+    bd_error err = {0};
+    const bd_reading reading = reading_of(BD_FORMAT_AUTO);
+    const bd_gathering other = {.source = "other"};
+    const bd_gathering read_otherwise = {.source = BD_DEFAULT_SOURCE,
+                                         .own = {.text_field = (char[]){"content"}}};
+    write_text("a.txt", "");
+    add_operand(&inputs, "a.txt");
+    assert_int_equal(bd_inputs_add(&inputs, "./a.txt", &other, NULL), BD_OK);
+    assert_int_equal(try_examine(&inputs, &reading, &err), BD_ERR_ARGUMENT);
+    assert_string_equal(err.message,
+                        "'./a.txt' is given twice, for source 'other' and, as 'a.txt', for "
+                        "'default'; --exclude passes over files of folders");
+    bd_inputs_release(&inputs);
+
+    add_operand(&inputs, "a.txt");
+    assert_int_equal(bd_inputs_add(&inputs, "./a.txt", &read_otherwise, NULL), BD_OK);
+    assert_int_equal(try_examine(&inputs, &reading, &err), BD_ERR_ARGUMENT);
+    assert_string_equal(err.message,
+                        "'./a.txt' is given twice, with different options: it is 'a.txt'");
     bd_inputs_release(&inputs);
 }
 
@@ -162,12 +221,16 @@ static void names_that_begin_with_a_dot_are_left_out(void **state)
     (void)state;
     add_folder("corpus");
     add_folder("corpus/.git");
-    write_text("corpus/.git/a.txt", "");
+    add_folder("corpus/.git/refs");
+    write_text("corpus/.git/refs/a.txt", "four");
     write_text("corpus/.hidden.txt", "");
+    assert_int_equal(symlink("..", "corpus/.git/loop"), 0);
     write_text("corpus/seen.txt", "");
     bd_inputs inputs = collect_one("corpus");
     assert_names(&inputs, (const char *[]){"corpus/seen.txt"}, 1);
-    assert_int_equal(inputs.n_skipped, 0);
+    assert_int_equal(inputs.passed.n, 1);
+    assert_int_equal(n_passed(&inputs, "hidden", "corpus/.git/loop"), 3);
+    assert_int_equal(inputs.passed.items[0].size_bytes, 4);
     bd_inputs_release(&inputs);
 
     inputs = collect_one("corpus/.hidden.txt");  // whoever names it wants it
@@ -175,51 +238,238 @@ static void names_that_begin_with_a_dot_are_left_out(void **state)
     bd_inputs_release(&inputs);
 }
 
-static void unknown_endings_in_folders_are_skipped_and_counted(void **state)
+// What becomes of a file, alone in a folder and given by name: its format, or the reason why it
+// is not read.
+static const struct {
+    const char *name, *content;
+    size_t n;  // 0: as long as the text
+    bd_input_format format;
+    const char *reason;  // NULL: it is read
+} KINDS[] = {
+    {"a.TXT", "{}", 0, BD_INPUT_TEXT, NULL},  // a name that says text is believed,
+    {"a.NdJson", "x", 0, BD_INPUT_JSONL, NULL},
+    {"a.txt", "caf\xe9", 0, BD_INPUT_TEXT, NULL},
+    {"a.txt", "\xFF\xFF\xFF\xFFtext, and more of it", 0, BD_INPUT_TEXT, NULL},
+    {"a.txt", "\x89PNG\r\n\x1a\n\0", 9, 0, "image"},  // but not against a mark
+    {"Makefile", "all:\n", 0, BD_INPUT_TEXT, NULL},
+    {"a.py", "", 0, BD_INPUT_TEXT, NULL},
+    {"a.md", "caf\xc3", 0, BD_INPUT_TEXT, NULL},  // the head of a file may end in a character
+    {"a.md", "[a link](b)", 0, BD_INPUT_TEXT, NULL},
+    {"a.c", "{ int a; }\n", 0, BD_INPUT_TEXT, NULL},
+    {"a", "{\"\" and {}", 0, BD_INPUT_JSONL, NULL},  // its only line has not ended
+    {"a", "{\"text\":\"}\\\"\"} \r\n{", 0, BD_INPUT_JSONL, NULL},
+    {"a", "\xEF\xBB\xBF \n{\"text\":{}}", 0, BD_INPUT_JSONL, NULL},
+    {"a", "{\"a\":1} and so on", 0, BD_INPUT_TEXT, NULL},
+    {"a.json", "{\"text\":1}\n{\"text\":2}\n", 0, BD_INPUT_JSONL, NULL},
+    {"a.json", " \n", 0, BD_INPUT_JSONL, NULL},
+    {"a.json", "{\n\"a\": 1}", 0, 0, "JSON over several lines"},
+    {"a.json", "{\"a\": {}\n}", 0, 0, "JSON over several lines"},
+    {"a.json", "{ // a comment\n}", 0, 0, "JSON over several lines"},
+    {"a.ipynb", "{\n \"cells\": []}", 0, 0, "JSON over several lines"},
+    {"a.json", "[1]", 0, 0, "JSON array"},
+    {"a", "[ {\"a\": 1} ]", 0, 0, "JSON array"},
+    {"a.csv", "", 0, 0, "CSV or TSV"},
+    {"a.TSV.gz", "", 0, 0, "CSV or TSV"},
+    {"a", "BZh91AY&SY\xc1\xc0\xe2", 13, 0, "bzip2"},
+    {"a.json.xz",
+     "\xFD"
+     "7zXZ\0\0",
+     7, 0, "xz"},
+    {"a", "PK\3\4\x14\0", 6, 0, "zip archive"},
+    {"a", "7z\xBC\xAF\x27\x1C\0", 7, 0, "7z or RAR archive"},
+    {"a", "%PDF-1.7\nand text", 0, 0, "PDF"},
+    {"a", "\xFF\xD8\xFF\xE0", 0, 0, "image"},
+    {"a",
+     "\x7F"
+     "ELF\2\1\1\0",
+     8, 0, "program"},
+    {"a", "PARENT", 6, BD_INPUT_TEXT, NULL},
+    {"a", "\xFF\xFEt\0e\0", 6, 0, "UTF-16 or UTF-32"},
+    {"a.npy", "\x93NUMPY\1\0", 8, 0, "NumPy array"},
+    {"a.parquet", "version https://git-lfs.github.com/spec/v1\n", 0, 0, "Git LFS pointer"},
+    {"a.parquet", "text", 0, 0, "not what its name says"},
+    {"a.BIN.gz", "text", 0, 0, "not what its name says"},
+    {"a.bin", "\1\0", 2, 0, "binary"},
+    {"a", "a\0b", 3, 0, "binary"},
+    {"a", "\xe9t\xe9 et hiver", 0, 0, "not UTF-8"},
+    {"a", "\xe9\1 ", 0, 0, "binary"},
+    {"a", "\xFF\xFF\xFF\xFF\0\0\0\0", 8, 0, "binary"},  // no message of an Arrow stream
+};
+
+static void content_tells_what_a_file_is(void **state)
+{
+    (void)state;
+    const bd_reading reading = reading_of(BD_FORMAT_AUTO);
+    add_folder("corpus");
+    write_text("corpus/other.txt", "");
+    for (size_t i = 0; i < COUNT(KINDS); i++) {
+        const char *reason = KINDS[i].reason;
+        char path[64], message[200];
+        bd_inputs inputs = {0};
+        bd_error err = {0};
+        snprintf(path, sizeof path, "corpus/%s", KINDS[i].name);
+        write_file(path, KINDS[i].content,
+                   KINDS[i].n > 0 ? KINDS[i].n : strlen(KINDS[i].content));
+        inputs.allow_skipped = true;
+        add_operand(&inputs, "corpus");
+        if (try_examine(&inputs, &reading, &err) != BD_OK)
+            fail_msg("%zu: %s", i, err.message);
+        if (reason && (inputs.passed.n != 1 || n_passed(&inputs, reason, path) != 1))
+            fail_msg("%zu: not %s", i, reason);
+        if (!reason && (inputs.n != 2 || inputs.items[0].format != KINDS[i].format))
+            fail_msg("%zu: not format %d", i, KINDS[i].format);
+        bd_inputs_release(&inputs);
+
+        add_operand(&inputs, path);
+        const bd_status status = try_examine(&inputs, &reading, &err);
+        snprintf(message, sizeof message, "cannot read '%s': %s; ", path, reason ? reason : "");
+        if (reason &&
+            (status != BD_ERR_ARGUMENT || strncmp(err.message, message, strlen(message)) != 0))
+            fail_msg("%zu: %s", i, err.message);
+        if (!reason && (status != BD_OK || inputs.items[0].format != KINDS[i].format))
+            fail_msg("%zu: not format %d", i, KINDS[i].format);
+        bd_inputs_release(&inputs);
+        unlink(path);
+    }
+}
+
+// A file of settings is no record without its text; among records it is one.
+static void a_lone_object_without_the_text_is_no_corpus(void **state)
 {
     (void)state;
     add_folder("corpus");
-    write_text("corpus/a.csv", "");
-    write_text("corpus/b.TXT", "");
-    write_text("corpus/c.NdJson", "");
-    write_text("corpus/d", "");
-    write_text("corpus/etxt", "");
-    write_text("corpus/f.text", "");
+    write_text("corpus/a.json", "{\"name\": \"a\"}\n");
+    write_text("corpus/b.json", "{\"name\": \"a\"}\n{\"name\": \"b\"}\n");
+    write_text("corpus/c.json", "{\"text\": null}\n");
     bd_inputs inputs = collect_one("corpus");
-    assert_names(&inputs, (const char *[]){"corpus/b.TXT", "corpus/c.NdJson", "corpus/f.text"},
-                 3);
-    assert_int_equal(inputs.items[1].format, BD_INPUT_JSONL);
-    assert_int_equal(inputs.n_skipped, 3);
-    assert_string_equal(inputs.first_skipped, "corpus/a.csv");
+    assert_names(&inputs, (const char *[]){"corpus/b.json", "corpus/c.json"}, 2);
+    assert_int_equal(n_passed(&inputs, "JSON without its text", "corpus/a.json"), 1);
     bd_inputs_release(&inputs);
+    inputs = collect_one("corpus/a.json");  // whoever names it means it
+    assert_int_equal(inputs.items[0].format, BD_INPUT_JSONL);
+    bd_inputs_release(&inputs);
+}
 
+static void other_encodings_are_text_where_they_are_allowed(void **state)
+{
+    (void)state;
+    bd_reading reading = reading_of(BD_FORMAT_AUTO);
+    reading.utf8_policy = BD_UTF8_REPLACE;
+    bd_inputs inputs = {0};
+    add_folder("corpus");
+    write_text("corpus/a.md", "\xe9t\xe9\r\n\tet hiver");
+    write_text("corpus/b", "\xe9\1");
+    write_text("corpus/c.json", "{\"text\": \"\xe9\"}");
+    add_operand(&inputs, "corpus");
+    assert_int_equal(try_examine(&inputs, &reading, NULL), BD_OK);
+    assert_names(&inputs, (const char *[]){"corpus/a.md", "corpus/c.json"}, 2);
+    assert_int_equal(inputs.items[0].format, BD_INPUT_TEXT);
+    assert_int_equal(inputs.items[1].format, BD_INPUT_JSONL);
+    assert_int_equal(n_passed(&inputs, "binary", "corpus/b"), 1);
+    bd_inputs_release(&inputs);
+}
+
+static void a_given_format_takes_every_file_of_a_folder(void **state)
+{
+    (void)state;
     const char *operand = "corpus";
-    inputs = collect(&operand, 1, BD_FORMAT_JSONL);  // a given format takes them all
-    assert_int_equal(inputs.n, 6);
-    assert_int_equal(inputs.n_skipped, 0);
+    add_folder("corpus");
+    write_text("corpus/a.csv", "");
+    write_text("corpus/b", "[1]");
+    write_text("corpus/c.bin", "\1\2");
+    bd_inputs inputs = collect(&operand, 1, BD_FORMAT_JSONL);
+    assert_int_equal(inputs.n, 3);
+    assert_int_equal(inputs.passed.n, 0);
     for (size_t i = 0; i < inputs.n; i++)
         assert_int_equal(inputs.items[i].format, BD_INPUT_JSONL);
     bd_inputs_release(&inputs);
 }
 
-// Other programs' files end like those of tokens, too.
-static void a_file_in_a_folder_that_only_ends_like_tokens_is_skipped(void **state)
+static bd_inputs collect_with(bd_gathering how)
+{
+    bd_inputs inputs = {0};
+    bd_error err = {0};
+    const bd_reading reading = reading_of(BD_FORMAT_AUTO);
+    how.source = BD_DEFAULT_SOURCE;
+    if (bd_inputs_add(&inputs, "corpus", &how, &err) != BD_OK ||
+        try_examine(&inputs, &reading, &err) != BD_OK)
+        fail_msg("%s", err.message);
+    return inputs;
+}
+
+static void patterns_choose_among_the_files_of_folders(void **state)
 {
     (void)state;
+    static const char *const NAMES[] = {"a.md", "a.txt", "sub/b.md", "sub/deep/a.txt"};
     add_folder("corpus");
-    write_text("corpus/a.txt", "");
-    write_text("corpus/firmware.bin", "no tokens");
-    write_text("corpus/weights.npy", "no tokens");
-    write_text("corpus/x.csv.gz", "");  // what accompanies nothing that is there
+    add_folder("corpus/sub");
+    add_folder("corpus/sub/deep");
+    for (size_t i = 0; i < COUNT(NAMES); i++) {
+        char path[64];
+        snprintf(path, sizeof path, "corpus/%s", NAMES[i]);
+        write_text(path, "");
+    }
+    static const struct {
+        const char *include, *exclude;
+        int n;
+        const char *names[4];
+    } CASES[] = {
+        {NULL, "*.md", 2, {"corpus/a.txt", "corpus/sub/deep/a.txt"}},  // * matches / as well
+        {NULL, "a.*", 1, {"corpus/sub/b.md"}},              // the last name, wherever it is
+        {NULL, "sub", 2, {"corpus/a.md", "corpus/a.txt"}},  // a folder and what is below
+        {NULL, "sub/*/a.txt", 3, {"corpus/a.md", "corpus/a.txt", "corpus/sub/b.md"}},
+        {NULL,
+         "corpus",
+         4,
+         {"corpus/a.md", "corpus/a.txt", "corpus/sub/b.md",
+          "corpus/sub/deep/a.txt"}},  // what was given is meant
+        {"*.md", NULL, 2, {"corpus/a.md", "corpus/sub/b.md"}},
+        {"deep", NULL, 1, {"corpus/sub/deep/a.txt"}},
+        {"*.md", "sub", 1, {"corpus/a.md"}},
+    };
+    for (size_t i = 0; i < COUNT(CASES); i++) {
+        const char *include = CASES[i].include, *exclude = CASES[i].exclude;
+        bd_inputs inputs = collect_with((bd_gathering){.include = {&include, include != NULL},
+                                                       .exclude = {&exclude, exclude != NULL}});
+        assert_names(&inputs, CASES[i].names, (size_t)CASES[i].n);
+        assert_int_equal(bd_passed_over_files(&inputs.passed), 4 - CASES[i].n);
+        for (size_t k = 0; k < inputs.passed.n; k++)
+            assert_non_null(strstr(exclude ? "excluded, not included" : "not included",
+                                   inputs.passed.items[k].reason));
+        bd_inputs_release(&inputs);
+    }
+}
+
+static void most_of_a_folder_must_be_read(void **state)
+{
+    (void)state;
+    bd_error err = {0};
     bd_inputs inputs = {0};
-    add_operand(&inputs, "corpus", BD_FORMAT_AUTO);
-    assert_names(&inputs, (const char *[]){"corpus/a.txt"}, 1);
-    assert_int_equal(inputs.n_skipped, 3);
-    assert_string_equal(inputs.first_skipped, "corpus/firmware.bin");
+    const bd_reading reading = reading_of(BD_FORMAT_AUTO);
+    add_folder("corpus");
+    write_text("corpus/.hidden", "and long: what was left out on purpose does not count");
+    write_text("corpus/a.txt", "12345");
+    write_text("corpus/b.csv", "12345");
+    inputs = collect_one("corpus");
+    assert_int_equal(inputs.n, 1);
+    bd_inputs_release(&inputs);
+
+    write_text("corpus/b.csv", "123456");
+    add_operand(&inputs, "corpus");
+    assert_int_equal(try_examine(&inputs, &reading, &err), BD_ERR_ARGUMENT);
+    assert_string_equal(err.message,
+                        "more than half of the folder 'corpus' cannot be read (--allow-skipped "
+                        "packs the rest, --exclude passes over): CSV or TSV: 1 file, 6 B, such "
+                        "as 'corpus/b.csv'");
+    bd_inputs_release(&inputs);
+
+    inputs.allow_skipped = true;
+    add_operand(&inputs, "corpus");
+    assert_int_equal(try_examine(&inputs, &reading, &err), BD_OK);
     bd_inputs_release(&inputs);
 }
 
-// An index is no input and no skipped file either, whatever format was chosen.
+// An index is no input, whatever format was chosen, if its partner is one.
 static void what_accompanies_a_file_of_tokens_is_passed_over(void **state)
 {
     (void)state;
@@ -228,44 +478,46 @@ static void what_accompanies_a_file_of_tokens_is_passed_over(void **state)
         {"corpus/b.ds", "corpus/b.ds.index"},
         {"corpus/c.npy", "corpus/c.csv.gz"},
     };
+    static const char *const OPERANDS[] = {"corpus/c.csv.gz",   "corpus/a.idx",
+                                           "corpus/a.bin",      "corpus/b.ds",
+                                           "corpus/b.ds.index", "corpus/c.npy"};
     add_folder("corpus");
     for (size_t i = 0; i < COUNT(PAIRS); i++) {
         write_text(PAIRS[i][0], "");
         write_text(PAIRS[i][1], "");
     }
+    bd_inputs inputs = collect(OPERANDS, COUNT(OPERANDS), BD_FORMAT_TEXT);
+    assert_names(&inputs, (const char *[]){"a.bin", "b.ds", "c.npy"}, 3);
+    assert_int_equal(n_passed(&inputs, "index of another input", "c.csv.gz"), 3);
+    bd_inputs_release(&inputs);
+
     write_text("corpus/alone.idx", "");
-    bd_inputs inputs = {0};
-    add_operand(&inputs, "corpus", BD_FORMAT_TOKENS);
+    const char *operand = "corpus";
+    inputs = collect(&operand, 1, BD_FORMAT_TEXT);
     assert_names(
         &inputs,
         (const char *[]){"corpus/a.bin", "corpus/alone.idx", "corpus/b.ds", "corpus/c.npy"}, 4);
-    assert_int_equal(inputs.n_skipped, 0);
+    assert_int_equal(n_passed(&inputs, "index of another input", "corpus/a.idx"), 3);
     bd_inputs_release(&inputs);
 }
 
-// A dataset may lie beside its corpus; one that is not there yet excludes nothing.
-static void an_excluded_folder_is_passed_over(void **state)
+// A dataset may lie beside its corpus; one that is not there yet avoids nothing.
+static void an_avoided_folder_is_not_entered(void **state)
 {
     (void)state;
-    static const char *const EXCLUDED[] = {"corpus/out", "./corpus/../corpus/out/", "link"};
+    static const char *const AVOIDED[] = {"corpus/out", "./corpus/../corpus/out/", "link"};
     add_folder("corpus");
     add_folder("corpus/out");
     write_text("corpus/a.txt", "");
     write_text("corpus/out/b.txt", "");
     assert_int_equal(symlink("corpus/out", "link"), 0);
-    for (size_t i = 0; i < COUNT(EXCLUDED); i++) {
-        bd_inputs inputs = {0};
-        assert_int_equal(bd_inputs_add(&inputs, "corpus", BD_DEFAULT_SOURCE, BD_FORMAT_AUTO,
-                                       EXCLUDED[i], NULL),
-                         BD_OK);
+    for (size_t i = 0; i < COUNT(AVOIDED); i++) {
+        bd_inputs inputs = collect_with((bd_gathering){.avoided = AVOIDED[i]});
         assert_names(&inputs, (const char *[]){"corpus/a.txt"}, 1);
-        assert_int_equal(inputs.n_skipped, 0);
+        assert_int_equal(inputs.passed.n, 0);
         bd_inputs_release(&inputs);
     }
-    bd_inputs inputs = {0};
-    assert_int_equal(
-        bd_inputs_add(&inputs, "corpus", BD_DEFAULT_SOURCE, BD_FORMAT_AUTO, "nowhere", NULL),
-        BD_OK);
+    bd_inputs inputs = collect_with((bd_gathering){.avoided = "nowhere"});
     assert_names(&inputs, (const char *[]){"corpus/a.txt", "corpus/out/b.txt"}, 2);
     bd_inputs_release(&inputs);
 }
@@ -273,70 +525,22 @@ static void an_excluded_folder_is_passed_over(void **state)
 static void a_folder_without_a_usable_file_is_refused(void **state)
 {
     (void)state;
-    add_folder("corpus");
-    assert_refused("corpus", BD_ERR_ARGUMENT, "nothing to read in the folder 'corpus'");
-    write_text("corpus/a.csv", "");
-    assert_refused("corpus", BD_ERR_ARGUMENT, "nothing to read in the folder 'corpus'");
-}
-
-static void an_unknown_ending_given_by_name_is_looked_into(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *content;
-        bd_input_format format;
-    } CASES[] = {
-        {"", BD_INPUT_TEXT},
-        {"a,b\n", BD_INPUT_TEXT},
-        {"{\"text\":1}", BD_INPUT_JSONL},
-        {" \t\r\n{", BD_INPUT_JSONL},
-        {"\xEF\xBB\xBF {", BD_INPUT_JSONL},
-        {"\xEF\xBB\xBF[", BD_INPUT_TEXT},
-        {"caf\xc3", BD_INPUT_TEXT},  // the head of a file may end in a character
-    };
-    for (size_t i = 0; i < COUNT(CASES); i++) {
-        write_text("a.csv", CASES[i].content);
-        bd_inputs inputs = collect_one("a.csv");
-        assert_names(&inputs, (const char *[]){"a.csv"}, 1);
-        assert_int_equal(inputs.items[0].format, CASES[i].format);
-        bd_inputs_release(&inputs);
-    }
-    const char *operand = "a.csv";
-    bd_inputs inputs = collect(&operand, 1, BD_FORMAT_JSONL);
-    assert_int_equal(inputs.items[0].format, BD_INPUT_JSONL);
-    bd_inputs_release(&inputs);
-}
-
-static void assert_not_told(const char *path, const void *content, size_t n)
-{
-    bd_inputs inputs = {0};
-    bd_error err = {0};
-    char message[200];
     const bd_reading reading = reading_of(BD_FORMAT_AUTO);
-    write_file(path, content, n);
-    add_operand(&inputs, path, BD_FORMAT_AUTO);
-    assert_int_equal(try_examine(&inputs, &reading, &err), BD_ERR_ARGUMENT);
-    snprintf(message, sizeof message,
-             "cannot tell the format of '%s' from its content: give --format", path);
-    assert_string_equal(err.message, message);
-    bd_inputs_release(&inputs);
-}
-
-static void what_content_does_not_tell_is_refused(void **state)
-{
-    (void)state;
-    assert_not_told("image", "\x89PNG\r\n\x1a\n\0", 9);
-    assert_not_told("nul", "a\0b", 3);
-    assert_not_told("latin1", "\xe9t\xe9 et hiver", 13);
-    // A name that promises a binary format, and text in it.
-    static const char *const PROMISES[] = {"a.parquet", "a.arrow", "a.arrows", "a.bin",
-                                           "a.ds",      "a.npy",   "a.BIN.gz"};
-    for (size_t i = 0; i < COUNT(PROMISES); i++)
-        assert_not_told(PROMISES[i], "text", 4);
-    write_text("a.txt", "\xff\xfe");  // the name of a text is believed
-    bd_inputs inputs = collect_one("a.txt");
-    assert_int_equal(inputs.items[0].format, BD_INPUT_TEXT);
-    bd_inputs_release(&inputs);
+    static const char *const MESSAGES[] = {
+        "nothing to read in the folder 'corpus'",
+        "nothing to read in the folder 'corpus', which holds: CSV or TSV: 1 file, 3 B, such as "
+        "'corpus/a.csv'",
+    };
+    add_folder("corpus");
+    for (size_t i = 0; i < COUNT(MESSAGES); i++) {
+        bd_inputs inputs = {.allow_skipped = true};
+        bd_error err = {0};
+        add_operand(&inputs, "corpus");
+        assert_int_equal(try_examine(&inputs, &reading, &err), BD_ERR_ARGUMENT);
+        assert_string_equal(err.message, MESSAGES[i]);
+        bd_inputs_release(&inputs);
+        write_text("corpus/a.csv", "a,b");
+    }
 }
 
 static void the_magic_of_a_table_is_believed_before_its_name(void **state)
@@ -348,14 +552,14 @@ static void the_magic_of_a_table_is_believed_before_its_name(void **state)
         bd_input_format format;
     } CASES[] = {{"PAR1", 4, BD_INPUT_PARQUET},
                  {"ARROW1\0\0", 8, BD_INPUT_ARROW},
-                 {"\xFF\xFF\xFF\xFF\0\0\0\0", 8, BD_INPUT_ARROW_STREAM}};
+                 {"\xFF\xFF\xFF\xFF\x10\0\0\0\x0c\0\0\0", 12, BD_INPUT_ARROW_STREAM}};
     for (size_t i = 0; i < COUNT(CASES); i++) {
         bd_inputs inputs = {0};
         bd_error err = {0};
         char message[200];
         const bd_reading reading = reading_of(BD_FORMAT_AUTO);
         assert_true(write_gzip("a.txt", CASES[i].magic, CASES[i].n));
-        add_operand(&inputs, "a.txt", BD_FORMAT_AUTO);
+        add_operand(&inputs, "a.txt");
         assert_int_equal(try_examine(&inputs, &reading, &err), BD_ERR_UNSUPPORTED);
         snprintf(message, sizeof message,
                  "cannot read 'a.txt': a compressed %s file; decompress it first",
@@ -366,23 +570,34 @@ static void the_magic_of_a_table_is_believed_before_its_name(void **state)
     }
 }
 
-static void links_to_files_are_followed_and_links_to_folders_are_not(void **state)
+// A folder behind a link is entered if it was not yet, so that loops end; a folder itself always
+// is, and its files may have been met before.
+static void links_are_followed_once(void **state)
 {
     (void)state;
     add_folder("corpus");
+    add_folder("corpus/z");
     add_folder("elsewhere");
     write_text("elsewhere/far.txt", "four");
-    assert_int_equal(symlink("../elsewhere/far.txt", "corpus/near.txt"), 0);
-    assert_int_equal(symlink("..", "corpus/loop"), 0);
-    assert_int_equal(symlink("../elsewhere", "corpus/other.txt"), 0);
-    bd_inputs inputs = collect_one("corpus");
-    assert_names(&inputs, (const char *[]){"corpus/near.txt"}, 1);
-    assert_int_equal(inputs.items[0].entry.size_bytes, 4);
-    assert_int_equal(inputs.n_skipped, 2);
+    write_text("elsewhere/other.txt", "");
+    write_text("corpus/z/deep.txt", "12");
+    assert_int_equal(symlink("../elsewhere/far.txt", "corpus/a.txt"), 0);
+    assert_int_equal(symlink("../elsewhere", "corpus/b"), 0);
+    assert_int_equal(symlink("..", "corpus/c"), 0);  // out of it and in again
+    assert_int_equal(symlink(".", "elsewhere/loop"), 0);
+    assert_int_equal(symlink("z", "corpus/d"), 0);
+    bd_inputs inputs = collect_one("corpus/");
+    assert_names(
+        &inputs,
+        (const char *[]){"corpus/a.txt", "corpus/b/other.txt", "corpus/c/corpus/d/deep.txt"},
+        3);
+    // Links: b/loop, c/corpus/b, c/corpus/c, c/elsewhere/loop, d. Files: b/far.txt,
+    // c/corpus/a.txt, c/corpus/z/deep.txt, two in c/elsewhere, z/deep.txt.
+    assert_int_equal(n_passed(&inputs, "met before", "corpus/b/loop"), 5 + 6);
     bd_inputs_release(&inputs);
 
-    inputs = collect_one("corpus/other.txt");  // a link that was given by name is entered
-    assert_names(&inputs, (const char *[]){"other.txt/far.txt"}, 1);
+    inputs = collect_one("corpus/b");  // a link that was given by name is entered
+    assert_names(&inputs, (const char *[]){"b/far.txt", "b/other.txt"}, 2);
     bd_inputs_release(&inputs);
 }
 
@@ -398,7 +613,7 @@ static void pipes_are_never_opened(void **state)
     bd_inputs inputs = collect_one("corpus");
     alarm(0);
     assert_names(&inputs, (const char *[]){"corpus/seen.txt"}, 1);
-    assert_int_equal(inputs.n_skipped, 1);
+    assert_int_equal(n_passed(&inputs, "not a regular file", "corpus/pipe.txt"), 1);
     bd_inputs_release(&inputs);
 }
 
@@ -410,8 +625,13 @@ static void a_missing_file_is_named(void **state)
     add_folder("corpus");
     write_text("corpus/a.txt", "");
     assert_int_equal(symlink("nowhere", "corpus/b.txt"), 0);
-    assert_refused("corpus", BD_ERR_IO,
+    assert_int_equal(symlink("c.txt", "corpus/c.txt"), 0);
+    assert_refused("corpus/b.txt", BD_ERR_IO,
                    "cannot read 'corpus/b.txt': No such file or directory");
+    bd_inputs inputs = collect_one("corpus");
+    assert_names(&inputs, (const char *[]){"corpus/a.txt"}, 1);
+    assert_int_equal(n_passed(&inputs, "dangling link", "corpus/b.txt"), 2);
+    bd_inputs_release(&inputs);
 }
 
 // ---- Patterns, lists, standard input ------------------------------------------------------
@@ -464,8 +684,8 @@ static void standard_input_is_read_once(void **state)
     bd_inputs inputs = {0};
     bd_error err = {0};
     bd_reading reading = reading_of(BD_FORMAT_AUTO);
-    add_operand(&inputs, "-", BD_FORMAT_AUTO);
-    assert_int_equal(bd_inputs_add(&inputs, "-", "again", BD_FORMAT_AUTO, NULL, &err),
+    add_operand(&inputs, "-");
+    assert_int_equal(bd_inputs_add(&inputs, "-", &(bd_gathering){.source = "again"}, &err),
                      BD_ERR_ARGUMENT);
     assert_string_equal(err.message, "standard input can be read only once");
     assert_int_equal(inputs.n, 1);
@@ -483,7 +703,7 @@ static void standard_input_is_read_once(void **state)
     assert_string_equal(input->edges.hex, "");
     bd_inputs_release(&inputs);
 
-    add_operand(&inputs, "-", BD_FORMAT_TEXT);
+    add_operand(&inputs, "-");
     reading = reading_of(BD_FORMAT_TEXT);
     assert_int_equal(try_examine(&inputs, &reading, NULL), BD_OK);
     assert_int_equal(inputs.items[0].format, BD_INPUT_TEXT);
@@ -491,7 +711,7 @@ static void standard_input_is_read_once(void **state)
     assert_int_equal(inputs.items[0].entry.n_starts, 1);
     bd_inputs_release(&inputs);
 
-    add_operand(&inputs, "-", BD_FORMAT_AUTO);
+    add_operand(&inputs, "-");
     reading = reading_of(BD_FORMAT_AUTO);
     reading.delimiter = "%";
     assert_int_equal(try_examine(&inputs, &reading, NULL), BD_OK);
@@ -509,9 +729,10 @@ static void inputs_carry_the_source_they_were_given_with(void **state)
     write_text("web/b.txt", "");
     write_text("c.txt", "");
     char source[] = "from the web";
-    assert_int_equal(bd_inputs_add(&inputs, "web", source, BD_FORMAT_AUTO, NULL, NULL), BD_OK);
+    assert_int_equal(bd_inputs_add(&inputs, "web", &(bd_gathering){.source = source}, NULL),
+                     BD_OK);
     source[0] = '?';  // it was copied
-    assert_int_equal(bd_inputs_add(&inputs, "c.txt", "books", BD_FORMAT_AUTO, NULL, NULL),
+    assert_int_equal(bd_inputs_add(&inputs, "c.txt", &(bd_gathering){.source = "books"}, NULL),
                      BD_OK);
     assert_int_equal(inputs.n, 3);
     assert_string_equal(inputs.items[0].entry.source, "from the web");
@@ -598,8 +819,8 @@ static void a_text_that_is_one_document_is_not_cut(void **state)
         bd_inputs inputs = {0};
         bd_reading reading = reading_of(BD_FORMAT_AUTO);
         reading.delimiter = delimited ? "%" : NULL;
-        add_operand(&inputs, "a.txt", BD_FORMAT_AUTO);
-        add_operand(&inputs, "b.txt", BD_FORMAT_AUTO);
+        add_operand(&inputs, "a.txt");
+        add_operand(&inputs, "b.txt");
         assert_int_equal(try_examine(&inputs, &reading, NULL), BD_OK);
         for (size_t i = 0; i < 2; i++) {
             const bd_input_entry *entry = &inputs.items[i].entry;
@@ -623,7 +844,7 @@ static void damage_that_is_met_is_named(void **state)
     char *data = read_file("a.jsonl.gz", &n);
     write_file("a.jsonl.gz", data, n - 5);
     free(data);
-    add_operand(&inputs, "a.jsonl.gz", BD_FORMAT_AUTO);
+    add_operand(&inputs, "a.jsonl.gz");
     assert_int_equal(try_examine(&inputs, &reading, &err), BD_ERR_FORMAT);
     assert_non_null(strstr(err.message, "'a.jsonl.gz'"));
     bd_inputs_release(&inputs);
@@ -652,10 +873,9 @@ static void indexed_tokens_are_cut_between_documents(void **state)
     reading.unit_bytes = 9;
     add_folder("corpus");
     write_raw("corpus/a.ds", IDS, COUNT(IDS), ENDS, COUNT(ENDS));
-    add_operand(&inputs, "corpus", BD_FORMAT_AUTO);  // the index is no input of its own
-    assert_names(&inputs, (const char *[]){"corpus/a.ds"}, 1);
-    assert_int_equal(inputs.n_skipped, 0);
+    add_operand(&inputs, "corpus");  // the index is no input of its own
     assert_int_equal(try_examine(&inputs, &reading, NULL), BD_OK);
+    assert_names(&inputs, (const char *[]){"corpus/a.ds"}, 1);
     const bd_input *input = &inputs.items[0];
     assert_int_equal(input->format, BD_INPUT_TOKENS);
     assert_int_equal(input->id_bytes, 2);
@@ -679,7 +899,7 @@ static void tokens_of_llm_c_are_cut_at_multiples(void **state)
     for (int64_t unit_bytes = 1; unit_bytes <= 9; unit_bytes++) {
         bd_inputs inputs = {0};
         reading.unit_bytes = unit_bytes;
-        add_operand(&inputs, "a.bin", BD_FORMAT_AUTO);
+        add_operand(&inputs, "a.bin");
         assert_int_equal(try_examine(&inputs, &reading, NULL), BD_OK);
         const bd_input *input = &inputs.items[0];
         assert_int_equal(input->format, BD_INPUT_LLM_C);
@@ -702,16 +922,22 @@ static void a_megatron_pair_is_called_after_its_ids(void **state)
     write_file("a.idx", index, sizeof index);
     write_file("a.bin", "\1\0\2\0\3\0", 6);
     static const char *const OPERANDS[] = {"a.idx", "a.bin"};
-    bd_inputs inputs = collect(OPERANDS, 2, BD_FORMAT_AUTO);
+    bd_digest edges = {0};
     for (size_t i = 0; i < 2; i++) {
-        const bd_input *input = &inputs.items[i];
+        bd_inputs inputs = collect_one(OPERANDS[i]);
+        const bd_input *input = &inputs.items[0];
         assert_int_equal(input->format, BD_INPUT_MEGATRON);
         assert_string_equal(input->entry.name, "a.bin");
         assert_string_equal(input->path, "a.bin");
         assert_int_equal(input->entry.size_bytes, 6);
         assert_int_equal(input->entry.extent, 1);
-        assert_string_equal(input->edges.hex, inputs.items[0].edges.hex);
+        if (i == 1)
+            assert_string_equal(input->edges.hex, edges.hex);
+        edges = input->edges;
+        bd_inputs_release(&inputs);
     }
+    bd_inputs inputs = collect(OPERANDS, 2, BD_FORMAT_AUTO);
+    assert_names(&inputs, (const char *[]){"a.bin"}, 1);
     bd_inputs_release(&inputs);
 }
 
@@ -781,17 +1007,21 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test_inside_folder(folders_are_read_in_byte_order_of_their_entries),
         test_inside_folder(operands_stay_in_their_order),
+        test_inside_folder(every_file_is_met_once),
+        test_inside_folder(a_file_cannot_be_of_two_sources),
         test_inside_folder(names_begin_with_the_operands_last_name),
         test_inside_folder(names_that_begin_with_a_dot_are_left_out),
-        test_inside_folder(unknown_endings_in_folders_are_skipped_and_counted),
-        test_inside_folder(a_file_in_a_folder_that_only_ends_like_tokens_is_skipped),
+        test_inside_folder(content_tells_what_a_file_is),
+        test_inside_folder(a_lone_object_without_the_text_is_no_corpus),
+        test_inside_folder(other_encodings_are_text_where_they_are_allowed),
+        test_inside_folder(a_given_format_takes_every_file_of_a_folder),
+        test_inside_folder(patterns_choose_among_the_files_of_folders),
+        test_inside_folder(most_of_a_folder_must_be_read),
         test_inside_folder(what_accompanies_a_file_of_tokens_is_passed_over),
-        test_inside_folder(an_excluded_folder_is_passed_over),
+        test_inside_folder(an_avoided_folder_is_not_entered),
         test_inside_folder(a_folder_without_a_usable_file_is_refused),
-        test_inside_folder(an_unknown_ending_given_by_name_is_looked_into),
-        test_inside_folder(what_content_does_not_tell_is_refused),
         test_inside_folder(the_magic_of_a_table_is_believed_before_its_name),
-        test_inside_folder(links_to_files_are_followed_and_links_to_folders_are_not),
+        test_inside_folder(links_are_followed_once),
         test_inside_folder(pipes_are_never_opened),
         test_inside_folder(a_missing_file_is_named),
         test_inside_folder(patterns_are_taken_in_byte_order),

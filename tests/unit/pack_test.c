@@ -48,7 +48,7 @@ static bd_pack_job job_reading(const char *folder, bd_reading reading)
     bd_inputs_release(&inputs);
     assert_int_equal(bd_threads_new(&threads, 1, NULL), BD_OK);
     for (int i = 0; i < 2; i++)
-        if (bd_inputs_add(&inputs, OPERANDS[i], BD_DEFAULT_SOURCE, reading.format, NULL,
+        if (bd_inputs_add(&inputs, OPERANDS[i], &(bd_gathering){.source = BD_DEFAULT_SOURCE},
                           &err) != BD_OK)
             fail_msg("%s", err.message);
     if (bd_inputs_examine(&inputs, &reading, threads, &err) != BD_OK)

@@ -72,8 +72,9 @@ static size_t pack_files(bd_pack_job *job, const char *first, const char *second
     bd_error err = {0};
     job->inputs = &inputs;
     assert_int_equal(bd_threads_new(&threads, 1, NULL), BD_OK);
-    assert_int_equal(bd_inputs_add(&inputs, first, "one", BD_FORMAT_AUTO, NULL, NULL), BD_OK);
-    assert_int_equal(bd_inputs_add(&inputs, second, "other", BD_FORMAT_AUTO, NULL, NULL),
+    assert_int_equal(bd_inputs_add(&inputs, first, &(bd_gathering){.source = "one"}, NULL),
+                     BD_OK);
+    assert_int_equal(bd_inputs_add(&inputs, second, &(bd_gathering){.source = "other"}, NULL),
                      BD_OK);
     if (bd_inputs_examine(&inputs, &job->reading, threads, &err) != BD_OK ||
         bd_pack(job, &SETTINGS, &result, &err) != BD_OK)
