@@ -278,6 +278,21 @@
         });
     }
 
+    // Those that were recognised in text, with how they are written.
+    function addedPlot() {
+        const { added } = inspection.tokens;
+        return plots.lines({
+            id: 'added-tokens', title: 'Added tokens in the text', noun: 'Token',
+            note: 'Recognised in documents, not added by packing',
+            empty: 'None were recognised.',
+            bars: added.map((token) => ({
+                name: `${tokenName(token)}, id ${token.id}`,
+                tick: cutName(tokenName(token), 28),
+                value: Number(token.count), shown: exact(token.count), text: exact(token.count),
+            })),
+        });
+    }
+
     // ---- Repeated documents -----------------------------------------------------------------
 
     function repeatedTable(found) {
@@ -364,6 +379,8 @@
     fillDocuments();
     fillAttention();
     byId('content-plots').append(plotCard(sourcePlot()), plotCard(tokenPlot()));
+    if (inspection.tokens.added.length > 0)
+        byId('content-plots').append(plotCard(addedPlot()));
     fillDuplicates();
     fillShards();
 })();

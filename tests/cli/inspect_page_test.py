@@ -10,6 +10,7 @@ from pathlib import Path
 import program
 import pyarrow as pa
 import pyarrow.parquet as pq
+import tokenizer_shapes as shapes
 from browser import PHONE
 from inspected_page import FORMAT_1, SEPARATOR, InspectPageTest, some_texts
 from playwright.sync_api import Page
@@ -38,12 +39,17 @@ class Figures(InspectPageTest):
         b = self.corpus("b.jsonl", some_texts(2, 31))
         sources = ["--source", f"x={a}", "--source", f"y={b}"]
         many = self.corpus("many.jsonl", some_texts(3, 700))
+        spelled = self.corpus("spelled.jsonl", ["<|endoftext|>", "<b>x<|endoftext|>"])
+        tokens = [shapes.added(256, "<|endoftext|>"), shapes.added(257, "<b>", special=False)]
+        tokenizer = self.write("tokenizer.json", json.dumps(shapes.bytes_only(tokens)).encode())
         return {
             "sources": (self.pack(self.folder / "sources", [], "--seq-len", 33, *sources),
                         ["--scan", "--duplicates"]),
             "sampled": (self.pack(self.folder / "sampled", [many], "--seq-len", 65,
                                   "--unit-size", "2K", "--compress", "zstd"),
                         ["--duplicates", "--memory", 0]),
+            "added": (self.pack(self.folder / "added", [spelled], "--seq-len", 33, "--tokenizer",
+                                tokenizer, "--special-tokens", "token"), ["--scan"]),
             "truncated": (FORMAT_1 / "truncate", []),
             "selected": (FORMAT_1 / "selected", ["--scan"]),
         }
@@ -59,6 +65,9 @@ class Figures(InspectPageTest):
                            *(tile["visited"] for tile in found["attention"]["tiles"])]),
         ):
             self.assertEqual([first_number(s) for s in self.labels(page, plot)], values, plot)
+        added = found["tokens"]["added"]
+        self.assertEqual(self.labels(page, "added-tokens") if added else [],
+                         [f"“{t['text']}”, id {t['id']}: {t['count']}" for t in added])
         self.assertEqual(
             self.labels(page, "sources"),
             [f"{source['name']}: {100 * source['share']:.1f} %, "
