@@ -111,6 +111,18 @@ def option_arguments(options: Options) -> list[str | bytes]:
     return given
 
 
+def changed(options: list, *others: object) -> list:
+    """`options` with `others` behind them, but an option that takes one value only once."""
+    result, rest = list(options), list(others)
+    while rest:
+        name = rest.pop(0)
+        if isinstance(name, str) and name.startswith("-") and name in options:
+            result[result.index(name) + 1] = rest.pop(0)
+        else:
+            result.append(name)
+    return result
+
+
 def write_inputs(folder: Path, inputs: list[Input]) -> list[Path]:
     """Writes the corpus into `folder` and returns its files, in order."""
     folder.mkdir(parents=True, exist_ok=True)

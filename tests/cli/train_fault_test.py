@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import program
-from program import ROOT, ProgramTest, bindery, contents
+from program import ROOT, ProgramTest, bindery, changed, contents
 
 DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
 MODEL = ["--layers", "1", "--channels", "24", "--heads", "3", "--positions", "64"]
@@ -27,7 +27,7 @@ class TrainFaultTest(ProgramTest):
     def command(self, run: Path, *more: object) -> list[object]:
         # Steps come and go while they are written, and one is saved again.
         how = ["--steps", 4, "--save-every", 1, "--keep", 1, "--batch", 1, "--threads", 1]
-        return ["train", "-q", "--data", DATASET, "-o", run, *MODEL, *how, *more]
+        return ["train", "-q", "--data", DATASET, "-o", run, *MODEL, *changed(how, *more)]
 
     def train(self, run: Path, call: str, error: str, number: int) -> tuple[int, str, int]:
         """Trains while call `number` of a kind fails; its status, what it said, and how many such

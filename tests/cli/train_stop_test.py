@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import program
-from program import ROOT, TIMEOUT_SECONDS, ProgramTest, Result, bindery
+from program import ROOT, TIMEOUT_SECONDS, ProgramTest, Result, bindery, changed
 
 DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
 MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
@@ -28,8 +28,8 @@ def heed_interrupts() -> None:
 
 class StopTest(ProgramTest):
     def command(self, run: Path, *arguments: object) -> list[object]:
-        how = [*MODEL, "--steps", STEPS, "--batch", BATCH, "--keep", 0, *arguments]
-        return ["train", "-q", "--data", DATASET, "-o", run, *how]
+        how = [*MODEL, "--steps", STEPS, "--batch", BATCH, "--keep", 0]
+        return ["train", "-q", "--data", DATASET, "-o", run, *changed(how, *arguments)]
 
     def start(self, run: Path, *arguments: object) -> subprocess.Popen:
         command = [program.program(), *map(str, self.command(run, *arguments))]
