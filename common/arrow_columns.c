@@ -67,10 +67,10 @@ static const char *group_word(const bd_columns *columns)
 }
 
 // ---- Arrow's C data interface -------------------------------------------------------------
-// Arrow GLib has no class for the newest types and aborts when it is asked to wrap one. It takes
-// an extension type for one of its own, whatever it is, and calls through memory that the file
-// may have filled. So schemas are looked at through the C data interface, and no array is wrapped
-// before its type has been seen there.
+// Arrow GLib has no class for the newest types and aborts when it is asked to wrap one. It
+// takes an extension type for one of its own, whatever it is, and calls through memory that the
+// file may have filled. So schemas are looked at through the C data interface, and no array is
+// wrapped before its type has been seen there.
 
 static void free_schema(struct ArrowSchema *schema)
 {
@@ -139,13 +139,15 @@ int64_t bd_columns_allowed(const bd_columns *columns, int64_t stored_bytes)
     const int64_t file_bytes = (int64_t)columns->file.size_bytes;
     int64_t expanded;
     if (!bd_int64_mul(stored_bytes < file_bytes ? stored_bytes : file_bytes, MOST_EXPANSION,
-                      &expanded))
+                      &expanded) ||
+        expanded > INT64_MAX / 4)
         expanded = INT64_MAX / 4;
     return expanded > columns->allowance_bytes ? expanded : columns->allowance_bytes;
 }
 
-// Before a group is read that takes `stored_bytes` in the file. Arrow holds a page, its dictionary
-// and what it makes of them at the same time, in arrays that grow to twice their size.
+// Before a group is read that takes `stored_bytes` in the file. Arrow holds a page, its
+// dictionary and what it makes of them at the same time, in arrays that grow to twice their
+// size.
 static void limit_memory(bd_columns *columns, int64_t stored_bytes)
 {
     bd_arrow_limit_set(columns->limit, 4 * bd_columns_allowed(columns, stored_bytes));
@@ -221,8 +223,8 @@ static int64_t n_children_named(const struct ArrowSchema *parent, const char *na
     return n;
 }
 
-// Goes along the path, level by level, and refuses what cannot be gone along: extension types, and
-// a name that two columns share (`is_clear`: no other path leads to the same name).
+// Goes along the path, level by level, and refuses what cannot be gone along: extension types,
+// and a name that two columns share (`is_clear`: no other path leads to the same name).
 static bd_status take_path(bd_columns *columns, const field_path *path, bool is_clear,
                            const struct ArrowSchema **column, bd_error *err)
 {

@@ -64,9 +64,9 @@ bd_column_group bd_columns_group(const bd_columns *columns, int64_t index);
 enum { BD_COLUMN_ROW_BYTES = 64 };
 
 // How many bytes rows may have whose groups take `stored_bytes` in the file: the allowance that
-// the file was opened with, or 64 times what is stored, whichever is more. Reading a group takes
-// up to four times that; a group that needs more is BD_ERR_FORMAT. (Text compresses to a third or a
-// tenth. What stands for a hundred times its size is made to fill memory.)
+// the file was opened with, or 64 times what is stored, whichever is more. Reading a group
+// takes up to four times that; a group that needs more is BD_ERR_FORMAT. (Text compresses to a
+// third or a tenth. What stands for a hundred times its size is made to fill memory.)
 int64_t bd_columns_allowed(const bd_columns *columns, int64_t stored_bytes);
 
 // The values of one group: UTF-8, or unsigned little-endian ids of bd_columns_id_bytes().

@@ -19,8 +19,8 @@ extern "C" {
 
 typedef struct bd_arrow_limit bd_arrow_limit;
 
-// Allows nothing to begin with. NULL: no memory. It must outlive every reader that was given it,
-// and every array that came from one.
+// Allows nothing to begin with. NULL: no memory. It must outlive every reader that was given
+// it, and every array that came from one.
 bd_arrow_limit *bd_arrow_limit_new(void);
 void bd_arrow_limit_free(bd_arrow_limit *limit);  // safe on NULL
 

@@ -88,8 +88,8 @@ static size_t read_length(const char **at)
 const char *bd_schema_metadata(const struct ArrowSchema *schema, const char *key,
                                size_t *length)
 {
-    // The number of pairs, then key and value of each, with their lengths before them. Arrow made
-    // this from what it had read, so that the lengths are right.
+    // The number of pairs, then key and value of each, with their lengths before them. Arrow
+    // made this from what it had read, so that the lengths are right.
     const char *at = schema->metadata;
     for (size_t n = at ? read_length(&at) : 0; n > 0; n--) {
         const size_t key_length = read_length(&at);

@@ -57,8 +57,8 @@ typedef struct bd_value {
     int64_t size_bytes;
 } bd_value;
 
-// The rows of all arrays that were appended. Zero to begin with. Nothing is copied: a dictionary's
-// text that a thousand rows name is in memory once.
+// The rows of all arrays that were appended. Zero to begin with. Nothing is copied: a
+// dictionary's text that a thousand rows name is in memory once.
 typedef struct bd_values {
     bd_value *rows;  // [n_rows], owned
     int64_t n_rows;
@@ -70,14 +70,15 @@ void bd_values_clear(bd_values *values);    // as new, but with its memory
 void bd_values_release(bd_values *values);  // safe twice
 
 // Adds the rows of `array`, which has passed Arrow's full validation and must stay as it is
-// until the values are no longer used. Values that are not of `type`, nulls among a list's items and
-// negative ids are BD_ERR_FORMAT.
+// until the values are no longer used. Values that are not of `type`, nulls among a list's
+// items and negative ids are BD_ERR_FORMAT.
 bd_status bd_values_append(bd_values *values, const struct ArrowSchema *schema,
                            const struct ArrowArray *array, const bd_value_path *path,
                            const bd_value_type *type, bd_error *err);
 
 // The bytes that the rows have together, those of nulls included, from the first and the last
-// offset alone (for a dictionary an estimate from its mean text). Arrow's quick validation is enough.
+// offset alone (for a dictionary an estimate from its mean text). Arrow's quick validation is
+// enough.
 bd_status bd_values_weigh(const struct ArrowSchema *schema, const struct ArrowArray *array,
                           const bd_value_path *path, const bd_value_type *type,
                           int64_t *weight_bytes, bd_error *err);

@@ -291,7 +291,7 @@ static bd_status find_footer(thrift *t, const void *data, size_t size_bytes, bd_
     return BD_OK;
 }
 
-// ---- The schema -------------------------------------------------------------------------------
+// ---- The schema ---------------------------------------------------------------------------
 
 enum { MAX_LEVELS = 200 };
 
@@ -309,8 +309,8 @@ static int64_t read_element(thrift *t)
     return n_children;
 }
 
-// The elements lie in the order in which one meets them from the root downwards, so that a stack of
-// how many are still to come tells the depth.
+// The elements lie in the order in which one meets them from the root downwards, so that a
+// stack of how many are still to come tells the depth.
 static bool is_shallow(thrift *t)
 {
     int64_t left[MAX_LEVELS];

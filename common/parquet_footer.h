@@ -26,7 +26,8 @@ bd_status bd_parquet_check(const void *data, size_t size_bytes, bd_error *err);
 // Reads the footer of the file that lies at `data`. `column` counts leaves, and every row group
 // must have `n_columns` of them. *chunks is malloc'd, one for each of the *n_chunks row groups,
 // and the caller's to free. A footer that is not one, or numbers that cannot be (negative, more
-// bytes than the file has), are BD_ERR_FORMAT; a column that is encrypted is BD_ERR_UNSUPPORTED.
+// bytes than the file has), are BD_ERR_FORMAT; a column that is encrypted is
+// BD_ERR_UNSUPPORTED.
 bd_status bd_parquet_footer_read(const void *data, size_t size_bytes, int64_t n_columns,
                                  int64_t column, bd_parquet_chunk **chunks, size_t *n_chunks,
                                  bd_error *err);

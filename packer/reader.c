@@ -101,8 +101,8 @@ void bd_reader_begin(bd_reader *reader, bd_slice slice)
 
 // ---- Tables --------------------------------------------------------------------------------
 
-// Counts a group that was read. A unit's documents are in memory together, so that a file of a few
-// kilobytes must not be able to make gigabytes of them.
+// Counts a group that was read. A unit's documents are in memory together, so that a file of a
+// few kilobytes must not be able to make gigabytes of them.
 static bd_status count_group(bd_reader *reader, const bd_column_group *group, bd_error *err)
 {
     int64_t bytes;

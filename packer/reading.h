@@ -57,8 +57,8 @@ typedef struct bd_reading {
     int64_t end_of_text;  // the token before each document in files of llm.c
 } bd_reading;
 
-// What the rows of a table's unit may have in memory, however few bytes they are in the file: the
-// size of a unit, and 64 MiB at least.
+// What the rows of a table's unit may have in memory, however few bytes they are in the file:
+// the size of a unit, and 64 MiB at least.
 int64_t bd_reading_table_bytes(const bd_reading *reading);
 
 // What one input is read by instead of what the others are.

@@ -5,10 +5,10 @@
 #include "common/arrow_columns.h"
 #include "common/error.h"
 
-// BD_ERR_FORMAT with the remedy for Bindery's own shards, for rows of packed sequences (seq_lengths,
-// position_ids or cu_seqlens beside the ids), and for ids with a column beside them that says which
-// tokens are to be learned (labels, loss_mask, completion_mask, assistant_masks): packing would
-// lose it without a word.
+// BD_ERR_FORMAT with the remedy for Bindery's own shards, for rows of packed sequences
+// (seq_lengths, position_ids or cu_seqlens beside the ids), and for ids with a column beside
+// them that says which tokens are to be learned (labels, loss_mask, completion_mask,
+// assistant_masks): packing would lose it without a word.
 bd_status bd_table_check(const bd_columns *columns, bd_error *err);
 
 #endif

@@ -2,7 +2,8 @@
 column's name. Never a crash, whichever type lies in whichever other, in Parquet, Arrow files and
 Arrow streams.
 
-`python table_types_test.py TABLE_PROBE`. With BINDERY_TEST_LONG=1 there are 5,000 tables of each kind.
+`python table_types_test.py TABLE_PROBE`. With BINDERY_TEST_LONG=1 there are 5,000 tables of each
+kind.
 """
 
 import os

@@ -1,11 +1,11 @@
 // Usage: table_probe < LIST
 //
-// Reads many tables as `pack` does, one child for each, and tells a test what came of it. A line of
-// the list is FORMAT (parquet, file or stream), the field and the path, with tabs between them; a
-// line of the answer is one of
+// Reads many tables as `pack` does, one child for each, and tells a test what came of it. A
+// line of the list is FORMAT (parquet, file or stream), the field and the path, with tabs
+// between them; a line of the answer is one of
 //
-//   rows ID_BYTES N HASH  N rows; the hash is XXH3-64 over each row's bytes and its length as 8 bytes,
-//                         little-endian, -1 for a row without a value
+//   rows ID_BYTES N HASH  N rows; the hash is XXH3-64 over each row's bytes and its length as 8
+//                         bytes, little-endian, -1 for a row without a value
 //   refused MESSAGE
 //   crashed SIGNAL
 #include <inttypes.h>
