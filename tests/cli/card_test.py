@@ -174,7 +174,7 @@ class Holdout(CardTest):
         arguments = ["-o", self.held_out, "--seq-len", 100, "--overwrite"]
         result = bindery("repack", self.dataset, *arguments)
         self.assertEqual(result.status, 2, result)
-        self.assertIn("which is the output", result.stderr)
+        self.assertIn("which is to be packed again", result.stderr)
         self.assertEqual(contents(self.dataset), before)
 
 
