@@ -96,8 +96,8 @@ static bd_status pair_from_json(bd_added_counts *counts, const bd_json *pair, in
 bd_status bd_added_counts_from_json(bd_added_counts *counts, const bd_json *object,
                                     int64_t most, bd_error *err)
 {
-    *counts = (bd_added_counts){
-        .unknown = bd_json_is_null(object, list_key) && bd_json_is_null(object, other_key)};
+    *counts = (bd_added_counts){.unknown = bd_json_is_null(object, list_key) &&
+                                           bd_json_is_null(object, other_key)};
     if (counts->unknown)
         return BD_OK;
     const bd_json *list;

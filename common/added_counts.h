@@ -1,4 +1,4 @@
-// added_counts.h - how often each added token was recognised in text, in a fixed amount of room.
+// added_counts.h - how often each added token was recognised in text, in a fixed room.
 //
 // The 32 lowest ids are counted one by one, all others together. What is kept depends only on
 // what was counted, not on the order or on how it was cut into parts: an id that made way for
@@ -29,7 +29,7 @@ void bd_added_counts_count(bd_added_counts *counts, uint32_t id);
 bd_status bd_added_counts_add(bd_added_counts *total, const bd_added_counts *part,
                               bd_error *err);
 
-// Sets the keys `added_tokens` and `added_tokens_other` of `object`, or neither if it is unknown;
+// Sets the keys `added_tokens` and `added_tokens_other` of `object`, neither if it is unknown;
 // and the way back. `most` is the largest count.
 void bd_added_counts_to_json(const bd_added_counts *counts, bd_json *object);
 bd_status bd_added_counts_from_json(bd_added_counts *counts, const bd_json *object,

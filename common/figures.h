@@ -61,8 +61,8 @@ bd_status bd_figures_add(bd_figures *total, const bd_figures *part, bd_error *er
 // The three equations of the ledger (S6). BD_ERR_FORMAT names the one that does not hold.
 bd_status bd_figures_check_ledger(const bd_figures *figures, int64_t seq_len, bd_error *err);
 
-// Where the figures first differ, as bd_json_difference() says it; false if they are equal. Added
-// tokens that `there` did not count are not compared.
+// Where the figures first differ, as bd_json_difference() says it; false if they are equal.
+// Added tokens that `there` did not count are not compared.
 bool bd_figures_difference(const bd_figures *here, const bd_figures *there, char *where,
                            size_t where_size);
 

@@ -30,8 +30,8 @@ bool bd_symbols_go_together(const bd_merge_table *table, bd_merge_memory *memory
                             uint32_t right);
 
 // Merges `n` bytes, at least 1, into symbols[n] and returns how many there are. `memory` is all
-// 0 at first and used with one table only. After a signal was noted (interrupt.h) it ends early,
-// with symbols that are worth nothing.
+// 0 at first and used with one table only. After a signal was noted (interrupt.h) it ends
+// early, with symbols that are worth nothing.
 size_t bd_merge_long(const bd_merge_table *table, const bd_symbol_trie *trie,
                      bd_merge_memory *memory, const uint8_t *bytes, size_t n,
                      uint32_t *symbols);

@@ -10,9 +10,9 @@
 #include "common/tokenizer/split_dialect.h"
 
 // A match is looked for twice. The quick look sees a window of the text only and may undo few
-// steps: nearly every word is found by it. Where that is not enough, from one place, the thorough
-// look goes as far as it takes, by an expression that reports every step to count_step(): it is
-// what the document's steps are taken from, and hears signals.
+// steps: nearly every word is found by it. Where that is not enough, from one place, the
+// thorough look goes as far as it takes, by an expression that reports every step to
+// count_step(): it is what the document's steps are taken from, and hears signals.
 enum {
     FIRST_STACK_BYTES = 32 << 10,
     MOST_STACK_BYTES = 16 << 20,  // of compiled code

@@ -30,12 +30,12 @@ bd_status bd_finder_new(const bd_expression *expression, size_t n_finders, bd_fi
                         bd_error *err);
 void bd_finder_free(bd_finder *finder);  // safe on NULL
 
-// The steps that it may take for a document: two seconds of work for a megabyte. The patterns of
-// published tokenizers need less than a hundredth of it on any text.
+// The steps that it may take for a document: two seconds of work for a megabyte. The patterns
+// of published tokenizers need less than a hundredth of it on any text.
 enum { BD_FEWEST_MATCH_STEPS = 1 << 16, BD_MATCH_STEPS_PER_BYTE = 128 };
 
-// Begins a document of `size_bytes`: what it finds from now on, in however many texts, takes its
-// steps from those of one document. Without this call there is no limit.
+// Begins a document of `size_bytes`: what it finds from now on, in however many texts, takes
+// its steps from those of one document. Without this call there is no limit.
 void bd_finder_allow(bd_finder *finder, size_t size_bytes);
 int64_t bd_finder_steps_left(const bd_finder *finder);
 

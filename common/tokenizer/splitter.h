@@ -30,8 +30,8 @@ void bd_word_reader_free(bd_word_reader *reader);  // safe on NULL
 bd_status bd_word_reader_begin(bd_word_reader *reader, const char *text, size_t size_bytes,
                                bd_error *err);
 
-// Begins a document of `size_bytes`, whose texts come next: its expressions have a limit over all
-// of them (bd_finder_allow()). Without this call each text is a document.
+// Begins a document of `size_bytes`, whose texts come next: its expressions have a limit over
+// all of them (bd_finder_allow()). Without this call each text is a document.
 void bd_word_reader_begin_document(bd_word_reader *reader, size_t size_bytes);
 
 // The ends of the next words, at most `capacity` (at least 64), as offsets into the text; *n is

@@ -60,8 +60,8 @@ extern const char *const bd_built_in_tokenizers[];
 bd_status bd_tokenizer_open(const bd_tokenizer **tokenizer, const char *spec, bd_error *err);
 void bd_tokenizer_close(const bd_tokenizer *tokenizer);  // safe on NULL
 
-// How the token is written, borrowed, also one that stands for no text; NULL and 0 if nothing is
-// known of it.
+// How the token is written, borrowed, also one that stands for no text; NULL and 0 if nothing
+// is known of it.
 const char *bd_token_name(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes);
 
 // What becomes of a special token, such as <|endoftext|>, that a text spells out. Added tokens
