@@ -124,7 +124,7 @@ void bd_report_tokens(FILE *out, const bd_manifest *manifest, const char *tokeni
 }
 
 // What people look for when a corpus is not as it should be: which kinds, and how many of all.
-static void print_bad(FILE *out, const bd_figures *figures)
+void bd_report_bad_records(FILE *out, const bd_figures *figures)
 {
     bd_figures f = *figures;
     const int64_t n = bd_figures_bad_records(&f);
@@ -194,7 +194,7 @@ bd_status bd_report_ledger(FILE *out, const char *folder, const bd_manifest *man
     char *tokenizer_file = bd_pack_log_tokenizer(folder);
     bd_report_tokens(out, manifest, tokenizer_file);
     free(tokenizer_file);
-    print_bad(out, &manifest->totals);
+    bd_report_bad_records(out, &manifest->totals);
     bd_report_sources(out, sources, n, manifest->totals.packed);
     report_added_tokens(out, folder, manifest);
     free(sources);

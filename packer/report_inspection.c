@@ -301,6 +301,7 @@ static void print_reading(FILE *out, const bd_inspection *in)
 void bd_report_inspection(FILE *out, const bd_inspection *inspection, bd_look look)
 {
     bd_report_tokens(out, &inspection->manifest, inspection->tokenizer_file);
+    bd_report_bad_records(out, &inspection->manifest.totals);
     bd_report_sources(out, inspection->sources, inspection->n_sources,
                       inspection->manifest.totals.packed);
     bd_report_added_tokens(out, &inspection->manifest.totals.added, inspection->tokenizer);

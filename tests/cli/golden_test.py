@@ -5,6 +5,7 @@ of `tests/golden/terminal` anew after a change that was meant, run this with BIN
 and read the difference.
 """
 
+import json
 import os
 import re
 import shutil
@@ -33,6 +34,16 @@ DATASETS = {
     ],
 }
 
+# Of format 1.2, each with its corpus: what was left out, and what was joined.
+WORLD = ROOT / "tests" / "golden" / "world"
+WORLD_OPTIONS = [
+    *["--tokenizer", WORLD / "tokenizer.json", "--separator-token", "<|endoftext|>"],
+    *["--seq-len", "33", "--holdout", "25%", "--bad-records", "skip", "--max-bad", "20%"],
+    *["--source", f"web={WORLD / 'web'}"],
+    *["--source", f"code={WORLD / 'code'},text-field=content"],
+]
+NEWER = {"left-out": WORLD, "joined": CORPUS}
+
 
 def rows(dataset: Path) -> list[dict]:
     """Every row of a dataset, shard by shard."""
@@ -45,13 +56,40 @@ def rows(dataset: Path) -> list[dict]:
 
 class Golden(ProgramTest):
     def test_datasets_of_format_1_open_and_verify(self) -> None:
-        for name in DATASETS:
+        for name in [*DATASETS, *NEWER]:
             with self.subTest(name):
                 dataset = FORMAT_1 / name
                 self.succeeds("verify", dataset)
                 self.succeeds("inspect", "--scan", dataset)
                 self.succeeds("inspect", "--row", "0", dataset)
                 self.assertEqual(check_dataset(dataset), [])
+
+    def test_the_corpus_of_a_dataset_of_format_1_is_read_as_it_was(self) -> None:
+        for name, corpus in {**dict.fromkeys(DATASETS, CORPUS), **NEWER}.items():
+            for dataset in [FORMAT_1 / name, *(FORMAT_1 / name).glob("holdout")]:
+                with self.subTest(str(dataset.relative_to(FORMAT_1))):
+                    self.succeeds("verify", dataset, "--against", corpus)
+
+    def test_what_was_left_out_is_still_told(self) -> None:
+        manifest = json.loads((FORMAT_1 / "left-out" / "manifest.json").read_bytes())
+        bad = {k: v for k, v in manifest["totals"].items() if k.startswith("bad_") and v}
+        self.assertEqual(bad, {"bad_missing_text": 2, "bad_json": 1, "bad_utf8": 1})
+        self.assertEqual(sum(entry["files"] for entry in manifest["passed_over"]), 1)
+        plan = json.loads((FORMAT_1 / "left-out" / "plan.json").read_bytes())
+        self.assertEqual(plan["reading"]["special_tokens"], "text")
+        self.assertEqual([i.get("text_field") for i in plan["inputs"]], [None, "content"])
+        shown = self.succeeds("inspect", FORMAT_1 / "left-out").stdout
+        self.assertIn("bad records", shown)
+        dataset = self.folder / "again"
+        self.succeeds("pack", "-q", "-o", dataset, *WORLD_OPTIONS)
+        self.assertEqual(rows(dataset), rows(FORMAT_1 / "left-out"))
+
+    def test_what_was_joined_is_still_one(self) -> None:
+        parts = []
+        for name, options in [("poems.txt", ["--delimiter", "%"]), ("records.jsonl", [])]:
+            parts.append(self.pack(self.folder / name, [CORPUS / name], "--seq-len", 20, *options))
+        self.succeeds("repack", "-q", *parts, "-o", self.folder / "joined", "--seq-len", 40)
+        self.assertEqual(rows(self.folder / "joined"), rows(FORMAT_1 / "joined"))
 
     def test_packing_the_same_corpus_gives_the_same_rows(self) -> None:
         for name, options in DATASETS.items():

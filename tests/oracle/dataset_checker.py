@@ -84,6 +84,11 @@ def parts_of_plan(plan: dict) -> list[Part]:
     ]
 
 
+def own_reading(item: dict) -> dict:
+    """What an input of a plan is read by instead of what the others are."""
+    return {key: item[key] for key in ("text_field", "delimiter") if key in item}
+
+
 def shards_of(part: Part, manifest: dict) -> list[dict]:
     return [entry for entry in manifest["shards"] if entry["unit"]["input"] in part.inputs]
 
@@ -91,7 +96,7 @@ def shards_of(part: Part, manifest: dict) -> list[dict]:
 def cut_inputs(inputs: list[dict], plan: dict) -> list[dict]:
     """The inputs of a plan or its manifest; of all of them it is known how they are cut."""
     return [
-        cut_as_first_minor(inputs[index], part.reading)
+        cut_as_first_minor(inputs[index], {**part.reading, **own_reading(plan["inputs"][index])})
         for part in parts_of_plan(plan)
         for index in part.inputs
     ]
@@ -215,7 +220,7 @@ def check_names(dataset: Path, manifest: dict, plan: dict) -> Iterator[Violation
             yield Violation("D2", path.name, "the manifest does not name it")
     for part in parts_of_plan(plan):
         for item in [plan["inputs"][index] for index in part.inputs]:
-            for found in check_cut(item, part.reading):
+            for found in check_cut(item, {**part.reading, **own_reading(item)}):
                 yield Violation("D2", "plan.json", f"{item['name']}: {found}")
     for found in check_units(manifest, plan):
         yield Violation("D2", "manifest.json", found)
@@ -226,7 +231,11 @@ def check_names(dataset: Path, manifest: dict, plan: dict) -> Iterator[Violation
     if plan["packing"] != manifest["packing"]:
         yield Violation("D2", "plan.json", "it plans another packing")
     stated_inputs = [{**item, "edges": None} for item in manifest["inputs"]]
-    if stated_inputs != [{**item, "edges": None} for item in plan["inputs"]]:
+    planned_inputs = [
+        {**{key: item[key] for key in item if key not in own_reading(item)}, "edges": None}
+        for item in plan["inputs"]
+    ]
+    if stated_inputs != planned_inputs:
         yield Violation("D2", "plan.json", "it plans other inputs")
 
 
