@@ -355,6 +355,16 @@ class Updated(UpdateTest):
                 self.assertIn(said, result.stderr)
                 self.assertEqual(contents(self.dataset), files)
 
+    def test_a_record_that_moves_to_the_file_beside_it(self) -> None:
+        """Neither its bytes nor its position change, nor does anything around it."""
+        records = self.random_records(random.Random(SEED), 1)
+        self.write_corpus({"f0.jsonl": [], "f1.jsonl": records, "f2.jsonl": []})
+        self.succeeds(*self.command(self.dataset))
+        for holder in ["f2.jsonl", "f0.jsonl"]:
+            self.write_corpus({f"f{i}.jsonl": [] for i in range(3)} | {holder: records})
+            self.succeeds(*self.command(self.dataset, "--update"))
+            self.assertEqual(published(self.dataset), self.fresh())
+
     def test_an_update_of_nothing_is_a_run_of_its_own(self) -> None:
         self.write_corpus(self.random_corpus(random.Random(SEED)))
         self.succeeds(*self.command(self.dataset, "--update"))
