@@ -44,7 +44,7 @@ bd_status bd_bad_places_add(bd_bad_places *places, const bd_bad_place *place, bd
     size_t at = places->n;
     while (at > 0 && is_before(place, &places->items[at - 1]))
         at--;
-    if (at == BD_MAX_BAD_PLACES)
+    if (at == BD_MAX_BAD_PLACES || (at > 0 && !is_before(&places->items[at - 1], place)))
         return BD_OK;
     BD_TRY(bd_array_reserve((void **)&places->items, &places->capacity, places->n + 1,
                             sizeof *places->items, err));

@@ -25,8 +25,9 @@ typedef struct dataset_run {
     bd_packing_run run;
     bd_manifest held_out;  // of the held-out dataset, if there is one
     int64_t started_ns;
-    bool *same;        // [inputs], owned; known to be what finished shards were packed from
-    bool is_updating;  // shards that differ are packed again
+    bool *same;         // [inputs], owned; known to be what finished shards were packed from
+    bool is_updating;   // shards that differ are packed again
+    bd_bad_places bad;  // owned; bad records that an earlier run has met in finished units
 } dataset_run;
 
 bd_status bd_pack_plan_units(const bd_pack_job *job, bd_units *units, bd_error *err)
@@ -117,7 +118,8 @@ static bd_status settle_inputs(dataset_run *p, bd_error *err)
     if (!p->same)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", job->inputs->n);
     if (!there)
-        BD_TRY(bd_pack_log_begin(job->folder, job->inputs, job->tokenizer_file, &there, err));
+        BD_TRY(bd_pack_log_begin(job->folder, job->inputs, job->tokenizer_file, &p->bad, &there,
+                                 err));
     bd_pack_log_compare(job->folder, job->inputs, p->same, &p->is_updating);
     if (!there)
         return BD_OK;
@@ -127,9 +129,10 @@ static bd_status settle_inputs(dataset_run *p, bd_error *err)
                        job->folder);
     BD_TRY(recheck(p, err));
     p->is_updating = false;
+    BD_TRY(bd_pack_log_bad_places(job->folder, job->inputs, &p->bad, err));
     if (p->settings->mode != BD_PACK_ALONE)  // to finish is to write nothing but the end
         return BD_OK;
-    return bd_pack_log_begin(job->folder, job->inputs, job->tokenizer_file, NULL, err);
+    return bd_pack_log_begin(job->folder, job->inputs, job->tokenizer_file, &p->bad, NULL, err);
 }
 
 // What was planned and packed holds for the inputs as they were examined.
@@ -286,6 +289,7 @@ static bd_status publish_tail(dataset_run *p, bd_pack_result *result, bd_error *
 {
     const bd_manifest *held_out = p->job->holdout_folder ? &p->held_out : NULL;
     bool card_kept;
+    BD_TRY(bd_bad_places_merge(&p->run.bad, &p->bad, err));
     const bd_pack_run log = {
         .inputs = p->job->inputs,
         .tokenizer = p->job->tokenizer_file,
@@ -455,6 +459,7 @@ bd_status bd_pack(const bd_pack_job *job, const bd_pack_settings *settings,
         bd_manifest_release(&result->manifest);
 done:
     free(p.same);
+    bd_bad_places_release(&p.bad);
     bd_packing_run_release(&p.run);
     bd_units_release(&p.units);
     bd_manifest_release(&p.held_out);

@@ -78,6 +78,7 @@ static bd_json *bad_records(const bd_bad_places *bad, const bd_inputs *inputs)
         const bd_bad_place *place = &bad->items[i];
         const bd_input *input = &inputs->items[place->input];
         bd_json *entry = bd_json_object();
+        bd_json_set_integer(entry, "input", place->input);
         set_path(entry, "path", input->path);
         bd_json_set_string(entry, "counted_in", bd_input_entry_position_word(&input->entry));
         bd_json_set_integer(entry, "position", place->position);
@@ -159,14 +160,44 @@ static bd_status publish(bd_json *json, const char *folder, bool *there, bd_erro
 }
 
 bd_status bd_pack_log_begin(const char *folder, const bd_inputs *inputs, const char *tokenizer,
-                            bool *there, bd_error *err)
+                            const bd_bad_places *bad, bool *there, bd_error *err)
 {
     bd_json *json = new_log();
     set_host(json);
     if (tokenizer)
         bd_json_set_string(json, "tokenizer", tokenizer);
     bd_json_set(json, "inputs", inputs_to_json(inputs));
+    if (bad->n > 0)
+        bd_json_set(json, "bad_records", bad_records(bad, inputs));
     return publish(json, folder, there, err);
+}
+
+static bd_status read_place(bd_bad_place *place, const bd_json *json, const bd_inputs *inputs)
+{
+    const char *problem;
+    int kind;
+    BD_TRY(bd_json_get_integer(json, "input", 0, (int64_t)inputs->n - 1, &place->input, NULL));
+    BD_TRY(bd_json_get_integer(json, "position", 0, INT64_MAX, &place->position, NULL));
+    BD_TRY(bd_json_get_word(json, "kind", bd_bad_kind_words, &kind, NULL));
+    BD_TRY(bd_json_get_string(json, "problem", &problem, NULL));
+    place->kind = (bd_bad_kind)kind;
+    snprintf(place->message, sizeof place->message, "%s", problem);
+    return BD_OK;
+}
+
+bd_status bd_pack_log_bad_places(const char *folder, const bd_inputs *inputs,
+                                 bd_bad_places *places, bd_error *err)
+{
+    bd_json *json = read_log(folder);
+    const bd_json *entries;
+    bd_bad_place place;
+    bd_status status = BD_OK;
+    if (json && bd_json_get_array(json, "bad_records", &entries, NULL) == BD_OK)
+        for (size_t i = 0; status == BD_OK && i < bd_json_length(entries); i++)
+            if (read_place(&place, bd_json_at(entries, i), inputs) == BD_OK)
+                status = bd_bad_places_add(places, &place, err);
+    bd_json_free(json);
+    return status;
 }
 
 bd_status bd_pack_log_begin_update(const char *folder, bd_error *err)

@@ -29,9 +29,13 @@ typedef struct bd_pack_run {
 char *bd_pack_log_tokenizer(const char *folder);
 
 // What a run leaves in `folder` before it packs: what tells that its inputs are the same when it
-// is continued. With `there` it is published only if there is no log, and *there says so.
+// is continued, and the bad records that it knows of already. With `there` it is published only if there is no log, and *there says so.
 bd_status bd_pack_log_begin(const char *folder, const bd_inputs *inputs, const char *tokenizer,
-                            bool *there, bd_error *err);
+                            const bd_bad_places *bad, bool *there, bd_error *err);
+
+// Adds the bad records that the log in `folder` names, if there is one that can be read.
+bd_status bd_pack_log_bad_places(const char *folder, const bd_inputs *inputs,
+                                 bd_bad_places *places, bd_error *err);
 
 // What an update leaves there first: finished shards may be those of any contents.
 bd_status bd_pack_log_begin_update(const char *folder, bd_error *err);

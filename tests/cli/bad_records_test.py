@@ -234,7 +234,7 @@ class Kinds(ProgramTest):
         (folder / "a.txt").write_bytes(b"good")
         (folder / "b.txt").write_bytes(b"x" * 9000)
         (folder / "c.txt.gz").write_bytes(gzip.compress(b"x" * 2_000_000))
-        (folder / "d.txt").write_bytes(b"\xff\xfe")
+        (folder / "d.txt").write_bytes(b"text, but for one byte: \xff")
         (folder / "e.txt").write_bytes(b"good")
         options = [*SKIP, "--max-bad", "60%", "--max-document-bytes", 5000]
         dataset = self.pack(self.folder / "dataset", [folder], *options, "--unit-size", 5000)
@@ -331,6 +331,10 @@ class Share(ProgramTest):
         self.assertEqual(result.status, 0, result)
         self.assertEqual(
             shards, {p.name: p.stat().st_mtime_ns for p in self.dataset.glob("*.arrow")})
+        # Those that the earlier runs have met are named still.
+        again = json.loads((self.dataset / "pack-log.json").read_bytes())
+        self.assertEqual(len(log["bad_records"]), 10)
+        self.assertEqual(again["bad_records"], log["bad_records"])
         fresh = self.pack(self.folder / "fresh", [self.file], *self.options, "--max-bad", "1%")
         self.assertEqual(published(self.dataset), published(fresh))
         self.succeeds("verify", "-q", self.dataset)
