@@ -256,6 +256,10 @@ static bd_status read_value(struct reader *reader, size_t i, const char *spelled
                            option->value);
         text = reader->argv[reader->next++];
     }
+    // Which of two was meant nobody knows. A flag says the same twice, and a list grows.
+    if (reader->given[i] == COMMAND_LINE && option->kind != BD_OPTION_FLAG &&
+        option->kind != BD_OPTION_TEXTS)
+        return bd_fail(reader->err, BD_ERR_ARGUMENT, "%s is given twice", spelled);
     mark_given(reader, i, COMMAND_LINE);
     return store(reader->arguments, i, spelled, text, reader->err);
 }

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import program
-from program import Result, bindery, contents
+from program import Result, bindery, changed, contents
 from refusals import Refusals, json_lines
 
 SEED = 20240610
@@ -357,7 +357,7 @@ class Continuing(Refusals):
             (["--compress", "zstd"], ["codec", "none", "zstd"]),
         ]:
             with self.subTest(other):
-                result = bindery(*self.arguments[:-1], *other, self.input)
+                result = bindery(*changed(self.arguments[:-1], *other), self.input)
                 self.assert_refusal(result, *mentions)
                 self.assertEqual(contents(self.dataset), before)
 
@@ -444,7 +444,7 @@ class Continuing(Refusals):
         self.succeeds(*self.arguments)
         (self.dataset / "manifest.json").unlink()
         before = contents(self.dataset)
-        result = bindery(*self.arguments[:-1], "--seq-len", "65", self.input)
+        result = bindery(*changed(self.arguments[:-1], "--seq-len", "65"), self.input)
         self.assert_refusal(result, "seq.len", "64", "65")
         self.assertEqual(contents(self.dataset), before)
 
@@ -567,7 +567,7 @@ class PackedAgain(Refusals):
                 (["--compress", "zstd"], ["codec", "zstd"]),
             ]:
                 with self.subTest(other, is_finished=is_finished):
-                    result = bindery(*arguments, *other, self.dataset)
+                    result = bindery(*changed(arguments, *other), self.dataset)
                     self.assert_refusal(result, *mentions)
                     self.assertEqual(contents(output), before)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import yaml
 
 import program
-from program import ProgramTest, bindery, contents
+from program import ProgramTest, bindery, changed, contents
 
 MINE = "---\nlicense: mit\n---\nMine.\n"
 FIGURES = {
@@ -53,7 +53,7 @@ class CardTest(ProgramTest):
 
     def run_again(self, *arguments: object) -> str:
         """Packs once more into the same folder; returns what was said of it."""
-        given = [*self.options, *arguments, self.corpus]
+        given = [*changed(self.options, *arguments), self.corpus]
         return self.succeeds("pack", "-o", self.dataset, *given).stderr
 
 
@@ -138,7 +138,8 @@ class Changed(CardTest):
         self.assertEqual((out / "README.md").read_text(), MINE)
 
     def test_our_own_is_replaced_by_that_of_the_new_rows(self) -> None:
-        fresh = self.pack(self.folder / "fresh", [self.corpus], *self.options, "--seq-len", 100)
+        fresh = self.pack(self.folder / "fresh", [self.corpus],
+                          *changed(self.options, "--seq-len", 100))
         self.assertNotIn("README.md", self.run_again("--overwrite", "--seq-len", 100))
         for name in ["README.md", "holdout/README.md"]:
             self.assertEqual((self.dataset / name).read_bytes(), (fresh / name).read_bytes())

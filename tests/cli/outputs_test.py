@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import program
-from program import ROOT, ProgramTest, bindery
+from program import ROOT, ProgramTest, bindery, changed
 from run_files import steps, write_run
 
 GOLDEN = ROOT / "tests" / "golden" / "train-1"
@@ -43,7 +43,8 @@ class Outputs(ProgramTest):
         unsaved = write_run(self.folder / "unsaved", steps(3, 1))
         ways = self.ways(damaged, unsaved) | {
             "pack": ["pack", "--max-document-bytes", 1, GOLDEN / "corpus", "-o"],
-            "train": ["train", "--data", DATASET, *MODEL, "--positions", 2, "--steps", 1, "-o"],
+            "train": ["train", "--data", DATASET, *changed(MODEL, "--positions", 2),
+                      "--steps", 1, "-o"],
             "report": ["report", self.folder, "-o"],
         }
         for name, arguments in ways.items():

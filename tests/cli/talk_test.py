@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import program
-from program import ROOT, ProgramTest, bindery
+from program import ROOT, ProgramTest, bindery, changed
 from refusals import Refusals
 
 GOLDEN = ROOT / "tests" / "golden" / "train-1"
@@ -127,8 +127,8 @@ class Numbers(Refusals):
             manifest = json.loads((out / "manifest.json").read_text())
             self.assertEqual(manifest["packing"]["seq_len"], 2048)
         run = self.folder / "run"
-        self.succeeds("train", "-q", "--data", DATASET, "-o", run, *MODEL, "--positions", "1k",
-                      "--steps", 1)
+        self.succeeds("train", "-q", "--data", DATASET, "-o", run,
+                      *changed(MODEL, "--positions", "1k"), "--steps", 1)
         model = json.loads((run / "step-00000001.json").read_text())["model"]
         self.assertEqual(model["max_position_embeddings"], 1024)
         plan = json.loads(self.succeeds("plan", "--json", "--seq-len", "1k,96,2K", CORPUS).stdout)

@@ -10,7 +10,7 @@ from pathlib import Path
 import program
 import pyarrow as pa
 import pyarrow.parquet as pq
-from program import CONTROL_CHARACTER, ROOT, ProgramTest, Result, bindery
+from program import CONTROL_CHARACTER, ROOT, ProgramTest, Result, bindery, changed
 
 GOLDEN = ROOT / "tests" / "golden" / "train-1"
 DATASET = GOLDEN / "dataset"  # of rows of 64 tokens, by the tokenizer of 257 bytes
@@ -73,7 +73,7 @@ class Refusals(ProgramTest):
         """A new run that is refused; `above` is a folder that would have to be made, too."""
         above = self.folder / "above"
         data = [] if "--data" in arguments else ["--data", DATASET]
-        result = bindery("train", "-o", above / "run", *data, *SMALL, *arguments)
+        result = bindery("train", "-o", above / "run", *data, *changed(SMALL, *arguments))
         self.assert_refused(result, mention)
         self.assertFalse(above.exists(), result)
 
@@ -90,7 +90,8 @@ class Refusals(ProgramTest):
 
     def exported(self, name: str, *options: object) -> Path:
         run, model = self.folder / f"{name}-run", self.folder / name
-        self.succeeds("train", "-q", "--data", DATASET, "-o", run, "--steps", 1, *SMALL, *options)
+        self.succeeds("train", "-q", "--data", DATASET, "-o", run, "--steps", 1,
+                      *changed(SMALL, *options))
         self.succeeds("export", "-q", "--model", run, "-o", model)
         return model
 
@@ -198,7 +199,7 @@ class Refusals(ProgramTest):
             ("step-00000007", ["-o", run, "--resume-from", 7]),
         ):
             with self.subTest(mention):
-                self.assert_refused(bindery(*begun, *options), mention)
+                self.assert_refused(bindery(*changed(begun, *options)), mention)
         self.assertEqual(before, sorted(path.name for path in run.iterdir()))
         self.assertFalse(absent.exists())
         self.assertEqual(list(empty.iterdir()), [])

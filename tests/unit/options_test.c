@@ -240,16 +240,6 @@ static void every_spelling_of_a_value_is_understood(void **state)
     }
 }
 
-static void last_of_a_repeated_option_wins(void **state)
-{
-    (void)state;
-    bd_arguments arguments = parse("bind -o a --seq-len 4 --out=b --seq-len=8 in");
-    const bind_settings *settings = arguments.settings;
-    assert_string_equal(settings->out, "b");
-    assert_int_equal(settings->seq_len, 8);
-    bd_arguments_release(&arguments);
-}
-
 static void texts_collect_in_order(void **state)
 {
     (void)state;
@@ -501,6 +491,18 @@ static void an_alias_is_the_option(void **state)
     refuses("bind --contex 8", "unknown option '--contex'");
 }
 
+static void an_option_of_one_value_is_given_once(void **state)
+{
+    (void)state;
+    refuses("bind --seq-len 8 -o d --seq-len 8 in", "--seq-len is given twice");
+    refuses("bind --seq-len 8 --context=9 -o d in", "--seq-len is given twice");
+    refuses("bind -o d --out e in", "--out is given twice");
+    refuses("bind -o d --color never --color never in", "--color is given twice");
+    bd_arguments arguments = parse("bind --json -o d --json -q -q in");
+    assert_true(((const bind_settings *)arguments.settings)->json && arguments.quiet);
+    bd_arguments_release(&arguments);
+}
+
 static void a_flag_can_be_taken_back(void **state)
 {
     (void)state;
@@ -677,7 +679,6 @@ int main(void)
         cmocka_unit_test(absent_options_have_the_defaults_of_the_table),
         cmocka_unit_test(an_option_that_was_given_can_be_told_from_its_default),
         cmocka_unit_test(every_spelling_of_a_value_is_understood),
-        cmocka_unit_test(last_of_a_repeated_option_wins),
         cmocka_unit_test(texts_collect_in_order),
         cmocka_unit_test(integer_out_of_range_is_refused_with_both_limits),
         cmocka_unit_test(integer_takes_decimal_digits_only),
@@ -696,6 +697,7 @@ int main(void)
         cmocka_unit_test(operands_are_counted_as_usage_says),
         cmocka_unit_test(help_wins_over_what_is_missing),
         cmocka_unit_test(an_alias_is_the_option),
+        cmocka_unit_test(an_option_of_one_value_is_given_once),
         cmocka_unit_test(a_flag_can_be_taken_back),
         test_inside_folder(a_file_gives_every_kind_of_option),
         test_inside_folder(the_command_line_overrides_the_file_wherever_it_stands),
