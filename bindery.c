@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/format.h"
 #include "common/interrupt.h"
+#include "common/last_words.h"
 #include "common/mapped_file.h"
 #include "common/program.h"
 #include "common/threads.h"
@@ -244,5 +245,6 @@ static const bd_program program = {
 int main(int argc, char **argv)
 {
     bd_mapped_file_handle_sigbus();
+    bd_last_words_prepare();
     return bd_program_main(&program, argc, argv);
 }
