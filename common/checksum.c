@@ -1,12 +1,14 @@
 #include "common/checksum.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <xxhash.h>
+
+#include "common/file.h"
+#include "common/interrupt.h"
 
 // XXH3's 64- and 128-bit variants share one state; which one is wanted shows at the end.
 struct bd_hasher {
@@ -88,17 +90,20 @@ bd_status bd_digest_file(const char *path, bd_digest *digest, int64_t *size_byte
     bd_status status = BD_OK;
     bd_hasher *hasher = bd_hasher_new();
     char *chunk = malloc(CHUNK_BYTES);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd;
+    int64_t file_bytes;
+    status = bd_file_open(path, &fd, &file_bytes, err);
     *size_bytes = 0;
-    if (fd < 0) {
-        status = bd_fail_errno(err, "cannot open '%s'", path);
+    if (status != BD_OK)
         goto done;
-    }
     if (!hasher || !chunk) {
         status = bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", path);
         goto done;
     }
     for (;;) {
+        status = bd_interrupt_check(err);  // a file may be a terabyte
+        if (status != BD_OK)
+            goto done;
         const ssize_t n = read(fd, chunk, CHUNK_BYTES);
         if (n < 0 && errno == EINTR)
             continue;

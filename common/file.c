@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,31 +53,69 @@ bd_status bd_file_read_at(int fd, const char *path, void *buffer, size_t size_by
     return BD_OK;
 }
 
+bd_status bd_file_open_as(const char *path, int flags, int *fd, int64_t *size_bytes,
+                          bd_error *err)
+{
+    struct stat info;
+    // Without O_NONBLOCK open() waits at a FIFO until somebody opens its other end.
+    *fd = open(path, flags | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (*fd < 0)
+        return bd_fail_errno(err, "cannot open '%s'", path);
+    bd_status status = BD_OK;
+    if (fstat(*fd, &info) != 0)
+        status = bd_fail_errno(err, "cannot open '%s'", path);
+    else if (!S_ISREG(info.st_mode))
+        status = bd_fail(err, BD_ERR_IO, "cannot %s '%s': %s",
+                         (flags & O_ACCMODE) == O_RDONLY ? "read" : "write", path,
+                         S_ISDIR(info.st_mode) ? "it is a folder" : "not a regular file");
+    if (status == BD_OK) {
+        *size_bytes = info.st_size;
+        return BD_OK;
+    }
+    close(*fd);
+    *fd = -1;
+    return status;
+}
+
+bd_status bd_file_open(const char *path, int *fd, int64_t *size_bytes, bd_error *err)
+{
+    return bd_file_open_as(path, O_RDONLY, fd, size_bytes, err);
+}
+
+bd_status bd_file_mark_of(const char *path, bd_file_mark *mark, bd_error *err)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return bd_fail_errno(err, "cannot look at '%s'", path);
+    *mark = (bd_file_mark){
+        .size_bytes = info.st_size,
+        .inode = info.st_ino,
+        .changed_ns = info.st_mtim.tv_sec * INT64_C(1000000000) + info.st_mtim.tv_nsec,
+    };
+    return BD_OK;
+}
+
+bool bd_file_mark_equal(const bd_file_mark *a, const bd_file_mark *b)
+{
+    return a->size_bytes == b->size_bytes && a->inode == b->inode &&
+           a->changed_ns == b->changed_ns;
+}
+
 bd_status bd_file_read(const char *path, size_t max_bytes, char **text, size_t *size_bytes,
                        bd_error *err)
 {
     bd_status status = BD_OK;
     char *buffer = NULL;
-    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // do not wait at a FIFO
-    if (fd < 0)
-        return bd_fail_errno(err, "cannot open '%s'", path);
-    struct stat info;
-    if (fstat(fd, &info) != 0) {
-        status = bd_fail_errno(err, "cannot read '%s'", path);
-        goto done;
-    }
-    if (!S_ISREG(info.st_mode)) {
-        status = bd_fail(err, BD_ERR_IO, "cannot read '%s': %s", path,
-                         S_ISDIR(info.st_mode) ? "it is a folder" : "not a regular file");
-        goto done;
-    }
-    if ((uintmax_t)info.st_size > max_bytes) {
+    int fd;
+    int64_t file_bytes;
+    BD_TRY(bd_file_open(path, &fd, &file_bytes, err));
+    if ((uint64_t)file_bytes > max_bytes) {
         status = bd_fail(err, BD_ERR_FORMAT,
                          "cannot read '%s': %lld bytes, more than the %zu allowed", path,
-                         (long long)info.st_size, max_bytes);
+                         (long long)file_bytes, max_bytes);
         goto done;
     }
-    const size_t n = (size_t)info.st_size;
+    const size_t n = (size_t)file_bytes;
     buffer = malloc(n + 1);
     if (!buffer) {
         status = bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", path);
@@ -163,34 +202,58 @@ bd_status bd_pending_write(const bd_pending *pending, const void *data, size_t s
     return BD_OK;
 }
 
-// fsync by name: whoever wrote the file has closed it.
-static bd_status sync_path(const char *path, int flags, const char *shown, bd_error *err)
+// By name: whoever wrote the file has closed it.
+bd_status bd_pending_sync(const bd_pending *pending, bd_error *err)
 {
-    const int fd = open(path, flags | O_CLOEXEC);
+    const int fd = open(pending->temporary, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        return bd_fail_errno(err, "cannot sync '%s'", shown);
+        return bd_fail_errno(err, "cannot sync '%s'", pending->final);
     bd_status status = BD_OK;
     if (fsync(fd) != 0)
-        status = bd_fail_errno(err, "cannot sync '%s'", shown);
+        status = bd_fail_errno(err, "cannot sync '%s'", pending->final);
     close(fd);
     return status;
 }
 
-bd_status bd_pending_sync(const bd_pending *pending, bd_error *err)
+// Some network file systems and those in user space have no fsync() for folders, and say so in
+// one of several ways.
+static bool is_unsyncable(int error)
 {
-    return sync_path(pending->temporary, O_RDONLY, pending->final, err);
+    return error == EINVAL || error == ENOTSUP || error == EBADF || error == ENOSYS;
+}
+
+static bd_status sync_folder(const char *folder, bd_error *err)
+{
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return bd_fail_errno(err, "cannot sync '%s'", folder);
+    bd_status status = BD_OK;
+    if (fsync(fd) != 0 && !is_unsyncable(errno))
+        status = bd_fail_errno(err, "cannot sync '%s'", folder);
+    close(fd);
+    return status;
+}
+
+bd_status bd_file_check_replaceable(const char *path, bd_error *err)
+{
+    struct stat info;
+    if (stat(path, &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode))
+        return BD_OK;
+    return bd_fail(err, BD_ERR_IO, "cannot replace '%s': not a regular file", path);
 }
 
 bd_status bd_pending_publish(bd_pending *pending, bd_error *err)
 {
-    bd_status status = bd_pending_sync(pending, err);
+    bd_status status = bd_file_check_replaceable(pending->final, err);
+    if (status == BD_OK)
+        status = bd_pending_sync(pending, err);
     if (status == BD_OK && rename(pending->temporary, pending->final) != 0)
         status = bd_fail_errno(err, "cannot publish '%s'", pending->final);
     if (status != BD_OK) {
         bd_pending_discard(pending);
         return status;
     }
-    status = sync_path(pending->folder, O_RDONLY | O_DIRECTORY, pending->folder, err);
+    status = sync_folder(pending->folder, err);
     free(pending->temporary);
     pending->temporary = NULL;  // it has its final name now: nothing to remove
     bd_pending_discard(pending);
@@ -227,7 +290,7 @@ bd_status bd_file_publish_new(const char *folder, const char *name, const void *
     BD_TRY(bd_pending_begin(&pending, folder, name, err));
     bd_status status = bd_pending_write(&pending, data, size_bytes, err);
     if (status == BD_OK)
-        status = sync_path(pending.temporary, O_RDONLY, pending.final, err);
+        status = bd_pending_sync(&pending, err);
     *there = false;
     // Unlike rename(), link() never replaces. Where there are no links, as on exFAT, two
     // processes at the same moment could both succeed.
@@ -237,7 +300,7 @@ bd_status bd_file_publish_new(const char *folder, const char *name, const void *
             status = bd_fail_errno(err, "cannot publish '%s'", pending.final);
     }
     if (status == BD_OK)
-        status = sync_path(folder, O_RDONLY | O_DIRECTORY, folder, err);
+        status = sync_folder(folder, err);
     bd_pending_discard(&pending);
     return status;
 }
@@ -268,4 +331,10 @@ bool bd_pending_final_name(const char *name, char *final, size_t size_bytes)
     memcpy(final, name + 1, n);
     final[n] = '\0';
     return true;
+}
+
+bool bd_is_pending_of(const char *name, bd_name_test is_ours)
+{
+    char final[NAME_MAX + 1];
+    return bd_pending_final_name(name, final, sizeof final) && is_ours(final);
 }

@@ -102,8 +102,9 @@ bd_status bd_folder_lock(int *lock, const char *folder, bd_lock_mode mode, const
     char *path = bd_path_join(folder, BD_LOCK_NAME);
     if (!path)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
-    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    bd_status status = fd >= 0 ? BD_OK : bd_fail_errno(err, "cannot open '%s'", path);
+    int fd;
+    int64_t size_bytes;
+    bd_status status = bd_file_open_as(path, O_RDWR | O_CREAT, &fd, &size_bytes, err);
     if (status == BD_OK) {
         status = mode == BD_LOCK_SHARED ? wait_to_share(fd, &locked, err)
                                         : lock_byte(fd, F_WRLCK, 0, &locked, err);
@@ -237,11 +238,11 @@ bd_status bd_folder_remove(const char *folder, const char *name, bd_error *err)
 static bd_status remove_if_pending(void *context, const char *folder, const char *name,
                                    bd_error *err)
 {
-    (void)context;
-    return bd_is_pending_name(name) ? bd_folder_remove(folder, name, err) : BD_OK;
+    const bd_name_test *is_ours = context;
+    return bd_is_pending_of(name, *is_ours) ? bd_folder_remove(folder, name, err) : BD_OK;
 }
 
-bd_status bd_folder_remove_pending(const char *folder, bd_error *err)
+bd_status bd_folder_remove_pending(const char *folder, bd_name_test is_ours, bd_error *err)
 {
-    return bd_folder_visit(folder, remove_if_pending, NULL, err);
+    return bd_folder_visit(folder, remove_if_pending, &is_ours, err);
 }

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "common/error.h"
+#include "common/file.h"
 
 // Creates `folder` and the folders above it, as far as they are absent. *n_made becomes the
 // number of those that were, for bd_folder_withdraw(); on failure none of them stays.
@@ -60,8 +61,8 @@ bool bd_folder_holds(const char *folder, const char *name);
 // Removes the file <folder>/<name>; it may be absent.
 bd_status bd_folder_remove(const char *folder, const char *name, bd_error *err);
 
-// Removes every file with a name of bd_is_pending_name(). For whoever holds the lock: another
-// process's pending files are then nobody's.
-bd_status bd_folder_remove_pending(const char *folder, bd_error *err);
+// Removes the pending files of names that pass `is_ours` (bd_is_pending_of()). For whoever
+// holds the lock: another process's pending files are then nobody's.
+bd_status bd_folder_remove_pending(const char *folder, bd_name_test is_ours, bd_error *err);
 
 #endif

@@ -1,6 +1,5 @@
 #include "common/mapped_file.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -8,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "common/file.h"
 
 enum { MAX_KNOWN = 4096 };
 
@@ -58,29 +58,19 @@ static void forget(int slot)
 bd_status bd_mapped_file_open(bd_mapped_file *file, const char *path, bd_error *err)
 {
     *file = (bd_mapped_file){.slot = -1};
-    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // do not wait at a FIFO
-    if (fd < 0)
-        return bd_fail_errno(err, "cannot open '%s'", path);
+    int fd;
+    int64_t size_bytes;
+    BD_TRY(bd_file_open(path, &fd, &size_bytes, err));
     bd_status status = BD_OK;
-    struct stat info;
-    if (fstat(fd, &info) != 0) {
-        status = bd_fail_errno(err, "cannot read '%s'", path);
-        goto done;
-    }
-    if (!S_ISREG(info.st_mode)) {
-        status = bd_fail(err, BD_ERR_IO, "cannot read '%s': %s", path,
-                         S_ISDIR(info.st_mode) ? "it is a folder" : "not a regular file");
-        goto done;
-    }
-    if (info.st_size == 0)
+    if (size_bytes == 0)
         goto done;  // mmap() refuses a length of 0
-    void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    void *data = mmap(NULL, (size_t)size_bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (data == MAP_FAILED) {
         status = bd_fail_errno(err, "cannot map '%s'", path);
         goto done;
     }
     file->data = data;
-    file->size_bytes = (size_t)info.st_size;
+    file->size_bytes = (size_t)size_bytes;
     file->slot = remember(data, file->size_bytes, path);
 done:
     close(fd);

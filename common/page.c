@@ -188,6 +188,7 @@ bd_status bd_page_check_path(const char *path, bool overwrite, bd_error *err)
         return BD_OK;
     if (S_ISDIR(info.st_mode))
         return bd_fail(err, BD_ERR_ARGUMENT, "cannot write '%s': it is a folder", path);
+    BD_TRY(bd_file_check_replaceable(path, err));
     return overwrite ? BD_OK : fail_there(path, err);
 }
 

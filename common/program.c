@@ -191,6 +191,7 @@ static bool reader_is_gone(void)
 int bd_program_main(const bd_program *program, int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);  // so that a write beyond the limit fails, and can be told
     const int status = dispatch(program, argc, argv);
 
     errno = 0;

@@ -2,13 +2,11 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -19,6 +17,7 @@
 
 enum {
     CHUNK_BYTES = 1 << 18,
+    STEP_BYTES = 1 << 24,  // decompressed between two looks whether somebody wants to stop
     MAGIC_BYTES = 4,
     GZIP_WINDOW_BITS = 15 + 16,  // 16: gzip's header and trailer, nothing else
     ZSTD_WINDOW_LOG = 31,        // what `zstd --ultra --long=31` needs
@@ -115,6 +114,7 @@ static bd_status take(bd_byte_stream *stream, void *buffer, size_t n, size_t *n_
                       bd_error *err)
 {
     ssize_t got;
+    BD_TRY(bd_interrupt_check(err));
     BD_TRY(wait_for_bytes(stream, err));
     do
         got = read(stream->fd, buffer, n);
@@ -204,7 +204,7 @@ static bd_status inflate_some(bd_byte_stream *stream, unsigned char *out, size_t
     z_stream *gzip = &stream->gzip;
     const size_t left = n - *n_read;
     const uInt n_in = (uInt)n_available(stream);
-    const uInt n_out = left < 1u << 30 ? (uInt)left : 1u << 30;  // zlib counts in 32 bits
+    const uInt n_out = left < STEP_BYTES ? (uInt)left : STEP_BYTES;
     gzip->next_in = stream->buffer + stream->begin;
     gzip->avail_in = n_in;
     gzip->next_out = out + *n_read;
@@ -227,6 +227,7 @@ static bd_status read_gzip(bd_byte_stream *stream, unsigned char *out, size_t n,
                            bd_error *err)
 {
     while (*n_read < n) {
+        BD_TRY(bd_interrupt_check(err));
         if (!stream->inside)
             BD_TRY(begin_member(stream, err));
         if (!stream->inside)
@@ -334,7 +335,8 @@ static bd_status decode_some(bd_byte_stream *stream, unsigned char *out, size_t 
     BD_TRY(fill(stream, 1, err));
     const size_t n_in = stream->n_header > 0 ? stream->n_header : n_available(stream);
     ZSTD_inBuffer in = {stream->buffer + stream->begin, n_in, 0};
-    ZSTD_outBuffer decoded = {out, n, *n_read};
+    const size_t n_out = n - *n_read < STEP_BYTES ? n - *n_read : STEP_BYTES;
+    ZSTD_outBuffer decoded = {out, *n_read + n_out, *n_read};
     const size_t result = ZSTD_decompressStream(stream->zstd, &decoded, &in);
     const bool moved = in.pos > 0 || decoded.pos > *n_read;
     stream->begin += in.pos;
@@ -354,6 +356,7 @@ static bd_status read_zstd(bd_byte_stream *stream, unsigned char *out, size_t n,
                            bd_error *err)
 {
     while (*n_read < n) {
+        BD_TRY(bd_interrupt_check(err));
         if (!stream->inside)
             BD_TRY(begin_frame(stream, err));
         if (!stream->inside)
@@ -364,21 +367,6 @@ static bd_status read_zstd(bd_byte_stream *stream, unsigned char *out, size_t n,
 }
 
 // ---- The stream ---------------------------------------------------------------------------
-
-static bd_status open_file(bd_byte_stream *stream, const char *path, bd_error *err)
-{
-    stream->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // do not wait at a FIFO
-    if (stream->fd < 0)
-        return bd_fail_errno(err, "cannot open %s", stream->name);
-    struct stat info;
-    if (fstat(stream->fd, &info) != 0)
-        return bd_fail_errno(err, "cannot read %s", stream->name);
-    if (!S_ISREG(info.st_mode))
-        return bd_fail(err, BD_ERR_IO, "cannot read %s: %s", stream->name,
-                       S_ISDIR(info.st_mode) ? "it is a folder" : "not a regular file");
-    stream->size_bytes = info.st_size;
-    return BD_OK;
-}
 
 static bd_status open_decoder(bd_byte_stream *stream, bd_error *err)
 {
@@ -415,7 +403,7 @@ bd_status bd_byte_stream_open(bd_byte_stream **stream, const char *path, bd_erro
     if (s->is_standard_input)
         s->fd = STDIN_FILENO;
     else
-        status = open_file(s, path, err);
+        status = bd_file_open(path, &s->fd, &s->size_bytes, err);
     if (status == BD_OK)
         status = fill(s, MAGIC_BYTES, err);
     if (status != BD_OK)
@@ -501,6 +489,7 @@ static bd_status look(skimmer *s, size_t n, const unsigned char **bytes, size_t 
     if (s->position + (int64_t)n > s->window_begin + (int64_t)s->n_window) {
         s->n_window = left < (int64_t)sizeof s->window ? (size_t)left : sizeof s->window;
         s->window_begin = s->position;
+        BD_TRY(bd_interrupt_check(err));
         BD_TRY(
             bd_file_read_at(s->stream->fd, s->path, s->window, s->n_window, s->position, err));
     }

@@ -1,6 +1,5 @@
 #include "packer/examine.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,17 +22,19 @@ static bd_status hash_edges(bd_hasher *hasher, const char *path, bd_file_facts *
                             bd_error *err)
 {
     bd_status status = BD_OK;
-    struct stat info;
     char *buffer = malloc(EDGE_BYTES);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        status = bd_fail_errno(err, "cannot open '%s'", path);
-        goto done;
-    }
+    int fd = -1;
     if (!buffer) {
         status = bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", path);
         goto done;
     }
+    int64_t size_bytes;
+    struct stat info;
+    status = bd_file_open(path, &fd, &size_bytes, err);
+    if (status == BD_OK && fstat(fd, &info) != 0)
+        status = bd_fail_errno(err, "cannot read '%s'", path);
+    if (status != BD_OK)
+        goto done;
     *facts = bd_file_facts_of(&info);
     const size_t edge = info.st_size < EDGE_BYTES ? (size_t)info.st_size : EDGE_BYTES;
     const int64_t offsets[] = {0, info.st_size - (int64_t)edge};

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/array.h"
 #include "common/file.h"
 #include "common/folder.h"
 #include "common/interrupt.h"
@@ -32,17 +33,94 @@ static bool is_table_name(const char *name)
            bd_unit_from_name(&unit, name, suffixes[BD_TABLE_PARQUET]);
 }
 
+// Names of files that an export may have.
+static bool is_export_name(const char *name)
+{
+    return strcmp(name, BD_EXPORT_NAME) == 0 || is_table_name(name);
+}
+
+// The tables that lists of ours in a folder name: its export.json, and the one that a run which
+// was cut short could not publish any more. Tables that none of them names are somebody else's.
+typedef struct listed_tables {
+    char **names;  // [n], owned; sorted once all are known
+    size_t n, capacity;
+    bool export_is_ours;   // the export.json is one that this program wrote
+    bool may_hold_tables;  // they are replaced, or an export is there
+} listed_tables;
+
+static void release_tables(listed_tables *listed)
+{
+    for (size_t i = 0; i < listed->n; i++)
+        free(listed->names[i]);
+    free(listed->names);
+    *listed = (listed_tables){0};
+}
+
+static bd_status add_tables(listed_tables *listed, const bd_json *list, bd_error *err)
+{
+    const bd_json *files;
+    BD_TRY(bd_json_get_array(list, "files", &files, err));
+    const size_t n = bd_json_length(files);
+    BD_TRY(bd_array_reserve((void **)&listed->names, &listed->capacity, listed->n + n,
+                            sizeof *listed->names, err));
+    for (size_t i = 0; i < n; i++) {
+        const char *name;
+        BD_TRY(bd_json_get_string(bd_json_at(files, i), "name", &name, err));
+        char *copy = strdup(name);
+        if (!copy)
+            return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
+        listed->names[listed->n++] = copy;
+    }
+    return BD_OK;
+}
+
+static bd_status add_list(void *context, const char *folder, const char *name, bd_error *err)
+{
+    listed_tables *listed = context;
+    char final[sizeof BD_EXPORT_NAME];
+    const bool is_export = strcmp(name, BD_EXPORT_NAME) == 0;
+    if (!is_export && !(bd_pending_final_name(name, final, sizeof final) &&
+                        strcmp(final, BD_EXPORT_NAME) == 0))
+        return BD_OK;
+    char *path = bd_path_join(folder, name), *text = NULL;
+    size_t size_bytes;
+    bd_json *list = NULL;
+    bd_status status = path ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
+    // One that was cut short itself, or is none of ours, names nothing.
+    if (status == BD_OK &&
+        bd_file_read(path, MAX_EXPORT_BYTES, &text, &size_bytes, NULL) == BD_OK &&
+        bd_json_unseal(text, size_bytes, &list, NULL) == BD_OK) {
+        listed->export_is_ours |= is_export;
+        status = add_tables(listed, list, err);
+    }
+    bd_json_free(list);
+    free(text);
+    free(path);
+    return status;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool is_listed(const listed_tables *listed, const char *name)
+{
+    return listed->n > 0 && bsearch(&name, listed->names, listed->n, sizeof *listed->names,
+                                    compare_names) != NULL;
+}
+
 static bd_status refuse_foreign(void *context, const char *folder, const char *name,
                                 bd_error *err)
 {
-    const bool *may_hold_tables = context;
-    if (bd_is_pending_name(name) || strcmp(name, BD_LOCK_NAME) == 0 ||
+    const listed_tables *listed = context;
+    if (bd_is_pending_of(name, is_export_name) || strcmp(name, BD_LOCK_NAME) == 0 ||
         strcmp(name, BD_EXPORT_NAME) == 0)
         return BD_OK;
-    if (!is_table_name(name))
+    if (!is_table_name(name) || !is_listed(listed, name))
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "cannot export into '%s': it holds something else ('%s')", folder, name);
-    if (!*may_hold_tables)
+    if (!listed->may_hold_tables)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "cannot export into '%s': it holds '%s' but no " BD_EXPORT_NAME
                        " (--overwrite replaces what a run that was cut short has left)",
@@ -53,41 +131,36 @@ static bd_status refuse_foreign(void *context, const char *folder, const char *n
 static bd_status remove_table(void *context, const char *folder, const char *name,
                               bd_error *err)
 {
-    (void)context;
-    return is_table_name(name) ? bd_folder_remove(folder, name, err) : BD_OK;
+    return is_table_name(name) && is_listed(context, name) ? bd_folder_remove(folder, name, err)
+                                                           : BD_OK;
 }
 
-// Whether the export.json is one that this program wrote.
-static bool is_ours(const char *folder)
+// Fails if the folder holds anything that is not ours, or ours without `overwrite`.
+static bd_status check_folder(listed_tables *listed, const char *folder, bool overwrite,
+                              bd_error *err)
 {
-    char *path = bd_path_join(folder, BD_EXPORT_NAME), *text = NULL;
-    size_t size_bytes;
-    bd_json *json = NULL;
-    const bool ours = path &&
-                      bd_file_read(path, MAX_EXPORT_BYTES, &text, &size_bytes, NULL) == BD_OK &&
-                      bd_json_unseal(text, size_bytes, &json, NULL) == BD_OK;
-    bd_json_free(json);
-    free(text);
-    free(path);
-    return ours;
+    const bool has_export = bd_folder_holds(folder, BD_EXPORT_NAME);
+    listed->may_hold_tables = overwrite || has_export;
+    BD_TRY(bd_folder_visit(folder, add_list, listed, err));
+    if (listed->n > 0)
+        qsort(listed->names, listed->n, sizeof *listed->names, compare_names);
+    if (has_export && !listed->export_is_ours)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "cannot export into '%s': its " BD_EXPORT_NAME " is not one of ours",
+                       folder);
+    if (has_export && !overwrite)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "'%s' holds an export already (--overwrite replaces it)", folder);
+    return bd_folder_visit(folder, refuse_foreign, listed, err);
 }
 
-// Leaves the folder empty, or fails and leaves it as it was.
-static bd_status clear_folder(const char *folder, bool overwrite, bd_error *err)
+// Leaves the folder empty.
+static bd_status clear_folder(listed_tables *listed, const char *folder, bd_error *err)
 {
-    if (bd_folder_holds(folder, BD_EXPORT_NAME)) {
-        if (!is_ours(folder))
-            return bd_fail(err, BD_ERR_ARGUMENT,
-                           "cannot export into '%s': its " BD_EXPORT_NAME " is not one of ours",
-                           folder);
-        if (!overwrite)
-            return bd_fail(err, BD_ERR_ARGUMENT,
-                           "'%s' holds an export already (--overwrite replaces it)", folder);
-    }
-    BD_TRY(bd_folder_visit(folder, remove_table, NULL, err));
-    // Last: without it the tables that remain would seem to be of a run that was cut short.
+    BD_TRY(bd_folder_visit(folder, remove_table, listed, err));
+    // Last: without a list the tables that remain would seem to be somebody else's.
     BD_TRY(bd_folder_remove(folder, BD_EXPORT_NAME, err));
-    return bd_folder_remove_pending(folder, err);
+    return bd_folder_remove_pending(folder, is_export_name, err);
 }
 
 // ---- One shard ----------------------------------------------------------------------------
@@ -228,7 +301,8 @@ static bd_json *export_to_json(const exporting *e, const bd_digest *manifest)
     return json;
 }
 
-static bd_status publish_summary(const exporting *e, bd_error *err)
+// The list of the files, complete but for its name.
+static bd_status write_list(const exporting *e, bd_pending *list, bd_error *err)
 {
     char *path = bd_path_join(e->job->dataset, BD_MANIFEST_NAME), *text = NULL;
     bd_digest digest;
@@ -242,7 +316,11 @@ static bd_status publish_summary(const exporting *e, bd_error *err)
     json = export_to_json(e, &digest);
     status = bd_json_seal(json, &text, &size_bytes, err);
     if (status == BD_OK)
-        status = bd_file_publish(e->job->folder, BD_EXPORT_NAME, text, size_bytes, err);
+        status = bd_pending_begin(list, e->job->folder, BD_EXPORT_NAME, err);
+    if (status == BD_OK)
+        status = bd_pending_write(list, text, size_bytes, err);
+    if (status == BD_OK)
+        status = bd_pending_sync(list, err);
 done:
     bd_json_free(json);
     free(text);
@@ -250,17 +328,22 @@ done:
     return status;
 }
 
-// Gives the files their names. If one cannot have it, none keeps it.
+// Gives the files their names. If one cannot have it, none keeps it. The list is written first,
+// so that after a kill it proves that the tables are ours, and has its name last.
 static bd_status publish(exporting *e, bd_error *err)
 {
+    bd_pending list = {0};
     size_t n = 0;
-    bd_status status = BD_OK;
+    bd_status status = write_list(e, &list, err);
     for (; status == BD_OK && n < e->manifest->n_shards; n++)
         status = bd_pending_publish(&e->files[n].pending, err);
     if (status == BD_OK)
-        status = publish_summary(e, err);
+        status = bd_pending_publish(&list, err);
+    if (status != BD_OK)  // it may have its name though the folder could not be synced
+        bd_folder_remove(e->job->folder, BD_EXPORT_NAME, NULL);
     for (size_t i = 0; status != BD_OK && i < n; i++)
         bd_folder_remove(e->job->folder, e->files[i].name, NULL);
+    bd_pending_discard(&list);
     return status;
 }
 
@@ -300,14 +383,19 @@ bd_status bd_export(const bd_export_job *job, int n_threads, bd_export_result *r
     *result = (bd_export_result){0};
     BD_TRY(bd_manifest_read(&manifest, job->dataset, err));
     exporting e = {.job = job, .manifest = &manifest};
+    listed_tables listed = {0};
     bd_status status = bd_folder_make(job->folder, &n_made, err);
-    bool may_hold_tables = job->overwrite || bd_folder_holds(job->folder, BD_EXPORT_NAME);
     if (status == BD_OK)  // before the lock, which is a file: not even that goes into it
-        status = bd_folder_visit(job->folder, refuse_foreign, &may_hold_tables, err);
+        status = check_folder(&listed, job->folder, job->overwrite, err);
     if (status == BD_OK)
         status = bd_folder_lock(&lock, job->folder, BD_LOCK_EXCLUSIVE, "exporting into", err);
+    if (status == BD_OK) {  // again: another process may have exported between the two
+        release_tables(&listed);
+        status = check_folder(&listed, job->folder, job->overwrite, err);
+    }
     if (status == BD_OK)
-        status = clear_folder(job->folder, job->overwrite, err);
+        status = clear_folder(&listed, job->folder, err);
+    release_tables(&listed);
     if (status == BD_OK)
         status = export_shards(&e, n_threads, err);
     if (status == BD_OK)

@@ -37,6 +37,10 @@ typedef struct bd_output {
     int n_made;  // folders that were not there before (common/folder.h)
 } bd_output;
 
+// Whether a dataset may have a file of this name. Of a folder's shards those are ours that its
+// plan could have made.
+bool bd_output_is_file_name(const char *name);
+
 // Creates the folder and those above it if they are absent, locks it, compares what it holds
 // with `plan`, and publishes the plan if it holds none. Whoever has the folder for itself also
 // removes temporary files that an earlier run left, unless it is finished. With BD_EXISTING_OVERWRITE a

@@ -37,6 +37,8 @@ bd_status bd_pack_plan_units(const bd_pack_job *job, bd_units *units, bd_error *
     for (size_t i = 0; status == BD_OK && i < job->inputs->n; i++)
         status =
             bd_units_add(units, &job->inputs->items[i].entry, job->reading.unit_bytes, err);
+    if (status == BD_OK && (int64_t)units->n > bd_units_most(job->reading.unit_bytes))
+        status = bd_units_fail_many(NULL, job->reading.unit_bytes, err);
     if (status != BD_OK)
         bd_units_release(units);
     return status;
@@ -51,7 +53,7 @@ static bd_status publish_holdout_head(dataset_run *p, const char *tokenizer, bd_
     p->held_out.packing = bd_holdout_packing(job);
     BD_TRY(bd_folder_make(job->holdout_folder, &n_made, err));
     if (p->settings->mode != BD_PACK_SHARED)
-        BD_TRY(bd_folder_remove_pending(job->holdout_folder, err));
+        BD_TRY(bd_folder_remove_pending(job->holdout_folder, bd_output_is_file_name, err));
     bd_json *plan = bd_plan_to_json(job, &p->held_out.packing);
     const bd_status status =
         bd_dataset_publish_head(job->holdout_folder, plan, tokenizer, &p->held_out, err);
@@ -179,10 +181,9 @@ static bd_status list_shards(const bd_packing_run *run, bool held_out, bd_manife
                              bd_error *err)
 {
     const size_t n = count_shards(run);
-    if (n > BD_MAX_UNITS)
-        return bd_fail(err, BD_ERR_UNSUPPORTED,
-                       "the inputs make more than %d units: give a larger --unit-size",
-                       BD_MAX_UNITS);
+    const int64_t unit_bytes = run->job->reading.unit_bytes;
+    if ((int64_t)n > bd_units_most(unit_bytes))
+        return bd_units_fail_many(NULL, unit_bytes, err);
     manifest->shards = calloc(n + 1, sizeof *manifest->shards);
     if (!manifest->shards)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu shards", n);
@@ -355,9 +356,9 @@ static bd_status pack_shared(dataset_run *p, bd_pack_result *result, bool *alone
     result->already_finished = p->output->state == BD_OUTPUT_FINISHED;
     if (result->already_finished)
         return BD_OK;
-    BD_TRY(bd_folder_remove_pending(p->job->folder, err));
+    BD_TRY(bd_folder_remove_pending(p->job->folder, bd_output_is_file_name, err));
     if (p->job->holdout_folder)
-        BD_TRY(bd_folder_remove_pending(p->job->holdout_folder, err));
+        BD_TRY(bd_folder_remove_pending(p->job->holdout_folder, bd_output_is_file_name, err));
     BD_TRY(recheck(p, err));  // others may have packed since
     return bd_packing_run_pack(&p->run, n_threads, -1, 0, err);
 }
@@ -392,9 +393,13 @@ static bd_status do_run(dataset_run *p, bd_pack_result *result, bd_error *err)
     if (!alone || result->already_finished)
         return BD_OK;
     BD_TRY(check_complete(&p->run, p->job->folder, result, err));
-    BD_TRY(publish_tail(p, result, err));
-    result->finished = true;
-    return BD_OK;
+    const bd_status status = publish_tail(p, result, err);
+    result->finished = status == BD_OK;
+    if (status == BD_ERR_IO) {  // perhaps the plan is gone, without which nobody could go on
+        bd_manifest again = {0};
+        publish_heads(p, &again, NULL);
+    }
+    return status;
 }
 
 // Whether a failure has left nothing that the same command could continue from. Another command

@@ -287,10 +287,9 @@ static bd_status gather_next(work *w, size_t item, bd_unit *unit, bd_gathered *g
     bd_reader_begin(s->reader, bd_input_entry_slice(&input->entry, unit->slice));
     BD_TRY(bd_gather(gathered, s->reader, most_records(w), err));
     unit->last = gathered->last;
-    if (unit->slice + 1 == BD_MAX_UNITS && !unit->last)
-        return bd_fail(err, BD_ERR_UNSUPPORTED,
-                       "'%s' makes more than %d units: give a larger --unit-size", input->path,
-                       BD_MAX_UNITS);
+    const int64_t unit_bytes = job->reading.unit_bytes;
+    if (unit->slice + 1 == bd_units_most(unit_bytes) && !unit->last)
+        return bd_units_fail_many(input->path, unit_bytes, err);
     // Before anybody reads on: what comes after a slice that differs must not be published.
     BD_TRY(take_same(w, item, unit, gathered, packed, taken, err));
     const int64_t consumed = bd_reader_consumed(s->reader);

@@ -1,6 +1,5 @@
 #include "packer/records.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,8 +15,8 @@ static bd_status open_plain(bd_records *records, bd_error *err)
 {
     const bd_input *input = records->input;
     records->size = input->entry.size_bytes;
-    records->fd = open(input->path, O_RDONLY | O_CLOEXEC);
-    return records->fd >= 0 ? BD_OK : bd_fail_errno(err, "cannot open '%s'", input->path);
+    int64_t size_bytes;
+    return bd_file_open(input->path, &records->fd, &size_bytes, err);
 }
 
 bd_status bd_records_open(bd_records *records, const bd_input *input, bd_record_kind kind,

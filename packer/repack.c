@@ -237,7 +237,7 @@ static bd_status repack_holdout(holdout *h, bd_threads *threads, bd_error *err)
 {
     int n_made;  // it lies in a folder that is ours, and goes with that
     BD_TRY(bd_folder_make(h->target, &n_made, err));
-    BD_TRY(bd_folder_remove_pending(h->target, err));
+    BD_TRY(bd_folder_remove_pending(h->target, bd_output_is_file_name, err));
     BD_TRY(publish_head(&h->repacking, err));
     return repack_shards(&h->repacking, threads, err);
 }
@@ -294,6 +294,11 @@ static bd_status repack_both(const bd_repack_job *job, repacking *r, holdout *h,
         status = publish_tail(&h->repacking, NULL, err);
     if (status == BD_OK)
         status = publish_tail(r, h->is_there ? &h->to : NULL, err);
+    if (status == BD_ERR_IO) {  // perhaps the plan is gone, without which nobody could go on
+        publish_head(r, NULL);
+        if (h->is_there)
+            publish_head(&h->repacking, NULL);
+    }
     bd_progress_free(progress);
     bd_threads_free(threads);
     return status;

@@ -1,7 +1,6 @@
 #include "packer/token_file.h"
 
 #include <assert.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,14 +113,17 @@ static bd_status begins_with(const char *path, const void *magic, size_t n, bool
                              bd_error *err)
 {
     char head[sizeof megatron_magic];
-    struct stat info;
+    int fd;
+    int64_t size_bytes;
     assert(n <= sizeof head);
     *yes = false;
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size < (off_t)n)
+    if (!is_regular(path))
         return BD_OK;
-    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
-        return bd_fail_errno(err, "cannot open '%s'", path);
+    BD_TRY(bd_file_open(path, &fd, &size_bytes, err));
+    if (size_bytes < (int64_t)n) {
+        close(fd);
+        return BD_OK;
+    }
     const bd_status status = bd_file_read_at(fd, path, head, n, 0, err);
     close(fd);
     *yes = status == BD_OK && memcmp(head, magic, n) == 0;

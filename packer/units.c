@@ -5,12 +5,26 @@
 
 #include "common/array.h"
 
+enum { TINY_UNIT_BYTES = 1 << 20, MAX_TINY_UNITS = 4096 };
+
+int64_t bd_units_most(int64_t unit_bytes)
+{
+    return unit_bytes < TINY_UNIT_BYTES ? MAX_TINY_UNITS : BD_MAX_UNITS;
+}
+
+bd_status bd_units_fail_many(const char *path, int64_t unit_bytes, bd_error *err)
+{
+    return bd_fail(err, BD_ERR_UNSUPPORTED,
+                   "%s%s%s more than %lld units%s: give a larger --unit-size", path ? "'" : "",
+                   path ? path : "the inputs", path ? "' makes" : " make",
+                   (long long)bd_units_most(unit_bytes),
+                   unit_bytes < TINY_UNIT_BYTES ? " of less than 1 MiB" : "");
+}
+
 static bd_status append(bd_units *units, bd_planned planned, bd_error *err)
 {
     if (units->n == BD_MAX_UNITS)
-        return bd_fail(err, BD_ERR_UNSUPPORTED,
-                       "the inputs make more than %d units: give a larger --unit-size",
-                       BD_MAX_UNITS);
+        return bd_units_fail_many(NULL, INT64_MAX, err);
     BD_TRY(bd_array_reserve((void **)&units->items, &units->capacity, units->n + 1,
                             sizeof *units->items, err));
     units->items[units->n++] = planned;

@@ -20,6 +20,13 @@
 // The manifest lists every shard and stays below a GiB, so more could not be published.
 enum { BD_MAX_UNITS = 1 << 19 };
 
+// How many units of `unit_bytes` may be packed: of tiny ones few, since a corpus would become
+// hundreds of thousands of files.
+int64_t bd_units_most(int64_t unit_bytes);
+
+// Says that there are more; `path` is the input that makes them, or NULL for all inputs.
+bd_status bd_units_fail_many(const char *path, int64_t unit_bytes, bd_error *err);
+
 // One unit, or all units of an input whose extent is not known: then `unit` is the first.
 typedef struct bd_planned {
     bd_unit unit;

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/file.h"
@@ -52,19 +51,17 @@ static bd_status read_kept(bd_metrics *metrics, const char *path, int64_t step, 
 static bd_status open_lines(bd_metrics *metrics, const char *path, int64_t step, bd_error *err)
 {
     int64_t kept = 0;
-    struct stat info;
+    int descriptor;
+    int64_t size_bytes;
     if (step > 0 && access(path, F_OK) == 0)
         BD_TRY(read_kept(metrics, path, step, &kept, err));
-    const int flags = O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC;
-    const int descriptor = open(path, flags, 0666);
-    if (descriptor < 0 || !(metrics->lines = fdopen(descriptor, "a"))) {
+    BD_TRY(bd_file_open_as(path, O_WRONLY | O_APPEND | O_CREAT, &descriptor, &size_bytes, err));
+    if (!(metrics->lines = fdopen(descriptor, "a"))) {
         const bd_status status = bd_fail_errno(err, "cannot open '%s'", path);
-        if (descriptor >= 0)
-            close(descriptor);
+        close(descriptor);
         return status;
     }
-    if (fstat(descriptor, &info) != 0 ||
-        (info.st_size > kept && ftruncate(descriptor, kept) != 0))
+    if (size_bytes > kept && ftruncate(descriptor, kept) != 0)
         return bd_fail_errno(err, "cannot cut '%s' back to step %" PRId64, path, step);
     return BD_OK;
 }

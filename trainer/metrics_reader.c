@@ -1,14 +1,13 @@
 #include "trainer/metrics_reader.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/array.h"
+#include "common/file.h"
 #include "common/interrupt.h"
 
 // No figure is larger, so that sums of them stay finite; no step, so that doubles can hold it.
@@ -17,20 +16,15 @@ static const int64_t LAST_STEP = (INT64_C(1) << 53) - 1;
 
 bd_status bd_metrics_reader_open(bd_metrics_reader *reader, const char *path, bd_error *err)
 {
-    // A pipe would wait for somebody to write.
-    const int descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    int descriptor;
+    int64_t size_bytes;
     *reader = (bd_metrics_reader){.path = path};
-    if (descriptor < 0 || !(reader->file = fdopen(descriptor, "r"))) {
-        const bd_status status = bd_fail_errno(err, "cannot open '%s'", path);
-        if (descriptor >= 0)
-            close(descriptor);
-        return status;
-    }
-    struct stat info;
-    if (fstat(fileno(reader->file), &info) == 0 && S_ISREG(info.st_mode))
+    BD_TRY(bd_file_open(path, &descriptor, &size_bytes, err));
+    if ((reader->file = fdopen(descriptor, "r")))
         return BD_OK;
-    bd_metrics_reader_close(reader);
-    return bd_fail(err, BD_ERR_FORMAT, "cannot read '%s': not a regular file", path);
+    const bd_status status = bd_fail_errno(err, "cannot open '%s'", path);
+    close(descriptor);
+    return status;
 }
 
 void bd_metrics_reader_close(bd_metrics_reader *reader)

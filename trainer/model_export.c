@@ -168,29 +168,19 @@ static bd_status write_tokenizer(const exporting *e, bd_error *err)
 
 // ---- All of it ----------------------------------------------------------------------------
 
-// What an export that was killed leaves.
-static bool is_own_pending(const char *name)
+static bool is_part_name(const char *name)
 {
-    char final[64];
-    bool is_own = false;
-    if (bd_pending_final_name(name, final, sizeof final))
-        for (int i = 0; i < N_PARTS; i++)
-            is_own |= strcmp(final, part_names[i]) == 0;
-    return is_own;
-}
-
-static bd_status remove_pending(void *context, const char *folder, const char *name,
-                                bd_error *err)
-{
-    (void)context;
-    return is_own_pending(name) ? bd_folder_remove(folder, name, err) : BD_OK;
+    for (int i = 0; i < N_PARTS; i++)
+        if (strcmp(name, part_names[i]) == 0)
+            return true;
+    return false;
 }
 
 static bd_status refuse_entry(void *context, const char *folder, const char *name,
                               bd_error *err)
 {
     (void)context;
-    if (is_own_pending(name) || strcmp(name, BD_LOCK_NAME) == 0)
+    if (bd_is_pending_of(name, is_part_name) || strcmp(name, BD_LOCK_NAME) == 0)
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT, "cannot export into '%s': it is not empty ('%s')",
                    folder, name);
@@ -231,7 +221,7 @@ static bd_status export_into_folder(exporting *e, bd_error *err)
     if (status == BD_OK)  // again: another process may have exported between the two
         status = bd_folder_visit(folder, refuse_entry, NULL, err);
     if (status == BD_OK)
-        status = bd_folder_visit(folder, remove_pending, NULL, err);
+        status = bd_folder_remove_pending(folder, is_part_name, err);
     if (status == BD_OK)
         status = write_parts(e, err);
     if (status == BD_OK)

@@ -1,5 +1,5 @@
-"""Any system call that writes may fail while a model is exported: the program says why, leaves
-no file behind, and the same command succeeds afterwards.
+"""Any system call that writes may fail while a model or a dataset is exported: the program says
+why, leaves no file behind, and the same command succeeds afterwards.
 
     python tests/cli/export_model_fault_test.py PROGRAM LIBRARY
                                               (LIBRARY: tests/faults/failing_calls.c)
@@ -18,8 +18,10 @@ CALLS = ("mkdir", "open", "write", "fsync", "rename")
 REASONS = {"ENOSPC": "No space left on device", "EIO": "Input/output error"}
 
 
-class ExportModelFaultTest(ProgramTest):
-    def export(self, out: Path, call: str, error: str, number: int) -> tuple[Result, int, int]:
+class ExportFaultTest(ProgramTest):
+    def export(
+        self, what: list, out: Path, call: str, error: str, number: int
+    ) -> tuple[Result, int, int]:
         """Exports while call `number` of a kind fails; also returns how many calls there were
         and how many of them failed."""
         report = self.folder / "report"
@@ -31,18 +33,24 @@ class ExportModelFaultTest(ProgramTest):
             "FAULT_FOLDER": str(out),
             "FAULT_REPORT": str(report),
         }
-        command = ["export", "--model", self.folder / "run", "-o", out]
-        result = bindery(*command, env={**os.environ, **fault})
+        result = bindery("export", *what, "-o", out, env={**os.environ, **fault})
         counted, failed = map(int, report.read_text().split())
         return result, counted, failed
 
-    def test_a_call_that_fails_leaves_nothing(self) -> None:
-        run, whole = self.folder / "run", self.folder / "whole"
+    def test_a_call_that_fails_leaves_nothing_of_a_model(self) -> None:
+        run = self.folder / "run"
         self.succeeds("train", "-q", "--data", DATASET, "-o", run, *MODEL, "--steps", 1)
-        self.succeeds("export", "--model", run, "-o", whole)
+        self.check(["--model", run])
+
+    def test_a_call_that_fails_leaves_nothing_of_a_dataset(self) -> None:
+        self.check([DATASET, "--threads", 1])
+
+    def check(self, what: list) -> None:
+        whole = self.folder / "whole"
+        self.succeeds("export", *what, "-o", whole)
         n_faults = 0
         for call in CALLS:
-            _, n, failed = self.export(self.folder / f"count-{call}", call, "EIO", 10**6)
+            _, n, failed = self.export(what, self.folder / f"count-{call}", call, "EIO", 10**6)
             self.assertGreater(n, 0, call)
             self.assertEqual(failed, 0)
             for error in REASONS:
@@ -50,13 +58,13 @@ class ExportModelFaultTest(ProgramTest):
                 for number in range(1, n + 1) if error == "EIO" or program.LONG else {1, n}:
                     with self.subTest(call, error=error, number=number):
                         out = self.folder / f"{call}-{error}-{number}"
-                        result, _, failed = self.export(out, call, error, number)
+                        result, _, failed = self.export(what, out, call, error, number)
                         self.assertGreater(failed, 0)
                         self.assertEqual(result.status, 2, result)
                         self.assertIn(REASONS[error], result.stderr)
                         left = contents(out) if out.exists() else {}
                         self.assertLessEqual(set(left), {".lock"})
-                        self.succeeds("export", "--model", run, "-o", out)
+                        self.succeeds("export", *what, "-o", out)
                         self.assertEqual(contents(out), contents(whole))
                         n_faults += 1
         self.assertGreater(n_faults, 20)

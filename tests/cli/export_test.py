@@ -211,17 +211,27 @@ class Export(ProgramTest):
         self.assertEqual(result.status, 2, result)
         self.assertEqual(contents(self.dataset), before)
 
-    def test_tables_of_a_run_that_was_cut_short_are_replaced_if_told_so(self) -> None:
-        self.out.mkdir()
-        left = {f"{self.shards[0].stem}.parquet": b"whole", "00099-00000.arrows": b"too"}
+    def test_tables_that_no_list_of_ours_names_are_kept(self) -> None:
+        left = {f"{self.shards[0].stem}.parquet": b"mine", "00099-00000.arrows": b"too"}
         for name, data in left.items():
-            (self.out / name).write_bytes(data)
+            for overwrite in ([], ["--overwrite"]):
+                with self.subTest(name, overwrite=overwrite):
+                    self.out.mkdir(exist_ok=True)
+                    (self.out / name).write_bytes(data)
+                    result = bindery("export", "-o", self.out, *overwrite, self.dataset)
+                    self.assertEqual(result.status, 2, result)
+                    self.assertIn(f"it holds something else ('{name}')", result.stderr)
+                    self.assertEqual(exported(self.out), {name: data})
+            (self.out / name).unlink()
+
+    def test_tables_of_a_run_that_was_cut_short_are_replaced_if_told_so(self) -> None:
+        """They have their names, and the list of them, whole, has not yet."""
+        whole = self.export("--format", "parquet")
+        (self.out / "export.json").rename(self.out / ".export.json.0123abcd.part")
         result = bindery("export", "-o", self.out, self.dataset)
         self.assertEqual(result.status, 2, result)
-        self.assertIn("--overwrite", result.stderr)
-        self.assertEqual(exported(self.out), left)
-        tables = {f"{shard.stem}.arrows" for shard in self.shards}
-        self.assertEqual(set(self.export("--overwrite")), {"export.json", *tables})
+        self.assertIn("--overwrite replaces what a run that was cut short has left", result.stderr)
+        self.assertEqual(self.export("--overwrite", "--format", "parquet"), whole)
 
     def test_what_a_killed_run_left_is_cleared_away(self) -> None:
         self.out.mkdir()

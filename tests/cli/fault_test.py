@@ -5,12 +5,13 @@ same command finishes the dataset afterwards.
 """
 
 import os
+import resource
 import shutil
 import sys
 from dataclasses import dataclass
 
 import program
-from program import CONTROL_CHARACTER, Result
+from program import CONTROL_CHARACTER, Result, bindery, contents
 from unfinished import WAYS, UnfinishedTest
 
 SEED = 20240612
@@ -59,10 +60,9 @@ class Faults(UnfinishedTest):
         self.dataset = self.folder / "dataset"
         self.report = self.folder / "report"
 
-    def run_with_fault(self, call: str, error: str, number: int) -> tuple[Result, int, int]:
-        """Packs into a new folder. Returns also the number of calls, and of those that failed."""
-        shutil.rmtree(self.dataset, ignore_errors=True)
-        environment = {
+    def fault(self, call: str, error: str, number: int) -> dict[str, str]:
+        """The environment of a run in which that call fails."""
+        return {
             **os.environ,
             "LD_PRELOAD": library(),
             "FAULT_CALL": call,
@@ -71,7 +71,11 @@ class Faults(UnfinishedTest):
             "FAULT_FOLDER": str(self.dataset),
             "FAULT_REPORT": str(self.report),
         }
-        result = self.run_alone(self.dataset, env=environment)
+
+    def run_with_fault(self, call: str, error: str, number: int) -> tuple[Result, int, int]:
+        """Packs into a new folder. Returns also the number of calls, and of those that failed."""
+        shutil.rmtree(self.dataset, ignore_errors=True)
+        result = self.run_alone(self.dataset, env=self.fault(call, error, number))
         counted, failed = map(int, self.report.read_text().split())
         self.report.unlink()
         return result, counted, failed
@@ -114,6 +118,48 @@ class Faults(UnfinishedTest):
                     for number in spread(n_calls, most):
                         with self.subTest(way.name, call=call.name, error=error, number=number):
                             self.check_fault(call, error, number)
+
+    def test_a_folder_that_cannot_be_synced_is_no_failure(self) -> None:
+        """Some file systems have no fsync() for folders; a file's own must work."""
+        self.prepare(WAYS[0], f"{SEED}-sync", CORPUS_BYTES, *OPTIONS)
+        result, _, failed = self.run_with_fault("fsync-folder", "EINVAL", 0)
+        self.assertGreater(failed, 5)
+        self.assertEqual(result.status, 0, result)
+        self.assert_nothing_damaged(self.dataset)
+        self.assertTrue(self.is_finished(self.dataset))
+        result, _, _ = self.run_with_fault("fsync", "EINVAL", 1)
+        self.assert_explained(result, ["Invalid argument"])
+
+    def test_a_finished_dataset_need_not_be_writable(self) -> None:
+        """The same command says so, as on a read-only file system; one that is not finished
+        cannot go on there."""
+        self.prepare(WAYS[0], f"{SEED}-read-only", CORPUS_BYTES, *OPTIONS)
+        self.succeeds(*self.commands(self.dataset)[0])
+        arguments = [a for a in self.commands(self.dataset)[0] if a != "-q"]
+        fault = self.fault("open", "EROFS", 0)
+        before = contents(self.dataset)
+        result = bindery(*arguments, env=fault)
+        self.assertEqual(result.status, 0, result)
+        self.assertIn("finished already", result.stderr)
+        self.assertEqual(contents(self.dataset), before)
+        (self.dataset / "manifest.json").unlink()
+        self.assert_explained(bindery(*arguments, "-q", env=fault), ["Read-only file system"])
+        self.assert_finishes(self.dataset)
+
+    def test_a_limit_of_file_sizes_is_an_error_like_a_full_disk(self) -> None:
+        self.prepare(WAYS[0], f"{SEED}-limit", CORPUS_BYTES, *OPTIONS)
+        sizes = sorted(len(data) for data in self.whole.values())
+        for limit in (sizes[-1] - 1, 1000):
+            with self.subTest(limit):
+                shutil.rmtree(self.dataset, ignore_errors=True)
+                bound = (limit, resource.RLIM_INFINITY)
+                result = self.run_alone(
+                    self.dataset,
+                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, bound),
+                )
+                self.assert_explained(result, ["File too large"])
+                self.assert_nothing_damaged(self.dataset)
+                self.assert_finishes(self.dataset)
 
     def test_short_writes_are_completed(self) -> None:
         for way in WAYS:

@@ -1,10 +1,10 @@
 // failing_calls.c - a library for LD_PRELOAD that makes a chosen system call fail.
 //
-//   FAULT_CALL    open (for writing), write, fsync, rename, link, unlink, truncate, mkdir
-//                 or close
+//   FAULT_CALL    open (for writing), write, fsync, fsync-folder (of folders alone), rename,
+//                 link, unlink, truncate, mkdir or close
 //   FAULT_NUMBER  which call of that kind fails, from 1; 0 for all
 //   FAULT_ERROR   ENOSPC: that call and all later ones, as on a disk that is full
-//                 EIO: that call alone
+//                 EIO, EINVAL, EROFS: that call alone
 //                 short: that call writes half of what it was given, and succeeds
 //                 kill: the program is killed before that call
 //   FAULT_FOLDER  absolute path: only calls on this folder and what is below it count
@@ -51,7 +51,13 @@ __attribute__((constructor)) static void read_environment(void)
     fault.number = atol(number);
     fault.kills = strcmp(error, "kill") == 0;
     fault.lasting = strcmp(error, "ENOSPC") == 0 || fault.number == 0;
-    fault.error = strcmp(error, "ENOSPC") == 0 ? ENOSPC : strcmp(error, "EIO") == 0 ? EIO : 0;
+    static const struct {
+        const char *name;
+        int number;
+    } errors[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO}, {"EINVAL", EINVAL}, {"EROFS", EROFS}};
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        if (strcmp(error, errors[i].name) == 0)
+            fault.error = errors[i].number;
 }
 
 __attribute__((destructor)) static void write_report(void)
@@ -176,8 +182,18 @@ ssize_t writev(int fd, const struct iovec *parts, int n_parts)
     return fault.error == 0 ? syscall(SYS_writev, fd, parts, 1) : -1;
 }
 
+static bool is_folder(int fd)
+{
+    const long folder = syscall(SYS_openat, fd, ".", O_RDONLY | O_DIRECTORY);
+    if (folder >= 0)
+        syscall(SYS_close, folder);
+    return folder >= 0;
+}
+
 int fsync(int fd)
 {
+    if (is_folder(fd) && fails("fsync-folder", is_fd_inside(fd)))
+        return -1;
     return fails("fsync", is_fd_inside(fd)) ? -1 : (int)syscall(SYS_fsync, fd);
 }
 

@@ -7,6 +7,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include "common/interrupt.h"
 #include "tests/unit/random.h"
 #include "tests/unit/temporary_folder.h"
 
@@ -654,6 +655,49 @@ static void verdict_does_not_depend_on_how_much_is_read_at_once(void **state)
     assert_refused(BD_ERR_FORMAT, "near byte");
 }
 
+// ---- Somebody wants to stop ----------------------------------------------------------------
+
+// Whether reading and measuring `PATH` end as interrupted; in a process of its own, since what
+// is noted once is noted for good.
+static void assert_heeds_interrupt(void)
+{
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        bd_byte_stream *stream;
+        char byte;
+        size_t n;
+        int64_t size;
+        bd_interrupt_catch();
+        if (bd_byte_stream_open(&stream, PATH, NULL) != BD_OK)
+            _exit(1);
+        raise(SIGINT);
+        const bd_status read = bd_byte_stream_read(stream, &byte, 1, &n, NULL);
+        const bd_status measured = bd_byte_stream_measure(PATH, INT64_MAX, &size, NULL);
+        _exit(read == BD_ERR_INTERRUPTED && measured == BD_ERR_INTERRUPTED ? 0 : 2);
+    }
+    int result;
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_true(WIFEXITED(result));
+    assert_int_equal(WEXITSTATUS(result), 0);
+}
+
+static void an_interrupt_ends_decompression(void **state)
+{
+    (void)state;
+    bytes b = {0};
+    add_gzip(&b, sample(), MOST);
+    save(&b);
+    assert_heeds_interrupt();
+    drop(&b);
+    for (int untold = 0; untold < 2; untold++) {
+        add_zstd(&b, sample(), MOST, (frame_options){.untold = untold});
+        save(&b);
+        assert_heeds_interrupt();
+        drop(&b);
+    }
+}
+
 // ---- Other than files ----------------------------------------------------------------------
 
 static void refuses_to_open(const char *path, const char *words)
@@ -774,6 +818,7 @@ int main(void)
         test_inside_folder(frame_that_needs_a_dictionary_is_unsupported),
         test_inside_folder(damaged_header_or_block_is_refused_in_both_ways),
         test_inside_folder(verdict_does_not_depend_on_how_much_is_read_at_once),
+        test_inside_folder(an_interrupt_ends_decompression),
         test_inside_folder(only_a_regular_file_is_opened_by_name),
         test_inside_folder(standard_input_is_read_from_a_pipe),
         test_inside_folder(standard_input_is_not_measured),

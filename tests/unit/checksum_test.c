@@ -1,5 +1,9 @@
 #include "common/checksum.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "common/interrupt.h"
 #include "tests/unit/temporary_folder.h"
 
 // Computed by Python's xxhash over byte i = (i * 131 + 7) mod 251; the lengths lie on both
@@ -178,8 +182,42 @@ static void file_that_cannot_be_read_is_named(void **state)
     snprintf(expected, sizeof expected, "cannot open '%s': No such file or directory", missing);
     assert_string_equal(err.message, expected);
     assert_int_equal(bd_digest_file(folder, &digest, &size_bytes, &err), BD_ERR_IO);
-    snprintf(expected, sizeof expected, "cannot read '%s': Is a directory", folder);
+    snprintf(expected, sizeof expected, "cannot read '%s': it is a folder", folder);
     assert_string_equal(err.message, expected);
+}
+
+static void only_a_regular_file_has_a_digest(void **state)
+{
+    const char *fifo = in(*state, "fifo");
+    const char *const paths[] = {fifo, "/dev/zero"};
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    alarm(20);  // waiting for a writer, or for an end that never comes, would be a failure, too
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        bd_digest digest;
+        bd_error err;
+        int64_t size_bytes;
+        assert_int_equal(bd_digest_file(paths[i], &digest, &size_bytes, &err), BD_ERR_IO);
+        assert_non_null(strstr(err.message, "not a regular file"));
+    }
+    alarm(0);
+}
+
+static void an_interrupt_ends_the_reading_of_a_file(void **state)
+{
+    const char *path = in(*state, "file");
+    write_file(path, "some", 4);
+    const pid_t child = fork();  // what is noted once is noted for good
+    assert_true(child >= 0);
+    if (child == 0) {
+        bd_digest digest;
+        int64_t size_bytes;
+        bd_interrupt_catch();
+        raise(SIGINT);
+        _exit(bd_digest_file(path, &digest, &size_bytes, NULL) == BD_ERR_INTERRUPTED ? 0 : 1);
+    }
+    int result;
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_true(WIFEXITED(result) && WEXITSTATUS(result) == 0);
 }
 
 int main(void)
@@ -192,6 +230,8 @@ int main(void)
         cmocka_unit_test(digest_is_read_only_in_its_one_form),
         test_in_folder(file_has_the_digest_of_its_bytes),
         test_in_folder(file_that_cannot_be_read_is_named),
+        test_in_folder(only_a_regular_file_has_a_digest),
+        test_in_folder(an_interrupt_ends_the_reading_of_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

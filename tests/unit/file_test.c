@@ -74,6 +74,20 @@ static void pending_names_are_told_from_others(void **state)
     assert_false(bd_pending_final_name(".film.mkv.part", final, sizeof final));
 }
 
+static bool is_manifest(const char *name)
+{
+    return strcmp(name, "manifest.json") == 0;
+}
+
+static void pending_names_are_told_from_those_of_other_files(void **state)
+{
+    (void)state;
+    assert_true(bd_is_pending_of(".manifest.json.0123abcd.part", is_manifest));
+    assert_false(bd_is_pending_of(".film.mkv.0123abcd.part", is_manifest));
+    assert_false(bd_is_pending_of("..manifest.json.0123abcd.part", is_manifest));
+    assert_false(bd_is_pending_of("manifest.json", is_manifest));
+}
+
 // ---- Reading ----------------------------------------------------------------------
 
 static void whole_file_is_read_up_to_the_limit(void **state)
@@ -452,6 +466,7 @@ int main(void)
         cmocka_unit_test(join_puts_exactly_one_slash),
         cmocka_unit_test(last_name_is_empty_for_what_names_nothing),
         cmocka_unit_test(pending_names_are_told_from_others),
+        cmocka_unit_test(pending_names_are_told_from_those_of_other_files),
         test_in_folder(whole_file_is_read_up_to_the_limit),
         test_in_folder(empty_file_is_an_empty_text),
         test_in_folder(only_a_regular_file_is_read),

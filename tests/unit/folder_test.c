@@ -441,7 +441,12 @@ static void every_entry_is_visited_once(void **state)
                         "cannot read the folder 'absent': No such file or directory");
 }
 
-static void only_pending_files_are_removed(void **state)
+static bool is_json_or_arrow(const char *name)
+{
+    return strcmp(name, "a.json") == 0 || strcmp(name, "b.arrow") == 0;
+}
+
+static void only_our_pending_files_are_removed(void **state)
 {
     (void)state;
     bd_error err = {0};
@@ -453,8 +458,10 @@ static void only_pending_files_are_removed(void **state)
     write_text("out/" BD_LOCK_NAME, "");
     write_text("out/.hidden", "kept");
     write_text("out/c.part", "kept");
-    assert_int_equal(bd_folder_remove_pending("out", &err), BD_OK);
-    assert_int_equal(count_entries("out"), 4);
+    write_text("out/.film.mkv.01ab23cd.part", "kept");
+    assert_int_equal(bd_folder_remove_pending("out", is_json_or_arrow, &err), BD_OK);
+    assert_int_equal(count_entries("out"), 5);
+    assert_true(exists("out/.film.mkv.01ab23cd.part"));
     assert_true(exists("out/a.json") && exists("out/.hidden") && exists("out/c.part"));
     assert_true(exists("out/" BD_LOCK_NAME));
     bd_pending_discard(&pending);
@@ -495,7 +502,7 @@ int main(void)
         test_inside_folder(what_is_no_folder_is_not_locked),
         test_inside_folder(what_cannot_be_locked_is_an_error_and_not_a_refusal),
         test_inside_folder(every_entry_is_visited_once),
-        test_inside_folder(only_pending_files_are_removed),
+        test_inside_folder(only_our_pending_files_are_removed),
         test_inside_folder(removing_what_is_not_there_is_fine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,10 +7,35 @@
 
 static const char FOLDER[] = "out";
 
-// A plan as far as this module looks into it.
+// A plan as far as this module looks into it: an input of three slices and one that is read
+// from front to back.
 static bd_json *plan_of(int64_t unit_bytes)
 {
-    bd_json *reading = bd_json_object(), *plan = bd_json_object();
+    static bd_input_entry entries[] = {
+        {.name = "a",
+         .source = "s",
+         .format = "jsonl",
+         .compression = "none",
+         .size_bytes = 10,
+         .weight = 10,
+         .extent = 10,
+         .stride = 4},
+        {.name = "b",
+         .source = "s",
+         .format = "jsonl",
+         .compression = "gzip",
+         .size_bytes = 5,
+         .weight = BD_UNKNOWN,
+         .extent = BD_UNKNOWN,
+         .stride = 4},
+    };
+    bd_json *reading = bd_json_object(), *plan = bd_json_object(), *inputs = bd_json_array();
+    for (size_t i = 0; i < 2; i++) {
+        bd_json *input = bd_json_object();
+        bd_input_entry_to_json(&entries[i], input);
+        bd_json_append(inputs, input);
+    }
+    bd_json_set(plan, "inputs", inputs);
     bd_json_set_integer(reading, "unit_size", unit_bytes);
     bd_json_set_null(reading, "delimiter");
     bd_json_set_string(plan, "format", BD_FORMAT_VERSION);
@@ -18,14 +43,26 @@ static bd_json *plan_of(int64_t unit_bytes)
     return plan;
 }
 
-static void publish_plan(int64_t unit_bytes)
+static void write_plan(const char *folder, bd_json *plan)
 {
-    bd_json *plan = plan_of(unit_bytes);
     char *text;
     assert_int_equal(bd_plan_print(plan, &text, NULL), BD_OK);
-    write_text(in(FOLDER, "plan.json"), text);
+    write_text(in(folder, "plan.json"), text);
     free(text);
     bd_json_free(plan);
+}
+
+static void publish_plan(int64_t unit_bytes)
+{
+    write_plan(FOLDER, plan_of(unit_bytes));
+}
+
+static void publish_plan_of_part(const char *folder, const char *part)
+{
+    bd_json *plan = plan_of(64), *packing = bd_json_object();
+    bd_json_set_string(packing, "part", part);
+    bd_json_set(plan, "packing", packing);
+    write_plan(folder, plan);
 }
 
 static bd_status try_open(int64_t unit_bytes, bool overwrite, bd_output_state *found,
@@ -37,7 +74,7 @@ static bd_status try_open(int64_t unit_bytes, bool overwrite, bd_output_state *f
         bd_output_open(&output, FOLDER, plan, BD_LOCK_EXCLUSIVE, overwrite, err);
     bd_json_free(plan);
     if (status == BD_OK) {
-        assert_true(output.lock >= 0);
+        assert_true(output.lock >= 0 || output.state == BD_OUTPUT_FINISHED);
         *found = output.state;
     }
     bd_output_close(&output);
@@ -138,8 +175,8 @@ static void another_plan_is_refused_and_the_difference_named(void **state)
 static void overwriting_removes_the_dataset_and_nothing_else(void **state)
 {
     (void)state;
-    static const char *const OURS[] = {"00000-00000.arrow",        "00012-00003.arrow",
-                                       "123456-1234567.arrow",     "manifest.json",
+    static const char *const OURS[] = {"00000-00000.arrow",        "00000-00002.arrow",
+                                       "00001-1234567.arrow",      "manifest.json",
                                        "tokenizer.json",           "pack-log.json",
                                        ".plan.json.1a2b3c4d.part", "tokenizer_config.json"};
     for (int64_t unit_bytes = 64; unit_bytes <= 65; unit_bytes++) {  // the same plan, another
@@ -172,6 +209,7 @@ static void publish_with_holdout(void)
         write_text(in(holdout, NAMES[i]), "old");
     }
     publish_plan(64);
+    publish_plan_of_part(holdout, "held-out");
 }
 
 static void overwriting_removes_the_held_out_dataset_too(void **state)
@@ -272,6 +310,43 @@ static void foreign_files_are_refused_and_untouched(void **state)
         assert_int_equal(unlink(in(FOLDER, FOREIGN[i])), 0);
         assert_int_equal(unlink(in(FOLDER, "plan.json")), 0);
     }
+}
+
+// Names of the right form that no run into the folder can have made.
+static void shards_of_no_plan_are_refused_and_untouched(void **state)
+{
+    (void)state;
+    static const char *const FOREIGN[] = {"00000-00003.arrow", "00002-00000.arrow",
+                                          "90000-00000.arrow", ".notes.txt.1a2b3c4d.part"};
+    for (int held_out = 0; held_out < 2; held_out++) {
+        const char *folder = held_out ? "out/holdout" : FOLDER;
+        publish_with_holdout();
+        for (size_t i = 0; i < sizeof FOREIGN / sizeof *FOREIGN; i++) {
+            char message[200];
+            snprintf(message, sizeof message,
+                     "cannot pack into '%s': it holds something else ('%s')", folder,
+                     FOREIGN[i]);
+            write_text(in(folder, FOREIGN[i]), "mine");
+            assert_refused(64, false, BD_ERR_ARGUMENT, message);
+            assert_refused(64, true, BD_ERR_ARGUMENT, message);
+            assert_file_holds(in(folder, FOREIGN[i]), "mine");
+            assert_file_holds("out/manifest.json", "old");
+            assert_file_holds("out/holdout/00000-00000.arrow", "old");
+            assert_int_equal(unlink(in(folder, FOREIGN[i])), 0);
+        }
+    }
+}
+
+static void a_dataset_of_its_own_in_the_place_of_the_holdout_is_foreign(void **state)
+{
+    (void)state;
+    publish_with_holdout();
+    publish_plan_of_part("out/holdout", "all");
+    assert_refused(64, true, BD_ERR_ARGUMENT,
+                   "'out/holdout' is a dataset of its own, not what was held out of the one "
+                   "around it");
+    assert_file_holds("out/holdout/00000-00000.arrow", "old");
+    assert_file_holds("out/manifest.json", "old");
 }
 
 static void our_names_without_our_plan_are_foreign(void **state)
@@ -461,6 +536,8 @@ int main(void)
         test_inside_folder(a_foreign_file_in_the_holdout_is_refused_and_all_is_untouched),
         test_inside_folder(a_holdout_that_is_no_folder_is_foreign),
         test_inside_folder(foreign_files_are_refused_and_untouched),
+        test_inside_folder(shards_of_no_plan_are_refused_and_untouched),
+        test_inside_folder(a_dataset_of_its_own_in_the_place_of_the_holdout_is_foreign),
         test_inside_folder(our_names_without_our_plan_are_foreign),
         test_inside_folder(temporary_files_of_an_earlier_run_are_removed),
         test_inside_folder(a_folder_in_use_by_another_process_is_refused),

@@ -348,6 +348,13 @@ static void too_many_units_leave_nothing_behind(void **state)
     assert_packing_fails(&job, BD_ERR_UNSUPPORTED,
                          "the inputs make more than 524288 units: give a larger --unit-size");
     assert_false(exists("out"));
+    assert_int_equal(truncate("a.jsonl", 4097), 0);
+    job = job_reading("out", reading);
+    assert_packing_fails(
+        &job, BD_ERR_UNSUPPORTED,
+        "the inputs make more than 4096 units of less than 1 MiB: give a larger "
+        "--unit-size");
+    assert_false(exists("out"));
 }
 
 // Two bad records in different units: whichever thread meets which, the first is reported.
