@@ -67,7 +67,8 @@ static GArrowSchema *shard_schema(const bd_packing *packing)
 struct bd_arrow_writer {
     bd_packing packing;
     GArrowSchema *schema;
-    GArrowFileOutputStream *sink;
+    GArrowResizableBuffer *memory;  // NULL: it writes a file
+    GArrowOutputStream *sink;
     GArrowRecordBatchFileWriter *writer;
 };
 
@@ -85,32 +86,62 @@ static GArrowWriteOptions *write_options(bool compressed, GError **gerror)
     return g_steal_pointer(&options);
 }
 
-bd_status bd_arrow_writer_open(bd_arrow_writer **out, const char *path,
+// Takes the writer, whose sink is NULL after a failure that *gerror tells.
+static bd_status begin_writing(bd_arrow_writer **out, bd_arrow_writer *writer, GError *gerror,
                                const bd_packing *packing, const char *metadata, bool compressed,
                                bd_error *err)
 {
-    GError *gerror = NULL;
     *out = NULL;
-    bd_arrow_writer *writer = g_new0(bd_arrow_writer, 1);
     writer->packing = *packing;
     g_autoptr(GArrowSchema) plain = shard_schema(packing);
     // One key alone: the order of several would depend on the hash table.
     g_autoptr(GHashTable) pairs = g_hash_table_new(g_str_hash, g_str_equal);
     g_hash_table_insert(pairs, (gpointer)metadata_key, (gpointer)metadata);
     writer->schema = garrow_schema_with_metadata(plain, pairs);
-    g_autoptr(GArrowWriteOptions) options = write_options(compressed, &gerror);
-
-    if (options)
-        writer->sink = garrow_file_output_stream_new(path, FALSE, &gerror);
+    g_autoptr(GArrowWriteOptions) options = NULL;
     if (writer->sink)
-        writer->writer = garrow_record_batch_file_writer_new_full(
-            GARROW_OUTPUT_STREAM(writer->sink), writer->schema, options, NULL, &gerror);
+        options = write_options(compressed, &gerror);
+    if (options)
+        writer->writer = garrow_record_batch_file_writer_new_full(writer->sink, writer->schema,
+                                                                  options, NULL, &gerror);
     if (!writer->writer) {
         bd_arrow_writer_free(writer);
         return bd_fail_gerror(err, gerror, BD_ERR_IO, "cannot write an Arrow file");
     }
     *out = writer;
     return BD_OK;
+}
+
+bd_status bd_arrow_writer_open(bd_arrow_writer **out, const char *path,
+                               const bd_packing *packing, const char *metadata, bool compressed,
+                               bd_error *err)
+{
+    GError *gerror = NULL;
+    bd_arrow_writer *writer = g_new0(bd_arrow_writer, 1);
+    GArrowFileOutputStream *file = garrow_file_output_stream_new(path, FALSE, &gerror);
+    if (file)
+        writer->sink = GARROW_OUTPUT_STREAM(file);
+    return begin_writing(out, writer, gerror, packing, metadata, compressed, err);
+}
+
+bd_status bd_arrow_writer_open_memory(bd_arrow_writer **out, size_t expected_bytes,
+                                      const bd_packing *packing, const char *metadata,
+                                      bool compressed, bd_error *err)
+{
+    GError *gerror = NULL;
+    bd_arrow_writer *writer = g_new0(bd_arrow_writer, 1);
+    writer->memory = garrow_resizable_buffer_new((gint64)expected_bytes, &gerror);
+    if (writer->memory)
+        writer->sink = GARROW_OUTPUT_STREAM(garrow_buffer_output_stream_new(writer->memory));
+    return begin_writing(out, writer, gerror, packing, metadata, compressed, err);
+}
+
+bool bd_arrow_writer_equals(const bd_arrow_writer *writer, const void *data, size_t size_bytes)
+{
+    g_autoptr(GBytes) written = garrow_buffer_get_data(GARROW_BUFFER(writer->memory));
+    gsize n;
+    const void *bytes = g_bytes_get_data(written, &n);
+    return n == size_bytes && memcmp(bytes, data, n) == 0;
 }
 
 // An Arrow buffer over the caller's memory: no copy, so it must not outlive the call.
@@ -215,6 +246,7 @@ void bd_arrow_writer_free(bd_arrow_writer *writer)
         return;
     g_clear_object(&writer->writer);
     g_clear_object(&writer->sink);
+    g_clear_object(&writer->memory);
     g_clear_object(&writer->schema);
     g_free(writer);
 }

@@ -21,6 +21,12 @@ typedef struct bd_arrow_writer bd_arrow_writer;
 bd_status bd_arrow_writer_open(bd_arrow_writer **writer, const char *path,
                                const bd_packing *packing, const char *metadata, bool compressed,
                                bd_error *err);
+// The same into memory, `expected_bytes` of it to begin with.
+bd_status bd_arrow_writer_open_memory(bd_arrow_writer **writer, size_t expected_bytes,
+                                      const bd_packing *packing, const char *metadata,
+                                      bool compressed, bd_error *err);
+// Whether a writer into memory, closed by now, has written exactly these bytes.
+bool bd_arrow_writer_equals(const bd_arrow_writer *writer, const void *data, size_t size_bytes);
 // Appends one record batch; `batch` is only read during the call.
 bd_status bd_arrow_writer_write(bd_arrow_writer *writer, const bd_row_batch *batch,
                                 bd_error *err);

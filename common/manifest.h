@@ -12,6 +12,7 @@
 #include "common/checksum.h"
 #include "common/error.h"
 #include "common/figures.h"
+#include "common/file.h"
 #include "common/input_entry.h"
 #include "common/packing.h"
 #include "common/passed_over.h"
@@ -27,6 +28,7 @@ typedef struct bd_shard_entry {
     bd_digest records;    // over the records that became it; empty in format 1.0
     bd_digest positions;  // over where they lie; empty before format 1.2
     bd_figures figures;
+    bd_file_mark mark;  // of the file when it was packed or found; not stored
 } bd_shard_entry;
 
 typedef struct bd_manifest {

@@ -2,8 +2,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/file.h"
+#include "common/stored_tokenizer.h"
 #include "common/tokenizer/tokenizer_config.h"
 #include "packer/dataset_card.h"
 #include "packer/plan.h"
@@ -17,8 +19,8 @@ static bd_status publish_text(const char *folder, const char *name, const char *
 }
 
 // The rows' length is no limit of the tokenizer: documents may be longer.
-static bd_status publish_tokenizer_config(const char *folder, const char *tokenizer,
-                                          const bd_packing *packing, bd_error *err)
+static bd_status print_tokenizer_config(const char *tokenizer, const bd_packing *packing,
+                                        char **text, bd_error *err)
 {
     const bd_tokenizer_config config = {
         .tokenizer = tokenizer,
@@ -27,18 +29,13 @@ static bd_status publish_tokenizer_config(const char *folder, const char *tokeni
         .pad = packing->padding == packing->separator ? BD_NO_TOKEN : packing->padding,
         .max_length = BD_NO_MAX_LENGTH,
     };
-    char *text;
-    BD_TRY(bd_tokenizer_config_print(&config, &text, err));
-    const bd_status status =
-        bd_file_publish(folder, BD_TOKENIZER_CONFIG_NAME, text, strlen(text), err);
-    free(text);
-    return status;
+    return bd_tokenizer_config_print(&config, text, err);
 }
 
 bd_status bd_dataset_publish_head(const char *folder, const bd_json *plan,
                                   const char *tokenizer, bd_manifest *manifest, bd_error *err)
 {
-    char *plan_text;
+    char *plan_text, *config = NULL;
     BD_TRY(bd_plan_print(plan, &plan_text, err));
     bd_status status =
         publish_text(folder, BD_PLAN_NAME, plan_text, &manifest->plan_digest, err);
@@ -46,10 +43,84 @@ bd_status bd_dataset_publish_head(const char *folder, const bd_json *plan,
         status = publish_text(folder, BD_TOKENIZER_NAME, tokenizer, &manifest->tokenizer_digest,
                               err);
     if (status == BD_OK)
-        status = publish_tokenizer_config(folder, tokenizer, &manifest->packing, err);
+        status = print_tokenizer_config(tokenizer, &manifest->packing, &config, err);
+    if (status == BD_OK)
+        status = bd_file_publish(folder, BD_TOKENIZER_CONFIG_NAME, config, strlen(config), err);
+    free(config);
     free(plan_text);
     return status;
 }
+
+// ---- Looking again -------------------------------------------------------------------------
+//
+// Between the first shard and the manifest lie hours, in which cleaners of scratch folders and
+// people remove files, or cut or replace them. A manifest that names such a file would be wrong
+// from the first moment on.
+
+static bd_status fail_lost(const char *path, bd_error *err)
+{
+    return bd_fail(err, BD_ERR_IO,
+                   "'%s' %s since it was written; the same command makes it again", path,
+                   access(path, F_OK) == 0 ? "has changed" : "is gone");
+}
+
+// The small files by their content, which other processes of this job write as well.
+static bd_status check_content(const char *folder, const char *name, const bd_digest *expected,
+                               bd_error *err)
+{
+    bd_digest digest;
+    int64_t size_bytes;
+    char *path = bd_path_join(folder, name);
+    if (!path)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
+    bd_status status = bd_digest_file(path, &digest, &size_bytes, err);
+    if (status == BD_ERR_IO || (status == BD_OK && strcmp(digest.hex, expected->hex) != 0))
+        status = fail_lost(path, err);
+    free(path);
+    return status;
+}
+
+static bd_status check_tokenizer_config(const char *folder, const bd_manifest *manifest,
+                                        bd_error *err)
+{
+    char *tokenizer = NULL, *config = NULL;
+    bd_status status =
+        bd_stored_tokenizer_read(folder, &manifest->tokenizer_digest, &tokenizer, err);
+    if (status == BD_OK)
+        status = print_tokenizer_config(tokenizer, &manifest->packing, &config, err);
+    if (status == BD_OK) {
+        const bd_digest expected = bd_digest_of(config, strlen(config));
+        status = check_content(folder, BD_TOKENIZER_CONFIG_NAME, &expected, err);
+    }
+    free(config);
+    free(tokenizer);
+    return status;
+}
+
+static bd_status check_shard(const char *folder, const bd_shard_entry *entry, bd_error *err)
+{
+    bd_file_mark now;
+    char *path = bd_path_join(folder, bd_unit_shard_name(&entry->unit).text);
+    if (!path)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
+    bd_status status = BD_OK;
+    if (bd_file_mark_of(path, &now, NULL) != BD_OK || !bd_file_mark_equal(&now, &entry->mark))
+        status = fail_lost(path, err);
+    free(path);
+    return status;
+}
+
+static bd_status check_published(const char *folder, const bd_manifest *manifest, bd_error *err)
+{
+    BD_TRY(check_content(folder, BD_PLAN_NAME, &manifest->plan_digest, err));
+    BD_TRY(check_content(folder, BD_TOKENIZER_NAME, &manifest->tokenizer_digest, err));
+    BD_TRY(check_tokenizer_config(folder, manifest, err));
+    for (size_t i = 0; i < manifest->n_shards; i++)
+        BD_TRY(check_shard(folder, &manifest->shards[i], err));
+    return BD_OK;
+}
+
+// ---- The end -------------------------------------------------------------------------------
 
 static bd_status list_inputs(bd_manifest *manifest, const bd_input_entry *const *entries,
                              size_t n, bd_error *err)
@@ -73,5 +144,6 @@ bd_status bd_dataset_publish_tail(const char *folder, bd_manifest *manifest,
         BD_TRY(bd_figures_add(&manifest->totals, &manifest->shards[i].figures, err));
     BD_TRY(list_inputs(manifest, entries, n, err));
     BD_TRY(bd_card_publish(folder, manifest, held_out, card_kept, err));
+    BD_TRY(check_published(folder, manifest, err));
     return bd_manifest_publish(manifest, folder, err);
 }

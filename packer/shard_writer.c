@@ -172,6 +172,8 @@ bd_status bd_shard_write(const char *folder, const bd_documents *documents,
     }
     status = bd_digest_file(pending.temporary, &entry->digest, &entry->size_bytes, err);
     if (status == BD_OK)
+        status = bd_file_mark_of(pending.temporary, &entry->mark, err);
+    if (status == BD_OK)
         status = bd_pending_publish(&pending, err);
 done:
     bd_pending_discard(&pending);
