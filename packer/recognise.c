@@ -1,9 +1,7 @@
 #include "packer/recognise.h"
 
-#include <fcntl.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/file.h"
@@ -472,21 +470,11 @@ static bd_status choose_format(bd_input *input, const input_head *head,
 // A plain file is read directly, with one small read: there may be very many of them.
 static bd_status read_plain_head(const char *path, input_head *head, bd_error *err)
 {
-    struct stat info;
-    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        bd_fail_errno(err, "cannot open '%s'", path);
-        if (fd >= 0)
-            close(fd);
-        return BD_ERR_IO;
-    }
-    bd_status status = BD_OK;
-    if (!S_ISREG(info.st_mode)) {
-        status = bd_fail(err, BD_ERR_IO, "cannot read '%s': not a regular file", path);
-    } else {
-        head->n = info.st_size < HEAD_BYTES ? (size_t)info.st_size : HEAD_BYTES;
-        status = bd_file_read_at(fd, path, head->bytes, head->n, 0, err);
-    }
+    int fd;
+    int64_t size_bytes;
+    BD_TRY(bd_file_open(path, &fd, &size_bytes, err));
+    head->n = size_bytes < HEAD_BYTES ? (size_t)size_bytes : HEAD_BYTES;
+    const bd_status status = bd_file_read_at(fd, path, head->bytes, head->n, 0, err);
     close(fd);
     return status;
 }
