@@ -433,6 +433,15 @@ const bd_shard_entry *bd_manifest_find_unit(const bd_manifest *manifest, const b
                                              sizeof *manifest->shards, compare_units);
 }
 
+bool bd_manifest_is_stray(const bd_manifest *manifest, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    bd_unit unit;
+    return dot && strcmp(dot, ".arrow") == 0 &&
+           !(bd_unit_from_name(&unit, name, ".arrow") &&
+             bd_manifest_find_unit(manifest, &unit));
+}
+
 bool bd_manifest_find_row(const bd_manifest *manifest, int64_t row, size_t *shard,
                           int64_t *row_in_shard)
 {

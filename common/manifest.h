@@ -84,6 +84,9 @@ bd_status bd_manifest_sources(const bd_manifest *manifest, bd_source_figures **s
 // The shard of a unit, of which input and slice are looked at; NULL if there is none.
 const bd_shard_entry *bd_manifest_find_unit(const bd_manifest *manifest, const bd_unit *unit);
 
+// Whether a file of this name is taken for a shard by who opens *.arrow, but is none of these.
+bool bd_manifest_is_stray(const bd_manifest *manifest, const char *name);
+
 // The row that has number `row` in the whole dataset: its shard, and its number there.
 // False if there is no such row.
 bool bd_manifest_find_row(const bd_manifest *manifest, int64_t row, size_t *shard,

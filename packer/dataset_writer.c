@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/file.h"
+#include "common/folder.h"
 #include "common/stored_tokenizer.h"
 #include "common/tokenizer/tokenizer_config.h"
 #include "packer/dataset_card.h"
@@ -110,6 +111,17 @@ static bd_status check_shard(const char *folder, const bd_shard_entry *entry, bd
     return status;
 }
 
+static bd_status refuse_stray(void *context, const char *folder, const char *name,
+                              bd_error *err)
+{
+    if (!bd_manifest_is_stray(context, name))
+        return BD_OK;
+    return bd_fail(err, BD_ERR_ARGUMENT,
+                   "'%s/%s' is no part of the dataset: move it elsewhere, and the same command "
+                   "finishes",
+                   folder, name);
+}
+
 static bd_status check_published(const char *folder, const bd_manifest *manifest, bd_error *err)
 {
     BD_TRY(check_content(folder, BD_PLAN_NAME, &manifest->plan_digest, err));
@@ -117,7 +129,7 @@ static bd_status check_published(const char *folder, const bd_manifest *manifest
     BD_TRY(check_tokenizer_config(folder, manifest, err));
     for (size_t i = 0; i < manifest->n_shards; i++)
         BD_TRY(check_shard(folder, &manifest->shards[i], err));
-    return BD_OK;
+    return bd_folder_visit(folder, refuse_stray, (void *)manifest, err);
 }
 
 // ---- The end -------------------------------------------------------------------------------

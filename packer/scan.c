@@ -39,21 +39,12 @@ void bd_scan_release(bd_scan *scan)
     *scan = (bd_scan){0};
 }
 
-static bool ends_in_arrow(const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    return dot && strcmp(dot, ".arrow") == 0;
-}
-
 // People hand *.arrow to other tools: a file too many there is rows too many. One that is
 // missing shows when it is opened.
 static bd_status refuse_stray(void *context, const char *folder, const char *name,
                               bd_error *err)
 {
-    const bd_manifest *manifest = context;
-    bd_unit unit;
-    if (!ends_in_arrow(name) ||
-        (bd_unit_from_name(&unit, name, ".arrow") && bd_manifest_find_unit(manifest, &unit)))
+    if (!bd_manifest_is_stray(context, name))
         return BD_OK;
     return bd_fail(err, BD_ERR_FORMAT, "'%s/%s': D2: the manifest does not name it", folder,
                    name);
