@@ -231,14 +231,15 @@ static bd_status compare_plans(const char *folder, const bd_json *plan, bd_lock_
         (difference == BD_PLANS_ALLOW_OTHERS && !finished && mode == BD_LOCK_EXCLUSIVE))
         return BD_OK;
     if (difference == BD_PLANS_READ_CHANGED)
-        return bd_fail(err, BD_ERR_ARGUMENT,
-                       "'%s' was packed from other contents: %s (--update packs again what has "
-                       "changed, --overwrite everything)",
-                       folder, where);
+        return bd_fail(
+            err, BD_ERR_ARGUMENT,
+            "'%s' was packed from other contents: %s (pack --update packs again what "
+            "has changed, --overwrite everything)",
+            folder, where);
     return bd_fail(err, BD_ERR_ARGUMENT, "'%s' holds a dataset of another plan: %s (%s)",
                    folder, where,
                    difference == BD_PLANS_DIFFER ? "--overwrite replaces it"
-                   : finished                    ? "--update changes that"
+                   : finished                    ? "pack --update changes that"
                                                  : "one process alone can change that");
 }
 

@@ -15,7 +15,8 @@ typedef enum bd_plan_difference {
 
 // The least of these that is true. `where` tells, as bd_json_difference() does, the difference
 // that matters most; it is empty if there is none. A plan of an older format says what it is
-// read as.
+// read as, and the versions themselves are no difference: shards of an older one are packed again
+// where such a dataset is continued (finished.h).
 bd_plan_difference bd_plan_compare(const bd_json *here, const bd_json *there, char *where,
                                    size_t where_size);
 

@@ -331,7 +331,8 @@ bd_status bd_repack(const bd_repack_job *job, bd_repack_result *result, bd_error
         status = bd_joined_plan(job->from, &job->packing, &r.plan, err);
     if (status == BD_OK)
         status =
-            bd_output_open(&output, job->to, r.plan, BD_LOCK_EXCLUSIVE, job->overwrite, err);
+            bd_output_open(&output, job->to, r.plan, BD_LOCK_EXCLUSIVE,
+                           job->overwrite ? BD_EXISTING_OVERWRITE : BD_EXISTING_CONTINUE, err);
     if (status != BD_OK)
         goto done;
     result->already_finished = output.state == BD_OUTPUT_FINISHED;

@@ -14,7 +14,7 @@ from pathlib import Path
 import program
 import pyarrow as pa
 from dataset_checker import check_dataset
-from program import ROOT, ProgramTest, changed
+from program import ROOT, ProgramTest, bindery, changed, contents
 
 FORMAT_1 = ROOT / "tests" / "golden" / "format-1"
 TERMINAL = ROOT / "tests" / "golden" / "terminal"
@@ -96,6 +96,25 @@ class Golden(ProgramTest):
             with self.subTest(name):
                 dataset = self.pack(self.folder / name, [CORPUS], *options)
                 self.assertEqual(rows(dataset), rows(FORMAT_1 / name))
+
+    def test_a_plan_of_format_1_1_is_that_of_the_same_command(self) -> None:
+        """Which reads special tokens as 1.1 did; shards of that format are not kept."""
+        dataset = self.folder / "dataset"
+        shutil.copytree(FORMAT_1 / "selected", dataset)
+        refused = bindery("pack", "-o", dataset, *DATASETS["selected"], CORPUS)
+        self.assertEqual(refused.status, 2, refused)
+        self.assertIn("special_tokens", refused.stderr)
+        options = [*DATASETS["selected"], "--special-tokens", "token"]
+        before = contents(dataset)
+        finished = self.succeeds("pack", "-o", dataset, *options, CORPUS)
+        self.assertIn("finished already", finished.stderr)
+        self.assertEqual(contents(dataset), before)
+        (dataset / "manifest.json").unlink()
+        self.succeeds("pack", "-q", "-o", dataset, *options, CORPUS)
+        self.pack(self.folder / "fresh", [CORPUS], *options)
+        for folder in [dataset, self.folder / "fresh"]:
+            (folder / "pack-log.json").unlink()
+        self.assertEqual(contents(dataset), contents(self.folder / "fresh"))
 
     def test_datasets_of_format_1_are_packed_again_as_the_corpus_is(self) -> None:
         for name in ["best-fit", "concat"]:  # of truncated documents the ends are lost
