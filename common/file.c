@@ -82,23 +82,37 @@ bd_status bd_file_open(const char *path, int *fd, int64_t *size_bytes, bd_error 
     return bd_file_open_as(path, O_RDONLY, fd, size_bytes, err);
 }
 
+static bd_file_mark mark_from(const struct stat *info)
+{
+    return (bd_file_mark){
+        .size_bytes = info->st_size,
+        .modified_ns = info->st_mtim.tv_sec * INT64_C(1000000000) + info->st_mtim.tv_nsec,
+        .inode = (int64_t)info->st_ino,
+    };
+}
+
 bd_status bd_file_mark_of(const char *path, bd_file_mark *mark, bd_error *err)
 {
     struct stat info;
     if (stat(path, &info) != 0)
         return bd_fail_errno(err, "cannot look at '%s'", path);
-    *mark = (bd_file_mark){
-        .size_bytes = info.st_size,
-        .inode = info.st_ino,
-        .changed_ns = info.st_mtim.tv_sec * INT64_C(1000000000) + info.st_mtim.tv_nsec,
-    };
+    *mark = mark_from(&info);
+    return BD_OK;
+}
+
+bd_status bd_file_mark_of_open(int fd, const char *path, bd_file_mark *mark, bd_error *err)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return bd_fail_errno(err, "cannot look at '%s'", path);
+    *mark = mark_from(&info);
     return BD_OK;
 }
 
 bool bd_file_mark_equal(const bd_file_mark *a, const bd_file_mark *b)
 {
-    return a->size_bytes == b->size_bytes && a->inode == b->inode &&
-           a->changed_ns == b->changed_ns;
+    return a->size_bytes == b->size_bytes && a->modified_ns == b->modified_ns &&
+           a->inode == b->inode;
 }
 
 bd_status bd_file_read(const char *path, size_t max_bytes, char **text, size_t *size_bytes,

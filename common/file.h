@@ -27,14 +27,16 @@ bd_status bd_file_open(const char *path, int *fd, int64_t *size_bytes, bd_error 
 bd_status bd_file_open_as(const char *path, int flags, int *fd, int64_t *size_bytes,
                           bd_error *err);
 
-// What tells whether a file is still the one that it was.
+// What tells, without reading it, whether a file is still the one that it was. Whoever writes to
+// it changes its time; a copy that keeps size and time has another inode.
 typedef struct bd_file_mark {
     int64_t size_bytes;
-    uint64_t inode;
-    int64_t changed_ns;  // when its content changed
+    int64_t modified_ns;  // since 1970
+    int64_t inode;
 } bd_file_mark;
 
 bd_status bd_file_mark_of(const char *path, bd_file_mark *mark, bd_error *err);
+bd_status bd_file_mark_of_open(int fd, const char *path, bd_file_mark *mark, bd_error *err);
 bool bd_file_mark_equal(const bd_file_mark *a, const bd_file_mark *b);
 
 // Reads all of `path`, which must be a regular file of at most `max_bytes`. *text is malloc'd,

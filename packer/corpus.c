@@ -335,15 +335,6 @@ static bd_status fail_missing(const bd_corpus *corpus, size_t index, bd_error *e
                    entry->name);
 }
 
-static void release_input(bd_input *input)
-{
-    free(input->path);
-    free(input->index);
-    bd_input_entry_release(&input->entry);
-    bd_own_reading_release(&input->own);
-    *input = (bd_input){0};
-}
-
 // What the plan says of an input.
 static bd_status find_in_plan(const bd_json *plan, size_t i, const bd_json **input,
                               bd_error *err)
@@ -430,7 +421,7 @@ static bd_status examine_as(const bd_corpus *corpus, size_t index, const bd_read
     if (status == BD_OK)
         status = bd_input_examine(input, &own, err);
     if (status != BD_OK)
-        release_input(input);
+        bd_input_release(input);
     return status;
 }
 
@@ -445,10 +436,10 @@ static bd_status try_reading(bd_corpus *corpus, size_t index, const bd_reading *
     BD_TRY(examine_as(corpus, index, reading, &input, err));
     const bool is_same = compare_input(corpus, index, &input, &change) == BD_OK;
     if (found->reading && !is_same) {
-        release_input(&input);
+        bd_input_release(&input);
         return BD_OK;
     }
-    release_input(&corpus->inputs.items[index]);
+    bd_input_release(&corpus->inputs.items[index]);
     corpus->inputs.items[index] = input;
     found->reading = reading;
     found->change = change;

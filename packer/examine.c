@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/array.h"
@@ -17,8 +16,8 @@ enum { EDGE_BYTES = 1 << 20 };
 
 // ---- Edges ---------------------------------------------------------------------------------
 
-// Adds the first and the last MiB of a file that has `facts` then.
-static bd_status hash_edges(bd_hasher *hasher, const char *path, bd_file_facts *facts,
+// Adds the first and the last MiB of a file that has `mark` then.
+static bd_status hash_edges(bd_hasher *hasher, const char *path, bd_file_mark *mark,
                             bd_error *err)
 {
     bd_status status = BD_OK;
@@ -29,15 +28,14 @@ static bd_status hash_edges(bd_hasher *hasher, const char *path, bd_file_facts *
         goto done;
     }
     int64_t size_bytes;
-    struct stat info;
     status = bd_file_open(path, &fd, &size_bytes, err);
-    if (status == BD_OK && fstat(fd, &info) != 0)
-        status = bd_fail_errno(err, "cannot read '%s'", path);
+    if (status == BD_OK)
+        status = bd_file_mark_of_open(fd, path, mark, err);
     if (status != BD_OK)
         goto done;
-    *facts = bd_file_facts_of(&info);
-    const size_t edge = info.st_size < EDGE_BYTES ? (size_t)info.st_size : EDGE_BYTES;
-    const int64_t offsets[] = {0, info.st_size - (int64_t)edge};
+    size_bytes = mark->size_bytes;
+    const size_t edge = size_bytes < EDGE_BYTES ? (size_t)size_bytes : EDGE_BYTES;
+    const int64_t offsets[] = {0, size_bytes - (int64_t)edge};
     for (int i = 0; status == BD_OK && i < 2; i++) {
         status = bd_file_read_at(fd, path, buffer, edge, offsets[i], err);
         if (status == BD_OK)
@@ -55,10 +53,10 @@ static bd_status digest_edges(bd_input *input, const char *sidecar, bd_error *er
     bd_hasher *hasher = bd_hasher_new();
     if (!hasher)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
-    bd_status status = hash_edges(hasher, input->path, &input->facts, err);
-    input->entry.size_bytes = input->facts.size_bytes;
+    bd_status status = hash_edges(hasher, input->path, &input->mark, err);
+    input->entry.size_bytes = input->mark.size_bytes;
     if (status == BD_OK && sidecar)
-        status = hash_edges(hasher, sidecar, &input->index_facts, err);
+        status = hash_edges(hasher, sidecar, &input->index_mark, err);
     if (status == BD_OK && sidecar && !(input->index = strdup(sidecar)))
         status = bd_fail(err, BD_ERR_MEMORY, "no memory for the name of '%s'", sidecar);
     if (status == BD_OK)

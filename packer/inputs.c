@@ -75,12 +75,13 @@ bd_status bd_inputs_pass_over(bd_inputs *inputs, size_t folder, bd_pass_reason r
     return bd_passed_over_add(&found->passed, word, 1, size_bytes, name, err);
 }
 
-static void release_input(bd_input *input)
+void bd_input_release(bd_input *input)
 {
     free(input->path);
     free(input->index);
     bd_input_entry_release(&input->entry);
     bd_own_reading_release(&input->own);
+    *input = (bd_input){0};
 }
 
 // Counts and removes the inputs that were marked; the others stay in their order.
@@ -96,7 +97,7 @@ static bd_status drop_passed(bd_inputs *inputs, bd_error *err)
         }
         status = bd_inputs_pass_over(inputs, input->folder, input->passed, input->found_bytes,
                                      input->entry.name, err);
-        release_input(input);
+        bd_input_release(input);
     }
     inputs->n = n_kept;
     return status;
@@ -331,17 +332,23 @@ bd_status bd_inputs_examine(bd_inputs *inputs, const bd_reading *reading, bd_thr
     return bd_threads_run(threads, cut_one, &e, (int64_t)inputs->n, err);
 }
 
+static bool has_mark(const char *path, const bd_file_mark *mark)
+{
+    bd_file_mark now;
+    return bd_file_mark_of(path, &now, NULL) == BD_OK && bd_file_mark_equal(&now, mark);
+}
+
 bool bd_input_is_unchanged(const bd_input *input)
 {
     return bd_input_is_stdin(input) ||
-           (bd_file_has_facts(input->path, &input->facts) &&
-            (!input->index || bd_file_has_facts(input->index, &input->index_facts)));
+           (has_mark(input->path, &input->mark) &&
+            (!input->index || has_mark(input->index, &input->index_mark)));
 }
 
 void bd_inputs_release(bd_inputs *inputs)
 {
     for (size_t i = 0; i < inputs->n; i++)
-        release_input(&inputs->items[i]);
+        bd_input_release(&inputs->items[i]);
     for (size_t i = 0; i < inputs->n_folders; i++) {
         free(inputs->folders[i].path);
         bd_passed_over_release(&inputs->folders[i].passed);

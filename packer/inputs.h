@@ -20,12 +20,12 @@
 #include "common/arrow_columns.h"
 #include "common/checksum.h"
 #include "common/error.h"
+#include "common/file.h"
 #include "common/input_entry.h"
 #include "common/options.h"
 #include "common/passed_over.h"
 #include "common/threads.h"
 #include "packer/byte_stream.h"
-#include "packer/file_facts.h"
 #include "packer/reading.h"
 #include "packer/token_file.h"
 
@@ -102,12 +102,14 @@ typedef struct bd_input {
     uint64_t device, inode;  // of the file when it was found; 0 for standard input
     int64_t found_bytes;     // its size then
     bd_pass_reason passed;   // why it is not read after all
-    bd_digest edges;  // over its first and its last MiB (and those of its index), to notice a
-                      // changed file; empty for standard input
-    bd_file_facts facts;        // as they were when the edges were read
-    char *index;                // owned; the file beside it that it is read with, or NULL,
-    bd_file_facts index_facts;  // and that file's
+    bd_digest edges;    // over its first and its last MiB (and those of its index), to notice a
+                        // changed file; empty for standard input
+    bd_file_mark mark;  // as it was when the edges were read
+    char *index;        // owned; the file beside it that it is read with, or NULL,
+    bd_file_mark index_mark;  // and that file's
 } bd_input;
+
+void bd_input_release(bd_input *input);  // safe on an empty one and safe twice
 
 // Whether its files are those that were examined, as far as can be told without reading them.
 bool bd_input_is_unchanged(const bd_input *input);

@@ -51,6 +51,27 @@ static void set_origin(bd_json *json, const bd_joined *from)
     bd_json_set(json, "joined_from", array);
 }
 
+static void set_mark(bd_json *json, const bd_file_mark *mark)
+{
+    bd_json_set_integer(json, "bytes", mark->size_bytes);
+    bd_json_set_integer(json, "modified_ns", mark->modified_ns);
+    bd_json_set_integer(json, "inode", mark->inode);
+}
+
+static bool has_integer(const bd_json *json, const char *key, int64_t expected)
+{
+    int64_t value;
+    return bd_json_get_integer(json, key, INT64_MIN, INT64_MAX, &value, NULL) == BD_OK &&
+           value == expected;
+}
+
+static bool has_mark(const bd_json *json, const bd_file_mark *mark)
+{
+    return has_integer(json, "bytes", mark->size_bytes) &&
+           has_integer(json, "modified_ns", mark->modified_ns) &&
+           has_integer(json, "inode", mark->inode);
+}
+
 static bd_json *inputs_to_json(const bd_inputs *inputs)
 {
     bd_json *array = bd_json_array();
@@ -60,10 +81,10 @@ static bd_json *inputs_to_json(const bd_inputs *inputs)
         bd_json_set_string(entry, "name", input->entry.name);
         set_path(entry, "path", input->path);
         if (!bd_input_is_stdin(input))
-            bd_file_facts_to_json(&input->facts, entry);
+            set_mark(entry, &input->mark);
         if (input->index) {
             bd_json *index = bd_json_object();
-            bd_file_facts_to_json(&input->index_facts, index);
+            set_mark(index, &input->index_mark);
             bd_json_set(entry, "index", index);
         }
         bd_json_append(array, entry);
@@ -115,10 +136,10 @@ char *bd_pack_log_tokenizer(const char *folder)
 static bool is_known(const bd_json *entry, const bd_input *input)
 {
     const bd_json *index;
-    if (!bd_file_facts_are_in(entry, &input->facts))
+    if (!has_mark(entry, &input->mark))
         return false;
     return !input->index || (bd_json_get_object(entry, "index", &index, NULL) == BD_OK &&
-                             bd_file_facts_are_in(index, &input->index_facts));
+                             has_mark(index, &input->index_mark));
 }
 
 void bd_pack_log_compare(const char *folder, const bd_inputs *inputs, bool *same,
