@@ -84,9 +84,9 @@ static bd_status fail_changed(const dataset_run *p, const bd_rechecked *found, b
     while (p->same[input] && input + 1 < unit->input + unit->n_inputs)
         input++;
     return bd_fail(err, BD_ERR_ARGUMENT,
-                   "'%s' has changed since it was packed: %" PRId64 " finished unit%s, %s (%s)",
+                   "'%s' has changed since it was packed: %" PRId64 " finished unit%s %s (%s)",
                    p->job->inputs->items[input].path, found->n_different,
-                   is_one ? " differs" : "s differ, such as", bd_unit_shard_name(unit).text,
+                   is_one ? " differs," : "s differ, such as", bd_unit_shard_name(unit).text,
                    is_one ? "--update packs it again" : "--update packs them again");
 }
 
@@ -114,7 +114,6 @@ static bd_status recheck(const dataset_run *p, bd_error *err)
 static bd_status settle_inputs(dataset_run *p, bd_error *err)
 {
     const bd_pack_job *job = p->job;
-    const bool shared = p->settings->mode == BD_PACK_SHARED;
     bool there = p->output->state != BD_OUTPUT_NEW;
     p->same = calloc(job->inputs->n + 1, sizeof *p->same);
     if (!p->same)
@@ -125,10 +124,12 @@ static bd_status settle_inputs(dataset_run *p, bd_error *err)
     bd_pack_log_compare(job->folder, job->inputs, p->same, &p->is_updating);
     if (!there)
         return BD_OK;
-    if (shared && p->is_updating)
-        return bd_fail(err, BD_ERR_ARGUMENT,
-                       "an update of '%s' was stopped: let one process alone finish it",
-                       job->folder);
+    if (p->is_updating && p->settings->mode != BD_PACK_ALONE)
+        return bd_fail(
+            err, BD_ERR_ARGUMENT,
+            "an update of '%s' was stopped: it goes on with --update, in one process "
+            "alone",
+            job->folder);
     BD_TRY(recheck(p, err));
     p->is_updating = false;
     BD_TRY(bd_pack_log_bad_places(job->folder, job->inputs, &p->bad, err));
@@ -359,7 +360,9 @@ static bd_status pack_shared(dataset_run *p, bd_pack_result *result, bool *alone
     BD_TRY(bd_folder_remove_pending(p->job->folder, bd_output_is_file_name, err));
     if (p->job->holdout_folder)
         BD_TRY(bd_folder_remove_pending(p->job->holdout_folder, bd_output_is_file_name, err));
-    BD_TRY(recheck(p, err));  // others may have packed since
+    // Others may have packed since; and whoever began has published the log by now.
+    bd_pack_log_compare(p->job->folder, p->job->inputs, p->same, &p->is_updating);
+    BD_TRY(recheck(p, err));
     return bd_packing_run_pack(&p->run, n_threads, -1, 0, err);
 }
 

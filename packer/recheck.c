@@ -15,7 +15,8 @@ enum { NO_SLICE = -1 };
 // What the tasks share.
 typedef struct checking {
     const bd_recheck *check;
-    int64_t *last_slices;  // [inputs], owned; the last that has a shard, or NO_SLICE
+    int64_t
+        *last_slices;  // [inputs], owned; the last with a shard, of either part; or NO_SLICE
     bd_progress *progress;
     pthread_mutex_t lock;  // of the result
     bd_rechecked *result;
@@ -198,7 +199,7 @@ static bool is_to_be_read(const checking *c, const bd_planned *planned)
     bool wanted = c->limited;
     for (int64_t i = planned->unit.input; i < planned->unit.input + planned->unit.n_inputs; i++)
         wanted |= !check->same[i];
-    return wanted && c->last_slices[planned->unit.input] != NO_SLICE &&
+    return wanted && c->last_slices[planned->unit.input] >= planned->unit.slice &&
            !bd_input_is_stdin(&check->job->inputs->items[planned->unit.input]);
 }
 
@@ -232,6 +233,9 @@ bd_status bd_recheck_units(const bd_recheck *check, bd_rechecked *result, bd_err
     for (size_t i = 0; i < n_inputs; i++)
         c.last_slices[i] = NO_SLICE;
     bd_status status = bd_folder_visit(check->job->folder, note_shard, &c, err);
+    // A kill may have come between the removals of two shards of a unit.
+    if (status == BD_OK && check->job->holdout_folder)
+        status = bd_folder_visit(check->job->holdout_folder, note_shard, &c, err);
     c.progress = bd_progress_new(&(bd_progress_config){.label = "comparing",
                                                        .unit = "units",
                                                        .total = check->units->n,

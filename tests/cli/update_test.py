@@ -164,6 +164,16 @@ class Noticed(UpdateTest):
         self.assertEqual(published(self.dataset), expected)
         self.assertLessEqual(kept.items(), shard_files(self.dataset).items())
 
+    def test_units_behind_the_limit_are_none_that_differ(self) -> None:
+        self.write("a.jsonl")
+        more = ["--limit", 100]
+        expected = self.fresh(*more)
+        self.succeeds(*self.command(self.dataset, *more))
+        (self.dataset / "manifest.json").unlink()
+        os.utime(self.corpus / "a.jsonl", ns=(1, 1))
+        self.succeeds(*self.command(self.dataset, *more))
+        self.assertEqual(published(self.dataset), expected)
+
     def test_without_a_log_everything_is_compared(self) -> None:
         self.write("a.jsonl")
         self.succeeds(*self.command(self.dataset))
@@ -314,6 +324,45 @@ class Updated(UpdateTest):
                 self.assertIn("--update", result.stderr)
                 self.succeeds(*self.command(self.dataset, *more, "--update"))
             self.assertEqual(published(self.dataset), expected)
+
+    def stop_update(self) -> None:
+        """As after a kill between the first steps of an update and its first shard."""
+        for path in self.dataset.rglob("manifest.json"):
+            path.unlink()
+        (self.dataset / "pack-log.json").write_text('{"updating": true}')
+
+    def test_only_a_process_alone_goes_on_with_one_that_was_stopped(self) -> None:
+        corpus = {"f0.jsonl": self.random_records(random.Random(SEED), 20)}
+        self.write_corpus(corpus)
+        self.succeeds(*self.command(self.dataset))
+        corpus["f0.jsonl"][3] = record("another")
+        self.write_corpus(corpus)
+        self.succeeds(*self.command(self.dataset, "--update"))
+        self.stop_update()
+        files = contents(self.dataset)
+        for more in [["--finish"], ["--rank", 0, "--ranks", 2]]:
+            result = bindery(*self.command(self.dataset, *more))
+            self.assertEqual(result.status, 2, result)
+            self.assertIn("in one process alone", result.stderr)
+            self.assertEqual(contents(self.dataset), files)
+        self.succeeds(*self.command(self.dataset))
+        self.assertEqual(published(self.dataset), self.fresh())
+
+    def test_a_held_out_shard_that_was_left_alone_goes(self) -> None:
+        """An input has become shorter, and a kill came between the two shards of its last unit."""
+        name, more = "b.jsonl.gz", ["--holdout", "20%"]
+        records = self.random_records(random.Random(SEED), 200)
+        self.write_corpus({name: records})
+        self.succeeds(*self.command(self.dataset, *more))
+        last = max(path.name for path in self.dataset.glob("*.arrow"))
+        alone = (self.dataset / "holdout" / last).read_bytes()
+        self.write_corpus({name: records[:100]})
+        self.succeeds(*self.command(self.dataset, *more, "--update"))
+        self.assertFalse((self.dataset / last).exists())
+        self.stop_update()
+        (self.dataset / "holdout" / last).write_bytes(alone)
+        self.succeeds(*self.command(self.dataset, *more))
+        self.assertEqual(published(self.dataset), self.fresh(*more))
 
     def test_a_corrected_line_keeps_the_shards_of_all_other_units(self) -> None:
         rng = random.Random(f"{SEED}-line")
