@@ -217,21 +217,12 @@ static bd_status publish_part(const dataset_run *p, const char *folder, bd_manif
 
 static bd_status fail_empty(const bd_figures *totals, bd_error *err)
 {
-    const char *why = totals->dropped_documents > 0     ? " that fits a row"
-                      : totals->too_short_documents > 0 ? " of --min-tokens"
-                      : totals->held_out_documents > 0  ? " that is not held out"
-                                                        : "";
+    const char *why = totals->dropped_documents > 0        ? " that fits a row"
+                      : totals->too_short_documents > 0    ? " of --min-tokens"
+                      : totals->held_out_documents > 0     ? " that is not held out"
+                      : bd_figures_bad_records(totals) > 0 ? ", only bad records"
+                                                           : "";
     return bd_fail(err, BD_ERR_FORMAT, "nothing to pack: the inputs hold no document%s", why);
-}
-
-// Refuses to make a dataset without rows; it would be of no use to anybody.
-static bd_status check_totals(const dataset_run *p, bd_error *err)
-{
-    bd_figures totals = {0};
-    for (size_t i = 0; i < p->units.n; i++)
-        for (size_t k = 0; k < p->run.items[i].n; k++)
-            BD_TRY(bd_figures_add(&totals, &p->run.items[i].units[k].shard.figures, err));
-    return totals.documents > 0 ? BD_OK : fail_empty(&totals, err);
 }
 
 static bd_status fail_bad(const dataset_run *p, bd_figures *totals, bd_error *err)
@@ -255,12 +246,15 @@ static bd_status fail_bad(const dataset_run *p, bd_figures *totals, bd_error *er
         bd_error_suffix(err, BD_ERR_FORMAT, "the first in '%.100s' at %s %" PRId64, input->path,
                         bd_input_entry_position_word(&input->entry), first->position);
     }
-    return bd_error_suffix(err, BD_ERR_FORMAT,
-                           "the shards stay, a larger --max-bad finishes the dataset");
+    if (totals->documents > 0)
+        bd_error_suffix(err, BD_ERR_FORMAT,
+                        "the shards stay, a larger --max-bad finishes the dataset");
+    return BD_ERR_FORMAT;
 }
 
-// Of the whole dataset, so that it does not matter who packed what.
-static bd_status check_bad(const dataset_run *p, bd_error *err)
+// Of the whole dataset, so that it does not matter who packed what. One without rows is refused,
+// too: it would be of no use to anybody.
+static bd_status check_totals(const dataset_run *p, bd_error *err)
 {
     bd_figures totals = {0};
     for (size_t i = 0; i < p->units.n; i++)
@@ -268,9 +262,9 @@ static bd_status check_bad(const dataset_run *p, bd_error *err)
             BD_TRY(bd_figures_add(&totals, &p->run.items[i].units[k].shard.figures, err));
     const int64_t n_bad = bd_figures_bad_records(&totals);
     const int64_t n = n_bad + bd_figures_documents_read(&totals);
-    return (__int128)n_bad * BD_MILLION <= (__int128)n * p->job->reading.max_bad
-               ? BD_OK
-               : fail_bad(p, &totals, err);
+    if ((__int128)n_bad * BD_MILLION > (__int128)n * p->job->reading.max_bad)
+        return fail_bad(p, &totals, err);
+    return totals.documents > 0 ? BD_OK : fail_empty(&totals, err);
 }
 
 // A shard that is no part of the dataset was made from an input that was longer then.
@@ -304,7 +298,6 @@ static bd_status publish_tail(dataset_run *p, bd_pack_result *result, bd_error *
     };
     // First of all: it names the bad records, also if they are too many.
     BD_TRY(bd_pack_log_publish(p->job->folder, &log, err));
-    BD_TRY(check_bad(p, err));
     BD_TRY(check_totals(p, err));
     BD_TRY(check_unchanged(p, err));
     if (held_out) {

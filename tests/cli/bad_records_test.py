@@ -339,6 +339,16 @@ class Share(ProgramTest):
         self.assertEqual(published(self.dataset), published(fresh))
         self.succeeds("verify", "-q", self.dataset)
 
+    def test_where_all_are_bad_nothing_is_promised(self) -> None:
+        self.file.write_bytes(b'{"other": 1}\n' * 3)
+        result = self.run_with()
+        self.assertEqual(result.status, 2, result)
+        self.assertIn("3 of 3 records are bad", result.stderr)
+        self.assertNotIn("the shards stay", result.stderr)
+        result = self.run_with("--max-bad", "100%")
+        self.assertEqual(result.status, 2, result)
+        self.assertIn("only bad records", result.stderr)
+
     def test_processes_that_share_must_agree_on_it(self) -> None:
         first = self.run_with("--rank", 0, "--ranks", 2, "--max-bad", "0.5%")
         self.assertEqual(first.status, 2, first)
