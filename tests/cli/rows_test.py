@@ -125,10 +125,10 @@ class Rows(ReferenceTestCase):
             path = self.folder / "corpus" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(name.encode())
-        (self.folder / "corpus" / "a" / "notes.md").write_bytes(b"not part of the corpus")
+        (self.folder / "corpus" / "a" / "notes.csv").write_bytes(b"not,part,of,the,corpus")
         dataset = self.folder / "dataset"
         result = self.succeeds("pack", "-o", dataset, "--seq-len", 64, self.folder / "corpus")
-        self.assertIn("notes.md", result.stderr)
+        self.assertIn("notes.csv", result.stderr)
         rebuilt = rebuild_documents(dataset)
         self.assertEqual(
             [rebuilt[key] for key in sorted(rebuilt)],
