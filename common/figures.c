@@ -100,6 +100,24 @@ int64_t bd_figures_bad_records(const bd_figures *figures)
            figures->bad_too_large + figures->bad_pattern;
 }
 
+void bd_figures_take_left_out(bd_figures *figures, const bd_figures *from)
+{
+    figures->dropped = from->dropped;
+    figures->dropped_documents = from->dropped_documents;
+    figures->too_short = from->too_short;
+    figures->too_short_documents = from->too_short_documents;
+    figures->held_out = from->held_out;
+    figures->held_out_documents = from->held_out_documents;
+    figures->headless_documents = from->headless_documents;
+    figures->invalid_utf8_documents = from->invalid_utf8_documents;
+    figures->bad_missing_text = from->bad_missing_text;
+    figures->bad_json = from->bad_json;
+    figures->bad_utf8 = from->bad_utf8;
+    figures->bad_too_large = from->bad_too_large;
+    figures->bad_pattern = from->bad_pattern;
+    figures->added = from->added;
+}
+
 static bd_status add_to(int64_t *total, int64_t part, const char *name, bd_error *err)
 {
     if (!bd_int64_add(*total, part, total))

@@ -54,6 +54,11 @@ int64_t bd_figures_documents_read(const bd_figures *figures);
 // Records that were left out because nothing could be made of them.
 int64_t bd_figures_bad_records(const bd_figures *figures);
 
+// Takes from `from` what only reading the inputs tells, and rows do not: documents that were
+// left out (dropped, too short, held out), those that were headless or not UTF-8, bad records,
+// and the added tokens that were recognised.
+void bd_figures_take_left_out(bd_figures *figures, const bd_figures *from);
+
 // total += part; longest_segment becomes the larger one. A sum that does not fit is
 // BD_ERR_FORMAT.
 bd_status bd_figures_add(bd_figures *total, const bd_figures *part, bd_error *err);

@@ -55,27 +55,6 @@ static bool take_finished(const repacking *r, const bd_unit *unit, const bd_shar
     return taken;
 }
 
-// What reading the inputs told about the unit stays true.
-static bd_figures carry_over(const bd_figures *figures)
-{
-    return (bd_figures){
-        .dropped = figures->dropped,
-        .dropped_documents = figures->dropped_documents,
-        .too_short = figures->too_short,
-        .too_short_documents = figures->too_short_documents,
-        .held_out = figures->held_out,
-        .held_out_documents = figures->held_out_documents,
-        .headless_documents = figures->headless_documents,
-        .invalid_utf8_documents = figures->invalid_utf8_documents,
-        .bad_missing_text = figures->bad_missing_text,
-        .bad_json = figures->bad_json,
-        .bad_utf8 = figures->bad_utf8,
-        .bad_too_large = figures->bad_too_large,
-        .bad_pattern = figures->bad_pattern,
-        .added = figures->added,
-    };
-}
-
 static bd_status rebuild(const repacking *r, const bd_joined_dataset *dataset,
                          const bd_shard *shard, bd_documents *documents, bd_error *err)
 {
@@ -96,8 +75,8 @@ static bd_status repack_shard(const repacking *r, const bd_joined_dataset *datas
     if (status == BD_OK) {
         *entry = (bd_shard_entry){.unit = joined_unit(dataset, &shard.entry),
                                   .records = shard.entry.records,
-                                  .positions = shard.entry.positions,
-                                  .figures = carry_over(&shard.entry.figures)};
+                                  .positions = shard.entry.positions};
+        bd_figures_take_left_out(&entry->figures, &shard.entry.figures);  // which stays true
         status = bd_unit_write(r->target, &documents, entry, err);
         if (status == BD_ERR_ARGUMENT)
             bd_error_prefix(err, status, "'%s'", shard.path);

@@ -8,10 +8,9 @@
 #include "packer/documents.h"
 
 // Publishes <folder>/<unit's name>.arrow. Of *entry the caller fills in unit and records, and
-// in its figures what only the reading of the inputs could tell: the documents that were left
-// out (too short, held out, dropped before), those that were headless or not UTF-8, and the added
-// tokens that were recognised. The rest is filled in here. The documents are brought into the order of their places. Fails if the
-// ledger does not add up. Memory: 70 bytes per segment and one record batch.
+// in its figures what only the reading of the inputs could tell (bd_figures_take_left_out()).
+// The rest is filled in here. The documents are brought into the order of their places. Fails if
+// the ledger does not add up. Memory: 70 bytes per segment and one record batch.
 bd_status bd_unit_write(const char *folder, bd_documents *documents, bd_shard_entry *entry,
                         bd_error *err);
 
