@@ -109,6 +109,26 @@ static bd_status recheck(const dataset_run *p, bd_error *err)
     return found.n_different == 0 || p->is_updating ? BD_OK : fail_changed(p, &found, err);
 }
 
+// An update takes the log away. What that says of bad records stays true of the inputs that are
+// as they were.
+static bd_status keep_bad_places(dataset_run *p, bd_error *err)
+{
+    const bd_pack_job *job = p->job;
+    bd_bad_places named = {0};
+    bool is_updating;
+    bool *same = calloc(job->inputs->n + 1, sizeof *same);
+    if (!same)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", job->inputs->n);
+    bd_pack_log_compare(job->folder, job->inputs, same, &is_updating);
+    bd_status status = bd_pack_log_bad_places(job->folder, job->inputs, &named, err);
+    for (size_t i = 0; status == BD_OK && i < named.n; i++)
+        if (same[named.items[i].input])
+            status = bd_bad_places_add(&p->bad, &named.items[i], err);
+    bd_bad_places_release(&named);
+    free(same);
+    return status;
+}
+
 // From here on the shards that are there are those of the inputs as they are, and the log says
 // so to whoever continues.
 static bd_status settle_inputs(dataset_run *p, bd_error *err)
@@ -435,6 +455,8 @@ bd_status bd_pack(const bd_pack_job *job, const bd_pack_settings *settings,
     const bd_lock_mode lock =
         settings->mode == BD_PACK_SHARED ? BD_LOCK_SHARED : BD_LOCK_EXCLUSIVE;
     bd_status status = bd_pack_plan_units(job, &p.units, err);
+    if (status == BD_OK && settings->update)
+        status = keep_bad_places(&p, err);
     if (status == BD_OK)
         status = bd_output_open(&output, job->folder, plan, lock,
                                 settings->overwrite ? BD_EXISTING_OVERWRITE

@@ -339,6 +339,16 @@ class Share(ProgramTest):
         self.assertEqual(published(self.dataset), published(fresh))
         self.succeeds("verify", "-q", self.dataset)
 
+    def test_an_update_still_names_those_of_inputs_that_are_the_same(self) -> None:
+        def named() -> list[dict]:
+            return json.loads((self.dataset / "pack-log.json").read_bytes())["bad_records"]
+
+        self.assertEqual(self.run_with("--max-bad", "1%").status, 0)
+        before = named()
+        self.assertEqual(len(before), 10)
+        self.assertEqual(self.run_with("--max-bad", "2%", "--update").status, 0)
+        self.assertEqual(named(), before)
+
     def test_where_all_are_bad_nothing_is_promised(self) -> None:
         self.file.write_bytes(b'{"other": 1}\n' * 3)
         result = self.run_with()
