@@ -130,7 +130,7 @@
     {                                                                                   \
         .name = "max-document-bytes", .value = "SIZE",                                  \
         BD_SIZE(bd_pack_options, max_document_bytes, 1, UINT32_MAX), .initial = "256M", \
-        .help = "A larger record is an error"                                           \
+        .help = "A larger record is bad (see --bad-records)"                            \
     }
 
 #endif

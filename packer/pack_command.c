@@ -13,6 +13,7 @@
 #include "common/progress.h"
 #include "common/ranks.h"
 #include "common/threads.h"
+#include "packer/bad_records.h"
 #include "packer/dataset_card.h"
 #include "packer/output.h"
 #include "packer/pack.h"
@@ -128,24 +129,28 @@ static void say_left_out(const bd_arguments *arguments, const bd_passed_over *pa
     const struct {
         const char *before;
         int64_t n;
-        const char *what, *after;
+        const char *after;
     } parts[] = {
-        {"", totals->dropped_documents, "document", " longer than a row"},
-        {"", totals->too_short_documents, "document", " of fewer than --min-tokens"},
-        {"the ends of ", totals->truncated_documents, "document", ""},
-        {"", totals->bad_missing_text, "record", " without text"},
-        {"", totals->bad_json, "record", " of broken JSON"},
-        {"", totals->bad_utf8, "record", " not UTF-8"},
-        {"", totals->bad_too_large, "record", " larger than --max-document-bytes"},
-        {"", totals->bad_pattern, "record", " too hard to split"},
+        {"", totals->dropped_documents, " longer than a row"},
+        {"", totals->too_short_documents, " of fewer than --min-tokens"},
+        {"the ends of ", totals->truncated_documents, ""},
     };
+    bd_figures figures = *totals;
     char text[2048] = "";
     size_t n = list_passed(passed, text, sizeof text - 768);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (parts[i].n > 0)
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%s %s%s%s", n > 0 ? "; " : "",
-                                  parts[i].before, bd_format_exact(parts[i].n).text,
-                                  parts[i].what, parts[i].n == 1 ? "" : "s", parts[i].after);
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s%s document%s%s",
+                                  n > 0 ? "; " : "", parts[i].before,
+                                  bd_format_exact(parts[i].n).text, parts[i].n == 1 ? "" : "s",
+                                  parts[i].after);
+    for (int kind = BD_BAD_NONE + 1; kind < BD_N_BAD_KINDS; kind++) {
+        const int64_t n_bad = *bd_figures_bad(&figures, (bd_bad_kind)kind);
+        if (n_bad > 0)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s record%s %s",
+                                  n > 0 ? "; " : "", bd_format_exact(n_bad).text,
+                                  n_bad == 1 ? "" : "s", bd_bad_kind_words[kind]);
+    }
     if (arguments->quiet && n > 0)
         bd_command_note(arguments, "left out: %s", text);
 }
