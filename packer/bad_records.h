@@ -40,8 +40,8 @@ typedef struct bd_bad_places {
     size_t n, capacity;
 } bd_bad_places;
 
-// Adds one, unless it is there or there are BD_MAX_BAD_PLACES before it; the last one goes if they
-// are too many.
+// Adds one, unless it is there or there are BD_MAX_BAD_PLACES before it; the last one goes if
+// they are too many.
 bd_status bd_bad_places_add(bd_bad_places *places, const bd_bad_place *place, bd_error *err);
 
 // Adds all of `others`.

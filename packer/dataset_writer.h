@@ -18,8 +18,9 @@ bd_status bd_dataset_publish_head(const char *folder, const bd_json *plan,
 
 // Sums up manifest->shards, takes copies of the n entries, and publishes the card and then the
 // manifest. Before that it looks at everything once more that the dataset consists of: a file
-// that is gone or has changed since is BD_ERR_IO, with its name, and there is no manifest. `held_out` is the manifest of the held-out dataset inside of this one, published
-// before, or NULL. *card_kept: the card is somebody else's and stays as it is.
+// that is gone or has changed since is BD_ERR_IO, with its name, and there is no manifest.
+// `held_out` is the manifest of the held-out dataset inside of this one, published before, or
+// NULL. *card_kept: the card is somebody else's and stays as it is.
 bd_status bd_dataset_publish_tail(const char *folder, bd_manifest *manifest,
                                   const bd_manifest *held_out,
                                   const bd_input_entry *const *entries, size_t n,

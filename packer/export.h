@@ -33,10 +33,11 @@ typedef struct bd_export_result {
     uint64_t n_bytes;  // of the files
 } bd_export_result;
 
-// Exports on `n_threads` threads. The folder must be absent or empty; an export that is there is
-// replaced with `overwrite`, and anything else is refused. Every row is checked as it is read. Nothing has its final name before every file is complete, and
-// export.json, which is sealed (common/json.h), is last; after a failure there is neither. The
-// files' bytes do not depend on the number of threads.
+// Exports on `n_threads` threads. The folder must be absent or empty; an export that is there
+// is replaced with `overwrite`, and anything else is refused. Every row is checked as it is
+// read. Nothing has its final name before every file is complete, and export.json, which is
+// sealed (common/json.h), is last; after a failure there is neither. The files' bytes do not
+// depend on the number of threads.
 bd_status bd_export(const bd_export_job *job, int n_threads, bd_export_result *result,
                     bd_error *err);
 

@@ -8,9 +8,9 @@
 #include "packer/units.h"
 
 // Whether a unit is finished: its shard (both, with a holdout) is there, is of this job and
-// this unit, and has the bytes that packing it would give. `unit->last` of a series is not known and not
-// compared: it is found in packed->shard. A shard that does not serve is no error: its unit is
-// packed again.
+// this unit, and has the bytes that packing it would give. `unit->last` of a series is not
+// known and not compared: it is found in packed->shard. A shard that does not serve is no error:
+// its unit is packed again.
 bool bd_take_finished(const bd_pack_job *job, const bd_planned *planned, const bd_unit *unit,
                       bd_packed_unit *packed);
 

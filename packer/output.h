@@ -43,13 +43,13 @@ bool bd_output_is_file_name(const char *name);
 
 // Creates the folder and those above it if they are absent, locks it, compares what it holds
 // with `plan`, and publishes the plan if it holds none. Whoever has the folder for itself also
-// removes temporary files that an earlier run left, unless it is finished. With BD_EXISTING_OVERWRITE a
-// dataset of ours is removed first, whatever its plan and finished or not; a folder that holds
-// anything else is refused all the same, and nothing in it is touched. A card that is not ours
-// (dataset_card.h) stays in any case. A refusal leaves no folder behind that was not there.
-// BD_EXISTING_UPDATE makes an unfinished dataset of the new plan of one whose inputs are the same
-// by name and format: the manifest goes first, then what no unit has any more, and pack-log.json
-// says that none of the shards can be trusted. Close or withdraw what comes out.
+// removes temporary files that an earlier run left, unless it is finished; a finished dataset of
+// the same plan is not locked. With BD_EXISTING_OVERWRITE a dataset of ours is removed first,
+// whatever its plan and finished or not; a folder that holds anything else is refused all the
+// same, and nothing in it is touched. A card that is not ours (dataset_card.h) stays in any
+// case. A refusal leaves no folder behind that was not there. BD_EXISTING_UPDATE turns a dataset
+// whose inputs have the same names and formats into an unfinished one of the new plan (update.h).
+// Close or withdraw what comes out.
 bd_status bd_output_open(bd_output *output, const char *folder, const bd_json *plan,
                          bd_lock_mode mode, bd_output_existing existing, bd_error *err);
 

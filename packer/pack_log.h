@@ -28,8 +28,9 @@ typedef struct bd_pack_run {
 // is no log or it does not say.
 char *bd_pack_log_tokenizer(const char *folder);
 
-// What a run leaves in `folder` before it packs: what tells that its inputs are the same when it
-// is continued, and the bad records that it knows of already. With `there` it is published only if there is no log, and *there says so.
+// What a run leaves in `folder` before it packs: what tells that its inputs are the same when
+// it is continued, and the bad records that it knows of already. With `there` it is published
+// only if there is no log yet, and *there says whether there was one.
 bd_status bd_pack_log_begin(const char *folder, const bd_inputs *inputs, const char *tokenizer,
                             const bd_bad_places *bad, bool *there, bd_error *err);
 

@@ -14,9 +14,9 @@
 
 typedef struct bd_reader bd_reader;
 
-// An input that is not as it was examined any more is BD_ERR_IO. It is read as
-// `of_all` says, but for what it has of its own. Both must outlive the reader. Close with bd_reader_close(). Memory: see
-// records.h for texts; one row group of a table; files of tokens are mapped.
+// An input that is not as it was examined any more is BD_ERR_IO. It is read as `of_all` says,
+// but for what it has of its own. Both must outlive the reader. Close with bd_reader_close().
+// Memory: see records.h for texts; one row group of a table; files of tokens are mapped.
 bd_status bd_reader_open(bd_reader **reader, const bd_input *input, const bd_reading *of_all,
                          bd_error *err);
 

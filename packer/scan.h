@@ -43,7 +43,8 @@ typedef struct bd_scan_options {
 // tell (dropped documents, invalid UTF-8) is taken over from the metadata. BD_ERR_FORMAT names
 // the shard, the row and the rule. Memory: 16 bytes per segment of the shard and 96 more per
 // piece of a split document, and all of the shard if it is compressed; what was read of an
-// uncompressed one does not stay resident. Any number of threads may scan different shards. If anything but damage ends it, progress is not complete.
+// uncompressed one does not stay resident. Any number of threads may scan different shards. If
+// anything but damage ends it, progress is not complete.
 bd_status bd_scan_shard(const bd_scan *scan, size_t index, const bd_scan_options *options,
                         bd_figures *figures, bd_error *err);
 
