@@ -19,7 +19,7 @@ ARROW_CPP = "common/arrow_limit.cpp"
 OWNERS = {
     "arrow": "common/arrow_glib.h",
     "arrow-glib": "common/arrow_glib.h",
-    "glib.h": "common/arrow_glib.h",
+    "glib.h": "common/last_words.cpp",
     "parquet": ARROW_CPP,
     "parquet-glib": "common/arrow_glib.h",
     "jansson.h": "common/json.c",
