@@ -77,11 +77,13 @@ static bd_status print_result(const bd_arguments *arguments, const bd_pack_setti
 {
     const bd_pack_options *settings = arguments->settings;
     if (result->n_doubtful > 0)
-        bd_command_note(arguments,
-                        "'%s'%s may have changed since then: size, time or inode is not the "
-                        "one in pack-log.json (bindery verify %s --against compares them)",
-                        inputs->items[result->first_doubtful].path,
-                        result->n_doubtful > 1 ? " and others" : "", settings->out);
+        bd_command_note(
+            arguments,
+            "'%s'%s may have changed since then: size, time or inode is not the "
+            "one in pack-log.json (bindery verify %s --against INPUT compares them, "
+            "--update packs again what differs)",
+            inputs->items[result->first_doubtful].path,
+            result->n_doubtful > 1 ? " and others" : "", settings->out);
     if (result->already_finished && !arguments->quiet)
         bd_command_note(arguments, "'%s' is finished already, with the same plan",
                         settings->out);
