@@ -178,22 +178,35 @@ static bd_status mark_repeated(bd_inputs *inputs, const identities *list, bd_err
 
 // ---- What accompanies another file ---------------------------------------------------------
 
-// The file that `path` may be the index of, by its name; *info is about it.
+// Whether `stem` followed by `ending` is a regular file, which *info is then about.
+static bool is_beside(const char *stem, size_t n_stem, const char *ending, struct stat *info)
+{
+    char *path;
+    if (asprintf(&path, "%.*s%s", (int)n_stem, stem, ending) < 0)
+        return false;
+    const bool is_there = stat(path, info) == 0 && S_ISREG(info->st_mode);
+    free(path);
+    return is_there;
+}
+
+// The file that `path` may be the index of, by its name; *info is about it. What is called
+// .metadata or .loss could belong to anything: it is datatrove's where there is an .index, too.
 static bool find_partner(const char *path, struct stat *info)
 {
     static const struct {
-        const char *ending, *partner;
-    } pairs[] = {{".idx", ".bin"}, {".index", ""}, {".csv.gz", ".npy"}};
+        const char *ending, *partner, *third;
+    } pairs[] = {
+        {".idx", ".bin", NULL},      {".index", "", NULL},    {".csv.gz", ".npy", NULL},
+        {".metadata", "", ".index"}, {".loss", "", ".index"},
+    };
     const size_t n = strlen(path);
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         const size_t n_ending = strlen(pairs[i].ending);
-        char *partner;
-        if (n <= n_ending || strcasecmp(path + n - n_ending, pairs[i].ending) != 0 ||
-            asprintf(&partner, "%.*s%s", (int)(n - n_ending), path, pairs[i].partner) < 0)
+        if (n <= n_ending || strcasecmp(path + n - n_ending, pairs[i].ending) != 0)
             continue;
-        const bool is_there = stat(partner, info) == 0 && S_ISREG(info->st_mode);
-        free(partner);
-        if (is_there)
+        if (pairs[i].third && !is_beside(path, n - n_ending, pairs[i].third, info))
+            continue;
+        if (is_beside(path, n - n_ending, pairs[i].partner, info))
             return true;
     }
     return false;
@@ -302,6 +315,14 @@ typedef struct examination {
     const bd_reading *reading;
 } examination;
 
+// Of many files in a folder one that cannot be read need not be the end.
+static bd_status advise(const bd_input *input, bd_status status, bd_error *err)
+{
+    return status == BD_OK || input->folder == 0
+               ? status
+               : bd_error_suffix(err, status, "--exclude passes over files of folders");
+}
+
 static bd_status recognise_one(void *context, int64_t index, bd_error *err)
 {
     const examination *e = context;
@@ -309,7 +330,7 @@ static bd_status recognise_one(void *context, int64_t index, bd_error *err)
     if (input->passed != BD_PASS_NOT)
         return BD_OK;
     const bd_reading own = bd_input_reading(input, e->reading);
-    BD_TRY(bd_input_recognise(input, &own, err));
+    BD_TRY(advise(input, bd_input_recognise(input, &own, err), err));
     return input->passed != BD_PASS_NOT && input->folder == 0 ? bd_input_refuse(input, err)
                                                               : BD_OK;
 }
@@ -317,7 +338,8 @@ static bd_status recognise_one(void *context, int64_t index, bd_error *err)
 static bd_status cut_one(void *context, int64_t index, bd_error *err)
 {
     const examination *e = context;
-    return bd_input_cut(&e->inputs->items[index], e->reading, err);
+    bd_input *input = &e->inputs->items[index];
+    return advise(input, bd_input_cut(input, e->reading, err), err);
 }
 
 bd_status bd_inputs_examine(bd_inputs *inputs, const bd_reading *reading, bd_threads *threads,

@@ -106,6 +106,22 @@ static bd_status find_raw_sidecar(const char *path, char **sidecar, bd_error *er
     return BD_OK;
 }
 
+// datatrove's mask of a loss lies beside the ids.
+static bd_status refuse_loss_mask(const char *path, bd_error *err)
+{
+    char *mask;
+    BD_TRY(replace_ending(path, 0, ".loss", &mask, err));
+    const bool is_there = is_regular(mask);
+    free(mask);
+    return is_there
+               ? bd_fail(err, BD_ERR_UNSUPPORTED,
+                         "cannot use '%s': '%s.loss' beside it says which tokens are to be "
+                         "learned, and training would ignore it: move that file away if all "
+                         "of them are",
+                         path, path)
+               : BD_OK;
+}
+
 // ---- Recognising ----------------------------------------------------------------------------
 
 // Whether there is a regular file at `path` that begins with the `n` bytes of `magic`.
@@ -500,6 +516,7 @@ static bd_status open_raw(bd_token_file *file, const char *path, int id_bytes, b
         return bd_fail(err, BD_ERR_FORMAT,
                        "cannot use '%s': nothing says where its documents end (no '%s.index')",
                        path, path);
+    BD_TRY(refuse_loss_mask(path, err));
     BD_TRY(ends_with(file->index_path, ".index") ? open_ends(file, err)
                                                  : open_table(file, err));
     const int64_t end = document_begin(file, file->n_documents);

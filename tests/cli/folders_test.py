@@ -211,6 +211,8 @@ class Folders(Refusals):
             [item] = FORMATS[kind].write(rng, texts)
             for name, content in item.stored.items():
                 (folder / name).write_bytes(content)
+                if name.endswith(".index"):
+                    (folder / name).with_suffix(".metadata").write_bytes(b"gpt2|2\n100\n")
             listed = self.write(f"{folder.name}.list",
                                 "".join(f"{path}\n" for path in folder.iterdir()).encode())
             ways = [sorted(folder.iterdir()), sorted(folder.iterdir(), reverse=True),
@@ -222,6 +224,19 @@ class Folders(Refusals):
                     self.assertEqual([*passed_over(dataset)], ["index of another input"])
                     against = [word for path in inputs for word in ("--against", path)]
                     self.succeeds("verify", dataset, *against)
+            for path in folder.glob("*.index"):
+                path.with_suffix(".loss").write_bytes(b"\1")
+                self.assert_pack_refused([folder], r"\.loss' beside it says which tokens",
+                                         options=options)
+
+    def test_a_file_that_is_damaged_is_an_error_with_advice(self) -> None:
+        folder = self.folder / "sources"
+        folder.mkdir()
+        (folder / "a.txt").write_bytes(b"text")
+        (folder / "b.zst").write_bytes(b"\x28\xb5\x2f\xfd" + b"\xff" * 100)
+        self.assert_pack_refused([folder], r"b\.zst'", "; --exclude passes over files of folders")
+        dataset = self.pack(self.folder / "dataset", [folder], "--exclude", "*.zst")
+        self.assertEqual([*passed_over(dataset)], ["excluded"])
 
     def test_what_is_named_and_cannot_be_read_is_refused_with_advice(self) -> None:
         for name, (content, reason) in {**SOURCES, **REFUSED}.items():

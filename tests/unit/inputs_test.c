@@ -501,6 +501,26 @@ static void what_accompanies_a_file_of_tokens_is_passed_over(void **state)
     bd_inputs_release(&inputs);
 }
 
+// What datatrove leaves beside an index is no input; elsewhere such a name says nothing.
+static void metadata_of_tokens_is_passed_over(void **state)
+{
+    (void)state;
+    static const char *const NAMES[] = {
+        "corpus/a.ds",       "corpus/a.ds.index", "corpus/a.ds.loss", "corpus/a.ds.metadata",
+        "corpus/b.metadata", "corpus/c",          "corpus/c.loss",    "corpus/c.metadata"};
+    add_folder("corpus");
+    for (size_t i = 0; i < COUNT(NAMES); i++)
+        write_text(NAMES[i], "gpt2|2\n100\n");
+    const char *operand = "corpus";
+    bd_inputs inputs = collect(&operand, 1, BD_FORMAT_TEXT);
+    assert_names(&inputs,
+                 (const char *[]){"corpus/a.ds", "corpus/b.metadata", "corpus/c",
+                                  "corpus/c.loss", "corpus/c.metadata"},
+                 5);
+    assert_int_equal(n_passed(&inputs, "index of another input", "corpus/a.ds.index"), 3);
+    bd_inputs_release(&inputs);
+}
+
 // A dataset may lie beside its corpus; one that is not there yet avoids nothing.
 static void an_avoided_folder_is_not_entered(void **state)
 {
@@ -1018,6 +1038,7 @@ int main(void)
         test_inside_folder(patterns_choose_among_the_files_of_folders),
         test_inside_folder(most_of_a_folder_must_be_read),
         test_inside_folder(what_accompanies_a_file_of_tokens_is_passed_over),
+        test_inside_folder(metadata_of_tokens_is_passed_over),
         test_inside_folder(an_avoided_folder_is_not_entered),
         test_inside_folder(a_folder_without_a_usable_file_is_refused),
         test_inside_folder(the_magic_of_a_table_is_believed_before_its_name),
