@@ -216,6 +216,16 @@ static bd_status refuse_any_dataset_file(void *context, const char *folder, cons
                    "cannot pack into '%s': it holds '%s' but no " BD_PLAN_NAME, folder, name);
 }
 
+// Whether all that differs is how special tokens are read, which a plan of format 1.1 does not say.
+static bool was_before_special_tokens(const bd_json *there, const char *where)
+{
+    static const char key[] = "reading.special_tokens";
+    const bd_json *reading;
+    return strncmp(where, key, sizeof key - 1) == 0 &&
+           bd_json_get_object(there, "reading", &reading, NULL) == BD_OK &&
+           bd_json_is_null(reading, "special_tokens");
+}
+
 // Whether what is there can be continued, or is finished already. A share of bad records that is
 // another matters only for what is decided last; but processes that share must agree on it.
 static bd_status compare_plans(const char *folder, const bd_json *plan, bd_lock_mode mode,
@@ -226,6 +236,7 @@ static bd_status compare_plans(const char *folder, const bd_json *plan, bd_lock_
     BD_TRY(bd_plan_read(folder, &there, err));
     const bd_plan_difference difference = bd_plan_compare(plan, there, where, sizeof where);
     const bool finished = bd_folder_holds(folder, BD_MANIFEST_NAME);
+    const bool older = was_before_special_tokens(there, where);
     bd_json_free(there);
     if (difference == BD_PLANS_ARE_SAME ||
         (difference == BD_PLANS_ALLOW_OTHERS && !finished && mode == BD_LOCK_EXCLUSIVE))
@@ -236,11 +247,13 @@ static bd_status compare_plans(const char *folder, const bd_json *plan, bd_lock_
             "'%s' was packed from other contents: %s (pack --update packs again what "
             "has changed, --overwrite everything)",
             folder, where);
-    return bd_fail(err, BD_ERR_ARGUMENT, "'%s' holds a dataset of another plan: %s (%s)",
-                   folder, where,
-                   difference == BD_PLANS_DIFFER ? "--overwrite replaces it"
-                   : finished                    ? "pack --update changes that"
-                                                 : "one process alone can change that");
+    return bd_fail(
+        err, BD_ERR_ARGUMENT, "'%s' holds a dataset of another plan: %s (%s)", folder, where,
+        older ? "an older program made it: --special-tokens token goes on as that did, "
+                "--overwrite replaces it"
+        : difference == BD_PLANS_DIFFER ? "--overwrite replaces it"
+        : finished                      ? "pack --update changes that"
+                                        : "one process alone can change that");
 }
 
 // If another process is quicker, its plan must be the same.

@@ -79,8 +79,8 @@ static bd_status print_result(const bd_arguments *arguments, const bd_pack_setti
     if (result->n_doubtful > 0)
         bd_command_note(
             arguments,
-            "'%s'%s may have changed since then: size, time or inode is not the "
-            "one in pack-log.json (bindery verify %s --against INPUT compares them, "
+            "'%s'%s may have changed since then: pack-log.json does not have that "
+            "size, time and inode (bindery verify %s --against INPUT compares them, "
             "--update packs again what differs)",
             inputs->items[result->first_doubtful].path,
             result->n_doubtful > 1 ? " and others" : "", settings->out);

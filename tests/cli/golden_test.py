@@ -104,6 +104,7 @@ class Golden(ProgramTest):
         refused = bindery("pack", "-o", dataset, *DATASETS["selected"], CORPUS)
         self.assertEqual(refused.status, 2, refused)
         self.assertIn("special_tokens", refused.stderr)
+        self.assertIn("--special-tokens token goes on as that did", refused.stderr)
         options = [*DATASETS["selected"], "--special-tokens", "token"]
         before = contents(dataset)
         finished = self.succeeds("pack", "-o", dataset, *options, CORPUS)
