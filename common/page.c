@@ -189,6 +189,10 @@ bd_status bd_page_check_path(const char *path, bool overwrite, bd_error *err)
     if (S_ISDIR(info.st_mode))
         return bd_fail(err, BD_ERR_ARGUMENT, "cannot write '%s': it is a folder", path);
     BD_TRY(bd_file_check_replaceable(path, err));
+    // The link would be replaced, not what it leads to: /dev/stdout is one.
+    if (S_ISLNK(info.st_mode))
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "cannot write '%s': it is a link; name the file that it leads to", path);
     return overwrite ? BD_OK : fail_there(path, err);
 }
 

@@ -162,6 +162,19 @@ class Replacing(ProgramTest):
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()),
                          ["fifo.html", "null.html", "run"])
 
+    def test_a_page_never_replaces_a_link(self) -> None:
+        """Such as /dev/stdout, which leads to a regular file if the output is one."""
+        run = write_run(self.folder / "run", steps(3, 1))
+        link = self.folder / "stdout"
+        link.symlink_to("/proc/self/fd/1")
+        for arguments in (["report", run, "-o"], ["inspect", DATASET, "--html"]):
+            with self.subTest(arguments[0]), open(self.folder / "page.html", "wb") as page:
+                result = subprocess.run([program.program(), *arguments, link, "--overwrite"], stdout=page,
+                                        stderr=subprocess.PIPE, timeout=PATIENCE_SECONDS)
+                self.assertEqual(result.returncode, 2, result)
+                self.assertIn(b"it is a link", result.stderr)
+                self.assertTrue(link.is_symlink())
+
     def test_a_dataset_never_replaces_what_is_no_regular_file(self) -> None:
         """Whatever the name: the manifest's is written through the same door."""
         out = self.pack(self.folder / "out", [GOLDEN / "corpus"])
