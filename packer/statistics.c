@@ -212,7 +212,8 @@ bd_quantiles bd_figures_quantiles(const bd_figures *figures)
     for (int i = 0; n > 0 && i < BD_N_QUANTILES; i++)
         q.values[i] =
             interpolate(figures->document_lengths, rank_of(bd_quantile_percents[i], n));
-    if (all_whole)
-        q.values[BD_N_QUANTILES - 1] = figures->longest_segment;
+    for (int i = 0; all_whole && i < BD_N_QUANTILES; i++)
+        if (i == BD_N_QUANTILES - 1 || q.values[i] > figures->longest_segment)
+            q.values[i] = figures->longest_segment;
     return q;
 }

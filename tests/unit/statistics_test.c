@@ -142,6 +142,9 @@ static void quantiles_of_a_histogram_lie_in_their_bins(void **state)
     assert_in_range(q.values[2], 32, 63);
     assert_in_range(q.values[4], 512, 1023);
     assert_int_equal(q.values[5], 1000);
+    f.longest_segment = 600;  // no document is longer, wherever in its bin it is taken to be
+    q = bd_figures_quantiles(&f);
+    assert_int_equal(q.values[4], 600);
     f.split_documents = 1;
     q = bd_figures_quantiles(&f);
     assert_false(q.max_exact);
