@@ -1,9 +1,11 @@
 #include "packer/recognise.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
+#include "common/array.h"
 #include "common/file.h"
 #include "common/json.h"
 #include "common/utf8.h"
@@ -344,12 +346,12 @@ static json_shape shape_of(const input_head *head, bool is_json)
     return is_json || end == head->n || head->bytes[end] == '\n' ? JSON_LINES : JSON_NOT;
 }
 
-// Whether the file is nothing but one object that lacks the text: a file of settings, of which
-// a folder of sources has many, and no corpus.
-static bool is_config(const input_head *head, const char *text_field)
+// Whether all of it is one object that lacks the text: a file of settings, of which a folder of
+// sources has many, and no corpus.
+static bool lacks_text(const char *bytes, size_t n_bytes, const char *text_field)
 {
     bd_json *json;
-    if (head->n == HEAD_BYTES || bd_json_parse(head->bytes, head->n, &json, NULL) != BD_OK)
+    if (bd_json_parse(bytes, n_bytes, &json, NULL) != BD_OK)
         return false;
     const size_t n = strcspn(text_field, ".");
     bool has_field = false;
@@ -358,6 +360,49 @@ static bool is_config(const input_head *head, const char *text_field)
                     (strlen(m.key) == n && strncmp(m.key, text_field, n) == 0);
     bd_json_free(json);
     return !has_field;
+}
+
+// Reads a file that is one line of at most CONFIG_BYTES; *is_line says whether it is, and if so
+// the caller frees *text. Of one that has more lines little more than the first is read.
+static bd_status read_line(bd_byte_stream *stream, char **text, size_t *n, bool *is_line,
+                           bd_error *err)
+{
+    enum { CONFIG_BYTES = 1 << 22, STEP = 1 << 16 };
+    size_t n_read = STEP, capacity = 0;
+    bool ended = false;
+    *is_line = true;
+    while (*is_line && n_read == STEP) {
+        BD_TRY(bd_array_reserve((void **)text, &capacity, *n + STEP, 1, err));
+        BD_TRY(bd_byte_stream_read(stream, *text + *n, STEP, &n_read, err));
+        const char *end = n_read > 0 ? memchr(*text + *n, '\n', n_read) : NULL;
+        *is_line = (!ended || n_read == 0) && (!end || end == *text + *n + n_read - 1) &&
+                   *n + n_read <= CONFIG_BYTES;
+        ended = ended || end;
+        *n += n_read;
+    }
+    return BD_OK;
+}
+
+static bd_status is_config(const char *path, const input_head *head, const char *text_field,
+                           bool *yes, bd_error *err)
+{
+    char *text = NULL;
+    size_t n = 0;
+    bool is_line = false;
+    *yes = false;
+    if (head->n < HEAD_BYTES) {
+        *yes = lacks_text(head->bytes, head->n, text_field);
+        return BD_OK;
+    }
+    if (memchr(head->bytes, '\n', head->n - 1))  // which is not the end
+        return BD_OK;
+    bd_byte_stream *stream;
+    BD_TRY(bd_byte_stream_open(&stream, path, err));
+    const bd_status status = read_line(stream, &text, &n, &is_line, err);
+    bd_byte_stream_close(stream);
+    *yes = status == BD_OK && is_line && lacks_text(text, n, text_field);
+    free(text);
+    return status;
 }
 
 // ---- All of it -----------------------------------------------------------------------------
@@ -378,22 +423,26 @@ static void believe_name(bd_input *input, const input_head *head, const bd_readi
         input->passed = recognise_mark(head);
 }
 
-static void tell_text(bd_input *input, const input_head *head, const bd_reading *reading,
-                      ending_kind ending)
+static bd_status tell_text(bd_input *input, const input_head *head, const bd_reading *reading,
+                           ending_kind ending, bd_error *err)
 {
     const json_shape shape = shape_of(head, ending == ENDING_JSON);
     const bool promises_other = ending == ENDING_TABLE || ending == ENDING_TOKENS;
+    bool without_text = false;
     input->format = shape == JSON_LINES ? BD_INPUT_JSONL : BD_INPUT_TEXT;
+    if (shape == JSON_LINES && input->folder > 0)
+        BD_TRY(is_config(input->path, head, reading->text_field, &without_text, err));
     if (begins_with(head, "%PDF-", 5))
         input->passed = BD_PASS_PDF;
     else if (shape == JSON_ARRAY)
         input->passed = BD_PASS_JSON_ARRAY;
     else if (shape == JSON_SPREAD)
         input->passed = BD_PASS_JSON_SPREAD;
-    else if (shape == JSON_LINES && input->folder > 0 && is_config(head, reading->text_field))
+    else if (without_text)
         input->passed = BD_PASS_JSON_CONFIG;
     else if (shape == JSON_NOT && promises_other)
         input->passed = BD_PASS_MISNAMED;
+    return BD_OK;
 }
 
 static void tell_other(bd_input *input, const input_head *head, const bd_reading *reading,
@@ -444,7 +493,7 @@ static bd_status tell_format(bd_input *input, const input_head *head, const bd_r
     if (told)
         believe_name(input, head, reading, ending);
     else if (clean)
-        tell_text(input, head, reading, ending);
+        return tell_text(input, head, reading, ending, err);
     else
         tell_other(input, head, reading, ending);
     return BD_OK;

@@ -341,9 +341,24 @@ static void a_lone_object_without_the_text_is_no_corpus(void **state)
     write_text("corpus/a.json", "{\"name\": \"a\"}\n");
     write_text("corpus/b.json", "{\"name\": \"a\"}\n{\"name\": \"b\"}\n");
     write_text("corpus/c.json", "{\"text\": null}\n");
+    // Longer than what is looked at first: one line, two lines, one with the text at its end.
+    static const struct {
+        const char *path, *end;
+    } LONG[] = {{"corpus/d.map", "\", \"name\": 1}\n"},
+                {"corpus/e.map", "\", \"name\": 1}\n{}"},
+                {"corpus/f.map", "\", \"text\": 1}\n"}};
+    for (size_t i = 0; i < COUNT(LONG); i++) {
+        char line[70000];
+        memset(line, 'x', sizeof line);
+        memcpy(line, "{\"x\": \"", strlen("{\"x\": \""));
+        memcpy(line + sizeof line - 20, LONG[i].end, strlen(LONG[i].end) + 1);
+        write_text(LONG[i].path, line);
+    }
     bd_inputs inputs = collect_one("corpus");
-    assert_names(&inputs, (const char *[]){"corpus/b.json", "corpus/c.json"}, 2);
-    assert_int_equal(n_passed(&inputs, "JSON without its text", "corpus/a.json"), 1);
+    assert_names(
+        &inputs,
+        (const char *[]){"corpus/b.json", "corpus/c.json", "corpus/e.map", "corpus/f.map"}, 4);
+    assert_int_equal(n_passed(&inputs, "JSON without its text", "corpus/a.json"), 2);
     bd_inputs_release(&inputs);
     inputs = collect_one("corpus/a.json");  // whoever names it means it
     assert_int_equal(inputs.items[0].format, BD_INPUT_JSONL);
