@@ -124,9 +124,20 @@ static bd_status judge(checking *c, reading *r, bool is_series, bool last, bd_er
                       (!is_series || shard->unit.last == (last || r->goes_on) ||
                        (meets_limit && shard->unit.last)) &&
                       bd_record_digests_equal(&found, &stored) && !removed_after;
-    c->limit_left -= c->limited ? n_documents : 0;
-    c->is_uncertain |= c->limited && (!same || c->limit_left < 0);
+    if (c->limited) {
+        c->limit_left -= n_documents;
+        c->is_uncertain |= !same || c->limit_left < 0;
+    }
     return same ? BD_OK : note_difference(c, &r->unit, err);
+}
+
+// What is there of a unit that is not finished will be packed again; but not if the documents
+// reach their limit before it, and nobody would remove it then.
+static bd_status pass_unfinished(checking *c, const bd_unit *unit, bd_error *err)
+{
+    if (c->limited)
+        c->is_uncertain = true;
+    return c->check->removes ? remove_shards(c->check->job, unit, err) : BD_OK;
 }
 
 static bd_status check_unit(checking *c, const bd_planned *planned, bd_error *err)
@@ -144,10 +155,9 @@ static bd_status check_unit(checking *c, const bd_planned *planned, bd_error *er
                                 bd_input_entry_slice(&input->entry, planned->unit.slice), err);
         bd_reader_close(reader);
     }
-    if (status == BD_OK && r.is_finished)
-        status = judge(c, &r, false, false, err);
-    else
-        c->is_uncertain |= c->limited;
+    if (status == BD_OK)
+        status =
+            r.is_finished ? judge(c, &r, false, false, err) : pass_unfinished(c, &r.unit, err);
     bd_record_hashes_free(r.hashes);
     return status;
 }
@@ -165,12 +175,17 @@ static bd_status check_slice(checking *c, const bd_planned *planned, bd_reader *
     if (status == BD_OK && !r.goes_on)
         status = bd_reader_is_last(reader, &last, err);
     *ended = last || r.goes_on;
-    if (status == BD_OK && r.is_finished)
-        status = judge(c, &r, true, last, err);
-    else
-        c->is_uncertain |= c->limited;
+    if (status == BD_OK)
+        status =
+            r.is_finished ? judge(c, &r, true, last, err) : pass_unfinished(c, &r.unit, err);
     bd_record_hashes_free(r.hashes);
     return status;
+}
+
+// Whether the units before have all documents that are wanted: no unit has a shard any more.
+static bool is_behind_limit(const checking *c)
+{
+    return c->limited && c->limit_left <= 0 && !c->is_uncertain;
 }
 
 // Positions count from the input's beginning, so any slice may be as it was, or not.
@@ -183,7 +198,8 @@ static bd_status check_series(checking *c, const bd_planned *planned, bd_error *
     bool ended = false;
     BD_TRY(bd_reader_open(&reader, &job->inputs->items[unit.input], &job->reading, err));
     bd_status status = BD_OK;
-    for (; status == BD_OK && !ended && unit.slice <= last_slice; unit.slice++)
+    for (; status == BD_OK && !ended && !is_behind_limit(c) && unit.slice <= last_slice;
+         unit.slice++)
         status = check_slice(c, planned, reader, unit, &ended, err);
     for (; status == BD_OK && unit.slice <= last_slice; unit.slice++)  // it has become shorter
         status = note_difference(c, &unit, err);
@@ -209,12 +225,14 @@ static bd_status check_item(void *context, int64_t index, bd_error *err)
     const bd_planned *planned = &c->check->units->items[index];
     bd_progress_add(c->progress, 1);
     if (!is_to_be_read(c, planned)) {
-        c->is_uncertain |= c->limited && c->limit_left > 0;
+        if (c->limited && c->limit_left > 0)
+            c->is_uncertain = true;
         return BD_OK;
     }
-    if (c->limited && c->limit_left <= 0 && !c->is_uncertain)  // no unit has it any more
-        return note_difference(c, &planned->unit, err);
-    return planned->is_series ? check_series(c, planned, err) : check_unit(c, planned, err);
+    if (planned->is_series)
+        return check_series(c, planned, err);
+    return is_behind_limit(c) ? note_difference(c, &planned->unit, err)
+                              : check_unit(c, planned, err);
 }
 
 bd_status bd_recheck_units(const bd_recheck *check, bd_rechecked *result, bd_error *err)

@@ -364,6 +364,17 @@ class Updated(UpdateTest):
         self.succeeds(*self.command(self.dataset, *more))
         self.assertEqual(published(self.dataset), self.fresh(*more))
 
+    def test_shards_behind_the_limit_go_whatever_they_are(self) -> None:
+        """Also those that are not of this plan, and so would only be written over."""
+        records = self.random_records(random.Random(SEED), 60)
+        corpus = {"a.jsonl": records[:10], "b.jsonl.gz": records[10:40]}
+        self.write_corpus(corpus)
+        more = ["--limit", 40, "--holdout", "20%"]
+        self.succeeds(*self.command(self.dataset, *more))
+        self.write_corpus({"a.jsonl": records, "b.jsonl.gz": records[10:30]})
+        self.succeeds(*self.command(self.dataset, *more, "--update"))
+        self.assertEqual(published(self.dataset), self.fresh(*more))
+
     def test_a_corrected_line_keeps_the_shards_of_all_other_units(self) -> None:
         rng = random.Random(f"{SEED}-line")
         corpus = self.random_corpus(rng)
