@@ -9,6 +9,7 @@
 
 #include "common/checksum.h"
 #include "common/file.h"
+#include "common/text_stream.h"
 #include "common/utf8.h"
 
 // bd_json is json_t under a name that keeps jansson's header in this file.
@@ -123,14 +124,27 @@ void bd_json_free(bd_json *value)
     json_decref(unwrap(value));
 }
 
+// Not json_dumps(): Jansson goes on after a key for which it found no memory, and leaves it out.
+// A stream remembers.
+static char *print_value(const json_t *value, bd_json_style style)
+{
+    const size_t layout = style == BD_JSON_COMPACT ? JSON_COMPACT : JSON_INDENT(2);
+    bd_text_stream out;
+    if (!bd_text_stream_open(&out))
+        return NULL;
+    const bool whole = json_dumpf(value, out.file, JSON_ENCODE_ANY | layout) == 0;
+    char *text = bd_text_stream_close(&out, NULL);
+    if (whole)
+        return text;
+    free(text);
+    return NULL;
+}
+
 bd_status bd_json_print(const bd_json *value, bd_json_style style, char **text, bd_error *err)
 {
     const bool failed = out_of_memory || !value;
     out_of_memory = false;
-    *text = failed ? NULL
-                   : json_dumps(unwrap(value),
-                                JSON_ENCODE_ANY |
-                                    (style == BD_JSON_COMPACT ? JSON_COMPACT : JSON_INDENT(2)));
+    *text = failed ? NULL : print_value(unwrap(value), style);
     if (!*text)
         return bd_fail(err, BD_ERR_MEMORY, "no memory to print JSON");
     return BD_OK;
@@ -320,8 +334,8 @@ bd_status bd_json_unseal(const char *text, size_t size_bytes, bd_json **value, b
 static void describe_difference(const json_t *here, const json_t *there, const char *path,
                                 char *where, size_t where_size)
 {
-    char *a = here ? json_dumps(here, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-    char *b = there ? json_dumps(there, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    char *a = here ? print_value(here, BD_JSON_COMPACT) : NULL;
+    char *b = there ? print_value(there, BD_JSON_COMPACT) : NULL;
     snprintf(where, where_size, "%s: %.80s here, %.80s there", *path ? path : "the document",
              a ? a : "nothing", b ? b : "nothing");
     free(a);

@@ -7,6 +7,7 @@
 
 #include "common/file.h"
 #include "common/folder.h"
+#include "common/text_stream.h"
 #include "common/utf8.h"
 
 extern const bd_page_part bd_page_frame;
@@ -234,14 +235,13 @@ static bd_status publish_text(const char *path, bool overwrite, const char *text
 bd_status bd_page_publish(const bd_page *page, const char *path, bool overwrite,
                           size_t *size_bytes, bd_error *err)
 {
-    char *text = NULL;
+    bd_text_stream stream;
     BD_TRY(bd_page_check_path(path, overwrite, err));
-    FILE *stream = open_memstream(&text, size_bytes);
-    if (!stream)
+    if (!bd_text_stream_open(&stream))
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a page");
-    bd_status status = bd_page_print(stream, page, err);
-    const bool whole = !ferror(stream);
-    if ((fclose(stream) != 0 || !whole) && status == BD_OK)
+    bd_status status = bd_page_print(stream.file, page, err);
+    char *text = bd_text_stream_close(&stream, size_bytes);
+    if (!text && status == BD_OK)
         status = bd_fail(err, BD_ERR_MEMORY, "no memory for a page");
     if (status == BD_OK)
         status = publish_text(path, overwrite, text, *size_bytes, err);

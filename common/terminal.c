@@ -5,6 +5,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "common/text_stream.h"
 #include "common/utf8.h"
 
 bool bd_terminal_has_escapes(FILE *stream)
@@ -84,12 +85,12 @@ int bd_text_columns(const char *text)
 int bd_print_name(FILE *stream, const char *name, int columns)
 {
     char *safe = NULL;
-    size_t size;
-    FILE *memory = open_memstream(&safe, &size);
-    if (memory)
-        bd_print_safely(memory, name, strlen(name), false);
-    if (!memory || fclose(memory) != 0) {  // rather too wide than not at all
-        free(safe);
+    bd_text_stream memory;
+    if (bd_text_stream_open(&memory)) {
+        bd_print_safely(memory.file, name, strlen(name), false);
+        safe = bd_text_stream_close(&memory, NULL);
+    }
+    if (!safe) {  // rather too wide than not at all
         bd_print_safely(stream, name, strlen(name), false);
         return columns;
     }

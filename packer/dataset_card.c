@@ -7,6 +7,7 @@
 
 #include "common/file.h"
 #include "common/format.h"
+#include "common/text_stream.h"
 #include "packer/output.h"
 
 enum { MAX_CARD_BYTES = 1 << 20 };  // a longer one is not ours
@@ -204,15 +205,14 @@ static bd_status print_card(const card *c, char **text, bd_error *err)
 {
     char *printed = NULL, seal[SEAL_BYTES + 1];
     size_t n = 0;
-    FILE *out = open_memstream(&printed, &n);
-    bool failed = !out;
+    bd_text_stream out;
+    bool failed = true;
     *text = NULL;
-    if (out) {
-        put_card(out, c);
-        failed = ferror(out) != 0;
-        failed = fclose(out) != 0 || failed;
+    if (bd_text_stream_open(&out)) {
+        put_card(out.file, c);
+        printed = bd_text_stream_close(&out, &n);
     }
-    if (!failed) {
+    if (printed) {
         print_seal(seal, printed, n);
         failed = asprintf(text, "%s%s", printed, seal) < 0;
     }

@@ -6,6 +6,7 @@
 
 #include "common/format.h"
 #include "common/terminal.h"
+#include "common/text_stream.h"
 #include "packer/report.h"
 
 enum {
@@ -188,17 +189,17 @@ static void print_attention(FILE *out, const bd_inspection *in, bd_look look)
 // has run out: then people get its id.
 static char *token_text(const bd_inspection *in, uint32_t id)
 {
-    char *text = NULL;
-    size_t size, n_bytes = 0;
+    size_t n_bytes = 0;
     const char *bytes =
         in->tokenizer ? in->tokenizer->kind->token_bytes(in->tokenizer, id, &n_bytes) : NULL;
-    FILE *stream = bytes ? open_memstream(&text, &size) : NULL;
-    if (!stream)
+    bd_text_stream stream;
+    if (!bytes || !bd_text_stream_open(&stream))
         return NULL;
-    fputc('"', stream);
-    bd_print_safely(stream, bytes, n_bytes, false);
-    fputc('"', stream);
-    if (fclose(stream) == 0 && bd_text_columns(text) <= TOKEN_WIDTH)
+    fputc('"', stream.file);
+    bd_print_safely(stream.file, bytes, n_bytes, false);
+    fputc('"', stream.file);
+    char *text = bd_text_stream_close(&stream, NULL);
+    if (text && bd_text_columns(text) <= TOKEN_WIDTH)
         return text;
     free(text);
     return NULL;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/text_stream.h"
 #include "common/tokenizer/bpe_model.h"
 #include "common/tokenizer/byte_alphabet.h"
 #include "common/tokenizer/model_parts.h"
@@ -193,21 +194,14 @@ bd_status bd_bpe_model_to_json(const bd_bpe_model *model, char **text, bd_error 
     for (uint32_t id = 0; id < model->n_ids; id++)
         if (model->begins[id + 1] - model->begins[id] > longest)
             longest = model->begins[id + 1] - model->begins[id];
-    char *buffer = malloc(2 * BD_MAX_SYMBOL_BYTES * (size_t)longest + 1), *printed = NULL;
-    size_t n = 0;
-    FILE *out = buffer ? open_memstream(&printed, &n) : NULL;
-    bool failed = !out;
-    if (out) {
-        put_document(out, model, with_added, buffer);
-        failed = ferror(out) != 0;
-        failed = fclose(out) != 0 || failed;
+    char *buffer = malloc(2 * BD_MAX_SYMBOL_BYTES * (size_t)longest + 1);
+    bd_text_stream out;
+    if (buffer && bd_text_stream_open(&out)) {
+        put_document(out.file, model, with_added, buffer);
+        *text = bd_text_stream_close(&out, NULL);
     }
     free(buffer);
-    if (failed) {
-        free(printed);
-        return bd_fail(err, BD_ERR_MEMORY, "no memory to print a tokenizer of %u ids",
-                       model->n_ids);
-    }
-    *text = printed;
-    return BD_OK;
+    return *text ? BD_OK
+                 : bd_fail(err, BD_ERR_MEMORY, "no memory to print a tokenizer of %u ids",
+                           model->n_ids);
 }
