@@ -97,8 +97,8 @@ static const bd_option pack_options[] = {
     {.name = "update",
      BD_FLAG(bd_pack_options, update),
      .help =
-         "The inputs have changed since they were packed into DIR: pack again what differs, "
-         "and nothing else"},
+         "The inputs have changed since they were packed into DIR: pack again what differs "
+         "(with --limit also all that follows it) and nothing else"},
     {.name = "json",
      BD_FLAG(bd_pack_options, json),
      .help = "Print the manifest as JSON (schemas/manifest-v1.schema.json)"},

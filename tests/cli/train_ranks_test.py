@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import program
-from program import ROOT, TIMEOUT_SECONDS, ProgramTest, Result, bindery
+from program import ROOT, TIMEOUT_SECONDS, ProgramTest, Result, bindery, changed
 
 DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
 MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
@@ -30,7 +30,7 @@ ENVIRONMENT = {
 
 class RanksTest(ProgramTest):
     def command(self, run: Path, *arguments: object) -> list[str]:
-        how = [*MODEL, "--steps", STEPS, "--batch", 6, "--save-every", 5, *arguments]
+        how = changed([*MODEL, "--steps", STEPS, "--batch", 6, "--save-every", 5], *arguments)
         return [program.program(), "train", "--data", str(DATASET), "-o", str(run), *map(str, how)]
 
     def mpirun(self, n_ranks: int, run: Path, *arguments: object) -> Result:
