@@ -365,6 +365,7 @@ bd_status bd_train_run(const bd_train_settings *settings, bd_group *group, bool 
             bd_interrupt_answer(is_live(&s) ? "\r\x1b[K" HEARD : HEARD);
         bd_interrupt_catch();  // until here there was nothing to save
         status = train(&s, leaks, err);
+        bd_interrupt_answer(NULL);  // a launcher ends the others when one of them has failed
     }
     clear_live_line(&s);  // the step that was being shown when it ended
     if (status == BD_OK && is_first(&s))
