@@ -88,11 +88,12 @@ static bool is_blank_line(const char *line, size_t n)
     return true;
 }
 
-static void expect_line(expected *e, const char *text, size_t line, size_t end)
+// A line that is too large is a record even if it is blank.
+static void expect_line(expected *e, const settings *s, size_t line, size_t end)
 {
-    const bool marked = line == 0 && end >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0;
+    const bool marked = line == 0 && end >= 3 && memcmp(s->text, "\xEF\xBB\xBF", 3) == 0;
     const size_t begin = marked ? 3 : line;
-    if (!is_blank_line(text + begin, end - begin))
+    if (end - begin > (size_t)s->max_bytes || !is_blank_line(s->text + begin, end - begin))
         expect_from(e, line, begin, end);
 }
 
@@ -112,7 +113,7 @@ static void expect_all(expected *e, const settings *s)
         const char *newline = memchr(text + line, '\n', n - line);
         end = newline ? (size_t)(newline - text) : n;
         if (s->kind == BD_RECORD_LINE) {
-            expect_line(e, text, line, end);
+            expect_line(e, s, line, end);
         } else if (end - line == n_delimiter &&
                    memcmp(text + line, s->delimiter, n_delimiter) == 0) {
             if (line > 0)
@@ -137,17 +138,16 @@ static bd_records open_records(const settings *s, const bd_input *input)
 
 static void check_record(const settings *s, const bd_record *record, const struct span *span)
 {
-    REQUIRE(record->position == (int64_t)span->position &&
-            record->size_bytes == span->size_bytes);
+    const bool too_large = span->size_bytes > (size_t)s->max_bytes;
+    REQUIRE(record->position == (int64_t)span->position);
+    REQUIRE(record->bad == (too_large ? BD_BAD_TOO_LARGE : BD_BAD_NONE));
+    REQUIRE(record->size_bytes == (too_large ? 0 : span->size_bytes));
+    if (too_large)
+        return;
     REQUIRE(span->size_bytes == 0 ||
             memcmp(record->data, s->text + span->begin, span->size_bytes) == 0);
     for (int i = 0; i < BD_RECORD_PADDING; i++)  // readable
         (void)((const volatile char *)record->data)[record->size_bytes + (size_t)i];
-}
-
-static bool is_too_large(const settings *s, const expected *e, size_t i)
-{
-    return e->spans[i].size_bytes > (size_t)s->max_bytes;
 }
 
 // The first record from `next` on that does not begin in the slice. (A file that is one record
@@ -164,28 +164,15 @@ static size_t first_after(const settings *s, const expected *e, size_t next, bd_
 static size_t check_slice(const settings *s, const bd_input *input, bd_slice slice,
                           const expected *e, size_t next)
 {
-    const size_t first = next, last = first_after(s, e, next, slice);
-    bool too_large = false;
-    for (size_t i = first; i < last; i++)
-        too_large |= is_too_large(s, e, i);
+    const size_t last = first_after(s, e, next, slice);
     bd_records records = open_records(s, input);
     bd_records_begin(&records, slice.begin);
-    for (;;) {
+    for (bool found = true; found;) {
         bd_record record = {0};
-        bool found = false;
-        const bd_status status = bd_records_next(&records, slice.end, &record, &found, NULL);
-        if (status != BD_OK) {
-            REQUIRE(status == BD_ERR_FORMAT);
-            // The record before the slice may be the one that is too large.
-            REQUIRE(too_large || (next == first && first > 0 && is_too_large(s, e, first - 1)));
-            break;
-        }
-        if (!found) {
-            REQUIRE(next == last && !too_large);
-            break;
-        }
-        REQUIRE(next < last);
-        check_record(s, &record, &e->spans[next++]);
+        REQUIRE(bd_records_next(&records, slice.end, &record, &found, NULL) == BD_OK);
+        REQUIRE(found == (next < last));
+        if (found)
+            check_record(s, &record, &e->spans[next++]);
     }
     bd_records_close(&records);
     return last;
@@ -207,7 +194,6 @@ static void check_plain(const settings *s, const expected *e)
 
 // ---- From front to back --------------------------------------------------------------------
 
-// Reads until the first record that is too large, if there is one.
 static void check_stream(const settings *s, const expected *e)
 {
     REQUIRE(write_gzip(memory_file_path(), s->text, s->n));
@@ -216,26 +202,21 @@ static void check_stream(const settings *s, const expected *e)
                             .entry = {.extent = BD_UNKNOWN}};
     bd_records records = open_records(s, &input);
     size_t next = 0;
-    bool more = true, refused = false;
-    for (int64_t begin = 0; more && !refused; begin += s->slice_bytes) {
+    bool more = true;
+    for (int64_t begin = 0; more; begin += s->slice_bytes) {
         const bd_slice slice = {begin, begin + s->slice_bytes};
         const size_t last = first_after(s, e, next, slice);
-        for (bool found = true; found && !refused;) {
+        for (bool found = true; found;) {
             bd_record record = {0};
-            refused = bd_records_next(&records, slice.end, &record, &found, NULL) != BD_OK;
-            REQUIRE(refused == (next < last && is_too_large(s, e, next)));
-            if (refused)
-                break;
+            REQUIRE(bd_records_next(&records, slice.end, &record, &found, NULL) == BD_OK);
             REQUIRE(found == (next < last));
             if (found)
                 check_record(s, &record, &e->spans[next++]);
         }
-        if (refused)
-            break;
         REQUIRE(bd_records_reach(&records, slice.end, &more, NULL) == BD_OK);
         REQUIRE(more == (slice.end < (int64_t)s->n));
     }
-    REQUIRE(refused || next == e->n);
+    REQUIRE(next == e->n);
     bd_records_close(&records);
 }
 
