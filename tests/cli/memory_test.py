@@ -1,19 +1,22 @@
 """Packing takes the memory of its units, however large the corpus is, and whatever a table of a few
-kilobytes stands for.
+kilobytes stands for. A proof looks first whether there is enough for its model.
 
 With BINDERY_TEST_LONG=1 the corpora have 200 MB and 1 GB, in units of the default size.
 """
 
 import os
+import re
+import resource
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import program
-from program import ProgramTest
+from program import ProgramTest, bindery
 from unfinished import json_lines
 
 SEED = 20240614
@@ -101,6 +104,20 @@ class Memory(ProgramTest):
                 print(f"{ending}: {peaks[0] >> 20} MiB, then {peaks[1] >> 20} MiB")
                 self.assertLess(max(peaks), MOST_BYTES)
                 self.assertLessEqual(peaks[1], peaks[0] * MOST_GROWTH)
+
+    def test_a_proof_looks_for_memory_first(self) -> None:
+        """7 million parameters, of which each takes 72 bytes, eight of them for the model."""
+        pq.write_table(pa.table({"input_ids": [[1, 2, 3, 4, 5]]}), self.folder / "ids.parquet")
+        wide = self.pack(self.folder / "wide", [self.folder / "ids.parquet"], "--seq-len", 8,
+                         "--vocab-size", 50_000, "--separator-id", 0)
+        said = r"the proof takes \d.* MiB of memory for .* parameters, and .* are free: --probe"
+        for n_free, status in ((600 << 20, 2), (None, 0)):
+            def limit() -> None:
+                if n_free:
+                    resource.setrlimit(resource.RLIMIT_AS, (n_free, n_free))
+            result = bindery("prove", wide, "--threads", 1, preexec_fn=limit)
+            self.assertEqual(result.status, status, result)
+            self.assertEqual(bool(re.search(said, result.stderr)), status == 2, result)
 
 
 if __name__ == "__main__":

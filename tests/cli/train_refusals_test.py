@@ -3,13 +3,10 @@ option that helps, and leaves nothing behind."""
 
 import json
 import re
-import resource
 import shutil
 from pathlib import Path
 
 import program
-import pyarrow as pa
-import pyarrow.parquet as pq
 from program import CONTROL_CHARACTER, ROOT, ProgramTest, Result, bindery, changed
 
 GOLDEN = ROOT / "tests" / "golden" / "train-1"
@@ -163,25 +160,12 @@ class Refusals(ProgramTest):
             with self.subTest(mention):
                 self.assert_nothing_left(mention, *options)
 
-    def test_commands_that_use_a_model_look_for_memory_first(self) -> None:
+    def test_an_evaluation_looks_for_memory_first(self) -> None:
         run = self.folder / "run"
         self.succeeds("train", "-q", "--data", DATASET, *SMALL, "--steps", 1, "-o", run)
         result = bindery("eval", run, DATASET, "--batch", 2**20, "--backend", "cpu")
         self.assertEqual(result.status, 2, result)
         self.assertRegex(result.stderr, r"take \d.* of the memory of cpu, and \d.* free: fewer")
-        # 7 million parameters, of which each takes 72 bytes, eight of them for the model.
-        tokens = pa.table({"input_ids": [[1, 2, 3, 4, 5]]})
-        pq.write_table(tokens, self.folder / "ids.parquet")
-        wide = self.pack(self.folder / "wide", [self.folder / "ids.parquet"], "--seq-len", 8,
-                         "--vocab-size", 50_000, "--separator-id", 0)
-        for n_free, status in ((600 << 20, 2), (None, 0)):
-            def limit() -> None:
-                if n_free:
-                    resource.setrlimit(resource.RLIMIT_AS, (n_free, n_free))
-            result = bindery("prove", wide, "--threads", 1, preexec_fn=limit)
-            self.assertEqual(result.status, status, result)
-            said = r"the proof takes \d.* MiB of memory for .* parameters, and .* are free: --probe"
-            self.assertEqual(bool(re.search(said, result.stderr)), status == 2, result)
 
     def test_a_run_that_cannot_be_continued(self) -> None:
         run = self.folder / "run"
