@@ -27,12 +27,6 @@ static bd_input examine(const char *path, const bd_reading *reading)
     return input;
 }
 
-static void release(bd_input *input)
-{
-    free(input->path);
-    bd_input_entry_release(&input->entry);
-}
-
 static bd_reader *open_reader(const bd_input *input, const bd_reading *reading)
 {
     bd_reader *reader;
@@ -98,7 +92,7 @@ static void check_reader(const char *path, const bd_reading *reading,
         }
     }
     bd_reader_close(reader);
-    release(&input);
+    bd_input_release(&input);
 }
 
 #define RECORD(position, text)                  \
@@ -203,7 +197,7 @@ static void a_document_of_tokens_has_a_largest_size_too(void **state)
         if (status != BD_OK)
             assert_non_null(strstr(err.message, "a record larger than --max-document-bytes"));
         bd_reader_close(reader);
-        release(&input);
+        bd_input_release(&input);
     }
 }
 
@@ -278,7 +272,7 @@ static void a_file_that_changed_its_size_is_refused(void **state)
             write_file("a.ds.index", (const uint64_t[]){1, 2, 3}, 24);  // one document more
         }
         assert_changed(&input, &reading);
-        release(&input);
+        bd_input_release(&input);
     }
 }
 
