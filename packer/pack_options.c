@@ -96,9 +96,8 @@ static const bd_option pack_options[] = {
      .help = "Replace a dataset that is in DIR already"},
     {.name = "update",
      BD_FLAG(bd_pack_options, update),
-     .help =
-         "The inputs have changed since they were packed into DIR: pack again what differs "
-         "(with --limit also all that follows it) and nothing else"},
+     .help = "The inputs have changed since they were packed into DIR: pack again what differs "
+             "(with --limit also all that follows it) and nothing else"},
     {.name = "json",
      BD_FLAG(bd_pack_options, json),
      .help = "Print the manifest as JSON (schemas/manifest-v1.schema.json)"},

@@ -75,7 +75,8 @@ int main(int argc, char **argv)
     bd_status status = strcmp(argv[1], "run") == 0 ? bd_run_open(&run, argv[2], &err)
                                                    : open_folder(&run, argv[2], &err);
     if (status == BD_OK)
-        status = bd_backend_open_choice(&backend, BD_BACKEND_CPU, NULL, BD_ISA_AUTO, 0, 1, &err);
+        status =
+            bd_backend_open_choice(&backend, BD_BACKEND_CPU, NULL, BD_ISA_AUTO, 0, 1, &err);
     if (status == BD_OK)
         status = bd_model_init(&model, backend, &run.parameters, BD_FLOAT, 1,
                                run.parameters.config.n_positions, &err);
