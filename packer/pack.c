@@ -287,19 +287,6 @@ static bd_status check_totals(const dataset_run *p, bd_error *err)
     return totals.documents > 0 ? BD_OK : fail_empty(&totals, err);
 }
 
-// A shard that is no part of the dataset was made from an input that was longer then.
-static bd_status refuse_stray(void *context, const char *folder, const char *name,
-                              bd_error *err)
-{
-    bd_unit unit;
-    if (!bd_unit_from_name(&unit, name, ".arrow") || bd_manifest_find_unit(context, &unit))
-        return BD_OK;
-    return bd_fail(err, BD_ERR_ARGUMENT,
-                   "'%s/%s' was made from something that the inputs do not hold any more "
-                   "(--update removes it)",
-                   folder, name);
-}
-
 // The manifest last of all: with it the dataset is finished.
 static bd_status publish_tail(dataset_run *p, bd_pack_result *result, bd_error *err)
 {
@@ -322,11 +309,9 @@ static bd_status publish_tail(dataset_run *p, bd_pack_result *result, bd_error *
     BD_TRY(check_unchanged(p, err));
     if (held_out) {
         BD_TRY(list_shards(&p->run, true, &p->held_out, err));
-        BD_TRY(bd_folder_visit(p->job->holdout_folder, refuse_stray, &p->held_out, err));
         BD_TRY(publish_part(p, p->job->holdout_folder, &p->held_out, NULL, &card_kept, err));
     }
     BD_TRY(list_shards(&p->run, false, &result->manifest, err));
-    BD_TRY(bd_folder_visit(p->job->folder, refuse_stray, &result->manifest, err));
     return publish_part(p, p->job->folder, &result->manifest, held_out, &result->card_kept,
                         err);
 }
