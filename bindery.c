@@ -7,21 +7,21 @@
 #include <stdio.h>
 
 #include "build.h"  // made by CMake
-#include "common/clock.h"
-#include "common/format.h"
-#include "common/interrupt.h"
-#include "common/last_words.h"
-#include "common/mapped_file.h"
-#include "common/program.h"
-#include "common/threads.h"
+#include "common/base/clock.h"
+#include "common/base/interrupt.h"
+#include "common/base/last_words.h"
+#include "common/base/mapped_file.h"
+#include "common/base/threads.h"
+#include "common/cli/human.h"
+#include "common/cli/program.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/module.h"
 #include "packer/commands.h"
-#include "packer/export.h"
-#include "trainer/backend_choice.h"
+#include "packer/export/export.h"
 #include "trainer/commands.h"
 #include "trainer/group.h"
-#include "trainer/model_export.h"
+#include "trainer/model/backend_choice.h"
+#include "trainer/weights/model_export.h"
 
 // ---- bindery export ------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "bench/measure.h"
-#include "common/program.h"
-#include "common/threads.h"
+#include "common/base/threads.h"
+#include "common/cli/program.h"
 
 enum { N_RUNS = 9, DEVICE_TOKENS = 16384, EVEN_TOKENS = 1024, NOT_GIVEN = 0 };
 

@@ -1,4 +1,4 @@
-// bench_fit - how fast packer/fit.h places documents, how well, and in how much memory.
+// bench_fit - how fast packer/pack/fit.h places documents, how well, and in how much memory.
 //
 //   bench_fit               one line per set of lengths
 //   bench_fit --dump FILE   write the first set's lengths as raw int32, for bench/fit-rivals.py
@@ -6,7 +6,7 @@
 // Seconds are CPU seconds of the call alone, the median of five. Each set runs in a process of
 // its own, so that the peak of resident memory is that set's: lengths and rows (4 bytes per
 // document each), the program itself, and whatever the call needs besides.
-#include "packer/fit.h"
+#include "packer/pack/fit.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/program.h"
+#include "common/cli/program.h"
 
 static const char *program_name;
 

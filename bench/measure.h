@@ -4,10 +4,10 @@
 
 #include <stddef.h>
 
-#include "common/error.h"
-#include "common/json.h"
-#include "common/options.h"
-#include "trainer/backend_choice.h"
+#include "common/base/error.h"
+#include "common/base/json.h"
+#include "common/cli/options.h"
+#include "trainer/model/backend_choice.h"
 
 // Runs a benchmark, a program with one command: reads the options by the command's table,
 // prints help and messages. Returns the exit status.

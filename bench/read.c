@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "packer/examine.h"
-#include "packer/json_text.h"
-#include "packer/reader.h"
+#include "packer/input/examine.h"
+#include "packer/input/json_text.h"
+#include "packer/input/reader.h"
 
 enum { N_ROUNDS = 5 };
 

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "common/checksum.h"
-#include "common/file.h"
-#include "common/threads.h"
+#include "common/base/checksum.h"
+#include "common/base/file.h"
+#include "common/base/threads.h"
 #include "common/tokenizer/tokenizer.h"
 
 enum { MAX_THREADS = 256, MAX_PASSES = 100 };

@@ -12,10 +12,10 @@
 #include <string.h>
 
 #include "bench/measure.h"
-#include "common/program.h"
-#include "trainer/model.h"
-#include "trainer/random.h"
-#include "trainer/step_work.h"
+#include "common/base/random.h"
+#include "common/cli/program.h"
+#include "trainer/data/step_work.h"
+#include "trainer/model/model.h"
 
 typedef struct train_settings {
     int preset;

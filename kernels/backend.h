@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "kernels/activation.h"
 #include "kernels/attention.h"
 #include "kernels/collectives.h"

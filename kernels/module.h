@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/module.h"
+#include "common/base/module.h"
 #include "kernels/backend.h"
 
 #ifdef __cplusplus

@@ -12,7 +12,7 @@
 // third; or the second level is in double.
 //
 // The CPU backend keeps to it on every instruction set, wherever a sum runs over tokens, over the
-// outputs or inputs of a layer, or over channels (tests/unit/summation_test.c counts). Attention
+// outputs or inputs of a layer, or over channels (tests/unit/kernels/summation_test.c counts). Attention
 // keeps running sums of blocks of 64 keys or queries: there d is 64 and 2 for each block of a segment
 // (128 over the channels of a head). CUDA's products are summed in cuBLAS's order.
 #ifndef BINDERY_KERNELS_SUMMATION_H

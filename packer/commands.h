@@ -2,7 +2,7 @@
 #ifndef BINDERY_PACKER_COMMANDS_H
 #define BINDERY_PACKER_COMMANDS_H
 
-#include "common/options.h"
+#include "common/cli/options.h"
 
 extern const bd_command bd_pack_command;
 extern const bd_command bd_repack_command;

@@ -1,5 +1,6 @@
-"""Dependencies point one way: common <- packer, common <- kernels <- trainer, and each
-third-party header appears in one file."""
+"""Dependencies point one way. Each folder with sources is one CMake library that states what it
+needs; its files include nothing else, and no folder needs itself by any way. Product code knows
+nothing of tests/ and bench/. Each third-party header appears in one file."""
 
 import pathlib
 import re
@@ -7,45 +8,88 @@ import sys
 import unittest
 
 ROOT = pathlib.Path(sys.argv.pop()).resolve()
-MAY_INCLUDE = {
-    "common": {"common"},
-    "packer": {"common", "packer"},
-    "kernels": {"common", "kernels"},
-    "trainer": {"common", "kernels", "trainer"},
-}
+PRODUCT = ("common", "packer", "kernels", "trainer")
+SUFFIXES = {".c", ".h", ".cpp", ".cu", ".cuh"}
+# The folders of one module, which nvcc compiles as a whole: what each of them may include.
+CUDA_MODULE = {
+    "kernels/cuda/runtime": {"common/base", "kernels"},
+    "kernels/cuda/operations": {"common/base", "kernels", "kernels/cuda/runtime"},
+    "kernels/cuda/attention": {
+        "common/base", "kernels", "kernels/cuda/runtime", "kernels/cuda/operations",
+    },
+    "kernels/cuda": {
+        "common/base", "kernels", "kernels/cuda/attention", "kernels/cuda/operations",
+        "kernels/cuda/runtime",
+    },
+}  # fmt: skip
+# What a command's file declares itself by, for the table above all commands.
+COMMANDS = {"packer/commands.h"}
 # First component of the include -> the one file that may have it. (What Arrow GLib has no function
 # for is in one C++ file.)
-ARROW_CPP = "common/arrow_limit.cpp"
+ARROW_CPP = "packer/input/arrow_limit.cpp"
 OWNERS = {
-    "arrow": "common/arrow_glib.h",
-    "arrow-glib": "common/arrow_glib.h",
-    "glib.h": "common/last_words.cpp",
+    "arrow": "common/dataset/arrow_glib.h",
+    "arrow-glib": "common/dataset/arrow_glib.h",
+    "glib.h": "common/base/last_words.cpp",
     "parquet": ARROW_CPP,
-    "parquet-glib": "common/arrow_glib.h",
-    "jansson.h": "common/json.c",
-    "pcre2.h": "common/tokenizer/split_expression.c",
-    "xxhash.h": "common/checksum.c",
-    "simdjson.h": "packer/json_text.cpp",
+    "parquet-glib": "common/dataset/arrow_glib.h",
+    "jansson.h": "common/base/json.c",
+    "pcre2.h": "common/tokenizer/split/split_expression.c",
+    "xxhash.h": "common/base/checksum.c",
+    "simdjson.h": "packer/input/json_text.cpp",
     "utf8proc.h": "common/tokenizer/normal_form.c",
-    "yaml.h": "common/settings_file.c",
-    "zlib.h": "packer/byte_stream.c",
-    "zstd.h": "packer/byte_stream.c",
-    "zstd_errors.h": "packer/byte_stream.c",
-    "oneapi": "kernels/cpu/matmul.c",
-    "cblas.h": "kernels/cpu/matmul.c",
-    "cublasLt.h": "kernels/cuda/matmul.cu",
-    "nccl.h": "kernels/cuda/collectives.cu",
+    "yaml.h": "common/cli/settings_file.c",
+    "zlib.h": "packer/input/byte_stream.c",
+    "zstd.h": "packer/input/byte_stream.c",
+    "zstd_errors.h": "packer/input/byte_stream.c",
+    "oneapi": "kernels/cpu/gemm_blas.c",
+    "cblas.h": "kernels/cpu/gemm_blas.c",
+    "cublasLt.h": "kernels/cuda/runtime/matmul.cu",
+    "nccl.h": "kernels/cuda/runtime/collectives.cu",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+LINKS = re.compile(r"target_link_libraries\((bindery_\w+)([^)]*)\)")
 
 
 def includes():
-    """(file, included path) for every include of every source in a room."""
-    for room in MAY_INCLUDE:
-        for path in sorted((ROOT / room).rglob("*")):
-            if path.suffix in {".c", ".h", ".cpp", ".cu", ".cuh"}:
+    """(file, included path) for every include of the product's sources."""
+    for top in PRODUCT:
+        for path in sorted((ROOT / top).rglob("*")):
+            if path.suffix in SUFFIXES:
                 for target in INCLUDE.findall(path.read_text(encoding="utf-8")):
                     yield path.relative_to(ROOT).as_posix(), target
+
+
+def folder_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def library_of(folder: str) -> str:
+    return "bindery_" + folder.replace("/", "_")
+
+
+FOLDERS = sorted({folder_of(source) for source, _ in includes()})
+
+
+def stated() -> dict[str, set[str]]:
+    """For each folder those that its library is linked with, as its CMakeLists.txt says."""
+    folders = {library_of(folder): folder for folder in FOLDERS}
+    result = {folder: set(needed) for folder, needed in CUDA_MODULE.items()}
+    for folder in set(FOLDERS) - set(CUDA_MODULE):
+        text = (ROOT / folder / "CMakeLists.txt").read_text(encoding="utf-8")
+        linked = [words for name, words in LINKS.findall(text) if name == library_of(folder)]
+        result[folder] = {folders[w] for words in linked for w in words.split() if w in folders}
+    return result
+
+
+def reached(graph: dict[str, set[str]], folder: str) -> set[str]:
+    """All that the folder needs, and what those need in turn."""
+    found, waiting = set(), [folder]
+    while waiting:
+        for needed in graph[waiting.pop()] - found:
+            found.add(needed)
+            waiting.append(needed)
+    return found
 
 
 def may_have(source: str, target: str) -> bool:
@@ -54,12 +98,31 @@ def may_have(source: str, target: str) -> bool:
 
 
 class Dependencies(unittest.TestCase):
-    def test_rooms_include_only_rooms_below_them(self):
+    def test_folders_include_only_what_their_library_states(self):
+        graph = stated()
+        allowed = {folder: reached(graph, folder) | {folder} for folder in FOLDERS}
         wrong = [
             f"{source} includes {target}"
             for source, target in includes()
-            if target.split("/")[0] in MAY_INCLUDE
-            and target.split("/")[0] not in MAY_INCLUDE[source.split("/")[0]]
+            if folder_of(target) in allowed
+            and target not in COMMANDS
+            and folder_of(target) not in allowed[folder_of(source)]
+        ]
+        self.assertEqual(wrong, [])
+
+    def test_no_folder_needs_itself(self):
+        included = {folder: set() for folder in FOLDERS}
+        for source, target in includes():
+            if folder_of(target) in included and folder_of(target) != folder_of(source):
+                included[folder_of(source)].add(folder_of(target))
+        for graph in (stated(), included):
+            self.assertEqual([f for f in FOLDERS if f in reached(graph, f)], [])
+
+    def test_product_code_includes_no_test_and_no_benchmark(self):
+        wrong = [
+            f"{source} includes {target}"
+            for source, target in includes()
+            if target.split("/")[0] in {"tests", "bench"} or ".." in target
         ]
         self.assertEqual(wrong, [])
 
@@ -71,14 +134,13 @@ class Dependencies(unittest.TestCase):
         ]
         self.assertEqual(wrong, [])
 
-    def test_arrow_stays_in_the_arrow_files_of_common(self):
-        sources = [source for source, target in includes() if target == "common/arrow_glib.h"]
-        wrong = [s for s in sources if not re.fullmatch(r"common/arrow_\w+\.(c|cpp|h)", s)]
-        self.assertEqual(wrong, [])
-        self.assertIn("common/arrow_io.c", sources)
+    def test_arrow_stays_in_files_named_after_it(self):
+        sources = [source for source, target in includes() if target == OWNERS["arrow-glib"]]
+        self.assertEqual([s for s in sources if not s.rpartition("/")[2].startswith("arrow_")], [])
+        self.assertIn("common/dataset/arrow_io.c", sources)
 
-    def test_the_rooms_are_read_at_all(self):
-        self.assertIn(("common/arrow_glib.h", "arrow-glib/arrow-glib.h"), list(includes()))
+    def test_the_folders_are_read_at_all(self):
+        self.assertIn(("common/dataset/arrow_glib.h", "arrow-glib/arrow-glib.h"), list(includes()))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 #ifndef BINDERY_TRAINER_COMMANDS_H
 #define BINDERY_TRAINER_COMMANDS_H
 
-#include "common/options.h"
+#include "common/cli/options.h"
 
 extern const bd_command bd_train_command;
 extern const bd_command bd_eval_command;

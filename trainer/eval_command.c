@@ -4,16 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/format.h"
-#include "common/program.h"
-#include "common/stored_tokenizer.h"
-#include "common/terminal.h"
-#include "common/threads.h"
-#include "trainer/backend_choice.h"
+#include "common/base/threads.h"
+#include "common/cli/human.h"
+#include "common/cli/program.h"
+#include "common/cli/terminal.h"
+#include "common/dataset/stored_tokenizer.h"
 #include "trainer/commands.h"
 #include "trainer/evaluation.h"
-#include "trainer/run.h"
-#include "trainer/training.h"
+#include "trainer/model/backend_choice.h"
+#include "trainer/weights/run.h"
 
 typedef struct eval_settings {
     int64_t n_rows, batch_rows;

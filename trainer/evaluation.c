@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/interrupt.h"
-#include "trainer/training.h"
+#include "common/base/interrupt.h"
 
 double bd_evaluation_mean(const bd_evaluation_sum *sum)
 {

@@ -5,10 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 #include "common/tokenizer/tokenizer.h"
-#include "trainer/batch.h"
-#include "trainer/model.h"
+#include "trainer/data/batch.h"
+#include "trainer/model/model.h"
 
 typedef struct bd_evaluation_sum {
     double loss;  // sum over the targets of -log p, in their order

@@ -1,15 +1,15 @@
 // `bindery generate`: text from a trained model.
 #include <stdio.h>
 
-#include "common/program.h"
-#include "common/terminal.h"
-#include "common/threads.h"
-#include "common/utf8.h"
-#include "trainer/backend_choice.h"
+#include "common/base/threads.h"
+#include "common/base/utf8.h"
+#include "common/cli/program.h"
+#include "common/cli/terminal.h"
 #include "trainer/commands.h"
 #include "trainer/generator.h"
-#include "trainer/model.h"
-#include "trainer/run.h"
+#include "trainer/model/backend_choice.h"
+#include "trainer/model/model.h"
+#include "trainer/weights/run.h"
 
 typedef struct generate_settings {
     const char *prompt;

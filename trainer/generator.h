@@ -6,10 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/error.h"
-#include "trainer/model.h"
-#include "trainer/random.h"
-#include "trainer/run.h"
+#include "common/base/error.h"
+#include "common/base/random.h"
+#include "trainer/model/model.h"
+#include "trainer/weights/run.h"
 
 // How the next token is drawn, see sampling.h.
 typedef struct bd_drawing {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/ranks.h"
+#include "common/base/ranks.h"
 
 // ---- Joining and leaving --------------------------------------------------------------------
 

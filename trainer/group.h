@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/error.h"
-#include "common/module.h"
+#include "common/base/error.h"
+#include "common/base/module.h"
 #include "kernels/collectives.h"
 
 typedef struct bd_group bd_group;
@@ -44,7 +44,7 @@ struct bd_group {
 
 // ---- Joining and leaving ------------------------------------------------------------------
 
-// The group that this process was started in (common/ranks.h), for which the module
+// The group that this process was started in (common/base/ranks.h), for which the module
 // libbindery_mpi.so is loaded; without a launcher a group of one. The message says what is
 // missing. Leave what comes out.
 bd_status bd_group_join(bd_group **group, bd_error *err);

@@ -3,13 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/json.h"
-#include "common/program.h"
-#include "common/threads.h"
-#include "trainer/backend_choice.h"
+#include "common/base/json.h"
+#include "common/base/threads.h"
+#include "common/cli/program.h"
 #include "trainer/commands.h"
-#include "trainer/prove.h"
-#include "trainer/run.h"
+#include "trainer/model/backend_choice.h"
+#include "trainer/proof/prove.h"
+#include "trainer/weights/run.h"
 
 typedef struct prove_settings {
     int64_t n_documents;

@@ -2,12 +2,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "common/format.h"
-#include "common/interrupt.h"
-#include "common/page.h"
-#include "common/program.h"
+#include "common/base/interrupt.h"
+#include "common/cli/human.h"
+#include "common/cli/program.h"
+#include "common/page/page.h"
 #include "trainer/commands.h"
-#include "trainer/run_page.h"
+#include "trainer/report/run_page.h"
 
 typedef struct report_settings {
     const char *out;

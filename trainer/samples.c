@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/interrupt.h"
-#include "common/stored_tokenizer.h"
+#include "common/base/interrupt.h"
+#include "common/dataset/stored_tokenizer.h"
 
 static const bd_drawing drawing = {.temperature = 0.8, .top_k = 40};
 enum { SEED = 1 };

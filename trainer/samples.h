@@ -4,10 +4,10 @@
 
 #include <stddef.h>
 
-#include "common/error.h"
-#include "common/options.h"
+#include "common/base/error.h"
+#include "common/cli/options.h"
 #include "trainer/generator.h"
-#include "trainer/metrics.h"
+#include "trainer/metrics/metrics.h"
 
 enum { BD_SAMPLE_TOKENS = 100 };  // at most, after the prompt
 

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "trainer/random.h"
+#include "common/base/random.h"
 
 // Draws an id below n_vocabulary with probability proportional to exp(logits / temperature)
 // among the top_k largest (0: all; ties with the k-th are all in). Temperature 0: the largest,

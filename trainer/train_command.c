@@ -1,11 +1,11 @@
 // `bindery train`: what its command line says.
-#include "common/interrupt.h"
-#include "common/program.h"
+#include "common/base/interrupt.h"
+#include "common/cli/program.h"
 #include "trainer/commands.h"
-#include "trainer/model_config.h"
-#include "trainer/run.h"
-#include "trainer/train_run.h"
-#include "trainer/train_settings.h"
+#include "trainer/loop.h"
+#include "trainer/model/model_config.h"
+#include "trainer/train_options.h"
+#include "trainer/weights/run.h"
 
 typedef bd_train_settings train_settings;
 

@@ -31,7 +31,8 @@ class Role:
     tensors: int  # of [tokens][D] that it reads or writes
 
 
-SOURCES = ["kernels/cuda/attention_forward.cu", "kernels/cuda/attention_backward.cu"]
+FOLDER = "kernels/cuda/attention"
+SOURCES = [f"{FOLDER}/attention_forward.cu", f"{FOLDER}/attention_backward.cu"]
 ROLES = {
     "forward_kernel": Role("forward", 2, "kQueries<D>", "kTileRows", 4),
     # Also out and d_out for delta, and d_q in float: cleared, added to and read.

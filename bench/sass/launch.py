@@ -13,7 +13,7 @@ from pathlib import Path
 from tools import find_tool
 
 PROBE = """
-#include "kernels/cuda/gpu.cuh"
+#include "kernels/cuda/runtime/gpu.cuh"
 #undef LAUNCH
 template <auto KERNEL, int THREADS, int BYTES> __attribute__((used)) static void launched() {{}}
 #define LAUNCH(kernel, grid, block, shared, stream, ...) \\

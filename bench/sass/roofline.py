@@ -72,30 +72,30 @@ class Pass:
 
 
 PASSES = [
-    Pass("activation.cu", "forward_step", "value", 2, 0, "x; out"),
-    Pass("activation.cu", "backward_step", "value", 3, 0, "x, d_out; d_x"),
-    Pass("activation.cu", "add_step", "value", 3, 0, "a, b; out"),
-    Pass("layer_norm.cu", "layer_norm_forward_kernel", "value", 2, 0, "x; out"),
-    Pass("layer_norm.cu", "layer_norm_input_kernel", "value", 4, 0, "x, d_out, d_x; d_x"),
-    Pass("layer_norm.cu", "layer_norm_partials_kernel", "value", 2, 0, "x, d_out"),
-    Pass("linear.cu", "bias_partials_kernel", "value", 1, 0, "d_out"),
-    Pass("cross_entropy.cu", "cross_entropy_kernel", "logit", 3, 0, "logits twice; gradient"),
-    Pass("embedding.cu", "embedding_forward_kernel", "value", 3, 0, "word, place; out"),
-    Pass("embedding.cu", "add_token_rows_kernel", "value", 1, 2, "d_out, table; table"),
-    Pass("embedding.cu", "add_position_rows_kernel", "value", 1, 0, "d_out"),
+    Pass("operations/activation.cu", "forward_step", "value", 2, 0, "x; out"),
+    Pass("operations/activation.cu", "backward_step", "value", 3, 0, "x, d_out; d_x"),
+    Pass("operations/activation.cu", "add_step", "value", 3, 0, "a, b; out"),
+    Pass("operations/layer_norm.cu", "layer_norm_forward_kernel", "value", 2, 0, "x; out"),
+    Pass("operations/layer_norm.cu", "layer_norm_input_kernel", "value", 4, 0, "x, d_out, d_x; d_x"),
+    Pass("operations/layer_norm.cu", "layer_norm_partials_kernel", "value", 2, 0, "x, d_out"),
+    Pass("operations/linear.cu", "bias_partials_kernel", "value", 1, 0, "d_out"),
+    Pass("operations/cross_entropy.cu", "cross_entropy_kernel", "logit", 3, 0, "logits twice; gradient"),
+    Pass("operations/embedding.cu", "embedding_forward_kernel", "value", 3, 0, "word, place; out"),
+    Pass("operations/embedding.cu", "add_token_rows_kernel", "value", 1, 2, "d_out, table; table"),
+    Pass("operations/embedding.cu", "add_position_rows_kernel", "value", 1, 0, "d_out"),
     Pass(
-        "embedding.cu",
+        "operations/embedding.cu",
         "count_ids_kernel fill_buckets_kernel order_buckets_kernel",
         "token",
         0,
         6,
         "ids, counts, starts, places",
     ),
-    Pass("embedding.cu", "place_buckets_kernel", "word", 0, 2, "count; start"),
-    Pass("attention_backward.cu", "rows_kernel", "value", 2, 1, "out, d_out; sums cleared"),
-    Pass("attention_float.cu", "deltas_kernel", "value", 0, 2, "out, d_out in float"),
-    Pass("optimizer.cu", "adamw_step", "parameter", 1, 7, "gradient, three; three, rounded"),
-    Pass("optimizer.cu", "squares_kernel", "gradient", 0, 1, "x"),
+    Pass("operations/embedding.cu", "place_buckets_kernel", "word", 0, 2, "count; start"),
+    Pass("attention/attention_backward.cu", "rows_kernel", "value", 2, 1, "out, d_out; sums cleared"),
+    Pass("attention/attention_float.cu", "deltas_kernel", "value", 0, 2, "out, d_out in float"),
+    Pass("operations/optimizer.cu", "adamw_step", "parameter", 1, 7, "gradient, three; three, rounded"),
+    Pass("operations/optimizer.cu", "squares_kernel", "gradient", 0, 1, "x"),
 ]
 # Have no element worth counting: they look at boundaries, sums of chunks or padding alone.
 SMALL = {"plan_kernel", "clear_padding_kernel", "add_parts_kernel"}
@@ -108,13 +108,15 @@ def undescribed(root: Path) -> list[str]:
     described = {(p.source, name) for p in PASSES for name in p.kernels.split()}
     known = {name for _, name in described} | SMALL | FLOAT_ATTENTION | set(ROLES)
     found, gone = [], set(described)
-    for path in sorted((root / "kernels/cuda").glob("*.cu")):
+    folder = root / "kernels/cuda"
+    for path in sorted(folder.rglob("*.cu")):
+        file = path.relative_to(folder).as_posix()
         text = path.read_text(encoding="utf-8")
         gone -= {
             (source, name)
             for source, name in described
-            if source == path.name and re.search(rf"\b{name}\b", text)
+            if source == file and re.search(rf"\b{name}\b", text)
         }
         kernels = re.findall(r"__global__ void(?: __launch_bounds__\(\w+\))?\s+(\w+)\(", text)
-        found += [f"{path.name}: {name}" for name in kernels if name not in known]
+        found += [f"{file}: {name}" for name in kernels if name not in known]
     return found + [f"{source}: {name} (gone)" for source, name in sorted(gone)]

@@ -1,5 +1,5 @@
 # bindery_embed(TARGET NAME FILE): compiles FILE into TARGET as `const bd_page_part NAME`
-# (common/page.h). The same file, run as a script, writes the C source.
+# (common/page/page.h). The same file, run as a script, writes the C source.
 if(NOT CMAKE_SCRIPT_MODE_FILE)
     set(bindery_embed_script ${CMAKE_CURRENT_LIST_FILE} CACHE INTERNAL "")
 
@@ -31,7 +31,7 @@ file(READ ${INPUT} digits HEX)
 file(SHA256 ${INPUT} hash)
 as_bytes("${digits}" bytes)
 as_bytes("${hash}" hash_bytes)
-file(WRITE ${OUTPUT} "#include \"common/page.h\"
+file(WRITE ${OUTPUT} "#include \"common/page/page.h\"
 
 static const unsigned char bytes[] = {
     ${bytes}

@@ -12,7 +12,7 @@ const page = (() => {
 
     const data = JSON.parse(document.getElementById('data').textContent, revive);
 
-    // ---- Numbers: common/format.h has the same for the terminal -----------------------------
+    // ---- Numbers: common/cli/human.h has the same for the terminal -----------------------------
 
     function exact(n) {
         return n.toLocaleString('en-US', { maximumFractionDigits: 0 });

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/utf8.h"
 #include "common/tokenizer/normal_form.h"
-#include "common/tokenizer/unicode_class.h"
-#include "common/utf8.h"
+#include "common/tokenizer/split/unicode_class.h"
 
 enum { MAX_STARTS = 8 };  // that are looked for at 16 places at a time
 

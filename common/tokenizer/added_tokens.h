@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/error.h"
-#include "common/tokenizer/bpe_model.h"
+#include "common/base/error.h"
+#include "common/tokenizer/model/bpe_model.h"
 
 typedef struct bd_added_tokens bd_added_tokens;  // immutable, for any number of threads
 

@@ -5,15 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/array.h"
-#include "common/interrupt.h"
+#include "common/base/array.h"
+#include "common/base/interrupt.h"
 #include "common/tokenizer/added_tokens.h"
-#include "common/tokenizer/bpe_model.h"
-#include "common/tokenizer/bpe_tables.h"
+#include "common/tokenizer/merge/bpe_tables.h"
+#include "common/tokenizer/merge/word_encoder.h"
+#include "common/tokenizer/model/bpe_model.h"
 #include "common/tokenizer/normal_form.h"
-#include "common/tokenizer/splitter.h"
+#include "common/tokenizer/split/splitter.h"
 #include "common/tokenizer/tokenizer.h"
-#include "common/tokenizer/word_encoder.h"
 
 typedef struct bpe_tokenizer {
     bd_tokenizer base;

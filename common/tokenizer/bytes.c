@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json.h"
-#include "common/tokenizer/byte_alphabet.h"
+#include "common/base/json.h"
+#include "common/tokenizer/model/byte_alphabet.h"
 #include "common/tokenizer/tokenizer.h"
 
 enum { N_BYTES = 256, SEPARATOR = 256, VOCAB_SIZE = 257 };

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json.h"
+#include "common/base/json.h"
 #include "common/tokenizer/tokenizer.h"
 
 typedef struct number_text {

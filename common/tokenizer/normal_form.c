@@ -8,8 +8,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "common/array.h"
-#include "common/utf8.h"
+#include "common/base/array.h"
+#include "common/base/utf8.h"
 
 enum {
     N_HANGUL_V = 21,

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 // Whether `text` surely is in normal form C already: a quick test that may say false of text
 // that is.

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/file.h"
-#include "common/tokenizer/tokenizer_file.h"
+#include "common/base/file.h"
+#include "common/tokenizer/model/tokenizer_file.h"
 
 const char *const bd_built_in_tokenizers[] = {"bytes", NULL};
 

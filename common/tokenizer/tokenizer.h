@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/added_counts.h"
-#include "common/checksum.h"
-#include "common/error.h"
+#include "common/base/checksum.h"
+#include "common/base/error.h"
+#include "common/tokenizer/added_counts.h"
 
 typedef struct bd_tokenizer bd_tokenizer;
 typedef struct bd_encoder bd_encoder;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json_reader.h"
+#include "common/base/json_reader.h"
 
 enum { MAX_ADDED_TOKENS_BYTES = 1 << 24 };
 

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 #define BD_TOKENIZER_CONFIG_NAME "tokenizer_config.json"
 

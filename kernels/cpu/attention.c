@@ -11,8 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/block_product.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/gemm_small.h"
 #include "kernels/cpu/vector_math.h"
 
 // On the diagonal only GROUP x GROUP squares that hold an allowed pair are computed.

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "common/free_memory.h"
+#include "common/base/free_memory.h"
 #include "kernels/cpu/cpu.h"
 
 enum { ALIGNMENT = 64, LARGE_PAGE = 2 << 20 };

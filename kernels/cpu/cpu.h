@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#include "common/threads.h"
+#include "common/base/threads.h"
 #include "kernels/backend.h"
 
 // A segment as attention's tasks see it.

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/product.h"
+#include "kernels/cpu/gemm.h"
 
 // A large tile is quicker, because its operands are read and copied less often; where that
 // leaves too few of them, smaller ones keep more threads busy.

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-// e^x within 2 units in the last place (tests/unit/vector_math_test.c). Where the true value is
+// e^x within 2 units in the last place (tests/unit/kernels/cpu/vector_math_test.c). Where the true value is
 // below the smallest normal float (x < -87.3365) it is exactly 0, from 88.7229 on infinity;
 // exp of -infinity is 0, of NaN NaN.
 static inline float bd_exp(float x)

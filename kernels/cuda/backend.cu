@@ -3,15 +3,15 @@
 
 #include <cstdlib>
 
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/check.cuh"
-#include "kernels/cuda/collectives.h"
-#include "kernels/cuda/copies.h"
-#include "kernels/cuda/gpu.cuh"
-#include "kernels/cuda/lanes.h"
-#include "kernels/cuda/matmul.h"
-#include "kernels/cuda/operations.h"
-#include "kernels/cuda/pool.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/operations/operations.h"
+#include "kernels/cuda/runtime/check.cuh"
+#include "kernels/cuda/runtime/collectives.h"
+#include "kernels/cuda/runtime/copies.h"
+#include "kernels/cuda/runtime/gpu.cuh"
+#include "kernels/cuda/runtime/matmul.h"
+#include "kernels/cuda/runtime/pool.h"
+#include "kernels/cuda/runtime/transfer_slots.h"
 #include "kernels/module.h"
 
 static constexpr int kOldestMajor = 8;  // compute capability: bf16 tensor cores and cp.async

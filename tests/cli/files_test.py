@@ -27,14 +27,14 @@ PATIENCE_SECONDS = 60  # generous: whoever waits at a FIFO waits for ever
 
 # Calls that open files without bd_file_open(), and why they may.
 OPENS = {
-    ("common/file.c", "open"): 5,  # bd_file_open() itself, new files, our own pending ones, folders
-    ("common/folder.c", "opendir"): 1,  # never waits, and takes nothing but folders
-    ("common/free_memory.c", "fopen"): 3,  # the kernel's own files
-    ("common/module.c", "dlopen"): 1,  # what is beside the program itself
-    ("common/arrow_io.c", "garrow_file_output_stream_new"): 1,  # our own pending file
-    ("common/arrow_tables.c", "garrow_file_output_stream_new"): 1,  # the same
-    ("trainer/safetensors.c", "open"): 1,  # the same
-    ("trainer/event_file.c", "fopen"): 1,  # with "x": a file that was not there
+    ("common/base/file.c", "open"): 5,  # bd_file_open() itself, new files, our own pending ones, folders
+    ("common/base/folder.c", "opendir"): 1,  # never waits, and takes nothing but folders
+    ("common/base/free_memory.c", "fopen"): 3,  # the kernel's own files
+    ("common/base/module.c", "dlopen"): 1,  # what is beside the program itself
+    ("common/dataset/arrow_io.c", "garrow_file_output_stream_new"): 1,  # our own pending file
+    ("packer/export/arrow_tables.c", "garrow_file_output_stream_new"): 1,  # the same
+    ("trainer/weights/safetensors.c", "open"): 1,  # the same
+    ("trainer/metrics/event_file.c", "fopen"): 1,  # with "x": a file that was not there
 }
 OPENING = re.compile(
     r"(?<![\w.>])(open|openat|open64|creat|fopen|freopen|opendir|dlopen"

@@ -3,7 +3,7 @@
 The disk is a tmpfs in a mount namespace of the test's own. Where nothing can be mounted, as in
 most containers, a limit on the size of a file stands in for it: the kernel then refuses to write
 more, too. What only a disk can show, the number of files and the room that is left, is not tested
-there; tests/cli/fault_test.py and tests/unit/space_test.c show it by other means.
+there; tests/cli/fault_test.py and tests/unit/packer/pack/space_test.c show it by other means.
 """
 
 import os

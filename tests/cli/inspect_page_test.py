@@ -15,7 +15,7 @@ from browser import PHONE
 from inspected_page import FORMAT_1, SEPARATOR, InspectPageTest, some_texts
 from playwright.sync_api import Page
 
-PAGE_ROWS = 32  # as packer/inspection_page.h and inspection_page_rows.h say
+PAGE_ROWS = 32  # as packer/inspect/inspection_page.h and inspection_page_rows.h say
 PAGE_ROW_TOKENS = 4096
 PAGE_SEGMENTS = 96
 PAGE_SHARDS = 1000

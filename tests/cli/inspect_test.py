@@ -209,7 +209,7 @@ class Counts(InspectTest):
 
 class Samples(InspectTest):
     def sampled_places(self, rows: int) -> list[int]:
-        """The first row of every run of the sample, as packer/inspection.h promises: evenly
+        """The first row of every run of the sample, as packer/inspect/inspection.h promises: evenly
         spread."""
         return [rows * (2 * i + 1) // (2 * SAMPLED_SHARDS) for i in range(SAMPLED_SHARDS)]
 

@@ -13,8 +13,8 @@ from run_files import RUNS, eval_line, sample_line, steps
 
 PLOTS = ["smoothed_loss", "learning_rate", "gradient_norm", "tokens_per_second", "flops"]
 SMOOTHING = 0.98
-BUCKETS = 512  # as trainer/series.h says
-SAMPLES = 12  # as trainer/run_history.h says
+BUCKETS = 512  # as trainer/metrics/curve.h says
+SAMPLES = 12  # as trainer/metrics/run_summary.h says
 DATASETS = 8
 TEXT_BYTES = 1500
 MOST_BYTES = 20_000_000

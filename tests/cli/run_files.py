@@ -6,7 +6,7 @@ from pathlib import Path
 
 from schemas import validate
 
-RUNS = 16  # that a page may have, as trainer/run_page.h says
+RUNS = 16  # that a page may have, as trainer/report/run_page.h says
 
 
 def step_line(step: int, rng: random.Random) -> dict:

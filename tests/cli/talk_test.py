@@ -20,7 +20,7 @@ TIME = r"bindery {}: done in (\d+ m?s|\d+ min \d\d s), {} {}, [\d.]+ [KMG]?i?B/s
 
 
 def as_people_write(n_bytes: int) -> str:
-    """The oracle of common/format.h, for sizes below a gigabyte."""
+    """The oracle of common/cli/human.h, for sizes below a gigabyte."""
     for unit, size in [("MiB", 1 << 20), ("KiB", 1 << 10)]:
         if n_bytes >= size:
             value = n_bytes / size

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../unit/kernel_fixture.h"
+#include "tests/unit/kernels/kernel_fixture.h"
 
 typedef struct shape {
     int64_t n_heads, n_kv_heads, head_size;

@@ -13,7 +13,7 @@
 #include <cuda_runtime_api.h>
 
 #include "attention_reference.h"
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 #include "tests/emulation/emulation.h"
 
 static const bd_emulation_settings usual_settings = {.host_threads = 2};

@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-#include "../unit/kernel_fixture.h"
 #include "kernels/module.h"
 #include "module_fixture.h"
+#include "tests/unit/kernels/kernel_fixture.h"
 
 enum { MOST_RANKS = 3, SEED = 20261116 };
 

@@ -16,9 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "../unit/kernel_fixture.h"
 #include "kernels/backend.h"
 #include "tests/emulation/emulation.h"
+#include "tests/unit/kernels/kernel_fixture.h"
 
 extern bd_backend *cuda;
 extern const char *module_path;

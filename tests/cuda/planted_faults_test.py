@@ -60,16 +60,16 @@ class Fault:
 FAULTS = [
     Fault(
         "removed_barrier",
-        "columns.cuh",
+        "operations/columns.cuh",
         "staging[threadIdx.x] = sums;\n    __syncthreads();\n",
         "staging[threadIdx.x] = sums;\n",
         "layer_norm_agrees",
         {"thread": RACE, "plain": WRONG_VALUE, "address": WRONG_VALUE},
-        unit="layer_norm.cu",
+        unit="operations/layer_norm.cu",
     ),
     Fault(
         "unsynchronised_refill",
-        "attention_backward.cu",
+        "attention/attention_backward.cu",
         "__syncthreads();  // nobody needs q any more\n",
         "\n",
         "bf16_agrees_on_small_rows",
@@ -78,7 +78,7 @@ FAULTS = [
     ),
     Fault(
         "plain_store_between_blocks",
-        "optimizer.cu",
+        "operations/optimizer.cu",
         "parts[blockIdx.x] = sum;",
         "parts[0] = sum;",
         "sum_of_squares_agrees",
@@ -86,16 +86,16 @@ FAULTS = [
     ),
     Fault(
         "one_past_the_end",
-        "columns.cuh",
+        "operations/columns.cuh",
         "int w = 0; w < kWarpsPerBlock",
         "int w = 0; w <= kWarpsPerBlock",
         "layer_norm_agrees",
         {"address": FORBIDDEN_MEMORY, "plain": NOT_A_NUMBER},
-        unit="layer_norm.cu",
+        unit="operations/layer_norm.cu",
     ),
     Fault(
         "one_past_the_end_of_a_tensor",
-        "optimizer.cu",
+        "operations/optimizer.cu",
         "i < last;",
         "i <= last;",
         "sum_of_squares_agrees",
@@ -103,7 +103,7 @@ FAULTS = [
     ),
     Fault(
         "mask_without_document_start",
-        "attention_plan.cu",
+        "attention/attention_plan.cu",
         "b.values[i], b.values[i + 1],",
         "0, b.values[i + 1],",
         "bf16_agrees_on_small_rows",
@@ -112,7 +112,7 @@ FAULTS = [
     ),
     Fault(
         "swapped_leading_dimension",
-        "matmul.cu",
+        "runtime/matmul.cu",
         "bd_stride(stride, rows)",
         "bd_stride(stride, columns)",
         "linear_agrees",
@@ -120,7 +120,7 @@ FAULTS = [
     ),
     Fault(
         "missing_event",
-        "copies.cu",
+        "runtime/copies.cu",
         "cudaEventRecord(buffer->copied, copies->stream)",
         "cudaSuccess",
         "copies_keep_every_byte",
@@ -128,25 +128,25 @@ FAULTS = [
     ),
     Fault(
         "batch_not_waited_for",
-        "lanes.cu",
+        "runtime/transfer_slots.cu",
         "return wait_on_stream(lanes->computing, lanes->lanes[lane].sent, err);",
         "return BD_OK;",
         "batches_arrive_one_ahead",
         {"plain": WRONG_SUM},
-        program="lanes",
+        program="transfer_slots",
     ),
     Fault(
         "batch_overwritten_while_it_is_read",
-        "lanes.cu",
+        "runtime/transfer_slots.cu",
         "BD_TRY(wait_on_stream(lanes->copying, lane->left, err));",
         "",
         "batches_arrive_one_ahead",
         {"plain": WRONG_SUM},
-        program="lanes",
+        program="transfer_slots",
     ),
     Fault(
         "copies_not_waited_for",
-        "attention_forward.cu",
+        "attention/attention_forward.cu",
         "cp_async_wait<0>();\n    __syncthreads();  // k has arrived",
         "cp_async_wait<1>();\n    __syncthreads();  // k has arrived",
         "bf16_agrees_on_small_rows",
@@ -155,7 +155,7 @@ FAULTS = [
     ),
     Fault(
         "padding_cleared_one_token_late",
-        "linear.cu",
+        "operations/linear.cu",
         "token_is_used(boundaries, token))",
         "(token > 0 && token_is_used(boundaries, token - 1)))",
         "linear_agrees",
@@ -163,7 +163,7 @@ FAULTS = [
     ),
     Fault(
         "order_of_a_sum_left_to_the_schedule",
-        "embedding.cu",
+        "operations/embedding.cu",
         "b.ordered[b.start[id] + rank] = token;",
         "b.ordered[place + 0 * rank] = token;",
         "embedding_agrees",
@@ -171,7 +171,7 @@ FAULTS = [
     ),
     Fault(
         "removed_barrier_in_attention",
-        "attention_forward.cu",
+        "attention/attention_forward.cu",
         "__syncthreads();  // k has arrived",
         "// k has arrived",
         "bf16_agrees_on_small_rows",
@@ -180,27 +180,27 @@ FAULTS = [
     ),
     Fault(
         "removed_barrier_between_works",
-        "attention_plan.cuh",
+        "attention/attention_plan.cuh",
         "{\n    __syncthreads();\n    if (threadIdx.x == 0) {",
         "{\n    if (threadIdx.x == 0) {",
         "float_agrees_on_small_rows",
         {"thread": RACE},
-        unit="attention_float.cu",
+        unit="attention/attention_float.cu",
         program="attention",
     ),
     Fault(
         "removed_barrier_of_a_warp",
-        "attention_common.cuh",
+        "attention/attention_common.cuh",
         "__syncwarp();\n#pragma unroll\n    for (int i = 0; i < 16 * kChunks",
         "#pragma unroll\n    for (int i = 0; i < 16 * kChunks",
         "bf16_agrees_on_small_rows",
         {"thread": RACE},
-        unit="attention_forward.cu",
+        unit="attention/attention_forward.cu",
         program="attention",
     ),
     Fault(
         "removed_barrier_in_cross_entropy",
-        "cross_entropy.cu",
+        "operations/cross_entropy.cu",
         "__syncthreads();",
         "",
         "cross_entropy_agrees",
@@ -208,7 +208,7 @@ FAULTS = [
     ),
     Fault(
         "plain_count",
-        "embedding.cu",
+        "operations/embedding.cu",
         "atomicAdd(&b.count[token_id(a.ids, a.id_bytes, token)], 1)",
         "b.count[token_id(a.ids, a.id_bytes, token)] += 1",
         "embedding_agrees",
@@ -216,16 +216,16 @@ FAULTS = [
     ),
     Fault(
         "partial_sums_in_one_place",
-        "columns.cuh",
+        "operations/columns.cuh",
         "partials[blockIdx.x * n_columns + column]",
         "partials[column]",
         "layer_norm_agrees",
         {"thread": RACE, "plain": WRONG_VALUE},
-        unit="layer_norm.cu",
+        unit="operations/layer_norm.cu",
     ),
     Fault(
         "query_row_past_the_end",
-        "attention_backward.cu",
+        "attention/attention_backward.cu",
         "if (threadIdx.x < kTile)\n        put_row(tiles.rows, row);",
         "if (threadIdx.x <= kTile)\n        put_row(tiles.rows, row);",
         "bf16_agrees_on_small_rows",
@@ -234,7 +234,7 @@ FAULTS = [
     ),
     Fault(
         "rest_of_a_sum_forgotten",
-        "collectives.cu",
+        "runtime/collectives.cu",
         "if (code == ncclSuccess && equal < n)",
         "if (false)",
         "slices_become_sums",
@@ -243,7 +243,7 @@ FAULTS = [
     ),
     Fault(
         "rest_of_a_sum_for_the_first_rank",
-        "collectives.cu",
+        "runtime/collectives.cu",
         "ncclFloat, ncclSum,\n                          n_ranks - 1,",
         "ncclFloat, ncclSum,\n                          0,",
         "slices_become_sums",
@@ -252,7 +252,7 @@ FAULTS = [
     ),
     Fault(
         "gathered_from_the_wrong_slice",
-        "collectives.cu",
+        "runtime/collectives.cu",
         "bytes + collectives->rank * size, bytes,",
         "bytes, bytes,",
         "slices_reach_every_rank",
@@ -270,7 +270,7 @@ FAULTS = [
     ),
     Fault(
         "group_left_open_by_a_failure",
-        "collectives.cu",
+        "runtime/collectives.cu",
         "= ncclGroupEnd();  // in any case: groups nest",
         "= code == ncclSuccess ? ncclGroupEnd() : code;",
         "failures_of_nccl_are_reported",
@@ -281,28 +281,30 @@ FAULTS = [
 
 # Takes the same way as a fault, and must be seen by nobody.
 NO_FAULT = Fault(
-    "no_fault", "optimizer.cu", "i < last;", "i < last;", "sum_of_squares_agrees", {}
+    "no_fault", "operations/optimizer.cu", "i < last;", "i < last;", "sum_of_squares_agrees", {}
 )
 
 
 # Who needs the barriers of a file: the unit that is compiled, and the case that runs it.
 BARRIERS = {
-    "attention_backward.cu": ("", "bf16_agrees_on_small_rows"),
-    "attention_common.cuh": ("attention_backward.cu", "bf16_agrees_on_small_rows"),
-    "attention_float.cu": ("", "float_agrees_on_small_rows"),
-    "attention_forward.cu": ("", "bf16_agrees_on_small_rows"),
-    "attention_plan.cu": ("", "float_agrees_on_small_rows"),
-    "attention_plan.cuh": ("attention_float.cu", "float_agrees_on_small_rows"),
-    "columns.cuh": ("layer_norm.cu", "layer_norm_agrees"),
-    "cross_entropy.cu": ("", "cross_entropy_agrees"),
-    "optimizer.cu": ("", "sum_of_squares_agrees"),
+    "attention/attention_backward.cu": ("", "bf16_agrees_on_small_rows"),
+    "attention/attention_common.cuh": ("attention/attention_backward.cu", "bf16_agrees_on_small_rows"),
+    "attention/attention_float.cu": ("", "float_agrees_on_small_rows"),
+    "attention/attention_forward.cu": ("", "bf16_agrees_on_small_rows"),
+    "attention/attention_plan.cu": ("", "float_agrees_on_small_rows"),
+    "attention/attention_plan.cuh": ("attention/attention_float.cu", "float_agrees_on_small_rows"),
+    "operations/columns.cuh": ("operations/layer_norm.cu", "layer_norm_agrees"),
+    "operations/cross_entropy.cu": ("", "cross_entropy_agrees"),
+    "operations/optimizer.cu": ("", "sum_of_squares_agrees"),
 }
 
 
 def removed_barriers(source: Path) -> list[Fault]:
     """A fault for every barrier in kernels/cuda."""
     faults = []
-    for path in sorted((source / "kernels/cuda").glob("*.cu*")):
+    folder = source / "kernels/cuda"
+    for path in sorted(folder.rglob("*.cu*")):
+        file = path.relative_to(folder).as_posix()
         text = path.read_text(encoding="utf-8")
         # One that only brings a warp together orders nothing, and its absence no memory shows.
         for match in re.finditer(r"__sync(threads|warp)\(\);(?!.*the whole warp's)", text):
@@ -310,13 +312,13 @@ def removed_barriers(source: Path) -> list[Fault]:
             while text.count(text[begin:match.end()]) > 1:
                 begin -= 1
             line = text.count("\n", 0, match.start()) + 1
-            if path.name not in BARRIERS:
-                sys.exit(f"kernels/cuda/{path.name} has barriers, but no case in BARRIERS")
-            unit, case = BARRIERS[path.name]
+            if file not in BARRIERS:
+                sys.exit(f"kernels/cuda/{file} has barriers, but no case in BARRIERS")
+            unit, case = BARRIERS[file]
             faults.append(Fault(
-                f"{path.name}:{line}", path.name, text[begin:match.end()],
+                f"{file}:{line}", file, text[begin:match.end()],
                 text[begin:match.start()], case, {"thread": RACE}, unit,
-                program="attention" if path.name.startswith("attention") else "operations",
+                program="attention" if file.startswith("attention/") else "operations",
             ))
     return faults
 

@@ -1,8 +1,8 @@
 // cuda_emulation.h - the part of CUDA that our kernels are written in, for a host compiler.
 //
-// Included by kernels/cuda/gpu.cuh where there is no nvcc. Types and attributes are the CUDA
-// Toolkit's own (its headers are plain C++ to a host compiler), so a kernel that compiles here
-// means the same there. What is not here is not allowed in a kernel: no float atomics, no
+// kernels/cuda/runtime/gpu.cuh includes it where there is no nvcc, since bindery_emulate_cuda()
+// (CMakeLists.txt) names it there. Types and attributes are the CUDA Toolkit's own (its headers
+// are plain C++ to a host compiler), so a kernel that compiles here means the same there. What is not here is not allowed in a kernel: no float atomics, no
 // __activemask, no `__shared__` outside DYN_SHARED and SHARED_ARRAY.
 //
 // Every function that can go wrong takes the caller's place in the source as its last,

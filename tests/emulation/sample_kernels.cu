@@ -1,8 +1,8 @@
 #include "tests/emulation/sample_kernels.h"
 
-#include "kernels/cuda/check.cuh"
-#include "kernels/cuda/gpu.cuh"
-#include "kernels/cuda/warp.cuh"
+#include "kernels/cuda/operations/warp.cuh"
+#include "kernels/cuda/runtime/check.cuh"
+#include "kernels/cuda/runtime/gpu.cuh"
 
 // ---- Sums of rows: shuffles, static shared memory, a barrier --------------------------------
 

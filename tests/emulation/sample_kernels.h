@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "common/error.h"
+#include "common/base/error.h"
 
 #ifdef __cplusplus
 extern "C" {

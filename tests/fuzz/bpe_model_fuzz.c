@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "common/tokenizer/added_tokens.h"
-#include "common/tokenizer/bpe_model.h"
+#include "common/tokenizer/model/bpe_model.h"
 #include "common/tokenizer/normal_form.h"
 #include "tests/fuzz/json_mutator.h"
 #include "tests/fuzz/memory_file.h"
-#include "tests/unit/byte_vocabulary.h"
+#include "tests/unit/common/tokenizer/byte_vocabulary.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
 // input is the file, as it is.
 #include <string.h>
 
-#include "packer/byte_stream.h"
+#include "packer/input/byte_stream.h"
 #include "tests/fuzz/memory_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

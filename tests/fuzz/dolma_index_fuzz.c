@@ -3,11 +3,11 @@
 //
 //   bytes 0, 1   tokens
 //   the rest     the table, not compressed
-#include "packer/dolma_index.h"
+#include "packer/input/dolma_index.h"
 
 #include <string.h>
 
-#include "packer/byte_stream.h"
+#include "packer/input/byte_stream.h"
 #include "tests/fuzz/memory_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

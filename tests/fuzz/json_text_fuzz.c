@@ -2,10 +2,10 @@
 // a line leaves a sound one alone.
 #include <string.h>
 
-#include "common/json.h"
-#include "common/utf8.h"
-#include "packer/json_text.h"
-#include "packer/records.h"
+#include "common/base/json.h"
+#include "common/base/utf8.h"
+#include "packer/input/json_text.h"
+#include "packer/input/records.h"
 #include "tests/fuzz/memory_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

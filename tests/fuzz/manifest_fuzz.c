@@ -2,8 +2,8 @@
 // being published and read again.
 #include <string.h>
 
-#include "common/file.h"
-#include "common/manifest.h"
+#include "common/base/file.h"
+#include "common/dataset/manifest.h"
 #include "tests/fuzz/json_mutator.h"
 #include "tests/fuzz/memory_file.h"
 

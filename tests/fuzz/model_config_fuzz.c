@@ -4,9 +4,9 @@
 
 #include "tests/fuzz/json_mutator.h"
 #include "tests/fuzz/memory_file.h"
-#include "trainer/model_config.h"
-#include "trainer/parameters.h"
-#include "trainer/pretrained_names.h"
+#include "trainer/model/model_config.h"
+#include "trainer/model/parameters.h"
+#include "trainer/weights/pretrained_names.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
 //
 //   byte 0     columns, and which of them
 //   the rest   the file's end
-#include "common/parquet_footer.h"
+#include "packer/input/parquet_footer.h"
 
 #include <string.h>
 

@@ -2,9 +2,9 @@
 // NUL.
 #include <string.h>
 
-#include "common/json.h"
-#include "common/manifest.h"
-#include "packer/plan.h"
+#include "common/base/json.h"
+#include "common/dataset/manifest.h"
+#include "packer/pack/pack_plan.h"
 #include "tests/fuzz/json_mutator.h"
 #include "tests/fuzz/memory_file.h"
 

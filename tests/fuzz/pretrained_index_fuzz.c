@@ -4,7 +4,7 @@
 
 #include "tests/fuzz/json_mutator.h"
 #include "tests/fuzz/memory_file.h"
-#include "trainer/pretrained_files.h"
+#include "trainer/weights/pretrained_files.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

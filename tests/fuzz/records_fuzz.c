@@ -8,9 +8,9 @@
 //   the rest    the file; a byte 01 and the one after it stand for about a chunk of filling
 #include <string.h>
 
-#include "packer/records.h"
+#include "packer/input/records.h"
 #include "tests/fuzz/memory_file.h"
-#include "tests/unit/gzip_file.h"
+#include "tests/unit/packer/gzip_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,8 +4,8 @@
 
 #include "tests/fuzz/json_mutator.h"
 #include "tests/fuzz/memory_file.h"
-#include "trainer/metrics.h"
-#include "trainer/run_history.h"
+#include "trainer/metrics/metrics.h"
+#include "trainer/metrics/run_summary.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 
 #include "tests/fuzz/json_mutator.h"
 #include "tests/fuzz/memory_file.h"
-#include "trainer/safetensors.h"
+#include "trainer/weights/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

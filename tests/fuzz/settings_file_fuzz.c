@@ -2,7 +2,7 @@
 // of it is read as the same settings.
 #include <string.h>
 
-#include "common/settings_file.h"
+#include "common/cli/settings_file.h"
 #include "tests/fuzz/memory_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

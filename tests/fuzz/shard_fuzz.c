@@ -4,7 +4,7 @@
 
 // The source itself rather than the library: the bytes lie in memory, at whose end
 // AddressSanitizer watches, and not in a mapped file.
-#include "common/shard.c"  // NOLINT(bugprone-suspicious-include)
+#include "common/dataset/shard.c"  // NOLINT(bugprone-suspicious-include)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

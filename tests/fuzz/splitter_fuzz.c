@@ -2,10 +2,10 @@
 // The input is the text; its first byte chooses the pattern.
 #include <string.h>
 
-#include "common/tokenizer/splitter.h"
-#include "common/tokenizer/unicode_class.h"
+#include "common/tokenizer/split/splitter.h"
+#include "common/tokenizer/split/unicode_class.h"
 #include "tests/fuzz/memory_file.h"
-#include "tests/unit/known_words.h"
+#include "tests/unit/common/tokenizer/known_words.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -10,7 +10,7 @@
 #include <parquet-glib/parquet-glib.h>
 #include <string.h>
 
-#include "common/arrow_columns.h"
+#include "packer/input/arrow_columns.h"
 #include "tests/fuzz/memory_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

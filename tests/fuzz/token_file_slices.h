@@ -2,7 +2,7 @@
 #ifndef BINDERY_TESTS_FUZZ_TOKEN_FILE_SLICES_H
 #define BINDERY_TESTS_FUZZ_TOKEN_FILE_SLICES_H
 
-#include "common/mapped_file.h"
+#include "common/base/mapped_file.h"
 #include "tests/fuzz/memory_file.h"
 
 // The source itself rather than the library, and its files are copies on the heap, at whose
@@ -11,7 +11,7 @@
 #define bd_mapped_file_close heap_file_close
 static bd_status heap_file_open(bd_mapped_file *file, const char *path, bd_error *err);
 static void heap_file_close(bd_mapped_file *file);
-#include "packer/token_file.c"  // NOLINT(bugprone-suspicious-include)
+#include "packer/input/token_file.c"  // NOLINT(bugprone-suspicious-include)
 
 typedef struct heap_file {
     const uint8_t *data;

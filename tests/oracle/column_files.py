@@ -1,5 +1,5 @@
 """Parquet and Arrow files of many shapes, and what pyarrow says is in them, for
-tests/unit/arrow_columns_test.c.
+tests/unit/packer/input/arrow_columns_test.c.
 
 `python column_files.py FOLDER` writes the files, a list of them and one file of rows for each:
 

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trainer/backend_choice.h"
-#include "trainer/model.h"
-#include "trainer/pretrained.h"
-#include "trainer/run.h"
+#include "trainer/model/backend_choice.h"
+#include "trainer/model/model.h"
+#include "trainer/weights/pretrained.h"
+#include "trainer/weights/run.h"
 
 static bd_status open_folder(bd_run *run, const char *folder, bd_error *err)
 {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "trainer/metrics.h"
+#include "trainer/metrics/metrics.h"
 
 static void require(bd_status status, const bd_error *err)
 {

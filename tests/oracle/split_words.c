@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/tokenizer/splitter.h"
+#include "common/tokenizer/split/splitter.h"
 
 enum { CAPACITY = 100 };  // small, so that texts are read in many calls
 

@@ -15,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/arrow_columns.h"
-#include "common/checksum.h"
+#include "common/base/checksum.h"
+#include "packer/input/arrow_columns.h"
 
 enum { ALLOWANCE_BYTES = 1 << 26 };
 

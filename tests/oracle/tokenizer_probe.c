@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/tokenizer/added_tokens.h"
-#include "common/tokenizer/bpe_model.h"
+#include "common/tokenizer/model/bpe_model.h"
 #include "common/tokenizer/normal_form.h"
 
 typedef struct probe {

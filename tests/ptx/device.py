@@ -24,11 +24,11 @@ FILL_HOOK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_size_
 executed: set[tuple[int, str]] = set()  # (architecture, kernel), by all devices
 
 
-class Error(ctypes.Structure):  # common/error.h
+class Error(ctypes.Structure):  # common/base/error.h
     _fields_ = [("status", ctypes.c_int), ("message", ctypes.c_char * 512)]
 
 
-class Queue(ctypes.Structure):  # kernels/cuda/queue.h
+class Queue(ctypes.Structure):  # kernels/cuda/runtime/queue.h
     _fields_ = [
         ("stream", ctypes.c_void_p), ("scratch", ctypes.c_void_p),
         ("scratch_bytes", ctypes.c_size_t), ("blas", ctypes.c_void_p),

@@ -1,6 +1,6 @@
-// no_products.cpp - kernels/cuda/matmul.h without cuBLASLt: products leave everything as it is.
+// no_products.cpp - kernels/cuda/runtime/matmul.h without cuBLASLt: products leave everything as it is.
 // What the kernels of linear.cu do before and after them is executed.
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/runtime/matmul.h"
 
 // Whether a product, its bias and its activation are to count as done in one go.
 extern "C" bool bd_products_activate;

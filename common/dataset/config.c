@@ -1,0 +1,207 @@
+#include "common/dataset/config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/tokenizer/tokenizer.h"
+
+const char *const bd_strategy_words[] = {"best-fit", "first-fit", "concat", NULL};
+const char *const bd_long_policy_words[] = {"split", "truncate", "drop", "error", NULL};
+const char *const bd_part_words[] = {"all", "training", "held-out", NULL};
+const char *const bd_shard_codec_words[] = {"none", "zstd", NULL};
+
+bd_formatted bd_packing_tokenizer(const bd_packing *packing)
+{
+    bd_formatted shown;
+    if (strcmp(packing->tokenizer, BD_BPE_NAME) == 0)
+        snprintf(shown.text, sizeof shown.text, "BPE of %.20s ids",
+                 bd_format_exact(packing->vocab_size).text);
+    else
+        snprintf(shown.text, sizeof shown.text, "%.31s", packing->tokenizer);
+    return shown;
+}
+
+int bd_packing_id_bytes(const bd_packing *packing)
+{
+    return packing->vocab_size <= 65536 ? 2 : 4;
+}
+
+int64_t bd_packing_default_batch_rows(const bd_packing *packing)
+{
+    const int64_t rows = (INT64_C(4) << 20) / (packing->seq_len * bd_packing_id_bytes(packing));
+    return rows > 0 ? rows : 1;
+}
+
+bd_document_place bd_packing_place(const bd_packing *packing, uint32_t input, uint64_t position)
+{
+    bd_document_place place = {.position = position, .input = input};
+    if (packing->shuffle != BD_NO_SHUFFLE) {
+        unsigned char bytes[12];
+        memcpy(bytes, &input, 4);
+        memcpy(bytes + 4, &position, 8);
+        place.rank = bd_hash64(bytes, sizeof bytes, (uint64_t)packing->shuffle);
+    }
+    return place;
+}
+
+int bd_document_place_compare(const bd_document_place *a, const bd_document_place *b)
+{
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    if (a->input != b->input)
+        return a->input < b->input ? -1 : 1;
+    return a->position < b->position ? -1 : a->position > b->position;
+}
+
+// An option of which `none` means that it was not given.
+static void set_optional(bd_json *json, const char *key, int64_t value, int64_t none)
+{
+    if (value == none)
+        bd_json_set_null(json, key);
+    else
+        bd_json_set_integer(json, key, value);
+}
+
+bd_json *bd_packing_to_json(const bd_packing *packing)
+{
+    bd_json *json = bd_json_object();
+    bd_json_set_integer(json, "seq_len", packing->seq_len);
+    bd_json_set_integer(json, "vocab_size", packing->vocab_size);
+    bd_json_set_integer(json, "separator", packing->separator);
+    set_optional(json, "bos", packing->bos, BD_NO_BOS);
+    bd_json_set_integer(json, "padding", packing->padding);
+    bd_json_set_integer(json, "batch_rows", packing->batch_rows);
+    bd_json_set_string(json, "strategy", bd_strategy_words[packing->strategy]);
+    bd_json_set_string(json, "long", bd_long_policy_words[packing->long_policy]);
+    set_optional(json, "max_documents", packing->max_documents, 0);
+    bd_json_set_integer(json, "min_tokens", packing->min_tokens);
+    set_optional(json, "shuffle", packing->shuffle, BD_NO_SHUFFLE);
+    bd_json_set_integer(json, "holdout", packing->holdout);
+    bd_json_set_string(json, "part", bd_part_words[packing->part]);
+    bd_json_set_string(json, "codec", bd_shard_codec_words[packing->codec]);
+    bd_json *tokenizer = bd_json_object();
+    bd_json_set_string(tokenizer, "name", packing->tokenizer);
+    bd_json_set_string(tokenizer, "fingerprint", packing->fingerprint.hex);
+    bd_json_set(json, "tokenizer", tokenizer);
+    return json;
+}
+
+static bd_status get_tokenizer(bd_packing *packing, const bd_json *json, bd_error *err)
+{
+    const bd_json *tokenizer;
+    const char *name, *fingerprint;
+    BD_TRY(bd_json_get_object(json, "tokenizer", &tokenizer, err));
+    BD_TRY(bd_json_get_string(tokenizer, "name", &name, err));
+    BD_TRY(bd_json_get_string(tokenizer, "fingerprint", &fingerprint, err));
+    if (strlen(name) >= sizeof packing->tokenizer)
+        return bd_fail(err, BD_ERR_FORMAT, "the tokenizer's name is too long");
+    strcpy(packing->tokenizer, name);
+    return bd_digest_parse(&packing->fingerprint, fingerprint, err);
+}
+
+// An integer that format 1.0 does not have, and that may be null: *value then stays as it is.
+static bd_status get_optional(const bd_json *json, const char *key, int64_t min, int64_t max,
+                              int64_t *value, bd_error *err)
+{
+    return bd_json_is_null(json, key) ? BD_OK
+                                      : bd_json_get_integer(json, key, min, max, value, err);
+}
+
+static bd_status get_selection(bd_packing *packing, const bd_json *json, bd_error *err)
+{
+    int index;
+    BD_TRY(
+        get_optional(json, "max_documents", 1, BD_MAX_SEQ_LEN, &packing->max_documents, err));
+    BD_TRY(get_optional(json, "min_tokens", 0, UINT32_MAX, &packing->min_tokens, err));
+    BD_TRY(get_optional(json, "shuffle", 0, INT64_MAX, &packing->shuffle, err));
+    BD_TRY(get_optional(json, "holdout", 0, BD_MILLION, &packing->holdout, err));
+    if (!bd_json_is_null(json, "part")) {
+        BD_TRY(bd_json_get_word(json, "part", bd_part_words, &index, err));
+        packing->part = (bd_part)index;
+    }
+    if (!bd_json_is_null(json, "codec")) {
+        BD_TRY(bd_json_get_word(json, "codec", bd_shard_codec_words, &index, err));
+        packing->codec = (bd_shard_codec)index;
+    }
+    if ((packing->holdout > 0) != (packing->part != BD_PART_ALL))
+        return bd_fail(err, BD_ERR_FORMAT, "'holdout' and 'part' contradict each other");
+    return BD_OK;
+}
+
+bd_status bd_packing_from_json(bd_packing *packing, const bd_json *json, bd_error *err)
+{
+    *packing = (bd_packing){.bos = BD_NO_BOS, .shuffle = BD_NO_SHUFFLE};
+    BD_TRY(bd_json_get_integer(json, "seq_len", BD_MIN_SEQ_LEN, BD_MAX_SEQ_LEN,
+                               &packing->seq_len, err));
+    BD_TRY(bd_json_get_integer(json, "vocab_size", 1, INT64_C(1) << 32, &packing->vocab_size,
+                               err));
+    const int64_t last = packing->vocab_size - 1;
+    BD_TRY(bd_json_get_integer(json, "separator", 0, last, &packing->separator, err));
+    if (!bd_json_is_null(json, "bos"))
+        BD_TRY(bd_json_get_integer(json, "bos", 0, last, &packing->bos, err));
+    BD_TRY(bd_json_get_integer(json, "padding", 0, last, &packing->padding, err));
+    BD_TRY(bd_json_get_integer(json, "batch_rows", 1, INT32_MAX, &packing->batch_rows, err));
+    int index;
+    BD_TRY(bd_json_get_word(json, "strategy", bd_strategy_words, &index, err));
+    packing->strategy = (bd_strategy)index;
+    BD_TRY(bd_json_get_word(json, "long", bd_long_policy_words, &index, err));
+    packing->long_policy = (bd_long_policy)index;
+    BD_TRY(get_selection(packing, json, err));
+    return get_tokenizer(packing, json, err);
+}
+
+bd_status bd_format_check(const bd_json *json, bd_error *err)
+{
+    const char *format;
+    BD_TRY(bd_json_get_string(json, "format", &format, err));
+    if (strncmp(format, "1.", 2) != 0)
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "format '%.20s' is not one that this version reads (1.x)", format);
+    return BD_OK;
+}
+
+bd_json *bd_unit_to_json(const bd_unit *unit)
+{
+    bd_json *json = bd_json_object();
+    bd_json_set_integer(json, "input", unit->input);
+    bd_json_set_integer(json, "slice", unit->slice);
+    bd_json_set_integer(json, "inputs", unit->n_inputs);
+    bd_json_set_bool(json, "last", unit->last);
+    return json;
+}
+
+bd_status bd_unit_from_json(bd_unit *unit, const bd_json *json, bd_error *err)
+{
+    BD_TRY(bd_json_get_integer(json, "input", 0, INT32_MAX, &unit->input, err));
+    BD_TRY(bd_json_get_integer(json, "slice", 0, INT32_MAX, &unit->slice, err));
+    BD_TRY(bd_json_get_integer(json, "inputs", 1, INT32_MAX, &unit->n_inputs, err));
+    unit->last = true;  // format 1.0 does not say, and need not: its sizes are all known
+    if (bd_json_is_null(json, "last"))
+        return BD_OK;
+    return bd_json_get_bool(json, "last", &unit->last, err);
+}
+
+bd_shard_name bd_unit_shard_name(const bd_unit *unit)
+{
+    bd_shard_name name;
+    snprintf(name.text, sizeof name.text, "%05" PRId64 "-%05" PRId64 ".arrow", unit->input,
+             unit->slice);
+    return name;
+}
+
+bool bd_unit_from_name(bd_unit *unit, const char *name, const char *suffix)
+{
+    char *end;
+    *unit = (bd_unit){.input = strtoll(name, &end, 10)};
+    if (*end != '-')
+        return false;
+    unit->slice = strtoll(end + 1, &end, 10);
+    if (strcmp(end, suffix) != 0)
+        return false;
+    // The same number has other spellings ("+1", " 1", "00001"), but only one is a name.
+    const bd_shard_name shard = bd_unit_shard_name(unit);
+    const size_t n_stem = strlen(shard.text) - strlen(".arrow");
+    return strlen(name) == n_stem + strlen(suffix) && memcmp(name, shard.text, n_stem) == 0;
+}

@@ -1,0 +1,120 @@
+// config.h - how a dataset's rows were made: what every shard of it has in common.
+#ifndef BINDERY_COMMON_DATASET_CONFIG_H
+#define BINDERY_COMMON_DATASET_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/checksum.h"
+#include "common/base/error.h"
+#include "common/base/json.h"
+#include "common/cli/human.h"
+
+#define BD_FORMAT_VERSION "1.2"
+
+typedef enum bd_strategy {
+    BD_STRATEGY_BEST_FIT,
+    BD_STRATEGY_FIRST_FIT,
+    BD_STRATEGY_CONCAT,
+} bd_strategy;
+
+// What happens to a document that is longer than a row.
+typedef enum bd_long_policy {
+    BD_LONG_SPLIT,
+    BD_LONG_TRUNCATE,
+    BD_LONG_DROP,
+    BD_LONG_ERROR,
+} bd_long_policy;
+
+// Which documents of the corpus a dataset holds: all of them, or one side of a holdout.
+typedef enum bd_part { BD_PART_ALL, BD_PART_TRAINING, BD_PART_HELD_OUT } bd_part;
+
+// How the buffers of a shard are stored.
+typedef enum bd_shard_codec { BD_SHARD_UNCOMPRESSED, BD_SHARD_ZSTD } bd_shard_codec;
+
+// The words for these on the command line and in JSON, in the order of the enums, ended by
+// NULL.
+extern const char *const bd_strategy_words[];
+extern const char *const bd_long_policy_words[];
+extern const char *const bd_part_words[];
+extern const char *const bd_shard_codec_words[];
+
+enum {
+    BD_MIN_SEQ_LEN = 2,  // one token could never have a target
+    BD_MAX_SEQ_LEN = 1 << 30,
+    BD_NO_BOS = -1,
+    BD_NO_SHUFFLE = -1,
+    BD_MILLION = 1000000,  // a holdout's share is counted in millionths
+};
+
+typedef struct bd_packing {
+    int64_t seq_len;     // tokens in a row
+    int64_t vocab_size;  // ids are below it
+    int64_t separator;
+    int64_t bos;  // or BD_NO_BOS
+    int64_t padding;
+    int64_t batch_rows;  // rows in every record batch but the last
+    bd_strategy strategy;
+    bd_long_policy long_policy;
+    int64_t max_documents;  // segments in a row; 0: no limit
+    int64_t min_tokens;     // of text; documents with fewer are left out
+    int64_t shuffle;        // seed of the order of documents in a unit, or BD_NO_SHUFFLE
+    int64_t holdout;        // millionths of the documents that are held out; 0: none
+    bd_part part;
+    bd_shard_codec codec;
+    char tokenizer[64];  // its name
+    bd_digest fingerprint;
+} bd_packing;
+
+// Bytes of a stored id: 2 if every id fits, else 4.
+int bd_packing_id_bytes(const bd_packing *packing);
+
+// The tokenizer for people: its name, or of one from a file "BPE of 50,257 ids".
+bd_formatted bd_packing_tokenizer(const bd_packing *packing);
+
+// About 4 MiB of ids, at least one row.
+int64_t bd_packing_default_batch_rows(const bd_packing *packing);
+
+// The place of a document among those of its unit: by input and position, or by rank first if
+// the packing shuffles. The rank depends on the seed and the document's place alone, so that a
+// row can be checked by itself.
+typedef struct bd_document_place {
+    uint64_t rank;
+    uint64_t position;
+    uint32_t input;
+} bd_document_place;
+bd_document_place bd_packing_place(const bd_packing *packing, uint32_t input,
+                                   uint64_t position);
+// Less than, equal to or greater than 0, as for qsort().
+int bd_document_place_compare(const bd_document_place *a, const bd_document_place *b);
+
+bd_json *bd_packing_to_json(const bd_packing *packing);
+
+// Every number is checked against its range, ids against vocab_size.
+bd_status bd_packing_from_json(bd_packing *packing, const bd_json *json, bd_error *err);
+
+// A "format" of another major version is refused; `json` is the object that holds it.
+bd_status bd_format_check(const bd_json *json, bd_error *err);
+
+// Which slice of which input a shard holds; slice 0 of a group spans several inputs.
+typedef struct bd_unit {
+    int64_t input;     // index of its (first) input
+    int64_t slice;     // 0, 1, …
+    int64_t n_inputs;  // 1, or more for a group
+    bool last;         // no slice of its input follows
+} bd_unit;
+
+bd_json *bd_unit_to_json(const bd_unit *unit);
+bd_status bd_unit_from_json(bd_unit *unit, const bd_json *json, bd_error *err);
+
+// "00012-00003.arrow" for slice 3 of input 12.
+typedef struct bd_shard_name {
+    char text[64];
+} bd_shard_name;
+bd_shard_name bd_unit_shard_name(const bd_unit *unit);
+
+// The reverse, for names that end in `suffix` (".arrow"): false if `name` is none of them. Of
+// *unit only input and slice are told by a name.
+bool bd_unit_from_name(bd_unit *unit, const char *name, const char *suffix);
+
+#endif

@@ -1,0 +1,199 @@
+#include "common/dataset/row.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <string.h>
+
+bd_row bd_row_of_batch(const bd_row_batch *batch, const bd_packing *packing, int64_t r)
+{
+    const int64_t bound = batch->bound_offsets[r], segment = batch->segment_offsets[r];
+    return (bd_row){
+        .ids = (const char *)batch->ids + r * packing->seq_len * bd_packing_id_bytes(packing),
+        .n_bounds = batch->bound_offsets[r + 1] - bound,
+        .bounds = batch->bounds + bound,
+        .n_segments = batch->segment_offsets[r + 1] - segment,
+        .segments = {batch->segments.input + segment, batch->segments.position + segment,
+                     batch->segments.offset + segment, batch->segments.length + segment},
+        .checksum = batch->checksums[r],
+    };
+}
+
+// Counted in lanes as wide as the ids, which vector code does best; blocks keep a lane from
+// overflowing.
+enum { COUNT_BLOCK = 1 << 15 };
+
+static int64_t count_narrow(const uint16_t *ids, int64_t n, uint16_t id)
+{
+    int64_t total = 0;
+    for (int64_t begin = 0; begin < n; begin += COUNT_BLOCK) {
+        const int64_t end = n - begin < COUNT_BLOCK ? n : begin + COUNT_BLOCK;
+        uint16_t n_equal = 0;
+        for (int64_t t = begin; t < end; t++)
+            n_equal = (uint16_t)(n_equal + (ids[t] == id));
+        total += n_equal;
+    }
+    return total;
+}
+
+static int64_t count_wide(const uint32_t *ids, int64_t n, uint32_t id)
+{
+    int64_t total = 0;
+    for (int64_t begin = 0; begin < n; begin += COUNT_BLOCK) {
+        const int64_t end = n - begin < COUNT_BLOCK ? n : begin + COUNT_BLOCK;
+        uint32_t n_equal = 0;
+        for (int64_t t = begin; t < end; t++)
+            n_equal += ids[t] == id;
+        total += n_equal;
+    }
+    return total;
+}
+
+int64_t bd_ids_count(const void *ids, int id_bytes, int64_t from, int64_t to, uint32_t id)
+{
+    if (id_bytes == 4)
+        return count_wide((const uint32_t *)ids + from, to - from, id);
+    return id > UINT16_MAX
+               ? 0
+               : count_narrow((const uint16_t *)ids + from, to - from, (uint16_t)id);
+}
+
+int64_t bd_separator_collisions(const bd_packing *packing, const void *ids, int64_t from,
+                                int64_t to, int64_t offset, int64_t document_length)
+{
+    const uint32_t separator = (uint32_t)packing->separator;
+    const bool has_context = offset > 0;
+    const bool has_bos = offset == 0 && packing->bos != BD_NO_BOS;
+    const bool has_end = offset + (to - from) == document_length;
+    const int64_t first = from + (has_context || has_bos);
+    const int64_t last = to - has_end;
+    return bd_ids_count(ids, bd_packing_id_bytes(packing), first, last, separator);
+}
+
+uint64_t bd_row_checksum(const bd_row *row, const bd_packing *packing, bd_hasher *hasher)
+{
+    bd_hasher_add(hasher, row->ids, (size_t)(packing->seq_len * bd_packing_id_bytes(packing)));
+    bd_hasher_add(hasher, row->bounds, (size_t)row->n_bounds * sizeof *row->bounds);
+    enum { RECORD_BYTES = 20, N_RECORDS = 64 };  // many at a time: a hasher likes long pieces
+    unsigned char records[N_RECORDS * RECORD_BYTES];
+    for (int64_t begin = 0; begin < row->n_segments; begin += N_RECORDS) {
+        const int64_t left = row->n_segments - begin;
+        const int64_t end = left < N_RECORDS ? row->n_segments : begin + N_RECORDS;
+        unsigned char *record = records;
+        for (int64_t s = begin; s < end; s++, record += RECORD_BYTES) {
+            memcpy(record, &row->segments.input[s], 4);
+            memcpy(record + 4, &row->segments.position[s], 8);
+            memcpy(record + 12, &row->segments.offset[s], 4);
+            memcpy(record + 16, &row->segments.length[s], 4);
+        }
+        bd_hasher_add(hasher, records, (size_t)(record - records));
+    }
+    return bd_hasher_take64(hasher);
+}
+
+static bd_status check_boundaries(const bd_row *row, const bd_packing *packing, bd_error *err)
+{
+    if (row->n_bounds < 2 || row->bounds[0] != 0)
+        return bd_fail(err, BD_ERR_FORMAT, "R1: cu_seqlens has %" PRId64 " entries%s",
+                       row->n_bounds, row->n_bounds < 2 ? "" : " and does not begin with 0");
+    for (int64_t k = 1; k < row->n_bounds; k++)
+        if (row->bounds[k] <= row->bounds[k - 1] || row->bounds[k] > packing->seq_len)
+            return bd_fail(err, BD_ERR_FORMAT, "R1: boundary %" PRId64 " is %d after %d", k,
+                           row->bounds[k], row->bounds[k - 1]);
+    if (row->n_segments != row->n_bounds - 1)
+        return bd_fail(err, BD_ERR_FORMAT, "R2: %" PRId64 " documents for %" PRId64 " segments",
+                       row->n_segments, row->n_bounds - 1);
+    return BD_OK;
+}
+
+// Plain maxima, which compilers turn into vector code as long as the type stays the same.
+static uint32_t largest_narrow(const uint16_t *ids, int64_t n)
+{
+    uint16_t largest = 0;
+    for (int64_t t = 0; t < n; t++)
+        largest = ids[t] > largest ? ids[t] : largest;
+    return largest;
+}
+
+static uint32_t largest_wide(const uint32_t *ids, int64_t n)
+{
+    uint32_t largest = 0;
+    for (int64_t t = 0; t < n; t++)
+        largest = ids[t] > largest ? ids[t] : largest;
+    return largest;
+}
+
+static bd_status check_ids(const bd_row *row, const bd_packing *packing, bd_error *err)
+{
+    const int id_bytes = bd_packing_id_bytes(packing);
+    const int64_t n = packing->seq_len, used = row->bounds[row->n_bounds - 1];
+    const uint32_t largest =
+        id_bytes == 2 ? largest_narrow(row->ids, n) : largest_wide(row->ids, n);
+    for (int64_t t = 0; largest >= packing->vocab_size && t < n; t++)
+        if (bd_id_at(row->ids, id_bytes, t) == largest)
+            return bd_fail(err, BD_ERR_FORMAT,
+                           "R3: token %" PRId64 " has id %u, the vocabulary %" PRId64, t,
+                           largest, packing->vocab_size);
+    if (bd_ids_count(row->ids, id_bytes, used, n, (uint32_t)packing->padding) != n - used)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "R3: a token after the last boundary %" PRId64 " is not padding", used);
+    return BD_OK;
+}
+
+static bd_status check_segment(const bd_row *row, const bd_packing *packing, int64_t s,
+                               bd_error *err)
+{
+    const int id_bytes = bd_packing_id_bytes(packing);
+    const int64_t from = row->bounds[s], to = row->bounds[s + 1], n = to - from;
+    const int64_t offset = row->segments.offset[s], length = row->segments.length[s];
+    if (offset + n > length)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "R4: segment %" PRId64 " covers tokens %" PRId64 " to %" PRId64
+                       " of a document of %" PRId64,
+                       s, offset, offset + n, length);
+    if (n < 2 && length > 1)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "R4: segment %" PRId64 " has one token of a document of %" PRId64, s,
+                       length);
+    if (offset + n == length && bd_id_at(row->ids, id_bytes, to - 1) != packing->separator)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "R5: segment %" PRId64 " ends its document without the separator", s);
+    if (offset == 0 && packing->bos != BD_NO_BOS &&
+        bd_id_at(row->ids, id_bytes, from) != packing->bos)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "R6: segment %" PRId64 " begins its document without the BOS token", s);
+    return BD_OK;
+}
+
+static bd_status check_order(const bd_row *row, const bd_packing *packing, bd_error *err)
+{
+    const bd_segments *segments = &row->segments;
+    bd_document_place before =
+        bd_packing_place(packing, segments->input[0], segments->position[0]);
+    for (int64_t s = 1; s < row->n_segments; s++) {
+        const bd_document_place place =
+            bd_packing_place(packing, segments->input[s], segments->position[s]);
+        if (bd_document_place_compare(&before, &place) >= 0)
+            return bd_fail(
+                err, BD_ERR_FORMAT,
+                "R8: segment %" PRId64 " is not of a later document than the one before", s);
+        before = place;
+    }
+    if (packing->max_documents > 0 && row->n_segments > packing->max_documents)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "R9: %" PRId64 " segments, max_documents is %" PRId64, row->n_segments,
+                       packing->max_documents);
+    return BD_OK;
+}
+
+bd_status bd_row_check(const bd_row *row, const bd_packing *packing, bd_hasher *hasher,
+                       bd_error *err)
+{
+    // The checksum first: it tells damage from a mistake of whoever wrote the row.
+    if (bd_row_checksum(row, packing, hasher) != row->checksum)
+        return bd_fail(err, BD_ERR_FORMAT, "R7: the checksum does not match the row");
+    BD_TRY(check_boundaries(row, packing, err));
+    BD_TRY(check_ids(row, packing, err));
+    for (int64_t s = 0; s < row->n_segments; s++)
+        BD_TRY(check_segment(row, packing, s, err));
+    return check_order(row, packing, err);
+}

@@ -1,0 +1,26 @@
+// gemm_blas.h - one matrix product on the calling thread.
+#ifndef BINDERY_KERNELS_CPU_GEMM_BLAS_H
+#define BINDERY_KERNELS_CPU_GEMM_BLAS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+
+// c[m][n] = A · B, or += with add; A is [m][k], B is [k][n], row-major.
+// A transposed operand lies in memory the other way round: a as [k][m], b as [n][k].
+// Strides are from row to row in memory. Without add, what c held does not matter.
+typedef struct bd_matmul_args {
+    bool transpose_a, transpose_b, add;
+    int64_t m, n, k;
+    const float *a;
+    int64_t a_stride;
+    const float *b;
+    int64_t b_stride;
+    float *c;
+    int64_t c_stride;
+} bd_matmul_args;
+
+bd_status bd_matmul(const bd_matmul_args *args, bd_error *err);
+
+#endif

@@ -1,0 +1,52 @@
+// boundaries.cuh - kernels/boundaries.h for device code: what a token's boundaries say of it.
+#ifndef BINDERY_KERNELS_CUDA_OPERATIONS_BOUNDARIES_CUH
+#define BINDERY_KERNELS_CUDA_OPERATIONS_BOUNDARIES_CUH
+
+#include "kernels/boundaries.h"
+#include "kernels/cuda/runtime/gpu.cuh"
+
+// The segment begin <= t < end around token t of a row; empty (end = 0) in padding.
+struct token_segment {
+    int32_t t, begin, end;
+};
+
+static __device__ __forceinline__ int64_t n_tokens_of(const bd_boundaries &boundaries)
+{
+    return boundaries.n_rows * boundaries.seq_len;
+}
+
+// Whether token `token` of the batch lies in a segment.
+static __device__ __forceinline__ bool token_is_used(const bd_boundaries &boundaries,
+                                                     int64_t token)
+{
+    const int64_t row = token / boundaries.seq_len;
+    const int32_t used = boundaries.values[boundaries.offsets[row + 1] - 1];
+    return token % boundaries.seq_len < used;
+}
+
+static __device__ __forceinline__ token_segment segment_around(const bd_boundaries &boundaries,
+                                                               int64_t token)
+{
+    const int64_t row = token / boundaries.seq_len;
+    const int32_t t = int32_t(token % boundaries.seq_len);
+    const int32_t *bounds = boundaries.values + boundaries.offsets[row];
+    int32_t low = 0, high = boundaries.offsets[row + 1] - boundaries.offsets[row] - 1;
+    if (t >= bounds[high])
+        return {t, 0, 0};
+    while (high - low > 1) {  // bounds[low] <= t < bounds[high]
+        const int32_t middle = low + (high - low) / 2;
+        if (bounds[middle] <= t)
+            low = middle;
+        else
+            high = middle;
+    }
+    return {t, bounds[low], bounds[high]};
+}
+
+static __device__ __forceinline__ uint32_t token_id(const void *ids, int32_t id_bytes,
+                                                    int64_t token)
+{
+    return id_bytes == 2 ? ((const uint16_t *)ids)[token] : ((const uint32_t *)ids)[token];
+}
+
+#endif

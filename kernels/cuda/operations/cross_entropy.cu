@@ -1,0 +1,171 @@
+#include "kernels/cross_entropy.h"
+
+#include <cfloat>
+#include <cmath>
+
+#include "kernels/cuda/operations/boundaries.cuh"
+#include "kernels/cuda/operations/grid.cuh"
+#include "kernels/cuda/operations/operations.h"
+#include "kernels/cuda/operations/packs.cuh"
+#include "kernels/cuda/runtime/check.cuh"
+
+// ---- The largest logit, and the sum of exp(logit - largest), in one pass --------------------
+
+struct exponential_sum {
+    float top, sum;
+};
+
+// Not -infinity: infinity minus infinity is no number, and a logit may be -infinity itself.
+static __device__ __forceinline__ exponential_sum empty_sum()
+{
+    return {-FLT_MAX, 0.0f};
+}
+
+// A NaN is never above the largest, so it goes into the sum and stays.
+template <int W>
+static __device__ __forceinline__ void add_logits(exponential_sum &s, const pack<W> &x)
+{
+    float top = s.top;
+#pragma unroll
+    for (int k = 0; k < W; k++)
+        top = fmaxf(top, x.at[k]);
+    if (top > s.top) {
+        s.sum *= expf(s.top - top);
+        s.top = top;
+    }
+#pragma unroll
+    for (int k = 0; k < W; k++)
+        s.sum += expf(x.at[k] - top);
+}
+
+static __device__ __forceinline__ exponential_sum merge(exponential_sum a, exponential_sum b)
+{
+    const float top = a.top > b.top ? a.top : b.top;
+    return {top, a.sum * expf(a.top - top) + b.sum * expf(b.top - top)};
+}
+
+// Of all threads of the block, to each of them. `staging` is shared memory [kWarpsPerBlock].
+static __device__ exponential_sum merge_over_block(exponential_sum s, exponential_sum *staging)
+{
+    for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
+        const float top = __shfl_xor_sync(kWholeWarp, s.top, distance);
+        const float sum = __shfl_xor_sync(kWholeWarp, s.sum, distance);
+        s = merge(s, {top, sum});
+    }
+    if (lane_of_thread() == 0)
+        staging[int(threadIdx.x) / kWarpSize] = s;
+    __syncthreads();
+    s = staging[0];
+    for (int w = 1; w < kWarpsPerBlock; w++)
+        s = merge(s, staging[w]);
+    return s;
+}
+
+// ---- The kernel -----------------------------------------------------------------------------
+
+// Packs are as wide as the distance of the rows allows, so that the last one of a row may reach
+// beyond its n logits: what is there is -infinity, and is not written.
+template <int W, class T>
+static __device__ __forceinline__ pack<W> load_logits(const T *logits, int64_t i, int64_t n,
+                                                      bool aligned)
+{
+    if (i + W <= n)
+        return load_pack<W>(logits + i, aligned);
+    pack<W> p;
+#pragma unroll
+    for (int k = 0; k < W; k++)
+        p.at[k] = i + k < n ? load_value(logits + i + k) : -INFINITY;
+    return p;
+}
+
+template <int W, class T>
+static __device__ __forceinline__ void store_logits(T *logits, int64_t i, int64_t n,
+                                                    const pack<W> &p, bool aligned)
+{
+    if (i + W <= n) {
+        store_pack<W>(logits + i, p, aligned);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < W; k++)
+        if (i + k < n)
+            store_value(logits + i + k, p.at[k]);
+}
+
+template <int W, class T>
+static __device__ void clear_row(T *logits, int64_t n, bool aligned)
+{
+    for (int64_t i = int(threadIdx.x) * W; i < n; i += kThreadsPerBlock * W)
+        store_logits<W>(logits, i, n, zero_pack<W>(), aligned);
+}
+
+template <int W, class T>
+static __device__ __forceinline__ exponential_sum sum_of_thread(const T *logits, int64_t n,
+                                                                bool aligned)
+{
+    exponential_sum s = empty_sum();
+#pragma unroll 4
+    for (int64_t i = int(threadIdx.x) * W; i < n; i += kThreadsPerBlock * W)
+        add_logits<W>(s, load_logits<W>(logits, i, n, aligned));
+    return s;
+}
+
+template <int W, class T>
+static __device__ __forceinline__ void write_gradient(T *logits, int64_t n, int64_t target,
+                                                      const exponential_sum &s, float scale,
+                                                      bool aligned)
+{
+    const float factor = scale / s.sum;
+#pragma unroll 4
+    for (int64_t i = int(threadIdx.x) * W; i < n; i += kThreadsPerBlock * W) {
+        pack<W> p = load_logits<W>(logits, i, n, aligned);
+#pragma unroll
+        for (int k = 0; k < W; k++) {
+            const float e = expf(p.at[k] - s.top);
+            // Of the target in one piece: 1 - p has few digits left where p is nearly 1.
+            p.at[k] = i + k == target ? scale * ((e - s.sum) / s.sum) : e * factor;
+        }
+        store_logits<W>(logits, i, n, p, aligned);
+    }
+}
+
+// One block per token. The row is read twice and written once.
+template <class T, int W>
+static __global__ void cross_entropy_kernel(bd_cross_entropy_args a, bool aligned)
+{
+    SHARED_ARRAY(exponential_sum, staging, kWarpsPerBlock);
+    const int64_t token = a.first + blockIdx.x;
+    const int64_t n = a.n_vocabulary;
+    T *logits = (T *)a.logits + int64_t(blockIdx.x) * a.stride;
+    const token_segment segment = segment_around(a.boundaries, token);
+    if (segment.t + 1 >= segment.end) {  // the last of its segment, or padding
+        if (a.want_gradient)
+            clear_row<W>(logits, n, aligned);
+        if (threadIdx.x == 0)
+            a.losses[token] = 0.0f;
+        return;
+    }
+
+    const int64_t target = token_id(a.ids, a.id_bytes, token + 1);
+    const float of_target = load_value(logits + target);
+    // The barrier in it lets everyone read before anyone writes.
+    const exponential_sum s = merge_over_block(sum_of_thread<W>(logits, n, aligned), staging);
+    if (threadIdx.x == 0)
+        a.losses[token] = logf(s.sum) + (s.top - of_target);
+    if (a.want_gradient)
+        write_gradient<W>(logits, n, target, s, a.gradient_scale, aligned);
+}
+
+extern "C" BD_CUDA_OPERATION(cross_entropy)
+{
+    if (args->n == 0)
+        return BD_OK;
+    bd_cross_entropy_args a = *args;
+    a.stride = bd_stride(args->stride, args->n_vocabulary);
+    return for_rows_of(a.type, a.stride, [&](auto packs) {
+        typedef typename decltype(packs)::value T;
+        LAUNCH((cross_entropy_kernel<T, packs.width>), unsigned(args->n), kThreadsPerBlock, 0,
+               queue->stream, a, all_aligned({a.logits}));
+        return bd_cuda_check_launch("cross_entropy", err);
+    });
+}

@@ -1,0 +1,47 @@
+// matmul.h - matrix products by cuBLASLt, sums in float.
+#ifndef BINDERY_KERNELS_CUDA_RUNTIME_MATMUL_H
+#define BINDERY_KERNELS_CUDA_RUNTIME_MATMUL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "kernels/activation.h"
+#include "kernels/cuda/runtime/queue.h"
+#include "kernels/type.h"
+
+// d [m x n] = activation(op(a) [m x k] * op(b) [k x n] + bias), or, if it adds, the product
+// added to what d holds. Matrices lie column after column, columns the matrix's stride apart
+// (0: without gaps). All pointers are device memory.
+typedef struct bd_cuda_product {
+    int64_t m, n, k;
+    int64_t a_stride, b_stride, d_stride;
+    bool a_transposed, b_transposed;  // op() transposes
+    bool adds;
+    bd_type type;              // of a, b, bias and before
+    bd_type d_type;            // BD_FLOAT if type is
+    bd_activation activation;  // only in bf16: in float cuBLASLt's has too few digits
+    const void *a;
+    const void *b;
+    const void *bias;  // [m], added to every column; or NULL
+    void *d;
+    void *
+        before;  // [m x n], without gaps: the argument of the activation, for BD_ACTIVATION_GELU; or NULL
+} bd_cuda_product;
+
+// Bytes of queue->scratch that any product needs.
+size_t bd_cuda_multiply_scratch(void);
+
+bd_status bd_cuda_multiply(const bd_cuda_product *product, bd_cuda_queue *queue, bd_error *err);
+
+// The same, but if cuBLASLt cannot do it *done is false, and nothing has happened.
+bd_status bd_cuda_try_to_multiply(const bd_cuda_product *product, bd_cuda_queue *queue,
+                                  bool *done, bd_error *err);
+
+// What products keep between calls: cuBLASLt's handle and the algorithm of every shape met so
+// far. Belongs into queue->blas.
+bd_status bd_cuda_blas_new(void **blas, bd_error *err);
+void bd_cuda_blas_free(void *blas);  // NULL-safe
+
+#endif

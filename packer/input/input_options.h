@@ -1,0 +1,83 @@
+// input_options.h - how the inputs are to be read: what every input of a run has in common, and what
+// one of them may have of its own.
+#ifndef BINDERY_PACKER_INPUT_INPUT_OPTIONS_H
+#define BINDERY_PACKER_INPUT_INPUT_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "common/tokenizer/tokenizer.h"
+
+// What to do with text that is not UTF-8.
+typedef enum bd_utf8_policy {
+    BD_UTF8_ERROR,
+    BD_UTF8_KEEP,     // the bytes as they are; JSON cannot have this
+    BD_UTF8_REPLACE,  // by U+FFFD
+} bd_utf8_policy;
+
+// Whether documents that come as tokens end with a separator already. Text never does.
+typedef enum bd_separator_mode { BD_SEPARATOR_APPEND, BD_SEPARATOR_PRESENT } bd_separator_mode;
+
+// What to do with a record of which nothing can be made (bad_records.h).
+typedef enum bd_bad_policy { BD_BAD_ERROR, BD_BAD_SKIP } bd_bad_policy;
+
+// The words for these, in the order of the enums, ended by NULL.
+extern const char *const bd_utf8_policy_words[];
+extern const char *const bd_separator_mode_words[];
+extern const char *const bd_bad_policy_words[];
+
+// How the format of a file is found: by its content and name, or given for all.
+typedef enum bd_format_choice {
+    BD_FORMAT_AUTO,
+    BD_FORMAT_TEXT,
+    BD_FORMAT_JSONL,
+    BD_FORMAT_PARQUET,
+    BD_FORMAT_ARROW,
+    BD_FORMAT_MEGATRON,
+    BD_FORMAT_LLM_C,
+    BD_FORMAT_TOKENS,
+} bd_format_choice;
+extern const char *const bd_format_choice_words[];
+
+#define BD_MAX_UNIT_BYTES (INT64_C(1) << 40)
+
+typedef struct bd_reading {
+    bd_format_choice format;
+    const char *text_field;  // of JSON records and tables; borrowed
+    const char *delimiter;   // line between documents in text; borrowed; NULL: a file is one
+    bd_utf8_policy utf8_policy;
+    bd_special_tokens special_tokens;
+    bd_separator_mode separator;
+    bd_bad_policy bad_records;
+    int64_t max_bad;  // share of the records that may be bad, in millionths
+    int64_t unit_bytes;
+    int64_t max_document_bytes;
+    int raw_id_bytes;     // of files of nothing but ids: 2 or 4
+    int64_t end_of_text;  // the token before each document in files of llm.c
+} bd_reading;
+
+// What the rows of a table's unit may have in memory, however few bytes they are in the file:
+// the size of a unit, and 64 MiB at least.
+int64_t bd_reading_table_bytes(const bd_reading *reading);
+
+// What one input is read by instead of what the others are.
+typedef struct bd_own_reading {
+    bool has_format;
+    bd_format_choice format;  // if it has one
+    char *text_field;         // owned; NULL: as the others
+    char *delimiter;          // owned; NULL: as the others
+} bd_own_reading;
+
+// On failure *copy is empty.
+bd_status bd_own_reading_copy(bd_own_reading *copy, const bd_own_reading *own, bd_error *err);
+
+void bd_own_reading_release(bd_own_reading *own);  // safe on an empty struct and safe twice
+
+// The reading of such an input; its texts are borrowed from both.
+bd_reading bd_reading_of(const bd_reading *reading, const bd_own_reading *own);
+
+// Whether two inputs are read alike.
+bool bd_own_reading_equal(const bd_own_reading *a, const bd_own_reading *b);
+
+#endif

@@ -1,0 +1,183 @@
+// inputs.h - which files make up the corpus, in which order, and what they are called.
+//
+// An operand is a file, a folder, a pattern ("data/*.jsonl", for shells that were kept from
+// expanding it), "@list.txt" for a file that names operands line by line, or "-" for standard
+// input.
+//
+// Operands are collected first, which looks at names alone, and examined then: each file is
+// met once (by device and inode), what only accompanies another input is no input, and the
+// content of a file tells its format (recognise.h). Whatever is not read is counted by reason:
+// what was found in folders because nobody asked for that very file; and of what was given by
+// name only what is read all the same, being met before or the index of another input. Any
+// other file that was given by name and cannot be read is an error.
+#ifndef BINDERY_PACKER_INPUT_INPUTS_H
+#define BINDERY_PACKER_INPUT_INPUTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/checksum.h"
+#include "common/base/error.h"
+#include "common/base/file.h"
+#include "common/base/threads.h"
+#include "common/cli/options.h"
+#include "common/dataset/input_entry.h"
+#include "common/dataset/passed_over.h"
+#include "packer/input/arrow_columns.h"
+#include "packer/input/byte_stream.h"
+#include "packer/input/input_options.h"
+#include "packer/input/token_file.h"
+
+typedef enum bd_input_format {
+    BD_INPUT_TEXT,
+    BD_INPUT_JSONL,
+    BD_INPUT_PARQUET,
+    BD_INPUT_ARROW,
+    BD_INPUT_ARROW_STREAM,
+    BD_INPUT_MEGATRON,
+    BD_INPUT_LLM_C,
+    BD_INPUT_TOKENS,
+} bd_input_format;
+
+// "text", "jsonl", …: in the order of the enum, ended by NULL.
+extern const char *const bd_input_format_words[];
+
+// Why a file is not read. The first ones are what whoever chose the inputs may have wanted, up
+// to BD_LAST_WANTED; more than half of a folder may not be passed over for the others.
+typedef enum bd_pass_reason {
+    BD_PASS_NOT,  // it is read
+    BD_PASS_HIDDEN,
+    BD_PASS_EXCLUDED,
+    BD_PASS_NOT_INCLUDED,
+    BD_PASS_MET_BEFORE,
+    BD_PASS_INDEX,
+    BD_PASS_DANGLING,
+    BD_PASS_IRREGULAR,
+    BD_PASS_CSV,
+    BD_PASS_JSON_ARRAY,
+    BD_PASS_JSON_SPREAD,
+    BD_PASS_JSON_CONFIG,
+    BD_PASS_BZIP2,
+    BD_PASS_XZ,
+    BD_PASS_COMPRESSED,
+    BD_PASS_ZIP,
+    BD_PASS_ARCHIVE,
+    BD_PASS_TAR,
+    BD_PASS_PDF,
+    BD_PASS_IMAGE,
+    BD_PASS_MEDIA,
+    BD_PASS_PROGRAM,
+    BD_PASS_NUMPY,
+    BD_PASS_DATA,
+    BD_PASS_UTF16,
+    BD_PASS_COMPRESSED_TABLE,
+    BD_PASS_LFS,
+    BD_PASS_MISNAMED,
+    BD_PASS_NOT_UTF8,
+    BD_PASS_BINARY,
+} bd_pass_reason;
+#define BD_LAST_WANTED BD_PASS_INDEX
+
+// What manifests and people are told, and what to do about it: "bzip2", "decompress it first".
+const char *bd_pass_reason_word(bd_pass_reason reason);
+const char *bd_pass_reason_advice(bd_pass_reason reason);
+
+#define BD_STDIN_OPERAND "-"
+
+// The label of inputs that were given none.
+#define BD_DEFAULT_SOURCE "default"
+
+typedef struct bd_input {
+    char *path;  // owned; where to open it
+    bd_input_entry
+        entry;  // owned; its name is the operand's last name and, below a folder, the
+                // path from there: it says nothing of where the corpus lies
+    bd_input_format format;
+    bd_compression compression;
+    int id_bytes;         // of its token ids; 0 if it holds text
+    bool has_signed_ids;  // they are of a signed type, and negative ones are wrong
+    bd_own_reading own;   // owned; what it is read by instead of what the others are
+    size_t folder;  // it was found in: inputs.folders[folder - 1]; 0: it was given by name
+    uint64_t device, inode;  // of the file when it was found; 0 for standard input
+    int64_t found_bytes;     // its size then
+    bd_pass_reason passed;   // why it is not read after all
+    bd_digest edges;    // over its first and its last MiB (and those of its index), to notice a
+                        // changed file; empty for standard input
+    bd_file_mark mark;  // as it was when the edges were read
+    char *index;        // owned; the file beside it that it is read with, or NULL,
+    bd_file_mark index_mark;  // and that file's
+} bd_input;
+
+void bd_input_release(bd_input *input);  // safe on an empty one and safe twice
+
+// Whether its files are those that were examined, as far as can be told without reading them.
+bool bd_input_is_unchanged(const bd_input *input);
+
+bool bd_input_is_stdin(const bd_input *input);
+
+// How it is read, if the others are read as `reading` says; borrowed from both.
+bd_reading bd_input_reading(const bd_input *input, const bd_reading *reading);
+
+bool bd_input_is_bytes(const bd_input *input);  // text or JSONL: may be compressed
+bool bd_input_is_table(const bd_input *input);  // Parquet or Arrow
+bd_columns_format bd_input_columns_format(const bd_input *input);  // of a table
+bd_token_layout bd_input_token_layout(const bd_input *input);      // of a file of tokens
+
+// Where reading has to begin for the record at `position`: a table is read group by group, and
+// of those the slices tell where some begin.
+int64_t bd_input_group_begin(const bd_input *input, int64_t position);
+
+// A folder that was given.
+typedef struct bd_input_folder {
+    char *path;             // owned
+    bd_passed_over passed;  // owned; of what was found in it
+    int64_t n_met;  // files of it that are read all the same: BD_PASS_MET_BEFORE, _INDEX
+    int64_t unwanted_bytes;  // of those that were passed over for reasons that nobody chose
+} bd_input_folder;
+
+typedef struct bd_inputs {
+    bd_input *items;  // [n], owned
+    size_t n, capacity;
+    bd_input_folder *folders;  // [n_folders], owned
+    size_t n_folders, folders_capacity;
+    bd_passed_over passed;  // owned; what is not read, by whatever operand it was met
+    bool allow_skipped;     // more than half of a folder may be passed over; set by the caller
+} bd_inputs;
+
+// Where and under which name operands are collected. Everything is borrowed.
+typedef struct bd_gathering {
+    const char *source;   // the label of what is found
+    bd_own_reading own;   // copied to every input
+    const char *avoided;  // a folder that is never entered, nor counted: a dataset may lie
+                          // beside its corpus; NULL: none
+    bd_texts include;     // patterns of names below a folder; if there are any, only files
+                          // that match one are taken
+    bd_texts exclude;     // the same; files and folders that match one are passed over
+} bd_gathering;
+
+// Adds what `operand` names. Folders are taken recursively, entries sorted by byte order of
+// their names; names that begin with a dot are passed over. Links to files are followed, and
+// links to folders if that folder was not entered before. A pattern is one of fnmatch(), whose
+// * matches / as well, for the path below the folder that was given; without a / it may also
+// match the last name alone. Only names are collected here; on failure release the inputs.
+bd_status bd_inputs_add(bd_inputs *inputs, const char *operand, const bd_gathering *how,
+                        bd_error *err);
+
+// Counts a file called `name`, found in folder number `folder` (as in bd_input), that is not
+// read.
+bd_status bd_inputs_pass_over(bd_inputs *inputs, size_t folder, bd_pass_reason reason,
+                              int64_t size_bytes, const char *name, bd_error *err);
+
+// Decides which of them are read; then opens each, on all threads, to find its format, how it
+// is to be cut, and its edges. BD_ERR_ARGUMENT: a file that was given by name and cannot be
+// read; one that was given twice with different labels or options; a folder in which nothing
+// is to be read, or less than is passed over for reasons that nobody has chosen (see
+// allow_skipped).
+bd_status bd_inputs_examine(bd_inputs *inputs, const bd_reading *reading, bd_threads *threads,
+                            bd_error *err);
+
+// Frees everything. Safe on an empty struct and safe twice.
+void bd_inputs_release(bd_inputs *inputs);
+
+#endif

@@ -1,0 +1,462 @@
+#include "packer/input/records.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/file.h"
+#include "common/base/interrupt.h"
+
+enum { CHUNK_BYTES = 1 << 18 };
+
+static const char byte_order_mark[] = "\xEF\xBB\xBF";
+
+static bd_status open_plain(bd_records *records, bd_error *err)
+{
+    const bd_input *input = records->input;
+    records->size = input->entry.size_bytes;
+    int64_t size_bytes;
+    return bd_file_open(input->path, &records->fd, &size_bytes, err);
+}
+
+bd_status bd_records_open(bd_records *records, const bd_input *input, bd_record_kind kind,
+                          const char *delimiter, int64_t max_bytes, bd_error *err)
+{
+    *records = (bd_records){
+        .input = input,
+        .kind = kind,
+        .delimiter = delimiter,
+        .max_bytes = (size_t)max_bytes,
+        .fd = -1,
+        .size = INT64_MAX,
+    };
+    const bool plain = input->compression == BD_PLAIN && !bd_input_is_stdin(input);
+    const bd_status status = plain ? open_plain(records, err)
+                                   : bd_byte_stream_open(&records->stream, input->path, err);
+    if (status != BD_OK)
+        bd_records_close(records);
+    return status;
+}
+
+void bd_records_begin(bd_records *records, int64_t begin)
+{
+    if (records->stream)
+        return;
+    const bool is_after_end = begin > 0 && begin >= records->size;
+    records->next = is_after_end ? INT64_MAX : begin;
+    records->buffer_position = is_after_end ? records->size : begin;
+    records->n_buffered = 0;
+    records->synchronised = is_after_end;
+    records->passes_over = false;
+}
+
+int64_t bd_records_consumed(const bd_records *records)
+{
+    return records->stream ? bd_byte_stream_consumed(records->stream) : 0;
+}
+
+void bd_records_close(bd_records *records)
+{
+    if (!records->input)
+        return;
+    if (records->fd >= 0)
+        close(records->fd);
+    bd_byte_stream_close(records->stream);
+    free(records->buffer);
+    *records = (bd_records){0};
+}
+
+// ---- The window over the text ------------------------------------------------------
+
+static int64_t buffer_end(const bd_records *records)
+{
+    return records->buffer_position + (int64_t)records->n_buffered;
+}
+
+static const char *at(const bd_records *records, int64_t position)
+{
+    return records->buffer + (position - records->buffer_position);
+}
+
+// Not a failure of the file: bd_records_next() makes a bad record of it.
+static bd_status note_too_large(bd_records *records)
+{
+    records->is_too_large = true;
+    return BD_ERR_FORMAT;
+}
+
+// Reads what comes after the window, up to `n` bytes; at the end of the text it becomes known.
+static bd_status read_chunk(bd_records *records, size_t n, bd_error *err)
+{
+    char *to = records->buffer + records->n_buffered;
+    size_t n_read = n;
+    if (records->stream) {
+        BD_TRY(bd_byte_stream_read(records->stream, to, n, &n_read, err));
+        if (n_read < n)
+            records->size = buffer_end(records) + (int64_t)n_read;
+    } else {
+        const int64_t left = records->size - buffer_end(records);
+        n_read = left < (int64_t)n ? (size_t)left : n;
+        BD_TRY(bd_file_read_at(records->fd, records->input->path, to, n_read,
+                               buffer_end(records), err));
+    }
+    records->n_buffered += n_read;
+    memset(records->buffer + records->n_buffered, 0, BD_RECORD_PADDING);
+    return BD_OK;
+}
+
+// Forgets what lies before `position` and moves the rest to the front of a window that has room
+// for `capacity` bytes.
+static bd_status move_window(bd_records *records, int64_t position, size_t capacity,
+                             bd_error *err)
+{
+    const size_t kept = (size_t)(buffer_end(records) - position);
+    if (capacity > records->capacity) {
+        char *buffer = malloc(capacity + BD_RECORD_PADDING);
+        if (!buffer)
+            return bd_fail(err, BD_ERR_MEMORY, "no memory for a record of '%s'",
+                           records->input->path);
+        if (kept > 0)
+            memcpy(buffer, at(records, position), kept);
+        free(records->buffer);
+        records->buffer = buffer;
+        records->capacity = capacity;
+    } else if (kept > 0) {
+        memmove(records->buffer, at(records, position), kept);
+    }
+    records->buffer_position = position;
+    records->n_buffered = kept;
+    return BD_OK;
+}
+
+// Forgets what lies before `position` and reads a chunk more. The window grows when what is
+// kept fills it.
+static bd_status read_more(bd_records *records, int64_t position, bd_error *err)
+{
+    const size_t kept = (size_t)(buffer_end(records) - position);
+    // What lies around a record is not part of it: a byte order mark, a newline, perhaps a
+    // delimiter line.
+    const size_t n_around =
+        strlen(byte_order_mark) + 2 + (records->delimiter ? strlen(records->delimiter) : 0);
+    if (kept > records->max_bytes + n_around)
+        return note_too_large(records);
+    const bool fits = kept + CHUNK_BYTES <= records->capacity;
+    BD_TRY(move_window(records, position, fits ? 0 : 2 * kept + CHUNK_BYTES, err));
+    return read_chunk(records, CHUNK_BYTES, err);
+}
+
+// The end of the line that begins at `from`: the position of its newline, or the end of the
+// file. Everything from `keep` on stays in the window.
+static bd_status find_line_end(bd_records *records, int64_t keep, int64_t from, int64_t *end,
+                               bd_error *err)
+{
+    int64_t searched = from;
+    for (;;) {
+        if (searched < buffer_end(records)) {
+            const char *newline =
+                memchr(at(records, searched), '\n', (size_t)(buffer_end(records) - searched));
+            if (newline) {
+                *end = records->buffer_position + (newline - records->buffer);
+                return BD_OK;
+            }
+            searched = buffer_end(records);
+        }
+        if (buffer_end(records) == records->size) {
+            *end = records->size;
+            return BD_OK;
+        }
+        BD_TRY(read_more(records, keep, err));
+    }
+}
+
+static bool is_delimiter(const bd_records *records, int64_t begin, int64_t end)
+{
+    const size_t n = strlen(records->delimiter);
+    return (size_t)(end - begin) == n &&
+           (n == 0 || memcmp(at(records, begin), records->delimiter, n) == 0);
+}
+
+// The end of the line that begins at `line`, or any place from `stop` on if it lies there, and
+// whether the line is a delimiter. The window keeps no more of it than that takes.
+static bd_status pass_line(bd_records *records, int64_t line, int64_t stop, int64_t *end,
+                           bool *delimiter, bd_error *err)
+{
+    const bool delimited = records->kind == BD_RECORD_DELIMITED;
+    const int64_t longest = delimited ? (int64_t)strlen(records->delimiter) : -1;
+    int64_t searched = line;
+    for (;;) {
+        const char *newline =
+            searched < buffer_end(records)
+                ? memchr(at(records, searched), '\n', (size_t)(buffer_end(records) - searched))
+                : NULL;
+        if (newline || buffer_end(records) == records->size) {
+            *end = newline ? records->buffer_position + (newline - records->buffer)
+                           : records->size;
+            *delimiter = *end - line == longest && is_delimiter(records, line, *end);
+            return BD_OK;
+        }
+        searched = buffer_end(records);
+        const bool may_be_delimiter = searched - line <= longest;
+        if (!may_be_delimiter && searched >= stop) {
+            *end = searched;
+            *delimiter = false;
+            return BD_OK;
+        }
+        BD_TRY(bd_interrupt_check(err));
+        BD_TRY(read_more(records, may_be_delimiter ? line : searched, err));
+    }
+}
+
+// ---- Where the slice's first record begins ------------------------------------------
+
+// The first line start at or after `position` > 0, seen from the byte before it; `stop` if it
+// is not before that.
+static bd_status next_line_start(bd_records *records, int64_t position, int64_t stop,
+                                 int64_t *start, bd_error *err)
+{
+    records->buffer_position = position - 1;
+    records->n_buffered = 0;
+    // A line is not a record here, so nothing of it is kept: it may be longer than memory.
+    for (int64_t from = position - 1; from < stop; from = buffer_end(records)) {
+        BD_TRY(read_more(records, from, err));
+        const char *newline = memchr(records->buffer, '\n', records->n_buffered);
+        if (newline) {
+            *start = records->buffer_position + (newline - records->buffer) + 1;
+            return BD_OK;
+        }
+    }
+    *start = stop;
+    return BD_OK;
+}
+
+// A delimited record begins after a delimiter line. The first line to look at is the one
+// that, if it is a delimiter, ends just before the slice.
+static bd_status synchronise_delimited(bd_records *records, int64_t stop, bd_error *err)
+{
+    const int64_t n_line = (int64_t)strlen(records->delimiter) + 1;
+    int64_t line = 0;
+    if (records->next > n_line)
+        BD_TRY(next_line_start(records, records->next - n_line, stop, &line, err));
+    else
+        records->buffer_position = 0;
+    while (line < stop) {
+        int64_t end;
+        bool delimiter;
+        BD_TRY(pass_line(records, line, stop, &end, &delimiter, err));
+        line = end + 1;
+        if (delimiter)
+            break;
+    }
+    records->next = line;
+    return BD_OK;
+}
+
+// Only a plain file is ever entered in its middle, so its size is known.
+static bd_status synchronise(bd_records *records, int64_t end, bd_error *err)
+{
+    const int64_t stop = end < records->size ? end : records->size;
+    records->synchronised = true;
+    if (records->next == 0)
+        return BD_OK;
+    if (records->kind == BD_RECORD_DELIMITED)
+        return synchronise_delimited(records, stop, err);
+    return next_line_start(records, records->next, stop, &records->next, err);
+}
+
+// ---- One record ---------------------------------------------------------------------
+
+static bd_status next_file(bd_records *records, bd_record *record, bool *found, bd_error *err)
+{
+    *found = records->next == 0;
+    if (!*found)
+        return BD_OK;
+    if (records->size != INT64_MAX) {
+        if ((uint64_t)records->size > records->max_bytes)
+            return note_too_large(records);
+        BD_TRY(move_window(records, 0, (size_t)records->size + CHUNK_BYTES, err));
+    }
+    do
+        BD_TRY(read_more(records, 0, err));
+    while (buffer_end(records) < records->size);
+    *record = (bd_record){.data = records->buffer, .size_bytes = records->n_buffered};
+    records->next = INT64_MAX;
+    return BD_OK;
+}
+
+static bool is_blank(const char *data, size_t n)
+{
+    while (n > 0 && strchr(" \t\r", data[n - 1]) && data[n - 1] != '\0')
+        n--;
+    return n == 0;
+}
+
+static void skip_byte_order_mark(bd_record *record)
+{
+    const size_t n = strlen(byte_order_mark);
+    if (record->size_bytes >= n && memcmp(record->data, byte_order_mark, n) == 0) {
+        record->data += n;
+        record->size_bytes -= n;
+    }
+}
+
+static bd_status next_line(bd_records *records, int64_t stop, bd_record *record, bool *found,
+                           bd_error *err)
+{
+    *found = false;
+    while (!*found && records->next < stop && records->next < records->size) {
+        const int64_t begin = records->next;
+        int64_t end;
+        record->position = records->line = begin;
+        BD_TRY(find_line_end(records, begin, begin, &end, err));
+        *record = (bd_record){
+            .data = at(records, begin), .size_bytes = (size_t)(end - begin), .position = begin};
+        if (begin == 0)
+            skip_byte_order_mark(record);
+        // Of one that is too large not all may be looked at, so it counts even if it is blank.
+        *found = record->size_bytes > records->max_bytes ||
+                 !is_blank(record->data, record->size_bytes);
+        records->next = end + 1;
+    }
+    return BD_OK;
+}
+
+// The record begins at records->next and runs to the next delimiter line or the end.
+static bd_status read_delimited(bd_records *records, bd_record *record, bd_error *err)
+{
+    const int64_t begin = records->next;
+    int64_t line = begin, stop = INT64_MAX;
+    while (line < records->size) {
+        int64_t end;
+        records->line = line;
+        BD_TRY(find_line_end(records, begin, line, &end, err));
+        const bool delimiter = is_delimiter(records, line, end);
+        if (delimiter)
+            stop = line;
+        line = end + 1;
+        if (delimiter)
+            break;
+    }
+    records->next = line;
+    const char *data = at(records, begin);
+    size_t n = (size_t)((stop < records->size ? stop : records->size) - begin);
+    if (n > 0 && data[n - 1] == '\n')
+        n--;
+    *record = (bd_record){.data = data, .size_bytes = n, .position = begin};
+    return BD_OK;
+}
+
+// Nothing before a delimiter line that begins the file is no document, as is nothing after
+// one that ends it.
+static bd_status skip_leading_delimiter(bd_records *records, bd_error *err)
+{
+    const int64_t n = (int64_t)strlen(records->delimiter);
+    bool goes_on;
+    BD_TRY(bd_records_reach(records, n, &goes_on, err));
+    const bool ends_line = goes_on ? *at(records, n) == '\n' : records->size == n;
+    if (ends_line && is_delimiter(records, 0, n))
+        records->next = n + 1;
+    return BD_OK;
+}
+
+static bd_status next_delimited(bd_records *records, int64_t stop, bd_record *record,
+                                bool *found, bd_error *err)
+{
+    if (records->next == 0)
+        BD_TRY(skip_leading_delimiter(records, err));
+    record->position = records->next;
+    *found = false;
+    if (records->next < stop)
+        BD_TRY(bd_records_reach(records, records->next, found, err));
+    return *found ? read_delimited(records, record, err) : BD_OK;
+}
+
+static bd_status next_of_kind(bd_records *records, int64_t end, bd_record *record, bool *found,
+                              bd_error *err)
+{
+    if (!records->synchronised)
+        BD_TRY(synchronise(records, end, err));
+    record->position = records->next;  // for the message, should it fail
+    switch (records->kind) {
+    case BD_RECORD_FILE:
+        return next_file(records, record, found, err);
+    case BD_RECORD_LINE:
+        return next_line(records, end, record, found, err);
+    case BD_RECORD_DELIMITED:
+        return next_delimited(records, end, record, found, err);
+    }
+    return BD_OK;
+}
+
+// Goes to the end of a record of which the window has seen enough.
+static bd_status pass_over(bd_records *records, bd_error *err)
+{
+    bool delimiter = false;
+    int64_t end = INT64_MAX - 1;
+    if (records->kind == BD_RECORD_FILE) {
+        // What is compressed may be damaged; a plain file's bytes tell nothing more.
+        while (records->stream && buffer_end(records) < records->size)
+            BD_TRY(pass_line(records, buffer_end(records), INT64_MAX, &end, &delimiter, err));
+        records->next = INT64_MAX;
+    } else {
+        int64_t line = records->line;
+        do {
+            BD_TRY(pass_line(records, line, INT64_MAX, &end, &delimiter, err));
+            line = end + 1;
+        } while (records->kind == BD_RECORD_DELIMITED && !delimiter && line < records->size);
+        records->next = line;
+    }
+    records->passes_over = false;
+    return BD_OK;
+}
+
+bd_status bd_records_next(bd_records *records, int64_t end, bd_record *record, bool *found,
+                          bd_error *err)
+{
+    *found = records->is_too_large = false;
+    if (records->passes_over)
+        BD_TRY(pass_over(records, err));
+    const bd_status status = next_of_kind(records, end, record, found, err);
+    records->passes_over = records->is_too_large;
+    if (status == BD_OK && *found && record->size_bytes > records->max_bytes)
+        records->is_too_large = true;
+    if (!records->is_too_large)
+        return status;
+    *record = (bd_record){.position = record->position, .bad = BD_BAD_TOO_LARGE};
+    *found = true;
+    return BD_OK;
+}
+
+bd_status bd_records_reach(bd_records *records, int64_t position, bool *reaches, bd_error *err)
+{
+    if (records->passes_over)
+        BD_TRY(pass_over(records, err));
+    while (buffer_end(records) <= position && buffer_end(records) < records->size) {
+        const int64_t kept =
+            records->next < buffer_end(records) ? records->next : buffer_end(records);
+        BD_TRY(read_more(records, kept, err));
+    }
+    *reaches = position < records->size;
+    return BD_OK;
+}
+
+int64_t bd_line_number(const bd_input *input, int64_t position)
+{
+    char chunk[1 << 16];
+    bd_byte_stream *stream;
+    if (bd_input_is_stdin(input) || bd_byte_stream_open(&stream, input->path, NULL) != BD_OK)
+        return 0;
+    int64_t line = 1, left = position;
+    while (left > 0) {
+        const size_t wanted = left < (int64_t)sizeof chunk ? (size_t)left : sizeof chunk;
+        size_t n = 0;
+        if (bd_byte_stream_read(stream, chunk, wanted, &n, NULL) != BD_OK || n == 0) {
+            line = 0;
+            break;
+        }
+        for (size_t i = 0; i < n; i++)
+            line += chunk[i] == '\n';
+        left -= (int64_t)n;
+    }
+    bd_byte_stream_close(stream);
+    return line;
+}

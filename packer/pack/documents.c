@@ -1,0 +1,148 @@
+#include "packer/pack/documents.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/array.h"
+#include "common/base/size.h"
+
+void bd_documents_init(bd_documents *documents, const bd_packing *packing, bd_encoder *encoder)
+{
+    *documents = (bd_documents){.packing = packing, .encoder = encoder};
+}
+
+// Appends ids at the width in which they will be stored: half the memory for small
+// vocabularies.
+static void append_ids(bd_documents *documents, const uint32_t *ids, size_t n)
+{
+    if (bd_packing_id_bytes(documents->packing) == 2) {
+        uint16_t *to = (uint16_t *)documents->ids + documents->n_ids;
+        for (size_t i = 0; i < n; i++)
+            to[i] = (uint16_t)ids[i];
+    } else {
+        uint32_t *to = (uint32_t *)documents->ids + documents->n_ids;
+        for (size_t i = 0; i < n; i++)
+            to[i] = ids[i];
+    }
+    documents->n_ids += n;
+}
+
+// Room in the scratch for `n_text` ids with BOS and separator; *text is where the former go.
+static bd_status begin_document(bd_documents *documents, size_t n_text, uint32_t **text,
+                                bd_error *err)
+{
+    size_t needed;
+    *text = NULL;
+    if (!bd_size_add(n_text, 2, &needed))
+        return bd_fail(err, BD_ERR_MEMORY, "too many tokens in one unit");
+    BD_TRY(bd_array_reserve((void **)&documents->scratch, &documents->scratch_capacity, needed,
+                            sizeof *documents->scratch, err));
+    *text = documents->scratch + (documents->packing->bos != BD_NO_BOS);
+    return BD_OK;
+}
+
+// The scratch, in which `n_text` ids are in place now, becomes a document.
+static bd_status end_document(bd_documents *documents, size_t n_text, uint32_t input,
+                              uint64_t position, bd_error *err)
+{
+    const bd_packing *packing = documents->packing;
+    const bool has_bos = packing->bos != BD_NO_BOS;
+    const size_t n = n_text + has_bos + 1;
+    size_t needed;
+    if (n > UINT32_MAX)
+        return bd_fail(err, BD_ERR_UNSUPPORTED, "a document of %zu tokens is too long", n);
+    if (!bd_size_add(documents->n_ids, n, &needed))
+        return bd_fail(err, BD_ERR_MEMORY, "too many tokens in one unit");
+    BD_TRY(bd_array_reserve(&documents->ids, &documents->ids_capacity, needed,
+                            (size_t)bd_packing_id_bytes(packing), err));
+    BD_TRY(bd_array_reserve((void **)&documents->items, &documents->capacity, documents->n + 1,
+                            sizeof *documents->items, err));
+    if (has_bos)
+        documents->scratch[0] = (uint32_t)packing->bos;
+    documents->scratch[n - 1] = (uint32_t)packing->separator;
+    documents->items[documents->n++] = (bd_document){
+        .begin = (int64_t)documents->n_ids,
+        .position = position,
+        .input = input,
+        .length = (uint32_t)n,
+    };
+    append_ids(documents, documents->scratch, n);
+    documents->text += (int64_t)n_text;
+    documents->bos += has_bos;
+    documents->separators++;
+    return BD_OK;
+}
+
+bd_status bd_documents_append(bd_documents *documents, const char *text, size_t size_bytes,
+                              uint32_t input, uint64_t position, bd_error *err)
+{
+    const bd_tokenizer *tokenizer = documents->encoder->tokenizer;
+    uint32_t *ids;
+    size_t n;
+    BD_TRY(
+        begin_document(documents, tokenizer->kind->max_ids(tokenizer, size_bytes), &ids, err));
+    BD_TRY(bd_encode(documents->encoder, text, size_bytes, ids, &n, err));
+    return end_document(documents, n, input, position, err);
+}
+
+bd_status bd_documents_append_ids(bd_documents *documents, const uint32_t *ids, size_t n,
+                                  uint32_t input, uint64_t position, bd_error *err)
+{
+    uint32_t *to;
+    BD_TRY(begin_document(documents, n, &to, err));
+    if (n > 0)
+        memcpy(to, ids, n * sizeof *ids);
+    return end_document(documents, n, input, position, err);
+}
+
+void bd_documents_clear(bd_documents *documents)
+{
+    documents->n = documents->n_ids = 0;
+    documents->text = documents->bos = documents->separators = 0;
+}
+
+bd_document bd_documents_remove_last(bd_documents *documents)
+{
+    const bd_document removed = documents->items[--documents->n];
+    documents->n_ids = (size_t)removed.begin;
+    return removed;
+}
+
+typedef struct placed_document {
+    bd_document_place place;
+    bd_document document;
+} placed_document;
+
+static int compare_places(const void *a, const void *b)
+{
+    return bd_document_place_compare(&((const placed_document *)a)->place,
+                                     &((const placed_document *)b)->place);
+}
+
+bd_status bd_documents_sort(bd_documents *documents, bd_error *err)
+{
+    const size_t n = documents->n;
+    placed_document *placed = malloc((n + 1) * sizeof *placed);
+    if (!placed)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory to sort %zu documents", n);
+    for (size_t d = 0; d < n; d++) {
+        const bd_document *document = &documents->items[d];
+        placed[d] = (placed_document){
+            bd_packing_place(documents->packing, document->input, document->position),
+            *document};
+    }
+    qsort(placed, n, sizeof *placed, compare_places);
+    for (size_t d = 0; d < n; d++)
+        documents->items[d] = placed[d].document;
+    free(placed);
+    return BD_OK;
+}
+
+void bd_documents_release(bd_documents *documents)
+{
+    free(documents->ids);
+    free(documents->items);
+    free(documents->scratch);
+    *documents = (bd_documents){0};
+}

@@ -1,0 +1,61 @@
+// documents.h - the documents of one unit as tokens, in memory.
+//
+//   ids   t t t t | t t | t t t t t t |      '|' is each document's separator
+//         ^ begin   ^     ^
+#ifndef BINDERY_PACKER_PACK_DOCUMENTS_H
+#define BINDERY_PACKER_PACK_DOCUMENTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "common/dataset/config.h"
+#include "common/tokenizer/tokenizer.h"
+
+typedef struct bd_document {
+    int64_t begin;      // of its tokens in ids
+    uint64_t position;  // of its record in the input
+    uint32_t input;
+    uint32_t length;  // tokens, BOS and separator included
+} bd_document;
+
+typedef struct bd_documents {
+    const bd_packing *packing;  // borrowed
+    bd_encoder *encoder;        // borrowed; several collections of one thread may share it
+    void *ids;                  // [n_ids] of bd_packing_id_bytes(), owned
+    size_t n_ids, ids_capacity;
+    bd_document *items;  // [n], owned; in input order
+    size_t n, capacity;
+    uint32_t *scratch;  // owned; ids of the document that is being tokenised
+    size_t scratch_capacity;
+    int64_t text, bos, separators;  // tokens so far, by kind: the input's side of the ledger
+} bd_documents;
+
+// An empty collection; `packing` and `encoder` must outlive it. The encoder is needed for text
+// alone: it may be NULL where documents come as ids, and may be filled later.
+void bd_documents_init(bd_documents *documents, const bd_packing *packing, bd_encoder *encoder);
+
+// Tokenises `text` and appends it as a document, with BOS and separator as the packing says.
+// A document of more than UINT32_MAX tokens is BD_ERR_UNSUPPORTED.
+bd_status bd_documents_append(bd_documents *documents, const char *text, size_t size_bytes,
+                              uint32_t input, uint64_t position, bd_error *err);
+
+// Appends a document that came as ids, all below vocab_size; BOS and separator are added. No
+// encoder is needed.
+bd_status bd_documents_append_ids(bd_documents *documents, const uint32_t *ids, size_t n,
+                                  uint32_t input, uint64_t position, bd_error *err);
+
+// Takes all documents out and forgets all counts, but keeps the memory for others.
+void bd_documents_clear(bd_documents *documents);
+
+// Takes the last document out again. What it counted for in text, bos and separators stays: the
+// ledger says where it went.
+bd_document bd_documents_remove_last(bd_documents *documents);
+
+// Brings the documents into the order of their places (common/dataset/config.h), which is the input's
+// unless the packing shuffles. Memory: 50 bytes per document.
+bd_status bd_documents_sort(bd_documents *documents, bd_error *err);
+
+void bd_documents_release(bd_documents *documents);  // safe on an empty struct and safe twice
+
+#endif

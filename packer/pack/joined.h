@@ -1,0 +1,52 @@
+// joined.h - datasets that are packed again, taken as one.
+//
+//   dataset A   inputs 0 1 2    shards 0-0 1-0 1-1       those of all:  0 1 2   0-0 1-0 1-1
+//   dataset B   inputs 0 1      shards 0-0 1-0                          3 4     3-0 4-0
+//
+// One dataset is the usual case, and joins nothing.
+#ifndef BINDERY_PACKER_PACK_JOINED_H
+#define BINDERY_PACKER_PACK_JOINED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "common/base/json.h"
+#include "common/dataset/manifest.h"
+#include "packer/pack/pack_plan.h"
+
+typedef struct bd_joined_dataset {
+    char *folder;          // owned
+    bd_manifest manifest;  // owned; its inputs tell how they were cut, whatever its format
+    bd_plan_parts parts;   // owned
+    size_t first_input, first_shard;  // among those of all
+} bd_joined_dataset;
+
+typedef struct bd_joined {
+    bd_joined_dataset *items;  // [n], owned
+    size_t n;
+    size_t n_inputs, n_shards;
+    uint64_t n_bytes;  // of all shards
+} bd_joined;
+
+// Reads manifest and plan of each. What cannot be one dataset is BD_ERR_ARGUMENT: other
+// tokenizers or ids of separator, BOS and padding, another --min-tokens, --holdout or side of
+// it, and the same dataset or the same records twice. On failure *joined is empty.
+bd_status bd_joined_open(bd_joined *joined, const char *const *folders, size_t n,
+                         bd_error *err);
+
+// The held-out datasets inside of them: each has one, or none has, and then *holdouts is empty.
+// Some with and some without is BD_ERR_ARGUMENT.
+bd_status bd_joined_open_holdouts(bd_joined *holdouts, const bd_joined *around, bd_error *err);
+
+// The dataset that has shard `index` of all.
+const bd_joined_dataset *bd_joined_find_shard(const bd_joined *joined, size_t index);
+
+// The plan of what they become with `packing`: their inputs as they were read. Free it with
+// bd_json_free().
+bd_status bd_joined_plan(const bd_joined *joined, const bd_packing *packing, bd_json **plan,
+                         bd_error *err);
+
+void bd_joined_release(bd_joined *joined);  // safe on an empty struct and safe twice
+
+#endif

@@ -1,0 +1,477 @@
+#include "packer/pack/pack.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/array.h"
+#include "common/base/clock.h"
+#include "common/base/folder.h"
+#include "packer/pack/dataset_writer.h"
+#include "packer/pack/output.h"
+#include "packer/pack/pack_log.h"
+#include "packer/pack/pack_plan.h"
+#include "packer/pack/recheck.h"
+#include "packer/pack/workers.h"
+
+// A run in a folder that is ours.
+typedef struct dataset_run {
+    const bd_pack_job *job;
+    const bd_pack_settings *settings;
+    const bd_json *plan;
+    bd_output *output;
+    bd_units units;
+    bd_packing_run run;
+    bd_manifest held_out;  // of the held-out dataset, if there is one
+    int64_t started_ns;
+    bool *same;         // [inputs], owned; known to be what finished shards were packed from
+    bool is_updating;   // shards that differ are packed again
+    bd_bad_places bad;  // owned; bad records that an earlier run has met in finished units
+} dataset_run;
+
+bd_status bd_pack_plan_units(const bd_pack_job *job, bd_units *units, bd_error *err)
+{
+    *units = (bd_units){0};
+    bd_status status = BD_OK;
+    for (size_t i = 0; status == BD_OK && i < job->inputs->n; i++)
+        status =
+            bd_units_add(units, &job->inputs->items[i].entry, job->reading.unit_bytes, err);
+    if (status == BD_OK && (int64_t)units->n > bd_units_most(job->reading.unit_bytes))
+        status = bd_units_fail_many(NULL, job->reading.unit_bytes, err);
+    if (status != BD_OK)
+        bd_units_release(units);
+    return status;
+}
+
+// ---- What is published before the shards ---------------------------------------------------
+
+static bd_status publish_holdout_head(dataset_run *p, const char *tokenizer, bd_error *err)
+{
+    const bd_pack_job *job = p->job;
+    int n_made;
+    p->held_out.packing = bd_holdout_packing(job);
+    BD_TRY(bd_folder_make(job->holdout_folder, &n_made, err));
+    if (p->settings->mode != BD_PACK_SHARED)
+        BD_TRY(bd_folder_remove_pending(job->holdout_folder, bd_output_is_file_name, err));
+    bd_json *plan = bd_plan_to_json(job, &p->held_out.packing);
+    const bd_status status =
+        bd_dataset_publish_head(job->holdout_folder, plan, tokenizer, &p->held_out, err);
+    bd_json_free(plan);
+    return status;
+}
+
+static bd_status publish_heads(dataset_run *p, bd_manifest *manifest, bd_error *err)
+{
+    const bd_tokenizer *tokenizer = p->job->tokenizer;
+    char *text;
+    manifest->packing = p->job->packing;
+    BD_TRY(tokenizer->kind->to_file(tokenizer, &text, err));
+    bd_status status = bd_dataset_publish_head(p->job->folder, p->plan, text, manifest, err);
+    if (status == BD_OK && p->job->holdout_folder)
+        status = publish_holdout_head(p, text, err);
+    free(text);
+    return status;
+}
+
+// ---- Whether the inputs are what they were ----------------------------------------------------
+
+static bd_status fail_changed(const dataset_run *p, const bd_rechecked *found, bd_error *err)
+{
+    const bd_unit *unit = &found->first;
+    const bool is_one = found->n_different == 1;
+    int64_t input = unit->input;
+    while (p->same[input] && input + 1 < unit->input + unit->n_inputs)
+        input++;
+    return bd_fail(err, BD_ERR_ARGUMENT,
+                   "'%s' has changed since it was packed: %" PRId64 " finished unit%s %s (%s)",
+                   p->job->inputs->items[input].path, found->n_different,
+                   is_one ? " differs," : "s differ, such as", bd_unit_shard_name(unit).text,
+                   is_one ? "--update packs it again" : "--update packs them again");
+}
+
+// Reads finished units again where an input may have changed.
+static bd_status recheck(const dataset_run *p, bd_error *err)
+{
+    const bd_recheck check = {.job = p->job,
+                              .units = &p->units,
+                              .same = p->same,
+                              .removes = p->is_updating,
+                              .n_threads = p->settings->n_threads,
+                              .quiet = p->settings->quiet};
+    bd_rechecked found;
+    size_t n_same = 0;
+    while (n_same < p->job->inputs->n && p->same[n_same])
+        n_same++;
+    if (n_same == p->job->inputs->n && !p->is_updating)
+        return BD_OK;
+    BD_TRY(bd_recheck_units(&check, &found, err));
+    return found.n_different == 0 || p->is_updating ? BD_OK : fail_changed(p, &found, err);
+}
+
+// An update takes the log away. What that says of bad records stays true of the inputs that are
+// as they were.
+static bd_status keep_bad_places(dataset_run *p, bd_error *err)
+{
+    const bd_pack_job *job = p->job;
+    bd_bad_places named = {0};
+    bool is_updating;
+    bool *same = calloc(job->inputs->n + 1, sizeof *same);
+    if (!same)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", job->inputs->n);
+    bd_pack_log_compare(job->folder, job->inputs, same, &is_updating);
+    bd_status status = bd_pack_log_bad_places(job->folder, job->inputs, &named, err);
+    for (size_t i = 0; status == BD_OK && i < named.n; i++)
+        if (same[named.items[i].input])
+            status = bd_bad_places_add(&p->bad, &named.items[i], err);
+    bd_bad_places_release(&named);
+    free(same);
+    return status;
+}
+
+// From here on the shards that are there are those of the inputs as they are, and the log says
+// so to whoever continues.
+static bd_status settle_inputs(dataset_run *p, bd_error *err)
+{
+    const bd_pack_job *job = p->job;
+    bool there = p->output->state != BD_OUTPUT_NEW;
+    p->same = calloc(job->inputs->n + 1, sizeof *p->same);
+    if (!p->same)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", job->inputs->n);
+    if (!there)
+        BD_TRY(bd_pack_log_begin(job->folder, job->inputs, job->tokenizer_file, &p->bad, &there,
+                                 err));
+    bd_pack_log_compare(job->folder, job->inputs, p->same, &p->is_updating);
+    if (!there)
+        return BD_OK;
+    if (p->is_updating && p->settings->mode != BD_PACK_ALONE)
+        return bd_fail(
+            err, BD_ERR_ARGUMENT,
+            "an update of '%s' was stopped: it goes on with --update, in one process "
+            "alone",
+            job->folder);
+    BD_TRY(recheck(p, err));
+    p->is_updating = false;
+    BD_TRY(bd_pack_log_bad_places(job->folder, job->inputs, &p->bad, err));
+    if (p->settings->mode != BD_PACK_ALONE)  // to finish is to write nothing but the end
+        return BD_OK;
+    return bd_pack_log_begin(job->folder, job->inputs, job->tokenizer_file, &p->bad, NULL, err);
+}
+
+// What was planned and packed holds for the inputs as they were examined.
+static bd_status check_unchanged(const dataset_run *p, bd_error *err)
+{
+    for (size_t i = 0; i < p->job->inputs->n; i++)
+        if (!bd_input_is_unchanged(&p->job->inputs->items[i]))
+            return bd_fail(err, BD_ERR_IO,
+                           "'%s' changed while it was being packed (--update packs again what "
+                           "differs)",
+                           p->job->inputs->items[i].path);
+    return BD_OK;
+}
+
+// Of a finished dataset: which inputs are not known to be those that it was packed from. Without
+// a log nothing is known of any.
+static bd_status find_doubtful(const bd_pack_job *job, bd_pack_result *result, bd_error *err)
+{
+    bool is_updating;
+    bool *same = calloc(job->inputs->n + 1, sizeof *same);
+    if (!same)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", job->inputs->n);
+    bd_pack_log_compare(job->folder, job->inputs, same, &is_updating);
+    for (size_t i = job->inputs->n; i-- > 0;) {
+        result->n_doubtful += !same[i];
+        if (!same[i])
+            result->first_doubtful = i;
+    }
+    free(same);
+    return BD_OK;
+}
+
+// ---- What is published after them ----------------------------------------------------------
+
+static size_t count_shards(const bd_packing_run *run)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < run->units->n; i++)
+        n += run->items[i].n;
+    return n;
+}
+
+static bd_status list_shards(const bd_packing_run *run, bool held_out, bd_manifest *manifest,
+                             bd_error *err)
+{
+    const size_t n = count_shards(run);
+    const int64_t unit_bytes = run->job->reading.unit_bytes;
+    if ((int64_t)n > bd_units_most(unit_bytes))
+        return bd_units_fail_many(NULL, unit_bytes, err);
+    manifest->shards = calloc(n + 1, sizeof *manifest->shards);
+    if (!manifest->shards)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu shards", n);
+    for (size_t i = 0; i < run->units->n; i++) {
+        const bd_item_result *result = &run->items[i];
+        for (size_t k = 0; k < result->n; k++)
+            manifest->shards[manifest->n_shards++] =
+                held_out ? result->units[k].held_out : result->units[k].shard;
+    }
+    return BD_OK;
+}
+
+static bd_status publish_part(const dataset_run *p, const char *folder, bd_manifest *manifest,
+                              const bd_manifest *held_out, bool *card_kept, bd_error *err)
+{
+    const bd_inputs *inputs = p->job->inputs;
+    const bd_input_entry **entries = malloc((inputs->n + 1) * sizeof *entries);
+    if (!entries)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", inputs->n);
+    for (size_t i = 0; i < inputs->n; i++)
+        entries[i] = &inputs->items[i].entry;
+    manifest->passed_over.is_known = true;
+    bd_status status = bd_passed_over_join(&manifest->passed_over, &inputs->passed, err);
+    if (status == BD_OK)
+        status = bd_dataset_publish_tail(folder, manifest, held_out, entries, inputs->n,
+                                         card_kept, err);
+    free(entries);
+    return status;
+}
+
+static bd_status fail_empty(const bd_figures *totals, bd_error *err)
+{
+    const char *why = totals->dropped_documents > 0        ? " that fits a row"
+                      : totals->too_short_documents > 0    ? " of --min-tokens"
+                      : totals->held_out_documents > 0     ? " that is not held out"
+                      : bd_figures_bad_records(totals) > 0 ? ", only bad records"
+                                                           : "";
+    return bd_fail(err, BD_ERR_FORMAT, "nothing to pack: the inputs hold no document%s", why);
+}
+
+static bd_status fail_bad(const dataset_run *p, bd_figures *totals, bd_error *err)
+{
+    const int64_t n_bad = bd_figures_bad_records(totals);
+    char kinds[200] = "";
+    size_t n = 0;
+    for (int kind = BD_BAD_NONE + 1; kind < BD_N_BAD_KINDS && n < sizeof kinds; kind++) {
+        const int64_t of_kind = *bd_figures_bad(totals, (bd_bad_kind)kind);
+        if (of_kind > 0)
+            n += (size_t)snprintf(kinds + n, sizeof kinds - n, "%s%" PRId64 " %s",
+                                  n > 0 ? ", " : "", of_kind, bd_bad_kind_words[kind]);
+    }
+    bd_fail(err, BD_ERR_FORMAT,
+            "%" PRId64 " of %" PRId64 " records are bad, more than --max-bad %g%%: %s", n_bad,
+            n_bad + bd_figures_documents_read(totals), (double)p->job->reading.max_bad / 1e4,
+            kinds);
+    if (p->run.bad.n > 0) {
+        const bd_bad_place *first = &p->run.bad.items[0];
+        const bd_input *input = &p->job->inputs->items[first->input];
+        bd_error_suffix(err, BD_ERR_FORMAT, "the first in '%.100s' at %s %" PRId64, input->path,
+                        bd_input_entry_position_word(&input->entry), first->position);
+    }
+    if (totals->documents > 0)
+        bd_error_suffix(err, BD_ERR_FORMAT,
+                        "the shards stay, a larger --max-bad finishes the dataset");
+    return BD_ERR_FORMAT;
+}
+
+// Of the whole dataset, so that it does not matter who packed what. One without rows is refused,
+// too: it would be of no use to anybody.
+static bd_status check_totals(const dataset_run *p, bd_error *err)
+{
+    bd_figures totals = {0};
+    for (size_t i = 0; i < p->units.n; i++)
+        for (size_t k = 0; k < p->run.items[i].n; k++)
+            BD_TRY(bd_figures_add(&totals, &p->run.items[i].units[k].shard.figures, err));
+    const int64_t n_bad = bd_figures_bad_records(&totals);
+    const int64_t n = n_bad + bd_figures_documents_read(&totals);
+    if ((__int128)n_bad * BD_MILLION > (__int128)n * p->job->reading.max_bad)
+        return fail_bad(p, &totals, err);
+    return totals.documents > 0 ? BD_OK : fail_empty(&totals, err);
+}
+
+// The manifest last of all: with it the dataset is finished.
+static bd_status publish_tail(dataset_run *p, bd_pack_result *result, bd_error *err)
+{
+    const bd_manifest *held_out = p->job->holdout_folder ? &p->held_out : NULL;
+    bool card_kept;
+    BD_TRY(bd_bad_places_merge(&p->run.bad, &p->bad, err));
+    const bd_pack_run log = {
+        .inputs = p->job->inputs,
+        .tokenizer = p->job->tokenizer_file,
+        .n_threads = p->settings->n_threads,
+        .n_ranks = p->settings->n_ranks,
+        .n_units = (int64_t)count_shards(&p->run),
+        .n_continued = p->run.n_continued,
+        .elapsed_ns = bd_now_ns() - p->started_ns,
+        .bad = &p->run.bad,
+    };
+    // First of all: it names the bad records, also if they are too many.
+    BD_TRY(bd_pack_log_publish(p->job->folder, &log, err));
+    BD_TRY(check_totals(p, err));
+    BD_TRY(check_unchanged(p, err));
+    if (held_out) {
+        BD_TRY(list_shards(&p->run, true, &p->held_out, err));
+        BD_TRY(publish_part(p, p->job->holdout_folder, &p->held_out, NULL, &card_kept, err));
+    }
+    BD_TRY(list_shards(&p->run, false, &result->manifest, err));
+    return publish_part(p, p->job->folder, &result->manifest, held_out, &result->card_kept,
+                        err);
+}
+
+// ---- Between them --------------------------------------------------------------------------
+
+// Lists the units that are not there; of a series the first of them.
+static bd_status check_complete(const bd_packing_run *run, const char *folder,
+                                bd_pack_result *result, bd_error *err)
+{
+    size_t capacity = 0;
+    for (size_t i = 0; i < run->units->n; i++) {
+        if (run->items[i].complete)
+            continue;
+        BD_TRY(bd_array_reserve((void **)&result->missing, &capacity, result->n_missing + 1,
+                                sizeof *result->missing, err));
+        bd_planned *missing = &result->missing[result->n_missing++];
+        *missing = run->units->items[i];
+        if (missing->is_series)
+            missing->unit.slice = (int64_t)run->items[i].n;
+    }
+    if (result->n_missing == 0)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_ARGUMENT, "'%s' is not finished: %s is missing%s", folder,
+                   bd_unit_shard_name(&result->missing[0].unit).text,
+                   result->n_missing > 1 ? ", and others" : "");
+}
+
+// Packs what no other process has. The last of several processes then has the folder for itself
+// and packs what others have left undone.
+static bd_status pack_shared(dataset_run *p, bd_pack_result *result, bool *alone, bd_error *err)
+{
+    const int n_threads = p->settings->n_threads;
+    const size_t first =
+        (size_t)((int64_t)p->units.n * p->settings->rank / p->settings->n_ranks);
+    BD_TRY(bd_packing_run_pack(&p->run, n_threads, p->output->lock, first, err));
+    BD_TRY(bd_folder_lock_alone(p->output->lock, alone, err));
+    if (!*alone)
+        return BD_OK;
+    bd_output_refresh(p->output, p->job->folder);
+    result->already_finished = p->output->state == BD_OUTPUT_FINISHED;
+    if (result->already_finished)
+        return BD_OK;
+    BD_TRY(bd_folder_remove_pending(p->job->folder, bd_output_is_file_name, err));
+    if (p->job->holdout_folder)
+        BD_TRY(bd_folder_remove_pending(p->job->holdout_folder, bd_output_is_file_name, err));
+    // Others may have packed since; and whoever began has published the log by now.
+    bd_pack_log_compare(p->job->folder, p->job->inputs, p->same, &p->is_updating);
+    BD_TRY(recheck(p, err));
+    return bd_packing_run_pack(&p->run, n_threads, -1, 0, err);
+}
+
+static bd_status pack_units(dataset_run *p, bd_pack_result *result, bool *alone, bd_error *err)
+{
+    *alone = true;
+    switch (p->settings->mode) {
+    case BD_PACK_ALONE:
+        return bd_packing_run_pack(&p->run, p->settings->n_threads, -1, 0, err);
+    case BD_PACK_SHARED:
+        return pack_shared(p, result, alone, err);
+    case BD_PACK_FINISH:
+        return bd_packing_run_collect(&p->run, p->settings->n_threads, err);
+    }
+    return BD_OK;
+}
+
+// ---- All of it -----------------------------------------------------------------------------
+
+static bd_status do_run(dataset_run *p, bd_pack_result *result, bd_error *err)
+{
+    bool alone;
+    const bool is_new = p->output->state == BD_OUTPUT_NEW;
+    BD_TRY(publish_heads(p, &result->manifest, err));
+    BD_TRY(settle_inputs(p, err));
+    BD_TRY(bd_packing_run_init(&p->run, p->job, &p->units,
+                               !is_new || p->settings->mode == BD_PACK_SHARED, err));
+    BD_TRY(pack_units(p, result, &alone, err));
+    result->n_packed = p->run.n_packed;
+    result->n_continued = p->run.n_continued;
+    if (!alone || result->already_finished)
+        return BD_OK;
+    BD_TRY(check_complete(&p->run, p->job->folder, result, err));
+    const bd_status status = publish_tail(p, result, err);
+    result->finished = status == BD_OK;
+    if (status == BD_ERR_IO) {  // perhaps the plan is gone, without which nobody could go on
+        bd_manifest again = {0};
+        publish_heads(p, &again, NULL);
+    }
+    return status;
+}
+
+// Whether a failure has left nothing that the same command could continue from. Another command
+// may then use the folder as if this one had never been.
+static bool is_vain(const dataset_run *p)
+{
+    if (p->settings->mode != BD_PACK_ALONE)
+        return false;
+    for (size_t i = 0; p->run.items && i < p->units.n; i++)
+        for (size_t k = 0; k < p->run.items[i].n; k++)
+            if (p->run.items[i].units[k].shard.figures.rows > 0)
+                return false;
+    return true;
+}
+
+void bd_pack_result_release(bd_pack_result *result)
+{
+    bd_manifest_release(&result->manifest);
+    free(result->missing);
+    *result = (bd_pack_result){0};
+}
+
+bd_status bd_pack(const bd_pack_job *job, const bd_pack_settings *settings,
+                  bd_pack_result *result, bd_error *err)
+{
+    *result = (bd_pack_result){0};
+    if (settings->mode == BD_PACK_FINISH && !bd_folder_holds(job->folder, BD_PLAN_NAME))
+        return bd_fail(err, BD_ERR_ARGUMENT, "'%s' holds no dataset that could be finished",
+                       job->folder);
+    bd_output output = {.lock = -1};
+    bd_json *plan = bd_plan_to_json(job, &job->packing);
+    dataset_run p = {.job = job,
+                     .settings = settings,
+                     .plan = plan,
+                     .output = &output,
+                     .started_ns = bd_now_ns()};
+    const bd_lock_mode lock =
+        settings->mode == BD_PACK_SHARED ? BD_LOCK_SHARED : BD_LOCK_EXCLUSIVE;
+    bd_status status = bd_pack_plan_units(job, &p.units, err);
+    if (status == BD_OK && settings->update)
+        status = keep_bad_places(&p, err);
+    if (status == BD_OK)
+        status = bd_output_open(&output, job->folder, plan, lock,
+                                settings->overwrite ? BD_EXISTING_OVERWRITE
+                                : settings->update  ? BD_EXISTING_UPDATE
+                                                    : BD_EXISTING_CONTINUE,
+                                err);
+    if (status != BD_OK)
+        goto done;
+    result->already_finished = output.state == BD_OUTPUT_FINISHED;
+    const bool is_new = output.state == BD_OUTPUT_NEW;
+    if (!result->already_finished)
+        status = do_run(&p, result, err);
+    if (status != BD_OK && status != BD_ERR_INTERRUPTED && is_new && is_vain(&p))
+        bd_output_withdraw(&output, job->folder);
+    if (status == BD_OK && result->already_finished) {
+        bd_manifest_release(&result->manifest);
+        status = bd_manifest_read(&result->manifest, job->folder, err);
+        result->finished = status == BD_OK;
+        if (status == BD_OK)
+            status = find_doubtful(job, result, err);
+    }
+    if (status != BD_OK || !result->finished)
+        bd_manifest_release(&result->manifest);
+done:
+    free(p.same);
+    bd_bad_places_release(&p.bad);
+    bd_packing_run_release(&p.run);
+    bd_units_release(&p.units);
+    bd_manifest_release(&p.held_out);
+    bd_output_close(&output);
+    bd_json_free(plan);
+    return status;
+}

@@ -1,0 +1,428 @@
+#include "packer/pack/unit.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/array.h"
+#include "common/base/utf8.h"
+#include "packer/input/json_text.h"
+#include "packer/input/reader.h"
+#include "packer/pack/documents.h"
+#include "packer/pack/unit_writer.h"
+
+// What goes into one dataset: everything, or one side of a holdout.
+typedef struct side {
+    bd_packing packing;
+    bd_documents documents;
+    bd_figures left_out;  // what only reading can tell: see unit_writer.h
+} side;
+
+struct bd_unit_packer {
+    const bd_pack_job *job;      // borrowed
+    bd_encoder encoder;          // owned; empty until the first text, which may never come
+    bd_added_counts recognised;  // by the encoder, in the record at hand
+    side training, held_out;
+    bd_record_hashes *hashes;  // owned
+    bd_json_text *json;        // owned; finds the text in `field`
+    const char *field;         // borrowed from the job or the input
+    char *repaired;            // owned; a record made valid UTF-8
+    size_t repaired_capacity;
+    uint32_t *ids;  // owned; those of a record that came as tokens
+    size_t ids_capacity;
+    bool was_invalid;  // the record at hand was not UTF-8
+    bd_bad_kind bad;   // what is wrong with it
+    bd_bad_places bad_places;
+    int64_t n_documents;
+};
+
+bd_packing bd_holdout_packing(const bd_pack_job *job)
+{
+    bd_packing packing = job->packing;
+    packing.part = BD_PART_HELD_OUT;
+    return packing;
+}
+
+bd_status bd_unit_packer_new(bd_unit_packer **out, const bd_pack_job *job, bd_error *err)
+{
+    bd_unit_packer *packer = calloc(1, sizeof *packer);
+    *out = packer;
+    if (!packer)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a unit");
+    packer->job = job;
+    packer->training.packing = job->packing;
+    packer->held_out.packing = bd_holdout_packing(job);
+    bd_documents_init(&packer->training.documents, &packer->training.packing, &packer->encoder);
+    bd_documents_init(&packer->held_out.documents, &packer->held_out.packing, &packer->encoder);
+    packer->hashes = bd_record_hashes_new();
+    if (packer->hashes)
+        return BD_OK;
+    bd_unit_packer_free(packer);
+    *out = NULL;
+    return bd_fail(err, BD_ERR_MEMORY, "no memory for a unit");
+}
+
+void bd_unit_packer_free(bd_unit_packer *packer)
+{
+    if (!packer)
+        return;
+    bd_documents_release(&packer->training.documents);
+    bd_documents_release(&packer->held_out.documents);
+    bd_encoder_release(&packer->encoder);
+    bd_record_hashes_free(packer->hashes);
+    bd_bad_places_release(&packer->bad_places);
+    bd_json_text_free(packer->json);
+    free(packer->repaired);
+    free(packer->ids);
+    free(packer);
+}
+
+int64_t bd_unit_packer_n_documents(const bd_unit_packer *packer)
+{
+    return packer->n_documents;
+}
+
+const bd_bad_places *bd_unit_packer_bad_places(const bd_unit_packer *packer)
+{
+    return &packer->bad_places;
+}
+
+// ---- From a record to its text --------------------------------------------------------
+
+// Room for the repaired form of a record, and for the padding that the JSON parser reads.
+static bd_status reserve_repaired(bd_unit_packer *p, size_t record_bytes, bd_error *err)
+{
+    return bd_array_reserve((void **)&p->repaired, &p->repaired_capacity,
+                            bd_utf8_replaced_bound(record_bytes) + BD_RECORD_PADDING, 1, err);
+}
+
+// Makes plain text obey the UTF-8 policy.
+static bd_status take_text(bd_unit_packer *p, const bd_record *record, const char **text,
+                           size_t *n, bd_error *err)
+{
+    *text = record->data;
+    *n = record->size_bytes;
+    const size_t valid = bd_utf8_valid_prefix(record->data, record->size_bytes);
+    p->was_invalid = valid != record->size_bytes;
+    if (!p->was_invalid)
+        return BD_OK;
+    switch (p->job->reading.utf8_policy) {
+    case BD_UTF8_ERROR:
+        p->bad = BD_BAD_UTF8;
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "not UTF-8 at byte %zu of the document"
+                       " (--invalid-utf8 keep or replace takes it)",
+                       valid);
+    case BD_UTF8_KEEP:
+        break;
+    case BD_UTF8_REPLACE:
+        BD_TRY(reserve_repaired(p, record->size_bytes, err));
+        *n = bd_utf8_replace(record->data, record->size_bytes, p->repaired);
+        *text = p->repaired;
+        break;
+    }
+    return BD_OK;
+}
+
+static bd_status extract(bd_unit_packer *p, const char *record, size_t size_bytes,
+                         const char **text, size_t *n, bd_json_problem *problem, bd_error *err)
+{
+    static const bd_bad_kind kinds[] = {
+        [BD_JSON_FINE] = BD_BAD_NONE,          [BD_JSON_BAD_UTF8] = BD_BAD_UTF8,
+        [BD_JSON_BAD_SURROGATE] = BD_BAD_UTF8, [BD_JSON_NO_TEXT] = BD_BAD_MISSING_TEXT,
+        [BD_JSON_OTHER] = BD_BAD_JSON,
+    };
+    const bd_status status =
+        bd_json_text_extract(p->json, record, size_bytes, text, n, problem, err);
+    p->bad = kinds[*problem];
+    return status;
+}
+
+// A JSON record that failed to parse because of its encoding: repairs and parses it again.
+static bd_status repair_json(bd_unit_packer *p, const bd_record *record, const char **text,
+                             size_t *n, bd_error *err)
+{
+    BD_TRY(reserve_repaired(p, record->size_bytes, err));
+    const size_t repaired_bytes =
+        bd_utf8_replace(record->data, record->size_bytes, p->repaired);
+    bd_json_replace_surrogates(p->repaired, repaired_bytes);
+    bd_json_problem problem;
+    BD_TRY(extract(p, p->repaired, repaired_bytes, text, n, &problem, err));
+    p->was_invalid = true;
+    return BD_OK;
+}
+
+// An input may have its text in a field of its own.
+static bd_status use_field(bd_unit_packer *p, const bd_input *input, bd_error *err)
+{
+    const char *field =
+        input->own.text_field ? input->own.text_field : p->job->reading.text_field;
+    if (p->field == field)
+        return BD_OK;
+    bd_json_text_free(p->json);
+    p->json = bd_json_text_new(field);
+    p->field = p->json ? field : NULL;
+    return p->json ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for a unit");
+}
+
+static bd_status take_json(bd_unit_packer *p, const bd_input *input, const bd_record *record,
+                           const char **text, size_t *n, bd_error *err)
+{
+    bd_json_problem problem;
+    BD_TRY(use_field(p, input, err));
+    const bd_status status =
+        extract(p, record->data, record->size_bytes, text, n, &problem, err);
+    const bool encoding = problem == BD_JSON_BAD_UTF8 || problem == BD_JSON_BAD_SURROGATE;
+    if (!encoding)
+        return status;
+    if (p->job->reading.utf8_policy == BD_UTF8_REPLACE)
+        return repair_json(p, record, text, n, err);
+    return bd_fail(err, BD_ERR_FORMAT,
+                   "%s (JSON is UTF-8 by definition; --invalid-utf8 replace takes it)",
+                   problem == BD_JSON_BAD_UTF8 ? "not UTF-8" : "an escape of half a character");
+}
+
+// ---- From a record to its tokens ------------------------------------------------------
+
+// Little-endian, as every machine that we run on. A negative id becomes a huge one.
+static uint64_t read_id(const char *data, const bd_input *input)
+{
+    const int n_bits = 8 * input->id_bytes;
+    uint64_t id = 0;
+    memcpy(&id, data, (size_t)input->id_bytes);
+    const bool negative = input->has_signed_ids && id >> (n_bits - 1) != 0;
+    return negative && n_bits < 64 ? id | ~UINT64_C(0) << n_bits : id;
+}
+
+// Fills p->ids. Every id is checked here: from now on they can be trusted.
+static bd_status widen_ids(bd_unit_packer *p, const bd_record *record, const bd_input *input,
+                           size_t *n, bd_error *err)
+{
+    const uint64_t vocab_size = (uint64_t)p->job->packing.vocab_size;
+    const size_t id_bytes = (size_t)input->id_bytes;
+    *n = record->size_bytes / id_bytes;
+    BD_TRY(bd_array_reserve((void **)&p->ids, &p->ids_capacity, *n + 1, sizeof *p->ids, err));
+    for (size_t i = 0; i < *n; i++) {
+        const uint64_t id = read_id(record->data + i * id_bytes, input);
+        const bool negative = input->has_signed_ids && id > INT64_MAX;
+        if (id >= vocab_size)
+            return bd_fail(err, BD_ERR_FORMAT,
+                           "token %zu has id %s%" PRIu64 ", the vocabulary %" PRIu64
+                           " (see --vocab-size)",
+                           i, negative ? "-" : "", negative ? -id : id, vocab_size);
+        p->ids[i] = (uint32_t)id;
+    }
+    return BD_OK;
+}
+
+// With --separator present a document brings its separator, and its BOS if there is to be one.
+// Leaves in *text and *n what lies between them.
+static bd_status unwrap_ids(const bd_unit_packer *p, const uint32_t **text, size_t *n,
+                            bd_error *err)
+{
+    const bd_packing *packing = &p->job->packing;
+    if (p->job->reading.separator == BD_SEPARATOR_APPEND)
+        return BD_OK;
+    if (*n == 0 || (*text)[*n - 1] != packing->separator)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "the document does not end with the separator %" PRId64
+                       " (--separator append adds it)",
+                       packing->separator);
+    --*n;
+    if (packing->bos == BD_NO_BOS)
+        return BD_OK;
+    if (*n == 0 || **text != packing->bos)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "the document does not begin with the BOS token %" PRId64, packing->bos);
+    ++*text;
+    --*n;
+    return BD_OK;
+}
+
+// ---- From tokens to documents -----------------------------------------------------------
+
+// Which side a document belongs to; `data` is what decides.
+static side *choose_side(bd_unit_packer *p, const void *data, size_t size_bytes)
+{
+    if (!p->job->holdout_folder)
+        return &p->training;
+    const unsigned __int128 product =
+        (unsigned __int128)bd_hash64(data, size_bytes, 0) * BD_MILLION;
+    return (int64_t)(product >> 64) < p->job->packing.holdout ? &p->held_out : &p->training;
+}
+
+// The training side's ledger covers the whole corpus, so it says what was held out.
+static void count_held_out(bd_unit_packer *p, int64_t n_text, uint32_t length)
+{
+    bd_documents *documents = &p->training.documents;
+    documents->text += n_text;
+    documents->bos += p->job->packing.bos != BD_NO_BOS;
+    documents->separators++;
+    p->training.left_out.held_out += length;
+    p->training.left_out.held_out_documents++;
+}
+
+// The last document of `s` has just been appended: is it to stay?
+static bd_status select_document(bd_unit_packer *p, side *s, const bd_record *record,
+                                 bd_error *err)
+{
+    const bd_packing *packing = &s->packing;
+    const uint32_t length = s->documents.items[s->documents.n - 1].length;
+    const int64_t n_text = (int64_t)length - 1 - (packing->bos != BD_NO_BOS);
+    s->left_out.invalid_utf8_documents += p->was_invalid;
+    s->left_out.headless_documents += record->headless;
+    if (s == &p->held_out)
+        count_held_out(p, n_text, length);
+    if (n_text < packing->min_tokens) {
+        bd_documents_remove_last(&s->documents);
+        s->left_out.too_short += length;
+        s->left_out.too_short_documents++;
+        return BD_OK;
+    }
+    if (packing->long_policy == BD_LONG_ERROR && length > packing->seq_len)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "a document of %u tokens is longer than a row of %" PRId64
+                       " (--long error)",
+                       length, packing->seq_len);
+    return BD_OK;
+}
+
+static bd_status add_ids(bd_unit_packer *p, const bd_input *input, uint32_t index,
+                         const bd_record *record, bd_error *err)
+{
+    size_t n;
+    BD_TRY(widen_ids(p, record, input, &n, err));
+    const uint32_t *text = p->ids;
+    BD_TRY(unwrap_ids(p, &text, &n, err));
+    side *s = choose_side(p, text, n * sizeof *text);
+    BD_TRY(bd_documents_append_ids(&s->documents, text, n, index, (uint64_t)record->position,
+                                   err));
+    return select_document(p, s, record, err);
+}
+
+static bd_status begin_encoding(bd_unit_packer *p, bd_error *err)
+{
+    if (!p->encoder.tokenizer) {
+        BD_TRY(bd_encoder_init(&p->encoder, p->job->tokenizer, err));
+        p->encoder.special_tokens = p->job->reading.special_tokens;
+        p->encoder.recognised = &p->recognised;
+    }
+    p->recognised.n = 0;
+    p->recognised.other = 0;
+    return BD_OK;
+}
+
+static bd_status add_text(bd_unit_packer *p, const bd_input *input, uint32_t index,
+                          const bd_record *record, bd_error *err)
+{
+    const char *text;
+    size_t n;
+    BD_TRY(input->format == BD_INPUT_JSONL ? take_json(p, input, record, &text, &n, err)
+                                           : take_text(p, record, &text, &n, err));
+    BD_TRY(begin_encoding(p, err));
+    side *s = choose_side(p, text, n);
+    BD_TRY(bd_documents_append(&s->documents, text, n, index, (uint64_t)record->position, err));
+    BD_TRY(bd_added_counts_add(&s->left_out.added, &p->recognised, err));
+    return select_document(p, s, record, err);
+}
+
+// ---- Records ------------------------------------------------------------------------------
+
+// They belong to no side of a holdout; the training side's ledger covers the whole corpus.
+static bd_status leave_out(bd_unit_packer *p, int64_t index, const bd_record *record,
+                           const char *why, bd_error *err)
+{
+    bd_bad_place place = {.input = index, .position = record->position, .kind = p->bad};
+    ++*bd_figures_bad(&p->training.left_out, p->bad);
+    if (p->bad_places.n == BD_MAX_BAD_PLACES)  // what comes now lies after them
+        return BD_OK;
+    snprintf(place.message, sizeof place.message, "%.*s", (int)sizeof place.message - 1, why);
+    return bd_bad_places_add(&p->bad_places, &place, err);
+}
+
+static bd_status add_record(bd_unit_packer *p, int64_t index, const bd_record *record,
+                            bd_error *err)
+{
+    const bd_input *input = &p->job->inputs->items[index];
+    p->was_invalid = false;
+    p->bad = record->bad;
+    if (record->bad != BD_BAD_NONE)
+        return bd_reader_fail_bad(&p->job->reading, record, err);
+    const bd_status status = input->id_bytes > 0
+                                 ? add_ids(p, input, (uint32_t)index, record, err)
+                                 : add_text(p, input, (uint32_t)index, record, err);
+    if (status == BD_ERR_LIMIT)
+        p->bad = BD_BAD_PATTERN;
+    return status;
+}
+
+void bd_unit_packer_begin(bd_unit_packer *packer, int64_t first_input)
+{
+    bd_record_hashes_begin(packer->hashes, first_input);
+}
+
+bd_status bd_unit_packer_add(bd_unit_packer *packer, int64_t index, const bd_record *record,
+                             bd_error *err)
+{
+    bd_error problem;  // its message is needed whether or not the caller wants one
+    bd_record_hashes_add(packer->hashes, index, record);
+    const bd_status status = add_record(packer, index, record, &problem);
+    const bool is_its_fault =
+        status == BD_ERR_FORMAT || status == BD_ERR_UNSUPPORTED || status == BD_ERR_LIMIT;
+    if (status == BD_OK) {
+        packer->n_documents++;
+        return BD_OK;
+    }
+    if (is_its_fault && packer->bad != BD_BAD_NONE &&
+        packer->job->reading.bad_records == BD_BAD_SKIP)
+        return leave_out(packer, index, record, problem.message, err);
+    if (err)
+        *err = problem;
+    return is_its_fault
+               ? bd_reader_blame(&packer->job->inputs->items[index], record, status, err)
+               : status;
+}
+
+// ---- From documents to shards ------------------------------------------------------------
+
+static void clear(side *s)
+{
+    bd_documents_clear(&s->documents);
+    s->left_out = (bd_figures){0};
+}
+
+void bd_unit_packer_clear(bd_unit_packer *packer)
+{
+    bd_record_hashes_take(packer->hashes);  // which begin anew
+    clear(&packer->training);
+    clear(&packer->held_out);
+    packer->n_documents = 0;
+    packer->bad_places.n = 0;
+}
+
+bd_unit_contents bd_unit_packer_contents(bd_unit_packer *packer, bool held_out)
+{
+    const side *s = held_out ? &packer->held_out : &packer->training;
+    return (bd_unit_contents){&s->documents, &s->left_out,
+                              bd_record_hashes_take(packer->hashes)};
+}
+
+bd_status bd_unit_packer_finish(bd_unit_packer *packer, const bd_unit *unit,
+                                bd_packed_unit *packed, bd_error *err)
+{
+    const bd_record_digests digests = bd_record_hashes_take(packer->hashes);
+    const bd_shard_entry entry = {
+        .unit = *unit, .records = digests.records, .positions = digests.positions};
+    *packed = (bd_packed_unit){.shard = entry, .held_out = entry};
+    packed->shard.figures = packer->training.left_out;
+    packed->held_out.figures = packer->held_out.left_out;
+    // The held-out shard first: where the other is published, the unit is finished.
+    if (packer->job->holdout_folder)
+        BD_TRY(bd_unit_write(packer->job->holdout_folder, &packer->held_out.documents,
+                             &packed->held_out, err));
+    BD_TRY(
+        bd_unit_write(packer->job->folder, &packer->training.documents, &packed->shard, err));
+    bd_unit_packer_clear(packer);
+    return BD_OK;
+}

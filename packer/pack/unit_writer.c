@@ -1,0 +1,78 @@
+#include "packer/pack/unit_writer.h"
+
+#include <stdlib.h>
+
+#include "common/dataset/row.h"
+#include "packer/pack/layout.h"
+#include "packer/pack/shard_writer.h"
+
+static bd_status lay_out(bd_layout *layout, const bd_documents *documents, bd_error *err)
+{
+    uint32_t *lengths = malloc((documents->n + 1) * sizeof *lengths);
+    if (!lengths)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu documents", documents->n);
+    for (size_t d = 0; d < documents->n; d++)
+        lengths[d] = documents->items[d].length;
+    const bd_status status =
+        bd_layout_make(layout, lengths, documents->n, documents->packing, err);
+    free(lengths);
+    return status;
+}
+
+static void count_piece(bd_figures *figures, const bd_documents *documents,
+                        const bd_piece *piece)
+{
+    const bd_packing *packing = documents->packing;
+    const bd_document *document = &documents->items[piece->document];
+    const int64_t from = document->begin + piece->offset;
+    const int64_t empty_length = 1 + (packing->bos != BD_NO_BOS);
+    bd_figures_count_segment(figures, piece->offset, piece->length);
+    figures->separator_collisions += bd_separator_collisions(
+        packing, documents->ids, from, from + piece->length, piece->offset, document->length);
+    if (piece->offset == 0) {
+        bd_figures_count_document(figures, document->length);
+        figures->empty_documents += document->length == empty_length;
+    }
+}
+
+// The input's side from the documents and the policy, the rows' side from the layout.
+static void count_figures(bd_figures *figures, const bd_documents *documents,
+                          const bd_layout *layout)
+{
+    figures->text = documents->text;
+    figures->bos = documents->bos;
+    figures->separators = documents->separators;
+    figures->truncated = layout->truncated;
+    figures->truncated_documents = layout->truncated_documents;
+    figures->split_documents = layout->split_documents;
+    figures->dropped += layout->dropped;
+    figures->dropped_documents += layout->dropped_documents;
+    for (int64_t row = 0; row < layout->n_rows; row++) {
+        int64_t used = 0;
+        for (int64_t p = layout->row_begins[row]; p < layout->row_begins[row + 1]; p++) {
+            count_piece(figures, documents, &layout->pieces[p]);
+            used += layout->pieces[p].length;
+        }
+        bd_figures_count_row(figures, documents->packing->seq_len, used,
+                             layout->row_begins[row + 1] - layout->row_begins[row]);
+    }
+}
+
+bd_status bd_unit_write(const char *folder, bd_documents *documents, bd_shard_entry *entry,
+                        bd_error *err)
+{
+    bd_layout layout = {0};
+    bd_status status = BD_OK;
+    if (documents->packing->shuffle != BD_NO_SHUFFLE)  // they come in the input's order
+        status = bd_documents_sort(documents, err);
+    if (status == BD_OK)
+        status = lay_out(&layout, documents, err);
+    if (status == BD_OK) {
+        count_figures(&entry->figures, documents, &layout);
+        status = bd_figures_check_ledger(&entry->figures, documents->packing->seq_len, err);
+    }
+    if (status == BD_OK)
+        status = bd_shard_write(folder, documents, &layout, entry, err);
+    bd_layout_release(&layout);
+    return status;
+}

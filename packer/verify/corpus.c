@@ -1,0 +1,476 @@
+#include "packer/verify/corpus.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/base/utf8.h"
+#include "packer/input/examine.h"
+
+// ---- How it was read -----------------------------------------------------------------------
+
+// The texts of *reading are borrowed from the plan, of which `json` is a part.
+static bd_status read_reading(bd_reading *reading, const bd_json *json,
+                              const bd_packing *packing, bd_error *err)
+{
+    int policy, separator = BD_SEPARATOR_APPEND, bad_records = BD_BAD_ERROR,
+                special = BD_SPECIAL_TOKEN;
+    *reading = (bd_reading){.raw_id_bytes = bd_packing_id_bytes(packing),
+                            .end_of_text = packing->separator};
+    BD_TRY(bd_json_get_string(json, "text_field", &reading->text_field, err));
+    if (!bd_json_is_null(json, "delimiter"))
+        BD_TRY(bd_json_get_string(json, "delimiter", &reading->delimiter, err));
+    BD_TRY(bd_json_get_word(json, "invalid_utf8", bd_utf8_policy_words, &policy, err));
+    if (!bd_json_is_null(json, "separator"))  // which format 1.0 does not have
+        BD_TRY(bd_json_get_word(json, "separator", bd_separator_mode_words, &separator, err));
+    if (!bd_json_is_null(json, "bad_records"))  // which came with format 1.2
+        BD_TRY(bd_json_get_word(json, "bad_records", bd_bad_policy_words, &bad_records, err));
+    reading->bad_records = (bd_bad_policy)bad_records;
+    if (!bd_json_is_null(json, "special_tokens"))  // as did this
+        BD_TRY(
+            bd_json_get_word(json, "special_tokens", bd_special_tokens_words, &special, err));
+    reading->utf8_policy = (bd_utf8_policy)policy;
+    reading->special_tokens = (bd_special_tokens)special;
+    reading->separator = (bd_separator_mode)separator;
+    BD_TRY(bd_json_get_integer(json, "unit_size", 1, BD_MAX_UNIT_BYTES, &reading->unit_bytes,
+                               err));
+    return bd_json_get_integer(json, "max_document_bytes", 1, UINT32_MAX,
+                               &reading->max_document_bytes, err);
+}
+
+static bd_status read_plan(bd_corpus *corpus, bd_error *err)
+{
+    const bd_scan *scan = corpus->scan;
+    corpus->readings = calloc(scan->parts.n, sizeof *corpus->readings);
+    if (!corpus->readings)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the plan");
+    for (size_t i = 0; i < scan->parts.n; i++) {
+        bd_part_reading *part = &corpus->readings[i];
+        const bd_status status = read_reading(&part->planned, scan->parts.items[i].reading,
+                                              &scan->manifest->packing, err);
+        if (status != BD_OK)
+            return bd_error_prefix(err, status, "cannot use '%s/%s'", scan->folder,
+                                   BD_PLAN_NAME);
+        part->other_width = part->planned;
+        part->other_width.raw_id_bytes = part->planned.raw_id_bytes == 2 ? 4 : 2;
+    }
+    return BD_OK;
+}
+
+// What --format would have said.
+static bd_format_choice choice_of(const char *format)
+{
+    for (int i = BD_FORMAT_TEXT; bd_format_choice_words[i]; i++)
+        if (strcmp(bd_format_choice_words[i], format) == 0)
+            return (bd_format_choice)i;
+    return strcmp(format, "arrow-stream") == 0 ? BD_FORMAT_ARROW : BD_FORMAT_AUTO;
+}
+
+// ---- Which file it is ----------------------------------------------------------------------
+
+// A file that was found, under the name that a manifest would have for it.
+typedef struct candidate {
+    char *name;             // owned
+    const char *path;       // borrowed
+    const char *last_name;  // of `name`, borrowed from it
+    size_t order;           // in which it was found
+    int64_t size_bytes;     // BD_UNKNOWN for standard input
+    bool is_taken;
+} candidate;
+
+typedef struct candidates {
+    candidate *items;  // [n], owned; by last name, then as they were found
+    size_t n;
+} candidates;
+
+static const char *last_name_of(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    return slash ? slash + 1 : name;
+}
+
+static int compare_candidates(const void *left, const void *right)
+{
+    const candidate *a = left, *b = right;
+    const int by_name = strcmp(a->last_name, b->last_name);
+    return by_name != 0 ? by_name : a->order < b->order ? -1 : a->order > b->order;
+}
+
+// JSON is UTF-8: any other name was changed when it was written.
+static char *stored_name(const char *name)
+{
+    const size_t n = strlen(name);
+    char *stored = malloc(bd_utf8_replaced_bound(n) + 1);
+    if (!stored)
+        return NULL;
+    const size_t n_stored = bd_utf8_replace(name, n, stored);
+    stored[n_stored] = '\0';
+    return stored;
+}
+
+static void release_candidates(candidates *c)
+{
+    for (size_t i = 0; c->items && i < c->n; i++)
+        free(c->items[i].name);
+    free(c->items);
+    *c = (candidates){0};
+}
+
+static bool make_candidate(candidate *item, const bd_input *file, size_t order)
+{
+    struct stat info;
+    *item = (candidate){.name = stored_name(file->entry.name),
+                        .path = file->path,
+                        .order = order,
+                        .size_bytes = BD_UNKNOWN};
+    if (!item->name)
+        return false;
+    item->last_name = last_name_of(item->name);
+    if (!bd_input_is_stdin(file) && stat(file->path, &info) == 0)
+        item->size_bytes = info.st_size;
+    return true;
+}
+
+static bd_status list_candidates(candidates *c, const bd_inputs *files, bd_error *err)
+{
+    *c = (candidates){.items = calloc(files->n + 1, sizeof *c->items), .n = files->n};
+    bool complete = c->items != NULL;
+    for (size_t i = 0; complete && i < files->n; i++)
+        complete = make_candidate(&c->items[i], &files->items[i], i);
+    if (!complete) {
+        release_candidates(c);
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu files", files->n);
+    }
+    qsort(c->items, c->n, sizeof *c->items, compare_candidates);
+    return BD_OK;
+}
+
+// The first whose last name is not before `last_name`.
+static size_t lower_bound(const candidates *c, const char *last_name)
+{
+    size_t low = 0, high = c->n;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (strcmp(c->items[middle].last_name, last_name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+// How a file may be called what the manifest calls it, the surest first.
+typedef enum likeness {
+    SAME_NAME,
+    SAME_END,   // of its path: a folder above it was given, or it alone
+    SAME_LAST,  // the folder has another name now, or was not given
+    ITS_INDEX,  // of a pair of files, which is called after the file with the ids
+    N_LIKENESSES,
+} likeness;
+
+// How many of their last characters two names share.
+static size_t common_end(const char *a, const char *b)
+{
+    size_t n_a = strlen(a), n_b = strlen(b), n = 0;
+    while (n < n_a && n < n_b && a[n_a - 1 - n] == b[n_b - 1 - n])
+        n++;
+    return n;
+}
+
+static bool is_alike(const candidate *item, const char *name, likeness how)
+{
+    const size_t n = strlen(name), n_path = strlen(item->path);
+    switch (how) {
+    case SAME_NAME:
+        return strcmp(item->name, name) == 0;
+    case SAME_END:
+        return n_path > n && item->path[n_path - n - 1] == '/' &&
+               strcmp(item->path + n_path - n, name) == 0;
+    default:
+        return true;
+    }
+}
+
+// Among the files with the last name of `name` that are alike, the one whose path has most of
+// its end in common; of those, the first of the right size.
+static candidate *find_name(const candidates *c, const char *name, int64_t size_bytes,
+                            likeness how)
+{
+    const char *last_name = last_name_of(name);
+    candidate *best = NULL;
+    size_t best_common = 0;
+    for (size_t i = lower_bound(c, last_name);
+         i < c->n && strcmp(c->items[i].last_name, last_name) == 0; i++) {
+        candidate *item = &c->items[i];
+        const bool is_stdin = item->size_bytes == BD_UNKNOWN;
+        if (item->is_taken || is_stdin != (size_bytes == BD_UNKNOWN) ||
+            !is_alike(item, name, how))
+            continue;
+        const size_t common = common_end(item->path, name);
+        const bool is_better =
+            common > best_common || (common == best_common && item->size_bytes == size_bytes &&
+                                     best->size_bytes != size_bytes);
+        if (!best || is_better) {
+            best = item;
+            best_common = common;
+        }
+    }
+    return best;
+}
+
+static candidate *find_index(const candidates *c, const bd_input_entry *entry)
+{
+    static const char ending[] = ".bin";
+    const size_t n = strlen(entry->name), n_ending = sizeof ending - 1;
+    if (n < n_ending || strcmp(entry->name + n - n_ending, ending) != 0)
+        return NULL;
+    char *index = strdup(entry->name);
+    if (!index)
+        return NULL;
+    memcpy(index + n - n_ending, ".idx", n_ending);
+    candidate *found = find_name(c, index, entry->size_bytes, SAME_LAST);
+    free(index);
+    return found;
+}
+
+static bd_status take(bd_corpus_input *input, candidate *found, bd_error *err)
+{
+    if (!found)
+        return BD_OK;
+    found->is_taken = true;
+    input->path = strdup(found->path);
+    return input->path ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
+}
+
+static candidate *find_file(const candidates *c, const bd_input_entry *entry, likeness how)
+{
+    return how == ITS_INDEX ? find_index(c, entry)
+                            : find_name(c, entry->name, entry->size_bytes, how);
+}
+
+// The surest first, so that no other input takes their files.
+static bd_status choose_files(bd_corpus *corpus, const candidates *c, bd_error *err)
+{
+    for (likeness how = SAME_NAME; how < N_LIKENESSES; how++)
+        for (size_t i = 0; i < corpus->inputs.n; i++) {
+            bd_corpus_input *input = &corpus->found[i];
+            if (input->needed && !input->path)
+                BD_TRY(take(input, find_file(c, &corpus->scan->inputs[i], how), err));
+        }
+    return BD_OK;
+}
+
+static void mark_needed(bd_corpus *corpus)
+{
+    const bd_manifest *manifest = corpus->scan->manifest;
+    for (size_t i = 0; i < manifest->n_shards; i++) {
+        const bd_unit *unit = &manifest->shards[i].unit;
+        for (int64_t k = unit->input; k < unit->input + unit->n_inputs; k++)
+            corpus->found[k].needed = true;
+    }
+}
+
+static bd_status find_files(bd_corpus *corpus, const char *const *operands, size_t n,
+                            bd_error *err)
+{
+    bd_inputs files = {0};
+    candidates c = {0};
+    bd_status status = BD_OK;
+    const bd_gathering how = {.source = BD_DEFAULT_SOURCE, .avoided = corpus->scan->folder};
+    for (size_t i = 0; status == BD_OK && i < n; i++)
+        status = bd_inputs_add(&files, operands[i], &how, err);
+    if (status == BD_OK)
+        status = list_candidates(&c, &files, err);
+    if (status == BD_OK)
+        status = choose_files(corpus, &c, err);
+    release_candidates(&c);
+    bd_inputs_release(&files);
+    return status;
+}
+
+bd_status bd_corpus_open(bd_corpus *corpus, const bd_scan *scan, const char *const *operands,
+                         size_t n, bd_error *err)
+{
+    const size_t n_inputs = scan->manifest->n_inputs;
+    *corpus = (bd_corpus){.scan = scan};
+    corpus->inputs.items = calloc(n_inputs + 1, sizeof *corpus->inputs.items);
+    corpus->found = calloc(n_inputs + 1, sizeof *corpus->found);
+    bd_status status = BD_OK;
+    if (corpus->inputs.items && corpus->found)
+        corpus->inputs.n = n_inputs;
+    else
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", n_inputs);
+    if (status == BD_OK)
+        status = read_plan(corpus, err);
+    if (status == BD_OK) {
+        mark_needed(corpus);
+        status = find_files(corpus, operands, n, err);
+    }
+    if (status != BD_OK)
+        bd_corpus_release(corpus);
+    return status;
+}
+
+void bd_corpus_release(bd_corpus *corpus)
+{
+    for (size_t i = 0; i < corpus->inputs.n; i++)
+        free(corpus->found[i].path);
+    free(corpus->found);
+    free(corpus->readings);
+    bd_inputs_release(&corpus->inputs);
+    *corpus = (bd_corpus){0};
+}
+
+// ---- Whether it is as it was ---------------------------------------------------------------
+
+static bd_status fail_missing(const bd_corpus *corpus, size_t index, bd_error *err)
+{
+    const bd_input_entry *entry = &corpus->scan->inputs[index];
+    const char *folder = corpus->scan->folder;
+    if (entry->size_bytes == BD_UNKNOWN)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "'%s' was packed from standard input: give it again, as -", folder);
+    return bd_fail(err, BD_ERR_ARGUMENT,
+                   "'%s' was packed from '%s', and no file that was given is called so", folder,
+                   entry->name);
+}
+
+// What the plan says of an input.
+static bd_status find_in_plan(const bd_json *plan, size_t i, const bd_json **input,
+                              bd_error *err)
+{
+    const bd_json *inputs;
+    BD_TRY(bd_json_get_array(plan, "inputs", &inputs, err));
+    if (i >= bd_json_length(inputs))
+        return bd_fail(err, BD_ERR_FORMAT, "the plan does not have it");
+    *input = bd_json_at(inputs, i);
+    return BD_OK;
+}
+
+static bd_status compare_edges(const bd_json *plan, size_t i, const bd_input *input,
+                               bd_error *err)
+{
+    const bd_json *planned;
+    const char *edges;
+    BD_TRY(find_in_plan(plan, i, &planned, err));
+    if (bd_json_is_null(planned, "edges"))
+        return BD_OK;
+    BD_TRY(bd_json_get_string(planned, "edges", &edges, err));
+    if (strcmp(edges, input->edges.hex) != 0)
+        return bd_fail(err, BD_ERR_FORMAT, "its first or its last MiB is another");
+    return BD_OK;
+}
+
+static bd_status compare_input(const bd_corpus *corpus, size_t index, const bd_input *input,
+                               bd_error *change)
+{
+    bd_json *here = bd_json_object(), *there = bd_json_object();
+    bd_input_entry_to_json(&input->entry, here);
+    bd_input_entry_to_json(&corpus->scan->inputs[index], there);
+    char where[256];
+    bd_status status = BD_OK;
+    if (bd_json_difference(here, there, where, sizeof where))
+        status = bd_fail(change, BD_ERR_FORMAT, "%s", where);
+    else
+        status = compare_edges(corpus->scan->parts.plan, index, input, change);
+    bd_json_free(here);
+    bd_json_free(there);
+    if (status != BD_OK)
+        bd_error_prefix(change, status, "'%s' is not what was packed", input->path);
+    return status;
+}
+
+// A text that an input of the plan may have of its own; NULL if it has none.
+static bd_status read_own(const bd_json *planned, const char *key, char **own, bd_error *err)
+{
+    const char *text;
+    if (bd_json_is_null(planned, key))
+        return BD_OK;
+    BD_TRY(bd_json_get_string(planned, key, &text, err));
+    *own = strdup(text);
+    return *own ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for the options of an input");
+}
+
+// How it was read, where it was read otherwise than the others.
+static bd_status read_own_reading(const bd_corpus *corpus, size_t index, bd_own_reading *own,
+                                  bd_error *err)
+{
+    const bd_json *planned;
+    BD_TRY(find_in_plan(corpus->scan->parts.plan, index, &planned, err));
+    BD_TRY(read_own(planned, "text_field", &own->text_field, err));
+    return read_own(planned, "delimiter", &own->delimiter, err);
+}
+
+// On failure *input is empty.
+static bd_status examine_as(const bd_corpus *corpus, size_t index, const bd_reading *reading,
+                            bd_input *input, bd_error *err)
+{
+    const bd_input_entry *entry = &corpus->scan->inputs[index];
+    const char *path = corpus->found[index].path;
+    bd_reading own = *reading;
+    own.format = choice_of(entry->format);
+    *input = (bd_input){.path = strdup(path)};
+    input->entry.name = strdup(entry->name);
+    input->entry.source = strdup(entry->source);
+    bd_status status =
+        input->path && input->entry.name && input->entry.source
+            ? BD_OK
+            : bd_fail(err, BD_ERR_MEMORY, "no memory for the name of '%s'", path);
+    if (status == BD_OK)
+        status = read_own_reading(corpus, index, &input->own, err);
+    if (status == BD_OK)
+        status = bd_input_examine(input, &own, err);
+    if (status != BD_OK)
+        bd_input_release(input);
+    return status;
+}
+
+// Takes the input as it is when it is read in this way: the first that works, and a later one
+// if with that it is what was packed.
+static bd_status try_reading(bd_corpus *corpus, size_t index, const bd_reading *reading,
+                             bd_error *err)
+{
+    bd_corpus_input *found = &corpus->found[index];
+    bd_input input;
+    bd_error change = {0};
+    BD_TRY(examine_as(corpus, index, reading, &input, err));
+    const bool is_same = compare_input(corpus, index, &input, &change) == BD_OK;
+    if (found->reading && !is_same) {
+        bd_input_release(&input);
+        return BD_OK;
+    }
+    bd_input_release(&corpus->inputs.items[index]);
+    corpus->inputs.items[index] = input;
+    found->reading = reading;
+    found->change = change;
+    return BD_OK;
+}
+
+// The plan does not say how wide ids without a header were taken to be (--id-bytes). The width
+// that the vocabulary suggests comes first; the file, or its index, tells if it was the other.
+bd_status bd_corpus_examine(bd_corpus *corpus, size_t index, bd_error *err)
+{
+    const bd_corpus_input *found = &corpus->found[index];
+    const bd_part_reading *part =
+        &corpus->readings[bd_plan_find_part(&corpus->scan->parts, index)];
+    const bool has_width = choice_of(corpus->scan->inputs[index].format) == BD_FORMAT_TOKENS;
+    if (found->reading)
+        return BD_OK;
+    if (!found->path)
+        return fail_missing(corpus, index, err);
+    const bd_status status = try_reading(corpus, index, &part->planned, err);
+    if (has_width && (status != BD_OK || found->change.status != BD_OK))
+        try_reading(corpus, index, &part->other_width, NULL);
+    return found->reading ? BD_OK : status;
+}
+
+static bd_status examine_needed(void *context, int64_t index, bd_error *err)
+{
+    bd_corpus *corpus = context;
+    return corpus->found[index].needed ? bd_corpus_examine(corpus, (size_t)index, err) : BD_OK;
+}
+
+bd_status bd_corpus_examine_all(bd_corpus *corpus, bd_threads *threads, bd_error *err)
+{
+    return bd_threads_run(threads, examine_needed, corpus, (int64_t)corpus->inputs.n, err);
+}

@@ -1,0 +1,49 @@
+// verify.h - is a dataset what its manifest says? Every file, every row, every rule; and, if it
+// is asked for, every token of the corpus.
+#ifndef BINDERY_PACKER_VERIFY_VERIFY_H
+#define BINDERY_PACKER_VERIFY_VERIFY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+
+// How much of a dataset is looked at.
+typedef enum bd_verify_depth {
+    BD_VERIFY_STRUCTURE,  // files, sizes, checksums, metadata: D1 to D4 and S1, no rows
+    BD_VERIFY_ROWS,       // and every row: R1 to R9, S2 to S7
+    BD_VERIFY_CORPUS,     // and every document of the corpus
+} bd_verify_depth;
+
+// "structure", "rows", "corpus": in the order of the enum, ended by NULL.
+extern const char *const bd_verify_depth_words[];
+
+typedef struct bd_verify_settings {
+    bd_verify_depth depth;
+    const char *const *corpus;  // [n_corpus] operands as of `pack`, for BD_VERIFY_CORPUS;
+    size_t n_corpus;            // borrowed
+    int n_threads;
+    bool quiet;
+} bd_verify_settings;
+
+typedef struct bd_verdict {
+    bd_error *problems;  // [n_problems], owned; at most one per file, in the manifest's order
+    size_t n_problems;
+    size_t n_shards;
+    int64_t n_rows, n_tokens;  // as the manifest says
+    uint64_t n_bytes;          // of the shards, as it says, too
+    int64_t n_compared;        // documents of the corpus that were read again
+} bd_verdict;
+
+// Checks the dataset. BD_OK means that there is a verdict, good or bad; a failure that it could
+// not be reached (no such folder, no memory, no permission, a corpus of which a part is
+// missing). A damaged manifest is a verdict, and so is a corpus that has changed. Release what
+// comes out. Shards are checked side by side; few at the end, or few large ones, one after
+// another by all threads. Memory: scan.h and against.h.
+bd_status bd_verify(const char *folder, const bd_verify_settings *settings, bd_verdict *verdict,
+                    bd_error *err);
+
+void bd_verdict_release(bd_verdict *verdict);  // safe on an empty struct and safe twice
+
+#endif

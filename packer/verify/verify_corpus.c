@@ -1,0 +1,461 @@
+#include "packer/verify/verify_corpus.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/cli/progress.h"
+#include "common/dataset/segment_index.h"
+#include "common/dataset/shard.h"
+#include "common/dataset/stored_tokenizer.h"
+#include "packer/input/reader.h"
+#include "packer/pack/unit.h"
+
+// What the workers share.
+typedef struct comparing {
+    const bd_against_job *job;
+    bd_pack_job *packs;  // [scan->parts.n], owned; as each part of the plan was packed
+    const bd_tokenizer *tokenizer;
+    bd_progress *progress;
+    bd_error *problems;
+    pthread_mutex_t lock;  // of the following
+    size_t next_shard;
+    int64_t n_documents;
+    int64_t limit_left;  // INT64_MAX without a limit, and then never changed
+} comparing;
+
+// What one worker keeps from unit to unit.
+typedef struct worker {
+    comparing *c;
+    bd_unit_packer *packer;  // owned; of part `part`, or NULL
+    size_t part;
+    bd_reader *reader;  // owned; of input `input`, or NULL
+    int64_t input;
+} worker;
+
+// The two sides of a unit.
+typedef struct comparison {
+    const comparing *c;
+    const bd_shard *shard;
+    const bd_documents *documents;
+    const bd_found_segments *segments;
+} comparison;
+
+// ---- One unit ------------------------------------------------------------------------------
+
+// Says at which document of the corpus the difference is.
+static bd_status blame(const comparison *m, uint32_t input, uint64_t position, bd_error *err)
+{
+    const bd_inputs *inputs = &m->c->job->corpus->inputs;
+    const bd_record record = {.position = (int64_t)position};
+    const bool is_known = input < inputs->n && inputs->items[input].path;
+    return is_known ? bd_reader_blame(&inputs->items[input], &record, BD_ERR_FORMAT, err)
+                    : BD_ERR_FORMAT;
+}
+
+static bd_status fail_token(const comparison *m, const bd_document *document,
+                            const bd_found_segment *piece, bd_error *err)
+{
+    const int id_bytes = bd_packing_id_bytes(&m->shard->packing);
+    const void *ids = bd_found_segment_ids(piece, m->shard);
+    int64_t t = 0;
+    while (bd_id_at(ids, id_bytes, t) ==
+           bd_id_at(m->documents->ids, id_bytes, document->begin + piece->offset + t))
+        t++;
+    bd_fail(err, BD_ERR_FORMAT,
+            "token %" PRId64 " of the document is %u, '%s', row %u, has %u there",
+            piece->offset + t,
+            bd_id_at(m->documents->ids, id_bytes, document->begin + piece->offset + t),
+            m->shard->path, piece->row, bd_id_at(ids, id_bytes, t));
+    return blame(m, document->input, document->position, err);
+}
+
+// That the pieces cover the document, once and in order, the scan has shown (S3).
+static bd_status compare_document(const comparison *m, const bd_document *document,
+                                  const bd_found_segment *pieces, size_t n, bd_error *err)
+{
+    const int id_bytes = bd_packing_id_bytes(&m->shard->packing);
+    if (pieces[0].length != document->length) {
+        bd_fail(err, BD_ERR_FORMAT, "the document has %u tokens, '%s', row %u, says %u",
+                document->length, m->shard->path, pieces[0].row, pieces[0].length);
+        return blame(m, document->input, document->position, err);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const char *expected =
+            (const char *)m->documents->ids + (document->begin + pieces[i].offset) * id_bytes;
+        if (memcmp(expected, bd_found_segment_ids(&pieces[i], m->shard),
+                   (size_t)pieces[i].n_tokens * (size_t)id_bytes) != 0)
+            return fail_token(m, document, &pieces[i], err);
+    }
+    return BD_OK;
+}
+
+static bd_status fail_missing(const comparison *m, const bd_document *document, bd_error *err)
+{
+    bd_fail(err, BD_ERR_FORMAT, "the document is in no row of '%s'", m->shard->path);
+    return blame(m, document->input, document->position, err);
+}
+
+static bd_status fail_unknown(const comparison *m, const bd_found_segment *piece, bd_error *err)
+{
+    bd_fail(err, BD_ERR_FORMAT,
+            "no document that was to be packed begins there, '%s', row %u, has one",
+            m->shard->path, piece->row);
+    return blame(m, piece->input, piece->position, err);
+}
+
+static int compare_places(const bd_document *document, const bd_found_segment *piece)
+{
+    if (document->input != piece->input)
+        return document->input < piece->input ? -1 : 1;
+    return document->position < piece->position ? -1 : document->position > piece->position;
+}
+
+// Both sides are in input order.
+static bd_status compare_documents(const comparison *m, bd_figures *figures, bd_error *err)
+{
+    const bd_packing *packing = &m->shard->packing;
+    size_t piece = 0;
+    for (size_t d = 0; d < m->documents->n; d++) {
+        const bd_document *document = &m->documents->items[d];
+        if (packing->long_policy == BD_LONG_DROP && document->length > packing->seq_len) {
+            figures->dropped += document->length;
+            figures->dropped_documents++;
+            continue;
+        }
+        const int order =
+            piece < m->segments->n ? compare_places(document, &m->segments->items[piece]) : -1;
+        if (order != 0)
+            return order < 0 ? fail_missing(m, document, err)
+                             : fail_unknown(m, &m->segments->items[piece], err);
+        const size_t end = bd_found_segments_document_end(m->segments, piece);
+        BD_TRY(compare_document(m, document, &m->segments->items[piece], end - piece, err));
+        piece = end;
+    }
+    return piece < m->segments->n ? fail_unknown(m, &m->segments->items[piece], err) : BD_OK;
+}
+
+// What rows cannot tell: the figures of what was left out, and the records' own checksum.
+static bd_status compare_rest(const comparison *m, const bd_figures *read,
+                              const bd_record_digests *digests, bd_error *err)
+{
+    const bd_shard_entry *entry = &m->shard->entry;
+    bd_figures expected = entry->figures;
+    bd_figures_take_left_out(&expected, read);
+    expected.text = m->documents->text;
+    expected.bos = m->documents->bos;
+    expected.separators = m->documents->separators;
+    char where[256];
+    if (bd_figures_difference(&expected, &entry->figures, where, sizeof where))
+        return bd_fail(err, BD_ERR_FORMAT, "'%s': the corpus gives other figures: %s",
+                       m->shard->path, where);
+    if (entry->records.hex[0] != '\0' && strcmp(digests->records.hex, entry->records.hex) != 0)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "'%s': its tokens are the corpus's, but the records have changed "
+                       "around them",
+                       m->shard->path);
+    if (entry->positions.hex[0] != '\0' &&
+        strcmp(digests->positions.hex, entry->positions.hex) != 0)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "'%s': its records are the corpus's, but those that were left out lie "
+                       "elsewhere",
+                       m->shard->path);
+    return BD_OK;
+}
+
+// Compares what the worker has read with shard `index`.
+static bd_status compare_unit(worker *w, size_t index, bd_error *err)
+{
+    comparing *c = w->c;
+    const bd_scan *scan = c->job->scan;
+    const bool held_out = scan->manifest->packing.part == BD_PART_HELD_OUT;
+    const bd_unit_contents contents = bd_unit_packer_contents(w->packer, held_out);
+    bd_shard shard;
+    bd_found_segments segments = {0};
+    BD_TRY(bd_shard_open_entry(&shard, scan->folder, scan->manifest, index, err));
+    const comparison m = {c, &shard, contents.documents, &segments};
+    bd_figures read = *contents.left_out;
+    bd_status status = bd_found_segments_gather(&segments, &shard, err);
+    if (status == BD_OK)
+        status = compare_documents(&m, &read, err);
+    if (status == BD_OK)
+        status = compare_rest(&m, &read, &contents.digests, err);
+    bd_found_segments_release(&segments);
+    bd_shard_close(&shard);
+    return status;
+}
+
+// ---- Reading -------------------------------------------------------------------------------
+
+// An input that can only be read from front to back is opened once for all of its slices.
+static bd_status open_reader(worker *w, int64_t index, bd_error *err)
+{
+    const bd_corpus *corpus = w->c->job->corpus;
+    const bd_input *input = &corpus->inputs.items[index];
+    if (w->reader && w->input == index)
+        return BD_OK;
+    bd_reader_close(w->reader);
+    w->reader = NULL;
+    w->input = index;
+    if (input->id_bytes == 0 && !w->c->tokenizer->takes_text)
+        return bd_fail(err, BD_ERR_FORMAT, "'%s' holds text, and tokens were packed",
+                       input->path);
+    return bd_reader_open(&w->reader, input, corpus->found[index].reading, err);
+}
+
+static bd_status read_slice(worker *w, int64_t index, bd_slice slice, bd_error *err)
+{
+    BD_TRY(open_reader(w, index, err));
+    bd_reader_begin(w->reader, slice);
+    while (bd_unit_packer_n_documents(w->packer) < w->c->limit_left) {
+        bd_record record = {0};
+        bool found;
+        BD_TRY(bd_reader_next(w->reader, &record, &found, err));
+        if (!found)
+            break;
+        BD_TRY(bd_unit_packer_add(w->packer, index, &record, err));
+        bd_progress_add(w->c->progress, 1);
+    }
+    return BD_OK;
+}
+
+// The cuts are the dataset's, also where the input would be cut otherwise now; but an input
+// that has become shorter has nothing after its end.
+static bd_status read_unit(worker *w, const bd_unit *unit, bd_error *err)
+{
+    const bd_scan *scan = w->c->job->scan;
+    bd_unit_packer_begin(w->packer, unit->input);
+    for (int64_t i = unit->input; i < unit->input + unit->n_inputs; i++) {
+        const int64_t extent = w->c->job->corpus->inputs.items[i].entry.extent;
+        bd_slice slice = bd_input_entry_slice(&scan->inputs[i], unit->slice);
+        if (extent != BD_UNKNOWN && slice.begin > 0 && slice.begin >= extent)
+            continue;
+        if (extent != BD_UNKNOWN && slice.end > extent)
+            slice.end = extent;
+        BD_TRY(read_slice(w, i, slice, err));
+    }
+    return BD_OK;
+}
+
+// Where only reading tells where an input ends, it must end where the last shard does.
+static bd_status check_end(worker *w, const bd_unit *unit, bd_error *err)
+{
+    const bd_scan *scan = w->c->job->scan;
+    bool last;
+    if (scan->inputs[unit->input].extent != BD_UNKNOWN || w->c->limit_left != INT64_MAX ||
+        !w->reader)
+        return BD_OK;
+    BD_TRY(bd_reader_is_last(w->reader, &last, err));
+    if (last == unit->last)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_FORMAT, "'%s' %s what was packed",
+                   w->c->job->corpus->inputs.items[unit->input].path,
+                   last ? "ends before the end of" : "goes on after the end of");
+}
+
+static bd_status do_shard(worker *w, size_t index, bd_error *problem)
+{
+    const bd_unit *unit = &w->c->job->scan->manifest->shards[index].unit;
+    bd_status status = read_unit(w, unit, problem);
+    if (status == BD_OK && w->c->problems[index].status == BD_OK)
+        status = compare_unit(w, index, problem);
+    if (status == BD_OK)
+        status = check_end(w, unit, problem);
+    return status;
+}
+
+// ---- All units -----------------------------------------------------------------------------
+
+static size_t part_of_shard(const comparing *c, size_t shard)
+{
+    const bd_scan *scan = c->job->scan;
+    return bd_plan_find_part(&scan->parts, (size_t)scan->manifest->shards[shard].unit.input);
+}
+
+static bool is_limited(const comparing *c, size_t part)
+{
+    return c->job->scan->parts.items[part].cuts.limit != BD_NO_LIMIT;
+}
+
+// Each part has a limit of its own. Where any has one, one worker does everything in order.
+static void begin_part(comparing *c, size_t shard)
+{
+    const size_t part = part_of_shard(c, shard);
+    const bool is_first = shard == 0 || part_of_shard(c, shard - 1) != part;
+    if (!is_first)
+        return;
+    if (is_limited(c, part))
+        c->limit_left = c->packs[part].limit;
+    else if (c->limit_left != INT64_MAX)
+        c->limit_left = INT64_MAX;
+}
+
+// The shards [*first, *end) that one worker does in order: one, or all of an input that is read
+// from front to back. False if none is left.
+static bool take_shards(comparing *c, size_t *first, size_t *end)
+{
+    const bd_scan *scan = c->job->scan;
+    const bd_manifest *manifest = scan->manifest;
+    pthread_mutex_lock(&c->lock);
+    *first = *end = c->next_shard;
+    if (*first < manifest->n_shards) {
+        const int64_t input = manifest->shards[*first].unit.input;
+        const bool is_series = scan->inputs[input].extent == BD_UNKNOWN;
+        begin_part(c, *first);
+        ++*end;
+        while (is_series && *end < manifest->n_shards &&
+               manifest->shards[*end].unit.input == input)
+            ++*end;
+    }
+    c->next_shard = *end;
+    pthread_mutex_unlock(&c->lock);
+    return *first < *end;
+}
+
+static void count_documents(comparing *c, int64_t n)
+{
+    pthread_mutex_lock(&c->lock);
+    c->n_documents += n;
+    if (c->limit_left != INT64_MAX)
+        c->limit_left -= n;
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void take_no_more(comparing *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->next_shard = c->job->scan->manifest->n_shards;
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void leave_part(comparing *c, size_t part)
+{
+    pthread_mutex_lock(&c->lock);
+    while (c->next_shard < c->job->scan->manifest->n_shards &&
+           part_of_shard(c, c->next_shard) == part)
+        c->next_shard++;
+    pthread_mutex_unlock(&c->lock);
+}
+
+// After damage in an input that is read from front to back, what follows cannot be judged; with
+// a limit on documents nothing that follows in its part can.
+static bd_status do_shards(worker *w, size_t first, size_t end, bd_error *err)
+{
+    comparing *c = w->c;
+    bd_status status = BD_OK;
+    bd_error problem = {0};
+    for (size_t i = first; status == BD_OK && i < end; i++) {
+        status = do_shard(w, i, &problem);
+        count_documents(c, bd_unit_packer_n_documents(w->packer));
+        bd_unit_packer_clear(w->packer);
+        if (status == BD_ERR_FORMAT && c->problems[i].status == BD_OK)
+            c->problems[i] = problem;
+    }
+    if (status == BD_ERR_FORMAT && is_limited(c, w->part))
+        leave_part(c, w->part);
+    if (status == BD_OK || status == BD_ERR_FORMAT)
+        return BD_OK;
+    take_no_more(c);
+    if (err)
+        *err = problem;
+    return status;
+}
+
+static bd_status open_packer(worker *w, size_t part, bd_error *err)
+{
+    if (w->packer && w->part == part)
+        return BD_OK;
+    bd_unit_packer_free(w->packer);
+    w->packer = NULL;
+    w->part = part;
+    return bd_unit_packer_new(&w->packer, &w->c->packs[part], err);
+}
+
+static bd_status do_work(void *context, int64_t index, bd_error *err)
+{
+    (void)index;
+    worker w = {.c = context};
+    size_t first, end;
+    bd_status status = BD_OK;
+    while (status == BD_OK && take_shards(w.c, &first, &end)) {
+        status = open_packer(&w, part_of_shard(w.c, first), err);
+        if (status == BD_OK)
+            status = do_shards(&w, first, end, err);
+        bd_reader_close(w.reader);
+        w.reader = NULL;
+    }
+    bd_unit_packer_free(w.packer);
+    return status;
+}
+
+// How a part of the dataset was packed. A holdout's documents are told apart whichever part is
+// looked at.
+static bd_pack_job pack_job_of(const comparing *c, size_t part)
+{
+    const bd_against_job *job = c->job;
+    const bd_manifest *manifest = job->scan->manifest;
+    bd_pack_job pack = {
+        .packing = manifest->packing,
+        .tokenizer = c->tokenizer,
+        .inputs = &job->corpus->inputs,
+        .reading = job->corpus->readings[part].planned,
+        .limit = job->scan->parts.items[part].cuts.limit,
+        .folder = job->scan->folder,
+        .holdout_folder = manifest->packing.part == BD_PART_ALL ? NULL : job->scan->folder,
+        .progress = c->progress,
+    };
+    if (pack.holdout_folder)
+        pack.packing.part = BD_PART_TRAINING;
+    return pack;
+}
+
+// A held-out dataset does not say how many documents the corpus has.
+static uint64_t documents_to_read(const bd_manifest *manifest)
+{
+    return manifest->packing.part == BD_PART_HELD_OUT
+               ? 0
+               : (uint64_t)bd_figures_documents_read(&manifest->totals);
+}
+
+static bd_status compare_all(comparing *c, bd_error *err)
+{
+    const size_t n_parts = c->job->scan->parts.n;
+    bool limited = false;
+    c->packs = calloc(n_parts, sizeof *c->packs);
+    if (!c->packs)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parts of the plan", n_parts);
+    for (size_t i = 0; i < n_parts; i++) {
+        c->packs[i] = pack_job_of(c, i);
+        limited |= is_limited(c, i);
+    }
+    const int n_threads = limited ? 1 : c->job->n_threads;
+    bd_threads *threads;
+    BD_TRY(bd_threads_new(&threads, n_threads, err));
+    const bd_status status = bd_threads_run(threads, do_work, c, n_threads, err);
+    bd_threads_free(threads);
+    return status;
+}
+
+bd_status bd_against_compare(const bd_against_job *job, bd_error *problems,
+                             int64_t *n_documents, bd_error *err)
+{
+    const bd_manifest *manifest = job->scan->manifest;
+    comparing c = {.job = job,
+                   .problems = problems,
+                   .lock = PTHREAD_MUTEX_INITIALIZER,
+                   .limit_left = INT64_MAX};
+    *n_documents = 0;
+    BD_TRY(bd_stored_tokenizer_open(&c.tokenizer, job->scan->folder, &manifest->packing, err));
+    c.progress = bd_progress_new(&(bd_progress_config){.label = "comparing",
+                                                       .unit = "documents",
+                                                       .total = documents_to_read(manifest),
+                                                       .quiet = job->quiet});
+    const bd_status status = compare_all(&c, err);
+    bd_progress_free(c.progress);
+    pthread_mutex_destroy(&c.lock);
+    bd_tokenizer_close(c.tokenizer);
+    free(c.packs);
+    *n_documents = c.n_documents;
+    return status;
+}

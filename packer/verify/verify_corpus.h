@@ -1,0 +1,36 @@
+// verify_corpus.h - are the tokens of a dataset those of the corpus that it was packed from?
+//
+// Every unit is read and tokenised again, by the readers and with the options that packed it,
+// and each document's tokens are compared with its pieces in the rows:
+//
+//   corpus       | A A A | B B B B B B | C C |        in input order
+//   rows           A A A |  B B B B
+//                           B B B | C C |
+//
+// A document that only one of the two has, another length, another token, or other figures of
+// what was left out is damage; of each shard the first in input order is told.
+#ifndef BINDERY_PACKER_VERIFY_VERIFY_CORPUS_H
+#define BINDERY_PACKER_VERIFY_VERIFY_CORPUS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "packer/verify/check.h"
+#include "packer/verify/corpus.h"
+
+typedef struct bd_against_job {
+    const bd_scan *scan;      // of a dataset whose units are the plan's (D2); borrowed
+    const bd_corpus *corpus;  // borrowed
+    int n_threads;
+    bool quiet;
+} bd_against_job;
+
+// Fills in problems[n_shards] where there is none (BD_OK) yet; shards that have one are not
+// compared. *n_documents is how many documents were read. Damage is a problem and no failure.
+// With a limit on documents one thread does it, in order. Memory, for each thread: that of
+// packing a unit (pack_unit.h) and 56 bytes per segment of its shard.
+bd_status bd_against_compare(const bd_against_job *job, bd_error *problems,
+                             int64_t *n_documents, bd_error *err);
+
+#endif

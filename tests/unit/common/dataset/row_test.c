@@ -1,0 +1,599 @@
+#include "common/dataset/row.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum {
+    A = 97,
+    B = 98,
+    C = 99,
+    SEPARATOR = 256,
+    PADDING = 3,
+    MAX_TOKENS = 32,
+    MAX_SEGMENTS = 8
+};
+
+// A row that owns what it points to, so that a test can edit it. The ids are kept wide and
+// stored as the packing says.
+typedef struct owned_row {
+    bd_packing packing;
+    uint32_t ids[MAX_TOKENS];
+    int32_t bounds[MAX_SEGMENTS + 1];
+    int64_t n_bounds, n_segments;
+    uint32_t input[MAX_SEGMENTS], offset[MAX_SEGMENTS], length[MAX_SEGMENTS];
+    uint64_t position[MAX_SEGMENTS];
+    uint16_t stored16[MAX_TOKENS];
+    uint32_t stored32[MAX_TOKENS];
+} owned_row;
+
+// The drawing of schemas/shard-v1.md.
+static owned_row example(void)
+{
+    return (owned_row){
+        .packing = {.seq_len = 17,
+                    .vocab_size = 257,
+                    .separator = SEPARATOR,
+                    .bos = BD_NO_BOS,
+                    .padding = PADDING,
+                    .batch_rows = 2,
+                    .shuffle = BD_NO_SHUFFLE},
+        .ids = {A, A, A, A, A, SEPARATOR, B, SEPARATOR, C, C, C, C, C, SEPARATOR, PADDING,
+                PADDING, PADDING},
+        .bounds = {0, 6, 8, 14},
+        .n_bounds = 4,
+        .n_segments = 3,
+        .input = {4, 4, 5},
+        .position = {10, 77, 0},
+        .offset = {0, 0, 9},
+        .length = {6, 2, 15},
+    };
+}
+
+// The row as readers see it, with its own checksum.
+static bd_row view(owned_row *owned)
+{
+    for (int t = 0; t < MAX_TOKENS; t++) {
+        owned->stored16[t] = (uint16_t)owned->ids[t];
+        owned->stored32[t] = owned->ids[t];
+    }
+    const bool narrow = bd_packing_id_bytes(&owned->packing) == 2;
+    bd_row row = {
+        .ids = narrow ? (const void *)owned->stored16 : owned->stored32,
+        .n_bounds = owned->n_bounds,
+        .bounds = owned->bounds,
+        .n_segments = owned->n_segments,
+        .segments = {owned->input, owned->position, owned->offset, owned->length},
+    };
+    bd_hasher *hasher = bd_hasher_new();
+    assert_non_null(hasher);
+    row.checksum = bd_row_checksum(&row, &owned->packing, hasher);
+    bd_hasher_free(hasher);
+    return row;
+}
+
+static bd_status check(const bd_row *row, const bd_packing *packing, bd_error *err)
+{
+    bd_hasher *hasher = bd_hasher_new();
+    assert_non_null(hasher);
+    const bd_status status = bd_row_check(row, packing, hasher, err);
+    bd_hasher_free(hasher);
+    return status;
+}
+
+static void obeys(owned_row owned)
+{
+    bd_error err = {0};
+    const bd_row row = view(&owned);
+    const bd_status status = check(&row, &owned.packing, &err);
+    assert_string_equal(err.message, "");
+    assert_int_equal(status, BD_OK);
+}
+
+static void breaks(owned_row owned, const char *message)
+{
+    bd_error err = {0};
+    const bd_row row = view(&owned);
+    assert_int_equal(check(&row, &owned.packing, &err), BD_ERR_FORMAT);
+    assert_string_equal(err.message, message);
+    assert_int_equal(check(&row, &owned.packing, NULL), BD_ERR_FORMAT);
+}
+
+// ---- The checksum -----------------------------------------------------------------
+
+// Computed by Python: xxh3_64 of struct.pack("<17H4i", …) + "<IQII" of each segment.
+static void checksum_is_over_ids_boundaries_and_documents_without_gaps(void **state)
+{
+    (void)state;
+    owned_row row = example();
+    assert_true(view(&row).checksum == UINT64_C(0x6b4264f52aea48ae));
+    row.packing.vocab_size = 70000;  // ids of four bytes
+    assert_true(view(&row).checksum == UINT64_C(0xa95e5949295c9eab));
+}
+
+static void r7_every_changed_bit_of_a_row_is_noticed(void **state)
+{
+    (void)state;
+    owned_row owned = example();
+    const bd_row row = view(&owned);
+    const struct {
+        void *data;
+        size_t size_bytes;
+    } parts[] = {
+        {owned.stored16, 17 * sizeof *owned.stored16},
+        {owned.bounds, 4 * sizeof *owned.bounds},
+        {owned.input, 3 * sizeof *owned.input},
+        {owned.position, 3 * sizeof *owned.position},
+        {owned.offset, 3 * sizeof *owned.offset},
+        {owned.length, 3 * sizeof *owned.length},
+    };
+    assert_int_equal(check(&row, &owned.packing, NULL), BD_OK);
+    for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
+        for (size_t bit = 0; bit < 8 * parts[p].size_bytes; bit++) {
+            unsigned char *byte = (unsigned char *)parts[p].data + bit / 8;
+            bd_error err;
+            *byte ^= (unsigned char)(1 << bit % 8);
+            assert_int_equal(check(&row, &owned.packing, &err), BD_ERR_FORMAT);
+            assert_string_equal(err.message, "R7: the checksum does not match the row");
+            *byte ^= (unsigned char)(1 << bit % 8);
+        }
+    for (int bit = 0; bit < 64; bit++) {
+        bd_row other = row;
+        other.checksum ^= UINT64_C(1) << bit;
+        assert_int_equal(check(&other, &owned.packing, NULL), BD_ERR_FORMAT);
+    }
+}
+
+// ---- The other rules, each broken by one edit, the checksum being right -----------
+
+static void sound_row_obeys_every_rule(void **state)
+{
+    (void)state;
+    obeys(example());
+}
+
+static void r1_boundaries_begin_with_0_increase_and_end_in_the_row(void **state)
+{
+    (void)state;
+    owned_row row = example();
+    row.n_bounds = 0;
+    row.n_segments = 0;
+    breaks(row, "R1: cu_seqlens has 0 entries");
+    row.n_bounds = 1;
+    breaks(row, "R1: cu_seqlens has 1 entries");
+
+    static const struct {
+        int index;
+        int32_t value;
+        const char *message;
+    } cases[] = {
+        {0, 1, "R1: cu_seqlens has 4 entries and does not begin with 0"},
+        {0, -1, "R1: cu_seqlens has 4 entries and does not begin with 0"},
+        {1, 0, "R1: boundary 1 is 0 after 0"},
+        {1, -6, "R1: boundary 1 is -6 after 0"},
+        {1, 8, "R1: boundary 2 is 8 after 8"},
+        {1, 9, "R1: boundary 2 is 8 after 9"},
+        {1, INT32_MAX, "R1: boundary 1 is 2147483647 after 0"},
+        {3, 18, "R1: boundary 3 is 18 after 8"},
+        {3, INT32_MIN, "R1: boundary 3 is -2147483648 after 8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        row = example();
+        row.bounds[cases[i].index] = cases[i].value;
+        breaks(row, cases[i].message);
+    }
+}
+
+static void r2_every_segment_has_its_document(void **state)
+{
+    (void)state;
+    owned_row row = example();
+    row.n_segments = 2;
+    breaks(row, "R2: 2 documents for 3 segments");
+    row.n_segments = 4;
+    row.input[3] = 9;
+    breaks(row, "R2: 4 documents for 3 segments");
+    row.n_segments = 0;
+    breaks(row, "R2: 0 documents for 3 segments");
+}
+
+static void r3_ids_are_of_the_vocabulary_and_padding_is_padding(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 17; t++) {
+        owned_row row = example();
+        char message[100];
+        row.ids[t] = 257;
+        snprintf(message, sizeof message, "R3: token %d has id 257, the vocabulary 257", t);
+        breaks(row, message);
+    }
+    for (int t = 14; t < 17; t++) {
+        owned_row row = example();
+        row.ids[t] = SEPARATOR;
+        breaks(row, "R3: a token after the last boundary 14 is not padding");
+    }
+}
+
+static void r4_segment_lies_in_its_document(void **state)
+{
+    (void)state;
+    owned_row row = example();
+    row.length[0] = 5;
+    breaks(row, "R4: segment 0 covers tokens 0 to 6 of a document of 5");
+    row = example();
+    row.offset[1] = 1;
+    breaks(row, "R4: segment 1 covers tokens 1 to 3 of a document of 2");
+    row = example();
+    row.offset[2] = UINT32_MAX;  // in 32 bits the sum would wrap
+    breaks(row, "R4: segment 2 covers tokens 4294967295 to 4294967301 of a document of 15");
+    row = example();
+    row.length[2] = 0;
+    breaks(row, "R4: segment 2 covers tokens 9 to 15 of a document of 0");
+}
+
+static void r4_one_token_is_a_whole_document(void **state)
+{
+    (void)state;
+    owned_row row = example();
+    row.bounds[1] = 7;  // leaves one token for the second segment
+    row.length[0] = 50;
+    breaks(row, "R4: segment 1 has one token of a document of 2");
+    row.length[1] = 1;
+    obeys(row);
+    row.offset[1] = 1;
+    row.length[1] = 2;
+    breaks(row, "R4: segment 1 has one token of a document of 2");
+}
+
+static void r5_end_of_a_document_is_the_separator(void **state)
+{
+    (void)state;
+    static const int ends[] = {5, 7, 13};
+    for (int s = 0; s < 3; s++) {
+        owned_row row = example();
+        char message[100];
+        row.ids[ends[s]] = A;
+        snprintf(message, sizeof message,
+                 "R5: segment %d ends its document without the separator", s);
+        breaks(row, message);
+        row.length[s]++;  // now it does not end there
+        obeys(row);
+    }
+}
+
+static void r6_start_of_a_document_is_the_bos_if_there_is_one(void **state)
+{
+    (void)state;
+    enum { BOS = 7 };
+    owned_row row = example();
+    row.packing.bos = BOS;
+    breaks(row, "R6: segment 0 begins its document without the BOS token");
+    row.ids[0] = BOS;
+    breaks(row, "R6: segment 1 begins its document without the BOS token");
+    row.ids[6] = BOS;
+    obeys(row);  // the third segment is a later piece
+    row.offset[2] = 0;
+    row.length[2] = 6;
+    breaks(row, "R6: segment 2 begins its document without the BOS token");
+    row.packing.bos = 0;  // an id like any other
+    breaks(row, "R6: segment 0 begins its document without the BOS token");
+}
+
+static void r8_documents_come_in_input_order_and_once(void **state)
+{
+    (void)state;
+    static const char second[] = "R8: segment 1 is not of a later document than the one before";
+    owned_row row = example();
+    row.position[1] = 10;
+    breaks(row, second);  // two pieces of one document
+    row.position[1] = 9;
+    breaks(row, second);
+    row.position[1] = 11;
+    obeys(row);
+    row.position[0] = UINT64_MAX;  // an unsigned number
+    breaks(row, second);
+    row = example();
+    row.input[2] = 3;
+    row.position[2] = 1000;
+    breaks(row, "R8: segment 2 is not of a later document than the one before");
+    row.input[2] = UINT32_MAX;
+    obeys(row);
+}
+
+// The orders of the three documents that Python's xxhash gives for these seeds.
+static void r8_of_a_shuffled_row_is_about_the_shuffled_order(void **state)
+{
+    (void)state;
+    static const char second[] = "R8: segment 1 is not of a later document than the one before";
+    static const char third[] = "R8: segment 2 is not of a later document than the one before";
+    static const struct {
+        int64_t seed;
+        const char *broken;    // by the order of the input; NULL: it is the shuffled one, too
+    } cases[] = {{0, second},  // 1 0 2
+                 {1, third},   // 2 0 1
+                 {3, NULL},    // 0 1 2
+                 {4, second},  // 2 1 0
+                 {5, third},   // 0 2 1
+                 {10, NULL}};  // 0 1 2
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        owned_row row = example();
+        row.packing.shuffle = cases[i].seed;
+        if (cases[i].broken)
+            breaks(row, cases[i].broken);
+        else
+            obeys(row);
+    }
+
+    owned_row row = example();  // the first two exchanged, as seed 0 has them
+    row.ids[0] = B;
+    row.ids[1] = SEPARATOR;
+    for (int t = 2; t < 7; t++)
+        row.ids[t] = A;
+    row.bounds[1] = 2;
+    row.position[0] = 77;
+    row.position[1] = 10;
+    row.length[0] = 2;
+    row.length[1] = 6;
+    breaks(row, second);
+    row.packing.shuffle = 0;
+    obeys(row);
+    row.position[1] = 77;  // two pieces of one document have one place
+    breaks(row, second);
+}
+
+static void r9_a_row_has_at_most_max_documents_segments(void **state)
+{
+    (void)state;
+    owned_row row = example();
+    row.packing.max_documents = 3;
+    obeys(row);
+    row.packing.max_documents = 2;
+    breaks(row, "R9: 3 segments, max_documents is 2");
+    row.packing.max_documents = 1;
+    breaks(row, "R9: 3 segments, max_documents is 1");
+    row = (owned_row){
+        .packing = row.packing,
+        .ids = {SEPARATOR, PADDING},
+        .bounds = {0, 1},
+        .n_bounds = 2,
+        .n_segments = 1,
+        .length = {1},
+    };
+    row.packing.seq_len = 2;
+    obeys(row);
+}
+
+static void separator_inside_a_document_means_nothing(void **state)
+{
+    (void)state;
+    owned_row row = example();
+    row.ids[0] = row.ids[2] = row.ids[9] = SEPARATOR;
+    obeys(row);
+}
+
+// ---- Awkward rows -----------------------------------------------------------------
+
+static void row_that_is_exactly_full_has_no_padding(void **state)
+{
+    (void)state;
+    owned_row row = example();
+    row.packing.seq_len = 14;
+    obeys(row);
+    row.packing.seq_len = 13;
+    breaks(row, "R1: boundary 3 is 14 after 8");
+}
+
+static void row_of_one_token_is_an_empty_document(void **state)
+{
+    (void)state;
+    owned_row row = {
+        .packing = example().packing,
+        .ids = {SEPARATOR},
+        .bounds = {0, 1},
+        .n_bounds = 2,
+        .n_segments = 1,
+        .length = {1},
+    };
+    for (int t = 1; t < MAX_TOKENS; t++)
+        row.ids[t] = PADDING;
+    obeys(row);
+    row.packing.seq_len = 2;
+    obeys(row);
+    row.ids[0] = A;
+    breaks(row, "R5: segment 0 ends its document without the separator");
+}
+
+static void smallest_row_is_held_to_the_same_rules(void **state)
+{
+    (void)state;
+    owned_row row = {
+        .packing = example().packing,
+        .ids = {A, SEPARATOR},
+        .bounds = {0, 2},
+        .n_bounds = 2,
+        .n_segments = 1,
+        .length = {2},
+    };
+    row.packing.seq_len = 2;
+    obeys(row);
+    row.ids[1] = A;
+    breaks(row, "R5: segment 0 ends its document without the separator");
+    row.offset[0] = 100;
+    row.length[0] = UINT32_MAX;
+    obeys(row);  // a piece from the middle of a very long document
+    row.ids[1] = SEPARATOR;
+    row.bounds[1] = 1;
+    row.bounds[2] = 2;
+    row.n_bounds = 3;
+    row.n_segments = 2;
+    row.ids[0] = SEPARATOR;
+    row.offset[0] = 0;
+    row.length[0] = row.length[1] = 1;
+    row.position[1] = 1;
+    obeys(row);  // two empty documents
+}
+
+static void wide_ids_are_read_as_wide(void **state)
+{
+    (void)state;
+    owned_row row = example();
+    row.packing.vocab_size = 70000;
+    row.ids[2] = 69999;
+    obeys(row);
+    row.ids[2] = 70000;
+    breaks(row, "R3: token 2 has id 70000, the vocabulary 70000");
+    row.packing.vocab_size = INT64_C(1) << 32;
+    row.ids[2] = UINT32_MAX;
+    obeys(row);
+    row.ids[15] = PADDING + 65536;  // the same in its lower 16 bits
+    breaks(row, "R3: a token after the last boundary 14 is not padding");
+    row = example();
+    row.packing.vocab_size = 65536;  // the largest vocabulary of two bytes
+    row.ids[2] = 65535;
+    obeys(row);
+}
+
+// ---- Counting and cutting ---------------------------------------------------------
+
+static void any_number_of_ids_is_counted(void **state)
+{
+    (void)state;
+    enum { N = 3 * 65536 + 33 };
+    uint32_t *wide = malloc(N * sizeof *wide);
+    uint16_t *narrow = malloc(N * sizeof *narrow);
+    assert_true(wide && narrow);
+    for (int t = 0; t < N; t++)
+        wide[t] = narrow[t] = t % 1000 == 0 ? 6 : 5;
+    for (int n = 0; n <= N; n += n < 70 ? 1 : n + 32749 < N ? 32749 : n < N ? N - n : 1) {
+        const int n_others = (n + 999) / 1000;
+        assert_int_equal(bd_ids_count(narrow, 2, 0, n, 5), n - n_others);
+        assert_int_equal(bd_ids_count(wide, 4, 0, n, 5), n - n_others);
+        assert_int_equal(bd_ids_count(narrow, 2, 0, n, 6), n_others);
+        assert_int_equal(bd_ids_count(wide, 4, 0, n, 6), n_others);
+    }
+    free(wide);
+    free(narrow);
+}
+
+static void ids_are_counted_in_the_range_alone(void **state)
+{
+    (void)state;
+    const uint16_t narrow[] = {5, 5, 6, 5, 65535, 5};
+    const uint32_t wide[] = {5, 5, 6, 5, UINT32_MAX, 5};
+    assert_int_equal(bd_ids_count(narrow, 2, 0, 6, 5), 4);
+    assert_int_equal(bd_ids_count(wide, 4, 0, 6, 5), 4);
+    assert_int_equal(bd_ids_count(narrow, 2, 1, 5, 5), 2);
+    assert_int_equal(bd_ids_count(wide, 4, 1, 5, 5), 2);
+    assert_int_equal(bd_ids_count(narrow, 2, 3, 3, 5), 0);
+    assert_int_equal(bd_ids_count(wide, 4, 3, 3, 5), 0);
+    assert_int_equal(bd_ids_count(narrow, 2, 0, 6, 65535 + 65536), 0);
+    assert_int_equal(bd_ids_count(wide, 4, 0, 6, UINT32_MAX), 1);
+    for (int t = 0; t < 6; t++) {
+        assert_int_equal(bd_id_at(narrow, 2, t), narrow[t]);
+        assert_int_equal(bd_id_at(wide, 4, t), wide[t]);
+    }
+}
+
+static void collisions_are_text_that_looks_like_the_separator(void **state)
+{
+    (void)state;
+    enum { S = SEPARATOR };
+    const uint16_t ids[] = {S, S, S, S, S, S};
+    static const struct {
+        int64_t bos, from, to, offset, document_length, expected;
+    } cases[] = {
+        {BD_NO_BOS, 0, 6, 0, 6, 5},   // all but its own separator
+        {BD_NO_BOS, 0, 6, 0, 9, 6},   // a first piece: all text
+        {BD_NO_BOS, 0, 6, 3, 9, 4},   // a last piece: not the context, not the separator
+        {BD_NO_BOS, 0, 6, 3, 20, 5},  // a middle piece: not the context
+        {S, 0, 6, 0, 6, 4},           // not the BOS
+        {7, 0, 6, 3, 20, 5},          // a later piece has no BOS
+        {BD_NO_BOS, 2, 4, 0, 2, 1},   // part of the row
+        {BD_NO_BOS, 2, 3, 0, 1, 0},   // an empty document
+        {S, 2, 4, 0, 2, 0},           // an empty document with BOS
+        {BD_NO_BOS, 2, 4, 5, 7, 0},   // a last piece of context and separator
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bd_packing packing = example().packing;
+        packing.bos = cases[i].bos;
+        assert_int_equal(bd_separator_collisions(&packing, ids, cases[i].from, cases[i].to,
+                                                 cases[i].offset, cases[i].document_length),
+                         cases[i].expected);
+    }
+    const uint16_t text[] = {A, S, A, S};
+    const bd_packing packing = example().packing;
+    assert_int_equal(bd_separator_collisions(&packing, text, 0, 4, 0, 4), 1);
+}
+
+static void row_of_a_batch_is_its_own_part(void **state)
+{
+    (void)state;
+    const uint16_t narrow[9] = {0};
+    const uint32_t wide[9] = {0};
+    const int32_t bound_offsets[] = {0, 2, 5, 7}, bounds[7] = {0};
+    const int32_t segment_offsets[] = {0, 1, 3, 4};
+    const uint32_t input[4] = {0}, offset[4] = {0}, length[4] = {0};
+    const uint64_t position[4] = {0}, checksums[] = {7, 8, 9};
+    for (int vocab_size = 257; vocab_size < 100000; vocab_size += 70000) {
+        const bd_packing packing = {.seq_len = 3, .vocab_size = vocab_size};
+        const bool is_narrow = vocab_size == 257;
+        const bd_row_batch batch = {
+            .n_rows = 3,
+            .ids = is_narrow ? (const void *)narrow : wide,
+            .bound_offsets = bound_offsets,
+            .bounds = bounds,
+            .segment_offsets = segment_offsets,
+            .segments = {input, position, offset, length},
+            .checksums = checksums,
+        };
+        for (int r = 0; r < 3; r++) {
+            const bd_row row = bd_row_of_batch(&batch, &packing, r);
+            const int segment = segment_offsets[r];
+            assert_ptr_equal(row.ids, is_narrow ? (const void *)&narrow[3 * r] : &wide[3 * r]);
+            assert_ptr_equal(row.bounds, &bounds[bound_offsets[r]]);
+            assert_int_equal(row.n_bounds, bound_offsets[r + 1] - bound_offsets[r]);
+            assert_int_equal(row.n_segments, segment_offsets[r + 1] - segment);
+            assert_ptr_equal(row.segments.input, &input[segment]);
+            assert_ptr_equal(row.segments.position, &position[segment]);
+            assert_ptr_equal(row.segments.offset, &offset[segment]);
+            assert_ptr_equal(row.segments.length, &length[segment]);
+            assert_int_equal(row.checksum, checksums[r]);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(checksum_is_over_ids_boundaries_and_documents_without_gaps),
+        cmocka_unit_test(r7_every_changed_bit_of_a_row_is_noticed),
+        cmocka_unit_test(sound_row_obeys_every_rule),
+        cmocka_unit_test(r1_boundaries_begin_with_0_increase_and_end_in_the_row),
+        cmocka_unit_test(r2_every_segment_has_its_document),
+        cmocka_unit_test(r3_ids_are_of_the_vocabulary_and_padding_is_padding),
+        cmocka_unit_test(r4_segment_lies_in_its_document),
+        cmocka_unit_test(r4_one_token_is_a_whole_document),
+        cmocka_unit_test(r5_end_of_a_document_is_the_separator),
+        cmocka_unit_test(r6_start_of_a_document_is_the_bos_if_there_is_one),
+        cmocka_unit_test(r8_documents_come_in_input_order_and_once),
+        cmocka_unit_test(r8_of_a_shuffled_row_is_about_the_shuffled_order),
+        cmocka_unit_test(r9_a_row_has_at_most_max_documents_segments),
+        cmocka_unit_test(separator_inside_a_document_means_nothing),
+        cmocka_unit_test(row_that_is_exactly_full_has_no_padding),
+        cmocka_unit_test(row_of_one_token_is_an_empty_document),
+        cmocka_unit_test(smallest_row_is_held_to_the_same_rules),
+        cmocka_unit_test(wide_ids_are_read_as_wide),
+        cmocka_unit_test(any_number_of_ids_is_counted),
+        cmocka_unit_test(ids_are_counted_in_the_range_alone),
+        cmocka_unit_test(collisions_are_text_that_looks_like_the_separator),
+        cmocka_unit_test(row_of_a_batch_is_its_own_part),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,295 @@
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/kernels/kernel_fixture.h"
+
+// Logits of up to 20 and a sum of exponentials within 3e-7: the loss is rounded once, at 20.
+static const double loss_tolerance = 3e-7;
+// An exponential of 2 units in the last place times a rounded factor.
+static const double gradient_tolerance = 1e-6;
+
+static const float gradient_scale = 1.0f / 37.0f;
+
+typedef struct model {
+    batch b;
+    int64_t n_vocabulary, n;
+    float *logits;
+} model;
+
+// Vocabularies larger than the batch's own only have ids that never occur.
+static model make_model(int64_t n_vocabulary)
+{
+    uint64_t seed = 19;
+    model m = {.b = awkward_batch(seed), .n_vocabulary = n_vocabulary};
+    m.n = m.b.n_tokens * n_vocabulary;
+    m.logits = random_tensor(&seed, m.n, 20.0);
+    return m;
+}
+
+static void free_model(model *m)
+{
+    batch_release(&m->b);
+    free(m->logits);
+}
+
+// Tokens first … first + n - 1; their logits begin at `logits`.
+static void run_part(bd_backend *backend, const model *m, int64_t first, int64_t n,
+                     bool want_gradient, float *logits, float *losses)
+{
+    RUN(backend, cross_entropy,
+        {.boundaries = m->b.boundaries,
+         .ids = first % 2 == 0 ? (const void *)m->b.ids : m->b.ids_16,
+         .id_bytes = first % 2 == 0 ? 4 : 2,
+         .first = first,
+         .n = n,
+         .n_vocabulary = m->n_vocabulary,
+         .want_gradient = want_gradient,
+         .gradient_scale = gradient_scale,
+         .logits = logits,
+         .losses = losses});
+}
+
+// ---- The reference --------------------------------------------------------------------------
+
+static bool has_target(const model *m, int64_t token)
+{
+    return !is_padding(&m->b, token) && token + 1 < segment_end(&m->b, token);
+}
+
+static void reference(const model *m, const double *logits, double *losses, double *d_logits)
+{
+    const int64_t n = m->n_vocabulary;
+    for (int64_t t = 0; t < m->b.n_tokens; t++) {
+        losses[t] = 0.0;
+        memset(d_logits + t * n, 0, (size_t)n * sizeof *d_logits);
+        if (!has_target(m, t))
+            continue;
+        const int64_t target = m->b.ids[t + 1];
+        double sum = 0.0;
+        for (int64_t i = 0; i < n; i++)
+            sum += exp(logits[t * n + i]);
+        losses[t] = log(sum) - logits[t * n + target];
+        for (int64_t i = 0; i < n; i++)
+            d_logits[t * n + i] =
+                (exp(logits[t * n + i]) / sum - (i == target)) * (double)gradient_scale;
+    }
+}
+
+typedef struct loss_context {
+    const model *m;
+    double *logits, *losses, *d_logits;
+} loss_context;
+
+static double reference_loss(void *context)
+{
+    loss_context *c = context;
+    reference(c->m, c->logits, c->losses, c->d_logits);
+    double loss = 0.0;
+    for (int64_t t = 0; t < c->m->b.n_tokens; t++)
+        loss += c->losses[t] * (double)gradient_scale;
+    return loss;
+}
+
+// ---- Promises -------------------------------------------------------------------------------
+
+static void check_parity(bd_backend *backend, void *context)
+{
+    const model *m = context;
+    double *logits = to_double(m->logits, m->n);
+    double *wanted = get_memory((size_t)m->n * sizeof *wanted);
+    double *wanted_losses = get_memory((size_t)m->b.n_tokens * sizeof *wanted_losses);
+    reference(m, logits, wanted_losses, wanted);
+
+    float *got = guarded_copy(m->logits, m->n), *losses = guarded(m->b.n_tokens);
+    run_part(backend, m, 0, m->b.n_tokens, true, got, losses);
+    expect_close("losses", losses, wanted_losses, m->b.n_tokens, loss_tolerance);
+    expect_close("gradient", got, wanted, m->n, gradient_tolerance);
+    for (int64_t t = 0; t < m->b.n_tokens; t++) {
+        if (has_target(m, t))
+            continue;
+        assert_true(losses[t] == 0.0f);
+        for (int64_t i = 0; i < m->n_vocabulary; i++)
+            assert_true(got[t * m->n_vocabulary + i] == 0.0f);
+    }
+
+    // With gaps between the tokens: the same, the gaps untouched.
+    const int64_t stride = m->n_vocabulary + 5;
+    float *spread = guarded(m->b.n_tokens * stride), *spread_losses = guarded(m->b.n_tokens);
+    for (int64_t i = 0; i < m->b.n_tokens * stride; i++)
+        spread[i] = i % stride < m->n_vocabulary
+                        ? m->logits[i / stride * m->n_vocabulary + i % stride]
+                        : 99.0f;
+    RUN(backend, cross_entropy,
+        {.boundaries = m->b.boundaries,
+         .ids = m->b.ids,
+         .id_bytes = 4,
+         .n = m->b.n_tokens,
+         .n_vocabulary = m->n_vocabulary,
+         .stride = stride,
+         .want_gradient = true,
+         .gradient_scale = gradient_scale,
+         .logits = spread,
+         .losses = spread_losses});
+    expect_same("losses with gaps", spread_losses, losses, m->b.n_tokens);
+    for (int64_t t = 0; t < m->b.n_tokens; t++) {
+        expect_same("logits with gaps", spread + t * stride, got + t * m->n_vocabulary,
+                    m->n_vocabulary);
+        for (int64_t i = m->n_vocabulary; i < stride; i++)
+            assert_true(spread[t * stride + i] == 99.0f);
+    }
+    guarded_free(spread);
+    guarded_free(spread_losses);
+
+    // Without a gradient: the same losses, the logits untouched.
+    float *kept = guarded_copy(m->logits, m->n), *again = guarded(m->b.n_tokens);
+    run_part(backend, m, 0, m->b.n_tokens, false, kept, again);
+    expect_same("losses without a gradient", again, losses, m->b.n_tokens);
+    expect_same("logits without a gradient", kept, m->logits, m->n);
+
+    guarded_free(got);
+    guarded_free(losses);
+    guarded_free(kept);
+    guarded_free(again);
+    free(logits);
+    free(wanted);
+    free(wanted_losses);
+}
+
+static void targets_stay_in_the_document(void **state)
+{
+    (void)state;
+    static const int64_t vocabularies[] = {50, 63, 64, 65, 2100};
+    for (int i = 0; i < 5; i++) {
+        model m = make_model(vocabularies[i]);
+        for_each_isa(check_parity, &m);
+        free_model(&m);
+    }
+}
+
+// NaN where nobody may look, and what a caller left there before.
+static void check_padding(bd_backend *backend, void *context)
+{
+    const model *m = context;
+    float *got = guarded_copy(m->logits, m->n), *losses = guarded(m->b.n_tokens);
+    for (int64_t t = 0; t < m->b.n_tokens; t++)
+        if (!has_target(m, t))
+            for (int64_t i = 0; i < m->n_vocabulary; i++)
+                got[t * m->n_vocabulary + i] = NAN;
+    run_part(backend, m, 0, m->b.n_tokens, true, got, losses);
+    expect_padding_zero("losses", &m->b, losses, 1);
+    expect_padding_zero("gradient", &m->b, got, m->n_vocabulary);
+    for (int64_t i = 0; i < m->n; i++)
+        assert_false(isnan(got[i]));
+    guarded_free(got);
+    guarded_free(losses);
+}
+
+static void padding_is_zero_whatever_it_holds(void **state)
+{
+    (void)state;
+    model m = make_model(70);
+    for_each_isa(check_padding, &m);
+    free_model(&m);
+}
+
+// In pieces that begin and end anywhere: the same bits, and no other entry of losses touched.
+static void check_pieces(bd_backend *backend, void *context)
+{
+    const model *m = context;
+    float *whole = guarded_copy(m->logits, m->n), *losses = guarded(m->b.n_tokens);
+    run_part(backend, m, 0, m->b.n_tokens, true, whole, losses);
+    for (int64_t first = 0; first < m->b.n_tokens; first += 77) {
+        const int64_t n = first + 77 < m->b.n_tokens ? 77 : m->b.n_tokens - first;
+        float *piece = guarded_copy(m->logits + first * m->n_vocabulary, n * m->n_vocabulary);
+        float *piece_losses = guarded(m->b.n_tokens);
+        run_part(backend, m, first, n, true, piece, piece_losses);
+        expect_same("gradient", piece, whole + first * m->n_vocabulary, n * m->n_vocabulary);
+        expect_same("losses", piece_losses + first, losses + first, n);
+        for (int64_t t = 0; t < m->b.n_tokens; t++)
+            assert_true(isnan(piece_losses[t]) == (t < first || t >= first + n));
+        guarded_free(piece);
+        guarded_free(piece_losses);
+    }
+    guarded_free(whole);
+    guarded_free(losses);
+}
+
+static void pieces_make_the_whole(void **state)
+{
+    (void)state;
+    model m = make_model(70);
+    for_each_isa(check_pieces, &m);
+    free_model(&m);
+}
+
+static void reference_agrees_with_differences(void **state)
+{
+    (void)state;
+    model m = make_model(50);
+    loss_context c = {&m, to_double(m.logits, m.n), get_memory((size_t)m.n * sizeof(double)),
+                      get_memory((size_t)m.n * sizeof(double))};
+    reference_loss(&c);
+    double *gradient = get_memory((size_t)m.n * sizeof *gradient);
+    memcpy(gradient, c.d_logits, (size_t)m.n * sizeof *gradient);
+    expect_gradient("logits", reference_loss, &c, c.logits, gradient, m.n, 150, 1e-4, 1e-6);
+    free(gradient);
+    free(c.logits);
+    free(c.losses);
+    free(c.d_logits);
+    free_model(&m);
+}
+
+// Logits of hundreds: exponentials overflow unless the largest is taken out first.
+static void large_logits_do_no_harm(void **state)
+{
+    (void)state;
+    bd_backend *backend;
+    assert_int_equal(bd_backend_open_cpu(&backend, 1, NULL), BD_OK);
+    batch b = batch_of_one(2);
+    float *logits = guarded(2 * 50), *losses = guarded(2);
+    for (int i = 0; i < 100; i++)
+        logits[i] = 500.0f;
+    logits[b.ids[1]] = -500.0f;
+    const model m = {.b = b, .n_vocabulary = 50, .n = 100};
+    run_part(backend, &m, 0, 2, true, logits, losses);
+    assert_true(fabs((double)losses[0] - (1000.0 + log(49.0))) < 1e-4);
+    assert_true(logits[b.ids[1]] == -gradient_scale);
+    guarded_free(logits);
+    guarded_free(losses);
+    batch_release(&b);
+    backend->operations->close(backend);
+}
+
+static void compute_everything(bd_backend *backend, float *out, void *context)
+{
+    const model *m = context;
+    memcpy(out, m->logits, (size_t)m->n * sizeof *out);
+    run_part(backend, m, 0, m->b.n_tokens, true, out, out + m->n);
+}
+
+static void threads_do_not_matter(void **state)
+{
+    (void)state;
+    model m = make_model(2100);
+    expect_same_for_any_threads(compute_everything, m.n + m.b.n_tokens, &m);
+    free_model(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(targets_stay_in_the_document),
+        cmocka_unit_test(padding_is_zero_whatever_it_holds),
+        cmocka_unit_test(pieces_make_the_whole),
+        cmocka_unit_test(reference_agrees_with_differences),
+        cmocka_unit_test(large_logits_do_no_harm),
+        cmocka_unit_test(threads_do_not_matter),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,413 @@
+#include "packer/pack/pack_plan.h"
+
+#include "common/dataset/manifest.h"
+#include "tests/unit/temporary_folder.h"
+
+static bd_input inputs_of_a_job[3];
+static bd_inputs inputs;
+
+// A job with something in every field that the plan records.
+static bd_pack_job a_job(void)
+{
+    static int64_t starts[] = {0, 5};
+    inputs_of_a_job[0] = (bd_input){.path = "/somewhere/a.txt",
+                                    .entry = {.name = "a.txt",
+                                              .source = "web",
+                                              .format = "text",
+                                              .compression = "none",
+                                              .size_bytes = 10,
+                                              .weight = 10,
+                                              .extent = 10,
+                                              .starts = starts,
+                                              .n_starts = 2},
+                                    .edges = bd_digest_of("a", 1)};
+    inputs_of_a_job[1] = (bd_input){.path = "/somewhere/b.jsonl",
+                                    .entry = {.name = "b.jsonl",
+                                              .source = "web",
+                                              .format = "jsonl",
+                                              .compression = "gzip",
+                                              .size_bytes = INT64_C(1) << 50,
+                                              .weight = BD_UNKNOWN,
+                                              .extent = BD_UNKNOWN,
+                                              .stride = 64},
+                                    .edges = bd_digest_of("b", 1)};
+    inputs_of_a_job[2] = (bd_input){.path = "-",
+                                    .entry = {.name = "-",
+                                              .source = "default",
+                                              .format = "jsonl",
+                                              .compression = "none",
+                                              .size_bytes = BD_UNKNOWN,
+                                              .weight = BD_UNKNOWN,
+                                              .extent = BD_UNKNOWN,
+                                              .stride = 64}};
+    inputs = (bd_inputs){.items = inputs_of_a_job, .n = 3};
+    bd_pack_job job = {
+        .packing = {.seq_len = 8,
+                    .vocab_size = 257,
+                    .separator = 256,
+                    .bos = BD_NO_BOS,
+                    .padding = 256,
+                    .batch_rows = 100,
+                    .strategy = BD_STRATEGY_BEST_FIT,
+                    .long_policy = BD_LONG_SPLIT,
+                    .shuffle = BD_NO_SHUFFLE,
+                    .tokenizer = "bytes"},
+        .tokenizer = bd_tokenizer_bytes(),
+        .inputs = &inputs,
+        .reading = {.text_field = "text",
+                    .delimiter = "%",
+                    .utf8_policy = BD_UTF8_ERROR,
+                    .separator = BD_SEPARATOR_APPEND,
+                    .unit_bytes = 64,
+                    .max_document_bytes = 1000},
+        .limit = BD_NO_LIMIT,
+        .folder = "out",
+    };
+    job.packing.fingerprint = job.tokenizer->fingerprint;
+    return job;
+}
+
+static bd_json *plan_of(const bd_pack_job *job)
+{
+    return bd_plan_to_json(job, &job->packing);
+}
+
+static void publish(const bd_pack_job *job)
+{
+    bd_json *plan = plan_of(job);
+    char *text;
+    assert_int_equal(bd_plan_print(plan, &text, NULL), BD_OK);
+    assert_int_equal(text[strlen(text) - 1], '\n');
+    write_text("plan.json", text);
+    free(text);
+    bd_json_free(plan);
+}
+
+// How the only part of the published plan is cut.
+static bd_plan_cuts read_cuts(void)
+{
+    bd_plan_parts parts;
+    assert_int_equal(bd_plan_read_parts(&parts, ".", 5, NULL), BD_OK);
+    assert_int_equal(parts.n, 1);
+    assert_int_equal(parts.items[0].first_input, 0);
+    assert_int_equal(parts.items[0].n_inputs, 5);
+    const bd_plan_cuts cuts = parts.items[0].cuts;
+    bd_plan_parts_release(&parts);
+    bd_plan_parts_release(&parts);
+    return cuts;
+}
+
+static void cuts_are_read_as_they_were_written(void **state)
+{
+    (void)state;
+    static const int64_t UNITS[] = {1, 64, BD_MAX_UNIT_BYTES};
+    static const char *const DELIMITERS[] = {NULL, "%", ""};
+    for (size_t u = 0; u < sizeof UNITS / sizeof *UNITS; u++) {
+        for (size_t d = 0; d < sizeof DELIMITERS / sizeof *DELIMITERS; d++) {
+            bd_pack_job job = a_job();
+            job.reading.unit_bytes = UNITS[u];
+            job.reading.delimiter = DELIMITERS[d];
+            publish(&job);
+            const bd_plan_cuts cuts = read_cuts();
+            assert_int_equal(cuts.unit_bytes, UNITS[u]);
+            assert_int_equal(cuts.text_is_whole, DELIMITERS[d] == NULL);
+            assert_int_equal(cuts.limit, BD_NO_LIMIT);
+            job.limit = INT64_MAX;
+            publish(&job);
+            assert_int_equal(read_cuts().limit, INT64_MAX);
+        }
+    }
+}
+
+static void assert_difference(const bd_pack_job *job, const char *expected)
+{
+    const bd_pack_job other = a_job();
+    bd_json *there = plan_of(&other);
+    bd_json *here = plan_of(job);
+    char where[256] = "none";
+    const bool differ = bd_json_difference(here, there, where, sizeof where);
+    bd_json_free(here);
+    bd_json_free(there);
+    assert_true(differ == (expected != NULL));
+    if (expected)
+        assert_string_equal(where, expected);
+}
+
+#define WITH(change, expected)             \
+    do {                                   \
+        bd_pack_job job = a_job();         \
+        change;                            \
+        assert_difference(&job, expected); \
+    } while (0)
+
+static void every_option_that_changes_a_byte_makes_another_plan(void **state)
+{
+    (void)state;
+    WITH(job.packing.seq_len = 9, "packing.seq_len: 9 here, 8 there");
+    WITH(job.packing.vocab_size = 300, "packing.vocab_size: 300 here, 257 there");
+    WITH(job.packing.separator = 0, "packing.separator: 0 here, 256 there");
+    WITH(job.packing.bos = 0, "packing.bos: 0 here, null there");
+    WITH(job.packing.padding = 0, "packing.padding: 0 here, 256 there");
+    WITH(job.packing.batch_rows = 5, "packing.batch_rows: 5 here, 100 there");
+    WITH(job.packing.strategy = BD_STRATEGY_CONCAT,
+         "packing.strategy: \"concat\" here, \"best-fit\" there");
+    WITH(job.packing.long_policy = BD_LONG_DROP,
+         "packing.long: \"drop\" here, \"split\" there");
+    WITH(job.packing.max_documents = 5, "packing.max_documents: 5 here, null there");
+    WITH(job.packing.min_tokens = 5, "packing.min_tokens: 5 here, 0 there");
+    WITH(job.packing.shuffle = 0, "packing.shuffle: 0 here, null there");
+    WITH(job.packing.holdout = 5, "packing.holdout: 5 here, 0 there");
+    WITH(job.packing.part = BD_PART_TRAINING, "packing.part: \"training\" here, \"all\" there");
+    WITH(job.packing.codec = BD_SHARD_ZSTD, "packing.codec: \"zstd\" here, \"none\" there");
+    WITH(strcpy(job.packing.tokenizer, "ids"),
+         "packing.tokenizer.name: \"ids\" here, \"bytes\" there");
+    WITH(job.reading.separator = BD_SEPARATOR_PRESENT,
+         "reading.separator: \"present\" here, \"append\" there");
+    WITH(job.limit = 7, "reading.limit: 7 here, null there");
+    WITH(job.reading.text_field = "body", "reading.text_field: \"body\" here, \"text\" there");
+    WITH(job.reading.delimiter = NULL, "reading.delimiter: null here, \"%\" there");
+    WITH(job.reading.delimiter = "", "reading.delimiter: \"\" here, \"%\" there");
+    WITH(job.reading.utf8_policy = BD_UTF8_KEEP,
+         "reading.invalid_utf8: \"keep\" here, \"error\" there");
+    WITH(job.reading.special_tokens = BD_SPECIAL_ERROR,
+         "reading.special_tokens: \"error\" here, \"text\" there");
+    WITH(job.reading.unit_bytes = 65, "reading.unit_size: 65 here, 64 there");
+    WITH(job.reading.max_document_bytes = 1, "reading.max_document_bytes: 1 here, 1000 there");
+}
+
+// The inputs are shared, so each change is made after the job that it is compared with.
+static void every_change_of_an_input_makes_another_plan(void **state)
+{
+    (void)state;
+    enum { N_CHANGES = 12 };
+    static const char *const NAMED[N_CHANGES] = {
+        "'z.txt'].name: ",        "'z.txt'].source: ",  "'z.txt'].format: ",
+        "'z.txt'].compression: ", "'z.txt'].bytes: ",   "'z.txt'].weight: ",
+        "'z.txt'].extent: ",      "'z.txt'].starts",    "'b.jsonl'].stride: ",
+        "'b.jsonl'].extent: ",    "'b.jsonl'].edges: ", "inputs"};
+    bd_json *plans[N_CHANGES + 1];
+    const bd_pack_job job = a_job();
+    for (int i = 0; i <= N_CHANGES; i++) {
+        bd_input *a = &inputs_of_a_job[0], *b = &inputs_of_a_job[1];
+        switch (i) {
+        case 1:
+            a->entry.name = "z.txt";
+            break;
+        case 2:
+            a->entry.source = "books";
+            break;
+        case 3:
+            a->entry.format = "jsonl";
+            break;
+        case 4:
+            a->entry.compression = "zstd";
+            break;
+        case 5:
+            a->entry.size_bytes++;
+            break;
+        case 6:
+            a->entry.weight = BD_UNKNOWN;
+            break;
+        case 7:
+            a->entry.extent++;
+            break;
+        case 8:
+            a->entry.n_starts--;
+            break;
+        case 9:
+            b->entry.stride++;
+            break;
+        case 10:
+            b->entry.extent = 7;
+            break;
+        case 11:
+            b->edges.hex[0] ^= 1;
+            break;
+        case 12:
+            inputs.n--;
+            break;
+        }
+        plans[i] = plan_of(&job);
+    }
+    for (int i = 0; i < N_CHANGES; i++) {
+        char where[256];
+        assert_true(bd_json_difference(plans[i + 1], plans[i], where, sizeof where));
+        if (!strstr(where, NAMED[i]))
+            fail_msg("'%s' does not name '%s'", where, NAMED[i]);
+    }
+    for (int i = 0; i <= N_CHANGES; i++)
+        bd_json_free(plans[i]);
+}
+
+// Nothing is known of standard input, not even whether it is what it was.
+static void standard_input_has_no_edges(void **state)
+{
+    (void)state;
+    const bd_pack_job job = a_job();
+    bd_json *plan = plan_of(&job);
+    const bd_json *list;
+    const char *edges;
+    assert_int_equal(bd_json_get_array(plan, "inputs", &list, NULL), BD_OK);
+    assert_int_equal(bd_json_length(list), 3);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(bd_json_get_string(bd_json_at(list, i), "edges", &edges, NULL), BD_OK);
+        assert_string_equal(edges, inputs_of_a_job[i].edges.hex);
+    }
+    assert_true(bd_json_is_null(bd_json_at(list, 2), "edges"));
+    assert_true(bd_json_is_null(bd_json_at(list, 2), "bytes"));
+    bd_json_free(plan);
+}
+
+static void a_dataset_of_another_part_has_its_own_plan(void **state)
+{
+    (void)state;
+    const bd_pack_job job = a_job();
+    const bd_packing held_out = bd_holdout_packing(&job);
+    bd_json *here = plan_of(&job), *there = bd_plan_to_json(&job, &held_out);
+    char where[256];
+    assert_true(bd_json_difference(here, there, where, sizeof where));
+    assert_string_equal(where, "packing.part: \"all\" here, \"held-out\" there");
+    bd_json_free(here);
+    bd_json_free(there);
+}
+
+static void an_entry_of_the_first_format_is_told_how_it_was_cut(void **state)
+{
+    (void)state;
+    const bd_plan_cuts whole = {.unit_bytes = 64, .text_is_whole = true},
+                       cut = {.unit_bytes = 65, .text_is_whole = false};
+    bd_input_entry text = {.format = "text"}, json = {.format = "jsonl"}, told = {.stride = 7};
+    assert_int_equal(bd_plan_complete_entry(&whole, &text, NULL), BD_OK);
+    assert_int_equal(text.n_starts, 1);
+    assert_int_equal(text.starts[0], 0);
+    assert_int_equal(text.stride, 0);
+    assert_int_equal(bd_plan_complete_entry(&cut, &text, NULL), BD_OK);  // it is told already
+    assert_int_equal(text.stride, 0);
+    free(text.starts);
+    text = (bd_input_entry){.format = "text"};
+    assert_int_equal(bd_plan_complete_entry(&cut, &text, NULL), BD_OK);
+    assert_int_equal(text.stride, 65);
+    assert_int_equal(bd_plan_complete_entry(&whole, &json, NULL), BD_OK);
+    assert_int_equal(json.stride, 64);
+    assert_int_equal(bd_plan_complete_entry(&whole, &told, NULL), BD_OK);
+    assert_int_equal(told.stride, 7);
+}
+
+static void where_things_lie_is_no_part_of_the_plan(void **state)
+{
+    (void)state;
+    WITH(job.folder = "elsewhere", NULL);
+    WITH(job.holdout_folder = "elsewhere/holdout", NULL);
+    const bd_pack_job job = a_job();
+    bd_json *here = plan_of(&job);
+    inputs_of_a_job[0].path = "/another/place/a.txt";
+    bd_json *there = plan_of(&job);
+    char where[256];
+    assert_false(bd_json_difference(here, there, where, sizeof where));
+    bd_json_free(here);
+    bd_json_free(there);
+}
+
+static void a_plan_that_cannot_be_used_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bd_status status;
+        const char *message;
+    } CASES[] = {
+        {"{", BD_ERR_FORMAT, "'./plan.json' is not valid JSON: "},
+        {"{}", BD_ERR_FORMAT, "cannot use './plan.json': 'format' is not a string"},
+        {"{\"format\":\"2.0\"}", BD_ERR_UNSUPPORTED, "cannot use './plan.json': format '2.0'"},
+        {"{\"format\":\"1.0\"}", BD_ERR_FORMAT,
+         "cannot use './plan.json': 'reading' is not an object"},
+        {"{\"format\":\"1.7\",\"reading\":{\"unit_size\":0}}", BD_ERR_FORMAT,
+         "cannot use './plan.json': 'unit_size': not an integer from 1"},
+        {"{\"format\":\"1.0\",\"reading\":{\"unit_size\":\"64\"}}", BD_ERR_FORMAT,
+         "cannot use './plan.json': 'unit_size': not an integer from 1"},
+        {"{\"format\":\"1.1\",\"reading\":{\"unit_size\":1099511627777}}", BD_ERR_FORMAT,
+         "cannot use './plan.json': 'unit_size': not an integer from 1 to 1099511627776"},
+        {"{\"format\":\"1.1\",\"reading\":{\"unit_size\":64,\"limit\":0}}", BD_ERR_FORMAT,
+         "cannot use './plan.json': 'limit': not an integer from 1"},
+    };
+    bd_plan_parts parts;
+    bd_error err = {0};
+    assert_int_equal(bd_plan_read_parts(&parts, ".", 1, &err), BD_ERR_IO);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        write_text("plan.json", CASES[i].text);
+        assert_int_equal(bd_plan_read_parts(&parts, ".", 1, &err), CASES[i].status);
+        assert_null(parts.plan);
+        assert_int_equal(strncmp(err.message, CASES[i].message, strlen(CASES[i].message)), 0);
+        bd_json *plan;
+        assert_int_equal(bd_plan_read(".", &plan, &err), CASES[i].status);
+        assert_null(plan);
+    }
+}
+
+#define READING(unit_size) "{\"delimiter\":null,\"unit_size\":" unit_size "}"
+#define JOINED(entries) \
+    "{\"format\":\"1.2\",\"reading\":" READING("9") ",\"joined\":" entries "}"
+#define PART(n, unit_size) "{\"inputs\":" n ",\"reading\":" READING(unit_size) "}"
+
+static void each_input_of_a_joined_plan_belongs_to_one_part(void **state)
+{
+    (void)state;
+    static const size_t PARTS[] = {0, 0, 1, 2, 2, 2};
+    bd_plan_parts parts;
+    write_text("plan.json",
+               JOINED("[" PART("2", "64") "," PART("1", "65") "," PART("3", "66") "]"));
+    assert_int_equal(bd_plan_read_parts(&parts, ".", 6, NULL), BD_OK);
+    assert_int_equal(parts.n, 3);
+    for (size_t i = 0; i < 6; i++) {
+        const bd_plan_part *part = &parts.items[bd_plan_find_part(&parts, i)];
+        assert_int_equal(bd_plan_find_part(&parts, i), PARTS[i]);
+        assert_int_equal(part->cuts.unit_bytes, 64 + PARTS[i]);
+        assert_true(part->first_input <= i && i < part->first_input + part->n_inputs);
+    }
+    bd_plan_parts_release(&parts);
+}
+
+static void parts_that_are_not_those_of_the_inputs_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *message;
+    } CASES[] = {
+        {JOINED("7"), "'joined' is not an array"},
+        {JOINED("[]"), "'joined' has 0 entries for 3 inputs"},
+        {JOINED("[{},{},{},{}]"), "'joined' has 4 entries for 3 inputs"},
+        {JOINED("[" PART("2", "64") "]"), "'joined' tells of 2 inputs, and there are 3"},
+        {JOINED("[" PART("2", "64") "," PART("2", "64") "]"),
+         "'joined[1]': 'inputs': not an integer from 1 to 1"},
+        {JOINED("[" PART("0", "64") "," PART("3", "64") "]"),
+         "'joined[0]': 'inputs': not an integer from 1 to 3"},
+        {JOINED("[" PART("3", "0") "]"), "'joined[0]': 'unit_size': not an integer from 1"},
+        {JOINED("[{\"inputs\":3}]"), "'joined[0]': 'reading' is not an object"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        bd_plan_parts parts;
+        bd_error err = {0};
+        write_text("plan.json", CASES[i].text);
+        assert_int_equal(bd_plan_read_parts(&parts, ".", 3, &err), BD_ERR_FORMAT);
+        if (!strstr(err.message, CASES[i].message))
+            fail_msg("'%s' is not in '%s'", CASES[i].message, err.message);
+        assert_null(parts.plan);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test_inside_folder(cuts_are_read_as_they_were_written),
+        cmocka_unit_test(every_option_that_changes_a_byte_makes_another_plan),
+        cmocka_unit_test(every_change_of_an_input_makes_another_plan),
+        cmocka_unit_test(standard_input_has_no_edges),
+        cmocka_unit_test(a_dataset_of_another_part_has_its_own_plan),
+        cmocka_unit_test(an_entry_of_the_first_format_is_told_how_it_was_cut),
+        cmocka_unit_test(where_things_lie_is_no_part_of_the_plan),
+        test_inside_folder(a_plan_that_cannot_be_used_is_named),
+        test_inside_folder(each_input_of_a_joined_plan_belongs_to_one_part),
+        test_inside_folder(parts_that_are_not_those_of_the_inputs_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

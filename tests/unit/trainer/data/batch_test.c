@@ -1,0 +1,280 @@
+// Boundaries reach the model as they lie in the shard: nothing per token is made on the way.
+#include "trainer/data/batch.h"
+
+#include <inttypes.h>
+
+#include "tests/unit/temporary_folder.h"
+#include "tests/unit/trainer/trainer_fixture.h"
+
+// Several shards, each of several record batches and a shorter one at its end.
+static const int LENGTHS[] = {30, 3,  9,  0,  14, 31, 1,  1,  70, 5,  22, 8,  0,
+                              0,  0,  17, 29, 2,  6,  12, 4,  4,  4,  64, 33, 7,
+                              7,  19, 23, 3,  1,  15, 0,  28, 11, 90, 5,  2};
+static const packed_as SMALL = {
+    .seq_len = 32, .batch_rows = 2, .unit_bytes = 300, .vocab_size = 257};
+enum { N_DOCUMENTS = sizeof LENGTHS / sizeof LENGTHS[0] };
+
+static void open_small(bd_rows *rows)
+{
+    pack_documents(rows, "dataset", LENGTHS, N_DOCUMENTS, SMALL);
+    assert_true(rows->manifests[0].n_shards >= 3);
+    assert_true(rows->manifests[0].shards[0].figures.rows >= 5);
+    assert_int_equal(rows->manifests[0].shards[0].figures.rows % 2, 1);
+}
+
+static bool lies_in(const bd_shard *shard, const void *pointer)
+{
+    const char *data = shard->file.data, *p = pointer;
+    return data <= p && p < data + shard->file.size_bytes;
+}
+
+// The row as the shard gives it, without a batch.
+static bd_row row_of(const bd_rows *rows, int64_t number)
+{
+    bd_error err;
+    bd_row row;
+    size_t shard;
+    int64_t row_in_shard;
+    bd_hasher *hasher = bd_hasher_new();
+    assert_true(bd_manifest_find_row(&rows->manifests[0], number, &shard, &row_in_shard));
+    check(bd_shard_row(&rows->shards[shard], row_in_shard, hasher, &row, &err), &err);
+    bd_hasher_free(hasher);
+    return row;
+}
+
+// Whatever way the batch was made, it holds the rows as they are.
+static void assert_holds(const bd_batch *batch, const bd_rows *rows, const int64_t *numbers,
+                         int64_t n)
+{
+    const int64_t seq_len = rows->manifests[0].packing.seq_len;
+    const size_t row_bytes = (size_t)(seq_len * batch->id_bytes);
+    int64_t n_targets = 0;
+    assert_int_equal(batch->boundaries.n_rows, n);
+    assert_int_equal(batch->boundaries.seq_len, seq_len);
+    assert_int_equal(batch->id_bytes, bd_packing_id_bytes(&rows->manifests[0].packing));
+    for (int64_t r = 0; r < n; r++) {
+        const bd_row row = row_of(rows, numbers[r]);
+        int64_t n_segments;
+        const int32_t *bounds = bd_row_bounds(&batch->boundaries, r, &n_segments);
+        assert_int_equal(batch->row_numbers[r], numbers[r]);
+        assert_int_equal(n_segments, row.n_segments);
+        assert_memory_equal(bounds, row.bounds, (size_t)row.n_bounds * sizeof *bounds);
+        assert_memory_equal((const char *)batch->ids + (size_t)r * row_bytes, row.ids,
+                            row_bytes);
+        for (int64_t k = 0; k < n_segments; k++)
+            n_targets += bounds[k + 1] - bounds[k] - 1;
+    }
+    assert_int_equal(batch->n_targets, n_targets);
+}
+
+// The very pointers into the mapped file, and no buffer of our own.
+static void assert_borrowed(const bd_rows *rows, size_t shard, const int64_t *numbers,
+                            int64_t n)
+{
+    bd_batch batch = load_batch(rows, numbers, n);
+    const bd_shard *from = &rows->shards[shard];
+    const bd_row first = row_of(rows, numbers[0]);
+    assert_ptr_equal(batch.ids, first.ids);
+    assert_ptr_equal(batch.boundaries.values + batch.boundaries.offsets[0], first.bounds);
+    assert_true(lies_in(from, batch.ids));
+    assert_true(lies_in(from, batch.boundaries.offsets));
+    assert_true(lies_in(from, batch.boundaries.values));
+    assert_null(batch.id_buffer);
+    assert_null(batch.offset_buffer);
+    assert_null(batch.value_buffer);
+    assert_holds(&batch, rows, numbers, n);
+    bd_batch_release(&batch);
+}
+
+static void assert_copied(const bd_rows *rows, const int64_t *numbers, int64_t n)
+{
+    bd_batch batch = load_batch(rows, numbers, n);
+    assert_ptr_equal(batch.ids, batch.id_buffer);
+    assert_ptr_equal(batch.boundaries.offsets, batch.offset_buffer);
+    assert_ptr_equal(batch.boundaries.values, batch.value_buffer);
+    int32_t offset = 0;  // rebased: counted anew from 0, one row after another
+    for (int64_t r = 0; r < n; r++) {
+        assert_int_equal(batch.boundaries.offsets[r], offset);
+        offset += (int32_t)row_of(rows, numbers[r]).n_bounds;
+    }
+    assert_int_equal(batch.boundaries.offsets[n], offset);
+    assert_holds(&batch, rows, numbers, n);
+    bd_batch_release(&batch);
+}
+
+static void neighbours_of_one_record_batch_are_the_file_itself(void **state)
+{
+    (void)state;
+    bd_rows rows;
+    open_golden_rows(&rows);
+    int64_t all[27];
+    for (int64_t i = 0; i < 27; i++)
+        all[i] = i;
+    assert_borrowed(&rows, 0, all, 27);
+    assert_borrowed(&rows, 0, all + 5, 9);
+    assert_borrowed(&rows, 0, all + 26, 1);
+    bd_rows_close(&rows);
+}
+
+static void a_single_row_is_the_file_itself_wherever_it_lies(void **state)
+{
+    (void)state;
+    bd_rows rows;
+    open_small(&rows);
+    for (int64_t r = 0; r < rows.manifests[0].totals.rows; r++) {
+        size_t shard;
+        int64_t row_in_shard;
+        assert_true(bd_manifest_find_row(&rows.manifests[0], r, &shard, &row_in_shard));
+        assert_borrowed(&rows, shard, &r, 1);
+    }
+    bd_rows_close(&rows);
+}
+
+static void a_whole_record_batch_is_the_file_itself(void **state)
+{
+    (void)state;
+    bd_rows rows;
+    open_small(&rows);
+    const int64_t second = rows.begins[1];
+    assert_borrowed(&rows, 0, (const int64_t[]){2, 3}, 2);
+    assert_borrowed(&rows, 1, (const int64_t[]){second, second + 1}, 2);
+    bd_rows_close(&rows);
+}
+
+static void shuffled_rows_are_copied_unchanged(void **state)
+{
+    (void)state;
+    bd_rows rows;
+    open_small(&rows);
+    const int64_t last = rows.manifests[0].totals.rows - 1;
+    assert_copied(&rows, (const int64_t[]){last, 0, 4, 3, 2, 1}, 6);
+    assert_copied(&rows, (const int64_t[]){1, 0}, 2);     // neighbours, the wrong way round
+    assert_copied(&rows, (const int64_t[]){3, 3, 3}, 3);  // the same again, as after an epoch
+    assert_copied(&rows, (const int64_t[]){2, 2}, 2);
+    assert_copied(&rows, (const int64_t[]){2, 3, 2}, 3);
+    bd_rows_close(&rows);
+    open_golden_rows(&rows);  // one record batch: only the order forbids to borrow
+    assert_copied(&rows, (const int64_t[]){4, 9, 2, 3}, 4);
+    assert_copied(&rows, (const int64_t[]){4, 5, 6, 8}, 4);
+    bd_rows_close(&rows);
+}
+
+static void neighbours_across_a_border_are_copied(void **state)
+{
+    (void)state;
+    bd_rows rows;
+    open_small(&rows);
+    const int64_t second = rows.begins[1];
+    assert_copied(&rows, (const int64_t[]){1, 2}, 2);                    // of record batches
+    assert_copied(&rows, (const int64_t[]){second - 1, second}, 2);      // of shards
+    assert_copied(&rows, (const int64_t[]){second - 2, second - 1}, 2);  // 2 and 1 rows
+    bd_rows_close(&rows);
+}
+
+static void wide_ids_are_handled_alike(void **state)
+{
+    (void)state;
+    packed_as wide = SMALL;
+    wide.vocab_size = 70000;
+    bd_rows rows;
+    pack_documents(&rows, "dataset", LENGTHS, N_DOCUMENTS, wide);
+    assert_borrowed(&rows, 0, (const int64_t[]){2, 3}, 2);
+    assert_copied(&rows, (const int64_t[]){3, 2}, 2);
+    bd_batch batch = load_batch(&rows, (const int64_t[]){3, 2}, 2);
+    assert_int_equal(batch.id_bytes, 4);
+    bd_batch_release(&batch);
+    bd_rows_close(&rows);
+}
+
+static void a_batch_is_reused_for_others(void **state)
+{
+    (void)state;
+    bd_error err;
+    bd_rows rows;
+    bd_batch batch = {0};
+    open_small(&rows);
+    bd_hasher *hasher = bd_hasher_new();
+    static const int64_t choices[][6] = {{0},    {4, 2, 0, 1},       {2, 3},
+                                         {5, 4}, {0, 2, 4, 6, 8, 1}, {6, 7}};
+    static const int64_t n[] = {1, 4, 2, 2, 6, 2};
+    for (size_t i = 0; i < sizeof n / sizeof n[0]; i++) {
+        check(bd_batch_load(&batch, &rows, choices[i], n[i], hasher, &err), &err);
+        assert_holds(&batch, &rows, choices[i], n[i]);
+    }
+    bd_batch_release(&batch);
+    bd_batch_release(&batch);
+    bd_hasher_free(hasher);
+    bd_rows_close(&rows);
+}
+
+static void a_dataset_of_one_token_documents_has_no_targets(void **state)
+{
+    (void)state;
+    static const int empty[40] = {0};
+    bd_rows rows;
+    pack_documents(&rows, "dataset", empty, 40, SMALL);
+    bd_batch batch = load_batch(&rows, (const int64_t[]){1, 0}, 2);
+    assert_int_equal(batch.n_targets, 0);
+    assert_int_equal(batch.boundaries.offsets[2], 33 + 9);
+    bd_batch_release(&batch);
+    bd_rows_close(&rows);
+}
+
+static void a_damaged_row_is_refused_by_name(void **state)
+{
+    (void)state;
+    bd_error err = {0};
+    bd_rows rows;
+    bd_batch batch = {0};
+    open_small(&rows);
+    const int64_t bad = rows.begins[1] + 3, good = rows.begins[1] + 2;
+    damage_row(&rows, "dataset", bad);
+    bd_hasher *hasher = bd_hasher_new();
+    const int64_t shuffled[] = {0, bad, 2}, neighbours[] = {good, bad};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(
+            bd_batch_load(&batch, &rows, i == 0 ? shuffled : neighbours, 3 - i, hasher, &err),
+            BD_ERR_FORMAT);
+        assert_mentions(&err, rows.shards[1].path);
+        assert_mentions(&err, "row 3");
+        assert_mentions(&err, "R");
+    }
+    check(bd_batch_load(&batch, &rows, &good, 1, hasher, &err), &err);
+    assert_holds(&batch, &rows, &good, 1);
+    bd_batch_release(&batch);
+    bd_hasher_free(hasher);
+    bd_rows_close(&rows);
+}
+
+static void a_dataset_that_is_not_there_is_refused(void **state)
+{
+    (void)state;
+    bd_error err;
+    bd_rows rows;
+    assert_int_not_equal(bd_rows_open(&rows, "absent", &err), BD_OK);
+    assert_mentions(&err, "absent");
+    bd_rows_close(&rows);
+    open_small(&rows);
+    assert_int_equal(unlink(rows.shards[2].path), 0);
+    bd_rows_close(&rows);
+    assert_int_not_equal(bd_rows_open(&rows, "dataset", &err), BD_OK);
+    assert_mentions(&err, "00002.arrow");
+    bd_rows_close(&rows);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(neighbours_of_one_record_batch_are_the_file_itself),
+        test_inside_folder(a_single_row_is_the_file_itself_wherever_it_lies),
+        test_inside_folder(a_whole_record_batch_is_the_file_itself),
+        test_inside_folder(shuffled_rows_are_copied_unchanged),
+        test_inside_folder(neighbours_across_a_border_are_copied),
+        test_inside_folder(wide_ids_are_handled_alike),
+        test_inside_folder(a_batch_is_reused_for_others),
+        test_inside_folder(a_dataset_of_one_token_documents_has_no_targets),
+        test_inside_folder(a_damaged_row_is_refused_by_name),
+        test_inside_folder(a_dataset_that_is_not_there_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

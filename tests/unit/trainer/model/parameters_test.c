@@ -1,0 +1,334 @@
+#include "trainer/model/parameters.h"
+
+#include <math.h>
+
+#include "tests/unit/temporary_folder.h"
+#include "tests/unit/trainer/trainer_fixture.h"
+#include "trainer/weights/safetensors.h"
+
+static const bd_model_config OPT = {BD_MODEL_OPT, 3, 32, 4, 100, 50, 257};
+static const bd_model_config GPT2 = {BD_MODEL_GPT2, 3, 32, 4, 100, 50, 257};
+
+static bd_parameters lay_out(bd_model_config config)
+{
+    bd_error err;
+    bd_parameters parameters;
+    check(bd_model_config_check(&config, &err), &err);
+    check(bd_parameters_init(&parameters, &config, &err), &err);
+    return parameters;
+}
+
+static const bd_parameter *find(const bd_parameters *parameters, const char *name)
+{
+    for (size_t i = 0; i < parameters->n; i++)
+        if (strcmp(parameters->items[i].name, name) == 0)
+            return &parameters->items[i];
+    fail_msg("no parameter '%s'", name);
+    return NULL;
+}
+
+static float *draw(const bd_parameters *parameters, uint64_t seed)
+{
+    float *weights = malloc((size_t)parameters->n_total * sizeof *weights);
+    assert_non_null(weights);
+    bd_parameters_draw(parameters, seed, weights);
+    return weights;
+}
+
+// ---- Layout ---------------------------------------------------------------------------------
+
+static void assert_names_of(const bd_model_config *config, const char *const *names, size_t n)
+{
+    bd_parameters parameters = lay_out(*config);
+    assert_int_equal(parameters.n, n);
+    for (size_t i = 0; i < n; i++)
+        assert_string_equal(parameters.items[i].name, names[i]);
+    bd_parameters_release(&parameters);
+    bd_parameters_release(&parameters);
+}
+
+#define OPT_LAYER(name)  "model.decoder.layers.0." name
+#define GPT2_LAYER(name) "transformer.h.0." name
+
+static void names_and_their_order_are_as_always(void **state)
+{
+    (void)state;
+    static const char *const opt[] = {
+        "model.decoder.embed_tokens.weight",
+        "model.decoder.embed_positions.weight",
+        OPT_LAYER("self_attn_layer_norm.weight"),
+        OPT_LAYER("self_attn_layer_norm.bias"),
+        OPT_LAYER("self_attn.q_proj.weight"),
+        OPT_LAYER("self_attn.k_proj.weight"),
+        OPT_LAYER("self_attn.v_proj.weight"),
+        OPT_LAYER("self_attn.q_proj.bias"),
+        OPT_LAYER("self_attn.k_proj.bias"),
+        OPT_LAYER("self_attn.v_proj.bias"),
+        OPT_LAYER("self_attn.out_proj.weight"),
+        OPT_LAYER("self_attn.out_proj.bias"),
+        OPT_LAYER("final_layer_norm.weight"),
+        OPT_LAYER("final_layer_norm.bias"),
+        OPT_LAYER("fc1.weight"),
+        OPT_LAYER("fc1.bias"),
+        OPT_LAYER("fc2.weight"),
+        OPT_LAYER("fc2.bias"),
+        "model.decoder.final_layer_norm.weight",
+        "model.decoder.final_layer_norm.bias",
+    };
+    static const char *const gpt2[] = {
+        "transformer.wte.weight",         "transformer.wpe.weight",
+        GPT2_LAYER("ln_1.weight"),        GPT2_LAYER("ln_1.bias"),
+        GPT2_LAYER("attn.c_attn.weight"), GPT2_LAYER("attn.c_attn.bias"),
+        GPT2_LAYER("attn.c_proj.weight"), GPT2_LAYER("attn.c_proj.bias"),
+        GPT2_LAYER("ln_2.weight"),        GPT2_LAYER("ln_2.bias"),
+        GPT2_LAYER("mlp.c_fc.weight"),    GPT2_LAYER("mlp.c_fc.bias"),
+        GPT2_LAYER("mlp.c_proj.weight"),  GPT2_LAYER("mlp.c_proj.bias"),
+        "transformer.ln_f.weight",        "transformer.ln_f.bias",
+    };
+    bd_model_config config = OPT;
+    config.n_layers = 1;
+    assert_names_of(&config, opt, sizeof opt / sizeof opt[0]);
+    config.family = BD_MODEL_GPT2;
+    assert_names_of(&config, gpt2, sizeof gpt2 / sizeof gpt2[0]);
+}
+
+static void assert_names_and_shapes_of_file(const char *model)
+{
+    bd_error err;
+    bd_model_config config;
+    bd_safetensors *file;
+    char path[512];
+    snprintf(path, sizeof path, "%s/config.json", model);
+    bd_json *json = read_golden(path);
+    check(bd_model_config_from_json(&config, json, &err), &err);
+    bd_parameters parameters = lay_out(config);
+    snprintf(path, sizeof path, BINDERY_GOLDEN "/train-1/%s/weights.safetensors", model);
+    check(bd_safetensors_open(&file, path, &err), &err);
+    assert_int_equal(bd_safetensors_count(file), parameters.n);
+    for (size_t i = 0; i < parameters.n; i++) {
+        const bd_parameter *ours = &parameters.items[i];
+        const bd_tensor_view *theirs = bd_safetensors_find(file, ours->name);
+        assert_non_null(theirs);
+        assert_int_equal(ours->n_dimensions, theirs->n_dimensions);
+        for (int d = 0; d < ours->n_dimensions; d++)
+            assert_int_equal(ours->shape[d], theirs->shape[d]);
+        assert_int_equal(ours->n, theirs->n);
+    }
+    bd_safetensors_close(file);
+    bd_parameters_release(&parameters);
+    bd_json_free(json);
+}
+
+static void names_and_shapes_are_hugging_faces(void **state)
+{
+    (void)state;
+    assert_names_and_shapes_of_file("opt");
+    assert_names_and_shapes_of_file("gpt2");
+}
+
+static void parameters_lie_end_to_end(void **state)
+{
+    (void)state;
+    for (int family = 0; family < 2; family++) {
+        bd_parameters parameters = lay_out(family == 0 ? OPT : GPT2);
+        int64_t end = 0;
+        for (size_t i = 0; i < parameters.n; i++) {
+            const bd_parameter *p = &parameters.items[i];
+            assert_int_equal(p->offset, end);
+            assert_int_equal(p->n, p->shape[0] * (p->n_dimensions == 2 ? p->shape[1] : 1));
+            assert_int_equal(bd_parameter_decays(p), p->n_dimensions == 2);
+            end += p->n;
+        }
+        assert_int_equal(parameters.n_total, end);
+        bd_parameters_release(&parameters);
+    }
+}
+
+static void assert_at(const bd_parameters *parameters, int64_t offset, const char *format,
+                      int64_t l)
+{
+    char name[80];
+    snprintf(name, sizeof name, format, (int)l);
+    assert_int_equal(offset, find(parameters, name)->offset);
+}
+
+static void the_model_finds_its_parts(void **state)
+{
+    (void)state;
+    bd_parameters opt = lay_out(OPT), gpt2 = lay_out(GPT2);
+    assert_int_equal(opt.layout, BD_WEIGHT_OUT_IN);
+    assert_int_equal(opt.n_position_rows, 52);
+    assert_int_equal(gpt2.layout, BD_WEIGHT_IN_OUT);
+    assert_int_equal(gpt2.n_position_rows, 50);
+    for (int64_t l = 0; l < 3; l++) {
+        const bd_layer_offsets *o = &opt.layers[l], *g = &gpt2.layers[l];
+        assert_at(&opt, o->attention_norm.gamma,
+                  "model.decoder.layers.%d.self_attn_layer_norm.weight", l);
+        assert_at(&opt, o->attention_norm.beta,
+                  "model.decoder.layers.%d.self_attn_layer_norm.bias", l);
+        assert_at(&opt, o->qkv.weight, "model.decoder.layers.%d.self_attn.q_proj.weight", l);
+        assert_at(&opt, o->qkv.weight + 32 * 32,
+                  "model.decoder.layers.%d.self_attn.k_proj.weight", l);
+        assert_at(&opt, o->qkv.weight + 2 * 32 * 32,
+                  "model.decoder.layers.%d.self_attn.v_proj.weight", l);
+        assert_at(&opt, o->qkv.bias, "model.decoder.layers.%d.self_attn.q_proj.bias", l);
+        assert_at(&opt, o->qkv.bias + 32, "model.decoder.layers.%d.self_attn.k_proj.bias", l);
+        assert_at(&opt, o->qkv.bias + 64, "model.decoder.layers.%d.self_attn.v_proj.bias", l);
+        assert_at(&opt, o->projection.weight,
+                  "model.decoder.layers.%d.self_attn.out_proj.weight", l);
+        assert_at(&opt, o->feed_forward_norm.gamma,
+                  "model.decoder.layers.%d.final_layer_norm.weight", l);
+        assert_at(&opt, o->expand.weight, "model.decoder.layers.%d.fc1.weight", l);
+        assert_at(&opt, o->contract.bias, "model.decoder.layers.%d.fc2.bias", l);
+        assert_at(&gpt2, g->qkv.weight, "transformer.h.%d.attn.c_attn.weight", l);
+        assert_at(&gpt2, g->qkv.bias, "transformer.h.%d.attn.c_attn.bias", l);
+        assert_at(&gpt2, g->projection.weight, "transformer.h.%d.attn.c_proj.weight", l);
+        assert_at(&gpt2, g->feed_forward_norm.beta, "transformer.h.%d.ln_2.bias", l);
+        assert_at(&gpt2, g->expand.weight, "transformer.h.%d.mlp.c_fc.weight", l);
+        assert_at(&gpt2, g->contract.weight, "transformer.h.%d.mlp.c_proj.weight", l);
+    }
+    assert_at(&opt, opt.final_norm.gamma, "model.decoder.final_layer_norm.weight", 0);
+    assert_at(&gpt2, gpt2.final_norm.beta, "transformer.ln_f.bias", 0);
+    assert_at(&opt, opt.position_table, "model.decoder.embed_positions.weight", 0);
+    assert_at(&gpt2, gpt2.token_table, "transformer.wte.weight", 0);
+    bd_parameters_release(&opt);
+    bd_parameters_release(&gpt2);
+}
+
+static void the_largest_model_is_counted_without_overflow(void **state)
+{
+    (void)state;
+    const bd_model_config largest = {BD_MODEL_OPT, 1024,    1 << 16,         1 << 10,
+                                     1 << 18,      1 << 24, INT64_C(1) << 32};
+    bd_parameters parameters = lay_out(largest);
+    assert_true(parameters.n_total > INT64_C(1) << 48);
+    assert_true(parameters.n_total <= INT64_MAX / 16);
+    bd_parameters_release(&parameters);
+}
+
+// ---- Initial weights ------------------------------------------------------------------------
+
+// Mean 0 and the given standard deviation, within 5 standard errors.
+static void assert_normal(const bd_parameter *p, const float *weights, double deviation)
+{
+    const double n = (double)p->n;
+    double sum = 0, squares = 0;
+    for (int64_t j = p->offset; j < p->offset + p->n; j++) {
+        sum += weights[j];
+        squares += (double)weights[j] * weights[j];
+    }
+    const double mean = sum / n, found = sqrt(squares / n - mean * mean);
+    if (!(fabs(mean) <= 5 * deviation / sqrt(n) &&
+          fabs(found - deviation) <= 5 * deviation / sqrt(2 * n)))
+        fail_msg("%s: mean %g, standard deviation %g instead of %g", p->name, mean, found,
+                 deviation);
+}
+
+static void assert_drawn_as_the_originals(bd_model_config config)
+{
+    bd_parameters parameters = lay_out(config);
+    float *weights = draw(&parameters, 42);
+    const double residual = config.family == BD_MODEL_GPT2 ? 0.02 / sqrt(2.0 * 3) : 0.02;
+    int n_scaled = 0;
+    for (size_t i = 0; i < parameters.n; i++) {
+        const bd_parameter *p = &parameters.items[i];
+        const bool projects = strstr(p->name, "c_proj.weight") ||
+                              strstr(p->name, "out_proj.weight") ||
+                              strstr(p->name, "fc2.weight");
+        const bool gain = strstr(p->name, ".weight") && p->n_dimensions == 1;
+        n_scaled += projects;
+        if (p->n_dimensions == 2)
+            assert_normal(p, weights, projects ? residual : 0.02);
+        else
+            for (int64_t j = p->offset; j < p->offset + p->n; j++)
+                assert_true(weights[j] == (gain ? 1.0f : 0.0f));
+    }
+    assert_int_equal(n_scaled, 2 * 3);
+    free(weights);
+    bd_parameters_release(&parameters);
+}
+
+static void weights_are_drawn_as_the_originals(void **state)
+{
+    (void)state;
+    assert_drawn_as_the_originals(OPT);
+    assert_drawn_as_the_originals(GPT2);
+}
+
+static void no_two_parameters_are_alike(void **state)
+{
+    (void)state;
+    bd_parameters parameters = lay_out(OPT);
+    float *weights = draw(&parameters, 3);
+    for (size_t i = 0; i < parameters.n; i++)
+        for (size_t j = 0; j < i; j++)
+            if (parameters.items[i].n_dimensions == 2 && parameters.items[j].n_dimensions == 2)
+                assert_memory_not_equal(weights + parameters.items[i].offset,
+                                        weights + parameters.items[j].offset,
+                                        16 * sizeof *weights);
+    free(weights);
+    bd_parameters_release(&parameters);
+}
+
+static void weights_do_not_depend_on_the_other_parameters_sizes(void **state)
+{
+    (void)state;
+    bd_model_config other = OPT;
+    other.n_vocabulary = 1000;
+    other.n_positions = 99;
+    bd_parameters small = lay_out(OPT), large = lay_out(other);
+    float *a = draw(&small, 9), *b = draw(&large, 9);
+    for (size_t i = 0; i < small.n; i++)  // the tables: as far as the smaller one goes
+        assert_memory_equal(a + small.items[i].offset, b + large.items[i].offset,
+                            (size_t)small.items[i].n * sizeof *a);
+    free(a);
+    free(b);
+    bd_parameters_release(&small);
+    bd_parameters_release(&large);
+}
+
+// From a Python program of its own: splitmix64, Box-Muller, times 0.02.
+static void a_seed_gives_the_same_weights_for_ever(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double first[3];
+    } expected[] = {
+        {"model.decoder.embed_tokens.weight",
+         {-0.0030750178379933676, -0.015659992406994786, -0.004281037381555973}},
+        {"model.decoder.embed_positions.weight",
+         {0.018007900100196955, 0.03347634764971356, -0.004106233405411391}},
+        {"model.decoder.layers.0.self_attn.q_proj.weight",
+         {-0.013515033768730646, -0.021278844782243893, -0.02905441714943212}},
+    };
+    bd_parameters parameters = lay_out(OPT);
+    float *weights = draw(&parameters, 1234);
+    for (size_t i = 0; i < 3; i++)
+        for (int j = 0; j < 3; j++) {
+            const float found = weights[find(&parameters, expected[i].name)->offset + j];
+            // A different libm may round the double's last bit, which a float hardly shows.
+            assert_true(fabs(found - expected[i].first[j]) <= 4e-9);
+        }
+    float *other = draw(&parameters, 1235);
+    assert_memory_not_equal(weights, other, 64);
+    free(weights);
+    free(other);
+    bd_parameters_release(&parameters);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_and_their_order_are_as_always),
+        cmocka_unit_test(names_and_shapes_are_hugging_faces),
+        cmocka_unit_test(parameters_lie_end_to_end),
+        cmocka_unit_test(the_model_finds_its_parts),
+        cmocka_unit_test(the_largest_model_is_counted_without_overflow),
+        cmocka_unit_test(weights_are_drawn_as_the_originals),
+        cmocka_unit_test(no_two_parameters_are_alike),
+        cmocka_unit_test(weights_do_not_depend_on_the_other_parameters_sizes),
+        cmocka_unit_test(a_seed_gives_the_same_weights_for_ever),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

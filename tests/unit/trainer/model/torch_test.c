@@ -1,0 +1,308 @@
+// The trainer against PyTorch: losses, gradients of every parameter, and 200 steps, from the
+// golden files that tests/oracle/torch_golden.py made.
+#include <inttypes.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/file.h"
+#include "common/base/json.h"
+#include "trainer/step.h"
+#include "trainer/weights/safetensors.h"
+
+static const char golden[] = BINDERY_GOLDEN "/train-1";
+enum { MAX_FILE_BYTES = 1 << 20, N_THREADS = 2 };
+
+static void check(bd_status status, const bd_error *err)
+{
+    if (status != BD_OK)
+        fail_msg("%s", err->message);
+}
+
+// One of the golden models with its dataset.
+typedef struct fixture {
+    char folder[256];
+    bd_rows rows;
+    bd_parameters parameters;
+    float *weights;  // [n_total]
+    bd_backend *backend;
+} fixture;
+
+static bd_json *read_json(const fixture *f, const char *name)
+{
+    char path[512];
+    bd_error err;
+    bd_json *json;
+    snprintf(path, sizeof path, "%s/%s", f->folder, name);
+    check(bd_json_read_file(path, MAX_FILE_BYTES, &json, &err), &err);
+    return json;
+}
+
+static bd_safetensors *open_tensors(const fixture *f, const char *name)
+{
+    char path[512];
+    bd_error err;
+    bd_safetensors *file;
+    snprintf(path, sizeof path, "%s/%s", f->folder, name);
+    check(bd_safetensors_open(&file, path, &err), &err);
+    return file;
+}
+
+static void open_fixture(fixture *f, const char *model)
+{
+    bd_error err;
+    char dataset[256];
+    bd_model_config config;
+    *f = (fixture){0};
+    snprintf(f->folder, sizeof f->folder, "%s/%s", golden, model);
+    snprintf(dataset, sizeof dataset, "%s/dataset", golden);
+    check(bd_rows_open(&f->rows, dataset, &err), &err);
+    bd_json *json = read_json(f, "config.json");
+    check(bd_model_config_from_json(&config, json, &err), &err);
+    bd_json_free(json);
+    check(bd_parameters_init(&f->parameters, &config, &err), &err);
+    f->weights = malloc((size_t)f->parameters.n_total * sizeof *f->weights);
+    assert_non_null(f->weights);
+    bd_safetensors *file = open_tensors(f, "weights.safetensors");
+    assert_int_equal(bd_safetensors_count(file), f->parameters.n);
+    for (size_t i = 0; i < f->parameters.n; i++) {
+        const bd_parameter *p = &f->parameters.items[i];
+        check(bd_safetensors_copy_f32(file, p->name, p->n_dimensions, p->shape,
+                                      f->weights + p->offset, &err),
+              &err);
+    }
+    bd_safetensors_close(file);
+    check(bd_backend_open_cpu(&f->backend, N_THREADS, &err), &err);
+}
+
+static void close_fixture(fixture *f)
+{
+    f->backend->operations->close(f->backend);
+    free(f->weights);
+    bd_parameters_release(&f->parameters);
+    bd_rows_close(&f->rows);
+}
+
+// Numbers of any kind, by way of their text: the JSON layer has no reals to read elsewhere.
+static double real_at(const bd_json *array, size_t i)
+{
+    char *text;
+    bd_error err;
+    check(bd_json_print(bd_json_at(array, i), BD_JSON_COMPACT, &text, &err), &err);
+    const double value = strtod(text, NULL);
+    free(text);
+    return value;
+}
+
+static double real_in(const bd_json *object, const char *outer, const char *inner,
+                      const char *key)
+{
+    const bd_json *first, *second;
+    bd_error err;
+    check(bd_json_get_object(object, outer, &first, &err), &err);
+    check(bd_json_get_object(first, inner, &second, &err), &err);
+    char *text;
+    check(bd_json_print(second, BD_JSON_COMPACT, &text, &err), &err);
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    const char *found = strstr(text, quoted);
+    assert_non_null(found);
+    const double value = strtod(found + strlen(quoted), NULL);
+    free(text);
+    return value;
+}
+
+// ---- Loss and gradients -----------------------------------------------------------------
+
+// All rows of the dataset in one batch; gradients [n_total] out.
+static double train_all_rows(fixture *f, float *gradients)
+{
+    bd_error err;
+    bd_batch batch = {0};
+    bd_model model;
+    double loss_sum;
+    const int64_t n_rows = f->rows.manifests[0].totals.rows;
+    bd_hasher *hasher = bd_hasher_new();
+    int64_t *numbers = malloc((size_t)n_rows * sizeof *numbers);
+    for (int64_t i = 0; i < n_rows; i++)
+        numbers[i] = i;
+    check(bd_batch_load(&batch, &f->rows, numbers, n_rows, hasher, &err), &err);
+    check(bd_model_init(&model, f->backend, &f->parameters, BD_FLOAT, n_rows,
+                        batch.boundaries.seq_len, &err),
+          &err);
+    check(bd_model_set_weights(&model, f->weights, &err), &err);
+    const bd_model_batch part = bd_batch_part(&batch, 0, n_rows);
+    check(bd_model_train(&model, &part, NULL, 1.0 / (double)batch.n_targets, &loss_sum, &err),
+          &err);
+    check(bd_model_get_gradients(&model, gradients, &err), &err);
+    const double loss = loss_sum / (double)batch.n_targets;
+    bd_model_release(&model);
+    bd_batch_release(&batch);
+    bd_hasher_free(hasher);
+    free(numbers);
+    return loss;
+}
+
+static double *golden_gradients(const fixture *f)
+{
+    bd_error err;
+    double *gradients = malloc((size_t)f->parameters.n_total * sizeof *gradients);
+    bd_safetensors *file = open_tensors(f, "gradients.safetensors");
+    for (size_t i = 0; i < f->parameters.n; i++) {
+        const bd_parameter *p = &f->parameters.items[i];
+        check(bd_safetensors_copy_f64(file, p->name, p->n_dimensions, p->shape,
+                                      gradients + p->offset, &err),
+              &err);
+    }
+    bd_safetensors_close(file);
+    return gradients;
+}
+
+static double largest(const double *values, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, fabs(values[i]));
+    return most;
+}
+
+// The rows of the position table that belong to positions 0 to 7, as in the experiment that
+// started it all (OPT: rows 2 to 9).
+static void print_positions(const fixture *f, const float *ours, const double *theirs)
+{
+    const int64_t first = bd_model_first_position(&f->parameters.config);
+    const int64_t n = f->parameters.config.n_channels;
+    printf("position table, largest gradient of each row: ours, PyTorch's, difference\n");
+    for (int64_t row = first; row < first + 8; row++) {
+        const int64_t at = f->parameters.position_table + row * n;
+        double own = 0, other = 0, difference = 0;
+        for (int64_t i = at; i < at + n; i++) {
+            own = fmax(own, fabs((double)ours[i]));
+            other = fmax(other, fabs(theirs[i]));
+            difference = fmax(difference, fabs((double)ours[i] - theirs[i]));
+        }
+        printf("  row %" PRId64 "  %.9f  %.9f  %.1e\n", row, own, other, difference);
+    }
+}
+
+static void gradients_are_pytorchs(const char *model)
+{
+    fixture f;
+    open_fixture(&f, model);
+    float *ours = malloc((size_t)f.parameters.n_total * sizeof *ours);
+    double *theirs = golden_gradients(&f);
+    const double loss = train_all_rows(&f, ours);
+    bd_json *expected = read_json(&f, "expected.json");
+    const double their_loss = real_in(expected, "loss", "packed", "double");
+    print_message("%s: loss %.9f, PyTorch's %.9f\n", model, loss, their_loss);
+    assert_true(fabs(loss - their_loss) <= 1e-6 * their_loss);
+    print_positions(&f, ours, theirs);
+
+    // The bound of `prove`: a float's rounding of its own largest value, and of everything's.
+    const double overall = largest(theirs, f.parameters.n_total);
+    for (size_t i = 0; i < f.parameters.n; i++) {
+        const bd_parameter *p = &f.parameters.items[i];
+        const double bound = 1e-5 * largest(theirs + p->offset, p->n) + 1e-7 * overall;
+        for (int64_t j = p->offset; j < p->offset + p->n; j++)
+            if (!(fabs((double)ours[j] - theirs[j]) <= bound))
+                fail_msg("%s, element %" PRId64 ": %.9g, PyTorch's %.9g", p->name,
+                         j - p->offset, (double)ours[j], theirs[j]);
+    }
+    bd_json_free(expected);
+    free(ours);
+    free(theirs);
+    close_fixture(&f);
+}
+
+static void opt_has_pytorchs_loss_and_gradients(void **state)
+{
+    (void)state;
+    gradients_are_pytorchs("opt");
+}
+
+static void gpt2_has_pytorchs_loss_and_gradients(void **state)
+{
+    (void)state;
+    gradients_are_pytorchs("gpt2");
+}
+
+// ---- Training ---------------------------------------------------------------------------
+
+static void training_follows_pytorch(const char *model)
+{
+    static const bd_training_settings settings = {
+        .n_steps = 200,
+        .batch_rows = 4,
+        .micro_batch_rows = 4,
+        .warm_up_steps = 20,
+        .learning_rate = 1e-3,
+        .min_learning_rate = 1e-4,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .epsilon = 1e-8,
+        .weight_decay = 0.1,
+        .clip_norm = 1.0,
+        .seed = 1234,
+    };
+    fixture f;
+    bd_error err;
+    bd_training training;
+    const bd_json *losses, *norms;
+    open_fixture(&f, model);
+    bd_json *golden_training = read_json(&f, "training.json");
+    check(bd_json_get_array(golden_training, "losses", &losses, &err), &err);
+    check(bd_json_get_array(golden_training, "gradient_norms", &norms, &err), &err);
+    assert_int_equal(bd_json_length(losses), settings.n_steps);
+    bd_group *group;
+    check(bd_group_join(&group, &err), &err);
+    const bd_training_needs needs = {&f.rows, &f.parameters, f.backend, group,
+                                     group->collectives};
+    const bd_training_start start = {.weights = f.weights};
+    check(bd_training_init(&training, &settings, &needs, &start, &err), &err);
+    double worst = 0;
+    for (size_t i = 0; i < (size_t)settings.n_steps; i++) {
+        bd_step_result result;
+        check(bd_training_step(&training, &result, &err), &err);
+        const double difference = fabs(result.loss - real_at(losses, i));
+        worst = fmax(worst, difference);
+        // Both round floats in their own order, and training makes the difference grow.
+        if (!(difference <= 1e-3))
+            fail_msg("step %zu: loss %.6f, PyTorch's %.6f", i + 1, result.loss,
+                     real_at(losses, i));
+        assert_true(fabs(result.gradient_norm - real_at(norms, i)) <= 1e-2);
+    }
+    print_message("%s: 200 steps, largest difference of the loss %.1e\n", model, worst);
+    bd_training_release(&training);
+    bd_group_leave(group, false, 0);
+    bd_json_free(golden_training);
+    close_fixture(&f);
+}
+
+static void opt_trains_as_pytorch_does(void **state)
+{
+    (void)state;
+    training_follows_pytorch("opt");
+}
+
+static void gpt2_trains_as_pytorch_does(void **state)
+{
+    (void)state;
+    training_follows_pytorch("gpt2");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(opt_has_pytorchs_loss_and_gradients),
+        cmocka_unit_test(gpt2_has_pytorchs_loss_and_gradients),
+        cmocka_unit_test(opt_trains_as_pytorch_does),
+        cmocka_unit_test(gpt2_trains_as_pytorch_does),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

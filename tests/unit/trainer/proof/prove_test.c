@@ -1,0 +1,649 @@
+// The proof believes nobody: whatever a backend gets wrong is noticed, and nothing else is.
+#include "trainer/proof/prove.h"
+
+#include <math.h>
+
+#include "tests/unit/temporary_folder.h"
+#include "tests/unit/trainer/trainer_fixture.h"
+#include "trainer/model/model.h"
+#include "trainer/proof/tolerance.h"
+
+enum { N_DOCUMENTS = 8 };
+
+static bd_threads *threads;
+
+static int start_threads(void **state)
+{
+    (void)state;
+    return bd_threads_new(&threads, 3, NULL) == BD_OK ? 0 : -1;
+}
+
+static int stop_threads(void **state)
+{
+    (void)state;
+    bd_threads_free(threads);
+    return 0;
+}
+
+static bd_experiment experiment_of(const subject *s, int64_t n_documents)
+{
+    return (bd_experiment){.rows = &s->rows,
+                           .parameters = &s->parameters,
+                           .weights = s->weights,
+                           .backend = s->backend,
+                           .threads = threads,
+                           .n_documents = n_documents};
+}
+
+static bd_proof prove(const subject *s, int64_t n_documents, bd_sabotage sabotage)
+{
+    bd_error err;
+    bd_proof proof;
+    const bd_experiment experiment = experiment_of(s, n_documents);
+    check(bd_prove(&proof, &experiment, sabotage, &err), &err);
+    return proof;
+}
+
+static bd_probe probe(const subject *s, int64_t n_documents)
+{
+    bd_error err;
+    bd_probe result;
+    const bd_experiment experiment = experiment_of(s, n_documents);
+    check(bd_probe_run(&result, &experiment, &err), &err);
+    return result;
+}
+
+static const bd_proof_line *line_of(const bd_proof *proof, const char *name)
+{
+    for (size_t i = 0; i < proof->n_lines; i++)
+        if (strcmp(proof->lines[i].parameter->name, name) == 0)
+            return &proof->lines[i];
+    fail_msg("no line for '%s'", name);
+    return NULL;
+}
+
+static void assert_only_differs(const bd_proof *proof, const char *name)
+{
+    for (size_t i = 0; i < proof->n_lines; i++)
+        assert_int_equal(proof->lines[i].verdict == BD_PROOF_AGREES,
+                         strcmp(proof->lines[i].parameter->name, name) != 0);
+    assert_int_equal(proof->n_disagree, 1);
+    assert_false(proof->proved);
+}
+
+static const char *const MODELS[] = {"opt", "gpt2"};
+static const char *const POSITIONS[] = {"model.decoder.embed_positions.weight",
+                                        "transformer.wpe.weight"};
+
+// ---- What must agree ------------------------------------------------------------------------
+
+static void an_honest_backend_agrees(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        subject s;
+        open_subject(&s, MODELS[i]);
+        bd_proof proof = prove(&s, N_DOCUMENTS, BD_SABOTAGE_NONE);
+        assert_int_equal(proof.n_disagree, 0);
+        assert_int_equal(proof.n_lines, s.parameters.n);
+        for (size_t l = 0; l < proof.n_lines; l++) {
+            assert_ptr_equal(proof.lines[l].parameter, &s.parameters.items[l]);
+            assert_int_equal(proof.lines[l].verdict, BD_PROOF_AGREES);
+        }
+        assert_true(proof.proved);
+        assert_int_equal(proof.probe.n_documents, BD_PROBED_DOCUMENTS);
+        // Of some hundred losses, each computed by sums of a few hundred floats.
+        const double rounding = BD_LONGEST_SUM * 0x1p-24;
+        assert_true(fabs(proof.loss_packed - proof.loss_exact) <= rounding * proof.loss_exact);
+        assert_true(fabs(proof.loss_alone - proof.loss_exact) <= rounding * proof.loss_exact);
+        bd_proof_release(&proof);
+        bd_proof_release(&proof);
+        close_subject(&s);
+    }
+}
+
+static void the_bound_is_the_one_that_is_promised(void **state)
+{
+    (void)state;
+    subject s;
+    open_subject(&s, "opt");
+    bd_proof proof = prove(&s, N_DOCUMENTS, BD_SABOTAGE_NONE);
+    assert_true(proof.longest_sum >= BD_LONGEST_SUM + proof.n_segments);
+    double worst = 0;
+    for (size_t i = 0; i < proof.n_lines; i++) {
+        const bd_proof_line *line = &proof.lines[i];
+        const double own_sum = (double)(proof.longest_sum + 2) * 0x1p-24 * line->magnitude;
+        const double difference = fmax(line->packed_difference, line->alone_difference);
+        assert_true(line->magnitude >= fabs(line->gradient));
+        assert_true(line->bound == 4 * fmax(line->noise, own_sum));
+        assert_true(line->ratio == difference / line->bound);
+        worst = fmax(worst, line->ratio);
+        const bool key_bias = strstr(line->parameter->name, "k_proj.bias") != NULL;
+        assert_int_equal(line->zero_by_mathematics, key_bias);
+        if (key_bias)
+            assert_true(fabs(line->gradient) <= 1e-12 * line->magnitude);
+    }
+    assert_true(proof.worst_ratio == worst);
+    bd_proof_release(&proof);
+    close_subject(&s);
+}
+
+// What an element has no term for must be exactly 0: rows of positions that no token has.
+static void without_a_term_the_bound_is_zero(void **state)
+{
+    (void)state;
+    subject s;
+    open_subject(&s, "gpt2");
+    bd_uncertainty uncertainty = {0};
+    bd_experiment experiment = experiment_of(&s, 1);
+    experiment.uncertainty = &uncertainty;
+    bd_proof proof;
+    bd_error err;
+    check(bd_prove(&proof, &experiment, BD_SABOTAGE_NONE, &err), &err);
+    const int64_t width = s.parameters.config.n_channels;
+    const int64_t last =
+        s.parameters.position_table + (s.parameters.n_position_rows - 1) * width;
+    for (int64_t i = last; i < last + width; i++) {
+        assert_true(uncertainty.magnitudes[i] == 0);
+        assert_true(bd_tolerance(1, uncertainty.magnitudes[i], 1) == 0);
+    }
+    assert_true(proof.proved);
+    bd_proof_release(&proof);
+    bd_uncertainty_release(&uncertainty);
+    close_subject(&s);
+}
+
+static void a_seed_chooses_where_to_begin(void **state)
+{
+    (void)state;
+    subject s;
+    open_subject(&s, "gpt2");
+    bd_experiment experiment = experiment_of(&s, N_DOCUMENTS);
+    int64_t n_others = 0;
+    double first = 0;
+    for (experiment.seed = 0; experiment.seed < 4; experiment.seed++) {
+        bd_proof proof;
+        bd_error err;
+        check(bd_prove(&proof, &experiment, BD_SABOTAGE_NONE, &err), &err);
+        assert_true(proof.proved);
+        assert_true(proof.n_segments >= N_DOCUMENTS);
+        if (experiment.seed == 0)
+            first = proof.loss_exact;
+        n_others += proof.loss_exact != first;
+        bd_proof_release(&proof);
+    }
+    assert_in_range(n_others, 1, 3);
+    close_subject(&s);
+}
+
+static void whole_rows_are_taken_until_there_are_enough(void **state)
+{
+    (void)state;
+    subject s;
+    open_subject(&s, "gpt2");
+    const bd_figures *totals = &s.rows.manifests[0].totals;
+    int64_t numbers[27], n_rows = 0, n_segments = 0;
+    bd_batch batch = {0};
+    while (n_segments < N_DOCUMENTS) {
+        int64_t n;
+        numbers[n_rows] = n_rows;
+        bd_batch row = load_batch(&s.rows, &numbers[n_rows++], 1);
+        bd_row_bounds(&row.boundaries, 0, &n);
+        n_segments += n;
+        bd_batch_release(&row);
+    }
+    batch = load_batch(&s.rows, numbers, n_rows);
+    for (int64_t n = N_DOCUMENTS; n <= n_segments; n++) {  // exactly as many are enough
+        bd_proof proof = prove(&s, n, BD_SABOTAGE_NONE);
+        assert_int_equal(proof.n_rows, n_rows);
+        assert_int_equal(proof.n_segments, n_segments);
+        assert_int_equal(proof.n_targets, batch.n_targets);
+        assert_int_equal(proof.n_rows, n_rows);
+        bd_proof_release(&proof);
+    }
+    bd_batch_release(&batch);
+
+    bd_proof proof = prove(&s, 1000, BD_SABOTAGE_NONE);  // more than there are: all
+    assert_int_equal(proof.n_rows, totals->rows);
+    assert_int_equal(proof.n_segments, totals->segments);
+    assert_int_equal(proof.n_targets, totals->targets);
+    assert_int_equal(proof.n_disagree, 0);
+    bd_proof_release(&proof);
+    close_subject(&s);
+}
+
+// ---- What must not --------------------------------------------------------------------------
+
+static void every_sabotage_is_noticed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        subject s;
+        open_subject(&s, MODELS[i]);
+        for (bd_sabotage kind = BD_SABOTAGE_MASK; kind <= BD_SABOTAGE_TARGETS; kind++) {
+            bd_proof proof = prove(&s, N_DOCUMENTS, kind);
+            assert_true(proof.n_disagree > 0);
+            assert_int_equal(line_of(&proof, POSITIONS[i])->verdict, BD_PROOF_LEAK);
+            assert_true(proof.worst_ratio >= 100);
+            assert_false(proof.proved);
+            bd_proof_release(&proof);
+        }
+        close_subject(&s);
+    }
+}
+
+static const bd_operations *honest;
+
+// The whole row, whatever the boundaries say: what a kernel without document masks does.
+static bd_status leaky_attention(bd_backend *backend, const bd_attention_forward_args *args,
+                                 bd_error *err)
+{
+    bd_attention_forward_args whole = *args;
+    const int64_t n = args->boundaries.n_rows;
+    int32_t *offsets = calloc((size_t)n + 1, sizeof *offsets);
+    int32_t *values = calloc(2 * (size_t)n, sizeof *values);
+    for (int64_t r = 0; r < n; r++) {
+        offsets[r + 1] = (int32_t)(2 * (r + 1));
+        values[2 * r + 1] = (int32_t)bd_row_used(&args->boundaries, r);
+    }
+    whole.boundaries.offsets = offsets;
+    whole.boundaries.values = values;
+    const bd_status status = honest->attention_forward(backend, &whole, err);
+    free(offsets);
+    free(values);
+    return status;
+}
+
+static void a_kernel_that_ignores_boundaries_is_noticed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        subject s;
+        open_subject(&s, MODELS[i]);
+        bd_probe good = probe(&s, N_DOCUMENTS);
+        assert_int_equal(good.leaked_tokens, 0);
+        honest = s.honest;
+        s.operations.attention_forward = leaky_attention;
+        bd_proof proof = prove(&s, N_DOCUMENTS, BD_SABOTAGE_NONE);
+        assert_true(proof.n_disagree > proof.n_lines / 2);
+        assert_int_equal(line_of(&proof, POSITIONS[i])->verdict, BD_PROOF_LEAK);
+        bd_proof_release(&proof);
+        const bd_probe leaky = probe(&s, N_DOCUMENTS);
+        assert_true(leaky.leaked_tokens > 0);
+        assert_true(leaky.leak_row >= 0 && leaky.leak_segment >= 0);
+        assert_int_equal(good.leak_row, -1);
+        assert_int_equal(good.leak_segment, -1);
+        close_subject(&s);
+    }
+}
+
+// ---- Kernels that are a little wrong, packed or not
+
+static bd_status steeper_attention(bd_backend *backend, const bd_attention_forward_args *args,
+                                   bd_error *err)
+{
+    bd_attention_forward_args steeper = *args;
+    steeper.scale *= 1.001f;
+    return honest->attention_forward(backend, &steeper, err);
+}
+
+static bd_status larger_loss(bd_backend *backend, const bd_cross_entropy_args *args,
+                             bd_error *err)
+{
+    bd_cross_entropy_args larger = *args;
+    larger.gradient_scale *= 1.001f;
+    return honest->cross_entropy(backend, &larger, err);
+}
+
+static void a_kernel_that_is_wrong_by_a_thousandth_is_noticed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        for (int which = 0; which < 2; which++) {
+            subject s;
+            open_subject(&s, MODELS[i]);
+            honest = s.honest;
+            if (which == 0)
+                s.operations.attention_forward = steeper_attention;
+            else
+                s.operations.cross_entropy = larger_loss;
+            bd_proof proof = prove(&s, N_DOCUMENTS, BD_SABOTAGE_NONE);
+            assert_true(proof.n_disagree > 0);
+            assert_false(proof.proved);
+            // It is no leak: alone it is as wrong.
+            for (size_t l = 0; l < proof.n_lines; l++)
+                assert_int_not_equal(proof.lines[l].verdict, BD_PROOF_LEAK);
+            bd_proof_release(&proof);
+            close_subject(&s);
+        }
+}
+
+// Attention that ignores boundaries lets a document reach those after it in its row.
+static void a_leak_is_named_by_its_row_and_segment(void **state)
+{
+    (void)state;
+    subject s;
+    int n_leaks = 0;
+    open_subject(&s, "gpt2");
+    honest = s.honest;
+    s.operations.attention_forward = leaky_attention;
+    bd_model model;
+    bd_error err;
+    check(bd_model_init(&model, s.backend, &s.parameters, BD_FLOAT, 1, 64, &err), &err);
+    check(bd_model_set_weights(&model, s.weights, &err), &err);
+    for (int64_t row = 0; row < s.rows.manifests[0].totals.rows; row++) {
+        bd_batch batch = load_batch(&s.rows, &row, 1);
+        bd_probe found;
+        int64_t n, longest = 0;
+        const int32_t *bounds = bd_row_bounds(&batch.boundaries, 0, &n);
+        for (int64_t k = 1; k < n - 1; k++)  // the last can reach none
+            if (bounds[k + 1] - bounds[k] > bounds[longest + 1] - bounds[longest])
+                longest = k;
+        check(bd_probe_batch(&found, &model, &batch, 0, 1, 1, &err), &err);
+        const bool leaks = n > 1;
+        n_leaks += leaks;
+        assert_int_equal(found.leak_row, leaks ? row : -1);
+        assert_int_equal(found.leak_segment, leaks ? longest + 1 : -1);
+        assert_int_equal(found.leaked_tokens, bounds[n] - bounds[longest + 1]);
+        bd_batch_release(&batch);
+    }
+    assert_in_range(n_leaks, 1, 26);  // of 27 rows
+    bd_model_release(&model);
+    close_subject(&s);
+}
+
+// Downloads of the gradients (the only ones of n_total floats) in which one element is off: the
+// first `n_forgeries`, of which one is of the packed rows and the second of the lone ones.
+static int64_t forged_element, n_forged_floats;
+static int n_forgeries;
+static double forged_by;
+
+static bd_status forging_download(bd_backend *backend, void *to, const void *from,
+                                  size_t size_bytes, bd_error *err)
+{
+    BD_TRY(honest->download(backend, to, from, size_bytes, err));
+    float *gradients = to;
+    if (size_bytes == (size_t)n_forged_floats * sizeof *gradients && n_forgeries-- > 0)
+        gradients[forged_element] = (float)(gradients[forged_element] + forged_by);
+    return BD_OK;
+}
+
+enum { ONLY_PACKED = 1, PACKED_AND_ALONE = 2 };
+
+static bd_proof prove_forged(subject *s, int64_t element, double by, int n)
+{
+    honest = s->honest;
+    s->operations.download = forging_download;
+    n_forged_floats = s->parameters.n_total;
+    n_forgeries = n;
+    forged_element = element;
+    forged_by = by;
+    return prove(s, N_DOCUMENTS, BD_SABOTAGE_NONE);
+}
+
+static void one_wrong_element_is_noticed_where_it_is(void **state)
+{
+    (void)state;
+    static const struct {
+        double bounds;  // by so many of its own it is off
+        int forgeries;
+        bd_proof_verdict verdict;
+    } cases[] = {
+        {0.5, ONLY_PACKED, BD_PROOF_AGREES},   {0.5, PACKED_AND_ALONE, BD_PROOF_AGREES},
+        {1.5, ONLY_PACKED, BD_PROOF_ROUNDING}, {1.5, PACKED_AND_ALONE, BD_PROOF_ROUNDING},
+        {20.0, ONLY_PACKED, BD_PROOF_LEAK},    {20.0, PACKED_AND_ALONE, BD_PROOF_KERNEL},
+    };
+    const char *name = "model.decoder.layers.1.fc2.weight";
+    subject s;
+    open_subject(&s, "opt");
+    bd_proof proof = prove(&s, N_DOCUMENTS, BD_SABOTAGE_NONE);
+    const bd_proof_line line = *line_of(&proof, name);
+    bd_proof_release(&proof);
+    assert_true(line.ratio < 0.4);
+    const int64_t element = line.parameter->offset + line.element;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            proof = prove_forged(&s, element, sign * cases[i].bounds * line.bound,
+                                 cases[i].forgeries);
+            const bd_proof_line *found = line_of(&proof, name);
+            assert_int_equal(found->verdict, cases[i].verdict);
+            assert_int_equal(found->element, line.element);
+            if (cases[i].verdict == BD_PROOF_AGREES)
+                assert_true(proof.proved);
+            else
+                assert_only_differs(&proof, name);
+            bd_proof_release(&proof);
+        }
+    close_subject(&s);
+}
+
+static void a_gradient_that_is_no_number_never_agrees(void **state)
+{
+    (void)state;
+    static const double bad[] = {NAN, INFINITY, -INFINITY};
+    subject s;
+    open_subject(&s, "gpt2");
+    for (int i = 0; i < 3; i++) {
+        bd_proof proof = prove_forged(&s, s.parameters.final_norm.beta, bad[i], ONLY_PACKED);
+        assert_only_differs(&proof, "transformer.ln_f.bias");
+        bd_proof_release(&proof);
+    }
+    close_subject(&s);
+}
+
+static void weights_that_are_no_numbers_never_agree(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        subject s;
+        open_subject(&s, MODELS[i]);
+        s.weights[s.parameters.layers[0].expand.bias] = NAN;
+        bd_proof proof = prove(&s, N_DOCUMENTS, BD_SABOTAGE_NONE);
+        assert_int_equal(proof.n_disagree, proof.n_lines);
+        bd_proof_release(&proof);
+        close_subject(&s);
+    }
+}
+
+static bd_status other_upload(bd_backend *backend, void *to, const void *from,
+                              size_t size_bytes, bd_error *err)
+{
+    BD_TRY(honest->upload(backend, to, from, size_bytes, err));
+    const float shifted = ((const float *)from)[100] + 0.01f;
+    return honest->upload(backend, (float *)to + 100, &shifted, sizeof shifted, err);
+}
+
+static void other_weights_are_noticed(void **state)
+{
+    (void)state;
+    subject s;
+    open_subject(&s, "opt");
+    honest = s.honest;
+    s.operations.upload = other_upload;
+    bd_proof proof = prove(&s, N_DOCUMENTS, BD_SABOTAGE_NONE);
+    assert_true(proof.n_disagree > 0);
+    bd_proof_release(&proof);
+    close_subject(&s);
+}
+
+// ---- Kinks ----------------------------------------------------------------------------------
+
+static int64_t n_relu_floats, relu_width, relu_unit;
+
+// Says of one unit's inputs, which are 0, that the kernels saw something above 0.
+static bd_status kinky_download(bd_backend *backend, void *to, const void *from,
+                                size_t size_bytes, bd_error *err)
+{
+    BD_TRY(honest->download(backend, to, from, size_bytes, err));
+    const int64_t n = (int64_t)(size_bytes / sizeof(float));
+    if (n <= n_relu_floats && n % (64 * relu_width) == 0)  // whole rows of activations
+        for (int64_t i = relu_unit; i < n; i += relu_width)
+            ((float *)to)[i] = 1e-9f;
+    return BD_OK;
+}
+
+static void kinks_are_counted(void **state)
+{
+    (void)state;
+    subject s;
+    open_subject(&s, "opt");
+    const bd_model_config *c = &s.parameters.config;
+    relu_unit = 5;
+    for (int64_t l = 0; l < c->n_layers; l++) {  // one unit whose input is exactly 0
+        const bd_linear_offsets *expand = &s.parameters.layers[l].expand;
+        memset(s.weights + expand->weight + relu_unit * c->n_channels, 0,
+               (size_t)c->n_channels * sizeof *s.weights);
+        s.weights[expand->bias + relu_unit] = 0;
+    }
+    bd_proof proof = prove(&s, 1000, BD_SABOTAGE_NONE);
+    const int64_t n_honest = proof.n_kinks;
+    assert_int_equal(proof.n_disagree, 0);
+    bd_proof_release(&proof);
+
+    honest = s.honest;
+    s.operations.download = kinky_download;
+    relu_width = c->n_feed_forward;
+    n_relu_floats = s.rows.manifests[0].totals.rows * 64 * relu_width;
+    proof = prove(&s, 1000, BD_SABOTAGE_NONE);
+    int64_t n_tokens = s.rows.manifests[0].totals.packed;
+    n_tokens -=
+        s.rows.manifests[0].totals.document_lengths[0];  // sequences of one token do not run
+    assert_int_equal(proof.n_kinks - n_honest, c->n_layers * n_tokens);
+    // The kernels' own gradient is that of the other side: they did not see what they say.
+    const bd_proof_line *line = line_of(&proof, "model.decoder.layers.0.fc1.bias");
+    assert_int_not_equal(line->verdict, BD_PROOF_AGREES);
+    bd_proof_release(&proof);
+    close_subject(&s);
+}
+
+// ---- The probe ------------------------------------------------------------------------------
+
+// Tokens of the longest segments that another one follows in its row, as many as are probed.
+static int64_t longest_followed(const bd_rows *rows)
+{
+    int64_t longest[BD_PROBED_DOCUMENTS] = {0}, sum = 0;
+    for (int64_t row = 0; row < rows->manifests[0].totals.rows; row++) {
+        int64_t n;
+        bd_batch batch = load_batch(rows, &row, 1);
+        const int32_t *bounds = bd_row_bounds(&batch.boundaries, 0, &n);
+        for (int64_t k = 0; k < n - 1; k++) {
+            int64_t length = bounds[k + 1] - bounds[k];
+            for (int i = 0; i < BD_PROBED_DOCUMENTS; i++)
+                if (length > longest[i]) {
+                    const int64_t pushed = longest[i];
+                    longest[i] = length;
+                    length = pushed;
+                }
+        }
+        bd_batch_release(&batch);
+    }
+    for (int i = 0; i < BD_PROBED_DOCUMENTS; i++)
+        sum += longest[i];
+    return sum;
+}
+
+static void the_probe_changes_documents_one_by_one_and_no_other(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        subject s;
+        open_subject(&s, MODELS[i]);
+        const bd_probe result = probe(&s, 1000);
+        assert_int_equal(result.n_rows, s.rows.manifests[0].totals.rows);
+        assert_int_equal(result.n_segments, s.rows.manifests[0].totals.segments);
+        assert_int_equal(result.n_documents, BD_PROBED_DOCUMENTS);
+        assert_int_equal(result.probed_tokens, longest_followed(&s.rows));
+        assert_int_equal(result.changed_tokens, result.probed_tokens);
+        assert_int_equal(result.n_silent, 0);
+        assert_int_equal(result.other_tokens + result.probed_tokens,
+                         BD_PROBED_DOCUMENTS * s.rows.manifests[0].totals.packed);
+        assert_int_equal(result.leaked_tokens, 0);
+        assert_true(bd_probe_is_clean(&result));
+        close_subject(&s);
+    }
+}
+
+// ---- Refusals -------------------------------------------------------------------------------
+
+static void assert_nothing_to_prove(const subject *s)
+{
+    bd_error err = {0};
+    bd_proof proof;
+    bd_probe result;
+    const bd_experiment experiment = experiment_of(s, 20);
+    assert_int_equal(bd_prove(&proof, &experiment, BD_SABOTAGE_NONE, &err), BD_ERR_ARGUMENT);
+    assert_string_equal(err.message, "nothing to prove: no token has a target");
+    bd_proof_release(&proof);
+    assert_int_equal(bd_probe_run(&result, &experiment, &err), BD_ERR_ARGUMENT);
+}
+
+static void without_targets_there_is_nothing_to_prove(void **state)
+{
+    (void)state;
+    static const int empty[50] = {0};
+    const packed_as how = {
+        .seq_len = 16, .batch_rows = 8, .unit_bytes = 1 << 20, .vocab_size = 257};
+    subject s;
+    open_subject(&s, "opt");
+    bd_rows_close(&s.rows);
+    pack_documents(&s.rows, "dataset", empty, 50, how);
+    assert_nothing_to_prove(&s);
+    s.rows.manifests[0].totals = (bd_figures){0};  // our packer makes no such dataset
+    assert_nothing_to_prove(&s);
+    close_subject(&s);
+}
+
+static void a_model_that_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    subject s;
+    bd_error err = {0};
+    bd_proof proof;
+    open_subject(&s, "opt");
+    s.rows.manifests[0].packing.vocab_size = 300;
+    const bd_experiment experiment = experiment_of(&s, 20);
+    assert_int_equal(bd_prove(&proof, &experiment, BD_SABOTAGE_NONE, &err), BD_ERR_ARGUMENT);
+    assert_mentions(&err, "vocabulary");
+    bd_proof_release(&proof);
+    close_subject(&s);
+}
+
+static void a_backend_of_floats_alone_refuses_bf16(void **state)
+{
+    (void)state;
+    subject s;
+    bd_error err = {0};
+    bd_proof proof;
+    open_subject(&s, "opt");
+    bd_experiment experiment = experiment_of(&s, 20);
+    experiment.type = BD_BF16;
+    assert_int_equal(bd_prove(&proof, &experiment, BD_SABOTAGE_NONE, &err), BD_ERR_UNSUPPORTED);
+    assert_mentions(&err, "the cpu backend computes in float only");
+    bd_proof_release(&proof);
+    close_subject(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_honest_backend_agrees),
+        cmocka_unit_test(the_bound_is_the_one_that_is_promised),
+        cmocka_unit_test(without_a_term_the_bound_is_zero),
+        cmocka_unit_test(a_seed_chooses_where_to_begin),
+        cmocka_unit_test(whole_rows_are_taken_until_there_are_enough),
+        cmocka_unit_test(every_sabotage_is_noticed),
+        cmocka_unit_test(a_kernel_that_ignores_boundaries_is_noticed),
+        cmocka_unit_test(a_kernel_that_is_wrong_by_a_thousandth_is_noticed),
+        cmocka_unit_test(a_leak_is_named_by_its_row_and_segment),
+        cmocka_unit_test(one_wrong_element_is_noticed_where_it_is),
+        cmocka_unit_test(a_gradient_that_is_no_number_never_agrees),
+        cmocka_unit_test(weights_that_are_no_numbers_never_agree),
+        cmocka_unit_test(other_weights_are_noticed),
+        cmocka_unit_test(kinks_are_counted),
+        cmocka_unit_test(the_probe_changes_documents_one_by_one_and_no_other),
+        test_inside_folder(without_targets_there_is_nothing_to_prove),
+        cmocka_unit_test(a_model_that_does_not_fit_is_refused),
+        cmocka_unit_test(a_backend_of_floats_alone_refuses_bf16),
+    };
+    return cmocka_run_group_tests(tests, start_threads, stop_threads);
+}

@@ -1,0 +1,271 @@
+// Training by several ranks, which are threads here: each with its own rows, model and backend.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/module.h"
+#include "tests/unit/temporary_folder.h"
+#include "tests/unit/trainer/thread_group.h"
+#include "tests/unit/trainer/trainer_fixture.h"
+#include "trainer/step.h"
+
+enum { MAX_STEPS = 20 };
+
+static int n_steps = MAX_STEPS;
+static const char *module_path;  // of the CUDA backend, which the ranks then compute on
+
+static const bd_training_settings SETTINGS = {
+    .n_steps = 100,
+    .batch_rows = 7,
+    .micro_batch_rows = 7,
+    .warm_up_steps = 5,
+    .learning_rate = 1e-3,
+    .min_learning_rate = 1e-4,
+    .beta1 = 0.9,
+    .beta2 = 0.95,
+    .epsilon = 1e-8,
+    .weight_decay = 0.1,
+    .clip_norm = 1.0,
+    .seed = 1234,
+};
+
+// What a run of several ranks gives. Arrays are [n_total], owned.
+typedef struct outcome {
+    const char *model;
+    bd_training_settings settings;
+    int64_t first_step, end_step;  // where it begins and ends
+    float *const *start;           // [BD_STATE_ARRAYS], borrowed: if not at the beginning
+    int64_t n_total;
+    bd_step_result steps[MAX_STEPS];          // as rank 0 has them
+    float *state[BD_STATE_ARRAYS];            // at the end, put together
+    float *weights[MAX_THREAD_RANKS];         // as each rank has them at the end
+    int64_t n_moments[MAX_THREAD_RANKS];      // of each rank
+    bd_step_result others[MAX_THREAD_RANKS];  // the last step
+} outcome;
+
+// Each rank on a device of its own, and the collectives of those.
+static void open_device(bd_group *group, bd_training_needs *needs)
+{
+    bd_error err;
+    bd_collectives_id id = {{0}};
+    const bd_cuda_settings settings = {.device = group->rank};
+    bd_backend *backend;
+    check(bd_backend_open_module(&backend, module_path, &settings, &err), &err);
+    if (group->rank == 0)
+        check(backend->operations->make_collectives_id(backend, &id, &err), &err);
+    check(bd_group_follow(group, &id, sizeof id, &err), &err);
+    needs->backend = backend;
+    check(backend->operations->open_collectives(backend, &id, group->rank, group->n_ranks,
+                                                &needs->collectives, &err),
+          &err);
+}
+
+static void close_device(bd_training_needs *needs)
+{
+    needs->collectives->operations->close(needs->collectives);
+    needs->backend->operations->close(needs->backend);
+}
+
+static void train(bd_group *group, void *context)
+{
+    outcome *o = context;
+    subject s;
+    bd_error err;
+    bd_training training;
+    open_subject(&s, o->model);
+    bd_training_needs needs = needs_of(&s);
+    needs.group = group;
+    needs.collectives = group->collectives;
+    if (module_path)
+        open_device(group, &needs);
+    const int64_t n = s.parameters.n_total;
+    const bd_rank_slice slice = bd_rank_slice_of(n, group->rank, group->n_ranks);
+    bd_training_start start = {.weights = s.weights};
+    if (o->first_step > 0)
+        start = (bd_training_start){o->first_step, o->start[0], o->start[1] + slice.begin,
+                                    o->start[2] + slice.begin};
+    check(bd_training_init(&training, &o->settings, &needs, &start, &err), &err);
+    for (int64_t i = o->first_step; i < o->end_step; i++) {
+        bd_step_result result;
+        check(bd_training_step(&training, &result, &err), &err);
+        o->others[group->rank] = result;
+        if (group->rank == 0)
+            o->steps[i] = result;
+    }
+    float *whole[BD_STATE_ARRAYS] = {NULL};  // but for rank 0
+    for (int i = 0; group->rank == 0 && i < BD_STATE_ARRAYS; i++)
+        whole[i] = o->state[i] = malloc((size_t)n * sizeof(float));
+    check(bd_training_assemble(&training, whole, &err), &err);
+    o->weights[group->rank] = malloc((size_t)n * sizeof(float));
+    check(bd_model_get_weights(&training.model, o->weights[group->rank], &err), &err);
+    o->n_moments[group->rank] = training.slice.end - training.slice.begin;
+    if (group->rank == 0)
+        o->n_total = n;
+    bd_training_release(&training);
+    if (module_path)
+        close_device(&needs);
+    close_subject(&s);
+}
+
+static outcome train_part(int32_t n_ranks, const outcome *from, int64_t end_step)
+{
+    outcome o = {.model = from->model,
+                 .settings = from->settings,
+                 .first_step = from->end_step,
+                 .end_step = end_step,
+                 .start = from->state};
+    run_ranks(n_ranks, train, &o);
+    return o;
+}
+
+static outcome train_with(int32_t n_ranks, const char *model, bd_training_settings settings)
+{
+    const outcome beginning = {.model = model, .settings = settings};
+    return train_part(n_ranks, &beginning, n_steps);
+}
+
+static void release(outcome *o)
+{
+    for (int i = 0; i < BD_STATE_ARRAYS; i++)
+        free(o->state[i]);
+    for (int r = 0; r < MAX_THREAD_RANKS; r++)
+        free(o->weights[r]);
+}
+
+// Sums of floats in another order; steps make the difference grow.
+static void assert_same_losses(const outcome *one, const outcome *several)
+{
+    for (int i = 0; i < n_steps; i++) {
+        const bd_step_result *a = &one->steps[i], *b = &several->steps[i];
+        assert_int_equal(a->n_targets, b->n_targets);
+        assert_int_equal(a->n_used, b->n_used);
+        assert_int_equal(a->n_pairs, b->n_pairs);
+        if (!(fabs(a->loss - b->loss) <= 1e-6))
+            fail_msg("step %d: loss %.9f by one rank, %.9f by several", i + 1, a->loss,
+                     b->loss);
+    }
+}
+
+static void several_ranks_train_as_one_does(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"opt", "gpt2"};
+    for (int m = 0; m < 2; m++) {
+        outcome one = train_with(1, models[m], SETTINGS);
+        for (int32_t n_ranks = 2; n_ranks <= MAX_THREAD_RANKS; n_ranks++) {
+            bd_training_settings settings = SETTINGS;
+            settings.micro_batch_rows = n_ranks == 3 ? 1 : 7;  // the last is then without a row
+            outcome several = train_with(n_ranks, models[m], settings);
+            assert_same_losses(&one, &several);
+            release(&several);
+        }
+        release(&one);
+    }
+}
+
+// What one rank decided, all did; and the weights are the same bits everywhere, though each
+// moved only its own slice of them.
+static void ranks_have_the_same_weights_and_share_the_moments(void **state)
+{
+    (void)state;
+    outcome o = train_with(3, "opt", SETTINGS);
+    int64_t n_moments = 0;
+    for (int r = 0; r < 3; r++) {
+        assert_memory_equal(o.weights[r], o.state[0], (size_t)o.n_total * sizeof(float));
+        assert_memory_equal(&o.others[r], &o.others[0], sizeof o.others[0]);
+        n_moments += o.n_moments[r];
+    }
+    assert_int_equal(n_moments, o.n_total);
+    assert_true(o.n_moments[0] <= o.n_total / 3 && o.n_moments[0] > 0);
+    release(&o);
+}
+
+static void the_same_number_of_ranks_gives_the_same_bits(void **state)
+{
+    (void)state;
+    outcome first = train_with(3, "gpt2", SETTINGS), second = train_with(3, "gpt2", SETTINGS);
+    for (int i = 0; i < BD_STATE_ARRAYS; i++)
+        assert_memory_equal(first.state[i], second.state[i],
+                            (size_t)first.n_total * sizeof(float));
+    release(&first);
+    release(&second);
+}
+
+// From what a checkpoint would hold: with as many ranks bit for bit, with another number within
+// the losses' bound.
+static void ranks_resume_what_other_ranks_have_saved(void **state)
+{
+    (void)state;
+    const int64_t n_half = n_steps * 3 / 5;
+    const outcome beginning = {.model = "opt", .settings = SETTINGS};
+    outcome whole = train_with(2, "opt", SETTINGS), half = train_part(2, &beginning, n_half);
+    for (int32_t n_ranks = 1; n_ranks <= 3; n_ranks++) {
+        outcome rest = train_part(n_ranks, &half, n_steps);
+        memcpy(rest.steps, half.steps, (size_t)n_half * sizeof *half.steps);
+        assert_same_losses(&whole, &rest);
+        for (int i = 0; n_ranks == 2 && i < BD_STATE_ARRAYS; i++)
+            assert_memory_equal(rest.state[i], whole.state[i],
+                                (size_t)whole.n_total * sizeof(float));
+        release(&rest);
+    }
+    release(&half);
+    release(&whole);
+}
+
+static void a_batch_without_a_row_for_every_rank_is_refused(void **state)
+{
+    (void)state;
+    subject s;
+    bd_error err = {0};
+    bd_training training;
+    bd_group group = {.n_ranks = 8};
+    open_subject(&s, "opt");
+    bd_training_needs needs = needs_of(&s);
+    needs.group = &group;
+    const bd_training_start start = {.weights = s.weights};
+    assert_int_equal(bd_training_init(&training, &SETTINGS, &needs, &start, &err),
+                     BD_ERR_ARGUMENT);
+    assert_string_equal(err.message, "a batch of 7 rows leaves some of 8 ranks without a row: "
+                                     "--batch needs one for each");
+    close_subject(&s);
+}
+
+// ---- On devices -----------------------------------------------------------------------------
+
+static void ranks_on_devices_train_as_one_on_the_cpu_does(void **state)
+{
+    (void)state;
+    const char *const module = module_path;
+    module_path = NULL;
+    outcome one = train_with(1, "gpt2", SETTINGS);
+    module_path = module;
+    outcome several = train_with(3, "gpt2", SETTINGS);
+    assert_same_losses(&one, &several);
+    for (int r = 0; r < 3; r++)
+        assert_memory_equal(several.weights[r], several.state[0],
+                            (size_t)several.n_total * sizeof(float));
+    release(&one);
+    release(&several);
+}
+
+// Given the CUDA backend's module it runs the ranks on that.
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        test_inside_folder(several_ranks_train_as_one_does),
+        test_inside_folder(ranks_have_the_same_weights_and_share_the_moments),
+        test_inside_folder(the_same_number_of_ranks_gives_the_same_bits),
+        test_inside_folder(ranks_resume_what_other_ranks_have_saved),
+        test_inside_folder(a_batch_without_a_row_for_every_rank_is_refused),
+    };
+    const struct CMUnitTest on_devices[] = {
+        test_inside_folder(ranks_on_devices_train_as_one_on_the_cpu_does),
+    };
+    if (getenv("BINDERY_TEST_BRIEF"))
+        n_steps = 5;
+    if (argc < 2)
+        return cmocka_run_group_tests(tests, NULL, NULL);
+    module_path = argv[1];
+    n_steps = 3;
+    return cmocka_run_group_tests(on_devices, NULL, NULL);
+}

@@ -1,0 +1,490 @@
+#include "trainer/step.h"
+
+#include <math.h>
+
+#include "tests/unit/temporary_folder.h"
+#include "tests/unit/trainer/trainer_fixture.h"
+#include "trainer/data/row_order.h"
+
+static const bd_training_settings SETTINGS = {
+    .n_steps = 100,
+    .batch_rows = 4,
+    .micro_batch_rows = 4,
+    .warm_up_steps = 10,
+    .learning_rate = 1e-3,
+    .min_learning_rate = 1e-4,
+    .beta1 = 0.9,
+    .beta2 = 0.95,
+    .epsilon = 1e-8,
+    .weight_decay = 0.1,
+    .clip_norm = 1.0,
+    .seed = 1234,
+};
+
+// ---- The learning rate ----------------------------------------------------------------------
+
+static void assert_rate(int64_t n_steps, int64_t warm_up, int64_t step, double expected)
+{
+    bd_training_settings settings = SETTINGS;
+    settings.n_steps = n_steps;
+    settings.warm_up_steps = warm_up;
+    const double rate = bd_learning_rate(&settings, step);
+    if (!(fabs(rate - expected) <= 1e-15))
+        fail_msg("step %d of %d, warm-up %d: %.17g instead of %.17g", (int)step, (int)n_steps,
+                 (int)warm_up, rate, expected);
+}
+
+static void learning_rate_rises_then_falls_to_its_minimum(void **state)
+{
+    (void)state;
+    assert_rate(100, 10, 1, 1e-4);
+    assert_rate(100, 10, 5, 5e-4);
+    assert_rate(100, 10, 10, 1e-3);
+    assert_rate(100, 10, 55, 5.5e-4);                   // half of the cosine
+    assert_rate(100, 10, 40, 1e-4 + 0.5 * 9e-4 * 1.5);  // cos(60 degrees)
+    assert_rate(100, 10, 100, 1e-4);
+}
+
+static void learning_rate_without_a_warm_up_begins_near_its_peak(void **state)
+{
+    (void)state;
+    assert_rate(2, 0, 1, 5.5e-4);
+    assert_rate(3, 0, 1, 1e-4 + 0.5 * 9e-4 * 1.5);
+    assert_rate(3, 0, 3, 1e-4);
+    assert_rate(1, 0, 1, 1e-4);  // the only step is the last
+}
+
+static void learning_rate_only_rises_if_the_warm_up_never_ends(void **state)
+{
+    (void)state;
+    assert_rate(10, 10, 10, 1e-3);
+    assert_rate(10, 40, 1, 2.5e-5);
+    assert_rate(10, 40, 10, 2.5e-4);
+}
+
+static void settings_are_kept_in_full(void **state)
+{
+    (void)state;
+    char *text;
+    bd_error err;
+    bd_training_settings settings = SETTINGS;
+    settings.micro_batch_rows = 2;
+    bd_json *json = bd_training_settings_to_json(&settings);
+    check(bd_json_print(json, BD_JSON_COMPACT, &text, &err), &err);
+    static const char *const keys[] = {
+        "\"steps\":100",  "\"batch_rows\":4",      "\"micro_batch_rows\":2",
+        "\"beta1\":",     "\"warm_up_steps\":10",  "\"learning_rate\":",
+        "\"beta2\":",     "\"min_learning_rate\"", "\"epsilon\":",
+        "\"clip_norm\":", "\"weight_decay\":",     "\"seed\":1234"};
+    assert_int_equal(sizeof keys / sizeof keys[0], 12);
+    for (size_t i = 0; i < 12; i++)
+        assert_non_null(strstr(text, keys[i]));
+    free(text);
+    bd_json_free(json);
+}
+
+// ---- Runs -----------------------------------------------------------------------------------
+
+// Weights and moments as they are now, [3][n_total].
+static float *snapshot(const bd_training *training)
+{
+    bd_error err;
+    const size_t n = (size_t)training->needs.parameters->n_total;
+    const float *const from[] = {training->model.weights, training->m, training->v};
+    float *to = malloc(3 * n * sizeof *to);
+    assert_non_null(to);
+    for (size_t i = 0; i < 3; i++)
+        check(training->needs.backend->operations->download(training->needs.backend, to + i * n,
+                                                            from[i], n * sizeof *to, &err),
+              &err);
+    return to;
+}
+
+static void begin(bd_training *training, const subject *s, bd_training_settings settings)
+{
+    bd_error err;
+    const bd_training_needs needs = needs_of(s);
+    const bd_training_start start = {.weights = s->weights};
+    check(bd_training_init(training, &settings, &needs, &start, &err), &err);
+}
+
+// Runs `n_steps` steps from the subject's weights; the last one's result.
+static bd_step_result run(const subject *s, bd_training_settings settings, int n_steps,
+                          float **end)
+{
+    bd_error err;
+    bd_step_result result = {0};
+    bd_training training;
+    begin(&training, s, settings);
+    for (int i = 0; i < n_steps; i++)
+        check(bd_training_step(&training, &result, &err), &err);
+    *end = snapshot(&training);
+    bd_training_release(&training);
+    bd_training_release(&training);
+    return result;
+}
+
+// ---- Decay and clipping ---------------------------------------------------------------------
+
+static bd_status no_linear_backward(bd_backend *backend, const bd_linear_backward_args *args,
+                                    bd_error *err)
+{
+    (void)backend, (void)args, (void)err;
+    return BD_OK;
+}
+
+static bd_status no_norm_backward(bd_backend *backend, const bd_layer_norm_backward_args *args,
+                                  bd_error *err)
+{
+    (void)backend, (void)args, (void)err;
+    return BD_OK;
+}
+
+static bd_status no_embedding_backward(bd_backend *backend,
+                                       const bd_embedding_backward_args *args, bd_error *err)
+{
+    (void)backend, (void)args, (void)err;
+    return BD_OK;
+}
+
+// A backend without backward passes: every gradient is 0, and decay is all that is left.
+static void decay_is_for_matrices_alone(void **state)
+{
+    (void)state;
+    subject s;
+    float *end;
+    open_subject(&s, "opt");
+    s.operations.linear_backward = no_linear_backward;
+    s.operations.layer_norm_backward = no_norm_backward;
+    s.operations.embedding_backward = no_embedding_backward;
+    for (int64_t i = 0; i < s.parameters.n_total; i++)
+        s.weights[i] += 1.0f;  // no bias is 0, which would not decay in any case
+    const bd_step_result result = run(&s, SETTINGS, 1, &end);
+    assert_true(result.gradient_norm == 0.0);
+    const double kept = 1.0 - result.learning_rate * SETTINGS.weight_decay;
+    for (size_t i = 0; i < s.parameters.n; i++) {
+        const bd_parameter *p = &s.parameters.items[i];
+        for (int64_t j = p->offset; j < p->offset + p->n; j++) {
+            const double before = s.weights[j], after = end[j];
+            if (p->n_dimensions == 1)
+                assert_true(after == before);
+            else
+                assert_true(fabs(after - kept * before) <= 2e-7 * fabs(before) &&
+                            after != before);
+        }
+    }
+    free(end);
+    close_subject(&s);
+}
+
+static void the_gradient_is_clipped_to_the_norm(void **state)
+{
+    (void)state;
+    subject s;
+    float *free_end, *clipped_end, *wide_end;
+    bd_training_settings settings = SETTINGS;
+    open_subject(&s, "gpt2");
+    const int64_t n = s.parameters.n_total;
+    settings.clip_norm = 0;
+    const bd_step_result whole = run(&s, settings, 1, &free_end);
+    settings.clip_norm = whole.gradient_norm / 4;
+    const bd_step_result clipped = run(&s, settings, 1, &clipped_end);
+    settings.clip_norm = whole.gradient_norm * 2;
+    run(&s, settings, 1, &wide_end);
+    assert_true(whole.gradient_norm > 0);
+    assert_true(whole.gradient_norm == clipped.gradient_norm);  // reported before clipping
+    assert_memory_equal(free_end, wide_end, (size_t)(3 * n) * sizeof *free_end);
+    double squares = 0;
+    for (int64_t i = n; i < 2 * n; i++) {  // m = (1 - beta1) * gradient after one step
+        assert_true(fabs(clipped_end[i] - 0.25 * free_end[i]) <= 1e-5 * fabs(free_end[i]));
+        squares += (double)clipped_end[i] * clipped_end[i];
+    }
+    assert_true(fabs(sqrt(squares) / (1 - settings.beta1) - whole.gradient_norm / 4) <=
+                1e-5 * whole.gradient_norm);
+    free(free_end);
+    free(clipped_end);
+    free(wide_end);
+    close_subject(&s);
+}
+
+// ---- Steps ----------------------------------------------------------------------------------
+
+static void a_batch_without_targets_changes_nothing(void **state)
+{
+    (void)state;
+    static const int empty[200] = {0};
+    const packed_as how = {
+        .seq_len = 16, .batch_rows = 8, .unit_bytes = 1 << 20, .vocab_size = 257};
+    subject s;
+    bd_error err;
+    bd_training training;
+    open_subject(&s, "opt");
+    bd_rows_close(&s.rows);
+    pack_documents(&s.rows, "dataset", empty, 200, how);
+    begin(&training, &s, SETTINGS);
+    float *before = snapshot(&training);
+    for (int64_t step = 1; step <= 3; step++) {
+        bd_step_result result;
+        check(bd_training_step(&training, &result, &err), &err);
+        assert_int_equal(result.step, step);
+        assert_int_equal(result.outcome, BD_STEP_NO_TARGETS);
+        assert_int_equal(result.n_targets, 0);
+        assert_int_equal(result.n_tokens, 4 * 16);
+        assert_true(result.loss == 0.0 && result.gradient_norm == 0.0);
+    }
+    float *after = snapshot(&training);
+    assert_memory_equal(before, after, 3 * (size_t)s.parameters.n_total * sizeof *before);
+    free(before);
+    free(after);
+    bd_training_release(&training);
+    close_subject(&s);
+}
+
+static void micro_batches_add_up_to_the_batch(void **state)
+{
+    (void)state;
+    subject s;
+    float *whole_end, *parts_end;
+    open_subject(&s, "opt");
+    const bd_step_result whole = run(&s, SETTINGS, 2, &whole_end);
+    for (int64_t micro = 1; micro <= 5; micro++) {
+        bd_training_settings settings = SETTINGS;
+        settings.micro_batch_rows = micro;  // 3: parts of 3 and 1; 5: more than there are
+        const bd_step_result parts = run(&s, settings, 2, &parts_end);
+        assert_int_equal(whole.n_targets, parts.n_targets);
+        assert_int_equal(whole.n_tokens, parts.n_tokens);
+        // Sums of floats in another order.
+        assert_true(fabs(whole.loss - parts.loss) <= 1e-5 * whole.loss);
+        assert_true(fabs(whole.gradient_norm - parts.gradient_norm) <=
+                    1e-4 * whole.gradient_norm);
+        free(parts_end);
+    }
+    free(whole_end);
+    close_subject(&s);
+}
+
+static void a_resumed_training_is_the_one_that_did_not_stop(void **state)
+{
+    (void)state;
+    subject s;
+    bd_error err;
+    bd_training training;
+    float *whole, *half, *end;
+    bd_step_result expected, result;
+    open_subject(&s, "gpt2");
+    expected = run(&s, SETTINGS, 8, &whole);
+    run(&s, SETTINGS, 5, &half);
+    const int64_t n = s.parameters.n_total;
+    const bd_training_needs needs = needs_of(&s);
+    const bd_training_start start = {5, half, half + n, half + 2 * n};
+    check(bd_training_init(&training, &SETTINGS, &needs, &start, &err), &err);
+    for (int i = 0; i < 3; i++)
+        check(bd_training_step(&training, &result, &err), &err);
+    end = snapshot(&training);
+    assert_int_equal(result.step, expected.step);
+    assert_int_equal(result.outcome, expected.outcome);
+    assert_true(result.loss == expected.loss);
+    assert_true(result.gradient_norm == expected.gradient_norm);
+    assert_true(result.learning_rate == expected.learning_rate);
+    assert_int_equal(result.n_targets, expected.n_targets);
+    assert_int_equal(result.n_tokens, expected.n_tokens);
+    assert_memory_equal(end, whole, (size_t)(3 * n) * sizeof *end);
+    bd_training_release(&training);
+    free(whole);
+    free(half);
+    free(end);
+    close_subject(&s);
+}
+
+// ---- Numbers that are none ------------------------------------------------------------------
+
+// "on rows 10, 4, …" as the order has them for step 1.
+static void list_first_rows(const subject *s, char *text, size_t size)
+{
+    bd_error err;
+    bd_row_order order;
+    check(bd_row_order_init(&order, &s->rows.manifests[0], SETTINGS.seed, &err), &err);
+    snprintf(text, size, "on rows");
+    for (int64_t g = 0; g < SETTINGS.batch_rows; g++) {
+        int64_t row;
+        check(bd_row_order_at(&order, g, &row, &err), &err);
+        const size_t length = strlen(text);
+        snprintf(text + length, size - length, "%s %d", g > 0 ? "," : "", (int)row);
+    }
+    bd_row_order_release(&order);
+}
+
+static void assert_step_fails_and_changes_nothing(const subject *s,
+                                                  bd_training_settings settings, bd_error *err)
+{
+    bd_training training;
+    bd_step_result result;
+    begin(&training, s, settings);
+    float *before = snapshot(&training);
+    assert_int_equal(bd_training_step(&training, &result, err), BD_ERR_FORMAT);
+    assert_int_equal(training.step, 0);
+    float *after = snapshot(&training);
+    assert_memory_equal(before, after, 3 * (size_t)s->parameters.n_total * sizeof *before);
+    free(before);
+    free(after);
+    bd_training_release(&training);
+}
+
+static void a_loss_that_is_no_number_names_step_and_rows(void **state)
+{
+    (void)state;
+    subject s;
+    bd_error err = {0};
+    char rows[100];
+    open_subject(&s, "opt");
+    s.weights[s.parameters.final_norm.gamma] = NAN;
+    assert_step_fails_and_changes_nothing(&s, SETTINGS, &err);
+    list_first_rows(&s, rows, sizeof rows);
+    assert_mentions(&err, "the loss of step 1 is ");
+    assert_mentions(&err, "nan");
+    assert_mentions(&err, rows);
+    close_subject(&s);
+}
+
+static void many_rows_are_counted_where_they_cannot_be_listed(void **state)
+{
+    (void)state;
+    subject s;
+    bd_error err = {0};
+    bd_training_settings settings = SETTINGS;
+    open_subject(&s, "opt");
+    s.weights[s.parameters.final_norm.gamma] = NAN;
+    settings.batch_rows = 300;
+    settings.micro_batch_rows = 10;
+    assert_step_fails_and_changes_nothing(&s, settings, &err);
+    const char *more = strstr(err.message, " and ");
+    assert_non_null(more);
+    int listed = 1, left = 0;
+    for (const char *c = strstr(err.message, "rows"); c < more; c++)
+        listed += *c == ',';
+    assert_int_equal(sscanf(more, " and %d more", &left), 1);
+    assert_int_equal(listed + left, 300);
+    assert_string_equal(err.message + strlen(err.message) - 5, " more");
+    close_subject(&s);
+}
+
+static const bd_operations *honest;
+
+static bd_status infinite_embedding_backward(bd_backend *backend,
+                                             const bd_embedding_backward_args *args,
+                                             bd_error *err)
+{
+    BD_TRY(honest->embedding_backward(backend, args, err));
+    args->d_position_table[0] = INFINITY;
+    return BD_OK;
+}
+
+static void a_gradient_that_is_no_number_is_named_as_such(void **state)
+{
+    (void)state;
+    subject s;
+    bd_error err = {0};
+    char rows[100];
+    open_subject(&s, "gpt2");
+    honest = s.honest;
+    s.operations.embedding_backward = infinite_embedding_backward;
+    assert_step_fails_and_changes_nothing(&s, SETTINGS, &err);
+    list_first_rows(&s, rows, sizeof rows);
+    assert_mentions(&err, "the gradient's norm of step 1 is inf, ");
+    assert_mentions(&err, rows);
+    close_subject(&s);
+}
+
+// ---- Refusals -------------------------------------------------------------------------------
+
+static void a_model_that_does_not_fit_the_data_is_refused(void **state)
+{
+    (void)state;
+    subject s;
+    bd_error err = {0};
+    bd_training training;
+    open_subject(&s, "opt");
+    s.rows.manifests[0].packing.vocab_size = 258;
+    const bd_training_needs needs = needs_of(&s);
+    const bd_training_start start = {.weights = s.weights};
+    assert_int_equal(bd_training_init(&training, &SETTINGS, &needs, &start, &err),
+                     BD_ERR_ARGUMENT);
+    assert_string_equal(
+        err.message,
+        "the model has a vocabulary of 257, the dataset's tokenizer (bytes) of 258: a new "
+        "model takes --vocab-size 258");
+    bd_training_release(&training);
+    s.rows.manifests[0].packing.vocab_size = 257;
+    s.rows.manifests[0].totals.longest_segment = 65;
+    assert_int_equal(bd_check_fit(&s.parameters.config, &s.rows, &err), BD_ERR_ARGUMENT);
+    assert_string_equal(err.message,
+                        "the model has 64 positions, the dataset a segment of 65 tokens: "
+                        "bindery repack --seq-len 64 makes shorter ones");
+    s.rows.manifests[0].totals.longest_segment = 64;
+    check(bd_check_fit(&s.parameters.config, &s.rows, &err), &err);
+    s.rows.manifests[0].packing.vocab_size = 256;  // the model's table has a row to spare
+    check(bd_check_fit(&s.parameters.config, &s.rows, &err), &err);
+    close_subject(&s);
+}
+
+static void a_step_beyond_all_counting_is_refused(void **state)
+{
+    (void)state;
+    subject s;
+    bd_error err = {0};
+    bd_training training;
+    open_subject(&s, "opt");
+    const bd_training_needs needs = needs_of(&s);
+    const bd_training_start start = {.step = INT64_MAX / 2, .weights = s.weights};
+    assert_int_equal(bd_training_init(&training, &SETTINGS, &needs, &start, &err),
+                     BD_ERR_ARGUMENT);
+    assert_mentions(&err, "too far");
+    bd_training_release(&training);
+    close_subject(&s);
+}
+
+static void a_damaged_row_ends_the_training(void **state)
+{
+    (void)state;
+    static const int lengths[] = {40, 3, 9, 14, 31, 1, 60, 5, 22, 8, 17, 29, 2, 6, 12, 40};
+    const packed_as how = {
+        .seq_len = 32, .batch_rows = 8, .unit_bytes = 1 << 20, .vocab_size = 257};
+    subject s;
+    bd_error err = {0};
+    bd_training training;
+    bd_step_result result;
+    open_subject(&s, "opt");
+    bd_rows_close(&s.rows);
+    pack_documents(&s.rows, "dataset", lengths, sizeof lengths / sizeof lengths[0], how);
+    damage_row(&s.rows, "dataset", 0);
+    begin(&training, &s, SETTINGS);
+    bd_status status = BD_OK;
+    for (int i = 0; status == BD_OK && i < 10; i++)
+        status = bd_training_step(&training, &result, &err);
+    assert_int_equal(status, BD_ERR_FORMAT);
+    assert_mentions(&err, "row 0");
+    bd_training_release(&training);
+    close_subject(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(learning_rate_rises_then_falls_to_its_minimum),
+        cmocka_unit_test(learning_rate_without_a_warm_up_begins_near_its_peak),
+        cmocka_unit_test(learning_rate_only_rises_if_the_warm_up_never_ends),
+        cmocka_unit_test(settings_are_kept_in_full),
+        cmocka_unit_test(decay_is_for_matrices_alone),
+        cmocka_unit_test(the_gradient_is_clipped_to_the_norm),
+        test_inside_folder(a_batch_without_targets_changes_nothing),
+        cmocka_unit_test(micro_batches_add_up_to_the_batch),
+        cmocka_unit_test(a_resumed_training_is_the_one_that_did_not_stop),
+        cmocka_unit_test(a_loss_that_is_no_number_names_step_and_rows),
+        cmocka_unit_test(many_rows_are_counted_where_they_cannot_be_listed),
+        cmocka_unit_test(a_gradient_that_is_no_number_is_named_as_such),
+        cmocka_unit_test(a_model_that_does_not_fit_the_data_is_refused),
+        cmocka_unit_test(a_step_beyond_all_counting_is_refused),
+        test_inside_folder(a_damaged_row_ends_the_training),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

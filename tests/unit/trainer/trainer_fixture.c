@@ -1,0 +1,171 @@
+#include "tests/unit/trainer/trainer_fixture.h"
+
+#include "packer/input/examine.h"
+#include "packer/pack/pack.h"
+#include "tests/unit/random.h"
+#include "tests/unit/temporary_folder.h"
+#include "trainer/weights/safetensors.h"
+
+enum { MAX_FILE_BYTES = 1 << 20, N_THREADS = 2 };
+
+void check(bd_status status, const bd_error *err)
+{
+    if (status != BD_OK)
+        fail_msg("%s", err->message);
+}
+
+void assert_mentions(const bd_error *err, const char *text)
+{
+    if (!strstr(err->message, text))
+        fail_msg("'%s' does not mention '%s'", err->message, text);
+}
+
+bd_json *read_golden(const char *name)
+{
+    bd_error err;
+    bd_json *json;
+    check(bd_json_read_file(in(BINDERY_GOLDEN "/train-1", name), MAX_FILE_BYTES, &json, &err),
+          &err);
+    return json;
+}
+
+// ---- Datasets -----------------------------------------------------------------------------
+
+static void write_documents(const char *path, const int *lengths, size_t n)
+{
+    uint64_t random = 7;
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (size_t i = 0; i < n; i++) {
+        fputs("{\"text\":\"", file);
+        for (int t = 0; t < lengths[i]; t++)
+            fputc(random_between(&random, 'a', 'z'), file);
+        fputs("\"}\n", file);
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
+void pack_documents(bd_rows *rows, const char *folder, const int *lengths, size_t n,
+                    packed_as how)
+{
+    const char *operand = "documents.jsonl";
+    bd_error err;
+    bd_inputs inputs = {0};
+    bd_pack_result result;
+    write_documents(operand, lengths, n);
+    check(bd_inputs_add(&inputs, operand, &(bd_gathering){.source = BD_DEFAULT_SOURCE}, &err),
+          &err);
+    bd_pack_job job = {
+        .packing = {.seq_len = how.seq_len,
+                    .vocab_size = how.vocab_size,
+                    .separator = 256,
+                    .bos = BD_NO_BOS,
+                    .padding = 256,
+                    .batch_rows = how.batch_rows,
+                    .shuffle = BD_NO_SHUFFLE,
+                    .codec = how.codec,
+                    .tokenizer = "bytes"},
+        .tokenizer = bd_tokenizer_bytes(),
+        .inputs = &inputs,
+        .reading = {.text_field = "text",
+                    .unit_bytes = how.unit_bytes,
+                    .max_document_bytes = 1 << 20},
+        .limit = BD_NO_LIMIT,
+        .folder = folder,
+    };
+    const bd_pack_settings settings = {.n_ranks = 1, .n_threads = 1};
+    job.packing.fingerprint = job.tokenizer->fingerprint;
+    check(bd_input_examine(&inputs.items[0], &job.reading, &err), &err);
+    check(bd_pack(&job, &settings, &result, &err), &err);
+    bd_pack_result_release(&result);
+    bd_inputs_release(&inputs);
+    check(bd_rows_open(rows, folder, &err), &err);
+}
+
+void open_golden_rows(bd_rows *rows)
+{
+    bd_error err;
+    check(bd_rows_open(rows, BINDERY_GOLDEN "/train-1/dataset", &err), &err);
+}
+
+void damage_row(bd_rows *rows, const char *folder, int64_t number)
+{
+    bd_error err;
+    size_t shard, n;
+    int64_t row_in_shard;
+    bd_row row;
+    bd_hasher *hasher = bd_hasher_new();
+    assert_true(bd_manifest_find_row(&rows->manifests[0], number, &shard, &row_in_shard));
+    const bd_shard *from = &rows->shards[shard];
+    check(bd_shard_row(from, row_in_shard, hasher, &row, &err), &err);
+    const ptrdiff_t at = (const char *)row.ids - (const char *)from->file.data;
+    char *path = strdup(from->path), *data = read_file(path, &n);
+    bd_rows_close(rows);
+    data[at] ^= 1;
+    write_file(path, data, n);
+    check(bd_rows_open(rows, folder, &err), &err);
+    bd_hasher_free(hasher);
+    free(path);
+    free(data);
+}
+
+bd_batch load_batch(const bd_rows *rows, const int64_t *numbers, int64_t n)
+{
+    bd_error err;
+    bd_batch batch = {0};
+    bd_hasher *hasher = bd_hasher_new();
+    check(bd_batch_load(&batch, rows, numbers, n, hasher, &err), &err);
+    bd_hasher_free(hasher);
+    return batch;
+}
+
+// ---- Models -------------------------------------------------------------------------------
+
+static void read_weights(subject *s, const char *folder)
+{
+    bd_error err;
+    bd_safetensors *file;
+    s->weights = malloc((size_t)s->parameters.n_total * sizeof *s->weights);
+    assert_non_null(s->weights);
+    check(bd_safetensors_open(&file, in(folder, "weights.safetensors"), &err), &err);
+    for (size_t i = 0; i < s->parameters.n; i++) {
+        const bd_parameter *p = &s->parameters.items[i];
+        check(bd_safetensors_copy_f32(file, p->name, p->n_dimensions, p->shape,
+                                      s->weights + p->offset, &err),
+              &err);
+    }
+    bd_safetensors_close(file);
+}
+
+void open_subject(subject *s, const char *model)
+{
+    bd_error err;
+    bd_model_config config;
+    *s = (subject){0};
+    open_golden_rows(&s->rows);
+    bd_json *json = read_golden(in(model, "config.json"));
+    check(bd_model_config_from_json(&config, json, &err), &err);
+    bd_json_free(json);
+    check(bd_parameters_init(&s->parameters, &config, &err), &err);
+    read_weights(s, in(BINDERY_GOLDEN "/train-1", model));
+    check(bd_group_join(&s->group, &err), &err);
+    check(bd_backend_open_cpu(&s->backend, N_THREADS, &err), &err);
+    s->honest = s->backend->operations;
+    s->operations = *s->honest;
+    s->backend->operations = &s->operations;
+}
+
+void close_subject(subject *s)
+{
+    s->honest->close(s->backend);
+    bd_group_leave(s->group, false, 0);
+    free(s->weights);
+    bd_parameters_release(&s->parameters);
+    bd_rows_close(&s->rows);
+}
+
+bd_training_needs needs_of(const subject *s)
+{
+    return (bd_training_needs){&s->rows, &s->parameters, s->backend, s->group,
+                               s->group->collectives};
+}

@@ -1,0 +1,60 @@
+// trainer_fixture.h - datasets and models for the trainer's tests, and backends that lie.
+#ifndef BINDERY_TESTS_UNIT_TRAINER_TRAINER_FIXTURE_H
+#define BINDERY_TESTS_UNIT_TRAINER_TRAINER_FIXTURE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "common/base/json.h"
+#include "kernels/backend.h"
+#include "trainer/data/batch.h"
+#include "trainer/model/parameters.h"
+#include "trainer/step.h"
+
+// Fails the test with the error's message.
+void check(bd_status status, const bd_error *err);
+void assert_mentions(const bd_error *err, const char *text);
+
+// tests/golden/train-1/<name>
+bd_json *read_golden(const char *name);
+
+// ---- Datasets
+
+// How documents become a dataset.
+typedef struct packed_as {
+    int64_t seq_len, batch_rows, unit_bytes, vocab_size;
+    bd_shard_codec codec;
+} packed_as;
+
+// Packs documents of `lengths` bytes (and the separator) into `folder`, below the working
+// directory, and opens it.
+void pack_documents(bd_rows *rows, const char *folder, const int *lengths, size_t n,
+                    packed_as how);
+void open_golden_rows(bd_rows *rows);  // 27 rows of 64
+
+// Changes a token of row `number` on disk; opens the dataset again.
+void damage_row(bd_rows *rows, const char *folder, int64_t number);
+
+// Rows `numbers` [n] in one batch; release it.
+bd_batch load_batch(const bd_rows *rows, const int64_t *numbers, int64_t n);
+
+// ---- Models
+
+// One of the golden models, "opt" or "gpt2", with its dataset.
+typedef struct subject {
+    bd_rows rows;
+    bd_parameters parameters;
+    float *weights;  // [n_total]
+    bd_backend *backend;
+    bd_group *group;  // of one
+    // A copy of the backend's table that a test may change; in use from the beginning.
+    bd_operations operations;
+    const bd_operations *honest;  // the backend's own
+} subject;
+
+void open_subject(subject *s, const char *model);
+void close_subject(subject *s);
+bd_training_needs needs_of(const subject *s);
+
+#endif

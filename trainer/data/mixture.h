@@ -1,0 +1,39 @@
+// mixture.h - which row of several datasets comes when: a formula of seed, weights and place,
+// with no state to lose.
+//
+//   slots     0 1 2 3 …            of the endless sequence
+//   blocks    1,024 slots each     hold the rounded share of every dataset, in an order that
+//                                  seed and block decide
+//   dataset   its own places       0 1 2 3 …, in the order of row_order.h, for ever
+//
+// A single dataset has the order of row_order.h itself.
+#ifndef BINDERY_TRAINER_DATA_MIXTURE_H
+#define BINDERY_TRAINER_DATA_MIXTURE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "trainer/data/row_order.h"
+#include "trainer/data/rows.h"
+
+typedef struct bd_mixture {
+    const bd_rows *rows;   // borrowed
+    bd_row_order *orders;  // [rows->n_datasets], owned
+    uint64_t seed;
+    // The block that was asked for last.
+    int64_t block;
+    int64_t datasets[BD_SHARES_BLOCK];  // of each slot
+    int64_t earlier[BD_SHARES_BLOCK];   // slots of the block before it that are of the same
+} bd_mixture;
+
+// `rows` must outlive the mixture. Release what comes out.
+bd_status bd_mixture_init(bd_mixture *mixture, const bd_rows *rows, uint64_t seed,
+                          bd_error *err);
+
+// The number of the row at slot g. Cheap for neighbouring g.
+bd_status bd_mixture_at(bd_mixture *mixture, int64_t g, int64_t *number, bd_error *err);
+
+void bd_mixture_release(bd_mixture *mixture);  // safe on an empty struct and safe twice
+
+#endif

@@ -1,0 +1,115 @@
+#include "trainer/eval_datasets.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/file.h"
+#include "trainer/evaluation.h"
+
+static bd_status fail_on(const char *dataset, bd_status status, bd_error *err)
+{
+    return status == BD_OK ? BD_OK
+                           : bd_error_prefix(err, status, "cannot --eval on '%s'", dataset);
+}
+
+static bd_status open_dataset(bd_rows *rows, const char *folder, const bd_packing *trained_on,
+                              bd_error *err)
+{
+    BD_TRY(bd_rows_open(rows, folder, err));
+    BD_TRY(bd_evaluation_check_tokenizer(trained_on->fingerprint.hex, rows, err));
+    if (bd_rows_packing(rows)->seq_len > trained_on->seq_len)
+        return bd_fail(
+            err, BD_ERR_ARGUMENT,
+            "its rows have %" PRId64 " tokens, more than the %" PRId64
+            " of the training data: bindery repack --seq-len %" PRId64 " makes them fit",
+            bd_rows_packing(rows)->seq_len, trained_on->seq_len, trained_on->seq_len);
+    return BD_OK;
+}
+
+static bool is_shared(char *const *names, size_t n, size_t i)
+{
+    for (size_t k = 0; k < n; k++)
+        if (k != i && strcmp(names[k], names[i]) == 0)
+            return true;
+    return false;
+}
+
+static bd_status name_datasets(bd_held_out *held_out, const bd_texts *folders, bd_error *err)
+{
+    for (size_t i = 0; i < folders->n; i++)
+        if (!(held_out->names[i] = bd_path_last_name(folders->items[i])))
+            return bd_fail(err, BD_ERR_MEMORY, "no memory for a name");
+    for (size_t i = 0; i < folders->n; i++) {
+        const bool vague =
+            held_out->names[i][0] == '\0' || is_shared(held_out->names, folders->n, i);
+        held_out->values[i].dataset = vague ? folders->items[i] : held_out->names[i];
+    }
+    return BD_OK;
+}
+
+bd_status bd_held_out_open(bd_held_out *held_out, const bd_texts *folders,
+                           const bd_packing *trained_on, bd_error *err)
+{
+    *held_out = (bd_held_out){.n = folders->n};
+    held_out->rows = calloc(folders->n + 1, sizeof *held_out->rows);
+    held_out->values = calloc(folders->n + 1, sizeof *held_out->values);
+    held_out->names = calloc(folders->n + 1, sizeof *held_out->names);
+    if (!held_out->rows || !held_out->values || !held_out->names)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu datasets", folders->n);
+    for (size_t i = 0; i < folders->n; i++)
+        BD_TRY(fail_on(folders->items[i],
+                       open_dataset(&held_out->rows[i], folders->items[i], trained_on, err),
+                       err));
+    return name_datasets(held_out, folders, err);
+}
+
+void bd_held_out_close(bd_held_out *held_out)
+{
+    for (size_t i = 0; i < held_out->n; i++) {
+        if (held_out->rows)
+            bd_rows_close(&held_out->rows[i]);
+        if (held_out->names)
+            free(held_out->names[i]);
+    }
+    free(held_out->rows);
+    free(held_out->values);
+    free(held_out->names);
+    *held_out = (bd_held_out){0};
+}
+
+int64_t bd_held_out_longest_segment(const bd_held_out *held_out)
+{
+    int64_t longest = 0;
+    for (size_t i = 0; i < held_out->n; i++) {
+        const int64_t its_longest = bd_rows_longest_segment(&held_out->rows[i]);
+        longest = its_longest > longest ? its_longest : longest;
+    }
+    return longest;
+}
+
+bd_status bd_held_out_check_fit(const bd_held_out *held_out, const bd_model_config *config,
+                                bd_error *err)
+{
+    for (size_t i = 0; i < held_out->n; i++)
+        BD_TRY(fail_on(held_out->values[i].dataset,
+                       bd_check_fit(config, &held_out->rows[i], err), err));
+    return BD_OK;
+}
+
+bd_status bd_held_out_evaluate(bd_held_out *held_out, bd_model *model, int64_t max_rows,
+                               bd_error *err)
+{
+    for (size_t i = 0; i < held_out->n; i++) {
+        bd_evaluation evaluation;
+        bd_eval_value *value = &held_out->values[i];
+        const bd_status status =
+            bd_evaluate(&evaluation, model, &held_out->rows[i], NULL, max_rows, err);
+        if (status != BD_OK)
+            return bd_error_prefix(err, status, "cannot evaluate on '%s'", value->dataset);
+        value->loss = bd_evaluation_mean(&evaluation.total);
+        value->n_targets = evaluation.total.n_targets;
+        bd_evaluation_release(&evaluation);
+    }
+    return BD_OK;
+}

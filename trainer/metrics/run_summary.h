@@ -1,0 +1,57 @@
+// run_summary.h - what a run told of itself, from the first step on, in bounded memory: half a
+// megabyte, whatever the run has written.
+#ifndef BINDERY_TRAINER_METRICS_RUN_SUMMARY_H
+#define BINDERY_TRAINER_METRICS_RUN_SUMMARY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "common/base/json.h"
+#include "trainer/metrics/curve.h"
+#include "trainer/metrics/metrics_reader.h"
+
+enum {
+    BD_RUN_DATASETS = 8,           // evaluated ones that are kept, the first
+    BD_RUN_SAMPLES = 12,           // that are kept, the latest
+    BD_RUN_TEXT_BYTES = 1500,      // of a sample, and of its prompt
+    BD_RUN_NAME_BYTES = 100,       // of the name of a dataset
+    BD_RUN_SETTINGS_BYTES = 20000  // of the settings, as JSON
+};
+
+typedef struct bd_run_eval {
+    char dataset[BD_RUN_NAME_BYTES + 1];
+    bd_series loss;
+} bd_run_eval;
+
+typedef struct bd_run_sample {
+    int64_t step;
+    char prompt[BD_RUN_TEXT_BYTES + 1], text[BD_RUN_TEXT_BYTES + 1];
+    bool cut;  // there was more of it
+} bd_run_sample;
+
+typedef struct bd_run_history {
+    const char *folder;  // borrowed
+    int64_t n_steps;     // that were written
+    int64_t last_step;
+    double tokens, seconds;                // of them all; tokens without padding
+    double last_loss, last_smoothed_loss;  // not a number if there is none
+    bd_series loss, smoothed_loss, learning_rate, gradient_norm;
+    bd_series tokens_per_second, flops, mfu;
+    bd_run_eval evals[BD_RUN_DATASETS];
+    size_t n_evals;
+    bool more_evals;                        // than are kept
+    bd_run_sample samples[BD_RUN_SAMPLES];  // sample i is at i % BD_RUN_SAMPLES
+    int64_t n_samples;                      // that were written
+    bd_metrics_damage damage;               // lines of metrics.jsonl that were left out
+    int64_t checkpoint_step;                // of the latest; -1 if there is none
+    bd_json *settings;  // owned: its model, training and data; NULL without, or if too long
+} bd_run_history;
+
+// Reads <folder>/metrics.jsonl and the latest checkpoint's .json, if there is one. The run may
+// be going on. `folder` is borrowed. Free what comes out; it is NULL on failure.
+bd_status bd_run_history_new(bd_run_history **history, const char *folder, bd_error *err);
+void bd_run_history_free(bd_run_history *history);  // safe on NULL
+
+#endif

@@ -1,0 +1,19 @@
+// step_result.h - what one step of training did, for metrics and people.
+#ifndef BINDERY_TRAINER_METRICS_STEP_RESULT_H
+#define BINDERY_TRAINER_METRICS_STEP_RESULT_H
+
+#include <stdint.h>
+
+#include "trainer/weights/spike_guard.h"
+
+typedef struct bd_step_result {
+    int64_t step;
+    bd_step_outcome outcome;
+    double loss;           // mean over the step's targets
+    double gradient_norm;  // before clipping
+    double learning_rate;
+    int64_t n_targets, n_tokens;
+    int64_t n_used, n_pairs;  // without padding; bd_count_work()
+} bd_step_result;
+
+#endif

@@ -1,0 +1,124 @@
+// model.h - a decoder (OPT or GPT-2) on a backend: forward, backward, gradients.
+//
+//   ids -> embedding -> n_layers x [ x + attention(norm(x)), then x + feed_forward(norm(x)) ]
+//       -> final norm -> logits by the tied token table -> loss
+//
+// The batch's boundaries reach every operation unchanged. Memory, floats, for n = max_rows *
+// seq_len tokens: 2 x parameters (weights and gradients; the optimizer's moments are
+// elsewhere), n_layers x n x (8 n_channels + 2 n_feed_forward + n_heads + 4) activations (with
+// ReLU n_feed_forward once), about n x (5 n_channels + max(3 n_channels, n_feed_forward)) on
+// the way through, and seq_len x n_vocabulary (rounded up to 64) for the logits of one row,
+// which never exist all at once. In bf16 the weights are kept a second time, rounded, and all
+// tensors but gradients of parameters and statistics (mean, rstd, lse, losses) take half as
+// much.
+//
+// A model that recomputes keeps of each layer only what it hands on, n x n_channels, and the
+// rest of one layer for all: the backward pass makes each layer's own anew, which is a third
+// more work and the same in every bit.
+#ifndef BINDERY_TRAINER_MODEL_MODEL_H
+#define BINDERY_TRAINER_MODEL_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "kernels/backend.h"
+#include "trainer/data/batch_transfer.h"
+#include "trainer/model/parameters.h"
+
+typedef struct bd_layer_activations {
+    void *attention_in;  // norm's output, [n][n_channels], and so on, all the backend's memory
+    float *attention_mean, *attention_rstd;
+    void *qkv;            // [n][3 n_channels]
+    void *attention_out;  // [n][n_channels]
+    float *lse;           // [n][n_heads]
+    void *middle;         // the residual stream after attention
+    void *feed_forward_in;
+    float *feed_forward_mean, *feed_forward_rstd;
+    void *expanded;   // [n][n_feed_forward]; NULL with ReLU, whose result tells its slope
+    void *activated;  // [n][n_feed_forward]
+    void *out;        // the residual stream after the layer
+} bd_layer_activations;
+
+typedef struct bd_model {
+    bd_backend *backend;              // borrowed
+    const bd_parameters *parameters;  // borrowed
+    bd_type type;                     // of every tensor below that is void
+    bool recomputes;                  // layers share all activations but `out`
+    int64_t max_rows, seq_len;        // what the buffers are made for
+    void *weights;                    // [n_total], the backend's memory
+    float *masters;                   // [n_total]: the weights before rounding
+    float *gradients;                 // [n_total]
+    bd_staging staging;               // owned
+    void **allocated;                 // every block of the backend's memory, owned
+    size_t n_allocated, allocated_capacity;
+    size_t size_bytes;  // of all of them
+    bool only_counts;   // of a model that is measured: no memory behind it
+
+    void *embedded;  // [n][n_channels]: the residual stream before the first layer
+    bd_layer_activations *layers;  // [n_layers], owned
+    void *final_in;
+    float *final_mean, *final_rstd;
+    int64_t logits_stride;  // n_vocabulary, rounded up
+    void *logits;           // [seq_len][logits_stride]: of one row at a time
+    float *losses;          // [n]
+    float *host_losses;     // [n], host memory, owned: what came back of them
+    // Gradients on their way back.
+    void *d_stream;  // [n][n_channels]
+    void *d_narrow;  // [n][n_channels]
+    void *d_wide;    // [n][max(3 n_channels, n_feed_forward)]
+    void *branch;    // [n][n_channels]: what a block adds to the stream
+} bd_model;
+
+// Whether the backend computes a model of this shape in this type; BD_ERR_UNSUPPORTED says why
+// not.
+bd_status bd_model_check_type(const bd_backend *backend, const bd_model_config *config,
+                              bd_type type, bd_error *err);
+
+// How much of the backend's memory bd_model_init(), or bd_model_init_recomputing(), would take
+// for the same arguments, but for what a batch itself takes.
+bd_status bd_model_measure(const bd_parameters *parameters, bd_type type, bool recomputes,
+                           int64_t max_rows, int64_t seq_len, size_t *size_bytes,
+                           bd_error *err);
+
+// Buffers for batches of up to `max_rows` rows of `seq_len` tokens. The weights are zero until
+// uploaded. BD_ERR_UNSUPPORTED says what the backend cannot do in bf16. Release what comes out.
+bd_status bd_model_init(bd_model *model, bd_backend *backend, const bd_parameters *parameters,
+                        bd_type type, int64_t max_rows, int64_t seq_len, bd_error *err);
+// The same for a model that recomputes.
+bd_status bd_model_init_recomputing(bd_model *model, bd_backend *backend,
+                                    const bd_parameters *parameters, bd_type type,
+                                    int64_t max_rows, int64_t seq_len, bd_error *err);
+void bd_model_release(bd_model *model);  // safe on an empty struct and safe twice
+
+// Between the host's [n_total] floats and the model's masters and gradients.
+bd_status bd_model_set_weights(bd_model *model, const float *weights, bd_error *err);
+bd_status bd_model_get_weights(bd_model *model, float *weights, bd_error *err);
+bd_status bd_model_get_gradients(bd_model *model, float *gradients, bd_error *err);
+bd_status bd_model_zero_gradients(bd_model *model, bd_error *err);
+// The first n numbers of one of the model's tensors, as floats.
+bd_status bd_model_download(bd_model *model, float *to, const void *tensor, int64_t n,
+                            bd_error *err);
+
+// Runs the batch, which lies in the host's memory, forward and backward and adds to the
+// gradients those of sum over targets of -log p, times gradient_scale (1 / targets of the
+// global batch). *loss_sum (host) is the sum itself, in double, in an order that depends on
+// shapes alone. `next`, which may be NULL, is the batch of the call after this one: it travels
+// to the device meanwhile, and must stay as it is until then.
+bd_status bd_model_train(bd_model *model, const bd_model_batch *batch,
+                         const bd_model_batch *next, double gradient_scale, double *loss_sum,
+                         bd_error *err);
+
+// Forward only: the losses [n_rows][seq_len] of the batch's tokens, exactly 0 where there is no
+// target, into host memory.
+bd_status bd_model_losses(bd_model *model, const bd_model_batch *batch, float *losses,
+                          bd_error *err);
+
+// Forward only, up to the final norm.
+bd_status bd_model_forward(bd_model *model, const bd_model_batch *batch, bd_error *err);
+// After it: the logits [seq_len][n_vocabulary] of row `row` of the same batch, into host
+// memory.
+bd_status bd_model_row_logits(bd_model *model, const bd_model_batch *batch, int64_t row,
+                              float *logits, bd_error *err);
+
+#endif

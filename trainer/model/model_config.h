@@ -1,0 +1,63 @@
+// model_config.h - the shape of a model: from a preset, a Hugging Face config.json, or a
+// checkpoint.
+#ifndef BINDERY_TRAINER_MODEL_MODEL_CONFIG_H
+#define BINDERY_TRAINER_MODEL_MODEL_CONFIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "common/base/json.h"
+#include "kernels/activation.h"
+#include "trainer/data/rows.h"
+
+typedef enum bd_model_family { BD_MODEL_OPT, BD_MODEL_GPT2 } bd_model_family;
+
+extern const char *const bd_model_family_words[];  // "opt", "gpt2", NULL
+
+// Both families are decoders with pre-layer-norm, learned positions, biases and tied
+// embeddings.
+typedef struct bd_model_config {
+    bd_model_family family;
+    int64_t n_layers;
+    int64_t n_channels;
+    int64_t n_heads;
+    int64_t n_feed_forward;  // channels inside a feed-forward block
+    int64_t n_positions;     // the longest segment that it can read
+    int64_t n_vocabulary;
+} bd_model_config;
+
+// Presets by name, "tiny" to "gpt2-124m", ended by NULL; each takes the vocabulary of its
+// dataset.
+extern const char *const bd_model_presets[];
+// In a line: family, layers and channels, heads, and the weights of its matrix products.
+void bd_model_preset_describe(int preset, char *text, size_t size_bytes);
+bd_status bd_model_config_preset(bd_model_config *config, const char *name, bd_error *err);
+
+// Every number is checked: positive, bounded, heads that divide the channels.
+bd_status bd_model_config_check(const bd_model_config *config, bd_error *err);
+
+// Hugging Face's config.json, with the field names of OPT and of GPT-2. A variant that is
+// computed otherwise (OPT-350m's post-layer-norm, another activation) is BD_ERR_UNSUPPORTED.
+bd_status bd_model_config_from_json(bd_model_config *config, const bd_json *json,
+                                    bd_error *err);
+bd_json *bd_model_config_to_json(const bd_model_config *config);
+// The same from a file; the message names it.
+bd_status bd_model_config_read(bd_model_config *config, const char *path, bd_error *err);
+
+// What follows from the family.
+int64_t
+bd_model_first_position(const bd_model_config *config);  // OPT: 2, the table has 2 more rows
+bd_activation bd_model_activation(const bd_model_config *config);
+
+// Whether a model can be trained or proved on datasets: it has all of their ids, maybe more (a
+// table that was padded to a round number of rows), and positions for the longest segment.
+bd_status bd_check_fit(const bd_model_config *config, const bd_rows *rows, bd_error *err);
+
+// Floating-point operations, forward and backward, of training on `n_tokens` tokens with
+// `n_pairs` pairs; nothing that is computed twice counts twice. 6 for each weight of a matrix
+// product and token (2 forward, 4 backward; the token table is one such matrix, as the head),
+// 12 for each pair, channel and layer.
+double bd_model_flop(const bd_model_config *config, int64_t n_tokens, int64_t n_pairs);
+
+#endif

@@ -1,0 +1,78 @@
+// parameters.h - every parameter of a model by name, and where it lies in one flat array.
+//
+// Weights, gradients and the optimizer's moments are arrays of `n_total` floats with the same
+// layout. Names and shapes are Hugging Face's, so that files can be exchanged. OPT's q, k and v
+// projections are three parameters that lie side by side and are used as one.
+#ifndef BINDERY_TRAINER_MODEL_PARAMETERS_H
+#define BINDERY_TRAINER_MODEL_PARAMETERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "kernels/linear.h"
+#include "trainer/model/model_config.h"
+
+typedef enum bd_parameter_role {
+    BD_ROLE_MATRIX,    // drawn from a normal distribution
+    BD_ROLE_RESIDUAL,  // the same; written into the residual stream (GPT-2 scales these down)
+    BD_ROLE_BIAS,      // 0 at first
+    BD_ROLE_GAIN,      // 1 at first
+} bd_parameter_role;
+
+typedef struct bd_parameter {
+    char name[80];
+    int64_t offset;  // in the flat arrays, floats
+    int64_t n;
+    int n_dimensions;  // 1 or 2
+    int64_t shape[2];
+    bd_parameter_role role;
+} bd_parameter;
+
+// Where the parts of a model lie in the flat arrays, floats.
+typedef struct bd_norm_offsets {
+    int64_t gamma, beta;
+} bd_norm_offsets;
+
+typedef struct bd_linear_offsets {
+    int64_t weight, bias;
+} bd_linear_offsets;
+
+typedef struct bd_layer_offsets {
+    bd_norm_offsets attention_norm;
+    bd_linear_offsets qkv;  // n_channels -> 3 n_channels
+    bd_linear_offsets projection;
+    bd_norm_offsets feed_forward_norm;
+    bd_linear_offsets expand;    // n_channels -> n_feed_forward
+    bd_linear_offsets contract;  // n_feed_forward -> n_channels
+} bd_layer_offsets;
+
+typedef struct bd_parameters {
+    bd_model_config config;
+    bd_parameter *items;  // [n], owned, in the order of their offsets
+    size_t n, capacity;
+    int64_t n_total;  // floats
+    int64_t token_table, position_table;
+    int64_t n_position_rows;
+    bd_layer_offsets *layers;  // [config.n_layers], owned
+    bd_norm_offsets final_norm;
+    bd_weight_layout layout;  // of every matrix but the tables
+} bd_parameters;
+
+// Lays out the parameters of a model that passed bd_model_config_check(). Release what comes
+// out.
+bd_status bd_parameters_init(bd_parameters *parameters, const bd_model_config *config,
+                             bd_error *err);
+void bd_parameters_release(
+    bd_parameters *parameters);  // safe on an empty struct and safe twice
+
+// Weight decay is for matrices (tables included), not for biases and gains.
+bool bd_parameter_decays(const bd_parameter *parameter);
+
+// The originals' initial weights into weights [n_total] (host memory): normal with standard
+// deviation 0.02, for GPT-2's residual projections divided by sqrt(2 n_layers); biases 0,
+// gains 1.
+void bd_parameters_draw(const bd_parameters *parameters, uint64_t seed, float *weights);
+
+#endif

@@ -1,0 +1,183 @@
+#include "trainer/proof/uncertainty.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "trainer/proof/reference.h"
+#include "trainer/proof/tolerance.h"
+
+// ---- One run of the reference ---------------------------------------------------------------
+
+// One segment, tokens [from, to) of the batch, as a sequence of its own. ids [seq_len] and
+// relu_part [n_layers] are scratch.
+static bd_status add_segment(bd_reference *reference, const bd_batch *batch, int64_t from,
+                             int64_t to, bd_relu_results relu, uint32_t *ids,
+                             const float **relu_part, bd_error *err)
+{
+    const bd_model_config *c = &reference->parameters->config;
+    for (int64_t t = from; t < to; t++)
+        ids[t - from] = bd_id_at(batch->ids, batch->id_bytes, t);
+    for (int64_t l = 0; relu && l < c->n_layers; l++)
+        relu_part[l] = relu[l] + from * c->n_feed_forward;
+    return bd_reference_add(reference, ids, to - from, 1.0 / (double)batch->n_targets,
+                            relu ? relu_part : NULL, err);
+}
+
+static bd_status add_batch(bd_reference *reference, const bd_batch *batch, bd_relu_results relu,
+                           bd_error *err)
+{
+    const bd_boundaries *boundaries = &batch->boundaries;
+    const int64_t n_layers = reference->parameters->config.n_layers;
+    uint32_t *ids = malloc((size_t)boundaries->seq_len * sizeof *ids);
+    const float **relu_part = malloc((size_t)n_layers * sizeof *relu_part);
+    bd_status status =
+        ids && relu_part ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for a sequence");
+    for (int64_t r = 0; status == BD_OK && r < boundaries->n_rows; r++) {
+        int64_t n_segments;
+        const int64_t row = r * boundaries->seq_len;
+        const int32_t *bounds = bd_row_bounds(boundaries, r, &n_segments);
+        for (int64_t k = 0; status == BD_OK && k < n_segments; k++)
+            status = add_segment(reference, batch, row + bounds[k], row + bounds[k + 1], relu,
+                                 ids, relu_part, err);
+    }
+    free(ids);
+    free(relu_part);
+    return status;
+}
+
+// ---- Several at once ------------------------------------------------------------------------
+
+enum { MOST_RUNS = 1 + BD_NOISE_RUNS };
+
+typedef struct runs {
+    const bd_reference_task *task;
+    bd_relu_results relu;
+    bd_reference references[MOST_RUNS];  // the first is exact, the others round
+    int64_t n;
+} runs;
+
+static bd_status run_reference(void *context, int64_t index, bd_error *err)
+{
+    runs *r = context;
+    return add_batch(&r->references[index], r->task->batch, r->relu, err);
+}
+
+// Run 0 adds up the magnitudes if others follow.
+static bd_status init_runs(runs *r, bd_error *err)
+{
+    const bd_reference_task *task = r->task;
+    for (int64_t i = 0; i < r->n; i++) {
+        bd_reference *reference = &r->references[i];
+        BD_TRY(bd_reference_init(reference, task->parameters, task->weights,
+                                 bd_nearly_zero(task->type), err));
+        if (i > 0)
+            reference->rounding = (bd_rounding){
+                .sum = bd_rounding_unit(BD_FLOAT),
+                .stored = bd_rounding_unit(task->type),
+                .random = {bd_random_mix((uint64_t)i)},
+            };
+        else if (r->n > 1)
+            BD_TRY(bd_reference_measure(reference, err));
+    }
+    return BD_OK;
+}
+
+static void release_runs(runs *r)
+{
+    for (int64_t i = 0; i < r->n; i++)
+        bd_reference_release(&r->references[i]);
+}
+
+static void take_exact(bd_exact *exact, bd_reference *reference)
+{
+    *exact = (bd_exact){reference->gradients, reference->loss_sum, reference->n_kinks};
+    reference->gradients = NULL;
+}
+
+bd_status bd_exact_init(bd_exact *exact, const bd_reference_task *task, bd_relu_results relu,
+                        bd_error *err)
+{
+    *exact = (bd_exact){0};
+    runs r = {.task = task, .relu = relu, .n = 1};
+    bd_status status = init_runs(&r, err);
+    if (status == BD_OK)
+        status = run_reference(&r, 0, err);
+    if (status == BD_OK)
+        take_exact(exact, &r.references[0]);
+    release_runs(&r);
+    return status;
+}
+
+// ---- Noise ----------------------------------------------------------------------------------
+
+// The root mean square of each row of the parameter's matrix (a vector is one row) replaces
+// what is below it.
+static void smooth(double *noise, const bd_parameter *parameter)
+{
+    const int64_t width = parameter->shape[parameter->n_dimensions - 1];
+    for (int64_t first = 0; first < parameter->n; first += width) {
+        double squares = 0.0;
+        for (int64_t i = first; i < first + width; i++)
+            squares += noise[i] * noise[i];
+        const double typical = sqrt(squares / (double)width);
+        for (int64_t i = first; i < first + width; i++)
+            if (!(noise[i] >= typical))  // what is not a number stays none
+                noise[i] = typical;
+    }
+}
+
+// A difference that is not a number must not pass for a small one, as it would with fmax().
+static double larger(double a, double b)
+{
+    return a < b || isnan(b) ? b : a;
+}
+
+// Takes the memory of a run that rounds: its gradients become the noise.
+static void take_uncertainty(bd_uncertainty *uncertainty, runs *r)
+{
+    const bd_parameters *parameters = r->task->parameters;
+    const double *exact = r->references[0].gradients;
+    double *noise = r->references[1].gradients;
+    for (int64_t i = 0; i < parameters->n_total; i++) {
+        double largest = 0.0;
+        for (int64_t run = 1; run < r->n; run++)
+            largest = larger(largest, fabs(r->references[run].gradients[i] - exact[i]));
+        noise[i] = largest;
+    }
+    for (size_t i = 0; i < parameters->n; i++)
+        smooth(noise + parameters->items[i].offset, &parameters->items[i]);
+    *uncertainty = (bd_uncertainty){r->references[0].magnitudes, noise};
+    r->references[0].magnitudes = NULL;
+    r->references[1].gradients = NULL;
+}
+
+bd_status bd_exact_init_with_uncertainty(bd_exact *exact, bd_uncertainty *uncertainty,
+                                         const bd_reference_task *task, bd_relu_results relu,
+                                         bd_error *err)
+{
+    *exact = (bd_exact){0};
+    *uncertainty = (bd_uncertainty){0};
+    runs r = {.task = task, .relu = relu, .n = MOST_RUNS};
+    bd_status status = init_runs(&r, err);
+    if (status == BD_OK)
+        status = bd_threads_run(task->threads, run_reference, &r, r.n, err);
+    if (status == BD_OK) {
+        take_uncertainty(uncertainty, &r);
+        take_exact(exact, &r.references[0]);
+    }
+    release_runs(&r);
+    return status;
+}
+
+void bd_exact_release(bd_exact *exact)
+{
+    free(exact->gradients);
+    *exact = (bd_exact){0};
+}
+
+void bd_uncertainty_release(bd_uncertainty *uncertainty)
+{
+    free(uncertainty->magnitudes);
+    free(uncertainty->noise);
+    *uncertainty = (bd_uncertainty){0};
+}

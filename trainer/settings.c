@@ -1,0 +1,106 @@
+#include "trainer/settings.h"
+
+#include <math.h>
+
+#include "trainer/model/backend_choice.h"
+
+static const int64_t most_steps = INT64_C(1) << 40;
+enum { USUAL_STEPS = 300 };
+
+const char *const bd_schedule_words[] = {"cosine", "linear", "constant", "wsd", NULL};
+
+bd_json *bd_training_settings_to_json(const bd_training_settings *settings)
+{
+    bd_json *json = bd_json_object();
+    bd_json_set_integer(json, "steps", settings->n_steps);
+    bd_json_set_integer(json, "batch_rows", settings->batch_rows);
+    bd_json_set_integer(json, "micro_batch_rows", settings->micro_batch_rows);
+    bd_json_set_integer(json, "warm_up_steps", settings->warm_up_steps);
+    bd_json_set_real(json, "learning_rate", settings->learning_rate);
+    bd_json_set_real(json, "min_learning_rate", settings->min_learning_rate);
+    bd_json_set_real(json, "beta1", settings->beta1);
+    bd_json_set_real(json, "beta2", settings->beta2);
+    bd_json_set_real(json, "epsilon", settings->epsilon);
+    bd_json_set_real(json, "weight_decay", settings->weight_decay);
+    bd_json_set_real(json, "clip_norm", settings->clip_norm);
+    bd_json_set_integer(json, "seed", (int64_t)settings->seed);
+    // What follows, checkpoints of older versions do not mention.
+    if (settings->type != BD_FLOAT)
+        bd_json_set_string(json, "precision", bd_precision_words[settings->type]);
+    if (settings->schedule != BD_SCHEDULE_COSINE)
+        bd_json_set_string(json, "schedule", bd_schedule_words[settings->schedule]);
+    if (settings->schedule == BD_SCHEDULE_WSD)
+        bd_json_set_integer(json, "decay_steps", settings->decay_steps);
+    if (settings->skip_spikes > 0)
+        bd_json_set_real(json, "skip_spikes", settings->skip_spikes);
+    return json;
+}
+
+// The last step at the peak.
+static int64_t end_of_peak(const bd_training_settings *settings)
+{
+    const int64_t warm = settings->warm_up_steps;
+    if (settings->schedule != BD_SCHEDULE_WSD)
+        return warm;
+    const int64_t end = settings->n_steps - settings->decay_steps;
+    return end > warm ? end : warm;
+}
+
+double bd_learning_rate(const bd_training_settings *settings, int64_t step)
+{
+    const double peak = settings->learning_rate, floor = settings->min_learning_rate;
+    if (step <= settings->warm_up_steps)
+        return peak * (double)step / (double)settings->warm_up_steps;
+    const int64_t end = end_of_peak(settings), n_falling = settings->n_steps - end;
+    if (settings->schedule == BD_SCHEDULE_CONSTANT || step <= end)
+        return peak;
+    if (step >= settings->n_steps || n_falling <= 0)
+        return floor;
+    const double share = (double)(step - end) / (double)n_falling;
+    if (settings->schedule == BD_SCHEDULE_COSINE)
+        return floor + 0.5 * (peak - floor) * (1.0 + cos(M_PI * share));
+    return floor + (peak - floor) * (1.0 - share);
+}
+
+static bd_status fail_too_long(bd_error *err)
+{
+    return bd_fail(err, BD_ERR_ARGUMENT,
+                   "the run would have more than 2^40 steps: give fewer --epochs or --tokens");
+}
+
+// Of `n` things of which one step takes `per_step`.
+static int64_t steps_of(int64_t n, int64_t per_step)
+{
+    return n > 0 ? (n - 1) / per_step + 1 : 1;
+}
+
+bd_status bd_count_steps(int64_t *n_steps, const bd_run_length *length, int64_t batch_rows,
+                         const bd_rows *rows, bd_error *err)
+{
+    const int n_given = (length->n_steps > 0) + (length->n_epochs > 0) + (length->n_tokens > 0);
+    if (n_given > 1)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "--steps, --epochs and --tokens: only one can say how long the run is");
+    *n_steps = n_given == 0 ? USUAL_STEPS : length->n_steps;
+    if (length->n_epochs > 0) {
+        const double places = round(length->n_epochs * (double)bd_rows_count(rows));
+        if (!(places < 0x1p62))
+            return fail_too_long(err);
+        *n_steps = steps_of((int64_t)places, batch_rows);
+    }
+    if (length->n_tokens > 0)
+        *n_steps =
+            steps_of(steps_of(length->n_tokens, bd_rows_packing(rows)->seq_len), batch_rows);
+    return *n_steps <= most_steps ? BD_OK : fail_too_long(err);
+}
+
+bd_status bd_count_decay_steps(int64_t *decay_steps, double decay, int64_t n_steps,
+                               bd_error *err)
+{
+    if (decay >= 1 && decay != floor(decay))
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "--decay: %g is neither a share below 1 nor a number of steps", decay);
+    const double steps = decay < 1 ? round(decay * (double)n_steps) : decay;
+    *decay_steps = steps < (double)n_steps ? (int64_t)steps : n_steps;
+    return BD_OK;
+}

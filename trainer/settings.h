@@ -1,0 +1,63 @@
+// settings.h - what decides how a model is trained, and the learning rates and numbers
+// of steps that follow from it.
+#ifndef BINDERY_TRAINER_SETTINGS_H
+#define BINDERY_TRAINER_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "common/base/json.h"
+#include "kernels/type.h"
+#include "trainer/data/rows.h"
+
+// How the learning rate goes on after the warm-up.
+typedef enum bd_schedule {
+    BD_SCHEDULE_COSINE,    // half a cosine down to the minimum
+    BD_SCHEDULE_LINEAR,    // a straight line down to the minimum
+    BD_SCHEDULE_CONSTANT,  // as it is
+    BD_SCHEDULE_WSD,       // as it is, then over the last decay_steps a straight line down
+} bd_schedule;
+
+extern const char *const bd_schedule_words[];  // in the order of the enum, ended by NULL
+
+// Everything that decides a bit of the result, besides model, data and program.
+typedef struct bd_training_settings {
+    int64_t n_steps;
+    int64_t batch_rows;        // rows of one step
+    int64_t micro_batch_rows;  // of them, rows that go through the model at a time
+    bd_schedule schedule;
+    int64_t warm_up_steps, decay_steps;
+    double learning_rate, min_learning_rate;
+    double beta1, beta2, epsilon, weight_decay;
+    double clip_norm;    // 0: no clipping
+    double skip_spikes;  // see bd_history_add(); 0: none
+    uint64_t seed;       // of the order of rows and of the initial weights
+    bd_type type;        // what the model computes in
+    bool recomputes;     // see model.h; decides none, and so is not kept
+} bd_training_settings;
+
+bd_json *bd_training_settings_to_json(const bd_training_settings *settings);
+
+// Linear from 0 over the warm-up, then as the schedule says, with the minimum at the last step;
+// a warm-up that is not over by then just goes on rising. step = 1, 2, …
+double bd_learning_rate(const bd_training_settings *settings, int64_t step);
+
+// How long a run is; what is 0 does not say.
+typedef struct bd_run_length {
+    int64_t n_steps;
+    double n_epochs;   // passes over the datasets' rows, to the nearest row
+    int64_t n_tokens;  // padding included
+} bd_run_length;
+
+// The fewest steps that reach it, 300 if nothing says, at least 1. BD_ERR_ARGUMENT if more than
+// one does, or if it is more than 2^40.
+bd_status bd_count_steps(int64_t *n_steps, const bd_run_length *length, int64_t batch_rows,
+                         const bd_rows *rows, bd_error *err);
+
+// Of a decay that is a share of n_steps if it is below 1, and else a number of steps. One that
+// is neither is BD_ERR_ARGUMENT.
+bd_status bd_count_decay_steps(int64_t *decay_steps, double decay, int64_t n_steps,
+                               bd_error *err);
+
+#endif

@@ -1,0 +1,615 @@
+#include "trainer/weights/checkpoint.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/array.h"
+#include "common/base/file.h"
+#include "common/base/folder.h"
+#include "trainer/weights/safetensors.h"
+
+enum { MAX_JSON_BYTES = 1 << 24 };
+
+// In front of a parameter's name: weight, first and second moment.
+static const char *const kind_prefixes[BD_STATE_ARRAYS] = {"", "adamw.m.", "adamw.v."};
+
+typedef struct file_name {
+    char text[48];
+} file_name;
+
+static file_name name_of(int64_t step, const char *suffix)
+{
+    file_name name;
+    snprintf(name.text, sizeof name.text, "step-%08" PRId64 "%s", step, suffix);
+    return name;
+}
+
+static const char tensors_suffix[] = ".safetensors", json_suffix[] = ".json";
+
+static file_name tensors_name(int64_t step)
+{
+    return name_of(step, tensors_suffix);
+}
+
+static file_name json_name(int64_t step)
+{
+    return name_of(step, json_suffix);
+}
+
+// What a step's .json is called while its tensors are removed or replaced: a pending name, so
+// that the step exists no more, and a .json all the same, which says that the tensors are ours.
+static file_name withdrawn_name(int64_t step)
+{
+    file_name name;
+    snprintf(name.text, sizeof name.text, ".step-%08" PRId64 "%s.00000000.part", step,
+             json_suffix);
+    return name;
+}
+
+typedef struct tensor_name {
+    char text[sizeof((bd_parameter *)0)->name + 8];
+} tensor_name;
+
+static tensor_name name_tensor(int kind, const bd_parameter *parameter)
+{
+    tensor_name name;
+    snprintf(name.text, sizeof name.text, "%s%s", kind_prefixes[kind], parameter->name);
+    return name;
+}
+
+// ---- Saving -----------------------------------------------------------------------
+
+static bd_status write_tensors(const char *path, const bd_checkpoint_state *state,
+                               bd_safetensors_receipt *receipt, bd_error *err)
+{
+    const bd_parameters *parameters = state->parameters;
+    const float *const arrays[BD_STATE_ARRAYS] = {state->weights, state->m, state->v};
+    const size_t n = BD_STATE_ARRAYS * parameters->n;
+    tensor_name *names = calloc(n + 1, sizeof *names);
+    bd_tensor_view *views = calloc(n + 1, sizeof *views);
+    bd_status status;
+    if (!names || !views) {
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for the names of %zu tensors", n);
+        goto done;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const int kind = (int)(i / parameters->n);
+        const bd_parameter *parameter = &parameters->items[i % parameters->n];
+        names[i] = name_tensor(kind, parameter);
+        views[i] = (bd_tensor_view){
+            .name = names[i].text,
+            .dtype = BD_DTYPE_F32,
+            .n_dimensions = parameter->n_dimensions,
+            .shape = {parameter->shape[0], parameter->shape[1]},
+            .data = arrays[kind] + parameter->offset,
+        };
+    }
+    // Without this pair Hugging Face's transformers do not load a file.
+    const bd_safetensors_pair metadata = {"format", "pt"};
+    const bd_safetensors_content content = {views, n, &metadata, 1};
+    status = bd_safetensors_write(path, &content, receipt, err);
+done:
+    free(views);
+    free(names);
+    return status;
+}
+
+static bd_json *state_to_json(const bd_checkpoint_state *state,
+                              const bd_safetensors_receipt *receipt)
+{
+    bd_json *tensors = bd_json_object();
+    bd_json_set_string(tensors, "file", tensors_name(state->step).text);
+    bd_json_set_integer(tensors, "bytes", receipt->size_bytes);
+    bd_json_set_string(tensors, "checksum", receipt->digest.hex);
+
+    bd_json *json = bd_json_object();
+    bd_json_set_string(json, "format", BD_CHECKPOINT_FORMAT);
+    bd_json_set_integer(json, "step", state->step);
+    bd_json_set(json, "tensors", tensors);
+    bd_json_set(json, "model", bd_model_config_to_json(&state->parameters->config));
+    bd_json_set(json, "training", bd_json_share(state->training));
+    bd_json_set(json, "data", bd_json_share(state->data));
+    bd_json_set_integer(json, "ranks", state->n_ranks);
+    if (state->isa)
+        bd_json_set_string(json, "isa", state->isa);
+    bd_json_set(json, "history", bd_history_to_json(&state->history));
+    return json;
+}
+
+static bd_status write_json(const bd_pending *pending, const bd_checkpoint_state *state,
+                            const bd_safetensors_receipt *receipt, bd_error *err)
+{
+    char *text = NULL;
+    size_t size_bytes = 0;
+    bd_json *json = state_to_json(state, receipt);
+    bd_status status = bd_json_seal(json, &text, &size_bytes, err);
+    if (status == BD_OK && size_bytes > MAX_JSON_BYTES)
+        status =
+            bd_fail(err, BD_ERR_UNSUPPORTED, "settings of %zu bytes are too many", size_bytes);
+    if (status == BD_OK)
+        status = bd_pending_write(pending, text, size_bytes, err);
+    free(text);
+    bd_json_free(json);
+    return status;
+}
+
+// ---- Withdrawing ------------------------------------------------------------------
+
+static bd_status rename_in(const char *folder, const char *from, const char *to, bd_error *err)
+{
+    bd_status status = BD_OK;
+    char *old = bd_path_join(folder, from), *new = bd_path_join(folder, to);
+    if (!old || !new)
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
+    else if (rename(old, new) != 0 && errno != ENOENT)
+        status = bd_fail_errno(err, "cannot rename '%s'", old);
+    free(old);
+    free(new);
+    return status;
+}
+
+// The step exists no more, whose tensors are removed or replaced next.
+static bd_status withdraw(const char *folder, int64_t step, bd_error *err)
+{
+    return rename_in(folder, json_name(step).text, withdrawn_name(step).text, err);
+}
+
+// At every moment there is a .json that says whose the tensors are, until they are gone.
+static bd_status remove_step(const char *folder, int64_t step, bd_error *err)
+{
+    BD_TRY(withdraw(folder, step, err));
+    BD_TRY(bd_folder_remove(folder, tensors_name(step).text, err));
+    return bd_folder_remove(folder, withdrawn_name(step).text, err);
+}
+
+// Whether the step's .json is one of ours.
+static bool is_ours(const char *folder, int64_t step)
+{
+    bd_checkpoint checkpoint;
+    const bool loaded = bd_checkpoint_load(&checkpoint, folder, step, NULL) == BD_OK;
+    bd_checkpoint_release(&checkpoint);
+    return loaded;
+}
+
+static bd_status fail_unknown(const char *folder, int64_t step, bd_error *err)
+{
+    return bd_fail(
+        err, BD_ERR_ARGUMENT,
+        "'%s' holds '%s' without a '%s' that says whose it is, so it may be "
+        "somebody's and stays as it is: put its .json back, move it away, or give -o "
+        "a folder of its own",
+        folder, tensors_name(step).text, json_name(step).text);
+}
+
+// ---- Publishing -------------------------------------------------------------------
+
+// Gives both files their final names. The .json is safe on disk before: it proves whose the
+// tensors are if we are killed between the two. An older .json of this step goes first: it must
+// never stand beside tensors that are not its own.
+static bd_status publish(const char *folder, int64_t step, bd_pending *tensors,
+                         bd_pending *json, bd_error *err)
+{
+    if ((access(tensors->final, F_OK) == 0 || access(json->final, F_OK) == 0) &&
+        !is_ours(folder, step))
+        return fail_unknown(folder, step, err);
+    BD_TRY(bd_pending_sync(tensors, err));
+    BD_TRY(bd_pending_sync(json, err));
+    BD_TRY(withdraw(folder, step, err));
+    bd_status status = bd_pending_publish(tensors, err);
+    if (status == BD_OK)
+        status = bd_pending_publish(json, err);
+    if (status != BD_OK && !bd_folder_holds(folder, json_name(step).text))
+        bd_folder_remove(folder, tensors_name(step).text, NULL);
+    bd_folder_remove(folder, withdrawn_name(step).text, NULL);
+    return status;
+}
+
+bd_status bd_checkpoint_save(const char *folder, const bd_checkpoint_state *state,
+                             bd_error *err)
+{
+    bd_pending tensors = {0}, json = {0};
+    bd_safetensors_receipt receipt;
+    bd_status status = bd_pending_begin(&tensors, folder, tensors_name(state->step).text, err);
+    if (status == BD_OK)
+        status = bd_pending_begin(&json, folder, json_name(state->step).text, err);
+    if (status == BD_OK)
+        status = write_tensors(tensors.temporary, state, &receipt, err);
+    if (status == BD_OK)
+        status = write_json(&json, state, &receipt, err);
+    if (status == BD_OK)
+        status = publish(folder, state->step, &tensors, &json, err);
+    if (status != BD_OK)
+        bd_error_prefix(err, status, "cannot save step %" PRId64, state->step);
+    bd_pending_discard(&tensors);
+    bd_pending_discard(&json);
+    return status;
+}
+
+// ---- Finding ----------------------------------------------------------------------
+
+// The step of a name that name_of() makes with this suffix, else -1.
+static int64_t step_of(const char *name, const char *suffix)
+{
+    if (strncmp(name, "step-", 5) != 0)
+        return -1;
+    const long long step = strtoll(name + 5, NULL, 10);
+    if (step < 0 || strcmp(name_of(step, suffix).text, name) != 0)
+        return -1;  // printing it again catches signs, spaces, missing zeros, overflow
+    return step;
+}
+
+bool bd_checkpoint_is_tensors_name(const char *name)
+{
+    return step_of(name, tensors_suffix) >= 0;
+}
+
+// Steps of the files with one suffix, in ascending order.
+typedef struct step_list {
+    const char *suffix;
+    int64_t *steps;  // [n], owned
+    size_t n, capacity;
+} step_list;
+
+static bd_status add_step(void *context, const char *folder, const char *name, bd_error *err)
+{
+    (void)folder;
+    step_list *list = context;
+    const int64_t step = step_of(name, list->suffix);
+    if (step < 0)
+        return BD_OK;
+    BD_TRY(bd_array_reserve((void **)&list->steps, &list->capacity, list->n + 1,
+                            sizeof *list->steps, err));
+    list->steps[list->n++] = step;
+    return BD_OK;
+}
+
+static int compare_steps(const void *a, const void *b)
+{
+    const int64_t one = *(const int64_t *)a, other = *(const int64_t *)b;
+    return (one > other) - (one < other);
+}
+
+// Free list->steps also after a failure.
+static bd_status list_steps(step_list *list, const char *folder, const char *suffix,
+                            bd_error *err)
+{
+    *list = (step_list){.suffix = suffix};
+    BD_TRY(bd_folder_visit(folder, add_step, list, err));
+    if (list->n > 0)
+        qsort(list->steps, list->n, sizeof *list->steps, compare_steps);
+    return BD_OK;
+}
+
+bd_status bd_checkpoint_find_up_to(const char *folder, int64_t last, int64_t *step,
+                                   bd_error *err)
+{
+    step_list list;
+    *step = -1;
+    const bd_status status = list_steps(&list, folder, json_suffix, err);
+    for (size_t i = 0; status == BD_OK && i < list.n && list.steps[i] <= last; i++)
+        *step = list.steps[i];
+    free(list.steps);
+    return status;
+}
+
+bd_status bd_checkpoint_find_latest(const char *folder, int64_t *step, bd_error *err)
+{
+    BD_TRY(bd_checkpoint_find_up_to(folder, INT64_MAX, step, err));
+    if (*step < 0)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "'%s' holds no checkpoint: there is no step-NNNNNNNN.json", folder);
+    return BD_OK;
+}
+
+// ---- Loading ----------------------------------------------------------------------
+
+static bd_status check_format(const bd_json *json, bd_error *err)
+{
+    const char *format;
+    BD_TRY(bd_json_get_string(json, "format", &format, err));
+    if (strncmp(format, "1.", 2) != 0)
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "format '%.20s' is not one that this version reads (1.x)", format);
+    return BD_OK;
+}
+
+static bd_status tensors_from_json(bd_checkpoint *checkpoint, const bd_json *json,
+                                   bd_error *err)
+{
+    const bd_json *tensors;
+    const char *file, *hex;
+    BD_TRY(bd_json_get_object(json, "tensors", &tensors, err));
+    BD_TRY(bd_json_get_string(tensors, "file", &file, err));
+    const file_name expected = tensors_name(checkpoint->step);
+    if (strcmp(file, expected.text) != 0)
+        return bd_fail(err, BD_ERR_FORMAT, "'file' is '%.60s' instead of '%s'", file,
+                       expected.text);
+    BD_TRY(bd_json_get_integer(tensors, "bytes", 0, INT64_MAX, &checkpoint->size_bytes, err));
+    BD_TRY(bd_json_get_string(tensors, "checksum", &hex, err));
+    return bd_digest_parse(&checkpoint->digest, hex, err);
+}
+
+static bd_status history_from_json(bd_checkpoint *checkpoint, const bd_json *json,
+                                   bd_error *err)
+{
+    const bd_json *history = NULL;
+    if (!bd_json_is_null(json, "history"))  // as it is in format 1.0
+        BD_TRY(bd_json_get_object(json, "history", &history, err));
+    const bd_status status = bd_history_from_json(&checkpoint->history, history, err);
+    return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "'history'");
+}
+
+static bd_status checkpoint_from_json(bd_checkpoint *checkpoint, int64_t step, bd_error *err)
+{
+    const bd_json *json = checkpoint->document, *model;
+    BD_TRY(check_format(json, err));
+    BD_TRY(bd_json_get_integer(json, "step", 0, INT64_MAX, &checkpoint->step, err));
+    if (checkpoint->step != step)
+        return bd_fail(err, BD_ERR_FORMAT, "it is of step %" PRId64, checkpoint->step);
+    BD_TRY(tensors_from_json(checkpoint, json, err));
+    BD_TRY(bd_json_get_object(json, "model", &model, err));
+    const bd_status status = bd_model_config_from_json(&checkpoint->config, model, err);
+    if (status != BD_OK)
+        return bd_error_prefix(err, status, "'model'");
+    BD_TRY(bd_json_get_object(json, "training", &checkpoint->training, err));
+    BD_TRY(bd_json_get_object(json, "data", &checkpoint->data, err));
+    checkpoint->n_ranks = 1;
+    if (!bd_json_is_null(json, "ranks"))  // as it is in format 1.0
+        BD_TRY(bd_json_get_integer(json, "ranks", 1, INT32_MAX, &checkpoint->n_ranks, err));
+    if (!bd_json_is_null(json, "isa"))
+        BD_TRY(bd_json_get_string(json, "isa", &checkpoint->isa, err));
+    return history_from_json(checkpoint, json, err);
+}
+
+// From the file `name`, which is the step's .json or once was.
+static bd_status load_json(bd_checkpoint *checkpoint, const char *folder, const char *name,
+                           int64_t step, bd_error *err)
+{
+    *checkpoint = (bd_checkpoint){0};
+    char *text = NULL;
+    size_t size_bytes;
+    bd_status status;
+    char *path = bd_path_join(folder, name);
+    checkpoint->tensors_path = bd_path_join(folder, tensors_name(step).text);
+    if (!path || !checkpoint->tensors_path) {
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for the names of step %" PRId64, step);
+        goto done;
+    }
+    status = bd_file_read(path, MAX_JSON_BYTES, &text, &size_bytes, err);
+    if (status != BD_OK)
+        goto done;
+    status = bd_json_unseal(text, size_bytes, &checkpoint->document, err);
+    if (status == BD_OK)
+        status = checkpoint_from_json(checkpoint, step, err);
+    if (status != BD_OK)
+        bd_error_prefix(err, status, "cannot use '%s'", path);
+done:
+    if (status != BD_OK)
+        bd_checkpoint_release(checkpoint);
+    free(text);
+    free(path);
+    return status;
+}
+
+bd_status bd_checkpoint_load(bd_checkpoint *checkpoint, const char *folder, int64_t step,
+                             bd_error *err)
+{
+    return load_json(checkpoint, folder, json_name(step).text, step, err);
+}
+
+void bd_checkpoint_release(bd_checkpoint *checkpoint)
+{
+    bd_json_free(checkpoint->document);
+    free(checkpoint->tensors_path);
+    *checkpoint = (bd_checkpoint){0};
+}
+
+static bd_status check_file(const bd_checkpoint *checkpoint, bd_error *err)
+{
+    const char *path = checkpoint->tensors_path;
+    bd_digest digest;
+    int64_t size_bytes;
+    BD_TRY(bd_digest_file(path, &digest, &size_bytes, err));
+    if (size_bytes != checkpoint->size_bytes)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "'%s' is damaged: %" PRId64 " bytes instead of %" PRId64, path,
+                       size_bytes, checkpoint->size_bytes);
+    if (strcmp(digest.hex, checkpoint->digest.hex) != 0)
+        return bd_fail(err, BD_ERR_FORMAT, "'%s' is damaged: its checksum does not match",
+                       path);
+    return BD_OK;
+}
+
+// Every expected tensor was found and names are unique, so others exist if there are more.
+static bd_status check_nothing_extra(const bd_checkpoint *checkpoint,
+                                     const bd_safetensors *file,
+                                     const bd_parameters *parameters, bd_error *err)
+{
+    const size_t n = bd_safetensors_count(file), expected = BD_STATE_ARRAYS * parameters->n;
+    if (n != expected)
+        return bd_fail(err, BD_ERR_FORMAT, "'%s' has %zu tensors, %zu more than the model",
+                       checkpoint->tensors_path, n, n - expected);
+    return BD_OK;
+}
+
+// The part of a parameter's moment that lies in the slice, to where it belongs in `to` [slice].
+static bd_status load_moment(const bd_safetensors *file, int kind,
+                             const bd_parameter *parameter, bd_rank_slice slice, float *to,
+                             bd_error *err)
+{
+    const int64_t parameter_end = parameter->offset + parameter->n;
+    const int64_t begin = parameter->offset > slice.begin ? parameter->offset : slice.begin;
+    const int64_t end = parameter_end < slice.end ? parameter_end : slice.end;
+    const bool has_some = begin < end;
+    const int64_t n = has_some ? end - begin : 0;
+    float *there = has_some ? to + (begin - slice.begin) : NULL;
+    const tensor_name name = name_tensor(kind, parameter);
+    BD_TRY(
+        bd_safetensors_copy_some_f32(file, name.text, parameter->n_dimensions, parameter->shape,
+                                     has_some ? begin - parameter->offset : 0, n, there, err));
+    return bd_tensor_check_finite(file, name.text, there, n, err);
+}
+
+// Nobody goes on from what is no number, nor writes text with it.
+static bd_status load_weights(const bd_safetensors *file, const bd_parameter *parameter,
+                              float *to, bd_error *err)
+{
+    const tensor_name name = name_tensor(0, parameter);
+    BD_TRY(bd_safetensors_copy_f32(file, name.text, parameter->n_dimensions, parameter->shape,
+                                   to, err));
+    return bd_tensor_check_finite(file, name.text, to, parameter->n, err);
+}
+
+static bd_status load_parameter(const bd_safetensors *file, const bd_parameter *parameter,
+                                float *weights, const bd_moments *moments, bd_error *err)
+{
+    static const bd_moments none = {{0, 0}, NULL, NULL};  // they must be there all the same
+    const bd_moments *to = moments ? moments : &none;
+    BD_TRY(load_weights(file, parameter, weights + parameter->offset, err));
+    BD_TRY(load_moment(file, 1, parameter, to->slice, to->m, err));
+    return load_moment(file, 2, parameter, to->slice, to->v, err);
+}
+
+bd_status bd_checkpoint_load_tensors(const bd_checkpoint *checkpoint,
+                                     const bd_parameters *parameters, float *weights,
+                                     const bd_moments *moments, bd_error *err)
+{
+    bd_safetensors *file;
+    BD_TRY(check_file(checkpoint, err));
+    BD_TRY(bd_safetensors_open(&file, checkpoint->tensors_path, err));
+    bd_status status = BD_OK;
+    for (size_t i = 0; status == BD_OK && i < parameters->n; i++)
+        status = load_parameter(file, &parameters->items[i], weights, moments, err);
+    if (status == BD_OK)
+        status = check_nothing_extra(checkpoint, file, parameters, err);
+    bd_safetensors_close(file);
+    return status;
+}
+
+// ---- Removing ---------------------------------------------------------------------
+
+bd_status bd_checkpoint_prune(const char *folder, int64_t n_kept, bd_error *err)
+{
+    step_list list;
+    bd_status status = list_steps(&list, folder, json_suffix, err);
+    const size_t n_removed =
+        n_kept > 0 && list.n > (size_t)n_kept ? list.n - (size_t)n_kept : 0;
+    for (size_t i = 0; status == BD_OK && i < n_removed; i++)
+        if (is_ours(folder, list.steps[i]))
+            status = remove_step(folder, list.steps[i], err);
+    free(list.steps);
+    return status;
+}
+
+// Nothing is replaced by it.
+static bd_status set_aside_file(const char *folder, const char *name, bd_error *err)
+{
+    char aside[sizeof(file_name) + 8];
+    snprintf(aside, sizeof aside, "%s.aside", name);
+    if (bd_folder_holds(folder, aside))
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "cannot set '%s' of '%s' aside: '%s' is there already; move it away",
+                       name, folder, aside);
+    return rename_in(folder, name, aside, err);
+}
+
+// A step whose .json cannot be read may be ours and damaged, or somebody's.
+static bd_status set_aside(const char *folder, int64_t step, bd_error *err)
+{
+    BD_TRY(set_aside_file(folder, tensors_name(step).text, err));
+    return set_aside_file(folder, json_name(step).text, err);
+}
+
+bd_status bd_checkpoint_remove_after(const char *folder, int64_t step, bd_error *err)
+{
+    step_list list;
+    bd_status status = list_steps(&list, folder, json_suffix, err);
+    // From the last on: whatever happens meanwhile, the steps that are left have no gap.
+    for (size_t i = list.n; status == BD_OK && i > 0 && list.steps[i - 1] > step; i--)
+        status = is_ours(folder, list.steps[i - 1])
+                     ? remove_step(folder, list.steps[i - 1], err)
+                     : set_aside(folder, list.steps[i - 1], err);
+    free(list.steps);
+    return status;
+}
+
+// ---- Tensors without their .json --------------------------------------------------
+
+typedef struct proof {
+    int64_t step;
+    bool found;
+} proof;
+
+// Whether the entry is a .json of the step that was not published yet, or withdrawn, and is of
+// the very tensors that are there.
+static bd_status look_for_proof(void *context, const char *folder, const char *name,
+                                bd_error *err)
+{
+    proof *p = context;
+    char final[sizeof(file_name)];
+    bd_checkpoint checkpoint;
+    (void)err;
+    if (p->found || !bd_pending_final_name(name, final, sizeof final) ||
+        strcmp(final, json_name(p->step).text) != 0 ||
+        load_json(&checkpoint, folder, name, p->step, NULL) != BD_OK)
+        return BD_OK;
+    p->found = check_file(&checkpoint, NULL) == BD_OK;
+    bd_checkpoint_release(&checkpoint);
+    return BD_OK;
+}
+
+// Calls `visit` for every step with tensors and without a published .json.
+typedef bd_status (*orphan_visitor)(const char *folder, int64_t step, bool proved,
+                                    bd_error *err);
+
+static bd_status visit_orphans(const char *folder, orphan_visitor visit, bd_error *err)
+{
+    step_list tensors;
+    bd_status status = list_steps(&tensors, folder, tensors_suffix, err);
+    for (size_t i = 0; status == BD_OK && i < tensors.n; i++) {
+        proof p = {.step = tensors.steps[i]};
+        if (bd_folder_holds(folder, json_name(p.step).text))
+            continue;
+        status = bd_folder_visit(folder, look_for_proof, &p, err);
+        if (status == BD_OK)
+            status = visit(folder, p.step, p.found, err);
+    }
+    free(tensors.steps);
+    return status;
+}
+
+static bd_status refuse_orphan(const char *folder, int64_t step, bool proved, bd_error *err)
+{
+    return proved ? BD_OK : fail_unknown(folder, step, err);
+}
+
+bd_status bd_checkpoint_refuse_unknown(const char *folder, bd_error *err)
+{
+    return visit_orphans(folder, refuse_orphan, err);
+}
+
+static bd_status remove_orphan(const char *folder, int64_t step, bool proved, bd_error *err)
+{
+    return proved ? bd_folder_remove(folder, tensors_name(step).text, err) : BD_OK;
+}
+
+static bd_status remove_pending(void *context, const char *folder, const char *name,
+                                bd_error *err)
+{
+    char final[sizeof(file_name)];
+    (void)context;
+    if (!bd_pending_final_name(name, final, sizeof final) ||
+        (step_of(final, tensors_suffix) < 0 && step_of(final, json_suffix) < 0))
+        return BD_OK;
+    return bd_folder_remove(folder, name, err);
+}
+
+bd_status bd_checkpoint_clear_away(const char *folder, bd_error *err)
+{
+    BD_TRY(visit_orphans(folder, remove_orphan, err));  // before the proofs go
+    return bd_folder_visit(folder, remove_pending, NULL, err);
+}

@@ -1,0 +1,86 @@
+#include "trainer/weights/pretrained_names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The prefixes that a name may have, ended by NULL; the first is ours.
+static const char *const gpt2_prefixes[] = {"transformer.", "", NULL};
+static const char *const opt_prefixes[] = {"model.decoder.", "decoder.", "", NULL};
+
+static const char *const *prefixes_of(const bd_pretrained_names *names)
+{
+    return names->parameters->config.family == BD_MODEL_OPT ? opt_prefixes : gpt2_prefixes;
+}
+
+static int compare_parameters(const void *left, const void *right)
+{
+    const bd_parameter *const *a = left, *const *b = right;
+    return strcmp((*a)->name, (*b)->name);
+}
+
+bd_status bd_pretrained_names_init(bd_pretrained_names *names, const bd_parameters *parameters,
+                                   bd_error *err)
+{
+    *names = (bd_pretrained_names){.parameters = parameters};
+    names->sorted = malloc((parameters->n + 1) * sizeof *names->sorted);
+    if (!names->sorted)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the names of %zu parameters",
+                       parameters->n);
+    for (size_t i = 0; i < parameters->n; i++)
+        names->sorted[i] = &parameters->items[i];
+    qsort(names->sorted, parameters->n, sizeof *names->sorted, compare_parameters);
+    return BD_OK;
+}
+
+void bd_pretrained_names_release(bd_pretrained_names *names)
+{
+    free(names->sorted);
+    *names = (bd_pretrained_names){0};
+}
+
+// The parameter that is called `rest` behind our own prefix; NULL if none is.
+static const bd_parameter *find(const bd_pretrained_names *names, const char *rest)
+{
+    bd_parameter wanted;
+    const int n =
+        snprintf(wanted.name, sizeof wanted.name, "%s%s", prefixes_of(names)[0], rest);
+    if (n < 0 || (size_t)n >= sizeof wanted.name)
+        return NULL;  // longer than any of ours
+    const bd_parameter *key = &wanted;
+    const bd_parameter **found = bsearch(&key, names->sorted, names->parameters->n,
+                                         sizeof *names->sorted, compare_parameters);
+    return found ? *found : NULL;
+}
+
+// "h.3.attn.bias", "h.3.attn.masked_bias"
+static bool is_buffer(const bd_pretrained_names *names, const char *rest)
+{
+    const bd_model_config *config = &names->parameters->config;
+    if (config->family != BD_MODEL_GPT2 || strncmp(rest, "h.", 2) != 0)
+        return false;
+    const char *digits = rest + 2, *end = digits + strspn(digits, "0123456789");
+    if (end == digits || end - digits > 9 || strtoll(digits, NULL, 10) >= config->n_layers)
+        return false;
+    return strcmp(end, ".attn.bias") == 0 || strcmp(end, ".attn.masked_bias") == 0;
+}
+
+bd_tensor_meaning bd_pretrained_meaning(const bd_pretrained_names *names, const char *name,
+                                        size_t *index)
+{
+    if (strcmp(name, "lm_head.weight") == 0)
+        return BD_TENSOR_HEAD;
+    for (const char *const *prefix = prefixes_of(names); *prefix; prefix++) {
+        if (strncmp(name, *prefix, strlen(*prefix)) != 0)
+            continue;
+        const char *rest = name + strlen(*prefix);
+        const bd_parameter *parameter = find(names, rest);
+        if (parameter) {
+            *index = (size_t)(parameter - names->parameters->items);
+            return BD_TENSOR_PARAMETER;
+        }
+        if (is_buffer(names, rest))
+            return BD_TENSOR_BUFFER;
+    }
+    return BD_TENSOR_UNKNOWN;
+}

@@ -1,0 +1,41 @@
+// spike_guard.h - what a run has met so far: steps that taught nothing, and how large gradients
+// usually are. Part of every checkpoint, so that a resumed run decides as it would have.
+#ifndef BINDERY_TRAINER_WEIGHTS_SPIKE_GUARD_H
+#define BINDERY_TRAINER_WEIGHTS_SPIKE_GUARD_H
+
+#include <stdint.h>
+
+#include "common/base/error.h"
+#include "common/base/json.h"
+
+// What became of a step.
+typedef enum bd_step_outcome {
+    BD_STEP_APPLIED,
+    BD_STEP_NO_TARGETS,  // nothing to learn: no update, decay included
+    BD_STEP_SPIKE,       // its gradient was far larger than usual: no update
+} bd_step_outcome;
+
+extern const char *const bd_step_outcome_words[];  // in the order of the enum, ended by NULL
+
+// All zero at the beginning.
+typedef struct bd_history {
+    int64_t n_without_targets, n_spikes;  // steps that were not applied
+    int64_t n_norms;                      // steps with targets
+    double usual_norm;                    // of their gradients; 0 before the first
+} bd_history;
+
+enum { BD_SPIKE_FREE_STEPS = 20 };  // with targets, before a step can be a spike
+
+// Decides whether a step is applied. It is a spike if its gradient's norm, which is finite, is
+// more than `factor` times the usual one (0: none is). The usual norm is a mean over the steps
+// with targets, exponential (0.98) once there are 50 of them, to which a spike adds as if it
+// were just at the limit: where gradients have become larger for good, steps are soon applied
+// again.
+bd_step_outcome bd_history_add(bd_history *history, int64_t n_targets, double norm,
+                               double factor);
+
+bd_json *bd_history_to_json(const bd_history *history);
+// NULL, which checkpoints of older versions have, is the beginning.
+bd_status bd_history_from_json(bd_history *history, const bd_json *json, bd_error *err);
+
+#endif
