@@ -250,9 +250,9 @@ class DatasetTokenizers(ProgramTest):
         self.assertEqual(answer["ids"], [17, 7, 99])
         self.assertEqual(answer["special"], {})
 
-    def test_the_readme_has_the_call(self) -> None:
-        readme = (ROOT / "README.md").read_text(encoding="utf-8")
-        self.assertIn('| `transformers.AutoTokenizer.from_pretrained("shards")` |', readme)
+    def test_the_documents_have_the_call(self) -> None:
+        documented = (ROOT / "docs/format.md").read_text(encoding="utf-8")
+        self.assertIn('| `transformers.AutoTokenizer.from_pretrained("shards")` |', documented)
 
 
 if __name__ == "__main__":

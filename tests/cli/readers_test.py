@@ -137,10 +137,10 @@ class Readers(ProgramTest):
 
 
 def documented_calls() -> list[str]:
-    """Those of README's table, but for transformers, which has a Python of its own
+    """Those of the table in docs/format.md, but for transformers, which has a Python of its own
     (tests/cli/interchange_test.py)."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = text.split("### Opening a dataset elsewhere\n")[1].split("\n#")[0]
+    text = (ROOT / "docs/format.md").read_text(encoding="utf-8")
+    section = text.split("## Opening a dataset elsewhere\n")[1].split("\n#")[0]
     calls = re.findall(r"^\| .* \| `([^`]*)` \|$", section, re.MULTILINE)
     return [call for call in calls if not call.startswith("transformers.")]
 
@@ -169,7 +169,7 @@ def in_order(rows: list[dict]) -> list[dict]:
 
 
 class Documented(ProgramTest):
-    """Every call of the README, word for word."""
+    """Every call of docs/format.md, word for word."""
 
     def setUp(self) -> None:
         super().setUp()
