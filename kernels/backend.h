@@ -14,22 +14,12 @@
 #include <stddef.h>
 
 #include "common/base/error.h"
-#include "kernels/activation.h"
-#include "kernels/attention.h"
 #include "kernels/collectives.h"
-#include "kernels/cross_entropy.h"
-#include "kernels/embedding.h"
-#include "kernels/layer_norm.h"
-#include "kernels/linear.h"
-#include "kernels/optimizer.h"
+#include "kernels/operations.h"
 
 typedef struct bd_backend bd_backend;
 
 enum { BD_N_LANES = 2 };
-
-// One operation: queued on the backend's stream (cuda) or done on return (cpu). All pointers in
-// the arguments are the backend's memory unless the header says host memory.
-#define BD_OPERATION(name) bd_status (*name)(bd_backend *, const bd_##name##_args *, bd_error *)
 
 typedef struct bd_operations {
     const char *name;  // "cpu"
@@ -68,20 +58,12 @@ typedef struct bd_operations {
     bd_status (*open_collectives)(bd_backend *, const bd_collectives_id *id, int32_t rank,
                                   int32_t n_ranks, bd_collectives **collectives, bd_error *err);
 
-    BD_OPERATION(embedding_forward);
-    BD_OPERATION(embedding_backward);
-    BD_OPERATION(layer_norm_forward);
-    BD_OPERATION(layer_norm_backward);
-    BD_OPERATION(linear_forward);
-    BD_OPERATION(linear_backward);
-    BD_OPERATION(attention_forward);
-    BD_OPERATION(attention_backward);
-    BD_OPERATION(activation_forward);
-    BD_OPERATION(activation_backward);
-    BD_OPERATION(add);
-    BD_OPERATION(cross_entropy);
-    BD_OPERATION(adamw);
-    BD_OPERATION(sum_of_squares);
+    // The operations of the list: queued on the backend's stream (cuda) or done on return (cpu).
+    // All pointers in the arguments are the backend's memory unless the header says host memory.
+#define BD_OPERATION(name) \
+    bd_status (*name)(bd_backend *, const bd_##name##_args *, bd_error *);
+    BD_FOR_EACH_OPERATION(BD_OPERATION)
+#undef BD_OPERATION
 } bd_operations;
 
 // Every backend's own struct begins with this.

@@ -8,6 +8,7 @@
 #define BINDERY_KERNELS_MODULE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/module.h"
@@ -23,19 +24,17 @@ typedef struct bd_cuda_settings {
     int32_t device;  // as CUDA counts them, from 0
 } bd_cuda_settings;
 
+// The size of an operation's arguments counts with the operation's place in the table, so that
+// a module whose list has the same operations in another order is refused as well.
 #define BD_MODULE_ABI_VERSION 2
-#define BD_MODULE_ABI                                                                         \
-    {                                                                                         \
-        BD_MODULE_ABI_VERSION, sizeof(bd_operations),                                         \
-            sizeof(bd_embedding_forward_args) + sizeof(bd_embedding_backward_args) +          \
-                sizeof(bd_layer_norm_forward_args) + sizeof(bd_layer_norm_backward_args) +    \
-                sizeof(bd_linear_forward_args) + sizeof(bd_linear_backward_args) +            \
-                sizeof(bd_attention_forward_args) + sizeof(bd_attention_backward_args) +      \
-                sizeof(bd_activation_forward_args) + sizeof(bd_activation_backward_args) +    \
-                sizeof(bd_add_args) + sizeof(bd_cross_entropy_args) + sizeof(bd_adamw_args) + \
-                sizeof(bd_adamw_part) + sizeof(bd_sum_of_squares_args) +                      \
-                sizeof(bd_collectives) + sizeof(bd_collectives_operations) +                  \
-                sizeof(bd_collectives_id) + sizeof(bd_cuda_settings)                          \
+#define BD_PLACED_ARGUMENT_BYTES(name) \
+    +sizeof(bd_##name##_args) * offsetof(bd_operations, name) * sizeof #name
+#define BD_MODULE_ABI                                                                    \
+    {                                                                                    \
+        BD_MODULE_ABI_VERSION, sizeof(bd_operations),                                    \
+            sizeof(bd_adamw_part) + sizeof(bd_collectives) +                             \
+                sizeof(bd_collectives_operations) + sizeof(bd_collectives_id) +          \
+                sizeof(bd_cuda_settings) BD_FOR_EACH_OPERATION(BD_PLACED_ARGUMENT_BYTES) \
     }
 
 extern BD_MODULE_EXPORT const bd_module_abi bd_cuda_module_abi;

@@ -15,7 +15,7 @@ static bd_cpu_backend *cpu_of(bd_backend *backend)
 
 // ---- Instruction sets -----------------------------------------------------------------------
 
-static const bd_operations *const tables[BD_CPU_N_ISA] = {
+static const bd_operations *const operations_of[BD_CPU_N_ISA] = {
     [BD_CPU_ISA_BASELINE] = &bd_cpu_operations_baseline,
 #ifdef BD_CPU_X86_64
     [BD_CPU_ISA_AVX2] = &bd_cpu_operations_avx2,
@@ -41,7 +41,8 @@ static int machine_has(bd_cpu_isa isa)
 bd_cpu_isa bd_cpu_isa_best(void)
 {
     int isa = BD_CPU_ISA_BASELINE;
-    while (isa + 1 < BD_CPU_N_ISA && tables[isa + 1] && machine_has((bd_cpu_isa)(isa + 1)))
+    while (isa + 1 < BD_CPU_N_ISA && operations_of[isa + 1] &&
+           machine_has((bd_cpu_isa)(isa + 1)))
         isa++;
     return (bd_cpu_isa)isa;
 }
@@ -52,63 +53,13 @@ const char *bd_cpu_isa_name(bd_cpu_isa isa)
     return names[isa];
 }
 
-static bd_status refuse_isa(bd_cpu_isa isa, bd_error *err)
-{
-    char had[64] = "";
-    for (int i = 0; i <= (int)bd_cpu_isa_best(); i++) {
-        const size_t used = strlen(had);
-        snprintf(had + used, sizeof had - used, "%s%s", i == 0 ? "" : ", ",
-                 bd_cpu_isa_name((bd_cpu_isa)i));
-    }
-    return bd_fail(err, BD_ERR_UNSUPPORTED,
-                   "no %s on this machine or in this build, which have %s",
-                   bd_cpu_isa_name(isa), had);
-}
-
-// ---- Opening and closing --------------------------------------------------------------------
-
-bd_status bd_backend_open_cpu(bd_backend **backend, int n_threads, bd_error *err)
-{
-    return bd_backend_open_cpu_isa(backend, n_threads, bd_cpu_isa_best(), err);
-}
-
-bd_status bd_backend_open_cpu_isa(bd_backend **backend, int n_threads, bd_cpu_isa isa,
-                                  bd_error *err)
-{
-    *backend = NULL;
-    if (n_threads < 1)
-        return bd_fail(err, BD_ERR_ARGUMENT, "cannot compute on %d threads", n_threads);
-    if (isa > bd_cpu_isa_best())
-        return refuse_isa(isa, err);
-    bd_cpu_backend *cpu = calloc(1, sizeof *cpu);
-    if (!cpu)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the CPU backend");
-    cpu->base.operations = tables[isa];
-    const bd_status status = bd_threads_new(&cpu->threads, n_threads, err);
-    if (status != BD_OK) {
-        free(cpu);
-        return status;
-    }
-    *backend = &cpu->base;
-    return BD_OK;
-}
-
-void bd_cpu_close(bd_backend *backend)
-{
-    if (!backend)
-        return;
-    bd_cpu_backend *cpu = cpu_of(backend);
-    bd_threads_free(cpu->threads);
-    free(cpu->scratch);
-    free(cpu);
-}
-
 // ---- Memory ---------------------------------------------------------------------------------
 
 // Large tensors lie on large pages where the system has them: attention reads a few hundred
 // bytes of each token at a time, and small pages would miss the TLB at every one
 // (bench/attention.c: a fifth slower).
-bd_status bd_cpu_allocate(bd_backend *backend, size_t size_bytes, void **memory, bd_error *err)
+static bd_status cpu_allocate(bd_backend *backend, size_t size_bytes, void **memory,
+                              bd_error *err)
 {
     (void)backend;
     const size_t alignment = size_bytes >= LARGE_PAGE ? LARGE_PAGE : ALIGNMENT;
@@ -123,7 +74,7 @@ bd_status bd_cpu_allocate(bd_backend *backend, size_t size_bytes, void **memory,
     return BD_OK;
 }
 
-bd_status bd_cpu_free_memory(bd_backend *backend, size_t *size_bytes, bd_error *err)
+static bd_status cpu_free_memory(bd_backend *backend, size_t *size_bytes, bd_error *err)
 {
     (void)backend;
     (void)err;
@@ -131,14 +82,14 @@ bd_status bd_cpu_free_memory(bd_backend *backend, size_t *size_bytes, bd_error *
     return BD_OK;
 }
 
-void bd_cpu_release(bd_backend *backend, void *memory)
+static void cpu_release(bd_backend *backend, void *memory)
 {
     (void)backend;
     free(memory);
 }
 
-bd_status bd_cpu_copy(bd_backend *backend, void *to, const void *from, size_t size_bytes,
-                      bd_error *err)
+static bd_status cpu_copy(bd_backend *backend, void *to, const void *from, size_t size_bytes,
+                          bd_error *err)
 {
     (void)backend;
     (void)err;
@@ -152,20 +103,20 @@ static void zero_loop(const void *args, int64_t first, int64_t last)
     memset(*(char *const *)args + first, 0, (size_t)(last - first));
 }
 
-bd_status bd_cpu_zero(bd_backend *backend, void *memory, size_t size_bytes, bd_error *err)
+static bd_status cpu_zero(bd_backend *backend, void *memory, size_t size_bytes, bd_error *err)
 {
     return bd_cpu_for(backend, (int64_t)size_bytes, 1 << 20, zero_loop, &memory, err);
 }
 
 // Everything is done on return, so nothing is ever under way.
-bd_status bd_cpu_send(bd_backend *backend, int lane, void *to, const void *from,
-                      size_t size_bytes, bd_error *err)
+static bd_status cpu_send(bd_backend *backend, int lane, void *to, const void *from,
+                          size_t size_bytes, bd_error *err)
 {
     (void)lane;
-    return bd_cpu_copy(backend, to, from, size_bytes, err);
+    return cpu_copy(backend, to, from, size_bytes, err);
 }
 
-bd_status bd_cpu_pass(bd_backend *backend, int lane, bd_error *err)
+static bd_status cpu_pass(bd_backend *backend, int lane, bd_error *err)
 {
     (void)backend;
     (void)lane;
@@ -245,4 +196,65 @@ bd_status bd_cpu_sort_segments(bd_backend *backend, const bd_boundaries *boundar
     *segments = all;
     *n_segments = n;
     return BD_OK;
+}
+
+// ---- Opening and closing --------------------------------------------------------------------
+
+static void cpu_close(bd_backend *backend)
+{
+    if (!backend)
+        return;
+    bd_cpu_backend *cpu = cpu_of(backend);
+    bd_threads_free(cpu->threads);
+    free(cpu->scratch);
+    free(cpu);
+}
+
+bd_status bd_backend_open_cpu_isa(bd_backend **backend, int n_threads, bd_cpu_isa isa,
+                                  bd_error *err)
+{
+    *backend = NULL;
+    if (n_threads < 1)
+        return bd_fail(err, BD_ERR_ARGUMENT, "cannot compute on %d threads", n_threads);
+    if (isa > bd_cpu_isa_best()) {
+        char had[64] = "";
+        for (int i = 0; i <= (int)bd_cpu_isa_best(); i++) {
+            const size_t used = strlen(had);
+            snprintf(had + used, sizeof had - used, "%s%s", i == 0 ? "" : ", ",
+                     bd_cpu_isa_name((bd_cpu_isa)i));
+        }
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "no %s on this machine or in this build, which have %s",
+                       bd_cpu_isa_name(isa), had);
+    }
+
+    bd_cpu_backend *cpu = calloc(1, sizeof *cpu);
+    if (!cpu)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the CPU backend");
+    cpu->base.operations = &cpu->table;
+    cpu->table = *operations_of[isa];
+    cpu->table.name = "cpu";
+    cpu->table.works_on_host = true;
+    cpu->table.allocate = cpu_allocate;
+    cpu->table.release = cpu_release;
+    cpu->table.free_memory = cpu_free_memory;
+    cpu->table.upload = cpu_copy;
+    cpu->table.download = cpu_copy;
+    cpu->table.zero = cpu_zero;
+    cpu->table.send = cpu_send;
+    cpu->table.arrive = cpu_pass;
+    cpu->table.leave = cpu_pass;
+    cpu->table.close = cpu_close;
+    const bd_status status = bd_threads_new(&cpu->threads, n_threads, err);
+    if (status != BD_OK) {
+        free(cpu);
+        return status;
+    }
+    *backend = &cpu->base;
+    return BD_OK;
+}
+
+bd_status bd_backend_open_cpu(bd_backend **backend, int n_threads, bd_error *err)
+{
+    return bd_backend_open_cpu_isa(backend, n_threads, bd_cpu_isa_best(), err);
 }

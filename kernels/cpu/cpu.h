@@ -20,7 +20,8 @@ typedef struct bd_cpu_segment {
 } bd_cpu_segment;
 
 typedef struct bd_cpu_backend {
-    bd_backend base;
+    bd_backend base;  // points to `table`
+    bd_operations table;
     bd_threads *threads;  // owned
     void *scratch;        // owned; grows to the most that an operation has needed
     size_t scratch_bytes;
@@ -104,41 +105,19 @@ static inline uint32_t bd_token_id(const void *ids, int32_t id_bytes, int64_t to
 #define BD_CPU_PASTE_(name, isa) name##_##isa
 #define BD_CPU_PASTE(name, isa)  BD_CPU_PASTE_(name, isa)
 
+// Of each instruction set its name and its operations; backend.c adds what all share.
 extern const bd_operations bd_cpu_operations_baseline;
 extern const bd_operations bd_cpu_operations_avx2;
 extern const bd_operations bd_cpu_operations_avx512;
-
-// Memory, the same for all of them.
-bd_status bd_cpu_allocate(bd_backend *backend, size_t size_bytes, void **memory, bd_error *err);
-bd_status bd_cpu_free_memory(bd_backend *backend, size_t *size_bytes, bd_error *err);
-void bd_cpu_release(bd_backend *backend, void *memory);
-bd_status bd_cpu_copy(bd_backend *backend, void *to, const void *from, size_t size_bytes,
-                      bd_error *err);
-bd_status bd_cpu_zero(bd_backend *backend, void *memory, size_t size_bytes, bd_error *err);
-bd_status bd_cpu_send(bd_backend *backend, int lane, void *to, const void *from,
-                      size_t size_bytes, bd_error *err);
-bd_status bd_cpu_pass(bd_backend *backend, int lane, bd_error *err);
-void bd_cpu_close(bd_backend *backend);
 
 #ifdef BD_CPU_ISA
 #define BD_CPU(name) BD_CPU_PASTE(bd_cpu_##name, BD_CPU_ISA)
 #define BD_CPU_OPERATION(name) \
     bd_status BD_CPU(name)(bd_backend * backend, const bd_##name##_args *args, bd_error *err)
 
-BD_CPU_OPERATION(embedding_forward);
-BD_CPU_OPERATION(embedding_backward);
-BD_CPU_OPERATION(layer_norm_forward);
-BD_CPU_OPERATION(layer_norm_backward);
-BD_CPU_OPERATION(linear_forward);
-BD_CPU_OPERATION(linear_backward);
-BD_CPU_OPERATION(attention_forward);
-BD_CPU_OPERATION(attention_backward);
-BD_CPU_OPERATION(activation_forward);
-BD_CPU_OPERATION(activation_backward);
-BD_CPU_OPERATION(add);
-BD_CPU_OPERATION(cross_entropy);
-BD_CPU_OPERATION(adamw);
-BD_CPU_OPERATION(sum_of_squares);
+#define BD_CPU_DECLARE(name) BD_CPU_OPERATION(name);
+BD_FOR_EACH_OPERATION(BD_CPU_DECLARE)
+#undef BD_CPU_DECLARE
 
 // out[i] = activation(x[i]) on the calling thread; out may be x.
 void BD_CPU(activate)(bd_activation activation, const float *x, float *out, int64_t n);

@@ -139,37 +139,23 @@ static bd_status prepare(cuda_backend *cuda, size_t scratch_bytes, bd_error *err
 
 // ---- Operations -----------------------------------------------------------------------------
 
-#define OPERATION(name, scratch_bytes)                                                      \
+#define DEFINE(name)                                                                        \
     static bd_status name(bd_backend *backend, const bd_##name##_args *args, bd_error *err) \
     {                                                                                       \
         cuda_backend *cuda = cuda_of(backend);                                              \
-        BD_TRY(prepare(cuda, scratch_bytes, err));                                          \
+        BD_TRY(prepare(cuda, bd_cuda_##name##_scratch(args), err));                         \
         return bd_cuda_##name(args, &cuda->queue, err);                                     \
     }
-#define OPERATION_WITH_SCRATCH(name) OPERATION(name, bd_cuda_##name##_scratch(args))
+BD_FOR_EACH_OPERATION(DEFINE)
 
-OPERATION(embedding_forward, 0)
-OPERATION_WITH_SCRATCH(embedding_backward)
-OPERATION(layer_norm_forward, 0)
-OPERATION_WITH_SCRATCH(layer_norm_backward)
-OPERATION_WITH_SCRATCH(linear_forward)
-OPERATION_WITH_SCRATCH(linear_backward)
-OPERATION_WITH_SCRATCH(attention_forward)
-OPERATION_WITH_SCRATCH(attention_backward)
-OPERATION(activation_forward, 0)
-OPERATION(activation_backward, 0)
-OPERATION(add, 0)
-OPERATION(cross_entropy, 0)
-OPERATION(adamw, 0)
-
-static bd_status sum_of_squares(bd_backend *backend, const bd_sum_of_squares_args *args,
-                                bd_error *err)
+// The kernels leave the sum in device memory; the contract wants it in the host's.
+static bd_status sum_of_squares_to_host(bd_backend *backend, const bd_sum_of_squares_args *args,
+                                        bd_error *err)
 {
-    cuda_backend *cuda = cuda_of(backend);
-    const bd_sum_of_squares_args on_device = {args->n, args->x, cuda->sum};
-    BD_TRY(prepare(cuda, bd_cuda_sum_of_squares_scratch(args), err));
-    BD_TRY(bd_cuda_sum_of_squares(&on_device, &cuda->queue, err));
-    return download(backend, args->sum, cuda->sum, sizeof *args->sum, err);
+    double *sum = cuda_of(backend)->sum;
+    const bd_sum_of_squares_args on_device = {args->n, args->x, sum};
+    BD_TRY(sum_of_squares(backend, &on_device, err));
+    return download(backend, args->sum, sum, sizeof *sum, err);
 }
 
 // ---- Collectives ----------------------------------------------------------------------------
@@ -209,38 +195,30 @@ static void close_backend(bd_backend *backend)
     free(cuda);
 }
 
-static const bd_operations operations = {
-    "cuda",
-    nullptr,  // isa
-    false,    // works_on_host
-    true,     // computes_bf16
-    allocate,
-    release,
-    free_memory,
-    upload,
-    download,
-    zero,
-    send,
-    arrive,
-    leave,
-    close_backend,
-    make_collectives_id,
-    open_collectives,
-    embedding_forward,
-    embedding_backward,
-    layer_norm_forward,
-    layer_norm_backward,
-    linear_forward,
-    linear_backward,
-    attention_forward,
-    attention_backward,
-    activation_forward,
-    activation_backward,
-    add,
-    cross_entropy,
-    adamw,
-    sum_of_squares,
-};
+// Filled by name: C++17 has no designated initializers.
+static constexpr bd_operations make_table()
+{
+    bd_operations table = {};
+    table.name = "cuda";
+    table.computes_bf16 = true;
+    table.allocate = allocate;
+    table.release = release;
+    table.free_memory = free_memory;
+    table.upload = upload;
+    table.download = download;
+    table.zero = zero;
+    table.send = send;
+    table.arrive = arrive;
+    table.leave = leave;
+    table.close = close_backend;
+    table.make_collectives_id = make_collectives_id;
+    table.open_collectives = open_collectives;
+#define ENTER(name) table.name = name;
+    BD_FOR_EACH_OPERATION(ENTER)
+    table.sum_of_squares = sum_of_squares_to_host;
+    return table;
+}
+static constexpr bd_operations operations = make_table();
 
 // Any driver of the runtime's major version serves, an older one too: CUDA's minor version
 // compatibility.

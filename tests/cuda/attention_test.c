@@ -14,6 +14,7 @@
 
 #include "attention_reference.h"
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/operations/operations.h"
 #include "tests/emulation/emulation.h"
 
 static const bd_emulation_settings usual_settings = {.host_threads = 2};

@@ -99,11 +99,9 @@ class Device:
 
     def run(self, operation: str, arguments: ctypes.Structure) -> None:
         """bd_cuda_OPERATION with exactly the scratch that it asks for."""
-        scratch_bytes = 0
-        if hasattr(self.operations, f"bd_cuda_{operation}_scratch"):
-            ask = getattr(self.operations, f"bd_cuda_{operation}_scratch")
-            ask.restype = ctypes.c_size_t
-            scratch_bytes = ask(ctypes.byref(arguments))
+        ask = getattr(self.operations, f"bd_cuda_{operation}_scratch")
+        ask.restype = ctypes.c_size_t
+        scratch_bytes = ask(ctypes.byref(arguments))
         scratch = self.memory.allocate(scratch_bytes)
         for work in self.record(operation, arguments, scratch, scratch_bytes):
             if isinstance(work, Fill):

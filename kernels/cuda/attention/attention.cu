@@ -1,27 +1,26 @@
-// The operations of attention by the type of their tensors.
+// The operations of attention: those in float or those in bf16, as the type of their tensors asks.
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/operations/operations.h"
 
-extern "C" size_t bd_cuda_attention_forward_scratch(const bd_attention_forward_args *args)
+extern "C" BD_CUDA_SCRATCH(attention_forward)
 {
     return args->type == BD_FLOAT ? bd_cuda_attention_float_forward_scratch(args)
                                   : bd_cuda_attention_bf16_forward_scratch(args);
 }
 
-extern "C" bd_status bd_cuda_attention_forward(const bd_attention_forward_args *args,
-                                               bd_cuda_queue *queue, bd_error *err)
+extern "C" BD_CUDA_OPERATION(attention_forward)
 {
     return args->type == BD_FLOAT ? bd_cuda_attention_float_forward(args, queue, err)
                                   : bd_cuda_attention_bf16_forward(args, queue, err);
 }
 
-extern "C" size_t bd_cuda_attention_backward_scratch(const bd_attention_backward_args *args)
+extern "C" BD_CUDA_SCRATCH(attention_backward)
 {
     return args->type == BD_FLOAT ? bd_cuda_attention_float_backward_scratch(args)
                                   : bd_cuda_attention_bf16_backward_scratch(args);
 }
 
-extern "C" bd_status bd_cuda_attention_backward(const bd_attention_backward_args *args,
-                                                bd_cuda_queue *queue, bd_error *err)
+extern "C" BD_CUDA_OPERATION(attention_backward)
 {
     return args->type == BD_FLOAT ? bd_cuda_attention_float_backward(args, queue, err)
                                   : bd_cuda_attention_bf16_backward(args, queue, err);

@@ -23,16 +23,6 @@
 extern "C" {
 #endif
 
-// ---- The operations: whichever of the two args->type asks for -------------------------------
-
-size_t bd_cuda_attention_forward_scratch(const bd_attention_forward_args *args);
-bd_status bd_cuda_attention_forward(const bd_attention_forward_args *args, bd_cuda_queue *queue,
-                                    bd_error *err);
-
-size_t bd_cuda_attention_backward_scratch(const bd_attention_backward_args *args);
-bd_status bd_cuda_attention_backward(const bd_attention_backward_args *args,
-                                     bd_cuda_queue *queue, bd_error *err);
-
 // ---- float, any head size up to 256 ---------------------------------------------------------
 
 size_t bd_cuda_attention_float_forward_scratch(const bd_attention_forward_args *args);

@@ -105,6 +105,7 @@ static bd_status forward(const bd_activation_forward_args *args, void *stream, b
     });
 }
 
+BD_CUDA_NO_SCRATCH(activation_forward)
 extern "C" BD_CUDA_OPERATION(activation_forward)
 {
     return args->activation == BD_ACTIVATION_RELU ? forward<relu>(args, queue->stream, err)
@@ -124,12 +125,14 @@ static bd_status backward(const bd_activation_backward_args *args, void *stream,
     });
 }
 
+BD_CUDA_NO_SCRATCH(activation_backward)
 extern "C" BD_CUDA_OPERATION(activation_backward)
 {
     return args->activation == BD_ACTIVATION_RELU ? backward<relu>(args, queue->stream, err)
                                                   : backward<gelu>(args, queue->stream, err);
 }
 
+BD_CUDA_NO_SCRATCH(add)
 extern "C" BD_CUDA_OPERATION(add)
 {
     return for_elements_of(args->type, [&](auto packs) {

@@ -156,6 +156,7 @@ static __global__ void cross_entropy_kernel(bd_cross_entropy_args a, bool aligne
         write_gradient<W>(logits, n, target, s, a.gradient_scale, aligned);
 }
 
+BD_CUDA_NO_SCRATCH(cross_entropy)
 extern "C" BD_CUDA_OPERATION(cross_entropy)
 {
     if (args->n == 0)

@@ -48,6 +48,7 @@ static __global__ void embedding_forward_kernel(bd_embedding_forward_args a, boo
     }
 }
 
+BD_CUDA_NO_SCRATCH(embedding_forward)
 extern "C" BD_CUDA_OPERATION(embedding_forward)
 {
     const int64_t n_tokens = args->boundaries.n_rows * args->boundaries.seq_len;

@@ -73,6 +73,7 @@ static __global__ void layer_norm_forward_kernel(bd_layer_norm_forward_args a, b
     }
 }
 
+BD_CUDA_NO_SCRATCH(layer_norm_forward)
 extern "C" BD_CUDA_OPERATION(layer_norm_forward)
 {
     const int64_t n_tokens = args->boundaries.n_rows * args->boundaries.seq_len;

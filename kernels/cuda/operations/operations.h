@@ -6,7 +6,7 @@
 //
 // Some need memory besides their arguments: bd_cuda_X_scratch() says how many bytes of
 // queue->scratch, which must be there when X is called and are free again for whatever is
-// queued next. The others have no such function and leave the scratch alone.
+// queued next. For the others it says 0, and they leave the scratch alone.
 #ifndef BINDERY_KERNELS_CUDA_OPERATIONS_OPERATIONS_H
 #define BINDERY_KERNELS_CUDA_OPERATIONS_OPERATIONS_H
 
@@ -17,29 +17,24 @@
 extern "C" {
 #endif
 
+// args->sum of sum_of_squares is device memory here: the backend brings it to the host.
 #define BD_CUDA_OPERATION(name) \
     bd_status bd_cuda_##name(const bd_##name##_args *args, bd_cuda_queue *queue, bd_error *err)
 #define BD_CUDA_SCRATCH(name) size_t bd_cuda_##name##_scratch(const bd_##name##_args *args)
 
-BD_CUDA_OPERATION(embedding_forward);
-BD_CUDA_OPERATION(embedding_backward);
-BD_CUDA_OPERATION(layer_norm_forward);
-BD_CUDA_OPERATION(layer_norm_backward);
-BD_CUDA_OPERATION(linear_forward);
-BD_CUDA_OPERATION(linear_backward);
-BD_CUDA_OPERATION(activation_forward);
-BD_CUDA_OPERATION(activation_backward);
-BD_CUDA_OPERATION(add);
-BD_CUDA_OPERATION(cross_entropy);
-BD_CUDA_OPERATION(adamw);
-// args->sum is device memory here; the backend's own function brings it to the host.
-BD_CUDA_OPERATION(sum_of_squares);
+#define BD_CUDA_DECLARE(name) \
+    BD_CUDA_OPERATION(name);  \
+    BD_CUDA_SCRATCH(name);
+BD_FOR_EACH_OPERATION(BD_CUDA_DECLARE)
+#undef BD_CUDA_DECLARE
 
-BD_CUDA_SCRATCH(embedding_backward);
-BD_CUDA_SCRATCH(layer_norm_backward);
-BD_CUDA_SCRATCH(linear_forward);
-BD_CUDA_SCRATCH(linear_backward);
-BD_CUDA_SCRATCH(sum_of_squares);
+// Beside the definition of an operation that needs no scratch.
+#define BD_CUDA_NO_SCRATCH(name)     \
+    extern "C" BD_CUDA_SCRATCH(name) \
+    {                                \
+        (void)args;                  \
+        return 0;                    \
+    }
 
 #ifdef __cplusplus
 }

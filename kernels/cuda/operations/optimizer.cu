@@ -61,6 +61,7 @@ struct adamw_step {
     }
 };
 
+BD_CUDA_NO_SCRATCH(adamw)
 extern "C" BD_CUDA_OPERATION(adamw)
 {
     const double rate = double(args->learning_rate), step = double(args->step);
