@@ -19,7 +19,7 @@
 
 typedef struct bd_backend bd_backend;
 
-enum { BD_N_LANES = 2 };
+enum { BD_TRANSFER_SLOTS = 2 };  // batches that can be on their way or in use at a time
 
 typedef struct bd_operations {
     const char *name;  // "cpu"
@@ -39,16 +39,16 @@ typedef struct bd_operations {
                           bd_error *err);
     bd_status (*zero)(bd_backend *, void *memory, size_t size_bytes, bd_error *err);
 
-    // A batch travels while the one before it is computed. There are BD_N_LANES lanes, used in
-    // turn: send() whatever the batch consists of, let operations queued from then on see it
-    // with arrive(), queue them, and tell with leave() that they were the last ones to read it.
-    // send() has read `from` when it returns and waits for the lane's last leave(), not for
-    // anything queued after that. After a failure between the two the lane may still be read:
-    // the backend is fit for nothing but to be closed.
-    bd_status (*send)(bd_backend *, int lane, void *to, const void *from, size_t size_bytes,
+    // A batch travels to the backend while the one before it is computed. Batches take the
+    // BD_TRANSFER_SLOTS transfer slots in turn. For each batch: send() all of its parts; arrive(),
+    // so that operations queued from then on see them; queue the operations that read them; and
+    // leave(), which says that no later operation does. send() has read `from` when it returns. It
+    // waits for the slot's last leave(), but not for anything queued after that. If a call
+    // between send() and leave() fails, the slot may still be read: close the backend.
+    bd_status (*send)(bd_backend *, int slot, void *to, const void *from, size_t size_bytes,
                       bd_error *err);
-    bd_status (*arrive)(bd_backend *, int lane, bd_error *err);
-    bd_status (*leave)(bd_backend *, int lane, bd_error *err);
+    bd_status (*arrive)(bd_backend *, int slot, bd_error *err);
+    bd_status (*leave)(bd_backend *, int slot, bd_error *err);
     void (*close)(bd_backend *);
 
     // Exchanges of the backend's memory among ranks; NULL where that is the host's, which

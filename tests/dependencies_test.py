@@ -44,7 +44,7 @@ OWNERS = {
     "zstd_errors.h": "packer/input/byte_stream.c",
     "oneapi": "kernels/cpu/gemm_blas.c",
     "cblas.h": "kernels/cpu/gemm_blas.c",
-    "cublasLt.h": "kernels/cuda/runtime/matmul.cu",
+    "cublasLt.h": "kernels/cuda/runtime/gemm.cu",
     "nccl.h": "kernels/cuda/runtime/collectives.cu",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)

@@ -4,7 +4,7 @@
 //
 // A block is copied before it is used: rows padded with zeros to a multiple of 16 channels,
 // close together (in q, k and v they are thousands of bytes apart). Products want the right
-// factor's rows contiguous and take the left one either way round (block_product.h), so only
+// factor's rows contiguous and take the left one either way round (gemm_small.h), so only
 // one operand of q · k ever has to be transposed.
 #include "kernels/attention.h"
 
@@ -79,7 +79,7 @@ static void score_block(forward_state *s, const float *k, int64_t k_stride, int 
     const int step = diagonal ? GROUP : BLOCK;
     for (int j = 0; j < n_keys; j += step) {
         const int i = first_query(diagonal, j);
-        bd_multiply_blocks((bd_block_product){
+        bd_gemm_small((bd_gemm_small_args){
             .m = (int)bd_min(step, n_keys - j),
             .n = n - i,
             .k = head_size,
@@ -133,7 +133,7 @@ static void gather_values(forward_state *s, const float *v, int64_t v_stride, in
             s->out[i * width + c] *= s->shrink[i];
     const int step = diagonal ? GROUP : BLOCK;
     for (int i = 0; i < n_queries; i += step)
-        bd_multiply_blocks((bd_block_product){
+        bd_gemm_small((bd_gemm_small_args){
             .m = (int)bd_min(step, n_queries - i),
             .n = width,
             .k = diagonal ? (int)bd_min(i + step, n_keys) : n_keys,
@@ -148,11 +148,11 @@ static void gather_values(forward_state *s, const float *v, int64_t v_stride, in
         });
 }
 
-typedef struct forward_work {
+typedef struct attention_forward_work {
     const bd_attention_forward_args *args;
     const bd_cpu_segment *segments;
     int64_t n_segments;
-} forward_work;
+} attention_forward_work;
 
 // Queries begin … begin + n_queries - 1 of a segment.
 static void forward_block(forward_state *s, const bd_attention_forward_args *a, int64_t segment,
@@ -196,7 +196,7 @@ static void forward_block(forward_state *s, const bd_attention_forward_args *a, 
 static bd_status forward_task(void *context, int64_t index, bd_error *err)
 {
     (void)err;
-    const forward_work *work = context;
+    const attention_forward_work *work = context;
     const bd_cpu_segment segment = work->segments[index / work->args->n_heads];
     const int64_t head = index % work->args->n_heads;
     forward_state state;
@@ -229,7 +229,7 @@ static bd_status check_head_size(int64_t head_size, bd_error *err)
 BD_CPU_OPERATION(attention_forward)
 {
     BD_TRY(check_head_size(args->head_size, err));
-    forward_work work = {.args = args};
+    attention_forward_work work = {.args = args};
     BD_TRY(bd_cpu_sort_segments(backend, &args->boundaries, &work.segments, &work.n_segments,
                                 err));
     BD_TRY(bd_threads_run(((bd_cpu_backend *)backend)->threads, forward_task, &work,
@@ -257,7 +257,7 @@ static void multiply_pairs(const float *rows, const float *columns, float *pairs
 {
     const int step = diagonal ? GROUP : BLOCK;
     for (int i = 0; i < n_queries; i += step)
-        bd_multiply_blocks((bd_block_product){
+        bd_gemm_small((bd_gemm_small_args){
             .m = (int)bd_min(step, n_queries - i),
             .n = diagonal ? i + GROUP : round_up(n_keys),
             .k = head_size,
@@ -298,7 +298,7 @@ static void add_to_keys(const float *pairs, const float *rows, float *d_keys, in
     const int step = diagonal ? GROUP : BLOCK;
     for (int j = 0; j < n_keys; j += step) {
         const int i = first_query(diagonal, j);
-        bd_multiply_blocks((bd_block_product){
+        bd_gemm_small((bd_gemm_small_args){
             .m = (int)bd_min(step, n_keys - j),
             .n = width,
             .k = n_queries - i,
@@ -319,7 +319,7 @@ static void make_query_gradients(backward_state *s, int n_queries, int n_keys, i
 {
     const int step = diagonal ? GROUP : BLOCK;
     for (int i = 0; i < n_queries; i += step)
-        bd_multiply_blocks((bd_block_product){
+        bd_gemm_small((bd_gemm_small_args){
             .m = (int)bd_min(step, n_queries - i),
             .n = width,
             .k = diagonal ? (int)bd_min(i + step, n_keys) : n_keys,
@@ -404,16 +404,16 @@ static void backward_block(backward_state *s, const bd_attention_backward_args *
     }
 }
 
-typedef struct backward_work {
+typedef struct attention_backward_work {
     const bd_attention_backward_args *args;
     const bd_cpu_segment *segments;
     int64_t n_segments;
-} backward_work;
+} attention_backward_work;
 
 static bd_status backward_task(void *context, int64_t index, bd_error *err)
 {
     (void)err;
-    const backward_work *work = context;
+    const attention_backward_work *work = context;
     const bd_cpu_segment *segment = &work->segments[index / work->args->n_kv_heads];
     const int64_t kv_head = index % work->args->n_kv_heads;
     backward_state state;
@@ -439,7 +439,7 @@ static void backward_padding(const void *context, int64_t first, int64_t last)
 BD_CPU_OPERATION(attention_backward)
 {
     BD_TRY(check_head_size(args->head_size, err));
-    backward_work work = {.args = args};
+    attention_backward_work work = {.args = args};
     BD_TRY(bd_cpu_sort_segments(backend, &args->boundaries, &work.segments, &work.n_segments,
                                 err));
     BD_TRY(bd_threads_run(((bd_cpu_backend *)backend)->threads, backward_task, &work,

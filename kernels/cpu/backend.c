@@ -109,17 +109,17 @@ static bd_status cpu_zero(bd_backend *backend, void *memory, size_t size_bytes, 
 }
 
 // Everything is done on return, so nothing is ever under way.
-static bd_status cpu_send(bd_backend *backend, int lane, void *to, const void *from,
+static bd_status cpu_send(bd_backend *backend, int slot, void *to, const void *from,
                           size_t size_bytes, bd_error *err)
 {
-    (void)lane;
+    (void)slot;
     return cpu_copy(backend, to, from, size_bytes, err);
 }
 
-static bd_status cpu_pass(bd_backend *backend, int lane, bd_error *err)
+static bd_status cpu_pass(bd_backend *backend, int slot, bd_error *err)
 {
     (void)backend;
-    (void)lane;
+    (void)slot;
     (void)err;
     return BD_OK;
 }

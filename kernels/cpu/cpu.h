@@ -20,11 +20,11 @@ typedef struct bd_cpu_segment {
 } bd_cpu_segment;
 
 typedef struct bd_cpu_backend {
-    bd_backend base;  // points to `table`
-    bd_operations table;
+    bd_backend base;
     bd_threads *threads;  // owned
     void *scratch;        // owned; grows to the most that an operation has needed
     size_t scratch_bytes;
+    bd_operations table;  // base.operations points here
 } bd_cpu_backend;
 
 // ---- Sharing out work -----------------------------------------------------------------------

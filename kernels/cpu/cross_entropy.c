@@ -9,7 +9,7 @@
 // Sums run in float within a block, in double over the blocks.
 enum { LANES = 64, LOGITS_PER_BLOCK = 2048, LOGITS_PER_CHUNK = 65536 };
 
-static float largest(const float *x, int64_t n)
+static float largest_logit(const float *x, int64_t n)
 {
     float lanes[LANES];
     for (int j = 0; j < LANES; j++)
@@ -58,7 +58,7 @@ static double sum_of_exponentials(float *x, int64_t n, float top, int store)
 static float one_token(float *logits, int64_t n, uint32_t target, int want_gradient,
                        float scale)
 {
-    const float top = largest(logits, n);
+    const float top = largest_logit(logits, n);
     const float of_target = logits[target];
     const double sum = sum_of_exponentials(logits, n, top, want_gradient);
     if (want_gradient) {

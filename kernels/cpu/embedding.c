@@ -9,7 +9,7 @@
 // (kernels/summation.h).
 enum { TOKENS_PER_CHUNK = 64, CHANNELS_PER_STRIP = 32, TOKENS_PER_BLOCK = 64 };
 
-static void forward_loop(const void *context, int64_t first, int64_t last)
+static void embedding_forward_loop(const void *context, int64_t first, int64_t last)
 {
     const bd_embedding_forward_args *a = context;
     const int64_t n = a->n_channels;
@@ -34,7 +34,7 @@ static void forward_loop(const void *context, int64_t first, int64_t last)
 BD_CPU_OPERATION(embedding_forward)
 {
     return bd_cpu_for(backend, args->boundaries.n_rows * args->boundaries.seq_len,
-                      TOKENS_PER_CHUNK, forward_loop, args, err);
+                      TOKENS_PER_CHUNK, embedding_forward_loop, args, err);
 }
 
 // ---- Backward -------------------------------------------------------------------------------
@@ -46,66 +46,56 @@ typedef struct token_lists {
     int32_t *order;   // [n_tokens]
 } token_lists;
 
-typedef struct backward_work {
+typedef struct embedding_backward_work {
     const bd_embedding_backward_args *args;
     token_lists by_id, by_position;
-} backward_work;
+} embedding_backward_work;
 
-typedef void (*token_visitor)(backward_work *work, int64_t token, int64_t position);
-
-static void visit_tokens(backward_work *work, token_visitor visit)
-{
-    const bd_boundaries *boundaries = &work->args->boundaries;
-    for (int64_t r = 0; r < boundaries->n_rows; r++) {
-        int64_t n_segments;
-        const int32_t *bounds = bd_row_bounds(boundaries, r, &n_segments);
-        for (int64_t s = 0; s < n_segments; s++)
-            for (int64_t t = bounds[s]; t < bounds[s + 1]; t++)
-                visit(work, r * boundaries->seq_len + t, t - bounds[s]);
-    }
-}
-
-// A counting sort. While it runs, starts[row + 2] counts the row's tokens, and then starts[row + 1] is
-// where its next one goes, which in the end is where it ends.
-static void count_token(backward_work *work, int64_t token, int64_t position)
+// Two counting sorts at once. After the first pass over the tokens, starts[row + 2] is the number of
+// the row's tokens. Summed up, starts[row + 1] is where the row's list begins; the second pass moves
+// it on with every token that it places, so that in the end it is where the list ends, which is
+// where the next one begins.
+static bd_status list_tokens(bd_backend *backend, embedding_backward_work *work, bd_error *err)
 {
     const bd_embedding_backward_args *a = work->args;
-    work->by_id.starts[bd_token_id(a->ids, a->id_bytes, token) + 2]++;
-    work->by_position.starts[a->first_position + position + 2]++;
-}
-
-static void place_token(backward_work *work, int64_t token, int64_t position)
-{
-    const bd_embedding_backward_args *a = work->args;
-    int32_t *id_end = &work->by_id.starts[bd_token_id(a->ids, a->id_bytes, token) + 1];
-    int32_t *position_end = &work->by_position.starts[a->first_position + position + 1];
-    work->by_id.order[(*id_end)++] = (int32_t)token;
-    work->by_position.order[(*position_end)++] = (int32_t)token;
-}
-
-static void add_counts(token_lists *lists)
-{
-    for (int64_t row = 2; row < lists->n_rows + 2; row++)
-        lists->starts[row] += lists->starts[row - 1];
-}
-
-static bd_status list_tokens(bd_backend *backend, backward_work *work, bd_error *err)
-{
-    const bd_embedding_backward_args *a = work->args;
-    const int64_t n_tokens = a->boundaries.n_rows * a->boundaries.seq_len;
+    const bd_boundaries *boundaries = &a->boundaries;
+    const int64_t n_tokens = boundaries->n_rows * boundaries->seq_len;
     const int64_t n_starts = a->n_vocabulary + 2 + a->n_positions + 2;
     void *memory;
     BD_TRY(bd_cpu_scratch(backend, (size_t)(n_starts + 2 * n_tokens) * sizeof(int32_t), &memory,
                           err));
     int32_t *numbers = memory;
     memset(numbers, 0, (size_t)n_starts * sizeof *numbers);
-    work->by_id = (token_lists){a->n_vocabulary, numbers, numbers + n_starts};
-    work->by_position = (token_lists){a->n_positions, numbers + a->n_vocabulary + 2,
-                                      numbers + n_starts + n_tokens};
-    visit_tokens(work, count_token);
-    add_counts(&work->by_id);
-    add_counts(&work->by_position);
-    visit_tokens(work, place_token);
+    token_lists *ids = &work->by_id, *positions = &work->by_position;
+    *ids = (token_lists){a->n_vocabulary, numbers, numbers + n_starts};
+    *positions = (token_lists){a->n_positions, numbers + a->n_vocabulary + 2,
+                               numbers + n_starts + n_tokens};
+
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t r = 0; r < boundaries->n_rows; r++) {
+            int64_t n_segments;
+            const int32_t *bounds = bd_row_bounds(boundaries, r, &n_segments);
+            for (int64_t s = 0; s < n_segments; s++)
+                for (int64_t t = bounds[s]; t < bounds[s + 1]; t++) {
+                    const int64_t token = r * boundaries->seq_len + t;
+                    int32_t *id = ids->starts + bd_token_id(a->ids, a->id_bytes, token);
+                    int32_t *position = positions->starts + a->first_position + t - bounds[s];
+                    if (pass == 0) {
+                        id[2]++;
+                        position[2]++;
+                    } else {
+                        ids->order[id[1]++] = (int32_t)token;
+                        positions->order[position[1]++] = (int32_t)token;
+                    }
+                }
+        }
+        if (pass == 0) {
+            for (int64_t row = 2; row < ids->n_rows + 2; row++)
+                ids->starts[row] += ids->starts[row - 1];
+            for (int64_t row = 2; row < positions->n_rows + 2; row++)
+                positions->starts[row] += positions->starts[row - 1];
+        }
+    }
     return BD_OK;
 }
 
@@ -139,14 +129,14 @@ static void table_strip(const token_lists *lists, const bd_embedding_backward_ar
 
 static void backward_strip(const void *context, int64_t first, int64_t last)
 {
-    const backward_work *work = context;
+    const embedding_backward_work *work = context;
     table_strip(&work->by_id, work->args, work->args->d_token_table, first, last);
     table_strip(&work->by_position, work->args, work->args->d_position_table, first, last);
 }
 
 BD_CPU_OPERATION(embedding_backward)
 {
-    backward_work work = {.args = args};
+    embedding_backward_work work = {.args = args};
     BD_TRY(list_tokens(backend, &work, err));
     return bd_cpu_for(backend, args->n_channels, CHANNELS_PER_STRIP, backward_strip, &work,
                       err);

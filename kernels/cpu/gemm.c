@@ -15,7 +15,7 @@
 
 #include "kernels/cpu/vector.h"
 
-#ifdef BD_CPU_OWN_PRODUCT
+#ifdef BD_CPU_OWN_GEMM
 
 // Registers: HEIGHT x VECTORS sums, a row of b, and one broadcast element of a.
 enum { HEIGHT = 6, VECTORS = 2, WIDTH = VECTORS * BD_LANES };
@@ -178,7 +178,7 @@ static void multiply_block(const panels *p, int64_t m, int64_t n, int64_t k, flo
         }
 }
 
-static bd_status multiply_piece(panels *p, const bd_matmul_args *args, bd_error *err)
+static bd_status multiply_piece(panels *p, const bd_gemm_args *args, bd_error *err)
 {
     (void)err;
     const operand a = {args->a, args->a_stride, args->m, !args->transpose_a};
@@ -200,10 +200,10 @@ typedef struct panels {
     char none;  // the BLAS has its own
 } panels;
 
-static bd_status multiply_piece(panels *p, const bd_matmul_args *args, bd_error *err)
+static bd_status multiply_piece(panels *p, const bd_gemm_args *args, bd_error *err)
 {
     (void)p;
-    return bd_matmul(args, err);
+    return bd_gemm_blas(args, err);
 }
 
 #endif
@@ -211,9 +211,9 @@ static bd_status multiply_piece(panels *p, const bd_matmul_args *args, bd_error 
 // ---- Pieces and groups ----------------------------------------------------------------------
 
 // Terms first … first + k - 1 of the sum.
-static bd_matmul_args part_of(const bd_matmul_args *args, int64_t first, int64_t k)
+static bd_gemm_args terms_of(const bd_gemm_args *args, int64_t first, int64_t k)
 {
-    bd_matmul_args part = *args;
+    bd_gemm_args part = *args;
     part.k = bd_min(k, args->k - first);
     part.a += args->transpose_a ? first * args->a_stride : first;
     part.b += args->transpose_b ? first : first * args->b_stride;
@@ -222,13 +222,13 @@ static bd_matmul_args part_of(const bd_matmul_args *args, int64_t first, int64_t
 
 // The pieces of one group, whose first token (if the sum runs over tokens) is `token`. *any: not
 // all were left out.
-static bd_status multiply_group(panels *p, const bd_matmul_args *args,
+static bd_status multiply_group(panels *p, const bd_gemm_args *args,
                                 const bd_boundaries *tokens, int64_t token, bool *any,
                                 bd_error *err)
 {
     *any = false;
     for (int64_t l = 0; l < args->k; l += BD_PIECE) {
-        bd_matmul_args piece = part_of(args, l, BD_PIECE);
+        bd_gemm_args piece = terms_of(args, l, BD_PIECE);
         if (tokens && bd_all_padding(tokens, token + l, piece.k))
             continue;
         piece.add = args->add || *any;
@@ -238,7 +238,7 @@ static bd_status multiply_group(panels *p, const bd_matmul_args *args,
     return BD_OK;
 }
 
-static void add_group(const bd_matmul_args *args, const float *sum)
+static void add_group(const bd_gemm_args *args, const float *sum)
 {
     for (int64_t i = 0; i < args->m; i++)
         for (int64_t j = 0; j < args->n; j++)
@@ -249,15 +249,14 @@ typedef float tile_sums[BD_TILE_ROWS * BD_TILE_COLUMNS];
 _Static_assert(sizeof(panels) + sizeof(tile_sums) <= BD_THREADS_STACK_BYTES / 2,
                "a product takes more than half of its thread's stack");
 
-bd_status BD_CPU(product)(const bd_matmul_args *args, const bd_boundaries *tokens,
-                          bd_error *err)
+bd_status BD_CPU(gemm)(const bd_gemm_args *args, const bd_boundaries *tokens, bd_error *err)
 {
     assert(args->m <= BD_TILE_ROWS && args->n <= BD_TILE_COLUMNS && args->k > 0);
     assert(!tokens || args->add);
     panels p;
     _Alignas(64) tile_sums sum;
     for (int64_t first = 0; first < args->k; first += BD_GROUP) {
-        bd_matmul_args group = part_of(args, first, BD_GROUP);
+        bd_gemm_args group = terms_of(args, first, BD_GROUP);
         group.add = args->add || first > 0;
         // What c holds meets one rounding for the group, not one for each of its pieces.
         const bool apart = group.add && group.k > BD_PIECE;

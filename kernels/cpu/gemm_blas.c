@@ -19,7 +19,7 @@ static void hold_to_one_thread(void)
     held = true;
 }
 
-bd_status bd_matmul(const bd_matmul_args *args, bd_error *err)
+bd_status bd_gemm_blas(const bd_gemm_args *args, bd_error *err)
 {
     hold_to_one_thread();
     const dnnl_status_t status =
@@ -46,7 +46,7 @@ static void hold_to_one_thread(void)
     openblas_set_num_threads(1);
 }
 
-bd_status bd_matmul(const bd_matmul_args *args, bd_error *err)
+bd_status bd_gemm_blas(const bd_gemm_args *args, bd_error *err)
 {
     (void)err;
     pthread_once(&held, hold_to_one_thread);

@@ -10,7 +10,7 @@
 // c[m][n] = A · B, or += with add; A is [m][k], B is [k][n], row-major.
 // A transposed operand lies in memory the other way round: a as [k][m], b as [n][k].
 // Strides are from row to row in memory. Without add, what c held does not matter.
-typedef struct bd_matmul_args {
+typedef struct bd_gemm_args {
     bool transpose_a, transpose_b, add;
     int64_t m, n, k;
     const float *a;
@@ -19,8 +19,8 @@ typedef struct bd_matmul_args {
     int64_t b_stride;
     float *c;
     int64_t c_stride;
-} bd_matmul_args;
+} bd_gemm_args;
 
-bd_status bd_matmul(const bd_matmul_args *args, bd_error *err);
+bd_status bd_gemm_blas(const bd_gemm_args *args, bd_error *err);
 
 #endif

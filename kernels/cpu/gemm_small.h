@@ -19,7 +19,7 @@ enum { BD_STRIP_ROWS = 6, BD_STRIP_VECTORS = 2 };
 // c[m][n] = a · b, or += with add. Element (i, j) of a is a[i * a_row + j * a_column], so that
 // a block serves transposed as well. Rows of b and c are contiguous; n is a multiple of 16. The
 // order of the additions depends on nothing but k.
-typedef struct bd_block_product {
+typedef struct bd_gemm_small_args {
     int m, n, k;
     const float *a;
     int64_t a_row, a_column;
@@ -28,10 +28,11 @@ typedef struct bd_block_product {
     float *c;
     int64_t c_stride;
     bool add;
-} bd_block_product;
+} bd_gemm_small_args;
 
 static inline __attribute__((always_inline)) void
-bd_strip(const bd_block_product *p, int row, int column, const int n_rows, const int n_vectors)
+bd_gemm_small_strip(const bd_gemm_small_args *p, int row, int column, const int n_rows,
+                    const int n_vectors)
 {
     bd_vector sum[BD_STRIP_ROWS][BD_STRIP_VECTORS] = {0};
     const float *a = p->a + row * p->a_row;
@@ -64,26 +65,26 @@ bd_strip(const bd_block_product *p, int row, int column, const int n_rows, const
 }
 
 static inline __attribute__((always_inline)) void
-bd_strip_column(const bd_block_product *p, int column, const int n_vectors)
+bd_gemm_small_columns(const bd_gemm_small_args *p, int column, const int n_vectors)
 {
     int row = 0;
     for (; row + BD_STRIP_ROWS <= p->m; row += BD_STRIP_ROWS)
-        bd_strip(p, row, column, BD_STRIP_ROWS, n_vectors);
+        bd_gemm_small_strip(p, row, column, BD_STRIP_ROWS, n_vectors);
     switch (p->m - row) {
     case 5:
-        bd_strip(p, row, column, 5, n_vectors);
+        bd_gemm_small_strip(p, row, column, 5, n_vectors);
         break;
     case 4:
-        bd_strip(p, row, column, 4, n_vectors);
+        bd_gemm_small_strip(p, row, column, 4, n_vectors);
         break;
     case 3:
-        bd_strip(p, row, column, 3, n_vectors);
+        bd_gemm_small_strip(p, row, column, 3, n_vectors);
         break;
     case 2:
-        bd_strip(p, row, column, 2, n_vectors);
+        bd_gemm_small_strip(p, row, column, 2, n_vectors);
         break;
     case 1:
-        bd_strip(p, row, column, 1, n_vectors);
+        bd_gemm_small_strip(p, row, column, 1, n_vectors);
         break;
     default:
         break;
@@ -91,35 +92,35 @@ bd_strip_column(const bd_block_product *p, int column, const int n_vectors)
 }
 
 // One run.
-static __attribute__((noinline)) void bd_multiply_run(bd_block_product p)
+static __attribute__((noinline)) void bd_gemm_small_run(bd_gemm_small_args p)
 {
     const int n_vectors = p.n / BD_LANES;
     int v = 0;
     for (; v + BD_STRIP_VECTORS <= n_vectors; v += BD_STRIP_VECTORS)
-        bd_strip_column(&p, v * BD_LANES, BD_STRIP_VECTORS);
+        bd_gemm_small_columns(&p, v * BD_LANES, BD_STRIP_VECTORS);
     switch (n_vectors - v) {
 #if defined(__AVX512F__)
     case 3:
-        bd_strip_column(&p, v * BD_LANES, 3);
+        bd_gemm_small_columns(&p, v * BD_LANES, 3);
         break;
     case 2:
-        bd_strip_column(&p, v * BD_LANES, 2);
+        bd_gemm_small_columns(&p, v * BD_LANES, 2);
         break;
 #endif
     case 1:
-        bd_strip_column(&p, v * BD_LANES, 1);
+        bd_gemm_small_columns(&p, v * BD_LANES, 1);
         break;
     default:
         break;
     }
 }
 
-static inline void bd_multiply_blocks(bd_block_product p)
+static inline void bd_gemm_small(bd_gemm_small_args p)
 {
     const int k = p.k;
     for (int l = 0; l < k; l += BD_BLOCK_RUN) {
         p.k = (int)bd_min(BD_BLOCK_RUN, k - l);
-        bd_multiply_run(p);
+        bd_gemm_small_run(p);
         p.a += BD_BLOCK_RUN * p.a_column;
         p.b += BD_BLOCK_RUN * p.b_stride;
         p.add = true;

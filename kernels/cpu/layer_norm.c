@@ -29,7 +29,7 @@ static void forward_token(const bd_layer_norm_forward_args *a, int64_t token)
     a->rstd[token] = rstd;
 }
 
-static void forward_loop(const void *context, int64_t first, int64_t last)
+static void layer_norm_forward_loop(const void *context, int64_t first, int64_t last)
 {
     const bd_layer_norm_forward_args *a = context;
     for (int64_t token = first; token < last; token++) {
@@ -47,7 +47,7 @@ static void forward_loop(const void *context, int64_t first, int64_t last)
 BD_CPU_OPERATION(layer_norm_forward)
 {
     return bd_cpu_for(backend, args->boundaries.n_rows * args->boundaries.seq_len,
-                      TOKENS_PER_CHUNK, forward_loop, args, err);
+                      TOKENS_PER_CHUNK, layer_norm_forward_loop, args, err);
 }
 
 // ---- Backward -------------------------------------------------------------------------------

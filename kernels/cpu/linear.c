@@ -83,19 +83,19 @@ static void add_bias(const tile *part, const float *bias, float *out, int64_t st
     }
 }
 
-typedef struct forward_work {
+typedef struct linear_forward_work {
     const bd_linear_forward_args *args;
     float *out;
     int64_t stride;  // of out
     grid grid;
-} forward_work;
+} linear_forward_work;
 
-static bd_status multiply_tile(const forward_work *work, tile part, bd_error *err)
+static bd_status multiply_tile(const linear_forward_work *work, tile part, bd_error *err)
 {
     const bd_linear_forward_args *a = work->args;
     const int out_in = a->layout == BD_WEIGHT_OUT_IN;
     if (!bd_all_padding(&a->boundaries, part.row, part.n_rows)) {
-        const bd_matmul_args product = {
+        const bd_gemm_args gemm = {
             .transpose_b = out_in,
             .m = part.n_rows,
             .n = part.n_columns,
@@ -107,7 +107,7 @@ static bd_status multiply_tile(const forward_work *work, tile part, bd_error *er
             .c = work->out + part.row * work->stride + part.column,
             .c_stride = work->stride,
         };
-        BD_TRY(BD_CPU(product)(&product, NULL, err));
+        BD_TRY(BD_CPU(gemm)(&gemm, NULL, err));
         if (a->bias)
             add_bias(&part, a->bias, work->out, work->stride);
     }
@@ -118,7 +118,7 @@ static bd_status multiply_tile(const forward_work *work, tile part, bd_error *er
 // The activation follows while the tile is still in the cache.
 static bd_status forward_tile(void *context, int64_t index, bd_error *err)
 {
-    const forward_work *work = context;
+    const linear_forward_work *work = context;
     const bd_linear_forward_args *a = work->args;
     const tile part = tile_of(&work->grid, index);
     BD_TRY(multiply_tile(work, part, err));
@@ -135,7 +135,7 @@ static bd_status forward_tile(void *context, int64_t index, bd_error *err)
 BD_CPU_OPERATION(linear_forward)
 {
     const int64_t n_tokens = args->boundaries.n_rows * args->boundaries.seq_len;
-    forward_work work = {
+    linear_forward_work work = {
         .args = args,
         .out = args->out ? args->out : args->activated,
         .stride = bd_stride(args->out_stride, args->n_out),
@@ -147,20 +147,20 @@ BD_CPU_OPERATION(linear_forward)
 
 // ---- Backward -------------------------------------------------------------------------------
 
-typedef struct backward_work {
+typedef struct linear_backward_work {
     const bd_linear_backward_args *args;
     int64_t n_tokens;
     int64_t stride;  // of d_out
     grid d_x, d_weight;
-} backward_work;
+} linear_backward_work;
 
-static bd_status input_tile(const backward_work *work, int64_t index, bd_error *err)
+static bd_status input_tile(const linear_backward_work *work, int64_t index, bd_error *err)
 {
     const bd_linear_backward_args *a = work->args;
     const tile part = tile_of(&work->d_x, index);
     const int out_in = a->layout == BD_WEIGHT_OUT_IN;
     if (!bd_all_padding(&a->boundaries, part.row, part.n_rows)) {
-        const bd_matmul_args product = {
+        const bd_gemm_args gemm = {
             .transpose_b = !out_in,
             .m = part.n_rows,
             .n = part.n_columns,
@@ -172,13 +172,13 @@ static bd_status input_tile(const backward_work *work, int64_t index, bd_error *
             .c = bd_floats_out(a->d_x, part.row * a->n_in + part.column),
             .c_stride = a->n_in,
         };
-        BD_TRY(BD_CPU(product)(&product, NULL, err));
+        BD_TRY(BD_CPU(gemm)(&gemm, NULL, err));
     }
     clear_padding(&a->boundaries, &part, a->d_x, a->n_in);
     return BD_OK;
 }
 
-static bd_status weight_tile(const backward_work *work, int64_t index, bd_error *err)
+static bd_status weight_tile(const linear_backward_work *work, int64_t index, bd_error *err)
 {
     const bd_linear_backward_args *a = work->args;
     const tile part = tile_of(&work->d_weight, index);
@@ -187,7 +187,7 @@ static bd_status weight_tile(const backward_work *work, int64_t index, bd_error 
     const int64_t row_stride = out_in ? work->stride : a->n_in;
     const int64_t column_stride = out_in ? a->n_in : work->stride;
     const int64_t n_columns = out_in ? a->n_in : a->n_out;
-    const bd_matmul_args product = {
+    const bd_gemm_args gemm = {
         .transpose_a = true,
         .add = true,
         .m = part.n_rows,
@@ -200,11 +200,11 @@ static bd_status weight_tile(const backward_work *work, int64_t index, bd_error 
         .c = a->d_weight + part.row * n_columns + part.column,
         .c_stride = n_columns,
     };
-    return BD_CPU(product)(&product, &a->boundaries, err);
+    return BD_CPU(gemm)(&gemm, &a->boundaries, err);
 }
 
 // Sums in float within a block of tokens, in double over the blocks.
-static void bias_strip(const backward_work *work, int64_t index)
+static void bias_strip(const linear_backward_work *work, int64_t index)
 {
     const bd_linear_backward_args *a = work->args;
     const int64_t first = index * CHANNELS_PER_STRIP;
@@ -228,7 +228,7 @@ static void bias_strip(const backward_work *work, int64_t index)
 // The three results need nothing of one another, so their parts share one list of tasks.
 static bd_status backward_part(void *context, int64_t index, bd_error *err)
 {
-    const backward_work *work = context;
+    const linear_backward_work *work = context;
     if (index < work->d_weight.n_tiles)
         return weight_tile(work, index, err);
     index -= work->d_weight.n_tiles;
@@ -242,7 +242,7 @@ BD_CPU_OPERATION(linear_backward)
 {
     const int out_in = args->layout == BD_WEIGHT_OUT_IN;
     const int64_t n_tokens = args->boundaries.n_rows * args->boundaries.seq_len;
-    backward_work work = {
+    linear_backward_work work = {
         .args = args,
         .n_tokens = n_tokens,
         .stride = bd_stride(args->d_out_stride, args->n_out),

@@ -33,7 +33,7 @@ static void adamw_stretch(const adamw_loop_args *a, int64_t first, int64_t last,
 }
 
 // The part that element i lies in.
-static int64_t part_of(const bd_adamw_args *step, int64_t i)
+static int64_t adamw_part_of(const bd_adamw_args *step, int64_t i)
 {
     int64_t low = 0, high = step->n_parts - 1;
     while (low < high) {
@@ -49,7 +49,7 @@ static int64_t part_of(const bd_adamw_args *step, int64_t i)
 static void adamw_loop(const void *context, int64_t first, int64_t last)
 {
     const adamw_loop_args *a = context;
-    const bd_adamw_part *part = a->step->parts + part_of(a->step, first);
+    const bd_adamw_part *part = a->step->parts + adamw_part_of(a->step, first);
     for (int64_t i = first; i < last; part++) {
         const int64_t end = bd_min(part->end, last);
         const double decay = 1.0 - (double)a->step->learning_rate * (double)part->weight_decay;

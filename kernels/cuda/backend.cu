@@ -7,11 +7,10 @@
 #include "kernels/cuda/operations/operations.h"
 #include "kernels/cuda/runtime/check.cuh"
 #include "kernels/cuda/runtime/collectives.h"
-#include "kernels/cuda/runtime/copies.h"
+#include "kernels/cuda/runtime/gemm.h"
 #include "kernels/cuda/runtime/gpu.cuh"
-#include "kernels/cuda/runtime/matmul.h"
 #include "kernels/cuda/runtime/pool.h"
-#include "kernels/cuda/runtime/transfer_slots.h"
+#include "kernels/cuda/runtime/transfer.h"
 #include "kernels/module.h"
 
 static constexpr int kOldestMajor = 8;  // compute capability: bf16 tensor cores and cp.async
@@ -22,8 +21,7 @@ struct cuda_backend {
     cudaStream_t stream;
     bd_cuda_queue queue;
     bd_cuda_pool pool;
-    bd_cuda_copies copies;
-    bd_cuda_lanes lanes;
+    bd_cuda_transfer transfer;
     double *sum;  // device memory: where sum_of_squares leaves its result
 };
 
@@ -33,90 +31,88 @@ static cuda_backend *cuda_of(bd_backend *backend)
 }
 
 // Every call may come from another thread, and CUDA keeps the current device per thread.
-static bd_status enter(const cuda_backend *cuda, bd_error *err)
+static bd_status enter_device(const cuda_backend *cuda, bd_error *err)
 {
     return bd_cuda_check(cudaSetDevice(cuda->device), "use the device", err);
 }
 
 // ---- Copies ---------------------------------------------------------------------------------
 
-static bd_status upload(bd_backend *backend, void *to, const void *from, size_t size_bytes,
-                        bd_error *err)
+static bd_status cuda_upload(bd_backend *backend, void *to, const void *from, size_t size_bytes,
+                             bd_error *err)
 {
-    BD_TRY(enter(cuda_of(backend), err));
-    return bd_cuda_upload(&cuda_of(backend)->copies, to, from, size_bytes, err);
+    BD_TRY(enter_device(cuda_of(backend), err));
+    return bd_cuda_upload(&cuda_of(backend)->transfer, to, from, size_bytes, err);
 }
 
-static bd_status download(bd_backend *backend, void *to, const void *from, size_t size_bytes,
-                          bd_error *err)
+static bd_status cuda_download(bd_backend *backend, void *to, const void *from,
+                               size_t size_bytes, bd_error *err)
 {
-    BD_TRY(enter(cuda_of(backend), err));
-    return bd_cuda_download(&cuda_of(backend)->copies, to, from, size_bytes, err);
+    BD_TRY(enter_device(cuda_of(backend), err));
+    return bd_cuda_download(&cuda_of(backend)->transfer, to, from, size_bytes, err);
 }
 
-static bd_status send(bd_backend *backend, int lane, void *to, const void *from,
-                      size_t size_bytes, bd_error *err)
+static bd_status cuda_send(bd_backend *backend, int slot, void *to, const void *from,
+                           size_t size_bytes, bd_error *err)
 {
-    BD_TRY(enter(cuda_of(backend), err));
-    return bd_cuda_send(&cuda_of(backend)->lanes, lane, to, from, size_bytes, err);
+    BD_TRY(enter_device(cuda_of(backend), err));
+    return bd_cuda_send(&cuda_of(backend)->transfer, slot, to, from, size_bytes, err);
 }
 
-static bd_status arrive(bd_backend *backend, int lane, bd_error *err)
+static bd_status cuda_arrive(bd_backend *backend, int slot, bd_error *err)
 {
-    BD_TRY(enter(cuda_of(backend), err));
-    return bd_cuda_arrive(&cuda_of(backend)->lanes, lane, err);
+    BD_TRY(enter_device(cuda_of(backend), err));
+    return bd_cuda_arrive(&cuda_of(backend)->transfer, slot, err);
 }
 
-static bd_status leave(bd_backend *backend, int lane, bd_error *err)
+static bd_status cuda_leave(bd_backend *backend, int slot, bd_error *err)
 {
-    BD_TRY(enter(cuda_of(backend), err));
-    return bd_cuda_leave(&cuda_of(backend)->lanes, lane, err);
+    BD_TRY(enter_device(cuda_of(backend), err));
+    return bd_cuda_leave(&cuda_of(backend)->transfer, slot, err);
 }
 
 // ---- Memory ---------------------------------------------------------------------------------
 
-static bd_status zero(bd_backend *backend, void *memory, size_t size_bytes, bd_error *err)
+static bd_status cuda_zero(bd_backend *backend, void *memory, size_t size_bytes, bd_error *err)
 {
     cuda_backend *cuda = cuda_of(backend);
     if (size_bytes == 0)
         return BD_OK;
-    BD_TRY(enter(cuda, err));
+    BD_TRY(enter_device(cuda, err));
     return bd_cuda_check(cudaMemsetAsync(memory, 0, size_bytes, cuda->stream), "clear memory",
                          err);
 }
 
-static void release(bd_backend *backend, void *memory)
+static void cuda_release(bd_backend *backend, void *memory)
 {
     bd_cuda_pool_release(&cuda_of(backend)->pool, memory);
 }
 
-static bd_status clear(cuda_backend *cuda, void *memory, size_t size_bytes, bd_error *err)
-{
-    BD_TRY(bd_cuda_lanes_before_reuse(&cuda->lanes, err));
-    BD_TRY(zero(&cuda->base, memory, size_bytes, err));
-    return bd_cuda_lanes_after_clearing(&cuda->lanes, err);
-}
-
-static bd_status allocate(bd_backend *backend, size_t size_bytes, void **memory, bd_error *err)
+static bd_status cuda_allocate(bd_backend *backend, size_t size_bytes, void **memory,
+                               bd_error *err)
 {
     cuda_backend *cuda = cuda_of(backend);
     *memory = NULL;
     void *allocated;
-    BD_TRY(enter(cuda, err));
+    BD_TRY(enter_device(cuda, err));
     BD_TRY(bd_cuda_pool_allocate(&cuda->pool, size_bytes, &allocated, err));
-    const bd_status status = clear(cuda, allocated, size_bytes, err);
+    bd_status status = bd_cuda_transfer_before_reuse(&cuda->transfer, err);
+    if (status == BD_OK)
+        status = cuda_zero(backend, allocated, size_bytes, err);
+    if (status == BD_OK)
+        status = bd_cuda_transfer_after_clearing(&cuda->transfer, err);
     if (status != BD_OK) {
-        release(backend, allocated);
+        cuda_release(backend, allocated);
         return status;
     }
     *memory = allocated;
     return BD_OK;
 }
 
-static bd_status free_memory(bd_backend *backend, size_t *size_bytes, bd_error *err)
+static bd_status cuda_free_memory(bd_backend *backend, size_t *size_bytes, bd_error *err)
 {
     size_t total_bytes;
-    BD_TRY(enter(cuda_of(backend), err));
+    BD_TRY(enter_device(cuda_of(backend), err));
     return bd_cuda_check(cudaMemGetInfo(size_bytes, &total_bytes), "ask for the free memory",
                          err);
 }
@@ -126,7 +122,7 @@ static bd_status free_memory(bd_backend *backend, size_t *size_bytes, bd_error *
 static bd_status prepare(cuda_backend *cuda, size_t scratch_bytes, bd_error *err)
 {
     bd_cuda_queue *queue = &cuda->queue;
-    BD_TRY(enter(cuda, err));
+    BD_TRY(enter_device(cuda, err));
     if (scratch_bytes <= queue->scratch_bytes)
         return BD_OK;
     bd_cuda_pool_release(&cuda->pool, queue->scratch);
@@ -134,17 +130,18 @@ static bd_status prepare(cuda_backend *cuda, size_t scratch_bytes, bd_error *err
     queue->scratch_bytes = 0;
     BD_TRY(bd_cuda_pool_allocate(&cuda->pool, scratch_bytes, &queue->scratch, err));
     queue->scratch_bytes = scratch_bytes;
-    return bd_cuda_lanes_before_reuse(&cuda->lanes, err);
+    return bd_cuda_transfer_before_reuse(&cuda->transfer, err);
 }
 
 // ---- Operations -----------------------------------------------------------------------------
 
-#define DEFINE(name)                                                                        \
-    static bd_status name(bd_backend *backend, const bd_##name##_args *args, bd_error *err) \
-    {                                                                                       \
-        cuda_backend *cuda = cuda_of(backend);                                              \
-        BD_TRY(prepare(cuda, bd_cuda_##name##_scratch(args), err));                         \
-        return bd_cuda_##name(args, &cuda->queue, err);                                     \
+#define DEFINE(name)                                                                \
+    static bd_status cuda_##name(bd_backend *backend, const bd_##name##_args *args, \
+                                 bd_error *err)                                     \
+    {                                                                               \
+        cuda_backend *cuda = cuda_of(backend);                                      \
+        BD_TRY(prepare(cuda, bd_cuda_##name##_scratch(args), err));                 \
+        return bd_cuda_##name(args, &cuda->queue, err);                             \
     }
 BD_FOR_EACH_OPERATION(DEFINE)
 
@@ -154,31 +151,32 @@ static bd_status sum_of_squares_to_host(bd_backend *backend, const bd_sum_of_squ
 {
     double *sum = cuda_of(backend)->sum;
     const bd_sum_of_squares_args on_device = {args->n, args->x, sum};
-    BD_TRY(sum_of_squares(backend, &on_device, err));
-    return download(backend, args->sum, sum, sizeof *sum, err);
+    BD_TRY(cuda_sum_of_squares(backend, &on_device, err));
+    return cuda_download(backend, args->sum, sum, sizeof *sum, err);
 }
 
 // ---- Collectives ----------------------------------------------------------------------------
 
-static bd_status make_collectives_id(bd_backend *backend, bd_collectives_id *id, bd_error *err)
+static bd_status cuda_make_collectives_id(bd_backend *backend, bd_collectives_id *id,
+                                          bd_error *err)
 {
-    BD_TRY(enter(cuda_of(backend), err));
+    BD_TRY(enter_device(cuda_of(backend), err));
     return bd_cuda_make_collectives_id(id, err);
 }
 
-static bd_status open_collectives(bd_backend *backend, const bd_collectives_id *id,
-                                  int32_t rank, int32_t n_ranks, bd_collectives **collectives,
-                                  bd_error *err)
+static bd_status cuda_open_collectives(bd_backend *backend, const bd_collectives_id *id,
+                                       int32_t rank, int32_t n_ranks,
+                                       bd_collectives **collectives, bd_error *err)
 {
     *collectives = NULL;
-    BD_TRY(enter(cuda_of(backend), err));
+    BD_TRY(enter_device(cuda_of(backend), err));
     return bd_cuda_open_collectives(id, rank, n_ranks, cuda_of(backend)->stream, collectives,
                                     err);
 }
 
 // ---- Opening and closing --------------------------------------------------------------------
 
-static void close_backend(bd_backend *backend)
+static void cuda_close(bd_backend *backend)
 {
     cuda_backend *cuda = cuda_of(backend);
     if (!cuda)
@@ -186,8 +184,7 @@ static void close_backend(bd_backend *backend)
     cudaSetDevice(cuda->device);
     if (cuda->stream)
         cudaStreamSynchronize(cuda->stream);
-    bd_cuda_lanes_release(&cuda->lanes);
-    bd_cuda_copies_release(&cuda->copies);
+    bd_cuda_transfer_release(&cuda->transfer);
     bd_cuda_blas_free(cuda->queue.blas);
     bd_cuda_pool_free(&cuda->pool);
     if (cuda->stream)
@@ -201,24 +198,24 @@ static constexpr bd_operations make_table()
     bd_operations table = {};
     table.name = "cuda";
     table.computes_bf16 = true;
-    table.allocate = allocate;
-    table.release = release;
-    table.free_memory = free_memory;
-    table.upload = upload;
-    table.download = download;
-    table.zero = zero;
-    table.send = send;
-    table.arrive = arrive;
-    table.leave = leave;
-    table.close = close_backend;
-    table.make_collectives_id = make_collectives_id;
-    table.open_collectives = open_collectives;
-#define ENTER(name) table.name = name;
+    table.allocate = cuda_allocate;
+    table.release = cuda_release;
+    table.free_memory = cuda_free_memory;
+    table.upload = cuda_upload;
+    table.download = cuda_download;
+    table.zero = cuda_zero;
+    table.send = cuda_send;
+    table.arrive = cuda_arrive;
+    table.leave = cuda_leave;
+    table.close = cuda_close;
+    table.make_collectives_id = cuda_make_collectives_id;
+    table.open_collectives = cuda_open_collectives;
+#define ENTER(name) table.name = cuda_##name;
     BD_FOR_EACH_OPERATION(ENTER)
     table.sum_of_squares = sum_of_squares_to_host;
     return table;
 }
-static constexpr bd_operations operations = make_table();
+static constexpr bd_operations cuda_operations = make_table();
 
 // Any driver of the runtime's major version serves, an older one too: CUDA's minor version
 // compatibility.
@@ -257,16 +254,15 @@ static bd_status check_device(int device, bd_error *err)
     return BD_OK;
 }
 
-// What close_backend() releases, also of a backend that is filled only in part.
+// What cuda_close() releases, also of a backend that is filled only in part.
 static bd_status fill_backend(cuda_backend *cuda, bd_error *err)
 {
-    BD_TRY(enter(cuda, err));
+    BD_TRY(enter_device(cuda, err));
     BD_TRY(bd_cuda_check(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking),
                          "create a stream", err));
     cuda->queue.stream = cuda->stream;
     BD_TRY(bd_cuda_blas_new(&cuda->queue.blas, err));
-    BD_TRY(bd_cuda_copies_init(&cuda->copies, cuda->stream, err));
-    BD_TRY(bd_cuda_lanes_init(&cuda->lanes, cuda->stream, err));
+    BD_TRY(bd_cuda_transfer_init(&cuda->transfer, cuda->stream, err));
     void *sum;
     BD_TRY(bd_cuda_pool_allocate(&cuda->pool, sizeof *cuda->sum, &sum, err));
     cuda->sum = (double *)sum;
@@ -282,11 +278,11 @@ extern "C" bd_status bd_backend_open_cuda(bd_backend **backend,
     cuda_backend *cuda = (cuda_backend *)calloc(1, sizeof *cuda);
     if (!cuda)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the CUDA backend");
-    cuda->base.operations = &operations;
+    cuda->base.operations = &cuda_operations;
     cuda->device = settings->device;
     const bd_status status = fill_backend(cuda, err);
     if (status != BD_OK) {
-        close_backend(&cuda->base);
+        cuda_close(&cuda->base);
         return status;
     }
     *backend = &cuda->base;

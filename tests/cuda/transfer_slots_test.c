@@ -1,4 +1,4 @@
-// The lanes of the CUDA backend: under every legal order of its streams, what was sent is what
+// The transfer slots of the CUDA backend: under every legal order of its streams, what was sent is what
 // the operations see.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,22 +34,22 @@ static void *allocate(size_t size_bytes)
     return memory;
 }
 
-static void send(int lane, void *to, const void *from, size_t size_bytes)
+static void send(int slot, void *to, const void *from, size_t size_bytes)
 {
     bd_error err;
-    must(cuda->operations->send(cuda, lane, to, from, size_bytes, &err), &err);
+    must(cuda->operations->send(cuda, slot, to, from, size_bytes, &err), &err);
 }
 
-static void arrive(int lane)
+static void arrive(int slot)
 {
     bd_error err;
-    must(cuda->operations->arrive(cuda, lane, &err), &err);
+    must(cuda->operations->arrive(cuda, slot, &err), &err);
 }
 
-static void leave(int lane)
+static void leave(int slot)
 {
     bd_error err;
-    must(cuda->operations->leave(cuda, lane, &err), &err);
+    must(cuda->operations->leave(cuda, slot, &err), &err);
 }
 
 // ---- Batches of two parts, whose sum is computed --------------------------------------------
@@ -57,10 +57,10 @@ static void leave(int lane)
 enum { N_BATCHES = 7 };
 
 typedef struct traffic {
-    int64_t n;                    // values of a part
-    float *parts[BD_N_LANES][2];  // on the device
-    float *sums[N_BATCHES];       // on the device
-    float *host;                  // where every part is made before it is sent
+    int64_t n;                           // values of a part
+    float *parts[BD_TRANSFER_SLOTS][2];  // on the device
+    float *sums[N_BATCHES];              // on the device
+    float *host;                         // where every part is made before it is sent
 } traffic;
 
 static float value_of(int number, int part, int64_t i)
@@ -74,30 +74,30 @@ static traffic begin_traffic(int64_t n)
     traffic t = {.n = n, .host = get_memory((size_t)n * sizeof(float))};
     for (int k = 0; k < N_BATCHES; k++)
         t.sums[k] = allocate((size_t)n * sizeof(float));
-    for (int lane = 0; lane < BD_N_LANES; lane++)
+    for (int slot = 0; slot < BD_TRANSFER_SLOTS; slot++)
         for (int part = 0; part < 2; part++)
-            t.parts[lane][part] = allocate((size_t)n * sizeof(float));
+            t.parts[slot][part] = allocate((size_t)n * sizeof(float));
     return t;
 }
 
 static void send_batch(const traffic *t, int number)
 {
-    const int lane = number % BD_N_LANES;
+    const int slot = number % BD_TRANSFER_SLOTS;
     for (int part = 0; part < 2; part++) {
         for (int64_t i = 0; i < t->n; i++)
             t->host[i] = value_of(number, part, i);
-        send(lane, t->parts[lane][part], t->host, (size_t)t->n * sizeof(float));
-        send(lane, t->parts[lane][part], NULL, 0);
+        send(slot, t->parts[slot][part], t->host, (size_t)t->n * sizeof(float));
+        send(slot, t->parts[slot][part], NULL, 0);
     }
 }
 
 static void compute_batch(const traffic *t, int number)
 {
-    const int lane = number % BD_N_LANES;
-    float *const *parts = t->parts[lane];
-    arrive(lane);
+    const int slot = number % BD_TRANSFER_SLOTS;
+    float *const *parts = t->parts[slot];
+    arrive(slot);
     RUN(cuda, add, {BD_FLOAT, t->n, parts[0], parts[1], t->sums[number]});
-    leave(lane);
+    leave(slot);
 }
 
 static void end_traffic(traffic *t)
@@ -110,9 +110,9 @@ static void end_traffic(traffic *t)
         free(sum);
         cuda->operations->release(cuda, t->sums[k]);
     }
-    for (int lane = 0; lane < BD_N_LANES; lane++)
+    for (int slot = 0; slot < BD_TRANSFER_SLOTS; slot++)
         for (int part = 0; part < 2; part++)
-            cuda->operations->release(cuda, t->parts[lane][part]);
+            cuda->operations->release(cuda, t->parts[slot][part]);
     free(t->host);
 }
 
@@ -150,7 +150,7 @@ static void batches_arrive_one_ahead(void)
     in_every_order(check_one_ahead);
 }
 
-// More than the buffers of the lanes begin with, and then more than they have grown to.
+// More than the buffers of the slots begin with, and then more than they have grown to.
 static void check_large(void)
 {
     static const int64_t lengths[] = {200000, 700000};

@@ -1,5 +1,5 @@
 """nvcc's PTX of what is done around the matrix products of linear layers, executed: padding,
-the activation, the gradient of the bias. no_products.cpp stands in for the products, so that
+the activation, the gradient of the bias. no_gemm.cpp stands in for the products, so that
 their results are what the test has put there.
 
     linear_test.py FOLDER        what toolchain.py has made
@@ -56,7 +56,7 @@ class LinearTest(OperationCase):
     def run_activation(self, case: Case, shape: tuple, activation: int, at_once: bool) -> None:
         documents, product, width = self.make(case, shape)
         out, result = case.tensor(product), case.tensor(product)
-        products = ctypes.c_bool.in_dll(case.device.operations, "bd_products_activate")
+        products = ctypes.c_bool.in_dll(case.device.operations, "bd_gemm_activates")
         products.value = at_once
         self.forward(case, documents, width, 0, activation, out.address, result.address)
         self.assert_right(out, product, 0.0, documents.padding)

@@ -23,7 +23,7 @@ EXECUTED = (
     "embedding", "layer_norm", "linear", "optimizer",
 )  # fmt: skip
 # What the host's side of the operations is linked with.
-STAND_INS = ("tests/ptx/launch_recorder.cpp", "tests/ptx/no_products.cpp", "common/base/error.c")
+STAND_INS = ("tests/ptx/launch_recorder.cpp", "tests/ptx/no_gemm.cpp", "common/base/error.c")
 # Those of kernels/cuda/CMakeLists.txt, and lines of the source for messages. NDEBUG as in every
 # preset that a kernel is released by.
 FLAGS = ("-std=c++17", "--expt-relaxed-constexpr", "-D_GNU_SOURCE", "-DNDEBUG", "-lineinfo")

@@ -35,7 +35,7 @@ bd_status bd_staging_init(bd_staging *staging, bd_backend *backend, int64_t max_
     staging->counted = malloc(((size_t)max_tokens + 1) * sizeof *staging->counted);
     if (!staging->counted)
         status = bd_fail(err, BD_ERR_MEMORY, "no memory for a batch");
-    for (int lane = 0; status == BD_OK && lane < BD_N_LANES; lane++)
+    for (int lane = 0; status == BD_OK && lane < BD_TRANSFER_SLOTS; lane++)
         status = allocate_batch(staging, &staging->batches[lane], max_tokens, err);
     if (status != BD_OK)
         bd_staging_release(staging);
@@ -47,7 +47,7 @@ void bd_staging_release(bd_staging *staging)
     if (!staging->backend)
         return;
     const bd_operations *operations = staging->backend->operations;
-    for (int lane = 0; lane < BD_N_LANES; lane++) {
+    for (int lane = 0; lane < BD_TRANSFER_SLOTS; lane++) {
         const bd_staged_batch *batch = &staging->batches[lane];
         operations->release(staging->backend, batch->ids);
         for (int i = 0; i < BD_STAGED_BOUNDARIES; i++) {
@@ -152,6 +152,6 @@ bd_status bd_stage_done(bd_staging *staging, bd_error *err)
     if (operations->works_on_host)
         return BD_OK;
     BD_TRY(operations->leave(staging->backend, staging->turn, err));
-    staging->turn = (staging->turn + 1) % BD_N_LANES;
+    staging->turn = (staging->turn + 1) % BD_TRANSFER_SLOTS;
     return BD_OK;
 }

@@ -26,10 +26,10 @@ typedef struct bd_staged_batch {
 } bd_staged_batch;
 
 typedef struct bd_staging {
-    bd_backend *backend;                  // borrowed
-    bd_staged_batch batches[BD_N_LANES];  // one for each of the backend's lanes
-    int turn;                             // the lane of the batch that is used next
-    int32_t *counted;                     // owned: offsets that count from 0
+    bd_backend *backend;                         // borrowed
+    bd_staged_batch batches[BD_TRANSFER_SLOTS];  // one for each of the backend's lanes
+    int turn;                                    // the lane of the batch that is used next
+    int32_t *counted;                            // owned: offsets that count from 0
 } bd_staging;
 
 // Room for batches of up to `max_tokens` tokens, padding included. Release what comes out.

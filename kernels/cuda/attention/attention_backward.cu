@@ -497,8 +497,9 @@ static backward_memory memory_in(void *scratch, const attention_shape &shape)
 }
 
 template <int D>
-static bd_status launch_backward(const backward_args *args, const attention_shape &shape,
-                                 bd_cuda_queue *queue, bd_error *err)
+static bd_status launch_attention_backward(const backward_args *args,
+                                           const attention_shape &shape, bd_cuda_queue *queue,
+                                           bd_error *err)
 {
     const attention_plan plan = attention_plan_at(queue->scratch);
     const backward_memory memory = memory_in(queue->scratch, shape);
@@ -540,6 +541,6 @@ extern "C" bd_status bd_cuda_attention_bf16_backward(const backward_args *args,
                                         {args->d_k, args->kv_stride / 2, kv_words},
                                         {args->d_v, args->kv_stride / 2, kv_words}};
     BD_TRY(attention_clear_padding(shape, gradients, queue, err));
-    return args->head_size == 64 ? launch_backward<64>(args, shape, queue, err)
-                                 : launch_backward<128>(args, shape, queue, err);
+    return args->head_size == 64 ? launch_attention_backward<64>(args, shape, queue, err)
+                                 : launch_attention_backward<128>(args, shape, queue, err);
 }

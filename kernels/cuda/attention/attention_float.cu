@@ -103,8 +103,9 @@ static __device__ __forceinline__ float row_sum(float x)
     return x;
 }
 
-static __device__ __forceinline__ void
-attend(const bd_attention_forward_args &a, const attention_work &work, float *shared, pairs &p)
+static __device__ __forceinline__ void attend_in_float(const bd_attention_forward_args &a,
+                                                       const attention_work &work,
+                                                       float *shared, pairs &p)
 {
     const int head_size = int(a.head_size), size = row_size(head_size);
     float *q = shared, *k = q + kTile * size, *v = k + kTile * size;
@@ -146,13 +147,13 @@ attend(const bd_attention_forward_args &a, const attention_work &work, float *sh
 }
 
 static __global__ void __launch_bounds__(kThreads)
-    forward_kernel(bd_attention_forward_args a, attention_plan plan)
+    float_forward_kernel(bd_attention_forward_args a, attention_plan plan)
 {
     DYN_SHARED(float, shared);
     SHARED_ARRAY(pairs, p, 1);
     SHARED_ARRAY(attention_work, work, 1);
     while (take_work(work, plan, a.boundaries, unsigned(a.n_heads)))
-        attend(a, *work, shared, p[0]);
+        attend_in_float(a, *work, shared, p[0]);
 }
 
 // ---- Backward -------------------------------------------------------------------------------
@@ -174,20 +175,20 @@ static __global__ void __launch_bounds__(kThreads)
 }
 
 // A block's shared memory: two tiles of queries, two of keys, and what their pairs give.
-struct backward_tiles {
+struct float_tiles {
     float *q, *d_out, *k, *v;
     pairs *p;    // probabilities
     pairs *d_s;  // gradients of the scores
 };
 
-static __device__ __forceinline__ backward_tiles tiles_in(float *shared, pairs *two,
-                                                          int64_t head_size)
+static __device__ __forceinline__ float_tiles tiles_in(float *shared, pairs *two,
+                                                       int64_t head_size)
 {
     const int tile = kTile * row_size(head_size);
     return {shared, shared + tile, shared + 2 * tile, shared + 3 * tile, two, two + 1};
 }
 
-static __device__ __forceinline__ void load_queries(const backward_tiles &t,
+static __device__ __forceinline__ void load_queries(const float_tiles &t,
                                                     const bd_attention_backward_args &a,
                                                     const attention_work &work, int tile,
                                                     int64_t head)
@@ -200,7 +201,7 @@ static __device__ __forceinline__ void load_queries(const backward_tiles &t,
               a.n_heads * head_size, n, head_size);
 }
 
-static __device__ __forceinline__ void load_keys(const backward_tiles &t,
+static __device__ __forceinline__ void load_keys(const float_tiles &t,
                                                  const bd_attention_backward_args &a,
                                                  const attention_work &work, int tile,
                                                  int64_t kv_head)
@@ -213,7 +214,7 @@ static __device__ __forceinline__ void load_keys(const backward_tiles &t,
 
 // The thread's pair of a tile of queries and a tile of keys that are in shared memory.
 static __device__ __forceinline__ void
-compute_pair(const backward_tiles &t, const bd_attention_backward_args &a, const float *deltas,
+compute_pair(const float_tiles &t, const bd_attention_backward_args &a, const float *deltas,
              const attention_work &work, int query_tile, int key_tile, int64_t head)
 {
     const int row = threadIdx.x / kTile, column = threadIdx.x % kTile;
@@ -234,8 +235,7 @@ compute_pair(const backward_tiles &t, const bd_attention_backward_args &a, const
 // Query heads that share the key head are added in their order.
 static __device__ __forceinline__ void key_gradient(const bd_attention_backward_args &a,
                                                     const attention_work &work,
-                                                    const float *deltas,
-                                                    const backward_tiles &t)
+                                                    const float *deltas, const float_tiles &t)
 {
     const int row = threadIdx.x / kTile, head_size = int(a.head_size);
     const int n_tiles = (work.length - 1) / kTile + 1;
@@ -265,8 +265,7 @@ static __device__ __forceinline__ void key_gradient(const bd_attention_backward_
 
 static __device__ __forceinline__ void query_gradient(const bd_attention_backward_args &a,
                                                       const attention_work &work,
-                                                      const float *deltas,
-                                                      const backward_tiles &t)
+                                                      const float *deltas, const float_tiles &t)
 {
     const int row = threadIdx.x / kTile, head_size = int(a.head_size);
     float d_q[kColumns];
@@ -311,8 +310,8 @@ static __global__ void __launch_bounds__(kThreads)
 
 // ---- The operations -------------------------------------------------------------------------
 
-static bd_status check(const attention_shape &shape, size_t scratch_bytes,
-                       const bd_cuda_queue *queue, bd_error *err)
+static bd_status check_float(const attention_shape &shape, size_t scratch_bytes,
+                             const bd_cuda_queue *queue, bd_error *err)
 {
     if (shape.head_size <= 0 || shape.head_size > kMaxHeadSize)
         return bd_fail(err, BD_ERR_UNSUPPORTED, "attention has head sizes up to %d, not %lld",
@@ -329,7 +328,7 @@ extern "C" bd_status bd_cuda_attention_float_forward(const bd_attention_forward_
                                                      bd_cuda_queue *queue, bd_error *err)
 {
     const attention_shape shape(*args);
-    BD_TRY(check(shape, bd_cuda_attention_float_forward_scratch(args), queue, err));
+    BD_TRY(check_float(shape, bd_cuda_attention_float_forward_scratch(args), queue, err));
     if (shape.n_tokens() == 0)
         return BD_OK;
     const int64_t width = args->n_heads * args->head_size;
@@ -338,8 +337,8 @@ extern "C" bd_status bd_cuda_attention_float_forward(const bd_attention_forward_
     BD_TRY(attention_clear_padding(shape, outputs, queue, err));
     const attention_plan plan = attention_plan_at(queue->scratch);
     BD_TRY(attention_make_plan(plan, shape, kTile, QUERY_TILES, queue, err));
-    LAUNCH(forward_kernel, dim3(attention_blocks(shape, kTile, args->n_heads)), dim3(kThreads),
-           tile_bytes(args->head_size, 3), queue->stream, *args, plan);
+    LAUNCH(float_forward_kernel, dim3(attention_blocks(shape, kTile, args->n_heads)),
+           dim3(kThreads), tile_bytes(args->head_size, 3), queue->stream, *args, plan);
     return bd_cuda_check_launch("attention forward in float", err);
 }
 
@@ -355,7 +354,7 @@ extern "C" bd_status bd_cuda_attention_float_backward(const bd_attention_backwar
                                                       bd_cuda_queue *queue, bd_error *err)
 {
     const attention_shape shape(*args);
-    BD_TRY(check(shape, bd_cuda_attention_float_backward_scratch(args), queue, err));
+    BD_TRY(check_float(shape, bd_cuda_attention_float_backward_scratch(args), queue, err));
     if (shape.n_tokens() == 0)
         return BD_OK;
     const int64_t kv_width = args->n_kv_heads * args->head_size;

@@ -55,8 +55,8 @@ static __device__ __forceinline__ void hide_later_keys(score_block<D> &scores, i
 }
 
 // The lane's largest score of one of its queries.
-static __device__ __forceinline__ float largest(const float (&scores)[kTileRows / 8][4],
-                                                int half)
+static __device__ __forceinline__ float largest_score(const float (&scores)[kTileRows / 8][4],
+                                                      int half)
 {
     float top = fmaxf(scores[0][2 * half], scores[0][2 * half + 1]);
 #pragma unroll
@@ -101,7 +101,7 @@ static __device__ __forceinline__ void soften(forward_state<D> &s, score_block<D
     for (int t = 0; t < kRowTiles<D>; t++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            top[t][half] = largest(scores[t], half);
+            top[t][half] = largest_score(scores[t], half);
             too_large |= top[t][half] * scale_log2 - s.base[t][half] > kHeadroom;
         }
     if (__any_sync(kWholeWarp, too_large))
@@ -166,9 +166,9 @@ static __device__ __forceinline__ void visit_keys(forward_state<D> &s, key_strea
 
 // Of the warp's queries: out by way of the warp's rows of `q`, and log-sum-exp.
 template <int D>
-static __device__ __forceinline__ void finish(const forward_state<D> &s,
-                                              const bd_attention_forward_args &a,
-                                              const attention_work &work, bf16_t *q)
+static __device__ __forceinline__ void finish_queries(const forward_state<D> &s,
+                                                      const bd_attention_forward_args &a,
+                                                      const attention_work &work, bf16_t *q)
 {
     const int lane = threadIdx.x % kWarpSize;
     const int warp_first = int(threadIdx.x) / kWarpSize * kWarpQueries<D>;
@@ -243,7 +243,7 @@ static __device__ __forceinline__ void attend(const bd_attention_forward_args &a
         visit_keys<D, false>(s, in, warp_exists, key > 0, 0, kTileRows);
     cp_async_wait<0>();
     if (warp_exists)
-        finish<D>(s, a, work, in.q);
+        finish_queries<D>(s, a, work, in.q);
 }
 
 template <int D>
@@ -257,9 +257,9 @@ static __global__ void __launch_bounds__(kThreads)
 }
 
 template <int D>
-static bd_status launch_forward(const bd_attention_forward_args *args,
-                                const attention_shape &shape, bd_cuda_queue *queue,
-                                bd_error *err)
+static bd_status launch_attention_forward(const bd_attention_forward_args *args,
+                                          const attention_shape &shape, bd_cuda_queue *queue,
+                                          bd_error *err)
 {
     const attention_plan plan = attention_plan_at(queue->scratch);
     BD_TRY(attention_make_plan(plan, shape, kQueries<D>, QUERY_TILES, queue, err));
@@ -286,6 +286,6 @@ extern "C" bd_status bd_cuda_attention_bf16_forward(const bd_attention_forward_a
     const padded_tensor outputs[3] = {
         {args->out, out_words, out_words}, {args->lse, args->n_heads, args->n_heads}, {}};
     BD_TRY(attention_clear_padding(shape, outputs, queue, err));
-    return args->head_size == 64 ? launch_forward<64>(args, shape, queue, err)
-                                 : launch_forward<128>(args, shape, queue, err);
+    return args->head_size == 64 ? launch_attention_forward<64>(args, shape, queue, err)
+                                 : launch_attention_forward<128>(args, shape, queue, err);
 }

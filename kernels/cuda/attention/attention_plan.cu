@@ -135,7 +135,7 @@ struct padded_tensors {
     padded_tensor of[3];
 };
 
-static __global__ void clear_padding_kernel(bd_boundaries b, padded_tensors tensors)
+static __global__ void attention_clear_padding_kernel(bd_boundaries b, padded_tensors tensors)
 {
     const int64_t row = blockIdx.x;
     const int64_t used = b.values[b.offsets[row + 1] - 1];
@@ -152,8 +152,9 @@ bd_status attention_clear_padding(const attention_shape &shape, const padded_ten
                                   bd_cuda_queue *queue, bd_error *err)
 {
     const padded_tensors all = {{tensors[0], tensors[1], tensors[2]}};
-    LAUNCH(clear_padding_kernel, dim3(unsigned(shape.boundaries.n_rows), kPaddingBlocks),
-           dim3(kPaddingThreads), 0, queue->stream, shape.boundaries, all);
+    LAUNCH(attention_clear_padding_kernel,
+           dim3(unsigned(shape.boundaries.n_rows), kPaddingBlocks), dim3(kPaddingThreads), 0,
+           queue->stream, shape.boundaries, all);
     return bd_cuda_check_launch("attention padding", err);
 }
 

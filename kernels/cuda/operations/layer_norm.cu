@@ -159,8 +159,9 @@ static __global__ void layer_norm_partials_kernel(bd_layer_norm_backward_args a,
 }
 
 template <class T, int W>
-static bd_status launch_backward(const bd_layer_norm_backward_args *args, float *gamma_partials,
-                                 float *beta_partials, void *stream, bd_error *err)
+static bd_status launch_layer_norm_backward(const bd_layer_norm_backward_args *args,
+                                            float *gamma_partials, float *beta_partials,
+                                            void *stream, bd_error *err)
 {
     const int64_t n_tokens = args->boundaries.n_rows * args->boundaries.seq_len;
     const bool aligned = all_aligned({args->x, args->d_out, args->gamma, args->d_x});
@@ -185,7 +186,7 @@ extern "C" BD_CUDA_OPERATION(layer_norm_backward)
     float *gamma_partials = (float *)queue->scratch;
     float *beta_partials = gamma_partials + n_chunks * n;
     BD_TRY(for_rows_of(args->type, n, [&](auto packs) {
-        return launch_backward<typename decltype(packs)::value, packs.width>(
+        return launch_layer_norm_backward<typename decltype(packs)::value, packs.width>(
             args, gamma_partials, beta_partials, queue->stream, err);
     }));
     BD_TRY(add_column_sums(gamma_partials, n_chunks, n, args->d_gamma, queue->stream, err));

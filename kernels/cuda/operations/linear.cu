@@ -8,7 +8,7 @@
 #include "kernels/cuda/operations/operations.h"
 #include "kernels/cuda/operations/packs.cuh"
 #include "kernels/cuda/runtime/check.cuh"
-#include "kernels/cuda/runtime/matmul.h"
+#include "kernels/cuda/runtime/gemm.h"
 
 static int64_t n_tokens_in(const bd_boundaries &boundaries)
 {
@@ -48,9 +48,9 @@ static bd_status clear_padding(const bd_linear_forward_args *args, void *first, 
     });
 }
 
-static bd_cuda_product forward_product(const bd_linear_forward_args *args, void *d)
+static bd_cuda_gemm_args forward_gemm(const bd_linear_forward_args *args, void *d)
 {
-    bd_cuda_product p = {};
+    bd_cuda_gemm_args p = {};
     p.m = args->n_out;
     p.n = n_tokens_in(args->boundaries);
     p.k = args->n_in;
@@ -74,16 +74,16 @@ static bd_status multiply_and_activate(const bd_linear_forward_args *args, bd_cu
         return BD_OK;
     if (args->activation == BD_ACTIVATION_RELU && args->out)
         return BD_OK;  // with ReLU it does not write the sums as well
-    bd_cuda_product p = forward_product(args, args->activated);
+    bd_cuda_gemm_args p = forward_gemm(args, args->activated);
     p.activation = args->activation;
     p.before = args->out;
-    return bd_cuda_try_to_multiply(&p, queue, done, err);
+    return bd_cuda_try_gemm(&p, queue, done, err);
 }
 
 extern "C" BD_CUDA_SCRATCH(linear_forward)
 {
     (void)args;
-    return bd_cuda_multiply_scratch();
+    return bd_cuda_gemm_scratch();
 }
 
 extern "C" BD_CUDA_OPERATION(linear_forward)
@@ -94,8 +94,8 @@ extern "C" BD_CUDA_OPERATION(linear_forward)
         return clear_padding(args, args->activated, args->out, queue->stream, err);
 
     void *sums = args->out ? args->out : args->activated;
-    const bd_cuda_product p = forward_product(args, sums);
-    BD_TRY(bd_cuda_multiply(&p, queue, err));
+    const bd_cuda_gemm_args p = forward_gemm(args, sums);
+    BD_TRY(bd_cuda_gemm(&p, queue, err));
     BD_TRY(clear_padding(args, sums, NULL, queue->stream, err));
     if (args->activation == BD_ACTIVATION_NONE)
         return BD_OK;
@@ -109,7 +109,7 @@ extern "C" BD_CUDA_OPERATION(linear_forward)
 static bd_status input_gradient(const bd_linear_backward_args *args, bd_cuda_queue *queue,
                                 bd_error *err)
 {
-    bd_cuda_product p = {};
+    bd_cuda_gemm_args p = {};
     p.m = args->n_in;
     p.n = n_tokens_in(args->boundaries);
     p.k = args->n_out;
@@ -120,14 +120,14 @@ static bd_status input_gradient(const bd_linear_backward_args *args, bd_cuda_que
     p.a = args->weight;
     p.b = args->d_out;
     p.d = args->d_x;
-    return bd_cuda_multiply(&p, queue, err);
+    return bd_cuda_gemm(&p, queue, err);
 }
 
 static bd_status weight_gradient(const bd_linear_backward_args *args, bd_cuda_queue *queue,
                                  bd_error *err)
 {
     const bool out_in = args->layout == BD_WEIGHT_OUT_IN;
-    bd_cuda_product p = {};
+    bd_cuda_gemm_args p = {};
     p.m = out_in ? args->n_in : args->n_out;
     p.n = out_in ? args->n_out : args->n_in;
     p.k = n_tokens_in(args->boundaries);
@@ -139,7 +139,7 @@ static bd_status weight_gradient(const bd_linear_backward_args *args, bd_cuda_qu
     p.b = out_in ? args->d_out : args->x;
     (out_in ? p.b_stride : p.a_stride) = args->d_out_stride;
     p.d = args->d_weight;
-    return bd_cuda_multiply(&p, queue, err);
+    return bd_cuda_gemm(&p, queue, err);
 }
 
 // One block per chunk of tokens and strip of outputs; see columns.cuh.
@@ -185,7 +185,7 @@ extern "C" BD_CUDA_SCRATCH(linear_backward)
 {
     const int64_t n_chunks = n_chunks_of(n_tokens_in(args->boundaries));
     const size_t partials = size_t(n_chunks) * size_t(args->n_out) * sizeof(float);
-    return partials > bd_cuda_multiply_scratch() ? partials : bd_cuda_multiply_scratch();
+    return partials > bd_cuda_gemm_scratch() ? partials : bd_cuda_gemm_scratch();
 }
 
 extern "C" BD_CUDA_OPERATION(linear_backward)

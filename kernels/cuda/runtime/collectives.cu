@@ -30,7 +30,7 @@ static bd_status check_nccl(ncclResult_t code, const char *what, bd_error *err)
 
 // Before an exchange: the device of this thread, and what became of the exchanges before. A
 // rank that is gone, or a network, fails after the call that has queued the exchange.
-static bd_status enter(const nccl_collectives *nccl, bd_error *err)
+static bd_status enter_exchange(const nccl_collectives *nccl, bd_error *err)
 {
     BD_TRY(bd_cuda_check(cudaSetDevice(nccl->device), "use the device", err));
     ncclResult_t code = ncclSuccess;
@@ -46,7 +46,7 @@ static bd_status sum_slices(bd_collectives *collectives, float *x, int64_t n, bd
     const nccl_collectives *nccl = (nccl_collectives *)collectives;
     const int32_t rank = collectives->rank, n_ranks = collectives->n_ranks;
     const int64_t size = bd_rank_slice_size(n, n_ranks), equal = size * n_ranks;
-    BD_TRY(enter(nccl, err));
+    BD_TRY(enter_exchange(nccl, err));
     BD_TRY(check_nccl(ncclGroupStart(), "sum over the ranks", err));
     ncclResult_t code = ncclSuccess;
     if (size > 0)
@@ -68,7 +68,7 @@ static bd_status gather_slices(bd_collectives *collectives, void *x, int64_t n,
     const size_t size = size_t(bd_rank_slice_size(n, n_ranks)) * number_bytes;
     const size_t equal = size * n_ranks, whole = size_t(n) * number_bytes;
     char *bytes = (char *)x;
-    BD_TRY(enter(nccl, err));
+    BD_TRY(enter_exchange(nccl, err));
     BD_TRY(check_nccl(ncclGroupStart(), "gather from the ranks", err));
     ncclResult_t code = ncclSuccess;
     if (size > 0)
@@ -98,7 +98,7 @@ static void close_collectives(bd_collectives *collectives)
     free(nccl);
 }
 
-static const bd_collectives_operations operations = {
+static const bd_collectives_operations nccl_operations = {
     "nccl",
     sum_slices,
     gather_slices,
@@ -132,7 +132,7 @@ bd_status bd_cuda_open_collectives(const bd_collectives_id *id, int32_t rank, in
     nccl_collectives *nccl = (nccl_collectives *)calloc(1, sizeof *nccl);
     if (!nccl)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the collectives");
-    nccl->base = {&operations, rank, n_ranks};
+    nccl->base = {&nccl_operations, rank, n_ranks};
     nccl->stream = stream;
     choose_ordered_sums();
     bd_status status = bd_cuda_check(cudaGetDevice(&nccl->device), "ask for the device", err);

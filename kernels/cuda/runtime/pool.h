@@ -3,7 +3,7 @@
 // What is released is kept and given out again, so that memory which comes and goes costs no
 // call of the driver. All work lies on one stream: a block that is released while work on it is
 // still queued may be given out at once, because whatever is done to it next is queued behind.
-// (Of the copies on a second stream lanes.h takes care.)
+// (transfer.h takes care of the copies on a second stream.)
 #ifndef BINDERY_KERNELS_CUDA_RUNTIME_POOL_H
 #define BINDERY_KERNELS_CUDA_RUNTIME_POOL_H
 

@@ -10,23 +10,22 @@
 #include "kernels/cpu/gemm_blas.h"
 #include "tests/unit/kernels/kernel_fixture.h"
 
-typedef bd_status product(const bd_matmul_args *args, const bd_boundaries *tokens,
-                          bd_error *err);
+typedef bd_status gemm(const bd_gemm_args *args, const bd_boundaries *tokens, bd_error *err);
 
-product bd_cpu_product_baseline, bd_cpu_product_avx2, bd_cpu_product_avx512;
+gemm bd_cpu_gemm_baseline, bd_cpu_gemm_avx2, bd_cpu_gemm_avx512;
 
-static product *const products[BD_CPU_N_ISA] = {
-    bd_cpu_product_baseline,
+static gemm *const gemms[BD_CPU_N_ISA] = {
+    bd_cpu_gemm_baseline,
 #ifdef __x86_64__
-    bd_cpu_product_avx2,
-    bd_cpu_product_avx512,
+    bd_cpu_gemm_avx2,
+    bd_cpu_gemm_avx512,
 #endif
 };
 
 enum { GAP = 5 };  // between rows
 
 // What element (i, j) of a · b is, and the sum of the products' sizes.
-static double element(const bd_matmul_args *p, int64_t i, int64_t j, double *size)
+static double element(const bd_gemm_args *p, int64_t i, int64_t j, double *size)
 {
     double sum = 0;
     *size = 0;
@@ -40,7 +39,7 @@ static double element(const bd_matmul_args *p, int64_t i, int64_t j, double *siz
     return sum;
 }
 
-static void check_product(product *multiply, bd_matmul_args p)
+static void check_gemm(gemm *multiply, bd_gemm_args p)
 {
     uint64_t seed = 3;
     const int64_t rows_a = p.transpose_a ? p.k : p.m, rows_b = p.transpose_b ? p.n : p.k;
@@ -84,14 +83,14 @@ static void agrees_with_double_precision(void **state)
     for (int isa = 0; isa <= (int)bd_cpu_isa_best(); isa++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
             for (int how = 0; how < 8; how++)
-                check_product(products[isa], (bd_matmul_args){
-                                                 .transpose_a = how & 1,
-                                                 .transpose_b = how & 2,
-                                                 .add = how & 4,
-                                                 .m = shapes[s][0],
-                                                 .n = shapes[s][1],
-                                                 .k = shapes[s][2],
-                                             });
+                check_gemm(gemms[isa], (bd_gemm_args){
+                                           .transpose_a = how & 1,
+                                           .transpose_b = how & 2,
+                                           .add = how & 4,
+                                           .m = shapes[s][0],
+                                           .n = shapes[s][1],
+                                           .k = shapes[s][2],
+                                       });
 }
 
 int main(void)

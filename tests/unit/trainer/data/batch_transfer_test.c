@@ -15,7 +15,7 @@ enum { MAX_TOKENS = 12 };
 
 typedef enum lane_state { LANE_FREE, LANE_SENDING, LANE_READ } lane_state;
 
-static lane_state lanes[BD_N_LANES];
+static lane_state lanes[BD_TRANSFER_SLOTS];
 static int n_sent;
 
 static bd_status allocate(bd_backend *backend, size_t size_bytes, void **memory, bd_error *err)

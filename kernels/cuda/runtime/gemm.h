@@ -1,6 +1,6 @@
-// matmul.h - matrix products by cuBLASLt, sums in float.
-#ifndef BINDERY_KERNELS_CUDA_RUNTIME_MATMUL_H
-#define BINDERY_KERNELS_CUDA_RUNTIME_MATMUL_H
+// gemm.h - matrix products by cuBLASLt, sums in float.
+#ifndef BINDERY_KERNELS_CUDA_RUNTIME_GEMM_H
+#define BINDERY_KERNELS_CUDA_RUNTIME_GEMM_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 // d [m x n] = activation(op(a) [m x k] * op(b) [k x n] + bias), or, if it adds, the product
 // added to what d holds. Matrices lie column after column, columns the matrix's stride apart
 // (0: without gaps). All pointers are device memory.
-typedef struct bd_cuda_product {
+typedef struct bd_cuda_gemm_args {
     int64_t m, n, k;
     int64_t a_stride, b_stride, d_stride;
     bool a_transposed, b_transposed;  // op() transposes
@@ -26,18 +26,19 @@ typedef struct bd_cuda_product {
     const void *b;
     const void *bias;  // [m], added to every column; or NULL
     void *d;
-    void *
-        before;  // [m x n], without gaps: the argument of the activation, for BD_ACTIVATION_GELU; or NULL
-} bd_cuda_product;
+    // Only for BD_ACTIVATION_GELU: [m x n], without gaps, gets the argument of the activation; or
+    // NULL.
+    void *before;
+} bd_cuda_gemm_args;
 
 // Bytes of queue->scratch that any product needs.
-size_t bd_cuda_multiply_scratch(void);
+size_t bd_cuda_gemm_scratch(void);
 
-bd_status bd_cuda_multiply(const bd_cuda_product *product, bd_cuda_queue *queue, bd_error *err);
+bd_status bd_cuda_gemm(const bd_cuda_gemm_args *args, bd_cuda_queue *queue, bd_error *err);
 
 // The same, but if cuBLASLt cannot do it *done is false, and nothing has happened.
-bd_status bd_cuda_try_to_multiply(const bd_cuda_product *product, bd_cuda_queue *queue,
-                                  bool *done, bd_error *err);
+bd_status bd_cuda_try_gemm(const bd_cuda_gemm_args *args, bd_cuda_queue *queue, bool *done,
+                           bd_error *err);
 
 // What products keep between calls: cuBLASLt's handle and the algorithm of every shape met so
 // far. Belongs into queue->blas.

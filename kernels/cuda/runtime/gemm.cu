@@ -3,7 +3,7 @@
 // Split sums are switched off where a token's result is written, so that every token is summed
 // alike wherever it lies. For the weights' gradient, a sum over all tokens, they are allowed if
 // the parts are added in a fixed order.
-#include "kernels/cuda/runtime/matmul.h"
+#include "kernels/cuda/runtime/gemm.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -23,7 +23,7 @@ static constexpr uint64_t kAuxAlignment = 16;
 // ---- Plans ----------------------------------------------------------------------------------
 
 // All that the choice of an algorithm depends on. Only 64-bit members: compared as bytes.
-struct product_shape {
+struct gemm_shape {
     int64_t m, n, k;
     int64_t a_stride, b_stride, d_stride;
     int64_t a_transposed, b_transposed;
@@ -34,19 +34,19 @@ struct product_shape {
     uint64_t bias_alignment, before_alignment;  // 0: there is none
 };
 
-struct product_plan {
-    product_shape shape;
-    cublasLtMatmulDesc_t product;
+struct gemm_plan {
+    gemm_shape shape;
+    cublasLtMatmulDesc_t gemm;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
     bool possible;  // there is an algorithm
-    product_plan *next;
+    gemm_plan *next;
 };
 
 // What bd_cuda_queue.blas points to.
 struct blas_state {
     cublasLtHandle_t handle;
-    product_plan *plans;  // newest first
+    gemm_plan *plans;  // newest first
 };
 
 static bd_status check_blas(cublasStatus_t code, const char *what, bd_error *err)
@@ -57,10 +57,10 @@ static bd_status check_blas(cublasStatus_t code, const char *what, bd_error *err
     return bd_fail(err, status, "cannot %s: %s", what, cublasLtGetStatusString(code));
 }
 
-static void free_plan(product_plan *plan)
+static void free_plan(gemm_plan *plan)
 {
-    if (plan->product)
-        cublasLtMatmulDescDestroy(plan->product);
+    if (plan->gemm)
+        cublasLtMatmulDescDestroy(plan->gemm);
     for (cublasLtMatrixLayout_t layout : {plan->a, plan->b, plan->d})
         if (layout)
             cublasLtMatrixLayoutDestroy(layout);
@@ -88,7 +88,7 @@ void bd_cuda_blas_free(void *blas)
     if (!state)
         return;
     while (state->plans) {
-        product_plan *plan = state->plans;
+        gemm_plan *plan = state->plans;
         state->plans = plan->next;
         free_plan(plan);
     }
@@ -107,7 +107,7 @@ static uint64_t alignment_of(const void *pointer)
     return alignment;
 }
 
-static int64_t epilogue_of(const bd_cuda_product &p)
+static int64_t epilogue_of(const bd_cuda_gemm_args &p)
 {
     if (p.activation == BD_ACTIVATION_RELU)
         return p.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
@@ -118,7 +118,7 @@ static int64_t epilogue_of(const bd_cuda_product &p)
     return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-static product_shape shape_of(const bd_cuda_product &p)
+static gemm_shape shape_of(const bd_cuda_gemm_args &p)
 {
     return {
         p.m,
@@ -141,7 +141,7 @@ static product_shape shape_of(const bd_cuda_product &p)
     };
 }
 
-static bool keeps_the_rules(const product_shape &s)
+static bool keeps_the_rules(const gemm_shape &s)
 {
     return s.before_alignment == 0 ||
            (s.m % kAuxColumnMultiple == 0 && s.before_alignment >= kAuxAlignment);
@@ -150,10 +150,10 @@ static bool keeps_the_rules(const product_shape &s)
 // ---- Describing a product to cuBLASLt -------------------------------------------------------
 
 template <class T>
-static bd_status set_product(cublasLtMatmulDesc_t product,
-                             cublasLtMatmulDescAttributes_t attribute, T value, bd_error *err)
+static bd_status set_gemm(cublasLtMatmulDesc_t gemm, cublasLtMatmulDescAttributes_t attribute,
+                          T value, bd_error *err)
 {
-    return check_blas(cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof value),
+    return check_blas(cublasLtMatmulDescSetAttribute(gemm, attribute, &value, sizeof value),
                       "describe a matrix product", err);
 }
 
@@ -168,29 +168,13 @@ static bd_status set_preference(cublasLtMatmulPreference_t preference,
 }
 
 // The choice of an algorithm looks at them too, for their alignment.
-static bd_status set_pointers(product_plan *plan, const bd_cuda_product &p, bd_error *err)
+static bd_status set_pointers(gemm_plan *plan, const bd_cuda_gemm_args &p, bd_error *err)
 {
     if (p.bias)
-        BD_TRY(set_product(plan->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias, err));
+        BD_TRY(set_gemm(plan->gemm, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias, err));
     if (p.before)
-        BD_TRY(set_product(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before,
-                           err));
+        BD_TRY(set_gemm(plan->gemm, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.before, err));
     return BD_OK;
-}
-
-static bd_status describe_product(product_plan *plan, const bd_cuda_product &p, bd_error *err)
-{
-    BD_TRY(check_blas(cublasLtMatmulDescCreate(&plan->product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
-                      "describe a matrix product", err));
-    BD_TRY(set_product(plan->product, CUBLASLT_MATMUL_DESC_TRANSA,
-                       p.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, err));
-    BD_TRY(set_product(plan->product, CUBLASLT_MATMUL_DESC_TRANSB,
-                       p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, err));
-    BD_TRY(set_product(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE,
-                       cublasLtEpilogue_t(plan->shape.epilogue), err));
-    if (p.before)
-        BD_TRY(set_product(plan->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.m, err));
-    return set_pointers(plan, p, err);
 }
 
 static bd_status describe_matrix(cublasLtMatrixLayout_t *layout, bd_type type, int64_t rows,
@@ -202,16 +186,7 @@ static bd_status describe_matrix(cublasLtMatrixLayout_t *layout, bd_type type, i
                       "describe a matrix", err);
 }
 
-static bd_status describe_matrices(product_plan *plan, const bd_cuda_product &p, bd_error *err)
-{
-    BD_TRY(describe_matrix(&plan->a, p.type, p.a_transposed ? p.k : p.m,
-                           p.a_transposed ? p.m : p.k, p.a_stride, err));
-    BD_TRY(describe_matrix(&plan->b, p.type, p.b_transposed ? p.n : p.k,
-                           p.b_transposed ? p.k : p.n, p.b_stride, err));
-    return describe_matrix(&plan->d, p.d_type, p.m, p.n, p.d_stride, err);
-}
-
-static bd_status state_limits(cublasLtMatmulPreference_t preference, const product_shape &s,
+static bd_status state_limits(cublasLtMatmulPreference_t preference, const gemm_shape &s,
                               bd_error *err)
 {
     const uint32_t reductions =
@@ -232,7 +207,7 @@ static bd_status state_limits(cublasLtMatmulPreference_t preference, const produ
 
 // ---- Finding and using a plan ---------------------------------------------------------------
 
-static bd_status choose_algorithm(const blas_state *blas, product_plan *plan, bd_error *err)
+static bd_status choose_algorithm(const blas_state *blas, gemm_plan *plan, bd_error *err)
 {
     cublasLtMatmulHeuristicResult_t choice = {};
     int n_choices = 0;
@@ -241,9 +216,9 @@ static bd_status choose_algorithm(const blas_state *blas, product_plan *plan, bd
                       "state the limits of a matrix product", err));
     bd_status status = state_limits(preference, plan->shape, err);
     if (status == BD_OK) {
-        const cublasStatus_t code = cublasLtMatmulAlgoGetHeuristic(
-            blas->handle, plan->product, plan->a, plan->b, plan->d, plan->d, preference, 1,
-            &choice, &n_choices);
+        const cublasStatus_t code =
+            cublasLtMatmulAlgoGetHeuristic(blas->handle, plan->gemm, plan->a, plan->b, plan->d,
+                                           plan->d, preference, 1, &choice, &n_choices);
         if (code != CUBLAS_STATUS_NOT_SUPPORTED)  // its way of saying that it has none
             status = check_blas(code, "choose how to multiply", err);
         plan->possible = code == CUBLAS_STATUS_SUCCESS && n_choices > 0;
@@ -253,29 +228,43 @@ static bd_status choose_algorithm(const blas_state *blas, product_plan *plan, bd
     return status;
 }
 
-static bd_status make_plan(const blas_state *blas, const bd_cuda_product &p, product_plan *plan,
+static bd_status make_plan(const blas_state *blas, const bd_cuda_gemm_args &p, gemm_plan *plan,
                            bd_error *err)
 {
     plan->shape = shape_of(p);
     if (!keeps_the_rules(plan->shape))
         return BD_OK;
-    BD_TRY(describe_product(plan, p, err));
-    BD_TRY(describe_matrices(plan, p, err));
+    BD_TRY(check_blas(cublasLtMatmulDescCreate(&plan->gemm, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                      "describe a matrix product", err));
+    BD_TRY(set_gemm(plan->gemm, CUBLASLT_MATMUL_DESC_TRANSA,
+                    p.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, err));
+    BD_TRY(set_gemm(plan->gemm, CUBLASLT_MATMUL_DESC_TRANSB,
+                    p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N, err));
+    BD_TRY(set_gemm(plan->gemm, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                    cublasLtEpilogue_t(plan->shape.epilogue), err));
+    if (p.before)
+        BD_TRY(set_gemm(plan->gemm, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.m, err));
+    BD_TRY(set_pointers(plan, p, err));
+    BD_TRY(describe_matrix(&plan->a, p.type, p.a_transposed ? p.k : p.m,
+                           p.a_transposed ? p.m : p.k, p.a_stride, err));
+    BD_TRY(describe_matrix(&plan->b, p.type, p.b_transposed ? p.n : p.k,
+                           p.b_transposed ? p.k : p.n, p.b_stride, err));
+    BD_TRY(describe_matrix(&plan->d, p.d_type, p.m, p.n, p.d_stride, err));
     return choose_algorithm(blas, plan, err);
 }
 
 // The plan of a shape, made when the shape is first met.
-static bd_status find_plan(blas_state *blas, const bd_cuda_product &p, product_plan **found,
+static bd_status find_plan(blas_state *blas, const bd_cuda_gemm_args &p, gemm_plan **found,
                            bd_error *err)
 {
-    const product_shape shape = shape_of(p);
-    for (product_plan *plan = blas->plans; plan; plan = plan->next) {
+    const gemm_shape shape = shape_of(p);
+    for (gemm_plan *plan = blas->plans; plan; plan = plan->next) {
         if (memcmp(&plan->shape, &shape, sizeof shape) == 0) {
             *found = plan;
             return plan->possible ? set_pointers(plan, p, err) : BD_OK;
         }
     }
-    product_plan *plan = (product_plan *)calloc(1, sizeof *plan);
+    gemm_plan *plan = (gemm_plan *)calloc(1, sizeof *plan);
     if (!plan)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the plan of a matrix product");
     const bd_status status = make_plan(blas, p, plan, err);
@@ -289,32 +278,32 @@ static bd_status find_plan(blas_state *blas, const bd_cuda_product &p, product_p
     return BD_OK;
 }
 
-size_t bd_cuda_multiply_scratch(void)
+size_t bd_cuda_gemm_scratch(void)
 {
     return kWorkspaceBytes;
 }
 
-bd_status bd_cuda_try_to_multiply(const bd_cuda_product *p, bd_cuda_queue *queue, bool *done,
-                                  bd_error *err)
+bd_status bd_cuda_try_gemm(const bd_cuda_gemm_args *p, bd_cuda_queue *queue, bool *done,
+                           bd_error *err)
 {
     blas_state *blas = (blas_state *)queue->blas;
-    product_plan *plan = NULL;
+    gemm_plan *plan = NULL;
     BD_TRY(find_plan(blas, *p, &plan, err));
     *done = plan->possible;
     if (!plan->possible)
         return BD_OK;
     const float alpha = 1.0f, beta = p->adds ? 1.0f : 0.0f;
-    return check_blas(cublasLtMatmul(blas->handle, plan->product, &alpha, p->a, plan->a, p->b,
+    return check_blas(cublasLtMatmul(blas->handle, plan->gemm, &alpha, p->a, plan->a, p->b,
                                      plan->b, &beta, p->d, plan->d, p->d, plan->d,
                                      &plan->algorithm, queue->scratch, kWorkspaceBytes,
                                      cudaStream_t(queue->stream)),
                       "multiply matrices", err);
 }
 
-bd_status bd_cuda_multiply(const bd_cuda_product *p, bd_cuda_queue *queue, bd_error *err)
+bd_status bd_cuda_gemm(const bd_cuda_gemm_args *p, bd_cuda_queue *queue, bd_error *err)
 {
     bool done = false;
-    BD_TRY(bd_cuda_try_to_multiply(p, queue, &done, err));
+    BD_TRY(bd_cuda_try_gemm(p, queue, &done, err));
     if (!done)
         return bd_fail(err, BD_ERR_UNSUPPORTED,
                        "cuBLASLt cannot multiply %lld x %lld x %lld on this device",
