@@ -103,7 +103,9 @@ static bd_status add_row(evaluator *e, int64_t number, const float *losses, bd_e
             return bd_shard_fail_row(shard, row_in_shard, "a document of an unknown input",
                                      err);
         bd_evaluation_sum *own = &e->evaluation->sources[e->source_of_input[input]].sum;
-        for (int64_t t = row.bounds[k]; t < row.bounds[k + 1] - 1; t++) {
+        for (int64_t t = row.bounds[k]; t < row.bounds[k + 1]; t++) {
+            if (!bd_row_is_target(&row, k, t + 1))
+                continue;
             const uint32_t target = bd_id_at(row.ids, e->batch.id_bytes, t + 1);
             const int64_t n_bytes = bytes_of(e->tokenizer, target);
             if (!isfinite(losses[t]))

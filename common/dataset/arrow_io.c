@@ -14,10 +14,16 @@ enum { N_SEGMENT_FIELDS = 4 };
 
 // ---- The schema -------------------------------------------------------------------
 
-static GArrowDataType *id_type(int id_bytes)
+static GArrowField *token_field(const bd_packing *packing, int column)
 {
-    return id_bytes == 2 ? GARROW_DATA_TYPE(garrow_uint16_data_type_new())
-                         : GARROW_DATA_TYPE(garrow_uint32_data_type_new());
+    const int bits = bd_token_bits(column, bd_packing_id_bytes(packing));
+    g_autoptr(GArrowDataType) value = bits == 16
+                                          ? GARROW_DATA_TYPE(garrow_uint16_data_type_new())
+                                          : GARROW_DATA_TYPE(garrow_uint32_data_type_new());
+    g_autoptr(GArrowField) item = garrow_field_new_full("item", value, FALSE);
+    g_autoptr(GArrowDataType) row = GARROW_DATA_TYPE(
+        garrow_fixed_size_list_data_type_new_field(item, (gint32)packing->seq_len));
+    return garrow_field_new_full(bd_token_columns[column].name, row, FALSE);
 }
 
 static GArrowDataType *segment_type(void)
@@ -34,28 +40,27 @@ static GArrowDataType *segment_type(void)
     return GARROW_DATA_TYPE(type);
 }
 
-static GArrowDataType *list_type(GArrowDataType *item)
+static GArrowField *list_field(const char *name, GArrowDataType *item)
 {
     g_autoptr(GArrowField) field = garrow_field_new_full("item", item, FALSE);
-    return GARROW_DATA_TYPE(garrow_list_data_type_new(field));
+    g_autoptr(GArrowDataType) type = GARROW_DATA_TYPE(garrow_list_data_type_new(field));
+    return garrow_field_new_full(name, type, FALSE);
 }
 
+// Writing and loading follow this order of columns, too.
 static GArrowSchema *shard_schema(const bd_packing *packing)
 {
-    g_autoptr(GArrowDataType) id = id_type(bd_packing_id_bytes(packing));
-    g_autoptr(GArrowField) id_item = garrow_field_new_full("item", id, FALSE);
-    g_autoptr(GArrowDataType) ids = GARROW_DATA_TYPE(
-        garrow_fixed_size_list_data_type_new_field(id_item, (gint32)packing->seq_len));
     g_autoptr(GArrowDataType) bound = GARROW_DATA_TYPE(garrow_int32_data_type_new());
-    g_autoptr(GArrowDataType) bounds = list_type(bound);
     g_autoptr(GArrowDataType) segment = segment_type();
-    g_autoptr(GArrowDataType) segments = list_type(segment);
     g_autoptr(GArrowDataType) checksum = GARROW_DATA_TYPE(garrow_uint64_data_type_new());
-
     GList *fields = NULL;
-    fields = g_list_append(fields, garrow_field_new_full("input_ids", ids, FALSE));
-    fields = g_list_append(fields, garrow_field_new_full("cu_seqlens", bounds, FALSE));
-    fields = g_list_append(fields, garrow_field_new_full("documents", segments, FALSE));
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
+        fields = g_list_append(fields, token_field(packing, c));
+        if (c == BD_COLUMN_ids) {
+            fields = g_list_append(fields, list_field("cu_seqlens", bound));
+            fields = g_list_append(fields, list_field("documents", segment));
+        }
+    }
     fields = g_list_append(fields, garrow_field_new_full("checksum", checksum, FALSE));
     GArrowSchema *schema = garrow_schema_new(fields);
     g_list_free_full(fields, g_object_unref);
@@ -86,7 +91,7 @@ static GArrowWriteOptions *write_options(bool compressed, GError **gerror)
     return g_steal_pointer(&options);
 }
 
-// Takes the writer, whose sink is NULL after a failure that *gerror tells.
+// Takes ownership of the writer. Its sink is NULL if opening it failed with `gerror`.
 static bd_status begin_writing(bd_arrow_writer **out, bd_arrow_writer *writer, GError *gerror,
                                const bd_packing *packing, const char *metadata, bool compressed,
                                bd_error *err)
@@ -145,20 +150,20 @@ bool bd_arrow_writer_equals(const bd_arrow_writer *writer, const void *data, siz
 }
 
 // An Arrow buffer over the caller's memory: no copy, so it must not outlive the call.
-static GArrowBuffer *borrow(const void *data, int64_t n, size_t element_size)
+static GArrowBuffer *borrow(const void *data, size_t size_bytes)
 {
-    return garrow_buffer_new((const guint8 *)data, n * (gint64)element_size);
+    return garrow_buffer_new((const guint8 *)data, (gint64)size_bytes);
 }
 
 static GArrowArray *uint32_array(const uint32_t *values, int64_t n)
 {
-    g_autoptr(GArrowBuffer) buffer = borrow(values, n, sizeof *values);
+    g_autoptr(GArrowBuffer) buffer = borrow(values, (size_t)n * sizeof *values);
     return GARROW_ARRAY(garrow_uint32_array_new(n, buffer, NULL, 0));
 }
 
 static GArrowArray *uint64_array(const uint64_t *values, int64_t n)
 {
-    g_autoptr(GArrowBuffer) buffer = borrow(values, n, sizeof *values);
+    g_autoptr(GArrowBuffer) buffer = borrow(values, (size_t)n * sizeof *values);
     return GARROW_ARRAY(garrow_uint64_array_new(n, buffer, NULL, 0));
 }
 
@@ -169,31 +174,35 @@ static GArrowDataType *column_type(const bd_arrow_writer *writer, guint column)
     return g_object_ref(garrow_field_get_data_type(field));
 }
 
-static GArrowArray *ids_column(const bd_arrow_writer *writer, const bd_row_batch *batch)
+static GArrowArray *token_array(const bd_arrow_writer *writer, guint column,
+                                const bd_row_batch *batch, int c)
 {
-    const int id_bytes = bd_packing_id_bytes(&writer->packing);
+    const int bits = bd_token_bits(c, bd_packing_id_bytes(&writer->packing));
     const int64_t n = batch->n_rows * writer->packing.seq_len;
-    g_autoptr(GArrowBuffer) buffer = borrow(batch->ids, n, (size_t)id_bytes);
+    g_autoptr(GArrowBuffer) buffer = borrow(batch->columns[c], bd_column_bytes(n, bits));
     g_autoptr(GArrowArray) values =
-        id_bytes == 2 ? GARROW_ARRAY(garrow_uint16_array_new(n, buffer, NULL, 0))
-                      : GARROW_ARRAY(garrow_uint32_array_new(n, buffer, NULL, 0));
-    g_autoptr(GArrowDataType) type = column_type(writer, 0);
+        bits == 16 ? GARROW_ARRAY(garrow_uint16_array_new(n, buffer, NULL, 0))
+                   : GARROW_ARRAY(garrow_uint32_array_new(n, buffer, NULL, 0));
+    g_autoptr(GArrowDataType) type = column_type(writer, column);
     return GARROW_ARRAY(garrow_fixed_size_list_array_new(type, batch->n_rows, values, NULL, 0));
 }
 
-static GArrowArray *bounds_column(const bd_arrow_writer *writer, const bd_row_batch *batch)
+static GArrowArray *list_array(const bd_arrow_writer *writer, guint column, int64_t n_rows,
+                               const int32_t *offsets, GArrowArray *values)
 {
-    const int64_t n = batch->bound_offsets[batch->n_rows];
-    g_autoptr(GArrowBuffer) value_buffer = borrow(batch->bounds, n, sizeof *batch->bounds);
-    g_autoptr(GArrowArray) values =
-        GARROW_ARRAY(garrow_int32_array_new(n, value_buffer, NULL, 0));
-    g_autoptr(GArrowBuffer) offsets =
-        borrow(batch->bound_offsets, batch->n_rows + 1, sizeof *batch->bound_offsets);
-    g_autoptr(GArrowDataType) type = column_type(writer, 1);
-    return GARROW_ARRAY(garrow_list_array_new(type, batch->n_rows, offsets, values, NULL, 0));
+    g_autoptr(GArrowBuffer) buffer = borrow(offsets, ((size_t)n_rows + 1) * sizeof *offsets);
+    g_autoptr(GArrowDataType) type = column_type(writer, column);
+    return GARROW_ARRAY(garrow_list_array_new(type, n_rows, buffer, values, NULL, 0));
 }
 
-static GArrowArray *segments_column(const bd_arrow_writer *writer, const bd_row_batch *batch)
+static GArrowArray *bounds_array(const bd_row_batch *batch)
+{
+    const int64_t n = batch->bound_offsets[batch->n_rows];
+    g_autoptr(GArrowBuffer) buffer = borrow(batch->bounds, (size_t)n * sizeof *batch->bounds);
+    return GARROW_ARRAY(garrow_int32_array_new(n, buffer, NULL, 0));
+}
+
+static GArrowArray *segments_array(const bd_row_batch *batch)
 {
     const int64_t n = batch->segment_offsets[batch->n_rows];
     const bd_segments *segments = &batch->segments;
@@ -203,13 +212,9 @@ static GArrowArray *segments_column(const bd_arrow_writer *writer, const bd_row_
     children = g_list_append(children, uint32_array(segments->offset, n));
     children = g_list_append(children, uint32_array(segments->length, n));
     g_autoptr(GArrowDataType) item = segment_type();
-    g_autoptr(GArrowArray) values =
-        GARROW_ARRAY(garrow_struct_array_new(item, n, children, NULL, 0));
+    GArrowArray *structs = GARROW_ARRAY(garrow_struct_array_new(item, n, children, NULL, 0));
     g_list_free_full(children, g_object_unref);
-    g_autoptr(GArrowBuffer) offsets =
-        borrow(batch->segment_offsets, batch->n_rows + 1, sizeof *batch->segment_offsets);
-    g_autoptr(GArrowDataType) type = column_type(writer, 2);
-    return GARROW_ARRAY(garrow_list_array_new(type, batch->n_rows, offsets, values, NULL, 0));
+    return structs;
 }
 
 bd_status bd_arrow_writer_write(bd_arrow_writer *writer, const bd_row_batch *batch,
@@ -217,9 +222,18 @@ bd_status bd_arrow_writer_write(bd_arrow_writer *writer, const bd_row_batch *bat
 {
     GError *gerror = NULL;
     GList *columns = NULL;
-    columns = g_list_append(columns, ids_column(writer, batch));
-    columns = g_list_append(columns, bounds_column(writer, batch));
-    columns = g_list_append(columns, segments_column(writer, batch));
+    guint n = 0;
+    g_autoptr(GArrowArray) bounds = bounds_array(batch);
+    g_autoptr(GArrowArray) segments = segments_array(batch);
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
+        columns = g_list_append(columns, token_array(writer, n++, batch, c));
+        if (c == BD_COLUMN_ids) {
+            columns = g_list_append(
+                columns, list_array(writer, n++, batch->n_rows, batch->bound_offsets, bounds));
+            columns = g_list_append(columns, list_array(writer, n++, batch->n_rows,
+                                                        batch->segment_offsets, segments));
+        }
+    }
     columns = g_list_append(columns, uint64_array(batch->checksums, batch->n_rows));
     g_autoptr(GArrowRecordBatch) record =
         garrow_record_batch_new(writer->schema, (guint32)batch->n_rows, columns, &gerror);
@@ -321,21 +335,24 @@ static bool offsets_are_sound(const int32_t *offsets, int64_t n_rows, int64_t n_
     return true;
 }
 
-static bool load_ids(loaded_batch *batch, GArrowArray *column, const bd_packing *packing)
+static bool load_tokens(loaded_batch *batch, GArrowArray *column, int c,
+                        const bd_packing *packing)
 {
-    const int64_t n_rows = batch->rows.n_rows;
+    const int64_t n_rows = batch->rows.n_rows, n = n_rows * packing->seq_len;
+    const int bits = bd_token_bits(c, bd_packing_id_bytes(packing));
     if (!keep(batch, column, n_rows))
         return false;
     GArrowArray *values =
         garrow_fixed_size_list_array_get_values(GARROW_FIXED_SIZE_LIST_ARRAY(column));
-    if (!keep(batch, values, n_rows * packing->seq_len))
+    if (!keep(batch, values, n))
         return false;
-    gint64 n;
-    if (bd_packing_id_bytes(packing) == 2)
-        batch->rows.ids = garrow_uint16_array_get_values(GARROW_UINT16_ARRAY(values), &n);
-    else
-        batch->rows.ids = garrow_uint32_array_get_values(GARROW_UINT32_ARRAY(values), &n);
-    return batch->rows.ids && n == n_rows * packing->seq_len;
+    g_autoptr(GArrowBuffer) buffer =
+        garrow_primitive_array_get_data_buffer(GARROW_PRIMITIVE_ARRAY(values));
+    if (!buffer || (size_t)garrow_buffer_get_size(buffer) < bd_column_bytes(n, bits))
+        return false;
+    g_autoptr(GBytes) bytes = garrow_buffer_get_data(buffer);  // without a copy
+    batch->rows.columns[c] = g_bytes_get_data(bytes, NULL);
+    return true;
 }
 
 static bool load_bounds(loaded_batch *batch, GArrowArray *column)
@@ -420,12 +437,16 @@ bd_status bd_arrow_reader_load(bd_arrow_reader *reader, int64_t index,
         return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "S1: damaged record batch");
     batch->arrays = g_ptr_array_new_with_free_func(g_object_unref);
     batch->rows.n_rows = garrow_record_batch_get_n_rows(record);
-    const bool sound =
-        batch->rows.n_rows > 0 &&
-        load_ids(batch, garrow_record_batch_get_column_data(record, 0), packing) &&
-        load_bounds(batch, garrow_record_batch_get_column_data(record, 1)) &&
-        load_segments(batch, garrow_record_batch_get_column_data(record, 2)) &&
-        load_checksums(batch, garrow_record_batch_get_column_data(record, 3));
+    int n = 0;
+    bool sound = batch->rows.n_rows > 0;
+    for (int c = 0; sound && c < BD_N_TOKEN_COLUMNS; c++) {
+        sound =
+            load_tokens(batch, garrow_record_batch_get_column_data(record, n++), c, packing);
+        if (sound && c == BD_COLUMN_ids)
+            sound = load_bounds(batch, garrow_record_batch_get_column_data(record, n++)) &&
+                    load_segments(batch, garrow_record_batch_get_column_data(record, n++));
+    }
+    sound = sound && load_checksums(batch, garrow_record_batch_get_column_data(record, n));
     if (sound)
         return BD_OK;
     bd_arrow_reader_drop(reader, index);
@@ -444,7 +465,7 @@ void bd_arrow_reader_drop(bd_arrow_reader *reader, int64_t index)
 bool bd_arrow_reader_is_compressed(const bd_arrow_reader *reader, int64_t index)
 {
     const char *ids = reader->batches[index].rows.ids;
-    // What does not lie in the file was made from it.
+    // A buffer that does not lie in the file was decompressed from it.
     return ids < reader->file || ids >= reader->file + reader->file_bytes;
 }
 

@@ -69,13 +69,14 @@ void bd_figures_count_row(bd_figures *figures, int64_t seq_len, int64_t used,
     figures->rows++;
     figures->packed += used;
     figures->padding += seq_len - used;
-    figures->targets += used - n_segments;
     figures->segments_per_row[bin_of(n_segments)]++;
 }
 
-void bd_figures_count_segment(bd_figures *figures, int64_t offset, int64_t length)
+void bd_figures_count_segment(bd_figures *figures, int64_t offset, int64_t length,
+                              int64_t n_targets)
 {
     figures->segments++;
+    figures->targets += n_targets;
     figures->repeated += offset > 0;
     figures->attention_pairs += length * (length + 1) / 2;
     if (length > figures->longest_segment)

@@ -44,7 +44,8 @@ extern const size_t bd_n_figure_fields;
 void bd_figures_count_row(bd_figures *figures, int64_t seq_len, int64_t used,
                           int64_t n_segments);
 // Counts a segment of `length` tokens that begins at token `offset` of its document.
-void bd_figures_count_segment(bd_figures *figures, int64_t offset, int64_t length);
+void bd_figures_count_segment(bd_figures *figures, int64_t offset, int64_t length,
+                              int64_t n_targets);
 // Counts a document of which at least a piece is in a row.
 void bd_figures_count_document(bd_figures *figures, int64_t length);
 

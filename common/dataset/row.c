@@ -4,11 +4,43 @@
 #include <stdbool.h>
 #include <string.h>
 
+#define TABLE_LINE(member, name, bits, fill) {name, bits, fill},
+const bd_token_column bd_token_columns[] = {BD_FOR_EACH_TOKEN_COLUMN(TABLE_LINE)};
+
+int bd_token_bits(int column, int id_bytes)
+{
+    const int bits = bd_token_columns[column].bits;
+    return bits == BD_BY_DATASET ? 8 * id_bytes : bits;
+}
+
+uint32_t bd_token_fill(int column, const bd_packing *packing)
+{
+    const int64_t fill = bd_token_columns[column].fill;
+    return (uint32_t)(fill == BD_BY_DATASET ? packing->padding : fill);
+}
+
+size_t bd_tokens_bytes(int64_t n, int id_bytes)
+{
+    size_t size_bytes = 0;
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
+        size_bytes += bd_column_bytes(n, bd_token_bits(c, id_bytes));
+    return size_bytes;
+}
+
+void bd_column_fill(void *column, int64_t from, int64_t to, int bits, uint32_t value)
+{
+    for (int64_t t = from; t < to; t++) {
+        if (bits == 16)
+            ((uint16_t *)column)[t] = (uint16_t)value;
+        else
+            ((uint32_t *)column)[t] = value;
+    }
+}
+
 bd_row bd_row_of_batch(const bd_row_batch *batch, const bd_packing *packing, int64_t r)
 {
     const int64_t bound = batch->bound_offsets[r], segment = batch->segment_offsets[r];
-    return (bd_row){
-        .ids = (const char *)batch->ids + r * packing->seq_len * bd_packing_id_bytes(packing),
+    bd_row row = {
         .n_bounds = batch->bound_offsets[r + 1] - bound,
         .bounds = batch->bounds + bound,
         .n_segments = batch->segment_offsets[r + 1] - segment,
@@ -16,10 +48,14 @@ bd_row bd_row_of_batch(const bd_row_batch *batch, const bd_packing *packing, int
                      batch->segments.offset + segment, batch->segments.length + segment},
         .checksum = batch->checksums[r],
     };
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
+        row.columns[c] = bd_column_at(batch->columns[c], r * packing->seq_len,
+                                      bd_token_bits(c, bd_packing_id_bytes(packing)));
+    return row;
 }
 
-// Counted in lanes as wide as the ids, which vector code does best; blocks keep a lane from
-// overflowing.
+// The counters are as wide as the ids, so that vector code counts many ids at a time; the blocks
+// are so short that no counter overflows.
 enum { COUNT_BLOCK = 1 << 15 };
 
 static int64_t count_narrow(const uint16_t *ids, int64_t n, uint16_t id)
@@ -57,22 +93,20 @@ int64_t bd_ids_count(const void *ids, int id_bytes, int64_t from, int64_t to, ui
                : count_narrow((const uint16_t *)ids + from, to - from, (uint16_t)id);
 }
 
-int64_t bd_separator_collisions(const bd_packing *packing, const void *ids, int64_t from,
-                                int64_t to, int64_t offset, int64_t document_length)
+int64_t bd_separator_collisions(const bd_row *row, const bd_packing *packing, int64_t s)
 {
-    const uint32_t separator = (uint32_t)packing->separator;
-    const bool has_context = offset > 0;
-    const bool has_bos = offset == 0 && packing->bos != BD_NO_BOS;
-    const bool has_end = offset + (to - from) == document_length;
-    const int64_t first = from + (has_context || has_bos);
-    const int64_t last = to - has_end;
-    return bd_ids_count(ids, bd_packing_id_bytes(packing), first, last, separator);
+    const int64_t from = row->bounds[s], to = row->bounds[s + 1];
+    const int64_t offset = row->segments.offset[s];
+    const bool begins_with_context = offset > 0;
+    const bool begins_with_bos = offset == 0 && packing->bos != BD_NO_BOS;
+    const bool has_end = offset + (to - from) == row->segments.length[s];
+    return bd_ids_count(row->ids, bd_packing_id_bytes(packing),
+                        from + (begins_with_context || begins_with_bos), to - has_end,
+                        (uint32_t)packing->separator);
 }
 
-uint64_t bd_row_checksum(const bd_row *row, const bd_packing *packing, bd_hasher *hasher)
+static void hash_segments(bd_hasher *hasher, const bd_row *row)
 {
-    bd_hasher_add(hasher, row->ids, (size_t)(packing->seq_len * bd_packing_id_bytes(packing)));
-    bd_hasher_add(hasher, row->bounds, (size_t)row->n_bounds * sizeof *row->bounds);
     enum { RECORD_BYTES = 20, N_RECORDS = 64 };  // many at a time: a hasher likes long pieces
     unsigned char records[N_RECORDS * RECORD_BYTES];
     for (int64_t begin = 0; begin < row->n_segments; begin += N_RECORDS) {
@@ -86,6 +120,18 @@ uint64_t bd_row_checksum(const bd_row *row, const bd_packing *packing, bd_hasher
             memcpy(record + 16, &row->segments.length[s], 4);
         }
         bd_hasher_add(hasher, records, (size_t)(record - records));
+    }
+}
+
+uint64_t bd_row_checksum(const bd_row *row, const bd_packing *packing, bd_hasher *hasher)
+{
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
+        const int bits = bd_token_bits(c, bd_packing_id_bytes(packing));
+        bd_hasher_add(hasher, row->columns[c], bd_column_bytes(packing->seq_len, bits));
+        if (c == BD_COLUMN_ids) {  // boundaries and segments follow the ids
+            bd_hasher_add(hasher, row->bounds, (size_t)row->n_bounds * sizeof *row->bounds);
+            hash_segments(hasher, row);
+        }
     }
     return bd_hasher_take64(hasher);
 }

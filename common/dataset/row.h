@@ -5,15 +5,86 @@
 //   segments    one per interval           A           B   C
 //
 // A bd_row_batch is what one record batch holds; a bd_row points into it.
+//
+// A shard's columns are, in this order: the ids, the boundaries, the segments, every other
+// column of tokens as the table below lists it, and the checksum, which is over all before it.
 #ifndef BINDERY_COMMON_DATASET_ROW_H
 #define BINDERY_COMMON_DATASET_ROW_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "common/base/checksum.h"
 #include "common/base/error.h"
 #include "common/dataset/config.h"
+
+// The table of what a token has. Each line is a column of the shard with seq_len values in every
+// row, and a member of every struct that holds tokens:
+//   X(member, name in the shard, bits of a value, value in padding)
+// BD_BY_DATASET stands where the dataset decides: ids have 16 or 32 bits, as its vocabulary
+// needs, and padding has an id of its own.
+#define BD_FOR_EACH_TOKEN_COLUMN(X) X(ids, "input_ids", BD_BY_DATASET, BD_BY_DATASET)
+
+enum { BD_BY_DATASET = -1 };
+
+#define BD_TOKEN_COLUMN_INDEX(member, name, bits, fill) BD_COLUMN_##member,
+#define BD_TOKEN_COLUMN_READ(member, name, bits, fill)  const void *member;
+#define BD_TOKEN_COLUMN_WRITE(member, name, bits, fill) void *member;
+
+enum { BD_FOR_EACH_TOKEN_COLUMN(BD_TOKEN_COLUMN_INDEX) BD_N_TOKEN_COLUMNS };
+
+// The members by which a struct has its tokens: each column by its name, or all to loop over.
+#define BD_TOKENS                                          \
+    union {                                                \
+        struct {                                           \
+            BD_FOR_EACH_TOKEN_COLUMN(BD_TOKEN_COLUMN_READ) \
+        };                                                 \
+        const void *columns[BD_N_TOKEN_COLUMNS];           \
+    }
+#define BD_WRITABLE_TOKENS                                  \
+    union {                                                 \
+        struct {                                            \
+            BD_FOR_EACH_TOKEN_COLUMN(BD_TOKEN_COLUMN_WRITE) \
+        };                                                  \
+        void *columns[BD_N_TOKEN_COLUMNS];                  \
+    }
+
+typedef struct bd_token_column {
+    const char *name;
+    int bits;
+    int64_t fill;
+} bd_token_column;
+extern const bd_token_column bd_token_columns[BD_N_TOKEN_COLUMNS];
+
+// The bits of a value in a column, where ids have `id_bytes`, and the value that padding has.
+int bd_token_bits(int column, int id_bytes);
+uint32_t bd_token_fill(int column, const bd_packing *packing);
+
+// Bytes of `n` values of a column of `bits`; of all columns of `n` tokens.
+static inline size_t bd_column_bytes(int64_t n, int bits)
+{
+    return (size_t)(n * bits + 7) / 8;
+}
+size_t bd_tokens_bytes(int64_t n, int id_bytes);
+
+// Where the value of token t of a column lies.
+static inline const void *bd_column_at(const void *column, int64_t t, int bits)
+{
+    return (const char *)column + t * bits / 8;
+}
+
+// Copies tokens [from, from + n) of a column to where token `at` of another one lies.
+static inline void bd_column_copy(void *to, int64_t at, const void *column, int64_t from,
+                                  int64_t n, int bits)
+{
+    memcpy((char *)to + at * bits / 8, bd_column_at(column, from, bits),
+           bd_column_bytes(n, bits));
+}
+
+// Gives tokens [from, to) of a column one value.
+void bd_column_fill(void *column, int64_t from, int64_t to, int bits, uint32_t value);
 
 // The columns of `documents`, one entry per segment; see schemas/shard-v1.md.
 typedef struct bd_segments {
@@ -26,7 +97,7 @@ typedef struct bd_segments {
 // All pointers are borrowed from whoever made the batch.
 typedef struct bd_row_batch {
     int64_t n_rows;
-    const void *ids;                 // [n_rows][seq_len] uint16_t or uint32_t
+    BD_TOKENS;                       // [n_rows][seq_len]
     const int32_t *bound_offsets;    // [n_rows + 1] into bounds
     const int32_t *bounds;           // cu_seqlens of all rows
     const int32_t *segment_offsets;  // [n_rows + 1] into segments
@@ -35,7 +106,7 @@ typedef struct bd_row_batch {
 } bd_row_batch;
 
 typedef struct bd_row {
-    const void *ids;        // [seq_len]
+    BD_TOKENS;              // [seq_len]
     int64_t n_bounds;       // n_segments + 1 in a row that obeys the rules
     const int32_t *bounds;  // [n_bounds]
     int64_t n_segments;
@@ -61,11 +132,20 @@ static inline uint32_t bd_id_at(const void *ids, int id_bytes, int64_t t)
 // How many of ids[from … to - 1] are `id`.
 int64_t bd_ids_count(const void *ids, int id_bytes, int64_t from, int64_t to, uint32_t id);
 
-// Tokens of the segment [from, to) of a row or a document that are text and yet have the
-// separator's id (rule 2 of a row: they are counted and mean nothing). `offset` and
-// `document_length` say which of them are context, BOS and the document's own separator.
-int64_t bd_separator_collisions(const bd_packing *packing, const void *ids, int64_t from,
-                                int64_t to, int64_t offset, int64_t document_length);
+// Rule 4 of a row: a token is a target, to be predicted from the tokens before it, unless it is
+// the first of its segment. Whether token t is a target of segment s; how many targets s has.
+static inline bool bd_row_is_target(const bd_row *row, int64_t s, int64_t t)
+{
+    return row->bounds[s] < t && t < row->bounds[s + 1];
+}
+static inline int64_t bd_row_targets(const bd_row *row, int64_t s)
+{
+    return row->bounds[s + 1] - row->bounds[s] - 1;
+}
+
+// Tokens of segment s that are text and yet have the separator's id (rule 2 of a row: they are
+// counted and mean nothing). Context, BOS and the document's own separator are not text.
+int64_t bd_separator_collisions(const bd_row *row, const bd_packing *packing, int64_t s);
 
 // The row's own checksum, to be compared with the stored one. The hasher must be fresh.
 uint64_t bd_row_checksum(const bd_row *row, const bd_packing *packing, bd_hasher *hasher);

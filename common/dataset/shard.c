@@ -190,22 +190,25 @@ void bd_shard_forget_batch(const bd_shard *shard, int64_t batch)
     const bd_row_batch *rows = bd_arrow_reader_batch(shard->reader, batch);
     const int32_t first = rows->segment_offsets[0];
     const size_t n_segments = bd_row_batch_n_segments(rows);
-    const size_t n_ids = (size_t)(rows->n_rows * shard->packing.seq_len);
+    const int64_t n_tokens = rows->n_rows * shard->packing.seq_len;
     const size_t n_bounds =
         (size_t)(rows->bound_offsets[rows->n_rows] - rows->bound_offsets[0]);
     const struct {
         const void *data;
         size_t size_bytes;
-    } columns[] = {
-        {rows->ids, n_ids * (size_t)bd_packing_id_bytes(&shard->packing)},
+    } others[] = {
         {rows->bounds + rows->bound_offsets[0], n_bounds * sizeof *rows->bounds},
         {rows->segments.input + first, n_segments * sizeof *rows->segments.input},
         {rows->segments.position + first, n_segments * sizeof *rows->segments.position},
         {rows->segments.offset + first, n_segments * sizeof *rows->segments.offset},
         {rows->segments.length + first, n_segments * sizeof *rows->segments.length},
     };
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-        bd_mapped_file_forget(&shard->file, columns[i].data, columns[i].size_bytes);
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
+        const int bits = bd_token_bits(c, bd_packing_id_bytes(&shard->packing));
+        bd_mapped_file_forget(&shard->file, rows->columns[c], bd_column_bytes(n_tokens, bits));
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        bd_mapped_file_forget(&shard->file, others[i].data, others[i].size_bytes);
 }
 
 void bd_shard_close(bd_shard *shard)

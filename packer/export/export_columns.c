@@ -100,11 +100,10 @@ static void put_positions(sink *out, const bd_row *row, const bd_packing *packin
 static void put_labels(sink *out, const bd_row *row, const bd_packing *packing)
 {
     const int id_bytes = bd_packing_id_bytes(packing);
-    for (int64_t s = 0; s + 1 < row->n_bounds; s++) {
-        put(out, BD_EXPORT_NO_TARGET);
-        for (int64_t t = row->bounds[s] + 1; t < row->bounds[s + 1]; t++)
-            put(out, bd_id_at(row->ids, id_bytes, t));
-    }
+    for (int64_t s = 0; s + 1 < row->n_bounds; s++)
+        for (int64_t t = row->bounds[s]; t < row->bounds[s + 1]; t++)
+            put(out, bd_row_is_target(row, s, t) ? (int64_t)bd_id_at(row->ids, id_bytes, t)
+                                                 : BD_EXPORT_NO_TARGET);
     for (int64_t t = used_tokens(row); t < packing->seq_len; t++)
         put(out, BD_EXPORT_NO_TARGET);
 }

@@ -119,7 +119,7 @@ static void print_origin(FILE *out, const bd_manifest *manifest, const bd_row *r
 static void print_heading(FILE *out, const bd_row *row, const bd_manifest *manifest, int64_t s)
 {
     const int64_t from = row->bounds[s], to = row->bounds[s + 1], n = to - from;
-    const int64_t offset = row->segments.offset[s];
+    const int64_t offset = row->segments.offset[s], n_targets = bd_row_targets(row, s);
     char part[80];
     if (n == (int64_t)row->segments.length[s])
         snprintf(part, sizeof part, ", whole document of %" PRId64, n);
@@ -134,7 +134,7 @@ static void print_heading(FILE *out, const bd_row *row, const bd_manifest *manif
     fprintf(out,
             "    positions 0 to %" PRId64 ", %" PRId64 " target%s: none for token %" PRId64
             "\n",
-            n - 1, n - 1, n == 2 ? "" : "s", to - 1);
+            n - 1, n_targets, n_targets == 1 ? "" : "s", to - 1);
 }
 
 bd_status bd_row_check_inputs(const bd_row *row, const bd_manifest *manifest, bd_error *err)

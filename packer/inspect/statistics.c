@@ -119,7 +119,8 @@ void bd_statistics_add_row(bd_statistics *statistics, const bd_row *row)
         s->most_segments = row->n_segments;
     for (int64_t k = 0; k < row->n_segments; k++) {
         const int64_t length = row->bounds[k + 1] - row->bounds[k];
-        bd_figures_count_segment(&s->figures, row->segments.offset[k], length);
+        bd_figures_count_segment(&s->figures, row->segments.offset[k], length,
+                                 bd_row_targets(row, k));
         for (int i = 0; i < BD_N_TILE_SIZES; i++)
             s->tiles[i] += bd_segment_tiles(length, bd_tile_sizes[i]);
         if (row->segments.offset[k] == 0)

@@ -61,7 +61,7 @@ static bd_status describe(const bd_locator *locator, const bd_row *row, bd_locat
     location->token = location->offset + t - location->begin;
     location->repeated = location->offset > 0 && t == location->begin;
     location->kind = kind_of(packing, location->token, location->length);
-    location->has_target = t + 1 < location->end;
+    location->has_target = bd_row_is_target(row, s, t + 1);
     if (location->has_target)
         location->target = bd_id_at(row->ids, id_bytes, t + 1);
     // The rules of a row say nothing of this: only the manifest knows.

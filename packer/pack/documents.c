@@ -12,25 +12,49 @@ void bd_documents_init(bd_documents *documents, const bd_packing *packing, bd_en
     *documents = (bd_documents){.packing = packing, .encoder = encoder};
 }
 
-// Appends ids at the width in which they will be stored: half the memory for small
-// vocabularies.
-static void append_ids(bd_documents *documents, const uint32_t *ids, size_t n)
+// Room for `n` more tokens in every column.
+static bd_status reserve(bd_documents *documents, size_t n, bd_error *err)
 {
-    if (bd_packing_id_bytes(documents->packing) == 2) {
-        uint16_t *to = (uint16_t *)documents->ids + documents->n_ids;
-        for (size_t i = 0; i < n; i++)
-            to[i] = (uint16_t)ids[i];
-    } else {
-        uint32_t *to = (uint32_t *)documents->ids + documents->n_ids;
-        for (size_t i = 0; i < n; i++)
-            to[i] = ids[i];
+    size_t needed;
+    if (!bd_size_add(documents->n_tokens, n, &needed) || needed > INT64_MAX / 64)
+        return bd_fail(err, BD_ERR_MEMORY, "too many tokens in one unit");
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
+        const int bits = bd_token_bits(c, bd_packing_id_bytes(documents->packing));
+        BD_TRY(bd_array_reserve(&documents->columns[c], &documents->capacity_bytes[c],
+                                bd_column_bytes((int64_t)needed, bits), 1, err));
     }
-    documents->n_ids += n;
+    return BD_OK;
 }
 
-// Room in the scratch for `n_text` ids with BOS and separator; *text is where the former go.
-static bd_status begin_document(bd_documents *documents, size_t n_text, uint32_t **text,
-                                bd_error *err)
+bd_status bd_documents_add_tokens(bd_documents *documents, const bd_row *row, int64_t from,
+                                  int64_t n, bd_error *err)
+{
+    BD_TRY(reserve(documents, (size_t)n, err));
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
+        bd_column_copy(documents->columns[c], (int64_t)documents->n_tokens, row->columns[c],
+                       from, n, bd_token_bits(c, bd_packing_id_bytes(documents->packing)));
+    documents->n_tokens += (size_t)n;
+    return BD_OK;
+}
+
+bd_status bd_documents_end_document(bd_documents *documents, uint32_t input, uint64_t position,
+                                    bd_error *err)
+{
+    const bd_document *last = documents->n > 0 ? &documents->items[documents->n - 1] : NULL;
+    const int64_t begin = last ? last->begin + last->length : 0;
+    const size_t n = documents->n_tokens - (size_t)begin;
+    if (n > UINT32_MAX)
+        return bd_fail(err, BD_ERR_UNSUPPORTED, "a document of %zu tokens is too long", n);
+    BD_TRY(bd_array_reserve((void **)&documents->items, &documents->capacity, documents->n + 1,
+                            sizeof *documents->items, err));
+    documents->items[documents->n++] = (bd_document){
+        .begin = begin, .position = position, .input = input, .length = (uint32_t)n};
+    return BD_OK;
+}
+
+// Makes room in the scratch for `n_text` ids between BOS and separator; *text is where they go.
+static bd_status begin_scratch(bd_documents *documents, size_t n_text, uint32_t **text,
+                               bd_error *err)
 {
     size_t needed;
     *text = NULL;
@@ -42,70 +66,64 @@ static bd_status begin_document(bd_documents *documents, size_t n_text, uint32_t
     return BD_OK;
 }
 
-// The scratch, in which `n_text` ids are in place now, becomes a document.
-static bd_status end_document(bd_documents *documents, size_t n_text, uint32_t input,
-                              uint64_t position, bd_error *err)
+// Makes a document of the scratch, in which `n_text` ids are in place now.
+static bd_status append_scratch(bd_documents *documents, size_t n_text, uint32_t input,
+                                uint64_t position, bd_error *err)
 {
     const bd_packing *packing = documents->packing;
     const bool has_bos = packing->bos != BD_NO_BOS;
     const size_t n = n_text + has_bos + 1;
-    size_t needed;
-    if (n > UINT32_MAX)
-        return bd_fail(err, BD_ERR_UNSUPPORTED, "a document of %zu tokens is too long", n);
-    if (!bd_size_add(documents->n_ids, n, &needed))
-        return bd_fail(err, BD_ERR_MEMORY, "too many tokens in one unit");
-    BD_TRY(bd_array_reserve(&documents->ids, &documents->ids_capacity, needed,
-                            (size_t)bd_packing_id_bytes(packing), err));
-    BD_TRY(bd_array_reserve((void **)&documents->items, &documents->capacity, documents->n + 1,
-                            sizeof *documents->items, err));
+    uint32_t *ids = documents->scratch;
+    BD_TRY(reserve(documents, n, err));
     if (has_bos)
-        documents->scratch[0] = (uint32_t)packing->bos;
-    documents->scratch[n - 1] = (uint32_t)packing->separator;
-    documents->items[documents->n++] = (bd_document){
-        .begin = (int64_t)documents->n_ids,
-        .position = position,
-        .input = input,
-        .length = (uint32_t)n,
-    };
-    append_ids(documents, documents->scratch, n);
+        ids[0] = (uint32_t)packing->bos;
+    ids[n - 1] = (uint32_t)packing->separator;
+    if (bd_packing_id_bytes(packing) == 2) {
+        uint16_t *to = (uint16_t *)documents->ids + documents->n_tokens;
+        for (size_t i = 0; i < n; i++)
+            to[i] = (uint16_t)ids[i];
+    } else {
+        memcpy((uint32_t *)documents->ids + documents->n_tokens, ids, n * sizeof *ids);
+    }
+    documents->n_tokens += n;
     documents->text += (int64_t)n_text;
     documents->bos += has_bos;
     documents->separators++;
-    return BD_OK;
+    return bd_documents_end_document(documents, input, position, err);
 }
 
 bd_status bd_documents_append(bd_documents *documents, const char *text, size_t size_bytes,
                               uint32_t input, uint64_t position, bd_error *err)
 {
     const bd_tokenizer *tokenizer = documents->encoder->tokenizer;
+    const size_t most = tokenizer->kind->max_ids(tokenizer, size_bytes);
     uint32_t *ids;
     size_t n;
-    BD_TRY(
-        begin_document(documents, tokenizer->kind->max_ids(tokenizer, size_bytes), &ids, err));
+    BD_TRY(begin_scratch(documents, most, &ids, err));
     BD_TRY(bd_encode(documents->encoder, text, size_bytes, ids, &n, err));
-    return end_document(documents, n, input, position, err);
+    return append_scratch(documents, n, input, position, err);
 }
 
 bd_status bd_documents_append_ids(bd_documents *documents, const uint32_t *ids, size_t n,
                                   uint32_t input, uint64_t position, bd_error *err)
 {
     uint32_t *to;
-    BD_TRY(begin_document(documents, n, &to, err));
+    BD_TRY(begin_scratch(documents, n, &to, err));
     if (n > 0)
         memcpy(to, ids, n * sizeof *ids);
-    return end_document(documents, n, input, position, err);
+    return append_scratch(documents, n, input, position, err);
 }
 
 void bd_documents_clear(bd_documents *documents)
 {
-    documents->n = documents->n_ids = 0;
+    documents->n = documents->n_tokens = 0;
     documents->text = documents->bos = documents->separators = 0;
 }
 
 bd_document bd_documents_remove_last(bd_documents *documents)
 {
     const bd_document removed = documents->items[--documents->n];
-    documents->n_ids = (size_t)removed.begin;
+    documents->n_tokens = (size_t)removed.begin;
     return removed;
 }
 
@@ -141,7 +159,8 @@ bd_status bd_documents_sort(bd_documents *documents, bd_error *err)
 
 void bd_documents_release(bd_documents *documents)
 {
-    free(documents->ids);
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
+        free(documents->columns[c]);
     free(documents->items);
     free(documents->scratch);
     *documents = (bd_documents){0};

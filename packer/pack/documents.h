@@ -1,7 +1,7 @@
 // documents.h - the documents of one unit as tokens, in memory.
 //
-//   ids   t t t t | t t | t t t t t t |      '|' is each document's separator
-//         ^ begin   ^     ^
+//   tokens   t t t t | t t | t t t t t t |      '|' is each document's separator
+//            ^ begin   ^     ^
 #ifndef BINDERY_PACKER_PACK_DOCUMENTS_H
 #define BINDERY_PACKER_PACK_DOCUMENTS_H
 
@@ -9,11 +9,11 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-#include "common/dataset/config.h"
+#include "common/dataset/row.h"
 #include "common/tokenizer/tokenizer.h"
 
 typedef struct bd_document {
-    int64_t begin;      // of its tokens in ids
+    int64_t begin;      // index of its first token
     uint64_t position;  // of its record in the input
     uint32_t input;
     uint32_t length;  // tokens, BOS and separator included
@@ -22,8 +22,9 @@ typedef struct bd_document {
 typedef struct bd_documents {
     const bd_packing *packing;  // borrowed
     bd_encoder *encoder;        // borrowed; several collections of one thread may share it
-    void *ids;                  // [n_ids] of bd_packing_id_bytes(), owned
-    size_t n_ids, ids_capacity;
+    BD_WRITABLE_TOKENS;         // [n_tokens], owned; as wide as they will be stored
+    size_t capacity_bytes[BD_N_TOKEN_COLUMNS];
+    size_t n_tokens;
     bd_document *items;  // [n], owned; in input order
     size_t n, capacity;
     uint32_t *scratch;  // owned; ids of the document that is being tokenised
@@ -31,8 +32,8 @@ typedef struct bd_documents {
     int64_t text, bos, separators;  // tokens so far, by kind: the input's side of the ledger
 } bd_documents;
 
-// An empty collection; `packing` and `encoder` must outlive it. The encoder is needed for text
-// alone: it may be NULL where documents come as ids, and may be filled later.
+// An empty collection; `packing` and `encoder` must outlive it. Only text needs the encoder: it
+// may be NULL where documents come as ids, and may be filled later.
 void bd_documents_init(bd_documents *documents, const bd_packing *packing, bd_encoder *encoder);
 
 // Tokenises `text` and appends it as a document, with BOS and separator as the packing says.
@@ -45,11 +46,19 @@ bd_status bd_documents_append(bd_documents *documents, const char *text, size_t 
 bd_status bd_documents_append_ids(bd_documents *documents, const uint32_t *ids, size_t n,
                                   uint32_t input, uint64_t position, bd_error *err);
 
-// Takes all documents out and forgets all counts, but keeps the memory for others.
+// A document that comes as pieces of rows of the same ids, BOS and separator included: each call
+// of add_tokens appends tokens [from, from + n) of a row, and end_document makes a document of
+// all that were appended since the document before.
+bd_status bd_documents_add_tokens(bd_documents *documents, const bd_row *row, int64_t from,
+                                  int64_t n, bd_error *err);
+bd_status bd_documents_end_document(bd_documents *documents, uint32_t input, uint64_t position,
+                                    bd_error *err);
+
+// Removes all documents and sets all counts to 0, but keeps the memory for later documents.
 void bd_documents_clear(bd_documents *documents);
 
-// Takes the last document out again. What it counted for in text, bos and separators stays: the
-// ledger says where it went.
+// Removes the last document. It stays counted in text, bos and separators, because the ledger
+// says where its tokens went.
 bd_document bd_documents_remove_last(bd_documents *documents);
 
 // Brings the documents into the order of their places (common/dataset/config.h), which is the input's

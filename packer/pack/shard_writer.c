@@ -1,16 +1,15 @@
 #include "packer/pack/shard_writer.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/file.h"
 #include "common/base/json.h"
-#include "common/base/size.h"
 #include "common/dataset/arrow_io.h"
 
 // One record batch under construction: the owner of what a bd_row_batch points to.
 typedef struct batch_buffers {
-    char *ids;
+    BD_WRITABLE_TOKENS;
     int32_t *bound_offsets, *bounds, *segment_offsets;
     uint32_t *input, *offset, *length;
     uint64_t *position, *checksums;
@@ -18,7 +17,8 @@ typedef struct batch_buffers {
 
 static void release_buffers(batch_buffers *buffers)
 {
-    free(buffers->ids);
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
+        free(buffers->columns[c]);
     free(buffers->bound_offsets);
     free(buffers->bounds);
     free(buffers->segment_offsets);
@@ -31,70 +31,56 @@ static void release_buffers(batch_buffers *buffers)
 }
 
 static bd_status allocate_buffers(batch_buffers *buffers, const bd_packing *packing,
-                                  size_t n_rows, size_t n_pieces, bd_error *err)
+                                  int64_t n_rows, int64_t n_pieces, bd_error *err)
 {
-    size_t ids_bytes;
-    const size_t row_bytes = (size_t)(packing->seq_len * bd_packing_id_bytes(packing));
+    const size_t rows = (size_t)n_rows, pieces = (size_t)n_pieces;
+    const int64_t n_tokens = n_rows * packing->seq_len;
     *buffers = (batch_buffers){0};
     // List offsets are 32 bits, so a batch with more boundaries than that cannot be written.
-    if (!bd_size_mul(n_rows, row_bytes, &ids_bytes) || n_pieces + n_rows > INT32_MAX)
+    if (n_tokens > INT64_MAX / 64 || n_pieces + n_rows > INT32_MAX)
         return bd_fail(err, BD_ERR_UNSUPPORTED, "a record batch is too large");
-    buffers->ids = malloc(ids_bytes);
-    buffers->bound_offsets = malloc((n_rows + 1) * sizeof *buffers->bound_offsets);
-    buffers->bounds = malloc((n_pieces + n_rows) * sizeof *buffers->bounds);
-    buffers->segment_offsets = malloc((n_rows + 1) * sizeof *buffers->segment_offsets);
-    buffers->input = malloc(n_pieces * sizeof *buffers->input);
-    buffers->offset = malloc(n_pieces * sizeof *buffers->offset);
-    buffers->length = malloc(n_pieces * sizeof *buffers->length);
-    buffers->position = malloc(n_pieces * sizeof *buffers->position);
-    buffers->checksums = malloc(n_rows * sizeof *buffers->checksums);
-    if (!buffers->ids || !buffers->bound_offsets || !buffers->bounds ||
-        !buffers->segment_offsets || !buffers->input || !buffers->offset || !buffers->length ||
-        !buffers->position || !buffers->checksums) {
-        release_buffers(buffers);
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for a record batch of %zu rows", n_rows);
+    bool complete = true;
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
+        const int bits = bd_token_bits(c, bd_packing_id_bytes(packing));
+        buffers->columns[c] = malloc(bd_column_bytes(n_tokens, bits));
+        complete = complete && buffers->columns[c];
     }
-    return BD_OK;
+    buffers->bound_offsets = malloc((rows + 1) * sizeof *buffers->bound_offsets);
+    buffers->bounds = malloc((pieces + rows) * sizeof *buffers->bounds);
+    buffers->segment_offsets = malloc((rows + 1) * sizeof *buffers->segment_offsets);
+    buffers->input = malloc(pieces * sizeof *buffers->input);
+    buffers->offset = malloc(pieces * sizeof *buffers->offset);
+    buffers->length = malloc(pieces * sizeof *buffers->length);
+    buffers->position = malloc(pieces * sizeof *buffers->position);
+    buffers->checksums = malloc(rows * sizeof *buffers->checksums);
+    if (complete && buffers->bound_offsets && buffers->bounds && buffers->segment_offsets &&
+        buffers->input && buffers->offset && buffers->length && buffers->position &&
+        buffers->checksums)
+        return BD_OK;
+    release_buffers(buffers);
+    return bd_fail(err, BD_ERR_MEMORY, "no memory for a record batch of %zu rows", rows);
 }
 
-static void pad(char *ids, int id_bytes, int64_t from, int64_t to, uint32_t padding)
-{
-    for (int64_t t = from; t < to; t++) {
-        if (id_bytes == 2)
-            ((uint16_t *)ids)[t] = (uint16_t)padding;
-        else
-            ((uint32_t *)ids)[t] = padding;
-    }
-}
-
-// Copies the pieces of one row into the buffers; `bound` and `segment` are where its entries
-// go.
-static void fill_row(batch_buffers *buffers, const bd_documents *documents,
-                     const bd_piece *pieces, int64_t n_pieces, int64_t row, int64_t bound,
-                     int64_t segment)
+// Copies the tokens of the pieces of one row, end to end, and pads the rest of the row.
+static void fill_tokens(batch_buffers *buffers, const bd_documents *documents,
+                        const bd_piece *pieces, int64_t n_pieces, int64_t row)
 {
     const bd_packing *packing = documents->packing;
-    const int id_bytes = bd_packing_id_bytes(packing);
-    char *ids = buffers->ids + row * packing->seq_len * id_bytes;
-    int64_t used = 0;
-    buffers->bounds[bound] = 0;
-    for (int64_t s = 0; s < n_pieces; s++) {
-        const bd_piece *piece = &pieces[s];
-        const bd_document *document = &documents->items[piece->document];
-        memcpy(ids + used * id_bytes,
-               (const char *)documents->ids + (document->begin + piece->offset) * id_bytes,
-               (size_t)(piece->length * (int64_t)id_bytes));
-        used += piece->length;
-        buffers->bounds[bound + s + 1] = (int32_t)used;
-        buffers->input[segment + s] = document->input;
-        buffers->position[segment + s] = document->position;
-        buffers->offset[segment + s] = piece->offset;
-        buffers->length[segment + s] = document->length;
+    const int64_t begin = row * packing->seq_len, end = begin + packing->seq_len;
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
+        const int bits = bd_token_bits(c, bd_packing_id_bytes(packing));
+        int64_t at = begin;
+        for (const bd_piece *piece = pieces; piece < pieces + n_pieces; piece++) {
+            const int64_t from = documents->items[piece->document].begin + piece->offset;
+            bd_column_copy(buffers->columns[c], at, documents->columns[c], from, piece->length,
+                           bits);
+            at += piece->length;
+        }
+        bd_column_fill(buffers->columns[c], at, end, bits, bd_token_fill(c, packing));
     }
-    pad(ids, id_bytes, used, packing->seq_len, (uint32_t)packing->padding);
 }
 
-// Rows `first` to `first + n_rows - 1` of the layout as one record batch.
+// Writes rows `first` to `first + n_rows - 1` of the layout as one record batch.
 static bd_status write_batch(bd_arrow_writer *writer, const bd_documents *documents,
                              const bd_layout *layout, int64_t first, int64_t n_rows,
                              bd_hasher *hasher, bd_error *err)
@@ -102,24 +88,34 @@ static bd_status write_batch(bd_arrow_writer *writer, const bd_documents *docume
     const bd_packing *packing = documents->packing;
     const int64_t *begins = layout->row_begins + first;
     batch_buffers buffers;
-    BD_TRY(allocate_buffers(&buffers, packing, (size_t)n_rows,
-                            (size_t)(begins[n_rows] - begins[0]), err));
-    const bd_row_batch batch = {
+    BD_TRY(allocate_buffers(&buffers, packing, n_rows, begins[n_rows] - begins[0], err));
+    bd_row_batch batch = {
         .n_rows = n_rows,
-        .ids = buffers.ids,
         .bound_offsets = buffers.bound_offsets,
         .bounds = buffers.bounds,
         .segment_offsets = buffers.segment_offsets,
         .segments = {buffers.input, buffers.position, buffers.offset, buffers.length},
         .checksums = buffers.checksums,
     };
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
+        batch.columns[c] = buffers.columns[c];
+    int64_t bound = 0, segment = 0;
     buffers.bound_offsets[0] = buffers.segment_offsets[0] = 0;
     for (int64_t r = 0; r < n_rows; r++) {
-        const int64_t segment = begins[r] - begins[0], bound = segment + r;
+        const bd_piece *pieces = layout->pieces + begins[r];
         const int64_t n_pieces = begins[r + 1] - begins[r];
-        fill_row(&buffers, documents, layout->pieces + begins[r], n_pieces, r, bound, segment);
-        buffers.bound_offsets[r + 1] = (int32_t)(bound + n_pieces + 1);
-        buffers.segment_offsets[r + 1] = (int32_t)(segment + n_pieces);
+        fill_tokens(&buffers, documents, pieces, n_pieces, r);
+        buffers.bounds[bound++] = 0;
+        for (int64_t s = 0; s < n_pieces; s++, bound++, segment++) {
+            const bd_document *document = &documents->items[pieces[s].document];
+            buffers.bounds[bound] = buffers.bounds[bound - 1] + pieces[s].length;
+            buffers.input[segment] = document->input;
+            buffers.position[segment] = document->position;
+            buffers.offset[segment] = pieces[s].offset;
+            buffers.length[segment] = document->length;
+        }
+        buffers.bound_offsets[r + 1] = (int32_t)bound;
+        buffers.segment_offsets[r + 1] = (int32_t)segment;
         const bd_row row = bd_row_of_batch(&batch, packing, r);
         buffers.checksums[r] = bd_row_checksum(&row, packing, hasher);
     }

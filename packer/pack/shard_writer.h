@@ -7,10 +7,10 @@
 #include "packer/pack/documents.h"
 #include "packer/pack/layout.h"
 
-// Writes <folder>/<unit's name>.arrow and publishes it by rename. Of *entry unit, records and
-// figures must be complete: they go into the file's metadata, before the rows. Size and digest
-// of the file are filled in. On failure nothing is left behind under the final name. Memory:
-// one record batch.
+// Writes <folder>/<unit's name>.arrow and publishes it by rename. The entry's unit, records and
+// figures must be complete, because they go into the file's metadata, before the rows. Size and
+// digest of the file are filled in. On failure nothing is left behind under the final name.
+// Memory: one record batch.
 bd_status bd_shard_write(const char *folder, const bd_documents *documents,
                          const bd_layout *layout, bd_shard_entry *entry, bd_error *err);
 

@@ -9,6 +9,7 @@
 #include "common/base/file.h"
 #include "common/base/folder.h"
 #include "common/cli/human.h"
+#include "common/dataset/row.h"
 
 // Token ids of text become 1.2 to 2.3 times smaller by Arrow's zstd, bytes more than 5 times: an
 // estimate that is rather too careful.
@@ -30,7 +31,8 @@ int64_t bd_space_needed(const bd_pack_job *job)
     for (size_t i = 0; i < job->inputs->n; i++)
         n_tokens += tokens_of(job, &job->inputs->items[i]);
     // A document brings its separator, and its boundaries take 32 bytes or so: one percent.
-    double n_bytes = 1.01 * n_tokens * bd_packing_id_bytes(&job->packing);
+    double n_bytes =
+        1.01 * n_tokens * (double)bd_tokens_bytes(1, bd_packing_id_bytes(&job->packing));
     if (job->packing.codec == BD_SHARD_ZSTD)
         n_bytes /= zstd_ratio;
     return n_bytes < (double)INT64_MAX ? (int64_t)n_bytes : INT64_MAX;

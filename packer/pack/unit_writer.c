@@ -24,18 +24,25 @@ static void count_piece(bd_figures *figures, const bd_documents *documents,
 {
     const bd_packing *packing = documents->packing;
     const bd_document *document = &documents->items[piece->document];
-    const int64_t from = document->begin + piece->offset;
     const int64_t empty_length = 1 + (packing->bos != BD_NO_BOS);
-    bd_figures_count_segment(figures, piece->offset, piece->length);
-    figures->separator_collisions += bd_separator_collisions(
-        packing, documents->ids, from, from + piece->length, piece->offset, document->length);
+    const int32_t bounds[] = {0, piece->length};
+    bd_row row = {.n_bounds = 2,  // with the piece as its only segment
+                  .bounds = bounds,
+                  .n_segments = 1,
+                  .segments = {.offset = &piece->offset, .length = &document->length}};
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
+        row.columns[c] = bd_column_at(documents->columns[c], document->begin + piece->offset,
+                                      bd_token_bits(c, bd_packing_id_bytes(packing)));
+    bd_figures_count_segment(figures, piece->offset, piece->length, bd_row_targets(&row, 0));
+    figures->separator_collisions += bd_separator_collisions(&row, packing, 0);
     if (piece->offset == 0) {
         bd_figures_count_document(figures, document->length);
         figures->empty_documents += document->length == empty_length;
     }
 }
 
-// The input's side from the documents and the policy, the rows' side from the layout.
+// Counts the input's side of the ledger from the documents and the policy for long ones, and the
+// rows' side from the layout.
 static void count_figures(bd_figures *figures, const bd_documents *documents,
                           const bd_layout *layout)
 {

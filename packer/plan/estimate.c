@@ -5,6 +5,7 @@
 
 #include "common/base/array.h"
 #include "common/base/clock.h"
+#include "common/dataset/row.h"
 #include "packer/pack/layout.h"
 
 enum { N_STRATEGIES = BD_STRATEGY_CONCAT + 1 };
@@ -57,7 +58,7 @@ static int64_t count_layout(bd_figures *figures, const bd_layout *layout,
         int64_t used = 0;
         for (int64_t p = begin; p < end; p++) {
             const bd_piece *piece = &layout->pieces[p];
-            bd_figures_count_segment(figures, piece->offset, piece->length);
+            bd_figures_count_segment(figures, piece->offset, piece->length, piece->length - 1);
             used += piece->length;
             if (piece->offset > 0)
                 continue;
@@ -125,7 +126,8 @@ int64_t bd_estimate_disk_bytes(const bd_packing *packing, const bd_figures *figu
     enum { ROW_BYTES = 8 + 4 + 4 + 4, SEGMENT_BYTES = 4 + 4 + 8 + 4 + 4 };
     // What Arrow writes besides, and the metadata: measured on shards of one batch and of 27.
     enum { BATCH_BYTES = 640, SHARD_BYTES = 3250 };
-    const double row = (double)(packing->seq_len * bd_packing_id_bytes(packing) + ROW_BYTES);
+    const double row =
+        (double)bd_tokens_bytes(packing->seq_len, bd_packing_id_bytes(packing)) + ROW_BYTES;
     const double n_batches = (double)(figures->rows / packing->batch_rows) + (double)n_shards;
     const double n = (double)figures->rows * row + (double)figures->segments * SEGMENT_BYTES +
                      n_batches * BATCH_BYTES + (double)n_shards * SHARD_BYTES;

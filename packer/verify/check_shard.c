@@ -143,13 +143,12 @@ static bd_status scan_row(shard_scan *s, int64_t batch, const bd_row *row, int64
     bd_figures_count_row(figures, packing->seq_len, row->bounds[row->n_segments],
                          row->n_segments);
     for (int64_t k = 0; k < row->n_segments; k++) {
-        const int32_t from = row->bounds[k], to = row->bounds[k + 1];
+        const int64_t length = row->bounds[k + 1] - row->bounds[k];
         if (!lies_in_unit(s, span, segments->input[k], segments->position[k]))
             return bd_shard_fail_row(s->shard, index,
                                      "S2: a document lies outside the shard's unit", err);
-        bd_figures_count_segment(figures, segments->offset[k], to - from);
-        figures->separator_collisions += bd_separator_collisions(
-            packing, row->ids, from, to, segments->offset[k], segments->length[k]);
+        bd_figures_count_segment(figures, segments->offset[k], length, bd_row_targets(row, k));
+        figures->separator_collisions += bd_separator_collisions(row, packing, k);
         BD_TRY(
             bd_scan_documents_add(&s->documents, batch, row, (uint32_t)index, k, figures, err));
     }

@@ -28,10 +28,10 @@ static void use_row(const bd_row *row, const bd_packing *packing)
     for (int64_t s = 0; s < row->n_segments; s++) {
         const int64_t from = row->bounds[s], to = row->bounds[s + 1];
         REQUIRE(0 <= from && from < to && to <= used);
-        bd_figures_count_segment(&figures, row->segments.offset[s], to - from);
+        bd_figures_count_segment(&figures, row->segments.offset[s], to - from,
+                                 bd_row_targets(row, s));
         bd_figures_count_document(&figures, row->segments.length[s]);
-        const int64_t n = bd_separator_collisions(
-            packing, row->ids, from, to, row->segments.offset[s], row->segments.length[s]);
+        const int64_t n = bd_separator_collisions(row, packing, s);
         REQUIRE(0 <= n && n <= to - from);
     }
     const int id_bytes = bd_packing_id_bytes(packing);

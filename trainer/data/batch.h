@@ -1,4 +1,4 @@
-// batch.h - rows of a dataset, ready for the model: ids and boundaries as the shards have them.
+// batch.h - rows of a dataset, ready for the model: tokens and boundaries as the shards have them.
 #ifndef BINDERY_TRAINER_DATA_BATCH_H
 #define BINDERY_TRAINER_DATA_BATCH_H
 
@@ -10,19 +10,19 @@
 #include "kernels/boundaries.h"
 #include "trainer/data/rows.h"
 
-// Rows side by side. For neighbouring rows of one record batch ids and boundaries point into
-// the mapped file; otherwise the rows are copied one after another, their boundaries unchanged,
-// and only the offsets are counted anew.
+// Rows side by side. For neighbouring rows of one record batch the tokens and boundaries point
+// into the mapped file; otherwise the rows are copied one after another, their boundaries
+// unchanged, and only the offsets are counted anew.
 typedef struct bd_batch {
     bd_boundaries boundaries;  // borrowed from the file or from the buffers below
-    const void *ids;           // [n_rows][seq_len], borrowed likewise
+    BD_TOKENS;                 // [n_rows][seq_len], borrowed likewise
     int32_t id_bytes;
     int64_t *row_numbers;  // [n_rows], owned: which rows of the datasets these are
     int64_t n_targets;
     // Buffers for rows that are not neighbours, owned; grow as needed.
-    void *id_buffer;
+    void *column_buffers[BD_N_TOKEN_COLUMNS];
     int32_t *offset_buffer, *value_buffer;
-    size_t id_capacity, offset_capacity, value_capacity, row_capacity;
+    size_t column_bytes[BD_N_TOKEN_COLUMNS], offset_capacity, value_capacity, row_capacity;
 } bd_batch;
 
 // Fills `batch` (zero-initialised at first, reused later) with the rows `numbers` [n], n >= 1,
@@ -38,10 +38,10 @@ bd_status bd_batch_rearrange(bd_batch *batch, const bd_batch *from, const int64_
 
 void bd_batch_release(bd_batch *batch);  // safe on an empty struct and safe twice
 
-// A batch as the model takes it. The three boundaries are one and the same, except where `prove --sabotage` breaks
-// one on purpose to show that it is noticed.
+// A batch as the model takes it. The three boundaries are one and the same, except where `prove
+// --sabotage` breaks one on purpose to show that it is noticed.
 typedef struct bd_model_batch {
-    const void *ids;
+    BD_TOKENS;  // [n_rows][seq_len]
     int32_t id_bytes;
     bd_boundaries attention, positions, targets;
 } bd_model_batch;

@@ -17,7 +17,9 @@ static bd_status allocate(bd_staging *staging, void **memory, int64_t n, size_t 
 static bd_status allocate_batch(bd_staging *staging, bd_staged_batch *batch, int64_t max_tokens,
                                 bd_error *err)
 {
-    BD_TRY(allocate(staging, &batch->ids, max_tokens, sizeof(uint32_t), err));
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
+        BD_TRY(allocate(staging, &batch->columns[c],
+                        (int64_t)bd_column_bytes(max_tokens, bd_token_bits(c, 4)), 1, err));
     for (int i = 0; i < BD_STAGED_BOUNDARIES; i++) {
         BD_TRY(allocate(staging, &batch->offsets[i], max_tokens + 1, sizeof(int32_t), err));
         BD_TRY(allocate(staging, &batch->values[i], 2 * max_tokens, sizeof(int32_t), err));
@@ -49,7 +51,8 @@ void bd_staging_release(bd_staging *staging)
     const bd_operations *operations = staging->backend->operations;
     for (int lane = 0; lane < BD_TRANSFER_SLOTS; lane++) {
         const bd_staged_batch *batch = &staging->batches[lane];
-        operations->release(staging->backend, batch->ids);
+        for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
+            operations->release(staging->backend, batch->columns[c]);
         for (int i = 0; i < BD_STAGED_BOUNDARIES; i++) {
             operations->release(staging->backend, batch->offsets[i]);
             operations->release(staging->backend, batch->values[i]);
@@ -100,7 +103,9 @@ static bd_status send_batch(bd_staging *staging, const bd_model_batch *host, bd_
     bd_staged_batch *batch = &staging->batches[staging->turn];
     const int64_t n_tokens = host->attention.n_rows * host->attention.seq_len;
     batch->host = *host;
-    BD_TRY(send(staging, batch->ids, host->ids, (size_t)(n_tokens * host->id_bytes), err));
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
+        BD_TRY(send(staging, batch->columns[c], host->columns[c],
+                    bd_column_bytes(n_tokens, bd_token_bits(c, host->id_bytes)), err));
     BD_TRY(send_boundaries(staging, 0, &host->attention, err));
     if (!same_boundaries(&host->positions, &host->attention))
         BD_TRY(send_boundaries(staging, 1, &host->positions, err));
@@ -139,7 +144,8 @@ bd_status bd_stage(bd_staging *staging, const bd_model_batch *host, bd_model_bat
     if (!is_there)
         BD_TRY(send_batch(staging, host, err));
     BD_TRY(operations->arrive(staging->backend, staging->turn, err));
-    staged->ids = batch->ids;
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
+        staged->columns[c] = batch->columns[c];
     staged->attention = staged_boundaries(batch, 0, &host->attention);
     staged->positions = staged_boundaries(batch, 1, &host->positions);
     staged->targets = staged_boundaries(batch, 2, &host->targets);

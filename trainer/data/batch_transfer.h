@@ -18,7 +18,7 @@ enum { BD_STAGED_BOUNDARIES = 3 };
 
 // The backend's memory, owned; all NULL if the backend works on the host.
 typedef struct bd_staged_batch {
-    void *ids;
+    void *columns[BD_N_TOKEN_COLUMNS];
     void *offsets[BD_STAGED_BOUNDARIES];
     void *values[BD_STAGED_BOUNDARIES];
     bd_model_batch host;  // what was sent

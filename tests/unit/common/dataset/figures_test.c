@@ -21,11 +21,11 @@ static void rows_segments_and_documents_are_counted(void **state)
     (void)state;
     bd_figures figures = {0};
     bd_figures_count_row(&figures, 8, 5, 2);
-    bd_figures_count_segment(&figures, 0, 3);
-    bd_figures_count_segment(&figures, 0, 2);
+    bd_figures_count_segment(&figures, 0, 3, 2);
+    bd_figures_count_segment(&figures, 0, 2, 1);
     bd_figures_count_row(&figures, 8, 3, 2);
-    bd_figures_count_segment(&figures, 2, 2);
-    bd_figures_count_segment(&figures, 0, 1);
+    bd_figures_count_segment(&figures, 2, 2, 1);
+    bd_figures_count_segment(&figures, 0, 1, 0);
     bd_figures_count_document(&figures, 4);
     bd_figures_count_document(&figures, 2);
     bd_figures_count_document(&figures, 1);
@@ -65,7 +65,7 @@ static void pairs_of_the_longest_segment_fit(void **state)
 {
     (void)state;
     bd_figures figures = {0};
-    bd_figures_count_segment(&figures, 0, INT64_C(1) << 30);
+    bd_figures_count_segment(&figures, 0, INT64_C(1) << 30, 0);
     assert_true(figures.attention_pairs == (INT64_C(1) << 59) + (INT64_C(1) << 29));
 }
 

@@ -505,31 +505,52 @@ static void collisions_are_text_that_looks_like_the_separator(void **state)
 {
     (void)state;
     enum { S = SEPARATOR };
-    const uint16_t ids[] = {S, S, S, S, S, S};
+    static const uint16_t ids[] = {S, S, S, S, S, S}, text[] = {A, S, A, S};
     static const struct {
-        int64_t bos, from, to, offset, document_length, expected;
+        const uint16_t *ids;
+        int64_t bos;
+        int32_t from, to;
+        uint32_t offset, document_length;
+        int64_t expected;
     } cases[] = {
-        {BD_NO_BOS, 0, 6, 0, 6, 5},   // all but its own separator
-        {BD_NO_BOS, 0, 6, 0, 9, 6},   // a first piece: all text
-        {BD_NO_BOS, 0, 6, 3, 9, 4},   // a last piece: not the context, not the separator
-        {BD_NO_BOS, 0, 6, 3, 20, 5},  // a middle piece: not the context
-        {S, 0, 6, 0, 6, 4},           // not the BOS
-        {7, 0, 6, 3, 20, 5},          // a later piece has no BOS
-        {BD_NO_BOS, 2, 4, 0, 2, 1},   // part of the row
-        {BD_NO_BOS, 2, 3, 0, 1, 0},   // an empty document
-        {S, 2, 4, 0, 2, 0},           // an empty document with BOS
-        {BD_NO_BOS, 2, 4, 5, 7, 0},   // a last piece of context and separator
+        {ids, BD_NO_BOS, 0, 6, 0, 6, 5},   // all but its own separator
+        {ids, BD_NO_BOS, 0, 6, 0, 9, 6},   // a first piece: all text
+        {ids, BD_NO_BOS, 0, 6, 3, 9, 4},   // a last piece: not the context, not the separator
+        {ids, BD_NO_BOS, 0, 6, 3, 20, 5},  // a middle piece: not the context
+        {ids, S, 0, 6, 0, 6, 4},           // not the BOS
+        {ids, 7, 0, 6, 3, 20, 5},          // a later piece has no BOS
+        {ids, BD_NO_BOS, 2, 4, 0, 2, 1},   // part of the row
+        {ids, BD_NO_BOS, 2, 3, 0, 1, 0},   // an empty document
+        {ids, S, 2, 4, 0, 2, 0},           // an empty document with BOS
+        {ids, BD_NO_BOS, 2, 4, 5, 7, 0},   // a last piece of context and separator
+        {text, BD_NO_BOS, 0, 4, 0, 4, 1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int32_t bounds[] = {cases[i].from, cases[i].to};
+        const bd_row row = {
+            .ids = cases[i].ids,
+            .bounds = bounds,
+            .segments = {.offset = &cases[i].offset, .length = &cases[i].document_length}};
         bd_packing packing = example().packing;
         packing.bos = cases[i].bos;
-        assert_int_equal(bd_separator_collisions(&packing, ids, cases[i].from, cases[i].to,
-                                                 cases[i].offset, cases[i].document_length),
-                         cases[i].expected);
+        assert_int_equal(bd_separator_collisions(&row, &packing, 0), cases[i].expected);
     }
-    const uint16_t text[] = {A, S, A, S};
-    const bd_packing packing = example().packing;
-    assert_int_equal(bd_separator_collisions(&packing, text, 0, 4, 0, 4), 1);
+}
+
+static void every_token_of_a_segment_but_its_first_is_a_target(void **state)
+{
+    (void)state;
+    const int32_t bounds[] = {0, 3, 4, 6};  // and padding
+    const bd_row row = {.n_bounds = 4, .bounds = bounds, .n_segments = 3};
+    const char *const expected[] = {".xx.....", "........", ".....x.."};
+    for (int64_t s = 0; s < 3; s++) {
+        int64_t n = 0;
+        for (int64_t t = 0; t < 8; t++) {
+            assert_int_equal(bd_row_is_target(&row, s, t), expected[s][t] == 'x');
+            n += expected[s][t] == 'x';
+        }
+        assert_int_equal(bd_row_targets(&row, s), n);
+    }
 }
 
 static void row_of_a_batch_is_its_own_part(void **state)
@@ -593,6 +614,7 @@ int main(void)
         cmocka_unit_test(any_number_of_ids_is_counted),
         cmocka_unit_test(ids_are_counted_in_the_range_alone),
         cmocka_unit_test(collisions_are_text_that_looks_like_the_separator),
+        cmocka_unit_test(every_token_of_a_segment_but_its_first_is_a_target),
         cmocka_unit_test(row_of_a_batch_is_its_own_part),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,7 +58,7 @@ static plain_shard example(int64_t vocab_size)
             row->bounds[++row->n_segments] = used;
             row->length[s] = (uint32_t)length;
             row->position[s] = position += 100;
-            bd_figures_count_segment(figures, 0, length);
+            bd_figures_count_segment(figures, 0, length, length - 1);
             bd_figures_count_document(figures, length);
             figures->text += length - 1;
             figures->separators++;

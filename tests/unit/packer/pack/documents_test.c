@@ -28,7 +28,7 @@ static void append(bd_documents *documents, const char *text, uint32_t input, ui
 static void assert_ids(const bd_documents *documents, const uint32_t *expected, size_t n)
 {
     const int id_bytes = bd_packing_id_bytes(documents->packing);
-    assert_int_equal(documents->n_ids, n);
+    assert_int_equal(documents->n_tokens, n);
     for (size_t i = 0; i < n; i++)
         assert_int_equal(bd_id_at(documents->ids, id_bytes, (int64_t)i), expected[i]);
 }
@@ -125,7 +125,7 @@ static void many_documents_keep_their_tokens(void **state)
                              n_text);
             begin += n_text + 1;
         }
-        assert_int_equal(documents.n_ids, begin);
+        assert_int_equal(documents.n_tokens, begin);
         bd_documents_release(&documents);
     }
 }
@@ -171,8 +171,8 @@ static void ids_become_what_their_text_becomes(void **state)
             assert_int_equal(bd_documents_append(&texts, text, n, 0, n, NULL), BD_OK);
             assert_int_equal(bd_documents_append_ids(&ids, encoded, n, 0, n, NULL), BD_OK);
         }
-        assert_int_equal(ids.n_ids, texts.n_ids);
-        assert_memory_equal(ids.ids, texts.ids, 2 * texts.n_ids);
+        assert_int_equal(ids.n_tokens, texts.n_tokens);
+        assert_memory_equal(ids.ids, texts.ids, 2 * texts.n_tokens);
         assert_int_equal(ids.n, texts.n);
         for (size_t d = 0; d < ids.n; d++)
             assert_document(&ids, d, &texts.items[d]);
@@ -208,7 +208,7 @@ static void the_last_document_is_taken_out_but_stays_counted(void **state)
         bd_documents_remove_last(&documents);
         bd_documents_remove_last(&documents);
         assert_int_equal(documents.n, 0);
-        assert_int_equal(documents.n_ids, 0);
+        assert_int_equal(documents.n_tokens, 0);
         assert_int_equal(documents.separators, 3);
         bd_documents_release(&documents);
     }
@@ -243,7 +243,7 @@ static void documents_are_sorted_by_their_places(void **state)
             }
             assert_int_equal(bd_documents_sort(&documents, NULL), BD_OK);
             assert_int_equal(documents.n, N_PLACES);
-            assert_int_equal(documents.n_ids, 2 * N_PLACES);
+            assert_int_equal(documents.n_tokens, 2 * N_PLACES);
             for (int i = 0; i < N_PLACES; i++) {
                 const bd_document *document = &documents.items[i];
                 const int p = orders[o].order[i];

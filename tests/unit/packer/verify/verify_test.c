@@ -145,10 +145,13 @@ static void write_batch(bd_arrow_writer *writer, const row *rows, int64_t n_rows
     uint32_t input[BATCH_ROWS * MAX_SEGMENTS], offset[BATCH_ROWS * MAX_SEGMENTS],
         length[BATCH_ROWS * MAX_SEGMENTS];
     uint64_t position[BATCH_ROWS * MAX_SEGMENTS], checksums[BATCH_ROWS];
-    const bd_row_batch batch = {n_rows,          ids,
-                                bound_offsets,   bounds,
-                                segment_offsets, {input, position, offset, length},
-                                checksums};
+    const bd_row_batch batch = {.n_rows = n_rows,
+                                .ids = ids,
+                                .bound_offsets = bound_offsets,
+                                .bounds = bounds,
+                                .segment_offsets = segment_offsets,
+                                .segments = {input, position, offset, length},
+                                .checksums = checksums};
     bd_hasher *hasher = bd_hasher_new();
     for (int64_t r = 0; r < n_rows; r++) {
         memcpy(ids[r], rows[r].ids, sizeof ids[r]);

@@ -79,7 +79,7 @@ static void assert_borrowed(const bd_rows *rows, size_t shard, const int64_t *nu
     assert_true(lies_in(from, batch.ids));
     assert_true(lies_in(from, batch.boundaries.offsets));
     assert_true(lies_in(from, batch.boundaries.values));
-    assert_null(batch.id_buffer);
+    assert_null(batch.column_buffers[BD_COLUMN_ids]);
     assert_null(batch.offset_buffer);
     assert_null(batch.value_buffer);
     assert_holds(&batch, rows, numbers, n);
@@ -89,7 +89,7 @@ static void assert_borrowed(const bd_rows *rows, size_t shard, const int64_t *nu
 static void assert_copied(const bd_rows *rows, const int64_t *numbers, int64_t n)
 {
     bd_batch batch = load_batch(rows, numbers, n);
-    assert_ptr_equal(batch.ids, batch.id_buffer);
+    assert_ptr_equal(batch.ids, batch.column_buffers[BD_COLUMN_ids]);
     assert_ptr_equal(batch.boundaries.offsets, batch.offset_buffer);
     assert_ptr_equal(batch.boundaries.values, batch.value_buffer);
     int32_t offset = 0;  // rebased: counted anew from 0, one row after another

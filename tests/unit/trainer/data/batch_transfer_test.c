@@ -82,7 +82,11 @@ static const int32_t whole_values[] = {0, 4, 0, 3, 0, 4};
 static bd_model_batch rows(int64_t first, int64_t n)
 {
     const bd_boundaries boundaries = {n, 4, offsets + first, values};
-    return (bd_model_batch){ids + 4 * first, sizeof *ids, boundaries, boundaries, boundaries};
+    return (bd_model_batch){.ids = ids + 4 * first,
+                            .id_bytes = sizeof *ids,
+                            .attention = boundaries,
+                            .positions = boundaries,
+                            .targets = boundaries};
 }
 
 static void assert_same_boundaries(const bd_boundaries *staged, const bd_boundaries *host)
