@@ -162,6 +162,7 @@ typedef struct trainee {
     bd_parameters parameters;
     bd_backend *backend;
     bd_model model;
+    bd_sent_batch sent;   // of the step that comes next, if it was sent already
     void *m, *v, *parts;  // the backend's memory, owned
 } trainee;
 
@@ -170,6 +171,7 @@ static void open_trainee(trainee *t, const train_settings *s, int n_threads)
     bd_error err;
     bd_model_config config;
     const char *preset = bd_model_presets[s->preset];
+    *t = (trainee){0};
     bench_check(bd_model_config_preset(&config, preset, &err), &err);
     config.n_vocabulary = s->n_vocabulary;
     config.n_positions = s->seq_len;
@@ -210,8 +212,11 @@ static double train_step(trainee *t, const corpus *c, int64_t step)
     bd_error err;
     double loss_sum;
     bench_check(bd_model_zero_gradients(&t->model, &err), &err);
-    bench_check(bd_model_train(&t->model, &batch, &next, 1.0 / n_targets, &loss_sum, &err),
-                &err);
+    if (!bd_is_sent(&t->sent))
+        bench_check(bd_model_send(&t->model, &batch, &t->sent, &err), &err);
+    bench_check(
+        bd_model_train_sent(&t->model, &t->sent, &next, 1.0 / n_targets, &loss_sum, &err),
+        &err);
     const bd_adamw_args args = {
         .n = t->parameters.n_total,
         .step = step + 1,

@@ -225,8 +225,10 @@ static bd_status compute_gradients(bd_training *training, const bd_dealt_batch *
         bd_model_batch next;
         const bool has_next = peek_micro_batch(training, dealt, i, &next);
         double part_sum;
-        BD_TRY(bd_model_train(&training->model, &part, has_next ? &next : NULL, scale,
-                              &part_sum, err));
+        if (!bd_is_sent(&training->sent))
+            BD_TRY(bd_model_send(&training->model, &part, &training->sent, err));
+        BD_TRY(bd_model_train_sent(&training->model, &training->sent, has_next ? &next : NULL,
+                                   scale, &part_sum, err));
         *loss_sum += part_sum;
     }
     return BD_OK;

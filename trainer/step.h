@@ -43,6 +43,7 @@ typedef struct bd_training {
     int64_t n_parts;
     bd_loader *loader;            // owned
     const bd_dealt_batch *dealt;  // of the last step, borrowed from the loader
+    bd_sent_batch sent;           // the micro-batch that comes next, if it was sent already
     int64_t step;                 // done so far
     bd_history history;           // of these steps; set it after init to resume
 } bd_training;

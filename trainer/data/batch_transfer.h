@@ -1,9 +1,13 @@
-// batch_transfer.h - a batch brought to where the backend's operations read it.
+// batch_transfer.h - brings batches to where the backend's operations read them.
 //
-// The loader hands over ids and boundaries in the host's memory, for neighbouring rows in the
+// The loader hands over tokens and boundaries in the host's memory, for neighbouring rows in the
 // mapped file itself. A backend that works on the host reads them there; for any other they are
-// copied, unchanged but for offsets that count from 0. There is room for two batches, so that
-// one travels while the other is computed.
+// copied into a transfer slot, unchanged except for offsets, which count from 0 there. There are
+// two slots, so that one batch travels while another is computed. Every batch passes through
+//
+//   bd_batch_send()     the batch travels to a free slot
+//   bd_batch_receive()  operations that are queued from now on may read it there
+//   bd_batch_finish()   operations that are queued from now on do not; the slot is free again
 #ifndef BINDERY_TRAINER_DATA_BATCH_TRANSFER_H
 #define BINDERY_TRAINER_DATA_BATCH_TRANSFER_H
 
@@ -14,36 +18,47 @@
 #include "kernels/backend.h"
 #include "trainer/data/batch.h"
 
-enum { BD_STAGED_BOUNDARIES = 3 };
+enum { BD_BATCH_BOUNDARIES = 3 };  // of attention, positions and targets
 
 // The backend's memory, owned; all NULL if the backend works on the host.
-typedef struct bd_staged_batch {
+typedef struct bd_transfer_slot {
     void *columns[BD_N_TOKEN_COLUMNS];
-    void *offsets[BD_STAGED_BOUNDARIES];
-    void *values[BD_STAGED_BOUNDARIES];
-    bd_model_batch host;  // what was sent
-    bool sent_ahead;      // and is not used yet
-} bd_staged_batch;
+    void *offsets[BD_BATCH_BOUNDARIES];
+    void *values[BD_BATCH_BOUNDARIES];
+    bool in_use;  // a batch was sent here and is not finished
+} bd_transfer_slot;
 
-typedef struct bd_staging {
-    bd_backend *backend;                         // borrowed
-    bd_staged_batch batches[BD_TRANSFER_SLOTS];  // one for each of the backend's lanes
-    int turn;                                    // the lane of the batch that is used next
-    int32_t *counted;                            // owned: offsets that count from 0
-} bd_staging;
+typedef struct bd_batch_transfer {
+    bd_backend *backend;  // borrowed
+    bd_transfer_slot slots[BD_TRANSFER_SLOTS];
+    int last_slot;     // to which a batch was sent last
+    int32_t *counted;  // owned: offsets that count from 0
+} bd_batch_transfer;
+
+// A batch that was sent. No batch: an empty struct.
+typedef struct bd_sent_batch {
+    bd_model_batch host;  // the batch in the host's memory
+    int slot;
+} bd_sent_batch;
+
+static inline bool bd_is_sent(const bd_sent_batch *sent)
+{
+    return sent->host.attention.n_rows > 0;
+}
 
 // Room for batches of up to `max_tokens` tokens, padding included. Release what comes out.
-bd_status bd_staging_init(bd_staging *staging, bd_backend *backend, int64_t max_tokens,
-                          bd_error *err);
-void bd_staging_release(bd_staging *staging);  // safe on an empty struct and safe twice
+bd_status bd_batch_transfer_init(bd_batch_transfer *transfer, bd_backend *backend,
+                                 int64_t max_tokens, bd_error *err);
+void bd_batch_transfer_release(bd_batch_transfer *transfer);  // safe when empty, and twice
 
-// The batch as operations take it, from now until bd_stage_done().
-bd_status bd_stage(bd_staging *staging, const bd_model_batch *host, bd_model_batch *staged,
-                   bd_error *err);
-// No operation that is queued later reads that batch.
-bd_status bd_stage_done(bd_staging *staging, bd_error *err);
-// Sends the batch that the next bd_stage() will ask for; what it points to must stay as it is
-// until then.
-bd_status bd_stage_ahead(bd_staging *staging, const bd_model_batch *host, bd_error *err);
+// Sends a batch of at least one row, which must stay as it is until it is finished. At most two
+// batches may be unfinished at a time.
+bd_status bd_batch_send(bd_batch_transfer *transfer, const bd_model_batch *host,
+                        bd_sent_batch *sent, bd_error *err);
+// *there is the batch as operations take it, until it is finished.
+bd_status bd_batch_receive(bd_batch_transfer *transfer, const bd_sent_batch *sent,
+                           bd_model_batch *there, bd_error *err);
+bd_status bd_batch_finish(bd_batch_transfer *transfer, const bd_sent_batch *sent,
+                          bd_error *err);
 
 #endif

@@ -270,10 +270,19 @@ static bd_status check_size(const bd_model *model, batch_ref batch, bd_error *er
     return BD_OK;
 }
 
-static bd_status stage(bd_model *model, batch_ref host, bd_model_batch *staged, bd_error *err)
+bd_status bd_model_send(bd_model *model, const bd_model_batch *batch, bd_sent_batch *sent,
+                        bd_error *err)
 {
-    BD_TRY(check_size(model, host, err));
-    return bd_stage(&model->staging, host, staged, err);
+    BD_TRY(check_size(model, batch, err));
+    return bd_batch_send(&model->transfer, batch, sent, err);
+}
+
+// Sends a batch and waits for it.
+static bd_status bring(bd_model *model, batch_ref batch, bd_sent_batch *sent,
+                       bd_model_batch *there, bd_error *err)
+{
+    BD_TRY(bd_model_send(model, batch, sent, err));
+    return bd_batch_receive(&model->transfer, sent, there, err);
 }
 
 static bd_status forward(bd_model *model, batch_ref batch, bd_error *err)
@@ -300,10 +309,11 @@ static bd_status forward(bd_model *model, batch_ref batch, bd_error *err)
 
 bd_status bd_model_forward(bd_model *model, const bd_model_batch *batch, bd_error *err)
 {
-    bd_model_batch staged;
-    BD_TRY(stage(model, batch, &staged, err));
-    BD_TRY(forward(model, &staged, err));
-    return bd_stage_done(&model->staging, err);
+    bd_sent_batch sent;
+    bd_model_batch there;
+    BD_TRY(bring(model, batch, &sent, &there, err));
+    BD_TRY(forward(model, &there, err));
+    return bd_batch_finish(&model->transfer, &sent, err);
 }
 
 // ---- The head: row by row, so that the logits of only one row exist ---------------------
@@ -354,10 +364,11 @@ static bd_status download_logits(bd_model *model, int64_t n, float *logits, bd_e
 bd_status bd_model_row_logits(bd_model *model, const bd_model_batch *batch, int64_t row,
                               float *logits, bd_error *err)
 {
-    bd_model_batch staged;
-    BD_TRY(stage(model, batch, &staged, err));
-    BD_TRY(logits_of_row(model, &staged, row, err));
-    BD_TRY(bd_stage_done(&model->staging, err));
+    bd_sent_batch sent;
+    bd_model_batch there;
+    BD_TRY(bring(model, batch, &sent, &there, err));
+    BD_TRY(logits_of_row(model, &there, row, err));
+    BD_TRY(bd_batch_finish(&model->transfer, &sent, err));
     return download_logits(model, batch->attention.seq_len, logits, err);
 }
 
@@ -405,12 +416,13 @@ static bd_status head_row(bd_model *model, batch_ref batch, int64_t row, double 
 bd_status bd_model_losses(bd_model *model, const bd_model_batch *batch, float *losses,
                           bd_error *err)
 {
-    bd_model_batch staged;
-    BD_TRY(stage(model, batch, &staged, err));
-    BD_TRY(forward(model, &staged, err));
+    bd_sent_batch sent;
+    bd_model_batch there;
+    BD_TRY(bring(model, batch, &sent, &there, err));
+    BD_TRY(forward(model, &there, err));
     for (int64_t row = 0; row < batch->attention.n_rows; row++)
-        BD_TRY(row_losses(model, &staged, row, false, 0, err));
-    BD_TRY(bd_stage_done(&model->staging, err));
+        BD_TRY(row_losses(model, &there, row, false, 0, err));
+    BD_TRY(bd_batch_finish(&model->transfer, &sent, err));
     return model->backend->operations->download(model->backend, losses, model->losses,
                                                 (size_t)tokens_of(batch) * sizeof *losses, err);
 }
@@ -484,20 +496,27 @@ static bd_status sum_losses(bd_model *model, int64_t n, double *sum, bd_error *e
     return BD_OK;
 }
 
-bd_status bd_model_train(bd_model *model, const bd_model_batch *batch,
-                         const bd_model_batch *next, double gradient_scale, double *loss_sum,
-                         bd_error *err)
+bd_status bd_model_train_sent(bd_model *model, bd_sent_batch *batch, const bd_model_batch *next,
+                              double gradient_scale, double *loss_sum, bd_error *err)
 {
-    bd_model_batch staged;
+    const bd_sent_batch sent = *batch;
+    bd_model_batch there;
+    *batch = (bd_sent_batch){0};
+    BD_TRY(bd_batch_receive(&model->transfer, &sent, &there, err));
+    BD_TRY(forward(model, &there, err));
+    for (int64_t row = 0; row < there.attention.n_rows; row++)
+        BD_TRY(head_row(model, &there, row, gradient_scale, err));
+    BD_TRY(backward(model, &there, err));
+    BD_TRY(bd_batch_finish(&model->transfer, &sent, err));
     if (next)
-        BD_TRY(check_size(model, next, err));
-    BD_TRY(stage(model, batch, &staged, err));
-    BD_TRY(forward(model, &staged, err));
-    for (int64_t row = 0; row < batch->attention.n_rows; row++)
-        BD_TRY(head_row(model, &staged, row, gradient_scale, err));
-    BD_TRY(backward(model, &staged, err));
-    BD_TRY(bd_stage_done(&model->staging, err));
-    if (next)
-        BD_TRY(bd_stage_ahead(&model->staging, next, err));
-    return sum_losses(model, tokens_of(batch), loss_sum, err);
+        BD_TRY(bd_model_send(model, next, batch, err));
+    return sum_losses(model, tokens_of(&there), loss_sum, err);
+}
+
+bd_status bd_model_train(bd_model *model, const bd_model_batch *batch, double gradient_scale,
+                         double *loss_sum, bd_error *err)
+{
+    bd_sent_batch sent;
+    BD_TRY(bd_model_send(model, batch, &sent, err));
+    return bd_model_train_sent(model, &sent, NULL, gradient_scale, loss_sum, err);
 }

@@ -49,7 +49,7 @@ typedef struct bd_model {
     void *weights;                    // [n_total], the backend's memory
     float *masters;                   // [n_total]: the weights before rounding
     float *gradients;                 // [n_total]
-    bd_staging staging;               // owned
+    bd_batch_transfer transfer;       // owned
     void **allocated;                 // every block of the backend's memory, owned
     size_t n_allocated, allocated_capacity;
     size_t size_bytes;  // of all of them
@@ -100,14 +100,20 @@ bd_status bd_model_zero_gradients(bd_model *model, bd_error *err);
 bd_status bd_model_download(bd_model *model, float *to, const void *tensor, int64_t n,
                             bd_error *err);
 
-// Runs the batch, which lies in the host's memory, forward and backward and adds to the
-// gradients those of sum over targets of -log p, times gradient_scale (1 / targets of the
-// global batch). *loss_sum (host) is the sum itself, in double, in an order that depends on
-// shapes alone. `next`, which may be NULL, is the batch of the call after this one: it travels
-// to the device meanwhile, and must stay as it is until then.
-bd_status bd_model_train(bd_model *model, const bd_model_batch *batch,
-                         const bd_model_batch *next, double gradient_scale, double *loss_sum,
-                         bd_error *err);
+// Sends a batch, which lies in the host's memory and must stay as it is until it was used, to
+// where the model's backend reads it.
+bd_status bd_model_send(bd_model *model, const bd_model_batch *batch, bd_sent_batch *sent,
+                        bd_error *err);
+
+// Runs the batch forward and backward and adds to the gradients those of sum over targets of
+// -log p, times gradient_scale (1 / targets of the global batch). *loss_sum (host) is the sum
+// itself, in double, in an order that depends on shapes alone.
+bd_status bd_model_train(bd_model *model, const bd_model_batch *batch, double gradient_scale,
+                         double *loss_sum, bd_error *err);
+// The same for a batch that was sent, which is used up: *batch becomes `next`, sent while the
+// model still computes, or empty if `next` is NULL.
+bd_status bd_model_train_sent(bd_model *model, bd_sent_batch *batch, const bd_model_batch *next,
+                              double gradient_scale, double *loss_sum, bd_error *err);
 
 // Forward only: the losses [n_rows][seq_len] of the batch's tokens, exactly 0 where there is no
 // target, into host memory.

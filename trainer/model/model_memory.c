@@ -193,8 +193,8 @@ static bd_status init(bd_model *model, bd_error *err)
     if (status == BD_OK)
         status = make_buffers(model, err);
     if (status == BD_OK)
-        status = bd_staging_init(&model->staging, model->backend,
-                                 model->max_rows * model->seq_len, err);
+        status = bd_batch_transfer_init(&model->transfer, model->backend,
+                                        model->max_rows * model->seq_len, err);
     if (status != BD_OK)
         bd_model_release(model);
     return status;
@@ -228,7 +228,7 @@ void bd_model_release(bd_model *model)
 {
     for (size_t i = 0; i < model->n_allocated; i++)
         model->backend->operations->release(model->backend, model->allocated[i]);
-    bd_staging_release(&model->staging);
+    bd_batch_transfer_release(&model->transfer);
     free(model->host_losses);
     free(model->allocated);
     free(model->layers);

@@ -19,7 +19,7 @@ static bd_status fingerprint_tokens(bd_model *model, const bd_model_batch *batch
     if (!hasher || !logits || !d_stream)
         status = bd_fail(err, BD_ERR_MEMORY, "no memory for the probe");
     if (status == BD_OK)
-        status = bd_model_train(model, batch, NULL, gradient_scale, &loss_sum, err);
+        status = bd_model_train(model, batch, gradient_scale, &loss_sum, err);
     if (status == BD_OK)
         status = bd_model_download(model, d_stream, model->d_stream, n_stream, err);
     for (int64_t r = 0; status == BD_OK && r < n_rows; r++) {

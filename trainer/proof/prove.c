@@ -216,7 +216,7 @@ static bd_status compute_packed(computed *c, bench *b, bd_sabotage sabotage, bd_
     if (status == BD_OK)
         status = sabotage_batch(&batch, sabotage, &whole, b->model.parameters, err);
     if (status == BD_OK)
-        status = bd_model_train(&b->model, &batch, NULL, 1.0 / (double)b->batch.n_targets,
+        status = bd_model_train(&b->model, &batch, 1.0 / (double)b->batch.n_targets,
                                 &c->loss_sum, err);
     if (status == BD_OK)
         status = bd_model_get_gradients(&b->model, c->gradients, err);
@@ -304,8 +304,7 @@ static bd_status compute_lone_rows(computed *c, bench *b, lone_rows *lone, bd_er
                                   .positions = boundaries,
                                   .targets = boundaries};
     double loss_sum = 0;
-    BD_TRY(bd_model_train(&b->model, &batch, NULL, 1.0 / (double)b->batch.n_targets, &loss_sum,
-                          err));
+    BD_TRY(bd_model_train(&b->model, &batch, 1.0 / (double)b->batch.n_targets, &loss_sum, err));
     c->loss_sum += loss_sum;
     BD_TRY(gather_activations(&c->relu, b, lone, err));
     lone->n = 0;

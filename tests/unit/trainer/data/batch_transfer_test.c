@@ -1,5 +1,5 @@
-// A batch arrives as it was, whether or not it was sent ahead, and no lane is overwritten while
-// it is read.
+// A batch arrives as it was, whatever is sent and used between, and no slot is overwritten while
+// it is in use.
 #include "trainer/data/batch_transfer.h"
 
 #include <setjmp.h>
@@ -11,12 +11,11 @@
 
 enum { MAX_TOKENS = 12 };
 
-// ---- A backend with memory of its own that watches the lanes --------------------------------
+// ---- A backend with memory of its own that watches the slots --------------------------------
 
-typedef enum lane_state { LANE_FREE, LANE_SENDING, LANE_READ } lane_state;
+typedef enum slot_state { SLOT_FREE, SLOT_SENDING, SLOT_READ } slot_state;
 
-static lane_state lanes[BD_TRANSFER_SLOTS];
-static int n_sent;
+static slot_state slots[BD_TRANSFER_SLOTS];
 
 static bd_status allocate(bd_backend *backend, size_t size_bytes, void **memory, bd_error *err)
 {
@@ -32,33 +31,32 @@ static void release(bd_backend *backend, void *memory)
     free(memory);
 }
 
-static bd_status send(bd_backend *backend, int lane, void *to, const void *from,
+static bd_status send(bd_backend *backend, int slot, void *to, const void *from,
                       size_t size_bytes, bd_error *err)
 {
     (void)backend;
     (void)err;
-    assert_int_not_equal(lanes[lane], LANE_READ);
-    lanes[lane] = LANE_SENDING;
-    n_sent++;
+    assert_int_not_equal(slots[slot], SLOT_READ);
+    slots[slot] = SLOT_SENDING;
     memcpy(to, from, size_bytes);
     return BD_OK;
 }
 
-static bd_status arrive(bd_backend *backend, int lane, bd_error *err)
+static bd_status arrive(bd_backend *backend, int slot, bd_error *err)
 {
     (void)backend;
     (void)err;
-    assert_int_equal(lanes[lane], LANE_SENDING);
-    lanes[lane] = LANE_READ;
+    assert_int_equal(slots[slot], SLOT_SENDING);
+    slots[slot] = SLOT_READ;
     return BD_OK;
 }
 
-static bd_status leave(bd_backend *backend, int lane, bd_error *err)
+static bd_status leave(bd_backend *backend, int slot, bd_error *err)
 {
     (void)backend;
     (void)err;
-    assert_int_equal(lanes[lane], LANE_READ);
-    lanes[lane] = LANE_FREE;
+    assert_int_equal(slots[slot], SLOT_READ);
+    slots[slot] = SLOT_FREE;
     return BD_OK;
 }
 
@@ -89,47 +87,62 @@ static bd_model_batch rows(int64_t first, int64_t n)
                             .targets = boundaries};
 }
 
-static void assert_same_boundaries(const bd_boundaries *staged, const bd_boundaries *host)
+static void assert_same_boundaries(const bd_boundaries *there, const bd_boundaries *host)
 {
-    assert_int_equal(staged->n_rows, host->n_rows);
-    assert_int_equal(staged->seq_len, host->seq_len);
-    assert_int_equal(staged->offsets[0], 0);
+    assert_int_equal(there->n_rows, host->n_rows);
+    assert_int_equal(there->seq_len, host->seq_len);
+    assert_int_equal(there->offsets[0], 0);
     for (int64_t r = 0; r < host->n_rows; r++) {
-        int64_t n_staged, n_host;
-        const int32_t *here = bd_row_bounds(staged, r, &n_staged);
-        const int32_t *there = bd_row_bounds(host, r, &n_host);
-        assert_int_equal(n_staged, n_host);
-        assert_memory_equal(here, there, (size_t)(n_host + 1) * sizeof *there);
+        int64_t n_there, n_host;
+        const int32_t *received = bd_row_bounds(there, r, &n_there);
+        const int32_t *sent = bd_row_bounds(host, r, &n_host);
+        assert_int_equal(n_there, n_host);
+        assert_memory_equal(received, sent, (size_t)(n_host + 1) * sizeof *sent);
     }
 }
 
-// Brings the batch over, looks at it, and lets it go.
-static void use(bd_staging *staging, const bd_model_batch *host)
+static bd_sent_batch send_batch(bd_batch_transfer *transfer, const bd_model_batch *host)
 {
-    bd_model_batch staged;
-    assert_int_equal(bd_stage(staging, host, &staged, NULL), BD_OK);
-    assert_ptr_not_equal(staged.ids, host->ids);
-    assert_int_equal(staged.id_bytes, host->id_bytes);
-    assert_memory_equal(staged.ids, host->ids,
+    bd_sent_batch sent;
+    assert_int_equal(bd_batch_send(transfer, host, &sent, NULL), BD_OK);
+    assert_true(bd_is_sent(&sent));
+    return sent;
+}
+
+// Receives a batch that was sent, looks at it, and finishes it.
+static void use_sent(bd_batch_transfer *transfer, const bd_sent_batch *sent,
+                     const bd_model_batch *host)
+{
+    bd_model_batch there;
+    assert_int_equal(bd_batch_receive(transfer, sent, &there, NULL), BD_OK);
+    assert_ptr_not_equal(there.ids, host->ids);
+    assert_int_equal(there.id_bytes, host->id_bytes);
+    assert_memory_equal(there.ids, host->ids,
                         (size_t)(host->attention.n_rows * 4 * host->id_bytes));
-    assert_same_boundaries(&staged.attention, &host->attention);
-    assert_same_boundaries(&staged.positions, &host->positions);
-    assert_same_boundaries(&staged.targets, &host->targets);
-    assert_int_equal(bd_stage_done(staging, NULL), BD_OK);
+    assert_same_boundaries(&there.attention, &host->attention);
+    assert_same_boundaries(&there.positions, &host->positions);
+    assert_same_boundaries(&there.targets, &host->targets);
+    assert_int_equal(bd_batch_finish(transfer, sent, NULL), BD_OK);
 }
 
-static int open_staging(void **state)
+static void use(bd_batch_transfer *transfer, const bd_model_batch *host)
 {
-    static bd_staging staging;
-    memset(lanes, 0, sizeof lanes);
-    *state = &staging;
-    return bd_staging_init(&staging, &backend, MAX_TOKENS, NULL) == BD_OK ? 0 : -1;
+    const bd_sent_batch sent = send_batch(transfer, host);
+    use_sent(transfer, &sent, host);
 }
 
-static int close_staging(void **state)
+static int open_transfer(void **state)
 {
-    bd_staging_release(*state);
-    bd_staging_release(*state);
+    static bd_batch_transfer transfer;
+    memset(slots, 0, sizeof slots);
+    *state = &transfer;
+    return bd_batch_transfer_init(&transfer, &backend, MAX_TOKENS, NULL) == BD_OK ? 0 : -1;
+}
+
+static int close_transfer(void **state)
+{
+    bd_batch_transfer_release(*state);
+    bd_batch_transfer_release(*state);
     return 0;
 }
 
@@ -144,25 +157,26 @@ static void batches_arrive_one_by_one(void **state)
         }
 }
 
-static void what_was_sent_ahead_is_not_sent_again(void **state)
+static void a_batch_is_sent_to_the_other_slot_while_one_is_read(void **state)
 {
     const bd_model_batch batches[] = {rows(0, 1), rows(1, 2), rows(0, 3), rows(2, 1)};
-    assert_int_equal(bd_stage_ahead(*state, &batches[0], NULL), BD_OK);
-    for (int i = 0; i < 4; i++) {
-        const int before = n_sent;
-        use(*state, &batches[i]);
-        assert_int_equal(n_sent, before);
-        if (i < 3)
-            assert_int_equal(bd_stage_ahead(*state, &batches[i + 1], NULL), BD_OK);
+    bd_sent_batch sent = send_batch(*state, &batches[0]);
+    for (int i = 0; i < 3; i++) {
+        const bd_sent_batch next = send_batch(*state, &batches[i + 1]);
+        assert_int_not_equal(next.slot, sent.slot);
+        use_sent(*state, &sent, &batches[i]);
+        sent = next;
     }
 }
 
-static void another_batch_than_was_sent_ahead_is_sent_instead(void **state)
+static void a_batch_that_was_sent_ahead_stays_while_others_are_used(void **state)
 {
-    const bd_model_batch ahead = rows(0, 2), used = rows(1, 2);
+    const bd_model_batch ahead = rows(0, 2), others[] = {rows(1, 2), rows(2, 1)};
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(bd_stage_ahead(*state, &ahead, NULL), BD_OK);
-        use(*state, &used);
+        const bd_sent_batch sent = send_batch(*state, &ahead);
+        for (int k = 0; k < 3; k++)
+            use(*state, &others[k % 2]);
+        use_sent(*state, &sent, &ahead);
     }
 }
 
@@ -177,7 +191,6 @@ static void boundaries_that_differ_stay_different(void **state)
             batch.positions = whole;
         else
             batch.targets = whole;
-        assert_int_equal(bd_stage_ahead(*state, &batch, NULL), BD_OK);
         use(*state, &batch);
     }
 }
@@ -185,13 +198,14 @@ static void boundaries_that_differ_stay_different(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(batches_arrive_one_by_one, open_staging, close_staging),
-        cmocka_unit_test_setup_teardown(what_was_sent_ahead_is_not_sent_again, open_staging,
-                                        close_staging),
-        cmocka_unit_test_setup_teardown(another_batch_than_was_sent_ahead_is_sent_instead,
-                                        open_staging, close_staging),
-        cmocka_unit_test_setup_teardown(boundaries_that_differ_stay_different, open_staging,
-                                        close_staging),
+        cmocka_unit_test_setup_teardown(batches_arrive_one_by_one, open_transfer,
+                                        close_transfer),
+        cmocka_unit_test_setup_teardown(a_batch_is_sent_to_the_other_slot_while_one_is_read,
+                                        open_transfer, close_transfer),
+        cmocka_unit_test_setup_teardown(a_batch_that_was_sent_ahead_stays_while_others_are_used,
+                                        open_transfer, close_transfer),
+        cmocka_unit_test_setup_teardown(boundaries_that_differ_stay_different, open_transfer,
+                                        close_transfer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,7 +38,7 @@ static outcome train(bd_model *model, const bd_model_batch *batch)
     o.losses = malloc(n_tokens * sizeof *o.losses);
     o.gradients = malloc((size_t)model->parameters->n_total * sizeof *o.gradients);
     assert_true(o.losses && o.gradients);
-    check(bd_model_train(model, batch, NULL, 1e-3, &o.loss_sum, &err), &err);
+    check(bd_model_train(model, batch, 1e-3, &o.loss_sum, &err), &err);
     check(model->backend->operations->download(model->backend, o.losses, model->losses,
                                                n_tokens * sizeof *o.losses, &err),
           &err);
@@ -278,13 +278,13 @@ static void a_batch_that_is_too_large_is_refused(void **state)
     const int64_t seq_len = batch.boundaries.seq_len;
     const bd_model_batch two = bd_batch_part(&batch, 0, 2), three = bd_batch_part(&batch, 0, 3);
     bd_model model = make_model(&s, 2, seq_len);
-    check(bd_model_train(&model, &two, NULL, 1, &loss_sum, &err), &err);
-    assert_int_equal(bd_model_train(&model, &three, NULL, 1, &loss_sum, &err), BD_ERR_ARGUMENT);
+    check(bd_model_train(&model, &two, 1, &loss_sum, &err), &err);
+    assert_int_equal(bd_model_train(&model, &three, 1, &loss_sum, &err), BD_ERR_ARGUMENT);
     assert_string_equal(err.message, "the batch is larger than the model's buffers");
     assert_int_equal(bd_model_forward(&model, &three, &err), BD_ERR_ARGUMENT);
     bd_model_release(&model);
     model = make_model(&s, 6, seq_len / 2);  // as many tokens, but the logits are of one row
-    assert_int_equal(bd_model_train(&model, &three, NULL, 1, &loss_sum, &err), BD_ERR_ARGUMENT);
+    assert_int_equal(bd_model_train(&model, &three, 1, &loss_sum, &err), BD_ERR_ARGUMENT);
     bd_model_release(&model);
     bd_batch_release(&batch);
     close_subject(&s);
@@ -299,7 +299,7 @@ static outcome train_twice(bd_model *model, const subject *s)
     bd_batch two = load_batch(&s->rows, first, 2), one = load_batch(&s->rows, second, 1);
     const bd_model_batch part = bd_batch_part(&two, 0, 2), last = bd_batch_part(&one, 0, 1);
     check(bd_model_set_weights(model, s->weights, &err), &err);
-    check(bd_model_train(model, &part, NULL, 1e-3, &loss_sum, &err), &err);
+    check(bd_model_train(model, &part, 1e-3, &loss_sum, &err), &err);
     outcome o = train(model, &last);
     o.loss_sum += loss_sum;
     bd_batch_release(&two);
@@ -490,12 +490,14 @@ static void a_step_allocates_nothing(void **state)
     const int before_model = n_allocations;
     bd_model model = make_model(&s, 3, batch.attention.seq_len);
     assert_true(n_allocations > before_model);  // or nothing is counted
+    bd_error err;
+    bd_sent_batch sent;
+    check(bd_model_send(&model, &batch, &sent, &err), &err);
     for (int step = 0; step < 2; step++) {
-        bd_error err;
         double loss_sum;
         const int before = n_allocations;
         check(bd_model_zero_gradients(&model, &err), &err);
-        check(bd_model_train(&model, &batch, &batch, 1.0, &loss_sum, &err), &err);
+        check(bd_model_train_sent(&model, &sent, &batch, 1.0, &loss_sum, &err), &err);
         if (step > 0)
             assert_int_equal(n_allocations, before);
     }

@@ -138,8 +138,7 @@ static double train_all_rows(fixture *f, float *gradients)
           &err);
     check(bd_model_set_weights(&model, f->weights, &err), &err);
     const bd_model_batch part = bd_batch_part(&batch, 0, n_rows);
-    check(bd_model_train(&model, &part, NULL, 1.0 / (double)batch.n_targets, &loss_sum, &err),
-          &err);
+    check(bd_model_train(&model, &part, 1.0 / (double)batch.n_targets, &loss_sum, &err), &err);
     check(bd_model_get_gradients(&model, gradients, &err), &err);
     const double loss = loss_sum / (double)batch.n_targets;
     bd_model_release(&model);
