@@ -129,8 +129,8 @@ static int export_model(const bd_arguments *arguments, const export_settings *se
     if (arguments->quiet)
         return BD_EXIT_DONE;
     printf("'%s' holds the %s model of step %" PRId64 ": %s parameters in %s\n", settings->out,
-           bd_model_family_words[result.family], result.step,
-           bd_format_exact(result.n_parameters).text, bd_precision_words[settings->type]);
+           result.family->name, result.step, bd_format_exact(result.n_parameters).text,
+           bd_precision_words[settings->type]);
     bd_command_say_time(arguments, bd_now_ns() - started_ns,
                         (uint64_t)result.n_parameters * bd_type_bytes(settings->type),
                         "written");

@@ -265,7 +265,7 @@ static void introduce(const session *s)
 {
     fprintf(
         stderr, "bindery train: %s with %s parameters in %s on %s, from step %" PRId64 "%s\n",
-        bd_model_family_words[s->run.parameters.config.family],
+        s->run.parameters.config.family->name,
         bd_format_count((uint64_t)s->run.parameters.n_total).text,
         bd_precision_words[s->training.settings.type], s->backend->operations->name,
         s->training.step,

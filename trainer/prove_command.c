@@ -13,7 +13,7 @@
 
 typedef struct prove_settings {
     int64_t n_documents;
-    bd_model_family family;
+    int family;  // of bd_families
     const char *run;
     int64_t step;
     bd_sabotage sabotage;
@@ -38,7 +38,7 @@ static const bd_option prove_options[] = {
      .help = "Take whole rows until they have N documents or pieces"},
     {.name = "model",
      .value = "FAMILY",
-     BD_CHOICE(prove_settings, family, bd_model_family_words),
+     BD_CHOICE(prove_settings, family, bd_family_names),
      .initial = "opt",
      .help = "Family of a small model with random weights; not with --run"},
     {.name = "run",
@@ -90,7 +90,7 @@ static bd_status draw_subject(subject *s, const prove_settings *settings, int64_
 {
     bd_model_config config;
     BD_TRY(bd_model_config_preset(&config, "tiny", err));
-    config.family = settings->family;
+    config.family = bd_families[settings->family];
     config.n_vocabulary = n_vocabulary;
     if (config.n_positions < seq_len)
         config.n_positions = seq_len;

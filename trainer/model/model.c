@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const float norm_epsilon = 1e-5f;
-
 // ---- Weights and gradients --------------------------------------------------------------
 
 static size_t parameter_bytes(const bd_model *model)
@@ -101,7 +99,7 @@ static bd_status norm_forward(bd_model *model, batch_ref batch, const bd_norm_of
               {.boundaries = batch->attention,
                .type = model->type,
                .n_channels = model->parameters->config.n_channels,
-               .epsilon = norm_epsilon,
+               .epsilon = (float)model->parameters->config.family->norm_epsilon,
                .x = x,
                .gamma = weight_at(model, offsets->gamma),
                .beta = weight_at(model, offsets->beta),
@@ -138,7 +136,7 @@ static bd_status linear_forward(bd_model *model, batch_ref batch,
                .type = model->type,
                .n_in = n_in,
                .n_out = n_out,
-               .layout = model->parameters->layout,
+               .layout = model->parameters->config.family->layout,
                .x = x,
                .weight = weight_at(model, offsets->weight),
                .bias = weight_at(model, offsets->bias),
@@ -154,7 +152,7 @@ static bd_status linear_backward(bd_model *model, batch_ref batch,
                .type = model->type,
                .n_in = n_in,
                .n_out = n_out,
-               .layout = model->parameters->layout,
+               .layout = model->parameters->config.family->layout,
                .d_out = d_out,
                .x = x,
                .weight = weight_at(model, offsets->weight),
@@ -231,8 +229,8 @@ static bd_status layer_inside(bd_model *model, batch_ref batch, int64_t l, const
                .type = model->type,
                .n_in = channels,
                .n_out = wide,
-               .layout = model->parameters->layout,
-               .activation = bd_model_activation(c),
+               .layout = model->parameters->config.family->layout,
+               .activation = c->family->activation,
                .x = a->feed_forward_in,
                .weight = weight_at(model, offsets->expand.weight),
                .bias = weight_at(model, offsets->expand.bias),
@@ -297,7 +295,7 @@ static bd_status forward(bd_model *model, batch_ref batch, bd_error *err)
                .n_channels = c->n_channels,
                .n_vocabulary = c->n_vocabulary,
                .n_positions = p->n_position_rows,
-               .first_position = bd_model_first_position(c),
+               .first_position = c->family->first_position,
                .token_table = weight_at(model, p->token_table),
                .position_table = weight_at(model, p->position_table),
                .out = model->embedded}));
@@ -441,7 +439,7 @@ static bd_status layer_backward(bd_model *model, batch_ref batch, int64_t l, bd_
                            model->d_stream, model->d_wide, err));
     BD_TRY(OP(model, activation_backward,
               {.type = model->type,
-               .activation = bd_model_activation(c),
+               .activation = c->family->activation,
                .n = tokens_of(batch) * wide,
                .x = a->expanded ? a->expanded : a->activated,
                .d_out = model->d_wide,
@@ -479,7 +477,7 @@ static bd_status backward(bd_model *model, batch_ref batch, bd_error *err)
                .n_channels = c->n_channels,
                .n_vocabulary = c->n_vocabulary,
                .n_positions = p->n_position_rows,
-               .first_position = bd_model_first_position(c),
+               .first_position = c->family->first_position,
                .d_out = model->d_stream,
                .d_token_table = model->gradients + p->token_table,
                .d_position_table = model->gradients + p->position_table});

@@ -7,47 +7,44 @@
 
 #include "common/cli/human.h"
 
-const char *const bd_model_family_words[] = {"opt", "gpt2", NULL};
+// Family, layers, channels, heads, feed-forward channels, positions; the vocabulary is the
+// dataset's. Heads have 64 channels, which bf16 takes (attention.h).
+#define PRESETS(X)                               \
+    X("tiny", opt, 4, 128, 2, 512, 512)          \
+    X("tiny-gpt2", gpt2, 4, 128, 2, 512, 512)    \
+    X("small", opt, 4, 256, 4, 1024, 1024)       \
+    X("small-gpt2", gpt2, 4, 256, 4, 1024, 1024) \
+    X("opt-125m", opt, 12, 768, 12, 3072, 2048)  \
+    X("gpt2-124m", gpt2, 12, 768, 12, 3072, 1024)
 
-// vocabulary 0: the dataset's. Heads have 64 channels, which bf16 takes (attention.h).
-static const struct {
-    const char *name;
-    bd_model_config config;
-} presets[] = {
-    {"tiny", {BD_MODEL_OPT, 4, 128, 2, 512, 512, 0}},
-    {"tiny-gpt2", {BD_MODEL_GPT2, 4, 128, 2, 512, 512, 0}},
-    {"small", {BD_MODEL_OPT, 4, 256, 4, 1024, 1024, 0}},
-    {"small-gpt2", {BD_MODEL_GPT2, 4, 256, 4, 1024, 1024, 0}},
-    {"opt-125m", {BD_MODEL_OPT, 12, 768, 12, 3072, 2048, 0}},
-    {"gpt2-124m", {BD_MODEL_GPT2, 12, 768, 12, 3072, 1024, 0}},
-};
-
-const char *const bd_model_presets[] = {"tiny",     "tiny-gpt2", "small", "small-gpt2",
-                                        "opt-125m", "gpt2-124m", NULL};
-
-_Static_assert(sizeof presets / sizeof presets[0] + 1 ==
-                   sizeof bd_model_presets / sizeof bd_model_presets[0],
-               "every preset has its word");
+#define PRESET_NAME(name, ...)           name,
+#define PRESET_CONFIG(name, family, ...) {&bd_family_##family, __VA_ARGS__, 0},
+const char *const bd_model_presets[] = {PRESETS(PRESET_NAME) NULL};
+static const bd_model_config preset_configs[] = {PRESETS(PRESET_CONFIG)};
 
 bd_status bd_model_config_preset(bd_model_config *config, const char *name, bd_error *err)
 {
-    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
-        if (strcmp(presets[i].name, name) == 0) {
-            *config = presets[i].config;
+    for (size_t i = 0; bd_model_presets[i]; i++) {
+        if (strcmp(bd_model_presets[i], name) == 0) {
+            *config = preset_configs[i];
             return BD_OK;
         }
     }
     return bd_fail(err, BD_ERR_ARGUMENT, "no preset '%s'", name);
 }
 
+// The weights of one layer's matrices.
+static int64_t layer_weights(const bd_model_config *c)
+{
+    return 4 * c->n_channels * c->n_channels + 2 * c->n_channels * c->n_feed_forward;
+}
+
 void bd_model_preset_describe(int preset, char *text, size_t size_bytes)
 {
-    const bd_model_config *config = &presets[preset].config;
-    const int64_t weights = config->n_layers * config->n_channels *
-                            (4 * config->n_channels + 2 * config->n_feed_forward);
+    const bd_model_config *config = &preset_configs[preset];
     snprintf(text, size_bytes, "%s, %" PRId64 " x %" PRId64 ", %" PRId64 " heads, %s",
-             bd_model_family_words[config->family], config->n_layers, config->n_channels,
-             config->n_heads, bd_format_count((uint64_t)weights).text);
+             config->family->name, config->n_layers, config->n_channels, config->n_heads,
+             bd_format_count((uint64_t)(config->n_layers * layer_weights(config))).text);
 }
 
 bd_status bd_model_config_check(const bd_model_config *config, bd_error *err)
@@ -76,38 +73,47 @@ bd_status bd_model_config_check(const bd_model_config *config, bd_error *err)
     return BD_OK;
 }
 
-// The names under which each family's config.json has the numbers.
-static const struct field_names {
-    const char *layers, *channels, *heads, *feed_forward, *positions;
-} field_names[] = {
-    [BD_MODEL_OPT] = {"num_hidden_layers", "hidden_size", "num_attention_heads", "ffn_dim",
-                      "max_position_embeddings"},
-    [BD_MODEL_GPT2] = {"n_layer", "n_embd", "n_head", "n_inner", "n_positions"},
-};
-
-// What the families leave open and we do not.
-static void add_fixed_choices(bd_json *json, bd_model_family family)
+void bd_model_config_add_fields(bd_json *json, const bd_model_config *config, bd_field_use use)
 {
-    if (family == BD_MODEL_OPT) {
-        bd_json_set_bool(json, "enable_bias", true);
-        bd_json_set_bool(json, "layer_norm_elementwise_affine", true);
-        bd_json_set_bool(json, "_remove_final_layer_norm", false);
-    } else {
-        bd_json_set_bool(json, "scale_attn_weights", true);
-        bd_json_set_bool(json, "scale_attn_by_inverse_layer_idx", false);
-        bd_json_set_real(json, "layer_norm_epsilon", 1e-5);
+    for (const bd_config_field *f = config->family->fields; f->key; f++) {
+        if (f->use != use)
+            continue;
+        switch (f->kind) {
+        case BD_FIELD_NUMBER:
+            bd_json_set_integer(json, f->key,
+                                *(const int64_t *)((const char *)config + f->number));
+            break;
+        case BD_FIELD_BOOL:
+            bd_json_set_bool(json, f->key, f->boolean);
+            break;
+        case BD_FIELD_REAL:
+            bd_json_set_real(json, f->key, f->real);
+            break;
+        case BD_FIELD_TEXT:
+            bd_json_set_string(json, f->key, f->text);
+            break;
+        }
     }
 }
 
-// What bd_model_config_to_json() says of the model, `json` must say too if it says anything: a
-// variant (post-layer-norm, untied embeddings, another activation) is not taken for the model.
+bd_json *bd_model_config_to_json(const bd_model_config *config)
+{
+    bd_json *json = bd_json_object();
+    bd_json_set_string(json, "model_type", config->family->name);
+    bd_model_config_add_fields(json, config, BD_FIELD_READ);
+    bd_model_config_add_fields(json, config, BD_FIELD_FIXED);
+    return json;
+}
+
+// Fails if `json` has one of the fields that we do not leave open, with another value than ours.
 static bd_status refuse_variants(const bd_model_config *config, const bd_json *json,
                                  bd_error *err)
 {
     char where[64], *text = NULL;
     bd_status status = BD_OK;
-    bd_json *ours = bd_model_config_to_json(config);
-    add_fixed_choices(ours, config->family);
+    bd_json *ours = bd_json_object();
+    bd_model_config_add_fields(ours, config, BD_FIELD_FIXED);
+    bd_model_config_add_fields(ours, config, BD_FIELD_IMPLIED);
     for (bd_json_member m = bd_json_first(ours); status == BD_OK && m.key;
          m = bd_json_next(ours, m))
         for (bd_json_member n = bd_json_first(json); status == BD_OK && n.key;
@@ -124,29 +130,37 @@ static bd_status refuse_variants(const bd_model_config *config, const bd_json *j
     return status;
 }
 
+static bd_status find_family(const bd_family **family, const char *name, bd_error *err)
+{
+    char names[256] = "";
+    size_t n = 0;
+    for (int i = 0; bd_families[i]; i++) {
+        if (strcmp(bd_families[i]->name, name) == 0) {
+            *family = bd_families[i];
+            return BD_OK;
+        }
+        if (n < sizeof names)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i > 0 ? " or " : "",
+                                  bd_families[i]->name);
+    }
+    return bd_fail(err, BD_ERR_UNSUPPORTED, "'model_type' is '%.40s', not %s", name, names);
+}
+
 bd_status bd_model_config_from_json(bd_model_config *config, const bd_json *json, bd_error *err)
 {
     const char *type;
     *config = (bd_model_config){0};
     BD_TRY(bd_json_get_string(json, "model_type", &type, err));
-    while (bd_model_family_words[config->family] &&
-           strcmp(bd_model_family_words[config->family], type) != 0)
-        config->family++;
-    if (!bd_model_family_words[config->family])
-        return bd_fail(err, BD_ERR_UNSUPPORTED, "'model_type' is '%.40s', not opt or gpt2",
-                       type);
-    const struct field_names *names = &field_names[config->family];
-    BD_TRY(bd_json_get_integer(json, names->layers, 1, INT32_MAX, &config->n_layers, err));
-    BD_TRY(bd_json_get_integer(json, names->channels, 1, INT32_MAX, &config->n_channels, err));
-    BD_TRY(bd_json_get_integer(json, names->heads, 1, INT32_MAX, &config->n_heads, err));
-    BD_TRY(
-        bd_json_get_integer(json, names->positions, 1, INT32_MAX, &config->n_positions, err));
-    BD_TRY(bd_json_get_integer(json, "vocab_size", 1, INT64_C(1) << 32, &config->n_vocabulary,
-                               err));
-    config->n_feed_forward = 4 * config->n_channels;  // GPT-2's default when n_inner is null
-    if (config->family != BD_MODEL_GPT2 || !bd_json_is_null(json, names->feed_forward))
-        BD_TRY(bd_json_get_integer(json, names->feed_forward, 1, INT32_MAX,
-                                   &config->n_feed_forward, err));
+    BD_TRY(find_family(&config->family, type, err));
+    for (const bd_config_field *f = config->family->fields; f->key; f++) {
+        int64_t *number = (int64_t *)((char *)config + f->number);
+        if (f->use != BD_FIELD_READ)
+            continue;
+        if (f->default_channels > 0 && bd_json_is_null(json, f->key))
+            *number = f->default_channels * config->n_channels;
+        else
+            BD_TRY(bd_json_get_integer(json, f->key, 1, INT64_C(1) << 32, number, err));
+    }
     BD_TRY(bd_model_config_check(config, err));
     return refuse_variants(config, json, err);
 }
@@ -159,38 +173,6 @@ bd_status bd_model_config_read(bd_model_config *config, const char *path, bd_err
     const bd_status status = bd_model_config_from_json(config, json, err);
     bd_json_free(json);
     return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "cannot use '%s'", path);
-}
-
-bd_json *bd_model_config_to_json(const bd_model_config *config)
-{
-    const struct field_names *names = &field_names[config->family];
-    bd_json *json = bd_json_object();
-    bd_json_set_string(json, "model_type", bd_model_family_words[config->family]);
-    bd_json_set_integer(json, "vocab_size", config->n_vocabulary);
-    bd_json_set_integer(json, names->layers, config->n_layers);
-    bd_json_set_integer(json, names->channels, config->n_channels);
-    bd_json_set_integer(json, names->heads, config->n_heads);
-    bd_json_set_integer(json, names->feed_forward, config->n_feed_forward);
-    bd_json_set_integer(json, names->positions, config->n_positions);
-    bd_json_set_bool(json, "tie_word_embeddings", true);
-    if (config->family == BD_MODEL_OPT) {
-        bd_json_set_bool(json, "do_layer_norm_before", true);
-        bd_json_set_integer(json, "word_embed_proj_dim", config->n_channels);
-        bd_json_set_string(json, "activation_function", "relu");
-    } else {
-        bd_json_set_string(json, "activation_function", "gelu_new");
-    }
-    return json;
-}
-
-int64_t bd_model_first_position(const bd_model_config *config)
-{
-    return config->family == BD_MODEL_OPT ? 2 : 0;
-}
-
-bd_activation bd_model_activation(const bd_model_config *config)
-{
-    return config->family == BD_MODEL_OPT ? BD_ACTIVATION_RELU : BD_ACTIVATION_GELU;
 }
 
 bd_status bd_check_fit(const bd_model_config *config, const bd_rows *rows, bd_error *err)
@@ -216,7 +198,6 @@ double bd_model_flop(const bd_model_config *config, int64_t n_tokens, int64_t n_
 {
     const double width = (double)config->n_channels, layers = (double)config->n_layers;
     const double weights =
-        layers * (4 * width * width + 2 * width * (double)config->n_feed_forward) +
-        width * (double)config->n_vocabulary;
+        layers * (double)layer_weights(config) + width * (double)config->n_vocabulary;
     return 6 * weights * (double)n_tokens + 12 * width * layers * (double)n_pairs;
 }

@@ -8,17 +8,11 @@
 
 #include "common/base/error.h"
 #include "common/base/json.h"
-#include "kernels/activation.h"
 #include "trainer/data/rows.h"
+#include "trainer/model/family.h"
 
-typedef enum bd_model_family { BD_MODEL_OPT, BD_MODEL_GPT2 } bd_model_family;
-
-extern const char *const bd_model_family_words[];  // "opt", "gpt2", NULL
-
-// Both families are decoders with pre-layer-norm, learned positions, biases and tied
-// embeddings.
 typedef struct bd_model_config {
-    bd_model_family family;
+    const bd_family *family;  // borrowed, one of bd_families
     int64_t n_layers;
     int64_t n_channels;
     int64_t n_heads;
@@ -37,18 +31,15 @@ bd_status bd_model_config_preset(bd_model_config *config, const char *name, bd_e
 // Every number is checked: positive, bounded, heads that divide the channels.
 bd_status bd_model_config_check(const bd_model_config *config, bd_error *err);
 
-// Hugging Face's config.json, with the field names of OPT and of GPT-2. A variant that is
-// computed otherwise (OPT-350m's post-layer-norm, another activation) is BD_ERR_UNSUPPORTED.
+// Hugging Face's config.json, with the field names of its family. A variant that is computed
+// otherwise (OPT-350m's post-layer-norm, another activation) is BD_ERR_UNSUPPORTED.
 bd_status bd_model_config_from_json(bd_model_config *config, const bd_json *json,
                                     bd_error *err);
 bd_json *bd_model_config_to_json(const bd_model_config *config);
+// Adds to `json` the fields of that use.
+void bd_model_config_add_fields(bd_json *json, const bd_model_config *config, bd_field_use use);
 // The same from a file; the message names it.
 bd_status bd_model_config_read(bd_model_config *config, const char *path, bd_error *err);
-
-// What follows from the family.
-int64_t
-bd_model_first_position(const bd_model_config *config);  // OPT: 2, the table has 2 more rows
-bd_activation bd_model_activation(const bd_model_config *config);
 
 // Whether a model can be trained or proved on datasets: it has all of their ids, maybe more (a
 // table that was padded to a round number of rows), and positions for the longest segment.

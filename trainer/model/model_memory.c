@@ -43,7 +43,7 @@ static bd_status allocate_layer(bd_model *model, bd_layer_activations *layer, in
                                 bd_error *err)
 {
     const bd_model_config *c = &model->parameters->config;
-    const bool keeps_expanded = bd_model_activation(c) != BD_ACTIVATION_RELU;
+    const bool keeps_expanded = c->family->activation != BD_ACTIVATION_RELU;
     const struct {
         void **memory;
         int64_t width;

@@ -54,81 +54,55 @@ static bd_norm_offsets add_norm(builder *b, const char *prefix, const char *name
 static bd_linear_offsets add_linear(builder *b, bd_parameter_role role, int64_t n_in,
                                     int64_t n_out, const char *prefix, const char *name)
 {
-    const bool out_first = b->parameters->layout == BD_WEIGHT_OUT_IN;
+    const bool out_first = b->parameters->config.family->layout == BD_WEIGHT_OUT_IN;
     const int64_t weight = add(b, role, out_first ? n_out : n_in, out_first ? n_in : n_out,
                                "%s%s.weight", prefix, name);
     return (bd_linear_offsets){weight,
                                add(b, BD_ROLE_BIAS, n_out, 0, "%s%s.bias", prefix, name)};
 }
 
-// Three matrices [n][n] in a row are one [3n][n], three biases one of 3n.
-static bd_linear_offsets add_opt_qkv(builder *b, const char *prefix)
+// Three matrices [n][n] that follow each other are one [3n][n], and three biases one of 3n.
+static bd_linear_offsets add_qkv(builder *b, const char *prefix)
 {
-    static const char letters[] = {'q', 'k', 'v'};
+    const char *const *names = b->parameters->config.family->qkv;
     const int64_t n = b->parameters->config.n_channels;
-    bd_linear_offsets offsets = {b->parameters->n_total, 0};
+    if (!names[1])
+        return add_linear(b, BD_ROLE_MATRIX, n, 3 * n, prefix, names[0]);
+    bd_linear_offsets offsets = {.weight = b->parameters->n_total};
     for (int i = 0; i < 3; i++)
-        add(b, BD_ROLE_MATRIX, n, n, "%sself_attn.%c_proj.weight", prefix, letters[i]);
+        add(b, BD_ROLE_MATRIX, n, n, "%s%s.weight", prefix, names[i]);
     offsets.bias = b->parameters->n_total;
     for (int i = 0; i < 3; i++)
-        add(b, BD_ROLE_BIAS, n, 0, "%sself_attn.%c_proj.bias", prefix, letters[i]);
+        add(b, i == 1 ? BD_ROLE_KEY_BIAS : BD_ROLE_BIAS, n, 0, "%s%s.bias", prefix, names[i]);
     return offsets;
-}
-
-static void add_opt_layer(builder *b, int64_t l)
-{
-    const bd_model_config *c = &b->parameters->config;
-    bd_layer_offsets *layer = &b->parameters->layers[l];
-    char prefix[48];
-    snprintf(prefix, sizeof prefix, "model.decoder.layers.%" PRId64 ".", l);
-    layer->attention_norm = add_norm(b, prefix, "self_attn_layer_norm");
-    layer->qkv = add_opt_qkv(b, prefix);
-    layer->projection = add_linear(b, BD_ROLE_RESIDUAL, c->n_channels, c->n_channels, prefix,
-                                   "self_attn.out_proj");
-    layer->feed_forward_norm = add_norm(b, prefix, "final_layer_norm");
-    layer->expand =
-        add_linear(b, BD_ROLE_MATRIX, c->n_channels, c->n_feed_forward, prefix, "fc1");
-    layer->contract =
-        add_linear(b, BD_ROLE_RESIDUAL, c->n_feed_forward, c->n_channels, prefix, "fc2");
-}
-
-static void add_gpt2_layer(builder *b, int64_t l)
-{
-    const bd_model_config *c = &b->parameters->config;
-    bd_layer_offsets *layer = &b->parameters->layers[l];
-    char prefix[48];
-    snprintf(prefix, sizeof prefix, "transformer.h.%" PRId64 ".", l);
-    layer->attention_norm = add_norm(b, prefix, "ln_1");
-    layer->qkv =
-        add_linear(b, BD_ROLE_MATRIX, c->n_channels, 3 * c->n_channels, prefix, "attn.c_attn");
-    layer->projection =
-        add_linear(b, BD_ROLE_RESIDUAL, c->n_channels, c->n_channels, prefix, "attn.c_proj");
-    layer->feed_forward_norm = add_norm(b, prefix, "ln_2");
-    layer->expand =
-        add_linear(b, BD_ROLE_MATRIX, c->n_channels, c->n_feed_forward, prefix, "mlp.c_fc");
-    layer->contract =
-        add_linear(b, BD_ROLE_RESIDUAL, c->n_feed_forward, c->n_channels, prefix, "mlp.c_proj");
 }
 
 static void add_model(builder *b)
 {
     bd_parameters *p = b->parameters;
     const bd_model_config *c = &p->config;
-    const bool opt = c->family == BD_MODEL_OPT;
-    const char *prefix = opt ? "model.decoder." : "transformer.";
-    p->layout = opt ? BD_WEIGHT_OUT_IN : BD_WEIGHT_IN_OUT;
-    p->n_position_rows = c->n_positions + bd_model_first_position(c);
-    p->token_table = add(b, BD_ROLE_MATRIX, c->n_vocabulary, c->n_channels, "%s%s.weight",
-                         prefix, opt ? "embed_tokens" : "wte");
-    p->position_table = add(b, BD_ROLE_MATRIX, p->n_position_rows, c->n_channels, "%s%s.weight",
-                            prefix, opt ? "embed_positions" : "wpe");
+    const bd_family *family = c->family;
+    const char *prefix = family->prefixes[0];
+    const int64_t narrow = c->n_channels, wide = c->n_feed_forward;
+    p->n_position_rows = c->n_positions + family->first_position;
+    p->token_table = add(b, BD_ROLE_MATRIX, c->n_vocabulary, narrow, "%s%s.weight", prefix,
+                         family->token_table);
+    p->position_table = add(b, BD_ROLE_MATRIX, p->n_position_rows, narrow, "%s%s.weight",
+                            prefix, family->position_table);
     for (int64_t l = 0; l < c->n_layers; l++) {
-        if (opt)
-            add_opt_layer(b, l);
-        else
-            add_gpt2_layer(b, l);
+        bd_layer_offsets *layer = &p->layers[l];
+        char within[48];
+        snprintf(within, sizeof within, "%s%s.%" PRId64 ".", prefix, family->layers, l);
+        layer->attention_norm = add_norm(b, within, family->attention_norm);
+        layer->qkv = add_qkv(b, within);
+        layer->projection =
+            add_linear(b, BD_ROLE_RESIDUAL, narrow, narrow, within, family->projection);
+        layer->feed_forward_norm = add_norm(b, within, family->feed_forward_norm);
+        layer->expand = add_linear(b, BD_ROLE_MATRIX, narrow, wide, within, family->expand);
+        layer->contract =
+            add_linear(b, BD_ROLE_RESIDUAL, wide, narrow, within, family->contract);
     }
-    p->final_norm = add_norm(b, prefix, opt ? "final_layer_norm" : "ln_f");
+    p->final_norm = add_norm(b, prefix, family->final_norm);
 }
 
 bd_status bd_parameters_init(bd_parameters *parameters, const bd_model_config *config,
@@ -161,19 +135,29 @@ bool bd_parameter_decays(const bd_parameter *parameter)
 void bd_parameters_draw(const bd_parameters *parameters, uint64_t seed, float *weights)
 {
     static const double deviation = 0.02;
-    const bool scales_residual = parameters->config.family == BD_MODEL_GPT2;
-    const double residual = deviation / sqrt(2.0 * (double)parameters->config.n_layers);
+    const bd_model_config *c = &parameters->config;
+    const double residual =
+        c->family->scales_residual ? deviation / sqrt(2.0 * (double)c->n_layers) : deviation;
     for (size_t i = 0; i < parameters->n; i++) {
         const bd_parameter *parameter = &parameters->items[i];
-        // A generator of its own: a parameter's values do not depend on the others' sizes.
+        // Each has its own generator, so that its values do not depend on the others' sizes.
         bd_random random = {bd_random_mix(bd_random_mix(seed) + i)};
-        const double scale =
-            scales_residual && parameter->role == BD_ROLE_RESIDUAL ? residual : deviation;
         float *values = weights + parameter->offset;
         for (int64_t j = 0; j < parameter->n; j++)
-            values[j] = parameter->role == BD_ROLE_GAIN ? 1.0f
-                        : parameter->role == BD_ROLE_BIAS
-                            ? 0.0f
-                            : (float)(scale * bd_random_normal(&random));
+            switch (parameter->role) {
+            case BD_ROLE_MATRIX:
+                values[j] = (float)(deviation * bd_random_normal(&random));
+                break;
+            case BD_ROLE_RESIDUAL:
+                values[j] = (float)(residual * bd_random_normal(&random));
+                break;
+            case BD_ROLE_BIAS:
+            case BD_ROLE_KEY_BIAS:
+                values[j] = 0.0f;
+                break;
+            case BD_ROLE_GAIN:
+                values[j] = 1.0f;
+                break;
+            }
     }
 }

@@ -1,8 +1,8 @@
 // parameters.h - every parameter of a model by name, and where it lies in one flat array.
 //
 // Weights, gradients and the optimizer's moments are arrays of `n_total` floats with the same
-// layout. Names and shapes are Hugging Face's, so that files can be exchanged. OPT's q, k and v
-// projections are three parameters that lie side by side and are used as one.
+// layout. Names and shapes are Hugging Face's, so that files can be exchanged. Where q, k and v
+// are three parameters (OPT), they lie side by side and are used as one.
 #ifndef BINDERY_TRAINER_MODEL_PARAMETERS_H
 #define BINDERY_TRAINER_MODEL_PARAMETERS_H
 
@@ -11,13 +11,14 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-#include "kernels/linear.h"
 #include "trainer/model/model_config.h"
 
 typedef enum bd_parameter_role {
     BD_ROLE_MATRIX,    // drawn from a normal distribution
-    BD_ROLE_RESIDUAL,  // the same; written into the residual stream (GPT-2 scales these down)
+    BD_ROLE_RESIDUAL,  // the same; its results are added to the residual stream
     BD_ROLE_BIAS,      // 0 at first
+    BD_ROLE_KEY_BIAS,  // the same; it adds the same number to all scores of a query, so that
+                       // its gradient is 0 by mathematics
     BD_ROLE_GAIN,      // 1 at first
 } bd_parameter_role;
 
@@ -57,7 +58,6 @@ typedef struct bd_parameters {
     int64_t n_position_rows;
     bd_layer_offsets *layers;  // [config.n_layers], owned
     bd_norm_offsets final_norm;
-    bd_weight_layout layout;  // of every matrix but the tables
 } bd_parameters;
 
 // Lays out the parameters of a model that passed bd_model_config_check(). Release what comes
@@ -70,8 +70,8 @@ void bd_parameters_release(
 // Weight decay is for matrices (tables included), not for biases and gains.
 bool bd_parameter_decays(const bd_parameter *parameter);
 
-// The originals' initial weights into weights [n_total] (host memory): normal with standard
-// deviation 0.02, for GPT-2's residual projections divided by sqrt(2 n_layers); biases 0,
+// Writes the originals' initial weights into weights [n_total] (host memory): normal with
+// standard deviation 0.02, smaller where the family scales residual projections; biases 0,
 // gains 1.
 void bd_parameters_draw(const bd_parameters *parameters, uint64_t seed, float *weights);
 

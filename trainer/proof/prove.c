@@ -153,7 +153,7 @@ static bd_status new_relu_results(relu_results *results, const bench *b, bd_erro
         (relu_results){.n_layers = c->n_layers,
                        .n_tokens = b->batch.boundaries.n_rows * b->batch.boundaries.seq_len,
                        .width = c->n_feed_forward};
-    if (bd_model_activation(c) != BD_ACTIVATION_RELU)
+    if (c->family->activation != BD_ACTIVATION_RELU)
         return BD_OK;
     results->layers = calloc((size_t)c->n_layers, sizeof *results->layers);
     bool complete = results->layers;
@@ -445,7 +445,7 @@ static bd_status compare(bd_proof *proof, const bd_parameters *parameters, bd_ty
                 *line = element;
         }
         line->parameter = parameter;
-        line->zero_by_mathematics = strstr(parameter->name, ".k_proj.bias") != NULL;
+        line->zero_by_mathematics = parameter->role == BD_ROLE_KEY_BIAS;
         proof->n_disagree += line->verdict != BD_PROOF_AGREES;
         proof->worst_ratio = fmax(proof->worst_ratio, line->ratio);
     }

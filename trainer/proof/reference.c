@@ -1,5 +1,5 @@
-// Written to be obviously right, not to be quick: nothing but sums in double precision. What
-// follows from the family (first position, activation) is said here once more, on purpose.
+// Written to be obviously right, not to be quick: nothing but sums in double precision. It shares
+// the description of the model (family.h, parameters.h) with the kernels, and no code.
 #include "trainer/proof/reference.h"
 
 #include <inttypes.h>
@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double epsilon = 1e-5;  // of every layer norm
 enum {
     TILE = 32,        // of a matrix: stays in the cache while another matrix passes by
     LANES = 8,        // numbers in a vector
@@ -257,7 +256,7 @@ typedef struct linear {
 static matrix weight_of(const sequence *s, linear l)
 {
     const double *weight = s->r->weights + l.at.weight;
-    return s->r->parameters->layout == BD_WEIGHT_IN_OUT
+    return s->config->family->layout == BD_WEIGHT_IN_OUT
                ? row_major(weight, l.n_in, l.n_out)
                : transposed(row_major(weight, l.n_out, l.n_in));
 }
@@ -279,7 +278,7 @@ static void linear_backward(const sequence *s, linear l, const double *x, const 
     clear(d_x, s->n * l.n_in);
     add_product(&s->r->rounding, d_x, d_outputs, transposed(weight_of(s, l)));
     store(s, d_x, s->n * l.n_in);
-    if (s->r->parameters->layout == BD_WEIGHT_IN_OUT)
+    if (s->config->family->layout == BD_WEIGHT_IN_OUT)
         add_gradients(s, l.at.weight, transposed(inputs), d_outputs);
     else
         add_gradients(s, l.at.weight, transposed(d_outputs), inputs);
@@ -300,7 +299,8 @@ static void moments(const sequence *s, const double *x, int64_t n, double *mean,
     *mean = as_sum(s, sum, sqrt(squares), n) / (double)n;
     for (int64_t i = 0; i < n; i++)
         deviations += (x[i] - *mean) * (x[i] - *mean);
-    *rstd = 1.0 / sqrt(as_sum(s, deviations, 0.0, n) / (double)n + epsilon);
+    *rstd =
+        1.0 / sqrt(as_sum(s, deviations, 0.0, n) / (double)n + s->config->family->norm_epsilon);
 }
 
 static void norm_forward(const sequence *s, bd_norm_offsets at, const double *x, double *out)
@@ -344,9 +344,9 @@ static void norm_backward(const sequence *s, bd_norm_offsets at, const double *x
 
 enum { ACTIVATION_OPERATIONS = 8 };  // of GELU and of its slope, about
 
-static double activation(bd_model_family family, double x, double *slope)
+static double activation(bd_activation which, double x, double *slope)
 {
-    if (family == BD_MODEL_OPT) {
+    if (which == BD_ACTIVATION_RELU) {
         *slope = x > 0.0 ? 1.0 : 0.0;
         return x > 0.0 ? x : 0.0;
     }
@@ -436,8 +436,8 @@ static int64_t token_row(const sequence *s, int64_t t)
 
 static int64_t position_row(const sequence *s, int64_t t)
 {
-    const int64_t first = s->config->family == BD_MODEL_OPT ? 2 : 0;
-    return s->r->parameters->position_table + (first + t) * s->config->n_channels;
+    const int64_t row = s->config->family->first_position + t;
+    return s->r->parameters->position_table + row * s->config->n_channels;
 }
 
 static void embedding_forward(const sequence *s, double *x)
@@ -465,20 +465,21 @@ static void activate_token(const sequence *s, int64_t l, int64_t t)
 {
     const int64_t wide = s->config->n_feed_forward;
     double *x = s->layers[l].activated + t * wide, *slopes = s->layers[l].slopes + t * wide;
-    const bool decides = s->relu_results && s->config->family == BD_MODEL_OPT;
+    const bd_activation which = s->config->family->activation;
+    const bool decides = s->relu_results && which == BD_ACTIVATION_RELU;
     double largest = 0;
     for (int64_t i = 0; decides && i < wide; i++)
         largest = fmax(largest, fabs(x[i]));
     for (int64_t i = 0; i < wide; i++) {
         const double input = x[i];
-        x[i] = activation(s->config->family, input, &slopes[i]);
+        x[i] = activation(which, input, &slopes[i]);
         if (decides && fabs(input) <= s->r->nearly_zero * largest) {
             const bool positive = s->relu_results[l][t * wide + i] > 0;
             s->r->n_kinks += positive != (input > 0);
             slopes[i] = positive ? 1.0 : 0.0;
         }
     }
-    if (s->config->family != BD_MODEL_OPT) {  // ReLU computes nothing
+    if (which != BD_ACTIVATION_RELU) {  // which has nothing to round
         as_sums(s, x, wide, ACTIVATION_OPERATIONS);
         as_sums(s, slopes, wide, ACTIVATION_OPERATIONS);
         store(s, x, wide);

@@ -119,19 +119,16 @@ static void set_id(bd_json *json, const char *key, int64_t id, bool is_there)
 // id stands for padding.
 static bd_json *model_json(const exporting *e)
 {
-    static const char *const opt_drops[] = {"dropout", "attention_dropout", "layerdrop", NULL};
-    static const char *const gpt2_drops[] = {"resid_pdrop", "attn_pdrop", "embd_pdrop", NULL};
-    const bool opt = e->run.parameters.config.family == BD_MODEL_OPT;
-    bd_json *json = bd_model_config_to_json(&e->run.parameters.config);
+    const bd_model_config *config = &e->run.parameters.config;
+    bd_json *json = bd_model_config_to_json(config);
     bd_json *architectures = bd_json_array();
-    bd_json_append(architectures, bd_json_string(opt ? "OPTForCausalLM" : "GPT2LMHeadModel"));
+    bd_json_append(architectures, bd_json_string(config->family->architecture));
     bd_json_set(json, "architectures", architectures);
     bd_json_set_string(json, "torch_dtype", e->job->type == BD_BF16 ? "bfloat16" : "float32");
     set_id(json, "bos_token_id", e->text_of.bos, e->text_of.bos != BD_NO_BOS);
     bd_json_set_integer(json, "eos_token_id", e->text_of.separator);
     bd_json_set_null(json, "pad_token_id");
-    for (const char *const *drop = opt ? opt_drops : gpt2_drops; *drop; drop++)
-        bd_json_set_real(json, *drop, 0.0);
+    bd_model_config_add_fields(json, config, BD_FIELD_EXPORTED);
     return json;
 }
 

@@ -27,7 +27,7 @@ typedef struct bd_model_export_job {
 typedef struct bd_model_export_result {
     int64_t step;
     int64_t n_parameters;
-    bd_model_family family;
+    const bd_family *family;
 } bd_model_export_result;
 
 // Reads the checkpoint, checks it and the tokenizer, and writes the files. Nothing has its

@@ -4,15 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The prefixes that a name may have, ended by NULL; the first is ours.
-static const char *const gpt2_prefixes[] = {"transformer.", "", NULL};
-static const char *const opt_prefixes[] = {"model.decoder.", "decoder.", "", NULL};
-
-static const char *const *prefixes_of(const bd_pretrained_names *names)
-{
-    return names->parameters->config.family == BD_MODEL_OPT ? opt_prefixes : gpt2_prefixes;
-}
-
 static int compare_parameters(const void *left, const void *right)
 {
     const bd_parameter *const *a = left, *const *b = right;
@@ -43,8 +34,8 @@ void bd_pretrained_names_release(bd_pretrained_names *names)
 static const bd_parameter *find(const bd_pretrained_names *names, const char *rest)
 {
     bd_parameter wanted;
-    const int n =
-        snprintf(wanted.name, sizeof wanted.name, "%s%s", prefixes_of(names)[0], rest);
+    const int n = snprintf(wanted.name, sizeof wanted.name, "%s%s",
+                           names->parameters->config.family->prefixes[0], rest);
     if (n < 0 || (size_t)n >= sizeof wanted.name)
         return NULL;  // longer than any of ours
     const bd_parameter *key = &wanted;
@@ -54,23 +45,29 @@ static const bd_parameter *find(const bd_pretrained_names *names, const char *re
 }
 
 // "h.3.attn.bias", "h.3.attn.masked_bias"
-static bool is_buffer(const bd_pretrained_names *names, const char *rest)
+static bool is_buffer(const bd_model_config *config, const char *rest)
 {
-    const bd_model_config *config = &names->parameters->config;
-    if (config->family != BD_MODEL_GPT2 || strncmp(rest, "h.", 2) != 0)
+    const bd_family *family = config->family;
+    const size_t length = strlen(family->layers);
+    if (strncmp(rest, family->layers, length) != 0 || rest[length] != '.')
         return false;
-    const char *digits = rest + 2, *end = digits + strspn(digits, "0123456789");
-    if (end == digits || end - digits > 9 || strtoll(digits, NULL, 10) >= config->n_layers)
+    const char *digits = rest + length + 1, *end = digits + strspn(digits, "0123456789");
+    if (end == digits || end - digits > 9 || strtoll(digits, NULL, 10) >= config->n_layers ||
+        *end != '.')
         return false;
-    return strcmp(end, ".attn.bias") == 0 || strcmp(end, ".attn.masked_bias") == 0;
+    for (const char *const *buffer = family->buffers; *buffer; buffer++)
+        if (strcmp(end + 1, *buffer) == 0)
+            return true;
+    return false;
 }
 
 bd_tensor_meaning bd_pretrained_meaning(const bd_pretrained_names *names, const char *name,
                                         size_t *index)
 {
+    const bd_model_config *config = &names->parameters->config;
     if (strcmp(name, "lm_head.weight") == 0)
         return BD_TENSOR_HEAD;
-    for (const char *const *prefix = prefixes_of(names); *prefix; prefix++) {
+    for (const char *const *prefix = config->family->prefixes; *prefix; prefix++) {
         if (strncmp(name, *prefix, strlen(*prefix)) != 0)
             continue;
         const char *rest = name + strlen(*prefix);
@@ -79,7 +76,7 @@ bd_tensor_meaning bd_pretrained_meaning(const bd_pretrained_names *names, const 
             *index = (size_t)(parameter - names->parameters->items);
             return BD_TENSOR_PARAMETER;
         }
-        if (is_buffer(names, rest))
+        if (is_buffer(config, rest))
             return BD_TENSOR_BUFFER;
     }
     return BD_TENSOR_UNKNOWN;

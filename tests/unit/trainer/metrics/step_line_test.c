@@ -77,7 +77,7 @@ static void work_is_counted_without_padding_and_across_no_boundary(void **state)
 static void flop_are_those_of_the_matrices_and_the_pairs(void **state)
 {
     (void)state;
-    const bd_model_config gpt2 = {.family = BD_MODEL_GPT2,
+    const bd_model_config gpt2 = {.family = &bd_family_gpt2,
                                   .n_layers = 12,
                                   .n_channels = 768,
                                   .n_heads = 12,

@@ -14,7 +14,7 @@ static bd_status parse(const char *text, bd_model_config *config, bd_error *err)
 
 static void assert_shape(const bd_model_config *config, bd_model_config expected)
 {
-    assert_int_equal(config->family, expected.family);
+    assert_ptr_equal(config->family, expected.family);
     assert_int_equal(config->n_layers, expected.n_layers);
     assert_int_equal(config->n_channels, expected.n_channels);
     assert_int_equal(config->n_heads, expected.n_heads);
@@ -39,7 +39,7 @@ static void every_listed_preset_is_a_model(void **state)
         const int64_t head_size = config.n_channels / config.n_heads;
         assert_true(head_size == 64 || head_size == 128);  // what attention in bf16 takes
         const bool gpt2 = strstr(bd_model_presets[i], "gpt2") != NULL;
-        assert_int_equal(config.family, gpt2 ? BD_MODEL_GPT2 : BD_MODEL_OPT);
+        assert_ptr_equal(config.family, gpt2 ? &bd_family_gpt2 : &bd_family_opt);
     }
 }
 
@@ -49,9 +49,9 @@ static void the_originals_have_their_shapes(void **state)
     bd_error err;
     bd_model_config config;
     check(bd_model_config_preset(&config, "opt-125m", &err), &err);
-    assert_shape(&config, (bd_model_config){BD_MODEL_OPT, 12, 768, 12, 3072, 2048, 0});
+    assert_shape(&config, (bd_model_config){&bd_family_opt, 12, 768, 12, 3072, 2048, 0});
     check(bd_model_config_preset(&config, "gpt2-124m", &err), &err);
-    assert_shape(&config, (bd_model_config){BD_MODEL_GPT2, 12, 768, 12, 3072, 1024, 0});
+    assert_shape(&config, (bd_model_config){&bd_family_gpt2, 12, 768, 12, 3072, 1024, 0});
 }
 
 static void an_unknown_preset_is_refused(void **state)
@@ -63,6 +63,13 @@ static void an_unknown_preset_is_refused(void **state)
     assert_string_equal(err.message, "no preset 'opt-125'");
 }
 
+static void every_family_is_listed_under_its_name(void **state)
+{
+    (void)state;
+    for (size_t i = 0; bd_families[i]; i++)
+        assert_string_equal(bd_families[i]->name, bd_family_names[i]);
+}
+
 // ---- config.json ----------------------------------------------------------------------------
 
 static void hugging_faces_files_are_read(void **state)
@@ -72,13 +79,13 @@ static void hugging_faces_files_are_read(void **state)
     bd_model_config config;
     bd_json *opt = read_golden("opt/config.json"), *gpt2 = read_golden("gpt2/config.json");
     check(bd_model_config_from_json(&config, opt, &err), &err);
-    assert_shape(&config, (bd_model_config){BD_MODEL_OPT, 2, 24, 3, 96, 64, 257});
-    assert_int_equal(bd_model_first_position(&config), 2);
-    assert_int_equal(bd_model_activation(&config), BD_ACTIVATION_RELU);
+    assert_shape(&config, (bd_model_config){&bd_family_opt, 2, 24, 3, 96, 64, 257});
+    assert_int_equal(config.family->first_position, 2);
+    assert_int_equal(config.family->activation, BD_ACTIVATION_RELU);
     check(bd_model_config_from_json(&config, gpt2, &err), &err);
-    assert_shape(&config, (bd_model_config){BD_MODEL_GPT2, 2, 24, 3, 96, 64, 257});
-    assert_int_equal(bd_model_first_position(&config), 0);
-    assert_int_equal(bd_model_activation(&config), BD_ACTIVATION_GELU);
+    assert_shape(&config, (bd_model_config){&bd_family_gpt2, 2, 24, 3, 96, 64, 257});
+    assert_int_equal(config.family->first_position, 0);
+    assert_int_equal(config.family->activation, BD_ACTIVATION_GELU);
     bd_json_free(opt);
     bd_json_free(gpt2);
 }
@@ -134,7 +141,7 @@ static void hostile_files_are_refused(void **state)
         {"{\"model_type\": 5}", BD_ERR_FORMAT, "model_type"},
         {"{\"model_type\": \"llama\"}", BD_ERR_UNSUPPORTED, "'llama', not opt or gpt2"},
         {"{\"model_type\": \"\"}", BD_ERR_UNSUPPORTED, "model_type"},
-        {"{\"model_type\": \"opt\"}", BD_ERR_FORMAT, "num_hidden_layers"},
+        {"{\"model_type\": \"opt\"}", BD_ERR_FORMAT, "vocab_size"},
         {"[]", BD_ERR_FORMAT, "model_type"},
         {OPT_BUT(", \"num_attention_heads\": 3, \"ffn_dim\": 96"), BD_ERR_FORMAT,
          "hidden_size"},
@@ -210,7 +217,7 @@ static void variants_are_refused(void **state)
 static void every_number_has_its_limits(void **state)
 {
     (void)state;
-    static const bd_model_config good = {BD_MODEL_OPT, 2, 24, 3, 96, 64, 257};
+    static const bd_model_config good = {&bd_family_opt, 2, 24, 3, 96, 64, 257};
     static const size_t fields[] = {
         offsetof(bd_model_config, n_layers),    offsetof(bd_model_config, n_channels),
         offsetof(bd_model_config, n_heads),     offsetof(bd_model_config, n_feed_forward),
@@ -232,6 +239,7 @@ int main(void)
         cmocka_unit_test(every_listed_preset_is_a_model),
         cmocka_unit_test(the_originals_have_their_shapes),
         cmocka_unit_test(an_unknown_preset_is_refused),
+        cmocka_unit_test(every_family_is_listed_under_its_name),
         cmocka_unit_test(hugging_faces_files_are_read),
         cmocka_unit_test(what_is_written_is_read_again),
         cmocka_unit_test(gpt2s_inner_width_has_a_default),

@@ -175,7 +175,7 @@ static double largest(const double *values, int64_t n)
 // started it all (OPT: rows 2 to 9).
 static void print_positions(const fixture *f, const float *ours, const double *theirs)
 {
-    const int64_t first = bd_model_first_position(&f->parameters.config);
+    const int64_t first = f->parameters.config.family->first_position;
     const int64_t n = f->parameters.config.n_channels;
     printf("position table, largest gradient of each row: ours, PyTorch's, difference\n");
     for (int64_t row = first; row < first + 8; row++) {

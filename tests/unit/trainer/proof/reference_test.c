@@ -17,13 +17,13 @@
 #include "trainer/weights/safetensors.h"
 
 static const bd_model_config tiny[] = {
-    {BD_MODEL_OPT, 2, 8, 2, 12, 9, 11},
-    {BD_MODEL_GPT2, 2, 8, 2, 12, 9, 11},
+    {&bd_family_opt, 2, 8, 2, 12, 9, 11},
+    {&bd_family_gpt2, 2, 8, 2, 12, 9, 11},
 };
 // Longer than a block of the head and wider than a tile of the matrix product.
 static const bd_model_config longer[] = {
-    {BD_MODEL_OPT, 1, 8, 2, 70, 131, 67},
-    {BD_MODEL_GPT2, 1, 8, 2, 70, 131, 67},
+    {&bd_family_opt, 1, 8, 2, 70, 131, 67},
+    {&bd_family_gpt2, 1, 8, 2, 70, 131, 67},
 };
 
 static const struct {

@@ -8,7 +8,7 @@
 #include "trainer/weights/safetensors.h"
 
 static const bd_model_config tiny = {
-    .family = BD_MODEL_OPT,
+    .family = &bd_family_opt,
     .n_layers = 1,
     .n_channels = 2,
     .n_heads = 1,
@@ -155,7 +155,7 @@ static void saved_state_is_loaded_bit_for_bit(void **state)
 static void both_families_and_any_step_are_saved(void **state)
 {
     bd_model_config config = tiny;
-    config.family = BD_MODEL_GPT2;
+    config.family = &bd_family_gpt2;
     config.n_layers = 2;
     static const int64_t steps[] = {0, 99999999, 100000000, INT64_MAX};
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
@@ -662,7 +662,7 @@ static void tensors_of_another_model_are_refused(void **state)
     other.n_positions = 5;
     assert_load_fails(*state, &other, "has the shape [6, 2] instead of [7, 2]");
     other = config;
-    other.family = BD_MODEL_GPT2;
+    other.family = &bd_family_gpt2;
     assert_load_fails(*state, &other, "has no tensor 'transformer.wte.weight'");
 }
 

@@ -12,8 +12,8 @@
 #include "trainer/weights/pretrained.h"
 #include "trainer/weights/safetensors.h"
 
-static const bd_model_config families[] = {{BD_MODEL_OPT, 2, 6, 3, 5, 7, 257},
-                                           {BD_MODEL_GPT2, 2, 6, 3, 5, 7, 257}};
+static const bd_model_config families[] = {{&bd_family_opt, 2, 6, 3, 5, 7, 257},
+                                           {&bd_family_gpt2, 2, 6, 3, 5, 7, 257}};
 
 // A number for weight `i` of step `step`, of which some are halfway between two in bf16.
 static float weight_of(int64_t step, int64_t i)
@@ -62,7 +62,7 @@ static void save_step(const char *run, const bd_model_config *config, int64_t st
 
 static const char *make_run(const bd_model_config *config)
 {
-    const char *run = config->family == BD_MODEL_OPT ? "run-opt" : "run-gpt2";
+    const char *run = config->family == &bd_family_opt ? "run-opt" : "run-gpt2";
     add_folder(run);
     save_step(run, config, 3, bd_tokenizer_bytes()->fingerprint.hex);
     save_step(run, config, 12, bd_tokenizer_bytes()->fingerprint.hex);
@@ -107,7 +107,7 @@ static void the_latest_step_is_exported(void **state)
         const char *run = make_run(&families[f]), *out = f ? "b" : "a";
         export_model(&(bd_model_export_job){run, out, BD_LATEST_STEP, BD_FLOAT}, &result);
         assert_int_equal(result.step, 12);
-        assert_int_equal(result.family, families[f].family);
+        assert_ptr_equal(result.family, families[f].family);
         assert_exported(out, &families[f], 12, BD_FLOAT);
     }
 }

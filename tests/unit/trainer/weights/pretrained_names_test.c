@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-static const bd_model_config opt = {BD_MODEL_OPT, 11, 6, 3, 5, 7, 9};
-static const bd_model_config gpt2 = {BD_MODEL_GPT2, 11, 6, 3, 5, 7, 9};
+static const bd_model_config opt = {&bd_family_opt, 11, 6, 3, 5, 7, 9};
+static const bd_model_config gpt2 = {&bd_family_gpt2, 11, 6, 3, 5, 7, 9};
 
 typedef struct subject {
     bd_parameters parameters;

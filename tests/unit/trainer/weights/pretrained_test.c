@@ -7,8 +7,8 @@
 #include "tests/unit/temporary_folder.h"
 #include "trainer/weights/safetensors.h"
 
-static const bd_model_config families[] = {{BD_MODEL_OPT, 2, 6, 3, 5, 7, 9},
-                                           {BD_MODEL_GPT2, 2, 6, 3, 5, 7, 9}};
+static const bd_model_config families[] = {{&bd_family_opt, 2, 6, 3, 5, 7, 9},
+                                           {&bd_family_gpt2, 2, 6, 3, 5, 7, 9}};
 enum { N_FAMILIES = 2, MORE_VIEWS = 4 };
 
 // A model of which every weight is another number, as the tensors that a file is to hold; a
