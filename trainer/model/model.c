@@ -43,8 +43,8 @@ bd_status bd_model_download(bd_model *model, float *to, const void *tensor, int6
                             bd_error *err)
 {
     const bd_operations *operations = model->backend->operations;
-    // bf16 arrives in the upper half and is widened from the front: each value is read before
-    // its place is written.
+    // bf16 arrives in the upper half of the memory and is widened from the front, so that each
+    // value is read before its place is overwritten.
     char *arrives = (char *)to + (size_t)n * (sizeof *to - bd_type_bytes(model->type));
     BD_TRY(operations->download(model->backend, arrives, tensor,
                                 (size_t)n * bd_type_bytes(model->type), err));
@@ -70,7 +70,8 @@ bd_status bd_model_zero_gradients(bd_model *model, bd_error *err)
 
 // ---- Operations with this model's parameters --------------------------------------------
 
-// The backend's table, for calls that read like the contract: OP(model, add, {...}).
+// Calls an operation of the backend; its arguments read as in its contract:
+// OP(model, add, {.a = ..., .b = ...}).
 #define OP(model, name, ...) \
     (model)->backend->operations->name((model)->backend, &(bd_##name##_args)__VA_ARGS__, err)
 
@@ -108,7 +109,7 @@ static bd_status norm_forward(bd_model *model, batch_ref batch, const bd_norm_of
                .rstd = rstd});
 }
 
-// Adds to d_stream what flows back through the norm of x.
+// Adds to d_stream the gradient that flows back through the norm of x.
 static bd_status norm_backward(bd_model *model, batch_ref batch, const bd_norm_offsets *offsets,
                                const void *x, const float *mean, const float *rstd,
                                const void *d_out, bd_error *err)
@@ -161,7 +162,7 @@ static bd_status linear_backward(bd_model *model, batch_ref batch,
                .d_bias = model->gradients + offsets->bias});
 }
 
-// q, k and v of a token lie side by side, as do their gradients.
+// q, k and v of a token lie side by side in memory, as do their gradients.
 static bd_attention_forward_args attention_of(const bd_model *model, batch_ref batch,
                                               const bd_layer_activations *a)
 {
@@ -184,105 +185,69 @@ static bd_attention_forward_args attention_of(const bd_model *model, batch_ref b
     };
 }
 
-// From d_narrow to d_wide.
-static bd_status attention_backward(const bd_model *model, batch_ref batch,
-                                    const bd_layer_activations *a, bd_error *err)
-{
-    const int64_t channels = model->parameters->config.n_channels;
-    const bd_attention_forward_args forward = attention_of(model, batch, a);
-    bd_attention_backward_args args = bd_attention_backward_of(&forward);
-    args.d_out = model->d_narrow;
-    args.d_q = model->d_wide;
-    args.d_k = element(model, model->d_wide, channels);
-    args.d_v = element(model, model->d_wide, 2 * channels);
-    return model->backend->operations->attention_backward(model->backend, &args, err);
-}
-
 // ---- Forward ----------------------------------------------------------------------------
 
-// Everything that the backward pass needs of a layer.
-static bd_status layer_inside(bd_model *model, batch_ref batch, int64_t l, const void *in,
-                              bd_error *err)
-{
-    const bd_model_config *c = &model->parameters->config;
-    const bd_layer_offsets *offsets = &model->parameters->layers[l];
-    bd_layer_activations *a = &model->layers[l];
-    const int64_t n = tokens_of(batch), channels = c->n_channels, wide = c->n_feed_forward;
-    BD_TRY(norm_forward(model, batch, &offsets->attention_norm, in, a->attention_in,
-                        a->attention_mean, a->attention_rstd, err));
-    BD_TRY(linear_forward(model, batch, &offsets->qkv, channels, 3 * channels, a->attention_in,
-                          a->qkv, err));
-    const bd_attention_forward_args attention = attention_of(model, batch, a);
-    BD_TRY(model->backend->operations->attention_forward(model->backend, &attention, err));
-    BD_TRY(linear_forward(model, batch, &offsets->projection, channels, channels,
-                          a->attention_out, model->branch, err));
-    BD_TRY(OP(model, add,
-              {.type = model->type,
-               .n = n * channels,
-               .a = in,
-               .b = model->branch,
-               .out = a->middle}));
-    BD_TRY(norm_forward(model, batch, &offsets->feed_forward_norm, a->middle,
-                        a->feed_forward_in, a->feed_forward_mean, a->feed_forward_rstd, err));
-    return OP(model, linear_forward,
-              {.boundaries = batch->attention,
-               .type = model->type,
-               .n_in = channels,
-               .n_out = wide,
-               .layout = model->parameters->config.family->layout,
-               .activation = c->family->activation,
-               .x = a->feed_forward_in,
-               .weight = weight_at(model, offsets->expand.weight),
-               .bias = weight_at(model, offsets->expand.bias),
-               .out = a->expanded,
-               .activated = a->activated});
-}
-
-static bd_status layer_forward(bd_model *model, batch_ref batch, int64_t l, const void *in,
-                               bd_error *err)
-{
-    const bd_model_config *c = &model->parameters->config;
-    const bd_layer_activations *a = &model->layers[l];
-    BD_TRY(layer_inside(model, batch, l, in, err));
-    BD_TRY(linear_forward(model, batch, &model->parameters->layers[l].contract,
-                          c->n_feed_forward, c->n_channels, a->activated, model->branch, err));
-    return OP(model, add,
-              {.type = model->type,
-               .n = tokens_of(batch) * c->n_channels,
-               .a = a->middle,
-               .b = model->branch,
-               .out = a->out});
-}
-
-// The residual stream that enters layer l; l = n_layers: that leaves the last.
+// The residual stream that enters layer l; for l = n_layers, the one that leaves the last layer.
 static const void *stream_into(const bd_model *model, int64_t l)
 {
     return l == 0 ? model->embedded : model->layers[l - 1].out;
 }
 
-static bd_status check_size(const bd_model *model, batch_ref batch, bd_error *err)
+// stream + attention(norm(stream)), then stream + feed_forward(norm(stream)). With `again` a
+// model that recomputes restores what the backward pass reads of the layer; the stream that
+// leaves it was kept.
+static bd_status layer_forward(bd_model *model, batch_ref batch, int64_t l, bool again,
+                               bd_error *err)
 {
-    if (tokens_of(batch) > model->max_rows * model->seq_len ||
-        batch->attention.seq_len > model->seq_len)
-        return bd_fail(err, BD_ERR_ARGUMENT, "the batch is larger than the model's buffers");
-    return BD_OK;
+    const bd_model_config *c = &model->parameters->config;
+    const bd_layer_offsets *offsets = &model->parameters->layers[l];
+    const bd_layer_activations *a = &model->layers[l];
+    const int64_t narrow = c->n_channels, wide = c->n_feed_forward;
+    const int64_t n_stream = tokens_of(batch) * narrow;
+    const void *stream = stream_into(model, l);
+
+    BD_TRY(norm_forward(model, batch, &offsets->attention_norm, stream, a->attention_in,
+                        a->attention_mean, a->attention_rstd, err));
+    BD_TRY(linear_forward(model, batch, &offsets->qkv, narrow, 3 * narrow, a->attention_in,
+                          a->qkv, err));
+    const bd_attention_forward_args attention = attention_of(model, batch, a);
+    BD_TRY(model->backend->operations->attention_forward(model->backend, &attention, err));
+    BD_TRY(linear_forward(model, batch, &offsets->projection, narrow, narrow, a->attention_out,
+                          model->branch, err));
+    BD_TRY(OP(model, add,
+              {.type = model->type,
+               .n = n_stream,
+               .a = stream,
+               .b = model->branch,
+               .out = a->middle}));
+
+    BD_TRY(norm_forward(model, batch, &offsets->feed_forward_norm, a->middle,
+                        a->feed_forward_in, a->feed_forward_mean, a->feed_forward_rstd, err));
+    BD_TRY(OP(model, linear_forward,
+              {.boundaries = batch->attention,
+               .type = model->type,
+               .n_in = narrow,
+               .n_out = wide,
+               .layout = c->family->layout,
+               .activation = c->family->activation,
+               .x = a->feed_forward_in,
+               .weight = weight_at(model, offsets->expand.weight),
+               .bias = weight_at(model, offsets->expand.bias),
+               .out = a->expanded,
+               .activated = a->activated}));
+    if (again)
+        return BD_OK;
+    BD_TRY(linear_forward(model, batch, &offsets->contract, wide, narrow, a->activated,
+                          model->branch, err));
+    return OP(model, add,
+              {.type = model->type,
+               .n = n_stream,
+               .a = a->middle,
+               .b = model->branch,
+               .out = a->out});
 }
 
-bd_status bd_model_send(bd_model *model, const bd_model_batch *batch, bd_sent_batch *sent,
-                        bd_error *err)
-{
-    BD_TRY(check_size(model, batch, err));
-    return bd_batch_send(&model->transfer, batch, sent, err);
-}
-
-// Sends a batch and waits for it.
-static bd_status bring(bd_model *model, batch_ref batch, bd_sent_batch *sent,
-                       bd_model_batch *there, bd_error *err)
-{
-    BD_TRY(bd_model_send(model, batch, sent, err));
-    return bd_batch_receive(&model->transfer, sent, there, err);
-}
-
+// From the ids to the final norm.
 static bd_status forward(bd_model *model, batch_ref batch, bd_error *err)
 {
     const bd_parameters *p = model->parameters;
@@ -300,18 +265,9 @@ static bd_status forward(bd_model *model, batch_ref batch, bd_error *err)
                .position_table = weight_at(model, p->position_table),
                .out = model->embedded}));
     for (int64_t l = 0; l < c->n_layers; l++)
-        BD_TRY(layer_forward(model, batch, l, stream_into(model, l), err));
+        BD_TRY(layer_forward(model, batch, l, false, err));
     return norm_forward(model, batch, &p->final_norm, stream_into(model, c->n_layers),
                         model->final_in, model->final_mean, model->final_rstd, err);
-}
-
-bd_status bd_model_forward(bd_model *model, const bd_model_batch *batch, bd_error *err)
-{
-    bd_sent_batch sent;
-    bd_model_batch there;
-    BD_TRY(bring(model, batch, &sent, &there, err));
-    BD_TRY(forward(model, &there, err));
-    return bd_batch_finish(&model->transfer, &sent, err);
 }
 
 // ---- The head: row by row, so that the logits of only one row exist ---------------------
@@ -320,11 +276,6 @@ static bd_boundaries one_row(const bd_boundaries *boundaries, int64_t row)
 {
     return (bd_boundaries){1, boundaries->seq_len, boundaries->offsets + row,
                            boundaries->values};
-}
-
-static const void *ids_of_row(batch_ref batch, int64_t row)
-{
-    return (const char *)batch->ids + row * batch->attention.seq_len * batch->id_bytes;
 }
 
 static bd_status logits_of_row(bd_model *model, batch_ref batch, int64_t row, bd_error *err)
@@ -343,34 +294,8 @@ static bd_status logits_of_row(bd_model *model, batch_ref batch, int64_t row, bd
                .out = model->logits});
 }
 
-// Those of `n` tokens, without the gaps between them.
-static bd_status download_logits(bd_model *model, int64_t n, float *logits, bd_error *err)
-{
-    const int64_t width = model->parameters->config.n_vocabulary;
-    const int64_t stride = model->logits_stride;
-    float *with_gaps = malloc((size_t)(n * stride) * sizeof *with_gaps);
-    if (!with_gaps)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the logits of %" PRId64 " tokens", n);
-    const bd_status status =
-        bd_model_download(model, with_gaps, model->logits, n * stride, err);
-    for (int64_t t = 0; status == BD_OK && t < n; t++)
-        memcpy(logits + t * width, with_gaps + t * stride, (size_t)width * sizeof *logits);
-    free(with_gaps);
-    return status;
-}
-
-bd_status bd_model_row_logits(bd_model *model, const bd_model_batch *batch, int64_t row,
-                              float *logits, bd_error *err)
-{
-    bd_sent_batch sent;
-    bd_model_batch there;
-    BD_TRY(bring(model, batch, &sent, &there, err));
-    BD_TRY(logits_of_row(model, &there, row, err));
-    BD_TRY(bd_batch_finish(&model->transfer, &sent, err));
-    return download_logits(model, batch->attention.seq_len, logits, err);
-}
-
-// Losses of one row; its logits become their gradients if that is wanted.
+// The losses of one row. With want_gradient its logits become the gradients of
+// gradient_scale times their sum.
 static bd_status row_losses(bd_model *model, batch_ref batch, int64_t row, bool want_gradient,
                             double gradient_scale, bd_error *err)
 {
@@ -379,7 +304,7 @@ static bd_status row_losses(bd_model *model, batch_ref batch, int64_t row, bool 
     return OP(model, cross_entropy,
               {.boundaries = one_row(&batch->targets, row),
                .type = model->type,
-               .ids = ids_of_row(batch, row),
+               .ids = (const char *)batch->ids + row * seq_len * batch->id_bytes,
                .id_bytes = batch->id_bytes,
                .n = seq_len,
                .n_vocabulary = model->parameters->config.n_vocabulary,
@@ -390,52 +315,44 @@ static bd_status row_losses(bd_model *model, batch_ref batch, int64_t row, bool 
                .losses = model->losses + row * seq_len});
 }
 
-// Loss of one row, and its gradient back to the final norm's output (d_narrow).
-static bd_status head_row(bd_model *model, batch_ref batch, int64_t row, double gradient_scale,
-                          bd_error *err)
+// The losses of all rows, and their gradient back to the output of the final norm (d_narrow).
+static bd_status head(bd_model *model, batch_ref batch, double gradient_scale, bd_error *err)
 {
     const bd_parameters *p = model->parameters;
-    const int64_t seq_len = batch->attention.seq_len, channels = p->config.n_channels;
-    BD_TRY(row_losses(model, batch, row, true, gradient_scale, err));
-    return OP(model, linear_backward,
-              {.boundaries = one_row(&batch->attention, row),
-               .type = model->type,
-               .n_in = channels,
-               .n_out = p->config.n_vocabulary,
-               .d_out_stride = model->logits_stride,
-               .layout = BD_WEIGHT_OUT_IN,
-               .d_out = model->logits,
-               .x = element(model, model->final_in, row * seq_len * channels),
-               .weight = weight_at(model, p->token_table),
-               .d_x = element(model, model->d_narrow, row * seq_len * channels),
-               .d_weight = model->gradients + p->token_table});
-}
-
-bd_status bd_model_losses(bd_model *model, const bd_model_batch *batch, float *losses,
-                          bd_error *err)
-{
-    bd_sent_batch sent;
-    bd_model_batch there;
-    BD_TRY(bring(model, batch, &sent, &there, err));
-    BD_TRY(forward(model, &there, err));
-    for (int64_t row = 0; row < batch->attention.n_rows; row++)
-        BD_TRY(row_losses(model, &there, row, false, 0, err));
-    BD_TRY(bd_batch_finish(&model->transfer, &sent, err));
-    return model->backend->operations->download(model->backend, losses, model->losses,
-                                                (size_t)tokens_of(batch) * sizeof *losses, err);
+    const int64_t row_size = batch->attention.seq_len * p->config.n_channels;
+    for (int64_t row = 0; row < batch->attention.n_rows; row++) {
+        BD_TRY(row_losses(model, batch, row, true, gradient_scale, err));
+        BD_TRY(OP(model, linear_backward,
+                  {.boundaries = one_row(&batch->attention, row),
+                   .type = model->type,
+                   .n_in = p->config.n_channels,
+                   .n_out = p->config.n_vocabulary,
+                   .d_out_stride = model->logits_stride,
+                   .layout = BD_WEIGHT_OUT_IN,
+                   .d_out = model->logits,
+                   .x = element(model, model->final_in, row * row_size),
+                   .weight = weight_at(model, p->token_table),
+                   .d_x = element(model, model->d_narrow, row * row_size),
+                   .d_weight = model->gradients + p->token_table}));
+    }
+    return BD_OK;
 }
 
 // ---- Backward ---------------------------------------------------------------------------
 
+// layer_forward() from its last line to its first. d_stream is the gradient of the stream that
+// leaves the layer and becomes that of the stream that enters it: a block adds its part to what
+// flows past it. Inside a block the gradient alternates between d_wide and d_narrow.
 static bd_status layer_backward(bd_model *model, batch_ref batch, int64_t l, bd_error *err)
 {
     const bd_model_config *c = &model->parameters->config;
     const bd_layer_offsets *offsets = &model->parameters->layers[l];
     const bd_layer_activations *a = &model->layers[l];
-    const int64_t channels = c->n_channels, wide = c->n_feed_forward;
-    if (model->recomputes && l < c->n_layers - 1)  // the last layer's are still there
-        BD_TRY(layer_inside(model, batch, l, stream_into(model, l), err));
-    BD_TRY(linear_backward(model, batch, &offsets->contract, wide, channels, a->activated,
+    const int64_t narrow = c->n_channels, wide = c->n_feed_forward;
+    if (model->recomputes && l < c->n_layers - 1)  // the last layer's values are still there
+        BD_TRY(layer_forward(model, batch, l, true, err));
+
+    BD_TRY(linear_backward(model, batch, &offsets->contract, wide, narrow, a->activated,
                            model->d_stream, model->d_wide, err));
     BD_TRY(OP(model, activation_backward,
               {.type = model->type,
@@ -444,19 +361,27 @@ static bd_status layer_backward(bd_model *model, batch_ref batch, int64_t l, bd_
                .x = a->expanded ? a->expanded : a->activated,
                .d_out = model->d_wide,
                .d_x = model->d_wide}));
-    BD_TRY(linear_backward(model, batch, &offsets->expand, channels, wide, a->feed_forward_in,
+    BD_TRY(linear_backward(model, batch, &offsets->expand, narrow, wide, a->feed_forward_in,
                            model->d_wide, model->d_narrow, err));
     BD_TRY(norm_backward(model, batch, &offsets->feed_forward_norm, a->middle,
                          a->feed_forward_mean, a->feed_forward_rstd, model->d_narrow, err));
-    BD_TRY(linear_backward(model, batch, &offsets->projection, channels, channels,
-                           a->attention_out, model->d_stream, model->d_narrow, err));
-    BD_TRY(attention_backward(model, batch, a, err));
-    BD_TRY(linear_backward(model, batch, &offsets->qkv, channels, 3 * channels, a->attention_in,
+
+    BD_TRY(linear_backward(model, batch, &offsets->projection, narrow, narrow, a->attention_out,
+                           model->d_stream, model->d_narrow, err));
+    const bd_attention_forward_args attention = attention_of(model, batch, a);
+    bd_attention_backward_args d_attention = bd_attention_backward_of(&attention);
+    d_attention.d_out = model->d_narrow;
+    d_attention.d_q = model->d_wide;
+    d_attention.d_k = element(model, model->d_wide, narrow);
+    d_attention.d_v = element(model, model->d_wide, 2 * narrow);
+    BD_TRY(model->backend->operations->attention_backward(model->backend, &d_attention, err));
+    BD_TRY(linear_backward(model, batch, &offsets->qkv, narrow, 3 * narrow, a->attention_in,
                            model->d_wide, model->d_narrow, err));
     return norm_backward(model, batch, &offsets->attention_norm, stream_into(model, l),
                          a->attention_mean, a->attention_rstd, model->d_narrow, err);
 }
 
+// From the output of the final norm, whose gradient is in d_narrow, to the tables.
 static bd_status backward(bd_model *model, batch_ref batch, bd_error *err)
 {
     const bd_parameters *p = model->parameters;
@@ -483,32 +408,51 @@ static bd_status backward(bd_model *model, batch_ref batch, bd_error *err)
                .d_position_table = model->gradients + p->position_table});
 }
 
-// The sum of the tokens' losses, in their order.
-static bd_status sum_losses(bd_model *model, int64_t n, double *sum, bd_error *err)
+// ---- Whole passes -----------------------------------------------------------------------
+
+static bd_status check_size(const bd_model *model, batch_ref batch, bd_error *err)
 {
-    BD_TRY(model->backend->operations->download(model->backend, model->host_losses,
-                                                model->losses, (size_t)n * sizeof(float), err));
-    *sum = 0;
-    for (int64_t t = 0; t < n; t++)
-        *sum += model->host_losses[t];
+    if (tokens_of(batch) > model->max_rows * model->seq_len ||
+        batch->attention.seq_len > model->seq_len)
+        return bd_fail(err, BD_ERR_ARGUMENT, "the batch is larger than the model's buffers");
     return BD_OK;
+}
+
+bd_status bd_model_send(bd_model *model, const bd_model_batch *batch, bd_sent_batch *sent,
+                        bd_error *err)
+{
+    BD_TRY(check_size(model, batch, err));
+    return bd_batch_send(&model->transfer, batch, sent, err);
+}
+
+// Sends a batch and waits for it.
+static bd_status bring(bd_model *model, batch_ref batch, bd_sent_batch *sent,
+                       bd_model_batch *there, bd_error *err)
+{
+    BD_TRY(bd_model_send(model, batch, sent, err));
+    return bd_batch_receive(&model->transfer, sent, there, err);
 }
 
 bd_status bd_model_train_sent(bd_model *model, bd_sent_batch *batch, const bd_model_batch *next,
                               double gradient_scale, double *loss_sum, bd_error *err)
 {
     const bd_sent_batch sent = *batch;
+    const int64_t n = tokens_of(&sent.host);
     bd_model_batch there;
     *batch = (bd_sent_batch){0};
     BD_TRY(bd_batch_receive(&model->transfer, &sent, &there, err));
     BD_TRY(forward(model, &there, err));
-    for (int64_t row = 0; row < there.attention.n_rows; row++)
-        BD_TRY(head_row(model, &there, row, gradient_scale, err));
+    BD_TRY(head(model, &there, gradient_scale, err));
     BD_TRY(backward(model, &there, err));
     BD_TRY(bd_batch_finish(&model->transfer, &sent, err));
     if (next)
         BD_TRY(bd_model_send(model, next, batch, err));
-    return sum_losses(model, tokens_of(&there), loss_sum, err);
+    BD_TRY(model->backend->operations->download(model->backend, model->host_losses,
+                                                model->losses, (size_t)n * sizeof(float), err));
+    *loss_sum = 0;
+    for (int64_t t = 0; t < n; t++)
+        *loss_sum += model->host_losses[t];
+    return BD_OK;
 }
 
 bd_status bd_model_train(bd_model *model, const bd_model_batch *batch, double gradient_scale,
@@ -517,4 +461,48 @@ bd_status bd_model_train(bd_model *model, const bd_model_batch *batch, double gr
     bd_sent_batch sent;
     BD_TRY(bd_model_send(model, batch, &sent, err));
     return bd_model_train_sent(model, &sent, NULL, gradient_scale, loss_sum, err);
+}
+
+bd_status bd_model_losses(bd_model *model, const bd_model_batch *batch, float *losses,
+                          bd_error *err)
+{
+    bd_sent_batch sent;
+    bd_model_batch there;
+    BD_TRY(bring(model, batch, &sent, &there, err));
+    BD_TRY(forward(model, &there, err));
+    for (int64_t row = 0; row < batch->attention.n_rows; row++)
+        BD_TRY(row_losses(model, &there, row, false, 0, err));
+    BD_TRY(bd_batch_finish(&model->transfer, &sent, err));
+    return model->backend->operations->download(model->backend, losses, model->losses,
+                                                (size_t)tokens_of(batch) * sizeof *losses, err);
+}
+
+bd_status bd_model_forward(bd_model *model, const bd_model_batch *batch, bd_error *err)
+{
+    bd_sent_batch sent;
+    bd_model_batch there;
+    BD_TRY(bring(model, batch, &sent, &there, err));
+    BD_TRY(forward(model, &there, err));
+    return bd_batch_finish(&model->transfer, &sent, err);
+}
+
+bd_status bd_model_row_logits(bd_model *model, const bd_model_batch *batch, int64_t row,
+                              float *logits, bd_error *err)
+{
+    const int64_t n = batch->attention.seq_len, stride = model->logits_stride;
+    const int64_t width = model->parameters->config.n_vocabulary;
+    bd_sent_batch sent;
+    bd_model_batch there;
+    BD_TRY(bring(model, batch, &sent, &there, err));
+    BD_TRY(logits_of_row(model, &there, row, err));
+    BD_TRY(bd_batch_finish(&model->transfer, &sent, err));
+    // On the device each token's logits are padded to the stride.
+    float *padded = malloc((size_t)(n * stride) * sizeof *padded);
+    if (!padded)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the logits of %" PRId64 " tokens", n);
+    const bd_status status = bd_model_download(model, padded, model->logits, n * stride, err);
+    for (int64_t t = 0; status == BD_OK && t < n; t++)
+        memcpy(logits + t * width, padded + t * stride, (size_t)width * sizeof *logits);
+    free(padded);
+    return status;
 }
