@@ -1,4 +1,4 @@
-// bindery.c - joins the rooms' tables of commands into one program.
+// bindery.c - joins the groups of commands into one program.
 //
 // One command is of no single room and stands here: `export`. A dataset, which the packer has,
 // is written for other people's trainers, or a model, which the trainer has, for other people's
@@ -222,7 +222,8 @@ static const bd_command export_command = {
 
 static const bd_command *const joint_commands[] = {&export_command, NULL};
 
-static const bd_room rooms[] = {bd_packer_commands, bd_trainer_commands, joint_commands, NULL};
+static const bd_command_group groups[] = {bd_packer_commands, bd_trainer_commands,
+                                          joint_commands, NULL};
 
 // For bug reports: one fact a line.
 static void print_parts(FILE *out)
@@ -238,7 +239,7 @@ static void print_parts(FILE *out)
 static const bd_program program = {
     .name = "bindery",
     .summary = "Bind documents into training sequences, with boundaries that can be trusted",
-    .rooms = rooms,
+    .groups = groups,
     .print_parts = print_parts,
 };
 

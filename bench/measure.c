@@ -19,8 +19,8 @@ void bench_check(bd_status status, const bd_error *err)
 
 static void print_help(const bd_command *command)
 {
-    static const bd_room no_rooms[] = {NULL};
-    const bd_program program = {.name = command->name, .rooms = no_rooms};
+    static const bd_command_group no_groups[] = {NULL};
+    const bd_program program = {.name = command->name, .groups = no_groups};
     bd_command alone = *command;
     alone.name = "";  // the program's name says it
     bd_program_print_help(&program, &alone, stdout);

@@ -35,76 +35,77 @@ static bool is_shared(char *const *names, size_t n, size_t i)
     return false;
 }
 
-static bd_status name_datasets(bd_held_out *held_out, const bd_texts *folders, bd_error *err)
+static bd_status name_datasets(bd_eval_datasets *datasets, const bd_texts *folders,
+                               bd_error *err)
 {
     for (size_t i = 0; i < folders->n; i++)
-        if (!(held_out->names[i] = bd_path_last_name(folders->items[i])))
+        if (!(datasets->names[i] = bd_path_last_name(folders->items[i])))
             return bd_fail(err, BD_ERR_MEMORY, "no memory for a name");
     for (size_t i = 0; i < folders->n; i++) {
         const bool vague =
-            held_out->names[i][0] == '\0' || is_shared(held_out->names, folders->n, i);
-        held_out->values[i].dataset = vague ? folders->items[i] : held_out->names[i];
+            datasets->names[i][0] == '\0' || is_shared(datasets->names, folders->n, i);
+        datasets->values[i].dataset = vague ? folders->items[i] : datasets->names[i];
     }
     return BD_OK;
 }
 
-bd_status bd_held_out_open(bd_held_out *held_out, const bd_texts *folders,
-                           const bd_packing *trained_on, bd_error *err)
+bd_status bd_eval_datasets_open(bd_eval_datasets *datasets, const bd_texts *folders,
+                                const bd_packing *trained_on, bd_error *err)
 {
-    *held_out = (bd_held_out){.n = folders->n};
-    held_out->rows = calloc(folders->n + 1, sizeof *held_out->rows);
-    held_out->values = calloc(folders->n + 1, sizeof *held_out->values);
-    held_out->names = calloc(folders->n + 1, sizeof *held_out->names);
-    if (!held_out->rows || !held_out->values || !held_out->names)
+    *datasets = (bd_eval_datasets){.n = folders->n};
+    datasets->rows = calloc(folders->n + 1, sizeof *datasets->rows);
+    datasets->values = calloc(folders->n + 1, sizeof *datasets->values);
+    datasets->names = calloc(folders->n + 1, sizeof *datasets->names);
+    if (!datasets->rows || !datasets->values || !datasets->names)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu datasets", folders->n);
     for (size_t i = 0; i < folders->n; i++)
         BD_TRY(fail_on(folders->items[i],
-                       open_dataset(&held_out->rows[i], folders->items[i], trained_on, err),
+                       open_dataset(&datasets->rows[i], folders->items[i], trained_on, err),
                        err));
-    return name_datasets(held_out, folders, err);
+    return name_datasets(datasets, folders, err);
 }
 
-void bd_held_out_close(bd_held_out *held_out)
+void bd_eval_datasets_close(bd_eval_datasets *datasets)
 {
-    for (size_t i = 0; i < held_out->n; i++) {
-        if (held_out->rows)
-            bd_rows_close(&held_out->rows[i]);
-        if (held_out->names)
-            free(held_out->names[i]);
+    for (size_t i = 0; i < datasets->n; i++) {
+        if (datasets->rows)
+            bd_rows_close(&datasets->rows[i]);
+        if (datasets->names)
+            free(datasets->names[i]);
     }
-    free(held_out->rows);
-    free(held_out->values);
-    free(held_out->names);
-    *held_out = (bd_held_out){0};
+    free(datasets->rows);
+    free(datasets->values);
+    free(datasets->names);
+    *datasets = (bd_eval_datasets){0};
 }
 
-int64_t bd_held_out_longest_segment(const bd_held_out *held_out)
+int64_t bd_eval_datasets_longest_segment(const bd_eval_datasets *datasets)
 {
     int64_t longest = 0;
-    for (size_t i = 0; i < held_out->n; i++) {
-        const int64_t its_longest = bd_rows_longest_segment(&held_out->rows[i]);
+    for (size_t i = 0; i < datasets->n; i++) {
+        const int64_t its_longest = bd_rows_longest_segment(&datasets->rows[i]);
         longest = its_longest > longest ? its_longest : longest;
     }
     return longest;
 }
 
-bd_status bd_held_out_check_fit(const bd_held_out *held_out, const bd_model_config *config,
-                                bd_error *err)
+bd_status bd_eval_datasets_check_fit(const bd_eval_datasets *datasets,
+                                     const bd_model_config *config, bd_error *err)
 {
-    for (size_t i = 0; i < held_out->n; i++)
-        BD_TRY(fail_on(held_out->values[i].dataset,
-                       bd_check_fit(config, &held_out->rows[i], err), err));
+    for (size_t i = 0; i < datasets->n; i++)
+        BD_TRY(fail_on(datasets->values[i].dataset,
+                       bd_check_fit(config, &datasets->rows[i], err), err));
     return BD_OK;
 }
 
-bd_status bd_held_out_evaluate(bd_held_out *held_out, bd_model *model, int64_t max_rows,
-                               bd_error *err)
+bd_status bd_eval_datasets_evaluate(bd_eval_datasets *datasets, bd_model *model,
+                                    int64_t max_rows, bd_error *err)
 {
-    for (size_t i = 0; i < held_out->n; i++) {
+    for (size_t i = 0; i < datasets->n; i++) {
         bd_evaluation evaluation;
-        bd_eval_value *value = &held_out->values[i];
+        bd_eval_value *value = &datasets->values[i];
         const bd_status status =
-            bd_evaluate(&evaluation, model, &held_out->rows[i], NULL, max_rows, err);
+            bd_evaluate(&evaluation, model, &datasets->rows[i], NULL, max_rows, err);
         if (status != BD_OK)
             return bd_error_prefix(err, status, "cannot evaluate on '%s'", value->dataset);
         value->loss = bd_evaluation_mean(&evaluation.total);

@@ -124,9 +124,9 @@ bd_status bd_generator_next(bd_generator *g, bd_drawing drawing, bd_random *rand
     BD_TRY(bd_model_forward(g->model, &batch, err));
     BD_TRY(bd_model_row_logits(g->model, &batch, 0, g->logits, err));
     // Rows that pad the model's table are no tokens.
-    const uint32_t id = bd_sample(random, g->logits + (g->n - 1) * n_vocabulary,
-                                  g->tokenizer->tokenizer->vocab_size, drawing.temperature,
-                                  drawing.top_k, g->scratch);
+    const uint32_t id = bd_sample_token(random, g->logits + (g->n - 1) * n_vocabulary,
+                                        g->tokenizer->tokenizer->vocab_size,
+                                        drawing.temperature, drawing.top_k, g->scratch);
     *ended = id == g->tokenizer->separator;
     if (*ended)
         return BD_OK;

@@ -12,15 +12,13 @@
 #include "trainer/proof/probe.h"
 #include "trainer/setup.h"
 
-typedef bd_train_session session;
-
-static bool is_first(const session *s)
+static bool is_first(const bd_setup *s)
 {
-    return bd_train_session_is_first(s);
+    return bd_setup_is_first(s);
 }
 
 // Every rank has a part of what is saved; rank 0 saves it.
-static bd_status save(session *s, bd_error *err)
+static bd_status save(bd_setup *s, bd_error *err)
 {
     float *arrays[BD_STATE_ARRAYS] = {0};
     const bd_status prepared =
@@ -28,18 +26,18 @@ static bd_status save(session *s, bd_error *err)
     BD_TRY(bd_group_agree(s->group, prepared, err));
     const bool as_it_lies = is_first(s) && !arrays[0];
     if (!as_it_lies)
-        BD_TRY(bd_training_assemble(&s->training, arrays, err));
+        BD_TRY(bd_trainer_assemble(&s->trainer, arrays, err));
     const bd_checkpoint_state state = {
-        .step = s->training.step,
+        .step = s->trainer.step,
         .parameters = &s->run.parameters,
-        .weights = as_it_lies ? s->training.model.masters : arrays[0],
-        .m = as_it_lies ? s->training.m : arrays[1],
-        .v = as_it_lies ? s->training.v : arrays[2],
+        .weights = as_it_lies ? s->trainer.model.masters : arrays[0],
+        .m = as_it_lies ? s->trainer.m : arrays[1],
+        .v = as_it_lies ? s->trainer.v : arrays[2],
         .training = s->training_json,
         .data = s->data_json,
         .n_ranks = s->group->n_ranks,
         .isa = s->backend->operations->isa,
-        .history = s->training.history,
+        .spike_guard = s->trainer.spike_guard,
     };
     const bd_status saved =
         is_first(s) ? bd_checkpoint_writer_save(s->writer, &state, err) : BD_OK;
@@ -47,23 +45,23 @@ static bd_status save(session *s, bd_error *err)
 }
 
 // The last step that was saved is on disk.
-static bd_status finish_saving(session *s, bd_error *err)
+static bd_status finish_saving(bd_setup *s, bd_error *err)
 {
     const bd_status finished =
         is_first(s) ? bd_checkpoint_writer_finish(s->writer, err) : BD_OK;
     return bd_group_agree(s->group, finished, err);
 }
 
-static bool is_live(const session *s)
+static bool is_live(const bd_setup *s)
 {
     return !s->quiet && bd_terminal_has_escapes(stderr);
 }
 
-static void report(const session *s, const bd_step_line *line)
+static void report(const bd_setup *s, const bd_step_line *line)
 {
     const int64_t step = line->result->step;
-    const bool logged = !s->quiet && (step % s->settings->log_every == 0 || step == 1 ||
-                                      step == s->settings->n_steps);
+    const bool logged = !s->quiet && (step % s->options->log_every == 0 || step == 1 ||
+                                      step == s->options->n_steps);
     const bool live = is_live(s);
     char text[BD_STEP_LINE_COLUMNS + 1];
     if (!logged && !live)
@@ -77,7 +75,7 @@ static void report(const session *s, const bd_step_line *line)
     }
 }
 
-static void clear_live_line(const session *s)
+static void clear_live_line(const bd_setup *s)
 {
     if (is_live(s))
         fputs("\r\x1b[K", stderr);
@@ -89,11 +87,11 @@ static bool is_due(int64_t every, int64_t step, int64_t n_steps)
     return every != BD_NOT_GIVEN && (step % every == 0 || step == n_steps);
 }
 
-static void show_evaluation(const session *s, int64_t step)
+static void show_evaluation(const bd_setup *s, int64_t step)
 {
-    for (size_t i = 0; !s->quiet && i < s->held_out.n; i++) {
-        const bd_eval_value *value = &s->held_out.values[i];
-        printf("step %" PRId64 "/%" PRId64 "  ", step, s->settings->n_steps);
+    for (size_t i = 0; !s->quiet && i < s->eval_datasets.n; i++) {
+        const bd_eval_value *value = &s->eval_datasets.values[i];
+        printf("step %" PRId64 "/%" PRId64 "  ", step, s->options->n_steps);
         if (value->n_targets > 0)
             printf("loss %.4f on ", value->loss);
         else
@@ -103,11 +101,11 @@ static void show_evaluation(const session *s, int64_t step)
     }
 }
 
-static void show_samples(const session *s, int64_t step)
+static void show_samples(const bd_setup *s, int64_t step)
 {
     for (size_t i = 0; !s->quiet && i < s->samples.n; i++) {
         const bd_sample_value *value = &s->samples.values[i];
-        printf("step %" PRId64 "/%" PRId64 "  ", step, s->settings->n_steps);
+        printf("step %" PRId64 "/%" PRId64 "  ", step, s->options->n_steps);
         bd_print_safely(stdout, value->prompt, strlen(value->prompt), true);
         bd_print_safely(stdout, value->text, strlen(value->text), true);
         putchar('\n');
@@ -115,24 +113,24 @@ static void show_samples(const session *s, int64_t step)
 }
 
 // Looks for leaks between the documents of the last step's first micro-batch.
-static bd_status probe(session *s, bool *leaks, bd_error *err)
+static bd_status probe(bd_setup *s, bool *leaks, bd_error *err)
 {
-    bd_training *training = &s->training;
+    bd_trainer *trainer = &s->trainer;
     int64_t first, n;
-    const bd_batch *batch = bd_training_first_rows(training, &first, &n);
+    const bd_batch *batch = bd_trainer_first_rows(trainer, &first, &n);
     bd_probe found;
-    BD_TRY(bd_probe_batch(&found, &training->model, batch, first, n, 1, err));
+    BD_TRY(bd_probe_batch(&found, &trainer->model, batch, first, n, 1, err));
     *leaks = found.leaked_tokens > 0;
     if (!*leaks)
         return BD_OK;
     return bd_fail(err, BD_ERR_FORMAT,
                    "the probe after step %" PRId64 " found a leak: another document reaches "
                    "segment %" PRId64 " of row %" PRId64 " (%" PRId64 " tokens in all)",
-                   training->step, found.leak_segment, found.leak_row, found.leaked_tokens);
+                   trainer->step, found.leak_segment, found.leak_row, found.leaked_tokens);
 }
 
 // Every rank its own rows; a leak that one has found is one of all.
-static bd_status probe_all(session *s, bool *leaks, bd_error *err)
+static bd_status probe_all(bd_setup *s, bool *leaks, bd_error *err)
 {
     const bd_status status = probe(s, leaks, err);
     double n_leaks = *leaks;
@@ -142,18 +140,19 @@ static bd_status probe_all(session *s, bool *leaks, bd_error *err)
 }
 
 // Evaluations and samples after the step that was just made. They change nothing of the run.
-static bd_status look(session *s, bd_error *err)
+static bd_status evaluate(bd_setup *s, bd_error *err)
 {
-    const bd_train_settings *settings = s->settings;
-    const int64_t step = s->training.step;
-    if (s->held_out.n > 0 && is_due(settings->eval_every, step, settings->n_steps)) {
-        BD_TRY(
-            bd_held_out_evaluate(&s->held_out, &s->training.model, settings->eval_rows, err));
-        BD_TRY(bd_metrics_write_eval(s->metrics, step, s->held_out.values, s->held_out.n, err));
+    const bd_train_options *options = s->options;
+    const int64_t step = s->trainer.step;
+    if (s->eval_datasets.n > 0 && is_due(options->eval_every, step, options->n_steps)) {
+        BD_TRY(bd_eval_datasets_evaluate(&s->eval_datasets, &s->trainer.model,
+                                         options->eval_rows, err));
+        BD_TRY(bd_metrics_write_eval(s->metrics, step, s->eval_datasets.values,
+                                     s->eval_datasets.n, err));
         clear_live_line(s);
         show_evaluation(s, step);
     }
-    if (is_due(settings->sample_every, step, settings->n_steps)) {
+    if (is_due(options->sample_every, step, options->n_steps)) {
         BD_TRY(bd_samples_write(&s->samples, err));
         BD_TRY(
             bd_metrics_write_samples(s->metrics, step, s->samples.values, s->samples.n, err));
@@ -164,18 +163,18 @@ static bd_status look(session *s, bd_error *err)
     return BD_OK;
 }
 
-// What cannot be looked at does not spoil what was trained.
-static void save_nevertheless(session *s)
+// What cannot be evaluated at does not spoil what was trained.
+static void save_before_failing(bd_setup *s)
 {
     if (save(s, NULL) == BD_OK)
         finish_saving(s, NULL);
 }
 
-// After a step: rank 0 tells of it and looks, with what came of that in *looked.
-static bd_status tell(session *s, bd_step_line *line, int64_t step_ns, bd_status *looked,
+// After a step: rank 0 tells of it and looks, with what came of that in *evaluated.
+static bd_status tell(bd_setup *s, bd_step_line *line, int64_t step_ns, bd_status *evaluated,
                       bd_error *err)
 {
-    *looked = BD_OK;
+    *evaluated = BD_OK;
     if (!is_first(s))
         return BD_OK;
     BD_TRY(bd_metrics_write(s->metrics, line->result, step_ns, err));
@@ -183,7 +182,7 @@ static bd_status tell(session *s, bd_step_line *line, int64_t step_ns, bd_status
     line->smoothed_loss = bd_metrics_smoothed_loss(s->metrics);
     report(s, line);
     BD_TRY(bd_checkpoint_writer_check(s->writer, err));
-    *looked = look(s, err);
+    *evaluated = evaluate(s, err);
     return BD_OK;
 }
 
@@ -191,89 +190,89 @@ static bd_status tell(session *s, bd_step_line *line, int64_t step_ns, bd_status
 // rank has met, all have.
 typedef struct next_move {
     bool stops;   // after this step, at its end or because of a signal
-    bool breaks;  // it could not be looked at
+    bool breaks;  // it could not be evaluated at
 } next_move;
 
-static bd_status decide(session *s, bd_status looked, next_move *next, bd_error *err)
+static bd_status decide(bd_setup *s, bd_status evaluated, next_move *next, bd_error *err)
 {
     double met[] = {bd_interrupt_check(NULL) != BD_OK,
-                    looked != BD_OK && looked != BD_ERR_INTERRUPTED};
+                    evaluated != BD_OK && evaluated != BD_ERR_INTERRUPTED};
     BD_TRY(bd_group_sum(s->group, met, 2, err));
-    next->stops = s->training.step == s->settings->n_steps || met[0] > 0;
+    next->stops = s->trainer.step == s->options->n_steps || met[0] > 0;
     next->breaks = met[1] > 0;
     return BD_OK;
 }
 
-static bd_status train(session *s, bool *leaks, bd_error *err)
+static bd_status run_steps(bd_setup *s, bool *leaks, bd_error *err)
 {
-    bd_status looked = BD_OK;  // who stops does not wait for it
-    const int64_t n_steps = s->settings->n_steps, begun_ns = bd_now_ns();
+    bd_status evaluated = BD_OK;  // who stops does not wait for it
+    const int64_t n_steps = s->options->n_steps, begun_ns = bd_now_ns();
     bd_step_result result;
     bd_step_line line = {
-        .result = &result, .n_steps = n_steps, .peak_flops = 1e12 * s->settings->peak_tflops};
+        .result = &result, .n_steps = n_steps, .peak_flops = 1e12 * s->options->peak_tflops};
     next_move next = {0};
-    while (s->training.step < n_steps && !next.stops) {
+    while (s->trainer.step < n_steps && !next.stops) {
         const int64_t step_begun_ns = bd_now_ns();
-        BD_TRY(bd_training_step(&s->training, &result, err));
+        BD_TRY(bd_trainer_step(&s->trainer, &result, err));
         const int64_t now_ns = bd_now_ns();
         line.elapsed_ns = now_ns - begun_ns;
-        if (is_due(s->settings->probe_every, result.step, n_steps))
+        if (is_due(s->options->probe_every, result.step, n_steps))
             BD_TRY(probe_all(s, leaks, err));
-        const bd_status told = tell(s, &line, now_ns - step_begun_ns, &looked, err);
+        const bd_status told = tell(s, &line, now_ns - step_begun_ns, &evaluated, err);
         BD_TRY(bd_group_agree(s->group, told, err));
-        BD_TRY(decide(s, looked, &next, err));
+        BD_TRY(decide(s, evaluated, &next, err));
         if (next.breaks) {
-            save_nevertheless(s);
-            return bd_group_agree(s->group, looked, err);
+            save_before_failing(s);
+            return bd_group_agree(s->group, evaluated, err);
         }
-        if (next.stops || is_due(s->settings->save_every, result.step, n_steps))
+        if (next.stops || is_due(s->options->save_every, result.step, n_steps))
             BD_TRY(save(s, err));
     }
     BD_TRY(finish_saving(s, err));
     bd_status ended = BD_OK;
-    if (looked == BD_ERR_INTERRUPTED && s->training.step == n_steps)
+    if (evaluated == BD_ERR_INTERRUPTED && s->trainer.step == n_steps)
         ended = bd_fail(err, BD_ERR_INTERRUPTED,
                         "stopped while the last step was evaluated; the step is saved, its "
                         "evaluation is lost");
     return bd_group_agree(s->group, ended, err);
 }
 
-static void count_skipped(const session *s)
+static void count_skipped(const bd_setup *s)
 {
-    const bd_history *history = &s->training.history;
-    if (history->n_without_targets > 0)
+    const bd_spike_guard *spike_guard = &s->trainer.spike_guard;
+    if (spike_guard->n_without_targets > 0)
         fprintf(stderr,
                 "bindery train: %" PRId64 " steps had no targets and were not applied\n",
-                history->n_without_targets);
-    if (history->n_spikes > 0)
+                spike_guard->n_without_targets);
+    if (spike_guard->n_spikes > 0)
         fprintf(stderr, "bindery train: %" PRId64 " steps were spikes and were not applied\n",
-                history->n_spikes);
+                spike_guard->n_spikes);
 }
 
 // A run that was stopped before its end says what is left of it.
-static bd_status say_stopped(const session *s, bd_error *err)
+static bd_status say_stopped(const bd_setup *s, bd_error *err)
 {
-    if (s->training.step == s->settings->n_steps)
+    if (s->trainer.step == s->options->n_steps)
         return BD_OK;
     return bd_fail(err, BD_ERR_INTERRUPTED,
                    "stopped after step %" PRId64 " of %" PRId64
                    ", which is saved; the same command, or --resume alone, continues the run",
-                   s->training.step, s->settings->n_steps);
+                   s->trainer.step, s->options->n_steps);
 }
 
-static void introduce(const session *s)
+static void introduce(const bd_setup *s)
 {
-    fprintf(
-        stderr, "bindery train: %s with %s parameters in %s on %s, from step %" PRId64 "%s\n",
-        s->run.parameters.config.family->name,
-        bd_format_count((uint64_t)s->run.parameters.n_total).text,
-        bd_precision_words[s->training.settings.type], s->backend->operations->name,
-        s->training.step,
-        s->training.step == s->settings->n_steps ? ", the last: nothing is left to do" : "");
+    fprintf(stderr,
+            "bindery train: %s with %s parameters in %s on %s, from step %" PRId64 "%s\n",
+            s->run.parameters.config.family->name,
+            bd_format_count((uint64_t)s->run.parameters.n_total).text,
+            bd_precision_words[s->trainer.hyperparameters.type], s->backend->operations->name,
+            s->trainer.step,
+            s->trainer.step == s->options->n_steps ? ", the last: nothing is left to do" : "");
 }
 
 // A new model that was given more positions than it asked for.
-static void say_positions(const session *s)
+static void say_positions(const bd_setup *s)
 {
     if (s->too_few_positions == 0)
         return;
@@ -284,7 +283,7 @@ static void say_positions(const session *s)
 }
 
 // A device that computes in bf16 computes this model in float. (The CPU always does.)
-static void say_why_float(const session *s)
+static void say_why_float(const bd_setup *s)
 {
     if (s->why_float.message[0] && s->backend->operations->computes_bf16)
         fprintf(stderr, "bindery train: computes in float, which takes longer: %s\n",
@@ -293,7 +292,7 @@ static void say_why_float(const session *s)
 
 // Sums over ranks have another order than sums over one rank's rows, and so have those of another
 // instruction set.
-static void say_other_bits(const session *s)
+static void say_other_bits(const bd_setup *s)
 {
     static const char consequence[] =
         "the run does not end with the same bits as one that was never stopped";
@@ -315,7 +314,7 @@ static void say_other_bits(const session *s)
 }
 
 // A log that is damaged holds nothing back.
-static void say_damaged_log(const session *s)
+static void say_damaged_log(const bd_setup *s)
 {
     const bd_metrics_damage *damage = s->metrics ? bd_metrics_damaged(s->metrics) : NULL;
     if (!damage || damage->n_lines == 0)
@@ -328,18 +327,18 @@ static void say_damaged_log(const session *s)
 }
 
 // How a run goes on that is longer than it was planned to be.
-static void say_extended(const session *s)
+static void say_extended(const bd_setup *s)
 {
-    const bd_training_settings *settings = &s->training.settings;
-    if (s->n_steps_before == settings->n_steps)
+    const bd_hyperparameters *h = &s->trainer.hyperparameters;
+    if (s->n_steps_before == h->n_steps)
         return;
     fprintf(stderr,
             "bindery train: the run is made longer, %" PRId64 " steps instead of %" PRId64
             ": from step %" PRId64 " on the learning rate follows the %s schedule of %" PRId64
             " steps, and begins with %.3g\n",
-            settings->n_steps, s->n_steps_before, s->begin_step + 1,
-            bd_schedule_words[settings->schedule], settings->n_steps,
-            bd_learning_rate(settings, s->begin_step + 1));
+            h->n_steps, s->n_steps_before, s->begin_step + 1,
+            bd_learning_rate_schedule_words[h->schedule], h->n_steps,
+            bd_learning_rate(h, s->begin_step + 1));
 }
 
 // Said at once: the step may take a while.
@@ -347,11 +346,11 @@ static void say_extended(const session *s)
     "bindery train: interrupted: the step is finished and saved first; another " \
     "interrupt ends the run at once\n"
 
-bd_status bd_train_run(const bd_train_settings *settings, bd_group *group, bool quiet,
-                       bool *leaks, bd_error *err)
+bd_status bd_train_loop(const bd_train_options *options, bd_group *group, bool quiet,
+                        bool *leaks, bd_error *err)
 {
-    session s;
-    bd_status status = bd_train_session_begin(&s, settings, group, quiet, err);
+    bd_setup s;
+    bd_status status = bd_setup_open(&s, options, group, quiet, err);
     if (status == BD_OK && !s.quiet) {
         introduce(&s);
         say_positions(&s);
@@ -364,7 +363,7 @@ bd_status bd_train_run(const bd_train_settings *settings, bd_group *group, bool 
         if (is_first(&s))
             bd_interrupt_answer(is_live(&s) ? "\r\x1b[K" HEARD : HEARD);
         bd_interrupt_catch();  // until here there was nothing to save
-        status = train(&s, leaks, err);
+        status = run_steps(&s, leaks, err);
         bd_interrupt_answer(NULL);  // a launcher ends the others when one of them has failed
     }
     clear_live_line(&s);  // the step that was being shown when it ended
@@ -374,6 +373,6 @@ bd_status bd_train_run(const bd_train_settings *settings, bd_group *group, bool 
         status = bd_group_agree(group, say_stopped(&s, err), err);
     // A rank that is about to end the others leaves alone what they may still be reading.
     if (status == BD_OK || group->agreed_to_fail || group->n_ranks == 1)
-        bd_train_session_end(&s);
+        bd_setup_close(&s);
     return status;
 }

@@ -13,7 +13,7 @@
 // `quiet`, the rest. The first SIGINT or SIGTERM that any of them gets ends it after the step
 // at hand, which is saved: BD_ERR_INTERRUPTED, with a message that says so. *leaks becomes true
 // if it ended because a probe found that documents reach one another.
-bd_status bd_train_run(const bd_train_settings *settings, bd_group *group, bool quiet,
-                       bool *leaks, bd_error *err);
+bd_status bd_train_loop(const bd_train_options *options, bd_group *group, bool quiet,
+                        bool *leaks, bd_error *err);
 
 #endif

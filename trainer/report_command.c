@@ -37,19 +37,19 @@ static void say_damage(const bd_arguments *arguments, const bd_metrics_damage *d
                     damage->n_lines == 1 ? ":" : ", the first:", damage->why.message);
 }
 
-static bd_status read_runs(const bd_arguments *arguments, bd_run_history **runs, bd_error *err)
+static bd_status read_runs(const bd_arguments *arguments, bd_run_summary **runs, bd_error *err)
 {
     if (arguments->n_operands > BD_PAGE_RUNS)
         return bd_fail(err, BD_ERR_ARGUMENT, "a page shows at most %d runs, not %zu",
                        BD_PAGE_RUNS, arguments->n_operands);
     for (size_t i = 0; i < arguments->n_operands; i++)
-        BD_TRY(bd_run_history_new(&runs[i], arguments->operands[i], err));
+        BD_TRY(bd_run_summary_new(&runs[i], arguments->operands[i], err));
     for (size_t i = 0; i < arguments->n_operands; i++)
         say_damage(arguments, &runs[i]->damage);
     return BD_OK;
 }
 
-static bd_status report(const bd_arguments *arguments, bd_run_history **runs, bd_error *err)
+static bd_status report(const bd_arguments *arguments, bd_run_summary **runs, bd_error *err)
 {
     const report_settings *settings = arguments->settings;
     size_t size_bytes;
@@ -66,11 +66,11 @@ static bd_status report(const bd_arguments *arguments, bd_run_history **runs, bd
 static int report_run(const bd_arguments *arguments)
 {
     bd_error err;
-    bd_run_history *runs[BD_PAGE_RUNS] = {0};
+    bd_run_summary *runs[BD_PAGE_RUNS] = {0};
     bd_interrupt_catch();
     const bd_status status = report(arguments, runs, &err);
     for (size_t i = 0; i < BD_PAGE_RUNS; i++)
-        bd_run_history_free(runs[i]);
+        bd_run_summary_free(runs[i]);
     return status == BD_OK ? BD_EXIT_DONE : bd_command_fail(arguments, &err);
 }
 

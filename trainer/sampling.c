@@ -27,8 +27,8 @@ static double threshold(const float *logits, int64_t n, int64_t top_k, double *s
     return scratch[top_k - 1];
 }
 
-uint32_t bd_sample(bd_random *random, const float *logits, int64_t n_vocabulary,
-                   double temperature, int64_t top_k, double *weights)
+uint32_t bd_sample_token(bd_random *random, const float *logits, int64_t n_vocabulary,
+                         double temperature, int64_t top_k, double *weights)
 {
     const int64_t best = largest(logits, n_vocabulary);
     if (temperature <= 0)

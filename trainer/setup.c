@@ -17,70 +17,70 @@
 // ---- Settings ---------------------------------------------------------------------------
 
 // What --config and the options of the model change in *config.
-static bd_status apply_options(bd_model_config *config, const bd_train_settings *settings,
+static bd_status apply_options(bd_model_config *config, const bd_train_options *options,
                                bd_error *err)
 {
-    if (settings->config) {
-        const bd_status status = bd_model_config_read(config, settings->config, err);
+    if (options->config) {
+        const bd_status status = bd_model_config_read(config, options->config, err);
         if (status != BD_OK)
             return bd_error_prefix(err, status, "--config");
     }
-    if (settings->n_channels != BD_NOT_GIVEN && settings->n_channels != config->n_channels) {
-        config->n_channels = settings->n_channels;
-        config->n_feed_forward = 4 * settings->n_channels;
+    if (options->n_channels != BD_NOT_GIVEN && options->n_channels != config->n_channels) {
+        config->n_channels = options->n_channels;
+        config->n_feed_forward = 4 * options->n_channels;
     }
-    if (settings->n_feed_forward != BD_NOT_GIVEN)
-        config->n_feed_forward = settings->n_feed_forward;
-    if (settings->n_layers != BD_NOT_GIVEN)
-        config->n_layers = settings->n_layers;
-    if (settings->n_heads != BD_NOT_GIVEN)
-        config->n_heads = settings->n_heads;
-    if (settings->n_positions != BD_NOT_GIVEN)
-        config->n_positions = settings->n_positions;
-    if (settings->n_vocabulary != BD_NOT_GIVEN)
-        config->n_vocabulary = settings->n_vocabulary;
+    if (options->n_feed_forward != BD_NOT_GIVEN)
+        config->n_feed_forward = options->n_feed_forward;
+    if (options->n_layers != BD_NOT_GIVEN)
+        config->n_layers = options->n_layers;
+    if (options->n_heads != BD_NOT_GIVEN)
+        config->n_heads = options->n_heads;
+    if (options->n_positions != BD_NOT_GIVEN)
+        config->n_positions = options->n_positions;
+    if (options->n_vocabulary != BD_NOT_GIVEN)
+        config->n_vocabulary = options->n_vocabulary;
     return bd_model_config_check(config, err);
 }
 
 // The shape of the weights to begin with; the options may repeat it, not change it.
-static bd_status choose_initial(bd_model_config *config, const bd_train_settings *settings,
+static bd_status choose_initial(bd_model_config *config, const bd_train_options *options,
                                 int64_t vocab_size, bd_error *err)
 {
     bd_model_config asked;
-    const bd_status status = bd_pretrained_config(config, settings->init, err);
+    const bd_status status = bd_pretrained_config(config, options->init, err);
     if (status != BD_OK)
         return bd_error_prefix(err, status, "--init");
-    BD_TRY(bd_pretrained_check_vocabulary(config, settings->init, vocab_size, err));
+    BD_TRY(bd_pretrained_check_vocabulary(config, options->init, vocab_size, err));
     asked = *config;
-    if (settings->preset_given) {
-        BD_TRY(bd_model_config_preset(&asked, bd_model_presets[settings->preset], err));
+    if (options->preset_given) {
+        BD_TRY(bd_model_config_preset(&asked, bd_model_presets[options->preset], err));
         asked.n_vocabulary = config->n_vocabulary;
     }
-    BD_TRY(apply_options(&asked, settings, err));
-    return bd_pretrained_refuse_other(config, &asked, settings->init, err);
+    BD_TRY(apply_options(&asked, options, err));
+    return bd_pretrained_refuse_other(config, &asked, options->init, err);
 }
 
-static bd_status choose_config(bd_model_config *config, const bd_train_settings *settings,
+static bd_status choose_config(bd_model_config *config, const bd_train_options *options,
                                const bd_rows *rows, bd_error *err)
 {
     const int64_t vocab_size = bd_rows_packing(rows)->vocab_size;
-    if (settings->init)
-        return choose_initial(config, settings, vocab_size, err);
-    BD_TRY(bd_model_config_preset(config, bd_model_presets[settings->preset], err));
+    if (options->init)
+        return choose_initial(config, options, vocab_size, err);
+    BD_TRY(bd_model_config_preset(config, bd_model_presets[options->preset], err));
     config->n_vocabulary = vocab_size;
-    return apply_options(config, settings, err);
+    return apply_options(config, options, err);
 }
 
 // A new model can read the longest segment of all its datasets: if it has too few positions for
 // that, it gets as many as a row has tokens, so that what else is packed alike fits as well.
-static bd_status fit_positions(bd_model_config *config, bd_train_session *s, bd_error *err)
+static bd_status fit_positions(bd_model_config *config, bd_setup *s, bd_error *err)
 {
     const int64_t of_data = bd_rows_longest_segment(&s->rows);
-    const int64_t held_out = bd_held_out_longest_segment(&s->held_out);
-    const int64_t longest = of_data > held_out ? of_data : held_out;
+    const int64_t eval_datasets = bd_eval_datasets_longest_segment(&s->eval_datasets);
+    const int64_t longest = of_data > eval_datasets ? of_data : eval_datasets;
     if (longest <= config->n_positions)
         return BD_OK;
-    if (s->settings->n_positions != BD_NOT_GIVEN)
+    if (s->options->n_positions != BD_NOT_GIVEN)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "--positions %" PRId64 " are too few for a segment of %" PRId64
                        " tokens: give as many or leave the option out",
@@ -90,30 +90,30 @@ static bd_status fit_positions(bd_model_config *config, bd_train_session *s, bd_
     return BD_OK;
 }
 
-static bd_status choose_training(bd_training_settings *training,
-                                 const bd_train_settings *settings, bd_error *err)
+static bd_status choose_training(bd_hyperparameters *hyperparameters,
+                                 const bd_train_options *options, bd_error *err)
 {
-    const bool whole = settings->micro_batch_rows == BD_NOT_GIVEN ||
-                       settings->micro_batch_rows > settings->batch_rows;
-    *training = (bd_training_settings){
-        .n_steps = settings->n_steps,
-        .batch_rows = settings->batch_rows,
-        .micro_batch_rows = whole ? settings->batch_rows : settings->micro_batch_rows,
-        .schedule = settings->schedule,
-        .warm_up_steps = settings->warm_up_steps,
-        .learning_rate = settings->learning_rate,
-        .min_learning_rate = settings->min_learning_rate,
-        .beta1 = settings->beta1,
-        .beta2 = settings->beta2,
-        .epsilon = settings->epsilon,
-        .weight_decay = settings->weight_decay,
-        .clip_norm = settings->clip_norm,
-        .skip_spikes = settings->skip_spikes,
-        .seed = (uint64_t)settings->seed,
+    const bool whole = options->micro_batch_rows == BD_NOT_GIVEN ||
+                       options->micro_batch_rows > options->batch_rows;
+    *hyperparameters = (bd_hyperparameters){
+        .n_steps = options->n_steps,
+        .batch_rows = options->batch_rows,
+        .micro_batch_rows = whole ? options->batch_rows : options->micro_batch_rows,
+        .schedule = options->schedule,
+        .warm_up_steps = options->warm_up_steps,
+        .learning_rate = options->learning_rate,
+        .min_learning_rate = options->min_learning_rate,
+        .beta1 = options->beta1,
+        .beta2 = options->beta2,
+        .epsilon = options->epsilon,
+        .weight_decay = options->weight_decay,
+        .clip_norm = options->clip_norm,
+        .skip_spikes = options->skip_spikes,
+        .seed = (uint64_t)options->seed,
         .type = BD_FLOAT,  // until the model is known: settle_type()
-        .recomputes = settings->recomputes,
+        .recomputes = options->recomputes,
     };
-    return bd_count_decay_steps(&training->decay_steps, settings->decay, settings->n_steps,
+    return bd_count_decay_steps(&hyperparameters->decay_steps, options->decay, options->n_steps,
                                 err);
 }
 
@@ -121,8 +121,7 @@ static bd_status choose_training(bd_training_settings *training,
 
 // Ranks that were given different commands, or see different files, would train nonsense. What
 // rank 0 has must be what all have.
-static bd_status check_same_number(bd_train_session *s, uint64_t mine, const char *what,
-                                   bd_error *err)
+static bd_status check_same_number(bd_setup *s, uint64_t mine, const char *what, bd_error *err)
 {
     uint64_t first = mine;
     BD_TRY(bd_group_follow(s->group, &first, sizeof first, err));
@@ -135,8 +134,7 @@ static bd_status check_same_number(bd_train_session *s, uint64_t mine, const cha
 }
 
 // Takes over `json`.
-static bd_status check_same_json(bd_train_session *s, bd_json *json, const char *what,
-                                 bd_error *err)
+static bd_status check_same_json(bd_setup *s, bd_json *json, const char *what, bd_error *err)
 {
     char *text = NULL;
     const bd_status printed = bd_json_print(json, BD_JSON_COMPACT, &text, err);
@@ -148,19 +146,19 @@ static bd_status check_same_json(bd_train_session *s, bd_json *json, const char 
 }
 
 // Everything that decides what the ranks ask each other, and when.
-static bd_status check_same_settings(bd_train_session *s, bd_error *err)
+static bd_status check_same_settings(bd_setup *s, bd_error *err)
 {
     bd_json *json = bd_json_object();
     bd_json_set(json, "training", bd_json_share(s->training_json));
     bd_json_set(json, "data", bd_json_share(s->data_json));
     bd_json_set_string(json, "backend", s->backend->operations->name);
-    bd_json_set_string(json, "precision", bd_precision_choice_words[s->settings->precision]);
-    bd_json_set_integer(json, "save_every", s->settings->save_every);
-    bd_json_set_integer(json, "probe_every", s->settings->probe_every);
+    bd_json_set_string(json, "precision", bd_precision_choice_words[s->options->precision]);
+    bd_json_set_integer(json, "save_every", s->options->save_every);
+    bd_json_set_integer(json, "probe_every", s->options->probe_every);
     return check_same_json(s, json, "other settings or other data", err);
 }
 
-static bd_status check_same_model(bd_train_session *s, bd_error *err)
+static bd_status check_same_model(bd_setup *s, bd_error *err)
 {
     bd_json *json = bd_json_object();
     bd_json_set(json, "model", bd_model_config_to_json(&s->run.parameters.config));
@@ -274,18 +272,18 @@ static bd_status refuse_entry(void *context, const char *folder, const char *nam
 }
 
 // Whether the folder must hold a run already.
-static bool must_continue(const bd_train_settings *settings)
+static bool must_continue(const bd_train_options *options)
 {
-    return settings->resume || settings->resume_from != BD_LATEST;
+    return options->resume || options->resume_from != BD_LATEST;
 }
 
 // Makes the folder ours alone while the run lasts.
-static bd_status lock_folder(bd_train_session *s, bd_error *err)
+static bd_status lock_folder(bd_setup *s, bd_error *err)
 {
-    const char *folder = s->settings->out;
+    const char *folder = s->options->out;
     int64_t step;
     bd_status status = BD_OK;
-    if (!must_continue(s->settings))
+    if (!must_continue(s->options))
         BD_TRY(bd_folder_make(folder, &s->n_made, err));
     else if ((status = bd_checkpoint_find_latest(folder, &step, err)) != BD_OK)
         return bd_error_suffix(err, status, "-o without --resume begins a new run");
@@ -294,9 +292,9 @@ static bd_status lock_folder(bd_train_session *s, bd_error *err)
 }
 
 // A folder for a new run holds nothing of anybody else's.
-static bd_status check_folder(const bd_train_session *s, bd_error *err)
+static bd_status check_folder(const bd_setup *s, bd_error *err)
 {
-    const char *folder = s->settings->out;
+    const char *folder = s->options->out;
     folder_signs signs = {.has_settings = has_own_settings(folder),
                           .has_tokenizer = holds_text(folder, BD_TOKENIZER_NAME, s->tokenizer)};
     BD_TRY(read_log_kind(folder, &signs.log, err));
@@ -304,24 +302,24 @@ static bd_status check_folder(const bd_train_session *s, bd_error *err)
 }
 
 // Takes the folder, and finds the checkpoint to begin from: *step, or -1 if there is none.
-static bd_status take_folder(bd_train_session *s, int64_t *step, bd_error *err)
+static bd_status take_folder(bd_setup *s, int64_t *step, bd_error *err)
 {
-    const char *folder = s->settings->out;
+    const char *folder = s->options->out;
     BD_TRY(lock_folder(s, err));
     BD_TRY(bd_checkpoint_find_up_to(folder, INT64_MAX, step, err));
     BD_TRY(bd_checkpoint_refuse_unknown(folder, err));
     if (*step < 0)
         return check_folder(s, err);
-    if (s->settings->resume_from != BD_LATEST)
-        *step = s->settings->resume_from;
+    if (s->options->resume_from != BD_LATEST)
+        *step = s->options->resume_from;
     return BD_OK;
 }
 
-static bd_status begin_new(bd_train_session *s, bd_error *err)
+static bd_status begin_new(bd_setup *s, bd_error *err)
 {
-    const char *init = s->settings->init;
+    const char *init = s->options->init;
     bd_model_config config;
-    BD_TRY(choose_config(&config, s->settings, &s->rows, err));
+    BD_TRY(choose_config(&config, s->options, &s->rows, err));
     if (!init)
         BD_TRY(fit_positions(&config, s, err));
     BD_TRY(bd_parameters_init(&s->run.parameters, &config, err));
@@ -346,22 +344,22 @@ static bd_status refuse_difference(const bd_json *here, const bd_json *there, co
 // The options may repeat what the model is, not change it. With --resume those that are not
 // given, the preset's default among them, say nothing, and what the run once began with
 // (--config, --init) may be gone.
-static bd_status refuse_other_model(bd_train_session *s, bd_error *err)
+static bd_status refuse_other_model(bd_setup *s, bd_error *err)
 {
     bd_model_config asked = s->run.checkpoint.config;
-    if (must_continue(s->settings) && !s->settings->preset_given && !s->settings->model_given)
+    if (must_continue(s->options) && !s->options->preset_given && !s->options->model_given)
         return BD_OK;
-    if (must_continue(s->settings) && !s->settings->preset_given && !s->settings->init)
-        BD_TRY(apply_options(&asked, s->settings, err));
+    if (must_continue(s->options) && !s->options->preset_given && !s->options->init)
+        BD_TRY(apply_options(&asked, s->options, err));
     else
-        BD_TRY(choose_config(&asked, s->settings, &s->rows, err));
+        BD_TRY(choose_config(&asked, s->options, &s->rows, err));
     // It may have been given more than what it asked for: fit_positions().
-    if (s->settings->n_positions == BD_NOT_GIVEN &&
+    if (s->options->n_positions == BD_NOT_GIVEN &&
         asked.n_positions < s->run.checkpoint.config.n_positions)
         asked.n_positions = s->run.checkpoint.config.n_positions;
     bd_json *here = bd_model_config_to_json(&asked);
     bd_json *there = bd_model_config_to_json(&s->run.checkpoint.config);
-    const bd_status status = refuse_difference(here, there, "model", s->settings->out, err);
+    const bd_status status = refuse_difference(here, there, "model", s->options->out, err);
     bd_json_free(here);
     bd_json_free(there);
     return status;
@@ -369,54 +367,54 @@ static bd_status refuse_other_model(bd_train_session *s, bd_error *err)
 
 // Says after the message in *err how to go on from the checkpoint before the latest, `step`, if
 // there is one.
-static bd_status suggest_earlier(const bd_train_settings *settings, int64_t step,
+static bd_status suggest_earlier(const bd_train_options *options, int64_t step,
                                  bd_status status, bd_error *err)
 {
     int64_t before;
-    if (settings->resume_from != BD_LATEST || !err ||
-        bd_checkpoint_find_up_to(settings->out, step - 1, &before, NULL) != BD_OK || before < 0)
+    if (options->resume_from != BD_LATEST || !err ||
+        bd_checkpoint_find_up_to(options->out, step - 1, &before, NULL) != BD_OK || before < 0)
         return status;
     return bd_error_suffix(err, status,
                            "--resume-from %" PRId64 " takes the checkpoint before it", before);
 }
 
 // All of it but the tensors.
-static bd_status open_checkpoint(bd_train_session *s, bd_error *err)
+static bd_status open_checkpoint(bd_setup *s, bd_error *err)
 {
     const bd_status status =
-        bd_checkpoint_load(&s->run.checkpoint, s->settings->out, s->begin_step, err);
-    if (status != BD_OK && s->settings->resume_from != BD_LATEST)
+        bd_checkpoint_load(&s->run.checkpoint, s->options->out, s->begin_step, err);
+    if (status != BD_OK && s->options->resume_from != BD_LATEST)
         return bd_error_prefix(err, status, "--resume-from %" PRId64, s->begin_step);
     if (status != BD_OK)
-        return suggest_earlier(s->settings, s->begin_step, status, err);
+        return suggest_earlier(s->options, s->begin_step, status, err);
     return bd_parameters_init(&s->run.parameters, &s->run.checkpoint.config, err);
 }
 
 // The run may become longer if that is asked for. Then the last step, and with it the decay,
 // are not those of the checkpoint; all else is.
-static bd_status refuse_other_training(bd_train_session *s,
-                                       const bd_training_settings *training, bd_error *err)
+static bd_status refuse_other_training(bd_setup *s, const bd_hyperparameters *hyperparameters,
+                                       bd_error *err)
 {
     const bd_json *there = s->run.checkpoint.training;
-    bd_training_settings before = *training;
+    bd_hyperparameters before = *hyperparameters;
     int64_t n_steps;
     BD_TRY(bd_json_get_integer(there, "steps", 1, INT64_MAX, &n_steps, err));
-    if (s->is_length_given && training->n_steps > n_steps) {
+    if (s->is_length_given && hyperparameters->n_steps > n_steps) {
         before.n_steps = n_steps;
         if (!bd_json_is_null(there, "decay_steps"))
             BD_TRY(bd_json_get_integer(there, "decay_steps", 0, INT64_MAX, &before.decay_steps,
                                        err));
     }
     s->n_steps_before = before.n_steps;
-    bd_json *here = bd_training_settings_to_json(&before);
-    const bd_status status = refuse_difference(here, there, "training", s->settings->out, err);
+    bd_json *here = bd_hyperparameters_to_json(&before);
+    const bd_status status = refuse_difference(here, there, "training", s->options->out, err);
     bd_json_free(here);
     return status;
 }
 
 // A run of an older version kept all of its checkpoints: they are removed only if somebody asks
 // for it.
-static bd_status spare_checkpoints(bd_train_session *s, bd_error *err)
+static bd_status spare_checkpoints(bd_setup *s, bd_error *err)
 {
     char *path;
     BD_TRY(bd_run_find_settings(s->settled.out, &path, err));
@@ -427,90 +425,89 @@ static bd_status spare_checkpoints(bd_train_session *s, bd_error *err)
 }
 
 // A run goes on in the type that it was begun in: another one gives other bits.
-static bd_status settle_run_type(const bd_train_session *s, bd_type *type, bd_error *err)
+static bd_status settle_run_type(const bd_setup *s, bd_type *type, bd_error *err)
 {
     const bd_model_config *config = &s->run.parameters.config;
     BD_TRY(bd_run_type(&s->run, type, err));
     const bd_status status = bd_model_check_type(s->backend, config, *type, err);
     if (status == BD_OK)
         return BD_OK;
-    bd_error_prefix(err, status, "cannot resume '%s' in %s", s->settings->out,
+    bd_error_prefix(err, status, "cannot resume '%s' in %s", s->options->out,
                     bd_precision_words[*type]);
     return bd_error_suffix(err, status, "--backend cuda computes in it");
 }
 
 // What the model computes in, once it is known.
-static bd_status settle_type(bd_train_session *s, bd_training_settings *training, bd_error *err)
+static bd_status settle_type(bd_setup *s, bd_hyperparameters *hyperparameters, bd_error *err)
 {
-    if (s->continues && s->settings->precision == BD_PRECISION_AUTO)
-        BD_TRY(settle_run_type(s, &training->type, err));
+    if (s->continues && s->options->precision == BD_PRECISION_AUTO)
+        BD_TRY(settle_run_type(s, &hyperparameters->type, err));
     else
-        training->type = bd_precision_settle(s->settings->precision, BD_BF16, s->backend,
-                                             &s->run.parameters.config, &s->why_float);
+        hyperparameters->type = bd_precision_settle(s->options->precision, BD_BF16, s->backend,
+                                                    &s->run.parameters.config, &s->why_float);
     bd_json_free(s->training_json);
-    s->training_json = bd_training_settings_to_json(training);
+    s->training_json = bd_hyperparameters_to_json(hyperparameters);
     return BD_OK;
 }
 
-static bd_status begin_from_checkpoint(bd_train_session *s, bd_training_settings *training,
+static bd_status begin_from_checkpoint(bd_setup *s, bd_hyperparameters *hyperparameters,
                                        bd_error *err)
 {
-    const char *folder = s->settings->out;
+    const char *folder = s->options->out;
     BD_TRY(open_checkpoint(s, err));
     BD_TRY(refuse_other_model(s, err));
     BD_TRY(refuse_difference(s->data_json, s->run.checkpoint.data, "dataset", folder, err));
-    BD_TRY(settle_type(s, training, err));
-    BD_TRY(refuse_other_training(s, training, err));
+    BD_TRY(settle_type(s, hyperparameters, err));
+    BD_TRY(refuse_other_training(s, hyperparameters, err));
     BD_TRY(spare_checkpoints(s, err));
-    if (s->run.checkpoint.step > s->settings->n_steps)
+    if (s->run.checkpoint.step > s->options->n_steps)
         return bd_fail(err, BD_ERR_FORMAT,
                        "cannot resume '%s': its step %" PRId64 " is after the last one, "
                        "--steps %" PRId64,
-                       folder, s->run.checkpoint.step, s->settings->n_steps);
+                       folder, s->run.checkpoint.step, s->options->n_steps);
     return BD_OK;
 }
 
 // What rank 0 finds holds for all.
-static bd_status begin_run(bd_train_session *s, bd_training_settings *training, bd_error *err)
+static bd_status begin_run(bd_setup *s, bd_hyperparameters *hyperparameters, bd_error *err)
 {
     int64_t step = -1;
-    const bd_status status = bd_train_session_is_first(s) ? take_folder(s, &step, err) : BD_OK;
+    const bd_status status = bd_setup_is_first(s) ? take_folder(s, &step, err) : BD_OK;
     BD_TRY(bd_group_agree(s->group, status, err));
     BD_TRY(bd_group_follow(s->group, &step, sizeof step, err));
     s->continues = step >= 0;
     s->begin_step = s->continues ? step : 0;
-    s->n_steps_before = training->n_steps;
+    s->n_steps_before = hyperparameters->n_steps;
     if (s->continues) {
-        BD_TRY(begin_from_checkpoint(s, training, err));
+        BD_TRY(begin_from_checkpoint(s, hyperparameters, err));
     } else {
         BD_TRY(begin_new(s, err));
-        BD_TRY(settle_type(s, training, err));
+        BD_TRY(settle_type(s, hyperparameters, err));
     }
     const bd_model_config *config = &s->run.parameters.config;
     BD_TRY(bd_check_fit(config, &s->rows, err));
-    return bd_held_out_check_fit(&s->held_out, config, err);
+    return bd_eval_datasets_check_fit(&s->eval_datasets, config, err);
 }
 
 // Weights [n_total] and moments that the run begins with into host memory, where the moments
 // are zero.
-static bd_status read_own_state(bd_train_session *s, float *weights, const bd_moments *moments,
+static bd_status read_own_state(bd_setup *s, float *weights, const bd_moments *moments,
                                 bd_error *err)
 {
-    if (!s->continues && s->settings->init)
-        return bd_pretrained_read(s->settings->init, &s->run.parameters, weights, err);
+    if (!s->continues && s->options->init)
+        return bd_pretrained_read(s->options->init, &s->run.parameters, weights, err);
     if (!s->continues) {
-        bd_parameters_draw(&s->run.parameters, (uint64_t)s->settings->seed, weights);
+        bd_parameters_draw(&s->run.parameters, (uint64_t)s->options->seed, weights);
         return BD_OK;
     }
     const bd_checkpoint *checkpoint = &s->run.checkpoint;
     const bd_status status =
         bd_checkpoint_load_tensors(checkpoint, &s->run.parameters, weights, moments, err);
-    return status == BD_OK ? BD_OK
-                           : suggest_earlier(s->settings, checkpoint->step, status, err);
+    return status == BD_OK ? BD_OK : suggest_earlier(s->options, checkpoint->step, status, err);
 }
 
 // The same, and all ranks have the same weights: --init may name files that are not.
-static bd_status read_state(bd_train_session *s, float *weights, const bd_moments *moments,
+static bd_status read_state(bd_setup *s, float *weights, const bd_moments *moments,
                             bd_error *err)
 {
     BD_TRY(bd_group_agree(s->group, read_own_state(s, weights, moments, err), err));
@@ -521,14 +518,14 @@ static bd_status read_state(bd_train_session *s, float *weights, const bd_moment
 }
 
 // By way of the host's memory to a device.
-static bd_status upload_state(bd_train_session *s, bd_error *err)
+static bd_status upload_state(bd_setup *s, bd_error *err)
 {
-    const bd_training *training = &s->training;
+    const bd_trainer *trainer = &s->trainer;
     const bd_operations *operations = s->backend->operations;
     const size_t n = (size_t)s->run.parameters.n_total;
-    const size_t n_slice = (size_t)(training->slice.end - training->slice.begin);
+    const size_t n_slice = (size_t)(trainer->slice.end - trainer->slice.begin);
     float *weights = calloc(n, sizeof *weights);
-    const bd_moments moments = {training->slice, calloc(n_slice + 1, sizeof(float)),
+    const bd_moments moments = {trainer->slice, calloc(n_slice + 1, sizeof(float)),
                                 calloc(n_slice + 1, sizeof(float))};
     bd_status status = BD_OK;
     if (!weights || !moments.m || !moments.v)
@@ -536,13 +533,13 @@ static bd_status upload_state(bd_train_session *s, bd_error *err)
     if (status == BD_OK)
         status = read_state(s, weights, &moments, err);
     if (status == BD_OK)
-        status = bd_model_set_weights(&s->training.model, weights, err);
+        status = bd_model_set_weights(&s->trainer.model, weights, err);
     if (status == BD_OK)
-        status = operations->upload(s->backend, training->m, moments.m, n_slice * sizeof(float),
-                                    err);
+        status =
+            operations->upload(s->backend, trainer->m, moments.m, n_slice * sizeof(float), err);
     if (status == BD_OK)
-        status = operations->upload(s->backend, training->v, moments.v, n_slice * sizeof(float),
-                                    err);
+        status =
+            operations->upload(s->backend, trainer->v, moments.v, n_slice * sizeof(float), err);
     free(weights);
     free(moments.m);
     free(moments.v);
@@ -550,7 +547,7 @@ static bd_status upload_state(bd_train_session *s, bd_error *err)
 }
 
 // A device's memory is exchanged by the device's own collectives.
-static bd_status open_collectives(bd_train_session *s, bd_error *err)
+static bd_status open_collectives(bd_setup *s, bd_error *err)
 {
     bd_group *group = s->group;
     const bd_operations *operations = s->backend->operations;
@@ -559,7 +556,7 @@ static bd_status open_collectives(bd_train_session *s, bd_error *err)
     if (group->n_ranks == 1 || operations->works_on_host)
         return BD_OK;
     bd_status status = BD_OK;
-    if (bd_train_session_is_first(s))
+    if (bd_setup_is_first(s))
         status = operations->make_collectives_id(s->backend, &id, err);
     BD_TRY(bd_group_agree(group, status, err));
     BD_TRY(bd_group_follow(group, &id, sizeof id, err));
@@ -567,48 +564,48 @@ static bd_status open_collectives(bd_train_session *s, bd_error *err)
                                         &s->collectives, err);
 }
 
-static bd_status begin_training(bd_train_session *s, const bd_training_settings *settings,
+static bd_status begin_training(bd_setup *s, const bd_hyperparameters *hyperparameters,
                                 bd_error *err)
 {
-    bd_training *training = &s->training;
-    const bd_training_needs needs = {&s->rows, &s->run.parameters, s->backend, s->group,
-                                     s->collectives};
-    const bd_training_start start = {.step = s->begin_step};
-    BD_TRY(bd_training_init(training, settings, &needs, &start, err));
-    training->history = s->run.checkpoint.history;
+    bd_trainer *trainer = &s->trainer;
+    const bd_trainer_needs needs = {&s->rows, &s->run.parameters, s->backend, s->group,
+                                    s->collectives};
+    const bd_trainer_start start = {.step = s->begin_step};
+    BD_TRY(bd_trainer_init(trainer, hyperparameters, &needs, &start, err));
+    trainer->spike_guard = s->run.checkpoint.spike_guard;
     // Where the backend's memory is the host's, no tensor is ever there twice.
-    if (s->backend->operations->works_on_host && settings->type == BD_FLOAT) {
-        const bd_moments moments = {training->slice, training->m, training->v};
-        return read_state(s, training->model.masters, &moments, err);
+    if (s->backend->operations->works_on_host && hyperparameters->type == BD_FLOAT) {
+        const bd_moments moments = {trainer->slice, trainer->m, trainer->v};
+        return read_state(s, trainer->model.masters, &moments, err);
     }
     return upload_state(s, err);
 }
 
 // What is looked at beside the training.
-static bd_status begin_looking(bd_train_session *s, bd_error *err)
+static bd_status begin_looking(bd_setup *s, bd_error *err)
 {
-    const bd_train_settings *settings = s->settings;
-    if (settings->sample_every != BD_NOT_GIVEN)
-        BD_TRY(bd_samples_open(&s->samples, &settings->sample_prompts, &s->training.model,
+    const bd_train_options *options = s->options;
+    if (options->sample_every != BD_NOT_GIVEN)
+        BD_TRY(bd_samples_open(&s->samples, &options->sample_prompts, &s->trainer.model,
                                s->sources.folders[0], &s->rows.manifests[0], err));
     return BD_OK;
 }
 
 // Whether all that a checkpoint keeps lies in this process's own memory.
-static bool lies_whole(const bd_train_session *s)
+static bool lies_whole(const bd_setup *s)
 {
     return s->group->n_ranks == 1 && s->backend->operations->works_on_host;
 }
 
-static bool fits_memory(const bd_train_settings *settings, int64_t n_total)
+static bool fits_memory(const bd_train_options *options, int64_t n_total)
 {
-    return n_total <= settings->save_memory_bytes / (BD_STATE_ARRAYS * (int64_t)sizeof(float));
+    return n_total <= options->save_memory_bytes / (BD_STATE_ARRAYS * (int64_t)sizeof(float));
 }
 
 // The settings that the run has in effect, for those who go on with it or repeat it.
-static bd_status keep_settings(const bd_train_session *s, bd_error *err)
+static bd_status keep_settings(const bd_setup *s, bd_error *err)
 {
-    bd_train_settings effective = *s->settings;
+    bd_train_options effective = *s->options;
     effective.n_epochs = 0;  // they are steps by now
     effective.n_tokens = 0;
     effective.preset_given |= !effective.init && !effective.config;
@@ -635,29 +632,29 @@ static bd_status remove_pending(void *context, const char *folder, const char *n
 
 // Everything is well: the folder is ours from here on. What a run that was killed left in it
 // goes, and so do the steps after the one that was asked for.
-static bd_status begin_writing(bd_train_session *s, bd_error *err)
+static bd_status begin_writing(bd_setup *s, bd_error *err)
 {
-    const bd_train_settings *settings = s->settings;
+    const bd_train_options *options = s->options;
     const int64_t n_total = s->run.parameters.n_total;
-    const bd_checkpoint_policy policy = {settings->out, settings->n_kept,
-                                         !lies_whole(s) || fits_memory(settings, n_total)};
+    const bd_checkpoint_policy policy = {options->out, options->n_kept,
+                                         !lies_whole(s) || fits_memory(options, n_total)};
     BD_TRY(bd_checkpoint_writer_new(&s->writer, &policy, n_total, err));
-    if (s->training.step < settings->n_steps) {  // else nothing is left to tell
-        BD_TRY(bd_metrics_open(&s->metrics, settings->out, s->training.step,
-                               &s->run.parameters.config, 1e12 * settings->peak_tflops, err));
+    if (s->trainer.step < options->n_steps) {  // else nothing is left to tell
+        BD_TRY(bd_metrics_open(&s->metrics, options->out, s->trainer.step,
+                               &s->run.parameters.config, 1e12 * options->peak_tflops, err));
         BD_TRY(keep_settings(s, err));
     }
-    BD_TRY(bd_file_publish(settings->out, BD_TOKENIZER_NAME, s->tokenizer, strlen(s->tokenizer),
+    BD_TRY(bd_file_publish(options->out, BD_TOKENIZER_NAME, s->tokenizer, strlen(s->tokenizer),
                            err));
-    BD_TRY(bd_folder_visit(settings->out, remove_pending, NULL, err));
-    BD_TRY(bd_checkpoint_clear_away(settings->out, err));
-    return s->continues ? bd_checkpoint_remove_after(settings->out, s->training.step, err)
+    BD_TRY(bd_folder_visit(options->out, remove_pending, NULL, err));
+    BD_TRY(bd_checkpoint_clear_away(options->out, err));
+    return s->continues ? bd_checkpoint_remove_after(options->out, s->trainer.step, err)
                         : BD_OK;
 }
 
-static bd_status open_data(bd_train_session *s, bd_error *err)
+static bd_status open_data(bd_setup *s, bd_error *err)
 {
-    BD_TRY(bd_data_sources_parse(&s->sources, &s->settings->data, err));
+    BD_TRY(bd_data_sources_parse(&s->sources, &s->options->data, err));
     const char *const *folders = (const char *const *)s->sources.folders;
     BD_TRY(bd_rows_open_all(&s->rows, folders, s->sources.weights, s->sources.n, err));
     BD_TRY(bd_rows_check_targets(&s->rows, folders, err));
@@ -667,70 +664,71 @@ static bd_status open_data(bd_train_session *s, bd_error *err)
 }
 
 // -o and --resume name the run's folder, and may both do so.
-static bd_status choose_folder(bd_train_settings *settings, bd_error *err)
+static bd_status choose_folder(bd_train_options *options, bd_error *err)
 {
-    if (!settings->out)
-        settings->out = settings->resume;
-    if (!settings->out)
+    if (!options->out)
+        options->out = options->resume;
+    if (!options->out)
         return bd_fail(err, BD_ERR_ARGUMENT, "-o DIR or --resume DIR is required");
-    if (settings->resume && strcmp(settings->out, settings->resume) != 0)
+    if (options->resume && strcmp(options->out, options->resume) != 0)
         return bd_fail(err, BD_ERR_ARGUMENT, "-o and --resume name different folders");
     return BD_OK;
 }
 
-static bd_status prepare(bd_train_session *s, bd_training_settings *training, bd_error *err)
+static bd_status prepare(bd_setup *s, bd_hyperparameters *hyperparameters, bd_error *err)
 {
-    const bd_train_settings *settings = s->settings;
+    const bd_train_options *options = s->options;
     BD_TRY(choose_folder(&s->settled, err));
-    const bd_run_length length = {settings->n_steps, settings->n_epochs, settings->n_tokens};
+    const bd_run_length length = {options->n_steps, options->n_epochs, options->n_tokens};
     s->is_length_given = length.n_steps > 0 || length.n_epochs > 0 || length.n_tokens > 0;
     const bd_status opened = open_data(s, err);
     if (opened != BD_OK)
         return bd_error_prefix(err, opened, "--data");
-    BD_TRY(bd_held_out_open(&s->held_out, &settings->eval, bd_rows_packing(&s->rows), err));
-    BD_TRY(bd_count_steps(&s->settled.n_steps, &length, settings->batch_rows, &s->rows, err));
-    BD_TRY(choose_training(training, settings, err));
-    s->training_json = bd_training_settings_to_json(training);
-    return bd_backend_open_choice(&s->backend, settings->backend, settings->backend_module,
-                                  settings->isa, s->group->local_rank,
-                                  bd_threads_count(settings->n_threads), err);
+    BD_TRY(bd_eval_datasets_open(&s->eval_datasets, &options->eval, bd_rows_packing(&s->rows),
+                                 err));
+    BD_TRY(bd_count_steps(&s->settled.n_steps, &length, options->batch_rows, &s->rows, err));
+    BD_TRY(choose_training(hyperparameters, options, err));
+    s->training_json = bd_hyperparameters_to_json(hyperparameters);
+    return bd_backend_open_choice(&s->backend, options->backend, options->backend_module,
+                                  options->isa, s->group->local_rank,
+                                  bd_threads_count(options->n_threads), err);
 }
 
 // What only rank 0 does.
-static bd_status begin_telling(bd_train_session *s, bd_error *err)
+static bd_status begin_telling(bd_setup *s, bd_error *err)
 {
-    if (!bd_train_session_is_first(s))
+    if (!bd_setup_is_first(s))
         return BD_OK;
     BD_TRY(begin_looking(s, err));
     return begin_writing(s, err);
 }
 
-bd_status bd_train_session_begin(bd_train_session *s, const bd_train_settings *settings,
-                                 bd_group *group, bool quiet, bd_error *err)
+bd_status bd_setup_open(bd_setup *s, const bd_train_options *options, bd_group *group,
+                        bool quiet, bd_error *err)
 {
-    bd_training_settings training;
-    *s = (bd_train_session){
-        .settled = *settings, .group = group, .quiet = quiet || group->rank > 0, .lock = -1};
-    s->settings = &s->settled;
+    bd_hyperparameters hyperparameters;
+    *s = (bd_setup){
+        .settled = *options, .group = group, .quiet = quiet || group->rank > 0, .lock = -1};
+    s->options = &s->settled;
     // After each of these all ranks are well, or all have failed.
-    BD_TRY(bd_group_agree(group, prepare(s, &training, err), err));
+    BD_TRY(bd_group_agree(group, prepare(s, &hyperparameters, err), err));
     BD_TRY(bd_group_agree(group, check_same_settings(s, err), err));
-    BD_TRY(bd_group_agree(group, begin_run(s, &training, err), err));
+    BD_TRY(bd_group_agree(group, begin_run(s, &hyperparameters, err), err));
     BD_TRY(bd_group_agree(group, check_same_model(s, err), err));
     BD_TRY(bd_group_agree(group, open_collectives(s, err), err));
-    BD_TRY(bd_group_agree(group, begin_training(s, &training, err), err));
+    BD_TRY(bd_group_agree(group, begin_training(s, &hyperparameters, err), err));
     BD_TRY(bd_group_agree(group, begin_telling(s, err), err));
     s->n_made = 0;  // from here on there is something in it
     return BD_OK;
 }
 
-void bd_train_session_end(bd_train_session *s)
+void bd_setup_close(bd_setup *s)
 {
     bd_checkpoint_writer_free(s->writer);
     bd_samples_close(&s->samples);
-    bd_held_out_close(&s->held_out);
+    bd_eval_datasets_close(&s->eval_datasets);
     bd_metrics_close(s->metrics);
-    bd_training_release(&s->training);
+    bd_trainer_release(&s->trainer);
     if (s->collectives && s->collectives != s->group->collectives)
         s->collectives->operations->close(s->collectives);
     if (s->backend)
@@ -742,6 +740,6 @@ void bd_train_session_end(bd_train_session *s)
     bd_json_free(s->data_json);
     free(s->tokenizer);
     if (s->lock >= 0 || s->n_made > 0)
-        bd_folder_withdraw(s->settings->out, s->n_made, s->lock);
-    *s = (bd_train_session){.lock = -1};
+        bd_folder_withdraw(s->options->out, s->n_made, s->lock);
+    *s = (bd_setup){.lock = -1};
 }

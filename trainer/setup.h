@@ -16,10 +16,10 @@
 #include "trainer/weights/run.h"
 
 // What a run needs, from opening the data to its end.
-typedef struct bd_train_session {
-    const bd_train_settings *settings;  // `settled`, below
-    bd_train_settings settled;          // as given, and n_steps worked out
-    bool is_length_given;               // somebody said how many steps, epochs or tokens
+typedef struct bd_setup {
+    const bd_train_options *options;  // `settled`, below
+    bd_train_options settled;         // as given, and n_steps worked out
+    bool is_length_given;             // somebody said how many steps, epochs or tokens
     bool quiet;
     bd_group *group;  // borrowed; what is said, written and looked at is for its rank 0
     bd_data_sources sources;
@@ -27,10 +27,10 @@ typedef struct bd_train_session {
     bd_run run;  // checkpoint and parameters; of a new run the parameters alone
     bd_backend *backend;
     bd_collectives *collectives;  // of the group, of the backend's memory
-    bd_training training;
+    bd_trainer trainer;
     bd_json *training_json, *data_json;
     char *tokenizer;  // the text of the data's tokenizer.json, owned
-    bd_held_out held_out;
+    bd_eval_datasets eval_datasets;
     bd_samples samples;            // empty if none are asked for
     bd_checkpoint_writer *writer;  // NULL but for rank 0, and so is metrics
     bd_metrics *metrics;
@@ -41,20 +41,20 @@ typedef struct bd_train_session {
     int64_t too_few_positions;  // that a new model would have had; 0 if they were enough
     int lock;                   // of the folder; -1 before
     int n_made;                 // folders that are taken back if the run does not begin
-} bd_train_session;
+} bd_setup;
 
 // Whether this is the rank that speaks, writes and looks.
-static inline bool bd_train_session_is_first(const bd_train_session *session)
+static inline bool bd_setup_is_first(const bd_setup *setup)
 {
-    return session->group->rank == 0;
+    return setup->group->rank == 0;
 }
 
 // Opens it all, from the beginning of a run or from a checkpoint, and locks the run's folder,
-// in which nothing is changed before all else is known to be well. What `settings` points to is
+// in which nothing is changed before all else is known to be well. What `options` points to is
 // borrowed, as is the group, all of which begins or agrees to fail. End it also after a
 // failure.
-bd_status bd_train_session_begin(bd_train_session *session, const bd_train_settings *settings,
-                                 bd_group *group, bool quiet, bd_error *err);
-void bd_train_session_end(bd_train_session *session);  // safe twice
+bd_status bd_setup_open(bd_setup *setup, const bd_train_options *options, bd_group *group,
+                        bool quiet, bd_error *err);
+void bd_setup_close(bd_setup *setup);  // safe twice
 
 #endif

@@ -14,30 +14,29 @@
 // ---- Beginning and end ------------------------------------------------------------------
 
 // The backend's memory with what `from` holds, or zeros if that is NULL.
-static bd_status new_block(bd_training *training, void **block, const void *from,
+static bd_status new_block(bd_trainer *trainer, void **block, const void *from,
                            size_t size_bytes, bd_error *err)
 {
-    bd_backend *backend = training->needs.backend;
+    bd_backend *backend = trainer->needs.backend;
     BD_TRY(backend->operations->allocate(backend, size_bytes, block, err));
     return from ? backend->operations->upload(backend, *block, from, size_bytes, err) : BD_OK;
 }
 
-static bd_status new_moment(bd_training *training, float **moment, const float *from,
+static bd_status new_moment(bd_trainer *trainer, float **moment, const float *from,
                             bd_error *err)
 {
     void *block = NULL;
-    const int64_t n = training->slice.end - training->slice.begin;
-    const bd_status status =
-        new_block(training, &block, from, (size_t)n * sizeof **moment, err);
+    const int64_t n = trainer->slice.end - trainer->slice.begin;
+    const bd_status status = new_block(trainer, &block, from, (size_t)n * sizeof **moment, err);
     *moment = block;
     return status;
 }
 
 // The weight decays of the parameters in the slice, which may begin and end inside of them.
-static int64_t fill_parts(const bd_training *training, bd_adamw_part *parts)
+static int64_t fill_parts(const bd_trainer *trainer, bd_adamw_part *parts)
 {
-    const bd_parameters *parameters = training->needs.parameters;
-    const bd_rank_slice slice = training->slice;
+    const bd_parameters *parameters = trainer->needs.parameters;
+    const bd_rank_slice slice = trainer->slice;
     int64_t n = 0;
     for (size_t i = 0; i < parameters->n; i++) {
         const bd_parameter *parameter = &parameters->items[i];
@@ -46,63 +45,64 @@ static int64_t fill_parts(const bd_training *training, bd_adamw_part *parts)
             continue;
         parts[n++] = (bd_adamw_part){
             .end = (end < slice.end ? end : slice.end) - slice.begin,
-            .weight_decay =
-                bd_parameter_decays(parameter) ? (float)training->settings.weight_decay : 0.0f,
+            .weight_decay = bd_parameter_decays(parameter)
+                                ? (float)trainer->hyperparameters.weight_decay
+                                : 0.0f,
         };
     }
     return n;
 }
 
-static bd_status new_parts(bd_training *training, bd_error *err)
+static bd_status new_parts(bd_trainer *trainer, bd_error *err)
 {
-    const size_t n = training->needs.parameters->n;
+    const size_t n = trainer->needs.parameters->n;
     bd_adamw_part *parts = calloc(n, sizeof *parts);
     if (!parts)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", n);
     void *block = NULL;
-    training->n_parts = fill_parts(training, parts);
+    trainer->n_parts = fill_parts(trainer, parts);
     const bd_status status =
-        new_block(training, &block, parts, (size_t)training->n_parts * sizeof *parts, err);
-    training->parts = block;
+        new_block(trainer, &block, parts, (size_t)trainer->n_parts * sizeof *parts, err);
+    trainer->parts = block;
     free(parts);
     return status;
 }
 
-static bd_status new_loader(bd_training *training, bd_error *err)
+static bd_status new_loader(bd_trainer *trainer, bd_error *err)
 {
-    const bd_training_settings *s = &training->settings;
+    const bd_hyperparameters *h = &trainer->hyperparameters;
     bd_loader_order order = {
-        .seed = s->seed,
-        .batch_rows = s->batch_rows,
-        .n_ranks = training->needs.group->n_ranks,
-        .n_micro_batches = training->n_micro_batches,
+        .seed = h->seed,
+        .batch_rows = h->batch_rows,
+        .n_ranks = trainer->needs.group->n_ranks,
+        .n_micro_batches = trainer->n_micro_batches,
     };
-    if (!bd_int64_mul(training->step, s->batch_rows, &order.first_place))
-        return bd_fail(err, BD_ERR_ARGUMENT, "step %" PRId64 " is too far", training->step);
-    return bd_loader_new(&training->loader, training->needs.rows, &order, err);
+    if (!bd_int64_mul(trainer->step, h->batch_rows, &order.first_place))
+        return bd_fail(err, BD_ERR_ARGUMENT, "step %" PRId64 " is too far", trainer->step);
+    return bd_loader_new(&trainer->loader, trainer->needs.rows, &order, err);
 }
 
-static bd_status check_ranks(const bd_training_settings *settings, const bd_group *group,
+static bd_status check_ranks(const bd_hyperparameters *hyperparameters, const bd_group *group,
                              bd_error *err)
 {
-    if (settings->batch_rows >= group->n_ranks)
+    if (hyperparameters->batch_rows >= group->n_ranks)
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT,
                    "a batch of %" PRId64
                    " rows leaves some of %d ranks without a row: --batch needs one for each",
-                   settings->batch_rows, (int)group->n_ranks);
+                   hyperparameters->batch_rows, (int)group->n_ranks);
 }
 
 // Before memory is asked for that the system would give, and then end us for taking it.
-static bd_status check_memory(const bd_training *training, int64_t most_rows, bd_error *err)
+static bd_status check_memory(const bd_trainer *trainer, int64_t most_rows, bd_error *err)
 {
-    const bd_training_settings *s = &training->settings;
-    const bd_training_needs *needs = &training->needs;
+    const bd_hyperparameters *h = &trainer->hyperparameters;
+    const bd_trainer_needs *needs = &trainer->needs;
     const int64_t seq_len = bd_rows_packing(needs->rows)->seq_len;
     size_t needed, free_bytes;
-    BD_TRY(bd_model_measure(needs->parameters, s->type, s->recomputes, most_rows, seq_len,
+    BD_TRY(bd_model_measure(needs->parameters, h->type, h->recomputes, most_rows, seq_len,
                             &needed, err));
-    needed += 2 * (size_t)(training->slice.end - training->slice.begin) * sizeof(float);
+    needed += 2 * (size_t)(trainer->slice.end - trainer->slice.begin) * sizeof(float);
     BD_TRY(needs->backend->operations->free_memory(needs->backend, &free_bytes, err));
     if (needed <= free_bytes)
         return BD_OK;
@@ -113,121 +113,121 @@ static bd_status check_memory(const bd_training *training, int64_t most_rows, bd
                    "take less",
                    bd_format_bytes(needed).text, needs->backend->operations->name,
                    bd_format_bytes(free_bytes).text, most_rows, seq_len,
-                   s->recomputes ? "" : ", --recompute");
+                   h->recomputes ? "" : ", --recompute");
 }
 
-static bd_status new_model(bd_training *training, bd_error *err)
+static bd_status new_model(bd_trainer *trainer, bd_error *err)
 {
-    const bd_training_settings *s = &training->settings;
-    const bd_training_needs *needs = &training->needs;
+    const bd_hyperparameters *h = &trainer->hyperparameters;
+    const bd_trainer_needs *needs = &trainer->needs;
     const int64_t most_rows =
-        bd_deal_most_rows(s->batch_rows, needs->group->n_ranks, training->n_micro_batches);
-    BD_TRY(check_memory(training, most_rows, err));
-    return (s->recomputes ? bd_model_init_recomputing : bd_model_init)(
-        &training->model, needs->backend, needs->parameters, s->type, most_rows,
+        bd_deal_most_rows(h->batch_rows, needs->group->n_ranks, trainer->n_micro_batches);
+    BD_TRY(check_memory(trainer, most_rows, err));
+    return (h->recomputes ? bd_model_init_recomputing : bd_model_init)(
+        &trainer->model, needs->backend, needs->parameters, h->type, most_rows,
         bd_rows_packing(needs->rows)->seq_len, err);
 }
 
-bd_status bd_training_init(bd_training *training, const bd_training_settings *settings,
-                           const bd_training_needs *needs, const bd_training_start *start,
-                           bd_error *err)
+bd_status bd_trainer_init(bd_trainer *trainer, const bd_hyperparameters *hyperparameters,
+                          const bd_trainer_needs *needs, const bd_trainer_start *start,
+                          bd_error *err)
 {
     const bd_group *group = needs->group;
-    *training = (bd_training){
-        .settings = *settings,
+    *trainer = (bd_trainer){
+        .hyperparameters = *hyperparameters,
         .needs = *needs,
         .slice = bd_rank_slice_of(needs->parameters->n_total, group->rank, group->n_ranks),
-        .n_micro_batches = bd_deal_micro_batches(settings->batch_rows,
-                                                 settings->micro_batch_rows, group->n_ranks),
+        .n_micro_batches = bd_deal_micro_batches(
+            hyperparameters->batch_rows, hyperparameters->micro_batch_rows, group->n_ranks),
         .step = start->step,
     };
     bd_status status = bd_check_fit(&needs->parameters->config, needs->rows, err);
     if (status == BD_OK)
-        status = check_ranks(settings, group, err);
+        status = check_ranks(hyperparameters, group, err);
     if (status == BD_OK)
-        status = new_model(training, err);
+        status = new_model(trainer, err);
     if (status == BD_OK && start->weights)
-        status = bd_model_set_weights(&training->model, start->weights, err);
+        status = bd_model_set_weights(&trainer->model, start->weights, err);
     if (status == BD_OK)
-        status = new_moment(training, &training->m, start->m, err);
+        status = new_moment(trainer, &trainer->m, start->m, err);
     if (status == BD_OK)
-        status = new_moment(training, &training->v, start->v, err);
+        status = new_moment(trainer, &trainer->v, start->v, err);
     if (status == BD_OK)
-        status = new_parts(training, err);
+        status = new_parts(trainer, err);
     if (status == BD_OK)
-        status = new_loader(training, err);
+        status = new_loader(trainer, err);
     if (status != BD_OK)
-        bd_training_release(training);
+        bd_trainer_release(trainer);
     return status;
 }
 
-void bd_training_release(bd_training *training)
+void bd_trainer_release(bd_trainer *trainer)
 {
-    bd_backend *backend = training->needs.backend;
-    bd_loader_free(training->loader);
+    bd_backend *backend = trainer->needs.backend;
+    bd_loader_free(trainer->loader);
     if (backend) {
-        backend->operations->release(backend, training->m);
-        backend->operations->release(backend, training->v);
-        backend->operations->release(backend, training->parts);
-        bd_model_release(&training->model);
+        backend->operations->release(backend, trainer->m);
+        backend->operations->release(backend, trainer->v);
+        backend->operations->release(backend, trainer->parts);
+        bd_model_release(&trainer->model);
     }
-    *training = (bd_training){0};
+    *trainer = (bd_trainer){0};
 }
 
 // ---- One step ---------------------------------------------------------------------------
 
 // The rows [*first, *first + *n) of micro-batch `number` of this rank.
-static void find_rows(const bd_training *training, const bd_dealt_batch *dealt, int64_t number,
+static void find_rows(const bd_trainer *trainer, const bd_dealt_batch *dealt, int64_t number,
                       int64_t *first, int64_t *n)
 {
-    const int64_t part = training->needs.group->rank * training->n_micro_batches + number;
+    const int64_t part = trainer->needs.group->rank * trainer->n_micro_batches + number;
     *first = part > 0 ? dealt->part_ends[part - 1] : 0;
     *n = dealt->part_ends[part] - *first;
 }
 
-static bd_model_batch micro_batch(const bd_training *training, const bd_dealt_batch *dealt,
+static bd_model_batch micro_batch(const bd_trainer *trainer, const bd_dealt_batch *dealt,
                                   int64_t number)
 {
     int64_t first, n;
-    find_rows(training, dealt, number, &first, &n);
+    find_rows(trainer, dealt, number, &first, &n);
     return bd_batch_part(&dealt->batch, first, n);
 }
 
 // The micro-batch after that one, maybe of the next batch. Whether there is one to be had
 // already: it travels ahead then. (The last of a batch may be without a row; the first is not.)
-static bool peek_micro_batch(bd_training *training, const bd_dealt_batch *dealt, int64_t number,
+static bool peek_micro_batch(bd_trainer *trainer, const bd_dealt_batch *dealt, int64_t number,
                              bd_model_batch *next)
 {
-    if (++number < training->n_micro_batches) {
-        *next = micro_batch(training, dealt, number);
+    if (++number < trainer->n_micro_batches) {
+        *next = micro_batch(trainer, dealt, number);
         if (next->attention.n_rows > 0)
             return true;
     }
-    dealt = bd_loader_peek(training->loader);
+    dealt = bd_loader_peek(trainer->loader);
     if (!dealt)
         return false;
-    *next = micro_batch(training, dealt, 0);
+    *next = micro_batch(trainer, dealt, 0);
     return true;
 }
 
 // Of this rank's rows.
-static bd_status compute_gradients(bd_training *training, const bd_dealt_batch *dealt,
+static bd_status compute_gradients(bd_trainer *trainer, const bd_dealt_batch *dealt,
                                    double *loss_sum, bd_error *err)
 {
     const int64_t n_targets = dealt->batch.n_targets;
     const double scale = n_targets > 0 ? 1.0 / (double)n_targets : 0.0;
-    BD_TRY(bd_model_zero_gradients(&training->model, err));
+    BD_TRY(bd_model_zero_gradients(&trainer->model, err));
     *loss_sum = 0;
-    for (int64_t i = 0; i < training->n_micro_batches; i++) {
-        const bd_model_batch part = micro_batch(training, dealt, i);
+    for (int64_t i = 0; i < trainer->n_micro_batches; i++) {
+        const bd_model_batch part = micro_batch(trainer, dealt, i);
         if (part.attention.n_rows == 0)
             break;
         bd_model_batch next;
-        const bool has_next = peek_micro_batch(training, dealt, i, &next);
+        const bool has_next = peek_micro_batch(trainer, dealt, i, &next);
         double part_sum;
-        if (!bd_is_sent(&training->sent))
-            BD_TRY(bd_model_send(&training->model, &part, &training->sent, err));
-        BD_TRY(bd_model_train_sent(&training->model, &training->sent, has_next ? &next : NULL,
+        if (!bd_is_sent(&trainer->sent))
+            BD_TRY(bd_model_send(&trainer->model, &part, &trainer->sent, err));
+        BD_TRY(bd_model_train_sent(&trainer->model, &trainer->sent, has_next ? &next : NULL,
                                    scale, &part_sum, err));
         *loss_sum += part_sum;
     }
@@ -235,70 +235,70 @@ static bd_status compute_gradients(bd_training *training, const bd_dealt_batch *
 }
 
 // This rank's slice of the gradients becomes the sum over all ranks.
-static bd_status sum_gradients(bd_training *training, bd_error *err)
+static bd_status sum_gradients(bd_trainer *trainer, bd_error *err)
 {
-    bd_collectives *collectives = training->needs.collectives;
-    if (training->needs.group->n_ranks == 1)
+    bd_collectives *collectives = trainer->needs.collectives;
+    if (trainer->needs.group->n_ranks == 1)
         return BD_OK;
-    return collectives->operations->sum_slices(collectives, training->model.gradients,
-                                               training->needs.parameters->n_total, err);
+    return collectives->operations->sum_slices(collectives, trainer->model.gradients,
+                                               trainer->needs.parameters->n_total, err);
 }
 
 // The slices of the weights, each moved by its rank, reach all ranks.
-static bd_status gather_weights(bd_training *training, bd_error *err)
+static bd_status gather_weights(bd_trainer *trainer, bd_error *err)
 {
-    bd_collectives *collectives = training->needs.collectives;
-    if (training->needs.group->n_ranks == 1)
+    bd_collectives *collectives = trainer->needs.collectives;
+    if (trainer->needs.group->n_ranks == 1)
         return BD_OK;
-    return collectives->operations->gather_slices(collectives, training->model.weights,
-                                                  training->needs.parameters->n_total,
-                                                  bd_type_bytes(training->model.type), err);
+    return collectives->operations->gather_slices(collectives, trainer->model.weights,
+                                                  trainer->needs.parameters->n_total,
+                                                  bd_type_bytes(trainer->model.type), err);
 }
 
 // Loss and gradients of the whole batch: *loss_sum of all ranks, the norm of the summed
 // gradients.
-static bd_status join_gradients(bd_training *training, double *loss_sum, double *norm,
+static bd_status join_gradients(bd_trainer *trainer, double *loss_sum, double *norm,
                                 bd_error *err)
 {
-    bd_backend *backend = training->needs.backend;
-    const bd_rank_slice slice = training->slice;
+    bd_backend *backend = trainer->needs.backend;
+    const bd_rank_slice slice = trainer->slice;
     double sums[] = {*loss_sum, 0};
     const bd_sum_of_squares_args args = {slice.end - slice.begin,
-                                         training->model.gradients + slice.begin, &sums[1]};
-    BD_TRY(sum_gradients(training, err));
+                                         trainer->model.gradients + slice.begin, &sums[1]};
+    BD_TRY(sum_gradients(trainer, err));
     BD_TRY(backend->operations->sum_of_squares(backend, &args, err));
-    BD_TRY(bd_group_sum(training->needs.group, sums, 2, err));
+    BD_TRY(bd_group_sum(trainer->needs.group, sums, 2, err));
     *loss_sum = sums[0];
     *norm = sqrt(sums[1]);
     return BD_OK;
 }
 
-static bd_status update_weights(bd_training *training, int64_t step, double learning_rate,
+static bd_status update_weights(bd_trainer *trainer, int64_t step, double learning_rate,
                                 double gradient_scale, bd_error *err)
 {
-    const bd_training_settings *s = &training->settings;
-    const bd_model *model = &training->model;
-    const bd_rank_slice slice = training->slice;
+    const bd_hyperparameters *h = &trainer->hyperparameters;
+    const bd_model *model = &trainer->model;
+    const bd_rank_slice slice = trainer->slice;
     uint16_t *rounded = model->type == BD_BF16 ? model->weights : NULL;
     const bd_adamw_args args = {
         .n = slice.end - slice.begin,
         .step = step,
         .learning_rate = (float)learning_rate,
-        .beta1 = (float)s->beta1,
-        .beta2 = (float)s->beta2,
-        .epsilon = (float)s->epsilon,
+        .beta1 = (float)h->beta1,
+        .beta2 = (float)h->beta2,
+        .epsilon = (float)h->epsilon,
         .gradient_scale = (float)gradient_scale,
-        .n_parts = training->n_parts,
-        .parts = training->parts,
+        .n_parts = trainer->n_parts,
+        .parts = trainer->parts,
         .gradient = model->gradients + slice.begin,
         .parameter = model->masters + slice.begin,
-        .m = training->m,
-        .v = training->v,
+        .m = trainer->m,
+        .v = trainer->v,
         .rounded = rounded ? rounded + slice.begin : NULL,
     };
-    bd_backend *backend = training->needs.backend;
+    bd_backend *backend = trainer->needs.backend;
     BD_TRY(backend->operations->adamw(backend, &args, err));
-    return gather_weights(training, err);
+    return gather_weights(trainer, err);
 }
 
 static bd_status fail_not_a_number(const bd_batch *batch, const char *what, int64_t step,
@@ -319,31 +319,31 @@ static bd_status fail_not_a_number(const bd_batch *batch, const char *what, int6
                    step, value, rows);
 }
 
-bd_status bd_training_step(bd_training *training, bd_step_result *result, bd_error *err)
+bd_status bd_trainer_step(bd_trainer *trainer, bd_step_result *result, bd_error *err)
 {
-    const bd_training_settings *s = &training->settings;
-    const int64_t step = training->step + 1;
+    const bd_hyperparameters *h = &trainer->hyperparameters;
+    const int64_t step = trainer->step + 1;
     double loss_sum, norm;
-    bd_group *group = training->needs.group;
+    bd_group *group = trainer->needs.group;
     // What all ranks meet, they agree upon: one of them speaks.
-    const bd_status loaded = bd_loader_next(training->loader, &training->dealt, err);
+    const bd_status loaded = bd_loader_next(trainer->loader, &trainer->dealt, err);
     BD_TRY(bd_group_agree(group, loaded, err));
-    const bd_batch *batch = &training->dealt->batch;
-    BD_TRY(compute_gradients(training, training->dealt, &loss_sum, err));
-    BD_TRY(join_gradients(training, &loss_sum, &norm, err));
+    const bd_batch *batch = &trainer->dealt->batch;
+    BD_TRY(compute_gradients(trainer, trainer->dealt, &loss_sum, err));
+    BD_TRY(join_gradients(trainer, &loss_sum, &norm, err));
     const double loss = batch->n_targets > 0 ? loss_sum / (double)batch->n_targets : 0.0;
     if (!isfinite(loss))
         return bd_group_agree(group, fail_not_a_number(batch, "loss", step, loss, err), err);
     if (!isfinite(norm))
         return bd_group_agree(
             group, fail_not_a_number(batch, "gradient's norm", step, norm, err), err);
-    const double clip = s->clip_norm > 0 ? s->clip_norm / (norm + 1e-6) : 1.0;
-    const double learning_rate = bd_learning_rate(s, step);
+    const double clip = h->clip_norm > 0 ? h->clip_norm / (norm + 1e-6) : 1.0;
+    const double learning_rate = bd_learning_rate(h, step);
     const bd_step_outcome outcome =
-        bd_history_add(&training->history, batch->n_targets, norm, s->skip_spikes);
+        bd_spike_guard_add(&trainer->spike_guard, batch->n_targets, norm, h->skip_spikes);
     if (outcome == BD_STEP_APPLIED)
-        BD_TRY(update_weights(training, step, learning_rate, clip < 1.0 ? clip : 1.0, err));
-    training->step = step;
+        BD_TRY(update_weights(trainer, step, learning_rate, clip < 1.0 ? clip : 1.0, err));
+    trainer->step = step;
     *result = (bd_step_result){
         .step = step,
         .outcome = outcome,
@@ -357,23 +357,23 @@ bd_status bd_training_step(bd_training *training, bd_step_result *result, bd_err
     return BD_OK;
 }
 
-const bd_batch *bd_training_first_rows(const bd_training *training, int64_t *first, int64_t *n)
+const bd_batch *bd_trainer_first_rows(const bd_trainer *trainer, int64_t *first, int64_t *n)
 {
-    find_rows(training, training->dealt, 0, first, n);
-    return &training->dealt->batch;
+    find_rows(trainer, trainer->dealt, 0, first, n);
+    return &trainer->dealt->batch;
 }
 
 // ---- For checkpoints ------------------------------------------------------------------------
 
 // Of an array whose slices lie on the ranks, each in its backend's memory.
-static bd_status assemble(const bd_training *training, const float *slice, float *whole,
+static bd_status assemble(const bd_trainer *trainer, const float *slice, float *whole,
                           bd_error *err)
 {
-    bd_group *group = training->needs.group;
-    bd_backend *backend = training->needs.backend;
-    const int64_t n_total = training->needs.parameters->n_total;
+    bd_group *group = trainer->needs.group;
+    bd_backend *backend = trainer->needs.backend;
+    const int64_t n_total = trainer->needs.parameters->n_total;
     const size_t size_bytes =
-        (size_t)(training->slice.end - training->slice.begin) * sizeof *slice;
+        (size_t)(trainer->slice.end - trainer->slice.begin) * sizeof *slice;
     if (group->n_ranks == 1)
         return backend->operations->download(backend, whole, slice, size_bytes, err);
     if (backend->operations->works_on_host)
@@ -389,12 +389,12 @@ static bd_status assemble(const bd_training *training, const float *slice, float
     return status;
 }
 
-bd_status bd_training_assemble(const bd_training *training,
-                               float *const arrays[BD_STATE_ARRAYS], bd_error *err)
+bd_status bd_trainer_assemble(const bd_trainer *trainer, float *const arrays[BD_STATE_ARRAYS],
+                              bd_error *err)
 {
-    const float *const slices[BD_STATE_ARRAYS] = {
-        training->model.masters + training->slice.begin, training->m, training->v};
+    const float *const slices[BD_STATE_ARRAYS] = {trainer->model.masters + trainer->slice.begin,
+                                                  trainer->m, trainer->v};
     for (int i = 0; i < BD_STATE_ARRAYS; i++)
-        BD_TRY(assemble(training, slices[i], arrays[i], err));
+        BD_TRY(assemble(trainer, slices[i], arrays[i], err));
     return BD_OK;
 }

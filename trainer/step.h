@@ -9,32 +9,32 @@
 #include "trainer/data/batch.h"
 #include "trainer/data/loader.h"
 #include "trainer/group.h"
+#include "trainer/hyperparameters.h"
 #include "trainer/metrics/step_result.h"
 #include "trainer/model/model.h"
 #include "trainer/model/parameters.h"
-#include "trainer/settings.h"
 #include "trainer/weights/checkpoint.h"
 #include "trainer/weights/spike_guard.h"
 
 // What a training works with, all of it borrowed; it must outlive the training.
-typedef struct bd_training_needs {
+typedef struct bd_trainer_needs {
     const bd_rows *rows;
     const bd_parameters *parameters;
     bd_backend *backend;
     bd_group *group;              // who trains together
     bd_collectives *collectives;  // theirs, of the backend's memory
-} bd_training_needs;
+} bd_trainer_needs;
 
 // Where it begins: weights [n_total] and moments [the rank's slice of n_total] in host memory,
 // each NULL for zeros, to be filled before the first step.
-typedef struct bd_training_start {
+typedef struct bd_trainer_start {
     int64_t step;  // done so far
     const float *weights, *m, *v;
-} bd_training_start;
+} bd_trainer_start;
 
-typedef struct bd_training {
-    bd_training_settings settings;
-    bd_training_needs needs;
+typedef struct bd_trainer {
+    bd_hyperparameters hyperparameters;
+    bd_trainer_needs needs;
     bd_rank_slice slice;      // of the parameters: those that this rank's optimizer moves
     int64_t n_micro_batches;  // of this rank in a step, those without a row included
     bd_model model;           // owned
@@ -45,31 +45,31 @@ typedef struct bd_training {
     const bd_dealt_batch *dealt;  // of the last step, borrowed from the loader
     bd_sent_batch sent;           // the micro-batch that comes next, if it was sent already
     int64_t step;                 // done so far
-    bd_history history;           // of these steps; set it after init to resume
-} bd_training;
+    bd_spike_guard spike_guard;   // of these steps; set it after init to resume
+} bd_trainer;
 
 // Checks that model and dataset fit together (vocabulary, longest segment against positions),
 // that there is a row for every rank, and that the backend has memory enough. (Ranks that share
 // a machine do not count each other's.) Release what comes out.
-bd_status bd_training_init(bd_training *training, const bd_training_settings *settings,
-                           const bd_training_needs *needs, const bd_training_start *start,
-                           bd_error *err);
+bd_status bd_trainer_init(bd_trainer *trainer, const bd_hyperparameters *hyperparameters,
+                          const bd_trainer_needs *needs, const bd_trainer_start *start,
+                          bd_error *err);
 
 // One step: the next batch, its gradients, clipping, AdamW; of all ranks together. A loss or a
 // gradient that is not a finite number is BD_ERR_FORMAT and names the step and the rows; the
 // weights are then those before the step. A step whose outcome is not BD_STEP_APPLIED changes
 // neither weights nor moments.
-bd_status bd_training_step(bd_training *training, bd_step_result *result, bd_error *err);
+bd_status bd_trainer_step(bd_trainer *trainer, bd_step_result *result, bd_error *err);
 
 // The rows of the last step that this rank computed first, at most a micro-batch: rows [*first,
 // *first + *n) of the batch.
-const bd_batch *bd_training_first_rows(const bd_training *training, int64_t *first, int64_t *n);
+const bd_batch *bd_trainer_first_rows(const bd_trainer *trainer, int64_t *first, int64_t *n);
 
 // All that a checkpoint keeps, whole, into arrays [BD_STATE_ARRAYS][n_total] of rank 0's host
 // memory; the others give NULL. Every rank calls it.
-bd_status bd_training_assemble(const bd_training *training,
-                               float *const arrays[BD_STATE_ARRAYS], bd_error *err);
+bd_status bd_trainer_assemble(const bd_trainer *trainer, float *const arrays[BD_STATE_ARRAYS],
+                              bd_error *err);
 
-void bd_training_release(bd_training *training);  // safe on an empty struct and safe twice
+void bd_trainer_release(bd_trainer *trainer);  // safe on an empty struct and safe twice
 
 #endif

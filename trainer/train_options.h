@@ -6,12 +6,12 @@
 #include <stdint.h>
 
 #include "common/cli/options.h"
+#include "trainer/hyperparameters.h"
 #include "trainer/model/backend_choice.h"
-#include "trainer/settings.h"
 
 enum { BD_NOT_GIVEN = 0, BD_LATEST = -1 };
 
-typedef struct bd_train_settings {
+typedef struct bd_train_options {
     const char *settings_file;  // read by the parser
     bd_texts data;              // see data_sources.h
     const char *out;
@@ -23,7 +23,7 @@ typedef struct bd_train_settings {
     int64_t n_steps, n_tokens;
     double n_epochs;
     int64_t batch_rows, micro_batch_rows, warm_up_steps;
-    bd_schedule schedule;
+    bd_learning_rate_schedule schedule;
     double decay;  // see bd_count_decay_steps()
     double learning_rate, min_learning_rate, beta1, beta2, epsilon, weight_decay, clip_norm;
     double skip_spikes;
@@ -45,6 +45,6 @@ typedef struct bd_train_settings {
     bd_isa_choice isa;
     bd_precision_choice precision;
     int64_t n_threads;
-} bd_train_settings;
+} bd_train_options;
 
 #endif

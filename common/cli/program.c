@@ -130,8 +130,8 @@ static const bd_command help_command = {
 
 const bd_command *bd_program_command(const bd_program *program, size_t i)
 {
-    for (const bd_room *room = program->rooms; *room; room++)
-        for (bd_room command = *room; *command; command++)
+    for (const bd_command_group *group = program->groups; *group; group++)
+        for (bd_command_group command = *group; *command; command++)
             if (i-- == 0)
                 return *command;
     return i == 0 ? &help_command : NULL;

@@ -2,11 +2,11 @@
 //
 // This is the command layer, the one part of common/ that prints. bindery.c is only
 //
-//   static const bd_room rooms[] = {bd_packer_commands, bd_trainer_commands, NULL};
+//   static const bd_command_group groups[] = {bd_packer_commands, bd_trainer_commands, NULL};
 //   static const bd_program program = {
 //       .name = "bindery",
 //       .summary = "Bind documents into training sequences",
-//       .rooms = rooms,
+//       .groups = groups,
 //   };
 //
 //   int main(int argc, char **argv)
@@ -14,7 +14,7 @@
 //       return bd_program_main(&program, argc, argv);
 //   }
 //
-// and a room lists its commands, in the order in which help shows them:
+// and a group lists its commands, in the order in which help shows them:
 //
 //   const bd_command *const bd_packer_commands[] = {
 //       &bd_pack_command, &bd_verify_command, NULL};
@@ -32,13 +32,13 @@ enum {
     BD_EXIT_FAILED = 2,  // it could not be done
 };
 
-typedef const bd_command *const *bd_room;  // commands, ended by NULL
+typedef const bd_command *const *bd_command_group;  // commands, ended by NULL
 
 struct bd_program {
-    const char *name;         // "bindery"
-    const char *summary;      // one sentence without a full stop
-    const char *description;  // as in bd_command
-    const bd_room *rooms;     // ended by NULL
+    const char *name;                // "bindery"
+    const char *summary;             // one sentence without a full stop
+    const char *description;         // as in bd_command
+    const bd_command_group *groups;  // ended by NULL
     // More lines for --version, which say what the program was built with; may be NULL.
     void (*print_parts)(FILE *out);
 };
@@ -67,7 +67,7 @@ void bd_command_say_time(const bd_arguments *arguments, int64_t elapsed_ns, uint
 // go together.
 int bd_command_misuse(const bd_arguments *arguments, const bd_error *err);
 
-// The i-th command: the rooms' in order, then the built-in `help`. NULL past the last.
+// The i-th command: the groups' in order, then the built-in `help`. NULL past the last.
 const bd_command *bd_program_command(const bd_program *program, size_t i);
 
 // Text made from the tables. `command` NULL means the program as a whole; completions always

@@ -13,30 +13,30 @@
 
 // ---- Metrics --------------------------------------------------------------------------------
 
-static void add_finite(bd_series *series, int64_t step, double value)
+static void add_finite(bd_curve *curve, int64_t step, double value)
 {
     if (isfinite(value))
-        bd_series_add(series, step, value);
+        bd_curve_add(curve, step, value);
 }
 
-static void add_step(bd_run_history *history, bd_smoothed *smoothed, int64_t step,
+static void add_step(bd_run_summary *summary, bd_smoothed *smoothed, int64_t step,
                      const bd_metrics_step *figures)
 {
     if (!isnan(figures->loss)) {
         bd_smoothed_add(smoothed, figures->loss);
-        history->last_loss = figures->loss;
-        history->last_smoothed_loss = bd_smoothed_value(smoothed);
-        bd_series_add(&history->loss, step, history->last_loss);
-        bd_series_add(&history->smoothed_loss, step, history->last_smoothed_loss);
+        summary->last_loss = figures->loss;
+        summary->last_smoothed_loss = bd_smoothed_value(smoothed);
+        bd_curve_add(&summary->loss, step, summary->last_loss);
+        bd_curve_add(&summary->smoothed_loss, step, summary->last_smoothed_loss);
     }
-    bd_series_add(&history->learning_rate, step, figures->learning_rate);
-    add_finite(&history->gradient_norm, step, figures->gradient_norm);
-    add_finite(&history->tokens_per_second, step, figures->tokens / figures->seconds);
-    add_finite(&history->flops, step, figures->flop / figures->seconds);
-    add_finite(&history->mfu, step, figures->mfu);
-    history->n_steps++;
-    history->tokens += figures->tokens;
-    history->seconds += figures->seconds;
+    bd_curve_add(&summary->learning_rate, step, figures->learning_rate);
+    add_finite(&summary->gradient_norm, step, figures->gradient_norm);
+    add_finite(&summary->tokens_per_second, step, figures->tokens / figures->seconds);
+    add_finite(&summary->flops, step, figures->flop / figures->seconds);
+    add_finite(&summary->mfu, step, figures->mfu);
+    summary->n_steps++;
+    summary->tokens += figures->tokens;
+    summary->seconds += figures->seconds;
 }
 
 // Copies as many whole characters as there is room for; whether that is all.
@@ -48,81 +48,81 @@ static bool copy_text(char *out, size_t most, const char *text)
     return kept == n;
 }
 
-static void add_eval(bd_run_history *history, int64_t step, const bd_eval_value *value)
+static void add_eval(bd_run_summary *summary, int64_t step, const bd_eval_value *value)
 {
     char dataset[BD_RUN_NAME_BYTES + 1];
     size_t i = 0;
     copy_text(dataset, BD_RUN_NAME_BYTES, value->dataset);
-    while (i < history->n_evals && strcmp(history->evals[i].dataset, dataset) != 0)
+    while (i < summary->n_evals && strcmp(summary->evals[i].dataset, dataset) != 0)
         i++;
     if (i == BD_RUN_DATASETS) {
-        history->more_evals = true;
+        summary->more_evals = true;
         return;
     }
-    if (i == history->n_evals)
-        memcpy(history->evals[history->n_evals++].dataset, dataset, sizeof dataset);
-    add_finite(&history->evals[i].loss, step, value->loss);
+    if (i == summary->n_evals)
+        memcpy(summary->evals[summary->n_evals++].dataset, dataset, sizeof dataset);
+    add_finite(&summary->evals[i].loss, step, value->loss);
 }
 
-static void add_sample(bd_run_history *history, int64_t step, const bd_sample_value *value)
+static void add_sample(bd_run_summary *summary, int64_t step, const bd_sample_value *value)
 {
-    bd_run_sample *sample = &history->samples[history->n_samples++ % BD_RUN_SAMPLES];
+    bd_run_sample *sample = &summary->samples[summary->n_samples++ % BD_RUN_SAMPLES];
     sample->step = step;
     const bool whole_prompt = copy_text(sample->prompt, BD_RUN_TEXT_BYTES, value->prompt);
     const bool whole_text = copy_text(sample->text, BD_RUN_TEXT_BYTES, value->text);
     sample->cut = !whole_prompt || !whole_text;
 }
 
-static void add_values(bd_run_history *history, const bd_metrics_line *line)
+static void add_values(bd_run_summary *summary, const bd_metrics_line *line)
 {
     for (size_t i = 0; i < bd_json_length(line->values); i++) {
         if (line->kind == BD_METRICS_EVAL) {
             const bd_eval_value eval = bd_metrics_eval_value(line, i);
-            add_eval(history, line->step, &eval);
+            add_eval(summary, line->step, &eval);
         } else {
             const bd_sample_value sample = bd_metrics_sample_value(line, i);
-            add_sample(history, line->step, &sample);
+            add_sample(summary, line->step, &sample);
         }
     }
 }
 
 // A file of which nothing can be used is something else than a log.
-static bd_status check_damage(const bd_run_history *history, int64_t n_lines, bd_error *err)
+static bd_status check_damage(const bd_run_summary *summary, int64_t n_lines, bd_error *err)
 {
-    const bd_metrics_damage *damage = &history->damage;
+    const bd_metrics_damage *damage = &summary->damage;
     if (n_lines > 0 || damage->n_lines == 0)
         return BD_OK;
     return bd_fail(err, BD_ERR_FORMAT, "%s", damage->why.message);
 }
 
-static bd_status read_lines(bd_run_history *history, bd_metrics_reader *reader, bd_error *err)
+static bd_status read_lines(bd_run_summary *summary, bd_metrics_reader *reader, bd_error *err)
 {
     bd_metrics_line line;
     bd_smoothed smoothed = {0};
     for (int64_t n_lines = 0;; n_lines++) {
         bool more;
         BD_TRY(bd_metrics_reader_next(reader, &line, &more, err));
-        history->damage = reader->damage;
+        summary->damage = reader->damage;
         if (!more)
-            return check_damage(history, n_lines, err);
+            return check_damage(summary, n_lines, err);
         BD_TRY(bd_interrupt_check(err));
-        history->last_step = line.step;
+        summary->last_step = line.step;
         if (line.kind == BD_METRICS_STEP)
-            add_step(history, &smoothed, line.step, &line.figures);
+            add_step(summary, &smoothed, line.step, &line.figures);
         else
-            add_values(history, &line);
+            add_values(summary, &line);
     }
 }
 
-static bd_status read_metrics(bd_run_history *history, bd_error *err)
+static bd_status read_metrics(bd_run_summary *summary, bd_error *err)
 {
-    char *path = bd_path_join(history->folder, BD_METRICS_NAME);
+    char *path = bd_path_join(summary->folder, BD_METRICS_NAME);
     if (!path)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
     bd_metrics_reader reader;
     bd_status status = bd_metrics_reader_open(&reader, path, err);
     if (status == BD_OK) {
-        status = read_lines(history, &reader, err);
+        status = read_lines(summary, &reader, err);
         bd_metrics_reader_close(&reader);
     }
     free(path);
@@ -131,7 +131,7 @@ static bd_status read_metrics(bd_run_history *history, bd_error *err)
 
 // ---- Settings -------------------------------------------------------------------------------
 
-static bd_status keep_settings(bd_run_history *history, const bd_json *document, bd_error *err)
+static bd_status keep_settings(bd_run_summary *summary, const bd_json *document, bd_error *err)
 {
     static const char *const parts[] = {"model", "training", "data"};
     bd_json *settings = bd_json_object();
@@ -146,50 +146,50 @@ static bd_status keep_settings(bd_run_history *history, const bd_json *document,
     if (status == BD_OK)
         status = bd_json_print(settings, BD_JSON_COMPACT, &text, err);
     if (status == BD_OK && strlen(text) <= BD_RUN_SETTINGS_BYTES)
-        history->settings = settings;
+        summary->settings = settings;
     else
         bd_json_free(settings);
     free(text);
     return status;
 }
 
-static bd_status read_settings(bd_run_history *history, bd_error *err)
+static bd_status read_settings(bd_run_summary *summary, bd_error *err)
 {
     int64_t step;
     bd_checkpoint checkpoint;
-    history->checkpoint_step = -1;
-    const bd_status found = bd_checkpoint_find_latest(history->folder, &step, err);
+    summary->checkpoint_step = -1;
+    const bd_status found = bd_checkpoint_find_latest(summary->folder, &step, err);
     if (found == BD_ERR_ARGUMENT)  // nothing is saved yet
         return BD_OK;
     BD_TRY(found);
-    BD_TRY(bd_checkpoint_load(&checkpoint, history->folder, step, err));
-    history->checkpoint_step = step;
-    const bd_status status = keep_settings(history, checkpoint.document, err);
+    BD_TRY(bd_checkpoint_load(&checkpoint, summary->folder, step, err));
+    summary->checkpoint_step = step;
+    const bd_status status = keep_settings(summary, checkpoint.document, err);
     bd_checkpoint_release(&checkpoint);
     return status;
 }
 
-bd_status bd_run_history_new(bd_run_history **history, const char *folder, bd_error *err)
+bd_status bd_run_summary_new(bd_run_summary **summary, const char *folder, bd_error *err)
 {
-    *history = calloc(1, sizeof **history);
-    if (!*history)
+    *summary = calloc(1, sizeof **summary);
+    if (!*summary)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the run in '%s'", folder);
-    (*history)->folder = folder;
-    (*history)->last_loss = (*history)->last_smoothed_loss = NAN;
-    bd_status status = read_metrics(*history, err);
+    (*summary)->folder = folder;
+    (*summary)->last_loss = (*summary)->last_smoothed_loss = NAN;
+    bd_status status = read_metrics(*summary, err);
     if (status == BD_OK)
-        status = read_settings(*history, err);
+        status = read_settings(*summary, err);
     if (status != BD_OK) {
-        bd_run_history_free(*history);
-        *history = NULL;
+        bd_run_summary_free(*summary);
+        *summary = NULL;
     }
     return status;
 }
 
-void bd_run_history_free(bd_run_history *history)
+void bd_run_summary_free(bd_run_summary *summary)
 {
-    if (!history)
+    if (!summary)
         return;
-    bd_json_free(history->settings);
-    free(history);
+    bd_json_free(summary->settings);
+    free(summary);
 }

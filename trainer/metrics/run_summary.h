@@ -22,7 +22,7 @@ enum {
 
 typedef struct bd_run_eval {
     char dataset[BD_RUN_NAME_BYTES + 1];
-    bd_series loss;
+    bd_curve loss;
 } bd_run_eval;
 
 typedef struct bd_run_sample {
@@ -31,14 +31,14 @@ typedef struct bd_run_sample {
     bool cut;  // there was more of it
 } bd_run_sample;
 
-typedef struct bd_run_history {
+typedef struct bd_run_summary {
     const char *folder;  // borrowed
     int64_t n_steps;     // that were written
     int64_t last_step;
     double tokens, seconds;                // of them all; tokens without padding
     double last_loss, last_smoothed_loss;  // not a number if there is none
-    bd_series loss, smoothed_loss, learning_rate, gradient_norm;
-    bd_series tokens_per_second, flops, mfu;
+    bd_curve loss, smoothed_loss, learning_rate, gradient_norm;
+    bd_curve tokens_per_second, flops, mfu;
     bd_run_eval evals[BD_RUN_DATASETS];
     size_t n_evals;
     bool more_evals;                        // than are kept
@@ -47,11 +47,11 @@ typedef struct bd_run_history {
     bd_metrics_damage damage;               // lines of metrics.jsonl that were left out
     int64_t checkpoint_step;                // of the latest; -1 if there is none
     bd_json *settings;  // owned: its model, training and data; NULL without, or if too long
-} bd_run_history;
+} bd_run_summary;
 
 // Reads <folder>/metrics.jsonl and the latest checkpoint's .json, if there is one. The run may
 // be going on. `folder` is borrowed. Free what comes out; it is NULL on failure.
-bd_status bd_run_history_new(bd_run_history **history, const char *folder, bd_error *err);
-void bd_run_history_free(bd_run_history *history);  // safe on NULL
+bd_status bd_run_summary_new(bd_run_summary **summary, const char *folder, bd_error *err);
+void bd_run_summary_free(bd_run_summary *summary);  // safe on NULL
 
 #endif

@@ -18,19 +18,19 @@ static void set_name(bd_json *json, const char *folder)
     free(name);
 }
 
-static bd_json *evals_to_json(const bd_run_history *run)
+static bd_json *evals_to_json(const bd_run_summary *run)
 {
     bd_json *evals = bd_json_array();
     for (size_t i = 0; i < run->n_evals; i++) {
         bd_json *eval = bd_json_object();
         bd_json_set_string(eval, "dataset", run->evals[i].dataset);
-        bd_json_set(eval, "loss", bd_series_to_json(&run->evals[i].loss));
+        bd_json_set(eval, "loss", bd_curve_to_json(&run->evals[i].loss));
         bd_json_append(evals, eval);
     }
     return evals;
 }
 
-static bd_json *samples_to_json(const bd_run_history *run)
+static bd_json *samples_to_json(const bd_run_summary *run)
 {
     bd_json *samples = bd_json_array();
     const int64_t n = run->n_samples;
@@ -46,7 +46,7 @@ static bd_json *samples_to_json(const bd_run_history *run)
     return samples;
 }
 
-static void set_settings(bd_json *json, const bd_run_history *run)
+static void set_settings(bd_json *json, const bd_run_summary *run)
 {
     if (run->checkpoint_step < 0)
         bd_json_set_null(json, "checkpoint_step");
@@ -58,7 +58,7 @@ static void set_settings(bd_json *json, const bd_run_history *run)
         bd_json_set_null(json, "settings");
 }
 
-static bd_json *run_to_json(const bd_run_history *run)
+static bd_json *run_to_json(const bd_run_summary *run)
 {
     bd_json *json = bd_json_object();
     set_name(json, run->folder);
@@ -68,13 +68,13 @@ static bd_json *run_to_json(const bd_run_history *run)
     bd_json_set_real(json, "seconds", run->seconds);
     bd_json_set_figure(json, "last_loss", run->last_loss);
     bd_json_set_figure(json, "last_smoothed_loss", run->last_smoothed_loss);
-    bd_json_set(json, "loss", bd_series_to_json(&run->loss));
-    bd_json_set(json, "smoothed_loss", bd_series_to_json(&run->smoothed_loss));
-    bd_json_set(json, "learning_rate", bd_series_to_json(&run->learning_rate));
-    bd_json_set(json, "gradient_norm", bd_series_to_json(&run->gradient_norm));
-    bd_json_set(json, "tokens_per_second", bd_series_to_json(&run->tokens_per_second));
-    bd_json_set(json, "flops", bd_series_to_json(&run->flops));
-    bd_json_set(json, "mfu", bd_series_to_json(&run->mfu));
+    bd_json_set(json, "loss", bd_curve_to_json(&run->loss));
+    bd_json_set(json, "smoothed_loss", bd_curve_to_json(&run->smoothed_loss));
+    bd_json_set(json, "learning_rate", bd_curve_to_json(&run->learning_rate));
+    bd_json_set(json, "gradient_norm", bd_curve_to_json(&run->gradient_norm));
+    bd_json_set(json, "tokens_per_second", bd_curve_to_json(&run->tokens_per_second));
+    bd_json_set(json, "flops", bd_curve_to_json(&run->flops));
+    bd_json_set(json, "mfu", bd_curve_to_json(&run->mfu));
     bd_json_set(json, "evals", evals_to_json(run));
     bd_json_set_bool(json, "more_evals", run->more_evals);
     bd_json_set(json, "samples", samples_to_json(run));
@@ -83,7 +83,7 @@ static bd_json *run_to_json(const bd_run_history *run)
     return json;
 }
 
-bd_status bd_run_page_publish(bd_run_history *const *runs, size_t n_runs, const char *path,
+bd_status bd_run_page_publish(bd_run_summary *const *runs, size_t n_runs, const char *path,
                               bool overwrite, size_t *size_bytes, bd_error *err)
 {
     static const bd_page_part *const styles[] = {&bd_run_page_style};

@@ -8,7 +8,7 @@
 //   steps, last_step  how many steps were told of, and the last
 //   tokens, seconds   of all of them; tokens without padding
 //   last_loss, last_smoothed_loss   null if no step had targets
-//   loss, …           curves: bd_series_to_json()
+//   loss, …           curves: bd_curve_to_json()
 //   evals             [{dataset, loss}], a curve each; more_evals if there were others
 //   samples           [{step, prompt, text, cut}], latest first; n_samples were written
 //   checkpoint_step   of the latest checkpoint, or null
@@ -26,7 +26,7 @@ enum { BD_PAGE_RUNS = 16 };  // that a page can tell apart
 // Writes the page of 1 to BD_PAGE_RUNS runs to `path` (bd_page_publish()) and tells its size:
 // usually less than 300 kB for a run, less than 20 MB whatever the runs hold. Memory: about ten
 // times that.
-bd_status bd_run_page_publish(bd_run_history *const *runs, size_t n_runs, const char *path,
+bd_status bd_run_page_publish(bd_run_summary *const *runs, size_t n_runs, const char *path,
                               bool overwrite, size_t *size_bytes, bd_error *err);
 
 #endif

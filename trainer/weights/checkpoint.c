@@ -116,7 +116,7 @@ static bd_json *state_to_json(const bd_checkpoint_state *state,
     bd_json_set_integer(json, "ranks", state->n_ranks);
     if (state->isa)
         bd_json_set_string(json, "isa", state->isa);
-    bd_json_set(json, "history", bd_history_to_json(&state->history));
+    bd_json_set(json, "history", bd_spike_guard_to_json(&state->spike_guard));
     return json;
 }
 
@@ -339,7 +339,7 @@ static bd_status history_from_json(bd_checkpoint *checkpoint, const bd_json *jso
     const bd_json *history = NULL;
     if (!bd_json_is_null(json, "history"))  // as it is in format 1.0
         BD_TRY(bd_json_get_object(json, "history", &history, err));
-    const bd_status status = bd_history_from_json(&checkpoint->history, history, err);
+    const bd_status status = bd_spike_guard_from_json(&checkpoint->spike_guard, history, err);
     return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "'history'");
 }
 

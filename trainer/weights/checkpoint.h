@@ -37,7 +37,7 @@ typedef struct bd_checkpoint_state {
     const bd_json *data;           // an object: which dataset, tokenizer and seq_len
     int64_t n_ranks;               // that trained it together, which decide its bits
     const char *isa;               // so does the instruction set; may be NULL
-    bd_history history;
+    bd_spike_guard spike_guard;
 } bd_checkpoint_state;
 
 // Saves a step into `folder`, which exists. A step that is there already is replaced: a crash
@@ -75,7 +75,7 @@ typedef struct bd_checkpoint {
     const bd_json *training, *data;  // borrowed from `document`
     int64_t n_ranks;                 // at least 1
     const char *isa;  // borrowed likewise; NULL if there was none, or none is known
-    bd_history history;
+    bd_spike_guard spike_guard;
     bd_json *document;   // owned
     char *tensors_path;  // owned
     int64_t size_bytes;  // of that file, and so is digest

@@ -18,11 +18,11 @@ typedef enum bd_step_outcome {
 extern const char *const bd_step_outcome_words[];  // in the order of the enum, ended by NULL
 
 // All zero at the beginning.
-typedef struct bd_history {
+typedef struct bd_spike_guard {
     int64_t n_without_targets, n_spikes;  // steps that were not applied
     int64_t n_norms;                      // steps with targets
     double usual_norm;                    // of their gradients; 0 before the first
-} bd_history;
+} bd_spike_guard;
 
 enum { BD_SPIKE_FREE_STEPS = 20 };  // with targets, before a step can be a spike
 
@@ -31,11 +31,11 @@ enum { BD_SPIKE_FREE_STEPS = 20 };  // with targets, before a step can be a spik
 // with targets, exponential (0.98) once there are 50 of them, to which a spike adds as if it
 // were just at the limit: where gradients have become larger for good, steps are soon applied
 // again.
-bd_step_outcome bd_history_add(bd_history *history, int64_t n_targets, double norm,
-                               double factor);
+bd_step_outcome bd_spike_guard_add(bd_spike_guard *guard, int64_t n_targets, double norm,
+                                   double factor);
 
-bd_json *bd_history_to_json(const bd_history *history);
+bd_json *bd_spike_guard_to_json(const bd_spike_guard *guard);
 // NULL, which checkpoints of older versions have, is the beginning.
-bd_status bd_history_from_json(bd_history *history, const bd_json *json, bd_error *err);
+bd_status bd_spike_guard_from_json(bd_spike_guard *guard, const bd_json *json, bd_error *err);
 
 #endif

@@ -20,7 +20,7 @@ static void assert_frequencies(const float *logits, const bool *in, int64_t n,
         sum += weights[i];
     }
     for (int draw = 0; draw < N_DRAWS; draw++) {
-        const uint32_t id = bd_sample(&random, logits, n, temperature, top_k, scratch);
+        const uint32_t id = bd_sample_token(&random, logits, n, temperature, top_k, scratch);
         assert_in_range(id, 0, n - 1);
         counts[id]++;
     }
@@ -43,13 +43,13 @@ static void temperature_zero_takes_the_first_of_the_largest(void **state)
     for (int64_t top_k = 0; top_k <= N; top_k++) {
         bd_random random = {SEED};
         for (int i = 0; i < 20; i++)
-            assert_int_equal(bd_sample(&random, LOGITS, N, 0, top_k, scratch), 2);
+            assert_int_equal(bd_sample_token(&random, LOGITS, N, 0, top_k, scratch), 2);
         assert_true(random.state == SEED);  // nothing was drawn
     }
     const float equal[] = {-INFINITY, -1, -1, -2};
     bd_random random = {SEED};
-    assert_int_equal(bd_sample(&random, equal, 4, 0, 0, scratch), 1);
-    assert_int_equal(bd_sample(&random, equal, 1, 0, 0, scratch), 0);
+    assert_int_equal(bd_sample_token(&random, equal, 4, 0, 0, scratch), 1);
+    assert_int_equal(bd_sample_token(&random, equal, 1, 0, 0, scratch), 0);
 }
 
 static void ids_come_as_often_as_the_logits_say(void **state)
@@ -96,10 +96,10 @@ static void large_logits_do_not_overflow(void **state)
     bd_random left = {SEED}, right = {SEED};
     double scratch[3];
     for (int i = 0; i < 1000; i++)
-        assert_int_equal(bd_sample(&left, logits, 3, 1.0, 0, scratch),
-                         bd_sample(&right, shifted, 3, 1.0, 0, scratch));
+        assert_int_equal(bd_sample_token(&left, logits, 3, 1.0, 0, scratch),
+                         bd_sample_token(&right, shifted, 3, 1.0, 0, scratch));
     for (int i = 0; i < 1000; i++)  // so cold that only the largest is left
-        assert_int_equal(bd_sample(&left, logits, 3, 1e-300, 0, scratch), 1);
+        assert_int_equal(bd_sample_token(&left, logits, 3, 1e-300, 0, scratch), 1);
 }
 
 // A model that went wrong gives some id or other, never one that does not exist.
@@ -114,7 +114,7 @@ static void logits_that_are_no_numbers_give_an_id(void **state)
     bd_random random = {SEED};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         for (int64_t top_k = 0; top_k < 4; top_k++)
-            assert_in_range(bd_sample(&random, bad[i], 3, 0.8, top_k, scratch), 0, 2);
+            assert_in_range(bd_sample_token(&random, bad[i], 3, 0.8, top_k, scratch), 0, 2);
 }
 
 static void the_same_seed_draws_the_same_ids(void **state)
@@ -124,9 +124,9 @@ static void the_same_seed_draws_the_same_ids(void **state)
     double scratch[N];
     int n_other = 0;
     for (int i = 0; i < 200; i++) {
-        const uint32_t id = bd_sample(&one, LOGITS, N, 1.0, 0, scratch);
-        assert_int_equal(bd_sample(&same, LOGITS, N, 1.0, 0, scratch), id);
-        n_other += bd_sample(&other, LOGITS, N, 1.0, 0, scratch) != id;
+        const uint32_t id = bd_sample_token(&one, LOGITS, N, 1.0, 0, scratch);
+        assert_int_equal(bd_sample_token(&same, LOGITS, N, 1.0, 0, scratch), id);
+        n_other += bd_sample_token(&other, LOGITS, N, 1.0, 0, scratch) != id;
     }
     assert_true(n_other > 50);
 }

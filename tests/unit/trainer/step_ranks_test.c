@@ -14,7 +14,7 @@ enum { MAX_STEPS = 20 };
 static int n_steps = MAX_STEPS;
 static const char *module_path;  // of the CUDA backend, which the ranks then compute on
 
-static const bd_training_settings SETTINGS = {
+static const bd_hyperparameters SETTINGS = {
     .n_steps = 100,
     .batch_rows = 7,
     .micro_batch_rows = 7,
@@ -32,7 +32,7 @@ static const bd_training_settings SETTINGS = {
 // What a run of several ranks gives. Arrays are [n_total], owned.
 typedef struct outcome {
     const char *model;
-    bd_training_settings settings;
+    bd_hyperparameters settings;
     int64_t first_step, end_step;  // where it begins and ends
     float *const *start;           // [BD_STATE_ARRAYS], borrowed: if not at the beginning
     int64_t n_total;
@@ -44,7 +44,7 @@ typedef struct outcome {
 } outcome;
 
 // Each rank on a device of its own, and the collectives of those.
-static void open_device(bd_group *group, bd_training_needs *needs)
+static void open_device(bd_group *group, bd_trainer_needs *needs)
 {
     bd_error err;
     bd_collectives_id id = {{0}};
@@ -60,7 +60,7 @@ static void open_device(bd_group *group, bd_training_needs *needs)
           &err);
 }
 
-static void close_device(bd_training_needs *needs)
+static void close_device(bd_trainer_needs *needs)
 {
     needs->collectives->operations->close(needs->collectives);
     needs->backend->operations->close(needs->backend);
@@ -71,23 +71,23 @@ static void train(bd_group *group, void *context)
     outcome *o = context;
     subject s;
     bd_error err;
-    bd_training training;
+    bd_trainer trainer;
     open_subject(&s, o->model);
-    bd_training_needs needs = needs_of(&s);
+    bd_trainer_needs needs = needs_of(&s);
     needs.group = group;
     needs.collectives = group->collectives;
     if (module_path)
         open_device(group, &needs);
     const int64_t n = s.parameters.n_total;
     const bd_rank_slice slice = bd_rank_slice_of(n, group->rank, group->n_ranks);
-    bd_training_start start = {.weights = s.weights};
+    bd_trainer_start start = {.weights = s.weights};
     if (o->first_step > 0)
-        start = (bd_training_start){o->first_step, o->start[0], o->start[1] + slice.begin,
-                                    o->start[2] + slice.begin};
-    check(bd_training_init(&training, &o->settings, &needs, &start, &err), &err);
+        start = (bd_trainer_start){o->first_step, o->start[0], o->start[1] + slice.begin,
+                                   o->start[2] + slice.begin};
+    check(bd_trainer_init(&trainer, &o->settings, &needs, &start, &err), &err);
     for (int64_t i = o->first_step; i < o->end_step; i++) {
         bd_step_result result;
-        check(bd_training_step(&training, &result, &err), &err);
+        check(bd_trainer_step(&trainer, &result, &err), &err);
         o->others[group->rank] = result;
         if (group->rank == 0)
             o->steps[i] = result;
@@ -95,13 +95,13 @@ static void train(bd_group *group, void *context)
     float *whole[BD_STATE_ARRAYS] = {NULL};  // but for rank 0
     for (int i = 0; group->rank == 0 && i < BD_STATE_ARRAYS; i++)
         whole[i] = o->state[i] = malloc((size_t)n * sizeof(float));
-    check(bd_training_assemble(&training, whole, &err), &err);
+    check(bd_trainer_assemble(&trainer, whole, &err), &err);
     o->weights[group->rank] = malloc((size_t)n * sizeof(float));
-    check(bd_model_get_weights(&training.model, o->weights[group->rank], &err), &err);
-    o->n_moments[group->rank] = training.slice.end - training.slice.begin;
+    check(bd_model_get_weights(&trainer.model, o->weights[group->rank], &err), &err);
+    o->n_moments[group->rank] = trainer.slice.end - trainer.slice.begin;
     if (group->rank == 0)
         o->n_total = n;
-    bd_training_release(&training);
+    bd_trainer_release(&trainer);
     if (module_path)
         close_device(&needs);
     close_subject(&s);
@@ -118,7 +118,7 @@ static outcome train_part(int32_t n_ranks, const outcome *from, int64_t end_step
     return o;
 }
 
-static outcome train_with(int32_t n_ranks, const char *model, bd_training_settings settings)
+static outcome train_with(int32_t n_ranks, const char *model, bd_hyperparameters settings)
 {
     const outcome beginning = {.model = model, .settings = settings};
     return train_part(n_ranks, &beginning, n_steps);
@@ -153,7 +153,7 @@ static void several_ranks_train_as_one_does(void **state)
     for (int m = 0; m < 2; m++) {
         outcome one = train_with(1, models[m], SETTINGS);
         for (int32_t n_ranks = 2; n_ranks <= MAX_THREAD_RANKS; n_ranks++) {
-            bd_training_settings settings = SETTINGS;
+            bd_hyperparameters settings = SETTINGS;
             settings.micro_batch_rows = n_ranks == 3 ? 1 : 7;  // the last is then without a row
             outcome several = train_with(n_ranks, models[m], settings);
             assert_same_losses(&one, &several);
@@ -217,13 +217,13 @@ static void a_batch_without_a_row_for_every_rank_is_refused(void **state)
     (void)state;
     subject s;
     bd_error err = {0};
-    bd_training training;
+    bd_trainer trainer;
     bd_group group = {.n_ranks = 8};
     open_subject(&s, "opt");
-    bd_training_needs needs = needs_of(&s);
+    bd_trainer_needs needs = needs_of(&s);
     needs.group = &group;
-    const bd_training_start start = {.weights = s.weights};
-    assert_int_equal(bd_training_init(&training, &SETTINGS, &needs, &start, &err),
+    const bd_trainer_start start = {.weights = s.weights};
+    assert_int_equal(bd_trainer_init(&trainer, &SETTINGS, &needs, &start, &err),
                      BD_ERR_ARGUMENT);
     assert_string_equal(err.message, "a batch of 7 rows leaves some of 8 ranks without a row: "
                                      "--batch needs one for each");

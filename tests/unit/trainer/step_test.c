@@ -6,7 +6,7 @@
 #include "tests/unit/trainer/trainer_fixture.h"
 #include "trainer/data/row_order.h"
 
-static const bd_training_settings SETTINGS = {
+static const bd_hyperparameters SETTINGS = {
     .n_steps = 100,
     .batch_rows = 4,
     .micro_batch_rows = 4,
@@ -25,7 +25,7 @@ static const bd_training_settings SETTINGS = {
 
 static void assert_rate(int64_t n_steps, int64_t warm_up, int64_t step, double expected)
 {
-    bd_training_settings settings = SETTINGS;
+    bd_hyperparameters settings = SETTINGS;
     settings.n_steps = n_steps;
     settings.warm_up_steps = warm_up;
     const double rate = bd_learning_rate(&settings, step);
@@ -67,9 +67,9 @@ static void settings_are_kept_in_full(void **state)
     (void)state;
     char *text;
     bd_error err;
-    bd_training_settings settings = SETTINGS;
+    bd_hyperparameters settings = SETTINGS;
     settings.micro_batch_rows = 2;
-    bd_json *json = bd_training_settings_to_json(&settings);
+    bd_json *json = bd_hyperparameters_to_json(&settings);
     check(bd_json_print(json, BD_JSON_COMPACT, &text, &err), &err);
     static const char *const keys[] = {
         "\"steps\":100",  "\"batch_rows\":4",      "\"micro_batch_rows\":2",
@@ -86,41 +86,41 @@ static void settings_are_kept_in_full(void **state)
 // ---- Runs -----------------------------------------------------------------------------------
 
 // Weights and moments as they are now, [3][n_total].
-static float *snapshot(const bd_training *training)
+static float *snapshot(const bd_trainer *trainer)
 {
     bd_error err;
-    const size_t n = (size_t)training->needs.parameters->n_total;
-    const float *const from[] = {training->model.weights, training->m, training->v};
+    const size_t n = (size_t)trainer->needs.parameters->n_total;
+    const float *const from[] = {trainer->model.weights, trainer->m, trainer->v};
     float *to = malloc(3 * n * sizeof *to);
     assert_non_null(to);
     for (size_t i = 0; i < 3; i++)
-        check(training->needs.backend->operations->download(training->needs.backend, to + i * n,
-                                                            from[i], n * sizeof *to, &err),
+        check(trainer->needs.backend->operations->download(trainer->needs.backend, to + i * n,
+                                                           from[i], n * sizeof *to, &err),
               &err);
     return to;
 }
 
-static void begin(bd_training *training, const subject *s, bd_training_settings settings)
+static void begin(bd_trainer *trainer, const subject *s, bd_hyperparameters settings)
 {
     bd_error err;
-    const bd_training_needs needs = needs_of(s);
-    const bd_training_start start = {.weights = s->weights};
-    check(bd_training_init(training, &settings, &needs, &start, &err), &err);
+    const bd_trainer_needs needs = needs_of(s);
+    const bd_trainer_start start = {.weights = s->weights};
+    check(bd_trainer_init(trainer, &settings, &needs, &start, &err), &err);
 }
 
 // Runs `n_steps` steps from the subject's weights; the last one's result.
-static bd_step_result run(const subject *s, bd_training_settings settings, int n_steps,
+static bd_step_result run(const subject *s, bd_hyperparameters settings, int n_steps,
                           float **end)
 {
     bd_error err;
     bd_step_result result = {0};
-    bd_training training;
-    begin(&training, s, settings);
+    bd_trainer trainer;
+    begin(&trainer, s, settings);
     for (int i = 0; i < n_steps; i++)
-        check(bd_training_step(&training, &result, &err), &err);
-    *end = snapshot(&training);
-    bd_training_release(&training);
-    bd_training_release(&training);
+        check(bd_trainer_step(&trainer, &result, &err), &err);
+    *end = snapshot(&trainer);
+    bd_trainer_release(&trainer);
+    bd_trainer_release(&trainer);
     return result;
 }
 
@@ -182,7 +182,7 @@ static void the_gradient_is_clipped_to_the_norm(void **state)
     (void)state;
     subject s;
     float *free_end, *clipped_end, *wide_end;
-    bd_training_settings settings = SETTINGS;
+    bd_hyperparameters settings = SETTINGS;
     open_subject(&s, "gpt2");
     const int64_t n = s.parameters.n_total;
     settings.clip_norm = 0;
@@ -217,26 +217,26 @@ static void a_batch_without_targets_changes_nothing(void **state)
         .seq_len = 16, .batch_rows = 8, .unit_bytes = 1 << 20, .vocab_size = 257};
     subject s;
     bd_error err;
-    bd_training training;
+    bd_trainer trainer;
     open_subject(&s, "opt");
     bd_rows_close(&s.rows);
     pack_documents(&s.rows, "dataset", empty, 200, how);
-    begin(&training, &s, SETTINGS);
-    float *before = snapshot(&training);
+    begin(&trainer, &s, SETTINGS);
+    float *before = snapshot(&trainer);
     for (int64_t step = 1; step <= 3; step++) {
         bd_step_result result;
-        check(bd_training_step(&training, &result, &err), &err);
+        check(bd_trainer_step(&trainer, &result, &err), &err);
         assert_int_equal(result.step, step);
         assert_int_equal(result.outcome, BD_STEP_NO_TARGETS);
         assert_int_equal(result.n_targets, 0);
         assert_int_equal(result.n_tokens, 4 * 16);
         assert_true(result.loss == 0.0 && result.gradient_norm == 0.0);
     }
-    float *after = snapshot(&training);
+    float *after = snapshot(&trainer);
     assert_memory_equal(before, after, 3 * (size_t)s.parameters.n_total * sizeof *before);
     free(before);
     free(after);
-    bd_training_release(&training);
+    bd_trainer_release(&trainer);
     close_subject(&s);
 }
 
@@ -248,7 +248,7 @@ static void micro_batches_add_up_to_the_batch(void **state)
     open_subject(&s, "opt");
     const bd_step_result whole = run(&s, SETTINGS, 2, &whole_end);
     for (int64_t micro = 1; micro <= 5; micro++) {
-        bd_training_settings settings = SETTINGS;
+        bd_hyperparameters settings = SETTINGS;
         settings.micro_batch_rows = micro;  // 3: parts of 3 and 1; 5: more than there are
         const bd_step_result parts = run(&s, settings, 2, &parts_end);
         assert_int_equal(whole.n_targets, parts.n_targets);
@@ -268,19 +268,19 @@ static void a_resumed_training_is_the_one_that_did_not_stop(void **state)
     (void)state;
     subject s;
     bd_error err;
-    bd_training training;
+    bd_trainer trainer;
     float *whole, *half, *end;
     bd_step_result expected, result;
     open_subject(&s, "gpt2");
     expected = run(&s, SETTINGS, 8, &whole);
     run(&s, SETTINGS, 5, &half);
     const int64_t n = s.parameters.n_total;
-    const bd_training_needs needs = needs_of(&s);
-    const bd_training_start start = {5, half, half + n, half + 2 * n};
-    check(bd_training_init(&training, &SETTINGS, &needs, &start, &err), &err);
+    const bd_trainer_needs needs = needs_of(&s);
+    const bd_trainer_start start = {5, half, half + n, half + 2 * n};
+    check(bd_trainer_init(&trainer, &SETTINGS, &needs, &start, &err), &err);
     for (int i = 0; i < 3; i++)
-        check(bd_training_step(&training, &result, &err), &err);
-    end = snapshot(&training);
+        check(bd_trainer_step(&trainer, &result, &err), &err);
+    end = snapshot(&trainer);
     assert_int_equal(result.step, expected.step);
     assert_int_equal(result.outcome, expected.outcome);
     assert_true(result.loss == expected.loss);
@@ -289,7 +289,7 @@ static void a_resumed_training_is_the_one_that_did_not_stop(void **state)
     assert_int_equal(result.n_targets, expected.n_targets);
     assert_int_equal(result.n_tokens, expected.n_tokens);
     assert_memory_equal(end, whole, (size_t)(3 * n) * sizeof *end);
-    bd_training_release(&training);
+    bd_trainer_release(&trainer);
     free(whole);
     free(half);
     free(end);
@@ -314,20 +314,20 @@ static void list_first_rows(const subject *s, char *text, size_t size)
     bd_row_order_release(&order);
 }
 
-static void assert_step_fails_and_changes_nothing(const subject *s,
-                                                  bd_training_settings settings, bd_error *err)
+static void assert_step_fails_and_changes_nothing(const subject *s, bd_hyperparameters settings,
+                                                  bd_error *err)
 {
-    bd_training training;
+    bd_trainer trainer;
     bd_step_result result;
-    begin(&training, s, settings);
-    float *before = snapshot(&training);
-    assert_int_equal(bd_training_step(&training, &result, err), BD_ERR_FORMAT);
-    assert_int_equal(training.step, 0);
-    float *after = snapshot(&training);
+    begin(&trainer, s, settings);
+    float *before = snapshot(&trainer);
+    assert_int_equal(bd_trainer_step(&trainer, &result, err), BD_ERR_FORMAT);
+    assert_int_equal(trainer.step, 0);
+    float *after = snapshot(&trainer);
     assert_memory_equal(before, after, 3 * (size_t)s->parameters.n_total * sizeof *before);
     free(before);
     free(after);
-    bd_training_release(&training);
+    bd_trainer_release(&trainer);
 }
 
 static void a_loss_that_is_no_number_names_step_and_rows(void **state)
@@ -351,7 +351,7 @@ static void many_rows_are_counted_where_they_cannot_be_listed(void **state)
     (void)state;
     subject s;
     bd_error err = {0};
-    bd_training_settings settings = SETTINGS;
+    bd_hyperparameters settings = SETTINGS;
     open_subject(&s, "opt");
     s.weights[s.parameters.final_norm.gamma] = NAN;
     settings.batch_rows = 300;
@@ -402,18 +402,18 @@ static void a_model_that_does_not_fit_the_data_is_refused(void **state)
     (void)state;
     subject s;
     bd_error err = {0};
-    bd_training training;
+    bd_trainer trainer;
     open_subject(&s, "opt");
     s.rows.manifests[0].packing.vocab_size = 258;
-    const bd_training_needs needs = needs_of(&s);
-    const bd_training_start start = {.weights = s.weights};
-    assert_int_equal(bd_training_init(&training, &SETTINGS, &needs, &start, &err),
+    const bd_trainer_needs needs = needs_of(&s);
+    const bd_trainer_start start = {.weights = s.weights};
+    assert_int_equal(bd_trainer_init(&trainer, &SETTINGS, &needs, &start, &err),
                      BD_ERR_ARGUMENT);
     assert_string_equal(
         err.message,
         "the model has a vocabulary of 257, the dataset's tokenizer (bytes) of 258: a new "
         "model takes --vocab-size 258");
-    bd_training_release(&training);
+    bd_trainer_release(&trainer);
     s.rows.manifests[0].packing.vocab_size = 257;
     s.rows.manifests[0].totals.longest_segment = 65;
     assert_int_equal(bd_check_fit(&s.parameters.config, &s.rows, &err), BD_ERR_ARGUMENT);
@@ -432,14 +432,14 @@ static void a_step_beyond_all_counting_is_refused(void **state)
     (void)state;
     subject s;
     bd_error err = {0};
-    bd_training training;
+    bd_trainer trainer;
     open_subject(&s, "opt");
-    const bd_training_needs needs = needs_of(&s);
-    const bd_training_start start = {.step = INT64_MAX / 2, .weights = s.weights};
-    assert_int_equal(bd_training_init(&training, &SETTINGS, &needs, &start, &err),
+    const bd_trainer_needs needs = needs_of(&s);
+    const bd_trainer_start start = {.step = INT64_MAX / 2, .weights = s.weights};
+    assert_int_equal(bd_trainer_init(&trainer, &SETTINGS, &needs, &start, &err),
                      BD_ERR_ARGUMENT);
     assert_mentions(&err, "too far");
-    bd_training_release(&training);
+    bd_trainer_release(&trainer);
     close_subject(&s);
 }
 
@@ -451,19 +451,19 @@ static void a_damaged_row_ends_the_training(void **state)
         .seq_len = 32, .batch_rows = 8, .unit_bytes = 1 << 20, .vocab_size = 257};
     subject s;
     bd_error err = {0};
-    bd_training training;
+    bd_trainer trainer;
     bd_step_result result;
     open_subject(&s, "opt");
     bd_rows_close(&s.rows);
     pack_documents(&s.rows, "dataset", lengths, sizeof lengths / sizeof lengths[0], how);
     damage_row(&s.rows, "dataset", 0);
-    begin(&training, &s, SETTINGS);
+    begin(&trainer, &s, SETTINGS);
     bd_status status = BD_OK;
     for (int i = 0; status == BD_OK && i < 10; i++)
-        status = bd_training_step(&training, &result, &err);
+        status = bd_trainer_step(&trainer, &result, &err);
     assert_int_equal(status, BD_ERR_FORMAT);
     assert_mentions(&err, "row 0");
-    bd_training_release(&training);
+    bd_trainer_release(&trainer);
     close_subject(&s);
 }
 

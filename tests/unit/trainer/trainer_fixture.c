@@ -164,8 +164,8 @@ void close_subject(subject *s)
     bd_rows_close(&s->rows);
 }
 
-bd_training_needs needs_of(const subject *s)
+bd_trainer_needs needs_of(const subject *s)
 {
-    return (bd_training_needs){&s->rows, &s->parameters, s->backend, s->group,
-                               s->group->collectives};
+    return (bd_trainer_needs){&s->rows, &s->parameters, s->backend, s->group,
+                              s->group->collectives};
 }

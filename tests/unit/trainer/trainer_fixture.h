@@ -55,6 +55,6 @@ typedef struct subject {
 
 void open_subject(subject *s, const char *model);
 void close_subject(subject *s);
-bd_training_needs needs_of(const subject *s);
+bd_trainer_needs needs_of(const subject *s);
 
 #endif

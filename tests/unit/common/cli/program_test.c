@@ -126,9 +126,9 @@ static const bd_command look_command = {
 };
 
 static const bd_command *const commands[] = {&bind_command, &look_command, NULL};
-static const bd_room rooms[] = {commands, NULL};
+static const bd_command_group groups[] = {commands, NULL};
 static const bd_program program = {
-    .name = "bindery", .summary = "Bind and look", .rooms = rooms};
+    .name = "bindery", .summary = "Bind and look", .groups = groups};
 
 // ---- Helpers -----------------------------------------------------------------------
 

@@ -235,7 +235,7 @@ static void gpt2_has_pytorchs_loss_and_gradients(void **state)
 
 static void training_follows_pytorch(const char *model)
 {
-    static const bd_training_settings settings = {
+    static const bd_hyperparameters settings = {
         .n_steps = 200,
         .batch_rows = 4,
         .micro_batch_rows = 4,
@@ -251,7 +251,7 @@ static void training_follows_pytorch(const char *model)
     };
     fixture f;
     bd_error err;
-    bd_training training;
+    bd_trainer trainer;
     const bd_json *losses, *norms;
     open_fixture(&f, model);
     bd_json *golden_training = read_json(&f, "training.json");
@@ -260,14 +260,14 @@ static void training_follows_pytorch(const char *model)
     assert_int_equal(bd_json_length(losses), settings.n_steps);
     bd_group *group;
     check(bd_group_join(&group, &err), &err);
-    const bd_training_needs needs = {&f.rows, &f.parameters, f.backend, group,
-                                     group->collectives};
-    const bd_training_start start = {.weights = f.weights};
-    check(bd_training_init(&training, &settings, &needs, &start, &err), &err);
+    const bd_trainer_needs needs = {&f.rows, &f.parameters, f.backend, group,
+                                    group->collectives};
+    const bd_trainer_start start = {.weights = f.weights};
+    check(bd_trainer_init(&trainer, &settings, &needs, &start, &err), &err);
     double worst = 0;
     for (size_t i = 0; i < (size_t)settings.n_steps; i++) {
         bd_step_result result;
-        check(bd_training_step(&training, &result, &err), &err);
+        check(bd_trainer_step(&trainer, &result, &err), &err);
         const double difference = fabs(result.loss - real_at(losses, i));
         worst = fmax(worst, difference);
         // Both round floats in their own order, and training makes the difference grow.
@@ -277,7 +277,7 @@ static void training_follows_pytorch(const char *model)
         assert_true(fabs(result.gradient_norm - real_at(norms, i)) <= 1e-2);
     }
     print_message("%s: 200 steps, largest difference of the loss %.1e\n", model, worst);
-    bd_training_release(&training);
+    bd_trainer_release(&trainer);
     bd_group_leave(group, false, 0);
     bd_json_free(golden_training);
     close_fixture(&f);

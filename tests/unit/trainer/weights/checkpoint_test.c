@@ -69,7 +69,7 @@ static bd_status save(const char *folder, int64_t step, const example *e, bd_err
         .data = e->data,
         .n_ranks = 2,
         .isa = "avx2",
-        .history = {3, 4, 5, 6.5},
+        .spike_guard = {3, 4, 5, 6.5},
     };
     return bd_checkpoint_save(folder, &state, err);
 }
@@ -117,8 +117,8 @@ static void assert_holds(const char *folder, int64_t step, int seed)
     assert_int_equal(checkpoint.step, step);
     assert_int_equal(checkpoint.n_ranks, 2);
     assert_string_equal(checkpoint.isa, "avx2");
-    const bd_history history = {3, 4, 5, 6.5};
-    assert_memory_equal(&checkpoint.history, &history, sizeof history);
+    const bd_spike_guard spike_guard = {3, 4, 5, 6.5};
+    assert_memory_equal(&checkpoint.spike_guard, &spike_guard, sizeof spike_guard);
     char where[256] = "";
     bd_json *here = bd_model_config_to_json(&checkpoint.config);
     bd_json *there = bd_model_config_to_json(&tiny);
@@ -562,9 +562,9 @@ static void what_format_1_0_did_not_have_is_zero(void **state)
     *strstr(text, ",\n  \"checksum\"") = '\0';
     forge_json(path, text, "\"history\"", "\"unknown\"");
     bd_checkpoint checkpoint;
-    const bd_history nothing = {0};
+    const bd_spike_guard nothing = {0};
     assert_int_equal(bd_checkpoint_load(&checkpoint, *state, 100, NULL), BD_OK);
-    assert_memory_equal(&checkpoint.history, &nothing, sizeof nothing);
+    assert_memory_equal(&checkpoint.spike_guard, &nothing, sizeof nothing);
     bd_checkpoint_release(&checkpoint);
     free(text);
 }

@@ -1,4 +1,4 @@
-#include "trainer/settings.h"
+#include "trainer/hyperparameters.h"
 
 #include <math.h>
 
@@ -7,57 +7,58 @@
 static const int64_t most_steps = INT64_C(1) << 40;
 enum { USUAL_STEPS = 300 };
 
-const char *const bd_schedule_words[] = {"cosine", "linear", "constant", "wsd", NULL};
+const char *const bd_learning_rate_schedule_words[] = {"cosine", "linear", "constant", "wsd",
+                                                       NULL};
 
-bd_json *bd_training_settings_to_json(const bd_training_settings *settings)
+bd_json *bd_hyperparameters_to_json(const bd_hyperparameters *h)
 {
     bd_json *json = bd_json_object();
-    bd_json_set_integer(json, "steps", settings->n_steps);
-    bd_json_set_integer(json, "batch_rows", settings->batch_rows);
-    bd_json_set_integer(json, "micro_batch_rows", settings->micro_batch_rows);
-    bd_json_set_integer(json, "warm_up_steps", settings->warm_up_steps);
-    bd_json_set_real(json, "learning_rate", settings->learning_rate);
-    bd_json_set_real(json, "min_learning_rate", settings->min_learning_rate);
-    bd_json_set_real(json, "beta1", settings->beta1);
-    bd_json_set_real(json, "beta2", settings->beta2);
-    bd_json_set_real(json, "epsilon", settings->epsilon);
-    bd_json_set_real(json, "weight_decay", settings->weight_decay);
-    bd_json_set_real(json, "clip_norm", settings->clip_norm);
-    bd_json_set_integer(json, "seed", (int64_t)settings->seed);
+    bd_json_set_integer(json, "steps", h->n_steps);
+    bd_json_set_integer(json, "batch_rows", h->batch_rows);
+    bd_json_set_integer(json, "micro_batch_rows", h->micro_batch_rows);
+    bd_json_set_integer(json, "warm_up_steps", h->warm_up_steps);
+    bd_json_set_real(json, "learning_rate", h->learning_rate);
+    bd_json_set_real(json, "min_learning_rate", h->min_learning_rate);
+    bd_json_set_real(json, "beta1", h->beta1);
+    bd_json_set_real(json, "beta2", h->beta2);
+    bd_json_set_real(json, "epsilon", h->epsilon);
+    bd_json_set_real(json, "weight_decay", h->weight_decay);
+    bd_json_set_real(json, "clip_norm", h->clip_norm);
+    bd_json_set_integer(json, "seed", (int64_t)h->seed);
     // What follows, checkpoints of older versions do not mention.
-    if (settings->type != BD_FLOAT)
-        bd_json_set_string(json, "precision", bd_precision_words[settings->type]);
-    if (settings->schedule != BD_SCHEDULE_COSINE)
-        bd_json_set_string(json, "schedule", bd_schedule_words[settings->schedule]);
-    if (settings->schedule == BD_SCHEDULE_WSD)
-        bd_json_set_integer(json, "decay_steps", settings->decay_steps);
-    if (settings->skip_spikes > 0)
-        bd_json_set_real(json, "skip_spikes", settings->skip_spikes);
+    if (h->type != BD_FLOAT)
+        bd_json_set_string(json, "precision", bd_precision_words[h->type]);
+    if (h->schedule != BD_SCHEDULE_COSINE)
+        bd_json_set_string(json, "schedule", bd_learning_rate_schedule_words[h->schedule]);
+    if (h->schedule == BD_SCHEDULE_WSD)
+        bd_json_set_integer(json, "decay_steps", h->decay_steps);
+    if (h->skip_spikes > 0)
+        bd_json_set_real(json, "skip_spikes", h->skip_spikes);
     return json;
 }
 
 // The last step at the peak.
-static int64_t end_of_peak(const bd_training_settings *settings)
+static int64_t end_of_peak(const bd_hyperparameters *h)
 {
-    const int64_t warm = settings->warm_up_steps;
-    if (settings->schedule != BD_SCHEDULE_WSD)
+    const int64_t warm = h->warm_up_steps;
+    if (h->schedule != BD_SCHEDULE_WSD)
         return warm;
-    const int64_t end = settings->n_steps - settings->decay_steps;
+    const int64_t end = h->n_steps - h->decay_steps;
     return end > warm ? end : warm;
 }
 
-double bd_learning_rate(const bd_training_settings *settings, int64_t step)
+double bd_learning_rate(const bd_hyperparameters *h, int64_t step)
 {
-    const double peak = settings->learning_rate, floor = settings->min_learning_rate;
-    if (step <= settings->warm_up_steps)
-        return peak * (double)step / (double)settings->warm_up_steps;
-    const int64_t end = end_of_peak(settings), n_falling = settings->n_steps - end;
-    if (settings->schedule == BD_SCHEDULE_CONSTANT || step <= end)
+    const double peak = h->learning_rate, floor = h->min_learning_rate;
+    if (step <= h->warm_up_steps)
+        return peak * (double)step / (double)h->warm_up_steps;
+    const int64_t end = end_of_peak(h), n_falling = h->n_steps - end;
+    if (h->schedule == BD_SCHEDULE_CONSTANT || step <= end)
         return peak;
-    if (step >= settings->n_steps || n_falling <= 0)
+    if (step >= h->n_steps || n_falling <= 0)
         return floor;
     const double share = (double)(step - end) / (double)n_falling;
-    if (settings->schedule == BD_SCHEDULE_COSINE)
+    if (h->schedule == BD_SCHEDULE_COSINE)
         return floor + 0.5 * (peak - floor) * (1.0 + cos(M_PI * share));
     return floor + (peak - floor) * (1.0 - share);
 }

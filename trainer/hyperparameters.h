@@ -1,7 +1,7 @@
-// settings.h - what decides how a model is trained, and the learning rates and numbers
+// hyperparameters.h - what decides how a model is trained, and the learning rates and numbers
 // of steps that follow from it.
-#ifndef BINDERY_TRAINER_SETTINGS_H
-#define BINDERY_TRAINER_SETTINGS_H
+#ifndef BINDERY_TRAINER_HYPERPARAMETERS_H
+#define BINDERY_TRAINER_HYPERPARAMETERS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,36 +12,37 @@
 #include "trainer/data/rows.h"
 
 // How the learning rate goes on after the warm-up.
-typedef enum bd_schedule {
+typedef enum bd_learning_rate_schedule {
     BD_SCHEDULE_COSINE,    // half a cosine down to the minimum
     BD_SCHEDULE_LINEAR,    // a straight line down to the minimum
     BD_SCHEDULE_CONSTANT,  // as it is
     BD_SCHEDULE_WSD,       // as it is, then over the last decay_steps a straight line down
-} bd_schedule;
+} bd_learning_rate_schedule;
 
-extern const char *const bd_schedule_words[];  // in the order of the enum, ended by NULL
+extern const char
+    *const bd_learning_rate_schedule_words[];  // in the order of the enum, ended by NULL
 
 // Everything that decides a bit of the result, besides model, data and program.
-typedef struct bd_training_settings {
+typedef struct bd_hyperparameters {
     int64_t n_steps;
     int64_t batch_rows;        // rows of one step
     int64_t micro_batch_rows;  // of them, rows that go through the model at a time
-    bd_schedule schedule;
+    bd_learning_rate_schedule schedule;
     int64_t warm_up_steps, decay_steps;
     double learning_rate, min_learning_rate;
     double beta1, beta2, epsilon, weight_decay;
     double clip_norm;    // 0: no clipping
-    double skip_spikes;  // see bd_history_add(); 0: none
+    double skip_spikes;  // see bd_spike_guard_add(); 0: none
     uint64_t seed;       // of the order of rows and of the initial weights
     bd_type type;        // what the model computes in
     bool recomputes;     // see model.h; decides none, and so is not kept
-} bd_training_settings;
+} bd_hyperparameters;
 
-bd_json *bd_training_settings_to_json(const bd_training_settings *settings);
+bd_json *bd_hyperparameters_to_json(const bd_hyperparameters *hyperparameters);
 
 // Linear from 0 over the warm-up, then as the schedule says, with the minimum at the last step;
 // a warm-up that is not over by then just goes on rising. step = 1, 2, …
-double bd_learning_rate(const bd_training_settings *settings, int64_t step);
+double bd_learning_rate(const bd_hyperparameters *hyperparameters, int64_t step);
 
 // How long a run is; what is 0 does not say.
 typedef struct bd_run_length {
