@@ -24,7 +24,7 @@ bd_json *bd_hyperparameters_to_json(const bd_hyperparameters *h)
     bd_json_set_real(json, "epsilon", h->epsilon);
     bd_json_set_real(json, "weight_decay", h->weight_decay);
     bd_json_set_real(json, "clip_norm", h->clip_norm);
-    bd_json_set_integer(json, "seed", (int64_t)h->seed);
+    bd_json_set_integer(json, "seed", h->seed);
     // What follows, checkpoints of older versions do not mention.
     if (h->type != BD_FLOAT)
         bd_json_set_string(json, "precision", bd_precision_words[h->type]);

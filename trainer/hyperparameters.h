@@ -33,7 +33,7 @@ typedef struct bd_hyperparameters {
     double beta1, beta2, epsilon, weight_decay;
     double clip_norm;    // 0: no clipping
     double skip_spikes;  // see bd_spike_guard_add(); 0: none
-    uint64_t seed;       // of the order of rows and of the initial weights
+    int64_t seed;        // of the order of rows and of the initial weights
     bd_type type;        // what the model computes in
     bool recomputes;     // see model.h; decides none, and so is not kept
 } bd_hyperparameters;
@@ -44,12 +44,17 @@ bd_json *bd_hyperparameters_to_json(const bd_hyperparameters *hyperparameters);
 // a warm-up that is not over by then just goes on rising. step = 1, 2, …
 double bd_learning_rate(const bd_hyperparameters *hyperparameters, int64_t step);
 
-// How long a run is; what is 0 does not say.
+// How long a run is: at most one of these is given, the others are BD_NOT_GIVEN.
 typedef struct bd_run_length {
     int64_t n_steps;
     double n_epochs;   // passes over the datasets' rows, to the nearest row
     int64_t n_tokens;  // padding included
 } bd_run_length;
+
+static inline bool bd_run_length_is_given(const bd_run_length *length)
+{
+    return length->n_steps > 0 || length->n_epochs > 0 || length->n_tokens > 0;
+}
 
 // The fewest steps that reach it, 300 if nothing says, at least 1. BD_ERR_ARGUMENT if more than
 // one does, or if it is more than 2^40.

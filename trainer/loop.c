@@ -61,7 +61,7 @@ static void report(const bd_setup *s, const bd_step_line *line)
 {
     const int64_t step = line->result->step;
     const bool logged = !s->quiet && (step % s->options->log_every == 0 || step == 1 ||
-                                      step == s->options->n_steps);
+                                      step == s->hyperparameters.n_steps);
     const bool live = is_live(s);
     char text[BD_STEP_LINE_COLUMNS + 1];
     if (!logged && !live)
@@ -91,7 +91,7 @@ static void show_evaluation(const bd_setup *s, int64_t step)
 {
     for (size_t i = 0; !s->quiet && i < s->eval_datasets.n; i++) {
         const bd_eval_value *value = &s->eval_datasets.values[i];
-        printf("step %" PRId64 "/%" PRId64 "  ", step, s->options->n_steps);
+        printf("step %" PRId64 "/%" PRId64 "  ", step, s->hyperparameters.n_steps);
         if (value->n_targets > 0)
             printf("loss %.4f on ", value->loss);
         else
@@ -105,7 +105,7 @@ static void show_samples(const bd_setup *s, int64_t step)
 {
     for (size_t i = 0; !s->quiet && i < s->samples.n; i++) {
         const bd_sample_value *value = &s->samples.values[i];
-        printf("step %" PRId64 "/%" PRId64 "  ", step, s->options->n_steps);
+        printf("step %" PRId64 "/%" PRId64 "  ", step, s->hyperparameters.n_steps);
         bd_print_safely(stdout, value->prompt, strlen(value->prompt), true);
         bd_print_safely(stdout, value->text, strlen(value->text), true);
         putchar('\n');
@@ -144,7 +144,8 @@ static bd_status evaluate(bd_setup *s, bd_error *err)
 {
     const bd_train_options *options = s->options;
     const int64_t step = s->trainer.step;
-    if (s->eval_datasets.n > 0 && is_due(options->eval_every, step, options->n_steps)) {
+    if (s->eval_datasets.n > 0 &&
+        is_due(options->eval_every, step, s->hyperparameters.n_steps)) {
         BD_TRY(bd_eval_datasets_evaluate(&s->eval_datasets, &s->trainer.model,
                                          options->eval_rows, err));
         BD_TRY(bd_metrics_write_eval(s->metrics, step, s->eval_datasets.values,
@@ -152,7 +153,7 @@ static bd_status evaluate(bd_setup *s, bd_error *err)
         clear_live_line(s);
         show_evaluation(s, step);
     }
-    if (is_due(options->sample_every, step, options->n_steps)) {
+    if (is_due(options->sample_every, step, s->hyperparameters.n_steps)) {
         BD_TRY(bd_samples_write(&s->samples, err));
         BD_TRY(
             bd_metrics_write_samples(s->metrics, step, s->samples.values, s->samples.n, err));
@@ -198,7 +199,7 @@ static bd_status decide(bd_setup *s, bd_status evaluated, next_move *next, bd_er
     double met[] = {bd_interrupt_check(NULL) != BD_OK,
                     evaluated != BD_OK && evaluated != BD_ERR_INTERRUPTED};
     BD_TRY(bd_group_sum(s->group, met, 2, err));
-    next->stops = s->trainer.step == s->options->n_steps || met[0] > 0;
+    next->stops = s->trainer.step == s->hyperparameters.n_steps || met[0] > 0;
     next->breaks = met[1] > 0;
     return BD_OK;
 }
@@ -206,7 +207,7 @@ static bd_status decide(bd_setup *s, bd_status evaluated, next_move *next, bd_er
 static bd_status run_steps(bd_setup *s, bool *leaks, bd_error *err)
 {
     bd_status evaluated = BD_OK;  // who stops does not wait for it
-    const int64_t n_steps = s->options->n_steps, begun_ns = bd_now_ns();
+    const int64_t n_steps = s->hyperparameters.n_steps, begun_ns = bd_now_ns();
     bd_step_result result;
     bd_step_line line = {
         .result = &result, .n_steps = n_steps, .peak_flops = 1e12 * s->options->peak_tflops};
@@ -252,12 +253,12 @@ static void count_skipped(const bd_setup *s)
 // A run that was stopped before its end says what is left of it.
 static bd_status say_stopped(const bd_setup *s, bd_error *err)
 {
-    if (s->trainer.step == s->options->n_steps)
+    if (s->trainer.step == s->hyperparameters.n_steps)
         return BD_OK;
     return bd_fail(err, BD_ERR_INTERRUPTED,
                    "stopped after step %" PRId64 " of %" PRId64
                    ", which is saved; the same command, or --resume alone, continues the run",
-                   s->trainer.step, s->options->n_steps);
+                   s->trainer.step, s->hyperparameters.n_steps);
 }
 
 static void introduce(const bd_setup *s)
@@ -266,9 +267,10 @@ static void introduce(const bd_setup *s)
             "bindery train: %s with %s parameters in %s on %s, from step %" PRId64 "%s\n",
             s->run.parameters.config.family->name,
             bd_format_count((uint64_t)s->run.parameters.n_total).text,
-            bd_precision_words[s->trainer.hyperparameters.type], s->backend->operations->name,
+            bd_precision_words[s->hyperparameters.type], s->backend->operations->name,
             s->trainer.step,
-            s->trainer.step == s->options->n_steps ? ", the last: nothing is left to do" : "");
+            s->trainer.step == s->hyperparameters.n_steps ? ", the last: nothing is left to do"
+                                                          : "");
 }
 
 // A new model that was given more positions than it asked for.
@@ -329,7 +331,7 @@ static void say_damaged_log(const bd_setup *s)
 // How a run goes on that is longer than it was planned to be.
 static void say_extended(const bd_setup *s)
 {
-    const bd_hyperparameters *h = &s->trainer.hyperparameters;
+    const bd_hyperparameters *h = &s->hyperparameters;
     if (s->n_steps_before == h->n_steps)
         return;
     fprintf(stderr,

@@ -1,4 +1,4 @@
-// setup.h - what a training run works with: data, model, backend and its folder.
+// setup.h - everything that a training run works with: data, model, backend and its folder.
 #ifndef BINDERY_TRAINER_SETUP_H
 #define BINDERY_TRAINER_SETUP_H
 
@@ -15,44 +15,43 @@
 #include "trainer/weights/checkpoint_writer.h"
 #include "trainer/weights/run.h"
 
-// What a run needs, from opening the data to its end.
 typedef struct bd_setup {
-    const bd_train_options *options;  // `settled`, below
-    bd_train_options settled;         // as given, and n_steps worked out
-    bool is_length_given;             // somebody said how many steps, epochs or tokens
+    const bd_train_options *options;     // as they were given, borrowed
+    bd_hyperparameters hyperparameters;  // complete, unlike those of the options
+    const char *folder;                  // of the run, borrowed from the options
+    int64_t n_kept;                      // checkpoints; 0: all
     bool quiet;
-    bd_group *group;  // borrowed; what is said, written and looked at is for its rank 0
+    bd_group *group;  // borrowed; its rank 0 prints, writes, evaluates and samples for all
     bd_data_sources sources;
     bd_rows rows;
-    bd_run run;  // checkpoint and parameters; of a new run the parameters alone
-    bd_backend *backend;
-    bd_collectives *collectives;  // of the group, of the backend's memory
-    bd_trainer trainer;
-    bd_json *training_json, *data_json;
-    char *tokenizer;  // the text of the data's tokenizer.json, owned
     bd_eval_datasets eval_datasets;
-    bd_samples samples;            // empty if none are asked for
-    bd_checkpoint_writer *writer;  // NULL but for rank 0, and so is metrics
+    bd_run run;  // checkpoint and parameters; a new run has parameters alone
+    bd_backend *backend;
+    bd_collectives *collectives;  // of the group, for the backend's memory
+    bd_trainer trainer;
+    bd_json *training_json, *data_json;  // as checkpoints keep them
+    char *tokenizer;                     // the text of the data's tokenizer.json, owned
+    bd_samples samples;                  // empty if none are asked for
+    bd_checkpoint_writer *writer;        // NULL except on rank 0, and so is metrics
     bd_metrics *metrics;
-    bool continues;             // from a checkpoint,
-    int64_t begin_step;         // of this step,
-    int64_t n_steps_before;     // when the run was to have so many; n_steps of a new run
-    bd_error why_float;         // what --precision auto could not do; empty if nothing
+    bool continues;             // a run that has a checkpoint
+    int64_t begin_step;         // its step; 0 for a new run
+    int64_t n_steps_before;     // length of the run when that was saved; n_steps of a new run
+    bd_error why_float;         // why --precision auto chose float; empty if it did not
     int64_t too_few_positions;  // that a new model would have had; 0 if they were enough
     int lock;                   // of the folder; -1 before
-    int n_made;                 // folders that are taken back if the run does not begin
+    int n_made;                 // folders to remove again if the run does not begin
 } bd_setup;
 
-// Whether this is the rank that speaks, writes and looks.
 static inline bool bd_setup_is_first(const bd_setup *setup)
 {
     return setup->group->rank == 0;
 }
 
-// Opens it all, from the beginning of a run or from a checkpoint, and locks the run's folder,
-// in which nothing is changed before all else is known to be well. What `options` points to is
-// borrowed, as is the group, all of which begins or agrees to fail. End it also after a
-// failure.
+// Opens everything, from the beginning of a run or from a checkpoint, and locks the run's
+// folder. Nothing in the folder changes before all the rest has succeeded. `options` and the
+// group must outlive the setup. Either all ranks of the group succeed, or all agree to fail.
+// Close the setup also after a failure.
 bd_status bd_setup_open(bd_setup *setup, const bd_train_options *options, bd_group *group,
                         bool quiet, bd_error *err);
 void bd_setup_close(bd_setup *setup);  // safe twice

@@ -72,7 +72,7 @@ static bd_status new_loader(bd_trainer *trainer, bd_error *err)
 {
     const bd_hyperparameters *h = &trainer->hyperparameters;
     bd_loader_order order = {
-        .seed = h->seed,
+        .seed = (uint64_t)h->seed,
         .batch_rows = h->batch_rows,
         .n_ranks = trainer->needs.group->n_ranks,
         .n_micro_batches = trainer->n_micro_batches,

@@ -9,37 +9,28 @@
 #include "trainer/hyperparameters.h"
 #include "trainer/model/backend_choice.h"
 
-enum { BD_NOT_GIVEN = 0, BD_LATEST = -1 };
-
 typedef struct bd_train_options {
     const char *settings_file;  // read by the parser
     bd_texts data;              // see data_sources.h
-    const char *out;
+    const char *out, *resume;   // the run's folder; at least one of them names it
+    int64_t resume_from;        // a step; BD_NOT_GIVEN: the latest
     int preset;
     bool preset_given;
     bool model_given;  // one of the others that say what the model is
     const char *config, *init;
     int64_t n_layers, n_channels, n_heads, n_feed_forward, n_positions, n_vocabulary;
-    int64_t n_steps, n_tokens;
-    double n_epochs;
-    int64_t batch_rows, micro_batch_rows, warm_up_steps;
-    bd_learning_rate_schedule schedule;
+    bd_run_length length;
+    // setup.c decides n_steps, decay_steps, type and, if it is not given, micro_batch_rows.
+    bd_hyperparameters hyperparameters;
     double decay;  // see bd_count_decay_steps()
-    double learning_rate, min_learning_rate, beta1, beta2, epsilon, weight_decay, clip_norm;
-    double skip_spikes;
-    bool recomputes;
-    int64_t seed;
-    int64_t save_every, log_every;
-    double peak_tflops;  // 0: unknown
-    int64_t n_kept, save_memory_bytes;
+    int64_t save_every, n_kept, save_memory_bytes;
     bool kept_given;
+    int64_t log_every;
     bd_texts eval;  // datasets
     int64_t eval_every, eval_rows;
     bd_texts sample_prompts;
-    int64_t sample_every;
-    int64_t probe_every;
-    const char *resume;   // NULL: -o says where
-    int64_t resume_from;  // a step, or BD_LATEST
+    int64_t sample_every, probe_every;  // BD_NOT_GIVEN: never
+    double peak_tflops;                 // 0: unknown
     bd_backend_choice backend;
     const char *backend_module;
     bd_isa_choice isa;

@@ -84,6 +84,8 @@ typedef enum bd_option_kind {
     BD_OPTION_CHOICE,     // int or an enum; index of the word in `choices`
 } bd_option_kind;
 
+enum { BD_NOT_GIVEN = -1 };  // of numbers whose default is decided later: .initial = "-1"
+
 typedef struct bd_texts {
     const char **items;  // [n], owned by the bd_arguments; the texts live as long
     size_t n;

@@ -11,8 +11,6 @@
 #include "common/dataset/config.h"
 #include "packer/input/input_options.h"
 
-enum { BD_NOT_GIVEN = -1 };  // of options whose default is decided later
-
 typedef struct bd_pack_options {
     const char *settings_file;  // read by the parser
     const char *out;
