@@ -406,8 +406,7 @@ static bd_status open_trainer(bd_setup *s, bd_error *err)
     const bd_operations *operations = s->backend->operations;
     const bd_trainer_needs needs = {&s->rows, &s->run.parameters, s->backend, s->group,
                                     s->collectives};
-    const bd_trainer_start start = {.step = s->begin_step};
-    BD_TRY(bd_trainer_init(trainer, &s->hyperparameters, &needs, &start, err));
+    BD_TRY(bd_trainer_init(trainer, &s->hyperparameters, &needs, s->begin_step, err));
     trainer->spike_guard = s->run.checkpoint.spike_guard;
     if (operations->works_on_host && s->hyperparameters.type == BD_FLOAT) {
         // The tensors are read to where they stay, so that memory never holds them twice.

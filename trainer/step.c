@@ -13,87 +13,8 @@
 
 // ---- Beginning and end ------------------------------------------------------------------
 
-// The backend's memory with what `from` holds, or zeros if that is NULL.
-static bd_status new_block(bd_trainer *trainer, void **block, const void *from,
-                           size_t size_bytes, bd_error *err)
-{
-    bd_backend *backend = trainer->needs.backend;
-    BD_TRY(backend->operations->allocate(backend, size_bytes, block, err));
-    return from ? backend->operations->upload(backend, *block, from, size_bytes, err) : BD_OK;
-}
-
-static bd_status new_moment(bd_trainer *trainer, float **moment, const float *from,
-                            bd_error *err)
-{
-    void *block = NULL;
-    const int64_t n = trainer->slice.end - trainer->slice.begin;
-    const bd_status status = new_block(trainer, &block, from, (size_t)n * sizeof **moment, err);
-    *moment = block;
-    return status;
-}
-
-// The weight decays of the parameters in the slice, which may begin and end inside of them.
-static int64_t fill_parts(const bd_trainer *trainer, bd_adamw_part *parts)
-{
-    const bd_parameters *parameters = trainer->needs.parameters;
-    const bd_rank_slice slice = trainer->slice;
-    int64_t n = 0;
-    for (size_t i = 0; i < parameters->n; i++) {
-        const bd_parameter *parameter = &parameters->items[i];
-        const int64_t end = parameter->offset + parameter->n;
-        if (end <= slice.begin || parameter->offset >= slice.end)
-            continue;
-        parts[n++] = (bd_adamw_part){
-            .end = (end < slice.end ? end : slice.end) - slice.begin,
-            .weight_decay = bd_parameter_decays(parameter)
-                                ? (float)trainer->hyperparameters.weight_decay
-                                : 0.0f,
-        };
-    }
-    return n;
-}
-
-static bd_status new_parts(bd_trainer *trainer, bd_error *err)
-{
-    const size_t n = trainer->needs.parameters->n;
-    bd_adamw_part *parts = calloc(n, sizeof *parts);
-    if (!parts)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", n);
-    void *block = NULL;
-    trainer->n_parts = fill_parts(trainer, parts);
-    const bd_status status =
-        new_block(trainer, &block, parts, (size_t)trainer->n_parts * sizeof *parts, err);
-    trainer->parts = block;
-    free(parts);
-    return status;
-}
-
-static bd_status new_loader(bd_trainer *trainer, bd_error *err)
-{
-    const bd_hyperparameters *h = &trainer->hyperparameters;
-    bd_loader_order order = {
-        .seed = (uint64_t)h->seed,
-        .batch_rows = h->batch_rows,
-        .n_ranks = trainer->needs.group->n_ranks,
-        .n_micro_batches = trainer->n_micro_batches,
-    };
-    if (!bd_int64_mul(trainer->step, h->batch_rows, &order.first_place))
-        return bd_fail(err, BD_ERR_ARGUMENT, "step %" PRId64 " is too far", trainer->step);
-    return bd_loader_new(&trainer->loader, trainer->needs.rows, &order, err);
-}
-
-static bd_status check_ranks(const bd_hyperparameters *hyperparameters, const bd_group *group,
-                             bd_error *err)
-{
-    if (hyperparameters->batch_rows >= group->n_ranks)
-        return BD_OK;
-    return bd_fail(err, BD_ERR_ARGUMENT,
-                   "a batch of %" PRId64
-                   " rows leaves some of %d ranks without a row: --batch needs one for each",
-                   hyperparameters->batch_rows, (int)group->n_ranks);
-}
-
-// Before memory is asked for that the system would give, and then end us for taking it.
+// Fails if the backend has too little memory: a system that overcommits would grant it, and kill
+// the process when it is used.
 static bd_status check_memory(const bd_trainer *trainer, int64_t most_rows, bd_error *err)
 {
     const bd_hyperparameters *h = &trainer->hyperparameters;
@@ -116,21 +37,73 @@ static bd_status check_memory(const bd_trainer *trainer, int64_t most_rows, bd_e
                    h->recomputes ? "" : ", --recompute");
 }
 
-static bd_status new_model(bd_trainer *trainer, bd_error *err)
+// Allocates the moments of the slice, which are zero, and a table of the weight decays in it. A
+// slice may begin and end inside a parameter.
+static bd_status open_optimizer(bd_trainer *trainer, bd_error *err)
+{
+    bd_backend *backend = trainer->needs.backend;
+    const bd_operations *operations = backend->operations;
+    const bd_parameters *parameters = trainer->needs.parameters;
+    const bd_rank_slice slice = trainer->slice;
+    const size_t moment_bytes = (size_t)(slice.end - slice.begin) * sizeof(float);
+    BD_TRY(operations->allocate(backend, moment_bytes, (void **)&trainer->m, err));
+    BD_TRY(operations->allocate(backend, moment_bytes, (void **)&trainer->v, err));
+
+    bd_adamw_part *parts = calloc(parameters->n, sizeof *parts);
+    if (!parts)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", parameters->n);
+    for (size_t i = 0; i < parameters->n; i++) {
+        const bd_parameter *parameter = &parameters->items[i];
+        const int64_t end = parameter->offset + parameter->n;
+        if (end <= slice.begin || parameter->offset >= slice.end)
+            continue;
+        parts[trainer->n_parts++] = (bd_adamw_part){
+            .end = (end < slice.end ? end : slice.end) - slice.begin,
+            .weight_decay = bd_parameter_decays(parameter)
+                                ? (float)trainer->hyperparameters.weight_decay
+                                : 0.0f,
+        };
+    }
+    const size_t parts_bytes = (size_t)trainer->n_parts * sizeof *parts;
+    bd_status status =
+        operations->allocate(backend, parts_bytes, (void **)&trainer->parts, err);
+    if (status == BD_OK)
+        status = operations->upload(backend, trainer->parts, parts, parts_bytes, err);
+    free(parts);
+    return status;
+}
+
+static bd_status fill_trainer(bd_trainer *trainer, bd_error *err)
 {
     const bd_hyperparameters *h = &trainer->hyperparameters;
     const bd_trainer_needs *needs = &trainer->needs;
+    const int32_t n_ranks = needs->group->n_ranks;
+    BD_TRY(bd_check_fit(&needs->parameters->config, needs->rows, err));
+    if (h->batch_rows < n_ranks)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "a batch of %" PRId64 " rows leaves some of %d ranks without a row: "
+                       "--batch needs one for each",
+                       h->batch_rows, (int)n_ranks);
     const int64_t most_rows =
-        bd_deal_most_rows(h->batch_rows, needs->group->n_ranks, trainer->n_micro_batches);
+        bd_deal_most_rows(h->batch_rows, n_ranks, trainer->n_micro_batches);
     BD_TRY(check_memory(trainer, most_rows, err));
-    return (h->recomputes ? bd_model_init_recomputing : bd_model_init)(
+    BD_TRY((h->recomputes ? bd_model_init_recomputing : bd_model_init)(
         &trainer->model, needs->backend, needs->parameters, h->type, most_rows,
-        bd_rows_packing(needs->rows)->seq_len, err);
+        bd_rows_packing(needs->rows)->seq_len, err));
+    BD_TRY(open_optimizer(trainer, err));
+    bd_loader_order order = {
+        .seed = (uint64_t)h->seed,
+        .batch_rows = h->batch_rows,
+        .n_ranks = n_ranks,
+        .n_micro_batches = trainer->n_micro_batches,
+    };
+    if (!bd_int64_mul(trainer->step, h->batch_rows, &order.first_place))
+        return bd_fail(err, BD_ERR_ARGUMENT, "step %" PRId64 " is too far", trainer->step);
+    return bd_loader_new(&trainer->loader, needs->rows, &order, err);
 }
 
 bd_status bd_trainer_init(bd_trainer *trainer, const bd_hyperparameters *hyperparameters,
-                          const bd_trainer_needs *needs, const bd_trainer_start *start,
-                          bd_error *err)
+                          const bd_trainer_needs *needs, int64_t step, bd_error *err)
 {
     const bd_group *group = needs->group;
     *trainer = (bd_trainer){
@@ -139,23 +112,9 @@ bd_status bd_trainer_init(bd_trainer *trainer, const bd_hyperparameters *hyperpa
         .slice = bd_rank_slice_of(needs->parameters->n_total, group->rank, group->n_ranks),
         .n_micro_batches = bd_deal_micro_batches(
             hyperparameters->batch_rows, hyperparameters->micro_batch_rows, group->n_ranks),
-        .step = start->step,
+        .step = step,
     };
-    bd_status status = bd_check_fit(&needs->parameters->config, needs->rows, err);
-    if (status == BD_OK)
-        status = check_ranks(hyperparameters, group, err);
-    if (status == BD_OK)
-        status = new_model(trainer, err);
-    if (status == BD_OK && start->weights)
-        status = bd_model_set_weights(&trainer->model, start->weights, err);
-    if (status == BD_OK)
-        status = new_moment(trainer, &trainer->m, start->m, err);
-    if (status == BD_OK)
-        status = new_moment(trainer, &trainer->v, start->v, err);
-    if (status == BD_OK)
-        status = new_parts(trainer, err);
-    if (status == BD_OK)
-        status = new_loader(trainer, err);
+    const bd_status status = fill_trainer(trainer, err);
     if (status != BD_OK)
         bd_trainer_release(trainer);
     return status;
@@ -193,37 +152,36 @@ static bd_model_batch micro_batch(const bd_trainer *trainer, const bd_dealt_batc
     return bd_batch_part(&dealt->batch, first, n);
 }
 
-// The micro-batch after that one, maybe of the next batch. Whether there is one to be had
-// already: it travels ahead then. (The last of a batch may be without a row; the first is not.)
-static bool peek_micro_batch(bd_trainer *trainer, const bd_dealt_batch *dealt, int64_t number,
-                             bd_model_batch *next)
+// The micro-batch after `number`, which may be the first of the next batch; false if that is not
+// loaded yet. (The last micro-batch of a batch may have no rows, the first one always has.)
+static bool peek_micro_batch(bd_trainer *trainer, int64_t number, bd_model_batch *next)
 {
     if (++number < trainer->n_micro_batches) {
-        *next = micro_batch(trainer, dealt, number);
+        *next = micro_batch(trainer, trainer->dealt, number);
         if (next->attention.n_rows > 0)
             return true;
     }
-    dealt = bd_loader_peek(trainer->loader);
+    const bd_dealt_batch *dealt = bd_loader_peek(trainer->loader);
     if (!dealt)
         return false;
     *next = micro_batch(trainer, dealt, 0);
     return true;
 }
 
-// Of this rank's rows.
-static bd_status compute_gradients(bd_trainer *trainer, const bd_dealt_batch *dealt,
-                                   double *loss_sum, bd_error *err)
+// Adds up the gradients of this rank's rows. Each micro-batch is computed while the next one is
+// on its way to the device.
+static bd_status compute_gradients(bd_trainer *trainer, double *loss_sum, bd_error *err)
 {
-    const int64_t n_targets = dealt->batch.n_targets;
+    const int64_t n_targets = trainer->dealt->batch.n_targets;
     const double scale = n_targets > 0 ? 1.0 / (double)n_targets : 0.0;
     BD_TRY(bd_model_zero_gradients(&trainer->model, err));
     *loss_sum = 0;
     for (int64_t i = 0; i < trainer->n_micro_batches; i++) {
-        const bd_model_batch part = micro_batch(trainer, dealt, i);
+        const bd_model_batch part = micro_batch(trainer, trainer->dealt, i);
         if (part.attention.n_rows == 0)
             break;
         bd_model_batch next;
-        const bool has_next = peek_micro_batch(trainer, dealt, i, &next);
+        const bool has_next = peek_micro_batch(trainer, i, &next);
         double part_sum;
         if (!bd_is_sent(&trainer->sent))
             BD_TRY(bd_model_send(&trainer->model, &part, &trainer->sent, err));
@@ -234,49 +192,12 @@ static bd_status compute_gradients(bd_trainer *trainer, const bd_dealt_batch *de
     return BD_OK;
 }
 
-// This rank's slice of the gradients becomes the sum over all ranks.
-static bd_status sum_gradients(bd_trainer *trainer, bd_error *err)
-{
-    bd_collectives *collectives = trainer->needs.collectives;
-    if (trainer->needs.group->n_ranks == 1)
-        return BD_OK;
-    return collectives->operations->sum_slices(collectives, trainer->model.gradients,
-                                               trainer->needs.parameters->n_total, err);
-}
-
-// The slices of the weights, each moved by its rank, reach all ranks.
-static bd_status gather_weights(bd_trainer *trainer, bd_error *err)
-{
-    bd_collectives *collectives = trainer->needs.collectives;
-    if (trainer->needs.group->n_ranks == 1)
-        return BD_OK;
-    return collectives->operations->gather_slices(collectives, trainer->model.weights,
-                                                  trainer->needs.parameters->n_total,
-                                                  bd_type_bytes(trainer->model.type), err);
-}
-
-// Loss and gradients of the whole batch: *loss_sum of all ranks, the norm of the summed
-// gradients.
-static bd_status join_gradients(bd_trainer *trainer, double *loss_sum, double *norm,
-                                bd_error *err)
-{
-    bd_backend *backend = trainer->needs.backend;
-    const bd_rank_slice slice = trainer->slice;
-    double sums[] = {*loss_sum, 0};
-    const bd_sum_of_squares_args args = {slice.end - slice.begin,
-                                         trainer->model.gradients + slice.begin, &sums[1]};
-    BD_TRY(sum_gradients(trainer, err));
-    BD_TRY(backend->operations->sum_of_squares(backend, &args, err));
-    BD_TRY(bd_group_sum(trainer->needs.group, sums, 2, err));
-    *loss_sum = sums[0];
-    *norm = sqrt(sums[1]);
-    return BD_OK;
-}
-
+// Moves this rank's slice of the weights, and sends it to all ranks.
 static bd_status update_weights(bd_trainer *trainer, int64_t step, double learning_rate,
                                 double gradient_scale, bd_error *err)
 {
     const bd_hyperparameters *h = &trainer->hyperparameters;
+    const bd_trainer_needs *needs = &trainer->needs;
     const bd_model *model = &trainer->model;
     const bd_rank_slice slice = trainer->slice;
     uint16_t *rounded = model->type == BD_BF16 ? model->weights : NULL;
@@ -296,9 +217,12 @@ static bd_status update_weights(bd_trainer *trainer, int64_t step, double learni
         .v = trainer->v,
         .rounded = rounded ? rounded + slice.begin : NULL,
     };
-    bd_backend *backend = trainer->needs.backend;
-    BD_TRY(backend->operations->adamw(backend, &args, err));
-    return gather_weights(trainer, err);
+    BD_TRY(needs->backend->operations->adamw(needs->backend, &args, err));
+    if (needs->group->n_ranks == 1)
+        return BD_OK;
+    return needs->collectives->operations->gather_slices(needs->collectives, model->weights,
+                                                         needs->parameters->n_total,
+                                                         bd_type_bytes(model->type), err);
 }
 
 static bd_status fail_not_a_number(const bd_batch *batch, const char *what, int64_t step,
@@ -322,21 +246,35 @@ static bd_status fail_not_a_number(const bd_batch *batch, const char *what, int6
 bd_status bd_trainer_step(bd_trainer *trainer, bd_step_result *result, bd_error *err)
 {
     const bd_hyperparameters *h = &trainer->hyperparameters;
+    const bd_trainer_needs *needs = &trainer->needs;
+    bd_group *group = needs->group;
+    const bd_rank_slice slice = trainer->slice;
     const int64_t step = trainer->step + 1;
-    double loss_sum, norm;
-    bd_group *group = trainer->needs.group;
-    // What all ranks meet, they agree upon: one of them speaks.
+
+    // A damaged row is the same for all ranks: they agree to fail, and one of them reports it.
     const bd_status loaded = bd_loader_next(trainer->loader, &trainer->dealt, err);
     BD_TRY(bd_group_agree(group, loaded, err));
     const bd_batch *batch = &trainer->dealt->batch;
-    BD_TRY(compute_gradients(trainer, trainer->dealt, &loss_sum, err));
-    BD_TRY(join_gradients(trainer, &loss_sum, &norm, err));
-    const double loss = batch->n_targets > 0 ? loss_sum / (double)batch->n_targets : 0.0;
+    double sums[] = {0, 0};  // of losses, and of squares of gradients
+    BD_TRY(compute_gradients(trainer, &sums[0], err));
+
+    // Each rank has gradients of its own rows. It gets the sum over all ranks for its own slice
+    // of the parameters; loss and norm are sums over what the ranks have.
+    const bd_sum_of_squares_args squares = {slice.end - slice.begin,
+                                            trainer->model.gradients + slice.begin, &sums[1]};
+    if (group->n_ranks > 1)
+        BD_TRY(needs->collectives->operations->sum_slices(
+            needs->collectives, trainer->model.gradients, needs->parameters->n_total, err));
+    BD_TRY(needs->backend->operations->sum_of_squares(needs->backend, &squares, err));
+    BD_TRY(bd_group_sum(group, sums, 2, err));
+    const double loss = batch->n_targets > 0 ? sums[0] / (double)batch->n_targets : 0.0;
+    const double norm = sqrt(sums[1]);
     if (!isfinite(loss))
         return bd_group_agree(group, fail_not_a_number(batch, "loss", step, loss, err), err);
     if (!isfinite(norm))
         return bd_group_agree(
             group, fail_not_a_number(batch, "gradient's norm", step, norm, err), err);
+
     const double clip = h->clip_norm > 0 ? h->clip_norm / (norm + 1e-6) : 1.0;
     const double learning_rate = bd_learning_rate(h, step);
     const bd_step_outcome outcome =
@@ -365,7 +303,7 @@ const bd_batch *bd_trainer_first_rows(const bd_trainer *trainer, int64_t *first,
 
 // ---- For checkpoints ------------------------------------------------------------------------
 
-// Of an array whose slices lie on the ranks, each in its backend's memory.
+// Puts an array together on rank 0 whose slices lie in the memory of the ranks' backends.
 static bd_status assemble(const bd_trainer *trainer, const float *slice, float *whole,
                           bd_error *err)
 {

@@ -1,4 +1,4 @@
-// step.h - a training run's state and one step of it.
+// step.h - the trainer: model, optimizer and loader of a run, and one training step.
 #ifndef BINDERY_TRAINER_STEP_H
 #define BINDERY_TRAINER_STEP_H
 
@@ -16,7 +16,7 @@
 #include "trainer/weights/checkpoint.h"
 #include "trainer/weights/spike_guard.h"
 
-// What a training works with, all of it borrowed; it must outlive the training.
+// What a trainer works with, all of it borrowed; it must outlive the trainer.
 typedef struct bd_trainer_needs {
     const bd_rows *rows;
     const bd_parameters *parameters;
@@ -24,13 +24,6 @@ typedef struct bd_trainer_needs {
     bd_group *group;              // who trains together
     bd_collectives *collectives;  // theirs, of the backend's memory
 } bd_trainer_needs;
-
-// Where it begins: weights [n_total] and moments [the rank's slice of n_total] in host memory,
-// each NULL for zeros, to be filled before the first step.
-typedef struct bd_trainer_start {
-    int64_t step;  // done so far
-    const float *weights, *m, *v;
-} bd_trainer_start;
 
 typedef struct bd_trainer {
     bd_hyperparameters hyperparameters;
@@ -49,11 +42,11 @@ typedef struct bd_trainer {
 } bd_trainer;
 
 // Checks that model and dataset fit together (vocabulary, longest segment against positions),
-// that there is a row for every rank, and that the backend has memory enough. (Ranks that share
-// a machine do not count each other's.) Release what comes out.
+// that there is a row for every rank, and that the backend has enough memory. (Ranks that share
+// a machine do not count each other's.) `step` steps are done so far. Weights and moments are
+// zero, to be filled before the first step. On failure the trainer is empty; else release it.
 bd_status bd_trainer_init(bd_trainer *trainer, const bd_hyperparameters *hyperparameters,
-                          const bd_trainer_needs *needs, const bd_trainer_start *start,
-                          bd_error *err);
+                          const bd_trainer_needs *needs, int64_t step, bd_error *err);
 
 // One step: the next batch, its gradients, clipping, AdamW; of all ranks together. A loss or a
 // gradient that is not a finite number is BD_ERR_FORMAT and names the step and the rows; the

@@ -80,11 +80,11 @@ static void train(bd_group *group, void *context)
         open_device(group, &needs);
     const int64_t n = s.parameters.n_total;
     const bd_rank_slice slice = bd_rank_slice_of(n, group->rank, group->n_ranks);
-    bd_trainer_start start = {.weights = s.weights};
+    check(bd_trainer_init(&trainer, &o->settings, &needs, o->first_step, &err), &err);
     if (o->first_step > 0)
-        start = (bd_trainer_start){o->first_step, o->start[0], o->start[1] + slice.begin,
-                                   o->start[2] + slice.begin};
-    check(bd_trainer_init(&trainer, &o->settings, &needs, &start, &err), &err);
+        set_state(&trainer, o->start[0], o->start[1] + slice.begin, o->start[2] + slice.begin);
+    else
+        check(bd_model_set_weights(&trainer.model, s.weights, &err), &err);
     for (int64_t i = o->first_step; i < o->end_step; i++) {
         bd_step_result result;
         check(bd_trainer_step(&trainer, &result, &err), &err);
@@ -222,9 +222,7 @@ static void a_batch_without_a_row_for_every_rank_is_refused(void **state)
     open_subject(&s, "opt");
     bd_trainer_needs needs = needs_of(&s);
     needs.group = &group;
-    const bd_trainer_start start = {.weights = s.weights};
-    assert_int_equal(bd_trainer_init(&trainer, &SETTINGS, &needs, &start, &err),
-                     BD_ERR_ARGUMENT);
+    assert_int_equal(bd_trainer_init(&trainer, &SETTINGS, &needs, 0, &err), BD_ERR_ARGUMENT);
     assert_string_equal(err.message, "a batch of 7 rows leaves some of 8 ranks without a row: "
                                      "--batch needs one for each");
     close_subject(&s);

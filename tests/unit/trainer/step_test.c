@@ -104,8 +104,8 @@ static void begin(bd_trainer *trainer, const subject *s, bd_hyperparameters sett
 {
     bd_error err;
     const bd_trainer_needs needs = needs_of(s);
-    const bd_trainer_start start = {.weights = s->weights};
-    check(bd_trainer_init(trainer, &settings, &needs, &start, &err), &err);
+    check(bd_trainer_init(trainer, &settings, &needs, 0, &err), &err);
+    check(bd_model_set_weights(&trainer->model, s->weights, &err), &err);
 }
 
 // Runs `n_steps` steps from the subject's weights; the last one's result.
@@ -276,8 +276,8 @@ static void a_resumed_training_is_the_one_that_did_not_stop(void **state)
     run(&s, SETTINGS, 5, &half);
     const int64_t n = s.parameters.n_total;
     const bd_trainer_needs needs = needs_of(&s);
-    const bd_trainer_start start = {5, half, half + n, half + 2 * n};
-    check(bd_trainer_init(&trainer, &SETTINGS, &needs, &start, &err), &err);
+    check(bd_trainer_init(&trainer, &SETTINGS, &needs, 5, &err), &err);
+    set_state(&trainer, half, half + n, half + 2 * n);
     for (int i = 0; i < 3; i++)
         check(bd_trainer_step(&trainer, &result, &err), &err);
     end = snapshot(&trainer);
@@ -406,9 +406,7 @@ static void a_model_that_does_not_fit_the_data_is_refused(void **state)
     open_subject(&s, "opt");
     s.rows.manifests[0].packing.vocab_size = 258;
     const bd_trainer_needs needs = needs_of(&s);
-    const bd_trainer_start start = {.weights = s.weights};
-    assert_int_equal(bd_trainer_init(&trainer, &SETTINGS, &needs, &start, &err),
-                     BD_ERR_ARGUMENT);
+    assert_int_equal(bd_trainer_init(&trainer, &SETTINGS, &needs, 0, &err), BD_ERR_ARGUMENT);
     assert_string_equal(
         err.message,
         "the model has a vocabulary of 257, the dataset's tokenizer (bytes) of 258: a new "
@@ -435,8 +433,7 @@ static void a_step_beyond_all_counting_is_refused(void **state)
     bd_trainer trainer;
     open_subject(&s, "opt");
     const bd_trainer_needs needs = needs_of(&s);
-    const bd_trainer_start start = {.step = INT64_MAX / 2, .weights = s.weights};
-    assert_int_equal(bd_trainer_init(&trainer, &SETTINGS, &needs, &start, &err),
+    assert_int_equal(bd_trainer_init(&trainer, &SETTINGS, &needs, INT64_MAX / 2, &err),
                      BD_ERR_ARGUMENT);
     assert_mentions(&err, "too far");
     bd_trainer_release(&trainer);

@@ -169,3 +169,13 @@ bd_trainer_needs needs_of(const subject *s)
     return (bd_trainer_needs){&s->rows, &s->parameters, s->backend, s->group,
                               s->group->collectives};
 }
+
+void set_state(bd_trainer *trainer, const float *weights, const float *m, const float *v)
+{
+    bd_error err;
+    bd_backend *backend = trainer->needs.backend;
+    const size_t size_bytes = (size_t)(trainer->slice.end - trainer->slice.begin) * sizeof *m;
+    check(bd_model_set_weights(&trainer->model, weights, &err), &err);
+    check(backend->operations->upload(backend, trainer->m, m, size_bytes, &err), &err);
+    check(backend->operations->upload(backend, trainer->v, v, size_bytes, &err), &err);
+}

@@ -262,8 +262,8 @@ static void training_follows_pytorch(const char *model)
     check(bd_group_join(&group, &err), &err);
     const bd_trainer_needs needs = {&f.rows, &f.parameters, f.backend, group,
                                     group->collectives};
-    const bd_trainer_start start = {.weights = f.weights};
-    check(bd_trainer_init(&trainer, &settings, &needs, &start, &err), &err);
+    check(bd_trainer_init(&trainer, &settings, &needs, 0, &err), &err);
+    check(bd_model_set_weights(&trainer.model, f.weights, &err), &err);
     double worst = 0;
     for (size_t i = 0; i < (size_t)settings.n_steps; i++) {
         bd_step_result result;
