@@ -54,16 +54,6 @@ typedef struct subject {
     bd_model model;
 } subject;
 
-static bd_status open_tokenizer(subject *s, const char *dataset, bd_error *err)
-{
-    BD_TRY(bd_stored_tokenizer_open(&s->tokenizer, dataset, bd_rows_packing(&s->rows), err));
-    if (!s->tokenizer->takes_text) {
-        bd_tokenizer_close(s->tokenizer);
-        s->tokenizer = NULL;
-    }
-    return BD_OK;
-}
-
 static bd_status open_subject(subject *s, const bd_arguments *arguments, bd_error *err)
 {
     const eval_settings *settings = arguments->settings;
@@ -76,7 +66,11 @@ static bd_status open_subject(subject *s, const bd_arguments *arguments, bd_erro
     BD_TRY(bd_json_get_string(s->run.checkpoint.data, "fingerprint", &fingerprint, err));
     BD_TRY(bd_evaluation_check_tokenizer(fingerprint, &s->rows, err));
     BD_TRY(bd_check_fit(&s->run.parameters.config, &s->rows, err));
-    BD_TRY(open_tokenizer(s, dataset, err));
+    BD_TRY(bd_stored_tokenizer_open(&s->tokenizer, dataset, bd_rows_packing(&s->rows), err));
+    if (!s->tokenizer->takes_text) {
+        bd_tokenizer_close(s->tokenizer);
+        s->tokenizer = NULL;
+    }
     BD_TRY(bd_backend_open_choice(&s->backend, settings->backend, settings->backend_module,
                                   settings->isa, 0, bd_threads_count(settings->n_threads),
                                   err));

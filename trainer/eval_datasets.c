@@ -27,42 +27,29 @@ static bd_status open_dataset(bd_rows *rows, const char *folder, const bd_packin
     return BD_OK;
 }
 
-static bool is_shared(char *const *names, size_t n, size_t i)
-{
-    for (size_t k = 0; k < n; k++)
-        if (k != i && strcmp(names[k], names[i]) == 0)
-            return true;
-    return false;
-}
-
-static bd_status name_datasets(bd_eval_datasets *datasets, const bd_texts *folders,
-                               bd_error *err)
-{
-    for (size_t i = 0; i < folders->n; i++)
-        if (!(datasets->names[i] = bd_path_last_name(folders->items[i])))
-            return bd_fail(err, BD_ERR_MEMORY, "no memory for a name");
-    for (size_t i = 0; i < folders->n; i++) {
-        const bool vague =
-            datasets->names[i][0] == '\0' || is_shared(datasets->names, folders->n, i);
-        datasets->values[i].dataset = vague ? folders->items[i] : datasets->names[i];
-    }
-    return BD_OK;
-}
-
 bd_status bd_eval_datasets_open(bd_eval_datasets *datasets, const bd_texts *folders,
                                 const bd_packing *trained_on, bd_error *err)
 {
-    *datasets = (bd_eval_datasets){.n = folders->n};
-    datasets->rows = calloc(folders->n + 1, sizeof *datasets->rows);
-    datasets->values = calloc(folders->n + 1, sizeof *datasets->values);
-    datasets->names = calloc(folders->n + 1, sizeof *datasets->names);
+    const size_t n = folders->n;
+    *datasets = (bd_eval_datasets){.n = n};
+    datasets->rows = calloc(n + 1, sizeof *datasets->rows);
+    datasets->values = calloc(n + 1, sizeof *datasets->values);
+    datasets->names = calloc(n + 1, sizeof *datasets->names);
     if (!datasets->rows || !datasets->values || !datasets->names)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu datasets", folders->n);
-    for (size_t i = 0; i < folders->n; i++)
-        BD_TRY(fail_on(folders->items[i],
-                       open_dataset(&datasets->rows[i], folders->items[i], trained_on, err),
-                       err));
-    return name_datasets(datasets, folders, err);
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu datasets", n);
+    for (size_t i = 0; i < n; i++) {
+        const char *folder = folders->items[i];
+        BD_TRY(fail_on(folder, open_dataset(&datasets->rows[i], folder, trained_on, err), err));
+        if (!(datasets->names[i] = bd_path_last_name(folder)))
+            return bd_fail(err, BD_ERR_MEMORY, "no memory for a name");
+    }
+    for (size_t i = 0; i < n; i++) {
+        bool is_unique = datasets->names[i][0] != '\0';
+        for (size_t k = 0; k < n; k++)
+            is_unique &= k == i || strcmp(datasets->names[k], datasets->names[i]) != 0;
+        datasets->values[i].dataset = is_unique ? datasets->names[i] : folders->items[i];
+    }
+    return BD_OK;
 }
 
 void bd_eval_datasets_close(bd_eval_datasets *datasets)
@@ -83,8 +70,8 @@ int64_t bd_eval_datasets_longest_segment(const bd_eval_datasets *datasets)
 {
     int64_t longest = 0;
     for (size_t i = 0; i < datasets->n; i++) {
-        const int64_t its_longest = bd_rows_longest_segment(&datasets->rows[i]);
-        longest = its_longest > longest ? its_longest : longest;
+        const int64_t length = bd_rows_longest_segment(&datasets->rows[i]);
+        longest = length > longest ? length : longest;
     }
     return longest;
 }

@@ -13,27 +13,28 @@
 
 typedef struct bd_eval_datasets {
     bd_rows *rows;          // [n], owned
-    bd_eval_value *values;  // [n], owned: of the last evaluation, each with its name
-    char **names;           // [n], owned: the folders' own, or as given where two are the same
+    bd_eval_value *values;  // [n], owned: of the last evaluation, each with its dataset's name
+    char **names;           // [n], owned: last names of the folders; where two are the same or
+                            // empty, the values have the folders as they were given instead
     size_t n;
 } bd_eval_datasets;
 
-// Opens the datasets in `folders`, whose texts are borrowed. They must be of the tokenizer of
-// `trained_on`, in rows that are not longer; the message names the folder. Close what comes
-// out, also after a failure.
+// Opens the datasets in `folders`, whose texts are borrowed. They must have the tokenizer of
+// `trained_on`, and rows that are not longer; the message names the folder. Close the datasets
+// also after a failure.
 bd_status bd_eval_datasets_open(bd_eval_datasets *datasets, const bd_texts *folders,
                                 const bd_packing *trained_on, bd_error *err);
-void bd_eval_datasets_close(
-    bd_eval_datasets *datasets);  // safe on an empty struct and safe twice
+// Safe on an empty struct and safe twice.
+void bd_eval_datasets_close(bd_eval_datasets *datasets);
 
-int64_t
-bd_eval_datasets_longest_segment(const bd_eval_datasets *datasets);  // 0 without a dataset
+// 0 without a dataset.
+int64_t bd_eval_datasets_longest_segment(const bd_eval_datasets *datasets);
 
 // Whether a model of this shape can be evaluated on all of them; the message names the folder.
 bd_status bd_eval_datasets_check_fit(const bd_eval_datasets *datasets,
                                      const bd_model_config *config, bd_error *err);
 
-// Evaluates the model on each, on at most max_rows rows (0: all), into datasets->values.
+// Evaluates the model on at most max_rows rows (0: all) of each, into datasets->values.
 bd_status bd_eval_datasets_evaluate(bd_eval_datasets *datasets, bd_model *model,
                                     int64_t max_rows, bd_error *err);
 

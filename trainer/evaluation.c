@@ -31,7 +31,6 @@ bd_status bd_evaluation_check_tokenizer(const char *fingerprint, const bd_rows *
     return BD_OK;
 }
 
-// What one evaluation works with.
 typedef struct evaluator {
     bd_evaluation *evaluation;
     bd_model *model;
@@ -45,50 +44,13 @@ typedef struct evaluator {
     bd_hasher *hasher;
 } evaluator;
 
-// ---- Sources ----------------------------------------------------------------------------
+// ---- Rows -------------------------------------------------------------------------------
 
-static bd_status name_sources(bd_evaluation *evaluation, const bd_manifest *manifest,
-                              bd_error *err)
-{
-    bd_source_figures *figures;
-    size_t n;
-    BD_TRY(bd_manifest_sources(manifest, &figures, &n, err));
-    evaluation->sources = calloc(n + 1, sizeof *evaluation->sources);
-    for (size_t i = 0; evaluation->sources && i < n; i++)
-        evaluation->sources[i].name = figures[i].name;
-    evaluation->n_sources = n;
-    free(figures);
-    return evaluation->sources ? BD_OK
-                               : bd_fail(err, BD_ERR_MEMORY, "no memory for %zu sources", n);
-}
-
-// A manifest has few sources and may have many inputs, mostly in the sources' order.
-static void assign_inputs(evaluator *e)
-{
-    const bd_manifest *manifest = &e->rows->manifests[0];
-    size_t source = 0;
-    for (size_t i = 0; i < manifest->n_inputs; i++) {
-        while (strcmp(e->evaluation->sources[source].name, manifest->inputs[i].source) != 0)
-            source = (source + 1) % e->evaluation->n_sources;
-        e->source_of_input[i] = (uint32_t)source;
-    }
-}
-
-// ---- Sums -------------------------------------------------------------------------------
-
-static int64_t bytes_of(const bd_tokenizer *tokenizer, uint32_t id)
-{
-    size_t size_bytes = 0;
-    if (tokenizer)
-        tokenizer->kind->token_bytes(tokenizer, id, &size_bytes);
-    return (int64_t)size_bytes;
-}
-
-static void add_target(bd_evaluation_sum *sum, double loss, int64_t n_bytes)
+static void add_target(bd_evaluation_sum *sum, double loss, size_t n_bytes)
 {
     sum->loss += loss;
     sum->n_targets++;
-    sum->n_bytes += n_bytes;
+    sum->n_bytes += (int64_t)n_bytes;
 }
 
 static bd_status add_row(evaluator *e, int64_t number, const float *losses, bd_error *err)
@@ -107,7 +69,9 @@ static bd_status add_row(evaluator *e, int64_t number, const float *losses, bd_e
             if (!bd_row_is_target(&row, k, t + 1))
                 continue;
             const uint32_t target = bd_id_at(row.ids, e->batch.id_bytes, t + 1);
-            const int64_t n_bytes = bytes_of(e->tokenizer, target);
+            size_t n_bytes = 0;
+            if (e->tokenizer)
+                e->tokenizer->kind->token_bytes(e->tokenizer, target, &n_bytes);
             if (!isfinite(losses[t]))
                 return bd_fail(err, BD_ERR_FORMAT,
                                "the loss of token %" PRId64 " of row %" PRId64 " is %f", t,
@@ -119,9 +83,7 @@ static bd_status add_row(evaluator *e, int64_t number, const float *losses, bd_e
     return BD_OK;
 }
 
-// ---- Rows -------------------------------------------------------------------------------
-
-// Rows first … first + n - 1 of the n_rows that are looked at.
+// Adds rows first … first + n - 1 of the n_rows that are evaluated.
 static bd_status add_rows(evaluator *e, int64_t first, int64_t n, bd_error *err)
 {
     const int64_t seq_len = bd_rows_packing(e->rows)->seq_len;
@@ -137,22 +99,38 @@ static bd_status add_rows(evaluator *e, int64_t first, int64_t n, bd_error *err)
     return BD_OK;
 }
 
+// ---- Evaluating -------------------------------------------------------------------------
+
 static bd_status prepare(evaluator *e, bd_error *err)
 {
+    bd_evaluation *evaluation = e->evaluation;
+    const bd_manifest *manifest = &e->rows->manifests[0];
     const int64_t seq_len = bd_rows_packing(e->rows)->seq_len;
     e->batch_rows = e->model->max_rows * e->model->seq_len / seq_len;
     if (e->batch_rows < 1 || seq_len > e->model->seq_len)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "rows have %" PRId64 " tokens, the model's buffers room for %" PRId64,
                        seq_len, e->model->seq_len);
-    BD_TRY(name_sources(e->evaluation, &e->rows->manifests[0], err));
-    e->source_of_input = calloc(e->rows->manifests[0].n_inputs + 1, sizeof *e->source_of_input);
+    bd_source_figures *figures;
+    BD_TRY(bd_manifest_sources(manifest, &figures, &evaluation->n_sources, err));
+    evaluation->sources = calloc(evaluation->n_sources + 1, sizeof *evaluation->sources);
+    for (size_t i = 0; evaluation->sources && i < evaluation->n_sources; i++)
+        evaluation->sources[i].name = figures[i].name;
+    free(figures);
+    e->source_of_input = calloc(manifest->n_inputs + 1, sizeof *e->source_of_input);
     e->numbers = calloc((size_t)e->batch_rows, sizeof *e->numbers);
     e->losses = calloc((size_t)(e->batch_rows * seq_len), sizeof *e->losses);
     e->hasher = bd_hasher_new();
-    if (!e->source_of_input || !e->numbers || !e->losses || !e->hasher)
+    if (!evaluation->sources || !e->source_of_input || !e->numbers || !e->losses || !e->hasher)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for an evaluation");
-    assign_inputs(e);
+    // There are few sources and maybe many inputs, most of them in the order of the sources: the
+    // search for an input's source begins at that of the input before.
+    size_t source = 0;
+    for (size_t i = 0; i < manifest->n_inputs; i++) {
+        while (strcmp(evaluation->sources[source].name, manifest->inputs[i].source) != 0)
+            source = (source + 1) % evaluation->n_sources;
+        e->source_of_input[i] = (uint32_t)source;
+    }
     return BD_OK;
 }
 

@@ -55,58 +55,41 @@ void bd_generator_take(bd_generator *g, size_t n)
     g->n_text -= n;
 }
 
-// ---- Prompt -----------------------------------------------------------------------------
-
-static bd_status encode_prompt(const bd_tokenizer *tokenizer, const char *prompt,
-                               size_t n_bytes, uint32_t *ids, int64_t *n, bd_error *err)
-{
-    bd_encoder encoder;
-    size_t n_ids = 0;
-    BD_TRY(bd_encoder_init(&encoder, tokenizer, err));
-    const bd_status status = bd_encode(&encoder, prompt, n_bytes, ids, &n_ids, err);
-    bd_encoder_release(&encoder);
-    *n = (int64_t)n_ids;
-    return status;
-}
-
-// BOS, if there is one, and the prompt's ids.
-static bd_status take_prompt(bd_generator *g, const uint32_t *ids, int64_t n, bd_error *err)
-{
-    const int64_t n_bos = g->tokenizer->bos != BD_NO_BOS;
-    if (n + n_bos == 0 || n + n_bos >= g->max_tokens)
-        return bd_fail(err, BD_ERR_ARGUMENT,
-                       "%" PRId64 " tokens; from %" PRId64 " to %" PRId64
-                       " can be gone on from",
-                       n, 1 - n_bos, g->max_tokens - 1 - n_bos);
-    if (n_bos)
-        g->ids[0] = (uint32_t)g->tokenizer->bos;
-    if (n > 0)
-        memcpy(g->ids + n_bos, ids, (size_t)n * sizeof *ids);
-    g->n = n + n_bos;
-    g->n_text = 0;
-    for (int64_t i = n_bos; i < g->n; i++)
-        BD_TRY(add_text(g, g->ids[i], err));
-    return BD_OK;
-}
+// ---- Tokens -----------------------------------------------------------------------------
 
 bd_status bd_generator_begin(bd_generator *g, const char *prompt, bd_error *err)
 {
     const bd_tokenizer *tokenizer = g->tokenizer->tokenizer;
     const size_t n_bytes = strlen(prompt);
-    int64_t n;
+    const size_t n_bos = g->tokenizer->bos != BD_NO_BOS, max_tokens = (size_t)g->max_tokens;
+    bd_encoder encoder;
+    size_t n = 0;
     uint32_t *ids = malloc(tokenizer->kind->max_ids(tokenizer, n_bytes) * sizeof *ids + 1);
     if (!ids)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the prompt");
-    bd_status status = encode_prompt(tokenizer, prompt, n_bytes, ids, &n, err);
-    if (status == BD_OK)
-        status = take_prompt(g, ids, n, err);
+    bd_status status = bd_encoder_init(&encoder, tokenizer, err);
+    if (status == BD_OK) {
+        status = bd_encode(&encoder, prompt, n_bytes, ids, &n, err);
+        bd_encoder_release(&encoder);
+    }
+    if (status == BD_OK && (n + n_bos == 0 || n + n_bos >= max_tokens))
+        status = bd_fail(err, BD_ERR_ARGUMENT, "%zu tokens; a prompt may have from %zu to %zu",
+                         n, 1 - n_bos, max_tokens - 1 - n_bos);
+    if (status == BD_OK) {
+        if (n_bos)
+            g->ids[0] = (uint32_t)g->tokenizer->bos;
+        if (n > 0)
+            memcpy(g->ids + n_bos, ids, n * sizeof *ids);
+        g->n = (int64_t)(n + n_bos);
+        g->n_text = 0;
+    }
+    for (size_t i = 0; status == BD_OK && i < n; i++)
+        status = add_text(g, ids[i], err);
     free(ids);
     return status;
 }
 
-// ---- Going on ---------------------------------------------------------------------------
-
-// The token after the n so far: one row with one document, all of it computed again.
+// Computes the whole document again, as one row, for the token after it.
 bd_status bd_generator_next(bd_generator *g, bd_drawing drawing, bd_random *random, bool *ended,
                             bd_error *err)
 {
@@ -123,7 +106,7 @@ bd_status bd_generator_next(bd_generator *g, bd_drawing drawing, bd_random *rand
         return BD_OK;
     BD_TRY(bd_model_forward(g->model, &batch, err));
     BD_TRY(bd_model_row_logits(g->model, &batch, 0, g->logits, err));
-    // Rows that pad the model's table are no tokens.
+    // The model's table may be padded with rows that are no tokens.
     const uint32_t id = bd_sample_token(random, g->logits + (g->n - 1) * n_vocabulary,
                                         g->tokenizer->tokenizer->vocab_size,
                                         drawing.temperature, drawing.top_k, g->scratch);

@@ -36,24 +36,6 @@ bool bd_group_module_exists(void)
     return bd_module_exists(&module);
 }
 
-static bd_status open_mpi(bd_group **group, bd_error *err)
-{
-    bd_status (*open)(bd_group **, bd_error *);
-    BD_TRY(bd_module_load(&module, NULL, (void **)&open, err));
-    return open(group, err);
-}
-
-// Where MPI was not the one that started us, each process is alone in a world of its own.
-static bd_status check_world(const bd_group *group, const bd_ranks *expected, bd_error *err)
-{
-    if (group->n_ranks == expected->n_ranks)
-        return BD_OK;
-    return bd_fail(err, BD_ERR_UNSUPPORTED,
-                   "MPI sees %d processes, not %" PRId64
-                   ": start them with the mpirun of the MPI that bindery was built with",
-                   (int)group->n_ranks, expected->n_ranks);
-}
-
 bd_status bd_group_join(bd_group **group, bd_error *err)
 {
     bd_ranks ranks;
@@ -62,13 +44,20 @@ bd_status bd_group_join(bd_group **group, bd_error *err)
     if (ranks.n_ranks == 1)
         return open_alone(group, err);
     const char *remedy = ", but MPI cannot be used (scripts/setup --mpi, then scripts/build)";
-    bd_status status = open_mpi(group, err);
-    if (status == BD_OK) {
-        remedy = "";
-        status = check_world(*group, &ranks, err);
-    }
+    bd_status (*open_mpi)(bd_group **, bd_error *);
+    bd_status status = bd_module_load(&module, NULL, (void **)&open_mpi, err);
     if (status == BD_OK)
-        return BD_OK;
+        status = open_mpi(group, err);
+    if (status == BD_OK) {
+        if ((*group)->n_ranks == ranks.n_ranks)
+            return BD_OK;
+        // An MPI that did not start this process puts it into a world of its own.
+        remedy = "";
+        status = bd_fail(err, BD_ERR_UNSUPPORTED,
+                         "MPI sees %d processes, not %" PRId64
+                         ": start them with the mpirun of the MPI that bindery was built with",
+                         (int)(*group)->n_ranks, ranks.n_ranks);
+    }
     if (*group)
         bd_group_leave(*group, false, 0);
     *group = NULL;
@@ -90,84 +79,59 @@ void bd_group_leave(bd_group *group, bool failed, int exit_status)
 
 // ---- Asking each other ----------------------------------------------------------------------
 
-// Calls `use` with what every rank has, in their order.
-static bd_status ask_all(bd_group *group, const void *mine, size_t size_bytes,
-                         void (*use)(void *context, const void *all, int32_t n_ranks),
-                         void *context, bd_error *err)
+// Collects what every rank has, in their order: *all [n_ranks][size_bytes], to be freed.
+static bd_status ask_all(bd_group *group, const void *mine, size_t size_bytes, void **all,
+                         bd_error *err)
 {
-    void *all = calloc((size_t)group->n_ranks, size_bytes);
-    if (!all)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for what %d ranks say",
+    *all = calloc((size_t)group->n_ranks, size_bytes);
+    if (!*all)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the answers of %d ranks",
                        (int)group->n_ranks);
-    const bd_status status = group->operations->collect(group, mine, size_bytes, all, err);
-    if (status == BD_OK)
-        use(context, all, group->n_ranks);
-    free(all);
+    const bd_status status = group->operations->collect(group, mine, size_bytes, *all, err);
+    if (status != BD_OK)
+        free(*all);
     return status;
-}
-
-typedef struct sums {
-    double *values;
-    size_t n;
-} sums;
-
-static void add_up(void *context, const void *all, int32_t n_ranks)
-{
-    const sums *s = context;
-    const double *values = all;
-    for (size_t i = 0; i < s->n; i++) {
-        s->values[i] = values[i];
-        for (int32_t r = 1; r < n_ranks; r++)
-            s->values[i] += values[(size_t)r * s->n + i];
-    }
 }
 
 bd_status bd_group_sum(bd_group *group, double *values, size_t n, bd_error *err)
 {
-    sums s = {values, n};
+    void *all;
     if (group->n_ranks == 1)
         return BD_OK;
-    return ask_all(group, values, n * sizeof *values, add_up, &s, err);
-}
-
-typedef struct followed {
-    void *value;
-    size_t size_bytes;
-} followed;
-
-static void take_first(void *context, const void *all, int32_t n_ranks)
-{
-    (void)n_ranks;
-    const followed *f = context;
-    memcpy(f->value, all, f->size_bytes);
+    BD_TRY(ask_all(group, values, n * sizeof *values, &all, err));
+    for (size_t i = 0; i < n; i++) {
+        values[i] = ((double *)all)[i];
+        for (int32_t r = 1; r < group->n_ranks; r++)
+            values[i] += ((double *)all)[(size_t)r * n + i];
+    }
+    free(all);
+    return BD_OK;
 }
 
 bd_status bd_group_follow(bd_group *group, void *value, size_t size_bytes, bd_error *err)
 {
-    followed f = {value, size_bytes};
+    void *all;
     if (group->n_ranks == 1)
         return BD_OK;
-    return ask_all(group, value, size_bytes, take_first, &f, err);
-}
-
-static void find_failed(void *context, const void *all, int32_t n_ranks)
-{
-    const int64_t *statuses = all;
-    int32_t *failed = context;
-    *failed = 0;
-    while (*failed < n_ranks && statuses[*failed] == BD_OK)
-        ++*failed;
+    BD_TRY(ask_all(group, value, size_bytes, &all, err));
+    memcpy(value, all, size_bytes);
+    free(all);
+    return BD_OK;
 }
 
 bd_status bd_group_agree(bd_group *group, bd_status status, bd_error *err)
 {
-    int32_t failed = 0;  // the lowest rank that has
+    void *all;
     const int64_t mine = status;
+    int32_t failed = 0;  // the lowest rank that has failed
     if (group->n_ranks == 1 || (group->agreed_to_fail && status != BD_OK))
         return status;
     if (group->agreed_to_fail)
         return bd_fail(err, BD_ERR_IO, "another rank has failed");
-    BD_TRY(ask_all(group, &mine, sizeof mine, find_failed, &failed, err));
+    BD_TRY(ask_all(group, &mine, sizeof mine, &all, err));
+    while (failed < group->n_ranks && ((int64_t *)all)[failed] == BD_OK)
+        failed++;
+    free(all);
     if (failed == group->n_ranks)
         return BD_OK;
     group->agreed_to_fail = true;

@@ -4,8 +4,8 @@
 
 #include "trainer/model/backend_choice.h"
 
-static const int64_t most_steps = INT64_C(1) << 40;
-enum { USUAL_STEPS = 300 };
+#define MOST_STEPS (INT64_C(1) << 40)
+enum { DEFAULT_STEPS = 300 };
 
 const char *const bd_learning_rate_schedule_words[] = {"cosine", "linear", "constant", "wsd",
                                                        NULL};
@@ -25,7 +25,8 @@ bd_json *bd_hyperparameters_to_json(const bd_hyperparameters *h)
     bd_json_set_real(json, "weight_decay", h->weight_decay);
     bd_json_set_real(json, "clip_norm", h->clip_norm);
     bd_json_set_integer(json, "seed", h->seed);
-    // What follows, checkpoints of older versions do not mention.
+    // Checkpoints of older versions have none of these: they are written only if they differ
+    // from what those versions did.
     if (h->type != BD_FLOAT)
         bd_json_set_string(json, "precision", bd_precision_words[h->type]);
     if (h->schedule != BD_SCHEDULE_COSINE)
@@ -37,39 +38,25 @@ bd_json *bd_hyperparameters_to_json(const bd_hyperparameters *h)
     return json;
 }
 
-// The last step at the peak.
-static int64_t end_of_peak(const bd_hyperparameters *h)
-{
-    const int64_t warm = h->warm_up_steps;
-    if (h->schedule != BD_SCHEDULE_WSD)
-        return warm;
-    const int64_t end = h->n_steps - h->decay_steps;
-    return end > warm ? end : warm;
-}
-
 double bd_learning_rate(const bd_hyperparameters *h, int64_t step)
 {
     const double peak = h->learning_rate, floor = h->min_learning_rate;
-    if (step <= h->warm_up_steps)
+    int64_t end_of_peak = h->warm_up_steps;
+    if (step <= end_of_peak)
         return peak * (double)step / (double)h->warm_up_steps;
-    const int64_t end = end_of_peak(h), n_falling = h->n_steps - end;
-    if (h->schedule == BD_SCHEDULE_CONSTANT || step <= end)
+    if (h->schedule == BD_SCHEDULE_WSD && h->n_steps - h->decay_steps > end_of_peak)
+        end_of_peak = h->n_steps - h->decay_steps;
+    if (h->schedule == BD_SCHEDULE_CONSTANT || step <= end_of_peak)
         return peak;
-    if (step >= h->n_steps || n_falling <= 0)
+    if (step >= h->n_steps)
         return floor;
-    const double share = (double)(step - end) / (double)n_falling;
+    const double share = (double)(step - end_of_peak) / (double)(h->n_steps - end_of_peak);
     if (h->schedule == BD_SCHEDULE_COSINE)
         return floor + 0.5 * (peak - floor) * (1.0 + cos(M_PI * share));
     return floor + (peak - floor) * (1.0 - share);
 }
 
-static bd_status fail_too_long(bd_error *err)
-{
-    return bd_fail(err, BD_ERR_ARGUMENT,
-                   "the run would have more than 2^40 steps: give fewer --epochs or --tokens");
-}
-
-// Of `n` things of which one step takes `per_step`.
+// Steps that take `n` things, `per_step` each; at least one.
 static int64_t steps_of(int64_t n, int64_t per_step)
 {
     return n > 0 ? (n - 1) / per_step + 1 : 1;
@@ -82,17 +69,19 @@ bd_status bd_count_steps(int64_t *n_steps, const bd_run_length *length, int64_t 
     if (n_given > 1)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "--steps, --epochs and --tokens: only one can say how long the run is");
-    *n_steps = n_given == 0 ? USUAL_STEPS : length->n_steps;
+    *n_steps = n_given == 0 ? DEFAULT_STEPS : length->n_steps;
     if (length->n_epochs > 0) {
         const double places = round(length->n_epochs * (double)bd_rows_count(rows));
-        if (!(places < 0x1p62))
-            return fail_too_long(err);
-        *n_steps = steps_of((int64_t)places, batch_rows);
+        *n_steps = places < 0x1p62 ? steps_of((int64_t)places, batch_rows) : INT64_MAX;
     }
     if (length->n_tokens > 0)
         *n_steps =
             steps_of(steps_of(length->n_tokens, bd_rows_packing(rows)->seq_len), batch_rows);
-    return *n_steps <= most_steps ? BD_OK : fail_too_long(err);
+    if (*n_steps > MOST_STEPS)
+        return bd_fail(
+            err, BD_ERR_ARGUMENT,
+            "the run would have more than 2^40 steps: give fewer --epochs or --tokens");
+    return BD_OK;
 }
 
 bd_status bd_count_decay_steps(int64_t *decay_steps, double decay, int64_t n_steps,

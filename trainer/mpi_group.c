@@ -163,8 +163,8 @@ static const bd_collectives_operations collectives_operations = {
 
 // ---- The group ------------------------------------------------------------------------------
 
-static bd_status collect(bd_group *group, const void *mine, size_t size_bytes, void *all,
-                         bd_error *err)
+static bd_status mpi_collect(bd_group *group, const void *mine, size_t size_bytes, void *all,
+                             bd_error *err)
 {
     (void)group;
     return mpi_check(MPI_Allgather(mine, (int)size_bytes, MPI_BYTE, all, (int)size_bytes,
@@ -190,8 +190,8 @@ static bd_status receive_slice(float *to, int64_t n, int32_t rank, bd_error *err
     return BD_OK;
 }
 
-static bd_status assemble(bd_group *group, const float *mine, float *whole, int64_t n,
-                          bd_error *err)
+static bd_status mpi_assemble(bd_group *group, const float *mine, float *whole, int64_t n,
+                              bd_error *err)
 {
     const bd_rank_slice own = bd_rank_slice_of(n, group->rank, group->n_ranks);
     if (group->rank > 0)
@@ -212,23 +212,23 @@ static void free_group(mpi_group *mpi)
     free(mpi);
 }
 
-static void leave(bd_group *group)
+static void mpi_leave(bd_group *group)
 {
     MPI_Finalize();
     free_group(mpi_of(group));
 }
 
-static void abort_all(bd_group *group, int exit_status)
+static void mpi_abort(bd_group *group, int exit_status)
 {
     (void)group;
     MPI_Abort(MPI_COMM_WORLD, exit_status);
 }
 
 static const bd_group_operations group_operations = {
-    .collect = collect,
-    .assemble = assemble,
-    .abort = abort_all,
-    .leave = leave,
+    .collect = mpi_collect,
+    .assemble = mpi_assemble,
+    .abort = mpi_abort,
+    .leave = mpi_leave,
 };
 
 // Among those that share this machine's memory.

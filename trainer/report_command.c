@@ -26,40 +26,30 @@ static const bd_option report_options[] = {
      .help = "Replace FILE if it is there"},
 };
 
-// What the page lacks of a run is said even by --quiet.
-static void say_damage(const bd_arguments *arguments, const bd_metrics_damage *damage)
-{
-    if (damage->n_lines == 0)
-        return;
-    bd_command_note(arguments, "%" PRId64 " damaged line%s of metrics %s left out%s %s",
-                    damage->n_lines, damage->n_lines == 1 ? "" : "s",
-                    damage->n_lines == 1 ? "is" : "are",
-                    damage->n_lines == 1 ? ":" : ", the first:", damage->why.message);
-}
-
-static bd_status read_runs(const bd_arguments *arguments, bd_run_summary **runs, bd_error *err)
-{
-    if (arguments->n_operands > BD_PAGE_RUNS)
-        return bd_fail(err, BD_ERR_ARGUMENT, "a page shows at most %d runs, not %zu",
-                       BD_PAGE_RUNS, arguments->n_operands);
-    for (size_t i = 0; i < arguments->n_operands; i++)
-        BD_TRY(bd_run_summary_new(&runs[i], arguments->operands[i], err));
-    for (size_t i = 0; i < arguments->n_operands; i++)
-        say_damage(arguments, &runs[i]->damage);
-    return BD_OK;
-}
-
 static bd_status report(const bd_arguments *arguments, bd_run_summary **runs, bd_error *err)
 {
     const report_settings *settings = arguments->settings;
+    const size_t n_runs = arguments->n_operands;
     size_t size_bytes;
     BD_TRY(bd_page_check_path(settings->out, settings->overwrite, err));
-    BD_TRY(read_runs(arguments, runs, err));
-    BD_TRY(bd_run_page_publish(runs, arguments->n_operands, settings->out, settings->overwrite,
-                               &size_bytes, err));
+    if (n_runs > BD_PAGE_RUNS)
+        return bd_fail(err, BD_ERR_ARGUMENT, "a page shows at most %d runs, not %zu",
+                       BD_PAGE_RUNS, n_runs);
+    for (size_t i = 0; i < n_runs; i++)
+        BD_TRY(bd_run_summary_new(&runs[i], arguments->operands[i], err));
+    for (size_t i = 0; i < n_runs; i++) {
+        const bd_metrics_damage *damage = &runs[i]->damage;
+        if (damage->n_lines > 0)  // said even with --quiet: the page is not complete
+            bd_command_note(arguments, "%" PRId64 " damaged line%s of metrics %s left out%s %s",
+                            damage->n_lines, damage->n_lines == 1 ? "" : "s",
+                            damage->n_lines == 1 ? "is" : "are",
+                            damage->n_lines == 1 ? ":" : ", the first:", damage->why.message);
+    }
+    BD_TRY(bd_run_page_publish(runs, n_runs, settings->out, settings->overwrite, &size_bytes,
+                               err));
     if (!arguments->quiet)
-        printf("'%s' shows %zu run%s, %s\n", settings->out, arguments->n_operands,
-               arguments->n_operands == 1 ? "" : "s", bd_format_bytes(size_bytes).text);
+        printf("'%s' shows %zu run%s, %s\n", settings->out, n_runs, n_runs == 1 ? "" : "s",
+               bd_format_bytes(size_bytes).text);
     return BD_OK;
 }
 

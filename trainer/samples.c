@@ -9,41 +9,31 @@
 static const bd_drawing drawing = {.temperature = 0.8, .top_k = 40};
 enum { SEED = 1 };
 
-static bd_status open_tokenizer(bd_run_tokenizer *opened, const char *folder,
-                                const bd_packing *packing, bd_error *err)
+bd_status bd_samples_open(bd_samples *samples, const bd_texts *prompts, bd_model *model,
+                          const char *folder, const bd_manifest *manifest, bd_error *err)
 {
+    const bd_packing *packing = &manifest->packing;
+    bd_run_tokenizer *opened = &samples->tokenizer;
+    *samples = (bd_samples){.n = prompts->n > 0 ? prompts->n : 1};
     *opened = (bd_run_tokenizer){.separator = packing->separator, .bos = packing->bos};
     BD_TRY(bd_stored_tokenizer_open(&opened->tokenizer, folder, packing, err));
     if (!opened->tokenizer->takes_text)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "--sample-every: the dataset's tokenizer '%s' knows no text to write",
                        opened->tokenizer->name);
-    return BD_OK;
-}
-
-static bd_status take_prompts(bd_samples *samples, const bd_texts *prompts, bd_error *err)
-{
-    samples->n = prompts->n > 0 ? prompts->n : 1;
+    BD_TRY(bd_generator_init(&samples->generator, model, opened, err));
     samples->values = calloc(samples->n, sizeof *samples->values);
     if (!samples->values)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu samples", samples->n);
     for (size_t i = 0; i < samples->n; i++) {
-        samples->values[i].prompt = prompts->n > 0 ? prompts->items[i] : "The";
-        const bd_status status =
-            bd_generator_begin(&samples->generator, samples->values[i].prompt, err);
+        const char *prompt = prompts->n > 0 ? prompts->items[i] : "The";
+        samples->values[i].prompt = prompt;
+        // A prompt that does not fit is refused before the first step, not at the first sample.
+        const bd_status status = bd_generator_begin(&samples->generator, prompt, err);
         if (status != BD_OK)
             return bd_error_prefix(err, status, "--sample-prompt");
     }
     return BD_OK;
-}
-
-bd_status bd_samples_open(bd_samples *samples, const bd_texts *prompts, bd_model *model,
-                          const char *folder, const bd_manifest *manifest, bd_error *err)
-{
-    *samples = (bd_samples){0};
-    BD_TRY(open_tokenizer(&samples->tokenizer, folder, &manifest->packing, err));
-    BD_TRY(bd_generator_init(&samples->generator, model, &samples->tokenizer, err));
-    return take_prompts(samples, prompts, err);
 }
 
 void bd_samples_close(bd_samples *samples)

@@ -304,8 +304,8 @@ const bd_batch *bd_trainer_first_rows(const bd_trainer *trainer, int64_t *first,
 // ---- For checkpoints ------------------------------------------------------------------------
 
 // Puts an array together on rank 0 whose slices lie in the memory of the ranks' backends.
-static bd_status assemble(const bd_trainer *trainer, const float *slice, float *whole,
-                          bd_error *err)
+static bd_status assemble_array(const bd_trainer *trainer, const float *slice, float *whole,
+                                bd_error *err)
 {
     bd_group *group = trainer->needs.group;
     bd_backend *backend = trainer->needs.backend;
@@ -333,6 +333,6 @@ bd_status bd_trainer_assemble(const bd_trainer *trainer, float *const arrays[BD_
     const float *const slices[BD_STATE_ARRAYS] = {trainer->model.masters + trainer->slice.begin,
                                                   trainer->m, trainer->v};
     for (int i = 0; i < BD_STATE_ARRAYS; i++)
-        BD_TRY(assemble(trainer, slices[i], arrays[i], err));
+        BD_TRY(assemble_array(trainer, slices[i], arrays[i], err));
     return BD_OK;
 }

@@ -24,9 +24,9 @@ struct bd_metrics {
 
 // ---- Opening --------------------------------------------------------------------------------
 
-// Reads lines up to the first of a later step; a last one that was cut short belongs to a step
-// that is lost. *kept becomes the bytes of them. Damaged lines among them stay as they are:
-// nobody knows what they said.
+// Reads the lines up to the first one of a later step; *kept becomes their size in bytes. A torn
+// last line belongs to a step that is lost. Damaged lines before the end are kept: nobody knows
+// what they said.
 static bd_status read_kept(bd_metrics *metrics, const char *path, int64_t step, int64_t *kept,
                            bd_error *err)
 {
@@ -122,49 +122,16 @@ static bd_status put_line(bd_metrics *metrics, bd_json *json, bd_error *err)
     return status;
 }
 
-typedef struct step_pace {
-    double seconds, flop, flops, mfu;  // mfu: not a number if the peak is unknown
-} step_pace;
-
-static step_pace pace_of(const bd_metrics *metrics, const bd_step_result *result,
-                         int64_t elapsed_ns)
+bd_status bd_metrics_write(bd_metrics *metrics, const bd_step_result *result,
+                           int64_t elapsed_ns, bd_error *err)
 {
     const double seconds = (double)elapsed_ns / 1e9;
     const double flop = bd_model_flop(&metrics->config, result->n_used, result->n_pairs);
     const double flops = flop / seconds;
-    return (step_pace){
-        .seconds = seconds,
-        .flop = flop,
-        .flops = flops,
-        .mfu = metrics->peak_flops > 0 ? flops / metrics->peak_flops : NAN,
-    };
-}
-
-static bd_status put_step_event(bd_metrics *metrics, const bd_step_result *result,
-                                const step_pace *pace, bd_error *err)
-{
-    bd_event_file *events = metrics->events;
-    if (result->n_targets > 0) {
-        bd_event_file_add_scalar(events, "train/loss", result->loss);
-        bd_event_file_add_scalar(events, "train/smoothed_loss",
-                                 bd_smoothed_value(&metrics->loss));
-    }
-    bd_event_file_add_scalar(events, "train/learning_rate", result->learning_rate);
-    bd_event_file_add_scalar(events, "train/gradient_norm", result->gradient_norm);
-    bd_event_file_add_scalar(events, "speed/tokens_per_second",
-                             (double)result->n_used / pace->seconds);
-    bd_event_file_add_scalar(events, "speed/gigaflops", pace->flops / 1e9);
-    if (!isnan(pace->mfu))
-        bd_event_file_add_scalar(events, "speed/mfu", pace->mfu);
-    return bd_event_file_write(events, result->step, err);
-}
-
-bd_status bd_metrics_write(bd_metrics *metrics, const bd_step_result *result,
-                           int64_t elapsed_ns, bd_error *err)
-{
-    const step_pace pace = pace_of(metrics, result, elapsed_ns);
+    const double mfu = metrics->peak_flops > 0 ? flops / metrics->peak_flops : NAN;
     if (result->n_targets > 0 && isfinite(result->loss))
         bd_smoothed_add(&metrics->loss, result->loss);
+
     bd_json *json = bd_json_object();
     bd_json_set_integer(json, "step", result->step);
     bd_json_set_figure(json, "loss", result->loss);
@@ -174,14 +141,28 @@ bd_status bd_metrics_write(bd_metrics *metrics, const bd_step_result *result,
     bd_json_set_integer(json, "tokens", result->n_tokens);
     bd_json_set_integer(json, "used", result->n_used);
     bd_json_set_integer(json, "pairs", result->n_pairs);
-    bd_json_set_real(json, "flop", pace.flop);
+    bd_json_set_real(json, "flop", flop);
     if (result->outcome != BD_STEP_APPLIED)
         bd_json_set_string(json, "skipped", bd_step_outcome_words[result->outcome]);
-    bd_json_set_real(json, "seconds", pace.seconds);
-    if (isfinite(pace.mfu))
-        bd_json_set_real(json, "mfu", pace.mfu);
+    bd_json_set_real(json, "seconds", seconds);
+    if (isfinite(mfu))
+        bd_json_set_real(json, "mfu", mfu);
     BD_TRY(put_line(metrics, json, err));
-    return put_step_event(metrics, result, &pace, err);
+
+    bd_event_file *events = metrics->events;
+    if (result->n_targets > 0) {
+        bd_event_file_add_scalar(events, "train/loss", result->loss);
+        bd_event_file_add_scalar(events, "train/smoothed_loss",
+                                 bd_smoothed_value(&metrics->loss));
+    }
+    bd_event_file_add_scalar(events, "train/learning_rate", result->learning_rate);
+    bd_event_file_add_scalar(events, "train/gradient_norm", result->gradient_norm);
+    bd_event_file_add_scalar(events, "speed/tokens_per_second",
+                             (double)result->n_used / seconds);
+    bd_event_file_add_scalar(events, "speed/gigaflops", flops / 1e9);
+    if (!isnan(mfu))
+        bd_event_file_add_scalar(events, "speed/mfu", mfu);
+    return bd_event_file_write(events, result->step, err);
 }
 
 double bd_metrics_smoothed_loss(const bd_metrics *metrics)

@@ -164,16 +164,6 @@ static bd_status read_line(bd_metrics_reader *reader, bd_metrics_line *line, bd_
     return BD_OK;
 }
 
-static void leave_out(bd_metrics_reader *reader, const bd_error *why)
-{
-    bd_metrics_damage *damage = &reader->damage;
-    if (damage->n_lines++ > 0)
-        return;
-    damage->first_line = reader->number;
-    damage->why = *why;
-    fail_in_line(reader, why->status, &damage->why);
-}
-
 bd_status bd_metrics_reader_next(bd_metrics_reader *reader, bd_metrics_line *line, bool *more,
                                  bd_error *err)
 {
@@ -189,7 +179,11 @@ bd_status bd_metrics_reader_next(bd_metrics_reader *reader, bd_metrics_line *lin
         reader->end += n + 1;
         if (parse_text(reader, n, &why) == BD_OK && read_line(reader, line, &why) == BD_OK)
             return BD_OK;
-        leave_out(reader, &why);
+        if (reader->damage.n_lines++ == 0) {
+            reader->damage.first_line = reader->number;
+            reader->damage.why = why;
+            fail_in_line(reader, why.status, &reader->damage.why);
+        }
         BD_TRY(bd_interrupt_check(err));
     }
 }

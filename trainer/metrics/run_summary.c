@@ -48,11 +48,11 @@ static bool copy_text(char *out, size_t most, const char *text)
     return kept == n;
 }
 
-static void add_eval(bd_run_summary *summary, int64_t step, const bd_eval_value *value)
+static void add_eval(bd_run_summary *summary, int64_t step, bd_eval_value value)
 {
     char dataset[BD_RUN_NAME_BYTES + 1];
     size_t i = 0;
-    copy_text(dataset, BD_RUN_NAME_BYTES, value->dataset);
+    copy_text(dataset, BD_RUN_NAME_BYTES, value.dataset);
     while (i < summary->n_evals && strcmp(summary->evals[i].dataset, dataset) != 0)
         i++;
     if (i == BD_RUN_DATASETS) {
@@ -61,38 +61,16 @@ static void add_eval(bd_run_summary *summary, int64_t step, const bd_eval_value 
     }
     if (i == summary->n_evals)
         memcpy(summary->evals[summary->n_evals++].dataset, dataset, sizeof dataset);
-    add_finite(&summary->evals[i].loss, step, value->loss);
+    add_finite(&summary->evals[i].loss, step, value.loss);
 }
 
-static void add_sample(bd_run_summary *summary, int64_t step, const bd_sample_value *value)
+static void add_sample(bd_run_summary *summary, int64_t step, bd_sample_value value)
 {
     bd_run_sample *sample = &summary->samples[summary->n_samples++ % BD_RUN_SAMPLES];
     sample->step = step;
-    const bool whole_prompt = copy_text(sample->prompt, BD_RUN_TEXT_BYTES, value->prompt);
-    const bool whole_text = copy_text(sample->text, BD_RUN_TEXT_BYTES, value->text);
+    const bool whole_prompt = copy_text(sample->prompt, BD_RUN_TEXT_BYTES, value.prompt);
+    const bool whole_text = copy_text(sample->text, BD_RUN_TEXT_BYTES, value.text);
     sample->cut = !whole_prompt || !whole_text;
-}
-
-static void add_values(bd_run_summary *summary, const bd_metrics_line *line)
-{
-    for (size_t i = 0; i < bd_json_length(line->values); i++) {
-        if (line->kind == BD_METRICS_EVAL) {
-            const bd_eval_value eval = bd_metrics_eval_value(line, i);
-            add_eval(summary, line->step, &eval);
-        } else {
-            const bd_sample_value sample = bd_metrics_sample_value(line, i);
-            add_sample(summary, line->step, &sample);
-        }
-    }
-}
-
-// A file of which nothing can be used is something else than a log.
-static bd_status check_damage(const bd_run_summary *summary, int64_t n_lines, bd_error *err)
-{
-    const bd_metrics_damage *damage = &summary->damage;
-    if (n_lines > 0 || damage->n_lines == 0)
-        return BD_OK;
-    return bd_fail(err, BD_ERR_FORMAT, "%s", damage->why.message);
 }
 
 static bd_status read_lines(bd_run_summary *summary, bd_metrics_reader *reader, bd_error *err)
@@ -103,14 +81,20 @@ static bd_status read_lines(bd_run_summary *summary, bd_metrics_reader *reader, 
         bool more;
         BD_TRY(bd_metrics_reader_next(reader, &line, &more, err));
         summary->damage = reader->damage;
+        if (!more && n_lines == 0 && reader->damage.n_lines > 0)  // this is no log at all
+            return bd_fail(err, BD_ERR_FORMAT, "%s", reader->damage.why.message);
         if (!more)
-            return check_damage(summary, n_lines, err);
+            return BD_OK;
         BD_TRY(bd_interrupt_check(err));
         summary->last_step = line.step;
         if (line.kind == BD_METRICS_STEP)
             add_step(summary, &smoothed, line.step, &line.figures);
-        else
-            add_values(summary, &line);
+        for (size_t i = 0; line.values && i < bd_json_length(line.values); i++) {
+            if (line.kind == BD_METRICS_EVAL)
+                add_eval(summary, line.step, bd_metrics_eval_value(&line, i));
+            else
+                add_sample(summary, line.step, bd_metrics_sample_value(&line, i));
+        }
     }
 }
 

@@ -10,14 +10,6 @@ extern const bd_page_part bd_run_page_style;
 extern const bd_page_part bd_run_page_curves;
 extern const bd_page_part bd_run_page_script;
 
-static void set_name(bd_json *json, const char *folder)
-{
-    char *name = bd_path_last_name(folder);
-    bd_json_set_string(json, "name", name && *name ? name : folder);
-    bd_json_set_string(json, "path", folder);
-    free(name);
-}
-
 static bd_json *evals_to_json(const bd_run_summary *run)
 {
     bd_json *evals = bd_json_array();
@@ -46,22 +38,13 @@ static bd_json *samples_to_json(const bd_run_summary *run)
     return samples;
 }
 
-static void set_settings(bd_json *json, const bd_run_summary *run)
-{
-    if (run->checkpoint_step < 0)
-        bd_json_set_null(json, "checkpoint_step");
-    else
-        bd_json_set_integer(json, "checkpoint_step", run->checkpoint_step);
-    if (run->settings)
-        bd_json_set(json, "settings", bd_json_share(run->settings));
-    else
-        bd_json_set_null(json, "settings");
-}
-
 static bd_json *run_to_json(const bd_run_summary *run)
 {
     bd_json *json = bd_json_object();
-    set_name(json, run->folder);
+    char *name = bd_path_last_name(run->folder);
+    bd_json_set_string(json, "name", name && *name ? name : run->folder);
+    free(name);
+    bd_json_set_string(json, "path", run->folder);
     bd_json_set_integer(json, "steps", run->n_steps);
     bd_json_set_integer(json, "last_step", run->last_step);
     bd_json_set_real(json, "tokens", run->tokens);
@@ -79,7 +62,14 @@ static bd_json *run_to_json(const bd_run_summary *run)
     bd_json_set_bool(json, "more_evals", run->more_evals);
     bd_json_set(json, "samples", samples_to_json(run));
     bd_json_set_integer(json, "n_samples", run->n_samples);
-    set_settings(json, run);
+    if (run->checkpoint_step < 0)
+        bd_json_set_null(json, "checkpoint_step");
+    else
+        bd_json_set_integer(json, "checkpoint_step", run->checkpoint_step);
+    if (run->settings)
+        bd_json_set(json, "settings", bd_json_share(run->settings));
+    else
+        bd_json_set_null(json, "settings");
     return json;
 }
 
