@@ -11,6 +11,7 @@
 
 #include "packer/input/examine.h"
 #include "packer/input/json_text.h"
+#include "packer/input/kinds.h"
 #include "packer/input/reader.h"
 
 enum { N_ROUNDS = 5 };
@@ -46,7 +47,7 @@ static bd_status read_all(const bd_input *input, const bd_reading *reading, coun
         if (status != BD_OK || !found)
             break;
         n = record.size_bytes;
-        if (input->format == BD_INPUT_JSONL)
+        if (input->kind->is_json)
             status = bd_json_text_extract(json, record.data, record.size_bytes, &text, &n,
                                           &problem, err);
         c->n_documents++;

@@ -3,7 +3,6 @@
 // Compression is told by content, never by name: gzip (1f 8b, members end to end) and zstd
 // (28 b5 2f fd, frames end to end, skippable frames before, among and after them, windows up
 // to 2 GiB). Anything else is read as it is, and so is a file that is shorter than these marks.
-// The only file that knows zlib and libzstd is byte_stream.c.
 #ifndef BINDERY_PACKER_INPUT_BYTE_STREAM_H
 #define BINDERY_PACKER_INPUT_BYTE_STREAM_H
 
@@ -12,13 +11,18 @@
 
 #include "common/base/error.h"
 
-typedef enum bd_compression { BD_PLAIN, BD_GZIP, BD_ZSTD } bd_compression;
+// A compression (decompressor.h); NULL is none.
+typedef struct bd_decompressor bd_decompressor;
 
-// "none", "gzip", "zstd": in the order of the enum, ended by NULL.
-extern const char *const bd_compression_words[];
+// How the first `n` bytes of a file say that it is compressed. BD_MAGIC_BYTES are enough.
+const bd_decompressor *bd_decompressor_of(const void *head, size_t n);
+enum { BD_MAGIC_BYTES = 10 };
 
-// How the first `n` bytes of a file say that it is compressed. 4 bytes are enough.
-bd_compression bd_compression_of(const void *head, size_t n);
+// Its name in plans and manifests: "none", "gzip", …
+const char *bd_compression_name(const bd_decompressor *decompressor);
+
+// The length of a file's name without an ending that tells of compression.
+size_t bd_uncompressed_length(const char *name);
 
 typedef struct bd_byte_stream bd_byte_stream;
 
@@ -27,7 +31,7 @@ typedef struct bd_byte_stream bd_byte_stream;
 bd_status bd_byte_stream_open(bd_byte_stream **stream, const char *path, bd_error *err);
 
 // What its first bytes said.
-bd_compression bd_byte_stream_compression(const bd_byte_stream *stream);
+const bd_decompressor *bd_byte_stream_compression(const bd_byte_stream *stream);
 
 // Reads up to `n` bytes into `buffer`; *n_read is less than `n` only at the end of the stream,
 // and only then is the whole file known to be sound: a reader goes on until it is.

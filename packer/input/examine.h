@@ -12,6 +12,13 @@
 // its own comes before `reading`.
 bd_status bd_input_examine(bd_input *input, const bd_reading *reading, bd_error *err);
 
+// For the kinds (kinds.h): hashes the first and the last MiB of the input's file, and of the
+// file beside it that it is read with (NULL: none), and notes both files' marks.
+bd_status bd_input_digest_edges(bd_input *input, const char *sidecar, bd_error *err);
+
+// Adds a slice that begins at `start`; *capacity is 0 before the first.
+bd_status bd_input_add_start(bd_input *input, size_t *capacity, int64_t start, bd_error *err);
+
 // The second half of it, for an input whose format is known.
 bd_status bd_input_cut(bd_input *input, const bd_reading *reading, bd_error *err);
 

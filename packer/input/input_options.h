@@ -27,25 +27,24 @@ extern const char *const bd_utf8_policy_words[];
 extern const char *const bd_separator_mode_words[];
 extern const char *const bd_bad_policy_words[];
 
-// How the format of a file is found: by its content and name, or given for all.
-typedef enum bd_format_choice {
-    BD_FORMAT_AUTO,
-    BD_FORMAT_TEXT,
-    BD_FORMAT_JSONL,
-    BD_FORMAT_PARQUET,
-    BD_FORMAT_ARROW,
-    BD_FORMAT_MEGATRON,
-    BD_FORMAT_LLM_C,
-    BD_FORMAT_TOKENS,
-} bd_format_choice;
-extern const char *const bd_format_choice_words[];
+// A kind of input (kinds.h).
+typedef struct bd_input_kind bd_input_kind;
+
+// What --format may be: "auto" and the names of the kinds, ended by NULL.
+extern const char *const bd_format_words[];
+
+// The kind that word number `format` names; NULL for auto.
+const bd_input_kind *bd_input_kind_chosen(int format);
+
+// The kind of that name; NULL if there is none.
+const bd_input_kind *bd_input_kind_named(const char *name);
 
 #define BD_MAX_UNIT_BYTES (INT64_C(1) << 40)
 
 typedef struct bd_reading {
-    bd_format_choice format;
-    const char *text_field;  // of JSON records and tables; borrowed
-    const char *delimiter;   // line between documents in text; borrowed; NULL: a file is one
+    const bd_input_kind *format;  // of all inputs; NULL: as content and name tell
+    const char *text_field;       // of JSON records and tables; borrowed
+    const char *delimiter;  // line between documents in text; borrowed; NULL: a file is one
     bd_utf8_policy utf8_policy;
     bd_special_tokens special_tokens;
     bd_separator_mode separator;
@@ -64,9 +63,9 @@ int64_t bd_reading_table_bytes(const bd_reading *reading);
 // What one input is read by instead of what the others are.
 typedef struct bd_own_reading {
     bool has_format;
-    bd_format_choice format;  // if it has one
-    char *text_field;         // owned; NULL: as the others
-    char *delimiter;          // owned; NULL: as the others
+    const bd_input_kind *format;  // if it has one; NULL: as content and name tell
+    char *text_field;             // owned; NULL: as the others
+    char *delimiter;              // owned; NULL: as the others
 } bd_own_reading;
 
 // On failure *copy is empty.

@@ -8,10 +8,8 @@
 
 #include "common/cli/human.h"
 #include "packer/input/examine.h"
+#include "packer/input/kinds.h"
 #include "packer/input/recognise.h"
-
-const char *const bd_input_format_words[] = {
-    "text", "jsonl", "parquet", "arrow", "arrow-stream", "megatron", "llm.c", "tokens", NULL};
 
 bool bd_input_is_stdin(const bd_input *input)
 {
@@ -23,35 +21,10 @@ bd_reading bd_input_reading(const bd_input *input, const bd_reading *reading)
     return bd_reading_of(reading, &input->own);
 }
 
-bool bd_input_is_bytes(const bd_input *input)
-{
-    return input->format == BD_INPUT_TEXT || input->format == BD_INPUT_JSONL;
-}
-
-bool bd_input_is_table(const bd_input *input)
-{
-    return input->format == BD_INPUT_PARQUET || input->format == BD_INPUT_ARROW ||
-           input->format == BD_INPUT_ARROW_STREAM;
-}
-
-bd_columns_format bd_input_columns_format(const bd_input *input)
-{
-    return input->format == BD_INPUT_PARQUET ? BD_COLUMNS_PARQUET
-           : input->format == BD_INPUT_ARROW ? BD_COLUMNS_ARROW_FILE
-                                             : BD_COLUMNS_ARROW_STREAM;
-}
-
-bd_token_layout bd_input_token_layout(const bd_input *input)
-{
-    return input->format == BD_INPUT_MEGATRON ? BD_TOKENS_MEGATRON
-           : input->format == BD_INPUT_LLM_C  ? BD_TOKENS_LLM_C
-                                              : BD_TOKENS_RAW;
-}
-
 int64_t bd_input_group_begin(const bd_input *input, int64_t position)
 {
     int64_t begin = 0;
-    if (!bd_input_is_table(input))
+    if (!input->kind->is_table)
         return position;
     for (size_t i = 0; i < input->entry.n_starts && input->entry.starts[i] <= position; i++)
         begin = input->entry.starts[i];
@@ -365,6 +338,12 @@ bool bd_input_is_unchanged(const bd_input *input)
     return bd_input_is_stdin(input) ||
            (has_mark(input->path, &input->mark) &&
             (!input->index || has_mark(input->index, &input->index_mark)));
+}
+
+bd_status bd_input_fail_changed(const bd_input *input, bd_error *err)
+{
+    return bd_fail(err, BD_ERR_IO, "cannot read '%s': it changed while it was being packed",
+                   input->path);
 }
 
 void bd_inputs_release(bd_inputs *inputs)

@@ -24,24 +24,8 @@
 #include "common/cli/options.h"
 #include "common/dataset/input_entry.h"
 #include "common/dataset/passed_over.h"
-#include "packer/input/arrow_columns.h"
 #include "packer/input/byte_stream.h"
 #include "packer/input/input_options.h"
-#include "packer/input/token_file.h"
-
-typedef enum bd_input_format {
-    BD_INPUT_TEXT,
-    BD_INPUT_JSONL,
-    BD_INPUT_PARQUET,
-    BD_INPUT_ARROW,
-    BD_INPUT_ARROW_STREAM,
-    BD_INPUT_MEGATRON,
-    BD_INPUT_LLM_C,
-    BD_INPUT_TOKENS,
-} bd_input_format;
-
-// "text", "jsonl", …: in the order of the enum, ended by NULL.
-extern const char *const bd_input_format_words[];
 
 // Why a file is not read. The first ones are what whoever chose the inputs may have wanted, up
 // to BD_LAST_WANTED; more than half of a folder may not be passed over for the others.
@@ -93,9 +77,9 @@ typedef struct bd_input {
     bd_input_entry
         entry;  // owned; its name is the operand's last name and, below a folder, the
                 // path from there: it says nothing of where the corpus lies
-    bd_input_format format;
-    bd_compression compression;
-    int id_bytes;         // of its token ids; 0 if it holds text
+    const bd_input_kind *kind;           // kinds.h
+    const bd_decompressor *compression;  // NULL: none
+    int id_bytes;                        // of its token ids; 0 if it holds text
     bool has_signed_ids;  // they are of a signed type, and negative ones are wrong
     bd_own_reading own;   // owned; what it is read by instead of what the others are
     size_t folder;  // it was found in: inputs.folders[folder - 1]; 0: it was given by name
@@ -114,15 +98,13 @@ void bd_input_release(bd_input *input);  // safe on an empty one and safe twice
 // Whether its files are those that were examined, as far as can be told without reading them.
 bool bd_input_is_unchanged(const bd_input *input);
 
+// BD_ERR_IO: it is not as it was examined.
+bd_status bd_input_fail_changed(const bd_input *input, bd_error *err);
+
 bool bd_input_is_stdin(const bd_input *input);
 
 // How it is read, if the others are read as `reading` says; borrowed from both.
 bd_reading bd_input_reading(const bd_input *input, const bd_reading *reading);
-
-bool bd_input_is_bytes(const bd_input *input);  // text or JSONL: may be compressed
-bool bd_input_is_table(const bd_input *input);  // Parquet or Arrow
-bd_columns_format bd_input_columns_format(const bd_input *input);  // of a table
-bd_token_layout bd_input_token_layout(const bd_input *input);      // of a file of tokens
 
 // Where reading has to begin for the record at `position`: a table is read group by group, and
 // of those the slices tell where some begin.

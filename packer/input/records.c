@@ -6,6 +6,7 @@
 
 #include "common/base/file.h"
 #include "common/base/interrupt.h"
+#include "packer/input/examine.h"
 
 enum { CHUNK_BYTES = 1 << 18 };
 
@@ -30,7 +31,7 @@ bd_status bd_records_open(bd_records *records, const bd_input *input, bd_record_
         .fd = -1,
         .size = INT64_MAX,
     };
-    const bool plain = input->compression == BD_PLAIN && !bd_input_is_stdin(input);
+    const bool plain = !input->compression && !bd_input_is_stdin(input);
     const bd_status status = plain ? open_plain(records, err)
                                    : bd_byte_stream_open(&records->stream, input->path, err);
     if (status != BD_OK)
@@ -38,8 +39,26 @@ bd_status bd_records_open(bd_records *records, const bd_input *input, bd_record_
     return status;
 }
 
-void bd_records_begin(bd_records *records, int64_t begin)
+bd_status bd_records_new(void **source, const bd_input *input, bd_record_kind kind,
+                         const bd_reading *reading, bd_error *err)
 {
+    bd_records *records = *source = calloc(1, sizeof *records);
+    return records ? bd_records_open(records, input, kind, reading->delimiter,
+                                     reading->max_document_bytes, err)
+                   : bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", input->path);
+}
+
+void bd_records_free(void *source)
+{
+    if (source)
+        bd_records_close(source);
+    free(source);
+}
+
+void bd_records_begin(void *source, bd_slice slice)
+{
+    bd_records *records = source;
+    const int64_t begin = slice.begin;
     if (records->stream)
         return;
     const bool is_after_end = begin > 0 && begin >= records->size;
@@ -50,8 +69,9 @@ void bd_records_begin(bd_records *records, int64_t begin)
     records->passes_over = false;
 }
 
-int64_t bd_records_consumed(const bd_records *records)
+int64_t bd_records_consumed(const void *source)
 {
+    const bd_records *records = source;
     return records->stream ? bd_byte_stream_consumed(records->stream) : 0;
 }
 
@@ -64,6 +84,22 @@ void bd_records_close(bd_records *records)
     bd_byte_stream_close(records->stream);
     free(records->buffer);
     *records = (bd_records){0};
+}
+
+bd_status bd_records_cut(bd_input *input, const bd_reading *reading, bd_error *err)
+{
+    bd_input_entry *entry = &input->entry;
+    if (bd_input_is_stdin(input))
+        entry->size_bytes = entry->extent = BD_UNKNOWN;
+    else
+        BD_TRY(bd_input_digest_edges(input, NULL, err));
+    if (input->compression)
+        BD_TRY(bd_byte_stream_measure(input->path, reading->unit_bytes, &entry->extent, err));
+    else if (!bd_input_is_stdin(input))
+        entry->extent = entry->size_bytes;
+    entry->weight = entry->extent;
+    entry->stride = reading->unit_bytes;
+    return BD_OK;
 }
 
 // ---- The window over the text ------------------------------------------------------
@@ -409,9 +445,10 @@ static bd_status pass_over(bd_records *records, bd_error *err)
     return BD_OK;
 }
 
-bd_status bd_records_next(bd_records *records, int64_t end, bd_record *record, bool *found,
+bd_status bd_records_next(void *source, int64_t end, bd_record *record, bool *found,
                           bd_error *err)
 {
+    bd_records *records = source;
     *found = records->is_too_large = false;
     if (records->passes_over)
         BD_TRY(pass_over(records, err));
@@ -426,8 +463,9 @@ bd_status bd_records_next(bd_records *records, int64_t end, bd_record *record, b
     return BD_OK;
 }
 
-bd_status bd_records_reach(bd_records *records, int64_t position, bool *reaches, bd_error *err)
+bd_status bd_records_reach(void *source, int64_t position, bool *reaches, bd_error *err)
 {
+    bd_records *records = source;
     if (records->passes_over)
         BD_TRY(pass_over(records, err));
     while (buffer_end(records) <= position && buffer_end(records) < records->size) {

@@ -64,21 +64,28 @@ typedef struct bd_records {
 bd_status bd_records_open(bd_records *records, const bd_input *input, bd_record_kind kind,
                           const char *delimiter, int64_t max_bytes, bd_error *err);
 
-// Goes to position `begin`, at or after which the next record begins; after the end of the
+// Goes to the beginning of the slice, at or after which the next record begins; after the end of the
 // input there is none. Inputs that are read from front to back go on where they are.
-void bd_records_begin(bd_records *records, int64_t begin);
+void bd_records_begin(void *records, bd_slice slice);
 
 // The next record, if it begins before `end`; *found is false otherwise. One that is too large
 // is found without its bytes, which are passed over before the next one is looked for, in
 // little memory. A failure is the file's, and the message names it.
-bd_status bd_records_next(bd_records *records, int64_t end, bd_record *record, bool *found,
+bd_status bd_records_next(void *records, int64_t end, bd_record *record, bool *found,
                           bd_error *err);
 
 // Whether the text has a byte at `position`, which must not lie before what was read last.
-bd_status bd_records_reach(bd_records *records, int64_t position, bool *reaches, bd_error *err);
+bd_status bd_records_reach(void *records, int64_t position, bool *reaches, bd_error *err);
 
 // Bytes of the file that were taken in so far, for progress; 0 for plain files.
-int64_t bd_records_consumed(const bd_records *records);
+int64_t bd_records_consumed(const void *records);
+
+// The same as functions of a kind (kinds.h), which is why some of the others take a void *. An
+// input is cut at multiples of a unit's bytes.
+bd_status bd_records_cut(bd_input *input, const bd_reading *reading, bd_error *err);
+bd_status bd_records_new(void **source, const bd_input *input, bd_record_kind kind,
+                         const bd_reading *reading, bd_error *err);
+void bd_records_free(void *source);
 
 void bd_records_close(bd_records *records);  // safe on an empty struct and safe twice
 

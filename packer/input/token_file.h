@@ -20,29 +20,21 @@
 
 #include "common/base/error.h"
 
-typedef enum bd_token_layout {
-    BD_TOKENS_MEGATRON,
-    BD_TOKENS_LLM_C,
-    BD_TOKENS_RAW,
-} bd_token_layout;
-
-// Which of them the file at `path` is, by content: its own first bytes, those of the .idx
-// beside it, or a sidecar that is there, whatever is in it. *known is false if none, and for
-// anything but a regular file, which is not opened.
-bd_status bd_token_file_recognise(const char *path, bd_token_layout *layout, bool *known,
-                                  bd_error *err);
+typedef struct bd_token_layout bd_token_layout;  // token_layout.h
+extern const bd_token_layout bd_megatron_layout, bd_llm_c_layout, bd_raw_layout;
 
 typedef struct bd_token_file bd_token_file;
 
 // Opens and checks all of it that can be checked without reading the ids: headers, every index
-// entry in order and inside the file, sizes. `raw_id_bytes` (2 or 4) is for BD_TOKENS_RAW
-// alone; `end_of_text` is for BD_TOKENS_LLM_C alone. Damage is BD_ERR_FORMAT and names the file
+// entry in order and inside the file, sizes. `raw_id_bytes` (2 or 4) is for raw ids alone;
+// `end_of_text` is for llm.c alone. Damage is BD_ERR_FORMAT and names the file
 // and the entry (entries count from 0, rows of a .csv.gz from 1). An `end_of_text` that no id
 // of the file could be, another `raw_id_bytes`, or a Megatron file of another ending is
 // BD_ERR_ARGUMENT. On failure *file is NULL. Close with bd_token_file_close(). Memory: the
 // files are mapped, an index is not copied (a sidecar .csv.gz is: 8 bytes per document).
-bd_status bd_token_file_open(bd_token_file **file, const char *path, bd_token_layout layout,
-                             int raw_id_bytes, int64_t end_of_text, bd_error *err);
+bd_status bd_token_file_open(bd_token_file **file, const char *path,
+                             const bd_token_layout *layout, int raw_id_bytes,
+                             int64_t end_of_text, bd_error *err);
 
 int bd_token_file_id_bytes(const bd_token_file *file);    // 1, 2, 4 or 8
 bool bd_token_file_is_signed(const bd_token_file *file);  // then a negative id is possible
@@ -84,6 +76,6 @@ void bd_token_file_begin(bd_token_file *file, int64_t begin, int64_t end);
 bd_status bd_token_file_next(bd_token_file *file, bd_token_document *document, bool *found,
                              bd_error *err);
 
-void bd_token_file_close(bd_token_file *file);  // safe on NULL
+void bd_token_file_close(void *file);  // a bd_token_file; safe on NULL
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/utf8.h"
+#include "packer/input/kinds.h"
 #include "packer/input/reader.h"
 
 static bd_status fail_absent(const bd_input *input, const bd_location *location, bd_error *err)
@@ -42,7 +43,7 @@ static bd_status find_bytes(bd_record_place *place, const bd_input *input,
     char head[sizeof mark - 1];
     size_t n = 0;
     place->begin = record->position;
-    if (input->format == BD_INPUT_JSONL && record->position == 0) {
+    if (input->kind == &bd_jsonl_kind && record->position == 0) {
         bd_byte_stream *stream;
         BD_TRY(bd_byte_stream_open(&stream, input->path, err));
         const bd_status status = bd_byte_stream_read(stream, head, sizeof head, &n, err);
@@ -67,7 +68,7 @@ static void find_token(bd_record_place *place, const bd_corpus *corpus, const bd
         reading->utf8_policy == BD_UTF8_KEEP || bd_utf8_valid_prefix(record->data, n) == n;
     const int64_t before = location->text_before;
     const size_t n_token = location->marked.n;
-    if (input->format != BD_INPUT_TEXT || !as_it_is || location->kind != BD_TOKEN_TEXT ||
+    if (input->kind != &bd_text_kind || !as_it_is || location->kind != BD_TOKEN_TEXT ||
         before == BD_UNKNOWN || before > (int64_t)n || n_token > n - (size_t)before)
         return;
     if (n_token == 0 || memcmp(record->data + before, location->marked.bytes, n_token) != 0)
@@ -125,7 +126,7 @@ bd_status bd_record_find(bd_record_place *place, bd_corpus *corpus, const bd_loc
         if (!place->path)
             status = bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
     }
-    if (status == BD_OK && bd_input_is_bytes(input)) {
+    if (status == BD_OK && input->kind->is_text) {
         status = find_bytes(place, input, &record, err);
         if (status == BD_OK)
             find_token(place, corpus, input, &record, location);

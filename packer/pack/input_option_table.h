@@ -55,7 +55,7 @@
          .help = "Token that fills the end of a row; its value never matters"},                \
         {.name = "format",                                                                     \
          .value = "FORMAT",                                                                    \
-         BD_CHOICE(bd_pack_options, format, bd_format_choice_words),                           \
+         BD_CHOICE(bd_pack_options, format, bd_format_words),                                  \
          .initial = "auto",                                                                    \
          .help =                                                                               \
              "Format of the inputs; auto goes by their content and the ending of the name"},   \

@@ -9,6 +9,7 @@
 #include "common/base/threads.h"
 #include "common/base/utf8.h"
 #include "common/dataset/manifest.h"
+#include "packer/input/kinds.h"
 #include "packer/input/source_option.h"
 
 // What messages call the tokenizer: as it was given, or as what stands for it.
@@ -136,7 +137,7 @@ static bd_status make_reading(bd_reading *reading, const bd_pack_options *settin
                               const bd_packing *packing, bd_error *err)
 {
     *reading = (bd_reading){
-        .format = settings->format,
+        .format = bd_input_kind_chosen(settings->format),
         .text_field = settings->text_field,
         .delimiter = settings->delimiter,
         .utf8_policy = settings->utf8_policy,
@@ -249,7 +250,7 @@ static bd_status check_input(const bd_pack_job *job, const bd_input *input, bd_e
             "--separator present is for tokenised inputs; '%s' holds text, which has "
             "no separators yet",
             input->path);
-    if (bd_input_is_stdin(input) && reading.format > BD_FORMAT_JSONL)
+    if (bd_input_is_stdin(input) && reading.format && !reading.format->is_text)
         return bd_fail(err, BD_ERR_ARGUMENT, "--format: standard input is text or jsonl");
     return BD_OK;
 }

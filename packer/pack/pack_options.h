@@ -23,7 +23,7 @@ typedef struct bd_pack_options {
     bd_separator_mode separator;
     int64_t separator_id, bos, padding_id;
     const char *separator_token;
-    bd_format_choice format;
+    int format;  // of bd_format_words
     bd_texts sources, include, exclude;
     bool allow_skipped;
     const char *text_field;

@@ -8,6 +8,7 @@
 #include "common/base/array.h"
 #include "common/base/utf8.h"
 #include "packer/input/json_text.h"
+#include "packer/input/kinds.h"
 #include "packer/input/reader.h"
 #include "packer/pack/documents.h"
 #include "packer/pack/unit_writer.h"
@@ -318,8 +319,8 @@ static bd_status add_text(bd_unit_packer *p, const bd_input *input, uint32_t ind
 {
     const char *text;
     size_t n;
-    BD_TRY(input->format == BD_INPUT_JSONL ? take_json(p, input, record, &text, &n, err)
-                                           : take_text(p, record, &text, &n, err));
+    BD_TRY(input->kind->is_json ? take_json(p, input, record, &text, &n, err)
+                                : take_text(p, record, &text, &n, err));
     BD_TRY(begin_encoding(p, err));
     side *s = choose_side(p, text, n);
     BD_TRY(bd_documents_append(&s->documents, text, n, index, (uint64_t)record->position, err));

@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/interrupt.h"
 #include "common/base/threads.h"
+#include "packer/input/kinds.h"
 #include "packer/input/reader.h"
 #include "packer/pack/pack.h"
 
@@ -61,7 +62,7 @@ static double total_weight(const sampling *s, double ratio)
 
 static bool can_begin_anywhere(const bd_input *input)
 {
-    return input->compression == BD_PLAIN;
+    return !input->compression;
 }
 
 // ---- Reading a window ----------------------------------------------------------------------
@@ -73,11 +74,11 @@ static double record_weight(const bd_pack_job *job, const bd_input *input,
     const bd_input_entry *entry = &input->entry;
     const double n = (double)record->size_bytes;
     const char *delimiter = bd_input_reading(input, &job->reading).delimiter;
-    if (bd_input_is_table(input))
+    if (input->kind->is_table)
         return (double)entry->weight / (double)entry->extent;
-    if (input->format == BD_INPUT_JSONL)
+    if (input->kind->has_lines)
         return n + 1;
-    if (input->format == BD_INPUT_TEXT && delimiter)
+    if (input->kind == &bd_text_kind && delimiter)
         return n + (double)strlen(delimiter) + 2;
     return n;
 }

@@ -6,6 +6,7 @@
 
 #include "common/base/utf8.h"
 #include "packer/input/examine.h"
+#include "packer/input/kinds.h"
 
 // ---- How it was read -----------------------------------------------------------------------
 
@@ -55,15 +56,6 @@ static bd_status read_plan(bd_corpus *corpus, bd_error *err)
         part->other_width.raw_id_bytes = part->planned.raw_id_bytes == 2 ? 4 : 2;
     }
     return BD_OK;
-}
-
-// What --format would have said.
-static bd_format_choice choice_of(const char *format)
-{
-    for (int i = BD_FORMAT_TEXT; bd_format_choice_words[i]; i++)
-        if (strcmp(bd_format_choice_words[i], format) == 0)
-            return (bd_format_choice)i;
-    return strcmp(format, "arrow-stream") == 0 ? BD_FORMAT_ARROW : BD_FORMAT_AUTO;
 }
 
 // ---- Which file it is ----------------------------------------------------------------------
@@ -408,7 +400,7 @@ static bd_status examine_as(const bd_corpus *corpus, size_t index, const bd_read
     const bd_input_entry *entry = &corpus->scan->inputs[index];
     const char *path = corpus->found[index].path;
     bd_reading own = *reading;
-    own.format = choice_of(entry->format);
+    own.format = bd_input_kind_named(entry->format);
     *input = (bd_input){.path = strdup(path)};
     input->entry.name = strdup(entry->name);
     input->entry.source = strdup(entry->source);
@@ -453,7 +445,7 @@ bd_status bd_corpus_examine(bd_corpus *corpus, size_t index, bd_error *err)
     const bd_corpus_input *found = &corpus->found[index];
     const bd_part_reading *part =
         &corpus->readings[bd_plan_find_part(&corpus->scan->parts, index)];
-    const bool has_width = choice_of(corpus->scan->inputs[index].format) == BD_FORMAT_TOKENS;
+    const bool has_width = strcmp(corpus->scan->inputs[index].format, bd_tokens_name) == 0;
     if (found->reading)
         return BD_OK;
     if (!found->path)

@@ -7,6 +7,8 @@
 //                and what follows are its ids
 #include "tests/fuzz/token_file_slices.h"
 
+#include "packer/input/llm_c.c"  // NOLINT(bugprone-suspicious-include)
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 // A file with a good header for `n` bytes of ids, so that most inputs get past it.
@@ -36,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         made = with_header(choice & 1, data + 4, size - 4, &ids_bytes.size_bytes);
         ids_bytes.data = made;
     }
-    check_slices("fuzz.bin", BD_TOKENS_LLM_C, end_of_text, slice);
+    check_slices("fuzz.bin", &bd_llm_c_layout, end_of_text, slice);
     free(made);
     return 0;
 }

@@ -5,6 +5,8 @@
 //   bytes 1, 2   bytes of the .idx, as far as there are that many; the rest is the .bin
 #include "tests/fuzz/token_file_slices.h"
 
+#include "packer/input/megatron.c"  // NOLINT(bugprone-suspicious-include)
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -19,6 +21,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         n_index = size;
     index_bytes = (heap_file){data, n_index};
     ids_bytes = (heap_file){data + n_index, size - n_index};
-    check_slices("fuzz.bin", BD_TOKENS_MEGATRON, 0, slice);
+    check_slices("fuzz.bin", &bd_megatron_layout, 0, slice);
     return 0;
 }

@@ -8,6 +8,7 @@
 //   the rest    the file; a byte 01 and the one after it stand for about a chunk of filling
 #include <string.h>
 
+#include "packer/input/decompressor.h"
 #include "packer/input/records.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/unit/packer/gzip_file.h"
@@ -166,7 +167,7 @@ static size_t check_slice(const settings *s, const bd_input *input, bd_slice sli
 {
     const size_t last = first_after(s, e, next, slice);
     bd_records records = open_records(s, input);
-    bd_records_begin(&records, slice.begin);
+    bd_records_begin(&records, slice);
     for (bool found = true; found;) {
         bd_record record = {0};
         REQUIRE(bd_records_next(&records, slice.end, &record, &found, NULL) == BD_OK);
@@ -198,7 +199,7 @@ static void check_stream(const settings *s, const expected *e)
 {
     REQUIRE(write_gzip(memory_file_path(), s->text, s->n));
     const bd_input input = {.path = (char *)memory_file_path(),
-                            .compression = BD_GZIP,
+                            .compression = &bd_gzip,
                             .entry = {.extent = BD_UNKNOWN}};
     bd_records records = open_records(s, &input);
     size_t next = 0;

@@ -24,7 +24,7 @@ static heap_file index_bytes, ids_bytes;
 static bd_status heap_file_open(bd_mapped_file *file, const char *path, bd_error *err)
 {
     (void)err;
-    const heap_file *source = ends_with(path, ".idx") ? &index_bytes : &ids_bytes;
+    const heap_file *source = bd_path_has_ending(path, ".idx") ? &index_bytes : &ids_bytes;
     *file = (bd_mapped_file){.size_bytes = source->size_bytes, .slot = -1};
     if (source->size_bytes == 0)
         return BD_OK;
@@ -76,7 +76,7 @@ static void check_place(const bd_token_file *file, const bd_token_document *docu
 
 // The documents of slices of `size` positions are those of the whole file, and together with
 // the end-of-text tokens they are all of its tokens.
-static void check_slices(const char *path, bd_token_layout layout, int64_t end_of_text,
+static void check_slices(const char *path, const bd_token_layout *layout, int64_t end_of_text,
                          int64_t size)
 {
     slices parts = {.size = size}, whole = {0};

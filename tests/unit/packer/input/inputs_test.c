@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 
+#include "packer/input/decompressor.h"
+#include "packer/input/kinds.h"
 #include "tests/unit/packer/gzip_file.h"
 #include "tests/unit/temporary_folder.h"
 
@@ -9,7 +11,7 @@ enum { MIB = 1 << 20, UNIT = 1000, END_OF_TEXT = 50256 };
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-static bd_reading reading_of(bd_format_choice choice)
+static bd_reading reading_of(const bd_input_kind *choice)
 {
     return (bd_reading){.format = choice,
                         .text_field = "text",
@@ -50,7 +52,7 @@ static bd_status try_examine(bd_inputs *inputs, const bd_reading *reading, bd_er
     return status;
 }
 
-static bd_inputs collect(const char *const *operands, size_t n, bd_format_choice choice)
+static bd_inputs collect(const char *const *operands, size_t n, const bd_input_kind *choice)
 {
     bd_inputs inputs = {0};
     bd_error err = {0};
@@ -64,7 +66,7 @@ static bd_inputs collect(const char *const *operands, size_t n, bd_format_choice
 
 static bd_inputs collect_one(const char *operand)
 {
-    return collect(&operand, 1, BD_FORMAT_AUTO);
+    return collect(&operand, 1, NULL);
 }
 
 static void assert_names(const bd_inputs *inputs, const char *const *names, size_t n)
@@ -115,7 +117,7 @@ static void folders_are_read_in_byte_order_of_their_entries(void **state)
     assert_true(inputs.passed.is_known);
     for (size_t i = 0; i < inputs.n; i++) {
         const bool json = strstr(IN_ORDER[i], "json") != NULL;
-        assert_int_equal(inputs.items[i].format, json ? BD_INPUT_JSONL : BD_INPUT_TEXT);
+        assert_ptr_equal(inputs.items[i].kind, json ? &bd_jsonl_kind : &bd_text_kind);
         assert_int_equal(inputs.items[i].entry.size_bytes, i);
         assert_string_equal(inputs.items[i].path, IN_ORDER[i]);
     }
@@ -132,7 +134,7 @@ static void operands_stay_in_their_order(void **state)
     write_text("z.txt", "");
     write_text("a.txt", "");
     write_text("folder/m.txt", "");
-    bd_inputs inputs = collect(OPERANDS, COUNT(OPERANDS), BD_FORMAT_AUTO);
+    bd_inputs inputs = collect(OPERANDS, COUNT(OPERANDS), NULL);
     assert_names(&inputs, NAMES, COUNT(NAMES));
     bd_inputs_release(&inputs);
 }
@@ -148,7 +150,7 @@ static void every_file_is_met_once(void **state)
     assert_int_equal(link("folder/m.txt", "folder/hard.txt"), 0);
     assert_int_equal(symlink("m.txt", "folder/soft.txt"), 0);
     assert_int_equal(symlink("../z.txt", "folder/z.txt"), 0);
-    bd_inputs inputs = collect(OPERANDS, COUNT(OPERANDS), BD_FORMAT_AUTO);
+    bd_inputs inputs = collect(OPERANDS, COUNT(OPERANDS), NULL);
     assert_names(&inputs, (const char *[]){"z.txt", "folder/hard.txt"}, 2);
     assert_int_equal(inputs.passed.n, 1);
     assert_int_equal(n_passed(&inputs, "met before", "folder/m.txt"), 3 + 1 + 4);
@@ -161,7 +163,7 @@ static void a_file_cannot_be_of_two_sources(void **state)
     (void)state;
     bd_inputs inputs = {0};
     bd_error err = {0};
-    const bd_reading reading = reading_of(BD_FORMAT_AUTO);
+    const bd_reading reading = reading_of(NULL);
     const bd_gathering other = {.source = "other"};
     const bd_gathering read_otherwise = {.source = BD_DEFAULT_SOURCE,
                                          .own = {.text_field = (char[]){"content"}}};
@@ -243,25 +245,25 @@ static void names_that_begin_with_a_dot_are_left_out(void **state)
 static const struct {
     const char *name, *content;
     size_t n;  // 0: as long as the text
-    bd_input_format format;
+    const bd_input_kind *format;
     const char *reason;  // NULL: it is read
 } KINDS[] = {
-    {"a.TXT", "{}", 0, BD_INPUT_TEXT, NULL},  // a name that says text is believed,
-    {"a.NdJson", "x", 0, BD_INPUT_JSONL, NULL},
-    {"a.txt", "caf\xe9", 0, BD_INPUT_TEXT, NULL},
-    {"a.txt", "\xFF\xFF\xFF\xFFtext, and more of it", 0, BD_INPUT_TEXT, NULL},
+    {"a.TXT", "{}", 0, &bd_text_kind, NULL},  // a name that says text is believed,
+    {"a.NdJson", "x", 0, &bd_jsonl_kind, NULL},
+    {"a.txt", "caf\xe9", 0, &bd_text_kind, NULL},
+    {"a.txt", "\xFF\xFF\xFF\xFFtext, and more of it", 0, &bd_text_kind, NULL},
     {"a.txt", "\x89PNG\r\n\x1a\n\0", 9, 0, "image"},  // but not against a mark
-    {"Makefile", "all:\n", 0, BD_INPUT_TEXT, NULL},
-    {"a.py", "", 0, BD_INPUT_TEXT, NULL},
-    {"a.md", "caf\xc3", 0, BD_INPUT_TEXT, NULL},  // the head of a file may end in a character
-    {"a.md", "[a link](b)", 0, BD_INPUT_TEXT, NULL},
-    {"a.c", "{ int a; }\n", 0, BD_INPUT_TEXT, NULL},
-    {"a", "{\"\" and {}", 0, BD_INPUT_JSONL, NULL},  // its only line has not ended
-    {"a", "{\"text\":\"}\\\"\"} \r\n{", 0, BD_INPUT_JSONL, NULL},
-    {"a", "\xEF\xBB\xBF \n{\"text\":{}}", 0, BD_INPUT_JSONL, NULL},
-    {"a", "{\"a\":1} and so on", 0, BD_INPUT_TEXT, NULL},
-    {"a.json", "{\"text\":1}\n{\"text\":2}\n", 0, BD_INPUT_JSONL, NULL},
-    {"a.json", " \n", 0, BD_INPUT_JSONL, NULL},
+    {"Makefile", "all:\n", 0, &bd_text_kind, NULL},
+    {"a.py", "", 0, &bd_text_kind, NULL},
+    {"a.md", "caf\xc3", 0, &bd_text_kind, NULL},  // the head of a file may end in a character
+    {"a.md", "[a link](b)", 0, &bd_text_kind, NULL},
+    {"a.c", "{ int a; }\n", 0, &bd_text_kind, NULL},
+    {"a", "{\"\" and {}", 0, &bd_jsonl_kind, NULL},  // its only line has not ended
+    {"a", "{\"text\":\"}\\\"\"} \r\n{", 0, &bd_jsonl_kind, NULL},
+    {"a", "\xEF\xBB\xBF \n{\"text\":{}}", 0, &bd_jsonl_kind, NULL},
+    {"a", "{\"a\":1} and so on", 0, &bd_text_kind, NULL},
+    {"a.json", "{\"text\":1}\n{\"text\":2}\n", 0, &bd_jsonl_kind, NULL},
+    {"a.json", " \n", 0, &bd_jsonl_kind, NULL},
     {"a.json", "{\n\"a\": 1}", 0, 0, "JSON over several lines"},
     {"a.json", "{\"a\": {}\n}", 0, 0, "JSON over several lines"},
     {"a.json", "{ // a comment\n}", 0, 0, "JSON over several lines"},
@@ -283,7 +285,7 @@ static const struct {
      "\x7F"
      "ELF\2\1\1\0",
      8, 0, "program"},
-    {"a", "PARENT", 6, BD_INPUT_TEXT, NULL},
+    {"a", "PARENT", 6, &bd_text_kind, NULL},
     {"a", "\xFF\xFEt\0e\0", 6, 0, "UTF-16 or UTF-32"},
     {"a.npy", "\x93NUMPY\1\0", 8, 0, "NumPy array"},
     {"a.parquet", "version https://git-lfs.github.com/spec/v1\n", 0, 0, "Git LFS pointer"},
@@ -299,7 +301,7 @@ static const struct {
 static void content_tells_what_a_file_is(void **state)
 {
     (void)state;
-    const bd_reading reading = reading_of(BD_FORMAT_AUTO);
+    const bd_reading reading = reading_of(NULL);
     add_folder("corpus");
     write_text("corpus/other.txt", "");
     for (size_t i = 0; i < COUNT(KINDS); i++) {
@@ -316,8 +318,8 @@ static void content_tells_what_a_file_is(void **state)
             fail_msg("%zu: %s", i, err.message);
         if (reason && (inputs.passed.n != 1 || n_passed(&inputs, reason, path) != 1))
             fail_msg("%zu: not %s", i, reason);
-        if (!reason && (inputs.n != 2 || inputs.items[0].format != KINDS[i].format))
-            fail_msg("%zu: not format %d", i, KINDS[i].format);
+        if (!reason && (inputs.n != 2 || inputs.items[0].kind != KINDS[i].format))
+            fail_msg("%zu: not format %s", i, KINDS[i].format->name);
         bd_inputs_release(&inputs);
 
         add_operand(&inputs, path);
@@ -326,8 +328,8 @@ static void content_tells_what_a_file_is(void **state)
         if (reason &&
             (status != BD_ERR_ARGUMENT || strncmp(err.message, message, strlen(message)) != 0))
             fail_msg("%zu: %s", i, err.message);
-        if (!reason && (status != BD_OK || inputs.items[0].format != KINDS[i].format))
-            fail_msg("%zu: not format %d", i, KINDS[i].format);
+        if (!reason && (status != BD_OK || inputs.items[0].kind != KINDS[i].format))
+            fail_msg("%zu: not format %s", i, KINDS[i].format->name);
         bd_inputs_release(&inputs);
         unlink(path);
     }
@@ -361,14 +363,14 @@ static void a_lone_object_without_the_text_is_no_corpus(void **state)
     assert_int_equal(n_passed(&inputs, "JSON without its text", "corpus/a.json"), 2);
     bd_inputs_release(&inputs);
     inputs = collect_one("corpus/a.json");  // whoever names it means it
-    assert_int_equal(inputs.items[0].format, BD_INPUT_JSONL);
+    assert_ptr_equal(inputs.items[0].kind, &bd_jsonl_kind);
     bd_inputs_release(&inputs);
 }
 
 static void other_encodings_are_text_where_they_are_allowed(void **state)
 {
     (void)state;
-    bd_reading reading = reading_of(BD_FORMAT_AUTO);
+    bd_reading reading = reading_of(NULL);
     reading.utf8_policy = BD_UTF8_REPLACE;
     bd_inputs inputs = {0};
     add_folder("corpus");
@@ -378,8 +380,8 @@ static void other_encodings_are_text_where_they_are_allowed(void **state)
     add_operand(&inputs, "corpus");
     assert_int_equal(try_examine(&inputs, &reading, NULL), BD_OK);
     assert_names(&inputs, (const char *[]){"corpus/a.md", "corpus/c.json"}, 2);
-    assert_int_equal(inputs.items[0].format, BD_INPUT_TEXT);
-    assert_int_equal(inputs.items[1].format, BD_INPUT_JSONL);
+    assert_ptr_equal(inputs.items[0].kind, &bd_text_kind);
+    assert_ptr_equal(inputs.items[1].kind, &bd_jsonl_kind);
     assert_int_equal(n_passed(&inputs, "binary", "corpus/b"), 1);
     bd_inputs_release(&inputs);
 }
@@ -392,11 +394,11 @@ static void a_given_format_takes_every_file_of_a_folder(void **state)
     write_text("corpus/a.csv", "");
     write_text("corpus/b", "[1]");
     write_text("corpus/c.bin", "\1\2");
-    bd_inputs inputs = collect(&operand, 1, BD_FORMAT_JSONL);
+    bd_inputs inputs = collect(&operand, 1, &bd_jsonl_kind);
     assert_int_equal(inputs.n, 3);
     assert_int_equal(inputs.passed.n, 0);
     for (size_t i = 0; i < inputs.n; i++)
-        assert_int_equal(inputs.items[i].format, BD_INPUT_JSONL);
+        assert_ptr_equal(inputs.items[i].kind, &bd_jsonl_kind);
     bd_inputs_release(&inputs);
 }
 
@@ -404,7 +406,7 @@ static bd_inputs collect_with(bd_gathering how)
 {
     bd_inputs inputs = {0};
     bd_error err = {0};
-    const bd_reading reading = reading_of(BD_FORMAT_AUTO);
+    const bd_reading reading = reading_of(NULL);
     how.source = BD_DEFAULT_SOURCE;
     if (bd_inputs_add(&inputs, "corpus", &how, &err) != BD_OK ||
         try_examine(&inputs, &reading, &err) != BD_OK)
@@ -460,7 +462,7 @@ static void most_of_a_folder_must_be_read(void **state)
     (void)state;
     bd_error err = {0};
     bd_inputs inputs = {0};
-    const bd_reading reading = reading_of(BD_FORMAT_AUTO);
+    const bd_reading reading = reading_of(NULL);
     add_folder("corpus");
     write_text("corpus/.hidden", "and long: what was left out on purpose does not count");
     write_text("corpus/a.txt", "12345");
@@ -501,14 +503,14 @@ static void what_accompanies_a_file_of_tokens_is_passed_over(void **state)
         write_text(PAIRS[i][0], "");
         write_text(PAIRS[i][1], "");
     }
-    bd_inputs inputs = collect(OPERANDS, COUNT(OPERANDS), BD_FORMAT_TEXT);
+    bd_inputs inputs = collect(OPERANDS, COUNT(OPERANDS), &bd_text_kind);
     assert_names(&inputs, (const char *[]){"a.bin", "b.ds", "c.npy"}, 3);
     assert_int_equal(n_passed(&inputs, "index of another input", "c.csv.gz"), 3);
     bd_inputs_release(&inputs);
 
     write_text("corpus/alone.idx", "");
     const char *operand = "corpus";
-    inputs = collect(&operand, 1, BD_FORMAT_TEXT);
+    inputs = collect(&operand, 1, &bd_text_kind);
     assert_names(
         &inputs,
         (const char *[]){"corpus/a.bin", "corpus/alone.idx", "corpus/b.ds", "corpus/c.npy"}, 4);
@@ -527,7 +529,7 @@ static void metadata_of_tokens_is_passed_over(void **state)
     for (size_t i = 0; i < COUNT(NAMES); i++)
         write_text(NAMES[i], "gpt2|2\n100\n");
     const char *operand = "corpus";
-    bd_inputs inputs = collect(&operand, 1, BD_FORMAT_TEXT);
+    bd_inputs inputs = collect(&operand, 1, &bd_text_kind);
     assert_names(&inputs,
                  (const char *[]){"corpus/a.ds", "corpus/b.metadata", "corpus/c",
                                   "corpus/c.loss", "corpus/c.metadata"},
@@ -560,7 +562,7 @@ static void an_avoided_folder_is_not_entered(void **state)
 static void a_folder_without_a_usable_file_is_refused(void **state)
 {
     (void)state;
-    const bd_reading reading = reading_of(BD_FORMAT_AUTO);
+    const bd_reading reading = reading_of(NULL);
     static const char *const MESSAGES[] = {
         "nothing to read in the folder 'corpus'",
         "nothing to read in the folder 'corpus', which holds: CSV or TSV: 1 file, 3 B, such as "
@@ -584,23 +586,23 @@ static void the_magic_of_a_table_is_believed_before_its_name(void **state)
     static const struct {
         const char *magic;
         size_t n;
-        bd_input_format format;
-    } CASES[] = {{"PAR1", 4, BD_INPUT_PARQUET},
-                 {"ARROW1\0\0", 8, BD_INPUT_ARROW},
-                 {"\xFF\xFF\xFF\xFF\x10\0\0\0\x0c\0\0\0", 12, BD_INPUT_ARROW_STREAM}};
+        const bd_input_kind *format;
+    } CASES[] = {{"PAR1", 4, &bd_parquet_kind},
+                 {"ARROW1\0\0", 8, &bd_arrow_kind},
+                 {"\xFF\xFF\xFF\xFF\x10\0\0\0\x0c\0\0\0", 12, &bd_arrow_stream_kind}};
     for (size_t i = 0; i < COUNT(CASES); i++) {
         bd_inputs inputs = {0};
         bd_error err = {0};
         char message[200];
-        const bd_reading reading = reading_of(BD_FORMAT_AUTO);
+        const bd_reading reading = reading_of(NULL);
         assert_true(write_gzip("a.txt", CASES[i].magic, CASES[i].n));
         add_operand(&inputs, "a.txt");
         assert_int_equal(try_examine(&inputs, &reading, &err), BD_ERR_UNSUPPORTED);
         snprintf(message, sizeof message,
                  "cannot read 'a.txt': a compressed %s file; decompress it first",
-                 bd_input_format_words[CASES[i].format]);
+                 CASES[i].format->name);
         assert_string_equal(err.message, message);
-        assert_int_equal(inputs.items[0].format, CASES[i].format);
+        assert_ptr_equal(inputs.items[0].kind, CASES[i].format);
         bd_inputs_release(&inputs);
     }
 }
@@ -718,7 +720,7 @@ static void standard_input_is_read_once(void **state)
     (void)state;
     bd_inputs inputs = {0};
     bd_error err = {0};
-    bd_reading reading = reading_of(BD_FORMAT_AUTO);
+    bd_reading reading = reading_of(NULL);
     add_operand(&inputs, "-");
     assert_int_equal(bd_inputs_add(&inputs, "-", &(bd_gathering){.source = "again"}, &err),
                      BD_ERR_ARGUMENT);
@@ -729,7 +731,7 @@ static void standard_input_is_read_once(void **state)
 
     // It is not touched, so only the options can tell what it is.
     assert_int_equal(try_examine(&inputs, &reading, NULL), BD_OK);
-    assert_int_equal(input->format, BD_INPUT_JSONL);
+    assert_ptr_equal(input->kind, &bd_jsonl_kind);
     assert_string_equal(input->entry.name, "-");
     assert_int_equal(input->entry.size_bytes, BD_UNKNOWN);
     assert_int_equal(input->entry.weight, BD_UNKNOWN);
@@ -739,18 +741,18 @@ static void standard_input_is_read_once(void **state)
     bd_inputs_release(&inputs);
 
     add_operand(&inputs, "-");
-    reading = reading_of(BD_FORMAT_TEXT);
+    reading = reading_of(&bd_text_kind);
     assert_int_equal(try_examine(&inputs, &reading, NULL), BD_OK);
-    assert_int_equal(inputs.items[0].format, BD_INPUT_TEXT);
+    assert_ptr_equal(inputs.items[0].kind, &bd_text_kind);
     assert_int_equal(inputs.items[0].entry.stride, 0);  // one document, whatever its size
     assert_int_equal(inputs.items[0].entry.n_starts, 1);
     bd_inputs_release(&inputs);
 
     add_operand(&inputs, "-");
-    reading = reading_of(BD_FORMAT_AUTO);
+    reading = reading_of(NULL);
     reading.delimiter = "%";
     assert_int_equal(try_examine(&inputs, &reading, NULL), BD_OK);
-    assert_int_equal(inputs.items[0].format, BD_INPUT_TEXT);
+    assert_ptr_equal(inputs.items[0].kind, &bd_text_kind);
     assert_int_equal(inputs.items[0].entry.stride, UNIT);
     bd_inputs_release(&inputs);
 }
@@ -783,15 +785,15 @@ static void compression_is_told_by_content(void **state)
     (void)state;
     static const struct {
         const char *name;
-        bd_input_format format;
+        const bd_input_kind *format;
     } CASES[] = {
-        {"a.txt", BD_INPUT_TEXT},
-        {"a.txt.gz", BD_INPUT_TEXT},
-        {"a.JSONL.GZ", BD_INPUT_JSONL},
-        {"a.json.gzip", BD_INPUT_JSONL},
-        {"a.ndjson.zst", BD_INPUT_JSONL},  // a wrong ending, but one of compression
-        {"a", BD_INPUT_JSONL},
-        {"a.gz", BD_INPUT_JSONL},
+        {"a.txt", &bd_text_kind},
+        {"a.txt.gz", &bd_text_kind},
+        {"a.JSONL.GZ", &bd_jsonl_kind},
+        {"a.json.gzip", &bd_jsonl_kind},
+        {"a.ndjson.zst", &bd_jsonl_kind},  // a wrong ending, but one of compression
+        {"a", &bd_jsonl_kind},
+        {"a.gz", &bd_jsonl_kind},
     };
     static const char LINE[] = "{\"text\":\"a\"}\n";
     for (size_t i = 0; i < COUNT(CASES); i++) {
@@ -802,10 +804,10 @@ static void compression_is_told_by_content(void **state)
                 write_text(CASES[i].name, LINE);
             bd_inputs inputs = collect_one(CASES[i].name);
             const bd_input *input = &inputs.items[0];
-            assert_int_equal(input->format, CASES[i].format);
-            assert_int_equal(input->compression, compressed ? BD_GZIP : BD_PLAIN);
+            assert_ptr_equal(input->kind, CASES[i].format);
+            assert_ptr_equal(input->compression, compressed ? &bd_gzip : NULL);
             assert_string_equal(input->entry.compression, compressed ? "gzip" : "none");
-            assert_string_equal(input->entry.format, bd_input_format_words[CASES[i].format]);
+            assert_string_equal(input->entry.format, CASES[i].format->name);
             assert_int_equal(input->entry.extent, strlen(LINE));
             bd_inputs_release(&inputs);
         }
@@ -826,7 +828,7 @@ static void a_compressed_input_is_measured_up_to_a_unit(void **state)
         write_file("b.jsonl", text, (size_t)SIZES[i]);
         assert_int_equal(stat("a.jsonl.gz", &info), 0);
         const char *const operands[] = {"a.jsonl.gz", "b.jsonl"};
-        bd_inputs inputs = collect(operands, 2, BD_FORMAT_AUTO);
+        bd_inputs inputs = collect(operands, 2, NULL);
         const bd_input_entry *zipped = &inputs.items[0].entry, *plain = &inputs.items[1].entry;
         const int64_t expected = SIZES[i] <= UNIT ? SIZES[i] : BD_UNKNOWN;
         assert_int_equal(zipped->size_bytes, info.st_size);
@@ -852,7 +854,7 @@ static void a_text_that_is_one_document_is_not_cut(void **state)
     assert_true(write_gzip("b.txt", text, sizeof text));
     for (int delimited = 0; delimited < 2; delimited++) {
         bd_inputs inputs = {0};
-        bd_reading reading = reading_of(BD_FORMAT_AUTO);
+        bd_reading reading = reading_of(NULL);
         reading.delimiter = delimited ? "%" : NULL;
         add_operand(&inputs, "a.txt");
         add_operand(&inputs, "b.txt");
@@ -874,7 +876,7 @@ static void damage_that_is_met_is_named(void **state)
     size_t n;
     bd_error err = {0};
     bd_inputs inputs = {0};
-    const bd_reading reading = reading_of(BD_FORMAT_AUTO);
+    const bd_reading reading = reading_of(NULL);
     assert_true(write_gzip("a.jsonl.gz", "{}\n", 3));
     char *data = read_file("a.jsonl.gz", &n);
     write_file("a.jsonl.gz", data, n - 5);
@@ -904,7 +906,7 @@ static void indexed_tokens_are_cut_between_documents(void **state)
     static const uint64_t ENDS[] = {3, 3, 10, 14, 15};
     static const int64_t STARTS[] = {0, 2, 3, 4};
     bd_inputs inputs = {0};
-    bd_reading reading = reading_of(BD_FORMAT_AUTO);
+    bd_reading reading = reading_of(NULL);
     reading.unit_bytes = 9;
     add_folder("corpus");
     write_raw("corpus/a.ds", IDS, COUNT(IDS), ENDS, COUNT(ENDS));
@@ -912,7 +914,7 @@ static void indexed_tokens_are_cut_between_documents(void **state)
     assert_int_equal(try_examine(&inputs, &reading, NULL), BD_OK);
     assert_names(&inputs, (const char *[]){"corpus/a.ds"}, 1);
     const bd_input *input = &inputs.items[0];
-    assert_int_equal(input->format, BD_INPUT_TOKENS);
+    assert_ptr_equal(input->kind, &bd_tokens_kind);
     assert_int_equal(input->id_bytes, 2);
     assert_int_equal(input->entry.extent, COUNT(ENDS));
     assert_int_equal(input->entry.weight, sizeof IDS);
@@ -928,7 +930,7 @@ static void tokens_of_llm_c_are_cut_at_multiples(void **state)
     enum { N_TOKENS = 10 };
     unsigned char file[1024 + 2 * N_TOKENS] = {0};
     const int32_t header[] = {20240520, 1, N_TOKENS};
-    bd_reading reading = reading_of(BD_FORMAT_AUTO);
+    bd_reading reading = reading_of(NULL);
     memcpy(file, header, sizeof header);
     write_file("a.bin", file, sizeof file);
     for (int64_t unit_bytes = 1; unit_bytes <= 9; unit_bytes++) {
@@ -937,7 +939,7 @@ static void tokens_of_llm_c_are_cut_at_multiples(void **state)
         add_operand(&inputs, "a.bin");
         assert_int_equal(try_examine(&inputs, &reading, NULL), BD_OK);
         const bd_input *input = &inputs.items[0];
-        assert_int_equal(input->format, BD_INPUT_LLM_C);
+        assert_ptr_equal(input->kind, &bd_llm_c_kind);
         assert_int_equal(input->entry.extent, N_TOKENS);
         assert_int_equal(input->entry.weight, 2 * N_TOKENS);
         assert_int_equal(input->entry.stride, unit_bytes < 4 ? 1 : unit_bytes / 2);
@@ -961,7 +963,7 @@ static void a_megatron_pair_is_called_after_its_ids(void **state)
     for (size_t i = 0; i < 2; i++) {
         bd_inputs inputs = collect_one(OPERANDS[i]);
         const bd_input *input = &inputs.items[0];
-        assert_int_equal(input->format, BD_INPUT_MEGATRON);
+        assert_ptr_equal(input->kind, &bd_megatron_kind);
         assert_string_equal(input->entry.name, "a.bin");
         assert_string_equal(input->path, "a.bin");
         assert_int_equal(input->entry.size_bytes, 6);
@@ -971,7 +973,7 @@ static void a_megatron_pair_is_called_after_its_ids(void **state)
         edges = input->edges;
         bd_inputs_release(&inputs);
     }
-    bd_inputs inputs = collect(OPERANDS, 2, BD_FORMAT_AUTO);
+    bd_inputs inputs = collect(OPERANDS, 2, NULL);
     assert_names(&inputs, (const char *[]){"a.bin"}, 1);
     bd_inputs_release(&inputs);
 }

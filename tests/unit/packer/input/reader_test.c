@@ -1,5 +1,7 @@
+#include "packer/input/kinds.h"
 #include "packer/input/reader.h"
 
+#include "packer/input/decompressor.h"
 #include "packer/input/examine.h"
 #include "tests/unit/packer/gzip_file.h"
 #include "tests/unit/temporary_folder.h"
@@ -8,8 +10,7 @@ enum { END_OF_TEXT = 50256, MAX_RECORDS = 32 };
 
 static bd_reading reading_of(int64_t unit_bytes, const char *delimiter)
 {
-    return (bd_reading){.format = BD_FORMAT_AUTO,
-                        .text_field = "text",
+    return (bd_reading){.text_field = "text",
                         .delimiter = delimiter,
                         .unit_bytes = unit_bytes,
                         .max_document_bytes = 1000,
@@ -83,7 +84,7 @@ static void check_reader(const char *path, const bd_reading *reading,
         assert_int_equal(bd_reader_is_last(reader, &last, NULL), BD_OK);
     }
     assert_int_equal(next, n);
-    if (input.compression == BD_PLAIN) {
+    if (input.compression == NULL) {
         assert_int_equal(n_slices, bd_input_entry_n_slices(&input.entry));
         for (int64_t k = n_slices - 1; k >= 0; k--) {
             next = begins[k];
@@ -218,21 +219,21 @@ static void a_record_is_named_in_the_words_of_its_format(void **state)
     (void)state;
     write_text("a", "1\n2\n\n4\n");
     assert_true(write_gzip("b", "1\n2\n\n4\n", 7));
-    const bd_input json = {.path = "a", .format = BD_INPUT_JSONL},
-                   zipped = {.path = "b", .format = BD_INPUT_JSONL, .compression = BD_GZIP},
-                   input = {.path = "-", .format = BD_INPUT_JSONL},
-                   gone = {.path = "gone", .format = BD_INPUT_JSONL},
-                   text = {.path = "a", .format = BD_INPUT_TEXT};
+    const bd_input json = {.path = "a", .kind = &bd_jsonl_kind},
+                   zipped = {.path = "b", .kind = &bd_jsonl_kind, .compression = &bd_gzip},
+                   input = {.path = "-", .kind = &bd_jsonl_kind},
+                   gone = {.path = "gone", .kind = &bd_jsonl_kind},
+                   text = {.path = "a", .kind = &bd_text_kind};
     assert_blame(&json, 0, "'a', line 1 (byte 0): bad");
     assert_blame(&json, 5, "'a', line 4 (byte 5): bad");
     assert_blame(&zipped, 5, "'b', line 4 (byte 5): bad");
     assert_blame(&input, 5, "'-', document at byte 5: bad");  // it cannot be read again
     assert_blame(&gone, 5, "'gone', document at byte 5: bad");
     assert_blame(&text, 5, "'a', document at byte 5: bad");
-    static const bd_input_format TABLES[] = {BD_INPUT_PARQUET, BD_INPUT_ARROW,
-                                             BD_INPUT_ARROW_STREAM};
+    static const bd_input_kind *const TABLES[] = {&bd_parquet_kind, &bd_arrow_kind,
+                                                  &bd_arrow_stream_kind};
     for (int i = 0; i < 3; i++) {
-        const bd_input table = {.path = "t", .format = TABLES[i]};
+        const bd_input table = {.path = "t", .kind = TABLES[i]};
         assert_blame(&table, 7, "'t', row 7: bad");
     }
 }
@@ -280,9 +281,10 @@ static void what_cannot_be_opened_is_an_error(void **state)
 {
     (void)state;
     const bd_reading reading = reading_of(10, NULL);
-    static const bd_input_format FORMATS[] = {BD_INPUT_TEXT, BD_INPUT_PARQUET, BD_INPUT_LLM_C};
+    static const bd_input_kind *const FORMATS[] = {&bd_text_kind, &bd_parquet_kind,
+                                                   &bd_llm_c_kind};
     for (int i = 0; i < 3; i++) {
-        const bd_input input = {.path = "nowhere", .format = FORMATS[i]};
+        const bd_input input = {.path = "nowhere", .kind = FORMATS[i]};
         bd_reader *reader;
         bd_error err = {0};
         assert_int_not_equal(bd_reader_open(&reader, &input, &reading, &err), BD_OK);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include "packer/input/decompressor.h"
 #include "tests/unit/packer/gzip_file.h"
 #include "tests/unit/random.h"
 #include "tests/unit/temporary_folder.h"
@@ -137,7 +138,7 @@ static void check_slice(const char *data, size_t n, bd_slice slice, bd_record_ki
     const bd_input input = plain_input(n);
     bd_records records;
     assert_int_equal(bd_records_open(&records, &input, kind, delimiter, MANY, NULL), BD_OK);
-    bd_records_begin(&records, slice.begin);
+    bd_records_begin(&records, slice);
     check_records(&records, data, slice, e, n_seen);
     assert_int_equal(bd_records_consumed(&records), 0);
     bd_records_close(&records);
@@ -170,7 +171,7 @@ static void check_kinds(const char *data, size_t n, int64_t unit_bytes)
 // ---- The same from front to back --------------------------------------------------------
 
 static const bd_input AS_GZIP = {
-    .path = (char *)GZIP_PATH, .compression = BD_GZIP, .entry = {.extent = BD_UNKNOWN}};
+    .path = (char *)GZIP_PATH, .compression = &bd_gzip, .entry = {.extent = BD_UNKNOWN}};
 static const bd_input AS_STDIN = {.path = "-",
                                   .entry = {.size_bytes = BD_UNKNOWN, .extent = BD_UNKNOWN}};
 
@@ -196,7 +197,7 @@ static void check_stream(const bd_input *input, const char *data, size_t n, bd_r
     assert_int_equal(bd_records_open(&records, input, kind, delimiter, MANY, NULL), BD_OK);
     for (int64_t begin = 0; more; begin += unit_bytes) {
         const bd_slice slice = {begin, begin + unit_bytes};
-        bd_records_begin(&records, begin);  // it is there already
+        bd_records_begin(&records, (bd_slice){begin, INT64_MAX});  // it is there already
         check_records(&records, data, slice, &e, &n_seen);
         assert_int_equal(bd_records_reach(&records, slice.end, &more, NULL), BD_OK);
         assert_int_equal(more, slice.end < (int64_t)n);
@@ -649,7 +650,7 @@ static void looking_for_a_record_ends_with_the_slice(void **state)
         bool found;
         const bd_record_kind kind = lines ? BD_RECORD_DELIMITED : BD_RECORD_LINE;
         assert_int_equal(bd_records_open(&records, &input, kind, "%", MANY, NULL), BD_OK);
-        bd_records_begin(&records, CHUNK / 2);
+        bd_records_begin(&records, (bd_slice){CHUNK / 2, INT64_MAX});
         assert_int_equal(bd_records_next(&records, CHUNK / 2 + 50, &record, &found, NULL),
                          BD_OK);
         assert_false(found);
@@ -680,7 +681,7 @@ static void after_the_end_of_a_file_are_no_records(void **state)
                 const int64_t begin = BEGINS[b] < CHUNK ? (int64_t)n + BEGINS[b] : BEGINS[b];
                 if (begin == 0)
                     continue;
-                bd_records_begin(&records, begin);
+                bd_records_begin(&records, (bd_slice){begin, INT64_MAX});
                 assert_int_equal(bd_records_next(&records, INT64_MAX, &record, &found, NULL),
                                  BD_OK);
                 assert_false(found);
@@ -702,11 +703,11 @@ static void a_slice_may_end_after_its_file(void **state)
         bool found;
         write_text(PATH, "ab\n%\ncdef");
         assert_int_equal(bd_records_open(&records, &input, KINDS[k], "%", MANY, NULL), BD_OK);
-        bd_records_begin(&records, 4);
+        bd_records_begin(&records, (bd_slice){4, INT64_MAX});
         assert_int_equal(bd_records_next(&records, INT64_MAX, &record, &found, NULL), BD_OK);
         assert_true(found);
         assert_int_equal(record.position, 5);
-        bd_records_begin(&records, 7);
+        bd_records_begin(&records, (bd_slice){7, INT64_MAX});
         assert_int_equal(bd_records_next(&records, INT64_MAX, &record, &found, NULL), BD_OK);
         assert_false(found);
         bd_records_close(&records);

@@ -26,10 +26,8 @@ static size_t write_lines(char *text, int n_lines)
 
 static bd_reading reading_of(int64_t max_document_bytes)
 {
-    return (bd_reading){.format = BD_FORMAT_AUTO,
-                        .text_field = "text",
-                        .unit_bytes = UNIT,
-                        .max_document_bytes = max_document_bytes};
+    return (bd_reading){
+        .text_field = "text", .unit_bytes = UNIT, .max_document_bytes = max_document_bytes};
 }
 
 // Of *input only the entry must be released.

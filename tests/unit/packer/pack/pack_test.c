@@ -34,8 +34,7 @@ static bd_inputs inputs;
 
 static bd_reading reading_of(const char *delimiter)
 {
-    return (bd_reading){.format = BD_FORMAT_AUTO,
-                        .text_field = "text",
+    return (bd_reading){.text_field = "text",
                         .delimiter = delimiter,
                         .unit_bytes = UNIT,
                         .max_document_bytes = 1000};
