@@ -33,6 +33,7 @@ OWNERS = {
     "glib.h": "common/base/last_words.cpp",
     "parquet": ARROW_CPP,
     "parquet-glib": "common/dataset/arrow_glib.h",
+    "bzlib.h": "packer/input/bzip2.c",
     "jansson.h": "common/base/json.c",
     "pcre2.h": "common/tokenizer/split/split_expression.c",
     "xxhash.h": "common/base/checksum.c",

@@ -22,7 +22,7 @@ typedef struct bd_input_entry {
     char *name;          // owned; relative to what was given on the command line
     char *source;        // owned; the label under which shares are reported
     char *format;        // owned; "text", "jsonl", …
-    char *compression;   // owned; "none", "gzip", "zstd"
+    char *compression;   // owned; "none", "gzip", …
     int64_t size_bytes;  // of the file, or BD_UNKNOWN
     int64_t weight;   // bytes that it counts for when small inputs are grouped, or BD_UNKNOWN
     int64_t extent;   // how many positions it has, or BD_UNKNOWN

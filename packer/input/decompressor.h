@@ -39,7 +39,8 @@ struct bd_decompressor {
 
 #define BD_FOR_EACH_DECOMPRESSOR(X) \
     X(gzip)                         \
-    X(zstd)
+    X(zstd)                         \
+    X(bzip2)
 
 #define BD_DECLARE_DECOMPRESSOR(name) extern const bd_decompressor bd_##name;
 BD_FOR_EACH_DECOMPRESSOR(BD_DECLARE_DECOMPRESSOR)

@@ -223,7 +223,7 @@ static bool is_wanted(const bd_passed_kind *kind)
     return false;
 }
 
-// "bzip2: 12 files, 3.40 MiB, such as 'a/b.bz2'" for each reason, as far as there is room.
+// "PDF: 12 files, 3.40 MiB, such as 'a/b.pdf'" for each reason, as far as there is room.
 static void describe_passed(const bd_passed_over *passed, bool with_wanted, char *text,
                             size_t size)
 {

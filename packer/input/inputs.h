@@ -42,7 +42,6 @@ typedef enum bd_pass_reason {
     BD_PASS_JSON_ARRAY,
     BD_PASS_JSON_SPREAD,
     BD_PASS_JSON_CONFIG,
-    BD_PASS_BZIP2,
     BD_PASS_XZ,
     BD_PASS_COMPRESSED,
     BD_PASS_ZIP,
@@ -63,7 +62,7 @@ typedef enum bd_pass_reason {
 } bd_pass_reason;
 #define BD_LAST_WANTED BD_PASS_INDEX
 
-// What manifests and people are told, and what to do about it: "bzip2", "decompress it first".
+// What manifests and people are told, and what to do about it: "PDF", "extract its text first".
 const char *bd_pass_reason_word(bd_pass_reason reason);
 const char *bd_pass_reason_advice(bd_pass_reason reason);
 

@@ -31,7 +31,6 @@ static const struct {
          "make one line of each object first: jq -c . FILE > FILE.jsonl; "
          "if it is JSONL and its first line is broken, give --format jsonl"},
     [BD_PASS_JSON_CONFIG] = {"JSON without its text", "see --text-field"},
-    [BD_PASS_BZIP2] = {"bzip2", "decompress it first: bunzip2 FILE"},
     [BD_PASS_XZ] = {"xz", "decompress it first: unxz FILE"},
     [BD_PASS_COMPRESSED] = {"unknown compression", "decompress it first"},
     [BD_PASS_ZIP] = {"zip archive", "unpack it first: unzip FILE"},
@@ -98,7 +97,6 @@ static bd_pass_reason recognise_mark(const bd_input_head *head)
         size_t n;
         bd_pass_reason reason;
     } marks[] = {
-        MARK(0, "BZh", BD_PASS_BZIP2),
         MARK(0,
              "\xFD"
              "7zXZ\0",

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 import program
 from corpus import text_of_size, text_sizes, without_delimiter_lines
-from corpus_files import DELIMITER, FORMATS, TABLES, Format, compressed, sliced
+from corpus_files import COMPRESSIONS, DELIMITER, FORMATS, TABLES, Format, compressed, sliced
 from dataset_checker import check_dataset, rebuild_documents
 from program import bindery, contents, option_arguments, write_inputs
 from reference_packer import SEPARATOR, VOCAB_SIZE, Cut, Input, Options
@@ -140,7 +140,7 @@ class Formats(ReferenceTestCase):
                 inputs = form.write(random.Random(seed), texts)
                 plain = self.rows_of(inputs, options)
                 self.assertGreater(sum(map(len, plain.values())), 10)
-                for compression in ["gzip", "zstd"]:
+                for compression in COMPRESSIONS:
                     with self.subTest(seed=seed, compression=compression):
                         rng = random.Random(seed)
                         packed = [compressed(rng, item, compression) for item in inputs]

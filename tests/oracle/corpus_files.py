@@ -8,6 +8,7 @@ text is its bytes; 256 is the separator.
     write_inputs(folder, inputs)
 """
 
+import bz2
 import csv
 import gzip
 import io
@@ -74,7 +75,15 @@ def zstd_file(rng: random.Random, data: bytes) -> bytes:
     return b"".join(frames)
 
 
-COMPRESSIONS = {"gzip": (".gz", gzip_file), "zstd": (".zst", zstd_file)}
+def bzip2_file(rng: random.Random, data: bytes) -> bytes:
+    return b"".join(bz2.compress(piece, rng.randint(1, 9)) for piece in pieces_of(rng, data))
+
+
+COMPRESSIONS = {
+    "gzip": (".gz", gzip_file),
+    "zstd": (".zst", zstd_file),
+    "bzip2": (".bz2", bzip2_file),
+}
 
 
 def compressed(rng: random.Random, item: Input, compression: str) -> Input:
@@ -347,6 +356,7 @@ FORMATS: dict[str, Format] = {
     "jsonl": Format(jsonl),
     "jsonl, gzip": Format(compressing(jsonl, "gzip")),
     "jsonl, zstd": Format(compressing(jsonl, "zstd")),
+    "jsonl, bzip2": Format(compressing(jsonl, "bzip2")),
     "text": Format(delimited, is_delimited=True),
     "text, gzip": Format(compressing(delimited, "gzip"), is_delimited=True),
     "text, zstd": Format(compressing(delimited, "zstd"), is_delimited=True),

@@ -97,7 +97,7 @@ class Input:
 
     @property
     def is_jsonl(self) -> bool:
-        return self.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl")
+        return ".jsonl" in self.name
 
 
 @dataclass(frozen=True, eq=False)

@@ -272,7 +272,6 @@ static const struct {
     {"a", "[ {\"a\": 1} ]", 0, 0, "JSON array"},
     {"a.csv", "", 0, 0, "CSV or TSV"},
     {"a.TSV.gz", "", 0, 0, "CSV or TSV"},
-    {"a", "BZh91AY&SY\xc1\xc0\xe2", 13, 0, "bzip2"},
     {"a.json.xz",
      "\xFD"
      "7zXZ\0\0",
@@ -286,6 +285,7 @@ static const struct {
      "ELF\2\1\1\0",
      8, 0, "program"},
     {"a", "PARENT", 6, &bd_text_kind, NULL},
+    {"a", "BZhuman", 0, &bd_text_kind, NULL},
     {"a", "\xFF\xFEt\0e\0", 6, 0, "UTF-16 or UTF-32"},
     {"a.npy", "\x93NUMPY\1\0", 8, 0, "NumPy array"},
     {"a.parquet", "version https://git-lfs.github.com/spec/v1\n", 0, 0, "Git LFS pointer"},
