@@ -35,6 +35,7 @@ OWNERS = {
     "parquet-glib": "common/dataset/arrow_glib.h",
     "bzlib.h": "packer/input/bzip2.c",
     "jansson.h": "common/base/json.c",
+    "lzma.h": "packer/input/xz.c",
     "pcre2.h": "common/tokenizer/split/split_expression.c",
     "xxhash.h": "common/base/checksum.c",
     "simdjson.h": "packer/input/json_text.cpp",

@@ -40,7 +40,8 @@ struct bd_decompressor {
 #define BD_FOR_EACH_DECOMPRESSOR(X) \
     X(gzip)                         \
     X(zstd)                         \
-    X(bzip2)
+    X(bzip2)                        \
+    X(xz)
 
 #define BD_DECLARE_DECOMPRESSOR(name) extern const bd_decompressor bd_##name;
 BD_FOR_EACH_DECOMPRESSOR(BD_DECLARE_DECOMPRESSOR)

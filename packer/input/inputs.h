@@ -42,7 +42,6 @@ typedef enum bd_pass_reason {
     BD_PASS_JSON_ARRAY,
     BD_PASS_JSON_SPREAD,
     BD_PASS_JSON_CONFIG,
-    BD_PASS_XZ,
     BD_PASS_COMPRESSED,
     BD_PASS_ZIP,
     BD_PASS_ARCHIVE,

@@ -31,7 +31,6 @@ static const struct {
          "make one line of each object first: jq -c . FILE > FILE.jsonl; "
          "if it is JSONL and its first line is broken, give --format jsonl"},
     [BD_PASS_JSON_CONFIG] = {"JSON without its text", "see --text-field"},
-    [BD_PASS_XZ] = {"xz", "decompress it first: unxz FILE"},
     [BD_PASS_COMPRESSED] = {"unknown compression", "decompress it first"},
     [BD_PASS_ZIP] = {"zip archive", "unpack it first: unzip FILE"},
     [BD_PASS_ARCHIVE] = {"7z or RAR archive", "unpack it first"},
@@ -97,11 +96,7 @@ static bd_pass_reason recognise_mark(const bd_input_head *head)
         size_t n;
         bd_pass_reason reason;
     } marks[] = {
-        MARK(0,
-             "\xFD"
-             "7zXZ\0",
-             BD_PASS_XZ),
-        MARK(0, "\x5D\0\0", BD_PASS_XZ),  // lzma, as xz has it
+        MARK(0, "\x5D\0\0", BD_PASS_COMPRESSED),  // lzma
         MARK(0, "\x04\x22\x4D\x18", BD_PASS_COMPRESSED),
         MARK(0, "LZIP", BD_PASS_COMPRESSED),
         MARK(0, "\x1F\x9D", BD_PASS_COMPRESSED),

@@ -130,7 +130,7 @@ static const char pack_description[] =
     "\n"
     "Every file is read once, however often and by whatever links it is met; a link to a "
     "folder is followed if that folder was not entered before. What cannot be read (CSV, JSON "
-    "that is not JSONL, xz, archives, images, …) is an error if it was named, and "
+    "that is not JSONL, archives, images, …) is an error if it was named, and "
     "passed over if it was found in a folder. Whatever is passed over is counted by reason, "
     "which is printed and stored in the manifest; if that is more than half of a folder, by "
     "bytes and but for what you left out yourself, it is an error without --allow-skipped. "

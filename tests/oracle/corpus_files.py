@@ -14,6 +14,7 @@ import gzip
 import io
 import itertools
 import json
+import lzma
 import random
 import struct
 from collections.abc import Callable, Iterator
@@ -79,10 +80,17 @@ def bzip2_file(rng: random.Random, data: bytes) -> bytes:
     return b"".join(bz2.compress(piece, rng.randint(1, 9)) for piece in pieces_of(rng, data))
 
 
+def xz_file(rng: random.Random, data: bytes) -> bytes:
+    """One stream or several, perhaps with padding after them."""
+    streams = [lzma.compress(p, preset=rng.randint(0, 2)) for p in pieces_of(rng, data)]
+    return b"".join(s + bytes(4 * rng.randint(0, 1)) for s in streams)
+
+
 COMPRESSIONS = {
     "gzip": (".gz", gzip_file),
     "zstd": (".zst", zstd_file),
     "bzip2": (".bz2", bzip2_file),
+    "xz": (".xz", xz_file),
 }
 
 
@@ -357,6 +365,7 @@ FORMATS: dict[str, Format] = {
     "jsonl, gzip": Format(compressing(jsonl, "gzip")),
     "jsonl, zstd": Format(compressing(jsonl, "zstd")),
     "jsonl, bzip2": Format(compressing(jsonl, "bzip2")),
+    "jsonl, xz": Format(compressing(jsonl, "xz")),
     "text": Format(delimited, is_delimited=True),
     "text, gzip": Format(compressing(delimited, "gzip"), is_delimited=True),
     "text, zstd": Format(compressing(delimited, "zstd"), is_delimited=True),

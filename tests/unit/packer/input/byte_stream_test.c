@@ -2,6 +2,7 @@
 
 #include <bzlib.h>
 #include <fcntl.h>
+#include <lzma.h>
 #include <signal.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -100,6 +101,16 @@ static void add_bzip2(bytes *b, const void *data, size_t n)
     assert_int_equal(BZ2_bzBuffToBuffCompress(to, &bound, (char *)data, (unsigned)n, 9, 0, 0),
                      BZ_OK);
     b->n += bound;
+}
+
+static void add_xz(bytes *b, const void *data, size_t n)
+{
+    const size_t bound = lzma_stream_buffer_bound(n);
+    size_t n_out = 0;
+    assert_int_equal(lzma_easy_buffer_encode(1, LZMA_CHECK_CRC64, NULL, data, n, room(b, bound),
+                                             &n_out, bound),
+                     LZMA_OK);
+    b->n += n_out;
 }
 
 typedef struct frame_options {
@@ -302,14 +313,15 @@ static void every_size_comes_back_from_every_compression(void **state)
     (void)state;
     const size_t sizes[] = {0, 1, 2, 3, 4, 31, 33, CHUNK - 1, CHUNK, CHUNK + 1, MOST};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        bytes files[6] = {0};
+        bytes files[7] = {0};
         add(&files[0], sample(), sizes[i]);
         add_gzip(&files[1], sample(), sizes[i]);
         add_zstd(&files[2], sample(), sizes[i], (frame_options){0});
         add_zstd(&files[3], sample(), sizes[i], (frame_options){.untold = true});
         add_zstd(&files[4], sample(), sizes[i], (frame_options){.unchecked = true});
         add_bzip2(&files[5], sample(), sizes[i]);
-        for (int k = 0; k < 6; k++) {
+        add_xz(&files[6], sample(), sizes[i]);
+        for (int k = 0; k < 7; k++) {
             save(&files[k]);
             assert_content(sample(), sizes[i]);
             drop(&files[k]);
@@ -321,7 +333,7 @@ static void every_size_comes_back_from_every_compression(void **state)
 static void files_of_several_chunks_are_read(void **state)
 {
     (void)state;
-    bytes noise = {0}, gzip = {0}, zstd = {0}, bzip2 = {0};
+    bytes noise = {0}, gzip = {0}, zstd = {0}, bzip2 = {0}, xz = {0};
     uint64_t seed = 21;
     for (size_t i = 0; i < 3 * CHUNK + 5; i += 8) {
         const uint64_t random = next_random(&seed);
@@ -333,6 +345,8 @@ static void files_of_several_chunks_are_read(void **state)
         add_gzip(&gzip, noise.data + i, n);
         add_zstd(&zstd, noise.data + i, n, (frame_options){.unchecked = i % 2 == 0});
         add_bzip2(&bzip2, noise.data + i, n);
+        add_xz(&xz, noise.data + i, n);
+        add_zeros(&xz, 4 * (i % 3));  // padding
         i += n;
     }
     save(&gzip);
@@ -341,7 +355,10 @@ static void files_of_several_chunks_are_read(void **state)
     assert_content(noise.data, noise.n);
     save(&bzip2);
     assert_content(noise.data, noise.n);
+    save(&xz);
+    assert_content(noise.data, noise.n);
     drop(&bzip2);
+    drop(&xz);
     drop(&noise);
     drop(&gzip);
     drop(&zstd);
@@ -431,7 +448,7 @@ typedef struct pieces {
     size_t ends[4], sizes[4];
 } pieces;
 
-static const bd_decompressor *const COMPRESSIONS[] = {&bd_gzip, &bd_zstd, &bd_bzip2};
+static const bd_decompressor *const COMPRESSIONS[] = {&bd_gzip, &bd_zstd, &bd_bzip2, &bd_xz};
 
 static pieces three_pieces(const bd_decompressor *compression)
 {
@@ -443,6 +460,8 @@ static pieces three_pieces(const bd_decompressor *compression)
             add_gzip(&p.file, begin, n);
         else if (compression == &bd_bzip2)
             add_bzip2(&p.file, begin, n);
+        else if (compression == &bd_xz)
+            add_xz(&p.file, begin, n);
         else if (k == 2)
             add_skippable(&p.file, 2, 9);
         else
@@ -515,8 +534,8 @@ static void bytes_after_the_last_frame_are_refused(void **state)
             const bd_decompressor *compression = COMPRESSIONS[c];
             pieces p = three_pieces(compression);
             char words[100];
-            snprintf(words, sizeof words, "near byte %zu: bytes after a %s", p.file.n,
-                     bd_compression_name(compression));
+            snprintf(words, sizeof words, "near byte %zu: bytes after a%s %s", p.file.n,
+                     compression == &bd_xz ? "n" : "", compression->name);
             add(&p.file, garbage[i], strlen(garbage[i]));
             save(&p.file);
             assert_refused(BD_ERR_FORMAT, words);
@@ -536,6 +555,23 @@ static void bytes_after_the_last_frame_are_refused(void **state)
     save(&p.file);
     assert_refused(BD_ERR_FORMAT, words);
     drop(&p.file);
+}
+
+// A dictionary of 1 GiB, which nobody needs and everybody would have to pay for.
+static void xz_file_that_needs_much_memory_is_refused(void **state)
+{
+    (void)state;
+    lzma_options_lzma options;
+    assert_false(lzma_lzma_preset(&options, 1));
+    options.dict_size = UINT32_C(1) << 30;
+    unsigned char file[1000];
+    size_t n = 0;
+    const lzma_filter filters[] = {{LZMA_FILTER_LZMA2, &options}, {LZMA_VLI_UNKNOWN, NULL}};
+    assert_int_equal(lzma_stream_buffer_encode((lzma_filter *)filters, LZMA_CHECK_CRC32, NULL,
+                                               sample(), 100, file, &n, sizeof file),
+                     LZMA_OK);
+    write_file(PATH, file, n);
+    assert_refused(BD_ERR_UNSUPPORTED, "xz data that needs more than 512 MiB of memory");
 }
 
 static void failure_is_repeated_by_every_later_read(void **state)
@@ -832,6 +868,7 @@ int main(void)
         test_inside_folder(file_cut_anywhere_is_refused_or_ends_with_a_whole_frame),
         test_inside_folder(flipped_bit_never_gives_other_bytes),
         test_inside_folder(bytes_after_the_last_frame_are_refused),
+        test_inside_folder(xz_file_that_needs_much_memory_is_refused),
         test_inside_folder(failure_is_repeated_by_every_later_read),
         test_inside_folder(sizes_that_frames_tell_are_believed_until_decompressing),
         test_inside_folder(sum_of_sizes_does_not_wrap),
