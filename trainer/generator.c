@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
+#include "common/base/memory.h"
 #include "trainer/sampling.h"
 
 bd_status bd_generator_init(bd_generator *g, bd_model *model, const bd_run_tokenizer *tokenizer,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/size.h"
+#include "common/base/memory.h"
 #include "common/cli/human.h"
 #include "trainer/data/balance.h"
 #include "trainer/data/step_work.h"

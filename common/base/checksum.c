@@ -10,7 +10,7 @@
 #include "common/base/file.h"
 #include "common/base/interrupt.h"
 
-// XXH3's 64- and 128-bit variants share one state; which one is wanted shows at the end.
+// The 64-bit and 128-bit variants of XXH3 share one state; the caller chooses at the end.
 struct bd_hasher {
     XXH3_state_t *state;
 };

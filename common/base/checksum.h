@@ -19,15 +19,15 @@ bd_digest bd_digest_of(const void *data, size_t size_bytes);
 // XXH3-64 of one piece of memory.
 uint64_t bd_hash64(const void *data, size_t size_bytes, uint64_t seed);
 
-// Takes over `hex`, which must have that form.
+// Copies `hex`, which must have that form.
 bd_status bd_digest_parse(bd_digest *digest, const char *hex, bd_error *err);
 
-// Reads the regular file at `path` from start to end; *size_bytes is what was read. Ends soon
+// Reads the regular file at `path` from start to end; *size_bytes is the number of bytes read. Ends soon
 // after an interrupt.
 bd_status bd_digest_file(const char *path, bd_digest *digest, int64_t *size_bytes,
                          bd_error *err);
 
-// One after another over several pieces; free with bd_hasher_free().
+// Hashes several pieces one after another; free with bd_hasher_free().
 typedef struct bd_hasher bd_hasher;
 bd_hasher *bd_hasher_new(void);  // NULL when out of memory
 void bd_hasher_free(bd_hasher *hasher);

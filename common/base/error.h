@@ -10,12 +10,12 @@ typedef enum bd_status {
     BD_OK = 0,
     BD_ERR_ARGUMENT,     // the caller asked for something impossible
     BD_ERR_FORMAT,       // the bytes on disk contradict the schema
-    BD_ERR_IO,           // the operating system said no
+    BD_ERR_IO,           // the operating system refused
     BD_ERR_MEMORY,       // host or device memory ran out
     BD_ERR_DEVICE,       // CUDA, cuBLAS or NCCL failed
     BD_ERR_UNSUPPORTED,  // this build or this device cannot do it
     BD_ERR_INTERRUPTED,  // somebody asked us to stop
-    BD_ERR_LIMIT,        // one text would take more work than any is given
+    BD_ERR_LIMIT,        // one text would take more work than is allowed for any
 } bd_status;
 
 // Filled only when a call fails. Lives on the caller's stack; may be NULL
@@ -31,7 +31,7 @@ bd_status bd_fail(bd_error *err, bd_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 // The same for a system call that has just failed: `BD_ERR_IO` (or
-// `BD_ERR_MEMORY` for ENOMEM) and the message followed by ": " and what errno says.
+// `BD_ERR_MEMORY` for ENOMEM) and the message followed by ": " and the text of errno.
 bd_status bd_fail_errno(bd_error *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -40,8 +40,8 @@ bd_status bd_fail_errno(bd_error *err, const char *format, ...)
 bd_status bd_error_prefix(bd_error *err, bd_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-// Puts "; <suffix>" behind one, for a caller that knows the remedy; a message that leaves no
-// room for it is cut. Returns err's status.
+// Puts "; <suffix>" behind such a message, for a caller that knows the remedy; a message that
+// leaves no room for it is cut. Returns err's status.
 bd_status bd_error_suffix(bd_error *err, bd_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

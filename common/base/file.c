@@ -20,6 +20,14 @@ char *bd_path_join(const char *dir, const char *name)
     return asprintf(&path, "%s%s%s", dir, slash, name) < 0 ? NULL : path;
 }
 
+char *bd_path_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return strdup(".");
+    return strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
 char *bd_path_last_name(const char *path)
 {
     size_t end = strlen(path);
@@ -95,7 +103,7 @@ bd_status bd_file_mark_of(const char *path, bd_file_mark *mark, bd_error *err)
 {
     struct stat info;
     if (stat(path, &info) != 0)
-        return bd_fail_errno(err, "cannot look at '%s'", path);
+        return bd_fail_errno(err, "cannot examine '%s'", path);
     *mark = mark_from(&info);
     return BD_OK;
 }
@@ -104,7 +112,7 @@ bd_status bd_file_mark_of_open(int fd, const char *path, bd_file_mark *mark, bd_
 {
     struct stat info;
     if (fstat(fd, &info) != 0)
-        return bd_fail_errno(err, "cannot look at '%s'", path);
+        return bd_fail_errno(err, "cannot examine '%s'", path);
     *mark = mark_from(&info);
     return BD_OK;
 }
@@ -216,9 +224,9 @@ bd_status bd_pending_write(const bd_pending *pending, const void *data, size_t s
     return BD_OK;
 }
 
-// By name: whoever wrote the file has closed it.
 bd_status bd_pending_sync(const bd_pending *pending, bd_error *err)
 {
+    // The file is opened again by its name, because its writer has closed it.
     const int fd = open(pending->temporary, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return bd_fail_errno(err, "cannot sync '%s'", pending->final);
@@ -229,20 +237,16 @@ bd_status bd_pending_sync(const bd_pending *pending, bd_error *err)
     return status;
 }
 
-// Some network file systems and those in user space have no fsync() for folders, and say so in
-// one of several ways.
-static bool is_unsyncable(int error)
-{
-    return error == EINVAL || error == ENOTSUP || error == EBADF || error == ENOSYS;
-}
-
 static bd_status sync_folder(const char *folder, bd_error *err)
 {
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return bd_fail_errno(err, "cannot sync '%s'", folder);
     bd_status status = BD_OK;
-    if (fsync(fd) != 0 && !is_unsyncable(errno))
+    // Some network file systems and those in user space have no fsync() for folders, and report
+    // that by one of several numbers.
+    if (fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP && errno != EBADF &&
+        errno != ENOSYS)
         status = bd_fail_errno(err, "cannot sync '%s'", folder);
     close(fd);
     return status;

@@ -15,20 +15,24 @@
 // "<dir>/<name>", malloc'd; NULL when out of memory.
 char *bd_path_join(const char *dir, const char *name);
 
+// The folder that `path` lies in, "." if it has no slash; malloc'd, NULL when out of memory.
+char *bd_path_folder(const char *path);
+
 // The part of `path` after its last slash, trailing slashes not counted; malloc'd.
 // Empty for "/", "." and "..", which name nothing.
 char *bd_path_last_name(const char *path);
 
 // Opens the regular file at `path` for reading; *size_bytes is its size then. Every file that
-// is read is opened here, or with the next one: anything else, which might never end (a device)
-// or never begin (a FIFO), is BD_ERR_IO. *fd is the caller's to close, -1 on failure.
+// is read is opened by this function or by the next one. Anything but a regular file is BD_ERR_IO,
+// because it might never end (a device) or never begin (a FIFO). *fd is the caller's to close, -1
+// on failure.
 bd_status bd_file_open(const char *path, int *fd, int64_t *size_bytes, bd_error *err);
-// The same with `flags` of open() for whoever writes; a new file has the usual rights.
+// The same with `flags` of open(), for writers; a new file has the usual permissions.
 bd_status bd_file_open_as(const char *path, int flags, int *fd, int64_t *size_bytes,
                           bd_error *err);
 
-// What tells, without reading it, whether a file is still the one that it was. Whoever writes to
-// it changes its time; a copy that keeps size and time has another inode.
+// Tells, without reading it, whether a file has changed. A writer changes its time of
+// modification; a copy that keeps size and time has another inode.
 typedef struct bd_file_mark {
     int64_t size_bytes;
     int64_t modified_ns;  // since 1970
@@ -70,8 +74,8 @@ bd_status bd_pending_sync(const bd_pending *pending, bd_error *err);
 // device, stays and is BD_ERR_IO. On failure the temporary file is removed. A folder that its
 // file system does not sync is passed over: rename() has given the file its name all the same.
 bd_status bd_pending_publish(bd_pending *pending, bd_error *err);
-// The same refusal for whoever has much to do before. A folder is BD_OK here: rename() itself
-// never replaces one by a file.
+// Makes the same refusal before work that would be lost. A folder is BD_OK here, because rename()
+// itself never replaces one by a file.
 bd_status bd_file_check_replaceable(const char *path, bd_error *err);
 // Removes the temporary file, if any. Safe on an empty struct and safe twice.
 void bd_pending_discard(bd_pending *pending);
@@ -81,21 +85,21 @@ bd_status bd_file_publish(const char *folder, const char *name, const void *data
                           size_t size_bytes, bd_error *err);
 
 // The same for a file that must not be there yet: if it is, *there becomes true and nothing is
-// changed. Of several processes at once, one succeeds.
+// changed. If several processes try at once, one succeeds.
 bd_status bd_file_publish_new(const char *folder, const char *name, const void *data,
                               size_t size_bytes, bool *there, bd_error *err);
 
 // True for names that bd_pending_begin() makes.
 bool bd_is_pending_name(const char *name);
 
-// The same, with the name that the file was to be published under in `final` [size_bytes]; false
-// as well if that does not fit.
+// The same; `final` [size_bytes] gets the name under which the file was to be published. False as
+// well if that does not fit.
 bool bd_pending_final_name(const char *name, char *final, size_t size_bytes);
 
-// Whether a name is of somebody's files.
+// Whether a name is that of a file which the caller writes.
 typedef bool (*bd_name_test)(const char *name);
 
-// The same for names that pass `is_ours`: others may have made the rest.
+// True for pending names whose final name passes `is_ours`; other programs may have made the rest.
 bool bd_is_pending_of(const char *name, bd_name_test is_ours);
 
 #endif

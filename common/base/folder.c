@@ -29,20 +29,6 @@ static void remove_made(char *path, int n)
         cut_last_name(path);
 }
 
-static bd_status make_one(const char *path, int *n_made, bd_error *err)
-{
-    struct stat info;
-    if (stat(path, &info) == 0)
-        return BD_OK;
-    if (mkdir(path, 0777) == 0) {
-        ++*n_made;
-        return BD_OK;
-    }
-    if (errno == EEXIST)  // another process was quicker
-        return BD_OK;
-    return bd_fail_errno(err, "cannot create the folder '%s'", path);
-}
-
 bd_status bd_folder_make(const char *folder, int *n_made, bd_error *err)
 {
     char *path = strdup(folder);
@@ -53,7 +39,13 @@ bd_status bd_folder_make(const char *folder, int *n_made, bd_error *err)
         end += strcspn(end, "/");
         const char next = *end;
         *end = '\0';
-        status = make_one(path, n_made, err);
+        struct stat info;
+        if (stat(path, &info) != 0) {
+            if (mkdir(path, 0777) == 0)
+                ++*n_made;
+            else if (errno != EEXIST)  // EEXIST: another process was quicker
+                status = bd_fail_errno(err, "cannot create the folder '%s'", path);
+        }
         if (status == BD_OK)
             *end = next;
     }
@@ -66,9 +58,9 @@ bd_status bd_folder_make(const char *folder, int *n_made, bd_error *err)
     return status;
 }
 
-// Locks or unlocks one byte of the lock file. Open file description locks: they belong to `fd`,
-// not to whichever other descriptor of the file this process may close. False if another has
-// it.
+// Locks or unlocks one byte of the lock file; *locked is false if another process holds it. These
+// are open file description locks: they belong to `fd` and stay when this process closes another
+// descriptor of the same file.
 static bd_status lock_byte(int fd, short type, int64_t byte, bool *locked, bd_error *err)
 {
     struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
@@ -78,20 +70,14 @@ static bd_status lock_byte(int fd, short type, int64_t byte, bool *locked, bd_er
     return bd_fail_errno(err, "cannot lock '" BD_LOCK_NAME "'");
 }
 
-// Whoever shares waits for one who does not: as a rule that is the last of those who shared,
-// and it is about to finish what all of them did.
+// A process that wants to share waits for one that holds the folder alone: as a rule that is the
+// last of those that shared, and it is about to finish what all of them did.
 static bd_status wait_to_share(int fd, bool *locked, bd_error *err)
 {
     struct flock range = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
     while (!(*locked = fcntl(fd, F_OFD_SETLKW, &range) == 0) && errno == EINTR)
         BD_TRY(bd_interrupt_check(err));
     return *locked ? BD_OK : bd_fail_errno(err, "cannot lock '" BD_LOCK_NAME "'");
-}
-
-static bool has_a_name(int fd)
-{
-    struct stat info;
-    return fstat(fd, &info) == 0 && info.st_nlink > 0;
 }
 
 bd_status bd_folder_lock(int *lock, const char *folder, bd_lock_mode mode, const char *doing,
@@ -113,7 +99,9 @@ bd_status bd_folder_lock(int *lock, const char *folder, bd_lock_mode mode, const
     }
     if (status == BD_OK && !locked)
         status = bd_fail(err, BD_ERR_IO, "another process is %s '%s'", doing, folder);
-    if (status == BD_OK && !has_a_name(fd))  // a lock that nobody else can see
+    // A lock on a file that was removed meanwhile excludes nobody.
+    struct stat info;
+    if (status == BD_OK && (fstat(fd, &info) != 0 || info.st_nlink == 0))
         status = bd_fail(err, BD_ERR_IO, "another process has removed '%s'", folder);
     if (status == BD_OK)
         *lock = fd;
@@ -125,7 +113,8 @@ bd_status bd_folder_lock(int *lock, const char *folder, bd_lock_mode mode, const
 
 bd_status bd_folder_lock_alone(int lock, bool *alone, bd_error *err)
 {
-    // Two who asked while they share would both be refused: so the share is given up first.
+    // Two processes that asked while both share would both be refused, so the share is given up
+    // first.
     BD_TRY(lock_byte(lock, F_UNLCK, 0, alone, err));
     return lock_byte(lock, F_WRLCK, 0, alone, err);
 }

@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static size_t smaller(size_t a, size_t b)
+static size_t smaller_size(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
@@ -28,8 +28,8 @@ static uint64_t find_number(const char *path, const char *name)
     return number;
 }
 
-// A file that holds one number, and neither "max" nor nothing.
-static bool read_number(const char *path, uint64_t *number)
+// False if the file holds no number, but "max" or nothing.
+static bool read_lone_number(const char *path, uint64_t *number)
 {
     FILE *file = fopen(path, "re");
     const bool read = file && fscanf(file, "%" SCNu64, number) == 1;
@@ -38,24 +38,24 @@ static bool read_number(const char *path, uint64_t *number)
     return read;
 }
 
-static size_t of_system(void)
+static size_t free_in_system(void)
 {
     const uint64_t available_kib = find_number("/proc/meminfo", "MemAvailable:");
     const uint64_t swap_kib = find_number("/proc/meminfo", "SwapFree:");
     return available_kib > 0 ? (size_t)(available_kib + swap_kib) * 1024 : SIZE_MAX;
 }
 
-// What one control group leaves. Files that were read lately count as used and can be dropped.
-static size_t of_group(const char *folder, size_t length)
+// The bytes that one control group leaves. Cached files count as used, but can be dropped.
+static size_t free_in_group(const char *folder, size_t length)
 {
     char path[4096];
     uint64_t limit, used;
     const int n = (int)length;
     snprintf(path, sizeof path, "%.*s/memory.max", n, folder);
-    if (!read_number(path, &limit))
+    if (!read_lone_number(path, &limit))
         return SIZE_MAX;
     snprintf(path, sizeof path, "%.*s/memory.current", n, folder);
-    if (!read_number(path, &used))
+    if (!read_lone_number(path, &used))
         return SIZE_MAX;
     snprintf(path, sizeof path, "%.*s/memory.stat", n, folder);
     const uint64_t dropped = find_number(path, "inactive_file ");
@@ -63,8 +63,9 @@ static size_t of_group(const char *folder, size_t length)
     return limit > used ? (size_t)(limit - used) : 0;
 }
 
-// Of the process's control group (version 2: the line "0::/its/path") and of those around it.
-static size_t of_groups(void)
+// The least of the process's control group (version 2: the line "0::/its/path") and of all groups
+// that it lies in.
+static size_t free_in_groups(void)
 {
     static const char mounted[] = "/sys/fs/cgroup";
     char line[2048], folder[sizeof mounted + sizeof line];
@@ -77,19 +78,19 @@ static size_t of_groups(void)
         snprintf(folder, sizeof folder, "%s%s", mounted, line + 3);
         for (size_t n = strlen(folder); n >= sizeof mounted - 1; n--)
             if (folder[n] == '\0' || folder[n] == '/')
-                least = smaller(least, of_group(folder, n));
+                least = smaller_size(least, free_in_group(folder, n));
     }
     if (file)
         fclose(file);
     return least;
 }
 
-static size_t of_address_space(void)
+static size_t free_in_address_space(void)
 {
     struct rlimit limit;
     uint64_t pages;
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-        !read_number("/proc/self/statm", &pages))
+        !read_lone_number("/proc/self/statm", &pages))
         return SIZE_MAX;
     const uint64_t used = pages * (uint64_t)sysconf(_SC_PAGESIZE);
     return limit.rlim_cur > used ? (size_t)(limit.rlim_cur - used) : 0;
@@ -97,5 +98,6 @@ static size_t of_address_space(void)
 
 size_t bd_free_memory(void)
 {
-    return smaller(smaller(of_system(), of_groups()), of_address_space());
+    return smaller_size(smaller_size(free_in_system(), free_in_groups()),
+                        free_in_address_space());
 }

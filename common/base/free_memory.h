@@ -4,9 +4,9 @@
 
 #include <stddef.h>
 
-// Bytes: what the system could give without ending a process, unused swap included, or less if
-// the limits of the process's control groups or of its address space (ulimit -v) leave less.
-// SIZE_MAX if nothing of that is known. Other processes may take it meanwhile.
+// The bytes that the system could give without killing a process, unused swap included, or less
+// if the limits of the process's control groups or of its address space (ulimit -v) leave less.
+// SIZE_MAX if none of these is known. Other processes may take the memory meanwhile.
 size_t bd_free_memory(void);
 
 #endif

@@ -7,37 +7,37 @@
 #include <string.h>
 #include <unistd.h>
 
-static atomic_int noted;  // the signal's number; 0: none
+static atomic_int noted_signal;  // the signal's number; 0: none
 static _Atomic(const char *) answer;
 
-// Nothing but what a handler may call.
-static void note(int number)
+// A signal handler: it may call only async-signal-safe functions.
+static void note_signal(int number)
 {
     const int before = errno;
     const char *text = atomic_load(&answer);
     if (text && write(STDERR_FILENO, text, strlen(text)) < 0) {
-        // Nobody listens.
+        // Nothing can be done about it here.
     }
     errno = before;
-    atomic_store(&noted, number);
+    atomic_store(&noted_signal, number);
     // The second time, whichever of the two it is, the default action is taken.
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
 }
 
-// A signal that was being ignored when the program began, as in a script's background job,
-// stays so.
+// A signal that was ignored when the program began, as in a background job of a script, stays
+// ignored.
 static void catch_signal(int number)
 {
     struct sigaction action;
     if (sigaction(number, NULL, &action) != 0 || action.sa_handler == SIG_IGN)
         return;
-    action = (struct sigaction){.sa_handler = note, .sa_flags = SA_ONSTACK};
+    action = (struct sigaction){.sa_handler = note_signal, .sa_flags = SA_ONSTACK};
     sigemptyset(&action.sa_mask);
     sigaction(number, &action, NULL);
 }
 
-// A stack of its own for note(): the generated code of oneDNN's matrix products does not bear a
+// A stack of its own for note_signal(): the generated code of oneDNN's matrix products does not bear a
 // handler on the stack that it runs on (about one run in a hundred that was interrupted in the
 // middle of one found its heap spoilt). The system gives a process's signals to the thread that
 // calls this, as long as it does not block them.
@@ -63,7 +63,7 @@ void bd_interrupt_answer(const char *text)
 
 bool bd_interrupt_is_noted(void)
 {
-    return atomic_load_explicit(&noted, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&noted_signal, memory_order_relaxed) != 0;
 }
 
 bd_status bd_interrupt_check(bd_error *err)
@@ -75,7 +75,7 @@ bd_status bd_interrupt_check(bd_error *err)
 
 void bd_interrupt_raise(void)
 {
-    const int number = atomic_load(&noted);
+    const int number = atomic_load(&noted_signal);
     if (number == 0)
         return;
     signal(number, SIG_DFL);

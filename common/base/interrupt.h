@@ -10,8 +10,8 @@
 // second one ends the program as it would have without this call.
 void bd_interrupt_catch(void);
 
-// `text`, which must stay, is written to stderr at the moment the first signal comes: for work
-// whose next convenient moment may be far. NULL, as at first: nothing is.
+// `text`, which must stay valid, is written to stderr at the moment the first signal comes: for
+// work whose next convenient moment may be far away. With NULL, the default, nothing is written.
 void bd_interrupt_answer(const char *text);
 
 // BD_ERR_INTERRUPTED once a signal was noted. Cheap enough for every record.
@@ -20,8 +20,8 @@ bd_status bd_interrupt_check(bd_error *err);
 // Whether one was noted, for loops that can only stop.
 bool bd_interrupt_is_noted(void);
 
-// Ends the program by the signal that was noted, so that whoever started it sees why. Returns
-// if there was none.
+// Ends the program by the signal that was noted, so that its parent process sees the reason.
+// Returns if there was none.
 void bd_interrupt_raise(void);
 
 #endif

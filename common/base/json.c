@@ -28,7 +28,7 @@ static bd_json *wrap(json_t *value)
 // Set when an allocation failed since the last bd_json_print() of this thread.
 static _Thread_local bool out_of_memory;
 
-static json_t *made(json_t *value)
+static json_t *check_made(json_t *value)
 {
     if (!value)
         out_of_memory = true;
@@ -37,38 +37,38 @@ static json_t *made(json_t *value)
 
 bd_json *bd_json_object(void)
 {
-    return wrap(made(json_object()));
+    return wrap(check_made(json_object()));
 }
 
 bd_json *bd_json_array(void)
 {
-    return wrap(made(json_array()));
+    return wrap(check_made(json_array()));
 }
 
 bd_json *bd_json_integer(int64_t value)
 {
-    return wrap(made(json_integer(value)));
+    return wrap(check_made(json_integer(value)));
 }
 
 bd_json *bd_json_string(const char *text)
 {
-    return wrap(made(json_string_nocheck(text)));
+    return wrap(check_made(json_string_nocheck(text)));
 }
 
 bd_json *bd_json_real(double value)
 {
-    return wrap(made(json_real(value)));
+    return wrap(check_made(json_real(value)));
 }
 
 void bd_json_set(bd_json *object, const char *key, bd_json *value)
 {
-    if (json_object_set_new(unwrap(object), key, made(unwrap(value))) != 0)
+    if (json_object_set_new(unwrap(object), key, check_made(unwrap(value))) != 0)
         out_of_memory = true;
 }
 
 void bd_json_append(bd_json *array, bd_json *value)
 {
-    if (json_array_append_new(unwrap(array), made(unwrap(value))) != 0)
+    if (json_array_append_new(unwrap(array), check_made(unwrap(value))) != 0)
         out_of_memory = true;
 }
 
@@ -124,8 +124,8 @@ void bd_json_free(bd_json *value)
     json_decref(unwrap(value));
 }
 
-// Not json_dumps(): Jansson goes on after a key for which it found no memory, and leaves it out.
-// A stream remembers.
+// json_dumps() will not do: where Jansson finds no memory for a key, it goes on without the key. A
+// stream remembers the failure.
 static char *print_value(const json_t *value, bd_json_style style)
 {
     const size_t layout = style == BD_JSON_COMPACT ? JSON_COMPACT : JSON_INDENT(2);
@@ -148,6 +148,17 @@ bd_status bd_json_print(const bd_json *value, bd_json_style style, char **text, 
     if (!*text)
         return bd_fail(err, BD_ERR_MEMORY, "no memory to print JSON");
     return BD_OK;
+}
+
+bd_status bd_json_put(bd_json *value, bd_json_style style, FILE *out, bd_error *err)
+{
+    char *text = NULL;
+    const bd_status status = bd_json_print(value, style, &text, err);
+    if (status == BD_OK)
+        fprintf(out, "%s\n", text);
+    free(text);
+    bd_json_free(value);
+    return status;
 }
 
 // ---- Reading ----------------------------------------------------------------------
@@ -284,7 +295,7 @@ bd_json_member bd_json_next(const bd_json *object, bd_json_member member)
 
 // ---- Sealing ----------------------------------------------------------------------
 
-// What follows the checked bytes, around the digits.
+// The text that follows the checked bytes, around the digits.
 static const char before_digits[] = ",\n  \"checksum\": \"";
 static const char after_digits[] = "\"\n}\n";
 
@@ -294,7 +305,7 @@ enum {
 };
 
 // The SEAL_BYTES bytes that belong after `text`, and a NUL.
-static void print_seal(char *seal, const char *text, size_t size_bytes)
+static void print_json_seal(char *seal, const char *text, size_t size_bytes)
 {
     const bd_digest digest = bd_digest_of(text, size_bytes);
     snprintf(seal, SEAL_BYTES + 1, "%s%s%s", before_digits, digest.hex, after_digits);
@@ -310,7 +321,7 @@ bd_status bd_json_seal(const bd_json *object, char **text, size_t *size_bytes, b
         *text = NULL;
         return bd_fail(err, BD_ERR_MEMORY, "no memory to print JSON");
     }
-    print_seal(sealed + checked, sealed, checked);
+    print_json_seal(sealed + checked, sealed, checked);
     *text = sealed;
     *size_bytes = checked + SEAL_BYTES;
     return BD_OK;
@@ -323,7 +334,7 @@ bd_status bd_json_unseal(const char *text, size_t size_bytes, bd_json **value, b
         return bd_fail(err, BD_ERR_FORMAT, "it is cut short");
     const size_t checked = size_bytes - SEAL_BYTES;
     char seal[SEAL_BYTES + 1];
-    print_seal(seal, text, checked);
+    print_json_seal(seal, text, checked);
     if (memcmp(text + checked, seal, SEAL_BYTES) != 0)
         return bd_fail(err, BD_ERR_FORMAT, "its checksum does not match: damaged or edited");
     return bd_json_parse(text, size_bytes, value, err);
@@ -331,25 +342,8 @@ bd_status bd_json_unseal(const char *text, size_t size_bytes, bd_json **value, b
 
 // ---- Comparing --------------------------------------------------------------------
 
-static void describe_difference(const json_t *here, const json_t *there, const char *path,
-                                char *where, size_t where_size)
-{
-    char *a = here ? print_value(here, BD_JSON_COMPACT) : NULL;
-    char *b = there ? print_value(there, BD_JSON_COMPACT) : NULL;
-    snprintf(where, where_size, "%s: %.80s here, %.80s there", *path ? path : "the document",
-             a ? a : "nothing", b ? b : "nothing");
-    free(a);
-    free(b);
-}
-
 // `path` is a buffer of PATH_SIZE in which each level appends its own step and takes it back.
 enum { PATH_SIZE = 256 };
-
-// Array elements that have a name are easier to find by it.
-static const char *name_of(json_t *value)
-{
-    return json_string_value(json_object_get(value, "name"));
-}
 
 static bool differs(json_t *here, json_t *there, char *path, char *where, size_t where_size)
 {
@@ -377,7 +371,9 @@ static bool differs(json_t *here, json_t *there, char *path, char *where, size_t
     if (arrays) {
         const size_t n = json_array_size(here), m = json_array_size(there);
         for (size_t i = 0; i < n || i < m; i++) {
-            const char *name = name_of(json_array_get(i < n ? here : there, i));
+            // An element that has a name is easier to find by it.
+            json_t *element = json_array_get(i < n ? here : there, i);
+            const char *name = json_string_value(json_object_get(element, "name"));
             if (name)
                 snprintf(path + length, PATH_SIZE - length, "[%zu '%s']", i, name);
             else
@@ -388,7 +384,12 @@ static bool differs(json_t *here, json_t *there, char *path, char *where, size_t
         }
     }
     path[length] = '\0';
-    describe_difference(here, there, path, where, where_size);
+    char *a = here ? print_value(here, BD_JSON_COMPACT) : NULL;
+    char *b = there ? print_value(there, BD_JSON_COMPACT) : NULL;
+    snprintf(where, where_size, "%s: %.80s here, %.80s there", *path ? path : "the document",
+             a ? a : "nothing", b ? b : "nothing");
+    free(a);
+    free(b);
     return true;
 }
 
@@ -397,15 +398,4 @@ bool bd_json_difference(const bd_json *here, const bd_json *there, char *where,
 {
     char path[PATH_SIZE] = "";
     return differs(unwrap(here), unwrap(there), path, where, where_size);
-}
-
-bd_status bd_json_put(bd_json *value, bd_json_style style, FILE *out, bd_error *err)
-{
-    char *text = NULL;
-    const bd_status status = bd_json_print(value, style, &text, err);
-    if (status == BD_OK)
-        fprintf(out, "%s\n", text);
-    free(text);
-    bd_json_free(value);
-    return status;
 }

@@ -22,12 +22,11 @@ bd_json *bd_json_string(const char *text);  // UTF-8
 bd_json *bd_json_real(double value);        // finite
 void bd_json_set_integer(bd_json *object, const char *key, int64_t value);
 void bd_json_set_real(bd_json *object, const char *key, double value);
-// The same, but null for what is not finite, for which JSON has no number.
+// The same, but null for a value that is not finite, because JSON has no number for it.
 void bd_json_set_figure(bd_json *object, const char *key, double value);
 void bd_json_set_bool(bd_json *object, const char *key, bool value);
 void bd_json_set_null(bd_json *object, const char *key);
-// `text` must be UTF-8; where it may not be (file names), bytes that are not are shown as
-// U+FFFD.
+// Bytes of `text` that are not UTF-8, as in some file names, become U+FFFD.
 void bd_json_set_string(bd_json *object, const char *key, const char *text);
 // Takes over the caller's reference to `value`.
 void bd_json_set(bd_json *object, const char *key, bd_json *value);
@@ -46,7 +45,7 @@ bd_status bd_json_parse(const char *text, size_t size_bytes, bd_json **value, bd
 bd_status bd_json_read_file(const char *path, size_t max_bytes, bd_json **value, bd_error *err);
 
 // Each fails with BD_ERR_FORMAT when `key` is missing or is something else, and names it.
-// What comes out is borrowed from `object`.
+// The results are borrowed from `object`.
 bd_status bd_json_get_integer(const bd_json *object, const char *key, int64_t min, int64_t max,
                               int64_t *value, bd_error *err);
 // Any number, also one that is written as an integer.
@@ -68,8 +67,8 @@ const bd_json *bd_json_at(const bd_json *array, size_t index);
 bd_status bd_json_as_integer(const bd_json *value, int64_t min, int64_t max, int64_t *out,
                              bd_error *err);
 
-// The members of an object whose keys are not known beforehand, in their order; what is not an
-// object has none. Both parts are borrowed.
+// The members of an object whose keys are not known beforehand, in their order; a value that is
+// not an object has none. Both parts are borrowed.
 //
 //   for (bd_json_member m = bd_json_first(object); m.key; m = bd_json_next(object, m))
 typedef struct bd_json_member {

@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
-#include "common/base/size.h"
+#include "common/base/memory.h"
 #include "common/base/utf8.h"
 
 void bd_json_reader_init(bd_json_reader *reader, const char *text, size_t size_bytes)
@@ -19,7 +18,8 @@ void bd_json_reader_release(bd_json_reader *reader)
     reader->capacity = 0;
 }
 
-static bd_status unexpected(const bd_json_reader *reader, const char *wanted, bd_error *err)
+static bd_status fail_unexpected(const bd_json_reader *reader, const char *wanted,
+                                 bd_error *err)
 {
     if (reader->at >= reader->size_bytes)
         return bd_fail(err, BD_ERR_FORMAT, "it ends where %s is expected", wanted);
@@ -40,7 +40,7 @@ char bd_json_reader_peek(bd_json_reader *reader)
 bd_status bd_json_reader_enter(bd_json_reader *reader, char bracket, bd_error *err)
 {
     if (bd_json_reader_peek(reader) != bracket)
-        return unexpected(reader, bracket == '{' ? "an object" : "an array", err);
+        return fail_unexpected(reader, bracket == '{' ? "an object" : "an array", err);
     reader->at++;
     reader->first = true;
     return BD_OK;
@@ -51,7 +51,7 @@ bd_status bd_json_reader_more(bd_json_reader *reader, char bracket, bool *more, 
     const char next = bd_json_reader_peek(reader);
     *more = next != bracket;
     if (*more && !reader->first && next != ',')
-        return unexpected(reader, bracket == '}' ? "',' or '}'" : "',' or ']'", err);
+        return fail_unexpected(reader, bracket == '}' ? "',' or '}'" : "',' or ']'", err);
     if (!*more || !reader->first)
         reader->at++;
     reader->first = false;
@@ -156,7 +156,7 @@ bd_status bd_json_reader_string(bd_json_reader *reader, const char **string, siz
                                 bd_error *err)
 {
     if (bd_json_reader_peek(reader) != '"')
-        return unexpected(reader, "a string", err);
+        return fail_unexpected(reader, "a string", err);
     const size_t begin = reader->at + 1;
     bool escapes, ascii;
     BD_TRY(pass_string(reader, &escapes, &ascii, err));
@@ -180,7 +180,7 @@ bd_status bd_json_reader_key(bd_json_reader *reader, const char **key, size_t *s
 {
     BD_TRY(bd_json_reader_string(reader, key, size_bytes, err));
     if (bd_json_reader_peek(reader) != ':')
-        return unexpected(reader, "':'", err);
+        return fail_unexpected(reader, "':'", err);
     reader->at++;
     return BD_OK;
 }
@@ -204,27 +204,27 @@ bd_status bd_json_reader_integer(bd_json_reader *reader, int64_t *value, bd_erro
     const bool is_real = next == '.' || next == 'e' || next == 'E';
     const bool leading_zero = at - digits > 1 && reader->text[digits] == '0';
     if (at == digits || is_real || leading_zero || !fits)
-        return unexpected(reader, "an integer of 64 bits", err);
+        return fail_unexpected(reader, "an integer of 64 bits", err);
     reader->at = at;
     return BD_OK;
 }
 
-// As far as brackets and quotes tell where the value ends.
 bd_status bd_json_reader_skip(bd_json_reader *reader, bd_error *err)
 {
+    // Brackets and quotes alone tell where the value ends.
     size_t depth = 0;
     bool escapes, ascii;
     do {
         const char c = bd_json_reader_peek(reader);
         if (c == '\0')
-            return unexpected(reader, "a value", err);
+            return fail_unexpected(reader, "a value", err);
         if (c == '"') {
             BD_TRY(pass_string(reader, &escapes, &ascii, err));
             continue;
         }
         if (c == '}' || c == ']') {
             if (depth == 0)
-                return unexpected(reader, "a value", err);
+                return fail_unexpected(reader, "a value", err);
             depth--;
         } else if (c == '{' || c == '[') {
             depth++;
@@ -249,7 +249,7 @@ bd_status bd_json_reader_value(bd_json_reader *reader, size_t max_bytes, bd_json
     const size_t n = reader->at - begin;
     if (n > max_bytes)
         return bd_fail(err, BD_ERR_FORMAT, "byte %zu: more than %zu bytes", begin, max_bytes);
-    // In brackets, because only an array or object is a document for the parser.
+    // The value is put in brackets, because the parser takes only an array or object as a document.
     char *document = malloc(n + 2);
     if (!document)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu bytes of JSON", n);

@@ -1,4 +1,4 @@
-// json_reader.h - JSON read front to back, for documents that are too big for a tree: whoever
+// json_reader.h - JSON read front to back, for documents that are too big for a tree: a caller that
 // knows their shape asks for one part after the other.
 //
 //   enter '{'; while more '}': key; then string, integer, value, or enter again
@@ -19,7 +19,7 @@ typedef struct bd_json_reader {
     const char *text;  // borrowed
     size_t size_bytes;
     size_t at;
-    bool first;       // nothing was read yet of what was entered last
+    bool first;       // no element was read yet of the object or array that was entered last
     char *unescaped;  // owned: the last string that had escapes
     size_t capacity;
 } bd_json_reader;
@@ -36,7 +36,7 @@ bd_status bd_json_reader_enter(bd_json_reader *reader, char bracket, bd_error *e
 // Whether another element follows; steps out behind `bracket`, '}' or ']', if none does.
 bd_status bd_json_reader_more(bd_json_reader *reader, char bracket, bool *more, bd_error *err);
 
-// What comes out is good until the next string or key is read, and may have NULs in it.
+// The string stays valid until the next string or key is read, and may contain NULs.
 bd_status bd_json_reader_string(bd_json_reader *reader, const char **string, size_t *size_bytes,
                                 bd_error *err);
 bd_status bd_json_reader_key(bd_json_reader *reader, const char **key, size_t *size_bytes,
@@ -47,10 +47,10 @@ bd_status bd_json_reader_integer(bd_json_reader *reader, int64_t *value, bd_erro
 bd_status bd_json_reader_value(bd_json_reader *reader, size_t max_bytes, bd_json **value,
                                bd_error *err);
 
-// Passes over any value; whether it is a valid one is seen only if it is read later.
+// Passes over any value without checking that it is valid.
 bd_status bd_json_reader_skip(bd_json_reader *reader, bd_error *err);
 
-// Nothing but white space may follow.
+// Fails if anything but white space follows.
 bd_status bd_json_reader_end(bd_json_reader *reader, bd_error *err);
 
 #endif

@@ -21,7 +21,7 @@ void say(const char *text)
         return;
 }
 
-// Neither allocates nor takes a lock: other threads may hold any of them.
+// Neither allocates nor takes a lock, because other threads may hold any lock.
 [[noreturn]] void end(const char *library, const char *reason)
 {
     say("bindery: ");
@@ -32,7 +32,7 @@ void say(const char *text)
     _exit(2);
 }
 
-// g_error() calls this and aborts afterwards; GLib says so when it has no memory or no thread.
+// g_error(), which GLib calls when it has no memory or no thread, calls this and then aborts.
 void on_glib_log(const gchar *domain, GLogLevelFlags level, const gchar *message, gpointer)
 {
     if (level & G_LOG_LEVEL_ERROR)
@@ -57,8 +57,8 @@ void on_terminate()
     usual_end();
 }
 
-// What ends without a word of its own, right after an allocation has failed. A library that
-// brings its own C++ runtime even crashes then, on the way to its own last words.
+// Handles signals of libraries that end the program without a message right after an allocation
+// has failed. A library that brings its own C++ runtime crashes then, before it can print one.
 void on_signal(int number)
 {
     if (errno == ENOMEM)

@@ -1,8 +1,8 @@
-// last_words.h - what is said when a library ends the program because it has run out of memory
-// or threads.
+// last_words.h - the message of a program that a library ends because memory or threads have run
+// out.
 //
 // Our own code reports a failing allocation like every other failure. GLib and parts of Arrow
-// do not: g_malloc() aborts, and an exception that nobody catches does.
+// do not: g_malloc() aborts, and so does an exception that nobody catches.
 #ifndef BINDERY_COMMON_BASE_LAST_WORDS_H
 #define BINDERY_COMMON_BASE_LAST_WORDS_H
 

@@ -22,7 +22,7 @@ static struct known {
 
 static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int remember(const void *data, size_t size_bytes, const char *path)
+static int remember_mapping(const void *data, size_t size_bytes, const char *path)
 {
     char *copy = strdup(path);
     if (!copy)
@@ -44,7 +44,7 @@ static int remember(const void *data, size_t size_bytes, const char *path)
     return slot;
 }
 
-static void forget(int slot)
+static void forget_mapping(int slot)
 {
     if (slot < 0)
         return;
@@ -71,7 +71,7 @@ bd_status bd_mapped_file_open(bd_mapped_file *file, const char *path, bd_error *
     }
     file->data = data;
     file->size_bytes = (size_t)size_bytes;
-    file->slot = remember(data, file->size_bytes, path);
+    file->slot = remember_mapping(data, file->size_bytes, path);
 done:
     close(fd);
     return status;
@@ -91,12 +91,12 @@ void bd_mapped_file_close(bd_mapped_file *file)
 {
     if (!file->data)
         return;
-    forget(file->slot);
+    forget_mapping(file->slot);
     munmap((void *)file->data, file->size_bytes);
     *file = (bd_mapped_file){.slot = -1};
 }
 
-static void say(const char *text)
+static void say_safely(const char *text)
 {
     // In a signal handler there is nobody left to tell if this fails.
     if (write(STDERR_FILENO, text, strlen(text)) < 0)
@@ -110,9 +110,9 @@ static void on_sigbus(int number, siginfo_t *info, void *context)
     for (int slot = 0; slot < MAX_KNOWN; slot++) {
         const uintptr_t begin = atomic_load(&known[slot].begin);
         if (begin != 0 && begin <= at && at < known[slot].end) {
-            say("bindery: '");
-            say(known[slot].path);
-            say("' became shorter while it was being read\n");
+            say_safely("bindery: '");
+            say_safely(known[slot].path);
+            say_safely("' became shorter while it was being read\n");
             _exit(2);
         }
     }

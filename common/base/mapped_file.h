@@ -1,4 +1,4 @@
-// mapped_file.h - a file mapped for reading, and what happens if it shrinks under us.
+// mapped_file.h - a file mapped for reading, with an error message if it shrinks meanwhile.
 //
 // Touching a page beyond the end of a file that was cut after mapping raises SIGBUS. The
 // program installs one handler that finds the file by the address and ends with exit
@@ -19,9 +19,9 @@ typedef struct bd_mapped_file {
 // Maps the regular file at `path`. On failure *file is empty and needs no closing.
 bd_status bd_mapped_file_open(bd_mapped_file *file, const char *path, bd_error *err);
 
-// Says that the bytes [data, data + size_bytes) will hardly be looked at again, so that their
-// pages do not count as this process's memory any more; what does not lie in the file is passed
-// over. They may be looked at all the same. Any number of threads may call it.
+// Tells the system that the bytes [data, data + size_bytes) will hardly be read again, so that
+// their pages no longer count as this process's memory; a range outside the file is ignored. The
+// bytes stay readable. Any number of threads may call it.
 void bd_mapped_file_forget(const bd_mapped_file *file, const void *data, size_t size_bytes);
 
 // Unmaps. Every pointer into file->data is then invalid. Safe on an empty struct and safe

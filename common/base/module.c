@@ -6,23 +6,17 @@
 #include <string.h>
 #include <unistd.h>
 
-static bd_status program_folder(char *folder, size_t size, bd_error *err)
-{
-    const ssize_t length = readlink("/proc/self/exe", folder, size - 1);
-    if (length < 0)
-        return bd_fail_errno(err, "cannot find the program's own folder");
-    folder[length] = '\0';
-    char *slash = strrchr(folder, '/');
-    *(slash ? slash : folder) = '\0';
-    return BD_OK;
-}
-
-// Where the module lies: in the build tree beside the program, installed in ../lib/bindery.
+// The module lies beside the program in the build tree, and in ../lib/bindery once installed.
 static bd_status find_module(char *path, size_t size, const char *file, bd_error *err)
 {
     static const char *const places[] = {"", "/../lib/bindery"};
     char folder[PATH_MAX];
-    BD_TRY(program_folder(folder, sizeof folder, err));
+    const ssize_t folder_length = readlink("/proc/self/exe", folder, sizeof folder - 1);
+    if (folder_length < 0)
+        return bd_fail_errno(err, "cannot find the program's own folder");
+    folder[folder_length] = '\0';
+    char *slash = strrchr(folder, '/');
+    *(slash ? slash : folder) = '\0';
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         const int length = snprintf(path, size, "%s%s/%s", folder, places[i], file);
         if (length > 0 && (size_t)length < size && access(path, F_OK) == 0)
@@ -35,15 +29,6 @@ bool bd_module_exists(const bd_module *module)
 {
     char path[PATH_MAX];
     return find_module(path, sizeof path, module->file, NULL) == BD_OK;
-}
-
-// dlopen() would search the system for a name without a slash.
-static bd_status given_module(char *path, size_t size, const char *given, bd_error *err)
-{
-    const int length = snprintf(path, size, "%s%s", strchr(given, '/') ? "" : "./", given);
-    if (length < 0 || (size_t)length >= size || access(path, F_OK) != 0)
-        return bd_fail(err, BD_ERR_UNSUPPORTED, "no module at '%.400s'", given);
-    return BD_OK;
 }
 
 static bd_status check_abi(const bd_module *module, void *handle, const char *path,
@@ -64,8 +49,15 @@ bd_status bd_module_load(const bd_module *module, const char *given, void **entr
                          bd_error *err)
 {
     char path[PATH_MAX];
-    BD_TRY(given ? given_module(path, sizeof path, given, err)
-                 : find_module(path, sizeof path, module->file, err));
+    if (!given) {
+        BD_TRY(find_module(path, sizeof path, module->file, err));
+    } else {
+        // dlopen() would search the system for a name without a slash.
+        const char *here = strchr(given, '/') ? "" : "./";
+        const int length = snprintf(path, sizeof path, "%s%s", here, given);
+        if (length < 0 || (size_t)length >= sizeof path || access(path, F_OK) != 0)
+            return bd_fail(err, BD_ERR_UNSUPPORTED, "no module at '%.400s'", given);
+    }
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle)
         return bd_fail(err, BD_ERR_UNSUPPORTED, "cannot load the module: %s", dlerror());

@@ -1,6 +1,6 @@
-// module.h - parts of the program that are loaded when it runs, because what they need is not
-// on every machine: a shared object beside the program, checked before anything of it is
-// called.
+// module.h - parts of the program that are loaded when it runs, because not every machine has the
+// libraries that they need. A module is a shared object beside the program, which is checked
+// before any function of it is called.
 #ifndef BINDERY_COMMON_BASE_MODULE_H
 #define BINDERY_COMMON_BASE_MODULE_H
 
@@ -13,8 +13,8 @@
 extern "C" {
 #endif
 
-// What the two sides were compiled with. The version is raised when the meaning of a struct or
-// a function changes; a changed size speaks for itself.
+// The interface that a side was compiled with. The version is raised when the meaning of a struct
+// or a function changes; a changed size shows without that.
 typedef struct bd_module_abi {
     uint32_t version;
     uint32_t table_bytes, argument_bytes;
@@ -29,13 +29,13 @@ typedef struct bd_module {
     const bd_module_abi *ours;  // what its bd_module_abi must be
 } bd_module;
 
-// The entry of the module at `path`, or, if that is NULL, of the one beside the program or in
-// ../lib/bindery from there. It stays loaded. BD_ERR_UNSUPPORTED and the reason if there is no
-// such file, or if it is none of ours, or one of another build.
-bd_status bd_module_load(const bd_module *module, const char *path, void **entry,
+// Loads the module at the path `given`, or, if that is NULL, the one beside the program or in
+// ../lib/bindery from there. It stays loaded; *entry is its first function. BD_ERR_UNSUPPORTED and
+// the reason if there is no such file, if it is not a module of ours, or one of another build.
+bd_status bd_module_load(const bd_module *module, const char *given, void **entry,
                          bd_error *err);
 
-// Whether that module, without a path of its own, is there to be loaded.
+// Whether bd_module_load() without a path would find the file.
 bool bd_module_exists(const bd_module *module);
 
 #ifdef __cplusplus

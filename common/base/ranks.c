@@ -13,7 +13,7 @@ static const struct {
     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},  // not SLURM_NTASKS: batch scripts have it, too
 };
 
-static bool parse(const char *text, int64_t *value)
+static bool read_rank(const char *text, int64_t *value)
 {
     char *end;
     errno = 0;
@@ -28,7 +28,7 @@ bd_status bd_ranks_from_environment(bd_ranks *ranks, bd_error *err)
         const char *rank = getenv(variables[i].rank), *n_ranks = getenv(variables[i].n_ranks);
         if (!rank || !n_ranks)
             continue;
-        if (!parse(rank, &ranks->rank) || !parse(n_ranks, &ranks->n_ranks) ||
+        if (!read_rank(rank, &ranks->rank) || !read_rank(n_ranks, &ranks->n_ranks) ||
             ranks->rank >= ranks->n_ranks)
             return bd_fail(err, BD_ERR_ARGUMENT, "%s is '%.20s' and %s '%.20s'",
                            variables[i].rank, rank, variables[i].n_ranks, n_ranks);

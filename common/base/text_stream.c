@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
+#include "common/base/memory.h"
 
-// A write that takes nothing sets the stream's error, which stays set.
-static ssize_t append(void *cookie, const char *data, size_t n)
+// A write that takes no byte sets the error of the stream, and it stays set.
+static ssize_t append_to_text(void *cookie, const char *data, size_t n)
 {
     bd_text_stream *stream = cookie;
     if (bd_array_reserve((void **)&stream->text, &stream->capacity, stream->n + n + 1, 1,
@@ -22,7 +22,8 @@ bool bd_text_stream_open(bd_text_stream *stream)
 {
     *stream = (bd_text_stream){.text = calloc(1, 1), .capacity = 1};
     if (stream->text)
-        stream->file = fopencookie(stream, "w", (cookie_io_functions_t){.write = append});
+        stream->file =
+            fopencookie(stream, "w", (cookie_io_functions_t){.write = append_to_text});
     if (stream->file)
         return true;
     free(stream->text);

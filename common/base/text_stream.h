@@ -1,7 +1,7 @@
 // text_stream.h - printing into memory.
 //
-// Not open_memstream(): where it finds no memory, glibc drops what was to be printed and reports
-// it neither to ferror() nor to fclose(), so that a text would be cut short without a word.
+// open_memstream() will not do: where it finds no memory, glibc drops the output and reports that
+// neither by ferror() nor by fclose(), so that a text would be cut short without a message.
 #ifndef BINDERY_COMMON_BASE_TEXT_STREAM_H
 #define BINDERY_COMMON_BASE_TEXT_STREAM_H
 
@@ -11,7 +11,7 @@
 
 typedef struct bd_text_stream {
     FILE *file;  // to print to
-    char *text;  // owned; what was printed and flushed, ended by a NUL that `n` does not count
+    char *text;  // owned; the output that was flushed, ended by a NUL that `n` does not count
     size_t n, capacity;
 } bd_text_stream;
 

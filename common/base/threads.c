@@ -27,7 +27,7 @@ struct bd_threads {
 };
 
 // Takes tasks until there are none; called and left with the lock held.
-static void work_off(bd_threads *threads)
+static void run_tasks(bd_threads *threads)
 {
     while (threads->next < threads->n_tasks && threads->failed_index == INT64_MAX) {
         const int64_t index = threads->next++;
@@ -54,7 +54,7 @@ static void *worker_main(void *argument)
         if (threads->ending)
             break;
         seen = threads->generation;
-        work_off(threads);
+        run_tasks(threads);
         if (--threads->n_busy == 0)
             pthread_cond_signal(&threads->finished);
     }
@@ -118,7 +118,7 @@ bd_status bd_threads_run(bd_threads *threads, bd_task task, void *context, int64
     threads->n_busy = threads->n_workers;
     threads->generation++;
     pthread_cond_broadcast(&threads->work);
-    work_off(threads);
+    run_tasks(threads);
     while (threads->n_busy > 0)
         pthread_cond_wait(&threads->finished, &threads->lock);
     const bool failed = threads->failed_index != INT64_MAX;

@@ -8,20 +8,20 @@
 
 typedef struct bd_threads bd_threads;
 
-// What a task may count on; the kernels' largest tiles lie there.
+// The stack that every task has; the kernels' largest tiles lie there.
 enum { BD_THREADS_STACK_BYTES = 8 << 20 };
 
 // A task: `index` is 0 to n_tasks - 1. Tasks run at the same time, each exactly once, and may
-// share `context`. What one writes must not depend on which worker runs it.
+// share `context`. The results of a task must not depend on which worker runs it.
 typedef bd_status (*bd_task)(void *context, int64_t index, bd_error *err);
 
 // A pool of `n_threads` workers (the calling thread of bd_threads_run() is one of them).
 // Free with bd_threads_free().
-bd_status bd_threads_new(bd_threads **threads, int n_threads, bd_error *err);
+bd_status bd_threads_new(bd_threads **out, int n_threads, bd_error *err);
 
 // Runs task(context, 0 … n_tasks - 1), handing out indices in order, and waits. After a
-// failure no further task begins; the error reported is that of the lowest failed index, so
-// it does not depend on timing more than it must.
+// failure no further task begins; the error reported is that of the lowest failed index, so that
+// it depends on timing as little as possible.
 bd_status bd_threads_run(bd_threads *threads, bd_task task, void *context, int64_t n_tasks,
                          bd_error *err);
 
@@ -30,8 +30,8 @@ void bd_threads_free(bd_threads *threads);  // safe on NULL
 // How many workers the pool has.
 int bd_threads_size(const bd_threads *threads);
 
-// Threads to use where `asked` were asked for: as many, or if 0 one for each processor that
-// this process may use.
+// The number of threads to use if `asked` were asked for: as many, or if that is 0 one for each
+// processor that this process may use.
 int bd_threads_count(int64_t asked);
 
 #endif

@@ -1,4 +1,4 @@
-// utf8.h - is it UTF-8, and making it so.
+// utf8.h - checking, reading, writing and repairing UTF-8.
 #ifndef BINDERY_COMMON_BASE_UTF8_H
 #define BINDERY_COMMON_BASE_UTF8_H
 

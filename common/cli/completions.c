@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-// What stands for the program itself, before any command: it has the common options only.
-static const bd_command no_command = {.name = ""};
+// Stands for the program itself, before any command: it has the common options alone.
+static const bd_command program_alone = {.name = ""};
 
 // The words of a choice; a choice without words is one of the commands.
 static void print_words(const bd_program *program, const char *const *choices, FILE *out)
@@ -17,7 +17,7 @@ static void print_words(const bd_program *program, const char *const *choices, F
 
 // ---- bash --------------------------------------------------------------------------
 
-// The body of a case: what completes a value.
+// The body of a case, which completes a value.
 static void print_bash_value(const bd_program *program, bd_option_kind kind,
                              const char *const *choices, FILE *out)
 {
@@ -91,7 +91,7 @@ void bd_completions_bash(const bd_program *program, FILE *out)
         print_bash_command(program, command, out);
     fputs("    *) words='", out);
     print_words(program, NULL, out);
-    print_bash_options(&no_command, out);
+    print_bash_options(&program_alone, out);
     fprintf(out,
             "' ;;\n"
             "    esac\n"
@@ -206,7 +206,7 @@ void bd_completions_zsh(const bd_program *program, FILE *out)
           out);
     for (size_t i = 0; (command = bd_program_command(program, i)); i++)
         print_zsh_command(program, command, out);
-    print_zsh_command(program, &no_command, out);
+    print_zsh_command(program, &program_alone, out);
     fprintf(out,
             "    esac\n"
             "}\n"
@@ -249,7 +249,7 @@ static void print_fish_value(const bd_program *program, bd_option_kind kind,
     }
 }
 
-// Every line but the first applies only after the command, or before any.
+// Every line but the first applies only after the command, or, for the program, before any.
 static void print_fish_start(const bd_program *program, const bd_command *command, FILE *out)
 {
     if (*command->name)
@@ -291,12 +291,12 @@ void bd_completions_fish(const bd_program *program, FILE *out)
     fprintf(out, "complete -c %s -f\n", program->name);
     const bd_command *command;
     for (size_t i = 0; (command = bd_program_command(program, i)); i++) {
-        print_fish_start(program, &no_command, out);
+        print_fish_start(program, &program_alone, out);
         fprintf(out, " -a %s -d '", command->name);
         print_fish_text(command->summary, out);
         fputs("'\n", out);
     }
-    print_fish_command(program, &no_command, out);
+    print_fish_command(program, &program_alone, out);
     for (size_t i = 0; (command = bd_program_command(program, i)); i++)
         print_fish_command(program, command, out);
 }

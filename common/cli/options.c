@@ -7,12 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/cli/nearest.h"
+#include "common/base/memory.h"
 
-static const char *const color_words[] = {"auto", "always", "never", NULL};
-static const char *const generated_words[] = {"nothing", "man", "bash", "zsh", "fish", NULL};
+BD_ENUM_NAMES(bd_generated, BD_GENERATED_TEXTS);
 
-// Their fields are in bd_arguments itself.
+// The fields of these options lie in bd_arguments itself.
 static const bd_option common_options[] = {
     {.name = "quiet",
      .letter = 'q',
@@ -21,14 +20,14 @@ static const bd_option common_options[] = {
      .help = "No progress, notes or summary"},
     {.name = "color",
      .value = "WHEN",
-     BD_CHOICE(bd_arguments, color, color_words),
+     BD_CHOICE(bd_arguments, color, bd_color_names),
      .initial = "auto",
      .help = "Colour the output"},
     {.name = "help", .letter = 'h', BD_FLAG(bd_arguments, help), .help = "Print this help"},
     {.name = "version", BD_FLAG(bd_arguments, version), .help = "Print the version"},
     {.name = "generate",
      .value = "WHAT",
-     BD_CHOICE(bd_arguments, generated, generated_words),
+     BD_CHOICE(bd_arguments, generated, bd_generated_names),
      .initial = "nothing",
      .help = "Print the manual page or the completions of a shell",
      .hidden = true},
@@ -43,45 +42,66 @@ const bd_option *bd_command_option(const bd_command *command, size_t i)
     return i < N_COMMON_OPTIONS ? &common_options[i] : NULL;
 }
 
+// ---- The nearest known word -----------------------------------------------------------
+
+void bd_nearest_offer(bd_nearest *nearest, const char *candidate)
+{
+    enum { MAX_LENGTH = 40 };  // longer words get no hint
+    const char *typed = nearest->typed;
+    const size_t length = strlen(typed), n = strlen(candidate);
+    if (length < 2 || length > MAX_LENGTH || n > MAX_LENGTH)
+        return;
+
+    // The edit distance: row[j] counts the insertions, deletions and replacements that turn the
+    // first i letters of `typed` into the first j letters of `candidate`.
+    size_t row[MAX_LENGTH + 1];
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 0; i < length; i++) {
+        size_t diagonal = row[0];
+        row[0] = i + 1;
+        for (size_t j = 1; j <= n; j++) {
+            const size_t replaced = diagonal + (typed[i] != candidate[j - 1]);
+            const size_t inserted = row[j - 1] + 1;
+            const size_t deleted = row[j] + 1;
+            diagonal = row[j];
+            row[j] = inserted < deleted ? inserted : deleted;
+            row[j] = replaced < row[j] ? replaced : row[j];
+        }
+    }
+    const size_t distance = strncmp(candidate, typed, length) == 0 ? 1 : row[n];
+    if (distance < (nearest->word ? nearest->distance : 2 + length / 4)) {
+        nearest->word = candidate;
+        nearest->distance = distance;
+    }
+}
+
 // ---- Values ------------------------------------------------------------------------
 
+static const char size_suffixes[] = "KMGT";  // each is 1024 times the one before
+
 // Reads the integer that `text` begins with; *rest is what follows it.
-static bool parse_leading_integer(const char *text, int64_t *value, char **rest)
+static bool read_integer(const char *text, int64_t *value, const char **rest)
 {
     const char *digits = text + (*text == '-');
     if (*digits < '0' || *digits > '9')
         return false;  // strtoll would take spaces and '+'
     errno = 0;
-    *value = strtoll(text, rest, 10);
+    *value = strtoll(text, (char **)rest, 10);
     return errno == 0;
 }
 
-static bool parse_integer(const char *text, int64_t *value)
-{
-    char *rest;
-    return parse_leading_integer(text, value, &rest) && *rest == '\0';
-}
-
-static const char size_suffixes[] = "KMGT";  // steps of 1024
-
 bool bd_read_size(const char *text, int64_t *value, const char **rest)
 {
-    char *suffix;
-    if (!parse_leading_integer(text, value, &suffix))
+    if (!read_integer(text, value, rest))
         return false;
-    const char *step = *suffix ? strchr(size_suffixes, toupper((unsigned char)*suffix)) : NULL;
-    *rest = suffix + (step != NULL);
+    const char *step = **rest ? strchr(size_suffixes, toupper((unsigned char)**rest)) : NULL;
+    *rest += step != NULL;
     const int64_t factor = step ? INT64_C(1) << (10 * (step - size_suffixes + 1)) : 1;
-    return !__builtin_mul_overflow(*value, factor, value);
+    return bd_int64_mul(*value, factor, value);
 }
 
-static bool parse_size(const char *text, int64_t *value)
-{
-    const char *rest;
-    return bd_read_size(text, value, &rest) && *rest == '\0';
-}
-
-// The shortest text that parse_size() reads as `size_bytes`.
+// The shortest text that bd_read_size() reads as `size_bytes`.
 static void format_size(char text[32], int64_t size_bytes)
 {
     const char *suffix = "";
@@ -91,15 +111,6 @@ static void format_size(char text[32], int64_t size_bytes)
         suffix = next;
     }
     snprintf(text, 32, "%lld%.1s", (long long)size_bytes, suffix);
-}
-
-static bool parse_real(const char *text, double *value)
-{
-    if (*text == '\0' || strspn(text, "0123456789+-.eE") != strlen(text))
-        return false;  // strtod would take spaces, "nan", "inf" and hexadecimal
-    char *end;
-    *value = strtod(text, &end);
-    return *end == '\0' && isfinite(*value);
 }
 
 // A default that help shows as a note may lie outside the limits.
@@ -113,10 +124,12 @@ static bd_status store_integer(const bd_option *option, const char *spelled, con
                                int64_t *field, bd_error *err)
 {
     int64_t value;
-    const bool parsed = option->kind == BD_OPTION_INTEGER ? parse_integer(text, &value)
-                                                          : parse_size(text, &value);
-    if (parsed && ((option->min_integer <= value && value <= option->max_integer) ||
-                   is_noted_initial(option, text))) {
+    const char *rest;
+    const bool parsed = option->kind == BD_OPTION_INTEGER ? read_integer(text, &value, &rest)
+                                                          : bd_read_size(text, &value, &rest);
+    if (parsed && *rest == '\0' &&
+        ((option->min_integer <= value && value <= option->max_integer) ||
+         is_noted_initial(option, text))) {
         *field = value;
         return BD_OK;
     }
@@ -136,9 +149,13 @@ static bd_status store_integer(const bd_option *option, const char *spelled, con
 static bd_status store_real(const bd_option *option, const char *spelled, const char *text,
                             double *field, bd_error *err)
 {
-    double value;
-    if (parse_real(text, &value) && ((option->min_real <= value && value <= option->max_real) ||
-                                     is_noted_initial(option, text))) {
+    // strtod alone would take spaces, "nan", "inf" and hexadecimal digits.
+    const bool plain = *text && strspn(text, "0123456789+-.eE") == strlen(text);
+    char *end = NULL;
+    const double value = plain ? strtod(text, &end) : NAN;
+    if (plain && *end == '\0' && isfinite(value) &&
+        ((option->min_real <= value && value <= option->max_real) ||
+         is_noted_initial(option, text))) {
         *field = value;
         return BD_OK;
     }
@@ -163,25 +180,6 @@ static bd_status store_choice(const bd_option *option, const char *spelled, cons
     return bd_fail(err, BD_ERR_ARGUMENT, "%s: '%s' is not one of %s", spelled, text, words);
 }
 
-// A flag alone, without a text, is true.
-static bd_status store_flag(const char *spelled, const char *text, bool *field, bd_error *err)
-{
-    *field = !text || strcmp(text, "true") == 0;
-    if (*field || strcmp(text, "false") == 0)
-        return BD_OK;
-    return bd_fail(err, BD_ERR_ARGUMENT, "%s takes no value but true or false", spelled);
-}
-
-static bd_status append_text(bd_texts *texts, const char *text, bd_error *err)
-{
-    const char **items = realloc(texts->items, (texts->n + 1) * sizeof *items);
-    if (!items)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the arguments");
-    items[texts->n++] = text;
-    texts->items = items;
-    return BD_OK;
-}
-
 // Puts the value `text` (NULL for a flag alone) of option i into its field. `spelled` is the
 // option as messages call it.
 static bd_status store(bd_arguments *arguments, size_t i, const char *spelled, const char *text,
@@ -191,8 +189,14 @@ static bd_status store(bd_arguments *arguments, size_t i, const char *spelled, c
     const bool common = i >= arguments->command->n_options;
     void *field = (common ? (char *)arguments : (char *)arguments->settings) + option->offset;
     switch (option->kind) {
-    case BD_OPTION_FLAG:
-        return store_flag(spelled, text, field, err);
+    case BD_OPTION_FLAG: {
+        const bool is_true = !text || strcmp(text, "true") == 0;
+        if (!is_true && strcmp(text, "false") != 0)
+            return bd_fail(err, BD_ERR_ARGUMENT, "%s takes no value but true or false",
+                           spelled);
+        *(bool *)field = is_true;
+        return BD_OK;
+    }
     case BD_OPTION_INTEGER:
     case BD_OPTION_SIZE:
     case BD_OPTION_LENGTH:
@@ -201,8 +205,15 @@ static bd_status store(bd_arguments *arguments, size_t i, const char *spelled, c
         return store_real(option, spelled, text, field, err);
     case BD_OPTION_CHOICE:
         return store_choice(option, spelled, text, field, err);
-    case BD_OPTION_TEXTS:
-        return append_text(field, text, err);
+    case BD_OPTION_TEXTS: {
+        bd_texts *texts = field;
+        const char **items = realloc(texts->items, (texts->n + 1) * sizeof *items);
+        if (!items)
+            return bd_fail(err, BD_ERR_MEMORY, "no memory for the arguments");
+        items[texts->n++] = text;
+        texts->items = items;
+        return BD_OK;
+    }
     case BD_OPTION_FILE:
     case BD_OPTION_DIRECTORY:
         if (*text == '\0')
@@ -218,7 +229,7 @@ static bd_status store(bd_arguments *arguments, size_t i, const char *spelled, c
 // ---- Reading argv ------------------------------------------------------------------
 // Options are numbered as in bd_command_option().
 
-// Who gave an option a value. The first that did is heeded.
+// The origin of an option's value. If several give one, the first in this order counts.
 enum layer { NOBODY, COMMAND_LINE, SETTINGS_FILE, INHERITED_FILE };
 
 struct reader {
@@ -230,7 +241,7 @@ struct reader {
     bd_error *err;
 };
 
-// Whether what the arguments ask for is known, whatever follows.
+// Whether the arguments asked for something that needs nothing of what follows.
 static bool reading_ends(const bd_arguments *arguments)
 {
     return arguments->help || arguments->version || arguments->generated;
@@ -256,7 +267,7 @@ static bd_status read_value(struct reader *reader, size_t i, const char *spelled
                            option->value);
         text = reader->argv[reader->next++];
     }
-    // Which of two was meant nobody knows. A flag says the same twice, and a list grows.
+    // Nobody knows which of two values was meant. A flag says the same twice, and a list grows.
     if (reader->given[i] == COMMAND_LINE && option->kind != BD_OPTION_FLAG &&
         option->kind != BD_OPTION_TEXTS)
         return bd_fail(reader->err, BD_ERR_ARGUMENT, "%s is given twice", spelled);
@@ -264,41 +275,20 @@ static bd_status read_value(struct reader *reader, size_t i, const char *spelled
     return store(reader->arguments, i, spelled, text, reader->err);
 }
 
-// The option of that name that is nearest to a wrong one; NULL if none is near.
-static const char *nearest_name(const bd_command *command, const char *typed)
+// `typed` is cut off at its '='; the hint is spelled as `dashes` and the name that is near.
+static bd_status unknown_option(struct reader *reader, const char *typed, const char *dashes)
 {
-    bd_nearest nearest = {.typed = typed};
+    char name[65];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(typed, "="), typed);
+    bd_nearest nearest = {.typed = name + strspn(name, "-")};
     const bd_option *option;
-    for (size_t i = 0; (option = bd_command_option(command, i)); i++)
+    for (size_t i = 0; (option = bd_command_option(reader->arguments->command, i)); i++)
         if (!option->hidden)
             bd_nearest_offer(&nearest, option->name);
-    return nearest.word;
-}
-
-static bd_status unknown_option(struct reader *reader, const char *argument)
-{
-    const int length = (int)strcspn(argument, "=");
-    char name[64];
-    snprintf(name, sizeof name, "%.*s", length, argument);
-    const char *nearest = nearest_name(reader->arguments->command, name + strspn(name, "-"));
-    if (nearest)
+    if (nearest.word)
         return bd_fail(reader->err, BD_ERR_ARGUMENT,
-                       "unknown option '%.*s'; did you mean '--%s'?", length, argument,
-                       nearest);
-    return bd_fail(reader->err, BD_ERR_ARGUMENT, "unknown option '%.*s'", length, argument);
-}
-
-static bool equals(const char *word, const char *name, size_t length)
-{
-    return strlen(word) == length && strncmp(word, name, length) == 0;
-}
-
-static bool is_called(const bd_option *option, const char *name, size_t length)
-{
-    for (size_t i = 0; option->aliases && option->aliases[i]; i++)
-        if (equals(option->aliases[i], name, length))
-            return true;
-    return equals(option->name, name, length);
+                       "unknown option '%s'; did you mean '%s%s'?", name, dashes, nearest.word);
+    return bd_fail(reader->err, BD_ERR_ARGUMENT, "unknown option '%s'", name);
 }
 
 // The option of this name or alias, and its number; NULL if there is none.
@@ -306,24 +296,14 @@ static const bd_option *find_option(const bd_command *command, const char *name,
                                     size_t *i)
 {
     const bd_option *option;
-    for (*i = 0; (option = bd_command_option(command, *i)); ++*i)
-        if (is_called(option, name, length))
-            break;
-    return option;
-}
-
-// --name, --name=value, --name value
-static bd_status read_name(struct reader *reader, const char *argument)
-{
-    const char *name = argument + 2;
-    const size_t length = strcspn(name, "=");
-    size_t i;
-    const bd_option *option = find_option(reader->arguments->command, name, length, &i);
-    if (!option)
-        return unknown_option(reader, argument);
-    char spelled[64];
-    snprintf(spelled, sizeof spelled, "--%s", option->name);
-    return read_value(reader, i, spelled, name[length] ? name + length + 1 : NULL);
+    for (*i = 0; (option = bd_command_option(command, *i)); ++*i) {
+        const char *const *alias = option->aliases;
+        const char *called = option->name;
+        for (; called; called = alias ? *alias++ : NULL)
+            if (strlen(called) == length && strncmp(called, name, length) == 0)
+                return option;
+    }
+    return NULL;
 }
 
 // -q, -qn, -o value, -ovalue
@@ -336,7 +316,7 @@ static bd_status read_letters(struct reader *reader, const char *argument)
                option->letter != *letter)
             i++;
         if (!option && letter == argument + 1)
-            return unknown_option(reader, argument);
+            return unknown_option(reader, argument, "--");
         if (!option)
             return bd_fail(reader->err, BD_ERR_ARGUMENT, "unknown option '-%c' in '%s'",
                            *letter, argument);
@@ -357,42 +337,28 @@ static bd_status read_arguments(struct reader *reader)
     bool options_ended = false;
     while (reader->next < reader->argc && !reading_ends(arguments)) {
         const char *argument = reader->argv[reader->next++];
-        if (options_ended || argument[0] != '-' || argument[1] == '\0')
+        if (options_ended || argument[0] != '-' || argument[1] == '\0') {
             arguments->operands[arguments->n_operands++] = argument;
-        else if (strcmp(argument, "--") == 0)
+        } else if (strcmp(argument, "--") == 0) {
             options_ended = true;
-        else if (argument[1] == '-')
-            BD_TRY(read_name(reader, argument));
-        else
+        } else if (argument[1] == '-') {  // --name, --name=value, --name value
+            const char *name = argument + 2;
+            const size_t length = strcspn(name, "=");
+            size_t i;
+            const bd_option *option = find_option(arguments->command, name, length, &i);
+            if (!option)
+                return unknown_option(reader, argument, "--");
+            char spelled[64];
+            snprintf(spelled, sizeof spelled, "--%s", option->name);
+            BD_TRY(read_value(reader, i, spelled, name[length] ? name + length + 1 : NULL));
+        } else {
             BD_TRY(read_letters(reader, argument));
+        }
     }
     return BD_OK;
 }
 
 // ---- Reading files of settings -----------------------------------------------------
-
-static bd_status unknown_setting(struct reader *reader, const char *name)
-{
-    const char *nearest = nearest_name(reader->arguments->command, name);
-    if (nearest)
-        return bd_fail(reader->err, BD_ERR_ARGUMENT,
-                       "unknown option '%.64s'; did you mean '%s'?", name, nearest);
-    return bd_fail(reader->err, BD_ERR_ARGUMENT, "unknown option '%.64s'", name);
-}
-
-// Whether somebody who is heeded sooner gave this option, or one that says the same.
-static bool is_overridden(const struct reader *reader, size_t i, enum layer layer)
-{
-    const bd_command *command = reader->arguments->command;
-    const char *alternatives = command->options[i].alternatives;
-    for (size_t k = 0; k < command->n_options; k++) {
-        const char *other = command->options[k].alternatives;
-        const bool same = k == i || (alternatives && other && strcmp(alternatives, other) == 0);
-        if (same && reader->given[k] != NOBODY && reader->given[k] < layer)
-            return true;
-    }
-    return false;
-}
 
 static bd_status read_setting(struct reader *reader, const bd_setting *setting,
                               enum layer layer)
@@ -401,17 +367,23 @@ static bd_status read_setting(struct reader *reader, const bd_setting *setting,
     size_t i;
     const bd_option *option = find_option(command, setting->name, strlen(setting->name), &i);
     if (!option)
-        return unknown_setting(reader, setting->name);
+        return unknown_option(reader, setting->name, "");
     if (i >= command->n_options || option->is_settings_file)
-        return bd_fail(reader->err, BD_ERR_ARGUMENT, "%s: only the command line says that",
-                       option->name);
+        return bd_fail(reader->err, BD_ERR_ARGUMENT,
+                       "%s: this option is for the command line alone", option->name);
     if (reader->given[i] == layer)
-        return bd_fail(reader->err, BD_ERR_ARGUMENT, "%s: it is there twice", option->name);
+        return bd_fail(reader->err, BD_ERR_ARGUMENT, "%s is given twice", option->name);
     if (setting->is_list && option->kind != BD_OPTION_TEXTS)
         return bd_fail(reader->err, BD_ERR_ARGUMENT, "%s: expected one value, not a list",
                        option->name);
-    if (is_overridden(reader, i, layer))
-        return BD_OK;
+    // A layer before this one overrides the option, or an alternative to it.
+    for (size_t k = 0; k < command->n_options; k++) {
+        const char *other = command->options[k].alternatives;
+        const bool same = k == i || (option->alternatives && other &&
+                                     strcmp(option->alternatives, other) == 0);
+        if (same && reader->given[k] != NOBODY && reader->given[k] < layer)
+            return BD_OK;
+    }
     mark_given(reader, i, layer);
     for (size_t k = 0; k < setting->n; k++)
         BD_TRY(store(reader->arguments, i, option->name, setting->values[k], reader->err));
@@ -449,26 +421,31 @@ static bd_status read_files(struct reader *reader)
     return status;
 }
 
-// ---- Checking ----------------------------------------------------------------------
+// ---- All of it ---------------------------------------------------------------------
 
-static bd_status check_required(const struct reader *reader)
+static bd_status parse(struct reader *reader)
 {
-    const bd_command *command = reader->arguments->command;
+    bd_arguments *arguments = reader->arguments;
+    const bd_command *command = arguments->command;
+    const bd_option *option;
+    for (size_t i = 0; (option = bd_command_option(command, i)); i++)
+        if (option->initial)
+            BD_TRY(store(arguments, i, option->name, option->initial, reader->err));
+    BD_TRY(read_arguments(reader));
+    if (reading_ends(arguments))
+        return BD_OK;
+    BD_TRY(read_files(reader));
+
     for (size_t i = 0; i < command->n_options; i++) {
-        const bd_option *option = &command->options[i];
+        option = &command->options[i];
         if (!option->required || reader->given[i])
             continue;
         if (option->letter)
             return bd_fail(reader->err, BD_ERR_ARGUMENT, "-%c is required", option->letter);
         return bd_fail(reader->err, BD_ERR_ARGUMENT, "--%s is required", option->name);
     }
-    return BD_OK;
-}
-
-// Counts the words of "DATASET [ROW...]": those in brackets may be missing.
-static bd_status check_operands(const bd_arguments *arguments, bd_error *err)
-{
-    const char *expected = arguments->command->operands ? arguments->command->operands : "";
+    // The words of "DATASET [ROW...]" are counted: those in brackets may be missing.
+    const char *expected = command->operands ? command->operands : "";
     size_t min = 0, max = 0;
     for (const char *word = expected; *word;) {
         min += *word != '[';
@@ -477,34 +454,19 @@ static bd_status check_operands(const bd_arguments *arguments, bd_error *err)
         word += strspn(word, " ");
     }
     if (arguments->n_operands < min)
-        return bd_fail(err, BD_ERR_ARGUMENT, "missing operand: expected %s", expected);
+        return bd_fail(reader->err, BD_ERR_ARGUMENT, "missing operand: expected %s", expected);
     if (arguments->n_operands > max && !strstr(expected, "..."))
-        return bd_fail(err, BD_ERR_ARGUMENT, "unexpected operand '%s'",
+        return bd_fail(reader->err, BD_ERR_ARGUMENT, "unexpected operand '%s'",
                        arguments->operands[max]);
     return BD_OK;
-}
-
-static bd_status parse(struct reader *reader)
-{
-    bd_arguments *arguments = reader->arguments;
-    const bd_option *option;
-    for (size_t i = 0; (option = bd_command_option(arguments->command, i)); i++)
-        if (option->initial)
-            BD_TRY(store(arguments, i, option->name, option->initial, reader->err));
-    BD_TRY(read_arguments(reader));
-    if (reading_ends(arguments))
-        return BD_OK;
-    BD_TRY(read_files(reader));
-    BD_TRY(check_required(reader));
-    return check_operands(arguments, reader->err);
 }
 
 bd_status bd_arguments_parse(bd_arguments *arguments, const bd_command *command, int argc,
                              char **argv, bd_error *err)
 {
     *arguments = (bd_arguments){.command = command};
-    arguments->settings =
-        calloc(1, command->settings_size + 1);  // + 1: never an allocation of 0
+    // One more byte, because an allocation of 0 bytes may give NULL.
+    arguments->settings = calloc(1, command->settings_size + 1);
     arguments->operands = calloc((size_t)argc + 1, sizeof *arguments->operands);
     struct reader reader = {
         .arguments = arguments, .argv = argv, .argc = argc, .next = 1, .err = err};

@@ -6,11 +6,9 @@
 //       const char *out;
 //       int64_t seq_len;
 //       int64_t n_threads;        // 0: one per core
-//       bd_strategy strategy;     // an enum in the order of strategy_words
+//       bd_strategy strategy;     // made by BD_ENUM(), see enum_names.h
 //       bool json;
 //   } pack_settings;
-//
-//   static const char *const strategy_words[] = {"best-fit", "first-fit", "concat", NULL};
 //
 //   static const bd_option pack_options[] = {
 //       {.name = "out", .letter = 'o', .value = "DIR", BD_DIRECTORY(pack_settings, out),
@@ -20,7 +18,7 @@
 //       {.name = "threads", .value = "N", BD_INTEGER(pack_settings, n_threads, 1, 4096),
 //        .initial = "0", .initial_note = "one per core", .help = "Threads to use"},
 //       {.name = "strategy", .value = "HOW",
-//        BD_CHOICE(pack_settings, strategy, strategy_words),
+//        BD_CHOICE(pack_settings, strategy, bd_strategy_names),
 //        .initial = "best-fit", .help = "How rows are filled"},
 //       {.name = "json", BD_FLAG(pack_settings, json), .help = "Print the summary as JSON"},
 //   };
@@ -50,15 +48,15 @@
 //       .run = pack_run,
 //   };
 //
-// What is understood: --name VALUE, --name=VALUE, -o VALUE, -oVALUE, grouped letters (-qn),
-// options after operands, "--" as the end of options, "-" as an operand. The last of a
-// repeated option wins. A value in an argument of its own cannot begin with "--", which is
-// nearly always a forgotten value; --name=--VALUE says it all the same.
-// --flag=false takes back what a file of settings says.
+// The parser understands --name VALUE, --name=VALUE, -o VALUE, -oVALUE, grouped letters (-qn),
+// options after operands, "--" as the end of options, "-" as an operand. An option that is
+// given twice is refused, unless it is a flag or a list (BD_TEXTS). A value in an argument of
+// its own cannot begin with "--", because nearly always that is a forgotten value; such a value
+// is written --name=--VALUE. --flag=false overrides a file of settings that sets the flag.
 // Every command also has -q/--quiet, --color, -h/--help, --version and a hidden --generate.
 //
-// A command with a BD_SETTINGS_OPTION also takes its options from a file (settings_file.h): the
-// keys are the options' names; what the command line says, the file does not change.
+// A command with a BD_SETTINGS_OPTION also takes its options from a file (settings_file.h) whose
+// keys are the options' names. The command line overrides the file.
 #ifndef BINDERY_COMMON_CLI_OPTIONS_H
 #define BINDERY_COMMON_CLI_OPTIONS_H
 
@@ -66,6 +64,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 #include "common/cli/settings_file.h"
 #include "common/cli/terminal.h"
@@ -79,7 +78,7 @@ typedef enum bd_option_kind {
     BD_OPTION_REAL,       // double, finite
     BD_OPTION_TEXT,       // const char *, may be empty
     BD_OPTION_TEXTS,      // bd_texts; every use of the option adds one
-    BD_OPTION_FILE,       // const char *, not empty; `choices` are words that it may also be
+    BD_OPTION_FILE,       // const char *, not empty; it may also be one of `choices`
     BD_OPTION_DIRECTORY,  // const char *, not empty
     BD_OPTION_CHOICE,     // int or an enum; index of the word in `choices`
 } bd_option_kind;
@@ -111,12 +110,12 @@ typedef struct bd_option {
     // Filled by the BD_ macros below.
     bd_option_kind kind;
     size_t offset;
-    // Of integers, sizes and lengths; both limits are allowed values.
+    // Both limits are allowed values. The integers also limit sizes and lengths.
     int64_t min_integer, max_integer;
     double min_real, max_real;
-    const char *const *choices;  // words, ended by NULL; of a file those that name none
+    const char *const *choices;  // words, ended by NULL; for a file those that do not name one
 
-    // If it is not NULL, help lists the choices one by one, each with what this prints of it.
+    // If it is not NULL, help lists the choices one by one, each with the text that this prints.
     void (*describe_choice)(int choice, char *text, size_t size_bytes);
 
     bool sets_given;      // by BD_GIVEN
@@ -125,12 +124,13 @@ typedef struct bd_option {
     bool required;
     bool hidden;  // understood, but neither in help nor in man pages nor completions
 
-    // About files of settings.
-    bool is_settings_file;     // by BD_SETTINGS_OPTION
-    bool names_files;          // its texts name files or folders; some kinds always do
-    bool is_saved_nowhere;     // bd_settings_print() leaves it out
-    const char *alternatives;  // of options with the same text here only one counts: one that
-                               // is given hides the others of a file
+    // These are about files of settings.
+    bool is_settings_file;  // by BD_SETTINGS_OPTION
+    bool names_files;       // its texts name files or folders; some kinds always do
+    bool is_saved_nowhere;  // bd_settings_print() leaves it out
+    const char
+        *alternatives;  // options with the same text here exclude each other: one that is
+                        // given overrides the others in a file
 } bd_option;
 
 // The offset of a field, refused by the compiler if the field is not of type `type`.
@@ -168,8 +168,8 @@ typedef struct bd_option {
         .help = "Take options from a YAML file whose keys are their names, such as " \
                 "'" example "'; the command line overrides it"                       \
     }
-// Beside one of these, for an option with a default: `field`, a bool, becomes true if the
-// option was given, be it the default's value. What was inherited was not given.
+// Stands beside one of these, for an option with a default: `field`, a bool, becomes true if the
+// option was given, even with the default's value. An inherited value was not given.
 #define BD_GIVEN(settings, field) \
     .sets_given = true, .given_offset = BD_OFFSET_OF(settings, field, bool)
 // The option --threads N, 0 by default, for bd_threads_count().
@@ -199,20 +199,20 @@ typedef struct bd_command {
     const bd_option *options;
     size_t n_options;
     size_t settings_size;
-    // A further file of settings, for what neither the command line nor --settings says: *path
-    // is malloc'd, or NULL if there is none. NULL for a command that has no such thing.
+    // Finds a further file of settings, for options that neither the command line nor --settings
+    // gives: *path is malloc'd, or NULL if there is none. NULL for a command without such a file.
     bd_status (*inherits)(const void *settings, char **path, bd_error *err);
     int (*run)(const bd_arguments *arguments);  // returns the exit status, see program.h
 } bd_command;
 
-// What the hidden --generate prints.
-typedef enum bd_generated {
-    BD_GENERATED_NOTHING,
-    BD_GENERATED_MAN,
-    BD_GENERATED_BASH,
-    BD_GENERATED_ZSH,
-    BD_GENERATED_FISH,
-} bd_generated;
+// The texts that the hidden --generate prints.
+#define BD_GENERATED_TEXTS(X)          \
+    X(BD_GENERATED_NOTHING, "nothing") \
+    X(BD_GENERATED_MAN, "man")         \
+    X(BD_GENERATED_BASH, "bash")       \
+    X(BD_GENERATED_ZSH, "zsh")         \
+    X(BD_GENERATED_FISH, "fish")
+BD_ENUM(bd_generated, BD_GENERATED_TEXTS);
 
 struct bd_arguments {
     const bd_program *program;  // borrowed
@@ -223,26 +223,26 @@ struct bd_arguments {
     bd_settings_file files[2];  // that settings were taken from: --settings, inherited
     bool quiet;
     bd_color color;  // for bd_terminal_color()
-    bool help;       // one of these three is asked for instead of running
+    bool help;       // one of these three may be asked for instead of running
     bool version;
     bd_generated generated;
 };
 
 // Reads argv[1] to argv[argc - 1], and files of settings, as the arguments of `command`.
-// --help, --version and --generate end the reading where they stand: what follows, and what is
-// missing, does not matter then. Anything wrong is BD_ERR_ARGUMENT with a message that names the
-// option, or another status with one that names the file. On failure *arguments is left empty
-// and needs no release. Prints nothing.
+// --help, --version and --generate end the reading where they stand: arguments that follow them
+// or are missing do not matter then. A wrong argument is BD_ERR_ARGUMENT with a message that names
+// the option; a bad file is another status with a message that names the file. On failure
+// *arguments is left empty and needs no release. Prints nothing.
 bd_status bd_arguments_parse(bd_arguments *arguments, const bd_command *command, int argc,
                              char **argv, bd_error *err);
 
 // Frees what parse allocated. Safe on an empty struct and safe twice.
 void bd_arguments_release(bd_arguments *arguments);
 
-// Prints the settings as a file of settings that gives them again: every option of the command
-// but those that are saved nowhere, were not given though BD_GIVEN asks, or have a default that
-// only a note tells. Names of files become absolute. A text that is not UTF-8, which YAML cannot
-// hold, is left out. *text is malloc'd.
+// Prints the settings as a file of settings that gives them again. It has every option of the
+// command but those that are saved nowhere, were not given though BD_GIVEN asks, or have a
+// default that help shows as a note. Names of files become absolute. A text that is not UTF-8 is
+// left out, because YAML cannot hold it. *text is malloc'd.
 bd_status bd_settings_print(const bd_command *command, const void *settings, char **text,
                             size_t *size_bytes, bd_error *err);
 
@@ -253,5 +253,21 @@ bool bd_read_size(const char *text, int64_t *value, const char **rest);
 // The i-th option that `command` understands: its own, then those that every command has.
 // NULL past the last.
 const bd_option *bd_command_option(const bd_command *command, size_t i);
+
+// "did you mean ...?": the known word nearest to a mistyped one.
+//
+//   bd_nearest nearest = {.typed = "verfy"};
+//   for (...)
+//       bd_nearest_offer(&nearest, known_word);
+//   if (nearest.word) ...
+typedef struct bd_nearest {
+    const char *typed;
+    const char *word;  // the best so far, borrowed; NULL if none is near enough for a hint
+    size_t distance;   // from typed to word
+} bd_nearest;
+
+// The first of several equally near words wins. A word that begins with `typed` is as near as one
+// with a single wrong letter.
+void bd_nearest_offer(bd_nearest *nearest, const char *candidate);
 
 #endif

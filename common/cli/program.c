@@ -9,7 +9,6 @@
 
 #include "common/base/interrupt.h"
 #include "common/cli/human.h"
-#include "common/cli/nearest.h"
 
 static int run_without_command(const bd_arguments *arguments)
 {
@@ -23,7 +22,7 @@ static const bd_command no_command = {.operands = "[COMMAND...]", .run = run_wit
 // ---- Messages ----------------------------------------------------------------------
 
 // "bindery pack", or "bindery" for the program itself, whose command has no name.
-static void print_name(const bd_arguments *arguments)
+static void print_command_name(const bd_arguments *arguments)
 {
     const char *command = arguments->command->name;
     fprintf(stderr, "%s%s%s", arguments->program->name, command ? " " : "",
@@ -32,7 +31,7 @@ static void print_name(const bd_arguments *arguments)
 
 void bd_command_say(const bd_arguments *arguments, const bd_error *err)
 {
-    print_name(arguments);
+    print_command_name(arguments);
     fputs(": ", stderr);
     bd_print_safely(stderr, err->message, strlen(err->message), false);
     fputc('\n', stderr);
@@ -76,7 +75,7 @@ int bd_command_misuse(const bd_arguments *arguments, const bd_error *err)
 {
     bd_command_fail(arguments, err);
     fputs("Try '", stderr);
-    print_name(arguments);
+    print_command_name(arguments);
     fputs(" --help'.\n", stderr);
     return BD_EXIT_FAILED;
 }
@@ -139,13 +138,6 @@ const bd_command *bd_program_command(const bd_program *program, size_t i)
 
 // ---- Running -----------------------------------------------------------------------
 
-static void print_version(const bd_program *program)
-{
-    printf("%s %s\n", program->name, BINDERY_VERSION);
-    if (program->print_parts)
-        program->print_parts(stdout);
-}
-
 static int run_command(const bd_program *program, const bd_command *command, int argc,
                        char **argv)
 {
@@ -157,46 +149,45 @@ static int run_command(const bd_program *program, const bd_command *command, int
     arguments.program = program;
     const bd_command *subject = command->name ? command : NULL;
     int status = BD_EXIT_DONE;
-    if (arguments.help)
+    if (arguments.help) {
         bd_program_print_help(program, subject, stdout);
-    else if (arguments.version)
-        print_version(program);
-    else if (arguments.generated)
+    } else if (arguments.version) {
+        printf("%s %s\n", program->name, BINDERY_VERSION);
+        if (program->print_parts)
+            program->print_parts(stdout);
+    } else if (arguments.generated) {
         bd_program_generate(program, subject, arguments.generated, stdout);
-    else
+    } else {
         status = command->run(&arguments);
+    }
     bd_arguments_release(&arguments);
     return status;
 }
 
-static int dispatch(const bd_program *program, int argc, char **argv)
-{
-    if (argc < 2 || argv[1][0] == '-')
-        return run_command(program, &no_command, argc, argv);
-
-    const bd_command *command = find_command(program, argv[1]);
-    if (!command)
-        return refuse_command(program, argv[1]);
-    return run_command(program, command, argc - 1, argv + 1);
-}
-
-// Whether stdout is a pipe that nobody reads any more. stdio does not keep the reason of a
-// failed write, but the pipe itself still knows.
-static bool reader_is_gone(void)
-{
-    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
-    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR);
-}
-
 int bd_program_main(const bd_program *program, int argc, char **argv)
 {
+    // A write into a closed pipe, or beyond the limit of a file's size, must fail with a reason
+    // that can be reported instead of ending the program.
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);  // so that a write beyond the limit fails, and can be told
-    const int status = dispatch(program, argc, argv);
+    signal(SIGXFSZ, SIG_IGN);
+    const bd_command *command = &no_command;
+    if (argc >= 2 && argv[1][0] != '-') {
+        command = find_command(program, argv[1]);
+        if (!command)
+            return refuse_command(program, argv[1]);
+        argc--;
+        argv++;
+    }
+    const int status = run_command(program, command, argc, argv);
 
     errno = 0;
     const bool flushed = fflush(stdout) == 0;
-    if ((flushed && !ferror(stdout)) || reader_is_gone())
+    if (flushed && !ferror(stdout))
+        return status;
+    // stdio does not keep the reason of a failed write, but a pipe still knows that its reader
+    // has gone, which is no failure.
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    if (poll(&out, 1, 0) == 1 && (out.revents & POLLERR))
         return status;
     fprintf(stderr, "%s: cannot write to standard output%s%s\n", program->name,
             errno ? ": " : "", errno ? strerror(errno) : "");

@@ -44,30 +44,30 @@ struct bd_program {
 };
 
 // Returns the exit status. SIGPIPE is ignored from here on: a closed pipe on stdout is not an
-// error and does not stop the command (one that prints without end looks at ferror(stdout));
-// a stdout that cannot be written, such as a full disk, is reported and gives BD_EXIT_FAILED.
+// error and does not stop the command (one that prints without end checks ferror(stdout)). Any
+// other failure to write to stdout, such as a full disk, is reported and gives BD_EXIT_FAILED.
 int bd_program_main(const bd_program *program, int argc, char **argv);
 
 // Prints "bindery pack: <message>" on stderr and returns BD_EXIT_FAILED; or, if the command was
 // interrupted (common/base/interrupt.h), ends the program by that signal.
 int bd_command_fail(const bd_arguments *arguments, const bd_error *err);
-// Prints it alone, for commands that have something to do before they end.
+// Prints the message alone, for commands that have something to do before they end.
 void bd_command_say(const bd_arguments *arguments, const bd_error *err);
 
-// Prints "bindery pack: <text>" on stderr, for what is worth knowing and no failure.
+// Prints "bindery pack: <text>" on stderr: a note about something that is not a failure.
 void bd_command_note(const bd_arguments *arguments, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-// Such a line, unless quiet, after work that took a while: "done in 12 s, 1.20 GiB read,
-// 102 MiB/s". `did` says what was done with the bytes; 0 if their number is not known.
+// Prints such a note, unless quiet, after work that took a while: "done in 12 s, 1.20 GiB read,
+// 102 MiB/s". `did` says what was done with the bytes; `n_bytes` is 0 if their number is unknown.
 void bd_command_say_time(const bd_arguments *arguments, int64_t elapsed_ns, uint64_t n_bytes,
                          const char *did);
 
-// The same as bd_command_fail(), and a line that points to --help: for arguments that do not
-// go together.
+// The same as bd_command_fail(), with a line that points to --help: for arguments that
+// contradict each other.
 int bd_command_misuse(const bd_arguments *arguments, const bd_error *err);
 
-// The i-th command: the groups' in order, then the built-in `help`. NULL past the last.
+// The i-th command: those of the groups in order, then the built-in `help`. NULL past the last.
 const bd_command *bd_program_command(const bd_program *program, size_t i);
 
 // Text made from the tables. `command` NULL means the program as a whole; completions always

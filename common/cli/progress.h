@@ -9,8 +9,8 @@
 //   ...
 //   bd_progress_free(progress);      // before printing anything else on stderr
 //
-// Where there is nothing to show (quiet, stderr is no terminal, no memory or no thread left)
-// the progress is NULL, which every function accepts: it is never a reason to fail.
+// If nothing can be shown (quiet, stderr is not a terminal, no memory or no thread left), the
+// progress is NULL, which every function accepts: it is never a reason to fail.
 #ifndef BINDERY_COMMON_CLI_PROGRESS_H
 #define BINDERY_COMMON_CLI_PROGRESS_H
 

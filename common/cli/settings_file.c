@@ -5,8 +5,8 @@
 #include <string.h>
 #include <yaml.h>
 
-#include "common/base/array.h"
 #include "common/base/file.h"
+#include "common/base/memory.h"
 
 static bd_status fail_memory(bd_error *err)
 {
@@ -58,80 +58,72 @@ void bd_settings_file_release(bd_settings_file *file)
 }
 
 // ---- Reading ------------------------------------------------------------------------------
-// By libyaml's events: it never expands an alias and builds no tree, and the first event that
-// has no place here ends the reading.
+// libyaml hands over one event after the other, so that no alias is ever expanded and no tree is
+// built. The first event that is not allowed here ends the reading.
 
-typedef struct reader {
+typedef struct yaml_reader {
     bd_settings_file *file;
     yaml_parser_t parser;
     yaml_event_t event;  // the current one
     const char *text;
     size_t size_bytes;
     bd_error *err;
-} reader;
+} yaml_reader;
 
-static bd_status fail_at(const reader *r, size_t line, const char *what)
+static bd_status fail_at_line(const yaml_reader *r, size_t line, const char *what)
 {
     return bd_fail(r->err, BD_ERR_FORMAT, "%s:%zu: %s", r->file->path, line, what);
 }
 
-static bd_status fail_here(const reader *r, const char *what)
+static bd_status fail_at_event(const yaml_reader *r, const char *what)
 {
-    return fail_at(r, r->event.start_mark.line + 1, what);
+    return fail_at_line(r, r->event.start_mark.line + 1, what);
 }
 
-// Of bytes that are no text at all, libyaml tells the offset and not the line.
-static size_t line_of(const reader *r, size_t offset)
-{
-    size_t line = 1;
-    for (size_t i = 0; i < offset && i < r->size_bytes; i++)
-        line += r->text[i] == '\n';
-    return line;
-}
-
-static bd_status fail_parsing(const reader *r)
+static bd_status next_event(yaml_reader *r)
 {
     const yaml_parser_t *parser = &r->parser;
+    yaml_event_delete(&r->event);
+    if (yaml_parser_parse(&r->parser, &r->event))
+        return BD_OK;
     if (parser->error == YAML_MEMORY_ERROR)
         return fail_memory(r->err);
-    const char *problem = parser->problem ? parser->problem : "it is not YAML";
-    return fail_at(r,
-                   parser->error == YAML_READER_ERROR ? line_of(r, parser->problem_offset)
-                                                      : parser->problem_mark.line + 1,
-                   problem);
+    size_t line = parser->problem_mark.line + 1;
+    if (parser->error ==
+        YAML_READER_ERROR) {  // bytes that are not text: only their offset is known
+        line = 1;
+        for (size_t i = 0; i < parser->problem_offset && i < r->size_bytes; i++)
+            line += r->text[i] == '\n';
+    }
+    return fail_at_line(r, line, parser->problem ? parser->problem : "it is not YAML");
 }
 
-static bd_status next_event(reader *r)
-{
-    yaml_event_delete(&r->event);
-    return yaml_parser_parse(&r->parser, &r->event) ? BD_OK : fail_parsing(r);
-}
-
-static bd_status refuse_features(const reader *r, const yaml_char_t *anchor,
+static bd_status refuse_features(const yaml_reader *r, const yaml_char_t *anchor,
                                  const yaml_char_t *tag)
 {
     if (anchor)
-        return fail_here(r, "anchors are not taken: write the value where it is used");
+        return fail_at_event(r, "anchors are not supported: write the value where it is used");
     if (tag)
-        return fail_here(r, "tags are not taken: the option knows the type of its value");
+        return fail_at_event(r,
+                             "tags are not supported: the option knows the type of its value");
     return BD_OK;
 }
 
 // The current event is a scalar that is a text without a NUL.
-static bd_status check_scalar(const reader *r, const char *expected)
+static bd_status check_scalar(const yaml_reader *r, const char *expected)
 {
     const yaml_event_t *event = &r->event;
     if (event->type == YAML_ALIAS_EVENT)
-        return fail_here(r, "aliases are not taken: write the value where it is used");
+        return fail_at_event(r, "aliases are not supported: write the value where it is used");
     if (event->type != YAML_SCALAR_EVENT)
-        return fail_here(r, expected);
+        return fail_at_event(r, expected);
     BD_TRY(refuse_features(r, event->data.scalar.anchor, event->data.scalar.tag));
     if (strlen((const char *)event->data.scalar.value) != event->data.scalar.length)
-        return fail_here(r, "a value has no NUL inside");
+        return fail_at_event(r, "a value cannot contain a NUL");
     return BD_OK;
 }
 
-// What YAML calls null is most likely a value that was forgotten.
+// A value that YAML calls null was most likely forgotten.
 static bool is_null(const yaml_event_t *event)
 {
     static const char *const words[] = {"", "~", "null", "Null", "NULL"};
@@ -144,15 +136,15 @@ static bool is_null(const yaml_event_t *event)
     return false;
 }
 
-static bd_status add_value(reader *r, bd_setting *setting, const char *expected)
+static bd_status add_value(yaml_reader *r, bd_setting *setting, const char *expected)
 {
     BD_TRY(check_scalar(r, expected));
     if (is_null(&r->event))
-        return fail_here(r, "a value is missing (an empty text is written '')");
+        return fail_at_event(r, "a value is missing (an empty text is written '')");
     return bd_setting_add(setting, (const char *)r->event.data.scalar.value, r->err);
 }
 
-static bd_status read_list(reader *r, bd_setting *setting)
+static bd_status read_value_list(yaml_reader *r, bd_setting *setting)
 {
     const yaml_event_t *event = &r->event;
     BD_TRY(
@@ -160,14 +152,14 @@ static bd_status read_list(reader *r, bd_setting *setting)
     setting->is_list = true;
     BD_TRY(next_event(r));
     while (r->event.type != YAML_SEQUENCE_END_EVENT) {
-        BD_TRY(add_value(r, setting, "a list has plain values, no list or mapping inside"));
+        BD_TRY(add_value(r, setting, "a list holds plain values, not lists or mappings"));
         BD_TRY(next_event(r));
     }
     return BD_OK;
 }
 
 // The current event is a name.
-static bd_status read_setting(reader *r)
+static bd_status read_yaml_setting(yaml_reader *r)
 {
     bd_setting *setting;
     BD_TRY(check_scalar(r, "expected the name of an option"));
@@ -176,26 +168,26 @@ static bd_status read_setting(reader *r)
     setting->line = r->event.start_mark.line + 1;
     BD_TRY(next_event(r));
     return r->event.type == YAML_SEQUENCE_START_EVENT
-               ? read_list(r, setting)
-               : add_value(r, setting, "the value of an option is no mapping");
+               ? read_value_list(r, setting)
+               : add_value(r, setting, "the value of an option cannot be a mapping");
 }
 
-static bd_status read_mapping(reader *r)
+static bd_status read_mapping(yaml_reader *r)
 {
     const yaml_event_t *event = &r->event;
     if (event->type != YAML_MAPPING_START_EVENT)
-        return fail_here(r, "expected names with values, such as 'steps: 300'");
+        return fail_at_event(r, "expected names with values, such as 'steps: 300'");
     BD_TRY(refuse_features(r, event->data.mapping_start.anchor, event->data.mapping_start.tag));
     BD_TRY(next_event(r));
     while (r->event.type != YAML_MAPPING_END_EVENT) {
-        BD_TRY(read_setting(r));
+        BD_TRY(read_yaml_setting(r));
         BD_TRY(next_event(r));
     }
     return BD_OK;
 }
 
 // An empty file has no settings.
-static bd_status read_stream(reader *r)
+static bd_status read_stream(yaml_reader *r)
 {
     BD_TRY(next_event(r));  // the stream's start
     BD_TRY(next_event(r));
@@ -207,14 +199,14 @@ static bd_status read_stream(reader *r)
     BD_TRY(next_event(r));
     return r->event.type == YAML_STREAM_END_EVENT
                ? BD_OK
-               : fail_here(r, "a second document begins here; a file has one");
+               : fail_at_event(r, "a second document begins here; a file has one");
 }
 
 bd_status bd_settings_file_read(bd_settings_file *file, const char *path, bd_error *err)
 {
     *file = (bd_settings_file){.path = strdup(path)};
     char *text = NULL;
-    reader r = {.file = file, .err = err};
+    yaml_reader r = {.file = file, .err = err};
     bd_status status =
         file->path ? bd_file_read(path, BD_MAX_SETTINGS_BYTES, &text, &r.size_bytes, err)
                    : fail_memory(err);

@@ -5,9 +5,9 @@
 //   steps: 3000
 //   recompute: true
 //
-// Values are texts as they stand there; what they mean, the table of options says (options.h).
-// Nothing else of YAML is taken: no mapping inside, no list of lists, no anchors and aliases, no
-// tags, no second document. So what a file takes to read is bounded by its size.
+// Values are texts as they stand in the file; the table of options (options.h) tells their types.
+// The rest of YAML is refused: mappings inside, lists of lists, anchors and aliases, tags, a second
+// document. So the time and memory that reading takes are bounded by the size of the file.
 #ifndef BINDERY_COMMON_CLI_SETTINGS_FILE_H
 #define BINDERY_COMMON_CLI_SETTINGS_FILE_H
 
@@ -33,8 +33,8 @@ typedef struct bd_settings_file {
     size_t n, capacity;
 } bd_settings_file;
 
-// Reads a file of at most BD_MAX_SETTINGS_BYTES. What it cannot be is BD_ERR_FORMAT with a
-// message that begins "PATH:LINE: ". On failure *file is empty. Release what comes out.
+// Reads a file of at most BD_MAX_SETTINGS_BYTES. A file that is not of this form is BD_ERR_FORMAT
+// with a message that begins "PATH:LINE: ". On failure *file is empty; else the caller releases it.
 bd_status bd_settings_file_read(bd_settings_file *file, const char *path, bd_error *err);
 void bd_settings_file_release(bd_settings_file *file);  // safe if empty, safe twice
 
@@ -42,7 +42,7 @@ void bd_settings_file_release(bd_settings_file *file);  // safe if empty, safe t
 bd_status bd_settings_file_add(bd_settings_file *file, const char *name, bd_setting **setting,
                                bd_error *err);
 void bd_settings_file_drop_last(bd_settings_file *file);
-// Adds a value, which is copied. UTF-8, as all that is printed.
+// Adds a value, which is copied and must be UTF-8.
 bd_status bd_setting_add(bd_setting *setting, const char *value, bd_error *err);
 
 // The file's text, which bd_settings_file_read() reads as the same settings; malloc'd.

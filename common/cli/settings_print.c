@@ -32,7 +32,7 @@ static number print_integer(int64_t value)
     return printed;
 }
 
-// Whether the value is a default of which help shows a note alone: "not given".
+// Whether the value is a default that help shows as a note, which means "not given".
 static bool is_noted_default(const bd_option *option, double value)
 {
     return option->initial && option->initial_note && strtod(option->initial, NULL) == value;
@@ -65,10 +65,10 @@ static bool is_left_out(const bd_option *option, const char *settings)
     return false;
 }
 
-// The current folder is known only now: a relative name becomes absolute. *is_whole becomes
-// false if YAML cannot hold the text.
-static bd_status add_text(bd_setting *setting, const char *text, bool is_file, bool *is_whole,
-                          bd_error *err)
+// A relative name becomes absolute, because the file may be read in another folder. *is_whole
+// becomes false if YAML cannot hold the text.
+static bd_status add_setting_text(bd_setting *setting, const char *text, bool is_file,
+                                  bool *is_whole, bd_error *err)
 {
     char *folder = is_file && *text != '/' ? getcwd(NULL, 0) : NULL;
     char *path = folder ? bd_path_join(folder, text) : NULL;
@@ -90,8 +90,8 @@ static bool is_word(const bd_option *option, const char *text)
     return false;
 }
 
-static bd_status add_texts(bd_setting *setting, const bd_option *option, const void *field,
-                           bool *is_whole, bd_error *err)
+static bd_status add_setting_texts(bd_setting *setting, const bd_option *option,
+                                   const void *field, bool *is_whole, bd_error *err)
 {
     const bd_texts one = {(const char **)field, 1};
     const bd_texts *texts = option->kind == BD_OPTION_TEXTS ? field : &one;
@@ -100,13 +100,13 @@ static bd_status add_texts(bd_setting *setting, const bd_option *option, const v
     setting->is_text = true;
     setting->is_list = option->kind == BD_OPTION_TEXTS;
     for (size_t i = 0; i < texts->n; i++)
-        BD_TRY(add_text(setting, texts->items[i], is_file && !is_word(option, texts->items[i]),
-                        is_whole, err));
+        BD_TRY(add_setting_text(setting, texts->items[i],
+                                is_file && !is_word(option, texts->items[i]), is_whole, err));
     return BD_OK;
 }
 
-static bd_status add_values(bd_setting *setting, const bd_option *option, const void *field,
-                            bool *is_whole, bd_error *err)
+static bd_status add_setting_values(bd_setting *setting, const bd_option *option,
+                                    const void *field, bool *is_whole, bd_error *err)
 {
     switch (option->kind) {
     case BD_OPTION_FLAG:
@@ -123,13 +123,13 @@ static bd_status add_values(bd_setting *setting, const bd_option *option, const 
     case BD_OPTION_TEXTS:
     case BD_OPTION_FILE:
     case BD_OPTION_DIRECTORY:
-        return add_texts(setting, option, field, is_whole, err);
+        return add_setting_texts(setting, option, field, is_whole, err);
     }
     return BD_OK;
 }
 
-static bd_status gather(bd_settings_file *file, const bd_command *command, const void *settings,
-                        bd_error *err)
+static bd_status gather_settings(bd_settings_file *file, const bd_command *command,
+                                 const void *settings, bd_error *err)
 {
     for (size_t i = 0; i < command->n_options; i++) {
         const bd_option *option = &command->options[i];
@@ -139,7 +139,7 @@ static bd_status gather(bd_settings_file *file, const bd_command *command, const
         if (is_left_out(option, settings))
             continue;
         BD_TRY(bd_settings_file_add(file, option->name, &setting, err));
-        BD_TRY(add_values(setting, option, field, &is_whole, err));
+        BD_TRY(add_setting_values(setting, option, field, &is_whole, err));
         if (!is_whole)
             bd_settings_file_drop_last(file);
     }
@@ -150,7 +150,7 @@ bd_status bd_settings_print(const bd_command *command, const void *settings, cha
                             size_t *size_bytes, bd_error *err)
 {
     bd_settings_file file = {0};
-    bd_status status = gather(&file, command, settings, err);
+    bd_status status = gather_settings(&file, command, settings, err);
     if (status == BD_OK)
         status = bd_settings_file_print(&file, text, size_bytes, err);
     bd_settings_file_release(&file);

@@ -8,6 +8,8 @@
 #include "common/base/text_stream.h"
 #include "common/base/utf8.h"
 
+BD_ENUM_NAMES(bd_color, BD_COLORS);
+
 bool bd_terminal_has_escapes(FILE *stream)
 {
     const char *term = getenv("TERM");
@@ -30,9 +32,9 @@ int bd_terminal_width(FILE *stream)
     return 80;
 }
 
-// Characters that a reader does not see, or that change what the others look like: controls,
-// and of Unicode's format characters those that turn the order of text around or hide in it. The
-// joiners (U+200C, U+200D) and the soft hyphen (U+00AD) belong to ordinary words.
+// Characters that a reader does not see, or that change how others are shown: the controls, and
+// those format characters of Unicode that reverse the order of text or hide in it. The joiners
+// (U+200C, U+200D) and the soft hyphen (U+00AD) belong to ordinary words and are left alone.
 static const struct {
     int32_t first, last;
 } unseen[] = {
@@ -90,7 +92,7 @@ int bd_print_name(FILE *stream, const char *name, int columns)
         bd_print_safely(memory.file, name, strlen(name), false);
         safe = bd_text_stream_close(&memory, NULL);
     }
-    if (!safe) {  // rather too wide than not at all
+    if (!safe) {  // no memory: a name that is too wide is better than none
         bd_print_safely(stream, name, strlen(name), false);
         return columns;
     }

@@ -6,16 +6,18 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "common/base/enum_names.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// The values of --color, in the order of its words.
-typedef enum bd_color {
-    BD_COLOR_AUTO,
-    BD_COLOR_ALWAYS,
-    BD_COLOR_NEVER,
-} bd_color;
+// The values of --color.
+#define BD_COLORS(X)             \
+    X(BD_COLOR_AUTO, "auto")     \
+    X(BD_COLOR_ALWAYS, "always") \
+    X(BD_COLOR_NEVER, "never")
+BD_ENUM(bd_color, BD_COLORS);
 
 // Whether `stream` is a terminal that understands escape sequences (TERM is set, not "dumb").
 bool bd_terminal_has_escapes(FILE *stream);
@@ -27,18 +29,18 @@ bool bd_terminal_color(FILE *stream, bd_color when);
 // Prints text that came from outside (file names, corpora) so that it cannot speak to the
 // terminal, nor look like another text: control characters, those that turn the order of text
 // around or hide in it (U+202E, U+200B and their like), and bytes that are not UTF-8, are shown
-// as \\xNN, byte by byte. Newlines and tabs are left alone if `multiline`.
+// as \xNN, byte by byte. Newlines and tabs are left alone if `multiline`.
 void bd_print_safely(FILE *stream, const char *text, size_t size_bytes, bool multiline);
 
 // Columns that UTF-8 text takes, if every character takes one.
 int bd_text_columns(const char *text);
 
 // Prints a name as bd_print_safely() does, in at most `columns` columns (more than 3) if every
-// character takes one: of a longer one only the end, which tells more, after "...". Returns the
-// columns that it took.
+// character takes one. A longer name is cut to "..." and its end, which tells more than its
+// beginning. Returns the columns that it took.
 int bd_print_name(FILE *stream, const char *name, int columns);
 
-// Columns of the terminal behind `stream`, 80 if it is none or does not say.
+// Columns of the terminal behind `stream`; 80 if it is no terminal or does not tell.
 int bd_terminal_width(FILE *stream);
 
 #ifdef __cplusplus

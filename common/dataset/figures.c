@@ -2,7 +2,7 @@
 
 #include <inttypes.h>
 
-#include "common/base/size.h"
+#include "common/base/memory.h"
 
 #define FIELD(field)                                          \
     {                                                         \

@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
-#include "common/base/size.h"
+#include "common/base/memory.h"
 
 // Of a manifest, which comes from outside. Programs have far fewer reasons.
 enum { MAX_KINDS = 1000 };

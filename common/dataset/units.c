@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
+#include "common/base/memory.h"
 
 enum { TINY_UNIT_BYTES = 1 << 20, MAX_TINY_UNITS = 4096 };
 

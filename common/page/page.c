@@ -17,13 +17,13 @@ extern const bd_page_part bd_page_plots;
 
 // ---- Text in HTML --------------------------------------------------------------------------
 
-static void print_part(FILE *out, const bd_page_part *part)
+static void print_page_part(FILE *out, const bd_page_part *part)
 {
     fwrite(part->text, 1, part->size_bytes, out);
 }
 
-// What is not UTF-8 becomes U+FFFD; the characters that mean something to HTML are named.
-static bd_status print_text(FILE *out, const char *text, bd_error *err)
+// Bytes that are not UTF-8 become U+FFFD; characters with a meaning in HTML are written by number.
+static bd_status print_escaped(FILE *out, const char *text, bd_error *err)
 {
     const size_t n = strlen(text);
     char *good = malloc(bd_utf8_replaced_bound(n));
@@ -40,7 +40,7 @@ static bd_status print_text(FILE *out, const char *text, bd_error *err)
     return BD_OK;
 }
 
-// In JSON a `<` can only be inside a string, where this is another way to write it. Without one
+// In JSON a `<` can occur only inside a string, where it may be written as an escape. Without a `<`
 // nothing in the text can end the script element or begin a comment in it.
 static bd_status print_data(FILE *out, const bd_json *data, bd_error *err)
 {
@@ -56,7 +56,7 @@ static bd_status print_data(FILE *out, const bd_json *data, bd_error *err)
     return BD_OK;
 }
 
-// ---- The policy: by hash, which scripts and styles there may be ------------------------------
+// ---- The content security policy: it allows scripts and styles by their hashes ----------------
 
 static void print_base64(FILE *out, const uint8_t *bytes, size_t n)
 {
@@ -101,62 +101,37 @@ static void print_policy(FILE *out, const bd_page *page)
 static void print_element(FILE *out, const char *tag, const bd_page_part *part)
 {
     fprintf(out, "<%s>", tag);
-    print_part(out, part);
+    print_page_part(out, part);
     fprintf(out, "</%s>\n", tag);
 }
 
-static void print_styles(FILE *out, const bd_page *page)
+// Prints the text that stands for {{name}} in the frame.
+static bd_status print_placeholder(FILE *out, const bd_page *page, const char *name, size_t n,
+                                   bd_error *err)
 {
-    print_element(out, "style", &bd_page_style);
-    for (size_t i = 0; i < page->n_styles; i++)
-        print_element(out, "style", page->styles[i]);
-}
-
-static void print_scripts(FILE *out, const bd_page *page)
-{
-    print_element(out, "script", &bd_page_script);
-    print_element(out, "script", &bd_page_plots);
-    for (size_t i = 0; i < page->n_scripts; i++)
-        print_element(out, "script", page->scripts[i]);
-}
-
-static void print_version(FILE *out, const bd_page *page)
-{
-    (void)page;
-    fputs(BINDERY_VERSION, out);
-}
-
-static void print_body(FILE *out, const bd_page *page)
-{
-    print_part(out, page->body);
-}
-
-// What stands for {{name}} in the frame, besides title and data, which can fail.
-static const struct {
-    const char *name;
-    void (*print)(FILE *out, const bd_page *page);
-} marked[] = {
-    {"policy", print_policy},   {"version", print_version}, {"styles", print_styles},
-    {"scripts", print_scripts}, {"body", print_body},
-};
-
-static bool is_name(const char *name, size_t n, const char *other)
-{
-    return strlen(other) == n && memcmp(name, other, n) == 0;
-}
-
-static bd_status print_marked(FILE *out, const bd_page *page, const char *name, size_t n,
-                              bd_error *err)
-{
-    if (is_name(name, n, "title"))
-        return print_text(out, page->title, err);
-    if (is_name(name, n, "data"))
+#define NAME_IS(word) (n == sizeof(word) - 1 && memcmp(name, word, n) == 0)
+    if (NAME_IS("title"))
+        return print_escaped(out, page->title, err);
+    if (NAME_IS("data"))
         return print_data(out, page->data, err);
-    size_t i = 0;
-    while (i < sizeof marked / sizeof marked[0] && !is_name(name, n, marked[i].name))
-        i++;
-    assert(i < sizeof marked / sizeof marked[0]);
-    marked[i].print(out, page);
+    if (NAME_IS("policy")) {
+        print_policy(out, page);
+    } else if (NAME_IS("version")) {
+        fputs(BINDERY_VERSION, out);
+    } else if (NAME_IS("styles")) {
+        print_element(out, "style", &bd_page_style);
+        for (size_t i = 0; i < page->n_styles; i++)
+            print_element(out, "style", page->styles[i]);
+    } else if (NAME_IS("scripts")) {
+        print_element(out, "script", &bd_page_script);
+        print_element(out, "script", &bd_page_plots);
+        for (size_t i = 0; i < page->n_scripts; i++)
+            print_element(out, "script", page->scripts[i]);
+    } else {
+        assert(NAME_IS("body"));
+        print_page_part(out, page->body);
+    }
+#undef NAME_IS
     return BD_OK;
 }
 
@@ -169,7 +144,7 @@ bd_status bd_page_print(FILE *out, const bd_page *page, bd_error *err)
         fwrite(at, 1, (size_t)((close ? open : end) - at), out);
         if (!close)
             return BD_OK;
-        BD_TRY(print_marked(out, page, open + 2, (size_t)(close - open) - 2, err));
+        BD_TRY(print_placeholder(out, page, open + 2, (size_t)(close - open) - 2, err));
         at = close + 2;
     }
 }
@@ -190,26 +165,17 @@ bd_status bd_page_check_path(const char *path, bool overwrite, bd_error *err)
     if (S_ISDIR(info.st_mode))
         return bd_fail(err, BD_ERR_ARGUMENT, "cannot write '%s': it is a folder", path);
     BD_TRY(bd_file_check_replaceable(path, err));
-    // The link would be replaced, not what it leads to: /dev/stdout is one.
+    // Publishing would replace the link (such as /dev/stdout), not the file that it leads to.
     if (S_ISLNK(info.st_mode))
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "cannot write '%s': it is a link; name the file that it leads to", path);
     return overwrite ? BD_OK : fail_there(path, err);
 }
 
-// The folder that `path` lies in, malloc'd; NULL when out of memory.
-static char *folder_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    if (!slash)
-        return strdup(".");
-    return strndup(path, slash == path ? 1 : (size_t)(slash - path));
-}
-
-static bd_status publish_text(const char *path, bool overwrite, const char *text,
+static bd_status publish_page(const char *path, bool overwrite, const char *text,
                               size_t size_bytes, bd_error *err)
 {
-    char *folder = folder_of(path), *name = bd_path_last_name(path);
+    char *folder = bd_path_folder(path), *name = bd_path_last_name(path);
     bool there = false;
     int n_made = 0;
     bd_status status;
@@ -244,7 +210,7 @@ bd_status bd_page_publish(const bd_page *page, const char *path, bool overwrite,
     if (!text && status == BD_OK)
         status = bd_fail(err, BD_ERR_MEMORY, "no memory for a page");
     if (status == BD_OK)
-        status = publish_text(path, overwrite, text, *size_bytes, err);
+        status = publish_page(path, overwrite, text, *size_bytes, err);
     free(text);
     return status;
 }

@@ -2,8 +2,8 @@
 //
 // A page is its frame (common/page/page.html), the body that is particular to it, styles,
 // scripts, and data as JSON, which the scripts find in the element with the id "data". Its
-// content security policy lets nothing run but these very scripts, so that no text in the data
-// can: it is only ever put into the page as text.
+// content security policy lets nothing run but these scripts, so that no text in the data can:
+// it enters the page as text alone.
 //
 //   const bd_page page = {.title = path, .body = &bd_inspection_page_html, .scripts = scripts,
 //                         .n_scripts = 2, .data = json};
@@ -42,8 +42,8 @@ typedef struct bd_page {
 // Memory: that of the page, twice.
 bd_status bd_page_print(FILE *out, const bd_page *page, bd_error *err);
 
-// BD_ERR_ARGUMENT if something is at `path` and may not be replaced. For asking before work
-// that would be lost; bd_page_publish() asks again.
+// BD_ERR_ARGUMENT if something is at `path` and may not be replaced. Call it before work that would
+// be lost; bd_page_publish() checks again.
 bd_status bd_page_check_path(const char *path, bool overwrite, bd_error *err);
 
 // Writes the page to `path` as common/base/file.h publishes files: it is there whole or not at all.

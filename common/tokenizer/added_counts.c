@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "common/base/size.h"
+#include "common/base/memory.h"
 
 static const char list_key[] = "added_tokens";
 static const char other_key[] = "added_tokens_other";

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
 #include "common/base/interrupt.h"
+#include "common/base/memory.h"
 #include "common/tokenizer/added_tokens.h"
 #include "common/tokenizer/merge/bpe_tables.h"
 #include "common/tokenizer/merge/word_encoder.h"

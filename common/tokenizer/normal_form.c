@@ -8,7 +8,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "common/base/array.h"
+#include "common/base/memory.h"
 #include "common/base/utf8.h"
 
 enum {

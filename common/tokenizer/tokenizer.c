@@ -9,7 +9,7 @@
 
 const char *const bd_built_in_tokenizers[] = {"bytes", NULL};
 
-const char *const bd_special_tokens_words[] = {"text", "token", "error", NULL};
+BD_ENUM_NAMES(bd_special_tokens, BD_SPECIAL_TOKENS);
 
 static const char ids_prefix[] = "ids:";
 

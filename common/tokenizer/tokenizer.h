@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "common/base/checksum.h"
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 #include "common/tokenizer/added_counts.h"
 
@@ -64,14 +65,14 @@ void bd_tokenizer_close(const bd_tokenizer *tokenizer);  // safe on NULL
 // is known of it.
 const char *bd_token_name(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes);
 
-// What becomes of a special token, such as <|endoftext|>, that a text spells out. Added tokens
-// that are not special are tokens in any case.
-typedef enum bd_special_tokens {
-    BD_SPECIAL_TEXT,   // text like any other
-    BD_SPECIAL_TOKEN,  // the token
-    BD_SPECIAL_ERROR,  // BD_ERR_FORMAT says which and where
-} bd_special_tokens;
-extern const char *const bd_special_tokens_words[];  // in the order of the enum, ended by NULL
+// A text may spell out a special token, such as <|endoftext|>. It then becomes text like any other,
+// the token, or BD_ERR_FORMAT with a message that says which token and where. Added tokens that are
+// not special become tokens in any case.
+#define BD_SPECIAL_TOKENS(X)     \
+    X(BD_SPECIAL_TEXT, "text")   \
+    X(BD_SPECIAL_TOKEN, "token") \
+    X(BD_SPECIAL_ERROR, "error")
+BD_ENUM(bd_special_tokens, BD_SPECIAL_TOKENS);
 
 // One thread's encoder. The tokenizer must outlive it. What is not owned may be set after init.
 struct bd_encoder {

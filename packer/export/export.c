@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
 #include "common/base/file.h"
 #include "common/base/folder.h"
 #include "common/base/interrupt.h"
 #include "common/base/json.h"
+#include "common/base/memory.h"
 #include "common/base/threads.h"
 #include "common/cli/progress.h"
 #include "common/dataset/manifest.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
+#include "common/base/memory.h"
 
 const char *const bd_export_column_words[] = {"input_ids",   "position_ids", "labels",
                                               "seq_lengths", "cu_seqlens",   NULL};

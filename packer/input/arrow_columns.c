@@ -6,9 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
 #include "common/base/mapped_file.h"
-#include "common/base/size.h"
+#include "common/base/memory.h"
 #include "common/dataset/arrow_glib.h"
 #include "packer/input/arrow_limit.h"
 #include "packer/input/parquet_footer.h"

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
-#include "common/base/size.h"
+#include "common/base/memory.h"
 #include "common/dataset/arrow_glib.h"
 
 // ---- Types --------------------------------------------------------------------------------

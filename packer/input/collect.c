@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "common/base/array.h"
 #include "common/base/file.h"
+#include "common/base/memory.h"
 #include "packer/input/inputs.h"
 
 enum { MAX_LIST_BYTES = 1 << 30 };

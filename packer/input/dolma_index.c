@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "common/base/array.h"
+#include "common/base/memory.h"
 #include "packer/input/byte_stream.h"
 
 enum { CHUNK_BYTES = 1 << 16, N_COLUMNS = 5 };

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/array.h"
 #include "common/base/file.h"
+#include "common/base/memory.h"
 #include "packer/input/kinds.h"
 #include "packer/input/recognise.h"
 

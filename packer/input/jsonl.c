@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
 #include "common/base/json.h"
+#include "common/base/memory.h"
 #include "packer/input/kinds.h"
 
 typedef enum json_shape {

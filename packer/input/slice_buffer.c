@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
 #include "common/base/interrupt.h"
+#include "common/base/memory.h"
 
 static bd_status add_record(bd_gathered *g, const bd_record *record, bd_error *err)
 {

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/base/size.h"
+#include "common/base/memory.h"
 #include "packer/input/examine.h"
 
 // ---- Whether its rows are documents that training may take as they are ----------------------

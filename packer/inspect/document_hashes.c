@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/base/array.h"
+#include "common/base/memory.h"
 #include "common/dataset/shard.h"
 
 // A piece and where its tokens lie; rows are borrowed from the shard, which stays open.

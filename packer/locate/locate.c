@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
+#include "common/base/memory.h"
 #include "common/dataset/input_entry.h"
 
 const char *const bd_token_kind_words[] = {"text", "bos", "separator", "padding", NULL};

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
 #include "common/base/interrupt.h"
+#include "common/base/memory.h"
 #include "common/base/threads.h"
 #include "common/cli/progress.h"
 #include "common/dataset/segment_index.h"

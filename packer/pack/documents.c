@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
-#include "common/base/size.h"
+#include "common/base/memory.h"
 
 void bd_documents_init(bd_documents *documents, const bd_packing *packing, bd_encoder *encoder)
 {

@@ -90,7 +90,7 @@
                  "JSON, not UTF-8, too large, or too hard for the tokenizer's pattern"},       \
         {.name = "special-tokens",                                                             \
          .value = "HOW",                                                                       \
-         BD_CHOICE(bd_pack_options, special_tokens, bd_special_tokens_words),                  \
+         BD_CHOICE(bd_pack_options, special_tokens, bd_special_tokens_names),                  \
          .initial = "text",                                                                    \
          .help = "What a special token such as <|endoftext|> is that a document spells out: "  \
                  "text like any other, the token, or an error"},                               \

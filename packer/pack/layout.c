@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "common/base/array.h"
+#include "common/base/memory.h"
 #include "packer/pack/fit.h"
 
 // Pieces in input order, as they are cut.

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
 #include "common/base/clock.h"
 #include "common/base/folder.h"
+#include "common/base/memory.h"
 #include "packer/pack/dataset_writer.h"
 #include "packer/pack/output.h"
 #include "packer/pack/pack_log.h"

@@ -32,7 +32,7 @@ static bd_json *reading_to_json(const bd_pack_job *job)
         bd_json_set_null(json, "delimiter");
     bd_json_set_string(json, "invalid_utf8", bd_utf8_policy_words[reading->utf8_policy]);
     bd_json_set_string(json, "special_tokens",
-                       bd_special_tokens_words[reading->special_tokens]);
+                       bd_special_tokens_names[reading->special_tokens]);
     bd_json_set_string(json, "separator", bd_separator_mode_words[reading->separator]);
     bd_json_set_string(json, "bad_records", bd_bad_policy_words[reading->bad_records]);
     bd_json_set_integer(json, "max_bad", reading->max_bad);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
+#include "common/base/memory.h"
 #include "common/cli/human.h"
 #include "common/cli/terminal.h"
 #include "packer/pack/ledger_report.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
+#include "common/base/memory.h"
 #include "common/base/utf8.h"
 #include "packer/input/json_text.h"
 #include "packer/input/kinds.h"

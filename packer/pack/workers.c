@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
 #include "common/base/interrupt.h"
+#include "common/base/memory.h"
 #include "common/base/threads.h"
 #include "packer/input/reader.h"
 #include "packer/input/slice_buffer.h"

@@ -3,9 +3,9 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "common/base/array.h"
 #include "common/base/clock.h"
 #include "common/dataset/row.h"
+#include "common/base/memory.h"
 #include "packer/pack/layout.h"
 
 enum { N_STRATEGIES = BD_STRATEGY_CONCAT + 1 };

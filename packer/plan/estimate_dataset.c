@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/base/array.h"
 #include "common/base/clock.h"
 #include "common/base/interrupt.h"
+#include "common/base/memory.h"
 #include "common/base/threads.h"
 #include "common/cli/progress.h"
 #include "common/dataset/shard.h"

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
 #include "common/base/clock.h"
 #include "common/base/interrupt.h"
+#include "common/base/memory.h"
 #include "common/base/threads.h"
 #include "packer/input/kinds.h"
 #include "packer/input/reader.h"

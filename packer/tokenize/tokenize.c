@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
+#include "common/base/memory.h"
 #include "packer/input/byte_stream.h"
 #include "packer/input/json_text.h"
 #include "packer/input/records.h"

@@ -48,7 +48,7 @@ static const bd_option tokenize_options[] = {
      .help = "Ids as text, a line for each document; or raw, little-endian, end to end"},
     {.name = "special-tokens",
      .value = "HOW",
-     BD_CHOICE(tokenize_settings, special_tokens, bd_special_tokens_words),
+     BD_CHOICE(tokenize_settings, special_tokens, bd_special_tokens_names),
      .initial = "token",
      .help = "What a special token such as <|endoftext|> is that a document spells out: text "
              "like any other (as pack has it), the token, or an error"},

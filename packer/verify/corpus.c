@@ -29,7 +29,7 @@ static bd_status read_reading(bd_reading *reading, const bd_json *json,
     reading->bad_records = (bd_bad_policy)bad_records;
     if (!bd_json_is_null(json, "special_tokens"))  // as did this
         BD_TRY(
-            bd_json_get_word(json, "special_tokens", bd_special_tokens_words, &special, err));
+            bd_json_get_word(json, "special_tokens", bd_special_tokens_names, &special, err));
     reading->utf8_policy = (bd_utf8_policy)policy;
     reading->special_tokens = (bd_special_tokens)special;
     reading->separator = (bd_separator_mode)separator;

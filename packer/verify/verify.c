@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/array.h"
 #include "common/base/file.h"
 #include "common/base/json.h"
+#include "common/base/memory.h"
 #include "common/base/threads.h"
 #include "common/cli/progress.h"
 #include "common/dataset/manifest.h"

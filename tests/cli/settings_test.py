@@ -105,7 +105,7 @@ class Files(SettingsTest):
         for text, *mentions in (
             (bomb, ":1: anchors"),
             ("steps: 3\nstpes: 4\n", ":2: unknown option 'stpes'; did you mean 'steps'"),
-            ("steps: 3\nlr: 1\nlearning-rate: 2\n", ":3: learning-rate: .*twice"),
+            ("steps: 3\nlr: 1\nlearning-rate: 2\n", ":3: learning-rate is given twice"),
             ("steps: [3]\n", ":1: steps: .*list"),
             ("steps:\n  more: 1\n", ":2: .*mapping"),
             ("data: [[x]]\n", ":1: .*list"),

@@ -1,4 +1,4 @@
-"""Tables of a few kilobytes that stand for gigabytes, for tests/cli/memory_test.py.
+"""Tables of a few kilobytes that stand for gigabytes, for tests/cli/pack_memory_test.py.
 
 `python hostile_tables.py FOLDER` writes them, and a file `tables`: for each of them a line with its
 name and the options that `pack` needs.

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
+#include "common/base/memory.h"
 
 // Copies row `from` of `columns`, with its boundaries, behind the batch's rows 0 to r - 1.
 static bd_status copy_row(bd_batch *batch, int64_t r, const void *const *columns, int64_t from,

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "common/base/size.h"
+#include "common/base/memory.h"
 
 static bd_status allocate(bd_batch_transfer *transfer, void **memory, int64_t n,
                           size_t size_bytes, bd_error *err)

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "common/base/array.h"
+#include "common/base/memory.h"
 #include "common/base/random.h"
 
 enum { WINDOW_BLOCKS = 16 };

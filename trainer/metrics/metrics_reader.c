@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/array.h"
 #include "common/base/file.h"
 #include "common/base/interrupt.h"
+#include "common/base/memory.h"
 
 // No figure is larger, so that sums of them stay finite; no step, so that doubles can hold it.
 static const double MOST = 1e100;

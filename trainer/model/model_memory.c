@@ -2,8 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/base/array.h"
-#include "common/base/size.h"
+#include "common/base/memory.h"
 #include "common/cli/human.h"
 #include "trainer/model/model.h"
 

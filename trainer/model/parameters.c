@@ -6,9 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/array.h"
+#include "common/base/memory.h"
 #include "common/base/random.h"
-#include "common/base/size.h"
 
 // Appends a parameter of rows x columns (columns 0: one dimension) and returns its offset, or
 // -1 after a failure, which is also remembered so that the caller may ask once, at the end.

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/array.h"
 #include "common/base/file.h"
 #include "common/base/folder.h"
+#include "common/base/memory.h"
 #include "trainer/weights/safetensors.h"
 
 enum { MAX_JSON_BYTES = 1 << 24 };

@@ -14,7 +14,7 @@
 #include "common/base/interrupt.h"
 #include "common/base/json.h"
 #include "common/base/mapped_file.h"
-#include "common/base/size.h"
+#include "common/base/memory.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are read as they lie");
 

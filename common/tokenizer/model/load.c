@@ -111,15 +111,6 @@ static const char *pattern_colon(const char *spec)
     return is_ranks || bd_pattern_by_name(colon + 1, &pattern) ? colon : NULL;
 }
 
-// The folder of a path: "." if it has no slash. Malloc'd.
-static char *folder_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    if (!slash)
-        return strdup(".");
-    return strndup(path, slash == path ? 1 : (size_t)(slash - path));
-}
-
 static bool is_named(const char *path, const char *name)
 {
     const char *slash = strrchr(path, '/');
@@ -128,7 +119,7 @@ static bool is_named(const char *path, const char *name)
 
 static bd_status load_half(bd_bpe_model *model, const char *path, bd_error *err)
 {
-    char *folder = folder_of(path);
+    char *folder = bd_path_folder(path);
     if (!folder)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a path");
     const bd_status status = load_pair(model, folder, err);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/array.h"
+#include "common/base/memory.h"
 #include "common/tokenizer/model/byte_alphabet.h"
 #include "common/tokenizer/model/live_merges.h"
 

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/array.h"
 #include "common/base/checksum.h"
+#include "common/base/memory.h"
 #include "common/tokenizer/model/bpe_model.h"
 
 enum { FIRST_SLOTS = 1024 };

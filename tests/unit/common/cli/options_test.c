@@ -612,9 +612,9 @@ static void a_wrong_setting_is_named_with_its_line(void **state)
         {"json: yes\n", "s.yaml:1: json takes no value but true or false"},
         {"out: [d]\n", "s.yaml:1: out: expected one value, not a list"},
         {"out: ''\n", "s.yaml:1: out: the name is empty"},
-        {"out: d\nseq-len: 4\ncontext: 4\n", "s.yaml:3: seq-len: it is there twice"},
-        {"settings: s.yaml\n", "s.yaml:1: settings: only the command line says that"},
-        {"quiet: true\n", "s.yaml:1: quiet: only the command line says that"},
+        {"out: d\nseq-len: 4\ncontext: 4\n", "s.yaml:3: seq-len is given twice"},
+        {"settings: s.yaml\n", "s.yaml:1: settings: this option is for the command line alone"},
+        {"quiet: true\n", "s.yaml:1: quiet: this option is for the command line alone"},
         {"seq-len: 4\n", "-o is required"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

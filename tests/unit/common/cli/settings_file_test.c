@@ -102,11 +102,11 @@ static void a_file_of_nothing_has_no_settings(void **state)
 static void what_yaml_can_do_besides_is_refused_with_its_line(void **state)
 {
     (void)state;
-    static const char anchor[] = "anchors are not taken: write the value where it is used";
-    static const char alias[] = "aliases are not taken: write the value where it is used";
-    static const char tag[] = "tags are not taken: the option knows the type of its value";
+    static const char anchor[] = "anchors are not supported: write the value where it is used";
+    static const char alias[] = "aliases are not supported: write the value where it is used";
+    static const char tag[] = "tags are not supported: the option knows the type of its value";
     static const char missing[] = "a value is missing (an empty text is written '')";
-    static const char list[] = "a list has plain values, no list or mapping inside";
+    static const char list[] = "a list holds plain values, not lists or mappings";
     static const char names[] = "expected names with values, such as 'steps: 300'";
     static const struct {
         const char *text;
@@ -122,8 +122,8 @@ static void what_yaml_can_do_besides_is_refused_with_its_line(void **state)
         {"*x : 1\n", 1, alias},
         {"a: !!int 1\n", 1, tag},
         {"a: !!python/object:os.system [x]\n", 1, tag},
-        {"a: 1\nb: {c: 1}\n", 2, "the value of an option is no mapping"},
-        {"b:\n  c: 1\n", 2, "the value of an option is no mapping"},
+        {"a: 1\nb: {c: 1}\n", 2, "the value of an option cannot be a mapping"},
+        {"b:\n  c: 1\n", 2, "the value of an option cannot be a mapping"},
         {"a: [1, [2]]\n", 1, list},
         {"a:\n- 1\n- b: 2\n", 3, list},
         {"[a]: 1\n", 1, "expected the name of an option"},
@@ -136,7 +136,7 @@ static void what_yaml_can_do_besides_is_refused_with_its_line(void **state)
         {"a: ~\n", 1, missing},
         {"a: null\n", 1, missing},
         {"a: [1, ]\nb: [ , 1]\n", 2, ""},
-        {"a: \"x\\0y\"\n", 1, "a value has no NUL inside"},
+        {"a: \"x\\0y\"\n", 1, "a value cannot contain a NUL"},
         {"a: [1\nb: 2\n", 2, ""},
         {"a: 1\n\tb: 2\n", 2, ""},
     };

@@ -13,10 +13,10 @@ struct sentence {
     char text[1024];  // far more than any table needs; longer text is cut
 };
 
-static void append(struct sentence *sentence, const char *format, ...)
+static void append_text(struct sentence *sentence, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static void append(struct sentence *sentence, const char *format, ...)
+static void append_text(struct sentence *sentence, const char *format, ...)
 {
     const size_t length = strlen(sentence->text);
     va_list args;
@@ -26,21 +26,21 @@ static void append(struct sentence *sentence, const char *format, ...)
 }
 
 // "How rows are filled: best-fit, concat [default: best-fit]"
-static struct sentence describe(const bd_option *option)
+static struct sentence describe_option(const bd_option *option)
 {
     struct sentence sentence = {""};
-    append(&sentence, "%s", option->help);
+    append_text(&sentence, "%s", option->help);
     const bool in_a_row = option->kind == BD_OPTION_CHOICE && !option->describe_choice;
     for (size_t i = 0; in_a_row && option->choices[i]; i++)
-        append(&sentence, "%s%s", i ? ", " : ": ", option->choices[i]);
+        append_text(&sentence, "%s%s", i ? ", " : ": ", option->choices[i]);
     const char *initial = option->initial_note ? option->initial_note : option->initial;
     if (initial)
-        append(&sentence, " [default: %s]", initial);
+        append_text(&sentence, " [default: %s]", initial);
     return sentence;
 }
 
-// "tiny  4 layers of 128 channels": choice i of those that are listed one by one, the words in
-// one column.
+// "tiny  4 layers of 128 channels": choice i of an option that lists its choices one by one, the
+// names in one column.
 static struct sentence describe_choice(const bd_option *option, int i)
 {
     struct sentence sentence = {""};
@@ -50,7 +50,7 @@ static struct sentence describe_choice(const bd_option *option, int i)
         if (strlen(option->choices[k]) > width)
             width = strlen(option->choices[k]);
     option->describe_choice(i, note, sizeof note);
-    append(&sentence, "%-*s  %s", (int)width, option->choices[i], note);
+    append_text(&sentence, "%-*s  %s", (int)width, option->choices[i], note);
     return sentence;
 }
 
@@ -62,19 +62,19 @@ static bool is_grouped(const bd_command *command)
     return false;
 }
 
-// "[OPTIONS] -o DIR INPUT...", what follows the command's name
+// "[OPTIONS] -o DIR INPUT...", which follows the command's name
 static struct sentence describe_usage(const bd_command *command)
 {
     struct sentence sentence = {"[OPTIONS]"};
     for (size_t i = 0; i < command->n_options; i++) {
         const bd_option *option = &command->options[i];
         if (option->required && option->letter)
-            append(&sentence, " -%c %s", option->letter, option->value);
+            append_text(&sentence, " -%c %s", option->letter, option->value);
         else if (option->required)
-            append(&sentence, " --%s %s", option->name, option->value);
+            append_text(&sentence, " --%s %s", option->name, option->value);
     }
     if (command->operands)
-        append(&sentence, " %s", command->operands);
+        append_text(&sentence, " %s", command->operands);
     return sentence;
 }
 
@@ -105,7 +105,7 @@ static size_t word_length(const char *text, size_t length)
 }
 
 // Prints the words of a text that begins at column `indent`, and ends the line.
-static void print_wrapped(const char *text, size_t length, size_t indent, FILE *out)
+static void print_filled(const char *text, size_t length, size_t indent, FILE *out)
 {
     const char *const end = text + length;
     for (size_t column = indent; text < end; text += strspn(text, " \n")) {
@@ -133,17 +133,17 @@ static void print_description(const char *description, FILE *out)
         if (*paragraph == ' ')
             fprintf(out, "%.*s\n", (int)length, paragraph);
         else
-            print_wrapped(paragraph, length, 0, out);
+            print_filled(paragraph, length, 0, out);
     }
 }
 
 // A label of at most `width` columns and its text beside it; a longer label has its own line.
-static void print_row(const char *label, size_t width, const char *text, FILE *out)
+static void print_labelled(const char *label, size_t width, const char *text, FILE *out)
 {
     const bool fits = strlen(label) <= width;
     fprintf(out, "%-*s%s%*s", fits ? (int)width : 0, label, fits ? "" : "\n",
             fits ? 2 : (int)width + 2, "");
-    print_wrapped(text, strlen(text), width + 2, out);
+    print_filled(text, strlen(text), width + 2, out);
 }
 
 // "  -o, --out DIR"
@@ -152,8 +152,8 @@ static struct sentence option_label(const bd_option *option)
     struct sentence label = {"      "};
     if (option->letter)
         snprintf(label.text, sizeof label.text, "  -%c, ", option->letter);
-    append(&label, "--%s%s%s", option->name, option->value ? " " : "",
-           option->value ? option->value : "");
+    append_text(&label, "--%s%s%s", option->name, option->value ? " " : "",
+                option->value ? option->value : "");
     return label;
 }
 
@@ -172,22 +172,9 @@ static void print_options(const bd_command *command, FILE *out)
             continue;
         if (grouped && option->group)
             fprintf(out, "%s%s:\n", i ? "\n" : "", option->group);
-        print_row(option_label(option).text, width, describe(option).text, out);
+        print_labelled(option_label(option).text, width, describe_option(option).text, out);
         for (int k = 0; option->describe_choice && option->choices[k]; k++)
             fprintf(out, "%*s%s\n", (int)width + 4, "", describe_choice(option, k).text);
-    }
-}
-
-static void print_commands(const bd_program *program, FILE *out)
-{
-    const bd_command *command;
-    size_t width = 0;
-    for (size_t i = 0; (command = bd_program_command(program, i)); i++)
-        if (strlen(command->name) > width)
-            width = strlen(command->name);
-    for (size_t i = 0; (command = bd_program_command(program, i)); i++) {
-        fputs("  ", out);
-        print_row(command->name, width, command->summary, out);
     }
 }
 
@@ -202,7 +189,14 @@ void bd_program_print_help(const bd_program *program, const bd_command *command,
     }
     fprintf(out, "Usage: %s COMMAND [ARGUMENTS]\n\n%s.\n\nCommands:\n", program->name,
             program->summary);
-    print_commands(program, out);
+    size_t width = 0;
+    for (size_t i = 0; (command = bd_program_command(program, i)); i++)
+        if (strlen(command->name) > width)
+            width = strlen(command->name);
+    for (size_t i = 0; (command = bd_program_command(program, i)); i++) {
+        fputs("  ", out);
+        print_labelled(command->name, width, command->summary, out);
+    }
     fputs("\nOptions of every command:\n", out);
     print_options(&(bd_command){0}, out);
     print_description(program->description, out);
@@ -211,8 +205,8 @@ void bd_program_print_help(const bd_program *program, const bd_command *command,
 
 // ---- Manual pages ------------------------------------------------------------------
 
-// Escapes what roff would take for its own: backslashes, requests at the start of a line, and
-// characters that it would turn into typographic ones.
+// Escapes the characters that roff would interpret: backslashes, a dot that begins a line, and
+// those that it would turn into typographic ones.
 static void print_roff(const char *text, size_t length, FILE *out)
 {
     for (size_t i = 0; i < length; i++) {
@@ -270,7 +264,7 @@ static void print_roff_options(const bd_command *command, FILE *out)
         print_between("\\fB\\-\\-", option->name, "\\fR", out);
         if (option->value)
             print_between(" \\fI", option->value, "\\fR", out);
-        print_between("\n", describe(option).text, ".\n", out);
+        print_between("\n", describe_option(option).text, ".\n", out);
         if (option->describe_choice)
             fputs(".RS\n.nf\n", out);
         for (int k = 0; option->describe_choice && option->choices[k]; k++)

@@ -1,8 +1,6 @@
-#include "common/base/array.h"
+#include "common/base/memory.h"
 
 #include <stdlib.h>
-
-#include "common/base/size.h"
 
 bd_status bd_array_reserve(void **array, size_t *capacity, size_t needed, size_t element_size,
                            bd_error *err)

@@ -1,4 +1,4 @@
-#include "common/base/array.h"
+#include "common/base/memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@ static void *counted_realloc(void *old, size_t size_bytes)
 }
 
 #define realloc counted_realloc
-#include "common/base/array.c"  // NOLINT(bugprone-suspicious-include)
+#include "common/base/memory.c"  // NOLINT(bugprone-suspicious-include)
 #undef realloc
 
 static void nothing_becomes_room_for_what_is_needed(void **state)
