@@ -81,7 +81,7 @@ typedef struct subject {
     bd_run run;                // owned, if a run was given
     bd_parameters parameters;  // owned otherwise
     float *drawn;              // owned otherwise
-    const bd_parameters *of;   // whichever it is
+    const bd_parameters *of;   // borrowed from one of the two
     const float *weights;      // likewise
 } subject;
 
@@ -105,8 +105,8 @@ static bd_status draw_subject(subject *s, const prove_settings *settings, int64_
     return BD_OK;
 }
 
-static bd_status open_subject(subject *s, const prove_settings *settings, const bd_rows *rows,
-                              bd_error *err)
+static bd_status open_proved_model(subject *s, const prove_settings *settings,
+                                   const bd_rows *rows, bd_error *err)
 {
     const bd_packing *packing = &rows->manifests[0].packing;
     if (!settings->run)
@@ -118,16 +118,16 @@ static bd_status open_subject(subject *s, const prove_settings *settings, const 
     return BD_OK;
 }
 
-static void close_subject(subject *s)
+static void close_proved_model(subject *s)
 {
     bd_run_release(&s->run);
     bd_parameters_release(&s->parameters);
     free(s->drawn);
 }
 
-// ---- What is printed --------------------------------------------------------------------
+// ---- Printing ---------------------------------------------------------------------------
 
-// What a verdict says to a person.
+// The note after a line, by its verdict.
 static const char *const verdict_notes[] = {
     [BD_PROOF_AGREES] = "",
     [BD_PROOF_ROUNDING] = "  DIFFERS, by the size of rounding",
@@ -143,7 +143,7 @@ static int by_ratio(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void print_line(const bd_proof_line *line)
+static void print_proof_line(const bd_proof_line *line)
 {
     char name[sizeof line->parameter->name + 24];
     snprintf(name, sizeof name, "%s[%" PRId64 "]", line->parameter->name, line->element);
@@ -155,7 +155,7 @@ static void print_line(const bd_proof_line *line)
                : verdict_notes[line->verdict]);
 }
 
-// The worst lines first, or all in the model's order.
+// Prints the worst lines with the worst first, or all in the model's order.
 static void print_lines(const bd_proof *proof, bool all)
 {
     const bd_proof_line **lines = malloc(proof->n_lines * sizeof *lines);
@@ -174,7 +174,7 @@ static void print_lines(const bd_proof *proof, bool all)
     printf("%-54s %10s %8s %8s %8s %8s %9s\n", "parameter[element]", "gradient", "- exact",
            "- alone", "noise", "bound", "the bound");
     for (size_t i = 0; i < n; i++)
-        print_line(lines[i]);
+        print_proof_line(lines[i]);
     free(lines);
 }
 
@@ -196,7 +196,7 @@ static void print_probe(const bd_probe *probe)
                "%" PRId64 " of row %" PRId64 "\n",
                probe->leaked_tokens, probe->other_tokens, probe->leak_segment, probe->leak_row);
     else
-        printf("Nothing was seen: a document's own tokens did not change\n");
+        printf("The probe saw nothing: changing a document did not change its own tokens\n");
 }
 
 static void print_proof(const bd_proof *proof, bd_sabotage sabotage, bool all)
@@ -224,12 +224,14 @@ static void print_proof(const bd_proof *proof, bd_sabotage sabotage, bool all)
             "its bound\n",
             proof->n_lines, proof->worst_ratio);
     else if (proof->n_disagree > 0)
-        printf("\nNot so: %zu of %zu parameters differ%s\n", proof->n_disagree, proof->n_lines,
+        printf("\nNot proved: %zu of %zu parameters differ%s\n", proof->n_disagree,
+               proof->n_lines,
                sabotage != BD_SABOTAGE_NONE ? ", as they must: the sabotage was noticed" : "");
     else
-        printf("\nNot so: %s\n", sabotage != BD_SABOTAGE_NONE
-                                     ? "the gradients agree, so the sabotage was NOT noticed"
-                                     : "the gradients agree, but the probe is not clean");
+        printf("\nNot proved: %s\n",
+               sabotage != BD_SABOTAGE_NONE
+                   ? "the gradients agree, so the sabotage was NOT noticed"
+                   : "the gradients agree, but the probe is not clean");
 }
 
 // ---- The same as JSON -------------------------------------------------------------------
@@ -281,7 +283,7 @@ static bd_json *proof_to_json(const bd_proof *proof)
     return json;
 }
 
-// `gradients`, which it takes, and `probe` may be NULL: that experiment was not made.
+// `gradients`, which it frees, and `probe` may be NULL if that experiment was not made.
 static bd_status put_json(const prove_settings *settings, bool proved, int64_t n_rows,
                           int64_t n_segments, bd_json *gradients, const bd_probe *probe,
                           bd_error *err)
@@ -319,7 +321,7 @@ static bd_status run_proof(const prove_settings *settings, const bd_experiment *
 {
     bd_proof proof;
     BD_TRY(bd_prove(&proof, experiment, settings->sabotage, err));
-    // A sabotage is expected to end with "no", so one that changed nothing must not.
+    // With a sabotage, "no" is the expected answer; exit status 0 says that it was not noticed.
     *good = settings->sabotage == BD_SABOTAGE_NONE ? proof.proved : proof.n_disagree == 0;
     bd_status status = BD_OK;
     if (settings->json)
@@ -352,7 +354,7 @@ static int prove_run(const bd_arguments *arguments)
     }
     bd_status status = bd_rows_open(&rows, arguments->operands[0], &err);
     if (status == BD_OK)
-        status = open_subject(&s, settings, &rows, &err);
+        status = open_proved_model(&s, settings, &rows, &err);
     if (status == BD_OK)
         status = bd_backend_open_choice(&backend, settings->backend, settings->backend_module,
                                         settings->isa, 0, n_threads, &err);
@@ -375,7 +377,7 @@ static int prove_run(const bd_arguments *arguments)
     bd_threads_free(threads);
     if (backend)
         backend->operations->close(backend);
-    close_subject(&s);
+    close_proved_model(&s);
     bd_rows_close(&rows);
     if (status != BD_OK)
         return bd_command_fail(arguments, &err);
@@ -401,7 +403,8 @@ const bd_command bd_prove_command = {
         "(positions) or to the loss (targets): that is what systems without boundaries do, and "
         "the proof must then fail. --probe makes the second experiment alone.\n"
         "\n"
-        "Exit status: 0 proved (or a sabotage that nothing noticed), 1 not so, 2 it could not "
+        "Exit status: 0 proved (or a sabotage that was not noticed), 1 not proved, 2 it could "
+        "not "
         "be done.\n",
     .operands = "DATASET",
     .operand_kind = BD_OPTION_DIRECTORY,

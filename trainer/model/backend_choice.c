@@ -34,7 +34,8 @@ bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
     bd_status status = bd_backend_open_module(backend, module, &own, err);
     if (status == BD_ERR_ARGUMENT && device > 0)
         status = bd_backend_open_module(backend, module, &first, err);
-    // A module that was named, or a device that fails, is not passed over in silence.
+    // Fall back to the CPU only if there is no CUDA at all: a module that the user named, or a
+    // device that fails, must be reported.
     if (choice == BD_BACKEND_AUTO && !module && status == BD_ERR_UNSUPPORTED)
         return bd_backend_open_cpu(backend, n_threads, err);
     return status == BD_OK ? BD_OK

@@ -2,12 +2,12 @@
 //
 // A family is one file that defines a bd_family (opt.c, gpt2.c) and one name in the list below.
 // Its config.json, its parameters and their names in files, the export, the double-precision
-// reference and the kernels' arguments are all derived from that description: no other code asks
-// which family a model belongs to.
+// reference and the kernels' arguments are all derived from that description: no other code
+// asks which family a model belongs to.
 //
 // All families so far are decoders with layer norms before each block, learned positions,
-// biases, and a head that is the token table. A family that differs in one of these adds a member
-// for it here, which the others leave empty.
+// biases, and a head that is the token table. A family that differs in one of these adds a
+// member for it here, which the others leave empty.
 #ifndef BINDERY_TRAINER_MODEL_FAMILY_H
 #define BINDERY_TRAINER_MODEL_FAMILY_H
 
@@ -41,7 +41,7 @@ typedef struct bd_config_field {
                                // 0: it must be there
 } bd_config_field;
 
-// The end of a field's initializer: {"hidden_size", BD_FIELD_READ, BD_CONFIG_NUMBER(n_channels)}.
+// The last part of an initializer: {"n_embd", BD_FIELD_READ, BD_CONFIG_NUMBER(n_channels)}.
 #define BD_CONFIG_NUMBER(member) \
     .kind = BD_FIELD_NUMBER, .number = offsetof(bd_model_config, member)
 #define BD_CONFIG_BOOL(value) .kind = BD_FIELD_BOOL, .boolean = (value)
@@ -51,7 +51,7 @@ typedef struct bd_config_field {
 // ---- The family -------------------------------------------------------------------------
 
 // Names of parameters are Hugging Face's, without the prefix, the layer's number and the final
-// ".weight" or ".bias": "model.decoder.layers.3.fc1.bias" is { "model.decoder.", "layers", "fc1" }.
+// ".weight" or ".bias": model.decoder.layers.3.fc1.bias is prefixes[0], layers and expand.
 typedef struct bd_family {
     const char *name;               // "model_type" in config.json
     const char *architecture;       // the class in transformers
@@ -67,7 +67,7 @@ typedef struct bd_family {
     const char *feed_forward_norm;
     const char *expand, *contract;  // the two matrices of a feed-forward block
     const char *final_norm;
-    const char *buffers[3];  // tensors of a layer that nothing learned, ended by NULL
+    const char *buffers[3];  // tensors of a layer that are not learned, ended by NULL
 
     bd_weight_layout layout;  // of every matrix but the tables
     int64_t first_position;   // the row of the position table for a document's first token

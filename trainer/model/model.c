@@ -78,17 +78,17 @@ bd_status bd_model_zero_gradients(bd_model *model, bd_error *err)
 typedef const bd_model_batch *batch_ref;
 
 // Element i of one of the model's tensors.
-static void *element(const bd_model *model, void *tensor, int64_t i)
+static void *tensor_at(const bd_model *model, void *tensor, int64_t i)
 {
     return (char *)tensor + i * (int64_t)bd_type_bytes(model->type);
 }
 
 static const void *weight_at(const bd_model *model, int64_t offset)
 {
-    return element(model, model->weights, offset);
+    return tensor_at(model, model->weights, offset);
 }
 
-static int64_t tokens_of(batch_ref batch)
+static int64_t count_tokens(batch_ref batch)
 {
     return batch->attention.n_rows * batch->attention.seq_len;
 }
@@ -178,8 +178,8 @@ static bd_attention_forward_args attention_of(const bd_model *model, batch_ref b
         .kv_stride = 3 * channels,
         .scale = 1.0f / sqrtf((float)head_size),
         .q = a->qkv,
-        .k = element(model, a->qkv, channels),
-        .v = element(model, a->qkv, 2 * channels),
+        .k = tensor_at(model, a->qkv, channels),
+        .v = tensor_at(model, a->qkv, 2 * channels),
         .out = a->attention_out,
         .lse = a->lse,
     };
@@ -187,7 +187,8 @@ static bd_attention_forward_args attention_of(const bd_model *model, batch_ref b
 
 // ---- Forward ----------------------------------------------------------------------------
 
-// The residual stream that enters layer l; for l = n_layers, the one that leaves the last layer.
+// The residual stream that enters layer l; for l = n_layers, the one that leaves the last
+// layer.
 static const void *stream_into(const bd_model *model, int64_t l)
 {
     return l == 0 ? model->embedded : model->layers[l - 1].out;
@@ -203,7 +204,7 @@ static bd_status layer_forward(bd_model *model, batch_ref batch, int64_t l, bool
     const bd_layer_offsets *offsets = &model->parameters->layers[l];
     const bd_layer_activations *a = &model->layers[l];
     const int64_t narrow = c->n_channels, wide = c->n_feed_forward;
-    const int64_t n_stream = tokens_of(batch) * narrow;
+    const int64_t n_stream = count_tokens(batch) * narrow;
     const void *stream = stream_into(model, l);
 
     BD_TRY(norm_forward(model, batch, &offsets->attention_norm, stream, a->attention_in,
@@ -248,7 +249,7 @@ static bd_status layer_forward(bd_model *model, batch_ref batch, int64_t l, bool
 }
 
 // From the ids to the final norm.
-static bd_status forward(bd_model *model, batch_ref batch, bd_error *err)
+static bd_status run_forward(bd_model *model, batch_ref batch, bd_error *err)
 {
     const bd_parameters *p = model->parameters;
     const bd_model_config *c = &p->config;
@@ -288,8 +289,8 @@ static bd_status logits_of_row(bd_model *model, batch_ref batch, int64_t row, bd
                .n_out = p->config.n_vocabulary,
                .out_stride = model->logits_stride,
                .layout = BD_WEIGHT_OUT_IN,
-               .x = element(model, model->final_in,
-                            row * batch->attention.seq_len * p->config.n_channels),
+               .x = tensor_at(model, model->final_in,
+                              row * batch->attention.seq_len * p->config.n_channels),
                .weight = weight_at(model, p->token_table),
                .out = model->logits});
 }
@@ -316,7 +317,8 @@ static bd_status row_losses(bd_model *model, batch_ref batch, int64_t row, bool 
 }
 
 // The losses of all rows, and their gradient back to the output of the final norm (d_narrow).
-static bd_status head(bd_model *model, batch_ref batch, double gradient_scale, bd_error *err)
+static bd_status run_head(bd_model *model, batch_ref batch, double gradient_scale,
+                          bd_error *err)
 {
     const bd_parameters *p = model->parameters;
     const int64_t row_size = batch->attention.seq_len * p->config.n_channels;
@@ -330,9 +332,9 @@ static bd_status head(bd_model *model, batch_ref batch, double gradient_scale, b
                    .d_out_stride = model->logits_stride,
                    .layout = BD_WEIGHT_OUT_IN,
                    .d_out = model->logits,
-                   .x = element(model, model->final_in, row * row_size),
+                   .x = tensor_at(model, model->final_in, row * row_size),
                    .weight = weight_at(model, p->token_table),
-                   .d_x = element(model, model->d_narrow, row * row_size),
+                   .d_x = tensor_at(model, model->d_narrow, row * row_size),
                    .d_weight = model->gradients + p->token_table}));
     }
     return BD_OK;
@@ -357,7 +359,7 @@ static bd_status layer_backward(bd_model *model, batch_ref batch, int64_t l, bd_
     BD_TRY(OP(model, activation_backward,
               {.type = model->type,
                .activation = c->family->activation,
-               .n = tokens_of(batch) * wide,
+               .n = count_tokens(batch) * wide,
                .x = a->expanded ? a->expanded : a->activated,
                .d_out = model->d_wide,
                .d_x = model->d_wide}));
@@ -372,8 +374,8 @@ static bd_status layer_backward(bd_model *model, batch_ref batch, int64_t l, bd_
     bd_attention_backward_args d_attention = bd_attention_backward_of(&attention);
     d_attention.d_out = model->d_narrow;
     d_attention.d_q = model->d_wide;
-    d_attention.d_k = element(model, model->d_wide, narrow);
-    d_attention.d_v = element(model, model->d_wide, 2 * narrow);
+    d_attention.d_k = tensor_at(model, model->d_wide, narrow);
+    d_attention.d_v = tensor_at(model, model->d_wide, 2 * narrow);
     BD_TRY(model->backend->operations->attention_backward(model->backend, &d_attention, err));
     BD_TRY(linear_backward(model, batch, &offsets->qkv, narrow, 3 * narrow, a->attention_in,
                            model->d_wide, model->d_narrow, err));
@@ -382,12 +384,12 @@ static bd_status layer_backward(bd_model *model, batch_ref batch, int64_t l, bd_
 }
 
 // From the output of the final norm, whose gradient is in d_narrow, to the tables.
-static bd_status backward(bd_model *model, batch_ref batch, bd_error *err)
+static bd_status run_backward(bd_model *model, batch_ref batch, bd_error *err)
 {
     const bd_parameters *p = model->parameters;
     const bd_model_config *c = &p->config;
     const size_t stream_bytes =
-        (size_t)(tokens_of(batch) * c->n_channels) * bd_type_bytes(model->type);
+        (size_t)(count_tokens(batch) * c->n_channels) * bd_type_bytes(model->type);
     BD_TRY(
         model->backend->operations->zero(model->backend, model->d_stream, stream_bytes, err));
     BD_TRY(norm_backward(model, batch, &p->final_norm, stream_into(model, c->n_layers),
@@ -412,7 +414,7 @@ static bd_status backward(bd_model *model, batch_ref batch, bd_error *err)
 
 static bd_status check_size(const bd_model *model, batch_ref batch, bd_error *err)
 {
-    if (tokens_of(batch) > model->max_rows * model->seq_len ||
+    if (count_tokens(batch) > model->max_rows * model->seq_len ||
         batch->attention.seq_len > model->seq_len)
         return bd_fail(err, BD_ERR_ARGUMENT, "the batch is larger than the model's buffers");
     return BD_OK;
@@ -437,13 +439,13 @@ bd_status bd_model_train_sent(bd_model *model, bd_sent_batch *batch, const bd_mo
                               double gradient_scale, double *loss_sum, bd_error *err)
 {
     const bd_sent_batch sent = *batch;
-    const int64_t n = tokens_of(&sent.host);
+    const int64_t n = count_tokens(&sent.host);
     bd_model_batch there;
     *batch = (bd_sent_batch){0};
     BD_TRY(bd_batch_receive(&model->transfer, &sent, &there, err));
-    BD_TRY(forward(model, &there, err));
-    BD_TRY(head(model, &there, gradient_scale, err));
-    BD_TRY(backward(model, &there, err));
+    BD_TRY(run_forward(model, &there, err));
+    BD_TRY(run_head(model, &there, gradient_scale, err));
+    BD_TRY(run_backward(model, &there, err));
     BD_TRY(bd_batch_finish(&model->transfer, &sent, err));
     if (next)
         BD_TRY(bd_model_send(model, next, batch, err));
@@ -469,12 +471,13 @@ bd_status bd_model_losses(bd_model *model, const bd_model_batch *batch, float *l
     bd_sent_batch sent;
     bd_model_batch there;
     BD_TRY(bring(model, batch, &sent, &there, err));
-    BD_TRY(forward(model, &there, err));
+    BD_TRY(run_forward(model, &there, err));
     for (int64_t row = 0; row < batch->attention.n_rows; row++)
         BD_TRY(row_losses(model, &there, row, false, 0, err));
     BD_TRY(bd_batch_finish(&model->transfer, &sent, err));
     return model->backend->operations->download(model->backend, losses, model->losses,
-                                                (size_t)tokens_of(batch) * sizeof *losses, err);
+                                                (size_t)count_tokens(batch) * sizeof *losses,
+                                                err);
 }
 
 bd_status bd_model_forward(bd_model *model, const bd_model_batch *batch, bd_error *err)
@@ -482,7 +485,7 @@ bd_status bd_model_forward(bd_model *model, const bd_model_batch *batch, bd_erro
     bd_sent_batch sent;
     bd_model_batch there;
     BD_TRY(bring(model, batch, &sent, &there, err));
-    BD_TRY(forward(model, &there, err));
+    BD_TRY(run_forward(model, &there, err));
     return bd_batch_finish(&model->transfer, &sent, err);
 }
 

@@ -1,4 +1,4 @@
-// model.h - a decoder (OPT or GPT-2) on a backend: forward, backward, gradients.
+// model.h - a decoder on a backend: forward, backward, gradients.
 //
 //   ids -> embedding -> n_layers x [ x + attention(norm(x)), then x + feed_forward(norm(x)) ]
 //       -> final norm -> logits by the tied token table -> loss
@@ -12,9 +12,9 @@
 // tensors but gradients of parameters and statistics (mean, rstd, lse, losses) take half as
 // much.
 //
-// A model that recomputes keeps of each layer only what it hands on, n x n_channels, and the
-// rest of one layer for all: the backward pass makes each layer's own anew, which is a third
-// more work and the same in every bit.
+// A model that recomputes keeps only the output of each layer, n x n_channels; all layers share
+// the memory for the other activations, and the backward pass computes those of each layer
+// again. This takes a third more work and gives the same bits.
 #ifndef BINDERY_TRAINER_MODEL_MODEL_H
 #define BINDERY_TRAINER_MODEL_MODEL_H
 
@@ -27,7 +27,7 @@
 #include "trainer/model/parameters.h"
 
 typedef struct bd_layer_activations {
-    void *attention_in;  // norm's output, [n][n_channels], and so on, all the backend's memory
+    void *attention_in;  // the norm's output, [n][n_channels]; all are the backend's memory
     float *attention_mean, *attention_rstd;
     void *qkv;            // [n][3 n_channels]
     void *attention_out;  // [n][n_channels]
@@ -35,7 +35,7 @@ typedef struct bd_layer_activations {
     void *middle;         // the residual stream after attention
     void *feed_forward_in;
     float *feed_forward_mean, *feed_forward_rstd;
-    void *expanded;   // [n][n_feed_forward]; NULL with ReLU, whose result tells its slope
+    void *expanded;  // [n][n_feed_forward]; NULL with ReLU, whose slope follows from its result
     void *activated;  // [n][n_feed_forward]
     void *out;        // the residual stream after the layer
 } bd_layer_activations;
@@ -53,7 +53,7 @@ typedef struct bd_model {
     void **allocated;                 // every block of the backend's memory, owned
     size_t n_allocated, allocated_capacity;
     size_t size_bytes;  // of all of them
-    bool only_counts;   // of a model that is measured: no memory behind it
+    bool only_counts;   // the model is only measured: nothing is allocated
 
     void *embedded;  // [n][n_channels]: the residual stream before the first layer
     bd_layer_activations *layers;  // [n_layers], owned
@@ -62,8 +62,8 @@ typedef struct bd_model {
     int64_t logits_stride;  // n_vocabulary, rounded up
     void *logits;           // [seq_len][logits_stride]: of one row at a time
     float *losses;          // [n]
-    float *host_losses;     // [n], host memory, owned: what came back of them
-    // Gradients on their way back.
+    float *host_losses;     // [n], host memory, owned: a copy of them
+    // Gradients of the backward pass.
     void *d_stream;  // [n][n_channels]
     void *d_narrow;  // [n][n_channels]
     void *d_wide;    // [n][max(3 n_channels, n_feed_forward)]
@@ -91,7 +91,7 @@ bd_status bd_model_init_recomputing(bd_model *model, bd_backend *backend,
                                     int64_t max_rows, int64_t seq_len, bd_error *err);
 void bd_model_release(bd_model *model);  // safe on an empty struct and safe twice
 
-// Between the host's [n_total] floats and the model's masters and gradients.
+// Copy [n_total] floats between host memory and the model's masters or gradients.
 bd_status bd_model_set_weights(bd_model *model, const float *weights, bd_error *err);
 bd_status bd_model_get_weights(bd_model *model, float *weights, bd_error *err);
 bd_status bd_model_get_gradients(bd_model *model, float *gradients, bd_error *err);

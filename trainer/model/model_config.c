@@ -105,7 +105,8 @@ bd_json *bd_model_config_to_json(const bd_model_config *config)
     return json;
 }
 
-// Fails if `json` has one of the fields that we do not leave open, with another value than ours.
+// Fails if `json` has one of the fields that we do not leave open, with another value than
+// ours.
 static bd_status refuse_variants(const bd_model_config *config, const bd_json *json,
                                  bd_error *err)
 {

@@ -24,11 +24,11 @@ typedef struct bd_model_config {
 // Presets by name, "tiny" to "gpt2-124m", ended by NULL; each takes the vocabulary of its
 // dataset.
 extern const char *const bd_model_presets[];
-// In a line: family, layers and channels, heads, and the weights of its matrix products.
+// Describes one in a line: family, layers and channels, heads, weights of its matrix products.
 void bd_model_preset_describe(int preset, char *text, size_t size_bytes);
 bd_status bd_model_config_preset(bd_model_config *config, const char *name, bd_error *err);
 
-// Every number is checked: positive, bounded, heads that divide the channels.
+// Checks that every number is positive and bounded and that the heads divide the channels.
 bd_status bd_model_config_check(const bd_model_config *config, bd_error *err);
 
 // Hugging Face's config.json, with the field names of its family. A variant that is computed
@@ -45,10 +45,10 @@ bd_status bd_model_config_read(bd_model_config *config, const char *path, bd_err
 // table that was padded to a round number of rows), and positions for the longest segment.
 bd_status bd_check_fit(const bd_model_config *config, const bd_rows *rows, bd_error *err);
 
-// Floating-point operations, forward and backward, of training on `n_tokens` tokens with
-// `n_pairs` pairs; nothing that is computed twice counts twice. 6 for each weight of a matrix
-// product and token (2 forward, 4 backward; the token table is one such matrix, as the head),
-// 12 for each pair, channel and layer.
+// The floating-point operations, forward and backward, of training on `n_tokens` tokens with
+// `n_pairs` pairs of tokens that attend to each other: 6 for each token and weight of a matrix
+// product (2 forward, 4 backward; the head, which is the token table, is such a matrix), and 12
+// for each pair, channel and layer. Recomputed operations do not count.
 double bd_model_flop(const bd_model_config *config, int64_t n_tokens, int64_t n_pairs);
 
 #endif

@@ -6,13 +6,14 @@
 #include "common/cli/human.h"
 #include "trainer/model/model.h"
 
-// Tensor cores want rows that begin at a multiple of 16 bytes, whatever the vocabulary; this is
-// a cache line's worth and more.
+// Logits of one token are padded to a multiple of this, because tensor cores want rows that
+// begin at a multiple of 16 bytes whatever the vocabulary; 64 numbers fill whole cache lines as
+// well.
 enum { LOGITS_APART = 64 };
 
-// n x width numbers of a type in the backend's memory, remembered for release.
-static bd_status allocate(bd_model *model, void **memory, int64_t n, int64_t width,
-                          bd_type type, bd_error *err)
+// Allocates n x width numbers of a type in the backend's memory and remembers them for release.
+static bd_status allocate_tensor(bd_model *model, void **memory, int64_t n, int64_t width,
+                                 bd_type type, bd_error *err)
 {
     size_t count, size_bytes;
     if (!bd_size_mul((size_t)n, (size_t)width, &count) ||
@@ -32,12 +33,12 @@ static bd_status allocate_floats(bd_model *model, float **memory, int64_t n, int
                                  bd_error *err)
 {
     void *block;
-    BD_TRY(allocate(model, &block, n, width, BD_FLOAT, err));
+    BD_TRY(allocate_tensor(model, &block, n, width, BD_FLOAT, err));
     *memory = block;
     return BD_OK;
 }
 
-// All but `out`.
+// Allocates everything but `out`.
 static bd_status allocate_layer(bd_model *model, bd_layer_activations *layer, int64_t n,
                                 bd_error *err)
 {
@@ -60,15 +61,17 @@ static bd_status allocate_layer(bd_model *model, bd_layer_activations *layer, in
         {&layer->feed_forward_rstd, 1},
     };
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
-        BD_TRY(allocate(model, tensors[i].memory, n, tensors[i].width, model->type, err));
+        BD_TRY(
+            allocate_tensor(model, tensors[i].memory, n, tensors[i].width, model->type, err));
     for (size_t i = 0; i < sizeof statistics / sizeof statistics[0]; i++)
         BD_TRY(allocate_floats(model, statistics[i].memory, n, statistics[i].width, err));
     if (keeps_expanded)
-        BD_TRY(allocate(model, &layer->expanded, n, c->n_feed_forward, model->type, err));
+        BD_TRY(
+            allocate_tensor(model, &layer->expanded, n, c->n_feed_forward, model->type, err));
     return BD_OK;
 }
 
-// In float the weights are their own masters.
+// In float the weights and their masters are the same memory.
 static bd_status allocate_parameters(bd_model *model, bd_error *err)
 {
     const int64_t n = model->parameters->n_total;
@@ -77,7 +80,7 @@ static bd_status allocate_parameters(bd_model *model, bd_error *err)
     model->weights = model->masters;
     if (model->type == BD_FLOAT)
         return BD_OK;
-    return allocate(model, &model->weights, n, 1, model->type, err);
+    return allocate_tensor(model, &model->weights, n, 1, model->type, err);
 }
 
 static bd_status allocate_all(bd_model *model, bd_error *err)
@@ -102,8 +105,8 @@ static bd_status allocate_all(bd_model *model, bd_error *err)
     };
     BD_TRY(allocate_parameters(model, err));
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
-        BD_TRY(allocate(model, tensors[i].memory, tensors[i].n, tensors[i].width, model->type,
-                        err));
+        BD_TRY(allocate_tensor(model, tensors[i].memory, tensors[i].n, tensors[i].width,
+                               model->type, err));
     BD_TRY(allocate_floats(model, &model->final_mean, n, 1, err));
     BD_TRY(allocate_floats(model, &model->final_rstd, n, 1, err));
     BD_TRY(allocate_floats(model, &model->losses, n, 1, err));
@@ -115,12 +118,13 @@ static bd_status allocate_all(bd_model *model, bd_error *err)
             model->layers[l] = model->layers[0];
         else
             BD_TRY(allocate_layer(model, &model->layers[l], n, err));
-        BD_TRY(allocate(model, &model->layers[l].out, n, c->n_channels, model->type, err));
+        BD_TRY(
+            allocate_tensor(model, &model->layers[l].out, n, c->n_channels, model->type, err));
     }
     return BD_OK;
 }
 
-// The heads are what attention.h demands of bf16.
+// attention.h says which heads attention takes in bf16.
 bd_status bd_model_check_type(const bd_backend *backend, const bd_model_config *config,
                               bd_type type, bd_error *err)
 {
@@ -134,15 +138,10 @@ bd_status bd_model_check_type(const bd_backend *backend, const bd_model_config *
     return BD_OK;
 }
 
-static int64_t round_up(int64_t n_vocabulary)
-{
-    return (n_vocabulary + LOGITS_APART - 1) / LOGITS_APART * LOGITS_APART;
-}
-
 static bd_status make_buffers(bd_model *model, bd_error *err)
 {
     const bd_model_config *c = &model->parameters->config;
-    model->logits_stride = round_up(c->n_vocabulary);
+    model->logits_stride = (c->n_vocabulary + LOGITS_APART - 1) / LOGITS_APART * LOGITS_APART;
     model->layers = calloc((size_t)c->n_layers, sizeof *model->layers);
     return model->layers ? allocate_all(model, err)
                          : bd_fail(err, BD_ERR_MEMORY, "no memory for the model");

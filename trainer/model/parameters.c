@@ -9,14 +9,15 @@
 #include "common/base/memory.h"
 #include "common/base/random.h"
 
-// Appends a parameter of rows x columns (columns 0: one dimension) and returns its offset, or
-// -1 after a failure, which is also remembered so that the caller may ask once, at the end.
+// The first failure is remembered, so that the caller checks once, at the end.
 typedef struct builder {
     bd_parameters *parameters;
     bd_status status;
     bd_error *err;
 } builder;
 
+// Appends a parameter of rows x columns (columns 0: one dimension) and returns its offset, -1
+// after a failure.
 __attribute__((format(printf, 5, 6))) static int64_t
 add(builder *b, bd_parameter_role role, int64_t rows, int64_t columns, const char *format, ...)
 {

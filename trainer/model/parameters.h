@@ -60,14 +60,13 @@ typedef struct bd_parameters {
     bd_norm_offsets final_norm;
 } bd_parameters;
 
-// Lays out the parameters of a model that passed bd_model_config_check(). Release what comes
-// out.
+// Lays out the parameters of a model that passed bd_model_config_check(). Release the result.
 bd_status bd_parameters_init(bd_parameters *parameters, const bd_model_config *config,
                              bd_error *err);
 void bd_parameters_release(
     bd_parameters *parameters);  // safe on an empty struct and safe twice
 
-// Weight decay is for matrices (tables included), not for biases and gains.
+// Whether weight decay applies: to matrices (tables included), not to biases and gains.
 bool bd_parameter_decays(const bd_parameter *parameter);
 
 // Writes the originals' initial weights into weights [n_total] (host memory): normal with

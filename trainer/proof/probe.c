@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// One number for each token that changes if any bit of its logits or of its gradient does.
+// Hashes each token's logits and gradient, so that a change of any bit is seen.
 static bd_status fingerprint_tokens(bd_model *model, const bd_model_batch *batch,
                                     double gradient_scale, uint64_t *fingerprints,
                                     bd_error *err)
@@ -48,7 +48,8 @@ static int64_t length_of(span segment)
     return segment.end - segment.begin;
 }
 
-// Puts the segment into chosen[], which has its *n longest first; of n_most the last is dropped.
+// Inserts the segment into chosen[], sorted by length with the longest first; drops what
+// exceeds n_most.
 static void insert_longest(span *chosen, int64_t *n, int64_t n_most, span segment)
 {
     int64_t at = *n;
@@ -61,8 +62,8 @@ static void insert_longest(span *chosen, int64_t *n, int64_t n_most, span segmen
     chosen[at] = segment;
 }
 
-// The longest segments of those that another one follows in its row (or, if there are none, the
-// longest of all), earlier ones first among equals. Returns how many there are.
+// Chooses the longest segments among those that another one follows in its row, or the longest
+// of all if there are none; the earlier one among equals. Returns how many.
 static int64_t choose_segments(const bd_boundaries *boundaries, span *chosen, int64_t n_most)
 {
     span longest[1];
@@ -83,7 +84,8 @@ static int64_t choose_segments(const bd_boundaries *boundaries, span *chosen, in
     return n_chosen;
 }
 
-// Every token of the span becomes another one of the model's, maybe one that no text has.
+// Replaces every token of the span by another id of the model's vocabulary, whether or not the
+// tokenizer has it.
 static void change_ids(void *ids, int32_t id_bytes, span changed, int64_t n_vocabulary)
 {
     for (int64_t t = changed.begin; t < changed.end; t++) {
@@ -96,7 +98,8 @@ static void change_ids(void *ids, int32_t id_bytes, span changed, int64_t n_voca
     }
 }
 
-// Tokens [begin, end) of the batch, one of its segments; how many of them changed.
+// Counts the tokens of a segment that changed; returns how many leaked: 0 in the changed
+// document.
 static int64_t count_changes(bd_probe *probe, span segment, span changed,
                              const uint64_t *before, const uint64_t *after)
 {
@@ -109,8 +112,9 @@ static int64_t count_changes(bd_probe *probe, span segment, span changed,
     return probed ? 0 : n;
 }
 
-static void compare(bd_probe *probe, const bd_boundaries *boundaries, span changed,
-                    const int64_t *row_numbers, const uint64_t *before, const uint64_t *after)
+static void compare_fingerprints(bd_probe *probe, const bd_boundaries *boundaries, span changed,
+                                 const int64_t *row_numbers, const uint64_t *before,
+                                 const uint64_t *after)
 {
     for (int64_t r = 0; r < boundaries->n_rows; r++) {
         int64_t n;
@@ -127,7 +131,6 @@ static void compare(bd_probe *probe, const bd_boundaries *boundaries, span chang
     }
 }
 
-// Of the first rows of a batch.
 static int64_t count_targets(const bd_boundaries *boundaries)
 {
     int64_t n_targets = 0;
@@ -174,7 +177,8 @@ bd_status bd_probe_batch(bd_probe *probe, bd_model *model, const bd_batch *rows,
         status = fingerprint_tokens(model, &batch, scale, after, err);
         const int64_t changed_before = probe->changed_tokens;
         if (status == BD_OK)
-            compare(probe, &boundaries, chosen[d], rows->row_numbers + first, before, after);
+            compare_fingerprints(probe, &boundaries, chosen[d], rows->row_numbers + first,
+                                 before, after);
         probe->n_silent += probe->changed_tokens == changed_before;
     }
     free(before);

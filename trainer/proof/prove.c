@@ -16,11 +16,11 @@
 const char *const bd_sabotage_words[] = {"none", "mask", "positions", "targets", NULL};
 const char *const bd_proof_verdict_words[] = {"agrees", "rounding", "kernel", "leak", NULL};
 
-// ---- The rows that are looked at --------------------------------------------------------
+// ---- The rows ---------------------------------------------------------------------------
 
-// Neighbouring rows until they have enough segments, row by row first to count them; after the
-// dataset's last row comes its first.
-static bd_status load_rows(bd_batch *batch, const bd_experiment *e, bd_error *err)
+// Loads successive rows, the first one after the last, until they have enough segments. Each
+// row is first loaded alone to count its segments.
+static bd_status load_proof_rows(bd_batch *batch, const bd_experiment *e, bd_error *err)
 {
     const int64_t n_all = e->rows->manifests[0].totals.rows;
     const int64_t first =
@@ -43,7 +43,7 @@ static bd_status load_rows(bd_batch *batch, const bd_experiment *e, bd_error *er
     return status;
 }
 
-// Everything that the experiments need: rows and a model with the weights.
+// The rows and a model with the weights, on which the experiments are made.
 typedef struct bench {
     bd_batch batch;
     bd_model model;
@@ -54,7 +54,7 @@ static bd_status set_up(bench *b, const bd_experiment *e, bd_error *err)
     BD_TRY(bd_check_fit(&e->parameters->config, e->rows, err));
     if (e->rows->manifests[0].totals.targets == 0)
         return bd_fail(err, BD_ERR_ARGUMENT, "nothing to prove: no token has a target");
-    BD_TRY(load_rows(&b->batch, e, err));
+    BD_TRY(load_proof_rows(&b->batch, e, err));
     if (b->batch.n_targets == 0)
         return bd_fail(err, BD_ERR_ARGUMENT, "nothing to prove: no token has a target");
     BD_TRY(bd_model_init(&b->model, e->backend, e->parameters, e->type,
@@ -62,11 +62,12 @@ static bd_status set_up(bench *b, const bd_experiment *e, bd_error *err)
     return bd_model_set_weights(&b->model, e->weights, err);
 }
 
-// Before it is asked for: what the proof takes of the host's memory. Of every parameter the
-// gradient of each run of the reference, its weight and its magnitude as doubles, and the
-// gradients of both sides as floats; of the runs that are made at the same time, what the longest
-// sequence takes; and the model's buffers, of which the weights are filled by now.
-static bd_status check_memory(const bench *b, const bd_experiment *e, bd_error *err)
+// Fails before memory is allocated that the host does not have. The proof takes, for every
+// parameter, the gradient of each run of the reference, its weight and its magnitude as
+// doubles, and the gradients P and A as floats; the longest sequence's memory for each run at
+// the same time; and the pages of the model's buffers that are not in use yet, which are all
+// but the weights.
+static bd_status check_proof_memory(const bench *b, const bd_experiment *e, bd_error *err)
 {
     const size_t n = (size_t)e->parameters->n_total, free_bytes = bd_free_memory();
     const size_t n_threads = (size_t)bd_threads_size(e->threads), n_runs = 1 + BD_NOISE_RUNS;
@@ -138,9 +139,9 @@ static bd_status sabotage_batch(bd_model_batch *batch, bd_sabotage sabotage, who
     return BD_OK;
 }
 
-// ---- What the ReLUs gave ----------------------------------------------------------------
+// ---- Results of the ReLUs ---------------------------------------------------------------
 
-// By layer [n_layers] of [n_tokens][n_feed_forward], owned. Empty for models without ReLU.
+// [n_layers] arrays [n_tokens][n_feed_forward], owned. Empty for models without ReLU.
 typedef struct relu_results {
     float **layers;
     int64_t n_layers, n_tokens, width;
@@ -173,7 +174,7 @@ static void release_relu_results(relu_results *results)
     *results = (relu_results){0};
 }
 
-// Whether every ReLU was on the same side of 0.
+// Whether every ReLU was on the same side of 0 in both.
 static bool same_sides(const relu_results *a, const relu_results *b)
 {
     for (int64_t l = 0; a->layers && l < a->n_layers; l++)
@@ -185,7 +186,7 @@ static bool same_sides(const relu_results *a, const relu_results *b)
 
 // ---- Packed -----------------------------------------------------------------------------
 
-// What the kernels make of the rows.
+// The results of the kernels for all rows.
 typedef struct computed {
     float *gradients;  // [n_total], owned
     double loss_sum;
@@ -228,14 +229,14 @@ static bd_status compute_packed(computed *c, bench *b, bd_sabotage sabotage, bd_
     return status;
 }
 
-// ---- Alone, by the same kernels -----------------------------------------------------------
+// ---- Alone, by the same kernels ---------------------------------------------------------
 
-// Segments of the batch, each at the beginning of a row of its own; at most as many at a time as
-// the batch has rows, since the model has no room for more.
+// Segments of the batch, each at the beginning of a row of its own; at most as many at a time
+// as the batch has rows, which is the size of the model's buffers.
 typedef struct lone_rows {
-    int64_t n;           // so many are in use
-    int64_t *from;       // [max], token of the batch where the segment begins
-    int32_t *offsets;    // [max + 1], boundaries in the manner of boundaries.h
+    int64_t n;           // rows in use
+    int64_t *from;       // [max], the token of the batch at which the segment begins
+    int32_t *offsets;    // [max + 1], as in boundaries.h
     int32_t *values;     // [2 max]
     char *ids;           // [max][seq_len] of id_bytes
     float *activations;  // [max][seq_len][n_feed_forward]: scratch, NULL without ReLU
@@ -277,7 +278,8 @@ static void add_lone_row(lone_rows *lone, const bd_batch *batch, int64_t from, i
     lone->offsets[lone->n] = (int32_t)(2 * lone->n);
 }
 
-// Where the segment's tokens lie in the batch, there their activations go, as if packed.
+// Copies the activations of each segment to the places of its tokens in the batch, as if
+// packed.
 static bd_status gather_activations(relu_results *relu, bench *b, const lone_rows *lone,
                                     bd_error *err)
 {
@@ -293,7 +295,7 @@ static bd_status gather_activations(relu_results *relu, bench *b, const lone_row
     return BD_OK;
 }
 
-// Runs the rows that have been gathered, and begins anew.
+// Runs the collected rows and empties the collection.
 static bd_status compute_lone_rows(computed *c, bench *b, lone_rows *lone, bd_error *err)
 {
     const bd_boundaries boundaries = {lone->n, b->batch.boundaries.seq_len, lone->offsets,
@@ -338,7 +340,7 @@ static bd_status compute_alone(computed *c, bench *b, bd_error *err)
 
 // ---- Exact ------------------------------------------------------------------------------
 
-// The weights that the kernels use: [n], to be freed.
+// The weights as the kernels use them, [n_total]; the caller frees them.
 static double *weights_used(const bd_experiment *e)
 {
     const int64_t n = e->parameters->n_total;
@@ -349,8 +351,8 @@ static double *weights_used(const bd_experiment *e)
     return weights;
 }
 
-// D twice, once for each side of the kernels' kinks; mostly they saw the same, and `packed` is
-// empty.
+// D, computed with the sides that the kernels' ReLUs took alone, and with those they took
+// packed. `packed` is empty if the sides are the same, as they mostly are.
 typedef struct expected {
     bd_exact alone, packed;  // owned
     bd_uncertainty own;      // owned, unless the experiment keeps it
@@ -370,7 +372,7 @@ static bd_status compute_expected(expected *x, const bd_experiment *e, const ben
                                    : bd_exact_init_with_uncertainty(&x->alone, kept, &task,
                                                                     alone->relu.layers, err);
     x->uncertainty = kept;
-    // What a sabotage does to activations is no rounding.
+    // With a sabotage other sides are its effect, not rounding.
     if (status == BD_OK && sabotage == BD_SABOTAGE_NONE &&
         !same_sides(&alone->relu, &packed->relu))
         status = bd_exact_init(&x->packed, &task, packed->relu.layers, err);
@@ -391,14 +393,14 @@ static double ratio_of(double difference, double bound)
 {
     if (difference == 0.0 && bound >= 0.0)
         return 0.0;
-    // Not even infinity agrees with infinity.
+    // Infinite differences and bounds never agree, not even with each other.
     return isfinite(difference) && isfinite(bound) && bound > 0.0 ? difference / bound
                                                                   : INFINITY;
 }
 
-// What element i of the flat arrays says.
-static bd_proof_line look_at(int64_t i, const computed *packed, const computed *alone,
-                             const expected *x, double sum_rounding)
+// Compares element i of the flat arrays.
+static bd_proof_line compare_element(int64_t i, const computed *packed, const computed *alone,
+                                     const expected *x, double sum_rounding)
 {
     const double exact = x->alone.gradients[i];
     const double exact_packed = x->packed.gradients ? x->packed.gradients[i] : exact;
@@ -424,9 +426,9 @@ static bd_proof_line look_at(int64_t i, const computed *packed, const computed *
     return line;
 }
 
-static bd_status compare(bd_proof *proof, const bd_parameters *parameters, bd_type type,
-                         const computed *packed, const computed *alone, const expected *x,
-                         bd_error *err)
+static bd_status compare_gradients(bd_proof *proof, const bd_parameters *parameters,
+                                   bd_type type, const computed *packed, const computed *alone,
+                                   const expected *x, bd_error *err)
 {
     proof->lines = calloc(parameters->n, sizeof *proof->lines);
     if (!proof->lines)
@@ -439,7 +441,7 @@ static bd_status compare(bd_proof *proof, const bd_parameters *parameters, bd_ty
         line->ratio = -1.0;
         for (int64_t i = 0; i < parameter->n; i++) {
             bd_proof_line element =
-                look_at(parameter->offset + i, packed, alone, x, sum_rounding);
+                compare_element(parameter->offset + i, packed, alone, x, sum_rounding);
             element.element = i;
             if (element.ratio > line->ratio)
                 *line = element;
@@ -452,8 +454,8 @@ static bd_status compare(bd_proof *proof, const bd_parameters *parameters, bd_ty
     return BD_OK;
 }
 
-static void describe(bd_proof *proof, const bench *b, const computed *packed,
-                     const computed *alone, const expected *x)
+static void describe_proof(bd_proof *proof, const bench *b, const computed *packed,
+                           const computed *alone, const expected *x)
 {
     const double n_targets = (double)b->batch.n_targets;
     proof->n_rows = b->batch.boundaries.n_rows;
@@ -463,7 +465,7 @@ static void describe(bd_proof *proof, const bench *b, const computed *packed,
     proof->loss_alone = alone->loss_sum / n_targets;
     proof->loss_exact = x->alone.loss_sum / n_targets;
     proof->n_kinks = x->alone.n_kinks;
-    // Alone every segment is a row, and the head adds up row by row.
+    // Alone, every segment is a row, and the head adds its gradients row by row.
     proof->longest_sum = BD_LONGEST_SUM + proof->n_segments * (1 + b->batch.boundaries.seq_len /
                                                                        BD_LONGEST_SUM_GROUP);
 }
@@ -483,7 +485,7 @@ bd_status bd_prove(bd_proof *proof, const bd_experiment *experiment, bd_sabotage
     expected x = {0};
     bd_status status = set_up(&b, experiment, err);
     if (status == BD_OK)
-        status = check_memory(&b, experiment, err);
+        status = check_proof_memory(&b, experiment, err);
     if (status == BD_OK)
         status = compute_packed(&packed, &b, sabotage, err);
     if (status == BD_OK)
@@ -491,9 +493,9 @@ bd_status bd_prove(bd_proof *proof, const bd_experiment *experiment, bd_sabotage
     if (status == BD_OK)
         status = compute_expected(&x, experiment, &b, &alone, &packed, sabotage, err);
     if (status == BD_OK) {
-        describe(proof, &b, &packed, &alone, &x);
-        status =
-            compare(proof, experiment->parameters, experiment->type, &packed, &alone, &x, err);
+        describe_proof(proof, &b, &packed, &alone, &x);
+        status = compare_gradients(proof, experiment->parameters, experiment->type, &packed,
+                                   &alone, &x, err);
     }
     if (status == BD_OK && sabotage == BD_SABOTAGE_NONE) {
         status = probe_bench(&proof->probe, &b, err);

@@ -1,13 +1,14 @@
-// prove.h - the experiment: packing changes nothing, shown on the user's own shards.
+// prove.h - the experiment that shows, on the user's own shards, that packing changes nothing.
 //
 //   packed (P)   whole rows through the real loader and the real kernels, in float or bf16
 //   alone (A)    every segment in a row of its own through the same kernels
-//   exact (D)    every segment as a sequence of its own through reference.h, in double, which
-//                knows no boundaries
+//   exact (D)    every segment as a sequence of its own in double precision, through
+//                reference.h, which knows no boundaries
 //
-// All three give the gradient of the same loss for every parameter, from the same weights (in bf16
-// the rounded ones). P and A must be as close to D as tolerance.h says, element by element. Then
-// documents are changed one at a time, and no bit of any other may change (probe.h).
+// All three give the gradient of the same loss for every parameter, from the same weights (in
+// bf16 the rounded ones). P and A must be as close to D as tolerance.h says, element by
+// element. Then documents are changed one at a time, and no bit of any other may change
+// (probe.h).
 #ifndef BINDERY_TRAINER_PROOF_PROVE_H
 #define BINDERY_TRAINER_PROOF_PROVE_H
 
@@ -22,7 +23,7 @@
 #include "trainer/proof/probe.h"
 #include "trainer/proof/uncertainty.h"
 
-// What is broken on purpose: one operation gets the boundaries {0, used} for every row.
+// Which operation is broken on purpose: it gets the boundaries {0, used} for every row.
 typedef enum bd_sabotage {
     BD_SABOTAGE_NONE,
     BD_SABOTAGE_MASK,       // attention sees the whole row before it
@@ -32,19 +33,19 @@ typedef enum bd_sabotage {
 
 extern const char *const bd_sabotage_words[];  // in the order of the enum, ended by NULL
 
-// What a parameter's worst element says of it.
+// The verdict on a parameter, by its worst element.
 typedef enum bd_proof_verdict {
     BD_PROOF_AGREES,
-    BD_PROOF_ROUNDING,  // beyond the bound by less than BD_PROOF_ROUNDING_RATIO
-    BD_PROOF_KERNEL,    // by more, alone as well: the kernels compute something else
-    BD_PROOF_LEAK,      // by more, and only when packed
+    BD_PROOF_ROUNDING,  // exceeds the bound by a factor below BD_PROOF_ROUNDING_RATIO
+    BD_PROOF_KERNEL,    // exceeds it by more, alone as well: the kernels compute something else
+    BD_PROOF_LEAK,      // exceeds it by more, and only when packed
 } bd_proof_verdict;
 
 #define BD_PROOF_ROUNDING_RATIO 10.0
 
 extern const char *const bd_proof_verdict_words[];  // in the order of the enum, ended by NULL
 
-// One parameter, and its element that comes closest to the bound or is farthest beyond it.
+// One parameter, by its element with the largest ratio of difference to bound.
 typedef struct bd_proof_line {
     const bd_parameter *parameter;  // borrowed
     int64_t element;                // of its flat array
@@ -54,10 +55,10 @@ typedef struct bd_proof_line {
     double packed_to_alone;         // |P - A|
     double noise, magnitude;        // N and S, see uncertainty.h
     double bound;                   // see tolerance.h
-    double ratio;  // the larger of the first two differences by the bound; infinite if
-                   // it is not a number, or is not 0 where the bound is
+    double ratio;  // the larger of the first two differences, divided by the bound; infinite
+                   // if that is NaN, or if the bound is 0 and the difference is not
     bd_proof_verdict verdict;
-    bool zero_by_mathematics;  // a key bias shifts all scores of a query alike: no gradient
+    bool zero_by_mathematics;  // BD_ROLE_KEY_BIAS
 } bd_proof_line;
 
 typedef struct bd_proof {
@@ -68,31 +69,31 @@ typedef struct bd_proof {
     int64_t n_rows, n_segments, n_targets;
     int64_t longest_sum;                         // see tolerance.h
     double loss_packed, loss_alone, loss_exact;  // means over the targets
-    int64_t n_kinks;  // ReLU inputs too close to 0 to call, see reference.h
+    int64_t n_kinks;  // ReLU inputs whose side the kernels decided, see reference.h
     bd_probe probe;   // empty (no row) with a sabotage
     bool proved;      // every line agrees and the probe found nothing; never with a sabotage
 } bd_proof;
 
-// What an experiment is made with, all borrowed.
+// The input of an experiment, all borrowed.
 typedef struct bd_experiment {
     const bd_rows *rows;
     const bd_parameters *parameters;
     const float *weights;  // [n_total], host memory
     bd_backend *backend;
     bd_threads *threads;  // for the runs of the reference
-    bd_type type;         // what the kernels compute in
+    bd_type type;         // in which the kernels compute
     int64_t n_documents;  // take whole rows until they have as many segments; all rows if
                           // there are not as many
     uint64_t seed;        // 0: from the dataset's first row on; otherwise it chooses where
-    bd_uncertainty *uncertainty;  // NULL, or where the uncertainty is kept: an empty one is
-                                  // filled, a full one is of the same rows, weights and type
+    bd_uncertainty *uncertainty;  // NULL, or a cache: filled if it is empty, otherwise it must
+                                  // be of the same rows, weights and type
 } bd_experiment;
 
-enum { BD_PROBED_DOCUMENTS = 3 };  // that a proof changes, one at a time
+enum { BD_PROBED_DOCUMENTS = 3 };  // documents that a proof changes, one at a time
 
-// BD_OK means that there is a result, whatever it says. Release what comes out. Memory, for each
-// parameter: 64 bytes on the host and the model's own; and what reference.h says of a sequence, on
-// each of up to 1 + BD_NOISE_RUNS threads.
+// BD_OK means that there is a result, whether or not it is a proof. Release it. Memory: 64
+// bytes on the host for each parameter, the model's own, and that of a sequence in reference.h
+// on each of up to 1 + BD_NOISE_RUNS threads.
 bd_status bd_prove(bd_proof *proof, const bd_experiment *experiment, bd_sabotage sabotage,
                    bd_error *err);
 void bd_proof_release(bd_proof *proof);  // safe on an empty struct and safe twice

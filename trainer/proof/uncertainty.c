@@ -8,8 +8,8 @@
 
 // ---- One run of the reference ---------------------------------------------------------------
 
-// One segment, tokens [from, to) of the batch, as a sequence of its own. ids [seq_len] and
-// relu_part [n_layers] are scratch.
+// Runs one segment, tokens [from, to) of the batch, as a sequence of its own. ids [seq_len] and
+// relu_part [n_layers] are scratch memory.
 static bd_status add_segment(bd_reference *reference, const bd_batch *batch, int64_t from,
                              int64_t to, bd_relu_results relu, uint32_t *ids,
                              const float **relu_part, bd_error *err)
@@ -23,8 +23,8 @@ static bd_status add_segment(bd_reference *reference, const bd_batch *batch, int
                             relu ? relu_part : NULL, err);
 }
 
-static bd_status add_batch(bd_reference *reference, const bd_batch *batch, bd_relu_results relu,
-                           bd_error *err)
+static bd_status add_batch_segments(bd_reference *reference, const bd_batch *batch,
+                                    bd_relu_results relu, bd_error *err)
 {
     const bd_boundaries *boundaries = &batch->boundaries;
     const int64_t n_layers = reference->parameters->config.n_layers;
@@ -59,10 +59,10 @@ typedef struct runs {
 static bd_status run_reference(void *context, int64_t index, bd_error *err)
 {
     runs *r = context;
-    return add_batch(&r->references[index], r->task->batch, r->relu, err);
+    return add_batch_segments(&r->references[index], r->task->batch, r->relu, err);
 }
 
-// Run 0 adds up the magnitudes if others follow.
+// Run 0 is exact. If others follow, it adds up the magnitudes, too.
 static bd_status init_runs(runs *r, bd_error *err)
 {
     const bd_reference_task *task = r->task;
@@ -110,8 +110,8 @@ bd_status bd_exact_init(bd_exact *exact, const bd_reference_task *task, bd_relu_
 
 // ---- Noise ----------------------------------------------------------------------------------
 
-// The root mean square of each row of the parameter's matrix (a vector is one row) replaces
-// what is below it.
+// Raises every element to at least the root mean square of its row of the matrix (a vector is
+// one row).
 static void smooth(double *noise, const bd_parameter *parameter)
 {
     const int64_t width = parameter->shape[parameter->n_dimensions - 1];
@@ -121,18 +121,18 @@ static void smooth(double *noise, const bd_parameter *parameter)
             squares += noise[i] * noise[i];
         const double typical = sqrt(squares / (double)width);
         for (int64_t i = first; i < first + width; i++)
-            if (!(noise[i] >= typical))  // what is not a number stays none
+            if (!(noise[i] >= typical))  // NaN stays NaN
                 noise[i] = typical;
     }
 }
 
-// A difference that is not a number must not pass for a small one, as it would with fmax().
-static double larger(double a, double b)
+// fmax() would ignore NaN, and then a NaN difference would pass for a small one.
+static double larger_or_nan(double a, double b)
 {
     return a < b || isnan(b) ? b : a;
 }
 
-// Takes the memory of a run that rounds: its gradients become the noise.
+// The gradients of run 1, which rounds, are replaced by the noise, so that no memory is needed.
 static void take_uncertainty(bd_uncertainty *uncertainty, runs *r)
 {
     const bd_parameters *parameters = r->task->parameters;
@@ -141,7 +141,7 @@ static void take_uncertainty(bd_uncertainty *uncertainty, runs *r)
     for (int64_t i = 0; i < parameters->n_total; i++) {
         double largest = 0.0;
         for (int64_t run = 1; run < r->n; run++)
-            largest = larger(largest, fabs(r->references[run].gradients[i] - exact[i]));
+            largest = larger_or_nan(largest, fabs(r->references[run].gradients[i] - exact[i]));
         noise[i] = largest;
     }
     for (size_t i = 0; i < parameters->n; i++)

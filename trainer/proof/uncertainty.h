@@ -1,12 +1,13 @@
-// uncertainty.h - what the gradients of a batch are, and how far off an honest float program may be.
+// uncertainty.h - the exact gradients of a batch, and the error that float arithmetic may have.
 //
-// Both come from reference.h alone, every segment as a sequence of its own, and from no kernel. For
-// each element i of the gradient:
+// Both are computed by reference.h, every segment as a sequence of its own, and by no kernel.
+// For each element i of the gradient:
 //
-//   S_i   the sum of the absolute values of the terms that are added up in it (over tokens)
-//   N_i   the error that these terms bring along through the layers: the largest |D'_i - D_i|
-//         over BD_NOISE_RUNS runs with random rounding, or the root mean square of that over the
-//         element's row of its matrix if this is more, since a few runs may hit an element lightly
+//   S_i   the sum over tokens of the absolute values of its terms
+//   N_i   the error of these terms, which comes from the layers before: the largest
+//         |D'_i - D_i| over BD_NOISE_RUNS runs with random rounding, or the root mean square of
+//         that over the element's row of its matrix if this is more, since a few runs may by
+//         chance move an element little
 //
 // docs/proof.md has the derivation.
 #ifndef BINDERY_TRAINER_PROOF_UNCERTAINTY_H
@@ -22,11 +23,11 @@
 
 enum { BD_NOISE_RUNS = 4 };
 
-// What the kernels' ReLUs gave, by layer [n_layers] of [n_tokens][n_feed_forward] with the
-// batch's tokens in their order: see reference.h on kinks. NULL for models without ReLU.
+// The results of the kernels' ReLUs by layer [n_layers], each [n_tokens][n_feed_forward] in the
+// order of the batch's tokens; reference.h explains what for. NULL for models without ReLU.
 typedef float *const *bd_relu_results;
 
-// The exact gradients of the batch's segments, each on its own.
+// The exact gradients of the batch, computed segment by segment.
 typedef struct bd_exact {
     double *gradients;  // [n_total], owned
     double loss_sum;
@@ -38,17 +39,17 @@ typedef struct bd_uncertainty {
     double *noise;       // N: [n_total], owned
 } bd_uncertainty;
 
-// What the reference is run on; all borrowed.
+// The input of the reference; all borrowed.
 typedef struct bd_reference_task {
     const bd_parameters *parameters;
     const double *weights;  // [n_total]
-    bd_type type;           // of what the kernels store between operations
+    bd_type type;           // in which the kernels store between operations
     const bd_batch *batch;
     bd_threads *threads;
 } bd_reference_task;
 
-// Release what comes out. The second form makes both at once, each run of the reference on a
-// thread of its own. Memory: for each element of the gradient 8 bytes, in the second form 40 more.
+// Release the results. The second form makes both at once, each run of the reference on its own
+// thread. Memory: 8 bytes for each element of the gradient, in the second form 40 more.
 bd_status bd_exact_init(bd_exact *exact, const bd_reference_task *task, bd_relu_results relu,
                         bd_error *err);
 bd_status bd_exact_init_with_uncertainty(bd_exact *exact, bd_uncertainty *uncertainty,

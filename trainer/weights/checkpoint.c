@@ -14,14 +14,14 @@
 
 enum { MAX_JSON_BYTES = 1 << 24 };
 
-// In front of a parameter's name: weight, first and second moment.
+// The prefix of the parameter's name: weight, first and second moment.
 static const char *const kind_prefixes[BD_STATE_ARRAYS] = {"", "adamw.m.", "adamw.v."};
 
 typedef struct file_name {
     char text[48];
 } file_name;
 
-static file_name name_of(int64_t step, const char *suffix)
+static file_name step_file_name(int64_t step, const char *suffix)
 {
     file_name name;
     snprintf(name.text, sizeof name.text, "step-%08" PRId64 "%s", step, suffix);
@@ -32,16 +32,16 @@ static const char tensors_suffix[] = ".safetensors", json_suffix[] = ".json";
 
 static file_name tensors_name(int64_t step)
 {
-    return name_of(step, tensors_suffix);
+    return step_file_name(step, tensors_suffix);
 }
 
 static file_name json_name(int64_t step)
 {
-    return name_of(step, json_suffix);
+    return step_file_name(step, json_suffix);
 }
 
-// What a step's .json is called while its tensors are removed or replaced: a pending name, so
-// that the step exists no more, and a .json all the same, which says that the tensors are ours.
+// The name of a step's .json while its tensors are removed or replaced. It is a pending name,
+// so that the step no longer exists, and it still proves that the tensors are ours.
 static file_name withdrawn_name(int64_t step)
 {
     file_name name;
@@ -63,8 +63,8 @@ static tensor_name name_tensor(int kind, const bd_parameter *parameter)
 
 // ---- Saving -----------------------------------------------------------------------
 
-static bd_status write_tensors(const char *path, const bd_checkpoint_state *state,
-                               bd_safetensors_receipt *receipt, bd_error *err)
+static bd_status write_state_tensors(const char *path, const bd_checkpoint_state *state,
+                                     bd_safetensors_receipt *receipt, bd_error *err)
 {
     const bd_parameters *parameters = state->parameters;
     const float *const arrays[BD_STATE_ARRAYS] = {state->weights, state->m, state->v};
@@ -120,8 +120,8 @@ static bd_json *state_to_json(const bd_checkpoint_state *state,
     return json;
 }
 
-static bd_status write_json(const bd_pending *pending, const bd_checkpoint_state *state,
-                            const bd_safetensors_receipt *receipt, bd_error *err)
+static bd_status write_state_json(const bd_pending *pending, const bd_checkpoint_state *state,
+                                  const bd_safetensors_receipt *receipt, bd_error *err)
 {
     char *text = NULL;
     size_t size_bytes = 0;
@@ -152,13 +152,13 @@ static bd_status rename_in(const char *folder, const char *from, const char *to,
     return status;
 }
 
-// The step exists no more, whose tensors are removed or replaced next.
+// Makes the step cease to exist before its tensors are removed or replaced.
 static bd_status withdraw(const char *folder, int64_t step, bd_error *err)
 {
     return rename_in(folder, json_name(step).text, withdrawn_name(step).text, err);
 }
 
-// At every moment there is a .json that says whose the tensors are, until they are gone.
+// The .json goes last: until the tensors are gone it proves that they are ours.
 static bd_status remove_step(const char *folder, int64_t step, bd_error *err)
 {
     BD_TRY(withdraw(folder, step, err));
@@ -167,7 +167,7 @@ static bd_status remove_step(const char *folder, int64_t step, bd_error *err)
 }
 
 // Whether the step's .json is one of ours.
-static bool is_ours(const char *folder, int64_t step)
+static bool is_our_step(const char *folder, int64_t step)
 {
     bd_checkpoint checkpoint;
     const bool loaded = bd_checkpoint_load(&checkpoint, folder, step, NULL) == BD_OK;
@@ -175,27 +175,27 @@ static bool is_ours(const char *folder, int64_t step)
     return loaded;
 }
 
-static bd_status fail_unknown(const char *folder, int64_t step, bd_error *err)
+static bd_status fail_unknown_tensors(const char *folder, int64_t step, bd_error *err)
 {
     return bd_fail(
         err, BD_ERR_ARGUMENT,
-        "'%s' holds '%s' without a '%s' that says whose it is, so it may be "
-        "somebody's and stays as it is: put its .json back, move it away, or give -o "
+        "'%s' holds '%s' without the '%s' that belongs to it, so it may be "
+        "somebody else's and is not touched: put its .json back, move it away, or give -o "
         "a folder of its own",
         folder, tensors_name(step).text, json_name(step).text);
 }
 
 // ---- Publishing -------------------------------------------------------------------
 
-// Gives both files their final names. The .json is safe on disk before: it proves whose the
-// tensors are if we are killed between the two. An older .json of this step goes first: it must
-// never stand beside tensors that are not its own.
-static bd_status publish(const char *folder, int64_t step, bd_pending *tensors,
-                         bd_pending *json, bd_error *err)
+// Gives both files their final names. The .json is synced to disk first, because it proves that
+// the tensors are ours if we are killed between the two renames. An older .json of this step is
+// withdrawn before, because it must never stand beside tensors that are not its own.
+static bd_status publish_step(const char *folder, int64_t step, bd_pending *tensors,
+                              bd_pending *json, bd_error *err)
 {
     if ((access(tensors->final, F_OK) == 0 || access(json->final, F_OK) == 0) &&
-        !is_ours(folder, step))
-        return fail_unknown(folder, step, err);
+        !is_our_step(folder, step))
+        return fail_unknown_tensors(folder, step, err);
     BD_TRY(bd_pending_sync(tensors, err));
     BD_TRY(bd_pending_sync(json, err));
     BD_TRY(withdraw(folder, step, err));
@@ -217,11 +217,11 @@ bd_status bd_checkpoint_save(const char *folder, const bd_checkpoint_state *stat
     if (status == BD_OK)
         status = bd_pending_begin(&json, folder, json_name(state->step).text, err);
     if (status == BD_OK)
-        status = write_tensors(tensors.temporary, state, &receipt, err);
+        status = write_state_tensors(tensors.temporary, state, &receipt, err);
     if (status == BD_OK)
-        status = write_json(&json, state, &receipt, err);
+        status = write_state_json(&json, state, &receipt, err);
     if (status == BD_OK)
-        status = publish(folder, state->step, &tensors, &json, err);
+        status = publish_step(folder, state->step, &tensors, &json, err);
     if (status != BD_OK)
         bd_error_prefix(err, status, "cannot save step %" PRId64, state->step);
     bd_pending_discard(&tensors);
@@ -231,14 +231,14 @@ bd_status bd_checkpoint_save(const char *folder, const bd_checkpoint_state *stat
 
 // ---- Finding ----------------------------------------------------------------------
 
-// The step of a name that name_of() makes with this suffix, else -1.
+// The step of a name that step_file_name() makes with this suffix, else -1.
 static int64_t step_of(const char *name, const char *suffix)
 {
     if (strncmp(name, "step-", 5) != 0)
         return -1;
     const long long step = strtoll(name + 5, NULL, 10);
-    if (step < 0 || strcmp(name_of(step, suffix).text, name) != 0)
-        return -1;  // printing it again catches signs, spaces, missing zeros, overflow
+    if (step < 0 || strcmp(step_file_name(step, suffix).text, name) != 0)
+        return -1;  // comparing with the printed name catches signs, spaces, zeros, overflow
     return step;
 }
 
@@ -247,14 +247,15 @@ bool bd_checkpoint_is_tensors_name(const char *name)
     return step_of(name, tensors_suffix) >= 0;
 }
 
-// Steps of the files with one suffix, in ascending order.
+// The steps that have a file with this suffix, in ascending order.
 typedef struct step_list {
     const char *suffix;
     int64_t *steps;  // [n], owned
     size_t n, capacity;
 } step_list;
 
-static bd_status add_step(void *context, const char *folder, const char *name, bd_error *err)
+static bd_status add_listed_step(void *context, const char *folder, const char *name,
+                                 bd_error *err)
 {
     (void)folder;
     step_list *list = context;
@@ -273,12 +274,12 @@ static int compare_steps(const void *a, const void *b)
     return (one > other) - (one < other);
 }
 
-// Free list->steps also after a failure.
+// The caller frees list->steps, also after a failure.
 static bd_status list_steps(step_list *list, const char *folder, const char *suffix,
                             bd_error *err)
 {
     *list = (step_list){.suffix = suffix};
-    BD_TRY(bd_folder_visit(folder, add_step, list, err));
+    BD_TRY(bd_folder_visit(folder, add_listed_step, list, err));
     if (list->n > 0)
         qsort(list->steps, list->n, sizeof *list->steps, compare_steps);
     return BD_OK;
@@ -337,7 +338,7 @@ static bd_status history_from_json(bd_checkpoint *checkpoint, const bd_json *jso
                                    bd_error *err)
 {
     const bd_json *history = NULL;
-    if (!bd_json_is_null(json, "history"))  // as it is in format 1.0
+    if (!bd_json_is_null(json, "history"))  // format 1.0 does not have it
         BD_TRY(bd_json_get_object(json, "history", &history, err));
     const bd_status status = bd_spike_guard_from_json(&checkpoint->spike_guard, history, err);
     return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "'history'");
@@ -358,14 +359,14 @@ static bd_status checkpoint_from_json(bd_checkpoint *checkpoint, int64_t step, b
     BD_TRY(bd_json_get_object(json, "training", &checkpoint->training, err));
     BD_TRY(bd_json_get_object(json, "data", &checkpoint->data, err));
     checkpoint->n_ranks = 1;
-    if (!bd_json_is_null(json, "ranks"))  // as it is in format 1.0
+    if (!bd_json_is_null(json, "ranks"))  // format 1.0 does not have it
         BD_TRY(bd_json_get_integer(json, "ranks", 1, INT32_MAX, &checkpoint->n_ranks, err));
     if (!bd_json_is_null(json, "isa"))
         BD_TRY(bd_json_get_string(json, "isa", &checkpoint->isa, err));
     return history_from_json(checkpoint, json, err);
 }
 
-// From the file `name`, which is the step's .json or once was.
+// Reads the file `name`, which is the step's .json under its final or a pending name.
 static bd_status load_json(bd_checkpoint *checkpoint, const char *folder, const char *name,
                            int64_t step, bd_error *err)
 {
@@ -408,7 +409,7 @@ void bd_checkpoint_release(bd_checkpoint *checkpoint)
     *checkpoint = (bd_checkpoint){0};
 }
 
-static bd_status check_file(const bd_checkpoint *checkpoint, bd_error *err)
+static bd_status check_tensors_file(const bd_checkpoint *checkpoint, bd_error *err)
 {
     const char *path = checkpoint->tensors_path;
     bd_digest digest;
@@ -424,7 +425,8 @@ static bd_status check_file(const bd_checkpoint *checkpoint, bd_error *err)
     return BD_OK;
 }
 
-// Every expected tensor was found and names are unique, so others exist if there are more.
+// Names are unique and every expected tensor was found, so the count tells whether there are
+// more.
 static bd_status check_nothing_extra(const bd_checkpoint *checkpoint,
                                      const bd_safetensors *file,
                                      const bd_parameters *parameters, bd_error *err)
@@ -436,7 +438,7 @@ static bd_status check_nothing_extra(const bd_checkpoint *checkpoint,
     return BD_OK;
 }
 
-// The part of a parameter's moment that lies in the slice, to where it belongs in `to` [slice].
+// Copies the part of a parameter's moment that lies in the slice to its place in `to` [slice].
 static bd_status load_moment(const bd_safetensors *file, int kind,
                              const bd_parameter *parameter, bd_rank_slice slice, float *to,
                              bd_error *err)
@@ -454,9 +456,9 @@ static bd_status load_moment(const bd_safetensors *file, int kind,
     return bd_tensor_check_finite(file, name.text, there, n, err);
 }
 
-// Nobody goes on from what is no number, nor writes text with it.
-static bd_status load_weights(const bd_safetensors *file, const bd_parameter *parameter,
-                              float *to, bd_error *err)
+// Weights that are not finite are refused: neither training nor generation could use them.
+static bd_status load_weight_tensor(const bd_safetensors *file, const bd_parameter *parameter,
+                                    float *to, bd_error *err)
 {
     const tensor_name name = name_tensor(0, parameter);
     BD_TRY(bd_safetensors_copy_f32(file, name.text, parameter->n_dimensions, parameter->shape,
@@ -467,9 +469,9 @@ static bd_status load_weights(const bd_safetensors *file, const bd_parameter *pa
 static bd_status load_parameter(const bd_safetensors *file, const bd_parameter *parameter,
                                 float *weights, const bd_moments *moments, bd_error *err)
 {
-    static const bd_moments none = {{0, 0}, NULL, NULL};  // they must be there all the same
+    static const bd_moments none = {{0, 0}, NULL, NULL};  // only their shapes are checked
     const bd_moments *to = moments ? moments : &none;
-    BD_TRY(load_weights(file, parameter, weights + parameter->offset, err));
+    BD_TRY(load_weight_tensor(file, parameter, weights + parameter->offset, err));
     BD_TRY(load_moment(file, 1, parameter, to->slice, to->m, err));
     return load_moment(file, 2, parameter, to->slice, to->v, err);
 }
@@ -479,7 +481,7 @@ bd_status bd_checkpoint_load_tensors(const bd_checkpoint *checkpoint,
                                      const bd_moments *moments, bd_error *err)
 {
     bd_safetensors *file;
-    BD_TRY(check_file(checkpoint, err));
+    BD_TRY(check_tensors_file(checkpoint, err));
     BD_TRY(bd_safetensors_open(&file, checkpoint->tensors_path, err));
     bd_status status = BD_OK;
     for (size_t i = 0; status == BD_OK && i < parameters->n; i++)
@@ -499,13 +501,13 @@ bd_status bd_checkpoint_prune(const char *folder, int64_t n_kept, bd_error *err)
     const size_t n_removed =
         n_kept > 0 && list.n > (size_t)n_kept ? list.n - (size_t)n_kept : 0;
     for (size_t i = 0; status == BD_OK && i < n_removed; i++)
-        if (is_ours(folder, list.steps[i]))
+        if (is_our_step(folder, list.steps[i]))
             status = remove_step(folder, list.steps[i], err);
     free(list.steps);
     return status;
 }
 
-// Nothing is replaced by it.
+// Renames a file, and replaces none.
 static bd_status set_aside_file(const char *folder, const char *name, bd_error *err)
 {
     char aside[sizeof(file_name) + 8];
@@ -517,7 +519,7 @@ static bd_status set_aside_file(const char *folder, const char *name, bd_error *
     return rename_in(folder, name, aside, err);
 }
 
-// A step whose .json cannot be read may be ours and damaged, or somebody's.
+// A step whose .json cannot be read may be ours and damaged, or somebody else's: it is kept.
 static bd_status set_aside(const char *folder, int64_t step, bd_error *err)
 {
     BD_TRY(set_aside_file(folder, tensors_name(step).text, err));
@@ -528,9 +530,9 @@ bd_status bd_checkpoint_remove_after(const char *folder, int64_t step, bd_error 
 {
     step_list list;
     bd_status status = list_steps(&list, folder, json_suffix, err);
-    // From the last on: whatever happens meanwhile, the steps that are left have no gap.
+    // The last step goes first, so that a failure leaves no gap between the remaining ones.
     for (size_t i = list.n; status == BD_OK && i > 0 && list.steps[i - 1] > step; i--)
-        status = is_ours(folder, list.steps[i - 1])
+        status = is_our_step(folder, list.steps[i - 1])
                      ? remove_step(folder, list.steps[i - 1], err)
                      : set_aside(folder, list.steps[i - 1], err);
     free(list.steps);
@@ -544,8 +546,8 @@ typedef struct proof {
     bool found;
 } proof;
 
-// Whether the entry is a .json of the step that was not published yet, or withdrawn, and is of
-// the very tensors that are there.
+// Whether the entry is an unpublished or withdrawn .json of the step, and describes exactly the
+// tensors that are there.
 static bd_status look_for_proof(void *context, const char *folder, const char *name,
                                 bd_error *err)
 {
@@ -557,12 +559,12 @@ static bd_status look_for_proof(void *context, const char *folder, const char *n
         strcmp(final, json_name(p->step).text) != 0 ||
         load_json(&checkpoint, folder, name, p->step, NULL) != BD_OK)
         return BD_OK;
-    p->found = check_file(&checkpoint, NULL) == BD_OK;
+    p->found = check_tensors_file(&checkpoint, NULL) == BD_OK;
     bd_checkpoint_release(&checkpoint);
     return BD_OK;
 }
 
-// Calls `visit` for every step with tensors and without a published .json.
+// Called for every step that has tensors and no published .json.
 typedef bd_status (*orphan_visitor)(const char *folder, int64_t step, bool proved,
                                     bd_error *err);
 
@@ -584,7 +586,7 @@ static bd_status visit_orphans(const char *folder, orphan_visitor visit, bd_erro
 
 static bd_status refuse_orphan(const char *folder, int64_t step, bool proved, bd_error *err)
 {
-    return proved ? BD_OK : fail_unknown(folder, step, err);
+    return proved ? BD_OK : fail_unknown_tensors(folder, step, err);
 }
 
 bd_status bd_checkpoint_refuse_unknown(const char *folder, bd_error *err)
@@ -597,8 +599,8 @@ static bd_status remove_orphan(const char *folder, int64_t step, bool proved, bd
     return proved ? bd_folder_remove(folder, tensors_name(step).text, err) : BD_OK;
 }
 
-static bd_status remove_pending(void *context, const char *folder, const char *name,
-                                bd_error *err)
+static bd_status remove_pending_file(void *context, const char *folder, const char *name,
+                                     bd_error *err)
 {
     char final[sizeof(file_name)];
     (void)context;
@@ -610,6 +612,7 @@ static bd_status remove_pending(void *context, const char *folder, const char *n
 
 bd_status bd_checkpoint_clear_away(const char *folder, bd_error *err)
 {
-    BD_TRY(visit_orphans(folder, remove_orphan, err));  // before the proofs go
-    return bd_folder_visit(folder, remove_pending, NULL, err);
+    // Tensors go first: the pending .json files prove that they are ours.
+    BD_TRY(visit_orphans(folder, remove_orphan, err));
+    return bd_folder_visit(folder, remove_pending_file, NULL, err);
 }

@@ -9,9 +9,9 @@
 struct bd_checkpoint_writer {
     bd_checkpoint_policy policy;
     float *arrays[BD_STATE_ARRAYS];  // owned; NULL without memory
-    bd_checkpoint_state state;       // of the arrays
+    bd_checkpoint_state state;       // that the thread writes
     pthread_t thread;
-    bool started;  // the thread is, and was not joined yet
+    bool started;  // the thread was started and not yet joined
     atomic_bool failed;
     bd_status status;  // of the last step, once the thread has ended or `failed` is true
     bd_error error;

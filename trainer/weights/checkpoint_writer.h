@@ -1,8 +1,8 @@
 // checkpoint_writer.h - saves the steps of a run while training goes on.
 //
-// A step's weights and moments are put into host memory of the writer's (12 bytes per
-// parameter), from which a thread of its own writes them, one step at a time. A writer without
-// such memory writes them from where they lie, before training goes on.
+// A step's weights and moments are copied into host memory that the writer owns (12 bytes per
+// parameter), and a background thread writes them from there, one step at a time. A writer
+// without such memory writes them from the caller's memory before training goes on.
 #ifndef BINDERY_TRAINER_WEIGHTS_CHECKPOINT_WRITER_H
 #define BINDERY_TRAINER_WEIGHTS_CHECKPOINT_WRITER_H
 
@@ -17,28 +17,29 @@ typedef struct bd_checkpoint_writer bd_checkpoint_writer;
 typedef struct bd_checkpoint_policy {
     const char *folder;  // borrowed
     int64_t n_kept;      // steps, the highest ones; 0: all
-    bool has_memory;     // of its own
+    bool has_memory;     // writes in the background from memory of its own
 } bd_checkpoint_policy;
 
-// For models of n_total parameters. Free what comes out.
+// Makes a writer for models of n_total parameters. Free the result.
 bd_status bd_checkpoint_writer_new(bd_checkpoint_writer **writer,
                                    const bd_checkpoint_policy *policy, int64_t n_total,
                                    bd_error *err);
 
-// Where the next step's weights and moments are to be put, [n_total] each; NULL for a writer
-// without memory. Waits for the step before it, whose failure it returns.
+// Waits for the previous step, whose failure it returns, and says where to copy the next step's
+// weights and moments, [n_total] each; NULL for a writer without memory.
 bd_status bd_checkpoint_writer_prepare(bd_checkpoint_writer *writer,
                                        float *arrays[BD_STATE_ARRAYS], bd_error *err);
 
-// After that: saves the step. With memory of its own the arrays are that, and the JSON must not
-// change while the step is being written; without, they are any of the host's, and it is
-// written on return. Older steps that are too many are removed after it.
+// Saves the step; call it after _prepare(). A writer with memory expects the arrays there and
+// returns before the step is written, so the JSON must not change until it is. A writer without
+// memory takes any arrays of the host and has written the step on return. Then it removes the
+// oldest steps beyond n_kept.
 bd_status bd_checkpoint_writer_save(bd_checkpoint_writer *writer,
                                     const bd_checkpoint_state *state, bd_error *err);
 
-// The failure of the last step, if it has failed by now. Cheap enough for every step.
+// Returns the failure of the last step if it has failed by now. Cheap enough for every step.
 bd_status bd_checkpoint_writer_check(bd_checkpoint_writer *writer, bd_error *err);
-// The same after waiting for it.
+// Waits for the last step and returns its failure.
 bd_status bd_checkpoint_writer_finish(bd_checkpoint_writer *writer, bd_error *err);
 
 // Waits for the step that is being written. Safe on NULL.

@@ -63,9 +63,11 @@ static float float_of_bits(uint32_t bits)
     return f;
 }
 
-// 1 bit of sign, 5 of exponent, 10 of fraction. Moved to a float's places, the exponent is 112
-// too small; for the largest one (infinities, NaN) another 112. Below the smallest one there is
-// no leading 1: taking one away again leaves the subnormal number.
+// A half has 1 bit of sign, 5 of exponent (bias 15) and 10 of fraction; a float has 8 of
+// exponent (bias 127). Shifted to the float's places, the exponent is therefore 112 too small.
+// The largest exponent means infinity or NaN and must become the float's largest: 112 more.
+// Exponent 0 means a subnormal, fraction x 2^-24 without a leading 1: it is read with the
+// smallest exponent, which implies a leading 1, and that 1 is subtracted again.
 static float float_of_f16(uint16_t h)
 {
     const uint32_t sign = (uint32_t)(h & 0x8000) << 16;
@@ -75,7 +77,7 @@ static float float_of_f16(uint16_t h)
         return float_of_bits(sign | (magnitude + 2 * step));
     if (exponent != 0)
         return float_of_bits(sign | (magnitude + step));
-    const uint32_t one = UINT32_C(113) << 23;  // the smallest exponent's
+    const uint32_t one = UINT32_C(113) << 23;  // 2^-14
     return copysignf(float_of_bits(magnitude + one) - float_of_bits(one), float_of_bits(sign));
 }
 

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// Every type of the format, so that a file that has one can be read past it.
+// Every type of the format, so that tensors of any type can be skipped.
 typedef enum bd_dtype {
     BD_DTYPE_F32,
     BD_DTYPE_F64,

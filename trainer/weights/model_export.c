@@ -14,7 +14,7 @@
 #include "trainer/weights/run.h"
 #include "trainer/weights/safetensors.h"
 
-// In the order in which they are published.
+// The files, in the order in which they are published.
 typedef enum part {
     PART_TENSORS,
     PART_TOKENIZER,
@@ -41,7 +41,7 @@ typedef struct exporting {
 
 // ---- The weights --------------------------------------------------------------------------
 
-static bd_status round_weights(const exporting *e, uint16_t **rounded, bd_error *err)
+static bd_status round_to_bf16(const exporting *e, uint16_t **rounded, bd_error *err)
 {
     const int64_t n = e->run.parameters.n_total;
     *rounded = malloc((size_t)n * sizeof **rounded);
@@ -70,7 +70,7 @@ static bd_status write_weights(const exporting *e, const void *weights, bd_error
             .data = (const char *)weights + (size_t)p->offset * bd_type_bytes(e->job->type),
         };
     }
-    // Without this pair transformers do not load a file.
+    // transformers refuses a file without this pair.
     const bd_safetensors_pair metadata = {"format", "pt"};
     const bd_safetensors_content content = {views, parameters->n, &metadata, 1};
     const bd_status status = bd_safetensors_write_unless_interrupted(
@@ -79,12 +79,12 @@ static bd_status write_weights(const exporting *e, const void *weights, bd_error
     return status;
 }
 
-static bd_status write_tensors(const exporting *e, bd_error *err)
+static bd_status write_model_tensors(const exporting *e, bd_error *err)
 {
     uint16_t *rounded = NULL;
     if (e->job->type != BD_BF16)
         return write_weights(e, e->run.weights, err);
-    bd_status status = round_weights(e, &rounded, err);
+    bd_status status = round_to_bf16(e, &rounded, err);
     if (status == BD_OK)
         status = write_weights(e, rounded, err);
     free(rounded);
@@ -93,8 +93,8 @@ static bd_status write_tensors(const exporting *e, bd_error *err)
 
 // ---- The JSON files -----------------------------------------------------------------------
 
-// Prints, frees and writes.
-static bd_status write_json(const exporting *e, part which, bd_json *json, bd_error *err)
+// Writes `json` and frees it.
+static bd_status write_json_part(const exporting *e, part which, bd_json *json, bd_error *err)
 {
     char *text;
     const bd_status printed = bd_json_print(json, BD_JSON_INDENTED, &text, err);
@@ -115,8 +115,8 @@ static void set_id(bd_json *json, const char *key, int64_t id, bool is_there)
         bd_json_set_null(json, key);
 }
 
-// Written out where transformers would take another value by default: we drop nothing, and no
-// id stands for padding.
+// Fields whose default in transformers is another value are written out: no dropout, and no id
+// for padding.
 static bd_json *model_json(const exporting *e)
 {
     const bd_model_config *config = &e->run.parameters.config;
@@ -137,7 +137,7 @@ static bd_json *generation_json(const exporting *e)
     bd_json *json = bd_json_object();
     set_id(json, "bos_token_id", e->text_of.bos, e->text_of.bos != BD_NO_BOS);
     bd_json_set_integer(json, "eos_token_id", e->text_of.separator);
-    bd_json_set_integer(json, "pad_token_id", e->text_of.separator);  // behind the end
+    bd_json_set_integer(json, "pad_token_id", e->text_of.separator);  // only after the end
     return json;
 }
 
@@ -173,8 +173,8 @@ static bool is_part_name(const char *name)
     return false;
 }
 
-static bd_status refuse_entry(void *context, const char *folder, const char *name,
-                              bd_error *err)
+static bd_status refuse_other_entry(void *context, const char *folder, const char *name,
+                                    bd_error *err)
 {
     (void)context;
     if (bd_is_pending_of(name, is_part_name) || strcmp(name, BD_LOCK_NAME) == 0)
@@ -187,15 +187,15 @@ static bd_status write_parts(exporting *e, bd_error *err)
 {
     for (int i = 0; i < N_PARTS; i++)
         BD_TRY(bd_pending_begin(&e->pending[i], e->job->folder, part_names[i], err));
-    BD_TRY(write_tensors(e, err));
+    BD_TRY(write_model_tensors(e, err));
     BD_TRY(write_tokenizer(e, err));
-    BD_TRY(write_json(e, PART_GENERATION, generation_json(e), err));
-    BD_TRY(write_json(e, PART_CONFIG, model_json(e), err));
+    BD_TRY(write_json_part(e, PART_GENERATION, generation_json(e), err));
+    BD_TRY(write_json_part(e, PART_CONFIG, model_json(e), err));
     return bd_interrupt_check(err);
 }
 
-// Gives the files their names. If one cannot have it, none keeps it.
-static bd_status publish(exporting *e, bd_error *err)
+// Gives the files their final names; if one fails, removes all.
+static bd_status publish_parts(exporting *e, bd_error *err)
 {
     bd_status status = BD_OK;
     int n = 0;
@@ -211,18 +211,19 @@ static bd_status export_into_folder(exporting *e, bd_error *err)
     const char *folder = e->job->folder;
     int lock = -1, n_made;
     BD_TRY(bd_folder_make(folder, &n_made, err));
-    // Before the lock, which is a file: not even that goes into a folder of something else.
-    bd_status status = bd_folder_visit(folder, refuse_entry, NULL, err);
+    // Checked before the lock is taken, because the lock is a file too and must not be put into
+    // a folder that holds something else.
+    bd_status status = bd_folder_visit(folder, refuse_other_entry, NULL, err);
     if (status == BD_OK)
         status = bd_folder_lock(&lock, folder, BD_LOCK_EXCLUSIVE, "exporting into", err);
-    if (status == BD_OK)  // again: another process may have exported between the two
-        status = bd_folder_visit(folder, refuse_entry, NULL, err);
+    if (status == BD_OK)  // again: another process may have exported meanwhile
+        status = bd_folder_visit(folder, refuse_other_entry, NULL, err);
     if (status == BD_OK)
         status = bd_folder_remove_pending(folder, is_part_name, err);
     if (status == BD_OK)
         status = write_parts(e, err);
     if (status == BD_OK)
-        status = publish(e, err);
+        status = publish_parts(e, err);
     for (int i = 0; i < N_PARTS; i++)
         bd_pending_discard(&e->pending[i]);
     bd_folder_withdraw(folder, status == BD_OK ? 0 : n_made, lock);

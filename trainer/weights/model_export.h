@@ -2,10 +2,10 @@
 //
 //   model.safetensors        the weights under Hugging Face's names, the output matrix left out
 //                            because it is the token table; exactly n_vocabulary rows
-//   tokenizer.json           the tokenizer of the run's data, and tokenizer_config.json, which
-//                            says how to open it and what ends a document
-//   generation_config.json   what generate() stops at
-//   config.json              the shape; the last to be published: without it there is no model
+//   tokenizer.json           the tokenizer of the run's data
+//   tokenizer_config.json    how to open it, and the token that ends a document
+//   generation_config.json   the token at which generate() stops
+//   config.json              the shape; published last: without it there is no model
 #ifndef BINDERY_TRAINER_WEIGHTS_MODEL_EXPORT_H
 #define BINDERY_TRAINER_WEIGHTS_MODEL_EXPORT_H
 
@@ -21,7 +21,7 @@ typedef struct bd_model_export_job {
     const char *run;     // folders, borrowed
     const char *folder;  // absent (its parent must exist) or empty
     int64_t step;        // of the checkpoint, or BD_LATEST_STEP
-    bd_type type;        // what the weights are stored in; bf16 rounds them to the nearest
+    bd_type type;        // of the stored weights; bf16 rounds them to the nearest
 } bd_model_export_job;
 
 typedef struct bd_model_export_result {
@@ -30,9 +30,9 @@ typedef struct bd_model_export_result {
     const bd_family *family;
 } bd_model_export_result;
 
-// Reads the checkpoint, checks it and the tokenizer, and writes the files. Nothing has its
-// final name before every file is complete; after a failure there is none of them. Memory: 4
-// bytes for each parameter, 6 in bf16.
+// Reads and checks the checkpoint and the tokenizer, and writes the files. No file gets its
+// final name before all are complete, and a failure leaves none of them. Memory: 4 bytes for
+// each parameter, 6 in bf16.
 bd_status bd_model_export(const bd_model_export_job *job, bd_model_export_result *result,
                           bd_error *err);
 

@@ -49,9 +49,9 @@ bd_status bd_pretrained_refuse_other(const bd_model_config *config,
     return BD_OK;
 }
 
-// Where a parameter's values lie.
+// The file and the tensor that hold a parameter.
 typedef struct source {
-    const bd_safetensors *file;  // borrowed; NULL while it has not been found
+    const bd_safetensors *file;  // borrowed; NULL until it is found
     const char *name;            // in that file, borrowed
 } source;
 
@@ -64,11 +64,12 @@ typedef struct sources {
 
 // ---- Finding ------------------------------------------------------------------------------
 
-static bd_status take(source *to, const bd_safetensors *file, const char *name, bd_error *err)
+static bd_status take_tensor(source *to, const bd_safetensors *file, const char *name,
+                             bd_error *err)
 {
     if (to->file)
         return bd_fail(err, BD_ERR_FORMAT,
-                       "tensor '%.80s' of '%s' is one too many: '%.80s' is the same parameter",
+                       "tensor '%.80s' of '%s' is unexpected: '%.80s' is the same parameter",
                        name, bd_safetensors_path(file), to->name);
     *to = (source){file, name};
     return BD_OK;
@@ -79,9 +80,9 @@ static bd_status assign(sources *s, const bd_safetensors *file, const char *name
     size_t index;
     switch (bd_pretrained_meaning(&s->names, name, &index)) {
     case BD_TENSOR_PARAMETER:
-        return take(&s->parameters[index], file, name, err);
+        return take_tensor(&s->parameters[index], file, name, err);
     case BD_TENSOR_HEAD:
-        return take(&s->head, file, name, err);
+        return take_tensor(&s->head, file, name, err);
     case BD_TENSOR_BUFFER:
         return BD_OK;
     case BD_TENSOR_UNKNOWN:
@@ -89,7 +90,7 @@ static bd_status assign(sources *s, const bd_safetensors *file, const char *name
     }
     return bd_fail(
         err, BD_ERR_FORMAT,
-        "tensor '%.80s' of '%s' is one too many: the model of its " BD_PRETRAINED_CONFIG
+        "tensor '%.80s' of '%s' is unexpected: the model of its " BD_PRETRAINED_CONFIG
         " has no such parameter",
         name, bd_safetensors_path(file));
 }
@@ -101,7 +102,7 @@ static bd_status convert(const source *from, const bd_parameter *parameter, floa
                                   parameter->shape, to, err);
 }
 
-// Types and shapes, so that nothing is allocated for a model that is not there.
+// Checks types and shapes before anything is allocated for the model.
 static bd_status check_tensors(const sources *s, bd_error *err)
 {
     const bd_parameters *parameters = s->names.parameters;
@@ -141,9 +142,9 @@ static bd_status copy_parameter(const source *from, const bd_parameter *paramete
     return bd_tensor_check_finite(from->file, from->name, to, parameter->n, err);
 }
 
-// A model with a head of its own would be another model without it.
-static bd_status check_head(const source *head, const bd_parameter *table, const float *tokens,
-                            bd_error *err)
+// An output matrix of its own cannot be dropped without changing the model, so it is refused.
+static bd_status check_tied_head(const source *head, const bd_parameter *table,
+                                 const float *tokens, bd_error *err)
 {
     if (!head->file)
         return BD_OK;
@@ -168,7 +169,8 @@ static bd_status copy_tensors(const sources *s, float *weights, bd_error *err)
         BD_TRY(copy_parameter(&s->parameters[i], parameter, weights + parameter->offset, err));
     }
     // The token table is the first parameter.
-    return check_head(&s->head, &parameters->items[0], weights + parameters->token_table, err);
+    return check_tied_head(&s->head, &parameters->items[0], weights + parameters->token_table,
+                           err);
 }
 
 bd_status bd_pretrained_read(const char *folder, const bd_parameters *parameters,

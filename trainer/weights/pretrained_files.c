@@ -19,7 +19,7 @@ static bd_status open_one(bd_pretrained_files *files, const char *path, bd_error
 
 // ---- An index -----------------------------------------------------------------------------
 
-// A name in this folder, not a path to somewhere else.
+// The index comes from outside: a file that it names must lie in this folder.
 static bd_status check_file_name(const char *tensor, const char *name, bd_error *err)
 {
     if (*name == '\0' || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
@@ -29,8 +29,8 @@ static bd_status check_file_name(const char *tensor, const char *name, bd_error 
     return BD_OK;
 }
 
-// The file of the open ones that is called `name`; NULL if none is.
-static const bd_safetensors *find_file(const bd_pretrained_files *files, const char *name)
+// The open file that is called `name`; NULL if there is none.
+static const bd_safetensors *find_open_file(const bd_pretrained_files *files, const char *name)
 {
     for (size_t i = 0; i < files->n; i++)
         if (strcmp(strrchr(bd_safetensors_path(files->items[i]), '/') + 1, name) == 0)
@@ -52,7 +52,7 @@ static bd_status open_named(bd_pretrained_files *files, const char *folder, cons
     return status;
 }
 
-// Opens each file when its first tensor is met, and sees that it holds that tensor.
+// Opens each file at its first tensor, and checks that it holds the tensors listed for it.
 static bd_status open_listed(bd_pretrained_files *files, const char *folder,
                              const bd_json *weight_map, bd_error *err)
 {
@@ -60,7 +60,7 @@ static bd_status open_listed(bd_pretrained_files *files, const char *folder,
         const char *name;
         BD_TRY(bd_json_get_string(weight_map, m.key, &name, err));
         BD_TRY(check_file_name(m.key, name, err));
-        const bd_safetensors *file = find_file(files, name);
+        const bd_safetensors *file = find_open_file(files, name);
         if (!file) {
             BD_TRY(open_named(files, folder, name, err));
             file = files->items[files->n - 1];
@@ -71,7 +71,7 @@ static bd_status open_listed(bd_pretrained_files *files, const char *folder,
     return BD_OK;
 }
 
-// Every tensor of every file is one that the index names, and there.
+// Fails if a file holds a tensor that the index does not list for it.
 static bd_status refuse_unlisted(const bd_pretrained_files *files, const bd_json *weight_map,
                                  bd_error *err)
 {
@@ -80,9 +80,9 @@ static bd_status refuse_unlisted(const bd_pretrained_files *files, const bd_json
         for (size_t t = 0; t < bd_safetensors_count(file); t++) {
             const char *tensor = bd_safetensors_at(file, t)->name, *listed;
             if (bd_json_get_string(weight_map, tensor, &listed, NULL) != BD_OK ||
-                find_file(files, listed) != file)
+                find_open_file(files, listed) != file)
                 return bd_fail(err, BD_ERR_FORMAT,
-                               "tensor '%.80s' of '%s' is one too many: the index does not "
+                               "tensor '%.80s' of '%s' is unexpected: the index does not "
                                "name it there",
                                tensor, bd_safetensors_path(file));
         }
@@ -106,7 +106,7 @@ static bd_status open_index(bd_pretrained_files *files, const char *folder, bd_e
     return status;
 }
 
-// ---- Either -------------------------------------------------------------------------------
+// ---- One file or an index -----------------------------------------------------------------
 
 static bd_status refuse_folder(const char *folder, bd_error *err)
 {

@@ -24,9 +24,9 @@ typedef struct bd_pretrained_files {
     size_t n;
 } bd_pretrained_files;
 
-// Opens them all (as transformers do: without looking at an index if there is the one file).
-// With an index, every tensor lies in the file that it names, no file holds another one, and no
-// file lies outside the folder. Close what comes out. On failure *files is empty.
+// Opens them all. As in transformers, an index is ignored if model.safetensors exists. With an
+// index, every tensor must lie in the file that the index names, no file may hold any other
+// tensor, and no file may lie outside the folder. Close the result. On failure *files is empty.
 bd_status bd_pretrained_files_open(bd_pretrained_files *files, const char *folder,
                                    bd_error *err);
 void bd_pretrained_files_close(bd_pretrained_files *files);  // safe if empty, safe twice

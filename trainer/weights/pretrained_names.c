@@ -31,7 +31,7 @@ void bd_pretrained_names_release(bd_pretrained_names *names)
 }
 
 // The parameter that is called `rest` behind our own prefix; NULL if none is.
-static const bd_parameter *find(const bd_pretrained_names *names, const char *rest)
+static const bd_parameter *find_parameter(const bd_pretrained_names *names, const char *rest)
 {
     bd_parameter wanted;
     const int n = snprintf(wanted.name, sizeof wanted.name, "%s%s",
@@ -71,7 +71,7 @@ bd_tensor_meaning bd_pretrained_meaning(const bd_pretrained_names *names, const 
         if (strncmp(name, *prefix, strlen(*prefix)) != 0)
             continue;
         const char *rest = name + strlen(*prefix);
-        const bd_parameter *parameter = find(names, rest);
+        const bd_parameter *parameter = find_parameter(names, rest);
         if (parameter) {
             *index = (size_t)(parameter - names->parameters->items);
             return BD_TENSOR_PARAMETER;

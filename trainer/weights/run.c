@@ -8,7 +8,7 @@
 #include "common/base/file.h"
 #include "common/dataset/stored_tokenizer.h"
 
-static bd_status load_weights(bd_run *run, bd_error *err)
+static bd_status load_run_weights(bd_run *run, bd_error *err)
 {
     const size_t n = (size_t)run->parameters.n_total;
     run->weights = malloc(n * sizeof *run->weights);
@@ -32,7 +32,7 @@ bd_status bd_run_open_step(bd_run *run, const char *folder, int64_t step, bd_err
     BD_TRY(bd_checkpoint_load(&run->checkpoint, folder, step, err));
     bd_status status = bd_parameters_init(&run->parameters, &run->checkpoint.config, err);
     if (status == BD_OK)
-        status = load_weights(run, err);
+        status = load_run_weights(run, err);
     if (status != BD_OK)
         bd_run_release(run);
     return status;
@@ -54,7 +54,7 @@ void bd_run_release(bd_run *run)
 
 bd_status bd_run_type(const bd_run *run, bd_type *type, bd_error *err)
 {
-    int word = BD_FLOAT;  // what checkpoints of older versions do not mention
+    int word = BD_FLOAT;  // older checkpoints do not mention it
     if (!bd_json_is_null(run->checkpoint.training, "precision"))
         BD_TRY(bd_json_get_word(run->checkpoint.training, "precision", bd_precision_words,
                                 &word, err));
@@ -114,7 +114,7 @@ static bd_status describe_dataset(bd_json *json, const char *folder, bd_error *e
     return status;
 }
 
-// In the order of the options: it is that of the shares in a block.
+// In the order of the options, which is the order of the shares in a block.
 static bd_status describe_several(bd_json *json, const char *const *folders,
                                   const bd_rows *rows, bd_error *err)
 {

@@ -16,7 +16,8 @@
 #include "common/base/mapped_file.h"
 #include "common/base/memory.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are read as they lie");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "numbers are copied without swapping bytes");
 
 enum {
     LENGTH_BYTES = sizeof(uint64_t),
@@ -26,9 +27,9 @@ enum {
 
 static const char metadata_key[] = "__metadata__";
 
-// Elements and bytes of a shape; false if they are negative, do not fit or do not fill whole
-// bytes.
-static bool measure(const bd_tensor_view *view, int64_t *n, int64_t *size_bytes)
+// Computes a tensor's elements and bytes; false if they are negative, overflow or do not fill
+// whole bytes.
+static bool measure_tensor(const bd_tensor_view *view, int64_t *n, int64_t *size_bytes)
 {
     int64_t bits;
     *n = 1;
@@ -52,7 +53,7 @@ typedef struct tensor {
 struct bd_safetensors {
     bd_mapped_file file;  // owned
     char *path;           // owned
-    bd_json *header;      // owned; the names and the metadata lie in it
+    bd_json *header;      // owned; names and metadata point into it
     tensor *tensors;      // [n], owned, in the order of their names
     size_t n;
 };
@@ -106,7 +107,7 @@ static bd_status parse_tensor(tensor *t, const bd_json *json, const unsigned cha
     BD_TRY(parse_dtype(&view->dtype, json, err));
     BD_TRY(parse_shape(view, json, err));
     BD_TRY(parse_offsets(t, json, data_bytes, err));
-    if (!measure(view, &view->n, &size_bytes))
+    if (!measure_tensor(view, &view->n, &size_bytes))
         return bd_fail(err, BD_ERR_FORMAT, "its shape is impossible");
     if (size_bytes != t->end - t->begin)
         return bd_fail(err, BD_ERR_FORMAT, "%" PRId64 " bytes for a shape of %" PRId64,
@@ -160,7 +161,7 @@ static bd_status parse_members(bd_safetensors *file, const unsigned char *data,
     return BD_OK;
 }
 
-static int compare_places(const void *left, const void *right)
+static int compare_tensor_offsets(const void *left, const void *right)
 {
     const tensor *a = left, *b = right;
     if (a->begin != b->begin)
@@ -168,7 +169,7 @@ static int compare_places(const void *left, const void *right)
     return a->end < b->end ? -1 : a->end > b->end;
 }
 
-static int compare_names(const void *left, const void *right)
+static int compare_tensor_names(const void *left, const void *right)
 {
     const tensor *a = left, *b = right;
     return strcmp(a->view.name, b->view.name);
@@ -217,9 +218,9 @@ static bd_status parse_file(bd_safetensors *file, bd_error *err)
     const unsigned char *data = bytes + LENGTH_BYTES + header_bytes;
     const int64_t data_bytes = (int64_t)(size_bytes - LENGTH_BYTES - header_bytes);
     BD_TRY(parse_members(file, data, data_bytes, err));
-    qsort(file->tensors, file->n, sizeof *file->tensors, compare_places);
+    qsort(file->tensors, file->n, sizeof *file->tensors, compare_tensor_offsets);
     BD_TRY(check_coverage(file, data_bytes, err));
-    qsort(file->tensors, file->n, sizeof *file->tensors, compare_names);
+    qsort(file->tensors, file->n, sizeof *file->tensors, compare_tensor_names);
     return BD_OK;
 }
 
@@ -273,15 +274,16 @@ const bd_tensor_view *bd_safetensors_at(const bd_safetensors *file, size_t index
     return &file->tensors[index].view;
 }
 
-static const tensor *find(const bd_safetensors *file, const char *name)
+static const tensor *find_tensor(const bd_safetensors *file, const char *name)
 {
     const tensor wanted = {.view.name = name};
-    return bsearch(&wanted, file->tensors, file->n, sizeof *file->tensors, compare_names);
+    return bsearch(&wanted, file->tensors, file->n, sizeof *file->tensors,
+                   compare_tensor_names);
 }
 
 const bd_tensor_view *bd_safetensors_find(const bd_safetensors *file, const char *name)
 {
-    const tensor *t = find(file, name);
+    const tensor *t = find_tensor(file, name);
     return t ? &t->view : NULL;
 }
 
@@ -311,8 +313,8 @@ static shape_text print_shape(int n_dimensions, const int64_t *shape)
     return printed;
 }
 
-// Copies bytes of a tensor piece by piece and forgets each, so that never more than a piece is
-// in memory twice.
+// Copies bytes of a tensor piece by piece and releases the file's pages after each, so that at
+// most one piece is in memory twice.
 static void copy_bytes(const bd_safetensors *file, const uint8_t *bytes, size_t n, void *to)
 {
     enum { PIECE_BYTES = 8 << 20 };
@@ -323,11 +325,11 @@ static void copy_bytes(const bd_safetensors *file, const uint8_t *bytes, size_t 
     }
 }
 
-// The tensor that is wanted, with its shape; its type is not looked at.
+// Finds a tensor by name and checks its shape, not its type.
 static bd_status find_shape(const bd_safetensors *file, const bd_tensor_view *wanted,
                             const tensor **found, bd_error *err)
 {
-    const tensor *t = find(file, wanted->name);
+    const tensor *t = find_tensor(file, wanted->name);
     if (!t)
         return bd_fail(err, BD_ERR_FORMAT, "'%s' has no tensor '%s'", file->path, wanted->name);
     const bd_tensor_view *view = &t->view;
@@ -437,7 +439,7 @@ static void set_metadata(bd_json *header, const bd_safetensors_content *content)
     bd_json_set(header, metadata_key, metadata);
 }
 
-// Adds the tensor's entry; its data begins at *offset, which is moved behind it.
+// Adds the tensor's entry; its data begins at *offset, which then moves past it.
 static bd_status set_tensor(bd_json *header, const bd_tensor_view *view, int64_t *offset,
                             bd_error *err)
 {
@@ -449,7 +451,7 @@ static bd_status set_tensor(bd_json *header, const bd_tensor_view *view, int64_t
     if (!bd_json_is_null(header, view->name) || strcmp(view->name, metadata_key) == 0)
         return bd_fail(err, BD_ERR_ARGUMENT, "cannot write tensor '%s': the name is taken",
                        view->name);
-    if (!measure(view, &n, &size_bytes) || !bd_int64_add(*offset, size_bytes, &end))
+    if (!measure_tensor(view, &n, &size_bytes) || !bd_int64_add(*offset, size_bytes, &end))
         return bd_fail(err, BD_ERR_ARGUMENT, "cannot write tensor '%s': it is too large",
                        view->name);
     bd_json *tensor_json = bd_json_object(), *shape = bd_json_array();
@@ -481,7 +483,7 @@ static bd_status print_header(const bd_safetensors_content *content, char **text
     return status;
 }
 
-// The file being written, and the sums that go into its receipt.
+// The file being written, with its checksum and size so far.
 typedef struct sink {
     int fd;
     const char *path;   // borrowed
@@ -490,9 +492,9 @@ typedef struct sink {
     bool heeds_interrupts;
 } sink;
 
-static bd_status put(sink *to, const void *data, size_t size_bytes, bd_error *err)
+static bd_status put_bytes(sink *to, const void *data, size_t size_bytes, bd_error *err)
 {
-    enum { CHUNK_BYTES = 1 << 20 };  // still in the cache when it is hashed
+    enum { CHUNK_BYTES = 1 << 20 };  // small enough to be in the cache still when it is hashed
     const char *bytes = data;
     while (size_bytes > 0) {
         const size_t chunk = size_bytes < CHUNK_BYTES ? size_bytes : CHUNK_BYTES;
@@ -521,16 +523,16 @@ static bd_status put_header(sink *to, const char *text, bd_error *err)
         return bd_fail(err, BD_ERR_UNSUPPORTED,
                        "cannot write '%s': a header of %" PRIu64 " bytes, more than %d",
                        to->path, header_bytes, MAX_HEADER_BYTES);
-    BD_TRY(put(to, &header_bytes, sizeof header_bytes, err));
-    BD_TRY(put(to, text, n, err));
-    return put(to, spaces, padding, err);
+    BD_TRY(put_bytes(to, &header_bytes, sizeof header_bytes, err));
+    BD_TRY(put_bytes(to, text, n, err));
+    return put_bytes(to, spaces, padding, err);
 }
 
 static bd_status put_tensor(sink *to, const bd_tensor_view *view, bd_error *err)
 {
     int64_t n, size_bytes = 0;
-    measure(view, &n, &size_bytes);  // print_header() has seen that it fits
-    return put(to, view->data, (size_t)size_bytes, err);
+    measure_tensor(view, &n, &size_bytes);  // cannot fail: print_header() has checked it
+    return put_bytes(to, view->data, (size_t)size_bytes, err);
 }
 
 static bd_status write_content(const char *path, const bd_safetensors_content *content,

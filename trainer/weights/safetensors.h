@@ -36,7 +36,7 @@ typedef struct bd_tensor_view {
 
 typedef struct bd_safetensors bd_safetensors;  // an open file
 
-// Maps the file and checks its header, not the values. Close what comes out. On failure *file
+// Maps the file and checks its header, not the values. Close the result. On failure *file
 // is NULL. Messages name the file.
 bd_status bd_safetensors_open(bd_safetensors **file, const char *path, bd_error *err);
 // Every view of the file is then invalid. Safe on NULL.
@@ -69,8 +69,8 @@ bd_status bd_safetensors_copy_f64(const bd_safetensors *file, const char *name,
 bd_status bd_safetensors_convert(const bd_safetensors *file, const char *name, int n_dimensions,
                                  const int64_t *shape, float *to, bd_error *err);
 
-// BD_ERR_FORMAT unless all of the numbers are finite, which were copied from the file's tensor
-// `name`, or from some of it.
+// BD_ERR_FORMAT unless all of the numbers, which were copied from the file's tensor `name`, are
+// finite.
 bd_status bd_tensor_check_finite(const bd_safetensors *file, const char *name,
                                  const float *numbers, int64_t n, bd_error *err);
 
@@ -80,7 +80,7 @@ typedef struct bd_safetensors_pair {
     const char *key, *value;  // UTF-8
 } bd_safetensors_pair;
 
-// What a file is to hold; all of it borrowed for the call.
+// The contents of a file to write; all of it is borrowed for the call.
 typedef struct bd_safetensors_content {
     const bd_tensor_view *tensors;  // in host memory; the file keeps their order, so that F64
                                     // is aligned if it comes before F32
@@ -89,19 +89,19 @@ typedef struct bd_safetensors_content {
     size_t n_metadata;
 } bd_safetensors_content;
 
-// What was written.
+// Size and checksum of a written file.
 typedef struct bd_safetensors_receipt {
     int64_t size_bytes;
     bd_digest digest;  // of the whole file
 } bd_safetensors_receipt;
 
 // Writes the whole file at `path`, which is a pending file's temporary name where the file is
-// to be published (common/base/file.h). Tensors are F32, F64 or BF16; others are BD_ERR_UNSUPPORTED.
-// `receipt` may be NULL. On failure the file is incomplete.
+// to be published (common/base/file.h). Tensors are F32, F64 or BF16; others are
+// BD_ERR_UNSUPPORTED. `receipt` may be NULL. On failure the file is incomplete.
 bd_status bd_safetensors_write(const char *path, const bd_safetensors_content *content,
                                bd_safetensors_receipt *receipt, bd_error *err);
 
-// The same, and an interrupt (common/base/interrupt.h) ends it.
+// The same, but an interrupt (common/base/interrupt.h) stops it.
 bd_status bd_safetensors_write_unless_interrupted(const char *path,
                                                   const bd_safetensors_content *content,
                                                   bd_error *err);

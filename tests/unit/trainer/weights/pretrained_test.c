@@ -276,7 +276,7 @@ static void an_index_that_lies_is_refused(void **state)
         {"z.safetensors", BD_ERR_IO, "z.safetensors"},
         {"below", BD_ERR_IO, "below"},
         {index, BD_ERR_FORMAT, index},
-        {NULL, BD_ERR_FORMAT, "one too many"},
+        {NULL, BD_ERR_FORMAT, "unexpected"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_index(*state, &m, first, cases[i].value);
@@ -374,12 +374,12 @@ static void a_tensor_too_many_is_named(void **state)
     m.n_views++;
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
         char reason[120];
-        snprintf(reason, sizeof reason, "tensor '%s' of '%s' is one too many", more[i],
+        snprintf(reason, sizeof reason, "tensor '%s' of '%s' is unexpected", more[i],
                  in(*state, "model.safetensors"));
         m.views[m.n_views - 1] = *view_of(&m, "model.decoder.layers.1.fc1.bias");
         m.views[m.n_views - 1].name = more[i];
         write_model(*state, &m);
-        // Of two names of one parameter, the second in alphabetical order is one too many.
+        // If a parameter has two names, the second in alphabetical order is unexpected.
         const bool twice = strstr(more[i], "layers.1") != NULL;
         assert_refused(*state, &m, BD_ERR_FORMAT, "model.safetensors",
                        twice ? "is the same parameter" : reason);
