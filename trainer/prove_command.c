@@ -85,15 +85,24 @@ typedef struct subject {
     const float *weights;      // likewise
 } subject;
 
-static bd_status draw_subject(subject *s, const prove_settings *settings, int64_t n_vocabulary,
-                              int64_t seq_len, bd_error *err)
+static bd_status open_proved_model(subject *s, const prove_settings *settings,
+                                   const bd_rows *rows, bd_error *err)
 {
+    const bd_packing *packing = &rows->manifests[0].packing;
     bd_model_config config;
+    if (settings->run) {
+        BD_TRY(settings->step >= 0
+                   ? bd_run_open_step(&s->run, settings->run, settings->step, err)
+                   : bd_run_open(&s->run, settings->run, err));
+        s->of = &s->run.parameters;
+        s->weights = s->run.weights;
+        return BD_OK;
+    }
     BD_TRY(bd_model_config_preset(&config, "tiny", err));
     config.family = bd_families[settings->family];
-    config.n_vocabulary = n_vocabulary;
-    if (config.n_positions < seq_len)
-        config.n_positions = seq_len;
+    config.n_vocabulary = packing->vocab_size;
+    if (config.n_positions < packing->seq_len)
+        config.n_positions = packing->seq_len;
     BD_TRY(bd_model_config_check(&config, err));
     BD_TRY(bd_parameters_init(&s->parameters, &config, err));
     s->drawn = malloc((size_t)s->parameters.n_total * sizeof *s->drawn);
@@ -102,19 +111,6 @@ static bd_status draw_subject(subject *s, const prove_settings *settings, int64_
     bd_parameters_draw(&s->parameters, (uint64_t)settings->seed, s->drawn);
     s->of = &s->parameters;
     s->weights = s->drawn;
-    return BD_OK;
-}
-
-static bd_status open_proved_model(subject *s, const prove_settings *settings,
-                                   const bd_rows *rows, bd_error *err)
-{
-    const bd_packing *packing = &rows->manifests[0].packing;
-    if (!settings->run)
-        return draw_subject(s, settings, packing->vocab_size, packing->seq_len, err);
-    BD_TRY(settings->step >= 0 ? bd_run_open_step(&s->run, settings->run, settings->step, err)
-                               : bd_run_open(&s->run, settings->run, err));
-    s->of = &s->run.parameters;
-    s->weights = s->run.weights;
     return BD_OK;
 }
 

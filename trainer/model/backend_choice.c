@@ -10,28 +10,26 @@ const char *const bd_isa_choice_words[] = {"auto", "baseline", "avx2", "avx512",
 const char *const bd_precision_words[] = {"float", "bf16", NULL};
 const char *const bd_precision_choice_words[] = {"auto", "float", "bf16", NULL};
 
-static bd_status open_isa(bd_backend **backend, bd_isa_choice isa, int n_threads, bd_error *err)
-{
-    const bd_status status =
-        bd_backend_open_cpu_isa(backend, n_threads, (bd_cpu_isa)(isa - BD_ISA_BASELINE), err);
-    return status == BD_OK ? BD_OK
-                           : bd_error_prefix(err, status, "--isa %s", bd_isa_choice_words[isa]);
-}
-
 bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
                                  const char *module, bd_isa_choice isa, int32_t device,
                                  int n_threads, bd_error *err)
 {
     const bd_cuda_settings own = {.device = device}, first = {.device = 0};
+    bd_status status;
     if (isa != BD_ISA_AUTO && choice == BD_BACKEND_CUDA)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "--isa %s is for the CPU: leave it out, or give --backend cpu",
                        bd_isa_choice_words[isa]);
-    if (isa != BD_ISA_AUTO)
-        return open_isa(backend, isa, n_threads, err);
+    if (isa != BD_ISA_AUTO) {
+        status = bd_backend_open_cpu_isa(backend, n_threads,
+                                         (bd_cpu_isa)(isa - BD_ISA_BASELINE), err);
+        return status == BD_OK
+                   ? BD_OK
+                   : bd_error_prefix(err, status, "--isa %s", bd_isa_choice_words[isa]);
+    }
     if (choice == BD_BACKEND_CPU)
         return bd_backend_open_cpu(backend, n_threads, err);
-    bd_status status = bd_backend_open_module(backend, module, &own, err);
+    status = bd_backend_open_module(backend, module, &own, err);
     if (status == BD_ERR_ARGUMENT && device > 0)
         status = bd_backend_open_module(backend, module, &first, err);
     // Fall back to the CPU only if there is no CUDA at all: a module that the user named, or a

@@ -78,21 +78,15 @@ void bd_model_config_add_fields(bd_json *json, const bd_model_config *config, bd
     for (const bd_config_field *f = config->family->fields; f->key; f++) {
         if (f->use != use)
             continue;
-        switch (f->kind) {
-        case BD_FIELD_NUMBER:
+        if (f->kind == BD_FIELD_NUMBER)
             bd_json_set_integer(json, f->key,
                                 *(const int64_t *)((const char *)config + f->number));
-            break;
-        case BD_FIELD_BOOL:
+        else if (f->kind == BD_FIELD_BOOL)
             bd_json_set_bool(json, f->key, f->boolean);
-            break;
-        case BD_FIELD_REAL:
+        else if (f->kind == BD_FIELD_REAL)
             bd_json_set_real(json, f->key, f->real);
-            break;
-        case BD_FIELD_TEXT:
+        else
             bd_json_set_string(json, f->key, f->text);
-            break;
-        }
     }
 }
 

@@ -71,18 +71,6 @@ static bd_status allocate_layer(bd_model *model, bd_layer_activations *layer, in
     return BD_OK;
 }
 
-// In float the weights and their masters are the same memory.
-static bd_status allocate_parameters(bd_model *model, bd_error *err)
-{
-    const int64_t n = model->parameters->n_total;
-    BD_TRY(allocate_floats(model, &model->masters, n, 1, err));
-    BD_TRY(allocate_floats(model, &model->gradients, n, 1, err));
-    model->weights = model->masters;
-    if (model->type == BD_FLOAT)
-        return BD_OK;
-    return allocate_tensor(model, &model->weights, n, 1, model->type, err);
-}
-
 static bd_status allocate_all(bd_model *model, bd_error *err)
 {
     const bd_model_config *c = &model->parameters->config;
@@ -103,7 +91,12 @@ static bd_status allocate_all(bd_model *model, bd_error *err)
         {&model->d_wide, n, wide},
         {&model->branch, n, c->n_channels},
     };
-    BD_TRY(allocate_parameters(model, err));
+    BD_TRY(allocate_floats(model, &model->masters, model->parameters->n_total, 1, err));
+    BD_TRY(allocate_floats(model, &model->gradients, model->parameters->n_total, 1, err));
+    model->weights = model->masters;  // the same memory in float
+    if (model->type != BD_FLOAT)
+        BD_TRY(allocate_tensor(model, &model->weights, model->parameters->n_total, 1,
+                               model->type, err));
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
         BD_TRY(allocate_tensor(model, tensors[i].memory, tensors[i].n, tensors[i].width,
                                model->type, err));

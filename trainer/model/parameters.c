@@ -142,22 +142,12 @@ void bd_parameters_draw(const bd_parameters *parameters, uint64_t seed, float *w
         const bd_parameter *parameter = &parameters->items[i];
         // Each has its own generator, so that its values do not depend on the others' sizes.
         bd_random random = {bd_random_mix(bd_random_mix(seed) + i)};
+        const double scale = parameter->role == BD_ROLE_MATRIX     ? deviation
+                             : parameter->role == BD_ROLE_RESIDUAL ? residual
+                                                                   : 0.0;
+        const float constant = parameter->role == BD_ROLE_GAIN ? 1.0f : 0.0f;
         float *values = weights + parameter->offset;
         for (int64_t j = 0; j < parameter->n; j++)
-            switch (parameter->role) {
-            case BD_ROLE_MATRIX:
-                values[j] = (float)(deviation * bd_random_normal(&random));
-                break;
-            case BD_ROLE_RESIDUAL:
-                values[j] = (float)(residual * bd_random_normal(&random));
-                break;
-            case BD_ROLE_BIAS:
-            case BD_ROLE_KEY_BIAS:
-                values[j] = 0.0f;
-                break;
-            case BD_ROLE_GAIN:
-                values[j] = 1.0f;
-                break;
-            }
+            values[j] = scale > 0 ? (float)(scale * bd_random_normal(&random)) : constant;
     }
 }

@@ -98,20 +98,6 @@ static void change_ids(void *ids, int32_t id_bytes, span changed, int64_t n_voca
     }
 }
 
-// Counts the tokens of a segment that changed; returns how many leaked: 0 in the changed
-// document.
-static int64_t count_changes(bd_probe *probe, span segment, span changed,
-                             const uint64_t *before, const uint64_t *after)
-{
-    const bool probed = segment.begin == changed.begin;
-    int64_t n = 0;
-    for (int64_t t = segment.begin; t < segment.end; t++)
-        n += before[t] != after[t];
-    *(probed ? &probe->probed_tokens : &probe->other_tokens) += segment.end - segment.begin;
-    *(probed ? &probe->changed_tokens : &probe->leaked_tokens) += n;
-    return probed ? 0 : n;
-}
-
 static void compare_fingerprints(bd_probe *probe, const bd_boundaries *boundaries, span changed,
                                  const int64_t *row_numbers, const uint64_t *before,
                                  const uint64_t *after)
@@ -122,8 +108,13 @@ static void compare_fingerprints(bd_probe *probe, const bd_boundaries *boundarie
         const int64_t row = r * boundaries->seq_len;
         for (int64_t k = 0; k < n; k++) {
             const span segment = {row + bounds[k], row + bounds[k + 1]};
-            if (count_changes(probe, segment, changed, before, after) > 0 &&
-                probe->leak_row < 0) {
+            const bool probed = segment.begin == changed.begin;
+            int64_t n_changed = 0;
+            for (int64_t t = segment.begin; t < segment.end; t++)
+                n_changed += before[t] != after[t];
+            *(probed ? &probe->probed_tokens : &probe->other_tokens) += length_of(segment);
+            *(probed ? &probe->changed_tokens : &probe->leaked_tokens) += n_changed;
+            if (!probed && n_changed > 0 && probe->leak_row < 0) {
                 probe->leak_row = row_numbers[r];
                 probe->leak_segment = k;
             }

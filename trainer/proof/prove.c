@@ -340,17 +340,6 @@ static bd_status compute_alone(computed *c, bench *b, bd_error *err)
 
 // ---- Exact ------------------------------------------------------------------------------
 
-// The weights as the kernels use them, [n_total]; the caller frees them.
-static double *weights_used(const bd_experiment *e)
-{
-    const int64_t n = e->parameters->n_total;
-    double *weights = malloc((size_t)n * sizeof *weights);
-    for (int64_t i = 0; weights && i < n; i++)
-        weights[i] = e->type == BD_BF16 ? bd_float_of_bf16(bd_bf16_of_float(e->weights[i]))
-                                        : e->weights[i];
-    return weights;
-}
-
 // D, computed with the sides that the kernels' ReLUs took alone, and with those they took
 // packed. `packed` is empty if the sides are the same, as they mostly are.
 typedef struct expected {
@@ -363,9 +352,13 @@ static bd_status compute_expected(expected *x, const bd_experiment *e, const ben
                                   const computed *alone, const computed *packed,
                                   bd_sabotage sabotage, bd_error *err)
 {
-    double *weights = weights_used(e);
+    const int64_t n = e->parameters->n_total;
+    double *weights = malloc((size_t)n * sizeof *weights);  // as the kernels use them
     if (!weights)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the weights");
+    for (int64_t i = 0; i < n; i++)
+        weights[i] = e->type == BD_BF16 ? bd_float_of_bf16(bd_bf16_of_float(e->weights[i]))
+                                        : e->weights[i];
     const bd_reference_task task = {e->parameters, weights, e->type, &b->batch, e->threads};
     bd_uncertainty *kept = e->uncertainty ? e->uncertainty : &x->own;
     bd_status status = kept->noise ? bd_exact_init(&x->alone, &task, alone->relu.layers, err)

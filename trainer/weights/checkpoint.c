@@ -98,8 +98,8 @@ done:
     return status;
 }
 
-static bd_json *state_to_json(const bd_checkpoint_state *state,
-                              const bd_safetensors_receipt *receipt)
+static bd_status write_state_json(const bd_pending *pending, const bd_checkpoint_state *state,
+                                  const bd_safetensors_receipt *receipt, bd_error *err)
 {
     bd_json *tensors = bd_json_object();
     bd_json_set_string(tensors, "file", tensors_name(state->step).text);
@@ -117,15 +117,9 @@ static bd_json *state_to_json(const bd_checkpoint_state *state,
     if (state->isa)
         bd_json_set_string(json, "isa", state->isa);
     bd_json_set(json, "history", bd_spike_guard_to_json(&state->spike_guard));
-    return json;
-}
 
-static bd_status write_state_json(const bd_pending *pending, const bd_checkpoint_state *state,
-                                  const bd_safetensors_receipt *receipt, bd_error *err)
-{
     char *text = NULL;
     size_t size_bytes = 0;
-    bd_json *json = state_to_json(state, receipt);
     bd_status status = bd_json_seal(json, &text, &size_bytes, err);
     if (status == BD_OK && size_bytes > MAX_JSON_BYTES)
         status =
@@ -308,32 +302,6 @@ bd_status bd_checkpoint_find_latest(const char *folder, int64_t *step, bd_error 
 
 // ---- Loading ----------------------------------------------------------------------
 
-static bd_status check_format(const bd_json *json, bd_error *err)
-{
-    const char *format;
-    BD_TRY(bd_json_get_string(json, "format", &format, err));
-    if (strncmp(format, "1.", 2) != 0)
-        return bd_fail(err, BD_ERR_UNSUPPORTED,
-                       "format '%.20s' is not one that this version reads (1.x)", format);
-    return BD_OK;
-}
-
-static bd_status tensors_from_json(bd_checkpoint *checkpoint, const bd_json *json,
-                                   bd_error *err)
-{
-    const bd_json *tensors;
-    const char *file, *hex;
-    BD_TRY(bd_json_get_object(json, "tensors", &tensors, err));
-    BD_TRY(bd_json_get_string(tensors, "file", &file, err));
-    const file_name expected = tensors_name(checkpoint->step);
-    if (strcmp(file, expected.text) != 0)
-        return bd_fail(err, BD_ERR_FORMAT, "'file' is '%.60s' instead of '%s'", file,
-                       expected.text);
-    BD_TRY(bd_json_get_integer(tensors, "bytes", 0, INT64_MAX, &checkpoint->size_bytes, err));
-    BD_TRY(bd_json_get_string(tensors, "checksum", &hex, err));
-    return bd_digest_parse(&checkpoint->digest, hex, err);
-}
-
 static bd_status history_from_json(bd_checkpoint *checkpoint, const bd_json *json,
                                    bd_error *err)
 {
@@ -346,12 +314,25 @@ static bd_status history_from_json(bd_checkpoint *checkpoint, const bd_json *jso
 
 static bd_status checkpoint_from_json(bd_checkpoint *checkpoint, int64_t step, bd_error *err)
 {
-    const bd_json *json = checkpoint->document, *model;
-    BD_TRY(check_format(json, err));
+    const bd_json *json = checkpoint->document, *tensors, *model;
+    const char *format, *file, *hex;
+    BD_TRY(bd_json_get_string(json, "format", &format, err));
+    if (strncmp(format, "1.", 2) != 0)
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "format '%.20s' is not one that this version reads (1.x)", format);
     BD_TRY(bd_json_get_integer(json, "step", 0, INT64_MAX, &checkpoint->step, err));
     if (checkpoint->step != step)
         return bd_fail(err, BD_ERR_FORMAT, "it is of step %" PRId64, checkpoint->step);
-    BD_TRY(tensors_from_json(checkpoint, json, err));
+
+    BD_TRY(bd_json_get_object(json, "tensors", &tensors, err));
+    BD_TRY(bd_json_get_string(tensors, "file", &file, err));
+    if (strcmp(file, tensors_name(step).text) != 0)
+        return bd_fail(err, BD_ERR_FORMAT, "'file' is '%.60s' instead of '%s'", file,
+                       tensors_name(step).text);
+    BD_TRY(bd_json_get_integer(tensors, "bytes", 0, INT64_MAX, &checkpoint->size_bytes, err));
+    BD_TRY(bd_json_get_string(tensors, "checksum", &hex, err));
+    BD_TRY(bd_digest_parse(&checkpoint->digest, hex, err));
+
     BD_TRY(bd_json_get_object(json, "model", &model, err));
     const bd_status status = bd_model_config_from_json(&checkpoint->config, model, err);
     if (status != BD_OK)
@@ -425,19 +406,6 @@ static bd_status check_tensors_file(const bd_checkpoint *checkpoint, bd_error *e
     return BD_OK;
 }
 
-// Names are unique and every expected tensor was found, so the count tells whether there are
-// more.
-static bd_status check_nothing_extra(const bd_checkpoint *checkpoint,
-                                     const bd_safetensors *file,
-                                     const bd_parameters *parameters, bd_error *err)
-{
-    const size_t n = bd_safetensors_count(file), expected = BD_STATE_ARRAYS * parameters->n;
-    if (n != expected)
-        return bd_fail(err, BD_ERR_FORMAT, "'%s' has %zu tensors, %zu more than the model",
-                       checkpoint->tensors_path, n, n - expected);
-    return BD_OK;
-}
-
 // Copies the part of a parameter's moment that lies in the slice to its place in `to` [slice].
 static bd_status load_moment(const bd_safetensors *file, int kind,
                              const bd_parameter *parameter, bd_rank_slice slice, float *to,
@@ -456,22 +424,17 @@ static bd_status load_moment(const bd_safetensors *file, int kind,
     return bd_tensor_check_finite(file, name.text, there, n, err);
 }
 
-// Weights that are not finite are refused: neither training nor generation could use them.
-static bd_status load_weight_tensor(const bd_safetensors *file, const bd_parameter *parameter,
-                                    float *to, bd_error *err)
-{
-    const tensor_name name = name_tensor(0, parameter);
-    BD_TRY(bd_safetensors_copy_f32(file, name.text, parameter->n_dimensions, parameter->shape,
-                                   to, err));
-    return bd_tensor_check_finite(file, name.text, to, parameter->n, err);
-}
-
 static bd_status load_parameter(const bd_safetensors *file, const bd_parameter *parameter,
                                 float *weights, const bd_moments *moments, bd_error *err)
 {
     static const bd_moments none = {{0, 0}, NULL, NULL};  // only their shapes are checked
     const bd_moments *to = moments ? moments : &none;
-    BD_TRY(load_weight_tensor(file, parameter, weights + parameter->offset, err));
+    const tensor_name name = name_tensor(0, parameter);
+    float *values = weights + parameter->offset;
+    BD_TRY(bd_safetensors_copy_f32(file, name.text, parameter->n_dimensions, parameter->shape,
+                                   values, err));
+    // Neither training nor generation can use weights that are not finite.
+    BD_TRY(bd_tensor_check_finite(file, name.text, values, parameter->n, err));
     BD_TRY(load_moment(file, 1, parameter, to->slice, to->m, err));
     return load_moment(file, 2, parameter, to->slice, to->v, err);
 }
@@ -486,8 +449,11 @@ bd_status bd_checkpoint_load_tensors(const bd_checkpoint *checkpoint,
     bd_status status = BD_OK;
     for (size_t i = 0; status == BD_OK && i < parameters->n; i++)
         status = load_parameter(file, &parameters->items[i], weights, moments, err);
-    if (status == BD_OK)
-        status = check_nothing_extra(checkpoint, file, parameters, err);
+    // Names are unique and every expected tensor was found, so the count tells of others.
+    const size_t n = bd_safetensors_count(file), expected = BD_STATE_ARRAYS * parameters->n;
+    if (status == BD_OK && n != expected)
+        status = bd_fail(err, BD_ERR_FORMAT, "'%s' has %zu tensors, %zu more than the model",
+                         checkpoint->tensors_path, n, n - expected);
     bd_safetensors_close(file);
     return status;
 }
@@ -519,22 +485,22 @@ static bd_status set_aside_file(const char *folder, const char *name, bd_error *
     return rename_in(folder, name, aside, err);
 }
 
-// A step whose .json cannot be read may be ours and damaged, or somebody else's: it is kept.
-static bd_status set_aside(const char *folder, int64_t step, bd_error *err)
-{
-    BD_TRY(set_aside_file(folder, tensors_name(step).text, err));
-    return set_aside_file(folder, json_name(step).text, err);
-}
-
 bd_status bd_checkpoint_remove_after(const char *folder, int64_t step, bd_error *err)
 {
     step_list list;
     bd_status status = list_steps(&list, folder, json_suffix, err);
     // The last step goes first, so that a failure leaves no gap between the remaining ones.
-    for (size_t i = list.n; status == BD_OK && i > 0 && list.steps[i - 1] > step; i--)
-        status = is_our_step(folder, list.steps[i - 1])
-                     ? remove_step(folder, list.steps[i - 1], err)
-                     : set_aside(folder, list.steps[i - 1], err);
+    for (size_t i = list.n; status == BD_OK && i > 0 && list.steps[i - 1] > step; i--) {
+        const int64_t last = list.steps[i - 1];
+        if (is_our_step(folder, last)) {
+            status = remove_step(folder, last, err);
+            continue;
+        }
+        // A .json that cannot be read may be ours and damaged, or somebody else's: it is kept.
+        status = set_aside_file(folder, tensors_name(last).text, err);
+        if (status == BD_OK)
+            status = set_aside_file(folder, json_name(last).text, err);
+    }
     free(list.steps);
     return status;
 }

@@ -17,18 +17,6 @@ struct bd_checkpoint_writer {
     bd_error error;
 };
 
-static bd_status allocate_arrays(bd_checkpoint_writer *writer, int64_t n_total, bd_error *err)
-{
-    const size_t array_bytes = (size_t)n_total * sizeof(float);
-    for (int i = 0; i < BD_STATE_ARRAYS; i++) {
-        writer->arrays[i] = malloc(array_bytes);
-        if (!writer->arrays[i])
-            return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu bytes of a checkpoint",
-                           BD_STATE_ARRAYS * array_bytes);
-    }
-    return BD_OK;
-}
-
 bd_status bd_checkpoint_writer_new(bd_checkpoint_writer **out,
                                    const bd_checkpoint_policy *policy, int64_t n_total,
                                    bd_error *err)
@@ -38,7 +26,14 @@ bd_status bd_checkpoint_writer_new(bd_checkpoint_writer **out,
     if (!writer)
         return bd_fail(err, BD_ERR_MEMORY, "no memory to save checkpoints");
     writer->policy = *policy;
-    const bd_status status = policy->has_memory ? allocate_arrays(writer, n_total, err) : BD_OK;
+    const size_t array_bytes = (size_t)n_total * sizeof(float);
+    bd_status status = BD_OK;
+    for (int i = 0; status == BD_OK && policy->has_memory && i < BD_STATE_ARRAYS; i++) {
+        writer->arrays[i] = malloc(array_bytes);
+        if (!writer->arrays[i])
+            status = bd_fail(err, BD_ERR_MEMORY, "no memory for %zu bytes of a checkpoint",
+                             BD_STATE_ARRAYS * array_bytes);
+    }
     if (status == BD_OK)
         *out = writer;
     else

@@ -41,17 +41,6 @@ typedef struct exporting {
 
 // ---- The weights --------------------------------------------------------------------------
 
-static bd_status round_to_bf16(const exporting *e, uint16_t **rounded, bd_error *err)
-{
-    const int64_t n = e->run.parameters.n_total;
-    *rounded = malloc((size_t)n * sizeof **rounded);
-    if (!*rounded)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory to round the weights");
-    for (int64_t i = 0; i < n; i++)
-        (*rounded)[i] = bd_bf16_of_float(e->run.weights[i]);
-    return BD_OK;
-}
-
 // `weights` are of the job's type, in the layout of the parameters.
 static bd_status write_weights(const exporting *e, const void *weights, bd_error *err)
 {
@@ -81,12 +70,15 @@ static bd_status write_weights(const exporting *e, const void *weights, bd_error
 
 static bd_status write_model_tensors(const exporting *e, bd_error *err)
 {
-    uint16_t *rounded = NULL;
+    const int64_t n = e->run.parameters.n_total;
     if (e->job->type != BD_BF16)
         return write_weights(e, e->run.weights, err);
-    bd_status status = round_to_bf16(e, &rounded, err);
-    if (status == BD_OK)
-        status = write_weights(e, rounded, err);
+    uint16_t *rounded = malloc((size_t)n * sizeof *rounded);
+    if (!rounded)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory to round the weights");
+    for (int64_t i = 0; i < n; i++)
+        rounded[i] = bd_bf16_of_float(e->run.weights[i]);
+    const bd_status status = write_weights(e, rounded, err);
     free(rounded);
     return status;
 }

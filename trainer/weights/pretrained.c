@@ -135,13 +135,6 @@ static bd_status find_tensors(sources *s, const char *folder, const bd_parameter
 
 // ---- Copying ------------------------------------------------------------------------------
 
-static bd_status copy_parameter(const source *from, const bd_parameter *parameter, float *to,
-                                bd_error *err)
-{
-    BD_TRY(convert(from, parameter, to, err));
-    return bd_tensor_check_finite(from->file, from->name, to, parameter->n, err);
-}
-
 // An output matrix of its own cannot be dropped without changing the model, so it is refused.
 static bd_status check_tied_head(const source *head, const bd_parameter *table,
                                  const float *tokens, bd_error *err)
@@ -166,7 +159,10 @@ static bd_status copy_tensors(const sources *s, float *weights, bd_error *err)
     const bd_parameters *parameters = s->names.parameters;
     for (size_t i = 0; i < parameters->n; i++) {
         const bd_parameter *parameter = &parameters->items[i];
-        BD_TRY(copy_parameter(&s->parameters[i], parameter, weights + parameter->offset, err));
+        const source *from = &s->parameters[i];
+        float *to = weights + parameter->offset;
+        BD_TRY(convert(from, parameter, to, err));
+        BD_TRY(bd_tensor_check_finite(from->file, from->name, to, parameter->n, err));
     }
     // The token table is the first parameter.
     return check_tied_head(&s->head, &parameters->items[0], weights + parameters->token_table,

@@ -19,16 +19,6 @@ static bd_status open_one(bd_pretrained_files *files, const char *path, bd_error
 
 // ---- An index -----------------------------------------------------------------------------
 
-// The index comes from outside: a file that it names must lie in this folder.
-static bd_status check_file_name(const char *tensor, const char *name, bd_error *err)
-{
-    if (*name == '\0' || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-        return bd_fail(err, BD_ERR_FORMAT,
-                       "tensor '%.80s' lies in '%.80s', which is not a file of this folder",
-                       tensor, name);
-    return BD_OK;
-}
-
 // The open file that is called `name`; NULL if there is none.
 static const bd_safetensors *find_open_file(const bd_pretrained_files *files, const char *name)
 {
@@ -59,7 +49,12 @@ static bd_status open_listed(bd_pretrained_files *files, const char *folder,
     for (bd_json_member m = bd_json_first(weight_map); m.key; m = bd_json_next(weight_map, m)) {
         const char *name;
         BD_TRY(bd_json_get_string(weight_map, m.key, &name, err));
-        BD_TRY(check_file_name(m.key, name, err));
+        // The index comes from outside: what it names must lie in this folder.
+        if (*name == '\0' || strchr(name, '/') || strcmp(name, ".") == 0 ||
+            strcmp(name, "..") == 0)
+            return bd_fail(err, BD_ERR_FORMAT,
+                           "tensor '%.80s' lies in '%.80s', which is not a file of this folder",
+                           m.key, name);
         const bd_safetensors *file = find_open_file(files, name);
         if (!file) {
             BD_TRY(open_named(files, folder, name, err));

@@ -8,16 +8,6 @@
 #include "common/base/file.h"
 #include "common/dataset/stored_tokenizer.h"
 
-static bd_status load_run_weights(bd_run *run, bd_error *err)
-{
-    const size_t n = (size_t)run->parameters.n_total;
-    run->weights = malloc(n * sizeof *run->weights);
-    if (!run->weights)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", n);
-    return bd_checkpoint_load_tensors(&run->checkpoint, &run->parameters, run->weights, NULL,
-                                      err);
-}
-
 bd_status bd_run_open(bd_run *run, const char *folder, bd_error *err)
 {
     *run = (bd_run){0};
@@ -31,8 +21,12 @@ bd_status bd_run_open_step(bd_run *run, const char *folder, int64_t step, bd_err
     *run = (bd_run){0};
     BD_TRY(bd_checkpoint_load(&run->checkpoint, folder, step, err));
     bd_status status = bd_parameters_init(&run->parameters, &run->checkpoint.config, err);
+    const size_t n = (size_t)run->parameters.n_total;
+    if (status == BD_OK && !(run->weights = malloc(n * sizeof *run->weights)))
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", n);
     if (status == BD_OK)
-        status = load_run_weights(run, err);
+        status = bd_checkpoint_load_tensors(&run->checkpoint, &run->parameters, run->weights,
+                                            NULL, err);
     if (status != BD_OK)
         bd_run_release(run);
     return status;
@@ -130,26 +124,22 @@ static bd_status describe_several(bd_json *json, const char *const *folders,
     return status;
 }
 
-static void describe_packing(bd_json *json, const bd_packing *packing)
-{
-    bd_json_set_string(json, "tokenizer", packing->tokenizer);
-    bd_json_set_string(json, "fingerprint", packing->fingerprint.hex);
-    bd_json_set_integer(json, "separator", packing->separator);
-    if (packing->bos == BD_NO_BOS)
-        bd_json_set_null(json, "bos");
-    else
-        bd_json_set_integer(json, "bos", packing->bos);
-    bd_json_set_integer(json, "seq_len", packing->seq_len);
-}
-
 bd_status bd_run_describe_data(const char *const *folders, const bd_rows *rows, bd_json **json,
                                bd_error *err)
 {
+    const bd_packing *packing = bd_rows_packing(rows);
     *json = bd_json_object();
     const bd_status status = rows->n_datasets == 1
                                  ? describe_dataset(*json, folders[0], err)
                                  : describe_several(*json, folders, rows, err);
-    describe_packing(*json, bd_rows_packing(rows));
+    bd_json_set_string(*json, "tokenizer", packing->tokenizer);
+    bd_json_set_string(*json, "fingerprint", packing->fingerprint.hex);
+    bd_json_set_integer(*json, "separator", packing->separator);
+    if (packing->bos == BD_NO_BOS)
+        bd_json_set_null(*json, "bos");
+    else
+        bd_json_set_integer(*json, "bos", packing->bos);
+    bd_json_set_integer(*json, "seq_len", packing->seq_len);
     if (status != BD_OK) {
         bd_json_free(*json);
         *json = NULL;

@@ -58,15 +58,6 @@ struct bd_safetensors {
     size_t n;
 };
 
-static bd_status parse_dtype(bd_dtype *dtype, const bd_json *json, bd_error *err)
-{
-    const char *name;
-    BD_TRY(bd_json_get_string(json, "dtype", &name, err));
-    if (bd_dtype_from_name(dtype, name))
-        return BD_OK;
-    return bd_fail(err, BD_ERR_FORMAT, "unknown type '%.20s'", name);
-}
-
 static bd_status parse_shape(bd_tensor_view *view, const bd_json *json, bd_error *err)
 {
     const bd_json *shape;
@@ -103,8 +94,11 @@ static bd_status parse_tensor(tensor *t, const bd_json *json, const unsigned cha
                               int64_t data_bytes, bd_error *err)
 {
     bd_tensor_view *view = &t->view;
+    const char *type;
     int64_t size_bytes;
-    BD_TRY(parse_dtype(&view->dtype, json, err));
+    BD_TRY(bd_json_get_string(json, "dtype", &type, err));
+    if (!bd_dtype_from_name(&view->dtype, type))
+        return bd_fail(err, BD_ERR_FORMAT, "unknown type '%.20s'", type);
     BD_TRY(parse_shape(view, json, err));
     BD_TRY(parse_offsets(t, json, data_bytes, err));
     if (!measure_tensor(view, &view->n, &size_bytes))
@@ -132,18 +126,14 @@ static bd_status check_metadata(const bd_json *header, bd_error *err)
     return BD_OK;
 }
 
-static size_t count_members(const bd_json *object)
-{
-    size_t n = 0;
-    for (bd_json_member m = bd_json_first(object); m.key; m = bd_json_next(object, m))
-        n++;
-    return n;
-}
-
 static bd_status parse_members(bd_safetensors *file, const unsigned char *data,
                                int64_t data_bytes, bd_error *err)
 {
-    file->tensors = calloc(count_members(file->header) + 1, sizeof *file->tensors);
+    size_t n = 0;
+    for (bd_json_member m = bd_json_first(file->header); m.key;
+         m = bd_json_next(file->header, m))
+        n++;
+    file->tensors = calloc(n + 1, sizeof *file->tensors);
     if (!file->tensors)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for its header");
     for (bd_json_member m = bd_json_first(file->header); m.key;
@@ -431,14 +421,6 @@ bd_status bd_tensor_check_finite(const bd_safetensors *file, const char *name,
 
 // ---- Writing ----------------------------------------------------------------------
 
-static void set_metadata(bd_json *header, const bd_safetensors_content *content)
-{
-    bd_json *metadata = bd_json_object();
-    for (size_t i = 0; i < content->n_metadata; i++)
-        bd_json_set_string(metadata, content->metadata[i].key, content->metadata[i].value);
-    bd_json_set(header, metadata_key, metadata);
-}
-
 // Adds the tensor's entry; its data begins at *offset, which then moves past it.
 static bd_status set_tensor(bd_json *header, const bd_tensor_view *view, int64_t *offset,
                             bd_error *err)
@@ -473,8 +455,12 @@ static bd_status print_header(const bd_safetensors_content *content, char **text
     bd_status status = BD_OK;
     int64_t offset = 0;
     bd_json *header = bd_json_object();
-    if (content->n_metadata > 0)
-        set_metadata(header, content);
+    if (content->n_metadata > 0) {
+        bd_json *metadata = bd_json_object();
+        for (size_t i = 0; i < content->n_metadata; i++)
+            bd_json_set_string(metadata, content->metadata[i].key, content->metadata[i].value);
+        bd_json_set(header, metadata_key, metadata);
+    }
     for (size_t i = 0; status == BD_OK && i < content->n_tensors; i++)
         status = set_tensor(header, &content->tensors[i], &offset, err);
     if (status == BD_OK)
@@ -528,13 +514,6 @@ static bd_status put_header(sink *to, const char *text, bd_error *err)
     return put_bytes(to, spaces, padding, err);
 }
 
-static bd_status put_tensor(sink *to, const bd_tensor_view *view, bd_error *err)
-{
-    int64_t n, size_bytes = 0;
-    measure_tensor(view, &n, &size_bytes);  // cannot fail: print_header() has checked it
-    return put_bytes(to, view->data, (size_t)size_bytes, err);
-}
-
 static bd_status write_content(const char *path, const bd_safetensors_content *content,
                                bool heeds_interrupts, bd_safetensors_receipt *receipt,
                                bd_error *err)
@@ -554,8 +533,12 @@ static bd_status write_content(const char *path, const bd_safetensors_content *c
         goto done;
     }
     status = put_header(&to, header, err);
-    for (size_t i = 0; status == BD_OK && i < content->n_tensors; i++)
-        status = put_tensor(&to, &content->tensors[i], err);
+    for (size_t i = 0; status == BD_OK && i < content->n_tensors; i++) {
+        int64_t n, size_bytes = 0;
+        // Cannot fail, because print_header() has done it.
+        measure_tensor(&content->tensors[i], &n, &size_bytes);
+        status = put_bytes(&to, content->tensors[i].data, (size_t)size_bytes, err);
+    }
     if (close(to.fd) != 0 && status == BD_OK)
         status = bd_fail_errno(err, "cannot write '%s'", path);
     if (status == BD_OK && receipt)

@@ -63,13 +63,6 @@ static void an_unknown_preset_is_refused(void **state)
     assert_string_equal(err.message, "no preset 'opt-125'");
 }
 
-static void every_family_is_listed_under_its_name(void **state)
-{
-    (void)state;
-    for (size_t i = 0; bd_families[i]; i++)
-        assert_string_equal(bd_families[i]->name, bd_family_names[i]);
-}
-
 // ---- config.json ----------------------------------------------------------------------------
 
 static void hugging_faces_files_are_read(void **state)
@@ -80,12 +73,10 @@ static void hugging_faces_files_are_read(void **state)
     bd_json *opt = read_golden("opt/config.json"), *gpt2 = read_golden("gpt2/config.json");
     check(bd_model_config_from_json(&config, opt, &err), &err);
     assert_shape(&config, (bd_model_config){&bd_family_opt, 2, 24, 3, 96, 64, 257});
-    assert_int_equal(config.family->first_position, 2);
-    assert_int_equal(config.family->activation, BD_ACTIVATION_RELU);
     check(bd_model_config_from_json(&config, gpt2, &err), &err);
     assert_shape(&config, (bd_model_config){&bd_family_gpt2, 2, 24, 3, 96, 64, 257});
-    assert_int_equal(config.family->first_position, 0);
-    assert_int_equal(config.family->activation, BD_ACTIVATION_GELU);
+    for (size_t i = 0; bd_families[i]; i++)
+        assert_string_equal(bd_families[i]->name, bd_family_names[i]);
     bd_json_free(opt);
     bd_json_free(gpt2);
 }
@@ -239,7 +230,6 @@ int main(void)
         cmocka_unit_test(every_listed_preset_is_a_model),
         cmocka_unit_test(the_originals_have_their_shapes),
         cmocka_unit_test(an_unknown_preset_is_refused),
-        cmocka_unit_test(every_family_is_listed_under_its_name),
         cmocka_unit_test(hugging_faces_files_are_read),
         cmocka_unit_test(what_is_written_is_read_again),
         cmocka_unit_test(gpt2s_inner_width_has_a_default),
