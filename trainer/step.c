@@ -85,7 +85,7 @@ static bd_status fill_trainer(bd_trainer *trainer, bd_error *err)
                        "--batch needs one for each",
                        h->batch_rows, (int)n_ranks);
     const int64_t most_rows =
-        bd_deal_most_rows(h->batch_rows, n_ranks, trainer->n_micro_batches);
+        bd_balance_most_rows(h->batch_rows, n_ranks, trainer->n_micro_batches);
     BD_TRY(check_memory(trainer, most_rows, err));
     BD_TRY((h->recomputes ? bd_model_init_recomputing : bd_model_init)(
         &trainer->model, needs->backend, needs->parameters, h->type, most_rows,
@@ -110,7 +110,7 @@ bd_status bd_trainer_init(bd_trainer *trainer, const bd_hyperparameters *hyperpa
         .hyperparameters = *hyperparameters,
         .needs = *needs,
         .slice = bd_rank_slice_of(needs->parameters->n_total, group->rank, group->n_ranks),
-        .n_micro_batches = bd_deal_micro_batches(
+        .n_micro_batches = bd_balance_micro_batches(
             hyperparameters->batch_rows, hyperparameters->micro_batch_rows, group->n_ranks),
         .step = step,
     };
@@ -136,20 +136,20 @@ void bd_trainer_release(bd_trainer *trainer)
 // ---- One step ---------------------------------------------------------------------------
 
 // The rows [*first, *first + *n) of micro-batch `number` of this rank.
-static void find_rows(const bd_trainer *trainer, const bd_dealt_batch *dealt, int64_t number,
-                      int64_t *first, int64_t *n)
+static void find_rows(const bd_trainer *trainer, const bd_balanced_batch *balanced,
+                      int64_t number, int64_t *first, int64_t *n)
 {
     const int64_t part = trainer->needs.group->rank * trainer->n_micro_batches + number;
-    *first = part > 0 ? dealt->part_ends[part - 1] : 0;
-    *n = dealt->part_ends[part] - *first;
+    *first = part > 0 ? balanced->part_ends[part - 1] : 0;
+    *n = balanced->part_ends[part] - *first;
 }
 
-static bd_model_batch micro_batch(const bd_trainer *trainer, const bd_dealt_batch *dealt,
+static bd_model_batch micro_batch(const bd_trainer *trainer, const bd_balanced_batch *balanced,
                                   int64_t number)
 {
     int64_t first, n;
-    find_rows(trainer, dealt, number, &first, &n);
-    return bd_batch_part(&dealt->batch, first, n);
+    find_rows(trainer, balanced, number, &first, &n);
+    return bd_batch_part(&balanced->batch, first, n);
 }
 
 // The micro-batch after `number`, which may be the first of the next batch; false if that is not
@@ -157,14 +157,14 @@ static bd_model_batch micro_batch(const bd_trainer *trainer, const bd_dealt_batc
 static bool peek_micro_batch(bd_trainer *trainer, int64_t number, bd_model_batch *next)
 {
     if (++number < trainer->n_micro_batches) {
-        *next = micro_batch(trainer, trainer->dealt, number);
+        *next = micro_batch(trainer, trainer->balanced, number);
         if (next->attention.n_rows > 0)
             return true;
     }
-    const bd_dealt_batch *dealt = bd_loader_peek(trainer->loader);
-    if (!dealt)
+    const bd_balanced_batch *balanced = bd_loader_peek(trainer->loader);
+    if (!balanced)
         return false;
-    *next = micro_batch(trainer, dealt, 0);
+    *next = micro_batch(trainer, balanced, 0);
     return true;
 }
 
@@ -172,12 +172,12 @@ static bool peek_micro_batch(bd_trainer *trainer, int64_t number, bd_model_batch
 // on its way to the device.
 static bd_status compute_gradients(bd_trainer *trainer, double *loss_sum, bd_error *err)
 {
-    const int64_t n_targets = trainer->dealt->batch.n_targets;
+    const int64_t n_targets = trainer->balanced->batch.n_targets;
     const double scale = n_targets > 0 ? 1.0 / (double)n_targets : 0.0;
     BD_TRY(bd_model_zero_gradients(&trainer->model, err));
     *loss_sum = 0;
     for (int64_t i = 0; i < trainer->n_micro_batches; i++) {
-        const bd_model_batch part = micro_batch(trainer, trainer->dealt, i);
+        const bd_model_batch part = micro_batch(trainer, trainer->balanced, i);
         if (part.attention.n_rows == 0)
             break;
         bd_model_batch next;
@@ -252,9 +252,9 @@ bd_status bd_trainer_step(bd_trainer *trainer, bd_step_result *result, bd_error 
     const int64_t step = trainer->step + 1;
 
     // A damaged row is the same for all ranks: they agree to fail, and one of them reports it.
-    const bd_status loaded = bd_loader_next(trainer->loader, &trainer->dealt, err);
+    const bd_status loaded = bd_loader_next(trainer->loader, &trainer->balanced, err);
     BD_TRY(bd_group_agree(group, loaded, err));
-    const bd_batch *batch = &trainer->dealt->batch;
+    const bd_batch *batch = &trainer->balanced->batch;
     double sums[] = {0, 0};  // of losses, and of squares of gradients
     BD_TRY(compute_gradients(trainer, &sums[0], err));
 
@@ -297,8 +297,8 @@ bd_status bd_trainer_step(bd_trainer *trainer, bd_step_result *result, bd_error 
 
 const bd_batch *bd_trainer_first_rows(const bd_trainer *trainer, int64_t *first, int64_t *n)
 {
-    find_rows(trainer, trainer->dealt, 0, first, n);
-    return &trainer->dealt->batch;
+    find_rows(trainer, trainer->balanced, 0, first, n);
+    return &trainer->balanced->batch;
 }
 
 // ---- For checkpoints ------------------------------------------------------------------------

@@ -34,11 +34,11 @@ typedef struct bd_trainer {
     float *m, *v;             // [slice], the backend's memory, owned
     bd_adamw_part *parts;     // [n_parts], likewise: of the slice
     int64_t n_parts;
-    bd_loader *loader;            // owned
-    const bd_dealt_batch *dealt;  // of the last step, borrowed from the loader
-    bd_sent_batch sent;           // the micro-batch that comes next, if it was sent already
-    int64_t step;                 // done so far
-    bd_spike_guard spike_guard;   // of these steps; set it after init to resume
+    bd_loader *loader;                  // owned
+    const bd_balanced_batch *balanced;  // of the last step, borrowed from the loader
+    bd_sent_batch sent;          // the micro-batch that comes next, if it was sent already
+    int64_t step;                // done so far
+    bd_spike_guard spike_guard;  // of these steps; set it after init to resume
 } bd_trainer;
 
 // Checks that model and dataset fit together (vocabulary, longest segment against positions),

@@ -1,7 +1,7 @@
 // arrow_io.h - row batches into and out of Arrow IPC files.
 //
-// What the columns are: schemas/shard-v1.md. What they mean is checked by shard.h and row.h;
-// here only what Arrow itself must guarantee before a pointer may be followed.
+// schemas/shard-v1.md describes the columns. Their meaning is checked by shard.h and row.h; checked
+// here is only what Arrow must guarantee before a pointer may be followed.
 #ifndef BINDERY_COMMON_DATASET_ARROW_IO_H
 #define BINDERY_COMMON_DATASET_ARROW_IO_H
 
@@ -21,11 +21,11 @@ typedef struct bd_arrow_writer bd_arrow_writer;
 bd_status bd_arrow_writer_open(bd_arrow_writer **writer, const char *path,
                                const bd_packing *packing, const char *metadata, bool compressed,
                                bd_error *err);
-// The same into memory, `expected_bytes` of it to begin with.
+// The same, but writes into memory, of which `expected_bytes` are allocated at first.
 bd_status bd_arrow_writer_open_memory(bd_arrow_writer **writer, size_t expected_bytes,
                                       const bd_packing *packing, const char *metadata,
                                       bool compressed, bd_error *err);
-// Whether a writer into memory, closed by now, has written exactly these bytes.
+// Whether a writer into memory that is closed has written exactly these bytes.
 bool bd_arrow_writer_equals(const bd_arrow_writer *writer, const void *data, size_t size_bytes);
 // Appends one record batch; `batch` is only read during the call.
 bd_status bd_arrow_writer_write(bd_arrow_writer *writer, const bd_row_batch *batch,
@@ -53,7 +53,7 @@ bd_status bd_arrow_reader_load(bd_arrow_reader *reader, int64_t index,
                                const bd_packing *packing, bd_error *err);
 // Frees what loading took. Does nothing if it is not loaded.
 void bd_arrow_reader_drop(bd_arrow_reader *reader, int64_t index);
-// Of a batch that is loaded: its rows, and whether its buffers were compressed in the file.
+// The rows of a batch that is loaded, and whether its buffers were compressed in the file.
 const bd_row_batch *bd_arrow_reader_batch(const bd_arrow_reader *reader, int64_t index);
 bool bd_arrow_reader_is_compressed(const bd_arrow_reader *reader, int64_t index);
 void bd_arrow_reader_free(bd_arrow_reader *reader);  // safe on NULL

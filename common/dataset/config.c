@@ -55,7 +55,7 @@ int bd_document_place_compare(const bd_document_place *a, const bd_document_plac
     return a->position < b->position ? -1 : a->position > b->position;
 }
 
-// An option of which `none` means that it was not given.
+// `none` stands for an option that was not given.
 static void set_optional(bd_json *json, const char *key, int64_t value, int64_t none)
 {
     if (value == none)
@@ -101,7 +101,7 @@ static bd_status get_tokenizer(bd_packing *packing, const bd_json *json, bd_erro
     return bd_digest_parse(&packing->fingerprint, fingerprint, err);
 }
 
-// An integer that format 1.0 does not have, and that may be null: *value then stays as it is.
+// An integer that may be null, or absent as in format 1.0; then *value is left unchanged.
 static bd_status get_optional(const bd_json *json, const char *key, int64_t min, int64_t max,
                               int64_t *value, bd_error *err)
 {
@@ -177,7 +177,7 @@ bd_status bd_unit_from_json(bd_unit *unit, const bd_json *json, bd_error *err)
     BD_TRY(bd_json_get_integer(json, "input", 0, INT32_MAX, &unit->input, err));
     BD_TRY(bd_json_get_integer(json, "slice", 0, INT32_MAX, &unit->slice, err));
     BD_TRY(bd_json_get_integer(json, "inputs", 1, INT32_MAX, &unit->n_inputs, err));
-    unit->last = true;  // format 1.0 does not say, and need not: its sizes are all known
+    unit->last = true;  // absent in format 1.0, where the sizes of all inputs are known
     if (bd_json_is_null(json, "last"))
         return BD_OK;
     return bd_json_get_bool(json, "last", &unit->last, err);

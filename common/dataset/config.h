@@ -18,7 +18,7 @@ typedef enum bd_strategy {
     BD_STRATEGY_CONCAT,
 } bd_strategy;
 
-// What happens to a document that is longer than a row.
+// The policy for a document that is longer than a row.
 typedef enum bd_long_policy {
     BD_LONG_SPLIT,
     BD_LONG_TRUNCATE,
@@ -69,15 +69,15 @@ typedef struct bd_packing {
 // Bytes of a stored id: 2 if every id fits, else 4.
 int bd_packing_id_bytes(const bd_packing *packing);
 
-// The tokenizer for people: its name, or of one from a file "BPE of 50,257 ids".
+// The tokenizer for people: its name, or "BPE of 50,257 ids" if it came from a file.
 bd_formatted bd_packing_tokenizer(const bd_packing *packing);
 
 // About 4 MiB of ids, at least one row.
 int64_t bd_packing_default_batch_rows(const bd_packing *packing);
 
 // The place of a document among those of its unit: by input and position, or by rank first if
-// the packing shuffles. The rank depends on the seed and the document's place alone, so that a
-// row can be checked by itself.
+// the documents are shuffled. The rank depends on the seed and the document's place alone, so that
+// a row can be checked without the others.
 typedef struct bd_document_place {
     uint64_t rank;
     uint64_t position;
@@ -113,8 +113,8 @@ typedef struct bd_shard_name {
 } bd_shard_name;
 bd_shard_name bd_unit_shard_name(const bd_unit *unit);
 
-// The reverse, for names that end in `suffix` (".arrow"): false if `name` is none of them. Of
-// *unit only input and slice are told by a name.
+// The inverse, for names that end in `suffix` (".arrow"): false if `name` is not one of them. A
+// name gives only the input and the slice of *unit.
 bool bd_unit_from_name(bd_unit *unit, const char *name, const char *suffix);
 
 #endif

@@ -144,7 +144,7 @@ bd_status bd_figures_add(bd_figures *total, const bd_figures *part, bd_error *er
     return bd_added_counts_add(&total->added, &part->added, err);
 }
 
-// Numbers from a file may be anything, so the sums below could overflow: 128 bits cannot.
+// The sums are 128 bits wide, because numbers from a file may be anything.
 bd_status bd_figures_check_ledger(const bd_figures *figures, int64_t seq_len, bd_error *err)
 {
     typedef __int128 wide;

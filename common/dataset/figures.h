@@ -46,7 +46,7 @@ void bd_figures_count_row(bd_figures *figures, int64_t seq_len, int64_t used,
 // Counts a segment of `length` tokens that begins at token `offset` of its document.
 void bd_figures_count_segment(bd_figures *figures, int64_t offset, int64_t length,
                               int64_t n_targets);
-// Counts a document of which at least a piece is in a row.
+// Counts a document that has at least one piece in a row.
 void bd_figures_count_document(bd_figures *figures, int64_t length);
 
 // Documents that were read, whether or not anything of them is in a row.
@@ -55,9 +55,9 @@ int64_t bd_figures_documents_read(const bd_figures *figures);
 // Records that were left out because nothing could be made of them.
 int64_t bd_figures_bad_records(const bd_figures *figures);
 
-// Takes from `from` what only reading the inputs tells, and rows do not: documents that were
-// left out (dropped, too short, held out), those that were headless or not UTF-8, bad records,
-// and the added tokens that were recognised.
+// Copies from `from` the counts that cannot be found from rows, only by reading the inputs:
+// documents that were left out (dropped, too short, held out), that were headless or not UTF-8,
+// bad records, and the added tokens that were recognised.
 void bd_figures_take_left_out(bd_figures *figures, const bd_figures *from);
 
 // total += part; longest_segment becomes the larger one. A sum that does not fit is
@@ -67,8 +67,8 @@ bd_status bd_figures_add(bd_figures *total, const bd_figures *part, bd_error *er
 // The three equations of the ledger (S6). BD_ERR_FORMAT names the one that does not hold.
 bd_status bd_figures_check_ledger(const bd_figures *figures, int64_t seq_len, bd_error *err);
 
-// Where the figures first differ, as bd_json_difference() says it; false if they are equal.
-// Added tokens that `there` did not count are not compared.
+// Whether the figures differ, and where they first do (as bd_json_difference() says it). Added
+// tokens that `there` did not count are not compared.
 bool bd_figures_difference(const bd_figures *here, const bd_figures *there, char *where,
                            size_t where_size);
 

@@ -16,7 +16,7 @@
 #include "common/base/error.h"
 #include "common/base/json.h"
 
-enum { BD_UNKNOWN = -1 };  // a size that only reading the input will tell
+enum { BD_UNKNOWN = -1 };  // a size that is found only by reading the input
 
 typedef struct bd_input_entry {
     char *name;          // owned; relative to what was given on the command line
@@ -26,7 +26,7 @@ typedef struct bd_input_entry {
     int64_t size_bytes;  // of the file, or BD_UNKNOWN
     int64_t weight;   // bytes that it counts for when small inputs are grouped, or BD_UNKNOWN
     int64_t extent;   // how many positions it has, or BD_UNKNOWN
-    int64_t stride;   // positions in a slice; 0 if `starts` tells
+    int64_t stride;   // positions in a slice; 0 if `starts` is used instead
     int64_t *starts;  // [n_starts], owned; position at which each slice begins, from 0 on
     size_t n_starts;
 } bd_input_entry;
@@ -34,23 +34,22 @@ typedef struct bd_input_entry {
 // How many slices it has; BD_UNKNOWN if its extent is. An empty input has one.
 int64_t bd_input_entry_n_slices(const bd_input_entry *entry);
 
-// The positions [begin, end) at which the records of a slice begin. The end is INT64_MAX where
-// only reading will tell. A slice that the input does not have, as a damaged file may name it,
-// is empty.
+// The positions [begin, end) at which the records of a slice begin. The end is INT64_MAX if only
+// reading finds it. A slice that the input does not have is empty: damaged files may name one.
 typedef struct bd_slice {
     int64_t begin, end;
 } bd_slice;
 bd_slice bd_input_entry_slice(const bd_input_entry *entry, int64_t slice);
 
-// What its positions count: "byte", "row", "document" or "token".
+// The unit in which its positions are counted: "byte", "row", "document" or "token".
 const char *bd_input_entry_position_word(const bd_input_entry *entry);
 
 // Adds the members of a plan's or a manifest's input to `json`.
 void bd_input_entry_to_json(const bd_input_entry *entry, bd_json *json);
 
-// Every number is checked against its range. An entry of format 1.0 does not tell how it is
-// cut: then weight and extent are its bytes, and stride is 0 without any starts, for the caller
-// to fill in. On failure *entry is empty.
+// Every number is checked against its range. An entry of format 1.0 does not say how the input is
+// cut: then weight and extent are its bytes, and the caller fills in the stride, which is 0
+// without any starts. On failure *entry is empty.
 bd_status bd_input_entry_from_json(bd_input_entry *entry, const bd_json *json, bd_error *err);
 
 // Copies everything. On failure *copy is empty.

@@ -95,7 +95,7 @@ bd_status bd_manifest_sources(const bd_manifest *manifest, bd_source_figures **s
         bd_source_figures *source = find_source(*sources, n, manifest->inputs[i].source);
         if (source) {
             source->n_inputs++;
-            // One without shards, too: that nothing was counted is said of all or of none.
+            // Also for a source without shards: either all say that nothing was counted, or none.
             source->figures.added.unknown = manifest->totals.added.unknown;
         } else {
             status = bd_fail(err, BD_ERR_UNSUPPORTED, "more than %d sources", BD_MAX_SOURCES);
@@ -135,7 +135,7 @@ static bd_status sources_to_json(const bd_manifest *manifest, bd_json **json, bd
     return BD_OK;
 }
 
-// Takes over `sources`.
+// Takes ownership of `sources`.
 static bd_json *manifest_to_json(const bd_manifest *manifest, bd_json *sources)
 {
     bd_json *json = bd_json_object();
@@ -215,7 +215,7 @@ static bd_status inputs_from_json(bd_manifest *manifest, const bd_json *json, bd
     return BD_OK;
 }
 
-// A digest that an older format does not have, and what was repacked from it has empty.
+// A digest that is absent in an older format, and empty in what was repacked from one.
 static bd_status get_digest(const bd_json *json, const char *key, bd_digest *digest,
                             bd_error *err)
 {
@@ -282,7 +282,7 @@ static bd_status complete_sources(const bd_json *stated, bd_json **complete, bd_
     return status;
 }
 
-// D3: what it says of its sources is what its shards add up to. Format 1.0 says nothing.
+// D3: the figures of each source are the sums over its shards. Format 1.0 has no sources.
 static bd_status check_sources(const bd_manifest *manifest, const bd_json *json, bd_error *err)
 {
     const bd_json *part;

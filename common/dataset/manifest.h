@@ -52,22 +52,22 @@ bd_status bd_manifest_publish(const bd_manifest *manifest, const char *folder, b
 // out.
 bd_status bd_manifest_read(bd_manifest *manifest, const char *folder, bd_error *err);
 
-// Copies <folder>/manifest.json as it is to `out`, for --json.
+// Copies <folder>/manifest.json unchanged to `out`, for --json.
 bd_status bd_manifest_print(const char *folder, FILE *out, bd_error *err);
 
 // Frees everything. Safe on an empty struct and safe twice.
 void bd_manifest_release(bd_manifest *manifest);
 
-// What a shard's metadata says of itself: `format`, `packing`, `unit`, `records`, `positions`,
-// `figures`. Of the entry it takes all but size and digest.
+// The metadata that a shard has of itself: `format`, `packing`, `unit`, `records`, `positions`,
+// `figures`. The entry's size and digest are not part of it.
 bd_json *bd_shard_metadata(const bd_packing *packing, const bd_shard_entry *entry);
-// The reverse; size and digest of the entry, which are those of the file, become empty.
+// The inverse; size and digest of the entry, which are those of the file, become empty.
 bd_status bd_shard_metadata_read(const bd_json *json, bd_packing *packing,
                                  bd_shard_entry *entry, bd_error *err);
 
 enum { BD_MAX_SOURCES = 4096 };
 
-// What the shards of one source hold together.
+// The sums over the shards of one source.
 typedef struct bd_source_figures {
     const char *name;  // borrowed from the manifest's inputs
     int64_t n_inputs;
@@ -81,10 +81,11 @@ uint64_t bd_manifest_bytes(const bd_manifest *manifest);
 bd_status bd_manifest_sources(const bd_manifest *manifest, bd_source_figures **sources,
                               size_t *n, bd_error *err);
 
-// The shard of a unit, of which input and slice are looked at; NULL if there is none.
+// The shard whose unit has the same input and slice; NULL if there is none.
 const bd_shard_entry *bd_manifest_find_unit(const bd_manifest *manifest, const bd_unit *unit);
 
-// Whether a file of this name is taken for a shard by who opens *.arrow, but is none of these.
+// Whether a file of this name, which programs that open *.arrow would take for a shard, is not
+// one of the manifest's.
 bool bd_manifest_is_stray(const bd_manifest *manifest, const char *name);
 
 // The row that has number `row` in the whole dataset: its shard, and its number there.

@@ -5,7 +5,7 @@
 
 #include "common/base/memory.h"
 
-// Of a manifest, which comes from outside. Programs have far fewer reasons.
+// A bound for manifests, which come from outside. Our own have far fewer reasons.
 enum { MAX_KINDS = 1000 };
 
 // The counts of a reason, which are added if it is new; NULL without memory.

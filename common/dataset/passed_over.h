@@ -1,5 +1,4 @@
-// passed_over.h - files that were found and not read, counted by reason: what a manifest says
-// of them.
+// passed_over.h - the part of a manifest that counts files that were found and not read, by reason.
 #ifndef BINDERY_COMMON_DATASET_PASSED_OVER_H
 #define BINDERY_COMMON_DATASET_PASSED_OVER_H
 
@@ -24,11 +23,11 @@ typedef struct bd_passed_over {
     bool is_known;  // false where nothing was counted: before format 1.2
 } bd_passed_over;
 
-// Counts `n_files` of `size_bytes` in all, the first of which is called `first`.
+// Counts `n_files`, which have `size_bytes` in all; `first` is the name of the first.
 bd_status bd_passed_over_add(bd_passed_over *passed, const char *reason, int64_t n_files,
                              int64_t size_bytes, const char *first, bd_error *err);
 
-// Adds all counts of `other`; what is not known there is not known here afterwards.
+// Adds all counts of `other`. The result is known only if both are.
 bd_status bd_passed_over_join(bd_passed_over *passed, const bd_passed_over *other,
                               bd_error *err);
 
@@ -39,7 +38,7 @@ int64_t bd_passed_over_files(const bd_passed_over *passed);
 // or null if it is not known.
 void bd_passed_over_to_json(const bd_passed_over *passed, bd_json *manifest);
 
-// The reverse; the member may also be absent. Release what comes out, also after a failure.
+// The inverse; the member may also be absent. Release what comes out, also after a failure.
 bd_status bd_passed_over_from_json(bd_passed_over *passed, const bd_json *manifest,
                                    bd_error *err);
 

@@ -151,7 +151,7 @@ static bd_status check_boundaries(const bd_row *row, const bd_packing *packing, 
     return BD_OK;
 }
 
-// Plain maxima, which compilers turn into vector code as long as the type stays the same.
+// Plain loops of one type, which compilers turn into vector code.
 static uint32_t largest_narrow(const uint16_t *ids, int64_t n)
 {
     uint16_t largest = 0;
@@ -234,7 +234,7 @@ static bd_status check_order(const bd_row *row, const bd_packing *packing, bd_er
 bd_status bd_row_check(const bd_row *row, const bd_packing *packing, bd_hasher *hasher,
                        bd_error *err)
 {
-    // The checksum first: it tells damage from a mistake of whoever wrote the row.
+    // The checksum comes first: if it is right, the row was written wrong, not damaged later.
     if (bd_row_checksum(row, packing, hasher) != row->checksum)
         return bd_fail(err, BD_ERR_FORMAT, "R7: the checksum does not match the row");
     BD_TRY(check_boundaries(row, packing, err));

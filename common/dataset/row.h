@@ -94,7 +94,7 @@ typedef struct bd_segments {
     const uint32_t *length;  // of the whole document, tokens
 } bd_segments;
 
-// All pointers are borrowed from whoever made the batch.
+// All pointers are borrowed from the maker of the batch.
 typedef struct bd_row_batch {
     int64_t n_rows;
     BD_TOKENS;                       // [n_rows][seq_len]

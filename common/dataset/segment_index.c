@@ -4,9 +4,9 @@
 
 #include "common/dataset/place_keys.h"
 
-// ---- Gathering -----------------------------------------------------------------------------
+// ---- Building ------------------------------------------------------------------------------
 
-bd_status bd_found_segments_count(const bd_shard *shard, size_t *n, bd_error *err)
+bd_status bd_segment_index_count(const bd_shard *shard, size_t *n, bd_error *err)
 {
     *n = 0;
     for (int64_t i = 0; i < bd_arrow_reader_n_batches(shard->reader); i++)
@@ -17,12 +17,12 @@ bd_status bd_found_segments_count(const bd_shard *shard, size_t *n, bd_error *er
     return BD_OK;
 }
 
-bd_found_segment bd_found_segment_of_row(const bd_row *row, const bd_packing *packing,
-                                         uint32_t index, int64_t k)
+bd_indexed_segment bd_indexed_segment_of_row(const bd_row *row, const bd_packing *packing,
+                                             uint32_t index, int64_t k)
 {
     const int id_bytes = bd_packing_id_bytes(packing);
     const int32_t from = row->bounds[k], to = row->bounds[k + 1];
-    return (bd_found_segment){
+    return (bd_indexed_segment){
         .position = row->segments.position[k],
         .input = row->segments.input[k],
         .offset = row->segments.offset[k],
@@ -35,65 +35,47 @@ bd_found_segment bd_found_segment_of_row(const bd_row *row, const bd_packing *pa
     };
 }
 
-// Room for all of them.
-static bd_status make_room(bd_found_segments *segments, const bd_shard *shard, bd_error *err)
+bd_status bd_segment_index_build(bd_segment_index *index, const bd_shard *shard, bd_error *err)
 {
-    size_t n;
-    *segments = (bd_found_segments){0};
-    BD_TRY(bd_found_segments_count(shard, &n, err));
-    segments->items = malloc((n + 1) * sizeof *segments->items);
-    if (!segments->items)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu segments", n);
-    segments->n = n;
-    return BD_OK;
-}
-
-static bd_status gather_rows(bd_found_segments *segments, const bd_shard *shard,
-                             bd_hasher *hasher, bd_error *err)
-{
-    bd_found_segment *next = segments->items;
-    for (int64_t r = 0; r < shard->entry.figures.rows; r++) {
-        bd_row row;
-        BD_TRY(bd_shard_row(shard, r, hasher, &row, err));
-        for (int64_t k = 0; k < row.n_segments; k++)
-            *next++ = bd_found_segment_of_row(&row, &shard->packing, (uint32_t)r, k);
-    }
-    return bd_found_segments_sort(segments, err);
-}
-
-bd_status bd_found_segments_gather(bd_found_segments *segments, const bd_shard *shard,
-                                   bd_error *err)
-{
-    BD_TRY(make_room(segments, shard, err));
+    size_t n_all, n = 0;
+    *index = (bd_segment_index){0};
+    BD_TRY(bd_segment_index_count(shard, &n_all, err));
     bd_hasher *hasher = bd_hasher_new();
-    const bd_status status = hasher ? gather_rows(segments, shard, hasher, err)
-                                    : bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
+    *index = (bd_segment_index){malloc((n_all + 1) * sizeof *index->items), n_all};
+    bd_status status = hasher && index->items
+                           ? BD_OK
+                           : bd_fail(err, BD_ERR_MEMORY, "no memory for %zu segments", n_all);
+    for (int64_t r = 0; status == BD_OK && r < shard->entry.figures.rows; r++) {
+        bd_row row;
+        status = bd_shard_row(shard, r, hasher, &row, err);
+        for (int64_t k = 0; status == BD_OK && k < row.n_segments; k++)
+            index->items[n++] =
+                bd_indexed_segment_of_row(&row, &shard->packing, (uint32_t)r, k);
+    }
+    if (status == BD_OK)
+        status = bd_segment_index_sort(index, err);
     bd_hasher_free(hasher);
     if (status != BD_OK)
-        bd_found_segments_release(segments);
+        bd_segment_index_release(index);
     return status;
 }
 
-void bd_found_segments_release(bd_found_segments *segments)
+void bd_segment_index_release(bd_segment_index *index)
 {
-    free(segments->items);
-    *segments = (bd_found_segments){0};
+    free(index->items);
+    *index = (bd_segment_index){0};
 }
 
-const void *bd_found_segment_ids(const bd_found_segment *segment, const bd_shard *shard)
+const void *bd_indexed_segment_ids(const bd_indexed_segment *segment, const bd_shard *shard)
 {
-    const bd_packing *packing = &shard->packing;
-    const bd_row_batch *batch =
-        bd_arrow_reader_batch(shard->reader, segment->row / packing->batch_rows);
-    const bd_row row = bd_row_of_batch(batch, packing, segment->row % packing->batch_rows);
-    return (const char *)row.ids + (int64_t)segment->from * bd_packing_id_bytes(packing);
+    const bd_row row = bd_shard_unchecked_row(shard, segment->row);
+    return bd_column_at(row.ids, segment->from, 8 * bd_packing_id_bytes(&shard->packing));
 }
 
-size_t bd_found_segments_document_end(const bd_found_segments *segments, size_t begin)
+size_t bd_segment_index_document_end(const bd_segment_index *index, size_t begin)
 {
     size_t end = begin + 1;
-    while (end < segments->n &&
-           bd_found_segments_same(&segments->items[begin], &segments->items[end]))
+    while (end < index->n && bd_same_document(&index->items[begin], &index->items[end]))
         end++;
     return end;
 }
@@ -102,7 +84,7 @@ size_t bd_found_segments_document_end(const bd_found_segments *segments, size_t 
 
 static int compare(const void *left, const void *right)
 {
-    const bd_found_segment *a = left, *b = right;
+    const bd_indexed_segment *a = left, *b = right;
     if (a->input != b->input)
         return a->input < b->input ? -1 : 1;
     if (a->position != b->position)
@@ -110,20 +92,20 @@ static int compare(const void *left, const void *right)
     return a->offset < b->offset ? -1 : a->offset > b->offset;
 }
 
-static bool is_sorted(const bd_found_segments *segments)
+static bool is_sorted(const bd_indexed_segment *items, size_t n)
 {
-    for (size_t i = 1; i < segments->n; i++)
-        if (compare(&segments->items[i - 1], &segments->items[i]) > 0)
+    for (size_t i = 1; i < n; i++)
+        if (compare(&items[i - 1], &items[i]) > 0)
             return false;
     return true;
 }
 
-// Puts segment order[i] at place i, cycle by cycle. `order` is spent by it.
-static void rearrange(bd_found_segments *segments, uint64_t *order)
+// Moves item order[i] to place i, for every i: along each cycle of the permutation, so that one
+// item is set aside and every other moves once. Afterwards `order` is the identity.
+static void permute(bd_indexed_segment *items, size_t n, uint64_t *order)
 {
-    bd_found_segment *items = segments->items;
-    for (size_t i = 0; i < segments->n; i++) {
-        const bd_found_segment first = items[i];
+    for (size_t i = 0; i < n; i++) {
+        const bd_indexed_segment first = items[i];
         size_t to = i;
         while (order[to] != i) {
             const size_t from = order[to];
@@ -136,58 +118,35 @@ static void rearrange(bd_found_segments *segments, uint64_t *order)
     }
 }
 
-static bd_place_keys keys_of(const bd_found_segments *segments)
+bd_status bd_segment_index_sort(bd_segment_index *index, bd_error *err)
 {
+    bd_indexed_segment *const items = index->items;
+    const size_t n = index->n;
+    if (is_sorted(items, n))
+        return BD_OK;
     bd_place_range range = BD_NO_PLACES;
-    for (size_t i = 0; i < segments->n; i++)
-        bd_place_range_add(&range, segments->items[i].input, segments->items[i].position);
-    return bd_place_keys_of(&range);
-}
-
-// What is sorted is key and index in one number.
-static bd_status sort_by_place(bd_found_segments *segments, const bd_place_keys *keys,
-                               bd_error *err)
-{
-    const size_t n = segments->n;
-    const int index_bits = 64 - keys->n_bits;
-    uint64_t *const pair = malloc(2 * n * sizeof *pair);
-    if (!pair)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory to sort %zu segments", n);
-    for (size_t i = 0; i < n; i++) {
-        const bd_found_segment *segment = &segments->items[i];
-        pair[i] = bd_place_key(keys, segment->input, segment->position) << index_bits | i;
+    for (size_t i = 0; i < n; i++)
+        bd_place_range_add(&range, items[i].input, items[i].position);
+    const bd_place_keys keys = bd_place_keys_of(&range);
+    const int index_bits = 64 - keys.n_bits;
+    if (keys.n_bits == 0 || keys.n_bits >= 64 || n >> index_bits != 0) {
+        qsort(items, n, sizeof *items, compare);  // one document, or places that no corpus has
+        return BD_OK;
     }
-    uint64_t *order = bd_sort_by_bits(pair, pair + n, n, index_bits, keys->n_bits);
+    uint64_t *const numbers = malloc(2 * n * sizeof *numbers);
+    if (!numbers)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory to sort %zu segments", n);
+    for (size_t i = 0; i < n; i++)
+        numbers[i] = bd_place_key(&keys, items[i].input, items[i].position) << index_bits | i;
+    uint64_t *order = bd_sort_by_bits(numbers, numbers + n, n, index_bits, keys.n_bits);
     for (size_t i = 0; i < n; i++)
         order[i] &= (UINT64_C(1) << index_bits) - 1;
-    rearrange(segments, order);
-    free(pair);
-    return BD_OK;
-}
-
-// The pieces of a document, which lie in any order, are few as a rule.
-static void sort_pieces(bd_found_segments *segments)
-{
-    for (size_t i = 0, end; i < segments->n; i = end) {
-        end = bd_found_segments_document_end(segments, i);
-        const bd_found_segments pieces = {segments->items + i, end - i};
-        if (!is_sorted(&pieces))
-            qsort(pieces.items, pieces.n, sizeof *pieces.items, compare);
+    permute(items, n, order);
+    free(numbers);
+    for (size_t i = 0, end; i < n; i = end) {  // the pieces of a document lie in any order
+        end = bd_segment_index_document_end(index, i);
+        if (!is_sorted(items + i, end - i))
+            qsort(items + i, end - i, sizeof *items, compare);
     }
-}
-
-bd_status bd_found_segments_sort(bd_found_segments *segments, bd_error *err)
-{
-    if (is_sorted(segments))
-        return BD_OK;
-    const bd_place_keys keys = keys_of(segments);
-    const bool fits =
-        keys.n_bits > 0 && keys.n_bits < 64 && segments->n >> (64 - keys.n_bits) == 0;
-    if (!fits) {  // one document, or places that no corpus has
-        qsort(segments->items, segments->n, sizeof *segments->items, compare);
-        return BD_OK;
-    }
-    BD_TRY(sort_by_place(segments, &keys, err));
-    sort_pieces(segments);
     return BD_OK;
 }

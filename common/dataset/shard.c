@@ -58,7 +58,8 @@ static bd_status load_all(bd_shard *shard, bd_error *err)
     return rows == shard->entry.figures.rows ? BD_OK : fail_rows(shard, rows, err);
 }
 
-// As many batches as the rows need: how many each has shows when it is loaded.
+// Checks that there are as many batches as the rows need. How many rows each batch has is checked
+// when it is loaded.
 static bd_status check_count(const bd_shard *shard, bd_error *err)
 {
     const int64_t rows = shard->entry.figures.rows, most = shard->packing.batch_rows;

@@ -31,8 +31,8 @@ bd_status bd_shard_open_entry(bd_shard *shard, const char *folder, const bd_mani
                               size_t index, bd_error *err);
 
 // The same, but a compressed shard (then `loads_later`) is decompressed batch by batch: a batch
-// is read after bd_shard_load(), which checks it as S1 says, and until bd_shard_drop(). Both
-// may be called again for a batch that is loaded, or not.
+// may be read from bd_shard_load(), which checks it as S1 says, until bd_shard_drop(). Loading a
+// loaded batch and dropping one that is not loaded do nothing.
 bd_status bd_shard_open_to_load(bd_shard *shard, const char *folder,
                                 const bd_manifest *manifest, size_t index, bd_error *err);
 bd_status bd_shard_load(bd_shard *shard, int64_t batch, bd_error *err);
@@ -44,15 +44,15 @@ void bd_shard_drop(bd_shard *shard, int64_t batch);
 bd_status bd_shard_row(const bd_shard *shard, int64_t row, bd_hasher *hasher, bd_row *out,
                        bd_error *err);
 
-// The same without a check: for who knows that it was made, or says that it must be.
+// The same without a check, for callers that made it before or leave it to theirs.
 bd_row bd_shard_unchecked_row(const bd_shard *shard, int64_t row);
 
 // BD_ERR_FORMAT: names the shard, the row and the rule that it breaks.
 bd_status bd_shard_fail_row(const bd_shard *shard, int64_t row, const char *rule,
                             bd_error *err);
 
-// Says that record batch `batch` will hardly be read again, so that its pages do not count as
-// this process's memory any more. It may be read all the same. Does nothing for a compressed
+// Tells the system that record batch `batch` is unlikely to be read again, so that its pages no
+// longer count as this process's memory. It may still be read. Does nothing for a compressed
 // shard, which is in memory of its own.
 void bd_shard_forget_batch(const bd_shard *shard, int64_t batch);
 

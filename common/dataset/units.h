@@ -2,7 +2,7 @@
 //
 //   input 0 (large)      | slice 0 | slice 1 | slice 2 |    3 units
 //   inputs 1 … 4 (small) | 1 | 2 | 3 4 |                    1 unit
-//   input 5 (compressed) | slice 0 | slice 1 | …            a series: reading will tell
+//   input 5 (compressed) | slice 0 | slice 1 | …            a series: known only after reading
 //
 // A record belongs to the unit in which it begins, so a unit may read past its end and another
 // may have no record at all. Units never span sources.
@@ -20,11 +20,11 @@
 // The manifest lists every shard and stays below a GiB, so more could not be published.
 enum { BD_MAX_UNITS = 1 << 19 };
 
-// How many units of `unit_bytes` may be packed: of tiny ones few, since a corpus would become
-// hundreds of thousands of files.
+// How many units of `unit_bytes` may be packed. The limit is lower for tiny units, with which a
+// corpus would become hundreds of thousands of files.
 int64_t bd_units_most(int64_t unit_bytes);
 
-// Says that there are more; `path` is the input that makes them, or NULL for all inputs.
+// Fails because there are more; `path` is the input that makes them, or NULL for all inputs.
 bd_status bd_units_fail_many(const char *path, int64_t unit_bytes, bd_error *err);
 
 // One unit, or all units of an input whose extent is not known: then `unit` is the first.

@@ -36,7 +36,7 @@ typedef struct shard_search {
     shard_result *result;
     char *text;  // owned; of the document at hand, or of a part of it
     size_t n_text, text_capacity;
-    bd_found_segments pieces;  // owned; of split documents
+    bd_segment_index pieces;  // owned; of split documents
     size_t pieces_capacity;
 } shard_search;
 
@@ -45,7 +45,7 @@ typedef struct shard_search {
 // Goes over the text's tokens, piece by piece, each once.
 typedef struct walk {
     const bd_shard *shard;
-    const bd_found_segment *pieces;
+    const bd_indexed_segment *pieces;
     size_t n, piece;
     int64_t token;    // of the piece
     const void *ids;  // of the piece; NULL before its first token
@@ -60,12 +60,12 @@ static bool next_token(walk *w, walked *out)
 {
     const bd_packing *packing = &w->shard->packing;
     for (; w->piece < w->n; w->piece++, w->token = 0, w->ids = NULL) {
-        const bd_found_segment *p = &w->pieces[w->piece];
+        const bd_indexed_segment *p = &w->pieces[w->piece];
         // The first token of a later piece is the last of the one before; that of the document
         // may be its BOS, and its last one is the separator.
         const bool skips = p->offset > 0 || packing->bos != BD_NO_BOS;
         if (!w->ids)
-            w->ids = bd_found_segment_ids(p, w->shard);
+            w->ids = bd_indexed_segment_ids(p, w->shard);
         if (w->token == 0 && skips)
             w->token = 1;
         if (w->token < p->n_tokens && p->offset + w->token < (int64_t)p->length - 1) {
@@ -165,7 +165,7 @@ static void forget(shard_search *s, text_start *start)
     s->n_text = kept;
 }
 
-static bd_status search_document(shard_search *s, const bd_found_segment *pieces, size_t n,
+static bd_status search_document(shard_search *s, const bd_indexed_segment *pieces, size_t n,
                                  bd_error *err)
 {
     const bd_tokenizer *tokenizer = s->search->tokenizer;
@@ -205,10 +205,10 @@ static bd_status search_document(shard_search *s, const bd_found_segment *pieces
 
 static bd_status search_row(shard_search *s, int64_t index, const bd_row *row, bd_error *err)
 {
-    bd_found_segments *pieces = &s->pieces;
+    bd_segment_index *pieces = &s->pieces;
     for (int64_t k = 0; k < row->n_segments; k++) {
-        const bd_found_segment p =
-            bd_found_segment_of_row(row, &s->shard.packing, (uint32_t)index, k);
+        const bd_indexed_segment p =
+            bd_indexed_segment_of_row(row, &s->shard.packing, (uint32_t)index, k);
         const bool is_whole = (uint32_t)p.n_tokens == p.length;
         if (!is_whole) {
             BD_TRY(bd_array_reserve((void **)&pieces->items, &s->pieces_capacity, pieces->n + 1,
@@ -223,9 +223,9 @@ static bd_status search_row(shard_search *s, int64_t index, const bd_row *row, b
 
 static bd_status search_split(shard_search *s, bd_error *err)
 {
-    BD_TRY(bd_found_segments_sort(&s->pieces, err));
+    BD_TRY(bd_segment_index_sort(&s->pieces, err));
     for (size_t i = 0, end; i < s->pieces.n; i = end) {
-        end = bd_found_segments_document_end(&s->pieces, i);
+        end = bd_segment_index_document_end(&s->pieces, i);
         BD_TRY(search_document(s, &s->pieces.items[i], end - i, err));
     }
     return BD_OK;
@@ -256,12 +256,12 @@ static bd_status search_shard(searching *all, size_t index, bd_error *err)
     shard_search s = {.search = search, .index = index, .result = &all->results[index]};
     BD_TRY(bd_shard_open_entry(&s.shard, search->folder, search->manifest, index, err));
     size_t n_segments;
-    bd_status status = bd_found_segments_count(&s.shard, &n_segments, err);
+    bd_status status = bd_segment_index_count(&s.shard, &n_segments, err);
     if (status == BD_OK)
         status = search_rows(&s, all, err);
     bd_shard_close(&s.shard);
     free(s.text);
-    bd_found_segments_release(&s.pieces);
+    bd_segment_index_release(&s.pieces);
     return status;
 }
 

@@ -4,7 +4,7 @@
 
 #include "common/dataset/segment_index.h"
 
-static bd_status fail_document(const bd_shard *shard, const bd_found_segment *piece,
+static bd_status fail_document(const bd_shard *shard, const bd_indexed_segment *piece,
                                bd_error *err)
 {
     return bd_fail(err, BD_ERR_FORMAT,
@@ -15,12 +15,12 @@ static bd_status fail_document(const bd_shard *shard, const bd_found_segment *pi
 
 // Appends the document whose pieces are [first, end).
 static bd_status join_pieces(bd_documents *documents, const bd_shard *shard,
-                             const bd_found_segment *first, const bd_found_segment *end,
+                             const bd_indexed_segment *first, const bd_indexed_segment *end,
                              bd_error *err)
 {
     const int id_bytes = bd_packing_id_bytes(&shard->packing);
     int64_t n = 0;
-    for (const bd_found_segment *piece = first; piece < end; piece++) {
+    for (const bd_indexed_segment *piece = first; piece < end; piece++) {
         const bd_row row = bd_shard_unchecked_row(shard, piece->row);
         const int64_t skipped = piece > first;  // the token that is repeated as context
         const int64_t last = (int64_t)documents->n_tokens - 1;
@@ -40,13 +40,13 @@ static bd_status join_pieces(bd_documents *documents, const bd_shard *shard,
 
 bd_status bd_rebuild_documents(const bd_shard *shard, bd_documents *documents, bd_error *err)
 {
-    bd_found_segments pieces;
-    bd_status status = bd_found_segments_gather(&pieces, shard, err);
+    bd_segment_index pieces;
+    bd_status status = bd_segment_index_build(&pieces, shard, err);
     for (size_t i = 0, end; status == BD_OK && i < pieces.n; i = end) {
-        end = bd_found_segments_document_end(&pieces, i);
+        end = bd_segment_index_document_end(&pieces, i);
         status = join_pieces(documents, shard, pieces.items + i, pieces.items + end, err);
     }
-    bd_found_segments_release(&pieces);
+    bd_segment_index_release(&pieces);
     documents->text = shard->entry.figures.text;
     documents->bos = shard->entry.figures.bos;
     documents->separators = shard->entry.figures.separators;

@@ -31,7 +31,7 @@ bd_status bd_scan_documents_init(bd_scan_documents *documents, const bd_shard *s
     if (documents->too_far_apart)
         documents->keys = (bd_place_keys){0};  // what is wrong with it shows row by row, maybe
     size_t n;
-    BD_TRY(bd_found_segments_count(shard, &n, err));
+    BD_TRY(bd_segment_index_count(shard, &n, err));
     documents->places = malloc((n + 1) * sizeof *documents->places);
     documents->batches = calloc((size_t)documents->n_batches + 1, sizeof *documents->batches);
     if (!documents->places || !documents->batches) {
@@ -49,7 +49,7 @@ bd_status bd_scan_documents_init(bd_scan_documents *documents, const bd_shard *s
 void bd_scan_documents_release(bd_scan_documents *documents)
 {
     for (int64_t b = 0; documents->batches && b < documents->n_batches; b++)
-        bd_found_segments_release(&documents->batches[b].pieces);
+        bd_segment_index_release(&documents->batches[b].pieces);
     free(documents->batches);
     free(documents->places);
     *documents = (bd_scan_documents){0};
@@ -87,10 +87,10 @@ bd_status bd_scan_documents_add(bd_scan_documents *documents, int64_t batch, con
     const bool is_whole =
         row->segments.offset[k] == 0 && row->bounds[k + 1] - row->bounds[k] == length;
     if (!is_whole) {
-        bd_found_segments *pieces = &to->pieces;
+        bd_segment_index *pieces = &to->pieces;
         BD_TRY(bd_array_reserve((void **)&pieces->items, &to->pieces_capacity, pieces->n + 1,
                                 sizeof *pieces->items, err));
-        pieces->items[pieces->n++] = bd_found_segment_of_row(row, &shard->packing, index, k);
+        pieces->items[pieces->n++] = bd_indexed_segment_of_row(row, &shard->packing, index, k);
         return BD_OK;
     }
     to->places[to->n_places++] =
@@ -101,7 +101,7 @@ bd_status bd_scan_documents_add(bd_scan_documents *documents, int64_t batch, con
 
 // S3 for the pieces of one document, in order: each follows the one before. *covered is how far
 // they reach.
-static bd_status join_pieces(const bd_shard *shard, const bd_found_segment *pieces, size_t n,
+static bd_status join_pieces(const bd_shard *shard, const bd_indexed_segment *pieces, size_t n,
                              int64_t *covered, bd_error *err)
 {
     *covered = 0;
@@ -124,27 +124,27 @@ static bd_status join_pieces(const bd_shard *shard, const bd_found_segment *piec
 // ---- All together --------------------------------------------------------------------------
 
 // Moves the pieces of all batches to one place.
-static bd_status gather_pieces(bd_scan_documents *documents, bd_found_segments *all,
+static bd_status gather_pieces(bd_scan_documents *documents, bd_segment_index *all,
                                bd_error *err)
 {
     size_t n = 0;
     for (int64_t b = 0; b < documents->n_batches; b++)
         n += documents->batches[b].pieces.n;
-    *all = (bd_found_segments){malloc((n + 1) * sizeof *all->items), 0};
+    *all = (bd_segment_index){malloc((n + 1) * sizeof *all->items), 0};
     if (!all->items)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu pieces", n);
     for (int64_t b = 0; b < documents->n_batches; b++) {
-        bd_found_segments *pieces = &documents->batches[b].pieces;
+        bd_segment_index *pieces = &documents->batches[b].pieces;
         if (pieces->n > 0)
             memcpy(all->items + all->n, pieces->items, pieces->n * sizeof *pieces->items);
         all->n += pieces->n;
-        bd_found_segments_release(pieces);
+        bd_segment_index_release(pieces);
     }
-    return bd_found_segments_sort(all, err);
+    return bd_segment_index_sort(all, err);
 }
 
 // Counts the document of these pieces and adds its place to the *n_places.
-static bd_status end_document(bd_scan_documents *documents, const bd_found_segment *pieces,
+static bd_status end_document(bd_scan_documents *documents, const bd_indexed_segment *pieces,
                               size_t n, size_t *n_places, bd_figures *figures, bd_error *err)
 {
     const bd_shard *shard = documents->shard;
@@ -169,13 +169,13 @@ static bd_status gather_places(bd_scan_documents *documents, size_t *n_places,
                 batch->n_places * sizeof *batch->places);
         *n_places += batch->n_places;
     }
-    bd_found_segments pieces = {0};
+    bd_segment_index pieces = {0};
     bd_status status = gather_pieces(documents, &pieces, err);
     for (size_t i = 0, end; status == BD_OK && i < pieces.n; i = end) {
-        end = bd_found_segments_document_end(&pieces, i);
+        end = bd_segment_index_document_end(&pieces, i);
         status = end_document(documents, &pieces.items[i], end - i, n_places, figures, err);
     }
-    bd_found_segments_release(&pieces);
+    bd_segment_index_release(&pieces);
     return status;
 }
 

@@ -20,7 +20,7 @@
 typedef struct bd_batch_documents {
     uint64_t *places;  // [n_places] of whole documents; borrowed from the shard's
     size_t n_places;
-    bd_found_segments pieces;  // owned
+    bd_segment_index pieces;  // owned
     size_t pieces_capacity;
 } bd_batch_documents;
 

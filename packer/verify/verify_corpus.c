@@ -39,7 +39,7 @@ typedef struct comparison {
     const comparing *c;
     const bd_shard *shard;
     const bd_documents *documents;
-    const bd_found_segments *segments;
+    const bd_segment_index *segments;
 } comparison;
 
 // ---- One unit ------------------------------------------------------------------------------
@@ -55,10 +55,10 @@ static bd_status blame(const comparison *m, uint32_t input, uint64_t position, b
 }
 
 static bd_status fail_token(const comparison *m, const bd_document *document,
-                            const bd_found_segment *piece, bd_error *err)
+                            const bd_indexed_segment *piece, bd_error *err)
 {
     const int id_bytes = bd_packing_id_bytes(&m->shard->packing);
-    const void *ids = bd_found_segment_ids(piece, m->shard);
+    const void *ids = bd_indexed_segment_ids(piece, m->shard);
     int64_t t = 0;
     while (bd_id_at(ids, id_bytes, t) ==
            bd_id_at(m->documents->ids, id_bytes, document->begin + piece->offset + t))
@@ -73,7 +73,7 @@ static bd_status fail_token(const comparison *m, const bd_document *document,
 
 // That the pieces cover the document, once and in order, the scan has shown (S3).
 static bd_status compare_document(const comparison *m, const bd_document *document,
-                                  const bd_found_segment *pieces, size_t n, bd_error *err)
+                                  const bd_indexed_segment *pieces, size_t n, bd_error *err)
 {
     const int id_bytes = bd_packing_id_bytes(&m->shard->packing);
     if (pieces[0].length != document->length) {
@@ -84,7 +84,7 @@ static bd_status compare_document(const comparison *m, const bd_document *docume
     for (size_t i = 0; i < n; i++) {
         const char *expected =
             (const char *)m->documents->ids + (document->begin + pieces[i].offset) * id_bytes;
-        if (memcmp(expected, bd_found_segment_ids(&pieces[i], m->shard),
+        if (memcmp(expected, bd_indexed_segment_ids(&pieces[i], m->shard),
                    (size_t)pieces[i].n_tokens * (size_t)id_bytes) != 0)
             return fail_token(m, document, &pieces[i], err);
     }
@@ -97,7 +97,8 @@ static bd_status fail_missing(const comparison *m, const bd_document *document, 
     return blame(m, document->input, document->position, err);
 }
 
-static bd_status fail_unknown(const comparison *m, const bd_found_segment *piece, bd_error *err)
+static bd_status fail_unknown(const comparison *m, const bd_indexed_segment *piece,
+                              bd_error *err)
 {
     bd_fail(err, BD_ERR_FORMAT,
             "no document that was to be packed begins there, '%s', row %u, has one",
@@ -105,7 +106,7 @@ static bd_status fail_unknown(const comparison *m, const bd_found_segment *piece
     return blame(m, piece->input, piece->position, err);
 }
 
-static int compare_places(const bd_document *document, const bd_found_segment *piece)
+static int compare_places(const bd_document *document, const bd_indexed_segment *piece)
 {
     if (document->input != piece->input)
         return document->input < piece->input ? -1 : 1;
@@ -129,7 +130,7 @@ static bd_status compare_documents(const comparison *m, bd_figures *figures, bd_
         if (order != 0)
             return order < 0 ? fail_missing(m, document, err)
                              : fail_unknown(m, &m->segments->items[piece], err);
-        const size_t end = bd_found_segments_document_end(m->segments, piece);
+        const size_t end = bd_segment_index_document_end(m->segments, piece);
         BD_TRY(compare_document(m, document, &m->segments->items[piece], end - piece, err));
         piece = end;
     }
@@ -172,16 +173,16 @@ static bd_status compare_unit(worker *w, size_t index, bd_error *err)
     const bool held_out = scan->manifest->packing.part == BD_PART_HELD_OUT;
     const bd_unit_contents contents = bd_unit_packer_contents(w->packer, held_out);
     bd_shard shard;
-    bd_found_segments segments = {0};
+    bd_segment_index segments = {0};
     BD_TRY(bd_shard_open_entry(&shard, scan->folder, scan->manifest, index, err));
     const comparison m = {c, &shard, contents.documents, &segments};
     bd_figures read = *contents.left_out;
-    bd_status status = bd_found_segments_gather(&segments, &shard, err);
+    bd_status status = bd_segment_index_build(&segments, &shard, err);
     if (status == BD_OK)
         status = compare_documents(&m, &read, err);
     if (status == BD_OK)
         status = compare_rest(&m, &read, &contents.digests, err);
-    bd_found_segments_release(&segments);
+    bd_segment_index_release(&segments);
     bd_shard_close(&shard);
     return status;
 }

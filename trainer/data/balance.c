@@ -6,21 +6,21 @@
 
 #include "trainer/data/step_work.h"
 
-typedef struct dealt_row {
+typedef struct weighed_row {
     int64_t row, n_pairs, part;
-} dealt_row;
+} weighed_row;
 
 typedef struct part {
     int64_t n_pairs, n_rows, room;
 } part;
 
-int64_t bd_deal_micro_batches(int64_t batch_rows, int64_t micro_batch_rows, int32_t n_ranks)
+int64_t bd_balance_micro_batches(int64_t batch_rows, int64_t micro_batch_rows, int32_t n_ranks)
 {
     const int64_t rank_rows = (batch_rows + n_ranks - 1) / n_ranks;
     return (rank_rows + micro_batch_rows - 1) / micro_batch_rows;
 }
 
-int64_t bd_deal_most_rows(int64_t batch_rows, int32_t n_ranks, int64_t n_micro_batches)
+int64_t bd_balance_most_rows(int64_t batch_rows, int32_t n_ranks, int64_t n_micro_batches)
 {
     const int64_t n_parts = n_ranks * n_micro_batches;
     return (batch_rows + n_parts - 1) / n_parts;
@@ -28,7 +28,7 @@ int64_t bd_deal_most_rows(int64_t batch_rows, int32_t n_ranks, int64_t n_micro_b
 
 static int most_pairs_first(const void *left, const void *right)
 {
-    const dealt_row *a = left, *b = right;
+    const weighed_row *a = left, *b = right;
     if (a->n_pairs != b->n_pairs)
         return a->n_pairs > b->n_pairs ? -1 : 1;
     return (a->row > b->row) - (a->row < b->row);
@@ -36,60 +36,44 @@ static int most_pairs_first(const void *left, const void *right)
 
 static int parts_in_order(const void *left, const void *right)
 {
-    const dealt_row *a = left, *b = right;
+    const weighed_row *a = left, *b = right;
     if (a->part != b->part)
         return a->part > b->part ? 1 : -1;
     return (a->row > b->row) - (a->row < b->row);
 }
 
-// Of parts that have as little, the first.
-static int64_t least_of(const part *parts, int64_t n_parts)
+bd_status bd_balance_rows(const bd_boundaries *boundaries, int32_t n_ranks,
+                          int64_t n_micro_batches, int64_t *order, int64_t *ends, bd_error *err)
 {
-    int64_t least = -1;
-    for (int64_t p = 0; p < n_parts; p++)
-        if (parts[p].n_rows < parts[p].room &&
-            (least < 0 || parts[p].n_pairs < parts[least].n_pairs))
-            least = p;
-    return least;
-}
-
-static void deal(dealt_row *rows, int64_t n_rows, part *parts, int64_t n_parts)
-{
-    qsort(rows, (size_t)n_rows, sizeof *rows, most_pairs_first);
-    for (int64_t i = 0; i < n_rows; i++) {
-        rows[i].part = least_of(parts, n_parts);
-        parts[rows[i].part].n_pairs += rows[i].n_pairs;
-        parts[rows[i].part].n_rows++;
+    const int64_t n_rows = boundaries->n_rows, n_parts = n_ranks * n_micro_batches;
+    weighed_row *rows = calloc((size_t)n_rows, sizeof *rows);
+    part *parts = calloc((size_t)n_parts, sizeof *parts);
+    bd_status status = BD_OK;
+    if (!rows || !parts) {
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory to balance %" PRId64 " rows", n_rows);
+        goto done;
     }
-    qsort(rows, (size_t)n_rows, sizeof *rows, parts_in_order);
-}
-
-// What does not divide goes to the first micro-batch of each rank, then to the second.
-static void share_room(part *parts, int64_t n_rows, int32_t n_ranks, int64_t n_micro_batches)
-{
-    const int64_t n_parts = n_ranks * n_micro_batches;
+    // If the parts cannot be equal, the first micro-batch of each rank has a row more, then the
+    // second of each, so that the ranks differ by one row at most.
     for (int64_t p = 0; p < n_parts; p++) {
         const int64_t rank = p / n_micro_batches, micro_batch = p % n_micro_batches;
         const bool has_more = micro_batch * n_ranks + rank < n_rows % n_parts;
         parts[p].room = n_rows / n_parts + has_more;
     }
-}
-
-bd_status bd_deal_rows(const bd_boundaries *boundaries, int32_t n_ranks,
-                       int64_t n_micro_batches, int64_t *order, int64_t *ends, bd_error *err)
-{
-    const int64_t n_rows = boundaries->n_rows, n_parts = n_ranks * n_micro_batches;
-    dealt_row *rows = calloc((size_t)n_rows, sizeof *rows);
-    part *parts = calloc((size_t)n_parts, sizeof *parts);
-    bd_status status = BD_OK;
-    if (!rows || !parts) {
-        status = bd_fail(err, BD_ERR_MEMORY, "no memory to deal out %" PRId64 " rows", n_rows);
-        goto done;
-    }
     for (int64_t r = 0; r < n_rows; r++)
-        rows[r] = (dealt_row){.row = r, .n_pairs = bd_count_row_pairs(boundaries, r)};
-    share_room(parts, n_rows, n_ranks, n_micro_batches);
-    deal(rows, n_rows, parts, n_parts);
+        rows[r] = (weighed_row){.row = r, .n_pairs = bd_count_row_pairs(boundaries, r)};
+    qsort(rows, (size_t)n_rows, sizeof *rows, most_pairs_first);
+    for (int64_t i = 0; i < n_rows; i++) {
+        int64_t least = -1;  // the first of those that have as little
+        for (int64_t p = 0; p < n_parts; p++)
+            if (parts[p].n_rows < parts[p].room &&
+                (least < 0 || parts[p].n_pairs < parts[least].n_pairs))
+                least = p;
+        rows[i].part = least;
+        parts[least].n_pairs += rows[i].n_pairs;
+        parts[least].n_rows++;
+    }
+    qsort(rows, (size_t)n_rows, sizeof *rows, parts_in_order);
     for (int64_t i = 0; i < n_rows; i++)
         order[i] = rows[i].row;
     for (int64_t p = 0; p < n_parts; p++)

@@ -1,9 +1,11 @@
 // balance.h - which rank and which micro-batch computes each row of a global batch.
 //
-// A batch is dealt out to parts: for each rank its micro-batches, one after another. All parts
-// have the same number of rows, or one more; what differs between rows is their attention, the
-// sum of L (L + 1) / 2 over their segments. So the row with the most goes first, to the part
-// that has the least so far and has room. The deal follows from the rows' boundaries alone.
+// The batch is divided into parts: the micro-batches of rank 0, then those of rank 1, and so on.
+// All parts have the same number of rows, or one more. Rows differ in their attention, the sum of
+// L (L + 1) / 2 over their segments, and every rank waits for the one with the most, so the parts
+// are to have nearly the same sum. That is multiway partitioning, solved greedily: the rows, those
+// with the most attention first, each go to the part that has the least so far and has room left.
+// The result depends on the rows' boundaries alone, so every rank finds the same one by itself.
 #ifndef BINDERY_TRAINER_DATA_BALANCE_H
 #define BINDERY_TRAINER_DATA_BALANCE_H
 
@@ -13,16 +15,17 @@
 #include "kernels/boundaries.h"
 
 // Micro-batches of every rank, so that none has more than `micro_batch_rows` rows.
-int64_t bd_deal_micro_batches(int64_t batch_rows, int64_t micro_batch_rows, int32_t n_ranks);
+int64_t bd_balance_micro_batches(int64_t batch_rows, int64_t micro_batch_rows, int32_t n_ranks);
 
 // Rows of a part, at most.
-int64_t bd_deal_most_rows(int64_t batch_rows, int32_t n_ranks, int64_t n_micro_batches);
+int64_t bd_balance_most_rows(int64_t batch_rows, int32_t n_ranks, int64_t n_micro_batches);
 
-// Deals the rows out to n_ranks x n_micro_batches parts. order [n_rows] becomes the rows part
-// after part, in each in the order that they had; ends [n_ranks * n_micro_batches] where the
-// parts end in it, part r * n_micro_batches + i being micro-batch i of rank r. Time grows with
-// rows x parts, memory with their sum.
-bd_status bd_deal_rows(const bd_boundaries *boundaries, int32_t n_ranks,
-                       int64_t n_micro_batches, int64_t *order, int64_t *ends, bd_error *err);
+// Divides the rows into n_ranks x n_micro_batches parts; part r * n_micro_batches + i is
+// micro-batch i of rank r. order [n_rows] becomes the rows part after part, within a part in the
+// order that they had; ends [n_ranks * n_micro_batches] where each part ends in it. Time grows
+// with rows x parts, memory with rows + parts.
+bd_status bd_balance_rows(const bd_boundaries *boundaries, int32_t n_ranks,
+                          int64_t n_micro_batches, int64_t *order, int64_t *ends,
+                          bd_error *err);
 
 #endif

@@ -33,8 +33,8 @@ static bd_status copy_row(bd_batch *batch, int64_t r, const void *const *columns
     return BD_OK;
 }
 
-// The record batch that holds the rows as neighbours, from its row *first on; NULL if none
-// does.
+// The record batch that holds the rows as neighbours, from its row *first on; NULL if they are
+// not neighbours or not in one record batch.
 static const bd_row_batch *common_record_batch(const bd_rows *rows, const int64_t *numbers,
                                                int64_t n, int64_t *first)
 {
@@ -42,7 +42,7 @@ static const bd_row_batch *common_record_batch(const bd_rows *rows, const int64_
         if (numbers[i] != numbers[0] + i)
             return NULL;
     const bd_shard *shard = bd_rows_shard(rows, numbers[0], first);
-    if (shard->loads_later)  // what is in memory now may not be for long
+    if (shard->loads_later)  // its memory may be given up before the batch is used
         return NULL;
     const int64_t block = *first / shard->packing.batch_rows;
     *first %= shard->packing.batch_rows;

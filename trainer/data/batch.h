@@ -12,7 +12,7 @@
 
 // Rows side by side. For neighbouring rows of one record batch the tokens and boundaries point
 // into the mapped file; otherwise the rows are copied one after another, their boundaries
-// unchanged, and only the offsets are counted anew.
+// unchanged, and only the offsets are counted again.
 typedef struct bd_batch {
     bd_boundaries boundaries;  // borrowed from the file or from the buffers below
     BD_TOKENS;                 // [n_rows][seq_len], borrowed likewise

@@ -18,8 +18,8 @@ void bd_block_window_release(bd_block_window *window)
     *window = (bd_block_window){0};
 }
 
-// The block itself if it is loaded, else the one whose place it takes: a free one, or that
-// which was not read for longest.
+// The block itself if it is loaded, otherwise the one whose place it takes: a free one, or the
+// least recently used.
 static bd_block *find_place(bd_block_window *window, const bd_shard *shard, int64_t batch)
 {
     bd_block *oldest = &window->blocks[0];

@@ -1,7 +1,7 @@
 // block_window.h - the record batches of compressed shards that were read last, decompressed.
 //
-// The order of rows (row_order.h) stays for long among a few blocks of a dataset; when it goes
-// on, those that were not read for longest make room.
+// The order of rows (row_order.h) stays among a few blocks of a dataset for a long time. When it
+// moves on, the least recently used block is evicted.
 #ifndef BINDERY_TRAINER_DATA_BLOCK_WINDOW_H
 #define BINDERY_TRAINER_DATA_BLOCK_WINDOW_H
 
@@ -23,13 +23,13 @@ typedef struct bd_block_window {
     int64_t time;
 } bd_block_window;
 
-// For at most `capacity` blocks, at least 1. Memory: theirs, as they are uncompressed. Release
+// For at most `capacity` blocks, at least 1. Memory: that of the blocks, uncompressed. Release
 // what comes out before the shards are closed.
 bd_status bd_block_window_init(bd_block_window *window, size_t capacity, bd_error *err);
 void bd_block_window_release(bd_block_window *window);  // safe on an empty one and safe twice
 
-// Makes sure that record batch `batch` of the shard, which loads later, is loaded, until as
-// many others as there is room for were read.
+// Loads record batch `batch` of a shard that loads later, unless it is loaded. It stays loaded
+// until `capacity` other blocks were read.
 bd_status bd_block_window_load(bd_block_window *window, bd_shard *shard, int64_t batch,
                                bd_error *err);
 

@@ -10,7 +10,7 @@
 
 // Two slots: the trainer uses one while the thread fills the other.
 typedef struct slot {
-    bd_dealt_batch dealt;
+    bd_balanced_batch balanced;
     bd_status status;
     bd_error error;
     bool full;
@@ -21,9 +21,8 @@ struct bd_loader {
     bd_loader_order order;
     bd_mixture mixture;
     int64_t place;
-    int64_t
-        *numbers;  // [batch_rows]: the rows of a batch, then the order that they are dealt in
-    bd_batch undealt;  // a batch in the order of the run
+    int64_t *numbers;   // [batch_rows]: the rows of a batch, then their order after balancing
+    bd_batch in_order;  // a batch in the order of the run
     bd_hasher *hasher;
     pthread_t thread;
     bool started;
@@ -41,27 +40,24 @@ static int64_t count_parts(const bd_loader_order *order)
     return order->n_ranks * order->n_micro_batches;
 }
 
-static bd_status load_next(bd_loader *loader, bd_batch *batch, bd_error *err)
+static bd_status fill(bd_loader *loader, bd_balanced_batch *balanced, bd_error *err)
 {
-    const int64_t n = loader->order.batch_rows;
+    const bd_loader_order *order = &loader->order;
+    const int64_t n = order->batch_rows;
+    const bool is_whole =
+        count_parts(order) == 1;  // it stays in order: neighbours need no copy
+    bd_batch *batch = is_whole ? &balanced->batch : &loader->in_order;
     for (int64_t i = 0; i < n; i++)
         BD_TRY(bd_mixture_at(&loader->mixture, loader->place + i, &loader->numbers[i], err));
     loader->place += n;
-    return bd_batch_load(batch, loader->rows, loader->numbers, n, loader->hasher, err);
-}
-
-static bd_status fill(bd_loader *loader, bd_dealt_batch *dealt, bd_error *err)
-{
-    const bd_loader_order *order = &loader->order;
-    if (count_parts(order) == 1) {  // as it is, so that neighbouring rows need no copy
-        dealt->part_ends[0] = order->batch_rows;
-        return load_next(loader, &dealt->batch, err);
+    BD_TRY(bd_batch_load(batch, loader->rows, loader->numbers, n, loader->hasher, err));
+    if (is_whole) {
+        balanced->part_ends[0] = n;
+        return BD_OK;
     }
-    bd_batch *undealt = &loader->undealt;
-    BD_TRY(load_next(loader, undealt, err));
-    BD_TRY(bd_deal_rows(&undealt->boundaries, order->n_ranks, order->n_micro_batches,
-                        loader->numbers, dealt->part_ends, err));
-    return bd_batch_rearrange(&dealt->batch, undealt, loader->numbers, err);
+    BD_TRY(bd_balance_rows(&batch->boundaries, order->n_ranks, order->n_micro_batches,
+                           loader->numbers, balanced->part_ends, err));
+    return bd_batch_rearrange(&balanced->batch, batch, loader->numbers, err);
 }
 
 static void *loader_main(void *argument)
@@ -76,31 +72,16 @@ static void *loader_main(void *argument)
             continue;
         }
         pthread_mutex_unlock(&loader->lock);
-        s->status = fill(loader, &s->dealt, &s->error);
+        s->status = fill(loader, &s->balanced, &s->error);
         pthread_mutex_lock(&loader->lock);
         s->full = true;
         pthread_cond_broadcast(&loader->changed);
         if (s->status != BD_OK)
-            break;  // the trainer will meet the error and stop
+            break;  // the trainer gets the error and stops
         turn = 1 - turn;
     }
     pthread_mutex_unlock(&loader->lock);
     return NULL;
-}
-
-static bd_status allocate(bd_loader *loader, bd_error *err)
-{
-    bool complete = true;
-    for (int i = 0; i < 2; i++) {
-        int64_t *ends = calloc((size_t)count_parts(&loader->order), sizeof *ends);
-        loader->slots[i].dealt.part_ends = ends;
-        complete &= ends != NULL;
-    }
-    loader->numbers = calloc((size_t)loader->order.batch_rows, sizeof *loader->numbers);
-    loader->hasher = bd_hasher_new();
-    if (!complete || !loader->numbers || !loader->hasher)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the loader");
-    return BD_OK;
 }
 
 bd_status bd_loader_new(bd_loader **out, const bd_rows *rows, const bd_loader_order *order,
@@ -116,7 +97,16 @@ bd_status bd_loader_new(bd_loader **out, const bd_rows *rows, const bd_loader_or
     loader->in_use = -1;
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->changed, NULL);
-    bd_status status = allocate(loader, err);
+    loader->numbers = calloc((size_t)order->batch_rows, sizeof *loader->numbers);
+    loader->hasher = bd_hasher_new();
+    bool complete = loader->numbers && loader->hasher;
+    for (int i = 0; i < 2; i++) {
+        int64_t *ends = calloc((size_t)count_parts(order), sizeof *ends);
+        loader->slots[i].balanced.part_ends = ends;
+        complete = complete && ends;
+    }
+    bd_status status =
+        complete ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for the loader");
     if (status == BD_OK)
         status = bd_mixture_init(&loader->mixture, rows, order->seed, err);
     if (status == BD_OK) {
@@ -132,10 +122,10 @@ bd_status bd_loader_new(bd_loader **out, const bd_rows *rows, const bd_loader_or
     return status;
 }
 
-bd_status bd_loader_next(bd_loader *loader, const bd_dealt_batch **batch, bd_error *err)
+bd_status bd_loader_next(bd_loader *loader, const bd_balanced_batch **batch, bd_error *err)
 {
     pthread_mutex_lock(&loader->lock);
-    loader->in_use = -1;  // the trainer is done with the last one
+    loader->in_use = -1;  // the trainer has finished the last one
     pthread_cond_broadcast(&loader->changed);
     slot *s = &loader->slots[loader->next];
     while (!s->full)
@@ -144,21 +134,21 @@ bd_status bd_loader_next(bd_loader *loader, const bd_dealt_batch **batch, bd_err
         s->full = false;
         loader->in_use = loader->next;
         loader->next = 1 - loader->next;
-    }  // else it stays, for whoever asks again: the thread has ended
+    }  // otherwise the slot keeps the error for later calls: the thread has ended
     pthread_mutex_unlock(&loader->lock);
-    *batch = s->status == BD_OK ? &s->dealt : NULL;
+    *batch = s->status == BD_OK ? &s->balanced : NULL;
     if (s->status != BD_OK && err)
         *err = s->error;
     return s->status;
 }
 
-const bd_dealt_batch *bd_loader_peek(bd_loader *loader)
+const bd_balanced_batch *bd_loader_peek(bd_loader *loader)
 {
     pthread_mutex_lock(&loader->lock);
     const slot *s = &loader->slots[loader->next];
     const bool ready = s->full && s->status == BD_OK;
     pthread_mutex_unlock(&loader->lock);
-    return ready ? &s->dealt : NULL;
+    return ready ? &s->balanced : NULL;
 }
 
 void bd_loader_free(bd_loader *loader)
@@ -172,10 +162,10 @@ void bd_loader_free(bd_loader *loader)
     if (loader->started)
         pthread_join(loader->thread, NULL);
     for (int i = 0; i < 2; i++) {
-        bd_batch_release(&loader->slots[i].dealt.batch);
-        free(loader->slots[i].dealt.part_ends);
+        bd_batch_release(&loader->slots[i].balanced.batch);
+        free(loader->slots[i].balanced.part_ends);
     }
-    bd_batch_release(&loader->undealt);
+    bd_batch_release(&loader->in_order);
     bd_mixture_release(&loader->mixture);
     bd_hasher_free(loader->hasher);
     free(loader->numbers);

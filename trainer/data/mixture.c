@@ -1,8 +1,41 @@
 #include "trainer/data/mixture.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "common/base/random.h"
+
+bd_status bd_mixture_shares(const double *weights, size_t n, int64_t *shares, bd_error *err)
+{
+    double *exact = calloc(n, sizeof *exact);
+    if (!exact)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu datasets", n);
+    double sum = 0;
+    int64_t left = BD_MIXTURE_BLOCK;
+    for (size_t i = 0; i < n; i++)
+        sum += weights[i];
+    for (size_t i = 0; i < n; i++) {
+        exact[i] = weights[i] / sum * BD_MIXTURE_BLOCK;
+        shares[i] = (int64_t)floor(exact[i]);
+        left -= shares[i];
+    }
+    for (; left > 0; left--) {
+        size_t most = 0;  // the dataset that lost most by rounding down; the first of equals
+        for (size_t i = 1; i < n; i++)
+            if (exact[i] - (double)shares[i] > exact[most] - (double)shares[most])
+                most = i;
+        shares[most]++;
+    }
+    bd_status status = BD_OK;
+    for (size_t i = 0; status == BD_OK && i < n; i++)
+        if (shares[i] == 0)
+            status = bd_fail(err, BD_ERR_ARGUMENT,
+                             "dataset %zu has a weight of %g in %g: less than one row in %d; "
+                             "give its --data more",
+                             i + 1, weights[i], sum, BD_MIXTURE_BLOCK);
+    free(exact);
+    return status;
+}
 
 bd_status bd_mixture_init(bd_mixture *mixture, const bd_rows *rows, uint64_t seed,
                           bd_error *err)
@@ -27,7 +60,8 @@ void bd_mixture_release(bd_mixture *mixture)
     *mixture = (bd_mixture){0};
 }
 
-// A stream of its own: that of row_order.h is another function of the seed.
+// The random numbers must not be those of row_order.h, so the state is another function of the
+// seed.
 static void enter_block(bd_mixture *mixture, int64_t block)
 {
     bd_random random = {bd_random_mix(bd_random_mix(~mixture->seed) + (uint64_t)block)};
@@ -35,11 +69,10 @@ static void enter_block(bd_mixture *mixture, int64_t block)
     for (size_t d = 0; d < mixture->rows->n_datasets; d++)
         for (int64_t i = 0; i < mixture->rows->shares[d]; i++)
             mixture->datasets[n++] = (int64_t)d;
-    bd_random_shuffle(&random, mixture->datasets, BD_SHARES_BLOCK);
-    // Each dataset is read in its own order, so that its windows are entered once.
+    bd_random_shuffle(&random, mixture->datasets, BD_MIXTURE_BLOCK);
     for (size_t d = 0; d < mixture->rows->n_datasets; d++) {
         int64_t earlier = 0;
-        for (int64_t i = 0; i < BD_SHARES_BLOCK; i++)
+        for (int64_t i = 0; i < BD_MIXTURE_BLOCK; i++)
             if (mixture->datasets[i] == (int64_t)d)
                 mixture->earlier[i] = earlier++;
     }
@@ -50,7 +83,7 @@ bd_status bd_mixture_at(bd_mixture *mixture, int64_t g, int64_t *number, bd_erro
 {
     if (mixture->rows->n_datasets == 1)
         return bd_row_order_at(&mixture->orders[0], g, number, err);
-    const int64_t block = g / BD_SHARES_BLOCK, slot = g % BD_SHARES_BLOCK;
+    const int64_t block = g / BD_MIXTURE_BLOCK, slot = g % BD_MIXTURE_BLOCK;
     if (block != mixture->block)
         enter_block(mixture, block);
     const int64_t d = mixture->datasets[slot];

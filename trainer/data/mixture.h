@@ -2,11 +2,14 @@
 // with no state to lose.
 //
 //   slots     0 1 2 3 …            of the endless sequence
-//   blocks    1,024 slots each     hold the rounded share of every dataset, in an order that
-//                                  seed and block decide
+//   blocks    1,024 slots each     hold a fixed number of rows of every dataset, its share, in an
+//                                  order that seed and block decide
 //   dataset   its own places       0 1 2 3 …, in the order of row_order.h, for ever
 //
-// A single dataset has the order of row_order.h itself.
+// Slot g lies in block b = g / 1,024. If the slot is the dataset's i-th one in that block, it has
+// the dataset's place b * share + i: every dataset is read in its own order, nothing is skipped,
+// and no slot depends on what was asked for earlier. A single dataset has the order of
+// row_order.h itself.
 #ifndef BINDERY_TRAINER_DATA_MIXTURE_H
 #define BINDERY_TRAINER_DATA_MIXTURE_H
 
@@ -17,14 +20,21 @@
 #include "trainer/data/row_order.h"
 #include "trainer/data/rows.h"
 
+enum { BD_MIXTURE_BLOCK = 1024 };
+
+// The shares of n datasets by weights that are more than 0: rounded so that they add up to a
+// block (largest remainders are rounded up). A dataset without a row is BD_ERR_ARGUMENT, which
+// names it by its place, from 1 on.
+bd_status bd_mixture_shares(const double *weights, size_t n, int64_t *shares, bd_error *err);
+
 typedef struct bd_mixture {
     const bd_rows *rows;   // borrowed
     bd_row_order *orders;  // [rows->n_datasets], owned
     uint64_t seed;
     // The block that was asked for last.
     int64_t block;
-    int64_t datasets[BD_SHARES_BLOCK];  // of each slot
-    int64_t earlier[BD_SHARES_BLOCK];   // slots of the block before it that are of the same
+    int64_t datasets[BD_MIXTURE_BLOCK];  // of each slot
+    int64_t earlier[BD_MIXTURE_BLOCK];   // earlier slots of the block with the same dataset
 } bd_mixture;
 
 // `rows` must outlive the mixture. Release what comes out.

@@ -7,31 +7,14 @@
 
 enum { WINDOW_BLOCKS = 16 };
 
-static int64_t blocks_of(const bd_manifest *manifest, size_t shard)
-{
-    const int64_t rows = manifest->shards[shard].figures.rows;
-    return (rows + manifest->packing.batch_rows - 1) / manifest->packing.batch_rows;
-}
-
-static void list_blocks(bd_row_order *order, const bd_manifest *manifest)
-{
-    int64_t block = 0, row = 0;
-    for (size_t s = 0; s < manifest->n_shards; s++) {
-        const int64_t end = row + manifest->shards[s].figures.rows;
-        for (; row < end; row += manifest->packing.batch_rows)
-            order->block_begins[block++] = row;
-        row = end;
-    }
-    order->block_begins[block] = row;
-}
-
 bd_status bd_row_order_init(bd_row_order *order, const bd_manifest *manifest, uint64_t seed,
                             bd_error *err)
 {
+    const int64_t batch_rows = manifest->packing.batch_rows;
     *order = (bd_row_order){
         .seed = seed, .n_rows = manifest->totals.rows, .epoch = -1, .window = -1};
     for (size_t s = 0; s < manifest->n_shards; s++)
-        order->n_blocks += blocks_of(manifest, s);
+        order->n_blocks += (manifest->shards[s].figures.rows + batch_rows - 1) / batch_rows;
     if (order->n_rows == 0 || order->n_blocks > UINT32_MAX)
         return bd_fail(err, BD_ERR_ARGUMENT, "a dataset of %lld rows cannot be trained on",
                        (long long)order->n_rows);
@@ -43,7 +26,14 @@ bd_status bd_row_order_init(bd_row_order *order, const bd_manifest *manifest, ui
         bd_row_order_release(order);
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the order of the rows");
     }
-    list_blocks(order, manifest);
+    int64_t block = 0, row = 0;
+    for (size_t s = 0; s < manifest->n_shards; s++) {
+        const int64_t end = row + manifest->shards[s].figures.rows;
+        for (; row < end; row += batch_rows)
+            order->block_begins[block++] = row;
+        row = end;  // the last block of a shard may be short
+    }
+    order->block_begins[block] = row;
     return BD_OK;
 }
 

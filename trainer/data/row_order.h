@@ -5,8 +5,11 @@
 //   epoch    the blocks shuffled; then windows of 16 neighbours of that order, and the rows of
 //            each window shuffled among themselves
 //
-// so that every epoch has every row exactly once, and yet few files are read at a time. It is
-// the same for any number of ranks and any batch size, and a resumed run just goes on counting.
+// so that every epoch has every row exactly once, and yet few files are read at a time. Both
+// shuffles are seeded with seed and epoch (and window), so a place is found in three steps: its
+// epoch, its window (by bisection, because blocks differ in size), and its row in the shuffled
+// window; the last epoch and window are kept. The order is the same for any number of ranks and
+// any batch size, and a resumed run just goes on counting.
 #ifndef BINDERY_TRAINER_DATA_ROW_ORDER_H
 #define BINDERY_TRAINER_DATA_ROW_ORDER_H
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/data/mixture.h"
+
 // ---- Opening -------------------------------------------------------------------------------
 
 static bd_status fail_different(const char *const *folders, size_t other, const char *what,
@@ -48,7 +50,8 @@ static bd_status read_manifests(bd_rows *rows, const char *const *folders, size_
 {
     rows->manifests = calloc(n, sizeof *rows->manifests);
     rows->first_rows = calloc(n + 1, sizeof *rows->first_rows);
-    if (!rows->manifests || !rows->first_rows)
+    rows->shares = calloc(n, sizeof *rows->shares);
+    if (!rows->manifests || !rows->first_rows || !rows->shares)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu datasets", n);
     for (size_t i = 0; i < n; i++) {
         BD_TRY(bd_manifest_read(&rows->manifests[i], folders[i], err));
@@ -80,21 +83,13 @@ static bd_status open_shards(bd_rows *rows, const char *const *folders, bd_error
     return BD_OK;
 }
 
-static bd_status round_weights(bd_rows *rows, const double *weights, bd_error *err)
-{
-    rows->shares = calloc(rows->n_datasets, sizeof *rows->shares);
-    if (!rows->shares)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu datasets", rows->n_datasets);
-    return bd_shares_round(weights, rows->n_datasets, rows->shares, err);
-}
-
 bd_status bd_rows_open_all(bd_rows *rows, const char *const *folders, const double *weights,
                            size_t n, bd_error *err)
 {
     *rows = (bd_rows){0};
     bd_status status = read_manifests(rows, folders, n, err);
     if (status == BD_OK)
-        status = round_weights(rows, weights, err);
+        status = bd_mixture_shares(weights, n, rows->shares, err);
     if (status == BD_OK)
         status = open_shards(rows, folders, err);
     if (status != BD_OK)

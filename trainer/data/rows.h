@@ -9,33 +9,32 @@
 #include "common/dataset/manifest.h"
 #include "common/dataset/shard.h"
 #include "trainer/data/block_window.h"
-#include "trainer/data/shares.h"
 
 // Every shard is mapped. Rows are numbered through, dataset after dataset. One thread at a time
-// reads them: of compressed shards BD_WINDOW_BLOCKS record batches for each dataset are in
-// memory, those that were read last.
+// may read them, because compressed shards are decompressed into a cache: of each dataset the
+// BD_WINDOW_BLOCKS record batches that were read last.
 typedef struct bd_rows {
     bd_manifest *manifests;  // [n_datasets], owned
     int64_t *first_rows;  // [n_datasets + 1], owned: of each dataset; the last is their number
-    int64_t *shares;      // [n_datasets], owned: rows of each in a block, see shares.h
+    int64_t *shares;      // [n_datasets], owned: rows of each in a block of mixture.h
     size_t n_datasets;
     bd_shard *shards;  // [n_shards], owned
     int64_t *begins;   // [n_shards + 1], owned: first row of each shard
     size_t n_shards;
-    bd_block_window *window;  // owned; which batches are loaded of shards that load later
+    bd_block_window *window;  // owned: the loaded batches of shards that load later
 } bd_rows;
 
 enum { BD_WINDOW_BLOCKS = 32 };
 
-// Opens `n` datasets, at least 1, to be mixed by weights that are more than 0. What they must
-// have in common: the tokenizer, its separator and BOS, and the length of rows; BD_ERR_ARGUMENT
-// names two that differ, and in what.
+// Opens `n` datasets, at least 1, to be mixed by weights that are more than 0. They must have the
+// tokenizer, its separator and BOS, and the length of rows in common; BD_ERR_ARGUMENT names two
+// that differ, and in what.
 bd_status bd_rows_open_all(bd_rows *rows, const char *const *folders, const double *weights,
                            size_t n, bd_error *err);
 bd_status bd_rows_open(bd_rows *rows, const char *folder, bd_error *err);  // one
 void bd_rows_close(bd_rows *rows);  // safe on an empty struct and safe twice
 
-// What all datasets have in common, as the first one has it.
+// The packing of the first dataset, for what all have in common.
 static inline const bd_packing *bd_rows_packing(const bd_rows *rows)
 {
     return &rows->manifests[0].packing;
@@ -54,8 +53,8 @@ bd_status bd_rows_check_targets(const bd_rows *rows, const char *const *folders,
 // The shard of a row, and the row's number in it.
 bd_shard *bd_rows_shard(const bd_rows *rows, int64_t number, int64_t *row_in_shard);
 
-// Row `number`, checked by bd_row_check(). Its pointers are borrowed: from a shard that loads
-// later until the next call. `hasher` is scratch. The message names shard and row.
+// Row `number`, checked by bd_row_check(). Its pointers are borrowed; if its shard loads later,
+// only until the next call. `hasher` is scratch. The message names shard and row.
 bd_status bd_rows_row(const bd_rows *rows, int64_t number, bd_hasher *hasher, bd_row *row,
                       bd_error *err);
 

@@ -13,7 +13,7 @@ enum { MAX_SEGMENTS = 3000 };
 
 static int compare(const void *left, const void *right)
 {
-    const bd_found_segment *a = left, *b = right;
+    const bd_indexed_segment *a = left, *b = right;
     if (a->input != b->input)
         return a->input < b->input ? -1 : 1;
     if (a->position != b->position)
@@ -25,13 +25,13 @@ static int compare(const void *left, const void *right)
 
 // Places of which `input_mask` and `position_mask` are the bits that differ, each different
 // from the others by its offset.
-static void make_segments(bd_found_segments *segments, size_t n, uint32_t input_mask,
+static void make_segments(bd_segment_index *segments, size_t n, uint32_t input_mask,
                           uint64_t position_mask, uint64_t *random)
 {
-    *segments = (bd_found_segments){calloc(n + 1, sizeof *segments->items), n};
+    *segments = (bd_segment_index){calloc(n + 1, sizeof *segments->items), n};
     assert_non_null(segments->items);
     for (size_t i = 0; i < n; i++)
-        segments->items[i] = (bd_found_segment){
+        segments->items[i] = (bd_indexed_segment){
             .position = ~position_mask ^ (next_random(random) & position_mask),
             .input = ~input_mask ^ ((uint32_t)next_random(random) & input_mask),
             .offset = (uint32_t)next_random(random),
@@ -50,20 +50,20 @@ static void sorted_as_qsort_would(void **state)
     for (size_t c = 0; c < sizeof COUNTS / sizeof *COUNTS; c++)
         for (size_t p = 0; p < sizeof POSITIONS / sizeof *POSITIONS; p++)
             for (size_t i = 0; i < sizeof INPUTS / sizeof *INPUTS; i++) {
-                bd_found_segments segments;
+                bd_segment_index segments;
                 make_segments(&segments, COUNTS[c], INPUTS[i], POSITIONS[p], &random);
                 const size_t n_bytes = segments.n * sizeof *segments.items;
-                bd_found_segment *expected = malloc(n_bytes + 1);
+                bd_indexed_segment *expected = malloc(n_bytes + 1);
                 assert_non_null(expected);
                 memcpy(expected, segments.items, n_bytes);
                 qsort(expected, segments.n, sizeof *expected, compare);
-                assert_int_equal(bd_found_segments_sort(&segments, NULL), BD_OK);
+                assert_int_equal(bd_segment_index_sort(&segments, NULL), BD_OK);
                 assert_int_equal(segments.n, COUNTS[c]);
                 for (size_t k = 0; k < segments.n; k++)
                     assert_int_equal(compare(&segments.items[k], &expected[k]), 0);
                 free(expected);
-                bd_found_segments_release(&segments);
-                bd_found_segments_release(&segments);
+                bd_segment_index_release(&segments);
+                bd_segment_index_release(&segments);
             }
 }
 
@@ -71,22 +71,22 @@ static void sorted_as_qsort_would(void **state)
 static void pieces_come_together_in_order(void **state)
 {
     (void)state;
-    bd_found_segment items[] = {
+    bd_indexed_segment items[] = {
         {.position = 7, .offset = 0, .row = 0}, {.position = 9, .offset = 15, .row = 0},
         {.position = 8, .offset = 0, .row = 1}, {.position = 9, .offset = 0, .row = 2},
         {.position = 9, .offset = 7, .row = 3}, {.position = 7, .input = 1, .row = 4},
     };
     static const uint32_t ROWS[] = {0, 1, 2, 3, 0, 4};
-    bd_found_segments segments = {malloc(sizeof items), sizeof items / sizeof *items};
+    bd_segment_index segments = {malloc(sizeof items), sizeof items / sizeof *items};
     assert_non_null(segments.items);
     memcpy(segments.items, items, sizeof items);
-    assert_int_equal(bd_found_segments_sort(&segments, NULL), BD_OK);
+    assert_int_equal(bd_segment_index_sort(&segments, NULL), BD_OK);
     for (size_t i = 0; i < segments.n; i++)
         assert_int_equal(segments.items[i].row, ROWS[i]);
-    assert_int_equal(bd_found_segments_document_end(&segments, 0), 1);
-    assert_int_equal(bd_found_segments_document_end(&segments, 2), 5);
-    assert_int_equal(bd_found_segments_document_end(&segments, 5), 6);
-    bd_found_segments_release(&segments);
+    assert_int_equal(bd_segment_index_document_end(&segments, 0), 1);
+    assert_int_equal(bd_segment_index_document_end(&segments, 2), 5);
+    assert_int_equal(bd_segment_index_document_end(&segments, 5), 6);
+    bd_segment_index_release(&segments);
 }
 
 int main(void)

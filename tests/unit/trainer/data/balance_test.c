@@ -49,13 +49,15 @@ static void assert_deal(const int32_t *lengths, int64_t n, int32_t n_ranks,
                         int64_t n_micro_batches, const int64_t *order, const int64_t *ends)
 {
     rows r;
-    int64_t dealt[MOST_ROWS], dealt_ends[MOST_ROWS];
+    int64_t balanced[MOST_ROWS], balanced_ends[MOST_ROWS];
     bd_error err;
     make_rows(&r, lengths, n);
     assert_int_equal(
-        bd_deal_rows(&r.boundaries, n_ranks, n_micro_batches, dealt, dealt_ends, &err), BD_OK);
-    assert_memory_equal(dealt, order, (size_t)n * sizeof *order);
-    assert_memory_equal(dealt_ends, ends, (size_t)(n_ranks * n_micro_batches) * sizeof *ends);
+        bd_balance_rows(&r.boundaries, n_ranks, n_micro_batches, balanced, balanced_ends, &err),
+        BD_OK);
+    assert_memory_equal(balanced, order, (size_t)n * sizeof *order);
+    assert_memory_equal(balanced_ends, ends,
+                        (size_t)(n_ranks * n_micro_batches) * sizeof *ends);
 }
 
 static void the_longest_rows_go_to_different_ranks(void **state)
@@ -82,11 +84,11 @@ static void a_micro_batch_may_be_without_a_row(void **state)
 static void micro_batches_are_as_few_as_fit(void **state)
 {
     (void)state;
-    assert_int_equal(bd_deal_micro_batches(8, 8, 1), 1);
-    assert_int_equal(bd_deal_micro_batches(8, 3, 1), 3);
-    assert_int_equal(bd_deal_micro_batches(8, 3, 2), 2);
-    assert_int_equal(bd_deal_micro_batches(8, 8, 3), 1);
-    assert_int_equal(bd_deal_micro_batches(1, 1, 1), 1);
+    assert_int_equal(bd_balance_micro_batches(8, 8, 1), 1);
+    assert_int_equal(bd_balance_micro_batches(8, 3, 1), 3);
+    assert_int_equal(bd_balance_micro_batches(8, 3, 2), 2);
+    assert_int_equal(bd_balance_micro_batches(8, 8, 3), 1);
+    assert_int_equal(bd_balance_micro_batches(1, 1, 1), 1);
 }
 
 // Each row once, in its part in the order that it had; parts of equal size, or one row more.
@@ -102,15 +104,15 @@ static void every_deal_is_complete_and_even(void **state)
         const int32_t n_ranks = 1 + (int32_t)(next_random(&seed) % 4);
         const int64_t n = n_ranks + (int64_t)(next_random(&seed) % (MOST_ROWS - 4));
         const int64_t most = 1 + (int64_t)(next_random(&seed) % (uint64_t)n);
-        const int64_t n_micro_batches = bd_deal_micro_batches(n, most, n_ranks);
+        const int64_t n_micro_batches = bd_balance_micro_batches(n, most, n_ranks);
         const int64_t n_parts = n_ranks * n_micro_batches;
         make_random_rows(&r, n, &seed);
         assert_int_equal(
-            bd_deal_rows(&r.boundaries, n_ranks, n_micro_batches, order, ends, &err), BD_OK);
+            bd_balance_rows(&r.boundaries, n_ranks, n_micro_batches, order, ends, &err), BD_OK);
         for (int64_t p = 0; p < n_parts; p++) {
             const int64_t first = p > 0 ? ends[p - 1] : 0, n_rows = ends[p] - first;
             assert_true(n_rows <= most);
-            assert_true(n_rows <= bd_deal_most_rows(n, n_ranks, n_micro_batches));
+            assert_true(n_rows <= bd_balance_most_rows(n, n_ranks, n_micro_batches));
             assert_true(n_rows == n / n_parts || n_rows == n / n_parts + 1);
             for (int64_t i = first; i < ends[p]; i++) {
                 assert_true(i == first || order[i] > order[i - 1]);
@@ -122,33 +124,33 @@ static void every_deal_is_complete_and_even(void **state)
     }
 }
 
-// Beside a deal in the order of the rows: the part with the most, which all others wait for,
+// Compared with the order of the rows: the part with the most, which all others wait for,
 // has less in almost every batch, and much less in sum.
 static void ranks_wait_less_for_each_other(void **state)
 {
     (void)state;
     uint64_t seed = 7;
-    int64_t sum_dealt = 0, sum_in_order = 0, sum_even = 0;
+    int64_t sum_balanced = 0, sum_in_order = 0, sum_even = 0;
     for (int round = 0; round < 200; round++) {
         rows r;
-        int64_t order[MOST_ROWS], ends[4], dealt = 0, in_order = 0;
+        int64_t order[MOST_ROWS], ends[4], balanced = 0, in_order = 0;
         bd_error err;
         make_random_rows(&r, 32, &seed);
-        assert_int_equal(bd_deal_rows(&r.boundaries, 4, 1, order, ends, &err), BD_OK);
+        assert_int_equal(bd_balance_rows(&r.boundaries, 4, 1, order, ends, &err), BD_OK);
         for (int64_t p = 0; p < 4; p++) {
-            int64_t n_dealt = 0, n_in_order = 0;
+            int64_t n_balanced = 0, n_in_order = 0;
             for (int64_t i = 8 * p; i < 8 * p + 8; i++) {
-                n_dealt += bd_count_row_pairs(&r.boundaries, order[i]);
+                n_balanced += bd_count_row_pairs(&r.boundaries, order[i]);
                 n_in_order += bd_count_row_pairs(&r.boundaries, i);
             }
-            dealt = n_dealt > dealt ? n_dealt : dealt;
+            balanced = n_balanced > balanced ? n_balanced : balanced;
             in_order = n_in_order > in_order ? n_in_order : in_order;
             sum_even += n_in_order / 4;
         }
-        sum_dealt += dealt;
+        sum_balanced += balanced;
         sum_in_order += in_order;
     }
-    assert_true(sum_dealt - sum_even < (sum_in_order - sum_even) / 4);
+    assert_true(sum_balanced - sum_even < (sum_in_order - sum_even) / 4);
 }
 
 int main(void)

@@ -70,13 +70,13 @@ static void follow(const bd_rows *rows, int64_t batch_rows, int64_t first)
     assert_true(batch_rows <= 64);
     bd_loader *loader = open_loader(rows, batch_rows, first);
     for (int64_t g = first; g < first + 3 * rows->manifests[0].totals.rows; g += batch_rows) {
-        const bd_dealt_batch *dealt, *ahead = bd_loader_peek(loader);
-        check(bd_loader_next(loader, &dealt, &err), &err);
-        assert_true(ahead == NULL || ahead == dealt);
-        assert_int_equal(dealt->part_ends[0], batch_rows);
+        const bd_balanced_batch *balanced, *ahead = bd_loader_peek(loader);
+        check(bd_loader_next(loader, &balanced, &err), &err);
+        assert_true(ahead == NULL || ahead == balanced);
+        assert_int_equal(balanced->part_ends[0], batch_rows);
         places(rows, g, numbers, batch_rows);
         bd_batch expected = load_batch(rows, numbers, batch_rows);
-        assert_same_batch(&dealt->batch, &expected);
+        assert_same_batch(&balanced->batch, &expected);
         bd_batch_release(&expected);
     }
     bd_loader_free(loader);
@@ -88,7 +88,7 @@ static void the_batch_ahead_stays_while_another_is_used(void **state)
     (void)state;
     bd_error err;
     bd_rows rows;
-    const bd_dealt_batch *used, *ahead, *next;
+    const bd_balanced_batch *used, *ahead, *next;
     int64_t numbers[3];
     open_small(&rows);
     bd_loader *loader = open_loader(&rows, 3, 0);
@@ -122,7 +122,7 @@ static void batches_are_those_of_the_order(void **state)
 
 // Whatever the number of ranks and micro-batches: the rows of the order, each once, as they are
 // alone; and in each part in the order of the run.
-static void a_dealt_batch_has_the_rows_of_the_order(void **state)
+static void a_balanced_batch_has_the_rows_of_the_order(void **state)
 {
     (void)state;
     bd_error err;
@@ -133,22 +133,22 @@ static void a_dealt_batch_has_the_rows_of_the_order(void **state)
             .seed = SEED, .batch_rows = 7, .n_ranks = n_ranks, .n_micro_batches = 2};
         const int64_t n_parts = 2 * n_ranks;
         bd_loader *loader;
-        const bd_dealt_batch *dealt;
+        const bd_balanced_batch *balanced;
         int64_t numbers[7];
         check(bd_loader_new(&loader, &rows, &order, &err), &err);
         for (int64_t g = 0; g < 5 * 7; g += 7) {
-            check(bd_loader_next(loader, &dealt, &err), &err);
-            bd_batch expected = load_batch(&rows, dealt->batch.row_numbers, 7);
-            assert_same_batch(&dealt->batch, &expected);
+            check(bd_loader_next(loader, &balanced, &err), &err);
+            bd_batch expected = load_batch(&rows, balanced->batch.row_numbers, 7);
+            assert_same_batch(&balanced->batch, &expected);
             bd_batch_release(&expected);
             places(&rows, g, numbers, 7);
             bool seen[7] = {false};
             int64_t i = 0;
             for (int64_t p = 0; p < n_parts; p++)
-                for (int64_t before = -1; i < dealt->part_ends[p]; i++) {
+                for (int64_t before = -1; i < balanced->part_ends[p]; i++) {
                     int64_t place = 0;
                     while (place < 7 &&
-                           (seen[place] || numbers[place] != dealt->batch.row_numbers[i]))
+                           (seen[place] || numbers[place] != balanced->batch.row_numbers[i]))
                         place++;
                     assert_true(place < 7 && place > before);
                     seen[place] = true;
@@ -181,12 +181,12 @@ static void a_batch_stays_as_it_is_while_it_is_used(void **state)
     open_small(&rows);
     bd_loader *loader = open_loader(&rows, 3, 0);
     for (int64_t i = 0; i < 8; i++) {
-        const bd_dealt_batch *dealt;
-        check(bd_loader_next(loader, &dealt, &err), &err);
+        const bd_balanced_batch *balanced;
+        check(bd_loader_next(loader, &balanced, &err), &err);
         usleep(3000);  // the thread has filled what it may
         places(&rows, 3 * i, numbers, 3);
         bd_batch expected = load_batch(&rows, numbers, 3);
-        assert_same_batch(&dealt->batch, &expected);
+        assert_same_batch(&balanced->batch, &expected);
         bd_batch_release(&expected);
     }
     bd_loader_free(loader);
@@ -216,7 +216,7 @@ static void a_bad_row_is_an_error_of_its_own_batch(void **state)
     alarm(HANG_SECONDS);
     for (int64_t batch_rows = 1; batch_rows <= 3; batch_rows++) {
         bd_error err = {0};
-        const bd_dealt_batch *batch;
+        const bd_balanced_batch *batch;
         bd_loader *loader = open_loader(&rows, batch_rows, 0);
         for (int64_t i = 0; i < place / batch_rows; i++)
             check(bd_loader_next(loader, &batch, &err), &err);
@@ -243,7 +243,7 @@ static void freeing_never_hangs(void **state)
     alarm(HANG_SECONDS);
     for (int i = 0; i < 60; i++) {
         bd_error err;
-        const bd_dealt_batch *batch;
+        const bd_balanced_batch *batch;
         bd_loader *loader = open_loader(&rows, 1 + i % 5, 0);
         for (int k = 0; k < i % 4; k++)
             check(bd_loader_next(loader, &batch, &err), &err);
@@ -275,7 +275,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test_inside_folder(the_batch_ahead_stays_while_another_is_used),
         test_inside_folder(batches_are_those_of_the_order),
-        test_inside_folder(a_dealt_batch_has_the_rows_of_the_order),
+        test_inside_folder(a_balanced_batch_has_the_rows_of_the_order),
         test_inside_folder(a_resumed_loader_goes_on_counting),
         test_inside_folder(a_batch_stays_as_it_is_while_it_is_used),
         test_inside_folder(a_bad_row_is_an_error_of_its_own_batch),

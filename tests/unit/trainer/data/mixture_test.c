@@ -43,7 +43,7 @@ static void weights_become_shares_that_add_up(void **state)
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         int64_t shares[3];
-        assert_int_equal(bd_shares_round(CASES[i].weights, 3, shares, NULL), BD_OK);
+        assert_int_equal(bd_mixture_shares(CASES[i].weights, 3, shares, NULL), BD_OK);
         assert_memory_equal(shares, CASES[i].shares, sizeof shares);
     }
 }
@@ -54,7 +54,7 @@ static void a_weight_too_small_for_a_row_is_refused(void **state)
     bd_error err;
     int64_t shares[2];
     const double weights[] = {1, 0.0001};
-    assert_int_equal(bd_shares_round(weights, 2, shares, &err), BD_ERR_ARGUMENT);
+    assert_int_equal(bd_mixture_shares(weights, 2, shares, &err), BD_ERR_ARGUMENT);
     assert_string_equal(
         err.message,
         "dataset 2 has a weight of 0.0001 in 1.0001: less than one row in 1024; give "
@@ -85,15 +85,15 @@ static void blocks_hold_the_shares_and_datasets_keep_their_order(void **state)
     check(bd_mixture_init(&mixture, &rows, SEED, &err), &err);
     for (size_t d = 0; d < N_DATASETS; d++)
         check(bd_row_order_init(&orders[d], &rows.manifests[d], SEED, &err), &err);
-    for (int64_t g = 0; g < 3 * BD_SHARES_BLOCK; g++) {
+    for (int64_t g = 0; g < 3 * BD_MIXTURE_BLOCK; g++) {
         int64_t number, expected;
         check(bd_mixture_at(&mixture, g, &number, &err), &err);
         const size_t d = dataset_of(&rows, number);
         check(bd_row_order_at(&orders[d], places[d]++, &expected, &err), &err);
         assert_int_equal(number, rows.first_rows[d] + expected);
-        if ((g + 1) % BD_SHARES_BLOCK == 0)
+        if ((g + 1) % BD_MIXTURE_BLOCK == 0)
             for (size_t k = 0; k < N_DATASETS; k++)
-                assert_int_equal(places[k], (g + 1) / BD_SHARES_BLOCK * rows.shares[k]);
+                assert_int_equal(places[k], (g + 1) / BD_MIXTURE_BLOCK * rows.shares[k]);
     }
     for (size_t d = 0; d < N_DATASETS; d++)
         bd_row_order_release(&orders[d]);
@@ -105,7 +105,7 @@ static void blocks_hold_the_shares_and_datasets_keep_their_order(void **state)
 static void any_slot_is_found_directly_and_depends_on_the_seed(void **state)
 {
     (void)state;
-    enum { N = 2 * BD_SHARES_BLOCK };
+    enum { N = 2 * BD_MIXTURE_BLOCK };
     static int64_t numbers[N];
     bd_error err;
     bd_rows rows;
