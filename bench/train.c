@@ -177,9 +177,9 @@ static void open_trainee(trainee *t, const train_settings *s, int n_threads)
     config.n_positions = s->seq_len;
     bench_check(bd_parameters_init(&t->parameters, &config, &err), &err);
     t->backend = bench_open(s->backend, s->backend_module, s->isa, n_threads, s->precision);
-    bench_check(bd_model_init(&t->model, t->backend, &t->parameters, s->precision,
-                              s->batch_rows, s->seq_len, &err),
-                &err);
+    const bd_model_options options = {
+        .type = s->precision, .max_rows = s->batch_rows, .seq_len = s->seq_len};
+    bench_check(bd_model_init(&t->model, t->backend, &t->parameters, &options, &err), &err);
     const size_t size_bytes = (size_t)t->parameters.n_total * sizeof(float);
     const bd_adamw_part all = {t->parameters.n_total, 0.1f};
     t->m = bench_memory(t->backend, NULL, size_bytes);

@@ -13,20 +13,11 @@ typedef enum bd_activation {
 } bd_activation;
 
 // A NaN stays one; in bf16 on CUDA, where cuBLASLt may apply it, ReLU can make it 0 (the
-// residual stream beside it carries the NaN to the loss all the same).
+// residual stream beside it carries the NaN to the loss all the same). f(0) = 0, so padding
+// stays 0. linear_forward applies it.
 //
-// out[i] = f(x[i]); f(0) = 0, so padding stays 0. Arrays of n, of `type`; not for
-// BD_ACTIVATION_NONE. out may be x.
-typedef struct bd_activation_forward_args {
-    bd_type type;
-    bd_activation activation;
-    int64_t n;
-    const void *x;
-    void *out;
-} bd_activation_forward_args;
-
 // d_x[i] = d_out[i] * f'(x[i]); d_x may be d_out. ReLU's derivative at 0 is 0, so that its
-// result serves for x as well.
+// result serves for x as well. Arrays of n, of `type`; not for BD_ACTIVATION_NONE.
 typedef struct bd_activation_backward_args {
     bd_type type;
     bd_activation activation;

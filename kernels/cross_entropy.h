@@ -9,23 +9,18 @@
 #include "kernels/boundaries.h"
 #include "kernels/type.h"
 
-// Works on tokens first … first + n - 1 of the batch (numbered row by row), so that the logits
-// of a large vocabulary need not exist all at once.
-//
 // ids     [n_rows][seq_len], as in embedding.h
-// logits  [n][n_vocabulary], of `type`, tokens `stride` numbers apart (0: n_vocabulary; what
+// logits  [n_rows][seq_len][n_vocabulary], of `type`, tokens `stride` numbers apart (0: n_vocabulary; what
 //         lies between is left alone); with want_gradient overwritten by
 //         (softmax - one_hot(target)) * gradient_scale, and by exactly 0 where there is no
 //         target
-// losses  [n_rows][seq_len]: entries first … first + n - 1 become -log softmax[target], or
-//         exactly 0 where there is no target
+// losses  [n_rows][seq_len]: -log softmax[target], or exactly 0 where there is no target
 // gradient_scale is 1 / (targets of the whole global batch)
 typedef struct bd_cross_entropy_args {
     bd_boundaries boundaries;
     bd_type type;
     const void *ids;
     int32_t id_bytes;
-    int64_t first, n;
     int64_t n_vocabulary, stride;
     int32_t want_gradient;
     float gradient_scale;

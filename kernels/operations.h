@@ -28,7 +28,6 @@
     X(linear_backward)           \
     X(attention_forward)         \
     X(attention_backward)        \
-    X(activation_forward)        \
     X(activation_backward)       \
     X(add)                       \
     X(cross_entropy)             \

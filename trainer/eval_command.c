@@ -77,8 +77,10 @@ static bd_status open_subject(subject *s, const bd_arguments *arguments, bd_erro
     BD_TRY(bd_run_settle_type(&s->run, settings->precision, s->backend, &type, &why, err));
     if (why.message[0] && !arguments->quiet)
         bd_command_note(arguments, "computes in float: %s", why.message);
-    BD_TRY(bd_model_init(&s->model, s->backend, &s->run.parameters, type, settings->batch_rows,
-                         bd_rows_packing(&s->rows)->seq_len, err));
+    const bd_model_options options = {.type = type,
+                                      .max_rows = settings->batch_rows,
+                                      .seq_len = bd_rows_packing(&s->rows)->seq_len};
+    BD_TRY(bd_model_init(&s->model, s->backend, &s->run.parameters, &options, err));
     BD_TRY(bd_model_set_weights(&s->model, s->run.weights, err));
     bd_run_forget_weights(&s->run);
     return BD_OK;

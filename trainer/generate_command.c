@@ -79,8 +79,9 @@ static bd_status open_generation(generation *g, const bd_arguments *arguments, b
     BD_TRY(bd_run_settle_type(&g->run, settings->precision, g->backend, &type, &why, err));
     if (why.message[0] && !arguments->quiet)
         bd_command_note(arguments, "computes in float: %s", why.message);
-    BD_TRY(bd_model_init(&g->model, g->backend, &g->run.parameters, type, 1,
-                         g->run.parameters.config.n_positions, err));
+    const bd_model_options options = {
+        .type = type, .max_rows = 1, .seq_len = g->run.parameters.config.n_positions};
+    BD_TRY(bd_model_init(&g->model, g->backend, &g->run.parameters, &options, err));
     BD_TRY(bd_model_set_weights(&g->model, g->run.weights, err));
     bd_run_forget_weights(&g->run);
     BD_TRY(bd_generator_init(&g->generator, &g->model, &g->tokenizer, err));

@@ -15,14 +15,12 @@
 
 // Fails if the backend has too little memory: a system that overcommits would grant it, and kill
 // the process when it is used.
-static bd_status check_memory(const bd_trainer *trainer, int64_t most_rows, bd_error *err)
+static bd_status check_memory(const bd_trainer *trainer, const bd_model_options *options,
+                              bd_error *err)
 {
-    const bd_hyperparameters *h = &trainer->hyperparameters;
     const bd_trainer_needs *needs = &trainer->needs;
-    const int64_t seq_len = bd_rows_packing(needs->rows)->seq_len;
     size_t needed, free_bytes;
-    BD_TRY(bd_model_measure(needs->parameters, h->type, h->recomputes, most_rows, seq_len,
-                            &needed, err));
+    BD_TRY(bd_model_measure(needs->parameters, options, &needed, err));
     needed += 2 * (size_t)(trainer->slice.end - trainer->slice.begin) * sizeof(float);
     BD_TRY(needs->backend->operations->free_memory(needs->backend, &free_bytes, err));
     if (needed <= free_bytes)
@@ -33,8 +31,8 @@ static bd_status check_memory(const bd_trainer *trainer, int64_t most_rows, bd_e
                    " tokens)%s, a smaller --preset or shorter rows (bindery repack --seq-len) "
                    "take less",
                    bd_format_bytes(needed).text, needs->backend->operations->name,
-                   bd_format_bytes(free_bytes).text, most_rows, seq_len,
-                   h->recomputes ? "" : ", --recompute");
+                   bd_format_bytes(free_bytes).text, options->max_rows, options->seq_len,
+                   options->recomputes ? "" : ", --recompute");
 }
 
 // Allocates the moments of the slice, which are zero, and a table of the weight decays in it. A
@@ -84,12 +82,14 @@ static bd_status fill_trainer(bd_trainer *trainer, bd_error *err)
                        "a batch of %" PRId64 " rows leaves some of %d ranks without a row: "
                        "--batch needs one for each",
                        h->batch_rows, (int)n_ranks);
-    const int64_t most_rows =
-        bd_balance_most_rows(h->batch_rows, n_ranks, trainer->n_micro_batches);
-    BD_TRY(check_memory(trainer, most_rows, err));
-    BD_TRY((h->recomputes ? bd_model_init_recomputing : bd_model_init)(
-        &trainer->model, needs->backend, needs->parameters, h->type, most_rows,
-        bd_rows_packing(needs->rows)->seq_len, err));
+    const bd_model_options options = {
+        .type = h->type,
+        .recomputes = h->recomputes,
+        .max_rows = bd_balance_most_rows(h->batch_rows, n_ranks, trainer->n_micro_batches),
+        .seq_len = bd_rows_packing(needs->rows)->seq_len,
+    };
+    BD_TRY(check_memory(trainer, &options, err));
+    BD_TRY(bd_model_init(&trainer->model, needs->backend, needs->parameters, &options, err));
     BD_TRY(open_optimizer(trainer, err));
     bd_loader_order order = {
         .seed = (uint64_t)h->seed,

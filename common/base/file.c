@@ -42,6 +42,12 @@ char *bd_path_last_name(const char *path)
     return strndup(path + begin, n);
 }
 
+const char *bd_path_tail(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 bd_status bd_file_read_at(int fd, const char *path, void *buffer, size_t size_bytes,
                           int64_t offset, bd_error *err)
 {
@@ -334,11 +340,6 @@ static size_t final_length(const char *name)
     const bool is_one = digits[-1] == '.' && strspn(digits, "0123456789abcdef") == n_digits &&
                         strcmp(suffix, part_suffix) == 0;
     return is_one ? (size_t)(digits - 1 - (name + 1)) : 0;
-}
-
-bool bd_is_pending_name(const char *name)
-{
-    return final_length(name) > 0;
 }
 
 bool bd_pending_final_name(const char *name, char *final, size_t size_bytes)

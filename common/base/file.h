@@ -22,6 +22,9 @@ char *bd_path_folder(const char *path);
 // Empty for "/", "." and "..", which name nothing.
 char *bd_path_last_name(const char *path);
 
+// The part after the last slash, borrowed from `path`; empty if it ends with one.
+const char *bd_path_tail(const char *path);
+
 // Opens the regular file at `path` for reading; *size_bytes is its size then. Every file that
 // is read is opened by this function or by the next one. Anything but a regular file is BD_ERR_IO,
 // because it might never end (a device) or never begin (a FIFO). *fd is the caller's to close, -1
@@ -89,11 +92,8 @@ bd_status bd_file_publish(const char *folder, const char *name, const void *data
 bd_status bd_file_publish_new(const char *folder, const char *name, const void *data,
                               size_t size_bytes, bool *there, bd_error *err);
 
-// True for names that bd_pending_begin() makes.
-bool bd_is_pending_name(const char *name);
-
-// The same; `final` [size_bytes] gets the name under which the file was to be published. False as
-// well if that does not fit.
+// True for names that bd_pending_begin() makes, with the name that the file was to be published
+// under in `final` [size_bytes]; false as well if that does not fit.
 bool bd_pending_final_name(const char *name, char *final, size_t size_bytes);
 
 // Whether a name is that of a file which the caller writes.

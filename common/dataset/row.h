@@ -18,6 +18,7 @@
 
 #include "common/base/checksum.h"
 #include "common/base/error.h"
+#include "common/base/token_ids.h"
 #include "common/dataset/config.h"
 
 // The table of what a token has. Each line is a column of the shard with seq_len values in every
@@ -122,12 +123,6 @@ static inline size_t bd_row_batch_n_segments(const bd_row_batch *batch)
 
 // Row r of a batch.
 bd_row bd_row_of_batch(const bd_row_batch *batch, const bd_packing *packing, int64_t r);
-
-// Token t of ids that are `id_bytes` wide.
-static inline uint32_t bd_id_at(const void *ids, int id_bytes, int64_t t)
-{
-    return id_bytes == 2 ? ((const uint16_t *)ids)[t] : ((const uint32_t *)ids)[t];
-}
 
 // How many of ids[from … to - 1] are `id`.
 int64_t bd_ids_count(const void *ids, int id_bytes, int64_t from, int64_t to, uint32_t id);

@@ -135,7 +135,7 @@ static bd_status print_placeholder(FILE *out, const bd_page *page, const char *n
     return BD_OK;
 }
 
-bd_status bd_page_print(FILE *out, const bd_page *page, bd_error *err)
+static bd_status print_page(FILE *out, const bd_page *page, bd_error *err)
 {
     const char *at = bd_page_frame.text, *end = at + bd_page_frame.size_bytes;
     for (;;) {
@@ -205,7 +205,7 @@ bd_status bd_page_publish(const bd_page *page, const char *path, bool overwrite,
     BD_TRY(bd_page_check_path(path, overwrite, err));
     if (!bd_text_stream_open(&stream))
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a page");
-    bd_status status = bd_page_print(stream.file, page, err);
+    bd_status status = print_page(stream.file, page, err);
     char *text = bd_text_stream_close(&stream, size_bytes);
     if (!text && status == BD_OK)
         status = bd_fail(err, BD_ERR_MEMORY, "no memory for a page");

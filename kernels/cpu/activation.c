@@ -24,18 +24,6 @@ void BD_CPU(activate)(bd_activation activation, const float *x, float *out, int6
     }
 }
 
-static void forward_loop(const void *context, int64_t first, int64_t last)
-{
-    const bd_activation_forward_args *a = context;
-    BD_CPU(activate)
-    (a->activation, bd_floats(a->x, first), bd_floats_out(a->out, first), last - first);
-}
-
-BD_CPU_OPERATION(activation_forward)
-{
-    return bd_cpu_for(backend, args->n, PER_CHUNK, forward_loop, args, err);
-}
-
 // Beyond 9 the derivative is 1, or 0 to within 1e-26; held there, nothing overflows.
 static inline float gelu_derivative(float x)
 {

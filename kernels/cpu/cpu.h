@@ -95,11 +95,6 @@ static inline const int32_t *bd_segment_around(const int32_t *bounds, int64_t n_
     return bounds + low;
 }
 
-static inline uint32_t bd_token_id(const void *ids, int32_t id_bytes, int64_t token)
-{
-    return id_bytes == 2 ? ((const uint16_t *)ids)[token] : ((const uint32_t *)ids)[token];
-}
-
 // ---- The operations, once per instruction set ------------------------------------------
 
 #define BD_CPU_PASTE_(name, isa) name##_##isa

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/base/token_ids.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -71,20 +72,18 @@ static float one_token(float *logits, int64_t n, uint32_t target, int want_gradi
     return (float)(log(sum) + (double)top - (double)of_target);
 }
 
-// Tokens first … last - 1, counted from args->first.
 static void token_loop(const void *context, int64_t first, int64_t last)
 {
     const bd_cross_entropy_args *a = context;
-    for (int64_t i = first; i < last; i++) {
-        const int64_t token = a->first + i;
+    for (int64_t token = first; token < last; token++) {
         const int64_t r = token / a->boundaries.seq_len, t = token % a->boundaries.seq_len;
-        float *logits = bd_floats_out(a->logits, i * bd_stride(a->stride, a->n_vocabulary));
+        float *logits = bd_floats_out(a->logits, token * bd_stride(a->stride, a->n_vocabulary));
         int64_t n_segments;
         const int32_t *bounds = bd_row_bounds(&a->boundaries, r, &n_segments);
         const int has_target = t < bd_row_used(&a->boundaries, r) &&
                                t + 1 < bd_segment_around(bounds, n_segments, t)[1];
         if (has_target) {
-            const uint32_t target = bd_token_id(a->ids, a->id_bytes, token + 1);
+            const uint32_t target = bd_id_at(a->ids, a->id_bytes, token + 1);
             a->losses[token] =
                 one_token(logits, a->n_vocabulary, target, a->want_gradient, a->gradient_scale);
         } else {
@@ -97,6 +96,7 @@ static void token_loop(const void *context, int64_t first, int64_t last)
 
 BD_CPU_OPERATION(cross_entropy)
 {
+    const int64_t n_tokens = args->boundaries.n_rows * args->boundaries.seq_len;
     const int64_t tokens_per_chunk = bd_ceil_divide(LOGITS_PER_CHUNK, args->n_vocabulary);
-    return bd_cpu_for(backend, args->n, tokens_per_chunk, token_loop, args, err);
+    return bd_cpu_for(backend, n_tokens, tokens_per_chunk, token_loop, args, err);
 }

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "common/base/token_ids.h"
 #include "kernels/cpu/cpu.h"
 
 // The backward pass is cut by channels. A row of a table gets the sum over its tokens, of which a
@@ -23,8 +24,7 @@ static void embedding_forward_loop(const void *context, int64_t first, int64_t l
         int64_t n_segments;
         const int32_t *bounds = bd_row_bounds(&a->boundaries, r, &n_segments);
         const int64_t position = t - *bd_segment_around(bounds, n_segments, t);
-        const float *word =
-            bd_floats(a->token_table, bd_token_id(a->ids, a->id_bytes, token) * n);
+        const float *word = bd_floats(a->token_table, bd_id_at(a->ids, a->id_bytes, token) * n);
         const float *place = bd_floats(a->position_table, (a->first_position + position) * n);
         for (int64_t c = 0; c < n; c++)
             out[c] = word[c] + place[c];
@@ -78,7 +78,7 @@ static bd_status list_tokens(bd_backend *backend, embedding_backward_work *work,
             for (int64_t s = 0; s < n_segments; s++)
                 for (int64_t t = bounds[s]; t < bounds[s + 1]; t++) {
                     const int64_t token = r * boundaries->seq_len + t;
-                    int32_t *id = ids->starts + bd_token_id(a->ids, a->id_bytes, token);
+                    int32_t *id = ids->starts + bd_id_at(a->ids, a->id_bytes, token);
                     int32_t *position = positions->starts + a->first_position + t - bounds[s];
                     if (pass == 0) {
                         id[2]++;

@@ -80,19 +80,13 @@ static int is_entry(const struct dirent *entry)
     return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
 }
 
-static const char *last_name_of(const char *name)
-{
-    const char *slash = strrchr(name, '/');
-    return slash ? slash + 1 : name;
-}
-
 // Whether one of the patterns matches the path below a folder.
 static bool matches(const bd_texts *patterns, const char *below)
 {
     for (size_t i = 0; i < patterns->n; i++) {
         const char *pattern = patterns->items[i];
         if (fnmatch(pattern, below, 0) == 0 ||
-            (!strchr(pattern, '/') && fnmatch(pattern, last_name_of(below), 0) == 0))
+            (!strchr(pattern, '/') && fnmatch(pattern, bd_path_tail(below), 0) == 0))
             return true;
     }
     return false;
@@ -121,7 +115,7 @@ static bd_status walk_entry(walk *w, const char *path, const char *name, verdict
     struct stat info, link;
     if (lstat(path, &link) != 0)
         return bd_fail_errno(err, "cannot read '%s'", path);
-    if (fate.reason == BD_PASS_NOT && *last_name_of(name) == '.')
+    if (fate.reason == BD_PASS_NOT && *bd_path_tail(name) == '.')
         fate.reason = BD_PASS_HIDDEN;
     if (fate.reason == BD_PASS_NOT && matches(&a->how->exclude, below))
         fate.reason = BD_PASS_EXCLUDED;

@@ -10,26 +10,17 @@
 
 // ---- Opening -------------------------------------------------------------------------------
 
-// What comes after the last slash.
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 // Takes what a shard says of itself for a manifest of one shard and no inputs.
 static bd_status open_one_shard(bd_inspection *in, bd_error *err)
 {
-    const char *slash = strrchr(in->path, '/');
-    in->folder = slash ? strndup(in->path, (size_t)(slash - in->path) + (slash == in->path))
-                       : strdup(".");
+    in->folder = bd_path_folder(in->path);
     bd_shard_entry *entry = in->manifest.shards = calloc(1, sizeof *in->manifest.shards);
     if (!in->folder || !entry)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a shard");
     in->manifest.n_shards = 1;
     in->is_shard = true;
     bd_shard shard;
-    BD_TRY(bd_shard_open(&shard, in->folder, name_of(in->path), err));
+    BD_TRY(bd_shard_open(&shard, in->folder, bd_path_tail(in->path), err));
     in->manifest.packing = shard.packing;
     *entry = shard.entry;
     entry->size_bytes = (int64_t)shard.file.size_bytes;
@@ -85,7 +76,7 @@ bd_status bd_inspection_open_shard(const bd_inspection *inspection, size_t index
     if (!inspection->is_shard)
         return bd_shard_open_entry(shard, inspection->folder, &inspection->manifest, index,
                                    err);
-    BD_TRY(bd_shard_open(shard, inspection->folder, name_of(inspection->path), err));
+    BD_TRY(bd_shard_open(shard, inspection->folder, bd_path_tail(inspection->path), err));
     // It was open before: what has been made to its measure must still fit.
     const bd_packing *packing = &inspection->manifest.packing;
     const bd_figures *figures = &inspection->manifest.totals;
@@ -117,6 +108,6 @@ bd_shard_name bd_inspection_shard_name(const bd_inspection *inspection, size_t i
 {
     bd_shard_name name = bd_unit_shard_name(&inspection->manifest.shards[index].unit);
     if (inspection->is_shard)
-        snprintf(name.text, sizeof name.text, "%s", name_of(inspection->path));
+        snprintf(name.text, sizeof name.text, "%s", bd_path_tail(inspection->path));
     return name;
 }

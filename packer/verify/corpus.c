@@ -75,12 +75,6 @@ typedef struct candidates {
     size_t n;
 } candidates;
 
-static const char *last_name_of(const char *name)
-{
-    const char *slash = strrchr(name, '/');
-    return slash ? slash + 1 : name;
-}
-
 static int compare_candidates(const void *left, const void *right)
 {
     const candidate *a = left, *b = right;
@@ -117,7 +111,7 @@ static bool make_candidate(candidate *item, const bd_input *file, size_t order)
                         .size_bytes = BD_UNKNOWN};
     if (!item->name)
         return false;
-    item->last_name = last_name_of(item->name);
+    item->last_name = bd_path_tail(item->name);
     if (!bd_input_is_stdin(file) && stat(file->path, &info) == 0)
         item->size_bytes = info.st_size;
     return true;
@@ -188,7 +182,7 @@ static bool is_alike(const candidate *item, const char *name, likeness how)
 static candidate *find_name(const candidates *c, const char *name, int64_t size_bytes,
                             likeness how)
 {
-    const char *last_name = last_name_of(name);
+    const char *last_name = bd_path_tail(name);
     candidate *best = NULL;
     size_t best_common = 0;
     for (size_t i = lower_bound(c, last_name);

@@ -57,6 +57,7 @@ def write_tensors(path: Path, header: dict, data: bytes) -> None:
 def pad_table(model: Path, rows: list[list[float]]) -> None:
     """Adds rows to the token table of a model, as those do who want a round number of them."""
     header, data = read_tensors(model / "model.safetensors")
+    assert header["__metadata__"] == {"format": "pt"}, "transformers refuse the file"
     parts, at = b"", 0
     for name, about in header.items():
         if name == "__metadata__":

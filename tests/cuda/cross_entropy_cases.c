@@ -8,49 +8,40 @@
 #include "operations_cases.h"
 #include "parity_fixture.h"
 
-enum { PIECE = 37 };  // tokens whose logits exist at once
-
 // `gap` numbers lie between the tokens' logits and must stay as they are.
 static void check_cross_entropy(const batch *b, int64_t n_vocabulary, int64_t gap,
                                 int32_t id_bytes, int want_gradient, double scale)
 {
     uint64_t seed = 19;
     const int64_t stride = n_vocabulary + gap;
-    float *losses = guarded(b->n_tokens), *device_losses = floats_on_device(NULL, b->n_tokens);
-    const bd_boundaries boundaries = boundaries_on_device(b);
-    const void *ids = ids_on_device(b, id_bytes);
-    for (int64_t first = 0; first < b->n_tokens; first += PIECE) {
-        const int64_t n = first + PIECE < b->n_tokens ? PIECE : b->n_tokens - first;
-        float *logits = random_tensor(&seed, n * stride, scale);
-        for (int64_t i = 0; i < n * stride; i++)
-            if (i % stride >= n_vocabulary)
-                logits[i] = 1e-3f;  // no larger than a gradient
-        bd_cross_entropy_args a = {
-            .boundaries = b->boundaries,
-            .ids = ids_of(b, id_bytes),
-            .id_bytes = id_bytes,
-            .first = first,
-            .n = n,
-            .n_vocabulary = n_vocabulary,
-            .stride = stride,
-            .want_gradient = want_gradient,
-            .gradient_scale = 1.0f / 321.0f,
-            .logits = logits,
-            .losses = losses,
-        };
-        bd_cross_entropy_args d = a;
-        d.boundaries = boundaries;
-        d.ids = ids;
-        d.logits = floats_on_device(logits, n * stride);
-        d.losses = device_losses;
-        RUN(cpu, cross_entropy, a);
-        RUN(cuda, cross_entropy, d);
-        compare("gradient of the logits", d.logits, logits, n * stride,
-                want_gradient ? few_roundings : 0.0);
-        free(logits);
-    }
-    compare_padded("losses", b, device_losses, losses, 1, few_roundings);
+    const int64_t n_spread = b->n_tokens * stride;
+    float *losses = guarded(b->n_tokens), *logits = random_tensor(&seed, n_spread, scale);
+    for (int64_t i = 0; i < n_spread; i++)
+        if (i % stride >= n_vocabulary)
+            logits[i] = 1e-3f;  // no larger than a gradient
+    bd_cross_entropy_args a = {
+        .boundaries = b->boundaries,
+        .ids = ids_of(b, id_bytes),
+        .id_bytes = id_bytes,
+        .n_vocabulary = n_vocabulary,
+        .stride = stride,
+        .want_gradient = want_gradient,
+        .gradient_scale = 1.0f / 321.0f,
+        .logits = logits,
+        .losses = losses,
+    };
+    bd_cross_entropy_args d = a;
+    d.boundaries = boundaries_on_device(b);
+    d.ids = ids_on_device(b, id_bytes);
+    d.logits = floats_on_device(logits, n_spread);
+    d.losses = floats_on_device(NULL, b->n_tokens);
+    RUN(cpu, cross_entropy, a);
+    RUN(cuda, cross_entropy, d);
+    compare("gradient of the logits", d.logits, logits, n_spread,
+            want_gradient ? few_roundings : 0.0);
+    compare_padded("losses", b, d.losses, losses, 1, few_roundings);
     release_device();
+    free(logits);
     guarded_free(losses);
 }
 

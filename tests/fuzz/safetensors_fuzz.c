@@ -31,15 +31,15 @@ static int64_t check_tensor(const bd_safetensors *file, const bd_tensor_view *vi
     for (int d = 0; d < view->n_dimensions; d++)
         n *= view->shape[d];
     REQUIRE(n == view->n && bd_safetensors_find(file, view->name) == view);
-    double *numbers = malloc((size_t)n * sizeof *numbers + 1);
+    float *numbers = malloc((size_t)n * sizeof *numbers + 1);
     REQUIRE(numbers);
     const bd_status status = bd_safetensors_convert(file, view->name, view->n_dimensions,
-                                                    view->shape, (float *)numbers, NULL);
+                                                    view->shape, numbers, NULL);
     const bool converts = view->dtype == BD_DTYPE_F32 || view->dtype == BD_DTYPE_F16 ||
                           view->dtype == BD_DTYPE_BF16;
     REQUIRE((status == BD_OK) == converts);
-    REQUIRE((bd_safetensors_copy_f64(file, view->name, view->n_dimensions, view->shape, numbers,
-                                     NULL) == BD_OK) == (view->dtype == BD_DTYPE_F64));
+    REQUIRE((bd_safetensors_copy_f32(file, view->name, view->n_dimensions, view->shape, numbers,
+                                     NULL) == BD_OK) == (view->dtype == BD_DTYPE_F32));
     free(numbers);
     return n * bd_dtype_bits(view->dtype) / 8;
 }
@@ -78,7 +78,6 @@ static void check_file(const bd_safetensors *file, size_t size_bytes)
             check_written(view);
     }
     REQUIRE(covered < (int64_t)size_bytes);
-    bd_safetensors_metadata(file, "format");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

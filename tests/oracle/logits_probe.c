@@ -19,7 +19,10 @@ static bd_status open_folder(bd_run *run, const char *folder, bd_error *err)
     bd_model_config config;
     BD_TRY(bd_pretrained_config(&config, folder, err));
     BD_TRY(bd_parameters_init(&run->parameters, &config, err));
-    return bd_pretrained_load(folder, &run->parameters, &run->weights, err);
+    run->weights = malloc((size_t)run->parameters.n_total * sizeof *run->weights);
+    if (!run->weights)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory");
+    return bd_pretrained_read(folder, &run->parameters, run->weights, err);
 }
 
 static bd_status print_logits(bd_model *model, const uint32_t *ids, int64_t n, float *logits,
@@ -81,9 +84,10 @@ int main(int argc, char **argv)
     if (status == BD_OK)
         status =
             bd_backend_open_choice(&backend, BD_BACKEND_CPU, NULL, BD_ISA_AUTO, 0, 1, &err);
+    const bd_model_options options = {.max_rows = 1,
+                                      .seq_len = run.parameters.config.n_positions};
     if (status == BD_OK)
-        status = bd_model_init(&model, backend, &run.parameters, BD_FLOAT, 1,
-                               run.parameters.config.n_positions, &err);
+        status = bd_model_init(&model, backend, &run.parameters, &options, &err);
     if (status == BD_OK)
         status = bd_model_set_weights(&model, run.weights, &err);
     if (status == BD_OK)

@@ -15,11 +15,11 @@ SIZES = (1, 31, 33, 64, 65, 3000)
 ACTIVATION = ("activation", ctypes.c_int)
 
 
-class ForwardArguments(ctypes.Structure):  # kernels/activation.h
+class ForwardArguments(ctypes.Structure):  # kernels/cuda/operations.h
     _fields_ = [TYPE, ACTIVATION, *integers("n"), *pointers("x out")]
 
 
-class BackwardArguments(ctypes.Structure):
+class BackwardArguments(ctypes.Structure):  # kernels/activation.h
     _fields_ = [TYPE, ACTIVATION, *integers("n"), *pointers("x d_out d_x")]
 
 

@@ -33,12 +33,6 @@ bd_status bd_model_set_weights(bd_model *model, const float *weights, bd_error *
     return model->type == BD_FLOAT ? BD_OK : upload_rounded(model, weights, err);
 }
 
-bd_status bd_model_get_weights(bd_model *model, float *weights, bd_error *err)
-{
-    return model->backend->operations->download(model->backend, weights, model->masters,
-                                                parameter_bytes(model), err);
-}
-
 bd_status bd_model_download(bd_model *model, float *to, const void *tensor, int64_t n,
                             bd_error *err)
 {
@@ -307,7 +301,6 @@ static bd_status row_losses(bd_model *model, batch_ref batch, int64_t row, bool 
                .type = model->type,
                .ids = (const char *)batch->ids + row * seq_len * batch->id_bytes,
                .id_bytes = batch->id_bytes,
-               .n = seq_len,
                .n_vocabulary = model->parameters->config.n_vocabulary,
                .stride = model->logits_stride,
                .want_gradient = want_gradient,

@@ -75,25 +75,26 @@ typedef struct bd_model {
 bd_status bd_model_check_type(const bd_backend *backend, const bd_model_config *config,
                               bd_type type, bd_error *err);
 
-// How much of the backend's memory bd_model_init(), or bd_model_init_recomputing(), would take
-// for the same arguments, but for what a batch itself takes.
-bd_status bd_model_measure(const bd_parameters *parameters, bd_type type, bool recomputes,
-                           int64_t max_rows, int64_t seq_len, size_t *size_bytes,
-                           bd_error *err);
+// What a model's buffers are made for.
+typedef struct bd_model_options {
+    bd_type type;
+    bool recomputes;
+    int64_t max_rows, seq_len;  // of a batch
+} bd_model_options;
 
-// Buffers for batches of up to `max_rows` rows of `seq_len` tokens. The weights are zero until
-// uploaded. BD_ERR_UNSUPPORTED says what the backend cannot do in bf16. Release what comes out.
+// How much of the backend's memory bd_model_init() would take for the same options, but for what
+// a batch itself takes.
+bd_status bd_model_measure(const bd_parameters *parameters, const bd_model_options *options,
+                           size_t *size_bytes, bd_error *err);
+
+// Makes the buffers. The weights are zero until uploaded. BD_ERR_UNSUPPORTED says what the
+// backend cannot do in bf16. Release what comes out.
 bd_status bd_model_init(bd_model *model, bd_backend *backend, const bd_parameters *parameters,
-                        bd_type type, int64_t max_rows, int64_t seq_len, bd_error *err);
-// The same for a model that recomputes.
-bd_status bd_model_init_recomputing(bd_model *model, bd_backend *backend,
-                                    const bd_parameters *parameters, bd_type type,
-                                    int64_t max_rows, int64_t seq_len, bd_error *err);
+                        const bd_model_options *options, bd_error *err);
 void bd_model_release(bd_model *model);  // safe on an empty struct and safe twice
 
 // Copy [n_total] floats between host memory and the model's masters or gradients.
 bd_status bd_model_set_weights(bd_model *model, const float *weights, bd_error *err);
-bd_status bd_model_get_weights(bd_model *model, float *weights, bd_error *err);
 bd_status bd_model_get_gradients(bd_model *model, float *gradients, bd_error *err);
 bd_status bd_model_zero_gradients(bd_model *model, bd_error *err);
 // The first n numbers of one of the model's tensors, as floats.

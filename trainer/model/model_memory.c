@@ -140,15 +140,22 @@ static bd_status make_buffers(bd_model *model, bd_error *err)
                          : bd_fail(err, BD_ERR_MEMORY, "no memory for the model");
 }
 
-bd_status bd_model_measure(const bd_parameters *parameters, bd_type type, bool recomputes,
-                           int64_t max_rows, int64_t seq_len, size_t *size_bytes, bd_error *err)
+static bd_model empty_model(bd_backend *backend, const bd_parameters *parameters,
+                            const bd_model_options *options)
 {
-    bd_model model = {.parameters = parameters,
-                      .type = type,
-                      .recomputes = recomputes,
-                      .max_rows = max_rows,
-                      .seq_len = seq_len,
-                      .only_counts = true};
+    return (bd_model){.backend = backend,
+                      .parameters = parameters,
+                      .type = options->type,
+                      .recomputes = options->recomputes,
+                      .max_rows = options->max_rows,
+                      .seq_len = options->seq_len};
+}
+
+bd_status bd_model_measure(const bd_parameters *parameters, const bd_model_options *options,
+                           size_t *size_bytes, bd_error *err)
+{
+    bd_model model = empty_model(NULL, parameters, options);
+    model.only_counts = true;
     const bd_status status = make_buffers(&model, err);
     *size_bytes = model.size_bytes;
     bd_model_release(&model);
@@ -156,11 +163,11 @@ bd_status bd_model_measure(const bd_parameters *parameters, bd_type type, bool r
 }
 
 // Before memory is asked for that the system would give, and then end us for taking it.
-static bd_status check_memory(const bd_model *model, bd_error *err)
+static bd_status check_memory(const bd_model *model, const bd_model_options *options,
+                              bd_error *err)
 {
     size_t needed, free_bytes;
-    BD_TRY(bd_model_measure(model->parameters, model->type, model->recomputes, model->max_rows,
-                            model->seq_len, &needed, err));
+    BD_TRY(bd_model_measure(model->parameters, options, &needed, err));
     BD_TRY(model->backend->operations->free_memory(model->backend, &free_bytes, err));
     if (needed <= free_bytes)
         return BD_OK;
@@ -173,46 +180,23 @@ static bd_status check_memory(const bd_model *model, bd_error *err)
                    model->backend->operations->name, bd_format_bytes(free_bytes).text);
 }
 
-static bd_status init(bd_model *model, bd_error *err)
+bd_status bd_model_init(bd_model *model, bd_backend *backend, const bd_parameters *parameters,
+                        const bd_model_options *options, bd_error *err)
 {
-    bd_status status =
-        bd_model_check_type(model->backend, &model->parameters->config, model->type, err);
+    *model = empty_model(backend, parameters, options);
+    bd_status status = bd_model_check_type(backend, &parameters->config, options->type, err);
     if (status != BD_OK)
         bd_error_suffix(err, status, "--precision float can be computed everywhere");
     if (status == BD_OK)
-        status = check_memory(model, err);
+        status = check_memory(model, options, err);
     if (status == BD_OK)
         status = make_buffers(model, err);
     if (status == BD_OK)
-        status = bd_batch_transfer_init(&model->transfer, model->backend,
-                                        model->max_rows * model->seq_len, err);
+        status = bd_batch_transfer_init(&model->transfer, backend,
+                                        options->max_rows * options->seq_len, err);
     if (status != BD_OK)
         bd_model_release(model);
     return status;
-}
-
-bd_status bd_model_init(bd_model *model, bd_backend *backend, const bd_parameters *parameters,
-                        bd_type type, int64_t max_rows, int64_t seq_len, bd_error *err)
-{
-    *model = (bd_model){.backend = backend,
-                        .parameters = parameters,
-                        .type = type,
-                        .max_rows = max_rows,
-                        .seq_len = seq_len};
-    return init(model, err);
-}
-
-bd_status bd_model_init_recomputing(bd_model *model, bd_backend *backend,
-                                    const bd_parameters *parameters, bd_type type,
-                                    int64_t max_rows, int64_t seq_len, bd_error *err)
-{
-    *model = (bd_model){.backend = backend,
-                        .parameters = parameters,
-                        .type = type,
-                        .recomputes = true,
-                        .max_rows = max_rows,
-                        .seq_len = seq_len};
-    return init(model, err);
 }
 
 void bd_model_release(bd_model *model)

@@ -57,8 +57,10 @@ static bd_status set_up(bench *b, const bd_experiment *e, bd_error *err)
     BD_TRY(load_proof_rows(&b->batch, e, err));
     if (b->batch.n_targets == 0)
         return bd_fail(err, BD_ERR_ARGUMENT, "nothing to prove: no token has a target");
-    BD_TRY(bd_model_init(&b->model, e->backend, e->parameters, e->type,
-                         b->batch.boundaries.n_rows, b->batch.boundaries.seq_len, err));
+    const bd_model_options options = {.type = e->type,
+                                      .max_rows = b->batch.boundaries.n_rows,
+                                      .seq_len = b->batch.boundaries.seq_len};
+    BD_TRY(bd_model_init(&b->model, e->backend, e->parameters, &options, err));
     return bd_model_set_weights(&b->model, e->weights, err);
 }
 

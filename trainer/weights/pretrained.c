@@ -181,20 +181,3 @@ bd_status bd_pretrained_read(const char *folder, const bd_parameters *parameters
     bd_pretrained_files_close(&s.files);
     return status;
 }
-
-bd_status bd_pretrained_load(const char *folder, const bd_parameters *parameters,
-                             float **weights, bd_error *err)
-{
-    *weights = NULL;
-    BD_TRY(bd_pretrained_read(folder, parameters, NULL, err));
-    float *read = malloc((size_t)parameters->n_total * sizeof *read);
-    if (!read)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " parameters",
-                       parameters->n_total);
-    const bd_status status = bd_pretrained_read(folder, parameters, read, err);
-    if (status == BD_OK)
-        *weights = read;
-    else
-        free(read);
-    return status;
-}

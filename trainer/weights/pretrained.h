@@ -35,9 +35,4 @@ bd_status bd_pretrained_refuse_other(const bd_model_config *config,
 bd_status bd_pretrained_read(const char *folder, const bd_parameters *parameters,
                              float *weights, bd_error *err);
 
-// The same into memory that is malloc'd, the caller's to free, once the files are known to hold
-// as many. On failure *weights is NULL.
-bd_status bd_pretrained_load(const char *folder, const bd_parameters *parameters,
-                             float **weights, bd_error *err);
-
 #endif

@@ -277,16 +277,6 @@ const bd_tensor_view *bd_safetensors_find(const bd_safetensors *file, const char
     return t ? &t->view : NULL;
 }
 
-const char *bd_safetensors_metadata(const bd_safetensors *file, const char *key)
-{
-    const bd_json *metadata;
-    const char *value;
-    if (bd_json_get_object(file->header, metadata_key, &metadata, NULL) != BD_OK ||
-        bd_json_get_string(metadata, key, &value, NULL) != BD_OK)
-        return NULL;
-    return value;
-}
-
 // "[768, 3072]"
 typedef struct shape_text {
     char text[24 * BD_TENSOR_DIMENSIONS];
@@ -333,53 +323,44 @@ static bd_status find_shape(const bd_safetensors *file, const bd_tensor_view *wa
     return BD_OK;
 }
 
-// The tensor that is wanted, with its shape and type.
-static bd_status find_values(const bd_safetensors *file, const bd_tensor_view *wanted,
-                             const tensor **found, bd_error *err)
+static bd_tensor_view wanted_view(const char *name, int n_dimensions, const int64_t *shape)
 {
-    BD_TRY(find_shape(file, wanted, found, err));
-    const bd_dtype dtype = (*found)->view.dtype;
-    if (dtype != wanted->dtype)
-        return bd_fail(err, BD_ERR_UNSUPPORTED, "tensor '%s' of '%s' is %s, not %s",
-                       wanted->name, file->path, bd_dtype_name(dtype),
-                       bd_dtype_name(wanted->dtype));
-    return BD_OK;
-}
-
-static bd_status copy_values(const bd_safetensors *file, const bd_tensor_view *wanted, void *to,
-                             bd_error *err)
-{
-    const tensor *t;
-    BD_TRY(find_values(file, wanted, &t, err));
-    if (to)
-        copy_bytes(file, t->bytes, (size_t)(t->end - t->begin), to);
-    return BD_OK;
-}
-
-static bd_tensor_view wanted_view(const char *name, bd_dtype dtype, int n_dimensions,
-                                  const int64_t *shape)
-{
-    bd_tensor_view wanted = {.name = name, .dtype = dtype, .n_dimensions = n_dimensions};
+    bd_tensor_view wanted = {.name = name, .n_dimensions = n_dimensions};
     for (int d = 0; d < n_dimensions; d++)
         wanted.shape[d] = shape[d];
     return wanted;
+}
+
+// A tensor of floats of this shape.
+static bd_status find_floats(const bd_safetensors *file, const char *name, int n_dimensions,
+                             const int64_t *shape, const tensor **found, bd_error *err)
+{
+    const bd_tensor_view wanted = wanted_view(name, n_dimensions, shape);
+    BD_TRY(find_shape(file, &wanted, found, err));
+    const bd_dtype dtype = (*found)->view.dtype;
+    if (dtype != BD_DTYPE_F32)
+        return bd_fail(err, BD_ERR_UNSUPPORTED, "tensor '%s' of '%s' is %s, not F32", name,
+                       file->path, bd_dtype_name(dtype));
+    return BD_OK;
 }
 
 bd_status bd_safetensors_copy_f32(const bd_safetensors *file, const char *name,
                                   int n_dimensions, const int64_t *shape, float *to,
                                   bd_error *err)
 {
-    const bd_tensor_view wanted = wanted_view(name, BD_DTYPE_F32, n_dimensions, shape);
-    return copy_values(file, &wanted, to, err);
+    const tensor *t;
+    BD_TRY(find_floats(file, name, n_dimensions, shape, &t, err));
+    if (to)
+        copy_bytes(file, t->bytes, (size_t)(t->end - t->begin), to);
+    return BD_OK;
 }
 
 bd_status bd_safetensors_copy_some_f32(const bd_safetensors *file, const char *name,
                                        int n_dimensions, const int64_t *shape, int64_t first,
                                        int64_t n, float *to, bd_error *err)
 {
-    const bd_tensor_view wanted = wanted_view(name, BD_DTYPE_F32, n_dimensions, shape);
     const tensor *t;
-    BD_TRY(find_values(file, &wanted, &t, err));
+    BD_TRY(find_floats(file, name, n_dimensions, shape, &t, err));
     assert(0 <= first && 0 <= n && first + n <= t->view.n);
     copy_bytes(file, t->bytes + first * (int64_t)sizeof *to, (size_t)n * sizeof *to, to);
     return BD_OK;
@@ -388,7 +369,7 @@ bd_status bd_safetensors_copy_some_f32(const bd_safetensors *file, const char *n
 bd_status bd_safetensors_convert(const bd_safetensors *file, const char *name, int n_dimensions,
                                  const int64_t *shape, float *to, bd_error *err)
 {
-    const bd_tensor_view wanted = wanted_view(name, BD_DTYPE_F32, n_dimensions, shape);
+    const bd_tensor_view wanted = wanted_view(name, n_dimensions, shape);
     const tensor *t;
     BD_TRY(find_shape(file, &wanted, &t, err));
     if (!bd_dtype_to_floats(t->view.dtype, t->bytes, to ? t->view.n : 0, to))
@@ -398,14 +379,6 @@ bd_status bd_safetensors_convert(const bd_safetensors *file, const char *name, i
     if (to)
         bd_mapped_file_forget(&file->file, t->bytes, (size_t)(t->end - t->begin));
     return BD_OK;
-}
-
-bd_status bd_safetensors_copy_f64(const bd_safetensors *file, const char *name,
-                                  int n_dimensions, const int64_t *shape, double *to,
-                                  bd_error *err)
-{
-    const bd_tensor_view wanted = wanted_view(name, BD_DTYPE_F64, n_dimensions, shape);
-    return copy_values(file, &wanted, to, err);
 }
 
 bd_status bd_tensor_check_finite(const bd_safetensors *file, const char *name,

@@ -44,12 +44,11 @@ void bd_safetensors_close(bd_safetensors *file);
 
 const char *bd_safetensors_path(const bd_safetensors *file);  // as it was opened, borrowed
 
-// The tensors in the order of their names. Views and metadata are borrowed from the file.
+// The tensors in the order of their names. Views are borrowed from the file.
 size_t bd_safetensors_count(const bd_safetensors *file);
 const bd_tensor_view *bd_safetensors_at(const bd_safetensors *file, size_t index);
 const bd_tensor_view *bd_safetensors_find(const bd_safetensors *file,
-                                          const char *name);                       // NULL: none
-const char *bd_safetensors_metadata(const bd_safetensors *file, const char *key);  // NULL: none
+                                          const char *name);  // NULL: none
 
 // The usual way to the values: finds the tensor, checks that it has this type and shape, and
 // copies it, aligned or not; the file's pages then do not count as memory any more. `to` may be
@@ -62,9 +61,6 @@ bd_status bd_safetensors_copy_f32(const bd_safetensors *file, const char *name,
 bd_status bd_safetensors_copy_some_f32(const bd_safetensors *file, const char *name,
                                        int n_dimensions, const int64_t *shape, int64_t first,
                                        int64_t n, float *to, bd_error *err);
-bd_status bd_safetensors_copy_f64(const bd_safetensors *file, const char *name,
-                                  int n_dimensions, const int64_t *shape, double *to,
-                                  bd_error *err);
 // The same for a tensor of F32, F16 or BF16, as floats.
 bd_status bd_safetensors_convert(const bd_safetensors *file, const char *name, int n_dimensions,
                                  const int64_t *shape, float *to, bd_error *err);

@@ -111,12 +111,6 @@ static const char *pattern_colon(const char *spec)
     return is_ranks || bd_pattern_by_name(colon + 1, &pattern) ? colon : NULL;
 }
 
-static bool is_named(const char *path, const char *name)
-{
-    const char *slash = strrchr(path, '/');
-    return strcmp(slash ? slash + 1 : path, name) == 0;
-}
-
 static bd_status load_half(bd_bpe_model *model, const char *path, bd_error *err)
 {
     char *folder = bd_path_folder(path);
@@ -146,7 +140,8 @@ bd_status bd_bpe_model_load(bd_bpe_model *model, const char *spec, bd_error *err
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "'%s' needs the name of a pattern, as in '%s:NAME': there are %s", spec,
                        spec, bd_pattern_names());
-    if (is_named(spec, VOCABULARY_NAME) || is_named(spec, MERGES_NAME))
+    if (strcmp(bd_path_tail(spec), VOCABULARY_NAME) == 0 ||
+        strcmp(bd_path_tail(spec), MERGES_NAME) == 0)
         return load_half(model, spec, err);
     return load_json_file(model, spec, err);
 }

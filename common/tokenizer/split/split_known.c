@@ -35,12 +35,6 @@ bd_split_isa bd_split_isa_best(void)
     return best;
 }
 
-const char *bd_split_isa_name(bd_split_isa isa)
-{
-    static const char *const names[BD_SPLIT_N_ISA] = {"scalar", "avx2", "avx512"};
-    return names[isa];
-}
-
 // ---- Cutting ----------------------------------------------------------------------
 
 void bd_known_cutter_begin(bd_known_cutter *cutter, bd_split_isa isa, bd_pattern pattern,

@@ -19,7 +19,6 @@ typedef enum bd_split_isa {
 
 bool bd_split_isa_serves(bd_split_isa isa);  // on this machine and in this build
 bd_split_isa bd_split_isa_best(void);
-const char *bd_split_isa_name(bd_split_isa isa);
 
 typedef struct bd_known_cutter {
     bd_pattern pattern;

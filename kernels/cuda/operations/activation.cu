@@ -105,7 +105,6 @@ static bd_status forward(const bd_activation_forward_args *args, void *stream, b
     });
 }
 
-BD_CUDA_NO_SCRATCH(activation_forward)
 extern "C" BD_CUDA_OPERATION(activation_forward)
 {
     return args->activation == BD_ACTIVATION_RELU ? forward<relu>(args, queue->stream, err)

@@ -134,9 +134,9 @@ template <class T, int W>
 static __global__ void cross_entropy_kernel(bd_cross_entropy_args a, bool aligned)
 {
     SHARED_ARRAY(exponential_sum, staging, kWarpsPerBlock);
-    const int64_t token = a.first + blockIdx.x;
+    const int64_t token = blockIdx.x;
     const int64_t n = a.n_vocabulary;
-    T *logits = (T *)a.logits + int64_t(blockIdx.x) * a.stride;
+    T *logits = (T *)a.logits + token * a.stride;
     const token_segment segment = segment_around(a.boundaries, token);
     if (segment.t + 1 >= segment.end) {  // the last of its segment, or padding
         if (a.want_gradient)
@@ -159,13 +159,14 @@ static __global__ void cross_entropy_kernel(bd_cross_entropy_args a, bool aligne
 BD_CUDA_NO_SCRATCH(cross_entropy)
 extern "C" BD_CUDA_OPERATION(cross_entropy)
 {
-    if (args->n == 0)
+    const int64_t n_tokens = args->boundaries.n_rows * args->boundaries.seq_len;
+    if (n_tokens == 0)
         return BD_OK;
     bd_cross_entropy_args a = *args;
     a.stride = bd_stride(args->stride, args->n_vocabulary);
     return for_rows_of(a.type, a.stride, [&](auto packs) {
         typedef typename decltype(packs)::value T;
-        LAUNCH((cross_entropy_kernel<T, packs.width>), unsigned(args->n), kThreadsPerBlock, 0,
+        LAUNCH((cross_entropy_kernel<T, packs.width>), unsigned(n_tokens), kThreadsPerBlock, 0,
                queue->stream, a, all_aligned({a.logits}));
         return bd_cuda_check_launch("cross_entropy", err);
     });

@@ -36,6 +36,17 @@ BD_FOR_EACH_OPERATION(BD_CUDA_DECLARE)
         return 0;                    \
     }
 
+// Not one of the backend's operations: the last step of linear_forward where cuBLASLt does not
+// take it. out[i] = f(x[i]), arrays of n, of `type`; not for BD_ACTIVATION_NONE. out may be x.
+typedef struct bd_activation_forward_args {
+    bd_type type;
+    bd_activation activation;
+    int64_t n;
+    const void *x;
+    void *out;
+} bd_activation_forward_args;
+BD_CUDA_OPERATION(activation_forward);
+
 #ifdef __cplusplus
 }
 #endif

@@ -40,19 +40,13 @@ static float *make_input(void)
     return x;
 }
 
-static void forward(bd_backend *backend, bd_activation activation, int64_t n, const float *x,
-                    float *out)
-{
-    RUN(backend, activation_forward, {BD_FLOAT, activation, n, x, out});
-}
-
 static void check_forward(bd_backend *backend, void *context)
 {
     const float *x = context;
-    for (int a = 0; a < 2; a++) {
-        const bd_activation activation = (bd_activation)a;
+    for (bd_activation activation = BD_ACTIVATION_RELU; activation <= BD_ACTIVATION_GELU;
+         activation++) {
         float *out = guarded(N);
-        forward(backend, activation, N, x, out);
+        apply_activation(backend, activation, N, x, out);
         for (int i = 0; i < N; i++) {
             const double wanted = reference(activation, (double)x[i]);
             // The quotient of three rounded numbers is within 4e-7 of itself, and the
@@ -80,8 +74,8 @@ static void check_backward(bd_backend *backend, void *context)
     const float *x = context;
     uint64_t seed = 16;
     float *d_out = random_tensor(&seed, N, 1.0);
-    for (int a = 0; a < 2; a++) {
-        const bd_activation activation = (bd_activation)a;
+    for (bd_activation activation = BD_ACTIVATION_RELU; activation <= BD_ACTIVATION_GELU;
+         activation++) {
         float *d_x = guarded(N), *in_place = guarded_copy(d_out, N);
         RUN(backend, activation_backward, {BD_FLOAT, activation, N, x, d_out, d_x});
         RUN(backend, activation_backward, {BD_FLOAT, activation, N, x, in_place, in_place});
@@ -112,9 +106,9 @@ static void reference_agrees_with_differences(void **state)
 {
     (void)state;
     const double step = 1e-5;
-    for (int a = 0; a < 2; a++) {
+    for (bd_activation activation = BD_ACTIVATION_RELU; activation <= BD_ACTIVATION_GELU;
+         activation++) {
         for (double x = -5.0; x < 5.0; x += 0.03) {
-            const bd_activation activation = (bd_activation)a;
             const double above = reference(activation, x + step);
             const double below = reference(activation, x - step);
             assert_true(fabs((above - below) / (2.0 * step) - reference_slope(activation, x)) <
@@ -151,12 +145,12 @@ static void add_adds(void **state)
 static void check_tails(bd_backend *backend, void *context)
 {
     const float *x = (const float *)context + 9;  // after the special values
-    for (int a = 0; a < 2; a++) {
+    for (bd_activation f = BD_ACTIVATION_RELU; f <= BD_ACTIVATION_GELU; f++) {
         float *all = guarded(70);
-        forward(backend, (bd_activation)a, 70, x, all);
+        apply_activation(backend, f, 70, x, all);
         for (int64_t n = 0; n <= 70; n++) {
             float *out = guarded(n);
-            forward(backend, (bd_activation)a, n, x, out);
+            apply_activation(backend, f, n, x, out);
             expect_same("a shorter array", out, all, n);
             guarded_free(out);
         }
@@ -175,7 +169,7 @@ static void tails_are_whole(void **state)
 static void compute_everything(bd_backend *backend, float *out, void *context)
 {
     const float *x = context;
-    forward(backend, BD_ACTIVATION_GELU, N, x, out);
+    apply_activation(backend, BD_ACTIVATION_GELU, N, x, out);
     RUN(backend, activation_backward, {BD_FLOAT, BD_ACTIVATION_GELU, N, x, out, out + N});
     RUN(backend, add, {BD_FLOAT, N, x, out, out + 2 * (int64_t)N});
 }

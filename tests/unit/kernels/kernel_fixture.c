@@ -273,6 +273,20 @@ void expect_same_for_any_threads(void (*compute)(bd_backend *backend, float *out
     }
 }
 
+void apply_activation(bd_backend *backend, bd_activation activation, int64_t n, const float *x,
+                      float *out)
+{
+    const float one = 1.0f;
+    RUN(backend, linear_forward,
+        {.boundaries = {1, 1, (const int32_t[]){0, 2}, (const int32_t[]){0, 1}},
+         .n_in = 1,
+         .n_out = n,
+         .activation = activation,
+         .x = &one,
+         .weight = x,
+         .activated = out});
+}
+
 // ---- Expectations ---------------------------------------------------------------------------
 
 void expect_close(const char *what, const float *got, const double *wanted, int64_t n,

@@ -88,6 +88,10 @@ void expect_same_for_any_threads(void (*compute)(bd_backend *backend, float *out
             fail_msg("%s", run_err_.message);                                   \
     } while (0)
 
+// out[i] = activation(x[i]), by a linear layer of one number that multiplies by 1.
+void apply_activation(bd_backend *backend, bd_activation activation, int64_t n, const float *x,
+                      float *out);
+
 // ---- Expectations ---------------------------------------------------------------------------
 
 // max |got - wanted| <= tolerance * max |wanted| (NaN never passes); `what` names it.

@@ -321,7 +321,7 @@ static void check_activation(bd_backend *backend, void *context)
     float *sum = guarded(n), *wanted = guarded(n), *out = guarded(n), *activated = guarded(n);
     forward(backend, m, m->x, sum);
     for (bd_activation f = BD_ACTIVATION_RELU; f <= BD_ACTIVATION_GELU; f++) {
-        RUN(backend, activation_forward, {BD_FLOAT, f, n, sum, wanted});
+        apply_activation(backend, f, n, sum, wanted);
         for (int with_out = 0; with_out < 2; with_out++) {
             RUN(backend, linear_forward,
                 {.boundaries = m->b.boundaries,

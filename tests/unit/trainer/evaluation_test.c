@@ -10,9 +10,9 @@ static bd_evaluation evaluate(const subject *s, int64_t batch_rows, int64_t max_
     bd_error err;
     bd_model model;
     bd_evaluation evaluation;
-    check(bd_model_init(&model, s->backend, &s->parameters, BD_FLOAT, batch_rows,
-                        s->rows.manifests[0].packing.seq_len, &err),
-          &err);
+    const bd_model_options options = {.max_rows = batch_rows,
+                                      .seq_len = s->rows.manifests[0].packing.seq_len};
+    check(bd_model_init(&model, s->backend, &s->parameters, &options, &err), &err);
     check(bd_model_set_weights(&model, s->weights, &err), &err);
     check(bd_evaluate(&evaluation, &model, &s->rows, bd_tokenizer_bytes(), max_rows, &err),
           &err);
@@ -103,7 +103,8 @@ static void a_loss_that_is_no_number_names_its_row(void **state)
     bd_evaluation evaluation;
     open_subject(&s, "gpt2");
     s.weights[s.parameters.final_norm.gamma] = NAN;
-    check(bd_model_init(&model, s.backend, &s.parameters, BD_FLOAT, 2, 64, &err), &err);
+    const bd_model_options options = {.max_rows = 2, .seq_len = 64};
+    check(bd_model_init(&model, s.backend, &s.parameters, &options, &err), &err);
     check(bd_model_set_weights(&model, s.weights, &err), &err);
     assert_int_equal(bd_evaluate(&evaluation, &model, &s.rows, NULL, 0, &err), BD_ERR_FORMAT);
     assert_mentions(&err, "the loss of token 0 of row 0 is ");
@@ -119,7 +120,8 @@ static void a_model_without_room_for_a_row_is_refused(void **state)
     bd_model model;
     bd_evaluation evaluation;
     open_subject(&s, "opt");
-    check(bd_model_init(&model, s.backend, &s.parameters, BD_FLOAT, 4, 63, &err), &err);
+    const bd_model_options options = {.max_rows = 4, .seq_len = 63};
+    check(bd_model_init(&model, s.backend, &s.parameters, &options, &err), &err);
     assert_int_equal(bd_evaluate(&evaluation, &model, &s.rows, NULL, 0, &err), BD_ERR_ARGUMENT);
     assert_mentions(&err, "rows have 64 tokens, the model's buffers room for 63");
     bd_model_release(&model);

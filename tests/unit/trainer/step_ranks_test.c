@@ -97,7 +97,9 @@ static void train(bd_group *group, void *context)
         whole[i] = o->state[i] = malloc((size_t)n * sizeof(float));
     check(bd_trainer_assemble(&trainer, whole, &err), &err);
     o->weights[group->rank] = malloc((size_t)n * sizeof(float));
-    check(bd_model_get_weights(&trainer.model, o->weights[group->rank], &err), &err);
+    check(bd_model_download(&trainer.model, o->weights[group->rank], trainer.model.masters, n,
+                            &err),
+          &err);
     o->n_moments[group->rank] = trainer.slice.end - trainer.slice.begin;
     if (group->rank == 0)
         o->n_total = n;

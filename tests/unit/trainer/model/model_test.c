@@ -24,8 +24,8 @@ static bd_model make_model(const subject *s, int64_t max_rows, int64_t seq_len)
 {
     bd_error err;
     bd_model model;
-    check(bd_model_init(&model, s->backend, &s->parameters, BD_FLOAT, max_rows, seq_len, &err),
-          &err);
+    const bd_model_options options = {.max_rows = max_rows, .seq_len = seq_len};
+    check(bd_model_init(&model, s->backend, &s->parameters, &options, &err), &err);
     check(bd_model_set_weights(&model, s->weights, &err), &err);
     return model;
 }
@@ -254,7 +254,7 @@ static void weights_come_back_as_they_went(void **state)
     bd_model model = make_model(&s, 1, 8);
     const size_t size_bytes = (size_t)s.parameters.n_total * sizeof(float);
     float *back = malloc(size_bytes);
-    check(bd_model_get_weights(&model, back, &err), &err);
+    check(bd_model_download(&model, back, model.masters, s.parameters.n_total, &err), &err);
     assert_memory_equal(back, s.weights, size_bytes);
     check(bd_model_get_gradients(&model, back, &err), &err);
     for (int64_t i = 0; i < s.parameters.n_total; i++)
@@ -316,10 +316,10 @@ static void recomputing_changes_no_bit(void **state)
         bd_error err;
         bd_model keeps, recomputes;
         open_subject(&s, models[i]);
-        check(bd_model_init(&keeps, s.backend, &s.parameters, BD_FLOAT, 2, 64, &err), &err);
-        check(bd_model_init_recomputing(&recomputes, s.backend, &s.parameters, BD_FLOAT, 2, 64,
-                                        &err),
-              &err);
+        bd_model_options options = {.max_rows = 2, .seq_len = 64};
+        check(bd_model_init(&keeps, s.backend, &s.parameters, &options, &err), &err);
+        options.recomputes = true;
+        check(bd_model_init(&recomputes, s.backend, &s.parameters, &options, &err), &err);
         outcome one = train_twice(&keeps, &s), other = train_twice(&recomputes, &s);
         assert_true(one.loss_sum == other.loss_sum);
         assert_true(largest(one.gradients, s.parameters.n_total) > 0);
@@ -398,15 +398,13 @@ static void memory_is_what_the_header_says(void **state)
 
     bd_error err;
     size_t measured;
-    check(bd_model_measure(&s.parameters, BD_FLOAT, false, max_rows, seq_len, &measured, &err),
-          &err);
+    bd_model_options options = {.max_rows = max_rows, .seq_len = seq_len};
+    check(bd_model_measure(&s.parameters, &options, &measured, &err), &err);
     assert_int_equal(measured, n_allocated_bytes);
     n_allocated_bytes = 0;
-    check(bd_model_init_recomputing(&model, s.backend, &s.parameters, BD_FLOAT, max_rows,
-                                    seq_len, &err),
-          &err);
-    check(bd_model_measure(&s.parameters, BD_FLOAT, true, max_rows, seq_len, &measured, &err),
-          &err);
+    options.recomputes = true;
+    check(bd_model_init(&model, s.backend, &s.parameters, &options, &err), &err);
+    check(bd_model_measure(&s.parameters, &options, &measured, &err), &err);
     assert_int_equal(measured, n_allocated_bytes);
     const int64_t saved = (c->n_layers - 1) * n * (per_layer - c->n_channels);
     assert_int_equal((int64_t)(n_allocated_bytes / sizeof(float)), taken - saved);
@@ -422,20 +420,22 @@ static void running_out_of_memory_anywhere_leaves_nothing(void **state)
     open_subject(&s, "opt");
     honest = s.honest;
     s.operations.allocate = counting_allocate;
+    bd_model_options options = {.max_rows = 2, .seq_len = 16};
     const int n_all = 12 + 2 * 12;
     for (fail_at_block = 1; fail_at_block <= n_all; fail_at_block++) {
         bd_error err = {0};
         n_blocks = 0;
-        assert_int_equal(bd_model_init(&model, s.backend, &s.parameters, BD_FLOAT, 2, 16, &err),
+        assert_int_equal(bd_model_init(&model, s.backend, &s.parameters, &options, &err),
                          BD_ERR_MEMORY);
         assert_null(model.allocated);
     }
     bd_error err = {0};
-    assert_int_equal(
-        bd_model_init(&model, s.backend, &s.parameters, BD_FLOAT, INT64_MAX / 2, 64, &err),
-        BD_ERR_MEMORY);
     n_blocks = 0;
-    check(bd_model_init(&model, s.backend, &s.parameters, BD_FLOAT, 2, 16, &err), &err);
+    check(bd_model_init(&model, s.backend, &s.parameters, &options, &err), &err);
+    bd_model_release(&model);
+    options.max_rows = INT64_MAX / 2;
+    assert_int_equal(bd_model_init(&model, s.backend, &s.parameters, &options, &err),
+                     BD_ERR_MEMORY);
     bd_model_release(&model);
     close_subject(&s);
 }

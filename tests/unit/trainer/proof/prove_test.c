@@ -329,7 +329,8 @@ static void a_leak_is_named_by_its_row_and_segment(void **state)
     s.operations.attention_forward = leaky_attention;
     bd_model model;
     bd_error err;
-    check(bd_model_init(&model, s.backend, &s.parameters, BD_FLOAT, 1, 64, &err), &err);
+    const bd_model_options options = {.max_rows = 1, .seq_len = 64};
+    check(bd_model_init(&model, s.backend, &s.parameters, &options, &err), &err);
     check(bd_model_set_weights(&model, s.weights, &err), &err);
     for (int64_t row = 0; row < s.rows.manifests[0].totals.rows; row++) {
         bd_batch batch = load_batch(&s.rows, &row, 1);

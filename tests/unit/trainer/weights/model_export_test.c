@@ -83,11 +83,11 @@ static void assert_exported(const char *folder, const bd_model_config *config, i
     bd_error err = {0};
     bd_model_config read;
     bd_parameters parameters;
-    float *weights;
     assert_int_equal(bd_pretrained_config(&read, folder, &err), BD_OK);
     assert_memory_equal(&read, config, sizeof read);
     assert_int_equal(bd_parameters_init(&parameters, &read, NULL), BD_OK);
-    if (bd_pretrained_load(folder, &parameters, &weights, &err) != BD_OK)
+    float *weights = malloc((size_t)parameters.n_total * sizeof *weights);
+    if (bd_pretrained_read(folder, &parameters, weights, &err) != BD_OK)
         fail_msg("%s", err.message);
     for (int64_t i = 0; i < parameters.n_total; i++) {
         const float exact = weight_of(step, i);
@@ -133,7 +133,6 @@ static void the_file_is_one_that_transformers_take(void **state)
     export_model(&(bd_model_export_job){run, out, BD_LATEST_STEP, BD_BF16}, &result);
     bd_safetensors *file;
     assert_int_equal(bd_safetensors_open(&file, in(out, "model.safetensors"), NULL), BD_OK);
-    assert_string_equal(bd_safetensors_metadata(file, "format"), "pt");
     const bd_tensor_view *table =
         bd_safetensors_find(file, "model.decoder.embed_tokens.weight");
     assert_int_equal(table->dtype, BD_DTYPE_BF16);

@@ -88,10 +88,6 @@ static void written_file_is_read_back(void **state)
     assert_int_equal(bd_safetensors_find(file, "single")->n, 1);
     assert_null(bd_safetensors_find(file, "a.matri"));
     assert_null(bd_safetensors_find(file, "__metadata__"));
-
-    assert_string_equal(bd_safetensors_metadata(file, "format"), "pt");
-    assert_string_equal(bd_safetensors_metadata(file, "who"), "\"\\ \u00e9");
-    assert_null(bd_safetensors_metadata(file, "a.matrix"));
     bd_safetensors_close(file);
     bd_safetensors_close(NULL);
 }
@@ -277,9 +273,7 @@ static void file_of_the_reference_implementation_is_read(void **state)
     assert_true(values[0] == 7.0f);
     assert_int_equal(bd_safetensors_copy_f32(file, "empty", 2, (int64_t[]){0, 7}, values, NULL),
                      BD_OK);
-    double doubles[2];
-    assert_int_equal(
-        bd_safetensors_copy_f64(file, "double", 2, (int64_t[]){2, 1}, doubles, NULL), BD_OK);
+    const double *doubles = bd_safetensors_find(file, "double")->data;
     assert_true(doubles[0] == 1.0 / 3 && doubles[1] == 2.0 / 3);
     assert_int_equal(bd_safetensors_find(file, "half")->dtype, BD_DTYPE_F16);
     assert_int_equal(bd_safetensors_convert(file, "half", 1, (int64_t[]){3}, values, NULL),
@@ -298,9 +292,6 @@ static void file_of_the_reference_implementation_is_read(void **state)
                      BD_ERR_FORMAT);
     assert_int_equal(bd_safetensors_find(file, "count")->dtype, BD_DTYPE_I64);
     assert_int_equal(bd_safetensors_find(file, "mask")->dtype, BD_DTYPE_BOOL);
-    assert_string_equal(bd_safetensors_metadata(file, "format"), "pt");
-    assert_string_equal(bd_safetensors_metadata(file, "who"),
-                        "na\u00efve \u201cquotes\u201d \\ \"");
     bd_safetensors_close(file);
 }
 
@@ -315,7 +306,7 @@ static void misaligned_values_are_copied_but_not_pointed_at(void **state)
     const unsigned char expected[] = {1, 2, 3, 4, 5, 6, 7, 8};
     for (int spaces = 0; spaces < 8; spaces++) {
         for (int i = 0; i < 2; i++) {
-            char header[200], values[8];
+            char header[200];
             snprintf(header, sizeof header, "%s%*s", headers[i], spaces, "");
             write_raw(path, header, 9);
             bd_safetensors *file = opened(path);
@@ -326,12 +317,12 @@ static void misaligned_values_are_copied_but_not_pointed_at(void **state)
             else
                 assert_null(view->data);
             assert_non_null(bd_safetensors_find(file, "b")->data);
-            assert_int_equal(i == 0 ? bd_safetensors_copy_f32(file, "x", 1, (int64_t[]){2},
-                                                              (void *)values, NULL)
-                                    : bd_safetensors_copy_f64(file, "x", 1, (int64_t[]){1},
-                                                              (void *)values, NULL),
-                             BD_OK);
-            assert_memory_equal(values, expected, 8);
+            if (i == 0) {
+                float values[2];
+                assert_int_equal(
+                    bd_safetensors_copy_f32(file, "x", 1, (int64_t[]){2}, values, NULL), BD_OK);
+                assert_memory_equal(values, expected, 8);
+            }
             bd_safetensors_close(file);
         }
     }
