@@ -164,72 +164,13 @@ class ReferencePacker(unittest.TestCase):
 Change = Callable[[Forgery], None]
 
 
-def rank_another(forgery: Forgery) -> None:
-    forgery.packing["shuffle"] += 1
-
-
-def claim_a_stricter_maximum(forgery: Forgery) -> None:
-    forgery.packing["max_documents"] = 1
-
-
-def claim_another_codec(forgery: Forgery) -> None:
-    for shard in forgery.shards:
-        shard.metadata["packing"] = {**forgery.packing, "codec": "zstd"}
-
-
-def tell_other_records(forgery: Forgery) -> None:
-    forgery.shards[0].metadata["records"] = "0" * 32
-
-
 def tell_no_records(forgery: Forgery) -> None:
     forgery.shards[0].records = None
-
-
-def end_an_input_early(forgery: Forgery) -> None:
-    unit = next(s.unit for s in forgery.shards if not s.unit["last"])
-    unit["last"] = True
-
-
-def lose_the_last_slice(forgery: Forgery) -> None:
-    index = next(i for i, s in reversed([*enumerate(forgery.shards)]) if s.unit["slice"] > 0)
-    del forgery.shards[index]
-
-
-def lose_the_last_unit(forgery: Forgery) -> None:
-    del forgery.shards[-1]
-
-
-def hold_out_for_no_reason(forgery: Forgery) -> None:
-    figures = forgery.shards[0].figures
-    figures["held_out_documents"], figures["held_out"] = 1, 5
-    figures["separators"] += 1
-    figures["text"] += 4
-
-
-def leave_out_long_ones_as_short(forgery: Forgery) -> None:
-    figures = forgery.shards[0].figures
-    figures["too_short_documents"], figures["too_short"] = 1, 50
-    figures["separators"] += 1
-    figures["text"] += 49
 
 
 def count_too_many_headless(forgery: Forgery) -> None:
     figures = forgery.shards[0].figures
     figures["headless_documents"] = figures["separators"] + 1
-
-
-def claim_a_smaller_limit(forgery: Forgery) -> None:
-    forgery.plan["reading"]["limit"] = 3
-
-
-def claim_a_larger_limit(forgery: Forgery) -> None:
-    forgery.plan["reading"]["limit"] = 10_000
-    del forgery.shards[-1]
-
-
-def name_another_source(forgery: Forgery) -> None:
-    inputs = [{**item, "source": "web"} for item in forgery.inputs]
-    forgery.sources = [{"name": inputs[0]["source"], "inputs": len(inputs), "figures": {}}]
 
 
 def weigh_another_size(forgery: Forgery) -> None:
@@ -242,25 +183,12 @@ def cut_at_another_stride(forgery: Forgery) -> None:
         next(item for item in items if "stride" in item)["stride"] += 1
 
 
-# The rule, the change that breaks it, and what the packing must be for it.
-CHANGES: list[tuple[str, Change, dict]] = [
-    ("R8", rank_another, {"shuffle": 5}),
-    ("S4", rank_another, {"shuffle": 5}),
-    ("R9", claim_a_stricter_maximum, {}),
-    ("S1", claim_another_codec, {}),
-    ("S1", tell_other_records, {}),
-    ("S1", tell_no_records, {}),
-    ("D2", end_an_input_early, {}),
-    ("D2", lose_the_last_slice, {}),
-    ("D2", lose_the_last_unit, {}),
-    ("S5", hold_out_for_no_reason, {}),
-    ("S5", leave_out_long_ones_as_short, {"min_tokens": 10}),
-    ("S5", count_too_many_headless, {}),
-    ("D2", claim_a_smaller_limit, {}),
-    ("D2", claim_a_larger_limit, {"limit": 60}),
-    ("D3", name_another_source, {}),
-    ("D2", weigh_another_size, {}),
-    ("D2", cut_at_another_stride, {}),
+# What the checker finds and `verify` does not look for; rules_test.py breaks the other rules.
+CHANGES: list[tuple[str, Change]] = [
+    ("S1", tell_no_records),
+    ("S5", count_too_many_headless),
+    ("D2", weigh_another_size),
+    ("D2", cut_at_another_stride),
 ]
 
 
@@ -292,10 +220,10 @@ class Checker(unittest.TestCase):
         corpus = make_corpus(rng, options, 80)
         return reference_dataset(with_compression(rng, corpus.inputs), options)
 
-    def test_every_new_rule_is_found_broken(self) -> None:
-        for n, (rule, change, settings) in enumerate(CHANGES):
+    def test_what_only_the_checker_looks_for_is_found(self) -> None:
+        for n, (rule, change) in enumerate(CHANGES):
             with self.subTest(rule, change=change.__name__):
-                forgery = self.good(settings)
+                forgery = self.good({})
                 change(forgery)
                 forgery.plan["packing"] = forgery.packing
                 forgery.write(self.folder / f"forged-{n}")
@@ -303,9 +231,8 @@ class Checker(unittest.TestCase):
                 self.assertIn(rule, {violation.rule for violation in found})
 
     def test_what_the_changes_start_from_is_good(self) -> None:
-        for n, (_, _, settings) in enumerate(CHANGES):
-            self.good(settings).write(self.folder / f"good-{n}")
-            self.assertEqual(check_dataset(self.folder / f"good-{n}"), [])
+        self.good({}).write(self.folder / "good")
+        self.assertEqual(check_dataset(self.folder / "good"), [])
 
     def test_compressed_buffers_are_told_from_plain_ones(self) -> None:
         for stated, written in itertools.permutations(["none", "zstd"]):

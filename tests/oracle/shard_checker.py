@@ -531,6 +531,8 @@ def check_shard(
     for document, own in pieces_by_document(pieces).items():
         for found in check_document(own, packing):
             yield Violation("S3", f"{shard.name} document {document}", found)
+        if own[0].length - (1 if packing["bos"] is None else 2) < packing["min_tokens"]:
+            yield Violation("S7", f"{shard.name} document {document}", "it is too short")
     yield from named("S4", check_order(taken_apart, packing))
     if len(taken_apart) == len(rows):
         yield from named("S5", check_figures(taken_apart, packing, figures))
