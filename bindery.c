@@ -190,7 +190,7 @@ static const bd_command export_command = {
         "\n"
         "  input_ids     the row's tokens\n"
         "  position_ids  restart at 0 with each segment, and with the padding\n"
-        "  labels        the token where it is a target, -100 where it is none: not shifted\n"
+        "  labels        the token where it is a target, else -100: not shifted\n"
         "  seq_lengths   of the segments, and of the padding if there is any\n"
         "  cu_seqlens    the boundaries as the shard holds them, without the padding\n"
         "\n"

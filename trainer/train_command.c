@@ -102,7 +102,7 @@ static const bd_option train_options[] = {
      BD_LENGTH(bd_train_options, n_positions, 1, 1 << 24),
      BD_GIVEN(bd_train_options, model_given),
      .initial = "-1",
-     .initial_note = "the preset's, or a row's tokens if segments are longer",
+     .initial_note = "the preset's, or a row's if longer",
      .help = "Positions; 2k is 2048"},
     {.name = "vocab-size",
      .value = "N",

@@ -183,14 +183,13 @@ static const char pack_description[] =
     "\n"
     "  bindery pack -o shards --seq-len 1024 corpus.jsonl\n"
     "  bindery pack -o shards --delimiter '<|endoftext|>' stories.txt.gz\n"
-    "  bindery pack -o shards --holdout 0.5% --source web=crawl/ --source wiki=wiki.parquet\n"
-    "  bindery pack -o shards --source code=src/,format=text --source "
-    "web=crawl/,text-field=content\n"
-    "  bindery pack -o shards --include '*.py' --include '*.md' --exclude tests project/\n"
+    "  bindery pack -o shards --holdout 1% --source web=crawl/ --source wiki=wiki/\n"
+    "  bindery pack -o shards --source code=src/,format=text --source web=crawl/\n"
+    "  bindery pack -o shards --source web=crawl/,text-field=content\n"
+    "  bindery pack -o shards --include '*.py' --include '*.md' --exclude tests src/\n"
     "  bindery pack -o shards --tokenizer gpt2/tokenizer.json corpus.jsonl\n"
     "  bindery pack -o shards --tokenizer cl100k_base.tiktoken:cl100k corpus.jsonl\n"
-    "  bindery pack -o shards --vocab-size 50257 --separator-id 50256 "
-    "train_text_document.bin\n";
+    "  bindery pack -o shards --vocab-size 50257 --separator-id 50256 tokens.bin\n";
 
 const bd_command bd_pack_command = {
     .name = "pack",

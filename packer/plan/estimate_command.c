@@ -36,7 +36,7 @@ static const bd_option plan_options[] = {
     {.name = "seq-len",
      .value = "N,N...",
      BD_TEXT(plan_settings, seq_lens),
-     .initial_note = "powers of two around the documents' lengths",
+     .initial_note = "powers of two around their lengths",
      .help = "Tokens in a row: the lengths to compare, such as 1k,2k,8k"},
     {.name = "context",
      .value = "N",

@@ -169,8 +169,8 @@ const bd_command bd_tokenize_command = {
         "  bindery tokenize --tokenizer gpt2/tokenizer.json story.txt\n"
         "  bindery tokenize --tokenizer cl100k_base.tiktoken:cl100k --count *.txt\n"
         "  bindery tokenize --tokenizer gpt2 --text-field text corpus.jsonl.gz\n"
-        "  bindery tokenize --tokenizer gpt2 < story.txt | "
-        "bindery tokenize --tokenizer gpt2 -d\n",
+        "  bindery tokenize --tokenizer gpt2 < story.txt |\n"
+        "      bindery tokenize --tokenizer gpt2 -d\n",
     .operands = "[FILE...]",
     .operand_kind = BD_OPTION_FILE,
     .options = tokenize_options,

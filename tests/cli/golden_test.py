@@ -132,20 +132,6 @@ class Golden(ProgramTest):
     def test_what_people_see_is_what_they_saw_before(self) -> None:
         shutil.copytree(FORMAT_1, self.folder / "golden")
         for name, arguments in {
-            "bindery-help": ["--help"],
-            "plan-help": ["plan", "--help"],
-            "pack-help": ["pack", "--help"],
-            "repack-help": ["repack", "--help"],
-            "inspect-help": ["inspect", "--help"],
-            "verify-help": ["verify", "--help"],
-            "locate-help": ["locate", "--help"],
-            "export-help": ["export", "--help"],
-            "tokenize-help": ["tokenize", "--help"],
-            "train-help": ["train", "--help"],
-            "eval-help": ["eval", "--help"],
-            "prove-help": ["prove", "--help"],
-            "generate-help": ["generate", "--help"],
-            "report-help": ["report", "--help"],
             "pack": ["pack", "-o", "new", "--seq-len", "33", "--delimiter", "%", "golden/corpus"],
             "inspect-row": ["inspect", "--row", "1", "golden/best-fit"],
             "inspect-row-colour": ["inspect", "--color=always", "--row", "1", "golden/concat"],

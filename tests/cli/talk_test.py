@@ -162,6 +162,32 @@ class DryRun(ProgramTest):
         self.assertRegex(result.stdout, r"\n4 inputs, \d units?; about .* to be written\n\Z")
 
 
+class Help(ProgramTest):
+    def test_every_option_is_in_the_help_and_in_the_man_page(self) -> None:
+        """The options of the table, as the completion of fish lists them."""
+        options: dict[str, set[str]] = {}
+        for line in self.succeeds("--generate", "fish").stdout.splitlines():
+            if found := re.search(r"-n (?:'__fish_seen_subcommand_from (\w+)'|\S+)(.*? -l [\w-]+)", line):
+                names = re.findall(r" -([sl]) ([\w-]+)", found[2])
+                options.setdefault(found[1] or "", set()).update(
+                    f"-{name}" if kind == "s" else f"--{name}" for kind, name in names)
+        self.assertGreater(len(options), 13)
+        self.assertGreater(sum(map(len, options.values())), 200)
+        for command, names in options.items():
+            words = [command] if command else []
+            shown = self.succeeds(*words, "--help").stdout
+            page = self.succeeds(*words, "--generate", "man").stdout.replace("\\-", "-")
+            self.assertLessEqual(max(map(len, shown.split("\n"))), 80)
+            self.assertTrue(shown.startswith(" ".join(["Usage: bindery", *words])), shown)
+            for name in names:
+                with self.subTest(command, option=name):
+                    self.assertRegex(shown, rf"(?m)^(  |  -\w, |      ){name}[ ,\n]")
+                    self.assertIn(rf"\fB{name}\fR", page)
+        for command in options.keys() - {""}:
+            self.assertIn(f"bindery-{command}", self.succeeds("--generate", "man").stdout.replace("\\-", "-"))
+            self.assertRegex(self.succeeds("--help").stdout, rf"(?m)^  {command} ")
+
+
 class Completion(ProgramTest):
     def completed(self, *words: str) -> list[str]:
         """What bash would offer for the last of `words`."""

@@ -179,85 +179,25 @@ static void edit(char *text, size_t size, const char *old, const char *new)
              at + strlen(old));
 }
 
-static void limit_is_the_last_value_taken(void **state)
+static void ids_are_of_the_vocabulary_and_a_part_is_of_a_holdout(void **state)
 {
     (void)state;
     // What replaces what, and the message; NULL if it is taken.
     static const char *const cases[][3] = {
-        {"\"seq_len\":17", "\"seq_len\":2", NULL},
-        {"\"seq_len\":17", "\"seq_len\":1", "'seq_len': not an integer from 2 to 1073741824"},
-        {"\"seq_len\":17", "\"seq_len\":1073741824", NULL},
-        {"\"seq_len\":17", "\"seq_len\":1073741825",
-         "'seq_len': not an integer from 2 to 1073741824"},
-        {"\"seq_len\":17", "\"seq_len\":17.0",
-         "'seq_len': not an integer from 2 to 1073741824"},
-        {"\"seq_len\":17,", "", "'seq_len': not an integer from 2 to 1073741824"},
-        {"\"vocab_size\":257", "\"vocab_size\":4294967296", NULL},
-        {"\"vocab_size\":257", "\"vocab_size\":4294967297",
-         "'vocab_size': not an integer from 1 to 4294967296"},
-        {"\"vocab_size\":257", "\"vocab_size\":0",
-         "'vocab_size': not an integer from 1 to 4294967296"},
+
         {"\"vocab_size\":257", "\"vocab_size\":256",
          "'separator': not an integer from 0 to 255"},
         {"\"separator\":256", "\"separator\":257", "'separator': not an integer from 0 to 256"},
-        {"\"separator\":256", "\"separator\":-1", "'separator': not an integer from 0 to 256"},
         {"\"bos\":null", "\"bos\":256", NULL},
         {"\"bos\":null,", "", NULL},
         {"\"bos\":null", "\"bos\":257", "'bos': not an integer from 0 to 256"},
-        {"\"bos\":null", "\"bos\":-1", "'bos': not an integer from 0 to 256"},
-        {"\"bos\":null", "\"bos\":\"x\"", "'bos': not an integer from 0 to 256"},
         {"\"padding\":3", "\"padding\":256", NULL},
         {"\"padding\":3", "\"padding\":257", "'padding': not an integer from 0 to 256"},
-        {"\"padding\":3,", "", "'padding': not an integer from 0 to 256"},
-        {"\"batch_rows\":1000", "\"batch_rows\":1", NULL},
-        {"\"batch_rows\":1000", "\"batch_rows\":2147483647", NULL},
-        {"\"batch_rows\":1000", "\"batch_rows\":0",
-         "'batch_rows': not an integer from 1 to 2147483647"},
-        {"\"batch_rows\":1000", "\"batch_rows\":2147483648",
-         "'batch_rows': not an integer from 1 to 2147483647"},
-        {"\"concat\"", "\"best\"", "'strategy' is 'best', which this version does not know"},
-        {"\"concat\"", "\"\"", "'strategy' is '', which this version does not know"},
-        {"\"concat\"", "7", "'strategy' is not a string"},
-        {"\"drop\"", "\"Drop\"", "'long' is 'Drop', which this version does not know"},
-        {"\"max_documents\":9", "\"max_documents\":1", NULL},
-        {"\"max_documents\":9", "\"max_documents\":1073741824", NULL},
-        {"\"max_documents\":9", "\"max_documents\":0",
-         "'max_documents': not an integer from 1 to 1073741824"},
-        {"\"max_documents\":9", "\"max_documents\":1073741825",
-         "'max_documents': not an integer from 1 to 1073741824"},
-        {"\"min_tokens\":4", "\"min_tokens\":4294967295", NULL},
-        {"\"min_tokens\":4", "\"min_tokens\":4294967296",
-         "'min_tokens': not an integer from 0 to 4294967295"},
-        {"\"min_tokens\":4", "\"min_tokens\":-1",
-         "'min_tokens': not an integer from 0 to 4294967295"},
-        {"\"shuffle\":42", "\"shuffle\":0", NULL},
-        {"\"shuffle\":42", "\"shuffle\":9223372036854775807", NULL},
-        {"\"shuffle\":42", "\"shuffle\":-1",
-         "'shuffle': not an integer from 0 to 9223372036854775807"},
-        {"\"shuffle\":42", "\"shuffle\":true",
-         "'shuffle': not an integer from 0 to 9223372036854775807"},
-        {"\"holdout\":5000", "\"holdout\":1", NULL},
-        {"\"holdout\":5000", "\"holdout\":1000000", NULL},
-        {"\"holdout\":5000", "\"holdout\":1000001",
-         "'holdout': not an integer from 0 to 1000000"},
-        {"\"holdout\":5000", "\"holdout\":-1", "'holdout': not an integer from 0 to 1000000"},
-        {"\"holdout\":5000", "\"holdout\":0.5", "'holdout': not an integer from 0 to 1000000"},
-        {"\"training\"", "\"held-out\"", NULL},
-        {"\"training\"", "\"test\"", "'part' is 'test', which this version does not know"},
-        {"\"training\"", "1", "'part' is not a string"},
-        {"\"zstd\"", "\"none\"", NULL},
-        {"\"zstd\"", "\"lz4\"", "'codec' is 'lz4', which this version does not know"},
-        {"\"zstd\"", "false", "'codec' is not a string"},
         // Something is held out if and only if this is one side of it.
         {"\"holdout\":5000", "\"holdout\":0", "'holdout' and 'part' contradict each other"},
         {"\"holdout\":5000,", "", "'holdout' and 'part' contradict each other"},
         {"\"training\"", "\"all\"", "'holdout' and 'part' contradict each other"},
         {"\"part\":\"training\",", "", "'holdout' and 'part' contradict each other"},
-        {"\"name\":", "\"nam\":", "'name' is not a string"},
-        {"\"fingerprint\":", "\"f\":", "'fingerprint' is not a string"},
-        {"cdef\"", "cdeF\"",
-         "'0123456789abcdef0123456789abcdeF' is not a checksum of 32 digits"},
-        {"\"tokenizer\":", "\"t\":", "'tokenizer' is not an object"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[800];
@@ -441,31 +381,6 @@ static void unit_of_format_1_0_is_the_last(void **state)
     bd_json_free(json);
 }
 
-static void unit_out_of_range_is_refused(void **state)
-{
-    (void)state;
-    static const char *const cases[][2] = {
-        {"{\"input\":-1,\"slice\":0,\"inputs\":1}", "'input'"},
-        {"{\"input\":2147483648,\"slice\":0,\"inputs\":1}", "'input'"},
-        {"{\"input\":0,\"slice\":-1,\"inputs\":1}", "'slice'"},
-        {"{\"input\":0,\"slice\":2147483648,\"inputs\":1}", "'slice'"},
-        {"{\"input\":0,\"slice\":0,\"inputs\":0}", "'inputs'"},
-        {"{\"input\":0,\"slice\":0,\"inputs\":2147483648}", "'inputs'"},
-        {"{\"input\":0,\"slice\":0}", "'inputs'"},
-        {"{\"input\":0,\"slice\":0,\"inputs\":1,\"last\":1}", "'last'"},
-        {"{\"input\":0,\"slice\":0,\"inputs\":1,\"last\":\"true\"}", "'last'"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        bd_json *json;
-        bd_unit unit;
-        bd_error err;
-        assert_int_equal(bd_json_parse(cases[i][0], strlen(cases[i][0]), &json, NULL), BD_OK);
-        assert_int_equal(bd_unit_from_json(&unit, json, &err), BD_ERR_FORMAT);
-        assert_memory_equal(err.message, cases[i][1], strlen(cases[i][1]));
-        bd_json_free(json);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -475,7 +390,7 @@ int main(void)
         cmocka_unit_test(selection_comes_back_from_json),
         cmocka_unit_test(packing_of_format_1_0_selects_everything),
         cmocka_unit_test(words_are_those_of_the_command_line),
-        cmocka_unit_test(limit_is_the_last_value_taken),
+        cmocka_unit_test(ids_are_of_the_vocabulary_and_a_part_is_of_a_holdout),
         cmocka_unit_test(name_of_the_tokenizer_fits_or_is_refused),
         cmocka_unit_test(id_is_two_bytes_while_all_of_them_fit),
         cmocka_unit_test(batch_is_about_four_mebibytes_and_at_least_a_row),
@@ -484,7 +399,6 @@ int main(void)
         cmocka_unit_test(other_major_version_is_refused),
         cmocka_unit_test(unit_comes_back_from_json_and_names_its_shard),
         cmocka_unit_test(unit_of_format_1_0_is_the_last),
-        cmocka_unit_test(unit_out_of_range_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -331,21 +331,7 @@ static void contradiction_is_named(void **state)
         {"plan.json", 0, "../plan.json", BD_ERR_FORMAT,
          "'file' is '../plan.json' instead of 'plan.json'"},
         {"tokenizer.json", 0, "x", BD_ERR_FORMAT, "'file' is 'x' instead of 'tokenizer.json'"},
-        {"\"bytes\": 100", 0, "\"bytes\": -1", BD_ERR_FORMAT, "inputs[0]: 'bytes': not an"},
-        {"\"source\": \"web\"", 0, "\"source\": 1", BD_ERR_FORMAT,
-         "inputs[1]: 'source' is not a string"},
-        {"\"compression\": \"zstd\"", 0, "\"compression\": []", BD_ERR_FORMAT,
-         "inputs[1]: 'compression' is not a string"},
-        {"\"stride\": 60", 0, "\"stride\": 0", BD_ERR_FORMAT, "inputs[0]: 'stride': not an"},
         {"899", 0, "1", BD_ERR_FORMAT, "inputs[2]: 'starts[2]': not an integer from 2 to"},
-        {"\"files\": 3", 0, "\"files\": 0", BD_ERR_FORMAT, "passed_over[0]: 'files': not an"},
-        {"\"passed_over\": [", 0, "\"passed_over\": 1, \"x\": [", BD_ERR_FORMAT,
-         "'passed_over' is not an array"},
-        {"\"last\": false", 0, "\"last\": 0", BD_ERR_FORMAT,
-         "shards[0]: 'last' is not a boolean"},
-        {"\"records\": \"", 1, "\"records\": \"0", BD_ERR_FORMAT, "shards[1]: '0"},
-        {"\"records\": \"", 1, "\"records\": 1, \"x\": \"", BD_ERR_FORMAT,
-         "shards[1]: 'records' is not a string"},
         {"00000-00001.arrow", 0, "00000-00002.arrow", BD_ERR_FORMAT,
          "shards[1]: 'file' is '00000-00002.arrow' instead of '00000-00001.arrow'"},
         {"00001-00000.arrow", 0, "/etc/passwd", BD_ERR_FORMAT,
@@ -356,8 +342,6 @@ static void contradiction_is_named(void **state)
          "shards[2]: its unit names inputs that the manifest does not list"},
         {"\"inputs\": 1", 1, "\"inputs\": 2", BD_ERR_FORMAT,
          "shards[2]: its unit does not follow the one before"},
-        {"\"bytes\": 1001", 0, "\"bytes\": -1001", BD_ERR_FORMAT,
-         "shards[1]: 'bytes': not an integer from 0"},
         {"\"rows\": 3", 0, "\"rows\": 4", BD_ERR_FORMAT,
          "D3: the sources are not the sums over their shards: [0 'default'].figures.rows: 4 "
          "here, 3 there"},
@@ -377,10 +361,6 @@ static void contradiction_is_named(void **state)
          "there"},
         {"\"sources\": [", 0, "\"sources\": [], \"x\": [", BD_ERR_FORMAT,
          "D3: the sources are not the sums over their shards: [0 'default']: "},
-        {"\"sources\": [", 0, "\"sources\": {}, \"x\": [", BD_ERR_FORMAT,
-         "'sources' is not an array"},
-        {"\"sources\": [", 0, "\"sources\": [{}, ", BD_ERR_FORMAT,
-         "sources[0]: 'name' is not a string"},
         {"\"rows\": 5", 0, "\"rows\": 6", BD_ERR_FORMAT,
          "D3: the totals are not the sums over the shards: rows: 5 here, 6 there"},
         {"\"longest_segment\": 7", 2, "\"longest_segment\": 13", BD_ERR_FORMAT,
@@ -427,78 +407,6 @@ static void shards_out_of_order_are_refused(void **state)
                  (const char *)*state);
         assert_string_equal(err.message, expected);
     }
-}
-
-// The key that ends before `end`, in `key`.
-static void key_before(const char *end, char key[60])
-{
-    const char *begin = end;
-    while (begin[-1] != '"')
-        begin--;
-    snprintf(key, 60, "%.*s", (int)(end - begin), begin);
-}
-
-// Whether format 1.0 does not have the key that ends at `end`, or has it as null.
-static bool is_not_needed(const char *end, const char *after_inputs)
-{
-    static const char *const keys[] = {"max_documents",
-                                       "min_tokens",
-                                       "shuffle",
-                                       "holdout",
-                                       "part",
-                                       "codec",
-                                       "compression",
-                                       "stride",
-                                       "starts",
-                                       "last",
-                                       "records",
-                                       "sources",
-                                       "passed_over",
-                                       "too_short",
-                                       "held_out",
-                                       "too_short_documents",
-                                       "held_out_documents",
-                                       "headless_documents",
-                                       "positions",
-                                       "bad_missing_text",
-                                       "bad_json",
-                                       "bad_utf8",
-                                       "bad_too_large",
-                                       "bad_pattern"};
-    char key[60];
-    key_before(end, key);
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (strcmp(key, keys[i]) == 0)
-            return true;
-    if (strcmp(key, "weight") == 0 || strcmp(key, "extent") == 0)  // both are known, or neither
-        return strncmp(end, "\": null", 7) == 0;
-    if (strcmp(key, "bytes") == 0)  // of a shard it is
-        return end < after_inputs;
-    return strcmp(key, "bos") == 0 && strncmp(end, "\": null", 7) == 0;
-}
-
-// Each key of the text in turn gets another name.
-static void every_key_is_needed_but_the_bos_and_what_is_new(void **state)
-{
-    size_t n;
-    char *text = publish_example(*state, &n), key[60];
-    const char *after_inputs = strstr(text, "\"passed_over\"");
-    int n_keys = 0, n_not_needed = 0;
-    // In indented JSON a key, and nothing else, stands before `": `.
-    for (const char *end = text; forge(*state, text, "\": ", n_keys, "x\": "); n_keys++) {
-        end = strstr(end + 1, "\": ");
-        const bool needed = !is_not_needed(end, after_inputs);
-        bd_manifest manifest;
-        const bd_status status = bd_manifest_read(&manifest, *state, NULL);
-        key_before(end, key);
-        if (status != (needed ? BD_ERR_FORMAT : BD_OK))
-            fail_msg("key %d, '%s': status %d", n_keys, key, (int)status);
-        bd_manifest_release(&manifest);
-        n_not_needed += !needed;
-    }
-    assert_true(n_keys > 200);
-    assert_int_equal(n_not_needed, 89);
-    free(text);
 }
 
 // ---- Format 1.0 -------------------------------------------------------------------
@@ -554,23 +462,6 @@ static void manifest_of_format_1_0_is_read(void **state)
     assert_int_equal(sources[0].figures.text, 12);
     free(sources);
     bd_manifest_release(&manifest);
-}
-
-static void every_key_of_format_1_0_is_needed_but_the_bos(void **state)
-{
-    int n_keys = 0;
-    char key[60];
-    for (const char *end = body_1_0; forge(*state, body_1_0, "\":", n_keys, "x\":"); n_keys++) {
-        end = strstr(end + 1, "\":");
-        key_before(end, key);
-        bd_manifest manifest;
-        const bd_status status = bd_manifest_read(&manifest, *state, NULL);
-        const bool bos = strncmp(end - 3, "bos\":null", 9) == 0;
-        if (status != (bos ? BD_OK : BD_ERR_FORMAT))
-            fail_msg("key %d, '%s': status %d", n_keys, key, (int)status);
-        bd_manifest_release(&manifest);
-    }
-    assert_int_equal(n_keys, 78);
 }
 
 static void input_without_any_size_is_refused_in_format_1_0(void **state)
@@ -762,9 +653,7 @@ int main(void)
         test_in_folder(every_lost_or_added_byte_is_noticed),
         test_in_folder(contradiction_is_named),
         test_in_folder(shards_out_of_order_are_refused),
-        test_in_folder(every_key_is_needed_but_the_bos_and_what_is_new),
         test_in_folder(manifest_of_format_1_0_is_read),
-        test_in_folder(every_key_of_format_1_0_is_needed_but_the_bos),
         test_in_folder(input_without_any_size_is_refused_in_format_1_0),
         test_in_folder(unknown_key_of_a_newer_minor_version_is_ignored),
         test_in_folder(totals_that_are_wrong_are_not_published),

@@ -321,14 +321,6 @@ static void a_plan_that_cannot_be_used_is_named(void **state)
         {"{\"format\":\"2.0\"}", BD_ERR_UNSUPPORTED, "cannot use './plan.json': format '2.0'"},
         {"{\"format\":\"1.0\"}", BD_ERR_FORMAT,
          "cannot use './plan.json': 'reading' is not an object"},
-        {"{\"format\":\"1.7\",\"reading\":{\"unit_size\":0}}", BD_ERR_FORMAT,
-         "cannot use './plan.json': 'unit_size': not an integer from 1"},
-        {"{\"format\":\"1.0\",\"reading\":{\"unit_size\":\"64\"}}", BD_ERR_FORMAT,
-         "cannot use './plan.json': 'unit_size': not an integer from 1"},
-        {"{\"format\":\"1.1\",\"reading\":{\"unit_size\":1099511627777}}", BD_ERR_FORMAT,
-         "cannot use './plan.json': 'unit_size': not an integer from 1 to 1099511627776"},
-        {"{\"format\":\"1.1\",\"reading\":{\"unit_size\":64,\"limit\":0}}", BD_ERR_FORMAT,
-         "cannot use './plan.json': 'limit': not an integer from 1"},
     };
     bd_plan_parts parts;
     bd_error err = {0};
@@ -373,16 +365,12 @@ static void parts_that_are_not_those_of_the_inputs_are_refused(void **state)
     static const struct {
         const char *text, *message;
     } CASES[] = {
-        {JOINED("7"), "'joined' is not an array"},
+
         {JOINED("[]"), "'joined' has 0 entries for 3 inputs"},
         {JOINED("[{},{},{},{}]"), "'joined' has 4 entries for 3 inputs"},
         {JOINED("[" PART("2", "64") "]"), "'joined' tells of 2 inputs, and there are 3"},
         {JOINED("[" PART("2", "64") "," PART("2", "64") "]"),
          "'joined[1]': 'inputs': not an integer from 1 to 1"},
-        {JOINED("[" PART("0", "64") "," PART("3", "64") "]"),
-         "'joined[0]': 'inputs': not an integer from 1 to 3"},
-        {JOINED("[" PART("3", "0") "]"), "'joined[0]': 'unit_size': not an integer from 1"},
-        {JOINED("[{\"inputs\":3}]"), "'joined[0]': 'reading' is not an object"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         bd_plan_parts parts;

@@ -577,20 +577,10 @@ static void sealed_lie_is_refused(void **state)
     } cases[] = {
         {"\"1.2\"", "\"2.0\"", "format '2.0' is not one", BD_ERR_UNSUPPORTED},
         {"\"step\": 100", "\"step\": 101", "it is of step 101", BD_ERR_FORMAT},
-        {"\"step\": 100", "\"step\": -1", "'step'", BD_ERR_FORMAT},
         {"\"step-00000100.", "\"step-00000101.", "'file' is 'step-00000101.safetensors'",
          BD_ERR_FORMAT},
         {"\"step-00000100.", "\"../../secrets/", "'file' is '../../secrets/", BD_ERR_FORMAT},
-        {"\"bytes\": ", "\"bytes\": -", "'bytes'", BD_ERR_FORMAT},
         {"\"hidden_size\": 2", "\"hidden_size\": 0", "'model': 'hidden_size'", BD_ERR_FORMAT},
-        {"\"opt\"", "\"opz\"", "'model': 'model_type'", BD_ERR_UNSUPPORTED},
-        {"\"training\": {", "\"training_\": {", "'training'", BD_ERR_FORMAT},
-        {"\"data\": {", "\"data_\": {", "'data'", BD_ERR_FORMAT},
-        {"\"history\": {", "\"history\": 1, \"history_\": {", "'history'", BD_ERR_FORMAT},
-        {"\"skipped_spikes\": 4", "\"skipped_spikes\": -4", "'history': 'skipped_spikes'",
-         BD_ERR_FORMAT},
-        {"\"tensors\"", "\"tensors_\"", "'tensors'", BD_ERR_FORMAT},
-        {"\"checksum\": \"", "\"checksum\": \"0", "is not a checksum", BD_ERR_FORMAT},
         {"\"data\": {", "\"step\": {", "duplicate", BD_ERR_FORMAT},
     };
     save_tiny(*state, 100, 1);
