@@ -300,9 +300,6 @@ class Damage(Refusals):
     def test_a_missing_shard_is_refused(self) -> None:
         self.shard.unlink()
         self.assert_refusal(bindery("inspect", "--row", 0, self.dataset), self.shard.name)
-        result = bindery("verify", self.dataset)
-        self.assertIn(result.status, (1, 2), result)
-        self.assertIn(self.shard.name, result.output)
 
     def test_a_row_that_is_not_there_is_refused(self) -> None:
         for row in [10**6, -1, 2**64, "x"]:

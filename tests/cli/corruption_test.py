@@ -360,11 +360,6 @@ class Corruption(DamageTest):
                 (self.dataset / other).write_bytes(self.files[one])
                 self.assert_noticed(one, other)
 
-    def test_a_shard_that_the_manifest_does_not_name_is_noticed(self) -> None:
-        self.restore()
-        shutil.copy(self.dataset / self.shards[0], self.dataset / "00099-00000.arrow")
-        self.assert_noticed("00099-00000.arrow")
-
     def test_a_file_replaced_by_a_folder_is_noticed(self) -> None:
         for name in ["manifest.json", "plan.json", "tokenizer.json", self.shards[0]]:
             with self.subTest(file=name):

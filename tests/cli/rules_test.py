@@ -266,6 +266,17 @@ def batches_of_another_size(forgery: Forgery) -> None:
     forgery.batch_rows = 2
 
 
+@breaks("S1", "record batch 0 has")
+def a_last_batch_that_is_larger(forgery: Forgery) -> None:
+    change_packing(forgery, batch_rows=2)
+    forgery.batch_rows = 1000
+
+
+@breaks("S1", "the columns are not those of a shard")
+def metadata_of_longer_rows(forgery: Forgery) -> None:
+    forgery.shards[0].metadata["packing"] = {**forgery.packing, "seq_len": 33}
+
+
 @breaks("S1", "metadata: format '2.0' is not one that this version reads (1.x)")
 def another_major_version(forgery: Forgery) -> None:
     forgery.shards[0].metadata["format"] = "2.0"
@@ -647,7 +658,8 @@ class Rules(ProgramTest):
             return lambda dataset: (dataset / name).write_bytes(b"")
 
         shard, unnamed = "00000-00000.arrow", "D2: the manifest does not name it"
-        strays = ["00000-00009.arrow", "stray.arrow", "0-0.arrow", f" {shard}", f"{9**20}-00000.arrow"]
+        strays = ["00000-00009.arrow", "stray.arrow", "0-0.arrow", f" {shard}",
+                  f"{9**20}-00000.arrow"]
         for name, change, said in [
             (shard, lambda dataset: (dataset / shard).unlink(), "D1: it is missing"),
             (shard, lambda dataset: (dataset / shard).write_bytes(

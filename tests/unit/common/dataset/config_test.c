@@ -153,23 +153,6 @@ static void packing_comes_back_from_json(void **state)
             }
 }
 
-static void words_are_those_of_the_command_line(void **state)
-{
-    (void)state;
-    assert_string_equal(bd_strategy_words[BD_STRATEGY_BEST_FIT], "best-fit");
-    assert_string_equal(bd_strategy_words[BD_STRATEGY_FIRST_FIT], "first-fit");
-    assert_string_equal(bd_strategy_words[BD_STRATEGY_CONCAT], "concat");
-    assert_string_equal(bd_long_policy_words[BD_LONG_SPLIT], "split");
-    assert_string_equal(bd_long_policy_words[BD_LONG_TRUNCATE], "truncate");
-    assert_string_equal(bd_long_policy_words[BD_LONG_DROP], "drop");
-    assert_string_equal(bd_long_policy_words[BD_LONG_ERROR], "error");
-    assert_string_equal(bd_part_words[BD_PART_ALL], "all");
-    assert_string_equal(bd_part_words[BD_PART_TRAINING], "training");
-    assert_string_equal(bd_part_words[BD_PART_HELD_OUT], "held-out");
-    assert_string_equal(bd_shard_codec_words[BD_SHARD_UNCOMPRESSED], "none");
-    assert_string_equal(bd_shard_codec_words[BD_SHARD_ZSTD], "zstd");
-}
-
 // example_text with the first occurrence of `old` replaced.
 static void edit(char *text, size_t size, const char *old, const char *new)
 {
@@ -389,7 +372,6 @@ int main(void)
         cmocka_unit_test(packing_comes_back_from_json),
         cmocka_unit_test(selection_comes_back_from_json),
         cmocka_unit_test(packing_of_format_1_0_selects_everything),
-        cmocka_unit_test(words_are_those_of_the_command_line),
         cmocka_unit_test(ids_are_of_the_vocabulary_and_a_part_is_of_a_holdout),
         cmocka_unit_test(name_of_the_tokenizer_fits_or_is_refused),
         cmocka_unit_test(id_is_two_bytes_while_all_of_them_fit),

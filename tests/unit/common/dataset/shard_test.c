@@ -595,119 +595,6 @@ static void shard_of_format_1_0_is_read(void **state)
     free(metadata);
 }
 
-static void metadata_must_fit_the_columns_and_the_rows(void **state)
-{
-    plain_shard claimed = example(257);
-    const plain_shard written = claimed;
-    char *metadata;
-#define CLAIM(edit, why)                             \
-    claimed = written;                               \
-    edit;                                            \
-    metadata = metadata_of(&claimed);                \
-    write_with_metadata(*state, &written, metadata); \
-    free(metadata);                                  \
-    refuses(*state, BD_ERR_FORMAT, why)
-    CLAIM(claimed.packing.seq_len++, "S1: the columns are not those of a shard");
-    CLAIM(claimed.packing.seq_len--, "S1: the columns are not those of a shard");
-    CLAIM(claimed.packing.vocab_size = 70000, "S1: the columns are not those of a shard");
-    CLAIM(claimed.packing.batch_rows = 4, "S1: record batch 0 has 3 rows, batch_rows is 4");
-    CLAIM(claimed.packing.batch_rows = 2, "S1: record batch 0 has 3 rows, batch_rows is 2");
-    CLAIM(claimed.entry.figures.rows = 8, "S5: it has 7 rows, its metadata says 8");
-    CLAIM(claimed.entry.figures.rows = 6, "S5: it has 7 rows, its metadata says 6");
-    CLAIM(claimed.entry.figures.rows = 0, "S5: it has 7 rows, its metadata says 0");
-}
-
-static void last_batch_is_not_larger_than_the_others(void **state)
-{
-    plain_shard claimed = example(257), written = claimed;
-    claimed.packing.batch_rows = 2;
-    written.n_rows = claimed.n_rows = 3;  // one batch of three
-    claimed.entry.figures.rows = 3;
-    char *metadata = metadata_of(&claimed);
-    write_with_metadata(*state, &written, metadata);
-    free(metadata);
-    refuses(*state, BD_ERR_FORMAT, "S1: record batch 0 has 3 rows, batch_rows is 2");
-}
-
-static void differs_from_manifest(const char *folder, const bd_manifest *manifest,
-                                  const char *where)
-{
-    bd_shard shard;
-    bd_error err = {0};
-    char expected[5000];
-    snprintf(expected, sizeof expected,
-             "cannot use '%s/%s': S1: it differs from the manifest: %s", folder, shard_name,
-             where);
-    assert_int_equal(bd_shard_open_entry(&shard, folder, manifest, 0, &err), BD_ERR_FORMAT);
-    assert_string_equal(err.message, expected);
-    assert_null(shard.path);
-}
-
-static void metadata_must_be_that_of_the_manifest(void **state)
-{
-    const plain_shard written = example(257);
-    bd_shard_entry entry;
-    bd_manifest manifest = manifest_of(&written, &entry);
-    bd_shard shard;
-    write_shard(*state, &written);
-    assert_int_equal(bd_shard_open_entry(&shard, *state, &manifest, 0, NULL), BD_OK);
-    bd_shard_close(&shard);
-
-    manifest.packing.separator = 9;
-    differs_from_manifest(*state, &manifest, "packing.separator: 256 here, 9 there");
-    manifest = manifest_of(&written, &entry);
-    manifest.packing.bos = 0;
-    differs_from_manifest(*state, &manifest, "packing.bos: null here, 0 there");
-    manifest = manifest_of(&written, &entry);
-    manifest.packing.long_policy = BD_LONG_DROP;
-    differs_from_manifest(*state, &manifest, "packing.long: \"split\" here, \"drop\" there");
-    manifest = manifest_of(&written, &entry);
-    entry.unit.n_inputs = 2;
-    differs_from_manifest(*state, &manifest, "unit.inputs: 1 here, 2 there");
-    manifest = manifest_of(&written, &entry);
-    manifest.packing.shuffle = 7;
-    differs_from_manifest(*state, &manifest, "packing.shuffle: null here, 7 there");
-    manifest = manifest_of(&written, &entry);
-    manifest.packing.codec = BD_SHARD_ZSTD;
-    differs_from_manifest(*state, &manifest, "packing.codec: \"none\" here, \"zstd\" there");
-    manifest = manifest_of(&written, &entry);
-    entry.unit.last = true;
-    differs_from_manifest(*state, &manifest, "unit.last: false here, true there");
-    manifest = manifest_of(&written, &entry);
-    entry.records = (bd_digest){""};
-    char where[100];
-    snprintf(where, sizeof where, "records: \"%s\" here, \"\" there",
-             written.entry.records.hex);
-    differs_from_manifest(*state, &manifest, where);
-    manifest = manifest_of(&written, &entry);
-    entry.figures.held_out++;
-    differs_from_manifest(*state, &manifest, "figures.held_out: 0 here, 1 there");
-    manifest = manifest_of(&written, &entry);
-    entry.size_bytes = 7;  // of the file, which does not know them
-    entry.digest = bd_digest_of("d", 1);
-    assert_int_equal(bd_shard_open_entry(&shard, *state, &manifest, 0, NULL), BD_OK);
-    bd_shard_close(&shard);
-    manifest = manifest_of(&written, &entry);
-    entry.figures.text++;
-    differs_from_manifest(*state, &manifest, "figures.text: 35 here, 36 there");
-    manifest = manifest_of(&written, &entry);
-    entry.figures.segments_per_row[0]++;
-    differs_from_manifest(*state, &manifest,
-                          "figures.segments_per_row_histogram[0]: 3 here, 4 there");
-}
-
-// The shard of another unit under this one's name.
-static void exchanged_shards_are_noticed(void **state)
-{
-    plain_shard other = example(257);
-    other.entry.unit = (bd_unit){0, 1, 1, false};
-    write_shard(*state, &other);
-    bd_shard_entry entry;
-    const plain_shard expected = example(257);
-    const bd_manifest manifest = manifest_of(&expected, &entry);
-    differs_from_manifest(*state, &manifest, "unit.slice: 1 here, 0 there");
-}
-
 static void writer_that_cannot_write_says_so(void **state)
 {
     const plain_shard written = example(257);
@@ -737,10 +624,6 @@ int main(void)
         test_in_folder(file_that_is_not_a_shard_is_refused),
         test_in_folder(metadata_that_is_none_is_refused),
         test_in_folder(shard_of_format_1_0_is_read),
-        test_in_folder(metadata_must_fit_the_columns_and_the_rows),
-        test_in_folder(last_batch_is_not_larger_than_the_others),
-        test_in_folder(metadata_must_be_that_of_the_manifest),
-        test_in_folder(exchanged_shards_are_noticed),
         test_in_folder(writer_that_cannot_write_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -238,37 +238,6 @@ static void moments_may_be_left_out(void **state)
     bd_checkpoint_release(&checkpoint);
 }
 
-static void json_is_what_the_schema_says(void **state)
-{
-    save_tiny(*state, 100, 1);
-    bd_digest digest;
-    int64_t size_bytes;
-    assert_int_equal(
-        bd_digest_file(in(*state, "step-00000100.safetensors"), &digest, &size_bytes, NULL),
-        BD_OK);
-    char body[2000], expected[3000];
-    snprintf(body, sizeof body,
-             "{\n  \"format\": \"1.2\",\n  \"step\": 100,\n  \"tensors\": {\n"
-             "    \"file\": \"step-00000100.safetensors\",\n    \"bytes\": %lld,\n"
-             "    \"checksum\": \"%s\"\n  },\n  \"model\": {\n"
-             "    \"model_type\": \"opt\",\n    \"vocab_size\": 5,\n"
-             "    \"num_hidden_layers\": 1,\n    \"hidden_size\": 2,\n"
-             "    \"num_attention_heads\": 1,\n    \"ffn_dim\": 3,\n"
-             "    \"max_position_embeddings\": 4,\n    \"tie_word_embeddings\": true,\n"
-             "    \"do_layer_norm_before\": true,\n    \"word_embed_proj_dim\": 2,\n"
-             "    \"activation_function\": \"relu\"\n  },\n"
-             "  \"training\": {\n    \"learning_rate\": 1.1000000000000001\n  },\n"
-             "  \"data\": {\n    \"seq_len\": 2048\n  },\n  \"ranks\": 2,\n"
-             "  \"isa\": \"avx2\",\n"
-             "  \"history\": {\n    \"steps_without_targets\": 3,\n"
-             "    \"skipped_spikes\": 4,\n    \"gradient_norms\": 5,\n"
-             "    \"usual_gradient_norm\": 6.5\n  }",
-             (long long)size_bytes, digest.hex);
-    snprintf(expected, sizeof expected, "%s,\n  \"checksum\": \"%s\"\n}\n", body,
-             bd_digest_of(body, strlen(body)).hex);
-    assert_file_holds(in(*state, "step-00000100.json"), expected);
-}
-
 static void same_state_gives_the_same_bytes(void **state)
 {
     const char *other = in(*state, "other");
@@ -697,7 +666,6 @@ int main(void)
         test_in_folder(tensors_have_hugging_faces_names_and_their_moments_prefixes),
         test_in_folder(a_slice_of_the_moments_is_that_of_the_whole),
         test_in_folder(moments_may_be_left_out),
-        test_in_folder(json_is_what_the_schema_says),
         test_in_folder(same_state_gives_the_same_bytes),
         test_in_folder(saving_a_step_again_replaces_it_whole),
         test_in_folder(old_json_never_stands_beside_new_tensors),
