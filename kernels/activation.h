@@ -12,12 +12,13 @@ typedef enum bd_activation {
     BD_ACTIVATION_GELU,  // GPT-2: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 } bd_activation;
 
-// A NaN stays one; in bf16 on CUDA, where cuBLASLt may apply it, ReLU can make it 0 (the
-// residual stream beside it carries the NaN to the loss all the same). f(0) = 0, so padding
-// stays 0. linear_forward applies it.
+// linear_forward applies it: f(0) = 0, so padding stays 0. A NaN stays a NaN, with one exception:
+// in bf16 on CUDA cuBLASLt may apply ReLU, and may turn a NaN into 0. The residual stream beside
+// it still carries the NaN to the loss.
 //
-// d_x[i] = d_out[i] * f'(x[i]); d_x may be d_out. ReLU's derivative at 0 is 0, so that its
-// result serves for x as well. Arrays of n, of `type`; not for BD_ACTIVATION_NONE.
+// d_x[i] = d_out[i] * f'(x[i]); d_x may be d_out. ReLU's derivative at 0 is 0, so that for ReLU
+// the result f(x) may be given in place of x. Arrays have n numbers of `type`; the activation is
+// not BD_ACTIVATION_NONE.
 typedef struct bd_activation_backward_args {
     bd_type type;
     bd_activation activation;

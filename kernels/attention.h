@@ -1,8 +1,8 @@
 // attention.h - document attention: a token sees the tokens of its own segment up to itself.
 //
 // Query t of a segment that begins at b sees exactly the keys b … t. There is no other mask,
-// and no way to ask for another one. A segment's result does not depend on its neighbours'
-// values, nor on where in the row it lies, bit for bit.
+// and no way to ask for another one. Bit for bit, a segment's result depends neither on the
+// values of its neighbours nor on its place in the row.
 #ifndef BINDERY_KERNELS_ATTENTION_H
 #define BINDERY_KERNELS_ATTENTION_H
 
@@ -12,7 +12,7 @@
 #include "kernels/boundaries.h"
 #include "kernels/type.h"
 
-// All tensors but lse are of `type`.
+// All tensors are of `type`, except lse, which is float.
 //
 // q    token t, head h: q[t * q_stride + h * head_size … + head_size - 1]    n_heads heads
 // k, v token t, head g: k[t * kv_stride + g * head_size …]                   n_kv_heads heads
@@ -24,9 +24,9 @@
 // out  [n_tokens][n_heads * head_size]; exactly 0 in padding
 // lse  [n_tokens][n_heads], log-sum-exp of the scaled scores; 0 in padding
 //
-// Memory besides the arguments: on the CPU a few blocks per thread; on CUDA 16 bytes per token,
-// and going back in bf16 head_size + 2 floats per token and head besides (the sums of d_q, which
-// are shared by all layers). Nothing of size seq_len x seq_len.
+// Memory besides the arguments: on the CPU a few blocks per thread. On CUDA 16 bytes per token;
+// the backward pass in bf16 needs head_size + 2 more floats per token and head, for the sums of
+// d_q (all layers share them). Nothing has size seq_len x seq_len.
 typedef struct bd_attention_forward_args {
     bd_boundaries boundaries;
     bd_type type;
@@ -40,7 +40,8 @@ typedef struct bd_attention_forward_args {
     float *lse;
 } bd_attention_forward_args;
 
-// d_q, d_k, d_v lie as q, k, v do (same strides) and are written, 0 in padding.
+// d_q, d_k and d_v have the layout and the strides of q, k and v. They are overwritten, with 0
+// in padding.
 typedef struct bd_attention_backward_args {
     bd_boundaries boundaries;
     bd_type type;
@@ -58,7 +59,8 @@ typedef struct bd_attention_backward_args {
     void *d_v;
 } bd_attention_backward_args;
 
-// The arguments of the backward pass of a forward call, but for d_out and the gradients.
+// The arguments of the backward pass that belongs to a forward call. d_out and the gradients
+// are still to be filled in.
 static inline bd_attention_backward_args
 bd_attention_backward_of(const bd_attention_forward_args *forward)
 {

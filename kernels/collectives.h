@@ -1,16 +1,17 @@
-// collectives.h - what the ranks of a training run exchange of the backend's memory: sums of
+// collectives.h - how the ranks of a training run exchange the backend's memory: sums of
 // gradients, slices of weights.
 //
-// An array of n numbers is shared out in slices, one for each rank:
+// An array of n numbers is divided into slices, one for each rank:
 //
 //   rank          0         1         2
 //   slice     |- size -|- size -|- size + rest -|  size = n / n_ranks, down to a multiple of 64
 //
-// Each rank sums its slice of the gradients, moves its slice of the weights, and gives that to
-// all others, so that the optimizer's moments exist once in all (ZeRO-1).
+// Each rank gets the sum of its slice of the gradients, updates its slice of the weights, and
+// gives that to all others. So the optimizer's moments exist only once among all ranks
+// (ZeRO-1).
 //
-// Every rank makes the same calls in the same order, with arrays of the same size. A rank that
-// fails leaves the others waiting: its process must end them all.
+// Every rank makes the same calls in the same order, with arrays of the same size. If a rank
+// fails, the others wait for it for ever: its process must end theirs.
 #ifndef BINDERY_KERNELS_COLLECTIVES_H
 #define BINDERY_KERNELS_COLLECTIVES_H
 
@@ -21,16 +22,16 @@
 
 typedef struct bd_collectives bd_collectives;
 
-// All arrays are the backend's memory. As a backend's operations: queued on its stream (nccl),
-// or done on return (mpi).
+// All arrays are the backend's memory. Like a backend's operations, these are queued on its
+// stream (nccl) or done on return (mpi).
 typedef struct bd_collectives_operations {
     const char *name;  // "mpi"
 
-    // x [n]: the slice of this rank becomes the sum over all ranks, the rest is unspecified.
-    // The order of the sum depends on n and the number of ranks alone.
+    // x [n]: this rank's slice becomes the sum over all ranks, the rest of x is unspecified.
+    // The order of the additions depends only on n and the number of ranks.
     bd_status (*sum_slices)(bd_collectives *, float *x, int64_t n, bd_error *err);
 
-    // x [n] of numbers of `number_bytes` (2 or 4): every rank's own slice reaches all others.
+    // x [n], numbers of `number_bytes` (2 or 4): every rank gets the slices of all others.
     bd_status (*gather_slices)(bd_collectives *, void *x, int64_t n, size_t number_bytes,
                                bd_error *err);
 
@@ -43,8 +44,8 @@ struct bd_collectives {
     int32_t rank, n_ranks;
 };
 
-// What the ranks of a device's collectives find each other by: made by rank 0, the same for
-// all.
+// The address by which the ranks of a device's collectives find each other: rank 0 makes it,
+// all ranks are given the same one.
 typedef struct bd_collectives_id {
     char bytes[128];
 } bd_collectives_id;
@@ -53,9 +54,9 @@ typedef struct bd_rank_slice {
     int64_t begin, end;
 } bd_rank_slice;
 
-enum { BD_SLICE_MULTIPLE = 64 };  // numbers: a cache line of floats and more
+enum { BD_SLICE_MULTIPLE = 64 };  // numbers; at least a cache line
 
-// Of every rank's slice, but for the rest.
+// The size of a slice, without the rest that the last rank has as well.
 static inline int64_t bd_rank_slice_size(int64_t n, int32_t n_ranks)
 {
     return n / n_ranks / BD_SLICE_MULTIPLE * BD_SLICE_MULTIPLE;

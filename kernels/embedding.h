@@ -1,5 +1,5 @@
-// embedding.h - tokens and positions become vectors; a position counts from its document's
-// start.
+// embedding.h - the vector of a token plus the vector of its position, which counts from the
+// start of its document.
 #ifndef BINDERY_KERNELS_EMBEDDING_H
 #define BINDERY_KERNELS_EMBEDDING_H
 
@@ -8,7 +8,7 @@
 #include "kernels/boundaries.h"
 #include "kernels/type.h"
 
-// Tables, out and d_out are of `type`.
+// The tables, out and d_out are of `type`.
 //
 // ids             [n_rows][seq_len], uint16_t or uint32_t as id_bytes says; all < n_vocabulary
 // token_table     [n_vocabulary][n_channels]
@@ -26,8 +26,9 @@ typedef struct bd_embedding_forward_args {
     void *out;
 } bd_embedding_forward_args;
 
-// d_out as out. Adds to d_token_table and d_position_table (shapes of the tables), in an order
-// that depends on the shapes and boundaries alone. Padding adds nothing.
+// d_out has the shape of out. The operation adds to d_token_table and d_position_table, which
+// have the shapes of the tables, in an order that depends only on shapes and boundaries.
+// Padding adds nothing.
 typedef struct bd_embedding_backward_args {
     bd_boundaries boundaries;
     bd_type type;

@@ -1,4 +1,5 @@
-// layer_norm.h - each token's vector to mean 0 and variance 1, then scaled and shifted.
+// layer_norm.h - normalizes each token's vector to mean 0 and variance 1, then scales and
+// shifts it.
 #ifndef BINDERY_KERNELS_LAYER_NORM_H
 #define BINDERY_KERNELS_LAYER_NORM_H
 
@@ -7,7 +8,7 @@
 #include "kernels/boundaries.h"
 #include "kernels/type.h"
 
-// x, out, gamma, beta and, going back, d_out and d_x are of `type`.
+// x, out, gamma, beta and, in the backward pass, d_out and d_x are of `type`.
 //
 // x, out       [n_rows][seq_len][n_channels]; out is exactly 0 in padding
 // gamma, beta  [n_channels]
@@ -26,8 +27,8 @@ typedef struct bd_layer_norm_forward_args {
     float *rstd;
 } bd_layer_norm_forward_args;
 
-// Adds to d_x (the residual stream's gradient flows past the norm as well), d_gamma and d_beta.
-// Padding gets and gives nothing.
+// Adds to d_x, d_gamma and d_beta. (d_x already holds the gradient that flows past the norm
+// along the residual stream.) Padding tokens are left alone and add nothing.
 typedef struct bd_layer_norm_backward_args {
     bd_boundaries boundaries;
     bd_type type;

@@ -1,9 +1,9 @@
-// module.h - backends that are loaded when the program runs: one `bindery` serves machines with
-// and without an NVIDIA driver.
+// module.h - the CUDA backend as a module that is loaded at run time, so that one `bindery`
+// serves machines with and without an NVIDIA driver.
 //
 // The module is a shared object, libbindery_cuda.so, with two symbols in C linkage:
-// bd_backend_open_cuda() and, so that a module of another build is refused before it is called,
-// bd_cuda_module_abi.
+// bd_backend_open_cuda(), and bd_cuda_module_abi, by which a module of another build is refused
+// before any function of it is called.
 #ifndef BINDERY_KERNELS_MODULE_H
 #define BINDERY_KERNELS_MODULE_H
 
@@ -18,14 +18,14 @@
 extern "C" {
 #endif
 
-// ---- What program and module agree on -------------------------------------------------------
+// ---- The interface of program and module ----------------------------------------------------
 
 typedef struct bd_cuda_settings {
-    int32_t device;  // as CUDA counts them, from 0
+    int32_t device;  // the number that CUDA gives it, from 0
 } bd_cuda_settings;
 
-// The size of an operation's arguments counts with the operation's place in the table, so that
-// a module whose list has the same operations in another order is refused as well.
+// The size of each operation's arguments is multiplied by its place in the table and the length
+// of its name, so that a module with the same operations in another order is refused as well.
 #define BD_MODULE_ABI_VERSION 2
 #define BD_PLACED_ARGUMENT_BYTES(name) \
     +sizeof(bd_##name##_args) * offsetof(bd_operations, name) * sizeof #name
@@ -42,16 +42,16 @@ BD_MODULE_EXPORT bd_status bd_backend_open_cuda(bd_backend **backend,
                                                 const bd_cuda_settings *settings,
                                                 bd_error *err);
 
-// ---- What the program calls -----------------------------------------------------------------
+// ---- Functions of the program ---------------------------------------------------------------
 
-// The CUDA backend from the module at `path`, or, if that is NULL, from libbindery_cuda.so
+// Opens the CUDA backend of the module at `path`, or, if that is NULL, of libbindery_cuda.so
 // beside the program or in ../lib/bindery from there. Close it as any backend; the module stays
-// loaded. The message says why there is no such backend: no module, another build's module, no
-// driver, no device, a device too old (all BD_ERR_UNSUPPORTED).
+// loaded. Fails with BD_ERR_UNSUPPORTED if there is no module, no driver or no device, if the
+// module is of another build or the device is too old; the message says which.
 bd_status bd_backend_open_module(bd_backend **backend, const char *path,
                                  const bd_cuda_settings *settings, bd_error *err);
 
-// Whether that module, without a path of its own, is there; not whether a device is.
+// Whether the module that a NULL path means exists. A device may still be missing.
 bool bd_backend_module_exists(void);
 
 #ifdef __cplusplus

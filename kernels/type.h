@@ -1,7 +1,7 @@
-// type.h - what the numbers of a tensor are.
+// type.h - the number types of tensors.
 //
-// Operations take activations and parameters as `void *` with a `type` beside them; their
-// arithmetic is in float whatever the type. Statistics (mean, lse, losses …), the gradients of
+// Operations take activations and parameters as `void *` with a `type` beside them. They
+// compute in float whatever the type is. Statistics (mean, lse, losses …), the gradients of
 // parameters and the optimizer's state are always float.
 #ifndef BINDERY_KERNELS_TYPE_H
 #define BINDERY_KERNELS_TYPE_H
@@ -20,7 +20,7 @@ static inline size_t bd_type_bytes(bd_type type)
     return type == BD_BF16 ? sizeof(uint16_t) : sizeof(float);
 }
 
-// The distance of rows of `width` numbers, where a stride of 0 says that there are no gaps.
+// The distance between rows of `width` numbers: a stride of 0 means that there are no gaps.
 static inline int64_t bd_stride(int64_t stride, int64_t width)
 {
     return stride == 0 ? width : stride;
@@ -34,7 +34,7 @@ static inline float bd_float_of_bf16(uint16_t b)
     return f;
 }
 
-// To the nearest, of two equally near ones to the even one; NaN stays NaN.
+// Rounds to nearest even; a NaN stays a NaN.
 static inline uint16_t bd_bf16_of_float(float f)
 {
     uint32_t bits;

@@ -5,8 +5,8 @@
 
 enum { PER_CHUNK = 16384 };
 
-// -2u, with u as in activation.h: 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), which keeps every
-// digit near 0 and is right at both infinities.
+// Returns -2u, where u is the argument of tanh in activation.h. We use 0.5 (1 + tanh(u)) =
+// 1 / (1 + exp(-2u)), which loses no digits near 0 and is right at both infinities.
 static inline float gelu_exponent(float x)
 {
     const float factor = -2.0f * 0.7978845608f;  // -2 sqrt(2 / pi)
@@ -24,7 +24,7 @@ void BD_CPU(activate)(bd_activation activation, const float *x, float *out, int6
     }
 }
 
-// Beyond 9 the derivative is 1, or 0 to within 1e-26; held there, nothing overflows.
+// Beyond ±9 the derivative is 1 or 0 to within 1e-26, so x is clamped, and nothing overflows.
 static inline float gelu_derivative(float x)
 {
     x = x < -9.0f ? -9.0f : x;

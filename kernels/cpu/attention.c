@@ -1,11 +1,20 @@
-// Attention in blocks of 64 queries by 64 keys, in the manner of FlashAttention. Blocks are
-// counted from the segment's start and every sum's order depends on the segment's length alone,
-// so a segment gives the same bits wherever it lies and whatever lies beside it.
+// Attention in blocks of 64 queries by 64 keys, as in FlashAttention: scores exist for one
+// block at a time. Forward, each block of queries goes through the blocks of keys up to the
+// diagonal and keeps, for each query, the largest score so far (top), the sum of exp(score -
+// top), and the sum of exp(score - top) * v; when top grows, both sums are scaled down.
+// Backward, each block of keys goes through the blocks of queries from the diagonal on:
 //
-// A block is copied before it is used: rows padded with zeros to a multiple of 16 channels,
-// close together (in q, k and v they are thousands of bytes apart). Products want the right
-// factor's rows contiguous and take the left one either way round (gemm_small.h), so only
-// one operand of q · k ever has to be transposed.
+//   p = exp(scale * q·k - lse)    d_v = pᵀ·d_out    d_s = scale * p * (d_out·v - out·d_out)
+//   d_k = d_sᵀ·q                  d_q = d_s·k
+//
+// Blocks are counted from the start of the segment, and the order of every sum depends only on
+// the length of the segment. So a segment gives the same bits wherever it lies and whatever
+// lies beside it.
+//
+// A block is copied before it is used: its rows lie close together (in q, k and v they are
+// thousands of bytes apart) and are padded with zeros to a multiple of 16 channels. Products
+// need contiguous rows of the right factor and take the left one either way (gemm_small.h), so
+// only one factor of q · k ever has to be transposed.
 #include "kernels/attention.h"
 
 #include <math.h>
@@ -15,7 +24,8 @@
 #include "kernels/cpu/gemm_small.h"
 #include "kernels/cpu/vector_math.h"
 
-// On the diagonal only GROUP x GROUP squares that hold an allowed pair are computed.
+// In a block on the diagonal, only those GROUP x GROUP squares are computed that hold a visible
+// pair.
 enum { BLOCK = 64, GROUP = 16, MAX_HEAD_SIZE = 256, PADDING_TOKENS_PER_TASK = 256 };
 
 typedef float block_rows[BLOCK * MAX_HEAD_SIZE];     // [BLOCK][width]
@@ -27,7 +37,7 @@ static int round_up(int64_t n)
     return (int)(bd_ceil_divide(n, GROUP) * GROUP);
 }
 
-// n rows of `from`, in rows of `width` floats.
+// Copies n rows of `from` into rows of `width` floats, with zeros behind head_size.
 static void copy_rows(float *to, int width, const float *from, int64_t stride, int n,
                       int head_size)
 {
@@ -55,7 +65,8 @@ static void transpose_rows(float *to, const float *from, int64_t stride, int n, 
 
 // ---- Forward --------------------------------------------------------------------------------
 
-// Scores lie as [key][query], so that a running maximum or sum of 16 queries is one vector.
+// Scores are stored as [key][query], so that a running maximum or sum of 16 queries is one
+// vector.
 typedef struct forward_state {
     _Alignas(64) block_columns q;  // transposed, scaled
     block_pairs scores;            // then probabilities
@@ -66,7 +77,8 @@ typedef struct forward_state {
     float shrink[BLOCK];           // exp(old top - new top)
 } forward_state;
 
-// First query that may see key j: on the diagonal the start of its group, else all.
+// The first query of the block for which scores of key j are computed: on the diagonal the
+// first one of the group that j lies in.
 static int first_query(bool diagonal, int j)
 {
     return diagonal ? j / GROUP * GROUP : 0;
@@ -99,8 +111,8 @@ static void score_block(forward_state *s, const float *k, int64_t k_stride, int 
             s->scores[j * BLOCK + i] = -INFINITY;
 }
 
-// Scores to probabilities, relative to the largest score so far. Every query sees a key of
-// every block that it visits, so `top` is finite from the first block on.
+// Turns scores into probabilities relative to the largest score so far. Every query sees at
+// least one key of every block that it visits, so `top` is finite from the first block on.
 static void soften_block(forward_state *s, int n_queries, int n_keys, bool diagonal)
 {
     const int n = round_up(n_queries);
@@ -240,8 +252,8 @@ BD_CPU_OPERATION(attention_forward)
 
 // ---- Backward -------------------------------------------------------------------------------
 
-// One block of keys meets all blocks of queries from its own on, of all heads that share it.
-// Pairs lie as [query][key].
+// One block of keys goes through all blocks of queries from its own on, for all query heads
+// that share it. Pairs are stored as [query][key].
 typedef struct backward_state {
     _Alignas(64) block_columns k_columns, v_columns;  // transposed; k scaled
     block_rows k, d_k, d_v;                           // [key][width]
@@ -251,7 +263,8 @@ typedef struct backward_state {
     float dot[BLOCK];  // d_out · out of each query
 } backward_state;
 
-// On the diagonal, group by group of queries: keys up to the group's end.
+// pairs = rows · columns. On the diagonal, each group of queries is multiplied by the keys up
+// to the end of the group.
 static void multiply_pairs(const float *rows, const float *columns, float *pairs, int n_queries,
                            int n_keys, int width, int head_size, bool diagonal)
 {
@@ -271,8 +284,8 @@ static void multiply_pairs(const float *rows, const float *columns, float *pairs
         });
 }
 
-// p = probabilities and d_s = the gradient of q · k, from scores in p and gradients of
-// probabilities in d_s.
+// On entry p holds the scores and d_s the gradients of the probabilities; on return p holds the
+// probabilities and d_s the gradient of q · k.
 static void differentiate_softmax(backward_state *s, int n_queries, int n_keys, float scale,
                                   bool diagonal)
 {
@@ -291,7 +304,8 @@ static void differentiate_softmax(backward_state *s, int n_queries, int n_keys, 
     }
 }
 
-// d_keys += pairs^T · rows; on the diagonal, keys meet the queries from their own group on.
+// d_keys += pairs^T · rows. On the diagonal, keys are multiplied by the queries from their own
+// group on.
 static void add_to_keys(const float *pairs, const float *rows, float *d_keys, int n_queries,
                         int n_keys, int width, bool diagonal)
 {
@@ -333,7 +347,8 @@ static void make_query_gradients(backward_state *s, int n_queries, int n_keys, i
         });
 }
 
-// The first block of keys meets every query first and writes d_q; later ones add to it.
+// The first block of keys goes through all queries first and writes d_q; later blocks add to
+// it.
 static void put_query_gradients(const backward_state *s, const bd_attention_backward_args *a,
                                 int64_t token, int n_queries, int64_t head, bool add)
 {

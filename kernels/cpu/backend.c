@@ -1,3 +1,5 @@
+// The CPU backend besides its operations: the choice of an instruction set, memory, and how
+// work is divided among threads.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,8 +57,8 @@ const char *bd_cpu_isa_name(bd_cpu_isa isa)
 
 // ---- Memory ---------------------------------------------------------------------------------
 
-// Large tensors lie on large pages where the system has them: attention reads a few hundred
-// bytes of each token at a time, and small pages would miss the TLB at every one
+// Large tensors are put on large pages where the system has them: attention reads a few hundred
+// bytes of one token after the other, and with small pages each of them would miss the TLB
 // (bench/attention.c: a fifth slower).
 static bd_status cpu_allocate(bd_backend *backend, size_t size_bytes, void **memory,
                               bd_error *err)
@@ -68,7 +70,7 @@ static bd_status cpu_allocate(bd_backend *backend, size_t size_bytes, void **mem
     if (posix_memalign(&allocated, alignment, size_bytes > 0 ? size_bytes : 1) != 0)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu bytes", size_bytes);
     if (alignment == LARGE_PAGE)
-        madvise(allocated, size_bytes, MADV_HUGEPAGE);  // a wish: small pages serve as well
+        madvise(allocated, size_bytes, MADV_HUGEPAGE);  // may fail: small pages work as well
     memset(allocated, 0, size_bytes);
     *memory = allocated;
     return BD_OK;
@@ -108,7 +110,7 @@ static bd_status cpu_zero(bd_backend *backend, void *memory, size_t size_bytes, 
     return bd_cpu_for(backend, (int64_t)size_bytes, 1 << 20, zero_loop, &memory, err);
 }
 
-// Everything is done on return, so nothing is ever under way.
+// A copy is done on return, so that cpu_pass() has nothing to wait for.
 static bd_status cpu_send(bd_backend *backend, int slot, void *to, const void *from,
                           size_t size_bytes, bd_error *err)
 {
@@ -124,7 +126,7 @@ static bd_status cpu_pass(bd_backend *backend, int slot, bd_error *err)
     return BD_OK;
 }
 
-// ---- Sharing out work -----------------------------------------------------------------------
+// ---- Dividing work among threads ------------------------------------------------------------
 
 typedef struct chunked_loop {
     bd_cpu_loop loop;

@@ -1,10 +1,12 @@
-// cpu.h - inside the CPU backend: what its files share.
+// cpu.h - declarations that the files of the CPU backend share.
 //
 // Every operation is one plain C file that is compiled once for each instruction set (CMake
-// gives BD_CPU_ISA); the backend picks a table when it opens. Nothing is dispatched below that.
+// defines BD_CPU_ISA). The backend picks the operations of one set when it is opened; there is
+// no other dispatch.
 //
-// Work is cut into chunks that depend on shapes and boundaries alone, and a chunk's result does
-// not depend on who computes it, so results are the same for any number of threads.
+// Work is divided into chunks that depend only on shapes and boundaries, and the result of a
+// chunk does not depend on the thread that computes it. So results are the same for any number
+// of threads.
 #ifndef BINDERY_KERNELS_CPU_CPU_H
 #define BINDERY_KERNELS_CPU_CPU_H
 
@@ -13,7 +15,7 @@
 #include "common/base/threads.h"
 #include "kernels/backend.h"
 
-// A segment as attention's tasks see it.
+// A segment of a batch, for the tasks of attention.
 typedef struct bd_cpu_segment {
     int64_t first;  // token of the batch where it begins
     int64_t length;
@@ -27,7 +29,7 @@ typedef struct bd_cpu_backend {
     bd_operations table;  // base.operations points here
 } bd_cpu_backend;
 
-// ---- Sharing out work -----------------------------------------------------------------------
+// ---- Dividing work among threads ------------------------------------------------------------
 
 // One chunk: elements first … last - 1.
 typedef void (*bd_cpu_loop)(const void *args, int64_t first, int64_t last);
@@ -36,16 +38,17 @@ typedef void (*bd_cpu_loop)(const void *args, int64_t first, int64_t last);
 bd_status bd_cpu_for(bd_backend *backend, int64_t n, int64_t chunk, bd_cpu_loop loop,
                      const void *args, bd_error *err);
 
-// Memory that an operation needs besides its tensors, with anything in it. Borrowed from the
-// backend until the next call of this or the next function.
+// Uninitialized memory for an operation to use besides its tensors. It is borrowed from the
+// backend until the next call of this function or of bd_cpu_sort_segments().
 bd_status bd_cpu_scratch(bd_backend *backend, size_t size_bytes, void **memory, bd_error *err);
 
-// The segments of a batch, longest first (earlier first among equals). Borrowed likewise.
+// The segments of a batch, the longest first (of equal ones the earlier first), so that threads
+// do not wait for a long one at the end. They lie in the same borrowed memory.
 bd_status bd_cpu_sort_segments(bd_backend *backend, const bd_boundaries *boundaries,
                                const bd_cpu_segment **segments, int64_t *n_segments,
                                bd_error *err);
 
-// From element i of a tensor on, read or written: this backend's tensors are all floats.
+// Pointers to element i of a tensor, for reading and for writing. All tensors are floats here.
 static inline const float *bd_floats(const void *tensor, int64_t i)
 {
     return (const float *)tensor + i;
@@ -80,7 +83,7 @@ static inline int bd_all_padding(const bd_boundaries *boundaries, int64_t first,
     return 1;
 }
 
-// The bounds b with b[0] <= t < b[1] in a row, for t before the row's padding.
+// A pointer b into the row's bounds such that b[0] <= t < b[1]. t must not be padding.
 static inline const int32_t *bd_segment_around(const int32_t *bounds, int64_t n_segments,
                                                int64_t t)
 {
@@ -95,12 +98,13 @@ static inline const int32_t *bd_segment_around(const int32_t *bounds, int64_t n_
     return bounds + low;
 }
 
-// ---- The operations, once per instruction set ------------------------------------------
+// ---- The operations, once for each instruction set ------------------------------------------
 
 #define BD_CPU_PASTE_(name, isa) name##_##isa
 #define BD_CPU_PASTE(name, isa)  BD_CPU_PASTE_(name, isa)
 
-// Of each instruction set its name and its operations; backend.c adds what all share.
+// The name and the operations of each instruction set; the other members are NULL. backend.c
+// copies one of them and adds the functions that all share.
 extern const bd_operations bd_cpu_operations_baseline;
 extern const bd_operations bd_cpu_operations_avx2;
 extern const bd_operations bd_cpu_operations_avx512;

@@ -7,7 +7,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vector_math.h"
 
-// Sums run in float within a block, in double over the blocks.
+// Each lane of a block is summed in float, and these sums in double (kernels/summation.h).
 enum { LANES = 64, LOGITS_PER_BLOCK = 2048, LOGITS_PER_CHUNK = 65536 };
 
 static float largest_logit(const float *x, int64_t n)
@@ -55,7 +55,7 @@ static double sum_of_exponentials(float *x, int64_t n, float top, int store)
     return sum;
 }
 
-// Returns the loss.
+// Returns the loss of a token; with want_gradient, its logits become their gradient.
 static float one_token(float *logits, int64_t n, uint32_t target, int want_gradient,
                        float scale)
 {

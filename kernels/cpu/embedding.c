@@ -5,9 +5,9 @@
 #include "common/base/token_ids.h"
 #include "kernels/cpu/cpu.h"
 
-// The backward pass is cut by channels. A row of a table gets the sum over its tokens, of which a
-// common id has thousands: in float within a block of them, in double over the blocks
-// (kernels/summation.h).
+// In the backward pass each task has a strip of channels. A row of a table gets the sum over
+// its tokens, of which a common id has thousands: blocks of tokens are summed in float, and
+// their sums in double (kernels/summation.h).
 enum { TOKENS_PER_CHUNK = 64, CHANNELS_PER_STRIP = 32, TOKENS_PER_BLOCK = 64 };
 
 static void embedding_forward_loop(const void *context, int64_t first, int64_t last)
@@ -39,7 +39,8 @@ BD_CPU_OPERATION(embedding_forward)
 
 // ---- Backward -------------------------------------------------------------------------------
 
-// The tokens of each row of a table, in order: order[starts[row]] … order[starts[row + 1] - 1].
+// The tokens that use each row of a table, in the order of the batch: those of `row` are
+// order[starts[row]] … order[starts[row + 1] - 1].
 typedef struct token_lists {
     int64_t n_rows;
     int32_t *starts;  // [n_rows + 2]
@@ -51,10 +52,10 @@ typedef struct embedding_backward_work {
     token_lists by_id, by_position;
 } embedding_backward_work;
 
-// Two counting sorts at once. After the first pass over the tokens, starts[row + 2] is the number of
-// the row's tokens. Summed up, starts[row + 1] is where the row's list begins; the second pass moves
-// it on with every token that it places, so that in the end it is where the list ends, which is
-// where the next one begins.
+// Two counting sorts at once. After the first pass over the tokens, starts[row + 2] is the
+// number of the row's tokens. Summed up, starts[row + 1] is where the row's list begins; the
+// second pass moves it on with every token that it places, so that in the end it is where the
+// list ends, which is where the next one begins.
 static bd_status list_tokens(bd_backend *backend, embedding_backward_work *work, bd_error *err)
 {
     const bd_embedding_backward_args *a = work->args;

@@ -1,13 +1,13 @@
-// Our own matrix product works in the manner of GotoBLAS: both factors are copied into panels that
-// are read from beginning to end, so that strides that are multiples of a page, which are usual
-// in a model, cost nothing (oneDNN 2.6 on the gradient of 768 x 3072 weights from 1024 tokens, one
-// core of Zen 3: 37 GFLOP/s, here 82; the peak is 99).
+// Our own matrix product follows GotoBLAS: both factors are copied into panels, which are then
+// read from beginning to end. So strides that are multiples of a page, which are common in a
+// model, cost nothing (the gradient of 768 x 3072 weights from 1024 tokens on one core of Zen
+// 3: oneDNN 2.6 has 37 GFLOP/s, this code 82; the peak is 99).
 //
-//   b, a piece of the sum by all columns     [columns / WIDTH][BD_PIECE][WIDTH]     a panel fits L1
-//   a, a block of rows by the same piece     [BLOCK_ROWS / HEIGHT][BD_PIECE][HEIGHT]    fits L2
+//   b, a piece of the sum by all columns   [columns / WIDTH][BD_PIECE][WIDTH]    a panel fits L1
+//   a, a block of rows by the same piece   [BLOCK_ROWS / HEIGHT][BD_PIECE][HEIGHT]    fits L2
 //
-// Edges are filled with zeros, so every element of c is the same sequence of operations, whatever
-// lies beside it.
+// The edges of panels are filled with zeros, so that every element of c is computed by the same
+// sequence of operations, wherever it lies in the tile.
 #include "kernels/cpu/gemm.h"
 
 #include <assert.h>
@@ -17,7 +17,7 @@
 
 #ifdef BD_CPU_OWN_GEMM
 
-// Registers: HEIGHT x VECTORS sums, a row of b, and one broadcast element of a.
+// The registers hold HEIGHT x VECTORS sums, a row of b, and one broadcast element of a.
 enum { HEIGHT = 6, VECTORS = 2, WIDTH = VECTORS * BD_LANES };
 enum { BLOCK_ROWS = 32 * HEIGHT };
 _Static_assert(BD_TILE_COLUMNS % WIDTH == 0, "the panels of b have no room for an edge");
@@ -29,7 +29,8 @@ typedef struct panels {
 
 // ---- Copying --------------------------------------------------------------------------------
 
-// An operand as panels see it: `across` counts what a panel has `width` of, the sum runs along.
+// A factor in terms of its panels: the sum runs along a panel, and `width` of the n rows of a
+// (or columns of b) lie side by side across it.
 typedef struct operand {
     const float *from;
     int64_t stride;
@@ -50,7 +51,8 @@ copy_panel(float *restrict to, const operand *o, int64_t first, int64_t k, const
         memcpy(to + l * width, element(o, first, l), (size_t)width * sizeof *to);
 }
 
-// Four by four; where the width is no multiple of 4, the last ones overlap.
+// In squares of 4 x 4. If the width is no multiple of 4, the last square overlaps the one
+// before.
 static inline __attribute__((always_inline)) void
 turn_panel(float *restrict to, const operand *o, int64_t first, int64_t k, const int width)
 {
@@ -120,7 +122,7 @@ static inline __attribute__((always_inline)) void multiply_run(const float *a, c
         }
 }
 
-// Functions of their own, so that the sums have all registers to themselves.
+// Not inlined, so that all registers are free for the sums.
 static __attribute__((noinline)) void write_run(const float *a, const float *b, int64_t k,
                                                 float *c, int64_t stride)
 {
@@ -133,12 +135,13 @@ static __attribute__((noinline)) void add_run(const float *a, const float *b, in
     multiply_run(a, b, k, c, stride, true);
 }
 
-// c[HEIGHT][WIDTH] = a · b, or += with add: the piece's sum of runs, then c.
+// c[HEIGHT][WIDTH] = a · b, or += with add. The runs of the piece are summed before c is
+// touched.
 static void multiply_panels(const float *a, const float *b, int64_t k, float *c, int64_t stride,
                             bool add)
 {
     for (int i = 0; i < HEIGHT; i++)
-        __builtin_prefetch(c + i * stride, 1);  // needed only after the runs
+        __builtin_prefetch(c + i * stride, 1);  // it is needed only after the runs
     _Alignas(64) float sum[HEIGHT * WIDTH];
     write_run(a, b, bd_min(BD_RUN, k), sum, WIDTH);
     for (int64_t l = BD_RUN; l < k; l += BD_RUN)
@@ -163,7 +166,7 @@ static void multiply_edge(const float *a, const float *b, int64_t k, float *c, i
         }
 }
 
-// m rows from the panels of a, n columns from those of b.
+// The product of m rows from the panels of a and n columns from those of b.
 static void multiply_block(const panels *p, int64_t m, int64_t n, int64_t k, float *c,
                            int64_t stride, bool add)
 {
@@ -197,7 +200,7 @@ static bd_status multiply_piece(panels *p, const bd_gemm_args *args, bd_error *e
 #else
 
 typedef struct panels {
-    char none;  // the BLAS has its own
+    char none;  // the BLAS has its own copies
 } panels;
 
 static bd_status multiply_piece(panels *p, const bd_gemm_args *args, bd_error *err)
@@ -220,8 +223,8 @@ static bd_gemm_args terms_of(const bd_gemm_args *args, int64_t first, int64_t k)
     return part;
 }
 
-// The pieces of one group, whose first token (if the sum runs over tokens) is `token`. *any: not
-// all were left out.
+// Adds up the pieces of one group. If the sum runs over tokens, `token` is the first one of the
+// group. *any says whether there was a piece that was not skipped.
 static bd_status multiply_group(panels *p, const bd_gemm_args *args,
                                 const bd_boundaries *tokens, int64_t token, bool *any,
                                 bd_error *err)
@@ -247,7 +250,7 @@ static void add_group(const bd_gemm_args *args, const float *sum)
 
 typedef float tile_sums[BD_TILE_ROWS * BD_TILE_COLUMNS];
 _Static_assert(sizeof(panels) + sizeof(tile_sums) <= BD_THREADS_STACK_BYTES / 2,
-               "a product takes more than half of its thread's stack");
+               "a gemm takes more than half of its thread's stack");
 
 bd_status BD_CPU(gemm)(const bd_gemm_args *args, const bd_boundaries *tokens, bd_error *err)
 {
@@ -258,7 +261,8 @@ bd_status BD_CPU(gemm)(const bd_gemm_args *args, const bd_boundaries *tokens, bd
     for (int64_t first = 0; first < args->k; first += BD_GROUP) {
         bd_gemm_args group = terms_of(args, first, BD_GROUP);
         group.add = args->add || first > 0;
-        // What c holds meets one rounding for the group, not one for each of its pieces.
+        // The group is summed apart from c, so that the former value of c goes through one
+        // rounding for each group and not for each piece.
         const bool apart = group.add && group.k > BD_PIECE;
         if (apart) {
             group.add = false;

@@ -1,15 +1,15 @@
-// The one file that knows the BLAS: oneDNN, the fastest that Debian has on our shapes, or
-// OpenBLAS. Either is held to one thread: our own pool shares out the tiles.
+// The one file that knows the BLAS: oneDNN, which is the fastest one in Debian for our shapes,
+// or OpenBLAS. Either is limited to one thread, because our own threads take a tile each.
 #include "kernels/cpu/gemm_blas.h"
 
 #ifdef BD_CPU_ONEDNN
 
 #include <oneapi/dnnl/dnnl.h>
 
-// libgomp's; its header comes with gcc only, the library serves every compiler.
+// From libgomp. Its header comes with gcc only, but the library works with every compiler.
 void omp_set_num_threads(int n_threads);
 
-// Debian's oneDNN threads with OpenMP, which keeps this number per calling thread.
+// Debian's oneDNN uses OpenMP, which keeps the number of threads for each calling thread.
 static void hold_to_one_thread(void)
 {
     static _Thread_local bool held;

@@ -1,4 +1,4 @@
-// gemm_blas.h - one matrix product on the calling thread.
+// gemm_blas.h - one matrix product by the BLAS, on the calling thread.
 #ifndef BINDERY_KERNELS_CPU_GEMM_BLAS_H
 #define BINDERY_KERNELS_CPU_GEMM_BLAS_H
 
@@ -8,8 +8,8 @@
 #include "common/base/error.h"
 
 // c[m][n] = A · B, or += with add; A is [m][k], B is [k][n], row-major.
-// A transposed operand lies in memory the other way round: a as [k][m], b as [n][k].
-// Strides are from row to row in memory. Without add, what c held does not matter.
+// A transposed operand is stored the other way round: a as [k][m], b as [n][k]. Strides are the
+// distances between rows in memory. Without add, the former contents of c do not matter.
 typedef struct bd_gemm_args {
     bool transpose_a, transpose_b, add;
     int64_t m, n, k;

@@ -1,4 +1,5 @@
-// gemm_small.h - products of blocks that fit the cache, for attention.
+// gemm_small.h - matrix products of blocks that fit the cache, for attention. Nothing is
+// copied.
 #ifndef BINDERY_KERNELS_CPU_GEMM_SMALL_H
 #define BINDERY_KERNELS_CPU_GEMM_SMALL_H
 
@@ -6,10 +7,10 @@
 
 #include "kernels/cpu/vector.h"
 
-// Longer sums are taken in runs (kernels/summation.h).
+// A longer sum is divided into runs of this many terms (kernels/summation.h).
 enum { BD_BLOCK_RUN = 128 };
 
-// Registers: rows x columns of sums, a row of b, and one broadcast element of a.
+// The registers hold rows x vectors of sums, a row of b, and one broadcast element of a.
 #if defined(__AVX512F__)
 enum { BD_STRIP_ROWS = 6, BD_STRIP_VECTORS = 4 };
 #else
@@ -17,8 +18,8 @@ enum { BD_STRIP_ROWS = 6, BD_STRIP_VECTORS = 2 };
 #endif
 
 // c[m][n] = a · b, or += with add. Element (i, j) of a is a[i * a_row + j * a_column], so that
-// a block serves transposed as well. Rows of b and c are contiguous; n is a multiple of 16. The
-// order of the additions depends on nothing but k.
+// a may also be a transposed block. Rows of b and c are contiguous; n is a multiple of 16. The
+// order of the additions depends only on k.
 typedef struct bd_gemm_small_args {
     int m, n, k;
     const float *a;
@@ -91,7 +92,7 @@ bd_gemm_small_columns(const bd_gemm_small_args *p, int column, const int n_vecto
     }
 }
 
-// One run.
+// Adds one run to c, or writes it.
 static __attribute__((noinline)) void bd_gemm_small_run(bd_gemm_small_args p)
 {
     const int n_vectors = p.n / BD_LANES;

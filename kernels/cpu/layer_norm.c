@@ -6,8 +6,8 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vector.h"
 
-// The gradients of gamma and beta are sums over all tokens, cut by channels: in float within a
-// block of tokens, in double over the blocks.
+// The gradients of gamma and beta are sums over all tokens. Each task has a strip of channels;
+// it sums blocks of tokens in float, and their sums in double (kernels/summation.h).
 enum { TOKENS_PER_CHUNK = 32, CHANNELS_PER_STRIP = 32, TOKENS_PER_BLOCK = 64 };
 
 // ---- Forward --------------------------------------------------------------------------------

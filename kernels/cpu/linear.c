@@ -1,5 +1,6 @@
-// One matrix product per tile of the result. Tiles depend on the shapes alone, so a thread more
-// or less changes nothing; they are large enough for the BLAS and small enough to share out.
+// The result is divided into tiles, and each tile is one matrix product by one thread. The
+// tiles depend only on the shapes, so that the number of threads changes no result. They are
+// large enough for the BLAS to be fast and small enough to keep all threads busy.
 #include "kernels/linear.h"
 
 #include <string.h>
@@ -7,8 +8,8 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm.h"
 
-// A large tile is quicker, because its operands are read and copied less often; where that
-// leaves too few of them, smaller ones keep more threads busy.
+// Large tiles are faster, because the operands are read and copied less often. If there would
+// be too few of them, smaller ones keep more threads busy.
 enum { ENOUGH_TILES = 8 };
 static const struct {
     int64_t rows, columns;
@@ -28,7 +29,8 @@ typedef struct tile {
     int64_t row, column, n_rows, n_columns;
 } tile;
 
-// Equal tiles rather than full ones and a sliver; multiples of 16 suit every BLAS.
+// Tiles of equal size, rather than full ones and a narrow last one; multiples of 16 suit every
+// BLAS.
 static int64_t even_share(int64_t n, int64_t most)
 {
     const int64_t share = bd_ceil_divide(n, bd_ceil_divide(n, most));
@@ -73,7 +75,7 @@ static void clear_padding(const bd_boundaries *boundaries, const tile *part, flo
 
 // ---- Forward --------------------------------------------------------------------------------
 
-// The bias comes last: added first, it would meet every rounding of the sum.
+// The bias is added last: added first, it would go through every rounding of the sum.
 static void add_bias(const tile *part, const float *bias, float *out, int64_t stride)
 {
     for (int64_t token = part->row; token < part->row + part->n_rows; token++) {
@@ -115,7 +117,7 @@ static bd_status multiply_tile(const linear_forward_work *work, tile part, bd_er
     return BD_OK;
 }
 
-// The activation follows while the tile is still in the cache.
+// The activation is applied while the tile is still in the cache.
 static bd_status forward_tile(void *context, int64_t index, bd_error *err)
 {
     const linear_forward_work *work = context;
@@ -203,7 +205,7 @@ static bd_status weight_tile(const linear_backward_work *work, int64_t index, bd
     return BD_CPU(gemm)(&gemm, &a->boundaries, err);
 }
 
-// Sums in float within a block of tokens, in double over the blocks.
+// Blocks of tokens are summed in float, and their sums in double.
 static void bias_strip(const linear_backward_work *work, int64_t index)
 {
     const bd_linear_backward_args *a = work->args;
@@ -225,7 +227,8 @@ static void bias_strip(const linear_backward_work *work, int64_t index)
         a->d_bias[first + j] += (float)sum[j];
 }
 
-// The three results need nothing of one another, so their parts share one list of tasks.
+// The three gradients do not depend on one another, so their tasks form one list: first the
+// tiles of d_weight, then the tiles of d_x, then the strips of d_bias.
 static bd_status backward_part(void *context, int64_t index, bd_error *err)
 {
     const linear_backward_work *work = context;

@@ -1,4 +1,5 @@
-// The operations of one instruction set; bd_backend_open_cpu_isa() adds what all of them share.
+// The operations of one instruction set. bd_backend_open_cpu_isa() adds the functions that all
+// share.
 #include "kernels/cpu/cpu.h"
 
 #define QUOTE_(word) #word

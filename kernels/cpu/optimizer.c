@@ -9,10 +9,10 @@ enum { PER_CHUNK = 16384 };
 
 typedef struct adamw_loop_args {
     const bd_adamw_args *step;
-    float rate, v_factor;  // what depends on the step alone, worked out in double
+    float rate, v_factor;  // the factors that depend only on the step, computed in double
 } adamw_loop_args;
 
-// Elements first … last - 1, which have the same decay.
+// Updates elements first … last - 1, which have the same decay.
 static void adamw_stretch(const adamw_loop_args *a, int64_t first, int64_t last, float decay)
 {
     const float beta1 = a->step->beta1, beta2 = a->step->beta2;

@@ -1,4 +1,4 @@
-// vector.h - registers of floats as wide as the instruction set has them.
+// vector.h - vectors of floats, as wide as the registers of the instruction set.
 #ifndef BINDERY_KERNELS_CPU_VECTOR_H
 #define BINDERY_KERNELS_CPU_VECTOR_H
 
@@ -30,12 +30,12 @@ static inline void bd_store(float *to, bd_vector v)
 }
 
 // ---- Sums -----------------------------------------------------------------------------------
-// In float within a stretch, in double over the stretches (kernels/summation.h).
+// Stretches are summed in float, and their sums in double (kernels/summation.h).
 
-// Additions of vectors, one after the other, that make a stretch.
+// The number of vectors that are added one after the other in a stretch.
 enum { BD_STRETCH = 64 };
 
-// The lanes' sum, pair by pair.
+// The sum of the lanes, added pair by pair.
 static inline double bd_add_lanes(bd_vector v)
 {
     float lanes[BD_LANES];

@@ -1,5 +1,8 @@
-// vector_math.h - exp() that a compiler can turn into vector code: no branch, no table, no
+// vector_math.h - an exp() that compilers can vectorize: it has no branch, no table and no
 // call.
+//
+// exp(x) = 2^n exp(r), where n is the integer nearest to x / ln(2) and r = x - n ln(2). A
+// polynomial gives exp(r); n is added to the exponent bits.
 #ifndef BINDERY_KERNELS_CPU_VECTOR_MATH_H
 #define BINDERY_KERNELS_CPU_VECTOR_MATH_H
 
@@ -7,21 +10,21 @@
 #include <stdint.h>
 #include <string.h>
 
-// e^x within 2 units in the last place (tests/unit/kernels/cpu/vector_math_test.c). Where the true value is
-// below the smallest normal float (x < -87.3365) it is exactly 0, from 88.7229 on infinity;
-// exp of -infinity is 0, of NaN NaN.
+// e^x to within 2 units in the last place (tests/unit/kernels/cpu/vector_math_test.c). If the
+// true value is below the smallest normal float (x < -87.3365), the result is exactly 0; from
+// 88.7229 on it is infinity. exp(-infinity) is 0, exp(NaN) is NaN.
 static inline float bd_exp(float x)
 {
     const float log2_e = 0x1.715476p+0f;
     const float ln2_high = 0x1.62e400p-1f,
-                ln2_low = 0x1.7f7d1cp-20f;  // high has 12 zeros at its end
+                ln2_low = 0x1.7f7d1cp-20f;  // high ends in 12 zero bits
     const float round = 0x1.8p+23f;  // adding it leaves the nearest integer in the low bits
 
     const float shifted = x * log2_e + round;
     const float n = shifted - round;
     const float r = x - n * ln2_high - n * ln2_low;  // |r| <= ln(2) / 2
 
-    // Minimax on that interval, in Horner's form.
+    // The minimax polynomial on that interval, in Horner's form.
     float p = 0x1.6a2434p-10f;
     p = p * r + 0x1.1239e2p-7f;
     p = p * r + 0x1.5558f2p-5f;
@@ -29,7 +32,8 @@ static inline float bd_exp(float x)
     p = p * r + 0x1.fffffcp-2f;
     p = p * r * r + r + 1.0f;
 
-    // 2^n goes straight into the exponent, so that n = 128 works for p below 1.
+    // Adding n to the exponent, and not multiplying by 2^n, also works for n = 128 if p is
+    // below 1.
     uint32_t bits, power;
     memcpy(&bits, &p, sizeof bits);
     memcpy(&power, &shifted, sizeof power);

@@ -1,4 +1,5 @@
-// The table of operations over everything else in this folder, and the module's two symbols.
+// The CUDA backend: its table, which calls everything else in this folder, and the two symbols
+// of the module.
 #include "kernels/backend.h"
 
 #include <cstdlib>
@@ -22,7 +23,7 @@ struct cuda_backend {
     bd_cuda_queue queue;
     bd_cuda_pool pool;
     bd_cuda_transfer transfer;
-    double *sum;  // device memory: where sum_of_squares leaves its result
+    double *sum;  // device memory: the result of sum_of_squares, before it is downloaded
 };
 
 static cuda_backend *cuda_of(bd_backend *backend)
@@ -30,7 +31,7 @@ static cuda_backend *cuda_of(bd_backend *backend)
     return (cuda_backend *)backend;
 }
 
-// Every call may come from another thread, and CUDA keeps the current device per thread.
+// Every call may come from another thread, and CUDA has a current device for each thread.
 static bd_status enter_device(const cuda_backend *cuda, bd_error *err)
 {
     return bd_cuda_check(cudaSetDevice(cuda->device), "use the device", err);
@@ -117,8 +118,8 @@ static bd_status cuda_free_memory(bd_backend *backend, size_t *size_bytes, bd_er
                          err);
 }
 
-// Before an operation. Scratch grows to the most that an operation has asked for, which is the
-// same in every step: none after the first allocates.
+// Called before an operation. The scratch memory grows to the most that any operation has
+// needed. That is the same in every step, so that only the first step allocates.
 static bd_status prepare(cuda_backend *cuda, size_t scratch_bytes, bd_error *err)
 {
     bd_cuda_queue *queue = &cuda->queue;
@@ -192,7 +193,7 @@ static void cuda_close(bd_backend *backend)
     free(cuda);
 }
 
-// Filled by name: C++17 has no designated initializers.
+// Members are assigned by name, since C++17 has no designated initializers.
 static constexpr bd_operations make_table()
 {
     bd_operations table = {};
@@ -217,8 +218,8 @@ static constexpr bd_operations make_table()
 }
 static constexpr bd_operations cuda_operations = make_table();
 
-// Any driver of the runtime's major version serves, an older one too: CUDA's minor version
-// compatibility.
+// By CUDA's minor version compatibility any driver of the runtime's major version will do, even
+// if it is older than the runtime.
 static bd_status check_driver(bd_error *err)
 {
     int version = 0;  // stays 0 where there is no driver
@@ -254,7 +255,8 @@ static bd_status check_device(int device, bd_error *err)
     return BD_OK;
 }
 
-// What cuda_close() releases, also of a backend that is filled only in part.
+// Fills the members that cuda_close() releases. If it fails, some of them are still empty;
+// cuda_close() accepts that.
 static bd_status fill_backend(cuda_backend *cuda, bd_error *err)
 {
     BD_TRY(enter_device(cuda, err));

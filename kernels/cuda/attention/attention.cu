@@ -1,4 +1,4 @@
-// The operations of attention: those in float or those in bf16, as the type of their tensors asks.
+// The operations of attention: in float or in bf16, by the type of the tensors.
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/operations/operations.h"
 

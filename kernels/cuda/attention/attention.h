@@ -1,14 +1,13 @@
-// attention.h - document attention on the GPU: the operations of kernels/attention.h, which are
-// made in float or, on tensor cores, in bf16.
+// attention.h - document attention on the GPU: the operations of kernels/attention.h in float
+// and, on tensor cores, in bf16. attention.cu picks one by the type of the tensors.
 //
-// The contract is that of kernels/attention.h, whole: every product and every sum is cut from
-// the document's own first token, so that a segment's result depends neither on its neighbours
-// nor on where in the row it lies, bit for bit, in bf16 as in float. Results do not depend on
+// Both keep the whole contract of kernels/attention.h. All products and sums are divided into
+// tiles that count from the first token of the document, so that, bit for bit, a segment's
+// result depends neither on its neighbours nor on its place in the row. It does not depend on
 // the order in which the device runs blocks either. Padding of q, k, v, out and d_out is never
 // used.
 //
-// All pointers are device memory, boundaries too. Work is queued on queue->stream; it uses the
-// first bd_cuda_..._scratch() bytes of queue->scratch.
+// Pointers, queue and scratch are as in kernels/cuda/operations/operations.h.
 #ifndef BINDERY_KERNELS_CUDA_ATTENTION_ATTENTION_H
 #define BINDERY_KERNELS_CUDA_ATTENTION_ATTENTION_H
 

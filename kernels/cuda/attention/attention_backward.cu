@@ -3,30 +3,32 @@
 //   P = exp(scale * Q·K - lse)    dV = Pᵀ·dO    dP = dO·Vᵀ    dS = P * (dP - delta)
 //   dK = scale * dSᵀ·Q            dQ = scale * dS·K           delta = sum of out * dO
 //
-// One kernel computes the scores of each pair of tiles once, transposed: a block holds a tile of
-// keys and goes through the queries that see it, from the document's end down to the diagonal.
-// P and dS then are in registers just as the sums of dV and dK want their left factor. dQ of a
-// tile of queries is summed across blocks, in float in scratch memory, and still in one order:
-// the blocks of its keys take turns, from the document's first tile of keys to the one on the
-// diagonal, which finds the sum complete and rounds it. Nothing is added atomically.
+// One kernel computes the scores of each pair of tiles once, transposed: a block holds a tile
+// of keys and goes through the queries that see it, from the document's end down to the
+// diagonal. P and dS then are in registers in the very layout that the sums of dV and dK need
+// for their left factor. dQ of a tile of queries is summed across blocks, in float in scratch
+// memory, and still in one order: the blocks of its keys take turns, from the document's first
+// tile of keys to the one on the diagonal, which finds the sum complete and rounds it. Nothing
+// is added atomically.
 //
-// A block waits only for blocks of smaller tiles of the same document, and those are listed
-// before it: whoever took such a work took it earlier, is running, and needs nothing of this
-// block. So no block waits for ever, in whatever order the device starts them. It hardly waits
-// at all: blocks of many heads and documents come between two tiles of the same one, and where
-// they do not, the second follows the first from one tile of queries to the next.
+// A block waits only for blocks with lower tiles of the same document, and those are listed
+// before its own: the block that took such a work took it earlier, is running, and needs
+// nothing from this block. So no block waits for ever, in whatever order the device starts
+// them. It hardly waits at all: blocks of many heads and documents come between two tiles of
+// the same document, and where they do not, the second block follows the first from one tile of
+// queries to the next.
 #include "kernels/cuda/attention/attention.h"
 
 #include "kernels/cuda/attention/attention_common.cuh"
 #include "kernels/cuda/runtime/check.cuh"
 
-static constexpr int kTile = kTileRows;  // of both sides: 16 rows for each warp
+static constexpr int kTile = kTileRows;  // queries and keys alike: 16 rows for each warp
 static_assert(kWarps * 16 == kTile, "a warp owns 16 rows of a tile");
 
 typedef bd_attention_backward_args backward_args;
 
-// A tile's queries, and the columns of their gradient, are worked on this many at a time: what
-// that needs of registers leaves all sums of dK and dV where they are.
+// The number of queries of a tile, and of columns of their gradient, that are worked on at a
+// time. It is so small that the sums of dK and dV stay in registers meanwhile.
 static constexpr int kQueriesAtOnce = 32, kColumnsAtOnce = 64;
 
 typedef float product[1][kQueriesAtOnce / 8][4];
@@ -34,7 +36,7 @@ typedef weight_block<1, kQueriesAtOnce / 16> product_weights;
 typedef weight_block<1, kTile / 16> tile_weights;
 typedef float query_sums[1][kColumnsAtOnce / 8][4];
 
-// What a query's row of probabilities and of gradients is computed from.
+// The two numbers from which a query's probabilities and their gradients are computed.
 struct alignas(8) query_row {
     float lse_log2;  // log-sum-exp in base 2
     float minus_delta;
@@ -43,24 +45,25 @@ struct alignas(8) query_row {
 // Device memory between the kernels.
 struct backward_memory {
     query_row *rows;  // [head][token]
-    // dQ so far, of all tiles of queries but the first of a document: [tile][warp][D / 8][lane].
-    // A tile has the place of the tile before it, since that is whole. A place is a number of
-    // query rows, [token of the tile before][head][query], and fits in an int.
+    // The sums of dQ so far, for all tiles of queries but the first of a document:
+    // [tile][warp][D / 8][lane]. A tile uses the place of the tile before it, which is always a
+    // whole one. A place counts query rows, [token of the tile before][head][query], and fits
+    // in an int.
     float4 *d_q;
-    unsigned *turns;  // how many tiles of keys are in it; [place / 64], where it is alone
+    unsigned *turns;  // [place / 64]: the number of tiles of keys in the sum so far
 };
 
 // ---- Rows -----------------------------------------------------------------------------------
 
-// Two bf16 in a register each. A bf16 is the upper half of the same float.
+// x and y hold two bf16 each. A bf16 is the upper half of the float of the same value.
 static __device__ __forceinline__ float dot_of_two(uint32_t x, uint32_t y)
 {
     return __uint_as_float(x << 16) * __uint_as_float(y << 16) +
            __uint_as_float(x & 0xffff0000u) * __uint_as_float(y & 0xffff0000u);
 }
 
-// All of backward_memory: sums start at 0. D / 8 lanes for each token and head, in the order of
-// `out` in memory.
+// Fills backward_memory: delta and the base-2 log-sum-exp of every row, and zeros for the sums.
+// There are D / 8 lanes for each token and head, in the order of `out` in memory.
 template <int D>
 static __global__ void __launch_bounds__(kThreads)
     rows_kernel(backward_args a, int64_t n_tokens, backward_memory memory)
@@ -90,22 +93,23 @@ static __global__ void __launch_bounds__(kThreads)
 
 // ---- Shared memory --------------------------------------------------------------------------
 
-// Two query rows of a tile, as the lane reads them that holds these columns of two rows of a
-// product.
+// Two query rows of a tile, in the layout in which they are read by the lane that holds these
+// two columns of a product.
 struct alignas(16) shared_rows {
-    float minus_delta[4];  // of the first, of the second, and again
+    float minus_delta[4];  // first, second, first, second: one for each element of a fragment
     float lse_log2[2];
 };
 
-// Of one block. d_s is [key][query]: a warp writes the rows of its keys, and reads these and the
-// columns of its queries.
+// The shared memory of one block. d_s is [key][query]: a warp writes the rows of its keys, and
+// reads these rows and the columns of its queries.
 template <int D>
 struct backward_tiles {
     bf16_t k[kTileValues<D>], v[kTileValues<D>], q[kTileValues<D>], d_out[kTileValues<D>];
     bf16_t d_s[kTileValues<kTile>];
     shared_rows rows[kTile / 2];
-    // Of the present head of queries, here since there are no registers for it: its number, and
-    // the document's first token in backward_memory.
+    // The present head of queries, and the places of the document's first token in
+    // backward_memory for this head. They are here because there are no registers left for
+    // them.
     int head, first_row, first_place;
 };
 
@@ -117,11 +121,11 @@ static __device__ __forceinline__ void put_row(shared_rows *rows, query_row row)
     to.minus_delta[i] = to.minus_delta[2 + i] = row.minus_delta;
 }
 
-// The lane's places in shared memory.
+// The places in shared memory that a lane reads and writes.
 template <int D>
 struct backward_places {
     lane_places tile;                // in k, v, q and d_out
-    int d_s, d_s_rows, d_s_columns;  // what it writes of d_s, and what it reads by ldmatrix
+    int d_s, d_s_rows, d_s_columns;  // of d_s: written, and read by ldmatrix in two ways
 
     __device__ __forceinline__ backward_places()
     {
@@ -145,7 +149,7 @@ static __device__ __forceinline__ void put_weights(bf16_t *to, const product_wei
                 x[k][0][i];
 }
 
-// The rows of the warp's keys.
+// Reads the rows of d_s of the warp's keys.
 static __device__ __forceinline__ void get_rows(tile_weights &x, const bf16_t *from)
 {
 #pragma unroll
@@ -153,7 +157,7 @@ static __device__ __forceinline__ void get_rows(tile_weights &x, const bf16_t *f
         ldmatrix_x4(x[k][0], from + k * 16);
 }
 
-// The columns of the warp's queries, as rows of a left factor.
+// Reads the columns of d_s of the warp's queries, as rows of a left factor.
 static __device__ __forceinline__ void get_columns(tile_weights &x, const bf16_t *from)
 {
 #pragma unroll
@@ -163,20 +167,20 @@ static __device__ __forceinline__ void get_columns(tile_weights &x, const bf16_t
 
 // ---- One pair of tiles ----------------------------------------------------------------------
 
-// What a block has summed of its keys.
+// The sums of a block's keys so far.
 template <int D>
 struct key_state {
     float d_k[1][D / 8][4], d_v[1][D / 8][4];
 };
 
-// Where a block that goes through queries reads them.
+// The places and loaders of a block that goes through queries.
 template <int D>
 struct query_stream {
     backward_places<D> places;
     tile_loader<D> load_q, load_d_out;
 };
 
-// dP - delta = V·dOᵀ - delta, [key][query]: products are added to what is there.
+// The products V·dOᵀ, [key][query], are then added to -delta, which gives dP - delta.
 static __device__ __forceinline__ void start_at_minus_delta(product &d_p,
                                                             const shared_rows *rows)
 {
@@ -190,8 +194,8 @@ static __device__ __forceinline__ void start_at_minus_delta(product &d_p,
     }
 }
 
-// Scores and dP - delta, both [key][query], to probabilities and dS; of queries from number
-// `query` of the tile on.
+// Turns scores into probabilities, and dP - delta into dS; all are [key][query]. The first
+// query is number `query` of the tile.
 template <bool ON_DIAGONAL>
 static __device__ __forceinline__ void
 differentiate(product &p, product &d_p, const shared_rows *rows, int query, float scale_log2)
@@ -212,7 +216,7 @@ differentiate(product &p, product &d_p, const shared_rows *rows, int query, floa
     }
 }
 
-// What the values of the warp's keys gain, and dS of these keys into shared memory.
+// Adds to dV of the warp's keys, and puts dS of these keys into shared memory.
 template <int D, bool ON_DIAGONAL>
 static __device__ __forceinline__ void add_to_values(key_state<D> &s, backward_tiles<D> &tiles,
                                                      const backward_places<D> &places,
@@ -246,7 +250,7 @@ static __device__ __forceinline__ void add_to_keys(key_state<D> &s, backward_til
     add_weighted_rows<D>(s.d_k, d_s, tiles.q, places.tile);
 }
 
-// Of the gradient of a tile of queries; the document's first one has none.
+// The place of the sum of dQ of a tile of queries; the first tile of a document has none.
 template <int D>
 static __device__ __forceinline__ int place_of_gradient(const backward_tiles<D> &tiles,
                                                         const backward_args &a, int tile)
@@ -254,8 +258,8 @@ static __device__ __forceinline__ int place_of_gradient(const backward_tiles<D> 
     return tiles.first_place + (tile - 1) * (kTile * int(a.n_heads));
 }
 
-// Waits until the tiles of keys before this one, number `tile`, are in the sum. Returns where
-// the sum is, this lane's share of it.
+// Waits until all tiles of keys before number `tile` are in the sum. Returns the address of
+// this lane's share of the sum.
 template <int D>
 static __device__ __forceinline__ float4 *take_turn(const backward_memory &memory, int place,
                                                     int tile)
@@ -263,12 +267,13 @@ static __device__ __forceinline__ float4 *take_turn(const backward_memory &memor
     const int thread = this_thread(), lane = thread % kWarpSize, warp = thread / kWarpSize;
     while (read_published(memory.turns + unsigned(place) / kTile) != unsigned(tile)) {
     }
-    __syncwarp();  // each lane has left the loop on its own; what follows is the whole warp's
+    __syncwarp();  // the lanes leave the loop one by one, but what follows needs the whole warp
     return memory.d_q + int64_t(place) * (D / 4) + warp * (16 * D / 4) + lane;
 }
 
-// Behind a barrier after the last put_sum(), and that is at the beginning of the next tile: if
-// there is a tile of queries after this one, the block of the next tile of keys may go on there.
+// Lets the block of the next tile of keys add to the tile of queries after `tile`, if there is
+// one. It must come after a barrier that follows the last put_sum() of that tile; such a
+// barrier is at the beginning of the visit of `tile`.
 template <int D>
 static __device__ __forceinline__ void
 pass_turn(const backward_tiles<D> &tiles, const backward_args &a, const backward_memory &memory,
@@ -298,8 +303,8 @@ static __device__ __forceinline__ void put_sum(const query_sums &d_q, float4 *to
         to[n * kWarpSize] = {d_q[0][n][0], d_q[0][n][1], d_q[0][n][2], d_q[0][n][3]};
 }
 
-// Tile number `tile` of queries, which is on its way into shared memory; on return the one
-// before it is.
+// Visits tile number `tile` of queries. Its load into shared memory is under way on entry; on
+// return the load of the tile before it is.
 template <int D>
 static __device__ __forceinline__ void
 visit_queries(key_state<D> &s, query_stream<D> &in, backward_tiles<D> &tiles,
@@ -335,7 +340,7 @@ visit_queries(key_state<D> &s, query_stream<D> &in, backward_tiles<D> &tiles,
     }
 }
 
-// The tile of queries on the diagonal, the last one. Its gradient becomes complete.
+// Visits the tile of queries on the diagonal, which is the last one and completes its gradient.
 template <int D>
 static __device__ __forceinline__ void
 visit_diagonal(key_state<D> &s, query_stream<D> &in, backward_tiles<D> &tiles,
@@ -379,8 +384,8 @@ visit_diagonal(key_state<D> &s, query_stream<D> &in, backward_tiles<D> &tiles,
 
 // ---- A tile of keys -------------------------------------------------------------------------
 
-// All queries of one head that see the tile, from the document's end down to the diagonal: only
-// the first tile can be cut off by the end, only the last one needs a mask.
+// Visits all queries of one head that see the tile of keys, from the document's end down to the
+// diagonal: only the first tile can be cut off by the end, and only the last one needs a mask.
 template <int D>
 static __device__ __forceinline__ void
 add_head(key_state<D> &s, const backward_args &a, const attention_work &work,
@@ -397,7 +402,7 @@ add_head(key_state<D> &s, const backward_args &a, const attention_work &work,
     in.load_q.load_part(tiles.q, n_queries);
     in.load_d_out.load_part(tiles.d_out, n_queries);
     cp_async_commit();
-    // d_out of a query past the end is 0, so that it adds nothing whatever its probability is.
+    // Queries past the end add nothing whatever their probability is, because their d_out is 0.
     if (threadIdx.x < kTile)
         put_row(tiles.rows, int(threadIdx.x) < n_queries
                                 ? memory.rows[tiles.first_row + last * kTile + int(threadIdx.x)]
@@ -408,7 +413,7 @@ add_head(key_state<D> &s, const backward_args &a, const attention_work &work,
     visit_diagonal<D>(s, in, tiles, a, memory, work);
 }
 
-// By way of the warp's rows of v, which nobody else reads.
+// Writes dK and dV of the tile, by way of the warp's rows of v, which no other warp reads.
 template <int D>
 static __device__ __forceinline__ void finish_keys(const key_state<D> &s,
                                                    const backward_args &a,
@@ -432,7 +437,8 @@ set_head(backward_tiles<D> &tiles, const backward_args &a, const attention_work 
     tiles.first_place = int(work.first_token * a.n_heads) + head * kTile;
 }
 
-// A group of query heads shares the key head; they are added in their order.
+// Computes the gradients of a tile of keys. The query heads of the group that shares the key
+// head are added in their order.
 template <int D>
 static __device__ __forceinline__ void
 differentiate_tile(const backward_args &a, int group, const attention_work &work,
@@ -472,7 +478,8 @@ static __global__ void __launch_bounds__(kThreads)
 
 // ---- The operation --------------------------------------------------------------------------
 
-// Scratch is the plan, then backward_memory: its parts in the order of their alignment.
+// The scratch holds the plan and then backward_memory, whose parts are in the order of their
+// alignment.
 static size_t sum_bytes(const attention_shape &shape)
 {
     return size_t(shape.n_tokens() * shape.n_heads * shape.head_size) * sizeof(float);

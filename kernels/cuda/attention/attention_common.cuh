@@ -1,10 +1,10 @@
 // attention_common.cuh - tiles of bf16 in shared memory, and products of them on tensor cores.
 //
-// A block is four warps. A tile is rows of D values (one head of one token each); warp w owns
-// rows w * 16 * ROW_TILES and the following. Between two rows lie 16 unused bytes: any eight
-// rows one after the other then begin in eight different groups of banks, so that neither
-// ldmatrix nor a row's store meets a bank twice; and every address is one of a few that belong
-// to the lane plus a constant of the program, which costs no instruction.
+// A block has four warps. A tile has rows of D values, each one head of one token. Warp w owns
+// the 16 * ROW_TILES rows from row w * 16 * ROW_TILES on. There are 16 unused bytes between two
+// rows, so that any eight consecutive rows begin in eight different groups of banks, and
+// neither ldmatrix nor the store of a row has a bank conflict. Every address is then one of a
+// few that depend on the lane plus a compile-time constant, which costs no instruction.
 #ifndef BINDERY_KERNELS_CUDA_ATTENTION_ATTENTION_COMMON_CUH
 #define BINDERY_KERNELS_CUDA_ATTENTION_ATTENTION_COMMON_CUH
 
@@ -14,19 +14,19 @@
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kTileRows = 64;  // of what is streamed through shared memory
+constexpr int kTileRows = 64;  // of a tile that is streamed through shared memory
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
 
-// From a row of a tile to the next one, in values.
+// The distance from a row of a tile to the next one, in values.
 template <int D>
 constexpr int kRow = D + 8;
 
 template <int D>
 constexpr int kTileValues = kTileRows *kRow<D>;
 
-// Makes a value one that the compiler keeps in a register: it would rather compute a thread's
-// addresses again in every turn of a loop.
+// Makes the compiler keep a value in a register. Otherwise it would compute the addresses of a
+// thread again in every iteration of a loop.
 static __device__ __forceinline__ int keep(int value)
 {
 #ifdef __CUDACC__
@@ -44,8 +44,8 @@ static __device__ __forceinline__ Wide keep(Wide value)
     return value;
 }
 
-// threadIdx.x, computed anew: whatever depends on the thread alone the compiler would compute
-// before the first of many works, and keep through all of them.
+// threadIdx.x, read anew. Otherwise the compiler would compute everything that depends only on
+// the thread before the first work item, and keep it in registers through all of them.
 static __device__ __forceinline__ int this_thread()
 {
     return keep(int(threadIdx.x));
@@ -64,15 +64,15 @@ static __device__ __forceinline__ uint16_t *bf16_at(void *tensor, int64_t i)
     return static_cast<uint16_t *>(tensor) + i;
 }
 
-// One thread's share of loading a tile of ROWS rows and then the tiles before it: the same
-// chunk of every kStep-th row, from the last one up.
+// One thread's share of loading a tile of ROWS rows, and then the tiles before it, one after
+// the other: the same chunk of every kStep-th row, from the last row to the first.
 template <int D, int ROWS = kTileRows>
 struct tile_loader {
     static constexpr int kChunks = D / 8;  // of a row
     static constexpr int kStep = kThreads / kChunks;
     static constexpr int kLoads = ROWS / kStep;
 
-    const char *from;  // what is loaded next
+    const char *from;  // the chunk that is loaded next
     int64_t step;      // from there to the chunk after it, in bytes
 
     __device__ __forceinline__ tile_loader(const uint16_t *rows, int64_t stride)
@@ -83,7 +83,7 @@ struct tile_loader {
         from = reinterpret_cast<const char *>(rows + thread % kChunks * 8 + row * stride);
     }
 
-    // The same rows of another tensor, of the same stride.
+    // A loader of the same rows of another tensor, which has the same stride.
     __device__ __forceinline__ tile_loader moved(const void *here, const void *there) const
     {
         tile_loader other = *this;
@@ -102,7 +102,7 @@ struct tile_loader {
         }
     }
 
-    // Rows from n_rows on belong to somebody else: zeros take their place.
+    // Rows from n_rows on belong to another document: they become zeros.
     __device__ __forceinline__ void load_part(bf16_t *tile, int n_rows)
     {
         const int thread = this_thread(), first_row = thread / kChunks;
@@ -116,16 +116,17 @@ struct tile_loader {
         }
     }
 
-    // Of the first row's chunk, in values: row * kRow<D> + chunk * 8, in two instructions.
+    // The place of the chunk of the first row, in values: row * kRow<D> + chunk * 8, written so
+    // that it takes two instructions.
     static __device__ __forceinline__ int own_place(int thread)
     {
         return (thread + int(unsigned(thread) / kChunks)) * 8;
     }
 };
 
-// The warp's accumulators of 16 rows, COLUMNS of each, times `factor` of the lane's two rows, to
-// global memory by way of `tile` (the warp's 16 rows of it), of which the warp is the only user.
-// Rows from n_rows on are not written.
+// Writes the warp's accumulators of 16 rows, COLUMNS of each, to global memory, multiplied by
+// `factor` for the lane's two rows. They are put into `tile` first, in 16 rows that only this
+// warp uses, so that the writes are wide. Rows from n_rows on are not written.
 template <int D, int COLUMNS = D>
 static __device__ __forceinline__ void
 store_rows(uint16_t *rows, int64_t stride, int n_rows, bf16_t *tile,
@@ -154,11 +155,11 @@ store_rows(uint16_t *rows, int64_t stride, int n_rows, bf16_t *tile,
 
 // ---- Products -------------------------------------------------------------------------------
 //
-// Fragments of mma.m16n8k16: of a 16 x 8 block of results, lane l holds row l / 4 (elements 0,
-// 1) and row l / 4 + 8 (elements 2, 3), columns l % 4 * 2 and the next one.
+// The fragments of mma.m16n8k16: in a 16 x 8 block of results, lane l holds row l / 4 (elements
+// 0 and 1) and row l / 4 + 8 (elements 2 and 3), in columns l % 4 * 2 and the next one.
 
-// Where a lane finds something in a tile, in bytes: the compiler would multiply a number of
-// values by 2 again and again.
+// A place in a tile, in bytes. (The compiler would multiply a number of values by 2 again and
+// again.)
 static __device__ __forceinline__ int place_of(int row, int row_values, int column)
 {
     return keep((row * row_values + column) * int(sizeof(bf16_t)));
@@ -174,11 +175,11 @@ static __device__ __forceinline__ const bf16_t *at(const bf16_t *tile, int place
     return reinterpret_cast<const bf16_t *>(reinterpret_cast<const char *>(tile) + place);
 }
 
-// The places of what it reads of a tile's first 16 rows by ldmatrix.
+// The places at which a lane reads the first 16 rows of a tile by ldmatrix.
 struct lane_places {
-    int left;     // of the warp's own rows, as left factor
-    int right;    // of rows as right factor, summed along them
-    int columns;  // of rows as right factor, summed across them
+    int left;     // the warp's own rows as the left factor
+    int right;    // rows as the right factor of a sum along rows
+    int columns;  // rows as the right factor of a sum over rows
 };
 
 template <int D>
@@ -201,8 +202,8 @@ static __device__ __forceinline__ void set_zero(float (&x)[ROW_TILES][N][4])
                 x[t][n][e] = 0.0f;
 }
 
-// products += left rows of the warp · right rows, over the D values of a row; N blocks of 8
-// right rows.
+// products += (the warp's left rows) · (right rows), summed over the D values of a row. There
+// are N blocks of 8 right rows.
 template <int D, int ROW_TILES, int N>
 static __device__ __forceinline__ void add_row_products(float (&products)[ROW_TILES][N][4],
                                                         const bf16_t *left, const bf16_t *right,
@@ -227,11 +228,12 @@ static __device__ __forceinline__ void add_row_products(float (&products)[ROW_TI
     }
 }
 
-// Left factors in bf16: K fragments of 16 columns, for each row tile.
+// A left factor in bf16: K fragments of 16 columns for each row tile.
 template <int ROW_TILES, int K>
 using weight_block = uint32_t[K][ROW_TILES][4];
 
-// Two blocks of results, side by side, are one fragment of the next product's left factor.
+// Two blocks of results side by side, rounded, are one fragment of the left factor of the next
+// product.
 template <int ROW_TILES, int K>
 static __device__ __forceinline__ void
 round_weights(weight_block<ROW_TILES, K> &weights, const float (&products)[ROW_TILES][2 * K][4])
@@ -247,7 +249,8 @@ round_weights(weight_block<ROW_TILES, K> &weights, const float (&products)[ROW_T
             }
 }
 
-// sums += weights · right, over the 16 * K rows of `right`; N blocks of 8 columns.
+// sums += weights · right, summed over the 16 * K rows of `right`. There are N blocks of 8
+// columns.
 template <int D, int ROW_TILES, int N, int K>
 static __device__ __forceinline__ void
 add_weighted_rows(float (&sums)[ROW_TILES][N][4], const weight_block<ROW_TILES, K> &weights,

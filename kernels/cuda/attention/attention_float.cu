@@ -1,6 +1,8 @@
-// Attention in float, any head size up to 256: written to be simple. Tiles of 16 queries and 16
-// keys, one pair for each thread of a block; then thread (r, c) sums columns c, c + 16, … of
-// row r of the result.
+// Attention in float for any head size up to 256, written to be simple. The formulas are those
+// of attention_forward.cu and attention_backward.cu. Tiles have 16 queries and 16 keys, so that
+// each thread of a block computes one pair; then thread (r, c) sums columns c, c + 16, … of row
+// r of the result. Backward takes one kernel for the gradients of keys and values and one for
+// those of queries, which computes the scores again, so that no sum crosses blocks.
 #include "kernels/cuda/attention/attention.h"
 
 #include "kernels/cuda/attention/attention_plan.cuh"
@@ -22,10 +24,11 @@ static __device__ __forceinline__ float *floats(void *tensor)
     return (float *)tensor;
 }
 
-// Pairs of a tile, [query][key]; one more column so that neither rows nor columns share a bank.
+// The pairs of two tiles, [query][key]. With one more column neither rows nor columns have bank
+// conflicts.
 typedef float pairs[kTile][kTile + 1];
 
-// Rows of a tile in shared memory lie this far apart, for the same reason.
+// The distance of rows of a tile in shared memory: odd, for the same reason.
 static __host__ __device__ __forceinline__ int row_size(int64_t head_size)
 {
     return int(head_size) | 1;
@@ -36,7 +39,7 @@ static size_t tile_bytes(int64_t head_size, int n_tiles)
     return size_t(n_tiles * kTile * row_size(head_size)) * sizeof(float);
 }
 
-// n rows of `from`; the others of the tile become 0.
+// Loads n rows of `from`; the other rows of the tile become 0.
 static __device__ __forceinline__ void load_rows(float *tile, const float *from, int64_t stride,
                                                  int n, int head_size)
 {
@@ -54,7 +57,8 @@ static __device__ __forceinline__ float dot(const float *x, const float *y, int 
     return sum;
 }
 
-// sums[n] += the thread's columns of weights · rows; the weight of row i is weights[i * step].
+// Adds weights · rows to the sums of the thread's columns; the weight of row i is weights[i *
+// step].
 static __device__ __forceinline__ void add_weighted_rows(float (&sums)[kColumns],
                                                          const float *weights, int step,
                                                          const float *rows, int head_size)
@@ -68,7 +72,7 @@ static __device__ __forceinline__ void add_weighted_rows(float (&sums)[kColumns]
                     weights[i * step] * rows[i * row_size(head_size) + column + n * kTile];
 }
 
-// The thread's columns of its row, times `factor`.
+// Writes the thread's columns of its row, multiplied by `factor`.
 static __device__ __forceinline__ void store_row(float *row, const float (&sums)[kColumns],
                                                  float factor, int head_size)
 {
@@ -88,7 +92,7 @@ static __device__ __forceinline__ void set_zero(float (&sums)[kColumns])
 
 // ---- Forward --------------------------------------------------------------------------------
 
-// Over the 16 lanes that share a query.
+// The maximum, or sum, over the 16 lanes that share a query.
 static __device__ __forceinline__ float row_max(float x)
 {
     for (int distance = kTile / 2; distance > 0; distance /= 2)
@@ -158,7 +162,7 @@ static __global__ void __launch_bounds__(kThreads)
 
 // ---- Backward -------------------------------------------------------------------------------
 
-// deltas[token][head]: out · d_out, by one warp each.
+// deltas[token][head] = out · d_out, each by one warp.
 static __global__ void __launch_bounds__(kThreads)
     deltas_kernel(bd_attention_backward_args a, int64_t n, float *deltas)
 {
@@ -174,7 +178,8 @@ static __global__ void __launch_bounds__(kThreads)
         deltas[i] = sum;
 }
 
-// A block's shared memory: two tiles of queries, two of keys, and what their pairs give.
+// The shared memory of a block: two tiles of queries, two of keys, and the results of their
+// pairs.
 struct float_tiles {
     float *q, *d_out, *k, *v;
     pairs *p;    // probabilities
@@ -212,7 +217,7 @@ static __device__ __forceinline__ void load_keys(const float_tiles &t,
     load_rows(t.v, floats(a.v) + at, a.kv_stride, n, head_size);
 }
 
-// The thread's pair of a tile of queries and a tile of keys that are in shared memory.
+// Computes the thread's pair of the two tiles that are in shared memory.
 static __device__ __forceinline__ void
 compute_pair(const float_tiles &t, const bd_attention_backward_args &a, const float *deltas,
              const attention_work &work, int query_tile, int key_tile, int64_t head)
@@ -232,7 +237,7 @@ compute_pair(const float_tiles &t, const bd_attention_backward_args &a, const fl
     (*t.d_s)[row][column] = d_s;
 }
 
-// Query heads that share the key head are added in their order.
+// The gradients of the query heads that share the key head are added in the order of the heads.
 static __device__ __forceinline__ void key_gradient(const bd_attention_backward_args &a,
                                                     const attention_work &work,
                                                     const float *deltas, const float_tiles &t)
@@ -364,7 +369,7 @@ extern "C" bd_status bd_cuda_attention_float_backward(const bd_attention_backwar
         {args->d_v, args->kv_stride, kv_width}};
     BD_TRY(attention_clear_padding(shape, gradients, queue, err));
 
-    // Scratch is what each of the two kernels goes through, then the deltas.
+    // The scratch holds the plans of the two kernels, then the deltas.
     char *scratch = static_cast<char *>(queue->scratch);
     const attention_plan keys = attention_plan_at(scratch);
     const attention_plan queries = attention_plan_at(scratch + attention_plan_bytes(shape));

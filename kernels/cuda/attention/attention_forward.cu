@@ -1,16 +1,20 @@
-// Attention forward in bf16, in the manner of FlashAttention-2: a block holds a tile of queries
-// of a document and goes through its keys in tiles of 64, from the diagonal down to where the
-// document starts. Scores and probabilities exist in registers only.
+// Attention forward in bf16, as in FlashAttention-2: a block holds a tile of queries of a
+// document and goes through the keys in tiles of 64, from the diagonal down to the start of the
+// document. Scores and probabilities exist only in registers:
 //
-// From the diagonal down, because then only the first tiles need a mask or can be cut off by
-// the document's end: the loop over all others has neither, and loads whole tiles.
+//   S = Q·Kᵀ    P = 2^(scale * log2(e) * S - base)    total = sum of P    out = P·V / total
+//   lse = base * ln(2) + log(total)
+//
+// `base` is near the largest score so far of the query; when it is raised, total and P·V are
+// scaled down. Going down from the diagonal, only the first tiles need a mask or are cut off by
+// the end of the document. The loop over all others needs neither, and loads whole tiles.
 #include "kernels/cuda/attention/attention.h"
 
 #include "kernels/cuda/attention/attention_common.cuh"
 #include "kernels/cuda/runtime/check.cuh"
 
-// Of 16 queries, for each warp. Two share what is read of k and v, but at head size 128 there
-// are no registers for them.
+// The number of row tiles of 16 queries that a warp has. Two of them share each read of k and
+// v, but for head size 128 there are not enough registers.
 template <int D>
 constexpr int kRowTiles = D == 64 ? 2 : 1;
 template <int D>
@@ -21,21 +25,20 @@ constexpr int kQueries = kWarpQueries<D> *kWarps;
 template <int D>
 using score_block = float[kRowTiles<D>][kTileRows / 8][4];
 
-// A lane's part of the warp's queries: of each row tile rows lane / 4 and lane / 4 + 8.
+// A lane's part of the warp's queries: rows lane / 4 and lane / 4 + 8 of each row tile.
 template <int D>
 struct forward_state {
-    float sums[kRowTiles<D>][D / 8][4];  // of probability times v
-    float total[kRowTiles<D>][2];        // of the lane's probabilities
+    float sums[kRowTiles<D>][D / 8][4];  // sum of probability times v
+    float total[kRowTiles<D>][2];        // sum of the lane's probabilities
     float base[kRowTiles<D>][2];         // probabilities are 2^(score * scale_log2 - base)
 };
 
-// By how much a score in base 2 may exceed its query's base before all is computed relative to
-// a new one. A float is as exact at 2^8 as at 1, and 2^8 times the longest document is far from
-// what it can hold: there is no need to follow the largest score at every step, as long as it
-// does not get far away.
+// A score in base 2 may exceed the base of its query by this much before the base is raised.
+// The base need not follow the largest score at every step: a float is as precise at 2^8 as at
+// 1, and 2^8 times the length of any document is far from overflow.
 constexpr float kHeadroom = 8.0f;
 
-// Keys after the query become invisible. `first_key` is relative to the warp's first query.
+// Hides the keys after each query. `first_key` is relative to the warp's first query.
 template <int D>
 static __device__ __forceinline__ void hide_later_keys(score_block<D> &scores, int first_key)
 {
@@ -54,7 +57,7 @@ static __device__ __forceinline__ void hide_later_keys(score_block<D> &scores, i
         }
 }
 
-// The lane's largest score of one of its queries.
+// The largest of the lane's scores of one of its queries.
 static __device__ __forceinline__ float largest_score(const float (&scores)[kTileRows / 8][4],
                                                       int half)
 {
@@ -65,8 +68,8 @@ static __device__ __forceinline__ float largest_score(const float (&scores)[kTil
     return top;
 }
 
-// The largest score so far becomes the base of each query. Each query sees a key of every tile
-// that its warp sees, so it is finite.
+// Makes the largest score so far the base of each query. It is finite, because each query sees
+// a key of every tile that its warp sees.
 template <int D>
 static __device__ __forceinline__ void
 raise_base(forward_state<D> &s, float (&top)[kRowTiles<D>][2], float scale_log2)
@@ -90,7 +93,7 @@ raise_base(forward_state<D> &s, float (&top)[kRowTiles<D>][2], float scale_log2)
         }
 }
 
-// Scores to probabilities.
+// Turns scores into probabilities.
 template <int D>
 static __device__ __forceinline__ void soften(forward_state<D> &s, score_block<D> &scores,
                                               float scale_log2)
@@ -118,7 +121,7 @@ static __device__ __forceinline__ void soften(forward_state<D> &s, score_block<D
             }
 }
 
-// Shared memory and loaders of a block that goes through keys.
+// The shared memory and the loaders of a block that goes through keys.
 template <int D>
 struct key_stream {
     lane_places places;
@@ -127,10 +130,11 @@ struct key_stream {
     float scale_log2;
 };
 
-// One tile of keys, which is on its way into `k`; on return the one before it is, if there is
-// `more`. v is loaded while scores are computed, the next k while probabilities and sums are.
-// first_key and n_keys are those of a tile on the diagonal: relative to the warp's first query,
-// and how many there are up to the block's last query.
+// Visits one tile of keys, whose load into `k` is under way on entry. If there are `more`, the
+// load of the tile before it is under way on return. v is loaded while scores are computed, and
+// the next k while probabilities and sums are. first_key and n_keys matter for a tile on the
+// diagonal: its first key relative to the warp's first query, and the number of its keys up to
+// the block's last query.
 template <int D, bool ON_DIAGONAL>
 static __device__ __forceinline__ void visit_keys(forward_state<D> &s, key_stream<D> &in,
                                                   bool sees, bool more, int first_key,
@@ -145,8 +149,8 @@ static __device__ __forceinline__ void visit_keys(forward_state<D> &s, key_strea
     else
         in.load_v.load(in.v);
     cp_async_commit();
-    // By warps that see nothing of the tile, too: for values that exist on one side of a branch
-    // only and live across a barrier the compiler does not find the registers.
+    // Warps that see nothing of the tile compute scores as well: for values that exist only on
+    // one side of a branch and live across a barrier the compiler does not find registers.
     set_zero(scores);
     add_row_products<D>(scores, in.q, in.k, in.places);
     cp_async_wait<0>();
@@ -164,7 +168,7 @@ static __device__ __forceinline__ void visit_keys(forward_state<D> &s, key_strea
     add_weighted_rows<D>(s.sums, weights, in.v, in.places);
 }
 
-// Of the warp's queries: out by way of the warp's rows of `q`, and log-sum-exp.
+// Writes out and the log-sum-exp of the warp's queries, out by way of the warp's rows of `q`.
 template <int D>
 static __device__ __forceinline__ void finish_queries(const forward_state<D> &s,
                                                       const bd_attention_forward_args &a,
@@ -229,9 +233,9 @@ static __device__ __forceinline__ void attend(const bd_attention_forward_args &a
         s.total[t][0] = s.total[t][1] = 0.0f;
     }
     const bool warp_exists = warp_first < n_queries;
-    // The last key of these tiles comes after the first query. Tiles begin at multiples of 64,
-    // warps at multiples of 16 or 32: a warp sees a tile's first key with all its queries or
-    // with none.
+    // These tiles hold keys after the first query, so they need a mask. Tiles begin at
+    // multiples of 64 and warps at multiples of 16 or 32: either all queries of a warp see the
+    // first key of a tile, or none.
 #pragma unroll 1
     for (; key >= first; key -= kTileRows) {
         const int first_key = key - first - warp_first;

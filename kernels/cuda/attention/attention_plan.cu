@@ -14,8 +14,9 @@ static constexpr int64_t kMaxBlocks = 2048;
 
 // ---- The list of tiles ----------------------------------------------------------------------
 
-// Tiles of the document that begins at values[i]. A row's last boundary begins none: what
-// follows it is the 0 of the next row, which is not greater.
+// The number of tiles of the document that begins at values[i]. The last boundary of a row
+// begins no document: the next value is the 0 of the next row, so that `length` is not
+// positive.
 static __device__ __forceinline__ int document_tiles(const int32_t *values, int64_t i,
                                                      int tile_size)
 {
@@ -36,8 +37,8 @@ static __device__ __forceinline__ int row_of(const bd_boundaries &b, int64_t i)
     return int(low);
 }
 
-// Sum of `value` over the threads before this one; *total over all of them. warp_totals is
-// shared memory, one int for each warp, and free again on return.
+// The sum of `value` over the threads before this one; *total is the sum over all threads.
+// warp_totals is shared memory, one int for each warp; it may be reused on return.
 static __device__ __forceinline__ int sum_before(int value, int *total, int *warp_totals)
 {
     const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
@@ -59,9 +60,9 @@ static __device__ __forceinline__ int sum_before(int value, int *total, int *war
     return before;
 }
 
-// Block c lists the tiles that visit c tiles besides themselves: one of each document that has
-// more than c. Those that visit more come before them, those that visit as many are in the
-// order of the batch.
+// Block c lists the tiles that visit c tiles besides themselves: each document with more than c
+// tiles has one of them. They are listed in the order of the batch, behind the tiles that visit
+// more; so block c first counts those.
 static __global__ void plan_kernel(bd_boundaries b, int tile_size, int side,
                                    attention_plan plan)
 {
@@ -158,7 +159,7 @@ bd_status attention_clear_padding(const attention_shape &shape, const padded_ten
     return bd_cuda_check_launch("attention padding", err);
 }
 
-// ---- What is asked for ----------------------------------------------------------------------
+// ---- Checks ---------------------------------------------------------------------------------
 
 bd_status attention_check(const attention_shape &shape, size_t scratch_bytes,
                           const bd_cuda_queue *queue, bd_error *err)
@@ -166,8 +167,8 @@ bd_status attention_check(const attention_shape &shape, size_t scratch_bytes,
     if (shape.n_kv_heads <= 0 || shape.n_heads <= 0 || shape.n_heads % shape.n_kv_heads != 0)
         return bd_fail(err, BD_ERR_ARGUMENT, "%lld heads cannot share %lld key heads",
                        (long long)shape.n_heads, (long long)shape.n_kv_heads);
-    // Works are counted in 32 bits: at most one for each token and head, and each block asks
-    // once more than it gets.
+    // Works are counted in 32 bits. There is at most one for each token and head, and each
+    // block asks once more than it gets.
     const bd_boundaries &b = shape.boundaries;
     if (b.n_rows > INT_MAX || b.seq_len > INT_MAX ||
         (b.n_rows > 0 && b.seq_len > INT_MAX / shape.n_heads / b.n_rows))

@@ -5,16 +5,18 @@
 //   tiles of 4  a0      a1      a2    b0      c0      c1           none in padding
 //
 // A tile belongs to one document and is counted from the document's start: no tile straddles
-// two documents, no product ever meets a neighbour's value, and only the tile on the diagonal
-// needs a mask. The price is a tile that is partly empty at the end of each document.
+// two documents, no value of a neighbour enters a product, and only the tile on the diagonal
+// needs a mask. The price is a partly empty tile at the end of each document.
 //
 // The host does not know the boundaries. A kernel on the device lists the tiles, those with the
-// most tiles to visit first, and blocks take one (tile, head) after the other until none is
-// left. Who takes which changes nothing in the result.
+// most tiles to visit first. The blocks of the next kernel then take one work item, a (tile,
+// head), after the other until none is left. The result does not depend on which block takes
+// which.
 //
-// In a list of KEY_TILES a document's tiles come in rising order, and works are given out in the
-// order of the list. A block may therefore wait for lower tiles of its own document: whoever has
-// them took them earlier. The backward kernel relies on it; another order would hang it.
+// In a list of KEY_TILES the tiles of a document come in rising order, and works are given out
+// in the order of the list. So a block may wait for lower tiles of its own document: another
+// block took them earlier. The backward kernel relies on this; with another order it would
+// hang.
 #ifndef BINDERY_KERNELS_CUDA_ATTENTION_ATTENTION_PLAN_CUH
 #define BINDERY_KERNELS_CUDA_ATTENTION_ATTENTION_PLAN_CUH
 
@@ -37,11 +39,11 @@ struct attention_plan {
     attention_tile *tiles;
 };
 
-// Which tiles of its document a tile visits: those before it and itself (a tile of queries), or
-// itself and those after it (a tile of keys).
+// A tile of queries visits the tiles of its document up to itself; a tile of keys visits itself
+// and those after it.
 enum attention_side { QUERY_TILES, KEY_TILES };
 
-// What the arguments of all attention operations have in common.
+// The arguments that all attention operations have in common.
 struct attention_shape {
     bd_boundaries boundaries;
     int64_t n_heads, n_kv_heads, head_size;
@@ -71,11 +73,11 @@ size_t attention_plan_bytes(const attention_shape &shape);
 // Where the plan lies in memory of attention_plan_bytes().
 attention_plan attention_plan_at(void *memory);
 
-// What every attention operation requires; scratch_bytes is what this one needs.
+// Checks what every attention operation requires. This one needs scratch_bytes.
 bd_status attention_check(const attention_shape &shape, size_t scratch_bytes,
                           const bd_cuda_queue *queue, bd_error *err);
 
-// What the bf16 operations require besides, of all their pointers to bf16.
+// Checks what the bf16 operations require besides; `pointers` are all that point to bf16.
 bd_status attention_check_bf16(const attention_shape &shape,
                                std::initializer_list<const void *> pointers, bd_error *err);
 
@@ -84,17 +86,19 @@ bd_status attention_make_plan(const attention_plan &plan, const attention_shape 
                               int tile_size, attention_side side, bd_cuda_queue *queue,
                               bd_error *err);
 
-// Blocks to launch for tiles of tile_size tokens and n_heads heads: enough to fill any device.
+// The number of blocks to launch for tiles of tile_size tokens and n_heads heads: enough to
+// fill any device.
 unsigned attention_blocks(const attention_shape &shape, int tile_size, int64_t n_heads);
 
-// Queues the kernel that writes zeros into the padding of three tensors (data may be NULL).
+// Queues the kernel that writes zeros into the padding of up to three tensors (data may be
+// NULL).
 bd_status attention_clear_padding(const attention_shape &shape, const padded_tensor tensors[3],
                                   bd_cuda_queue *queue, bd_error *err);
 
 // ---- On the device --------------------------------------------------------------------------
 
-// A tile and a head. It lies in shared memory, so that nothing of it occupies a register during
-// a long loop.
+// A work item: a tile and a head. It lies in shared memory, so that it occupies no registers
+// during a long loop.
 struct attention_work {
     int64_t first_token;  // of the document, in the batch
     int length;           // of the document
@@ -103,8 +107,8 @@ struct attention_work {
     bool exists;
 };
 
-// The next work of this block; false if none is left. `work` is shared memory. All threads call
-// it together, and everything in shared memory is free to be written afterwards.
+// Takes the next work of this block; false if none is left. `work` is shared memory. All
+// threads call it together; afterwards all shared memory may be overwritten.
 static __device__ __forceinline__ bool take_work(attention_work *work,
                                                  const attention_plan &plan,
                                                  const bd_boundaries &boundaries,
@@ -126,7 +130,7 @@ static __device__ __forceinline__ bool take_work(attention_work *work,
     return work->exists;
 }
 
-// What the kernels count for the tests: the pairs of tiles that they visit.
+// The counters of count_for_tests(): the kernels count the pairs of tiles that they visit.
 enum attention_pass { PASS_FORWARD, PASS_KEY_GRADIENT, PASS_QUERY_GRADIENT };
 
 #endif

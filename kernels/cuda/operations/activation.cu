@@ -17,8 +17,8 @@ struct relu {
 };
 
 struct gelu {
-    // -2u, with u as in activation.h: 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), which keeps
-    // every digit near 0 and is right at both infinities.
+    // Returns -2u, where u is the argument of tanh in activation.h. We use 0.5 (1 + tanh(u)) =
+    // 1 / (1 + exp(-2u)), which loses no digits near 0 and is right at both infinities.
     static __device__ float exponent(float x)
     {
         const float factor = -2.0f * 0.7978845608f;  // -2 sqrt(2 / pi)
@@ -28,7 +28,8 @@ struct gelu {
     {
         return x / (1.0f + expf(exponent(x)));
     }
-    // Beyond 9 the derivative is 1, or 0 to within 1e-26; held there, nothing overflows.
+    // Beyond ±9 the derivative is 1 or 0 to within 1e-26, so x is clamped, and nothing
+    // overflows.
     static __device__ float gradient(float x, float d_out)
     {
         x = x < -9.0f ? -9.0f : x;

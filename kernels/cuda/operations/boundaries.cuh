@@ -1,11 +1,11 @@
-// boundaries.cuh - kernels/boundaries.h for device code: what a token's boundaries say of it.
+// boundaries.cuh - kernels/boundaries.h for device code: the segment around a token.
 #ifndef BINDERY_KERNELS_CUDA_OPERATIONS_BOUNDARIES_CUH
 #define BINDERY_KERNELS_CUDA_OPERATIONS_BOUNDARIES_CUH
 
 #include "kernels/boundaries.h"
 #include "kernels/cuda/runtime/gpu.cuh"
 
-// The segment begin <= t < end around token t of a row; empty (end = 0) in padding.
+// The segment around token t of a row: begin <= t < end. In padding it is empty, with end = 0.
 struct token_segment {
     int32_t t, begin, end;
 };

@@ -1,9 +1,9 @@
 // columns.cuh - sums down the columns of a [n_tokens][n_columns] tensor, in a fixed order.
 //
-// A first kernel (the operation's own, because it knows what is summed) gives each block a
-// chunk of tokens and a strip of columns, and writes one partial sum per chunk and column; a
-// second one adds the chunks' partial sums, in double, to the result. Cut and order depend on
-// the shape alone.
+// It takes two kernels. The first belongs to the operation, which knows what is summed: each of
+// its blocks has a chunk of tokens and a strip of columns, and writes one partial sum for each
+// column. The second adds up the partial sums of all chunks in double and adds them to the
+// result. The division into chunks and the order of additions depend only on the shape.
 #ifndef BINDERY_KERNELS_CUDA_OPERATIONS_COLUMNS_CUH
 #define BINDERY_KERNELS_CUDA_OPERATIONS_COLUMNS_CUH
 
@@ -11,7 +11,8 @@
 #include "kernels/cuda/operations/packs.cuh"
 #include "kernels/cuda/runtime/check.cuh"
 
-// A block of the first kernel: its warps take tokens in turn, its lanes a pack of columns each.
+// In a block of the first kernel the warps take tokens in turn; each lane has a pack of
+// columns.
 static constexpr int kTokensPerChunk = 128;
 
 template <int W>
@@ -22,7 +23,7 @@ static inline int64_t n_chunks_of(int64_t n_tokens)
     return (n_tokens + kTokensPerChunk - 1) / kTokensPerChunk;
 }
 
-// A first kernel's grid: chunks of tokens (x) and strips of columns (y).
+// The grid of the first kernel: chunks of tokens (x) and strips of columns (y).
 template <int W>
 static inline dim3 chunks_and_strips(int64_t n_tokens, int64_t n_columns)
 {
@@ -30,13 +31,13 @@ static inline dim3 chunks_and_strips(int64_t n_tokens, int64_t n_columns)
                 blocks_for(n_columns, kColumnsPerStrip<W>));
 }
 
-// Adds up what the warps of a block have for the strip and writes it as the chunk's partial
-// sums; all threads call it. `staging` is shared memory [kThreadsPerBlock].
+// Adds up the sums of all warps of a block and writes them as the partial sums of the chunk.
+// All threads call it. `staging` is shared memory [kThreadsPerBlock].
 template <int W>
 static __device__ __forceinline__ void store_partials(const pack<W> &sums, pack<W> *staging,
                                                       int64_t n_columns, float *partials)
 {
-    __syncthreads();  // the staging may still be read from a call before
+    __syncthreads();  // an earlier call may still read the staging
     staging[threadIdx.x] = sums;
     __syncthreads();
     const int i = threadIdx.x;
@@ -49,8 +50,8 @@ static __device__ __forceinline__ void store_partials(const pack<W> &sums, pack<
     partials[blockIdx.x * n_columns + column] = sum;
 }
 
-// out[c] += sum over chunks of partials[chunk][c]. One block per 32 columns: its warps take
-// chunks in turn.
+// out[c] += sum over chunks of partials[chunk][c]. There is one block for 32 columns; its warps
+// take chunks in turn.
 static __global__ void add_column_sums_kernel(const float *partials, int64_t n_chunks,
                                               int64_t n_columns, float *out)
 {

@@ -1,3 +1,7 @@
+// One block for each token. A first pass over the logits keeps, in every thread, the largest
+// logit so far (top) and the sum of exp(logit - top); when top grows, the sum is scaled down.
+// The sums of all threads are merged, which gives the loss, log(sum) + top - logit[target]. A
+// second pass overwrites the logits with the gradient.
 #include "kernels/cross_entropy.h"
 
 #include <cfloat>
@@ -15,13 +19,13 @@ struct exponential_sum {
     float top, sum;
 };
 
-// Not -infinity: infinity minus infinity is no number, and a logit may be -infinity itself.
+// Not -infinity: a logit may be -infinity itself, and the difference of the two would be NaN.
 static __device__ __forceinline__ exponential_sum empty_sum()
 {
     return {-FLT_MAX, 0.0f};
 }
 
-// A NaN is never above the largest, so it goes into the sum and stays.
+// fmaxf ignores a NaN, so that it does not become `top`; it goes into the sum and stays there.
 template <int W>
 static __device__ __forceinline__ void add_logits(exponential_sum &s, const pack<W> &x)
 {
@@ -44,7 +48,8 @@ static __device__ __forceinline__ exponential_sum merge(exponential_sum a, expon
     return {top, a.sum * expf(a.top - top) + b.sum * expf(b.top - top)};
 }
 
-// Of all threads of the block, to each of them. `staging` is shared memory [kWarpsPerBlock].
+// Merges the sums of all threads of the block; each thread gets the result. `staging` is shared
+// memory [kWarpsPerBlock].
 static __device__ exponential_sum merge_over_block(exponential_sum s, exponential_sum *staging)
 {
     for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
@@ -63,8 +68,8 @@ static __device__ exponential_sum merge_over_block(exponential_sum s, exponentia
 
 // ---- The kernel -----------------------------------------------------------------------------
 
-// Packs are as wide as the distance of the rows allows, so that the last one of a row may reach
-// beyond its n logits: what is there is -infinity, and is not written.
+// The width of packs is chosen by the distance of rows, so that the last pack of a row may
+// reach beyond its n logits. There it reads -infinity, and it writes nothing.
 template <int W, class T>
 static __device__ __forceinline__ pack<W> load_logits(const T *logits, int64_t i, int64_t n,
                                                       bool aligned)
@@ -122,14 +127,13 @@ static __device__ __forceinline__ void write_gradient(T *logits, int64_t n, int6
 #pragma unroll
         for (int k = 0; k < W; k++) {
             const float e = expf(p.at[k] - s.top);
-            // Of the target in one piece: 1 - p has few digits left where p is nearly 1.
+            // For the target not scale * (p - 1), which has few digits left if p is nearly 1.
             p.at[k] = i + k == target ? scale * ((e - s.sum) / s.sum) : e * factor;
         }
         store_logits<W>(logits, i, n, p, aligned);
     }
 }
 
-// One block per token. The row is read twice and written once.
 template <class T, int W>
 static __global__ void cross_entropy_kernel(bd_cross_entropy_args a, bool aligned)
 {
@@ -148,7 +152,7 @@ static __global__ void cross_entropy_kernel(bd_cross_entropy_args a, bool aligne
 
     const int64_t target = token_id(a.ids, a.id_bytes, token + 1);
     const float of_target = load_value(logits + target);
-    // The barrier in it lets everyone read before anyone writes.
+    // The barrier in merge_over_block() lets all threads read before any of them writes.
     const exponential_sum s = merge_over_block(sum_of_thread<W>(logits, n, aligned), staging);
     if (threadIdx.x == 0)
         a.losses[token] = logf(s.sum) + (s.top - of_target);

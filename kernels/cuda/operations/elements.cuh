@@ -1,4 +1,4 @@
-// elements.cuh - kernels that do the same to every element of their arrays, a pack at a time.
+// elements.cuh - elementwise kernels, which work on a pack of elements at a time.
 #ifndef BINDERY_KERNELS_CUDA_OPERATIONS_ELEMENTS_CUH
 #define BINDERY_KERNELS_CUDA_OPERATIONS_ELEMENTS_CUH
 
@@ -6,8 +6,9 @@
 #include "kernels/cuda/operations/packs.cuh"
 #include "kernels/cuda/runtime/check.cuh"
 
-// Thread i calls step.run<W>(W * i, aligned) if all W elements exist and step.run<1>() for each
-// otherwise. `aligned`: every array of the step is aligned to 16 bytes.
+// Thread i calls step.run<W>(W * i, aligned) if all W elements exist; otherwise it calls
+// step.run<1>() for each that does. `aligned` says that all arrays of the step are aligned to
+// 16 bytes.
 template <int W, class Step>
 static __global__ void elements_kernel(Step step, int64_t n, bool aligned)
 {

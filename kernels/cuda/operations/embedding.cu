@@ -1,15 +1,15 @@
-// The tables' gradients are sums over the tokens that share a row of a table. One warp makes
-// each sum, in the order of the tokens, straight onto what the table holds: no atomics on
-// floats, and the bits of the CPU backend.
+// The gradient of a row of a table is the sum over the tokens that use the row. One warp
+// computes each sum, in the order of the tokens, and adds it to the table. So there are no
+// atomics on floats, and the result has the same bits as that of the CPU backend.
 //
-// For the token table the tokens are first sorted by id into buckets. Integer atomics may put
-// the buckets, and at first the tokens inside one, into any order; then every token finds its
-// rank in its bucket, so that a bucket's order is that of the tokens again, and where a bucket
-// lies changes no sum:
+// For the token table the tokens are first sorted by id into buckets. Integer atomics decide
+// the places of the buckets, and at first the order of the tokens in a bucket; both differ from
+// run to run. Then every token counts the smaller ones of its bucket, which gives its place in
+// the final order. The place of a bucket does not change any sum.
 //
-//   ids        5 3 5 9 5              count[5] = 3, start[5] = 1 (say)
-//   unordered  3 | 4 0 2 | 1          tokens by bucket, as the atomics had it
-//   ordered    3 | 0 2 4 | 1          what is added
+//   ids        5 3 5 9 5              count[5] = 3, start[5] = 1 (for example)
+//   unordered  3 | 4 0 2 | 1          tokens by bucket, in the order of the atomics
+//   ordered    3 | 0 2 4 | 1          tokens by bucket, in the order of the sum
 #include "kernels/embedding.h"
 
 #include "kernels/cuda/operations/boundaries.cuh"
@@ -63,8 +63,8 @@ extern "C" BD_CUDA_OPERATION(embedding_forward)
 
 // ---- Backward: sums of rows -----------------------------------------------------------------
 
-// A warp adds a strip of channels of whole rows, a pack of them in each lane: in float within a
-// block of rows, in double over the blocks (kernels/summation.h), as the CPU does.
+// The sum of rows by one warp, for a strip of channels; each lane has a pack of them. Blocks of
+// rows are summed in float, and their sums in double (kernels/summation.h), as on the CPU.
 template <class T, int W>
 struct strip_sum {
     static constexpr int kRowsPerBlock = 64;
@@ -100,7 +100,7 @@ struct strip_sum {
         if (++n_in_block == kRowsPerBlock)
             end_block();
     }
-    // The row gets the sum added.
+    // Adds the sum to a row of the table.
     __device__ void add_to(float *row)
     {
         if (!exists)
@@ -125,7 +125,7 @@ struct id_buckets {
     int32_t *ordered;    // [n_tokens]
 };
 
-// The first three of id_buckets begin as zeros and lie side by side.
+// The size of the first three arrays of id_buckets, which begin as zeros and lie side by side.
 static size_t zeroed_bytes(const bd_embedding_backward_args *args)
 {
     return (1 + 2 * size_t(args->n_vocabulary)) * sizeof(int32_t);
@@ -175,8 +175,8 @@ static __global__ void fill_buckets_kernel(bd_embedding_backward_args a, id_buck
     b.unordered[b.start[id] + atomicAdd(&b.filled[id], 1)] = int32_t(token);
 }
 
-// One warp per place in `unordered`. The work grows with the square of a bucket; with the ids
-// of a language the squares add up to little, and no bucket is larger than the batch.
+// One warp for each place in `unordered`. The work grows with the square of a bucket's size,
+// but in natural language the squares of all buckets add up to little.
 static __global__ void order_buckets_kernel(bd_embedding_backward_args a, id_buckets b)
 {
     const int64_t place = warp_of_grid();
@@ -195,7 +195,8 @@ static __global__ void order_buckets_kernel(bd_embedding_backward_args a, id_buc
         b.ordered[b.start[id] + rank] = token;
 }
 
-// One warp per place in `ordered` and strip; those at a bucket's start add the bucket.
+// One warp for each place in `ordered` and each strip; those at the start of a bucket sum the
+// bucket.
 template <class T, int W>
 static __global__ void add_token_rows_kernel(bd_embedding_backward_args a, id_buckets b,
                                              bool aligned)
@@ -247,7 +248,8 @@ static bd_status add_token_table(const bd_embedding_backward_args *args, bd_cuda
 
 // ---- Backward: the position table -----------------------------------------------------------
 
-// One warp per position and strip: adds that position of every segment long enough to have it.
+// One warp for each position and strip: sums that position of all segments that are long
+// enough.
 template <class T, int W>
 static __global__ void add_position_rows_kernel(bd_embedding_backward_args a,
                                                 int64_t n_positions, bool aligned)

@@ -13,9 +13,9 @@ struct row_statistics {
     float mean, rstd;
 };
 
-// By one warp. The vector is read twice, and once more by the caller (from the cache but once),
-// so that no vector is too long; a one-pass variance would lose its digits where the mean is
-// large.
+// Called by one warp. It reads the vector twice and the caller reads it once more, all but the
+// first time from the cache; so the vector can have any length. A variance in one pass would
+// lose digits where the mean is large.
 template <int W, class T>
 static __device__ __forceinline__ row_statistics statistics_of(const T *x, int64_t n,
                                                                float epsilon, bool aligned)
@@ -130,7 +130,7 @@ static __global__ void layer_norm_input_kernel(bd_layer_norm_backward_args a, bo
     }
 }
 
-// One block per chunk of tokens and strip of channels; see columns.cuh.
+// One block for each chunk of tokens and strip of channels; see columns.cuh.
 template <class T, int W>
 static __global__ void layer_norm_partials_kernel(bd_layer_norm_backward_args a, bool aligned,
                                                   float *gamma_partials, float *beta_partials)

@@ -1,5 +1,6 @@
-// cuBLASLt thinks in columns: our [rows][columns] is its matrix of `columns` rows, so every
-// product is written transposed, out^T = weight^T * x^T, and nothing is copied.
+// cuBLASLt stores matrices column by column, so that our [rows][columns] is, without a copy,
+// its matrix of `columns` rows: the transposed one. Therefore every product is written
+// transposed: out^T = weight^T * x^T.
 #include "kernels/linear.h"
 
 #include "kernels/cuda/operations/boundaries.cuh"
@@ -17,8 +18,8 @@ static int64_t n_tokens_in(const bd_boundaries &boundaries)
 
 // ---- Forward --------------------------------------------------------------------------------
 
-// One warp per token: the bias, or what x holds there, has made padding other than 0. `second`
-// may be NULL.
+// One warp for each token. In padding the product is not 0: it has the bias, and x may hold
+// anything there. `second` may be NULL.
 template <class T, int W>
 static __global__ void clear_padding_kernel(bd_boundaries boundaries, int64_t n, int64_t stride,
                                             bool aligned, T *first, T *second)
@@ -65,7 +66,7 @@ static bd_cuda_gemm_args forward_gemm(const bd_linear_forward_args *args, void *
     return p;
 }
 
-// Product, bias and activation in one kernel of cuBLASLt's, where it has one.
+// Product, bias and activation in one kernel of cuBLASLt, if it has one.
 static bd_status multiply_and_activate(const bd_linear_forward_args *args, bd_cuda_queue *queue,
                                        bool *done, bd_error *err)
 {
@@ -73,7 +74,7 @@ static bd_status multiply_and_activate(const bd_linear_forward_args *args, bd_cu
     if (args->type != BD_BF16 || args->activation == BD_ACTIVATION_NONE)
         return BD_OK;
     if (args->activation == BD_ACTIVATION_RELU && args->out)
-        return BD_OK;  // with ReLU it does not write the sums as well
+        return BD_OK;  // with ReLU it cannot also write the sums
     bd_cuda_gemm_args p = forward_gemm(args, args->activated);
     p.activation = args->activation;
     p.before = args->out;
@@ -142,7 +143,7 @@ static bd_status weight_gradient(const bd_linear_backward_args *args, bd_cuda_qu
     return bd_cuda_gemm(&p, queue, err);
 }
 
-// One block per chunk of tokens and strip of outputs; see columns.cuh.
+// One block for each chunk of tokens and strip of outputs; see columns.cuh.
 template <class T, int W>
 static __global__ void bias_partials_kernel(const T *d_out, int64_t n_tokens, int64_t n,
                                             int64_t stride, bool aligned, float *partials)

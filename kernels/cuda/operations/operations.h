@@ -1,12 +1,13 @@
-// operations.h - the operations of the CUDA backend as C functions, one file of kernels each.
+// operations.h - the operations of the CUDA backend as C functions.
 //
-// Each takes the arguments of the contract (kernels/X.h), whose pointers are device memory,
-// boundaries and ids too. It is queued on queue->stream and not waited for; a failed launch is
-// reported at once. Results are the same to the last bit on every run.
+// Each takes the arguments of its contract (kernels/X.h). All pointers in them are device
+// memory, including those of boundaries and ids. The function queues the operation on
+// queue->stream and does not wait for it; a failed launch is reported at once. Results are the
+// same to the last bit in every run.
 //
-// Some need memory besides their arguments: bd_cuda_X_scratch() says how many bytes of
-// queue->scratch, which must be there when X is called and are free again for whatever is
-// queued next. For the others it says 0, and they leave the scratch alone.
+// bd_cuda_X_scratch() is the number of bytes of queue->scratch that X needs besides its
+// arguments. The caller must provide them; whatever is queued after X may use them again. If
+// the number is 0, X does not touch the scratch.
 #ifndef BINDERY_KERNELS_CUDA_OPERATIONS_OPERATIONS_H
 #define BINDERY_KERNELS_CUDA_OPERATIONS_OPERATIONS_H
 

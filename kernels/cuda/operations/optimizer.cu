@@ -12,7 +12,7 @@
 struct adamw_step {
     bd_adamw_args a;
     double learning_rate;
-    float rate, v_factor;  // what depends on the step alone, worked out in double
+    float rate, v_factor;  // the factors that depend only on the step, computed in double
 
     // The part that element i lies in.
     __device__ int64_t part_of(int64_t i) const
@@ -79,10 +79,10 @@ extern "C" BD_CUDA_OPERATION(adamw)
 
 // ---- The norm -------------------------------------------------------------------------------
 
-// Enough parts to fill any device; never more than a block adds in one go.
+// Enough parts to fill any device, and few enough for one block to add them.
 static constexpr int64_t kMaxParts = 1024;
 static constexpr int64_t kLeastPerPart = 4096;
-static constexpr int kSquares = kPackSize<float>;  // that a thread adds at once
+static constexpr int kSquares = kPackSize<float>;  // that a thread reads at once
 
 static int64_t elements_per_part(int64_t n)
 {
@@ -91,8 +91,8 @@ static int64_t elements_per_part(int64_t n)
     return per_part > kLeastPerPart ? per_part : kLeastPerPart;
 }
 
-// Of all threads of the block, to the first of them. `staging` is shared memory
-// [kWarpsPerBlock].
+// The sum over all threads of the block; only the first thread gets it. `staging` is shared
+// memory [kWarpsPerBlock].
 static __device__ double sum_over_block(double x, double *staging)
 {
     for (int distance = kWarpSize / 2; distance > 0; distance /= 2)
@@ -107,7 +107,7 @@ static __device__ double sum_over_block(double x, double *staging)
     return sum;
 }
 
-// One block per part.
+// One block for each part.
 static __global__ void squares_kernel(const float *x, int64_t n, int64_t per_part, bool aligned,
                                       double *parts)
 {
@@ -123,7 +123,7 @@ static __global__ void squares_kernel(const float *x, int64_t n, int64_t per_par
         for (int k = 0; k < kSquares; k++)
             sum += double(p.at[k]) * double(p.at[k]);
     }
-    for (; i < last; i++)  // of one thread, which has the incomplete pack
+    for (; i < last; i++)  // only one thread has the incomplete pack
         sum += double(x[i]) * double(x[i]);
     sum = sum_over_block(sum, staging);
     if (threadIdx.x == 0)

@@ -1,13 +1,14 @@
-// packs.cuh - tensors of float or bf16, read and written 16 bytes at a time, as floats.
+// packs.cuh - reads and writes tensors of float or bf16 as floats, 16 bytes at a time.
 //
-// A row of n values is cut into packs of W neighbours, and the lanes take packs in turn. W is
-// what fills 16 bytes if whole packs fill the row, and 1 if not:
+// A row of n values is divided into packs of W neighbours, and the lanes take packs in turn. A
+// pack has 16 bytes if n is a multiple of that many values; otherwise W is 1:
 //
 //   bf16, n = 64   lane 0: 0 … 7   lane 1: 8 … 15   …      16 bytes each
 //   bf16, n = 33   lane 0: 0       lane 1: 1        …
 //
-// The cut depends on type and length alone. Where an array is not aligned for it, a pack is
-// read value by value: no sum is added up in another order, wherever the array lies.
+// The division depends only on type and length. If an array is not aligned to 16 bytes, its
+// packs are read value by value. So the order of additions does not depend on where an array
+// lies.
 #ifndef BINDERY_KERNELS_CUDA_OPERATIONS_PACKS_CUH
 #define BINDERY_KERNELS_CUDA_OPERATIONS_PACKS_CUH
 
@@ -60,7 +61,7 @@ static __device__ __forceinline__ void load_whole(float *to, const float *x)
     to[3] = v.w;
 }
 
-// A register of two bf16, the first in its lower half.
+// Unpacks a register of two bf16; the first is in its lower half.
 static __device__ __forceinline__ void unpack_two(float *to, uint32_t two)
 {
     to[0] = __uint_as_float(two << 16);
@@ -76,7 +77,7 @@ static __device__ __forceinline__ void load_whole(float *to, const bf16_t *x)
     unpack_two(to + 6, v.w);
 }
 
-// Four values of either type: of bf16 only 8 bytes.
+// Stores four values of either type; in bf16 they have only 8 bytes.
 static __device__ __forceinline__ void store_four(float *x, const float *from)
 {
     *(float4 *)x = make_float4(from[0], from[1], from[2], from[3]);
@@ -110,7 +111,7 @@ static __device__ __forceinline__ pack<W> zero_pack()
     return p;
 }
 
-// `aligned`: x[0] lies at a multiple of 16 bytes, or of the whole pack if that is less.
+// `aligned` says that x is aligned to 16 bytes, or to the whole pack if that has fewer.
 template <int W, class T>
 static __device__ __forceinline__ pack<W> load_pack(const T *x, bool aligned)
 {
@@ -143,7 +144,7 @@ static __device__ __forceinline__ void store_pack(T *x, const pack<W> &p, bool a
     }
 }
 
-// ---- On the host: which instance of a kernel ------------------------------------------------
+// ---- On the host: the choice of a kernel's instance -----------------------------------------
 
 static inline bool all_aligned(std::initializer_list<const void *> pointers)
 {
@@ -170,7 +171,7 @@ static inline bd_status for_rows_of(bd_type type, int64_t length, Work work)
                                           : work(packs_of<float, 1>());
 }
 
-// The same for elements that have nothing to do with one another.
+// The same for arrays whose elements are independent of one another, where W is never 1.
 template <class Work>
 static inline bd_status for_elements_of(bd_type type, Work work)
 {

@@ -1,5 +1,5 @@
-// warp.cuh - sums and maxima over the 32 lanes of a warp. All lanes must call; all get the
-// result. The order of additions is fixed, so results are the same in every run.
+// warp.cuh - sums and maxima over the 32 lanes of a warp. All lanes must call them, and all get
+// the result. The order of additions is fixed, so that results are the same in every run.
 #ifndef BINDERY_KERNELS_CUDA_OPERATIONS_WARP_CUH
 #define BINDERY_KERNELS_CUDA_OPERATIONS_WARP_CUH
 
@@ -16,7 +16,7 @@ __device__ __forceinline__ float warp_sum(float v)
     return v;
 }
 
-// As fmaxf, it passes over a NaN.
+// Like fmaxf, it ignores a NaN.
 __device__ __forceinline__ float warp_max(float v)
 {
 #pragma unroll

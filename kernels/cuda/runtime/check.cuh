@@ -28,8 +28,8 @@ inline bd_status bd_cuda_check(cudaError_t code, const char *what, bd_error *err
     return bd_fail(err, bd_cuda_status(code), "cannot %s: %s", what, cudaGetErrorString(code));
 }
 
-// After every LAUNCH, before the next one. Sees a launch that was refused, not what the kernel
-// does later: that reaches whoever waits for the stream.
+// Call it after every LAUNCH, before the next one. It reports a launch that was refused. A
+// failure of the kernel itself is reported later, to whoever waits for the stream.
 inline bd_status bd_cuda_check_launch(const char *kernel, bd_error *err)
 {
     const cudaError_t code = cudaGetLastError();

@@ -1,5 +1,5 @@
-// The slices are equal but for the rest of the last one, so each exchange is two calls of NCCL
-// in one group, for the equal parts of all slices and for the rest.
+// All slices are equal, except that the last one also has the rest. So each exchange is a group
+// of two calls of NCCL: one for the equal parts of all slices and one for the rest.
 #include "kernels/cuda/runtime/collectives.h"
 
 #include <cstdlib>
@@ -16,7 +16,8 @@ struct nccl_collectives {
     ncclComm_t communicator;
 };
 
-// `cannot WHAT: REASON`, with what NCCL has noted down of its last failure, if anything.
+// The message is `cannot WHAT: REASON`, and NCCL's own description of its last failure, if
+// there is one.
 static bd_status check_nccl(ncclResult_t code, const char *what, bd_error *err)
 {
     if (code == ncclSuccess)
@@ -28,8 +29,9 @@ static bd_status check_nccl(ncclResult_t code, const char *what, bd_error *err)
                    details ? details : "");
 }
 
-// Before an exchange: the device of this thread, and what became of the exchanges before. A
-// rank that is gone, or a network, fails after the call that has queued the exchange.
+// Called before an exchange: sets the device of this thread, and reports whether an earlier
+// exchange has failed. If a rank or the network fails, that shows only after the call that has
+// queued the exchange.
 static bd_status enter_exchange(const nccl_collectives *nccl, bd_error *err)
 {
     BD_TRY(bd_cuda_check(cudaSetDevice(nccl->device), "use the device", err));
@@ -59,7 +61,7 @@ static bd_status sum_slices(bd_collectives *collectives, float *x, int64_t n, bd
     return check_nccl(code != ncclSuccess ? code : end, "sum over the ranks", err);
 }
 
-// What the numbers are does not matter to who only moves them: NCCL is told of bytes.
+// The numbers are only moved, so that their type does not matter: for NCCL they are bytes.
 static bd_status gather_slices(bd_collectives *collectives, void *x, int64_t n,
                                size_t number_bytes, bd_error *err)
 {
@@ -83,7 +85,8 @@ static bd_status gather_slices(bd_collectives *collectives, void *x, int64_t n,
 
 // ---- Opening and closing --------------------------------------------------------------------
 
-// A communicator that has failed is not waited for: the others may never come.
+// A communicator that has failed is aborted, because destroying it would wait for the other
+// ranks, which may never come.
 static void close_collectives(bd_collectives *collectives)
 {
     nccl_collectives *nccl = (nccl_collectives *)collectives;
@@ -105,8 +108,9 @@ static const bd_collectives_operations nccl_operations = {
     close_collectives,
 };
 
-// NVLink's switches can add, but in an order of their own: another one from call to call
-// (https://github.com/NVIDIA/nccl/issues/1497). Who prefers that says so in the environment.
+// NVLink's switches can add numbers, but in an order that changes from call to call
+// (https://github.com/NVIDIA/nccl/issues/1497), so that is switched off unless the environment
+// asks for it.
 static void choose_ordered_sums(void)
 {
     setenv("NCCL_NVLS_ENABLE", "0", 0);
@@ -116,7 +120,7 @@ bd_status bd_cuda_make_collectives_id(bd_collectives_id *id, bd_error *err)
 {
     ncclUniqueId unique;
     static_assert(sizeof unique.internal == sizeof id->bytes, "an id must fit");
-    choose_ordered_sums();  // NCCL may read its settings now, once for all
+    choose_ordered_sums();  // NCCL may read its settings now, and only once
     BD_TRY(check_nccl(ncclGetUniqueId(&unique), "make an id for the ranks", err));
     memcpy(id->bytes, unique.internal, sizeof id->bytes);
     return BD_OK;

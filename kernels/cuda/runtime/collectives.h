@@ -1,4 +1,4 @@
-// collectives.h - kernels/collectives.h by NCCL, which appears in collectives.cu alone.
+// collectives.h - kernels/collectives.h by NCCL. Only collectives.cu knows NCCL.
 #ifndef BINDERY_KERNELS_CUDA_RUNTIME_COLLECTIVES_H
 #define BINDERY_KERNELS_CUDA_RUNTIME_COLLECTIVES_H
 
@@ -10,8 +10,8 @@
 
 bd_status bd_cuda_make_collectives_id(bd_collectives_id *id, bd_error *err);
 
-// For the calling thread's current device, which no other rank may have; returns when all ranks
-// have called. Exchanges are queued on `stream`, which is borrowed.
+// For the current device of the calling thread; no two ranks may have the same device. Returns
+// when all ranks have called it. Exchanges are queued on `stream`, which is borrowed.
 bd_status bd_cuda_open_collectives(const bd_collectives_id *id, int32_t rank, int32_t n_ranks,
                                    cudaStream_t stream, bd_collectives **collectives,
                                    bd_error *err);

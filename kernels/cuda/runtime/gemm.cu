@@ -1,8 +1,13 @@
-// Products of float are made in float proper: TF32 would keep 10 bits.
+// cuBLASLt wants a description of the product, of its matrices and of its limits, and then
+// chooses an algorithm. All of this is made once for each shape and kept as a plan; a training
+// run has a few dozen of them.
 //
-// Split sums are switched off where a token's result is written, so that every token is summed
-// alike wherever it lies. For the weights' gradient, a sum over all tokens, they are allowed if
-// the parts are added in a fixed order.
+// Products of float are computed in full float precision: TF32 would keep only 10 bits.
+//
+// An algorithm may split a sum into parts. That is forbidden where the result of a token is
+// written, so that the sums of every token are added in the same order wherever it lies. It is
+// allowed for the gradient of the weights, which is a sum over all tokens, if the parts are
+// added in a fixed order.
 #include "kernels/cuda/runtime/gemm.h"
 
 #include <cstdlib>
@@ -13,16 +18,17 @@
 
 #include "kernels/cuda/runtime/check.cuh"
 
-// What cuBLAS's own handles take on recent devices.
+// The size that cuBLAS's own handles allocate on recent devices.
 static constexpr size_t kWorkspaceBytes = size_t(32) << 20;
 
-// What cuBLASLt demands of the matrix that it writes the argument of GELU into.
+// The rules of cuBLASLt for the matrix into which it writes the argument of GELU.
 static constexpr int64_t kAuxColumnMultiple = 8;
 static constexpr uint64_t kAuxAlignment = 16;
 
 // ---- Plans ----------------------------------------------------------------------------------
 
-// All that the choice of an algorithm depends on. Only 64-bit members: compared as bytes.
+// Everything that the choice of an algorithm depends on. All members have 64 bits, so that
+// there is no padding and two shapes can be compared as bytes.
 struct gemm_shape {
     int64_t m, n, k;
     int64_t a_stride, b_stride, d_stride;
@@ -39,11 +45,11 @@ struct gemm_plan {
     cublasLtMatmulDesc_t gemm;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
-    bool possible;  // there is an algorithm
+    bool possible;  // cuBLASLt has an algorithm
     gemm_plan *next;
 };
 
-// What bd_cuda_queue.blas points to.
+// bd_cuda_queue.blas points to this.
 struct blas_state {
     cublasLtHandle_t handle;
     gemm_plan *plans;  // newest first
@@ -167,7 +173,7 @@ static bd_status set_preference(cublasLtMatmulPreference_t preference,
         "state the limits of a matrix product", err);
 }
 
-// The choice of an algorithm looks at them too, for their alignment.
+// Also needed before an algorithm is chosen, which depends on their alignment.
 static bd_status set_pointers(gemm_plan *plan, const bd_cuda_gemm_args &p, bd_error *err)
 {
     if (p.bias)
@@ -219,7 +225,7 @@ static bd_status choose_algorithm(const blas_state *blas, gemm_plan *plan, bd_er
         const cublasStatus_t code =
             cublasLtMatmulAlgoGetHeuristic(blas->handle, plan->gemm, plan->a, plan->b, plan->d,
                                            plan->d, preference, 1, &choice, &n_choices);
-        if (code != CUBLAS_STATUS_NOT_SUPPORTED)  // its way of saying that it has none
+        if (code != CUBLAS_STATUS_NOT_SUPPORTED)  // that is how it says that it has none
             status = check_blas(code, "choose how to multiply", err);
         plan->possible = code == CUBLAS_STATUS_SUCCESS && n_choices > 0;
         plan->algorithm = choice.algo;
@@ -253,7 +259,7 @@ static bd_status make_plan(const blas_state *blas, const bd_cuda_gemm_args &p, g
     return choose_algorithm(blas, plan, err);
 }
 
-// The plan of a shape, made when the shape is first met.
+// Finds the plan of a shape; makes it if the shape is new.
 static bd_status find_plan(blas_state *blas, const bd_cuda_gemm_args &p, gemm_plan **found,
                            bd_error *err)
 {

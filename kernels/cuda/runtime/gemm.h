@@ -1,4 +1,4 @@
-// gemm.h - matrix products by cuBLASLt, sums in float.
+// gemm.h - matrix products by cuBLASLt, summed in float.
 #ifndef BINDERY_KERNELS_CUDA_RUNTIME_GEMM_H
 #define BINDERY_KERNELS_CUDA_RUNTIME_GEMM_H
 
@@ -11,9 +11,9 @@
 #include "kernels/cuda/runtime/queue.h"
 #include "kernels/type.h"
 
-// d [m x n] = activation(op(a) [m x k] * op(b) [k x n] + bias), or, if it adds, the product
-// added to what d holds. Matrices lie column after column, columns the matrix's stride apart
-// (0: without gaps). All pointers are device memory.
+// d [m x n] = activation(op(a) [m x k] * op(b) [k x n] + bias). If `adds` is set, the product
+// is added to d instead. Matrices are stored column after column, with the matrix's stride from
+// one column to the next (0: without gaps). All pointers are device memory.
 typedef struct bd_cuda_gemm_args {
     int64_t m, n, k;
     int64_t a_stride, b_stride, d_stride;
@@ -21,27 +21,28 @@ typedef struct bd_cuda_gemm_args {
     bool adds;
     bd_type type;              // of a, b, bias and before
     bd_type d_type;            // BD_FLOAT if type is
-    bd_activation activation;  // only in bf16: in float cuBLASLt's has too few digits
+    bd_activation activation;  // only in bf16: in float cuBLASLt's is not precise enough
     const void *a;
     const void *b;
     const void *bias;  // [m], added to every column; or NULL
     void *d;
-    // Only for BD_ACTIVATION_GELU: [m x n], without gaps, gets the argument of the activation; or
-    // NULL.
+    // [m x n], without gaps: receives the argument of the activation, which must be
+    // BD_ACTIVATION_GELU; or NULL.
     void *before;
 } bd_cuda_gemm_args;
 
-// Bytes of queue->scratch that any product needs.
+// The number of bytes of queue->scratch that every product needs.
 size_t bd_cuda_gemm_scratch(void);
 
 bd_status bd_cuda_gemm(const bd_cuda_gemm_args *args, bd_cuda_queue *queue, bd_error *err);
 
-// The same, but if cuBLASLt cannot do it *done is false, and nothing has happened.
+// The same, but if cuBLASLt has no algorithm for it, *done becomes false and nothing is
+// computed.
 bd_status bd_cuda_try_gemm(const bd_cuda_gemm_args *args, bd_cuda_queue *queue, bool *done,
                            bd_error *err);
 
-// What products keep between calls: cuBLASLt's handle and the algorithm of every shape met so
-// far. Belongs into queue->blas.
+// The state that products keep between calls: cuBLASLt's handle, and the algorithm of every
+// shape so far. Put it into queue->blas.
 bd_status bd_cuda_blas_new(void **blas, bd_error *err);
 void bd_cuda_blas_free(void *blas);  // NULL-safe
 

@@ -1,8 +1,8 @@
-// gpu.cuh - the one header that every kernel file includes: what kernels are written in.
+// gpu.cuh - the language of the kernels; every kernel file includes it.
 //
-// Under nvcc it is CUDA with a few names for instructions that C++ cannot say. Under a host
-// compiler the same names come from an emulation of the device, whose header the build names, so
-// that the same files are executed in the tests without a GPU.
+// With nvcc it is CUDA and a few names for instructions that C++ cannot express. With a host
+// compiler the same names come from an emulation of the device (the build says which header
+// that is), so that the tests execute the same files without a GPU.
 //
 //   bf16_t, bf16_to_f32(b), f32_to_bf16(f)   round to nearest even
 //   pack_bf16x2(lo, hi)                      two floats as one register of two bf16
@@ -14,14 +14,14 @@
 //   ex2(x)                                   2^x, approximate, subnormal results are 0
 //   publish(p, value), read_published(p)     store that releases and load that acquires, among
 //                                            all threads of the device
-//   count_for_tests(counter)                 one more, by each block, in the emulation's counters;
-//                                            nothing on a device
+//   count_for_tests(counter)                 each block adds one to a counter of the emulation;
+//                                            does nothing on a device
 //   DYN_SHARED(type, name)                   pointer to the dynamic shared memory, 1024-aligned
 //   SHARED_ARRAY(type, name, n)              static shared array
 //   LAUNCH(kernel, grid, block, smem, stream, ...)
-//       launches on `stream` (a cudaStream_t or the void pointer of a bd_cuda_queue) and checks
-//       nothing: follow it with bd_cuda_check_launch(). A kernel's name that contains a comma
-//       goes into parentheses.
+//       launches on `stream` (a cudaStream_t, or the void pointer of a bd_cuda_queue) without a
+//       check: bd_cuda_check_launch() has to follow. If the kernel's name contains a comma, put
+//       it into parentheses.
 #ifndef BINDERY_KERNELS_CUDA_RUNTIME_GPU_CUH
 #define BINDERY_KERNELS_CUDA_RUNTIME_GPU_CUH
 
@@ -42,8 +42,8 @@ typedef __nv_bfloat16 bf16_t;
     type *name = reinterpret_cast<type *>(name##_storage_)
 #define SHARED_ARRAY(type, name, n) __shared__ type name[n]
 
-// More than 48 KiB of dynamic shared memory must be asked for once per kernel; a refusal stays
-// the last error, where the caller's check finds it.
+// A kernel must be allowed once to use more than 48 KiB of dynamic shared memory. If that
+// fails, it remains the last error, which the caller's check finds.
 #define LAUNCH(kernel, grid, block, smem, stream, ...)                                        \
     do {                                                                                      \
         auto *const launch_kernel_ = (kernel);                                                \
@@ -127,7 +127,7 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t r[4], const void *p)
                  : "memory");
 }
 
-// Without `pred` nothing is read from `src`, which must be a valid address all the same.
+// Without `pred` nothing is read from `src`, but it must still be a valid address.
 __device__ __forceinline__ void cp_async_16(void *dst, const void *src, bool pred)
 {
     const int n_bytes = pred ? 16 : 0;

@@ -15,8 +15,8 @@ struct bd_cuda_block {
 
 static constexpr size_t kGranule = 256;
 
-// The smallest block that waits and is large enough, unless more than half would lie idle.
-static bd_cuda_block *find_waiting(const bd_cuda_pool *pool, size_t size_bytes)
+// The smallest free block that is large enough, unless more than half of it would be unused.
+static bd_cuda_block *find_free(const bd_cuda_pool *pool, size_t size_bytes)
 {
     bd_cuda_block *best = NULL;
     for (bd_cuda_block *block = pool->blocks; block; block = block->next)
@@ -27,7 +27,7 @@ static bd_cuda_block *find_waiting(const bd_cuda_pool *pool, size_t size_bytes)
     return best;
 }
 
-// Returns blocks to the device: those that wait, or all.
+// Returns blocks to the device: the free ones, or all.
 static void return_blocks(bd_cuda_pool *pool, bool all)
 {
     bd_cuda_block **link = &pool->blocks;
@@ -38,7 +38,7 @@ static void return_blocks(bd_cuda_pool *pool, bool all)
             continue;
         }
         *link = block->next;
-        cudaFree(block->memory);  // waits for what is queued on it
+        cudaFree(block->memory);  // waits until queued work is done
         free(block);
     }
 }
@@ -52,7 +52,7 @@ static bd_status add_block(bd_cuda_pool *pool, size_t size_bytes, bd_cuda_block 
     block->size_bytes = size_bytes;
     cudaError_t code = cudaMalloc(&block->memory, size_bytes);
     if (code == cudaErrorMemoryAllocation) {
-        cudaGetLastError();  // dealt with here: no launch shall report it
+        cudaGetLastError();  // handled here: no later launch shall report it
         return_blocks(pool, false);
         code = cudaMalloc(&block->memory, size_bytes);
     }
@@ -75,7 +75,7 @@ bd_status bd_cuda_pool_allocate(bd_cuda_pool *pool, size_t size_bytes, void **me
     if (size_bytes > SIZE_MAX - kGranule)
         return bd_fail(err, BD_ERR_MEMORY, "cannot allocate %zu bytes", size_bytes);
     const size_t rounded = (size_bytes / kGranule + 1) * kGranule;
-    bd_cuda_block *block = find_waiting(pool, rounded);
+    bd_cuda_block *block = find_free(pool, rounded);
     if (!block)
         BD_TRY(add_block(pool, rounded, &block, err));
     block->given_out = true;

@@ -1,16 +1,17 @@
-// queue.h - where the CUDA operations put their work. The backend owns what this points to.
+// queue.h - the stream and the memory that the CUDA operations use. The backend owns them.
 #ifndef BINDERY_KERNELS_CUDA_RUNTIME_QUEUE_H
 #define BINDERY_KERNELS_CUDA_RUNTIME_QUEUE_H
 
 #include <stddef.h>
 
-// Work on one stream is done in the order in which it was queued, so operations may share
-// `scratch`: what one has written there is gone when the next begins.
+// Work on one stream is executed in the order in which it was queued, so that all operations
+// can use the same `scratch`. An operation must not expect to find there what an earlier one
+// has written.
 typedef struct bd_cuda_queue {
     void *stream;          // a cudaStream_t, never NULL
     void *scratch;         // device memory, 256-aligned
-    size_t scratch_bytes;  // at least what the operation's bd_cuda_X_scratch() asks for
-    void *blas;            // what bd_cuda_blas_new() gave: cuBLASLt's handle and its plans
+    size_t scratch_bytes;  // at least bd_cuda_X_scratch() of the operation X
+    void *blas;            // from bd_cuda_blas_new(): cuBLASLt's handle and its plans
 } bd_cuda_queue;
 
 #endif
