@@ -22,8 +22,8 @@ uint64_t bd_hash64(const void *data, size_t size_bytes, uint64_t seed);
 // Copies `hex`, which must have that form.
 bd_status bd_digest_parse(bd_digest *digest, const char *hex, bd_error *err);
 
-// Reads the regular file at `path` from start to end; *size_bytes is the number of bytes read. Ends soon
-// after an interrupt.
+// Reads the regular file at `path` from start to end; *size_bytes is the number of bytes read.
+// Ends soon after an interrupt.
 bd_status bd_digest_file(const char *path, bd_digest *digest, int64_t *size_bytes,
                          bd_error *err);
 

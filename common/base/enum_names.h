@@ -4,8 +4,8 @@
 //   BD_ENUM(bd_color, BD_COLORS);        // in a header
 //   BD_ENUM_NAMES(bd_color, BD_COLORS);  // in its source file
 //
-// The type is then `bd_color`, and bd_color_names[BD_COLOR_NEVER] is "never". The array ends with
-// NULL, so that BD_CHOICE() (options.h) and bd_json_get_word() (json.h) can search it.
+// The type is then `bd_color`, and bd_color_names[BD_COLOR_NEVER] is "never". The array ends
+// with NULL, so that BD_CHOICE() (options.h) and bd_json_get_word() (json.h) can search it.
 #ifndef BINDERY_COMMON_BASE_ENUM_NAMES_H
 #define BINDERY_COMMON_BASE_ENUM_NAMES_H
 

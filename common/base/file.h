@@ -26,9 +26,9 @@ char *bd_path_last_name(const char *path);
 const char *bd_path_tail(const char *path);
 
 // Opens the regular file at `path` for reading; *size_bytes is its size then. Every file that
-// is read is opened by this function or by the next one. Anything but a regular file is BD_ERR_IO,
-// because it might never end (a device) or never begin (a FIFO). *fd is the caller's to close, -1
-// on failure.
+// is read is opened by this function or by the next one. Anything but a regular file is
+// BD_ERR_IO, because it might never end (a device) or never begin (a FIFO). *fd is the caller's
+// to close, -1 on failure.
 bd_status bd_file_open(const char *path, int *fd, int64_t *size_bytes, bd_error *err);
 // The same with `flags` of open(), for writers; a new file has the usual permissions.
 bd_status bd_file_open_as(const char *path, int flags, int *fd, int64_t *size_bytes,
@@ -77,8 +77,8 @@ bd_status bd_pending_sync(const bd_pending *pending, bd_error *err);
 // device, stays and is BD_ERR_IO. On failure the temporary file is removed. A folder that its
 // file system does not sync is passed over: rename() has given the file its name all the same.
 bd_status bd_pending_publish(bd_pending *pending, bd_error *err);
-// Makes the same refusal before work that would be lost. A folder is BD_OK here, because rename()
-// itself never replaces one by a file.
+// Makes the same refusal before work that would be lost. A folder is BD_OK here, because
+// rename() itself never replaces one by a file.
 bd_status bd_file_check_replaceable(const char *path, bd_error *err);
 // Removes the temporary file, if any. Safe on an empty struct and safe twice.
 void bd_pending_discard(bd_pending *pending);
@@ -99,7 +99,8 @@ bool bd_pending_final_name(const char *name, char *final, size_t size_bytes);
 // Whether a name is that of a file which the caller writes.
 typedef bool (*bd_name_test)(const char *name);
 
-// True for pending names whose final name passes `is_ours`; other programs may have made the rest.
+// True for pending names whose final name passes `is_ours`; other programs may have made the
+// rest.
 bool bd_is_pending_of(const char *name, bd_name_test is_ours);
 
 #endif

@@ -58,9 +58,9 @@ bd_status bd_folder_make(const char *folder, int *n_made, bd_error *err)
     return status;
 }
 
-// Locks or unlocks one byte of the lock file; *locked is false if another process holds it. These
-// are open file description locks: they belong to `fd` and stay when this process closes another
-// descriptor of the same file.
+// Locks or unlocks one byte of the lock file; *locked is false if another process holds it.
+// These are open file description locks: they belong to `fd` and stay when this process closes
+// another descriptor of the same file.
 static bd_status lock_byte(int fd, short type, int64_t byte, bool *locked, bd_error *err)
 {
     struct flock range = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
@@ -70,8 +70,8 @@ static bd_status lock_byte(int fd, short type, int64_t byte, bool *locked, bd_er
     return bd_fail_errno(err, "cannot lock '" BD_LOCK_NAME "'");
 }
 
-// A process that wants to share waits for one that holds the folder alone: as a rule that is the
-// last of those that shared, and it is about to finish what all of them did.
+// A process that wants to share waits for one that holds the folder alone: as a rule that is
+// the last of those that shared, and it is about to finish what all of them did.
 static bd_status wait_to_share(int fd, bool *locked, bd_error *err)
 {
     struct flock range = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
@@ -182,7 +182,8 @@ bool bd_lies_in_folder(const char *path, const char *folder)
     return lies_in(realpath(path, NULL), realpath(folder, NULL));
 }
 
-// The real path of `path`, or of the nearest folder above it that is there; NULL without memory.
+// The real path of `path`, or of the nearest folder above it that is there; NULL without
+// memory.
 static char *real_path_of_existing(const char *path)
 {
     char *rest = strdup(path), *real = rest ? realpath(rest, NULL) : NULL;

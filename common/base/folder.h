@@ -1,5 +1,5 @@
-// folder.h - a folder that processes write into: locking it, claiming parts of the work, visiting
-// its entries, and removing the files that a killed process left.
+// folder.h - a folder that processes write into: locking it, claiming parts of the work,
+// visiting its entries, and removing the files that a killed process left.
 //
 // Locks lie on a file in the folder, which stays there: byte 0 is the folder's, those after it
 // are for claims. They belong to the process and end with it, however it ends, also over NFS.
@@ -20,7 +20,7 @@ bd_status bd_folder_make(const char *folder, int *n_made, bd_error *err);
 
 typedef enum bd_lock_mode {
     BD_LOCK_EXCLUSIVE,  // nobody else
-    BD_LOCK_SHARED,     // nobody but others who share
+    BD_LOCK_SHARED,     // with others that share, and nobody else
 } bd_lock_mode;
 
 // Locks `folder` until *lock is closed or the process ends. A folder that is locked already is
@@ -37,8 +37,8 @@ bd_status bd_folder_lock_alone(int lock, bool *alone, bd_error *err);
 bd_status bd_folder_claim(int lock, int64_t n, bool *claimed, bd_error *err);
 
 // After a refusal: closes `lock` (-1 if it was never taken) and removes the folders that
-// bd_folder_make() made, with the lock file, unless something else has come into them meanwhile. A
-// folder that existed before (`n_made` 0) is left as it is.
+// bd_folder_make() made, with the lock file, unless something else has come into them
+// meanwhile. A folder that existed before (`n_made` 0) is left as it is.
 void bd_folder_withdraw(const char *folder, int n_made, int lock);
 
 // Calls `visit` for every entry but "." and "..", in no order, until it fails.
@@ -61,8 +61,8 @@ bool bd_folder_holds(const char *folder, const char *name);
 // Removes the file <folder>/<name>; it may be absent.
 bd_status bd_folder_remove(const char *folder, const char *name, bd_error *err);
 
-// Removes the pending files whose names pass `is_ours` (bd_is_pending_of()). The caller must hold
-// the lock: only then has nobody else a use for them.
+// Removes the pending files whose names pass `is_ours` (bd_is_pending_of()). The caller must
+// hold the lock: only then does nobody else use them.
 bd_status bd_folder_remove_pending(const char *folder, bd_name_test is_ours, bd_error *err);
 
 #endif

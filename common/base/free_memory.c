@@ -63,8 +63,8 @@ static size_t free_in_group(const char *folder, size_t length)
     return limit > used ? (size_t)(limit - used) : 0;
 }
 
-// The least of the process's control group (version 2: the line "0::/its/path") and of all groups
-// that it lies in.
+// The least of the process's control group (version 2: the line "0::/its/path") and of all
+// groups that it lies in.
 static size_t free_in_groups(void)
 {
     static const char mounted[] = "/sys/fs/cgroup";

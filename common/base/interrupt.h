@@ -11,7 +11,8 @@
 void bd_interrupt_catch(void);
 
 // `text`, which must stay valid, is written to stderr at the moment the first signal comes: for
-// work whose next convenient moment may be far away. With NULL, the default, nothing is written.
+// work whose next convenient moment may be far away. With NULL, the default, nothing is
+// written.
 void bd_interrupt_answer(const char *text);
 
 // BD_ERR_INTERRUPTED once a signal was noted. Cheap enough for every record.

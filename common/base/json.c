@@ -124,8 +124,8 @@ void bd_json_free(bd_json *value)
     json_decref(unwrap(value));
 }
 
-// json_dumps() will not do: where Jansson finds no memory for a key, it goes on without the key. A
-// stream remembers the failure.
+// json_dumps() will not do: where Jansson finds no memory for a key, it goes on without the
+// key. A stream remembers the failure.
 static char *print_value(const json_t *value, bd_json_style style)
 {
     const size_t layout = style == BD_JSON_COMPACT ? JSON_COMPACT : JSON_INDENT(2);

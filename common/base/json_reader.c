@@ -249,7 +249,8 @@ bd_status bd_json_reader_value(bd_json_reader *reader, size_t max_bytes, bd_json
     const size_t n = reader->at - begin;
     if (n > max_bytes)
         return bd_fail(err, BD_ERR_FORMAT, "byte %zu: more than %zu bytes", begin, max_bytes);
-    // The value is put in brackets, because the parser takes only an array or object as a document.
+    // The value is put in brackets, because the parser takes only an array or object as a
+    // document.
     char *document = malloc(n + 2);
     if (!document)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu bytes of JSON", n);

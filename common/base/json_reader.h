@@ -1,5 +1,5 @@
-// json_reader.h - JSON read front to back, for documents that are too big for a tree: a caller that
-// knows their shape asks for one part after the other.
+// json_reader.h - JSON read front to back, for documents that are too big for a tree: a caller
+// that knows their shape asks for one part after the other.
 //
 //   enter '{'; while more '}': key; then string, integer, value, or enter again
 //

@@ -1,5 +1,5 @@
-// last_words.h - the message of a program that a library ends because memory or threads have run
-// out.
+// last_words.h - the message of a program that a library ends because memory or threads have
+// run out.
 //
 // Our own code reports a failing allocation like every other failure. GLib and parts of Arrow
 // do not: g_malloc() aborts, and so does an exception that nobody catches.

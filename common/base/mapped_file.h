@@ -20,8 +20,8 @@ typedef struct bd_mapped_file {
 bd_status bd_mapped_file_open(bd_mapped_file *file, const char *path, bd_error *err);
 
 // Tells the system that the bytes [data, data + size_bytes) will hardly be read again, so that
-// their pages no longer count as this process's memory; a range outside the file is ignored. The
-// bytes stay readable. Any number of threads may call it.
+// their pages no longer count as this process's memory; a range outside the file is ignored.
+// The bytes stay readable. Any number of threads may call it.
 void bd_mapped_file_forget(const bd_mapped_file *file, const void *data, size_t size_bytes);
 
 // Unmaps. Every pointer into file->data is then invalid. Safe on an empty struct and safe

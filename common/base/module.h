@@ -1,6 +1,6 @@
-// module.h - parts of the program that are loaded when it runs, because not every machine has the
-// libraries that they need. A module is a shared object beside the program, which is checked
-// before any function of it is called.
+// module.h - parts of the program that are loaded when it runs, because not every machine has
+// the libraries that they need. A module is a shared object beside the program, which is
+// checked before any function of it is called.
 #ifndef BINDERY_COMMON_BASE_MODULE_H
 #define BINDERY_COMMON_BASE_MODULE_H
 
@@ -13,8 +13,8 @@
 extern "C" {
 #endif
 
-// The interface that a side was compiled with. The version is raised when the meaning of a struct
-// or a function changes; a changed size shows without that.
+// The interface that a side was compiled with. The version is raised when the meaning of a
+// struct or a function changes; a changed size shows without that.
 typedef struct bd_module_abi {
     uint32_t version;
     uint32_t table_bytes, argument_bytes;
@@ -30,8 +30,9 @@ typedef struct bd_module {
 } bd_module;
 
 // Loads the module at the path `given`, or, if that is NULL, the one beside the program or in
-// ../lib/bindery from there. It stays loaded; *entry is its first function. BD_ERR_UNSUPPORTED and
-// the reason if there is no such file, if it is not a module of ours, or one of another build.
+// ../lib/bindery from there. It stays loaded; *entry is its first function. BD_ERR_UNSUPPORTED
+// and the reason if there is no such file, if it is not a module of ours, or one of another
+// build.
 bd_status bd_module_load(const bd_module *module, const char *given, void **entry,
                          bd_error *err);
 

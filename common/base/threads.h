@@ -20,8 +20,8 @@ typedef bd_status (*bd_task)(void *context, int64_t index, bd_error *err);
 bd_status bd_threads_new(bd_threads **out, int n_threads, bd_error *err);
 
 // Runs task(context, 0 … n_tasks - 1), handing out indices in order, and waits. After a
-// failure no further task begins; the error reported is that of the lowest failed index, so that
-// it depends on timing as little as possible.
+// failure no further task begins; the error reported is that of the lowest failed index, so
+// that it depends on timing as little as possible.
 bd_status bd_threads_run(bd_threads *threads, bd_task task, void *context, int64_t n_tasks,
                          bd_error *err);
 

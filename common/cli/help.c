@@ -39,7 +39,7 @@ static struct sentence describe_option(const bd_option *option)
     return sentence;
 }
 
-// "tiny  4 layers of 128 channels": choice i of an option that lists its choices one by one, the
+// "tiny 4 layers of 128 channels": choice i of an option that lists its choices one by one, the
 // names in one column.
 static struct sentence describe_choice(const bd_option *option, int i)
 {

@@ -81,7 +81,7 @@ void bd_nearest_offer(bd_nearest *nearest, const char *candidate)
 static const char size_suffixes[] = "KMGT";  // each is 1024 times the one before
 
 // Reads the integer that `text` begins with; *rest is what follows it.
-static bool read_integer(const char *text, int64_t *value, const char **rest)
+static bool read_leading_integer(const char *text, int64_t *value, const char **rest)
 {
     const char *digits = text + (*text == '-');
     if (*digits < '0' || *digits > '9')
@@ -93,7 +93,7 @@ static bool read_integer(const char *text, int64_t *value, const char **rest)
 
 bool bd_read_size(const char *text, int64_t *value, const char **rest)
 {
-    if (!read_integer(text, value, rest))
+    if (!read_leading_integer(text, value, rest))
         return false;
     const char *step = **rest ? strchr(size_suffixes, toupper((unsigned char)**rest)) : NULL;
     *rest += step != NULL;
@@ -125,8 +125,9 @@ static bd_status store_integer(const bd_option *option, const char *spelled, con
 {
     int64_t value;
     const char *rest;
-    const bool parsed = option->kind == BD_OPTION_INTEGER ? read_integer(text, &value, &rest)
-                                                          : bd_read_size(text, &value, &rest);
+    const bool parsed = option->kind == BD_OPTION_INTEGER
+                            ? read_leading_integer(text, &value, &rest)
+                            : bd_read_size(text, &value, &rest);
     if (parsed && *rest == '\0' &&
         ((option->min_integer <= value && value <= option->max_integer) ||
          is_noted_initial(option, text))) {
@@ -182,8 +183,8 @@ static bd_status store_choice(const bd_option *option, const char *spelled, cons
 
 // Puts the value `text` (NULL for a flag alone) of option i into its field. `spelled` is the
 // option as messages call it.
-static bd_status store(bd_arguments *arguments, size_t i, const char *spelled, const char *text,
-                       bd_error *err)
+static bd_status store_value(bd_arguments *arguments, size_t i, const char *spelled,
+                             const char *text, bd_error *err)
 {
     const bd_option *option = bd_command_option(arguments->command, i);
     const bool common = i >= arguments->command->n_options;
@@ -272,7 +273,7 @@ static bd_status read_value(struct reader *reader, size_t i, const char *spelled
         option->kind != BD_OPTION_TEXTS)
         return bd_fail(reader->err, BD_ERR_ARGUMENT, "%s is given twice", spelled);
     mark_given(reader, i, COMMAND_LINE);
-    return store(reader->arguments, i, spelled, text, reader->err);
+    return store_value(reader->arguments, i, spelled, text, reader->err);
 }
 
 // `typed` is cut off at its '='; the hint is spelled as `dashes` and the name that is near.
@@ -386,7 +387,8 @@ static bd_status read_setting(struct reader *reader, const bd_setting *setting,
     }
     mark_given(reader, i, layer);
     for (size_t k = 0; k < setting->n; k++)
-        BD_TRY(store(reader->arguments, i, option->name, setting->values[k], reader->err));
+        BD_TRY(
+            store_value(reader->arguments, i, option->name, setting->values[k], reader->err));
     return BD_OK;
 }
 
@@ -423,14 +425,14 @@ static bd_status read_files(struct reader *reader)
 
 // ---- All of it ---------------------------------------------------------------------
 
-static bd_status parse(struct reader *reader)
+static bd_status parse_all(struct reader *reader)
 {
     bd_arguments *arguments = reader->arguments;
     const bd_command *command = arguments->command;
     const bd_option *option;
     for (size_t i = 0; (option = bd_command_option(command, i)); i++)
         if (option->initial)
-            BD_TRY(store(arguments, i, option->name, option->initial, reader->err));
+            BD_TRY(store_value(arguments, i, option->name, option->initial, reader->err));
     BD_TRY(read_arguments(reader));
     if (reading_ends(arguments))
         return BD_OK;
@@ -476,7 +478,7 @@ bd_status bd_arguments_parse(bd_arguments *arguments, const bd_command *command,
     if (!arguments->settings || !arguments->operands || !reader.given)
         status = bd_fail(err, BD_ERR_MEMORY, "no memory for the arguments");
     else
-        status = parse(&reader);
+        status = parse_all(&reader);
     free(reader.given);
     if (status != BD_OK)
         bd_arguments_release(arguments);

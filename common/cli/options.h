@@ -55,8 +55,8 @@
 // is written --name=--VALUE. --flag=false overrides a file of settings that sets the flag.
 // Every command also has -q/--quiet, --color, -h/--help, --version and a hidden --generate.
 //
-// A command with a BD_SETTINGS_OPTION also takes its options from a file (settings_file.h) whose
-// keys are the options' names. The command line overrides the file.
+// A command with a BD_SETTINGS_OPTION also takes its options from a file (settings_file.h)
+// whose keys are the options' names. The command line overrides the file.
 #ifndef BINDERY_COMMON_CLI_OPTIONS_H
 #define BINDERY_COMMON_CLI_OPTIONS_H
 
@@ -115,7 +115,8 @@ typedef struct bd_option {
     double min_real, max_real;
     const char *const *choices;  // words, ended by NULL; for a file those that do not name one
 
-    // If it is not NULL, help lists the choices one by one, each with the text that this prints.
+    // If it is not NULL, help lists the choices one by one, each with the text that this
+    // prints.
     void (*describe_choice)(int choice, char *text, size_t size_bytes);
 
     bool sets_given;      // by BD_GIVEN
@@ -168,8 +169,8 @@ typedef struct bd_option {
         .help = "Take options from a YAML file whose keys are their names, such as " \
                 "'" example "'; the command line overrides it"                       \
     }
-// Stands beside one of these, for an option with a default: `field`, a bool, becomes true if the
-// option was given, even with the default's value. An inherited value was not given.
+// Stands beside one of these, for an option with a default: `field`, a bool, becomes true if
+// the option was given, even with the default's value. An inherited value was not given.
 #define BD_GIVEN(settings, field) \
     .sets_given = true, .given_offset = BD_OFFSET_OF(settings, field, bool)
 // The option --threads N, 0 by default, for bd_threads_count().
@@ -199,8 +200,9 @@ typedef struct bd_command {
     const bd_option *options;
     size_t n_options;
     size_t settings_size;
-    // Finds a further file of settings, for options that neither the command line nor --settings
-    // gives: *path is malloc'd, or NULL if there is none. NULL for a command without such a file.
+    // Finds a further file of settings, for options that neither the command line nor
+    // --settings gives: *path is malloc'd, or NULL if there is none. NULL for a command without
+    // such a file.
     bd_status (*inherits)(const void *settings, char **path, bd_error *err);
     int (*run)(const bd_arguments *arguments);  // returns the exit status, see program.h
 } bd_command;
@@ -230,8 +232,8 @@ struct bd_arguments {
 
 // Reads argv[1] to argv[argc - 1], and files of settings, as the arguments of `command`.
 // --help, --version and --generate end the reading where they stand: arguments that follow them
-// or are missing do not matter then. A wrong argument is BD_ERR_ARGUMENT with a message that names
-// the option; a bad file is another status with a message that names the file. On failure
+// or are missing do not matter then. A wrong argument is BD_ERR_ARGUMENT with a message that
+// names the option; a bad file is another status with a message that names the file. On failure
 // *arguments is left empty and needs no release. Prints nothing.
 bd_status bd_arguments_parse(bd_arguments *arguments, const bd_command *command, int argc,
                              char **argv, bd_error *err);
@@ -241,8 +243,8 @@ void bd_arguments_release(bd_arguments *arguments);
 
 // Prints the settings as a file of settings that gives them again. It has every option of the
 // command but those that are saved nowhere, were not given though BD_GIVEN asks, or have a
-// default that help shows as a note. Names of files become absolute. A text that is not UTF-8 is
-// left out, because YAML cannot hold it. *text is malloc'd.
+// default that help shows as a note. Names of files become absolute. A text that is not UTF-8
+// is left out, because YAML cannot hold it. *text is malloc'd.
 bd_status bd_settings_print(const bd_command *command, const void *settings, char **text,
                             size_t *size_bytes, bd_error *err);
 
@@ -266,8 +268,8 @@ typedef struct bd_nearest {
     size_t distance;   // from typed to word
 } bd_nearest;
 
-// The first of several equally near words wins. A word that begins with `typed` is as near as one
-// with a single wrong letter.
+// The first of several equally near words wins. A word that begins with `typed` is as near as
+// one with a single wrong letter.
 void bd_nearest_offer(bd_nearest *nearest, const char *candidate);
 
 #endif

@@ -59,7 +59,8 @@ void bd_command_note(const bd_arguments *arguments, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 // Prints such a note, unless quiet, after work that took a while: "done in 12 s, 1.20 GiB read,
-// 102 MiB/s". `did` says what was done with the bytes; `n_bytes` is 0 if their number is unknown.
+// 102 MiB/s". `did` says what was done with the bytes; `n_bytes` is 0 if their number is
+// unknown.
 void bd_command_say_time(const bd_arguments *arguments, int64_t elapsed_ns, uint64_t n_bytes,
                          const char *did);
 

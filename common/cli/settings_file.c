@@ -58,8 +58,8 @@ void bd_settings_file_release(bd_settings_file *file)
 }
 
 // ---- Reading ------------------------------------------------------------------------------
-// libyaml hands over one event after the other, so that no alias is ever expanded and no tree is
-// built. The first event that is not allowed here ends the reading.
+// libyaml hands over one event after the other, so that no alias is ever expanded and no tree
+// is built. The first event that is not allowed here ends the reading.
 
 typedef struct yaml_reader {
     bd_settings_file *file;

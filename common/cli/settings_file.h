@@ -5,9 +5,10 @@
 //   steps: 3000
 //   recompute: true
 //
-// Values are texts as they stand in the file; the table of options (options.h) tells their types.
-// The rest of YAML is refused: mappings inside, lists of lists, anchors and aliases, tags, a second
-// document. So the time and memory that reading takes are bounded by the size of the file.
+// Values are texts as they stand in the file; the table of options (options.h) tells their
+// types. The rest of YAML is refused: mappings inside, lists of lists, anchors and aliases,
+// tags, a second document. So the time and memory that reading takes are bounded by the size of
+// the file.
 #ifndef BINDERY_COMMON_CLI_SETTINGS_FILE_H
 #define BINDERY_COMMON_CLI_SETTINGS_FILE_H
 
@@ -33,8 +34,9 @@ typedef struct bd_settings_file {
     size_t n, capacity;
 } bd_settings_file;
 
-// Reads a file of at most BD_MAX_SETTINGS_BYTES. A file that is not of this form is BD_ERR_FORMAT
-// with a message that begins "PATH:LINE: ". On failure *file is empty; else the caller releases it.
+// Reads a file of at most BD_MAX_SETTINGS_BYTES. A file that is not of this form is
+// BD_ERR_FORMAT with a message that begins "PATH:LINE: ". On failure *file is empty; else the
+// caller releases it.
 bd_status bd_settings_file_read(bd_settings_file *file, const char *path, bd_error *err);
 void bd_settings_file_release(bd_settings_file *file);  // safe if empty, safe twice
 

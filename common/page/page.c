@@ -22,7 +22,8 @@ static void print_page_part(FILE *out, const bd_page_part *part)
     fwrite(part->text, 1, part->size_bytes, out);
 }
 
-// Bytes that are not UTF-8 become U+FFFD; characters with a meaning in HTML are written by number.
+// Bytes that are not UTF-8 become U+FFFD; characters with a meaning in HTML are written by
+// number.
 static bd_status print_escaped(FILE *out, const char *text, bd_error *err)
 {
     const size_t n = strlen(text);
@@ -40,8 +41,8 @@ static bd_status print_escaped(FILE *out, const char *text, bd_error *err)
     return BD_OK;
 }
 
-// In JSON a `<` can occur only inside a string, where it may be written as an escape. Without a `<`
-// nothing in the text can end the script element or begin a comment in it.
+// In JSON a `<` can occur only inside a string, where it may be written as an escape. Without a
+// `<` nothing in the text can end the script element or begin a comment in it.
 static bd_status print_data(FILE *out, const bd_json *data, bd_error *err)
 {
     char *text;
@@ -56,7 +57,8 @@ static bd_status print_data(FILE *out, const bd_json *data, bd_error *err)
     return BD_OK;
 }
 
-// ---- The content security policy: it allows scripts and styles by their hashes ----------------
+// ---- The content security policy: it allows scripts and styles by their hashes
+// ----------------
 
 static void print_base64(FILE *out, const uint8_t *bytes, size_t n)
 {

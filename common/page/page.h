@@ -39,13 +39,12 @@ typedef struct bd_page {
     const bd_json *data;
 } bd_page;
 
-// BD_ERR_ARGUMENT if something is at `path` and may not be replaced. Call it before work that would
-// be lost; bd_page_publish() checks again.
+// BD_ERR_ARGUMENT if something is at `path` and may not be replaced. Call it before work that
+// would be lost; bd_page_publish() checks again.
 bd_status bd_page_check_path(const char *path, bool overwrite, bd_error *err);
 
-// Writes the page to `path` as common/base/file.h publishes files: it is there whole or not at all.
-// Memory: that of the page, twice.
-// *size_bytes becomes its size.
+// Writes the page to `path` as common/base/file.h publishes files: it is there whole or not at
+// all. *size_bytes becomes its size. Memory: that of the page, twice.
 bd_status bd_page_publish(const bd_page *page, const char *path, bool overwrite,
                           size_t *size_bytes, bd_error *err);
 

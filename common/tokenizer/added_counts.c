@@ -7,7 +7,7 @@
 static const char list_key[] = "added_tokens";
 static const char other_key[] = "added_tokens_other";
 
-// Where `id` is or belongs.
+// The index of `id`, or the one where it belongs.
 static int32_t place_of(const bd_added_counts *counts, uint32_t id)
 {
     int32_t low = 0, high = counts->n;
@@ -21,8 +21,8 @@ static int32_t place_of(const bd_added_counts *counts, uint32_t id)
     return low;
 }
 
-// The highest id makes way if there is no room.
-static bool insert(bd_added_counts *counts, int32_t place, uint32_t id, int64_t n)
+// Evicts the highest id if there is no room.
+static bool insert_count(bd_added_counts *counts, int32_t place, uint32_t id, int64_t n)
 {
     bool fits = true;
     if (counts->n == BD_COUNTED_IDS)
@@ -44,7 +44,7 @@ static bool count_many(bd_added_counts *counts, uint32_t id, int64_t n)
         return bd_int64_add(counts->counts[place], n, &counts->counts[place]);
     if (place == BD_COUNTED_IDS)
         return bd_int64_add(counts->other, n, &counts->other);
-    return insert(counts, place, id, n);
+    return insert_count(counts, place, id, n);
 }
 
 void bd_added_counts_count(bd_added_counts *counts, uint32_t id)

@@ -1,8 +1,9 @@
-// added_counts.h - how often each added token was recognised in text, in a fixed room.
+// added_counts.h - how often each added token was recognised in text, in a fixed amount of
+// memory.
 //
-// The 32 lowest ids are counted one by one, all others together. What is kept depends only on
-// what was counted, not on the order or on how it was cut into parts: an id that made way for
-// lower ones can never come back.
+// The 32 lowest ids are counted one by one, all others together. The result depends only on the
+// ids that were counted, not on their order or on the parts they were counted in: an id that
+// was evicted by lower ones can never come back.
 #ifndef BINDERY_COMMON_TOKENIZER_ADDED_COUNTS_H
 #define BINDERY_COMMON_TOKENIZER_ADDED_COUNTS_H
 
@@ -16,10 +17,10 @@ enum { BD_COUNTED_IDS = 32 };
 
 typedef struct bd_added_counts {
     int32_t n;
-    bool unknown;                    // somebody did not count, as before format 1.2
+    bool unknown;                    // a part was not counted, as before format 1.2
     uint32_t ids[BD_COUNTED_IDS];    // [n], rising
     int64_t counts[BD_COUNTED_IDS];  // [n], each at least 1
-    int64_t other;                   // of all other ids
+    int64_t other;                   // the count of all other ids
 } bd_added_counts;                   // all zero is an empty one
 
 // Counts `id` once.

@@ -1,5 +1,18 @@
-// A text without added tokens is gone through 16 bytes at a time: only where two bytes are the
-// first two of some token, tokens are compared.
+// Matches are leftmost-longest, as the Aho-Corasick automaton of Hugging Face's `tokenizers`
+// finds them: the search goes from left to right; where several tokens begin, the longest is
+// the match, and the search goes on behind it. So it ends after one pass, and its time is that
+// of the places where no token begins, which are nearly all. A place passes three tests, each
+// stricter and slower than the one before:
+//
+//   1. skip_plain_blocks() compares 16 places at a time with the first two bytes of the tokens.
+//      Published vocabularies have few such starts ("<|", "[U"). If there are more than
+//      MAX_STARTS, but all begin with one byte, memchr() finds that byte; otherwise this test
+//      is left out.
+//   2. is_start() looks the two bytes up in a table of 65,536 bits.
+//   3. longest_at() compares the tokens themselves. They are sorted by their bytes, so that
+//      those which begin with the first `depth` bytes of the text are a range of the array.
+//      Each further byte of the text narrows the range by two binary searches, as a step down a
+//      trie would.
 #include "common/tokenizer/added_tokens.h"
 
 #include <stdlib.h>
@@ -26,9 +39,10 @@ struct bd_added_tokens {
     size_t by_first[257];  // where in `patterns` those with this first byte begin
     int n_first_bytes;     // different ones
     unsigned char first_byte;
-    // The first two bytes of tokens; more than MAX_STARTS: not all are in the two lists.
+    // How many first two bytes tokens have; if more than MAX_STARTS, the two lists are not
+    // used.
     int n_starts;
-    unsigned char firsts[MAX_STARTS][sizeof(block)];  // each byte as often as a block has room
+    unsigned char firsts[MAX_STARTS][sizeof(block)];  // each byte repeated to fill a block
     unsigned char seconds[MAX_STARTS][sizeof(block)];
     uint64_t starts[256][4];  // starts[a] has bit b if a token begins with the bytes a b
 };
@@ -51,7 +65,7 @@ static bool is_start(const bd_added_tokens *tokens, unsigned char first, unsigne
 static void note_start(bd_added_tokens *tokens, const pattern *p)
 {
     const unsigned char first = (unsigned char)p->text[0];
-    if (p->size_bytes == 1) {  // whatever comes after it
+    if (p->size_bytes == 1) {  // any byte may come after it: too many starts for the blocks
         memset(tokens->starts[first], 0xFF, sizeof tokens->starts[first]);
         tokens->n_starts += 256;
         return;
@@ -96,8 +110,8 @@ static bd_status make_pattern(pattern *p, const bd_added_token *token, bool norm
     return BD_OK;
 }
 
-static bd_status fill(bd_added_tokens *tokens, const bd_bpe_model *model, bool normalized,
-                      bd_error *err)
+static bd_status add_patterns(bd_added_tokens *tokens, const bd_bpe_model *model,
+                              bool normalized, bd_error *err)
 {
     for (size_t i = 0; i < model->n_added; i++) {
         if (model->added[i].normalized != normalized)
@@ -126,7 +140,7 @@ bd_status bd_added_tokens_new(const bd_bpe_model *model, bool normalized,
         made->patterns = calloc(model->n_added + 1, sizeof *made->patterns);
     bd_status status = BD_ERR_MEMORY;
     if (made && made->patterns)
-        status = fill(made, model, normalized, err);
+        status = add_patterns(made, model, normalized, err);
     else
         bd_fail(err, status, "no memory for %zu added tokens", model->n_added);
     if (status != BD_OK) {
@@ -149,7 +163,7 @@ void bd_added_tokens_free(bd_added_tokens *tokens)
 
 // ---- Candidates -------------------------------------------------------------------
 
-// Where in a block from `text` on some token may begin; reads one byte more.
+// All bits of byte i are set if a token may begin at text + i; reads one byte behind the block.
 static inline block starts_in(const bd_added_tokens *tokens, const char *text)
 {
     block here, next, first, second, found = {0};
@@ -170,9 +184,10 @@ static inline bool has_any(block found)
     return (halves[0] | halves[1]) != 0;
 }
 
-// Goes on from `at` block by block, up to one in which some token may begin, or the last.
-static size_t skip_blocks(const bd_added_tokens *tokens, const char *text, size_t size_bytes,
-                          size_t at)
+// Moves `at` block by block up to one in which some token may begin, or to the last block,
+// which has no byte behind it to compare. Four blocks share one branch.
+static size_t skip_plain_blocks(const bd_added_tokens *tokens, const char *text,
+                                size_t size_bytes, size_t at)
 {
     enum { BLOCK = sizeof(block) };
     for (; size_bytes - at > 4 * BLOCK; at += 4 * BLOCK)
@@ -185,17 +200,18 @@ static size_t skip_blocks(const bd_added_tokens *tokens, const char *text, size_
     return at;
 }
 
-// The next place at or after `at` where a token may begin, as far as two bytes tell.
+// The next place at or after `at` where a token may begin according to its first two bytes.
 static size_t find_start(const bd_added_tokens *tokens, const char *text, size_t size_bytes,
                          size_t at)
 {
     while (at < size_bytes) {
         if (tokens->n_starts <= MAX_STARTS) {
-            at = skip_blocks(tokens, text, size_bytes, at);
+            at = skip_plain_blocks(tokens, text, size_bytes, at);
         } else if (tokens->n_first_bytes == 1) {
             const char *found = memchr(text + at, tokens->first_byte, size_bytes - at);
             at = found ? (size_t)(found - text) : size_bytes;
         }
+        // The blocks do not tell which of the 16 places it is.
         const size_t rest = size_bytes - at;
         const size_t end = at + (rest < sizeof(block) ? rest : sizeof(block));
         for (; at < end; at++)
@@ -206,10 +222,10 @@ static size_t find_start(const bd_added_tokens *tokens, const char *text, size_t
     return at;
 }
 
-// Of the patterns from `low` to `high`, which agree in `depth` bytes, the first whose next byte
-// is at least `byte`.
-static size_t bound(const bd_added_tokens *tokens, size_t low, size_t high, size_t depth,
-                    int byte)
+// The first of the patterns from `low` to `high`, which agree in `depth` bytes, whose next byte
+// is at least `byte`. A pattern that ends there comes before all others.
+static size_t first_at_least(const bd_added_tokens *tokens, size_t low, size_t high,
+                             size_t depth, int byte)
 {
     while (low < high) {
         const size_t middle = (low + high) / 2;
@@ -231,27 +247,28 @@ static const pattern *longest_at(const bd_added_tokens *tokens, const char *text
     const size_t rest = size_bytes - at;
     size_t low = tokens->by_first[(unsigned char)text[at]];
     size_t high = tokens->by_first[(unsigned char)text[at] + 1];
+    // All patterns from `low` to `high` begin with the `depth` bytes of text at `at`.
     for (size_t depth = 1; low < high; depth++) {
         const pattern *p = &tokens->patterns[low];
-        if (p->size_bytes == depth) {  // the shortest comes first
+        if (p->size_bytes == depth) {  // it matches whole; among its like the shortest is first
             longest = p;
             low++;
             p++;
         }
         if (depth == rest || low == high)
             break;
-        if (high - low == 1)
+        if (high - low == 1)  // one is left: no search, one comparison
             return p->size_bytes <= rest && memcmp(p->text, text + at, p->size_bytes) == 0
                        ? p
                        : longest;
         const int byte = (unsigned char)text[at + depth];
-        low = bound(tokens, low, high, depth, byte);
-        high = bound(tokens, low, high, depth, byte + 1);
+        low = first_at_least(tokens, low, high, depth, byte);
+        high = first_at_least(tokens, low, high, depth, byte + 1);
     }
     return longest;
 }
 
-// ---- What touches a match ---------------------------------------------------------
+// ---- The text around a match ------------------------------------------------------
 
 // The character that ends at `end`, which is more than 0.
 static int32_t character_before(const char *text, size_t end, size_t *length)
@@ -287,7 +304,7 @@ static bd_character character_at(const char *text, size_t size_bytes)
     return bd_character_at((const uint8_t *)text, size_bytes);
 }
 
-// Not farther back than `from`.
+// The begin of the white space that ends at `begin`, not before `from`.
 static size_t white_space_before(const char *text, size_t from, size_t begin)
 {
     while (begin > from) {
@@ -312,8 +329,9 @@ static size_t white_space_after(const char *text, size_t size_bytes, size_t end)
     return end;
 }
 
-// The match of a pattern at `at`, or none; what is before `taken` belongs to the one before. A
-// match that does not count hides what overlaps it all the same.
+// Makes the match of a pattern at `at`; the text before `taken` belongs to the match before.
+// False if the pattern does not count there: it is then text, but still hides tokens that
+// overlap it.
 static bool make_match(const pattern *p, const char *text, size_t size_bytes, size_t at,
                        size_t taken, bool with_special, bd_added_match *match)
 {
@@ -325,7 +343,7 @@ static bool make_match(const pattern *p, const char *text, size_t size_bytes, si
     match->begin = at;
     if (p->token->left_strip)
         match->begin = taken < at ? white_space_before(text, taken, at) : taken;
-    // What the match before took behind it was white space up to its end.
+    // If the match before took the text behind this one, that was white space, all of it.
     match->end = end;
     if (p->token->right_strip)
         match->end = taken > end ? taken : white_space_after(text, size_bytes, end);

@@ -18,16 +18,17 @@ typedef struct bd_added_match {
     const bd_added_token *token;  // the model's
 } bd_added_match;
 
-// Of the model's added tokens those whose `normalized` is this. With the model's `nfc`, those
-// that are normalised are looked for in normal form. The model must outlive it.
+// Searches for those of the model's added tokens whose `normalized` is this value. If the model
+// has `nfc`, normalised tokens are looked for in their normal form. The model must outlive
+// *tokens.
 bd_status bd_added_tokens_new(const bd_bpe_model *model, bool normalized,
                               bd_added_tokens **tokens, bd_error *err);
 void bd_added_tokens_free(bd_added_tokens *tokens);  // safe on NULL
 
-// The first match at or after `from`: of those that begin leftmost the longest, as Hugging
-// Face's `tokenizers` finds it. False if there is none. Near the speed of memchr() on text
-// without candidates. Without `with_special`, special tokens are text, but hide what overlaps
-// them all the same, as in `tokenizers` with encode_special_tokens.
+// Finds the first match at or after `from`: the longest of those that begin leftmost, as
+// Hugging Face's `tokenizers` finds it. False if there is none. It nears the speed of memchr()
+// on text without candidates. Without `with_special`, special tokens are text, but still hide
+// tokens that overlap them, as in `tokenizers` with encode_special_tokens.
 //
 //   for (size_t done = 0, from = 0; bd_added_tokens_find(…, from, &match);
 //        done = match.end, from = match.resume)

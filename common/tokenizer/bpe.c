@@ -2,6 +2,7 @@
 // thread a reader of words and an encoder of words.
 //
 //   text -> added tokens -> normal form -> added tokens -> words -> ids
+//           encode_around()  encode_normalised()           encode_plain()
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,18 +25,18 @@ typedef struct bpe_tokenizer {
     bd_added_tokens *normalized_tokens;  // and in its normal form
 } bpe_tokenizer;
 
-// One thread's.
-typedef struct encoding {
+// The state of one thread.
+typedef struct bpe_encoding {
     const bpe_tokenizer *bpe;
     const bd_encoder *encoder;  // whose text is encoded, borrowed
     const char *document;       // that text
-    const char *normalised;     // what of it was normalised to be encoded now; NULL: nothing
+    const char *normalised;     // the part of it whose normal form is encoded now; NULL: none
     bd_word_reader *reader;
     bd_word_encoder words;
     char *prefixed;  // a text with a space before it, owned
     size_t prefixed_capacity;
     uint32_t ends[BD_WORD_BATCH];
-} encoding;
+} bpe_encoding;
 
 static const bpe_tokenizer *bpe_of(const bd_tokenizer *tokenizer)
 {
@@ -45,9 +46,20 @@ static const bpe_tokenizer *bpe_of(const bd_tokenizer *tokenizer)
 // ---- Encoding ------------------------------------------------------------------------------
 // Each of these writes ids to *ids, which moves behind them.
 
-static bd_status encode_words(encoding *e, const char *text, size_t size_bytes, uint32_t **ids,
-                              bd_error *err)
+// Encodes a text that contains no added token.
+static bd_status encode_plain(bpe_encoding *e, const char *text, size_t size_bytes,
+                              uint32_t **ids, bd_error *err)
 {
+    if (size_bytes == 0)
+        return BD_OK;
+    if (e->bpe->model.prefix_space && text[0] != ' ') {
+        BD_TRY(bd_array_reserve((void **)&e->prefixed, &e->prefixed_capacity, size_bytes + 1, 1,
+                                err));
+        e->prefixed[0] = ' ';
+        memcpy(e->prefixed + 1, text, size_bytes);
+        text = e->prefixed;
+        size_bytes++;
+    }
     bd_word_batch batch = {.text = text, .size_bytes = size_bytes, .ends = e->ends};
     BD_TRY(bd_word_reader_begin(e->reader, text, size_bytes, err));
     for (;;) {
@@ -55,29 +67,15 @@ static bd_status encode_words(encoding *e, const char *text, size_t size_bytes, 
         if (batch.n == 0)
             return BD_OK;
         *ids = bd_word_encoder_encode(&e->words, &batch, *ids);
-        BD_TRY(bd_interrupt_check(err));  // which also ends a long word before its end
+        // A signal also ends a long word before its end, so the ids count only without one.
+        BD_TRY(bd_interrupt_check(err));
         batch.begin = e->ends[batch.n - 1];
     }
 }
 
-// A text between added tokens.
-static bd_status encode_plain(encoding *e, const char *text, size_t size_bytes, uint32_t **ids,
-                              bd_error *err)
-{
-    if (size_bytes == 0)
-        return BD_OK;
-    if (!e->bpe->model.prefix_space || text[0] == ' ')
-        return encode_words(e, text, size_bytes, ids, err);
-    BD_TRY(
-        bd_array_reserve((void **)&e->prefixed, &e->prefixed_capacity, size_bytes + 1, 1, err));
-    e->prefixed[0] = ' ';
-    memcpy(e->prefixed + 1, text, size_bytes);
-    return encode_words(e, e->prefixed, size_bytes + 1, ids, err);
-}
-
-// A special token is spelled out in `text`, and may not be.
-static bd_status fail_special(const encoding *e, const char *text, const bd_added_match *match,
-                              bd_error *err)
+// Fails because `text` spells out a special token.
+static bd_status fail_special(const bpe_encoding *e, const char *text,
+                              const bd_added_match *match, bd_error *err)
 {
     enum { SHOWN = 60 };  // bytes of its name
     const bd_added_token *token = match->token;
@@ -88,33 +86,22 @@ static bd_status fail_special(const encoding *e, const char *text, const bd_adde
         "the text spells the special token '%.*s', id %u, %s byte %zu of the document "
         "(--special-tokens text takes it as text)",
         n, token->text, token->id,
-        e->normalised ? "in the normal form of what begins at" : "at",
+        e->normalised ? "in the normal form of the text that begins at" : "at",
         (size_t)(from - e->document));
 }
 
-static bd_status put_added(const encoding *e, const char *text, const bd_added_match *match,
-                           uint32_t **ids, bd_error *err)
-{
-    const bd_encoder *encoder = e->encoder;
-    if (match->token->special && encoder->special_tokens == BD_SPECIAL_ERROR)
-        return fail_special(e, text, match, err);
-    if (encoder->recognised)
-        bd_added_counts_count(encoder->recognised, match->token->id);
-    *(*ids)++ = match->token->id;
-    return BD_OK;
-}
-
-typedef bd_status encode_function(encoding *e, const char *text, size_t size_bytes,
+typedef bd_status encode_function(bpe_encoding *e, const char *text, size_t size_bytes,
                                   uint32_t **ids, bd_error *err);
 
-// Encodes the added tokens that `tokens` finds, and what is between them by `between`.
-static bd_status encode_around(encoding *e, const bd_added_tokens *tokens,
+// Encodes the added tokens that `tokens` finds, and the texts between them by `between`.
+static bd_status encode_around(bpe_encoding *e, const bd_added_tokens *tokens,
                                encode_function *between, const char *text, size_t size_bytes,
                                uint32_t **ids, bd_error *err)
 {
-    if (e->encoder->ordinary)
+    const bd_encoder *encoder = e->encoder;
+    if (encoder->ordinary)
         return between(e, text, size_bytes, ids, err);
-    const bool with_special = e->encoder->special_tokens != BD_SPECIAL_TEXT;
+    const bool with_special = encoder->special_tokens != BD_SPECIAL_TEXT;
     size_t done = 0;
     bd_added_match match;
     for (size_t from = 0;
@@ -122,58 +109,60 @@ static bd_status encode_around(encoding *e, const bd_added_tokens *tokens,
          from = match.resume) {
         if (match.begin > done)
             BD_TRY(between(e, text + done, match.begin - done, ids, err));
-        BD_TRY(put_added(e, text, &match, ids, err));
+        if (match.token->special && encoder->special_tokens == BD_SPECIAL_ERROR)
+            return fail_special(e, text, &match, err);
+        if (encoder->recognised)
+            bd_added_counts_count(encoder->recognised, match.token->id);
+        *(*ids)++ = match.token->id;
         done = match.end;
     }
     return between(e, text + done, size_bytes - done, ids, err);
 }
 
-static bd_status encode_normal(encoding *e, const char *text, size_t size_bytes, uint32_t **ids,
-                               bd_error *err)
+// Encodes a text between two tokens that are looked for in the text as it is: brings it to its
+// normal form, if the model asks for that, and looks for the other tokens there.
+static bd_status encode_normalised(bpe_encoding *e, const char *text, size_t size_bytes,
+                                   uint32_t **ids, bd_error *err)
 {
-    return encode_around(e, e->bpe->normalized_tokens, encode_plain, text, size_bytes, ids,
-                         err);
-}
-
-static bd_status encode_raw(encoding *e, const char *text, size_t size_bytes, uint32_t **ids,
-                            bd_error *err)
-{
+    const bd_added_tokens *tokens = e->bpe->normalized_tokens;
     if (!e->bpe->model.nfc || bd_is_normal_form(text, size_bytes))
-        return encode_normal(e, text, size_bytes, ids, err);
+        return encode_around(e, tokens, encode_plain, text, size_bytes, ids, err);
     char *normal;
     size_t normal_bytes;
     BD_TRY(bd_normal_form(text, size_bytes, &normal, &normal_bytes, err));
     e->normalised = text;
-    const bd_status status = encode_normal(e, normal, normal_bytes, ids, err);
+    const bd_status status =
+        encode_around(e, tokens, encode_plain, normal, normal_bytes, ids, err);
     e->normalised = NULL;
     free(normal);
     return status;
 }
 
-static bd_status encode(bd_encoder *encoder, const char *text, size_t size_bytes, uint32_t *ids,
-                        size_t *n, bd_error *err)
+static bd_status bpe_encode(bd_encoder *encoder, const char *text, size_t size_bytes,
+                            uint32_t *ids, size_t *n, bd_error *err)
 {
-    encoding *e = encoder->state;
+    bpe_encoding *e = encoder->state;
     e->encoder = encoder;
     e->document = text;
     bd_word_reader_begin_document(e->reader, size_bytes);
     uint32_t *end = ids;
-    BD_TRY(encode_around(e, e->bpe->raw_tokens, encode_raw, text, size_bytes, &end, err));
+    BD_TRY(
+        encode_around(e, e->bpe->raw_tokens, encode_normalised, text, size_bytes, &end, err));
     *n = (size_t)(end - ids);
     return BD_OK;
 }
 
-static size_t max_ids(const bd_tokenizer *tokenizer, size_t size_bytes)
+static size_t bpe_max_ids(const bd_tokenizer *tokenizer, size_t size_bytes)
 {
     const bd_bpe_model *model = &bpe_of(tokenizer)->model;
-    // Normal form C has at most 3 times as many bytes. A prefix is put before each text
-    // between two added tokens, which have a byte at least.
+    // The normal form C of a text has at most 3 times as many bytes. A space is put before each
+    // text between two added tokens, each of which has at least one byte.
     return size_bytes * (model->nfc ? 3 : 1) * (model->prefix_space ? 2 : 1) + 1 + BD_SPARE_IDS;
 }
 
-static void end_encoding(void *state)
+static void bpe_end_encoding(void *state)
 {
-    encoding *e = state;
+    bpe_encoding *e = state;
     if (!e)
         return;
     bd_word_reader_free(e->reader);
@@ -182,9 +171,9 @@ static void end_encoding(void *state)
     free(e);
 }
 
-static bd_status begin_encoding(const bd_tokenizer *tokenizer, void **state, bd_error *err)
+static bd_status bpe_begin_encoding(const bd_tokenizer *tokenizer, void **state, bd_error *err)
 {
-    encoding *e = calloc(1, sizeof *e);
+    bpe_encoding *e = calloc(1, sizeof *e);
     if (!e)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a tokenizer");
     e->bpe = bpe_of(tokenizer);
@@ -192,7 +181,7 @@ static bd_status begin_encoding(const bd_tokenizer *tokenizer, void **state, bd_
     if (status == BD_OK)
         status = bd_word_encoder_init(&e->words, &e->bpe->tables, err);
     if (status != BD_OK) {
-        end_encoding(e);
+        bpe_end_encoding(e);
         return status;
     }
     *state = e;
@@ -201,24 +190,26 @@ static bd_status begin_encoding(const bd_tokenizer *tokenizer, void **state, bd_
 
 // ---- Decoding, files, opening --------------------------------------------------------------
 
-static const char *token_name(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes)
+static const char *bpe_token_name(const bd_tokenizer *tokenizer, uint32_t id,
+                                  size_t *size_bytes)
 {
     const bd_bpe_model *model = &bpe_of(tokenizer)->model;
     *size_bytes = id < model->n_ids ? model->begins[id + 1] - model->begins[id] : 0;
     return *size_bytes > 0 ? model->bytes + model->begins[id] : NULL;
 }
 
-static const char *token_bytes(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes)
+static const char *bpe_token_bytes(const bd_tokenizer *tokenizer, uint32_t id,
+                                   size_t *size_bytes)
 {
     const bd_bpe_model *model = &bpe_of(tokenizer)->model;
     const bd_added_token *added = bd_bpe_model_added(model, id);
     *size_bytes = 0;
-    return added && added->special ? NULL : token_name(tokenizer, id, size_bytes);
+    return added && added->special ? NULL : bpe_token_name(tokenizer, id, size_bytes);
 }
 
-// Added tokens before others of the same text.
-static bool find_token(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
-                       uint32_t *id)
+// An added token comes before another token of the same text.
+static bool bpe_find_token(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
+                           uint32_t *id)
 {
     const bd_bpe_model *model = &bpe_of(tokenizer)->model;
     for (size_t k = 0; k < model->n_added; k++)
@@ -234,12 +225,12 @@ static bool find_token(const bd_tokenizer *tokenizer, const char *text, size_t s
     return false;
 }
 
-static bd_status to_file(const bd_tokenizer *tokenizer, char **text, bd_error *err)
+static bd_status bpe_to_file(const bd_tokenizer *tokenizer, char **text, bd_error *err)
 {
     return bd_bpe_model_to_json(&bpe_of(tokenizer)->model, text, err);
 }
 
-static void close_bpe(bd_tokenizer *tokenizer)
+static void bpe_close(bd_tokenizer *tokenizer)
 {
     bpe_tokenizer *bpe = (bpe_tokenizer *)tokenizer;
     bd_added_tokens_free(bpe->raw_tokens);
@@ -250,30 +241,30 @@ static void close_bpe(bd_tokenizer *tokenizer)
     free(bpe);
 }
 
-// What ends a document, by the name that vocabularies give it.
-static int64_t default_separator(const bd_tokenizer *tokenizer)
+// The token that ends a document, by the names that vocabularies give it.
+static int64_t bpe_default_separator(const bd_tokenizer *tokenizer)
 {
     static const char *const names[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
     uint32_t id;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (find_token(tokenizer, names[i], strlen(names[i]), &id) &&
+        if (bpe_find_token(tokenizer, names[i], strlen(names[i]), &id) &&
             bd_bpe_model_added(&bpe_of(tokenizer)->model, id))
             return id;
     return BD_NO_SEPARATOR;
 }
 
-static bd_status prepare(bpe_tokenizer *bpe, bd_error *err)
+static bd_status bpe_prepare(bpe_tokenizer *bpe, bd_error *err)
 {
     static const bd_tokenizer_kind kind = {
-        .max_ids = max_ids,
-        .begin_encoding = begin_encoding,
-        .end_encoding = end_encoding,
-        .encode = encode,
-        .token_bytes = token_bytes,
-        .token_name = token_name,
-        .find_token = find_token,
-        .to_file = to_file,
-        .close = close_bpe,
+        .max_ids = bpe_max_ids,
+        .begin_encoding = bpe_begin_encoding,
+        .end_encoding = bpe_end_encoding,
+        .encode = bpe_encode,
+        .token_bytes = bpe_token_bytes,
+        .token_name = bpe_token_name,
+        .find_token = bpe_find_token,
+        .to_file = bpe_to_file,
+        .close = bpe_close,
     };
     const bd_bpe_model *model = &bpe->model;
     BD_TRY(bd_bpe_tables_init(&bpe->tables, model, err));
@@ -284,7 +275,7 @@ static bd_status prepare(bpe_tokenizer *bpe, bd_error *err)
         .kind = &kind,
         .name = BD_BPE_NAME,
         .vocab_size = model->n_ids,
-        .separator = default_separator(&bpe->base),
+        .separator = bpe_default_separator(&bpe->base),
         .takes_text = true,
         .tokens_per_byte = 0.3,
         .fingerprint = bd_bpe_model_fingerprint(model),
@@ -302,12 +293,12 @@ bd_status bd_tokenizer_open_bpe(const bd_tokenizer **tokenizer, const char *spec
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a tokenizer");
     bd_status status = bd_bpe_model_load(&bpe->model, spec, err);
     if (status == BD_OK) {
-        status = prepare(bpe, err);
+        status = bpe_prepare(bpe, err);
         if (status != BD_OK)
             bd_error_prefix(err, status, "tokenizer '%s'", spec);
     }
     if (status != BD_OK) {
-        close_bpe(&bpe->base);
+        bpe_close(&bpe->base);
         return status;
     }
     *tokenizer = &bpe->base;

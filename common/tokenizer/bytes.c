@@ -13,17 +13,17 @@ enum { N_BYTES = 256, SEPARATOR = 256, VOCAB_SIZE = 257 };
 
 static const char separator_text[] = "<|endoftext|>";
 
-static char every_byte[N_BYTES];  // every_byte[b] == b, so that token_bytes() can point at it
+static char every_byte[N_BYTES];  // every_byte[b] == b, for bytes_token_bytes()
 static bd_tokenizer bytes_tokenizer;
 
-static size_t max_ids(const bd_tokenizer *tokenizer, size_t size_bytes)
+static size_t bytes_max_ids(const bd_tokenizer *tokenizer, size_t size_bytes)
 {
     (void)tokenizer;
     return size_bytes;
 }
 
-static bd_status encode(bd_encoder *encoder, const char *text, size_t size_bytes, uint32_t *ids,
-                        size_t *n, bd_error *err)
+static bd_status bytes_encode(bd_encoder *encoder, const char *text, size_t size_bytes,
+                              uint32_t *ids, size_t *n, bd_error *err)
 {
     (void)encoder;
     (void)err;
@@ -33,33 +33,22 @@ static bd_status encode(bd_encoder *encoder, const char *text, size_t size_bytes
     return BD_OK;
 }
 
-static const char *token_bytes(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes)
+static const char *bytes_token_bytes(const bd_tokenizer *tokenizer, uint32_t id,
+                                     size_t *size_bytes)
 {
     (void)tokenizer;
     *size_bytes = id < N_BYTES;
     return id < N_BYTES ? &every_byte[id] : NULL;
 }
 
-static bool find_token(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
-                       uint32_t *id)
+static bool bytes_find_token(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
+                             uint32_t *id)
 {
     (void)tokenizer;
     const bool is_separator =
         size_bytes == strlen(separator_text) && memcmp(text, separator_text, size_bytes) == 0;
     *id = is_separator ? SEPARATOR : (unsigned char)text[0];
     return is_separator || size_bytes == 1;
-}
-
-static bd_json *vocabulary(void)
-{
-    bd_json *vocabulary = bd_json_object();
-    for (int byte = 0; byte < N_BYTES; byte++) {
-        char symbol[BD_MAX_SYMBOL_BYTES + 1];
-        symbol[bd_symbols_of_bytes(&every_byte[byte], 1, symbol)] = '\0';
-        bd_json_set_integer(vocabulary, symbol, byte);
-    }
-    bd_json_set_integer(vocabulary, separator_text, SEPARATOR);
-    return vocabulary;
 }
 
 static bd_json *byte_level(void)
@@ -72,29 +61,30 @@ static bd_json *byte_level(void)
     return json;
 }
 
-static bd_json *separator_token(void)
-{
-    bd_json *token = bd_json_object();
-    bd_json_set_integer(token, "id", SEPARATOR);
-    bd_json_set_string(token, "content", separator_text);
-    for (const char *const *key =
-             (const char *const[]){"single_word", "lstrip", "rstrip", "normalized", NULL};
-         *key; key++)
-        bd_json_set_bool(token, *key, false);
-    bd_json_set_bool(token, "special", true);
-    return token;
-}
-
-static bd_status to_file(const bd_tokenizer *tokenizer, char **text, bd_error *err)
+static bd_status bytes_to_file(const bd_tokenizer *tokenizer, char **text, bd_error *err)
 {
     (void)tokenizer;
+    bd_json *vocabulary = bd_json_object();
+    for (int byte = 0; byte < N_BYTES; byte++) {
+        char symbol[BD_MAX_SYMBOL_BYTES + 1];
+        symbol[bd_symbols_of_bytes(&every_byte[byte], 1, symbol)] = '\0';
+        bd_json_set_integer(vocabulary, symbol, byte);
+    }
+    bd_json_set_integer(vocabulary, separator_text, SEPARATOR);
     bd_json *model = bd_json_object();
     bd_json_set_string(model, "type", "BPE");
-    bd_json_set(model, "vocab", vocabulary());
+    bd_json_set(model, "vocab", vocabulary);
     bd_json_set(model, "merges", bd_json_array());
 
+    static const char *const flags[] = {"single_word", "lstrip", "rstrip", "normalized"};
+    bd_json *separator = bd_json_object();
+    bd_json_set_integer(separator, "id", SEPARATOR);
+    bd_json_set_string(separator, "content", separator_text);
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
+        bd_json_set_bool(separator, flags[i], false);
+    bd_json_set_bool(separator, "special", true);
     bd_json *added_tokens = bd_json_array();
-    bd_json_append(added_tokens, separator_token());
+    bd_json_append(added_tokens, separator);
 
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "version", "1.0");
@@ -111,24 +101,20 @@ static bd_status to_file(const bd_tokenizer *tokenizer, char **text, bd_error *e
     return status;
 }
 
-// What the ids mean: the bytes of each token in the order of ids, then the special token.
-static bd_digest fingerprint(void)
+static void make_bytes_tokenizer(void)
 {
+    static const bd_tokenizer_kind kind = {.max_ids = bytes_max_ids,
+                                           .encode = bytes_encode,
+                                           .token_bytes = bytes_token_bytes,
+                                           .find_token = bytes_find_token,
+                                           .to_file = bytes_to_file};
+    for (int byte = 0; byte < N_BYTES; byte++)
+        every_byte[byte] = (char)byte;
+    // The fingerprint is over the meaning of the ids: the bytes of each token in the order of
+    // ids, then the special token.
     char meaning[N_BYTES + sizeof separator_text];
     memcpy(meaning, every_byte, N_BYTES);
     memcpy(meaning + N_BYTES, separator_text, sizeof separator_text);
-    return bd_digest_of(meaning, sizeof meaning);
-}
-
-static void make_bytes_tokenizer(void)
-{
-    static const bd_tokenizer_kind kind = {.max_ids = max_ids,
-                                           .encode = encode,
-                                           .token_bytes = token_bytes,
-                                           .find_token = find_token,
-                                           .to_file = to_file};
-    for (int byte = 0; byte < N_BYTES; byte++)
-        every_byte[byte] = (char)byte;
     bytes_tokenizer = (bd_tokenizer){
         .kind = &kind,
         .name = "bytes",
@@ -136,7 +122,7 @@ static void make_bytes_tokenizer(void)
         .separator = SEPARATOR,
         .takes_text = true,
         .tokens_per_byte = 1.0,
-        .fingerprint = fingerprint(),
+        .fingerprint = bd_digest_of(meaning, sizeof meaning),
     };
 }
 

@@ -1,5 +1,5 @@
-// The tokenizer of data that comes as ids: nobody has said what they mean. A token is written
-// as its number, so that rows can be looked at. Its tokenizer.json is one that Hugging Face's
+// The tokenizer of data that comes as ids without their meaning. A token is written as its
+// number, so that rows can be printed. Its tokenizer.json is one that Hugging Face's
 // `tokenizers` opens: words that are numbers.
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,15 +19,15 @@ typedef struct ids_tokenizer {
     number_text *texts;  // [vocab_size], owned
 } ids_tokenizer;
 
-static size_t max_ids(const bd_tokenizer *tokenizer, size_t size_bytes)
+static size_t ids_max_ids(const bd_tokenizer *tokenizer, size_t size_bytes)
 {
     (void)tokenizer;
     return size_bytes;
 }
 
-// Numbers, wherever they stand in the text; those that are no ids stand for nothing.
-static bd_status encode(bd_encoder *encoder, const char *text, size_t size_bytes, uint32_t *ids,
-                        size_t *n, bd_error *err)
+// Reads the numbers in the text; those that are not ids are passed over.
+static bd_status ids_encode(bd_encoder *encoder, const char *text, size_t size_bytes,
+                            uint32_t *ids, size_t *n, bd_error *err)
 {
     (void)err;
     const int64_t vocab_size = encoder->tokenizer->vocab_size;
@@ -45,29 +45,23 @@ static bd_status encode(bd_encoder *encoder, const char *text, size_t size_bytes
     return BD_OK;
 }
 
-static const char *token_bytes(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes)
+static const char *ids_token_bytes(const bd_tokenizer *tokenizer, uint32_t id,
+                                   size_t *size_bytes)
 {
     const char *text = ((const ids_tokenizer *)tokenizer)->texts[id].text;
     *size_bytes = strlen(text);
     return text;
 }
 
-static bd_json *whitespace(void)
-{
-    bd_json *json = bd_json_object();
-    bd_json_set_string(json, "type", "WhitespaceSplit");
-    return json;
-}
-
 // Ids have no texts by which they could be found.
-static bool find_token(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
-                       uint32_t *id)
+static bool ids_find_token(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
+                           uint32_t *id)
 {
     (void)tokenizer, (void)text, (void)size_bytes, (void)id;
     return false;
 }
 
-static bd_status to_file(const bd_tokenizer *tokenizer, char **text, bd_error *err)
+static bd_status ids_to_file(const bd_tokenizer *tokenizer, char **text, bd_error *err)
 {
     bd_json *vocabulary = bd_json_object();
     for (int64_t id = 0; id < tokenizer->vocab_size; id++) {
@@ -80,13 +74,16 @@ static bd_status to_file(const bd_tokenizer *tokenizer, char **text, bd_error *e
     bd_json_set(model, "vocab", vocabulary);
     bd_json_set_string(model, "unk_token", "<unk>");
 
+    bd_json *whitespace = bd_json_object();
+    bd_json_set_string(whitespace, "type", "WhitespaceSplit");
+
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "version", "1.0");
     bd_json_set_null(json, "truncation");
     bd_json_set_null(json, "padding");
     bd_json_set(json, "added_tokens", bd_json_array());
     bd_json_set_null(json, "normalizer");
-    bd_json_set(json, "pre_tokenizer", whitespace());
+    bd_json_set(json, "pre_tokenizer", whitespace);
     bd_json_set_null(json, "post_processor");
     bd_json_set_null(json, "decoder");
     bd_json_set(json, "model", model);
@@ -95,7 +92,7 @@ static bd_status to_file(const bd_tokenizer *tokenizer, char **text, bd_error *e
     return status;
 }
 
-static void close_ids(bd_tokenizer *tokenizer)
+static void ids_close(bd_tokenizer *tokenizer)
 {
     ids_tokenizer *ids = (ids_tokenizer *)tokenizer;
     free(ids->texts);
@@ -104,12 +101,12 @@ static void close_ids(bd_tokenizer *tokenizer)
 
 bd_status bd_tokenizer_open_ids(const bd_tokenizer **out, int64_t vocab_size, bd_error *err)
 {
-    static const bd_tokenizer_kind kind = {.max_ids = max_ids,
-                                           .encode = encode,
-                                           .token_bytes = token_bytes,
-                                           .find_token = find_token,
-                                           .to_file = to_file,
-                                           .close = close_ids};
+    static const bd_tokenizer_kind kind = {.max_ids = ids_max_ids,
+                                           .encode = ids_encode,
+                                           .token_bytes = ids_token_bytes,
+                                           .find_token = ids_find_token,
+                                           .to_file = ids_to_file,
+                                           .close = ids_close};
     *out = NULL;
     if (vocab_size < 1 || vocab_size > BD_MAX_IDS_VOCABULARY)
         return bd_fail(err, BD_ERR_ARGUMENT, "a vocabulary of %" PRId64 " ids, not 1 to %d",
@@ -130,7 +127,8 @@ bd_status bd_tokenizer_open_ids(const bd_tokenizer **out, int64_t vocab_size, bd
         .vocab_size = vocab_size,
         .separator = BD_NO_SEPARATOR,
         .tokens_per_byte = 0.5,
-        .fingerprint = bd_digest_of(ids->name, strlen(ids->name)),  // all that is known of them
+        .fingerprint =
+            bd_digest_of(ids->name, strlen(ids->name)),  // all that is known of the ids
     };
     *out = &ids->base;
     return BD_OK;

@@ -1,6 +1,6 @@
-// A character is stable if it begins anew: nothing before it can change it, and it does not
-// change what is before. So text falls into pieces that each begin with a stable character, and
-// only those of more than one character have to be looked at.
+// A character is stable if the characters before it cannot change it and it does not change
+// them. So text falls into pieces that each begin with a stable character, and only pieces of
+// more than one character have to be normalised.
 #include "common/tokenizer/normal_form.h"
 
 #include <pthread.h>
@@ -20,7 +20,7 @@ enum {
     SMALL_RUN = 32,       // marks that are put into order one by one
 };
 
-// ---- What utf8proc does not say ---------------------------------------------------
+// ---- Tables beside utf8proc's -----------------------------------------------------
 
 typedef struct range {
     int32_t first, last;
@@ -41,9 +41,9 @@ static const range newer_marks[] = {
     {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136},
     {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}};
 
-// Its \w is that of Unicode 16.0: besides the letters, marks, digits and connectors that
-// utf8proc knows there are joiners, letters in circles and squares, and what came after Unicode
-// 15.0.
+// Its \w is that of Unicode 16.0. Besides the letters, marks, digits and connectors that
+// utf8proc knows, it has joiners, letters in circles and squares, and characters newer than
+// Unicode 15.0.
 static const range other_word_characters[] = {
     {0x897, 0x897},     {0x1C89, 0x1C8A},   {0x200C, 0x200D},   {0x24B6, 0x24E9},
     {0xA7CB, 0xA7CD},   {0xA7DA, 0xA7DC},   {0x105C0, 0x105F3}, {0x10D40, 0x10D65},
@@ -56,7 +56,7 @@ static const range other_word_characters[] = {
     {0x1E5D0, 0x1E5FA}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189},
     {0x2EBF0, 0x2EE5D}};
 
-static bool is_among(const range *ranges, size_t n_ranges, int32_t code)
+static bool is_in_ranges(const range *ranges, size_t n_ranges, int32_t code)
 {
     size_t low = 0, high = n_ranges;
     while (low < high) {
@@ -71,7 +71,7 @@ static bool is_among(const range *ranges, size_t n_ranges, int32_t code)
 
 static bool is_newer_mark(int32_t code)
 {
-    return is_among(newer_marks, sizeof newer_marks / sizeof *newer_marks, code);
+    return is_in_ranges(newer_marks, sizeof newer_marks / sizeof *newer_marks, code);
 }
 
 // ---- Single characters ------------------------------------------------------------
@@ -85,8 +85,8 @@ static bool composes_backward(int32_t code, const utf8proc_property_t *property)
     return property->comb_index != UINT16_MAX && (property->comb_index & 0x8000) != 0;
 }
 
-// Whether the character alone is in normal form: what has a canonical decomposition is so only
-// if composing leads back to it.
+// Whether the character alone is in normal form: one that has a canonical decomposition is so
+// only if composing leads back to it.
 static bool keeps_itself(int32_t code, const utf8proc_property_t *property)
 {
     if (property->decomp_seqindex == UINT16_MAX || property->decomp_type != 0)
@@ -114,7 +114,7 @@ static character compute_kind(int32_t code)
     return is_newer_mark(code) ? INERT : UNSTABLE;
 }
 
-// Of the characters of two and three bytes, which nearly all text is made of.
+// The kinds of the characters of two and three bytes, which nearly all text consists of.
 static unsigned char kinds[0x10000];
 
 static void compute_kinds(void)
@@ -123,8 +123,8 @@ static void compute_kinds(void)
         kinds[code] = (unsigned char)compute_kind(code);
 }
 
-// Of -1, which is not UTF-8, too. The kinds must be computed.
-static character kind_of(int32_t code)
+// The kind of a character, or of -1, which is not UTF-8. The table must have been computed.
+static character kind_of_character(int32_t code)
 {
     if (code < 0)
         return INERT;
@@ -172,7 +172,8 @@ static size_t find_unstable(const char *text, size_t size_bytes, size_t at, size
             continue;
         }
         size_t length;
-        const character kind = kind_of(next_character(text + at, size_bytes - at, &length));
+        const character kind =
+            kind_of_character(next_character(text + at, size_bytes - at, &length));
         if (kind == UNSTABLE)
             return at;
         *piece = kind == STABLE ? at : at + length;
@@ -203,9 +204,9 @@ bool bd_is_word_character(int32_t code_point)
     case UTF8PROC_CATEGORY_PC:
         return true;
     default:
-        return is_among(other_word_characters,
-                        sizeof other_word_characters / sizeof *other_word_characters,
-                        code_point);
+        return is_in_ranges(other_word_characters,
+                            sizeof other_word_characters / sizeof *other_word_characters,
+                            code_point);
     }
 }
 
@@ -220,7 +221,7 @@ typedef struct output {
     size_t sorted_capacity;
 } output;
 
-static bd_status append(output *out, const char *text, size_t size_bytes, bd_error *err)
+static bd_status append_normal(output *out, const char *text, size_t size_bytes, bd_error *err)
 {
     BD_TRY(
         bd_array_reserve((void **)&out->text, &out->capacity, out->n + size_bytes + 1, 1, err));
@@ -253,8 +254,8 @@ static int class_of(utf8proc_int32_t code)
     return utf8proc_get_property(code)->combining_class;
 }
 
-// By their class, equal ones in their order. Long runs by counting: they may be as long as a
-// text.
+// Sorts marks by their class and keeps the order of equal ones. Long runs, which may be as long
+// as the text, are sorted by counting.
 static bd_status sort_marks(output *out, size_t begin, size_t n, bd_error *err)
 {
     utf8proc_int32_t *codes = out->codes + begin;
@@ -305,7 +306,7 @@ static bd_status normalise_piece(output *out, const char *text, size_t size_byte
     for (utf8proc_ssize_t i = 0; i < n; i++) {
         utf8proc_uint8_t bytes[4];
         const utf8proc_ssize_t length = utf8proc_encode_char(out->codes[i], bytes);
-        BD_TRY(append(out, (const char *)bytes, (size_t)length, err));
+        BD_TRY(append_normal(out, (const char *)bytes, (size_t)length, err));
     }
     return BD_OK;
 }
@@ -316,15 +317,15 @@ static bd_status normalise(output *out, const char *text, size_t size_bytes, bd_
         size_t piece, length;
         size_t end = find_unstable(text, size_bytes, at, &piece);
         if (end == size_bytes)
-            return append(out, text + at, size_bytes - at, err);
-        BD_TRY(append(out, text + at, piece - at, err));
-        while (end < size_bytes &&
-               kind_of(bd_utf8_character(text + end, size_bytes - end, &length)) == UNSTABLE)
+            return append_normal(out, text + at, size_bytes - at, err);
+        BD_TRY(append_normal(out, text + at, piece - at, err));
+        while (end < size_bytes && kind_of_character(bd_utf8_character(
+                                       text + end, size_bytes - end, &length)) == UNSTABLE)
             end += length;
         BD_TRY(normalise_piece(out, text + piece, end - piece, err));
         at = end;
     }
-    return append(out, "", 0, err);  // so that an empty text has memory, too
+    return append_normal(out, "", 0, err);  // so that an empty text has memory, too
 }
 
 bd_status bd_normal_form(const char *text, size_t size_bytes, char **out_text,

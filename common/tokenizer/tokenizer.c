@@ -15,7 +15,7 @@ static const char ids_prefix[] = "ids:";
 
 // ---- Opening -------------------------------------------------------------------------------
 
-// One that needs no file; *tokenizer is NULL if `name` names none.
+// Opens a tokenizer that needs no file; *tokenizer is NULL if `name` names none.
 static bd_status open_built_in(const bd_tokenizer **tokenizer, const char *name, bd_error *err)
 {
     *tokenizer = NULL;
@@ -29,8 +29,8 @@ static bd_status open_built_in(const bd_tokenizer **tokenizer, const char *name,
     return is_number ? bd_tokenizer_open_ids(tokenizer, strtoll(digits, NULL, 10), err) : BD_OK;
 }
 
-// Whether `spec` may be a file's, FILE or FILE:PATTERN, so that it is for the loader to say
-// what is wrong with it.
+// Whether `spec` may mean a file, FILE or FILE:PATTERN. The loader then reports any error in
+// it.
 static bool names_a_file(const char *spec)
 {
     if (access(spec, F_OK) == 0 || strchr(spec, '/') || strstr(spec, ".tiktoken"))
@@ -55,10 +55,10 @@ bd_status bd_tokenizer_open(const bd_tokenizer **tokenizer, const char *spec, bd
                    spec);
 }
 
-// A dataset's files come from anywhere: the name that they give may not make us open others.
 bd_status bd_tokenizer_open_stored(const bd_tokenizer **tokenizer, const char *folder,
                                    const char *name, bd_error *err)
 {
+    // A dataset may come from anywhere, so its name of a tokenizer must not open other files.
     BD_TRY(open_built_in(tokenizer, name, err));
     if (*tokenizer)
         return BD_OK;

@@ -20,7 +20,7 @@ typedef struct bd_encoder bd_encoder;
 typedef struct bd_tokenizer_kind {
     // Most ids that a text of `size_bytes` can become.
     size_t (*max_ids)(const bd_tokenizer *tokenizer, size_t size_bytes);
-    // What one thread needs to encode with, *state; both are NULL for kinds that need nothing.
+    // Makes *state, which one thread needs to encode; both are NULL for kinds that need none.
     bd_status (*begin_encoding)(const bd_tokenizer *tokenizer, void **state, bd_error *err);
     void (*end_encoding)(void *state);
     // Writes the ids of `text` to `ids`, which has room for max_ids(size_bytes). Any bytes are
@@ -29,8 +29,8 @@ typedef struct bd_tokenizer_kind {
                         size_t *n, bd_error *err);
     // The bytes of token `id`, borrowed; NULL and 0 for a token that stands for no text.
     const char *(*token_bytes)(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes);
-    // The same, but also of a token that stands for no text: how it is written. NULL for kinds
-    // of which token_bytes() tells all.
+    // The same, and for a token that stands for no text the way it is written. NULL for kinds
+    // whose token_bytes() tells all.
     const char *(*token_name)(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes);
     // The token that is written `text`, also one that stands for no text; false if none is.
     bool (*find_token)(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
@@ -50,10 +50,10 @@ struct bd_tokenizer {
     int64_t separator;       // default separator, or BD_NO_SEPARATOR
     bool takes_text;         // documents can be tokenised with it
     double tokens_per_byte;  // of ordinary text, to estimate sizes
-    bd_digest fingerprint;   // over what the ids mean, not over a file's bytes
+    bd_digest fingerprint;   // over the meaning of the ids, not over the bytes of a file
 };
 
-// Those that need no file: "bytes". Ended by NULL.
+// The tokenizers that need no file: "bytes". Ended by NULL.
 extern const char *const bd_built_in_tokenizers[];
 
 // The tokenizer that `spec` names: "bytes", "ids:N", or a file (bd_tokenizer_open_bpe()). Close
@@ -61,20 +61,21 @@ extern const char *const bd_built_in_tokenizers[];
 bd_status bd_tokenizer_open(const bd_tokenizer **tokenizer, const char *spec, bd_error *err);
 void bd_tokenizer_close(const bd_tokenizer *tokenizer);  // safe on NULL
 
-// How the token is written, borrowed, also one that stands for no text; NULL and 0 if nothing
-// is known of it.
+// The way the token is written, borrowed, even if it stands for no text; NULL and 0 if nothing
+// is known about it.
 const char *bd_token_name(const bd_tokenizer *tokenizer, uint32_t id, size_t *size_bytes);
 
-// A text may spell out a special token, such as <|endoftext|>. It then becomes text like any other,
-// the token, or BD_ERR_FORMAT with a message that says which token and where. Added tokens that are
-// not special become tokens in any case.
+// A text may spell out a special token, such as <|endoftext|>. It then becomes text like any
+// other, the token, or BD_ERR_FORMAT with a message that says which token and where. Added
+// tokens that are not special become tokens in any case.
 #define BD_SPECIAL_TOKENS(X)     \
     X(BD_SPECIAL_TEXT, "text")   \
     X(BD_SPECIAL_TOKEN, "token") \
     X(BD_SPECIAL_ERROR, "error")
 BD_ENUM(bd_special_tokens, BD_SPECIAL_TOKENS);
 
-// One thread's encoder. The tokenizer must outlive it. What is not owned may be set after init.
+// The encoder of one thread. The tokenizer must outlive it. The members after `state` may be
+// set after init.
 struct bd_encoder {
     const bd_tokenizer *tokenizer;     // borrowed
     void *state;                       // the kind's, owned
@@ -83,8 +84,8 @@ struct bd_encoder {
     bd_added_counts *recognised;       // borrowed; added tokens that became ids; NULL
 };
 
-// On failure *encoder is empty. Memory: that of the kind; of a BPE 70 MiB, and at most 33 more
-// if it has expressions that are not built in.
+// On failure *encoder is empty. The memory depends on the kind: a BPE takes 70 MiB, and at most
+// 33 more if it has expressions that are not built in.
 bd_status bd_encoder_init(bd_encoder *encoder, const bd_tokenizer *tokenizer, bd_error *err);
 void bd_encoder_release(bd_encoder *encoder);  // safe on an empty one and safe twice
 
@@ -107,8 +108,7 @@ bd_status bd_tokenizer_open_bpe(const bd_tokenizer **tokenizer, const char *spec
 // 256 bytes and a separator, nothing to download: id = byte value, 256 = <|endoftext|>.
 const bd_tokenizer *bd_tokenizer_bytes(void);
 
-// Ids from 0 to vocab_size - 1 of which nothing is known, as tokenised data brings them.
-bd_status bd_tokenizer_open_ids(const bd_tokenizer **tokenizer, int64_t vocab_size,
-                                bd_error *err);
+// Ids from 0 to vocab_size - 1 without a meaning, as tokenised data brings them.
+bd_status bd_tokenizer_open_ids(const bd_tokenizer **out, int64_t vocab_size, bd_error *err);
 
 #endif

@@ -53,15 +53,6 @@ static bd_json *config_to_json(const bd_tokenizer_config *config, const bd_json 
     return json;
 }
 
-static bd_status print_line(const bd_json *json, char **text, bd_error *err)
-{
-    char *printed;
-    BD_TRY(bd_json_print(json, BD_JSON_INDENTED, &printed, err));
-    const int n = asprintf(text, "%s\n", printed);
-    free(printed);
-    return n < 0 ? bd_fail(err, BD_ERR_MEMORY, "no memory to print JSON") : BD_OK;
-}
-
 bd_status bd_tokenizer_config_print(const bd_tokenizer_config *config, char **text,
                                     bd_error *err)
 {
@@ -71,7 +62,11 @@ bd_status bd_tokenizer_config_print(const bd_tokenizer_config *config, char **te
     bd_status status = find_added_tokens(&reader, &added, err);
     if (status == BD_OK) {
         bd_json *json = config_to_json(config, added);
-        status = print_line(json, text, err);
+        char *printed = NULL;
+        status = bd_json_print(json, BD_JSON_INDENTED, &printed, err);
+        if (status == BD_OK && asprintf(text, "%s\n", printed) < 0)
+            status = bd_fail(err, BD_ERR_MEMORY, "no memory to print JSON");
+        free(printed);
         bd_json_free(json);
     }
     bd_json_free(added);

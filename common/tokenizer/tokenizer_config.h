@@ -14,12 +14,12 @@ enum { BD_NO_TOKEN = -1, BD_NO_MAX_LENGTH = 0 };
 typedef struct bd_tokenizer_config {
     const char *tokenizer;  // the text of the tokenizer.json; borrowed
     int64_t eos, bos, pad;  // ids, or BD_NO_TOKEN
-    int64_t max_length;     // most tokens that whoever reads them takes, or BD_NO_MAX_LENGTH
+    int64_t max_length;     // most tokens that a model takes, or BD_NO_MAX_LENGTH
 } bd_tokenizer_config;
 
 // *text is malloc'd, ends with a newline, and is the caller's to free. An id that is not in the
-// file's list of added tokens is left out: transformers would make an added token of it and cut
-// it out of any text, and the ids of that text would be others than ours.
+// file's list of added tokens is left out: transformers would turn it into an added token, find
+// it in texts, and so give those texts other ids than we do.
 bd_status bd_tokenizer_config_print(const bd_tokenizer_config *config, char **text,
                                     bd_error *err);
 

@@ -1,4 +1,4 @@
-// bpe_tables.h - everything that encoding looks up, made from a model once and shared by all
+// bpe_tables.h - all tables that encoding uses, made from a model once and shared by all
 // threads.
 #ifndef BINDERY_COMMON_TOKENIZER_MERGE_BPE_TABLES_H
 #define BINDERY_COMMON_TOKENIZER_MERGE_BPE_TABLES_H

@@ -1,3 +1,5 @@
+// Making the records of cuts.h and asking them, one place at a time. cuts_lanes.h asks for 16
+// places at once; the rules are the same.
 #include "common/tokenizer/merge/cuts.h"
 
 #include <stdlib.h>
@@ -26,8 +28,8 @@ static inline bd_cut_pair *pair_of(const bd_cuts *cuts, uint8_t first, uint8_t s
 // A symbol beside the place where it is merged.
 typedef struct side {
     uint8_t near, far;  // the byte at the place, and the one beyond it
-    bool is_one;        // there is none beyond it
-    bool is_sure;       // the two are a pair of their own
+    bool is_one;        // the symbol is the byte at the place alone
+    bool is_sure;       // the two bytes are joined before anything else of the symbol
 } side;
 
 static side side_before(const bd_merge_table *table, const bd_bpe_model *model, uint32_t symbol)
@@ -35,6 +37,8 @@ static side side_before(const bd_merge_table *table, const bd_bpe_model *model, 
     const char *end = model->bytes + model->begins[table->ids[symbol] + 1];
     const bool is_one = table->sizes[symbol] == 1;
     side s = {(uint8_t)end[-1], is_one ? 0 : (uint8_t)end[-2], is_one, false};
+    // The last two bytes of a symbol are a pair of their own if its parts at that end, taken
+    // apart again and again, come to a symbol of just those two.
     while (table->sizes[symbol] > 2)
         symbol = table->parts[symbol].right;
     s.is_sure = table->sizes[symbol] == 2;
@@ -52,28 +56,30 @@ static side side_after(const bd_merge_table *table, const bd_bpe_model *model, u
     return s;
 }
 
-static void record(bd_cuts *cuts, const side *before, const side *after, uint32_t kind)
+static void record_kind(bd_cuts *cuts, const side *before, const side *after, uint32_t kind)
 {
     const uint32_t bit =
         bit_of(cuts, BD_CUT_AROUND(before->far, before->near, after->near, after->far), kind);
     cuts->filter[bit >> 5] |= 1u << (bit & 31);
 }
 
-// What is sure is also two.
+// Records the merge by all kinds that a search may ask for: a side that is SURE is also TWO,
+// because the search does not always know that it is sure. A pair of single bytes is in `pairs`
+// already.
 static void record_merge(bd_cuts *cuts, const side *before, const side *after)
 {
     if (before->is_one && after->is_one)
         return;
-    record(cuts, before, after,
-           before->is_one  ? BD_CUT_ONE_TWO
-           : after->is_one ? BD_CUT_TWO_ONE
-                           : BD_CUT_TWO_TWO);
+    record_kind(cuts, before, after,
+                before->is_one  ? BD_CUT_ONE_TWO
+                : after->is_one ? BD_CUT_TWO_ONE
+                                : BD_CUT_TWO_TWO);
     if (before->is_sure)
-        record(cuts, before, after, after->is_one ? BD_CUT_SURE_ONE : BD_CUT_SURE_TWO);
+        record_kind(cuts, before, after, after->is_one ? BD_CUT_SURE_ONE : BD_CUT_SURE_TWO);
     if (after->is_sure)
-        record(cuts, before, after, before->is_one ? BD_CUT_ONE_SURE : BD_CUT_TWO_SURE);
+        record_kind(cuts, before, after, before->is_one ? BD_CUT_ONE_SURE : BD_CUT_TWO_SURE);
     if (before->is_sure && after->is_sure)
-        record(cuts, before, after, BD_CUT_SURE_SURE);
+        record_kind(cuts, before, after, BD_CUT_SURE_SURE);
 }
 
 static uint16_t earlier(uint16_t a, uint16_t b)
@@ -96,14 +102,14 @@ static void know_merge(bd_cuts *cuts, const side *before, const side *after, uin
     bd_cut_pair *pair = &cuts->pairs[index];
     pair->any = 1;
     if (is_pair)
-        pair->merges = (uint16_t)(time + 1);  // rounded up, all others down
+        pair->merges = (uint16_t)(time + 1);  // rounded up and the others down: the safe side
     if (before->is_one)
         pair->takes_first = earlier(pair->takes_first, time);
     if (after->is_one)
         pair->takes_second = earlier(pair->takes_second, time);
 }
 
-static bd_status make_room(bd_cuts *cuts, size_t n_merges, bd_error *err)
+static bd_status allocate_cuts(bd_cuts *cuts, size_t n_merges, bd_error *err)
 {
     while (cuts->bits < MAX_BITS && ((size_t)1 << cuts->bits) < n_merges * BITS_PER_MERGE)
         cuts->bits++;
@@ -122,7 +128,7 @@ bd_status bd_cuts_init(bd_cuts *cuts, const bd_merge_table *table, const bd_bpe_
                        bd_error *err)
 {
     *cuts = (bd_cuts){.bits = MIN_BITS};
-    BD_TRY(make_room(cuts, table->n_symbols, err));
+    BD_TRY(allocate_cuts(cuts, table->n_symbols, err));
     const uint32_t merges_per_time = table->n_symbols / BD_CUT_NOTHING + 1;
     for (uint32_t s = BD_FIRST_PRODUCT; s < table->n_symbols; s++) {
         const side before = side_before(table, model, table->parts[s].left);
@@ -158,8 +164,11 @@ static around around_place(const bd_cut_word *word, size_t at)
                     BD_CUT_AROUND(0, a, b, c), two_before, two_after};
 }
 
+// Whether a merge across the place is recorded, whatever the bytes on both sides become before.
 static bool can_lie_across(const bd_cuts *cuts, const bd_cut_word *word, size_t at)
 {
+    // If the two bytes merge themselves, or no merge has them side by side, the filter is not
+    // asked.
     const uint32_t pair = rough_pair(cuts, word->text[at - 1], word->text[at]);
     if (pair != BD_CUT_ANY)
         return pair & BD_CUT_MERGES;
@@ -169,8 +178,9 @@ static bool can_lie_across(const bd_cuts *cuts, const bd_cut_word *word, size_t 
            (here.two_before && here.two_after && is_recorded(cuts, here.both, BD_CUT_TWO_TWO));
 }
 
-// Whether the bytes on both sides of place `at` merge for certain. Beyond the word's end that
-// is of no use; beyond the text's there is nothing that could take them.
+// Whether the bytes on both sides of place `at` merge for certain: their merge comes before
+// every merge that could take one of them away. A place outside the word tells nothing about
+// it. Beyond the end of the text there is nothing that could take a byte.
 static bool is_sure(const bd_cuts *cuts, const bd_cut_word *word, size_t at)
 {
     if (at <= word->begin || at >= word->end)
@@ -185,10 +195,14 @@ static bool is_sure(const bd_cuts *cuts, const bd_cut_word *word, size_t at)
     return merges <= takes_first && merges <= takes_second;
 }
 
+// The same as can_lie_across(), with the knowledge of which neighbouring pairs merge for
+// certain.
 static bool can_surely_lie_across(const bd_cuts *cuts, const bd_cut_word *word, size_t at)
 {
     if (is_sure(cuts, word, at))
-        return true;
+        return true;  // the two bytes at the place become one symbol
+    // A symbol that ends at the place ends with a pair that is sure, so only records of that
+    // kind can apply.
     const bool sure_before = is_sure(cuts, word, at - 1);
     const bool sure_after = is_sure(cuts, word, at + 1);
     const around here = around_place(word, at);

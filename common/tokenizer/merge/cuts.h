@@ -9,20 +9,20 @@
 //   merge  a + bcd = abcd                     a|bc: ONE_TWO
 //   word   x a b c d y        x|a, x|ab … are not recorded: a cut
 //
-// Such rough cuts leave long parts where most pairs of bytes are tokens, as in ASCII. There it
-// is looked at what the pairs on both sides of the place become, for finer cuts:
+// Such rough cuts leave long parts where most pairs of bytes are tokens, as in ASCII. There
+// finer cuts are found, by what the pairs on both sides of the place become:
 //
 //   z a | b c      `za` merges for certain if its product comes before that of every merge that
 //                  could take one of the two away: of `z` alone with what ends before it, or of
 //                  `a` alone with what begins with `b`. Then the symbol that ends at the place,
 //                  whatever it is, is made of that pair (SURE). Likewise `bc`.
 //
-// Records are bits of one filter by their hash. Two that share a bit cost a cut, never make a
-// wrong one. Inside a character is no cut: there are enough without, and fewer places to look
-// at.
+// Each record is a bit of one filter, at the index of its hash (a Bloom filter with one hash).
+// Two records that share a bit may cost a cut, but never make a wrong one. Places inside a
+// character are left out: there are enough cuts without them, and fewer places to examine.
 //
-// Three ways of finding them, of which the processor decides: in plain C, in AVX2 and in
-// AVX-512. They need not find the same, since all are cuts.
+// There are three implementations, in plain C, in AVX2 and in AVX-512, and the processor
+// decides which one runs. They need not find the same places, since all of them are cuts.
 #ifndef BINDERY_COMMON_TOKENIZER_MERGE_CUTS_H
 #define BINDERY_COMMON_TOKENIZER_MERGE_CUTS_H
 
@@ -33,17 +33,18 @@
 #include "common/tokenizer/merge/merge_table.h"
 #include "common/tokenizer/model/bpe_model.h"
 
-// What is known of two bytes side by side, 16 bits each: when they merge, the earliest merge of
-// the second alone with anything that ends with the first, the earliest of the first alone with
-// anything that begins with the second, and whether there is any merge between them.
-// A pair is certain if its `merges` is at most the neighbours' `takes_second` and
-// `takes_first`: times are rounded so that this is on the safe side.
+// The knowledge about two bytes side by side, in times of 16 bits: `merges`, when they merge;
+// `takes_second`, the earliest merge of the second byte alone with a symbol that ends with the
+// first; `takes_first`, the earliest merge of the first byte alone with a symbol that begins
+// with the second; `any`, whether any merge has the two side by side. A pair is certain if its
+// `merges` is at most the `takes_second` of the pair before and the `takes_first` of the pair
+// after: times are rounded so that this errs on the safe side.
 typedef struct bd_cut_pair {
     uint16_t merges, takes_second, takes_first, any;
 } bd_cut_pair;
 
-#define BD_CUT_NEVER   UINT16_MAX        // `merges`: they do not
-#define BD_CUT_NOTHING (UINT16_MAX - 1)  // takes them: later than any merge
+#define BD_CUT_NEVER   UINT16_MAX        // in `merges`: they do not merge
+#define BD_CUT_NOTHING (UINT16_MAX - 1)  // no merge takes the byte: later than any merge
 
 // The same for rough cuts, in two bits: is there any merge, and do they merge.
 enum { BD_CUT_ANY = 1, BD_CUT_MERGES = 2 };
@@ -67,14 +68,14 @@ typedef struct bd_cut_word {
     size_t begin, end;
 } bd_cut_word;
 
-// Some places of a word that were looked at together.
+// Some places of a word that were examined together.
 typedef struct bd_cut_places {
-    uint32_t n;      // so many: 1 to 16
+    uint32_t n;      // how many: 1 to 16
     uint32_t found;  // bit i: place i is a cut. None from the word's end on is.
 } bd_cut_places;
 
-// Looks at the places before byte `first` of the text and those after it; `first` is inside the
-// word, after its first byte.
+// Examines the place before byte `first` of the text and those that follow it; `first` is
+// inside the word, after its first byte.
 typedef bd_cut_places bd_cuts_function(const bd_cuts *cuts, const bd_cut_word *word,
                                        size_t first);
 
@@ -90,8 +91,8 @@ bd_cuts_function *bd_cuts_best(void);  // the quickest that this processor has
 #define BD_CUT_AROUND(z, a, b, c) \
     ((uint32_t)(z) << 24 | (uint32_t)(c) << 16 | (uint32_t)(a) << 8 | (uint32_t)(b))
 
-// What the hash multiplies them with: which kind of record it is, before and after the place.
-// (ONE on either side is a pair that merges, which `pairs` tells.)
+// The factors of the hash, one for each kind of record: the side before the place, and the one
+// after it. (ONE on both sides is a pair that merges, which is in `pairs`.)
 #define BD_CUT_SURE_SURE 0x9E3779B1u
 #define BD_CUT_SURE_TWO  0x85EBCA77u
 #define BD_CUT_SURE_ONE  0xC2B2AE3Du

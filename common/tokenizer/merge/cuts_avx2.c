@@ -99,7 +99,7 @@ LANES_ISA static inline known_pairs rough_pairs_of(const bd_cuts *cuts, unsigned
     return (known_pairs){.any = lanes_with_bit(found, 0), .merging = lanes_with_bit(found, 1)};
 }
 
-// What is known of four pairs from their bd_cut_pair, those one place before and those one
+// The knowledge about four pairs from their bd_cut_pair, those one place before and those one
 // after.
 LANES_ISA static inline known_pairs four_pairs(__m256i here, __m256i before, __m256i after)
 {

@@ -20,13 +20,13 @@ LANES_ISA static inline lanes choose(unsigned where, lanes chosen, lanes others)
 // Which bytes begin a character.
 LANES_ISA static inline unsigned character_begins(lanes bytes);
 
-// Of the places in `asked` those whose bytes `around` are recorded as of their `kinds`.
+// The places in `asked` whose bytes `around` are recorded with their `kinds`.
 LANES_ISA static inline unsigned recorded(const bd_cuts *cuts, unsigned asked, lanes around,
                                           lanes kinds);
 
-// What is known of pairs, first * 256 + second. `sure` are those that merge for certain, of
-// which the first and the last lane mean nothing; `rough_pairs_of` knows nothing of it, nor of
-// any place that is not in `asked`.
+// The knowledge about pairs, first * 256 + second. `sure` are those that merge for certain; its
+// first and last lane are undefined, because a neighbour is missing. rough_pairs_of() does not
+// fill `sure`, and the other masks only for places in `asked`.
 typedef struct known_pairs {
     unsigned any, merging, sure;
 } known_pairs;
@@ -41,7 +41,7 @@ static inline unsigned lanes_between(size_t from, size_t to)
     return (to < LANES ? (1u << to) - 1 : (1u << LANES) - 1) & ~((1u << from) - 1);
 }
 
-// The bytes around places of which `pairs` are the two nearest.
+// The bytes around places; `pairs` are the two bytes beside each.
 LANES_ISA static inline lanes around_before(const uint8_t *place, lanes pairs)
 {
     return either(shifted(sixteen(place - 2), 24), pairs);
@@ -75,12 +75,13 @@ LANES_ISA static inline bd_cut_places cut_roughly(const bd_cuts *cuts, const bd_
 
 // ---- Fine ----------------------------------------------------------------------------------
 
-// The two first and the two last places are only there because their neighbours need to know
-// what they become.
+// The first two and the last two lanes serve their neighbours alone, which need to know whether
+// those pairs are sure.
 enum { BEFORE = 2, FINE_PLACES = LANES - 2 * BEFORE };
 
-// Of the places in `asked`, between which there is some merge, those that a token can lie
-// across. `sure` are all pairs that are.
+// The places in `asked` that a token can lie across; each has a pair that some merge has side
+// by side. `sure` are all pairs that merge for certain. The rules are those of
+// can_surely_lie_across() in cuts.c, for all places at once.
 LANES_ISA static inline unsigned across(const bd_cuts *cuts, const uint8_t *place, lanes pairs,
                                         unsigned asked, unsigned sure)
 {
@@ -114,7 +115,7 @@ LANES_ISA static inline bd_cut_places cut_finely(const bd_cuts *cuts, const bd_c
     const unsigned sure = known.sure & in_word;
     const unsigned looked_at =
         in_word & character_begins(b) & lanes_between(BEFORE, BEFORE + FINE_PLACES);
-    // Two bytes alone, of which nothing more is known.
+    // Pairs that merge if nothing takes a byte of theirs, and no neighbour surely does.
     const unsigned alone = known.merging & ~(sure << 1) & ~(sure >> 1);
     const unsigned asked = looked_at & known.any & ~sure & ~alone;
     unsigned found = looked_at & (sure | alone);

@@ -13,7 +13,7 @@ typedef struct long_word {
     uint16_t size_bytes, n_ids;  // 0 and 0: there is none
 } long_word;
 
-// The words of one cache line, the one that came last first.
+// The words of one cache line, the newest first.
 typedef struct bd_long_word_set {
     long_word words[SET_WORDS];
 } bd_long_word_set;

@@ -1,5 +1,5 @@
-// long_words.h - one thread's memory of words that are too long for the word cache: rulers of
-// dashes, indentation, long names.
+// long_words.h - the words that one thread has met and that are too long for the word cache:
+// rulers of dashes, indentation, long names.
 #ifndef BINDERY_COMMON_TOKENIZER_MERGE_LONG_WORDS_H
 #define BINDERY_COMMON_TOKENIZER_MERGE_LONG_WORDS_H
 
@@ -13,7 +13,7 @@ enum { BD_LONG_WORD_BYTES = 256 };  // longer ones are not kept
 
 typedef struct bd_long_words {
     struct bd_long_word_set *sets;  // owned
-    uint32_t *store;                // owned: of each word its bytes, then its ids
+    uint32_t *store;                // owned: the bytes of each word, then its ids
     size_t n_stored;                // in words of 4 bytes
 } bd_long_words;
 
@@ -27,8 +27,8 @@ uint64_t bd_long_words_hash(const char *word, size_t n);
 uint32_t *bd_long_words_find(const bd_long_words *words, uint64_t hash, const char *word,
                              size_t n, uint32_t *ids);
 
-// Keeps a word of at most BD_LONG_WORD_BYTES, in the place of another if need be. When the
-// store is full everything is forgotten.
+// Keeps a word of at most BD_LONG_WORD_BYTES; evicts another if need be. When the store is
+// full, all words are forgotten.
 void bd_long_words_put(bd_long_words *words, uint64_t hash, const char *word, size_t n,
                        const uint32_t *ids, size_t n_ids);
 

@@ -1,6 +1,6 @@
 #include "common/tokenizer/merge/merge_short.h"
 
-// products[i] is what symbols[i] and symbols[i + 1] would become.
+// products[i] is the product of symbols[i] and symbols[i + 1].
 static size_t index_of_smallest(const uint32_t *products, size_t n)
 {
     size_t at = 0;

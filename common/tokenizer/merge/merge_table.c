@@ -5,7 +5,8 @@
 
 enum { SLOTS_PER_SYMBOL = 2, MOST_DOUBLINGS = 4, MAX_SYMBOLS = (1 << BD_SYMBOL_BITS) - 1 };
 
-static bd_status allocate(bd_merge_table *table, const bd_bpe_model *model, bd_error *err)
+static bd_status allocate_merge_table(bd_merge_table *table, const bd_bpe_model *model,
+                                      bd_error *err)
 {
     if (model->n_merges > MAX_SYMBOLS - BD_FIRST_PRODUCT)
         return bd_fail(err, BD_ERR_UNSUPPORTED, "%zu merges are too many", model->n_merges);
@@ -51,7 +52,7 @@ static void name_parts(bd_merge_table *table, const bd_bpe_model *model,
 // ---- Slots ---------------------------------------------------------------------------------
 
 // False if the pair's slots are taken.
-static bool add_pair(bd_merge_table *table, bd_symbol_parts parts, uint32_t product)
+static bool add_merge_pair(bd_merge_table *table, bd_symbol_parts parts, uint32_t product)
 {
     const uint64_t pair = bd_symbol_pair(parts.left, parts.right);
     const bd_pair_place place = bd_merge_table_place(table, pair);
@@ -65,15 +66,15 @@ static bool add_pair(bd_merge_table *table, bd_symbol_parts parts, uint32_t prod
     return false;
 }
 
-static bool add_pairs(bd_merge_table *table)
+static bool add_merge_pairs(bd_merge_table *table)
 {
     for (uint32_t s = BD_FIRST_PRODUCT; s < table->n_symbols; s++)
-        if (!add_pair(table, table->parts[s], s))
+        if (!add_merge_pair(table, table->parts[s], s))
             return false;
     return true;
 }
 
-// Twice as many slots until every pair finds one near its place.
+// Doubles the slots until every pair finds one near its place.
 static bd_status fill_slots(bd_merge_table *table, bd_error *err)
 {
     int bits = 8;
@@ -89,7 +90,7 @@ static bd_status fill_slots(bd_merge_table *table, bd_error *err)
             return bd_fail(err, BD_ERR_MEMORY, "no memory for %u merges", table->n_symbols);
         memset(table->slots, 0xFF, n * sizeof *table->slots);
         table->bits = bits;
-        if (add_pairs(table))
+        if (add_merge_pairs(table))
             return BD_OK;
     }
     return bd_fail(err, BD_ERR_UNSUPPORTED, "the merges fit into no table");
@@ -120,7 +121,7 @@ uint32_t *bd_merge_table_by_size(const bd_merge_table *table)
 }
 
 // A symbol is late if its last merge comes after merges of a higher rank. The parts of a symbol
-// are shorter than it, so that going by size all parts are known.
+// are shorter than it, so in the order of sizes its parts come first.
 static bd_status find_late(bd_merge_table *table, bd_error *err)
 {
     uint32_t *order = bd_merge_table_by_size(table);
@@ -152,7 +153,7 @@ bd_status bd_merge_table_init(bd_merge_table *table, const bd_bpe_model *model, 
 {
     *table = (bd_merge_table){0};
     uint32_t *symbols = malloc((model->n_ids + (size_t)1) * sizeof *symbols);
-    bd_status status = symbols ? allocate(table, model, err)
+    bd_status status = symbols ? allocate_merge_table(table, model, err)
                                : bd_fail(err, BD_ERR_MEMORY, "no memory for the vocabulary");
     if (status == BD_OK) {
         name_symbols(table, model, symbols);

@@ -1,12 +1,12 @@
-// merge_table.h - a model's merges, as merging looks them up.
+// merge_table.h - the merges of a model, in the form in which merging looks them up.
 //
 // Merging works on symbols, not on ids: 0 to 255 are the bytes, 256 + k is the product of merge
 // k. So the product of a pair is also its rank: the smallest symbol is made first.
 //
-// Merging the bytes of a symbol gives that symbol again: everything that merges stands on that.
+// Merging the bytes of a symbol gives that symbol again; all merging code relies on that.
 // Nearly always a symbol is made of smaller ones, so that merging makes symbols in rising
-// order. Where vocabularies were put together, some are not: they and what is made of them are
-// `late`.
+// order. In vocabularies that were put together from several, some are not: these, and the
+// symbols made of them, are `late`.
 #ifndef BINDERY_COMMON_TOKENIZER_MERGE_MERGE_TABLE_H
 #define BINDERY_COMMON_TOKENIZER_MERGE_MERGE_TABLE_H
 
@@ -29,11 +29,11 @@ typedef struct bd_merge_table {
     uint32_t n_symbols;
     uint32_t *ids;           // [n_symbols], owned: a symbol's id
     uint32_t *sizes;         // [n_symbols], owned: bytes of a symbol
-    bd_symbol_parts *parts;  // [n_symbols], owned; of a byte BD_NO_SYMBOL twice
+    bd_symbol_parts *parts;  // [n_symbols], owned; BD_NO_SYMBOL twice for a byte
     bool *late;              // [n_symbols], owned
     uint32_t *byte_pairs;    // [256 * 256], owned: product of left * 256 + right
-    // By the hash of a pair: where no bit is set, it does not merge. Most pairs that are asked
-    // for do not, and the bits are few enough to stay in the processor's cache.
+    // A bit at the hash of each pair that merges. Most pairs that are asked for do not, and the
+    // bits are few enough to stay in the processor's cache.
     uint32_t *filter;  // [1 << (bits + BD_FILTER_BITS - 5)], owned
     uint64_t *slots;   // [(1 << bits) + BD_PROBED_SLOTS], owned: a pair, and its product
     int bits;
@@ -59,7 +59,7 @@ static inline uint64_t bd_symbol_pair_hash(uint64_t pair)
     return pair * 0x9E3779B97F4A7C15u;
 }
 
-// Where a pair belongs: in this slot or one of the next ones, BD_PROBED_SLOTS in all.
+// The place of a pair: this slot or one of the next ones, BD_PROBED_SLOTS in all.
 typedef struct bd_pair_place {
     size_t slot;
     size_t bit;  // of the filter
@@ -74,7 +74,7 @@ static inline bd_pair_place bd_merge_table_place(const bd_merge_table *table, ui
 
 #define BD_EMPTY_SLOT UINT64_MAX  // no pair is as large
 
-// What `left` and `right` become, BD_NO_SYMBOL if they stay apart.
+// The product of `left` and `right`, BD_NO_SYMBOL if they do not merge.
 static inline uint32_t bd_merge_table_product(const bd_merge_table *table, uint32_t left,
                                               uint32_t right)
 {

@@ -1,4 +1,4 @@
-// merge_word.h - merging a word of any length, as this processor does it quickest.
+// merge_word.h - merging a word of any length by the quickest code that the processor can run.
 #ifndef BINDERY_COMMON_TOKENIZER_MERGE_MERGE_WORD_H
 #define BINDERY_COMMON_TOKENIZER_MERGE_MERGE_WORD_H
 

@@ -1,4 +1,6 @@
-// Merging in AVX-512: 16 symbols and what their neighbours would become lie in two registers.
+// Merging in AVX-512: 16 symbols lie in one register, and the products of neighbours in
+// another. The smallest product is the next merge; both registers are then compressed by one
+// lane.
 #include "common/tokenizer/merge/merge_word.h"
 
 #ifdef __x86_64__
@@ -27,7 +29,7 @@ AVX512 static inline uint32_t lane(__m512i lanes, unsigned i)
     return (uint32_t)_mm_cvtsi128_si32(_mm512_castsi512_si128(moved));
 }
 
-// What the neighbours among `n` bytes become.
+// The products of the neighbours among `n` bytes.
 AVX512 static inline __m512i products_of_bytes(const bd_merge_table *table, __m512i bytes,
                                                size_t n)
 {
@@ -88,10 +90,11 @@ AVX512 static void move_window(const bd_merge_table *table, window *w, const uin
         w->n_symbols = merge_lanes(table, bytes, n, w->symbols);
 }
 
-// Merges window after window. What merging makes of a window is right but for its last symbol,
-// which goes on behind it, if the next window's first symbol goes together with the one before
-// (merge_long.h says why); if not, one symbol more is taken back. Returns 0 if that does not
-// help, as with symbols longer than a window.
+// Merges window after window. The next window begins at the last symbol of the one before,
+// because that symbol may go on behind its window. All symbols before it are right if the first
+// symbol of the next window goes together with the last of them (merge_long.h says why); if it
+// does not, one symbol more is taken back. Returns 0 if no symbol is left to take back, as
+// happens with symbols longer than a window.
 AVX512 static size_t merge_windows(const bd_merge_table *table, bd_merge_memory *memory,
                                    const uint8_t *bytes, size_t n, uint32_t *symbols)
 {

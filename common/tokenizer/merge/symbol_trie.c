@@ -9,7 +9,7 @@ enum { MAX_NODES = 1 << 24, FIRST_BITS = 12, SLOTS_PER_STEP = 2 };
 // ---- Steps ---------------------------------------------------------------------------------
 
 // The slot of the step `key`, or the empty one where it belongs.
-static inline uint64_t *find_step(const bd_symbol_trie *trie, uint32_t key)
+static inline uint64_t *find_trie_step(const bd_symbol_trie *trie, uint32_t key)
 {
     const size_t mask = ((size_t)1 << (64 - trie->shift)) - 1;
     size_t at = (size_t)((uint64_t)key * 0x9E3779B97F4A7C15u >> trie->shift);
@@ -31,22 +31,22 @@ static bd_status resize_steps(bd_symbol_trie *trie, int bits, bd_error *err)
     memset(trie->steps, 0xFF, sizeof *trie->steps << bits);
     for (size_t i = 0; i < n_old; i++)
         if (old[i] != EMPTY_STEP)
-            *find_step(trie, (uint32_t)(old[i] >> 32)) = old[i];
+            *find_trie_step(trie, (uint32_t)(old[i] >> 32)) = old[i];
     free(old);
     return BD_OK;
 }
 
 // The node that `byte` leads to from `node`, which is the first byte if `depth` is 1;
 // BD_NO_SYMBOL if there is none.
-static inline uint32_t step(const bd_symbol_trie *trie, uint32_t node, size_t depth,
-                            uint8_t byte)
+static inline uint32_t trie_step(const bd_symbol_trie *trie, uint32_t node, size_t depth,
+                                 uint8_t byte)
 {
     return depth == 1 ? trie->second[node << 8 | byte]
-                      : (uint32_t)*find_step(trie, node << 8 | byte);
+                      : (uint32_t)*find_trie_step(trie, node << 8 | byte);
 }
 
-static bd_status add_step(bd_symbol_trie *trie, uint32_t node, size_t depth, uint8_t byte,
-                          uint32_t to, bd_error *err)
+static bd_status add_trie_step(bd_symbol_trie *trie, uint32_t node, size_t depth, uint8_t byte,
+                               uint32_t to, bd_error *err)
 {
     if (depth == 1) {
         trie->second[node << 8 | byte] = to;
@@ -54,7 +54,7 @@ static bd_status add_step(bd_symbol_trie *trie, uint32_t node, size_t depth, uin
     }
     if ((trie->n_steps + 1) * SLOTS_PER_STEP > (size_t)1 << (64 - trie->shift))
         BD_TRY(resize_steps(trie, 64 - trie->shift + 1, err));
-    *find_step(trie, node << 8 | byte) = (uint64_t)(node << 8 | byte) << 32 | to;
+    *find_trie_step(trie, node << 8 | byte) = (uint64_t)(node << 8 | byte) << 32 | to;
     trie->n_steps++;
     return BD_OK;
 }
@@ -67,20 +67,20 @@ static bd_status add_symbol(bd_symbol_trie *trie, const uint8_t *bytes, size_t n
 {
     uint32_t node = bytes[0];
     for (size_t depth = 1; depth < n; depth++) {
-        uint32_t next = step(trie, node, depth, bytes[depth]);
+        uint32_t next = trie_step(trie, node, depth, bytes[depth]);
         if (next == BD_NO_SYMBOL) {
             next = depth + 1 == n ? symbol : trie->n_nodes++;
             if (trie->n_nodes >= MAX_NODES)
                 return bd_fail(err, BD_ERR_UNSUPPORTED, "the vocabulary is too large");
-            BD_TRY(add_step(trie, node, depth, bytes[depth], next, err));
+            BD_TRY(add_trie_step(trie, node, depth, bytes[depth], next, err));
         }
         node = next;
     }
     return BD_OK;
 }
 
-static bd_status build(bd_symbol_trie *trie, const bd_merge_table *table, const uint32_t *order,
-                       const bd_bpe_model *model, bd_error *err)
+static bd_status build_trie(bd_symbol_trie *trie, const bd_merge_table *table,
+                            const uint32_t *order, const bd_bpe_model *model, bd_error *err)
 {
     const uint8_t *bytes = (const uint8_t *)model->bytes;
     trie->n_symbols = trie->n_nodes = table->n_symbols;
@@ -105,7 +105,7 @@ bd_status bd_symbol_trie_init(bd_symbol_trie *trie, const bd_merge_table *table,
     *trie = (bd_symbol_trie){0};
     uint32_t *order = bd_merge_table_by_size(table);
     const bd_status status = order
-                                 ? build(trie, table, order, model, err)
+                                 ? build_trie(trie, table, order, model, err)
                                  : bd_fail(err, BD_ERR_MEMORY, "no memory for the vocabulary");
     free(order);
     if (status != BD_OK)
@@ -127,7 +127,7 @@ uint32_t bd_symbol_trie_longest(const bd_symbol_trie *trie, const uint8_t *bytes
         return BD_NO_SYMBOL;
     uint32_t node = bytes[0], longest = node;
     for (size_t depth = 1; depth < n; depth++) {
-        node = step(trie, node, depth, bytes[depth]);
+        node = trie_step(trie, node, depth, bytes[depth]);
         if (node == BD_NO_SYMBOL)
             break;
         if (node < trie->n_symbols)

@@ -1,8 +1,8 @@
 // symbol_trie.h - the longest symbol that some bytes begin with.
 //
-// A node is what some symbol begins with. If it is a symbol itself, that is its number; all
-// others have numbers above the symbols'. So a single byte is its own node, and a step says at
-// once whether a symbol ends there.
+// A node stands for bytes that some symbol begins with. If those are a symbol themselves, its
+// number is the node's number; all other nodes have higher numbers. So a single byte is its own
+// node, and a step tells at once whether a symbol ends there.
 #ifndef BINDERY_COMMON_TOKENIZER_MERGE_SYMBOL_TRIE_H
 #define BINDERY_COMMON_TOKENIZER_MERGE_SYMBOL_TRIE_H
 
@@ -11,7 +11,7 @@
 typedef struct bd_symbol_trie {
     uint32_t n_symbols, n_nodes;
     uint32_t *second;  // [256 * 256], owned: the node of two bytes, or BD_NO_SYMBOL
-    // All further steps: node * 256 + byte, and the node where they lead.
+    // All further steps: node * 256 + byte, and the node that they lead to.
     uint64_t *steps;  // [1 << (64 - shift)], owned
     size_t n_steps;
     int shift;

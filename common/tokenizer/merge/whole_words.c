@@ -6,7 +6,7 @@
 
 #define NO_ID UINT32_MAX
 
-static size_t size_of(const bd_bpe_model *model, uint32_t id)
+static size_t token_size(const bd_bpe_model *model, uint32_t id)
 {
     return model->begins[id + 1] - model->begins[id];
 }
@@ -18,22 +18,13 @@ static uint32_t *find_slot(const bd_whole_words *words, const char *word, size_t
     size_t at = bd_hash64(word, n, words->seed) & mask;
     for (;; at = (at + 1) & mask) {
         const uint32_t id = words->slots[at];
-        if (id == NO_ID ||
-            (size_of(model, id) == n && memcmp(model->bytes + model->begins[id], word, n) == 0))
+        if (id == NO_ID || (token_size(model, id) == n &&
+                            memcmp(model->bytes + model->begins[id], word, n) == 0))
             return &words->slots[at];
     }
 }
 
-// Marks what merging makes: bytes and products.
-static void mark_made(const bd_bpe_model *model, bool *made)
-{
-    for (int byte = 0; byte < 256; byte++)
-        made[model->byte_ids[byte]] = true;
-    for (size_t k = 0; k < model->n_merges; k++)
-        made[model->merges[k].product] = true;
-}
-
-static bd_status add_all(bd_whole_words *words, const bool *made, bd_error *err)
+static bd_status add_whole_words(bd_whole_words *words, const bool *made, bd_error *err)
 {
     const bd_bpe_model *model = words->model;
     size_t n = 0;
@@ -48,7 +39,7 @@ static bd_status add_all(bd_whole_words *words, const bool *made, bd_error *err)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the vocabulary");
     memset(words->slots, 0xFF, sizeof *words->slots << words->bits);
     for (uint32_t id = 0; id < model->n_ids; id++) {
-        const size_t size = size_of(model, id);
+        const size_t size = token_size(model, id);
         if (made[id] || !bd_bpe_model_merges_to(model, id))
             continue;
         *find_slot(words, model->bytes + model->begins[id], size) = id;
@@ -67,8 +58,11 @@ bd_status bd_whole_words_init(bd_whole_words *words, const bd_bpe_model *model, 
     bool *made = calloc(model->n_ids, sizeof *made);
     if (!made)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the vocabulary");
-    mark_made(model, made);
-    const bd_status status = add_all(words, made, err);
+    for (int byte = 0; byte < 256; byte++)
+        made[model->byte_ids[byte]] = true;
+    for (size_t k = 0; k < model->n_merges; k++)
+        made[model->merges[k].product] = true;
+    const bd_status status = add_whole_words(words, made, err);
     free(made);
     return status;
 }

@@ -1,6 +1,8 @@
-// whole_words.h - tokens that merging never makes, but that a word is which has their bytes.
+// whole_words.h - the tokens that merging never makes, but that a whole word of their bytes
+// becomes.
 //
-// Vocabularies that look the whole word up first (bd_bpe_model.whole_words) have some.
+// Some vocabularies that look the whole word up first (bd_bpe_model.whole_words) have such
+// tokens.
 #ifndef BINDERY_COMMON_TOKENIZER_MERGE_WHOLE_WORDS_H
 #define BINDERY_COMMON_TOKENIZER_MERGE_WHOLE_WORDS_H
 
@@ -15,7 +17,7 @@ typedef struct bd_whole_words {
     const bd_bpe_model *model;  // borrowed
     uint32_t *slots;            // [1 << bits] of ids, owned; NULL if there are no such tokens
     int bits;
-    uint64_t seed;     // of the hash: nobody can prepare tokens that collide
+    uint64_t seed;     // of the hash; random, so that no file can choose tokens that collide
     size_t max_bytes;  // of the longest; 0 if there are none
 } bd_whole_words;
 

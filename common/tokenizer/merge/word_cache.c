@@ -12,8 +12,8 @@ bd_status bd_word_cache_init(bd_word_cache *cache, int bits, bd_error *err)
         *cache = (bd_word_cache){0};
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a word cache of %zu bytes", n_bytes);
     }
-    // Lines are met in random order: with small pages each would cost a page of its own and a
-    // miss of the TLB. Where there are no huge pages it works all the same.
+    // Lines are used in random order: with small pages each would take a page of its own and
+    // miss the TLB. Without huge pages the cache is only slower.
     madvise(memory, n_bytes, MADV_HUGEPAGE);
     cache->lines = memory;
     return BD_OK;

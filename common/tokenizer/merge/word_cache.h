@@ -1,8 +1,8 @@
-// word_cache.h - one thread's memory of the words that it has met, and of their ids.
+// word_cache.h - the words that one thread has met, and their ids.
 //
-// Words of up to 15 bytes lie in the cache line that their hash names: two words of up to 4
-// ids, of which the one that came last stays first, or one word of up to 12. When it is full,
-// they lie in the line beside it.
+// A word of up to 15 bytes lies in the cache line that its hash names, which holds two words of
+// up to 4 ids, the newer one first, or one word of up to 12. If that line is full, the word
+// lies in the line beside it.
 //
 //   | key 16 | 4 ids 16 | key 16 | 4 ids 16 |        | key 16 | 12 ids 48 |
 //
@@ -51,7 +51,7 @@ typedef struct bd_word_cache {
 bd_status bd_word_cache_init(bd_word_cache *cache, int bits, bd_error *err);
 void bd_word_cache_release(bd_word_cache *cache);  // safe on an empty one and safe twice
 
-// What no word's key is.
+// The key of no word.
 #define BD_NO_KEY ((bd_word_key){UINT64_MAX, UINT64_MAX})
 
 // The key of a word of `n` bytes, BD_NO_KEY if they are too many; `readable` bytes, at least n,
@@ -79,7 +79,7 @@ static inline bd_word_key bd_word_key_in(const char *word, size_t n, size_t read
 #define BD_HASH_SECOND 0xD6E8FEB86659FD93u
 enum { BD_HASH_ROTATION = 29 };
 
-// Its upper bits are the good ones.
+// The upper bits are mixed best.
 static inline uint64_t bd_word_key_hash(bd_word_key key)
 {
     const uint64_t rotated = key.high << BD_HASH_ROTATION | key.high >> (64 - BD_HASH_ROTATION);
@@ -119,7 +119,7 @@ static inline uint32_t *bd_cached_word_write(const bd_cached_word *word, uint32_
     return ids + n;
 }
 
-// Whether another word would take the place of one. Only then words are in the line beside it.
+// Whether another word would evict one. Only then are words of this line in the one beside it.
 static inline bool bd_cache_line_is_full(const bd_cache_line *line)
 {
     return line->words[1].key.high != 0 || line->words[0].ids[0] >> BD_ID_BITS > BD_NARROW_IDS;
@@ -132,8 +132,8 @@ static inline bd_cache_line *bd_word_cache_beside(const bd_word_cache *cache,
     return &cache->lines[(size_t)(line - cache->lines) ^ 1];
 }
 
-// Puts a word with 1 to BD_WIDE_IDS ids into its line or the one beside it, in the place of
-// others if both are full.
+// Puts a word with 1 to BD_WIDE_IDS ids into its line or the one beside it; evicts others if
+// both are full.
 void bd_word_cache_put(bd_word_cache *cache, bd_cache_line *line, bd_word_key key,
                        const uint32_t *ids, size_t n);
 

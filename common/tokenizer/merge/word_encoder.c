@@ -1,3 +1,9 @@
+// The way of a word, from the quickest to the slowest:
+//
+//   up to 15 bytes   its line of the word cache, for many words at once; the line beside it;
+//                    merging
+//   more bytes       cut where no token can lie across (cuts.h), and each part looked up as a
+//                    word; a part that is still long: the cache of long words, or merging
 #include "common/tokenizer/merge/word_encoder.h"
 
 #include "common/base/interrupt.h"
@@ -27,10 +33,11 @@ void bd_word_encoder_release(bd_word_encoder *encoder)
     bd_long_words_release(&encoder->long_words);
 }
 
-// All of these write the ids of a word, or a part of one, to `ids` and return where the next
-// ones go.
+// All of these write the ids of a word, or of a part of one, to `ids` and return the place for
+// the next ones.
 
-static uint32_t *merge(bd_word_encoder *encoder, const char *word, size_t n, uint32_t *ids)
+static uint32_t *merge_bytes(bd_word_encoder *encoder, const char *word, size_t n,
+                             uint32_t *ids)
 {
     const bd_bpe_tables *tables = encoder->tables;
     const size_t n_symbols = encoder->merging(
@@ -44,10 +51,10 @@ static uint32_t *encode_new(bd_word_encoder *encoder, const char *word, size_t n
 {
     if (bd_whole_words_find(&encoder->tables->whole_words, word, n, ids))
         return ids + 1;
-    return merge(encoder, word, n, ids);
+    return merge_bytes(encoder, word, n, ids);
 }
 
-// A word of up to BD_KEY_BYTES that is not in its own line.
+// Encodes a word of up to BD_KEY_BYTES that is not in its own line.
 static uint32_t *encode_missing(bd_word_encoder *encoder, bd_cache_line *line, bd_word_key key,
                                 const char *word, size_t n, uint32_t *ids)
 {
@@ -63,7 +70,7 @@ static uint32_t *encode_missing(bd_word_encoder *encoder, bd_cache_line *line, b
     return end;
 }
 
-// One of more.
+// Encodes a word of more than BD_KEY_BYTES.
 static uint32_t *encode_long(bd_word_encoder *encoder, const char *word, size_t n,
                              uint32_t *ids)
 {
@@ -108,7 +115,7 @@ static bool has_long_word(const bd_word_batch *batch)
     return longest > BD_KEY_BYTES;
 }
 
-// Words and parts of words on their way into a batch.
+// Collects words and parts of words until a batch is full.
 typedef struct cutter {
     bd_word_encoder *encoder;
     bd_word_batch parts;
@@ -131,8 +138,8 @@ static inline void add_part(cutter *c, size_t end)
         encode_parts(c);
 }
 
-// A part of a word is merged, even if it is a token that only whole words become: such a one is
-// not looked up.
+// Adds a part of a word. If it has the bytes of a token that only whole words become, it is
+// merged here, because looking it up would give that token.
 static inline void add_cut_part(cutter *c, size_t begin, size_t end)
 {
     const bd_whole_words *whole_words = &c->encoder->tables->whole_words;
@@ -144,7 +151,7 @@ static inline void add_cut_part(cutter *c, size_t begin, size_t end)
         return;
     }
     encode_parts(c);
-    c->ids = merge(c->encoder, part, end - begin, c->ids);
+    c->ids = merge_bytes(c->encoder, part, end - begin, c->ids);
     c->parts.begin = end;
 }
 
@@ -170,7 +177,7 @@ static void add_long_word(cutter *c, size_t begin, size_t end)
     add_cut_part(c, begin, end);
 }
 
-// Looks every part of a long word up as a word.
+// Encodes a batch with long words: cuts them and looks every part up as a word.
 static uint32_t *encode_cut(bd_word_encoder *encoder, const bd_word_batch *batch, uint32_t *ids)
 {
     cutter c = {.encoder = encoder, .parts = *batch, .ids = ids};

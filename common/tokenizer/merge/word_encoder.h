@@ -1,5 +1,5 @@
-// word_encoder.h - one thread's way from words to ids: what it has met it remembers, all else
-// it merges.
+// word_encoder.h - words to ids, for one thread: words that it has met are looked up, all
+// others are merged.
 #ifndef BINDERY_COMMON_TOKENIZER_MERGE_WORD_ENCODER_H
 #define BINDERY_COMMON_TOKENIZER_MERGE_WORD_ENCODER_H
 
@@ -22,15 +22,15 @@ typedef struct bd_word_encoder {
     bd_merge_memory merge_memory;
 } bd_word_encoder;
 
-// The tables must outlive it. On failure *encoder is empty. Memory: 69 MiB, whatever the words
+// The tables must outlive it. On failure *encoder is empty. It takes 69 MiB, whatever the words
 // are.
 bd_status bd_word_encoder_init(bd_word_encoder *encoder, const bd_bpe_tables *tables,
                                bd_error *err);
 void bd_word_encoder_release(bd_word_encoder *encoder);  // safe on an empty one, safe twice
 
 // Writes the ids of the words to `ids`, which has room for one for each byte and BD_SPARE_IDS
-// more. Returns where the next ones go. After a signal was noted (interrupt.h) they are worth
-// nothing, since long words are left where they are.
+// more. Returns the place for the next ones. After a signal was noted (interrupt.h) the ids are
+// not valid, because long words are left half done.
 uint32_t *bd_word_encoder_encode(bd_word_encoder *encoder, const bd_word_batch *batch,
                                  uint32_t *ids);
 

@@ -1,13 +1,13 @@
 #include "common/tokenizer/merge/word_lookup.h"
 
-static void prepare(bd_word_lookup *lookup, const bd_word_cache *cache,
-                    const bd_word_batch *batch)
+static void prepare_plain(bd_word_lookup *lookup, const bd_word_cache *cache,
+                          const bd_word_batch *batch)
 {
     for (size_t i = 0; i < batch->n; i++)
         bd_word_lookup_prepare_one(lookup, cache, batch, i);
 }
 
-static size_t write_ids(const bd_word_lookup *lookup, size_t first, size_t n, uint32_t **ids)
+static size_t write_plain(const bd_word_lookup *lookup, size_t first, size_t n, uint32_t **ids)
 {
     uint32_t *to = *ids;
     size_t i = first;
@@ -21,7 +21,7 @@ static size_t write_ids(const bd_word_lookup *lookup, size_t first, size_t n, ui
     return i;
 }
 
-const bd_word_lookup_kind bd_word_lookup_plain = {prepare, write_ids};
+const bd_word_lookup_kind bd_word_lookup_plain = {prepare_plain, write_plain};
 
 const bd_word_lookup_kind *bd_word_lookup_best(void)
 {

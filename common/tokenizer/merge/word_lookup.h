@@ -1,8 +1,8 @@
-// word_lookup.h - looking up many words at once, so that memory answers for the next ones while
-// the ids of the first are written.
+// word_lookup.h - looking up many words at once: the cache lines of the next words are fetched
+// from memory while the ids of the first are written.
 //
-// Three ways of doing it, of which the processor decides: in plain C, in AVX2, and in AVX-512,
-// which makes the keys of 8 words at a time. They give the same.
+// There are three implementations with the same results, and the processor decides which one
+// runs: in plain C, in AVX2, and in AVX-512, which makes the keys of 8 words at a time.
 #ifndef BINDERY_COMMON_TOKENIZER_MERGE_WORD_LOOKUP_H
 #define BINDERY_COMMON_TOKENIZER_MERGE_WORD_LOOKUP_H
 
@@ -19,15 +19,15 @@ typedef struct bd_word_batch {
     size_t n;              // at most BD_WORD_BATCH
 } bd_word_batch;
 
-// Where the words of a batch are looked for. A word that is too long for a key has
-// BD_NO_KEY, and a line that it is not in.
+// The keys of a batch's words, and the lines where they are searched. A word that is too long
+// for a key has BD_NO_KEY, and a line that does not contain it.
 typedef struct bd_word_lookup {
     bd_word_key keys[BD_WORD_BATCH];
     bd_cache_line *lines[BD_WORD_BATCH];
 } bd_word_lookup;
 
 typedef struct bd_word_lookup_kind {
-    // Makes the keys of all words of the batch and asks for their lines.
+    // Makes the keys of all words of the batch and prefetches their lines.
     void (*prepare)(bd_word_lookup *lookup, const bd_word_cache *cache,
                     const bd_word_batch *batch);
     // Writes the ids of words `first` to n - 1 to *ids, which moves on, up to the first that is
@@ -39,15 +39,15 @@ extern const bd_word_lookup_kind bd_word_lookup_plain;
 extern const bd_word_lookup_kind bd_word_lookup_avx2;
 extern const bd_word_lookup_kind bd_word_lookup_avx512;
 
-// `write` of both: more than one word at a time has not made it quicker.
+// `write` of AVX2 and AVX-512: handling more than one word at a time was not quicker.
 size_t bd_word_lookup_write_avx2(const bd_word_lookup *lookup, size_t first, size_t n,
                                  uint32_t **ids);
 
 // The quickest that this processor has.
 const bd_word_lookup_kind *bd_word_lookup_best(void);
 
-// Makes the key of one word and asks for its line; what `prepare` does for words that others
-// leave over.
+// Makes the key of one word and prefetches its line; `prepare` calls it for the last words of a
+// batch.
 static inline void bd_word_lookup_prepare_one(bd_word_lookup *lookup,
                                               const bd_word_cache *cache,
                                               const bd_word_batch *batch, size_t i)

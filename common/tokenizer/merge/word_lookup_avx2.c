@@ -1,5 +1,5 @@
-// Looking up words in AVX2: a key is one register, and no step depends on a branch that cannot
-// be foreseen.
+// Looking up words in AVX2: a key is one register, and no step has a branch that cannot be
+// predicted.
 #include "common/tokenizer/merge/word_lookup.h"
 
 #ifdef __x86_64__
@@ -8,8 +8,8 @@
 
 #define AVX2 __attribute__((target("avx2,bmi2")))
 
-// What makes a key of the 16 bytes from a word on: those of them that it keeps, and what is put
-// behind these. By the word's size; the last is for all that are too long.
+// Makes a key of the 16 bytes from a word on: a mask of the bytes to keep, and the bits to add.
+// One for each size of a word; the last is for all that are too long.
 typedef struct key_shape {
     uint64_t kept[2], added[2];
 } key_shape;
@@ -51,8 +51,8 @@ AVX2 static inline __m128i key_of(const char *word, size_t n)
     return _mm_or_si128(kept, _mm_load_si128((const __m128i *)shape->added));
 }
 
-AVX2 static void prepare(bd_word_lookup *lookup, const bd_word_cache *cache,
-                         const bd_word_batch *batch)
+AVX2 static void prepare_avx2(bd_word_lookup *lookup, const bd_word_cache *cache,
+                              const bd_word_batch *batch)
 {
     const bd_word_batch b = *batch;  // copies that the stores below do not change
     const bd_word_cache lines = *cache;
@@ -73,8 +73,8 @@ AVX2 static void prepare(bd_word_lookup *lookup, const bd_word_cache *cache,
         bd_word_lookup_prepare_one(lookup, cache, batch, i);
 }
 
-// 1 or 0, without a comparison that the compiler would branch on: which of two words it is
-// cannot be foreseen.
+// 1 or 0, without a comparison that the compiler would turn into a branch: which of two words
+// it is cannot be predicted.
 AVX2 static inline unsigned is_key(const bd_word_key *stored, __m128i key)
 {
     const __m128i same = _mm_cmpeq_epi8(_mm_load_si128((const __m128i *)stored), key);
@@ -107,6 +107,6 @@ AVX2 size_t bd_word_lookup_write_avx2(const bd_word_lookup *lookup, size_t first
     return i;
 }
 
-const bd_word_lookup_kind bd_word_lookup_avx2 = {prepare, bd_word_lookup_write_avx2};
+const bd_word_lookup_kind bd_word_lookup_avx2 = {prepare_avx2, bd_word_lookup_write_avx2};
 
 #endif

@@ -53,8 +53,8 @@ AVX512 static inline void store_keys(bd_word_key *to, eight_keys keys)
     _mm512_storeu_si512(to + 4, _mm512_permutex2var_epi64(keys.low, last_four, keys.high));
 }
 
-AVX512 static void prepare(bd_word_lookup *lookup, const bd_word_cache *cache,
-                           const bd_word_batch *batch)
+AVX512 static void prepare_avx512(bd_word_lookup *lookup, const bd_word_cache *cache,
+                                  const bd_word_batch *batch)
 {
     const __m512i lines = _mm512_set1_epi64((long long)(uintptr_t)cache->lines);
     const __m128i to_index = _mm_cvtsi32_si128(64 - cache->bits);
@@ -79,6 +79,6 @@ AVX512 static void prepare(bd_word_lookup *lookup, const bd_word_cache *cache,
         bd_word_lookup_prepare_one(lookup, cache, batch, i);
 }
 
-const bd_word_lookup_kind bd_word_lookup_avx512 = {prepare, bd_word_lookup_write_avx2};
+const bd_word_lookup_kind bd_word_lookup_avx512 = {prepare_avx512, bd_word_lookup_write_avx2};
 
 #endif

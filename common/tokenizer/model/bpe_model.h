@@ -1,7 +1,7 @@
-// bpe_model.h - what a byte-level BPE tokenizer means, whatever file it came from.
+// bpe_model.h - the meaning of a byte-level BPE tokenizer, whatever file it came from.
 //
 // Loaders fill it and check it; splitter, merger and added tokens are built from it. Two files
-// of one meaning have one fingerprint.
+// with the same meaning have the same fingerprint.
 //
 // Invariants, established by every loader:
 //   every byte has a token of its own (byte_ids);
@@ -41,7 +41,7 @@ typedef struct bd_added_token {
     bool right_strip;   // and after it
     bool single_word;   // only where no letter, digit or underscore touches it
     bool normalized;    // looked for after the others, in the normalised text
-    bool merges;        // merging, or a whole word, gives the same id, too
+    bool merges;        // merging, or a whole word, gives the same id as well
     size_t size_bytes;  // of `text`, at least 1
     const char *text;   // owned by the model
 } bd_added_token;
@@ -49,12 +49,12 @@ typedef struct bd_added_token {
 typedef struct bd_bpe_model {
     uint32_t n_ids;    // the highest id in use, plus 1
     uint32_t *begins;  // [n_ids + 1] of each token's bytes in `bytes`, owned
-    char *bytes;       // owned; of an added token its text
+    char *bytes;       // owned; those of an added token are its text
     uint32_t byte_ids[256];
     bd_merge *merges;  // [n_merges], owned, in the order of their ranks
     size_t n_merges;
-    // A word that is a token of the merging vocabulary is that token, whatever merging makes of
-    // it ("ignore_merges"; what tiktoken does). False where it makes no difference.
+    // A word that is a token of the merging vocabulary becomes that token, even if merging
+    // would give others ("ignore_merges", as in tiktoken). False if it makes no difference.
     bool whole_words;
     bd_added_token *added;  // [n_added], owned, in the order of their ids
     size_t n_added;
@@ -73,22 +73,22 @@ bool bd_bpe_model_merges_to(const bd_bpe_model *model, uint32_t id);
 
 // Reads the model from a tokenizer.json, a folder with one, a vocab.json with its merges.txt
 // beside it (or a folder with both), or "FILE:PATTERN", a .tiktoken file and the name of a
-// pattern. What a file asks for and is not done here is BD_ERR_UNSUPPORTED and named; damage is
-// BD_ERR_FORMAT. On failure *model is empty. Files of up to BD_MAX_TOKENIZER_FILE bytes; memory
-// while loading: the file and about 10 times the model.
+// pattern. A feature that is not supported is BD_ERR_UNSUPPORTED and named; damage is
+// BD_ERR_FORMAT. On failure *model is empty. A file has at most BD_MAX_TOKENIZER_FILE bytes;
+// loading takes the memory of the file and about 10 times the model.
 bd_status bd_bpe_model_load(bd_bpe_model *model, const char *spec, bd_error *err);
 
 // The same from memory. `name` is for messages.
 bd_status bd_bpe_model_parse_json(bd_bpe_model *model, const char *text, size_t size_bytes,
                                   const char *name, bd_error *err);
 
-// A tokenizer.json that Hugging Face's `tokenizers` opens and that means the same; malloc'd,
-// the caller's to free. Models of one fingerprint give the same text. It has no post-processor:
-// what a file says about tokens before and after a text is not part of the model.
+// Prints a tokenizer.json that Hugging Face's `tokenizers` opens and that has the same meaning;
+// malloc'd, the caller's to free. Models of one fingerprint give the same text. It has no
+// post-processor, because tokens before and after a text are not part of the model.
 bd_status bd_bpe_model_to_json(const bd_bpe_model *model, char **text, bd_error *err);
 
-// Over the meaning: bytes of every id, merges in their order, splitting, added tokens with what
-// they take and whether they are special. Empty when out of memory.
+// The checksum of the meaning: bytes of every id, merges in their order, splitting, added
+// tokens with their flags. Empty when out of memory.
 bd_digest bd_bpe_model_fingerprint(const bd_bpe_model *model);
 
 void bd_bpe_model_release(bd_bpe_model *model);  // safe on an empty model and safe twice

@@ -28,7 +28,7 @@ static void put_string(FILE *out, const char *text, size_t size_bytes)
     putc('"', out);
 }
 
-static void put_added_tokens(FILE *out, const bd_bpe_model *model)
+static void put_added_token_list(FILE *out, const bd_bpe_model *model)
 {
     fputs("  \"added_tokens\": [", out);
     for (size_t i = 0; i < model->n_added; i++) {
@@ -173,7 +173,7 @@ static void put_model(FILE *out, const bd_bpe_model *model, bool with_added, cha
 static void put_document(FILE *out, const bd_bpe_model *model, bool with_added, char *buffer)
 {
     fputs("{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n", out);
-    put_added_tokens(out, model);
+    put_added_token_list(out, model);
     fprintf(out, "  \"normalizer\": %s,\n", model->nfc ? "{\"type\": \"NFC\"}" : "null");
     put_pre_tokenizer(out, model);
     fputs("  \"post_processor\": null,\n  \"decoder\": ", out);

@@ -1,3 +1,29 @@
+// Finds the merges that can happen, by merging the bytes of every token as a word of its own;
+// live_merges.h says why that tells everything.
+//
+// One word is merged as BPE defines it: among all neighbours that have a merge, the pair of the
+// lowest rank is joined, the leftmost one among equals, until none has a merge. A word of n
+// bytes takes O(n log n) time:
+//
+//   - A symbol is named after the offset of its first byte, which stays the same while the
+//     symbol grows. `next` and `previous` chain the symbols that are left.
+//   - A heap holds rank << 32 | offset of every pair. So its smallest entry is the pair of the
+//     lowest rank, and among equals the leftmost.
+//   - A join changes the pair that begins at the new symbol and the one before it. Their old
+//     entries stay in the heap. An entry counts only if `ranks[offset]` still is its rank: a
+//     pair that has changed consists of other symbols, so it never has its old rank again.
+//
+// It ends because every step takes an entry out of the heap and few are put in: a pair for each
+// byte at first, and two for each of at most n - 1 joins, fewer than 3 n in all.
+//
+// bd_live_merges_keep() merges by given merges. If the bytes of a token become one symbol, the
+// last join is the merge that makes the token wherever it occurs, so that merge is kept.
+//
+// bd_live_merges_of_ranks() knows ranks alone: any two neighbours whose bytes are a token
+// merge. It visits the tokens by rising rank, and the table holds one pair for each token
+// before. With these merges the bytes of the next token nearly always end as two symbols, and
+// those are its pair, because only its own merge, which has a higher rank than all of them, is
+// missing.
 #include "common/tokenizer/model/live_merges.h"
 
 #include <stdlib.h>
@@ -10,7 +36,7 @@ static const uint32_t NONE = UINT32_MAX;
 // ---- Merges by their two parts ----------------------------------------------------
 
 typedef struct pair_slot {
-    uint32_t check;         // other bits of the hash than the slot's number
+    uint32_t check;         // bits of the hash that the number of the slot does not tell
     uint32_t merge_plus_1;  // 0: free
 } pair_slot;
 
@@ -32,12 +58,14 @@ static bd_status pair_table_init(pair_table *table, const bd_merge *merges, size
                         : bd_fail(err, BD_ERR_MEMORY, "no memory for %zu merges", n_merges);
 }
 
-// Where the pair is, or the free slot where it would be; *check is then what belongs there.
+// The slot of the pair, or the free one where it belongs; *check is then the value for it.
+// There are at least twice as many slots as merges, so the search meets a free one.
 static pair_slot *pair_slot_of(const pair_table *table, uint32_t left, uint32_t right,
                                uint32_t *check)
 {
     const uint64_t pair = (uint64_t)left << 32 | right;
-    // Multiplied to 128 bits and folded: every bit of the pair reaches every bit.
+    // The product of 128 bits is folded, so that every bit of the pair changes every bit of the
+    // hash. The seed is random: no file can choose pairs that collide.
     const unsigned __int128 product =
         (unsigned __int128)(pair ^ table->seed) * UINT64_C(0x9E3779B97F4A7C15);
     const uint64_t hash = (uint64_t)product ^ (uint64_t)(product >> 64);
@@ -73,7 +101,6 @@ static uint32_t pair_table_add(pair_table *table, uint32_t merge)
 
 // ---- A word on its own ------------------------------------------------------------
 
-// A symbol is named after the offset of its first byte; `next` of the last is the end.
 typedef struct merging {
     const bd_vocabulary *tokens;
     uint32_t byte_ids[256];
@@ -82,13 +109,13 @@ typedef struct merging {
     const char *word;
     uint32_t size;              // in bytes
     uint32_t *ids;              // [longest], owned like the others
-    uint32_t *next, *previous;  // [longest]
+    uint32_t *next, *previous;  // [longest] `next` of the last symbol is `size`
     uint32_t *ranks;            // [longest] of the pair that begins here; NONE if it has none
     uint64_t *heap;             // [3 * longest] rank << 32 | offset, the lowest first
     size_t n_heap;
     uint32_t n_parts;            // symbols that are left
     uint32_t left, right, rank;  // of the last merge
-    bool any_pair;               // pairs are looked up by their bytes, not in the table
+    bool any_pair;               // the rank of a pair is the id of its bytes; no table is used
 } merging;
 
 static void merging_release(merging *m)
@@ -124,7 +151,7 @@ static bd_status merging_init(merging *m, const bd_vocabulary *tokens, const bd_
     return BD_OK;
 }
 
-static void heap_push(merging *m, uint64_t entry)
+static void pair_heap_push(merging *m, uint64_t entry)
 {
     size_t i = m->n_heap++;
     for (; i > 0 && m->heap[(i - 1) / 2] > entry; i = (i - 1) / 2)
@@ -132,7 +159,7 @@ static void heap_push(merging *m, uint64_t entry)
     m->heap[i] = entry;
 }
 
-static uint64_t heap_pop(merging *m)
+static uint64_t pair_heap_pop(merging *m)
 {
     const uint64_t top = m->heap[0], entry = m->heap[--m->n_heap];
     size_t i = 0;
@@ -163,10 +190,10 @@ static void rank_pair(merging *m, uint32_t at)
     if (rank == NONE)
         return;
     m->ranks[at] = rank;
-    heap_push(m, (uint64_t)rank << 32 | at);
+    pair_heap_push(m, (uint64_t)rank << 32 | at);
 }
 
-static void join(merging *m, uint32_t at)
+static void join_pair(merging *m, uint32_t at)
 {
     const uint32_t right = m->next[at], after = m->next[right];
     m->rank = m->ranks[at];
@@ -174,7 +201,7 @@ static void join(merging *m, uint32_t at)
     m->right = m->ids[right];
     m->ids[at] = m->any_pair ? m->rank : m->table.merges[m->rank].product;
     m->next[at] = after;
-    m->ranks[right] = NONE;
+    m->ranks[right] = NONE;  // the entry of the pair that began at `right` is void
     if (after != m->size)
         m->previous[after] = at;
     m->n_parts--;
@@ -183,8 +210,7 @@ static void join(merging *m, uint32_t at)
         rank_pair(m, m->previous[at]);
 }
 
-// Merges the word until nothing merges any more. An entry of the heap is stale unless the pair
-// at its offset still has its rank. At most three are made for each byte.
+// Merges the word until no two neighbours merge.
 static void merge_word(merging *m, const char *word, uint32_t size, bool any_pair)
 {
     m->word = word;
@@ -199,9 +225,10 @@ static void merge_word(merging *m, const char *word, uint32_t size, bool any_pai
     for (uint32_t i = 0; i < size; i++)
         rank_pair(m, i);
     while (m->n_heap > 0) {
-        const uint64_t entry = heap_pop(m);
+        const uint64_t entry = pair_heap_pop(m);
+        // Otherwise the entry is out of date: one of its symbols has been joined since.
         if (m->ranks[(uint32_t)entry] == entry >> 32)
-            join(m, (uint32_t)entry);
+            join_pair(m, (uint32_t)entry);
     }
 }
 
@@ -211,17 +238,7 @@ static bd_status new_flags(const bd_vocabulary *tokens, bool **flags, bd_error *
     return *flags ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for %u ids", tokens->n_ids);
 }
 
-// ---- Of given merges --------------------------------------------------------------
-
-static bd_status fill_table(merging *m, size_t n_merges, bd_error *err)
-{
-    for (size_t i = 0; i < n_merges; i++) {
-        const uint32_t there = pair_table_add(&m->table, (uint32_t)i);
-        if (there != NONE)
-            return bd_fail(err, BD_ERR_FORMAT, "merge %zu is merge %u again", i, there);
-    }
-    return BD_OK;
-}
+// ---- Given merges -----------------------------------------------------------------
 
 bd_status bd_live_merges_keep(const bd_vocabulary *tokens, bd_merge *merges, size_t *n_merges,
                               bool **reached, bd_error *err)
@@ -234,8 +251,11 @@ bd_status bd_live_merges_keep(const bd_vocabulary *tokens, bd_merge *merges, siz
         bd_fail(err, status, "no memory for %zu merges", *n_merges);
     else
         status = merging_init(&m, tokens, merges, *n_merges, err);
-    if (status == BD_OK)
-        status = fill_table(&m, *n_merges, err);
+    for (size_t i = 0; status == BD_OK && i < *n_merges; i++) {
+        const uint32_t there = pair_table_add(&m.table, (uint32_t)i);
+        if (there != NONE)
+            status = bd_fail(err, BD_ERR_FORMAT, "merge %zu is merge %u again", i, there);
+    }
     if (status == BD_OK)
         status = new_flags(tokens, reached, err);
     for (uint32_t id = 0; status == BD_OK && id < tokens->n_ids; id++) {
@@ -245,8 +265,9 @@ bd_status bd_live_merges_keep(const bd_vocabulary *tokens, bd_merge *merges, siz
         merge_word(&m, tokens->bytes + span.begin, span.size_bytes, false);
         (*reached)[id] = m.n_parts == 1;
         if (m.n_parts == 1 && span.size_bytes > 1)
-            happens[m.rank] = true;
+            happens[m.rank] = true;  // the last join made the token
     }
+    // The merges that are kept stay in the order of their ranks.
     size_t n_kept = 0;
     for (size_t i = 0; status == BD_OK && i < *n_merges; i++)
         if (happens[i])
@@ -258,10 +279,9 @@ bd_status bd_live_merges_keep(const bd_vocabulary *tokens, bd_merge *merges, siz
     return status;
 }
 
-// ---- Of ranks ---------------------------------------------------------------------
+// ---- Given ranks ------------------------------------------------------------------
 
-// The last two parts of a token. Nearly always merges of lower rank leave just those. Where
-// they do not, a part of higher rank may be needed, and every pair has to be tried.
+// Finds the two symbols whose join makes token `id`; false if merging never makes it.
 static bool find_parts(merging *m, uint32_t id, bd_merge *merge)
 {
     const bd_token_span span = m->tokens->spans[id];
@@ -271,21 +291,12 @@ static bool find_parts(merging *m, uint32_t id, bd_merge *merge)
         *merge = (bd_merge){m->ids[0], m->ids[m->next[0]], id};
         return true;
     }
+    // A part may have a higher rank than the token itself, and then it is not in the table yet.
+    // So the word is merged again by the definition: any two neighbours whose bytes are a
+    // token.
     merge_word(m, word, span.size_bytes, true);
     *merge = (bd_merge){m->left, m->right, id};
     return m->n_parts == 1;
-}
-
-static void merge_by_ranks(merging *m, bd_merge *merges, size_t *n_merges, bool *reached)
-{
-    for (uint32_t id = 0; id < m->tokens->n_ids; id++) {
-        const uint32_t size = m->tokens->spans[id].size_bytes;
-        reached[id] = size == 1 || (size > 1 && find_parts(m, id, &merges[*n_merges]));
-        if (!reached[id] || size == 1)
-            continue;
-        // Never there already: a pair's product has one id.
-        pair_table_add(&m->table, (uint32_t)(*n_merges)++);
-    }
 }
 
 bd_status bd_live_merges_of_ranks(const bd_vocabulary *tokens, bd_merge **merges,
@@ -302,9 +313,14 @@ bd_status bd_live_merges_of_ranks(const bd_vocabulary *tokens, bd_merge **merges
         status = merging_init(&m, tokens, *merges, tokens->n_tokens, err);
     if (status == BD_OK)
         status = new_flags(tokens, reached, err);
-    if (status == BD_OK) {
-        merge_by_ranks(&m, *merges, n_merges, *reached);
-    } else {
+    for (uint32_t id = 0; status == BD_OK && id < tokens->n_ids; id++) {
+        const uint32_t size = tokens->spans[id].size_bytes;
+        (*reached)[id] = size == 1 || (size > 1 && find_parts(&m, id, &(*merges)[*n_merges]));
+        // The pair is not in the table yet, because the bytes of a pair have one id.
+        if ((*reached)[id] && size > 1)
+            pair_table_add(&m.table, (uint32_t)(*n_merges)++);
+    }
+    if (status != BD_OK) {
         free(*merges);
         *merges = NULL;
     }

@@ -1,9 +1,9 @@
 // live_merges.h - which merges can ever happen, and which tokens merging makes.
 //
 // When two neighbours become the token P somewhere in a word, every merge before happened
-// either inside P's bytes or outside, none across their ends. So inside the same merges
-// happened as if P's bytes were a word of their own, and the two neighbours are those that the
-// last merge of that word joins. Therefore:
+// either inside P's bytes or outside of them, and none across their ends. So inside of them the
+// same merges happened as if P's bytes were a word of their own, and the two neighbours are
+// those that the last merge of that word joins. Therefore:
 //   a merge that is not the last one of its own product's bytes never happens anywhere;
 //   leaving such merges out changes no word, and leaves at most one for each product;
 //   where any two neighbours merge whose bytes are a token, the lowest rank first (tiktoken),
@@ -19,12 +19,12 @@
 #include "common/tokenizer/model/bpe_model.h"
 #include "common/tokenizer/model/vocabulary.h"
 
-// In both, every byte must be a token; *reached, [tokens->n_ids], the caller's to free, says
-// whether merging makes of a token's bytes the token itself. On failure what would come out is
-// NULL. Time: near-linear in the tokens' bytes; with ranks that no training makes at most that
-// many times the longest token.
+// In both, every byte must be a token. *reached, [tokens->n_ids], is the caller's to free and
+// tells whether merging the bytes of a token makes the token itself. On failure the results are
+// NULL. The time is near-linear in the bytes of the tokens; with ranks that no training makes
+// it is at most that many times the longest token.
 
-// Leaves the merges that never happen out of `merges`, whose order is that of their ranks. A
+// Removes the merges that never happen from `merges`, which are in the order of their ranks. A
 // pair that is there twice is BD_ERR_FORMAT.
 bd_status bd_live_merges_keep(const bd_vocabulary *tokens, bd_merge *merges, size_t *n_merges,
                               bool **reached, bd_error *err);

@@ -1,4 +1,4 @@
-// Which loader a specification needs.
+// Chooses the loader that a specification needs.
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -91,15 +91,15 @@ static bd_status load_folder(bd_bpe_model *model, const char *folder, bd_error *
     return status;
 }
 
-static bool ends_with(const char *text, const char *ending)
+static bool path_ends_with(const char *text, const char *ending)
 {
     const size_t n = strlen(text), m = strlen(ending);
     return n >= m && strcmp(text + n - m, ending) == 0;
 }
 
-// ---- By the specification's form --------------------------------------------------
+// ---- The form of the specification ------------------------------------------------
 
-// "FILE:PATTERN": the colon, if what comes before or after says that it is one.
+// The colon of "FILE:PATTERN"; NULL unless the file's ending or the pattern's name is known.
 static const char *pattern_colon(const char *spec)
 {
     const char *colon = strrchr(spec, ':');
@@ -109,16 +109,6 @@ static const char *pattern_colon(const char *spec)
     const size_t n = (size_t)(colon - spec), ending = strlen(RANKS_ENDING);
     const bool is_ranks = n >= ending && strncmp(colon - ending, RANKS_ENDING, ending) == 0;
     return is_ranks || bd_pattern_by_name(colon + 1, &pattern) ? colon : NULL;
-}
-
-static bd_status load_half(bd_bpe_model *model, const char *path, bd_error *err)
-{
-    char *folder = bd_path_folder(path);
-    if (!folder)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for a path");
-    const bd_status status = load_pair(model, folder, err);
-    free(folder);
-    return status;
 }
 
 bd_status bd_bpe_model_load(bd_bpe_model *model, const char *spec, bd_error *err)
@@ -136,12 +126,17 @@ bd_status bd_bpe_model_load(bd_bpe_model *model, const char *spec, bd_error *err
     }
     if (stat(spec, &info) == 0 && S_ISDIR(info.st_mode))
         return load_folder(model, spec, err);
-    if (ends_with(spec, RANKS_ENDING))
+    if (path_ends_with(spec, RANKS_ENDING))
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "'%s' needs the name of a pattern, as in '%s:NAME': there are %s", spec,
                        spec, bd_pattern_names());
-    if (strcmp(bd_path_tail(spec), VOCABULARY_NAME) == 0 ||
-        strcmp(bd_path_tail(spec), MERGES_NAME) == 0)
-        return load_half(model, spec, err);
-    return load_json_file(model, spec, err);
+    if (strcmp(bd_path_tail(spec), VOCABULARY_NAME) != 0 &&
+        strcmp(bd_path_tail(spec), MERGES_NAME) != 0)
+        return load_json_file(model, spec, err);
+    char *folder = bd_path_folder(spec);
+    if (!folder)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a path");
+    const bd_status status = load_pair(model, folder, err);
+    free(folder);
+    return status;
 }

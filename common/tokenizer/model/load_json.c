@@ -8,7 +8,7 @@
 
 enum { MAX_TREE_BYTES = 1 << 24, MAX_ALTERNATIVES = 4 };
 
-// What is accepted, as JSON; no alternatives: anything.
+// The values that a key may have, as JSON; without alternatives any value.
 typedef struct rule {
     const char *key;
     const char *accepted[MAX_ALTERNATIVES];
@@ -79,7 +79,7 @@ static bd_status check_rules(const rule *rules, const bd_json *object, bd_error 
 
 // ---- Reading ----------------------------------------------------------------------
 
-// A member of which nothing is known yet goes into `object`.
+// Keeps a member for later, as a member of `object`.
 static bd_status keep_member(bd_json_reader *reader, bd_json *object, const char *key,
                              bd_error *err)
 {
@@ -174,7 +174,7 @@ static bd_status read_paired_merge(document *d, bd_error *err)
     return status;
 }
 
-static bd_status read_merges(document *d, bd_error *err)
+static bd_status read_json_merges(document *d, bd_error *err)
 {
     bool more;
     BD_TRY(bd_json_reader_enter(&d->reader, '[', err));
@@ -208,7 +208,7 @@ static bd_status read_merges_once(document *d, bd_error *err)
         d->merges_at = d->reader.at;
         return bd_json_reader_skip(&d->reader, err);
     }
-    const bd_status status = read_merges(d, err);
+    const bd_status status = read_json_merges(d, err);
     return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "'merges'");
 }
 
@@ -216,7 +216,7 @@ static bd_status read_model(document *d, bd_error *err)
 {
     bool more;
     if (d->has_model)
-        return bd_fail(err, BD_ERR_FORMAT, "it is there twice");
+        return bd_fail(err, BD_ERR_FORMAT, "it is given twice");
     d->has_model = true;
     BD_TRY(bd_json_reader_enter(&d->reader, '{', err));
     for (;;) {
@@ -255,7 +255,7 @@ static bd_status read_document(document *d, bd_error *err)
     return bd_json_reader_end(&d->reader, err);
 }
 
-// ---- What it means ----------------------------------------------------------------
+// ---- The meaning of the members ---------------------------------------------------
 
 static bd_status load_added_token(bd_model_parts *parts, const bd_json *object, bd_error *err)
 {
@@ -308,7 +308,8 @@ static bd_status load_model(document *d, bd_error *err)
 
 static bd_status load_document(document *d, bd_error *err)
 {
-    // Of a model of another kind the reason is its kind, not what its vocabulary looks like.
+    // If the model is of another kind, the message names its kind rather than an error in its
+    // vocabulary, which may have another form.
     const bd_status read = read_document(d, err);
     if (read != BD_OK) {
         bd_error other = {0};
@@ -326,7 +327,7 @@ static bd_status load_document(document *d, bd_error *err)
     if (d->merges_at == 0)
         return BD_OK;
     d->reader.at = d->merges_at;
-    const bd_status status = read_merges(d, err);
+    const bd_status status = read_json_merges(d, err);
     return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "'merges'");
 }
 

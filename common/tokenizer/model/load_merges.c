@@ -1,7 +1,7 @@
-// vocab.json and merges.txt, as GPT-2 was published. Read as Hugging Face's `tokenizers` reads
-// them: GPT-2's pattern, no space in front. Which entries are added tokens these files do not
-// say; where special_tokens_map.json or added_tokens.json lies beside them, those do, else
-// "<|endoftext|>" is one if it is in the vocabulary.
+// vocab.json and merges.txt, as GPT-2 was published. They are read as Hugging Face's
+// `tokenizers` reads them: with GPT-2's pattern and no space in front. These files do not tell
+// which entries are added tokens. If special_tokens_map.json or added_tokens.json lies beside
+// them, those tell it; otherwise "<|endoftext|>" is one if it is in the vocabulary.
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +30,8 @@ static bd_status read_vocabulary(bd_model_parts *parts, const char *path, bd_err
 
 // ---- merges.txt -------------------------------------------------------------------
 
-static bd_status read_line(bd_model_parts *parts, const char *line, size_t n, bd_error *err)
+static bd_status read_merge_line(bd_model_parts *parts, const char *line, size_t n,
+                                 bd_error *err)
 {
     static const char version[] = "#version";
     if (n > 0 && line[n - 1] == '\r')
@@ -44,7 +45,7 @@ static bd_status read_line(bd_model_parts *parts, const char *line, size_t n, bd
     return bd_model_parts_add_merge(parts, line, left, space + 1, n - left - 1, err);
 }
 
-static bd_status read_merges(bd_model_parts *parts, const char *path, bd_error *err)
+static bd_status read_merges_file(bd_model_parts *parts, const char *path, bd_error *err)
 {
     char *text;
     size_t n, line = 1;
@@ -53,7 +54,7 @@ static bd_status read_merges(bd_model_parts *parts, const char *path, bd_error *
     for (size_t at = 0; status == BD_OK && at < n; line++) {
         const char *newline = memchr(text + at, '\n', n - at);
         const size_t end = newline ? (size_t)(newline - text) : n;
-        status = read_line(parts, text + at, end - at, err);
+        status = read_merge_line(parts, text + at, end - at, err);
         at = end + 1;
     }
     free(text);
@@ -148,7 +149,7 @@ bd_status bd_load_merges(bd_model_parts *parts, const char *folder, const char *
 {
     bool specials, added;
     BD_TRY(read_vocabulary(parts, vocabulary_path, err));
-    BD_TRY(read_merges(parts, merges_path, err));
+    BD_TRY(read_merges_file(parts, merges_path, err));
     BD_TRY(
         read_beside(parts, folder, "special_tokens_map.json", load_specials, &specials, err));
     BD_TRY(read_beside(parts, folder, "added_tokens.json", load_added, &added, err));

@@ -1,4 +1,4 @@
-// What a tokenizer.json says about text before it is merged, and about ids after.
+// The parts of a tokenizer.json about text before it is merged, and about ids afterwards.
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,10 +58,10 @@ static bd_status load_normalizer(bd_model_parts *parts, const bd_json *object, i
 
 typedef struct splitting {
     bd_model_parts *parts;
-    bool has_bytes;  // ByteLevel was seen: after it text is no text any more
+    bool has_bytes;  // ByteLevel was seen, after which characters stand for bytes
 } splitting;
 
-// Of a string the expression that matches it alone.
+// Makes the expression that matches `literal` alone.
 static bd_status escape(const char *literal, char **expression, bd_error *err)
 {
     *expression = malloc(2 * strlen(literal) + 1);
@@ -93,7 +93,7 @@ static bd_status get_expression(const bd_json *pattern, char **expression, bd_er
                        : bd_fail(err, BD_ERR_MEMORY, "no memory for a regular expression");
 }
 
-// Nothing lies between the matches of these, so that removing it makes no difference.
+// No text lies between the matches of these patterns, so that removing it makes no difference.
 static bool matches_everything(bd_pattern pattern)
 {
     return pattern != BD_PATTERN_OTHER && pattern != BD_PATTERN_DIGIT;
@@ -115,7 +115,7 @@ static bd_status load_split(splitting *s, const bd_json *object, bd_error *err)
     char *expression;
     BD_TRY(get_expression(pattern_object, &expression, err));
     const bd_pattern pattern = bd_pattern_of_expression(expression);
-    // What is matched and what is not are pieces all the same when each stands alone.
+    // If each piece stands alone, it does not matter which of them are matches (`invert`).
     const bool isolated = strcmp(behavior, "Isolated") == 0;
     const bool keeps_matches = strcmp(behavior, "Removed") == 0 && invert;
     const bd_status status = isolated || (keeps_matches && matches_everything(pattern))
@@ -224,7 +224,7 @@ bd_status bd_load_pipeline(bd_model_parts *parts, const bd_json *document, bd_er
                        "'pre_tokenizer' has no ByteLevel: only byte-level BPE is supported");
     if (post_processor)
         BD_TRY(check_post_processor(post_processor, 0, err));
-    // Without a decoder ids become the same bytes here.
+    // Here ids become bytes in the same way without a decoder.
     return !decoder || is_type(decoder, "ByteLevel")
                ? BD_OK
                : bd_not_supported("decoder", decoder, err);

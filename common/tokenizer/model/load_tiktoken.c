@@ -60,7 +60,8 @@ static bool parse_rank(const char *text, size_t n, int64_t *rank)
     return n > 0;
 }
 
-static bd_status read_line(bd_model_parts *parts, const char *line, size_t n, bd_error *err)
+static bd_status read_rank_line(bd_model_parts *parts, const char *line, size_t n,
+                                bd_error *err)
 {
     enum { MAX_TEXT = (BD_MAX_TOKEN_BYTES + 2) / 3 * 4 };
     char bytes[MAX_TEXT / 4 * 3];
@@ -84,13 +85,13 @@ typedef struct special {
     uint32_t id;
 } special;
 
-typedef struct encoding {
+typedef struct known_encoding {
     const char *pattern_name;
     size_t n_ranks;
     special specials[8];
-} encoding;
+} known_encoding;
 
-static const encoding encodings[] = {
+static const known_encoding encodings[] = {
     {"gpt2", 50256, {{"<|endoftext|>", 50256}}},
     {"gpt2", 50280, {{"<|endoftext|>", 50256}}},  // p50k_base
     {"cl100k",
@@ -143,7 +144,7 @@ static bd_status add_specials(bd_model_parts *parts, bd_pattern pattern, size_t 
                               bd_error *err)
 {
     for (size_t i = 0; i < sizeof encodings / sizeof *encodings; i++) {
-        const encoding *known = &encodings[i];
+        const known_encoding *known = &encodings[i];
         bd_pattern known_pattern;
         if (n_ranks != known->n_ranks ||
             !bd_pattern_by_name(known->pattern_name, &known_pattern) ||
@@ -168,7 +169,7 @@ bd_status bd_load_tiktoken(bd_model_parts *parts, const char *text, size_t size_
     for (size_t at = 0; at < size_bytes; line++) {
         const char *newline = memchr(text + at, '\n', size_bytes - at);
         const size_t end = newline ? (size_t)(newline - text) : size_bytes;
-        const bd_status status = read_line(parts, text + at, end - at, err);
+        const bd_status status = read_rank_line(parts, text + at, end - at, err);
         if (status != BD_OK)
             return bd_error_prefix(err, status, "line %zu", line);
         at = end + 1;

@@ -1,5 +1,5 @@
-// loaders.h - one loader for each way in which tokenizers are written down. Each fills the
-// parts, which the caller then assembles and in any case releases.
+// loaders.h - one loader for each format of tokenizer files. Each fills the parts, which the
+// caller then assembles and in any case releases.
 #ifndef BINDERY_COMMON_TOKENIZER_MODEL_LOADERS_H
 #define BINDERY_COMMON_TOKENIZER_MODEL_LOADERS_H
 

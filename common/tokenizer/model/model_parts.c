@@ -111,8 +111,8 @@ int64_t bd_next_added_id(size_t n_entries, int64_t highest)
     return highest >= (int64_t)n_entries ? highest + 1 : (int64_t)n_entries;
 }
 
-// Hugging Face's `tokenizers` does not go by the ids of added tokens that the file has; where
-// those are not the ones that it would use, nobody can say which are meant.
+// Hugging Face's `tokenizers` ignores the ids that the file gives to added tokens. If they
+// differ from those that it would use, nobody can tell which are meant.
 static bd_status check_added_ids(const bd_model_parts *parts, bd_error *err)
 {
     const size_t n_entries = parts->tokens.n_tokens + parts->foreign.n_tokens;
@@ -160,9 +160,9 @@ static bd_status check_foreign(const bd_model_parts *parts, bd_error *err)
     return BD_OK;
 }
 
-// A text that added tokens were taken out of has none of them in it, with these exceptions:
-// single_word leaves some, and normalising or the space in front may make some. Only then an
-// added token can meet the vocabulary's own entry as a whole word.
+// After the added tokens were found, the text between them contains none, with two exceptions:
+// single_word leaves some, and normalising or the space in front may create some. Only then can
+// a whole word be the vocabulary's own entry of an added token.
 static bool added_tokens_may_remain(const bd_model_parts *parts)
 {
     bool single_word = false;
@@ -171,7 +171,7 @@ static bool added_tokens_may_remain(const bd_model_parts *parts)
     return single_word || parts->nfc || parts->prefix_space;
 }
 
-// Decides of each added token whether it is part of the merging vocabulary, too.
+// Decides for each added token whether it also belongs to the merging vocabulary.
 static bd_status settle_added(bd_model_parts *parts, const bool *reached, bd_error *err)
 {
     const bool remain = parts->whole_words && added_tokens_may_remain(parts);
@@ -192,7 +192,8 @@ static bd_status settle_added(bd_model_parts *parts, const bool *reached, bd_err
                            "other bytes",
                            shown(n_text), text, token->id);
     }
-    // One kind alone is found in the same places, whichever kind it is.
+    // If all tokens are normalised, and text is not, they are found in the same places as raw
+    // ones.
     for (size_t i = 0; i < parts->n_added && all_normalized && !parts->nfc; i++)
         parts->added[i].normalized = false;
     return BD_OK;
@@ -206,7 +207,8 @@ static int compare_added(const void *left, const void *right)
 
 // ---- Assembling -------------------------------------------------------------------
 
-static bd_status find_bytes(const bd_model_parts *parts, bd_bpe_model *model, bd_error *err)
+static bd_status find_byte_tokens(const bd_model_parts *parts, bd_bpe_model *model,
+                                  bd_error *err)
 {
     for (int byte = 0; byte < 256; byte++) {
         const char text = (char)byte;
@@ -214,14 +216,6 @@ static bd_status find_bytes(const bd_model_parts *parts, bd_bpe_model *model, bd
             return bd_fail(err, BD_ERR_FORMAT, "byte 0x%02X has no token", byte);
     }
     return BD_OK;
-}
-
-static bd_status find_merges(bd_model_parts *parts, bool **reached, bd_error *err)
-{
-    if (parts->ids_are_ranks)
-        return bd_live_merges_of_ranks(&parts->tokens, &parts->merges, &parts->n_merges,
-                                       reached, err);
-    return bd_live_merges_keep(&parts->tokens, parts->merges, &parts->n_merges, reached, err);
 }
 
 // Whether a token of the merging vocabulary is one that merging does not make.
@@ -237,7 +231,7 @@ static bool whole_words_differ(const bd_model_parts *parts, const bool *reached)
     return false;
 }
 
-// The bytes of all ids, one after the other; of an added token its text.
+// Lays out the bytes of all ids one after the other; those of an added token are its text.
 static bd_status lay_out_bytes(const bd_model_parts *parts, bd_bpe_model *model, bd_error *err)
 {
     const bd_vocabulary *tokens = &parts->tokens, *texts = &parts->added_texts;
@@ -287,13 +281,16 @@ bd_status bd_model_parts_assemble(bd_model_parts *parts, bd_bpe_model *model, bd
 {
     *model = (bd_bpe_model){0};
     bool *reached = NULL;
-    bd_status status = find_bytes(parts, model, err);
+    bd_status status = find_byte_tokens(parts, model, err);
     if (status == BD_OK)
         status = check_foreign(parts, err);
     if (status == BD_OK)
         status = check_added_ids(parts, err);
     if (status == BD_OK)
-        status = find_merges(parts, &reached, err);
+        status = parts->ids_are_ranks ? bd_live_merges_of_ranks(&parts->tokens, &parts->merges,
+                                                                &parts->n_merges, &reached, err)
+                                      : bd_live_merges_keep(&parts->tokens, parts->merges,
+                                                            &parts->n_merges, &reached, err);
     if (status == BD_OK)
         status = settle_added(parts, reached, err);
     if (status == BD_OK)

@@ -1,4 +1,5 @@
-// model_parts.h - what a loader has read of a tokenizer, and making a checked model of it.
+// model_parts.h - the parts of a tokenizer that a loader has read, and the checked model made
+// of them.
 #ifndef BINDERY_COMMON_TOKENIZER_MODEL_MODEL_PARTS_H
 #define BINDERY_COMMON_TOKENIZER_MODEL_MODEL_PARTS_H
 
@@ -49,8 +50,8 @@ bd_status bd_model_parts_add_step(bd_model_parts *parts, bd_pattern pattern,
 // is the highest id of the added tokens before it, -1 if there is none.
 int64_t bd_next_added_id(size_t n_entries, int64_t highest);
 
-// Checks everything and makes the model, which takes over what it can. On failure *model is
-// empty. The parts are then only to be released.
+// Checks everything and makes the model, which takes over memory of the parts. On failure
+// *model is empty. Afterwards the parts can only be released.
 bd_status bd_model_parts_assemble(bd_model_parts *parts, bd_bpe_model *model, bd_error *err);
 
 void bd_model_parts_release(bd_model_parts *parts);  // safe twice

@@ -1,4 +1,4 @@
-// tokenizer_file.h - what a tokenizer's file is called, and how large it may be.
+// tokenizer_file.h - the name of a tokenizer's file, and its largest size.
 #ifndef BINDERY_COMMON_TOKENIZER_MODEL_TOKENIZER_FILE_H
 #define BINDERY_COMMON_TOKENIZER_MODEL_TOKENIZER_FILE_H
 

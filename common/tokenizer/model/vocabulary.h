@@ -1,8 +1,8 @@
 // vocabulary.h - tokens while a tokenizer's file is read: bytes by id, and id by bytes.
 //
-// What comes in is from outside: ids and bytes are each used once, within the limits of
-// bpe_model.h. Looking up takes the same time whatever the file says. Memory: the tokens' bytes
-// and about 40 for each id up to the highest, at most doubled.
+// The file is from outside, so it is checked: ids and bytes are each used once, within the
+// limits of bpe_model.h. A lookup takes the same time for every file. The memory is the tokens'
+// bytes and about 40 for each id up to the highest, at most doubled.
 #ifndef BINDERY_COMMON_TOKENIZER_MODEL_VOCABULARY_H
 #define BINDERY_COMMON_TOKENIZER_MODEL_VOCABULARY_H
 
@@ -28,7 +28,7 @@ typedef struct bd_vocabulary {
     size_t n_bytes;
     bd_token_slot *slots;  // [slot_mask + 1], owned, open addressing
     size_t slot_mask;
-    uint64_t seed;  // of the hash: nobody can prepare tokens that collide
+    uint64_t seed;  // of the hash; random, so that no file can choose tokens that collide
     size_t span_capacity, byte_capacity;
 } bd_vocabulary;  // all zero is an empty one
 

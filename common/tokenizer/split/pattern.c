@@ -15,8 +15,9 @@ typedef struct spelling {
     const char *expression;
 } spelling;
 
-// The first of a pattern is how it is written. Only what Oniguruma reads as the same words: so
-// not tiktoken's own of cl100k, where `{1,3}+` and `$` mean something else there.
+// The first spelling of a pattern is the one that is written. The list has only spellings that
+// give the same words in Oniguruma, so not tiktoken's own of cl100k: `{1,3}+` and `$` mean
+// something else there.
 static const spelling spellings[] = {
     {BD_PATTERN_GPT2,
      "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|" BLANK},

@@ -1,3 +1,18 @@
+// The loop over blocks of 64 bytes. For each block:
+//
+//   1. classify() (split_masks.h) turns the NEXT block into masks of 64 bits, one for each
+//      class; the rules need the bytes behind a block to know what a word at its end becomes.
+//   2. The pattern's function (split_starts.h) combines the masks of the block before, this one
+//      and the next into one mask of the places where words begin.
+//   3. put_places() writes the positions of its bits: each start is the end of the word before.
+//
+// A block hands over to the next what no mask tells: bytes of a character that crosses the
+// border, a group of digits that is not full, a run of blanks whose end is not seen yet
+// (bd_block_cutter).
+//
+// o200k has letters that masks do not decide (o200k_trouble()). Blocks with such letters are
+// cut one word at a time by the scalar code, from the last known start until behind them; then
+// the blocks begin anew at the start of a word, which needs no memory of what lies before.
 #include "common/tokenizer/split/split_blocks.h"
 
 #include "common/tokenizer/split/split_scalar.h"
@@ -6,7 +21,8 @@
 #define PASTE(a, b)        a##b
 #define FOR_ISA(name, isa) PASTE(name, isa)
 
-// Writes `base` and the place of each bit of `starts`; up to 16 more are written over.
+// Writes `base` plus the index of each bit of `starts`. Up to 16 entries behind them are
+// overwritten, so that neither loop needs a branch for each bit.
 ALWAYS_INLINE uint32_t *put_places(uint32_t *ends, size_t base, uint64_t starts)
 {
 #ifdef __AVX512F__
@@ -43,7 +59,7 @@ ALWAYS_INLINE void classify_at(const bd_block_cutter *c, bd_block_masks *m,
         memset(m, 0, sizeof *m);
 }
 
-// Begins anew at `at`, where a word begins: what lies before does not matter.
+// Begins anew at `at`, where a word begins, so that the text before does not matter.
 ALWAYS_INLINE void begin_blocks(bd_block_cutter *c, size_t at, bd_pattern pattern)
 {
     *c = (bd_block_cutter){.text = c->text,
@@ -56,7 +72,7 @@ ALWAYS_INLINE void begin_blocks(bd_block_cutter *c, size_t at, bd_pattern patter
     classify_at(c, &c->current, &c->spill, at, pattern);
 }
 
-// The next word by the scalar code, as long as that is asked for.
+// Cuts the next word by the scalar code; begins anew with blocks behind `scalar_until`.
 ALWAYS_INLINE uint32_t *cut_one(bd_block_cutter *c, bd_pattern pattern, uint32_t *ends)
 {
     const size_t at = c->last_start;
@@ -80,7 +96,7 @@ ALWAYS_INLINE uint64_t starts_of(bd_block_cutter *c, place p, bd_pattern pattern
     return cl100k_starts(c, p, pattern, ends);
 }
 
-// Cuts the current block; nothing if it turns out that the scalar code has to.
+// Cuts the current block, or only sets `scalar_until` if the scalar code has to cut it.
 ALWAYS_INLINE uint32_t *cut_block(bd_block_cutter *c, bd_pattern pattern, uint32_t *ends)
 {
     bd_block_masks next;
@@ -88,6 +104,7 @@ ALWAYS_INLINE uint32_t *cut_block(bd_block_cutter *c, bd_pattern pattern, uint32
     if (pattern == BD_PATTERN_O200K) {
         const uint64_t trouble = o200k_trouble(&c->current, &c->before);
         if (trouble | o200k_trouble(&next, &c->current)) {
+            // Trouble in the next block may reach back into this one, so both are cut that way.
             const size_t until = c->at + (trouble ? BLOCK : 2 * BLOCK);
             c->scalar_until = until < c->end ? until : c->end;
             return ends;

@@ -27,34 +27,34 @@ typedef struct bd_block_spill {
 } bd_block_spill;
 
 enum {
-    // Most words that one block can end (each byte, and one that waited for it), and what is
-    // written beyond them.
+    // Most words that one block can end (each byte, and one that waited for it), and the
+    // entries behind them that are overwritten.
     BD_BLOCK_ROOM = 65 + 16,
 };
 
 typedef struct bd_block_cutter {
     const uint8_t *text;  // borrowed
-    size_t begin, end;    // of what is left of the piece when blocks were begun last
+    size_t begin, end;    // of the rest of the piece when blocks were begun last
     size_t at;            // where `current` begins
     bool started, finished;
     bd_block_masks before, current;
     bd_block_spill spill;  // out of `current`
-    // What the blocks up to here leave to the later ones, see split_starts.h.
+    // The blocks up to here leave this to the later ones, see split_starts.h.
     uint64_t carried_starts, carried_joins;  // that contractions set and clear in `current`
-    uint64_t absorbed;  // of `before`: what the punctuation before it takes
+    uint64_t absorbed;  // line breaks of `before` that belong to the punctuation before them
     uint8_t lone_end;   // 1: `current` begins in or after a lone character
     uint32_t digits;    // of the group of numbers that `before` ends in
     bool waiting;       // `waiting_start` is a start if no line break follows
     size_t waiting_start;
     size_t contraction_end;  // of the last contraction
-    // o200k only: where words are cut one by one, and until where.
+    // For o200k, whose words are sometimes cut one by one.
     size_t last_start;    // the last start that is known
-    size_t scalar_until;  // at most `last_start`: not now
+    size_t scalar_until;  // words before it are cut one by one; none if at most `last_start`
 } bd_block_cutter;
 
-// The ends of the next words of any pattern but BD_PATTERN_OTHER; goes on
-// while there is room for BD_BLOCK_ROOM more, at least so much must be there. 0 after the last.
-// A cutter that begins has `text`, `begin` = `at` and `end`, all else is 0.
+// Writes the ends of the next words of any pattern but BD_PATTERN_OTHER, as long as there is
+// room for BD_BLOCK_ROOM more, which must be there at first. Returns 0 after the last. A cutter
+// that begins has `text`, `begin` = `at` and `end`, all else is 0.
 typedef size_t bd_split_blocks(bd_block_cutter *cutter, bd_pattern pattern, uint32_t *ends,
                                size_t capacity);
 bd_split_blocks bd_split_blocks_avx2, bd_split_blocks_avx512;

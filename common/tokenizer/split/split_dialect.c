@@ -5,18 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/memory.h"
 #include "common/tokenizer/split/split_properties.h"
 
 enum {
     MAX_DEPTH = 200,                  // of groups; PCRE2 has 250
     MOST_TRANSLATED_BYTES = 1 << 20,  // PCRE2's own limit, 64 KiB compiled, is reached before
-    FIRST_BYTES = 1 << 12,            // of the translation
     MAX_PROPERTY_BYTES = 40,          // of a property's name
 };
 
 typedef struct group {
     size_t begin;   // in `out`
-    bool caseless;  // what is around it
+    bool caseless;  // before it, and after it again
 } group;
 
 typedef struct translation {
@@ -29,7 +29,7 @@ typedef struct translation {
     group groups[MAX_DEPTH];  // those that are open
     int depth;
     bool caseless;       // here, by (?i
-    char last_caseless;  // the letter before, in lower case, if it is caseless too; or 0
+    char last_caseless;  // the letter before, in lower case, if it is caseless as well; else 0
     bd_kind_runs *runs;  // made when first needed
     bd_error *err;
 } translation;
@@ -41,7 +41,7 @@ static bd_status refuse_because(const translation *t, size_t length, const char 
                    t->source, (int)length, t->source + t->at, t->at, why);
 }
 
-static bd_status refuse(const translation *t, size_t length)
+static bd_status refuse_next(const translation *t, size_t length)
 {
     return refuse_because(t, length, "");
 }
@@ -60,46 +60,34 @@ static size_t character_bytes(const translation *t, size_t at)
     return n;
 }
 
-static bool make_room(translation *t, size_t n)
+static bool make_translation_room(translation *t, size_t n)
 {
-    if (t->written != BD_OK || t->used + n <= t->capacity)
-        return t->written == BD_OK;
-    if (t->used + n > MOST_TRANSLATED_BYTES) {
+    if (t->written == BD_OK && t->used + n > MOST_TRANSLATED_BYTES)
         t->written =
             bd_fail(t->err, BD_ERR_UNSUPPORTED,
                     "regular expression '%.300s' has too many sets of characters", t->source);
-        return false;
-    }
-    size_t capacity = t->capacity ? t->capacity : FIRST_BYTES;
-    while (capacity < t->used + n)
-        capacity *= 2;
-    char *grown = realloc(t->out, capacity);
-    if (!grown) {
-        t->written = fail_for_memory(t);
-        return false;
-    }
-    t->out = grown;
-    t->capacity = capacity;
-    return true;
+    if (t->written == BD_OK)
+        t->written = bd_array_reserve((void **)&t->out, &t->capacity, t->used + n, 1, t->err);
+    return t->written == BD_OK;
 }
 
-static void put(translation *t, const char *text, size_t n)
+static void put_translated(translation *t, const char *text, size_t n)
 {
-    if (n == 0 || !make_room(t, n))
+    if (n == 0 || !make_translation_room(t, n))
         return;
     memcpy(t->out + t->used, text, n);
     t->used += n;
 }
 
-static void put_text(translation *t, const char *text)
+static void put_syntax(translation *t, const char *text)
 {
-    put(t, text, strlen(text));
+    put_translated(t, text, strlen(text));
 }
 
 // Copies the next `n` bytes as they are.
-static void copy(translation *t, size_t n)
+static void copy_source(translation *t, size_t n)
 {
-    put(t, t->source + t->at, n);
+    put_translated(t, t->source + t->at, n);
     t->at += n;
 }
 
@@ -111,7 +99,7 @@ static bd_status put_members(translation *t, bd_kind_set set)
     char *members = t->runs ? bd_kind_set_members(t->runs, set) : NULL;
     if (!members)
         return fail_for_memory(t);
-    put_text(t, members);
+    put_syntax(t, members);
     free(members);
     return BD_OK;
 }
@@ -126,7 +114,7 @@ static bd_status read_property(translation *t, bd_kind_set *set)
     const char *name = t->source + t->at + 2;
     const char *end = *name == '{' ? strchr(name, '}') : NULL;
     if (!end || end - name > MAX_PROPERTY_BYTES)
-        return refuse(t, 2);
+        return refuse_next(t, 2);
     name++;
     const size_t whole = (size_t)(end + 1 - (t->source + t->at));
     bool negated = t->source[t->at + 1] == 'P';
@@ -163,7 +151,7 @@ static bd_status read_class(translation *t, bd_kind_set *set)
     return BD_OK;
 }
 
-// Outside of brackets. There (?i does not change what it means.
+// Translates a class outside of brackets, where (?i does not change its meaning.
 static bd_status translate_class(translation *t)
 {
     const size_t start = t->at;
@@ -175,23 +163,23 @@ static bd_status translate_class(translation *t)
         return refuse_because(t, length, ": the tables do not tell Lm from Lo");
     }
     const bool negated = set.lacks != 0;
-    put_text(t, t->caseless ? "(?-i:" : "");
-    put_text(t, negated ? "[^" : "[");
+    put_syntax(t, t->caseless ? "(?-i:" : "");
+    put_syntax(t, negated ? "[^" : "[");
     BD_TRY(put_members(t, (bd_kind_set){.has = set.has | set.lacks}));
-    put_text(t, t->caseless ? "])" : "]");
+    put_syntax(t, t->caseless ? "])" : "]");
     return BD_OK;
 }
 
-// Without regard to case only what is in ASCII is the same in both; and letters are compared
-// in pairs, see translate_letter().
+// Without regard to case the two dialects agree on ASCII alone; and letters are compared in
+// pairs, see translate_letter().
 static bd_status put_code(translation *t, const char *digits, size_t n, size_t whole)
 {
     const unsigned long code = strtoul(digits, NULL, 16);
     if (t->caseless && (code >= 0x80 || isalpha((int)code)))
         return refuse_because(t, whole, with_case);
-    put_text(t, "\\x{");
-    put(t, digits, n);
-    put_text(t, "}");
+    put_syntax(t, "\\x{");
+    put_translated(t, digits, n);
+    put_syntax(t, "}");
     t->at += whole;
     return BD_OK;
 }
@@ -213,7 +201,7 @@ static bd_status translate_code(translation *t)
     else if (kind == 'x' && !braces && there >= 2 && *here < '8')
         n = 2;
     if (n == 0)
-        return refuse(t, 2);
+        return refuse_next(t, 2);
     memcpy(digits, here + braces, n);
     return put_code(t, digits, n, 2 + n + 2 * braces);
 }
@@ -225,23 +213,23 @@ static bd_status translate_escape(translation *t, bool in_brackets)
     if (c == 'u' || c == 'x')
         return translate_code(t);
     if (c == 'v') {
-        put_text(t, "\\x{b}");
+        put_syntax(t, "\\x{b}");
         t->at += 2;
         return BD_OK;
     }
     if (c == '\0')
-        return refuse(t, 1);
+        return refuse_next(t, 1);
     if (!strchr(in_brackets ? "nrtfae" : "nrtfaeAz", c) && !ispunct((unsigned char)c))
-        return refuse(t, 1 + character_bytes(t, t->at + 1));
-    copy(t, 2);
+        return refuse_next(t, 1 + character_bytes(t, t->at + 1));
+    copy_source(t, 2);
     return BD_OK;
 }
 
 // ---- Brackets ---------------------------------------------------------------------
 
-// A class in brackets. With (?i Oniguruma adds other cases to all of the set, which may be
-// several characters.
-static bd_status add_class(translation *t, bd_kind_set *set)
+// Reads a class in brackets. With (?i Oniguruma adds the other cases of all its characters, and
+// those may be several characters each.
+static bd_status read_bracket_class(translation *t, bd_kind_set *set)
 {
     const char c = t->source[t->at + 1];
     if (t->caseless && c != 's' && c != 'd')
@@ -249,14 +237,15 @@ static bd_status add_class(translation *t, bd_kind_set *set)
     return read_class(t, set);
 }
 
-// A minus that is first or last stands for itself; between classes and others each dialect
-// has its own rule. Elsewhere it is part of a range, or follows one and stands for itself.
+// Translates a minus in brackets. If it is first or last, it stands for itself; beside a class
+// each dialect has a rule of its own; elsewhere it is part of a range, or follows one and
+// stands for itself.
 static bd_status translate_minus(translation *t, bool first, bool after_class)
 {
     const bool last = t->source[t->at + 1] == ']';
     if (!first && !last && (after_class || is_class(t, t->at + 1)))
         return refuse_because(t, 1, " beside a class");
-    put_text(t, first || last ? "\\-" : "-");
+    put_syntax(t, first || last ? "\\-" : "-");
     t->at++;
     return BD_OK;
 }
@@ -267,36 +256,37 @@ static bd_status translate_member(translation *t, bool first, bool after_class,
 {
     const char c = t->source[t->at];
     if (c == '[' || (c == '&' && t->source[t->at + 1] == '&'))
-        return refuse(t, c == '[' ? 1 : 2);
+        return refuse_next(t, c == '[' ? 1 : 2);
     if (c == '-')
         return translate_minus(t, first, after_class);
     if (is_class(t, t->at))
-        return add_class(t, set);
+        return read_bracket_class(t, set);
     if (c == '\\')
         return translate_escape(t, true);
     const size_t n = character_bytes(t, t->at);
     if (t->caseless && (c & 0x80))
         return refuse_because(t, n, with_case);
-    put_text(t, c == '^' ? "\\" : "");  // it may become the first: classes are written last
-    copy(t, n);
+    put_syntax(t, c == '^' ? "\\" : "");  // it may become the first: classes are written last
+    copy_source(t, n);
     return BD_OK;
 }
 
-// Of [...]: sets in sets, their intersections and POSIX names are Oniguruma's own.
+// Translates [...]. Sets in sets, intersections and POSIX names, which Oniguruma alone has, are
+// refused.
 static bd_status translate_brackets(translation *t)
 {
     const size_t start = t->at;
-    copy(t, 1);
+    copy_source(t, 1);
     if (t->source[t->at] == '^')
-        copy(t, 1);
+        copy_source(t, 1);
     if (t->source[t->at] == ']')
-        return refuse(t, 1);
+        return refuse_next(t, 1);
     bd_kind_set set = {0};
     bool after_class = false;
     for (bool first = true; t->source[t->at] != ']'; first = false) {
         if (t->source[t->at] == '\0') {
             t->at = start;
-            return refuse(t, 1);
+            return refuse_next(t, 1);
         }
         const bool class_next = is_class(t, t->at);
         BD_TRY(translate_member(t, first, after_class, &set));
@@ -309,7 +299,7 @@ static bd_status translate_brackets(translation *t)
     }
     if (set.has || set.lacks)
         BD_TRY(put_members(t, set));
-    copy(t, 1);
+    copy_source(t, 1);
     return BD_OK;
 }
 
@@ -324,36 +314,37 @@ static bd_status open_group(translation *t)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strncmp(here, kinds[i], strlen(kinds[i])) == 0)
             length = strlen(kinds[i]);
-    // Elsewhere it would bind differently among alternatives.
+    // At any other place (?i) would bind differently among alternatives.
     if (t->at == 0 && strncmp(here, "(?i)", 4) == 0) {
-        copy(t, 4);
+        copy_source(t, 4);
         t->caseless = true;
         return BD_OK;
     }
     if (length == 0 || t->depth == MAX_DEPTH)
-        return refuse(t, strnlen(here, 3));
+        return refuse_next(t, strnlen(here, 3));
     t->groups[t->depth++] = (group){t->used, t->caseless};
     if (here[length - 1] == ':' && here[length - 2] == 'i')
         t->caseless = here[length - 3] != '-';
-    copy(t, length);
+    copy_source(t, length);
     return BD_OK;
 }
 
 static bd_status close_group(translation *t)
 {
     if (t->depth == 0)
-        return refuse(t, 1);
+        return refuse_next(t, 1);
     t->depth--;
     t->atom = t->groups[t->depth].begin;
     t->caseless = t->groups[t->depth].caseless;
-    copy(t, 1);
+    copy_source(t, 1);
     return BD_OK;
 }
 
 // ---- Repetition -------------------------------------------------------------------
 
-// {n}, {n,}, {n,m} and {,m} (Oniguruma: {0,m}); any other { stands for itself in both. A +
-// after it repeats the whole there, and would forbid to give back in PCRE2.
+// Translates {n}, {n,}, {n,m} and {,m} (Oniguruma: {0,m}); any other { stands for itself in
+// both. A + behind it repeats the whole in Oniguruma; in PCRE2 it would make the interval
+// possessive.
 static bd_status translate_interval(translation *t)
 {
     const char *here = t->source + t->at;
@@ -363,25 +354,25 @@ static bd_status translate_interval(translation *t)
     const size_t length = 2 + low + comma + high;
     if (here[length - 1] != '}' || low + high == 0) {
         t->atom = t->used;
-        put_text(t, "\\{");
+        put_syntax(t, "\\{");
         t->at++;
         return BD_OK;
     }
     const char after = here[length];
     if ((after == '?' && !comma) || after == '{' || after == '*')
-        return refuse(t, length + 1);
+        return refuse_next(t, length + 1);
     if (after == '+') {
-        if (!make_room(t, 3))
+        if (!make_translation_room(t, 3))
             return t->written;
         memmove(t->out + t->atom + 3, t->out + t->atom, t->used - t->atom);
         memcpy(t->out + t->atom, "(?:", 3);
         t->used += 3;
     }
-    put_text(t, low == 0 ? "{0" : "{");
-    put(t, here + 1, length - 1);
+    put_syntax(t, low == 0 ? "{0" : "{");
+    put_translated(t, here + 1, length - 1);
     t->at += length;
     if (after == '+') {
-        put_text(t, ")+");
+        put_syntax(t, ")+");
         t->at++;
     }
     return BD_OK;
@@ -389,8 +380,9 @@ static bd_status translate_interval(translation *t)
 
 // ---- The whole --------------------------------------------------------------------
 
-// A character that stands for itself. Without case Oniguruma also takes one character for
-// several, as U+00DF for ss: in ASCII those of the pairs below, also with groups between.
+// Translates a character that stands for itself. Without regard to case, Oniguruma also takes
+// one character for several, such as U+00DF for ss. In ASCII these are the pairs below, which
+// are found even if a group begins or ends between them.
 static bd_status translate_letter(translation *t)
 {
     static const char *const pairs[] = {"ss", "st", "ff", "fi", "fl"};
@@ -406,7 +398,7 @@ static bd_status translate_letter(translation *t)
                            "regular expression '%.300s': '%s' before byte %zu is not "
                            "supported with (?i",
                            t->source, pairs[i], t->at + 1);
-    copy(t, n);
+    copy_source(t, n);
     return BD_OK;
 }
 
@@ -420,7 +412,7 @@ static bd_status translate_next(translation *t)
     if (c == '{')
         return translate_interval(t);
     if (strchr("*+?", c)) {
-        copy(t, 1);
+        copy_source(t, 1);
         return BD_OK;
     }
     if (c != '[' && c != '\\' && c != '|') {
@@ -429,7 +421,7 @@ static bd_status translate_next(translation *t)
     }
     t->last_caseless = '\0';
     if (c == '|') {
-        copy(t, 1);
+        copy_source(t, 1);
         return BD_OK;
     }
     t->atom = t->used;
@@ -449,7 +441,7 @@ bd_status bd_dialect_translate(const char *expression, char **translated, bd_err
     bd_status status = BD_OK;
     while (status == BD_OK && t.written == BD_OK && expression[t.at] != '\0')
         status = translate_next(&t);
-    put(&t, "", 1);
+    put_translated(&t, "", 1);
     bd_kind_runs_free(t.runs);
     if (status == BD_OK)
         status = t.written;

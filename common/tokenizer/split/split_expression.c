@@ -9,10 +9,11 @@
 #include "common/base/interrupt.h"
 #include "common/tokenizer/split/split_dialect.h"
 
-// A match is looked for twice. The quick look sees a window of the text only and may undo few
-// steps: nearly every word is found by it. Where that is not enough, from one place, the
-// thorough look goes as far as it takes, by an expression that reports every step to
-// count_step(): it is what the document's steps are taken from, and hears signals.
+// A match is searched in two ways. The quick search sees a window of the text only and may take
+// few steps; it finds nearly every word. Where that is not enough, the thorough search tells
+// whether a match begins at one place, however far that leads. Its expression reports every
+// step to count_step(), which subtracts it from the steps of the document and checks for
+// signals.
 enum {
     FIRST_STACK_BYTES = 32 << 10,
     MOST_STACK_BYTES = 16 << 20,  // of compiled code
@@ -57,8 +58,8 @@ static bd_status fail_to_match(bd_error *err, const char *source, int number)
                    "cannot match the regular expression '%.200s': %s", source, why);
 }
 
-static bd_status compile(const char *source, const char *translated, uint32_t more_options,
-                         pcre2_code **code, bd_error *err)
+static bd_status compile_expression(const char *source, const char *translated,
+                                    uint32_t more_options, pcre2_code **code, bd_error *err)
 {
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (!context)
@@ -66,8 +67,7 @@ static bd_status compile(const char *source, const char *translated, uint32_t mo
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
     int number;
     size_t place;
-    // What could change the options from within is refused by the translation; \C would cut
-    // characters.
+    // The translation refuses syntax that could change these options; \C would cut characters.
     const uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C |
                              PCRE2_NO_AUTO_CAPTURE | more_options;
     *code = pcre2_compile((PCRE2_SPTR)translated, PCRE2_ZERO_TERMINATED, options, &number,
@@ -79,12 +79,14 @@ static bd_status compile(const char *source, const char *translated, uint32_t mo
 // Where there is no JIT for the machine, the interpreter gives the same matches.
 static bd_status compile_both(bd_expression *made, const char *translated, bd_error *err)
 {
-    BD_TRY(compile(made->source, translated, 0, &made->quick, err));
+    BD_TRY(compile_expression(made->source, translated, 0, &made->quick, err));
     pcre2_jit_compile(made->quick, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
-    made->reports = compile(made->source, translated, PCRE2_ANCHORED | PCRE2_AUTO_CALLOUT,
-                            &made->thorough, NULL) == BD_OK;
+    made->reports =
+        compile_expression(made->source, translated, PCRE2_ANCHORED | PCRE2_AUTO_CALLOUT,
+                           &made->thorough, NULL) == BD_OK;
     if (!made->reports)
-        BD_TRY(compile(made->source, translated, PCRE2_ANCHORED, &made->thorough, err));
+        BD_TRY(
+            compile_expression(made->source, translated, PCRE2_ANCHORED, &made->thorough, err));
     pcre2_jit_compile(made->thorough, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
     return BD_OK;
 }
@@ -217,9 +219,10 @@ static size_t window_end(const char *text, size_t size_bytes, size_t at, size_t 
     return end;
 }
 
-// Looks for a match that begins at *at or after it and can be told from a window of the text.
-// *at becomes a place that no match begins before; past the end: none begins at all.
-static answer look_quickly(bd_finder *finder, const char *text, size_t size_bytes, size_t *at)
+// Searches for a match that begins at *at or after it and is decided by a window of the text.
+// No match begins before the place that *at becomes; past the end means that none begins at
+// all.
+static answer search_quickly(bd_finder *finder, const char *text, size_t size_bytes, size_t *at)
 {
     const size_t end = window_end(text, size_bytes, *at, WINDOW_BYTES);
     const bool is_last = end == size_bytes;
@@ -232,12 +235,12 @@ static answer look_quickly(bd_finder *finder, const char *text, size_t size_byte
         return HERE;
     if (result < 0 && result != PCRE2_ERROR_NOMATCH)
         return ASK_THOROUGHLY;
-    *at = is_last ? size_bytes + 1 : end;  // where nothing was looked at yet
+    *at = is_last ? size_bytes + 1 : end;  // the text behind it was not searched yet
     return NOT_HERE;
 }
 
-static int look_as_far_as(bd_finder *finder, const char *text, size_t end, size_t at,
-                          uint32_t options)
+static int match_up_to(bd_finder *finder, const char *text, size_t end, size_t at,
+                       uint32_t options)
 {
     const pcre2_code *code = finder->expression->thorough;
     finder->reported = at;
@@ -249,16 +252,17 @@ static int look_as_far_as(bd_finder *finder, const char *text, size_t end, size_
                : result;
 }
 
-// Whether a match begins at `at`. The window grows, so that it is known how far was looked.
-static bd_status look_thoroughly(bd_finder *finder, const char *text, size_t size_bytes,
-                                 size_t at, bool *found, bd_error *err)
+// Whether a match begins at `at`. The window grows step by step, so that the bytes that were
+// read can be counted.
+static bd_status search_thoroughly(bd_finder *finder, const char *text, size_t size_bytes,
+                                   size_t at, bool *found, bd_error *err)
 {
     int result = PCRE2_ERROR_PARTIAL;
     for (size_t n = WINDOW_BYTES; result == PCRE2_ERROR_PARTIAL; n *= 4) {
         const size_t end = window_end(text, size_bytes, at, 4 * n);
         const uint32_t partial = end < size_bytes ? PCRE2_PARTIAL_HARD : 0;
         BD_TRY(take_steps(finder, finder->expression->reports ? n : end - at, err));
-        result = look_as_far_as(finder, text, end, at, PCRE2_NO_UTF_CHECK | partial);
+        result = match_up_to(finder, text, end, at, PCRE2_NO_UTF_CHECK | partial);
     }
     *found = result >= 0;
     if (result >= 0 || result == PCRE2_ERROR_NOMATCH)
@@ -267,8 +271,8 @@ static bd_status look_thoroughly(bd_finder *finder, const char *text, size_t siz
     return fail_to_match(err, finder->expression->source, result);
 }
 
-// Of the character at `at`, 1 at the end.
-static size_t character_bytes(const char *text, size_t size_bytes, size_t at)
+// The bytes of the character at `at`; 1 at the end.
+static size_t bytes_of_character(const char *text, size_t size_bytes, size_t at)
 {
     size_t n = 1;
     while (at + n < size_bytes && ((unsigned char)text[at + n] & 0xC0) == 0x80)
@@ -282,16 +286,16 @@ bd_status bd_finder_find(bd_finder *finder, const char *text, size_t size_bytes,
     *found = false;
     for (size_t at = from; !*found && at <= size_bytes;) {
         const size_t before = at;
-        const answer quick = look_quickly(finder, text, size_bytes, &at);
+        const answer quick = search_quickly(finder, text, size_bytes, &at);
         *found = quick == HERE;
         if (*found)
             break;
         BD_TRY(take_steps(finder, at - before, err));
         if (quick == NOT_HERE)
             continue;
-        BD_TRY(look_thoroughly(finder, text, size_bytes, at, found, err));
+        BD_TRY(search_thoroughly(finder, text, size_bytes, at, found, err));
         if (!*found)
-            at += character_bytes(text, size_bytes, at);
+            at += bytes_of_character(text, size_bytes, at);
     }
     if (*found)
         *match = last_match(finder);

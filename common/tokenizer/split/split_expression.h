@@ -13,11 +13,11 @@
 
 typedef struct bd_expression bd_expression;  // immutable, for any number of threads
 
-// In Oniguruma's dialect, see split_dialect.h. A bad expression is BD_ERR_FORMAT and says
-// where; `source` is copied for messages.
+// Compiles an expression in Oniguruma's dialect, see split_dialect.h. A bad expression is
+// BD_ERR_FORMAT with a message that says where; `source` is copied for messages.
 bd_status bd_expression_new(const char *source, bd_expression **expression, bd_error *err);
 
-// The same of an expression that is in PCRE2's dialect already.
+// The same for an expression that is in PCRE2's dialect already.
 bd_status bd_expression_new_translated(const char *source, const char *translated,
                                        bd_expression **expression, bd_error *err);
 void bd_expression_free(bd_expression *expression);  // safe on NULL
@@ -34,8 +34,8 @@ void bd_finder_free(bd_finder *finder);  // safe on NULL
 // of published tokenizers need less than a hundredth of it on any text.
 enum { BD_FEWEST_MATCH_STEPS = 1 << 16, BD_MATCH_STEPS_PER_BYTE = 128 };
 
-// Begins a document of `size_bytes`: what it finds from now on, in however many texts, takes
-// its steps from those of one document. Without this call there is no limit.
+// Begins a document of `size_bytes`: all searches from now on, in however many texts, share the
+// steps of one document. Without this call there is no limit.
 void bd_finder_allow(bd_finder *finder, size_t size_bytes);
 int64_t bd_finder_steps_left(const bd_finder *finder);
 

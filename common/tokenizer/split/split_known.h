@@ -31,7 +31,7 @@ typedef struct bd_known_cutter {
     uint32_t held[BD_BLOCK_ROOM];
 } bd_known_cutter;
 
-// Starts on text[begin, end), alone: nothing outside it is seen.
+// Starts on text[begin, end) alone: the text outside is not seen.
 void bd_known_cutter_begin(bd_known_cutter *cutter, bd_split_isa isa, bd_pattern pattern,
                            const char *text, size_t begin, size_t end);
 

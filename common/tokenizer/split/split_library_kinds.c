@@ -23,21 +23,21 @@ static size_t write_all_characters(char *text)
 }
 
 // The matches of an expression that is PCRE2's own, one after the other.
-typedef struct search {
+typedef struct kind_search {
     bd_expression *expression;
     bd_finder *finder;
     bd_match match;
-} search;
+} kind_search;
 
-static void search_close(search *s)
+static void search_close(kind_search *s)
 {
     bd_finder_free(s->finder);
     bd_expression_free(s->expression);
 }
 
-static bool search_open(search *s, const char *expression)
+static bool search_open(kind_search *s, const char *expression)
 {
-    *s = (search){0};
+    *s = (kind_search){0};
     if (bd_expression_new_translated(expression, expression, &s->expression, NULL) == BD_OK &&
         bd_finder_new(s->expression, 1, &s->finder, NULL) == BD_OK)
         return true;
@@ -45,7 +45,7 @@ static bool search_open(search *s, const char *expression)
     return false;
 }
 
-static bool search_next(search *s, const char *text, size_t n, size_t from)
+static bool search_next(kind_search *s, const char *text, size_t n, size_t from)
 {
     bool found;
     return bd_finder_find(s->finder, text, n, from, &s->match, &found, NULL) == BD_OK && found;
@@ -55,7 +55,7 @@ static bool search_next(search *s, const char *text, size_t n, size_t from)
 // Returns the bytes.
 static size_t keep_those_of_kinds(char *text, size_t n)
 {
-    search s;
+    kind_search s;
     if (!search_open(&s, "[\\p{L}\\p{M}\\p{N}\\p{Z}]+"))
         return 0;
     size_t kept = 0;
@@ -71,7 +71,7 @@ static void mark_kind(uint32_t kind, const char *text, size_t n, uint16_t *kinds
 {
     char expression[16];
     snprintf(expression, sizeof expression, "\\p{%s}+", bd_property_of_kind(kind));
-    search s;
+    kind_search s;
     if (!search_open(&s, expression))
         return;
     for (size_t at = 0; search_next(&s, text, n, at);) {

@@ -118,8 +118,8 @@ ALWAYS_INLINE void add_class(bd_block_masks *m, uint64_t bits, uint32_t classes,
     }
 }
 
-// Characters whose class shows by comparing bytes, among them most of what is often met; all
-// others are looked up. What reaches into the next block is not among these.
+// The classes of many frequent characters are found by comparing bytes; all others are looked
+// up, and so are characters that reach into the next block.
 //
 // Letters with case: C3 but 97 and B7 (U+00C0-00FF), C4-C9 (U+0100-027F), D0-D1 (U+0400-047F).
 ALWAYS_INLINE uint64_t cased_letters(bytes64 v, uint64_t inner)
@@ -158,13 +158,13 @@ ALWAYS_INLINE uint64_t punctuation(bytes64 v, uint64_t e3)
     return e2 | (e3 & second_80 & han >> 2) | (ef & wide >> 2);
 }
 
-// Returns the mask of the bytes of all these.
+// Adds all these to the masks. Returns the mask of their bytes.
 ALWAYS_INLINE uint64_t add_frequent(bd_block_masks *m, bytes64 v, bool cased)
 {
     const uint64_t inner = between(v, 0x80, 0xBF);
     const uint64_t three_long = inner >> 1 & inner >> 2;
     const uint64_t e3 = equal(v, 0xE3);
-    // Where case matters it is looked up.
+    // If case matters, these letters are looked up.
     const uint64_t two = cased ? 0 : cased_letters(v, inner);
     const uint64_t three = caseless_letters(v, e3) & three_long;
     const uint64_t signs = punctuation(v, e3) & three_long;
@@ -174,7 +174,7 @@ ALWAYS_INLINE uint64_t add_frequent(bd_block_masks *m, bytes64 v, bool cased)
     return two | three | signs | rest;
 }
 
-// All others one by one from the table. `left` bytes of text begin at s.
+// Adds the characters at `bytes` one by one from the table. `left` bytes of text begin at s.
 ALWAYS_INLINE void add_characters(bd_block_masks *m, bd_block_spill *spill, const uint8_t *s,
                                   size_t left, uint64_t bytes, bool cased)
 {
@@ -192,15 +192,15 @@ ALWAYS_INLINE void add_characters(bd_block_masks *m, bd_block_spill *spill, cons
 
 // ---- The masks of a block --------------------------------------------------------------
 
-// Of the block at s, where `left` bytes of the text are left, at least 1. `spill` has what the
-// last character of the block before left over, and is given what this one does. `cased`: with
-// upper, lower and mark.
+// Makes the masks of the block at s, where `left` bytes of the text are left, at least 1.
+// `spill` holds the bytes of the last character before that lie in this block, and receives
+// those that lie in the next. `cased`: with upper, lower and mark.
 ALWAYS_INLINE void classify(bd_block_masks *m, bd_block_spill *spill, const uint8_t *s,
                             size_t left, bool cased)
 {
     uint8_t last[BLOCK];
     const uint8_t *block = s;
-    if (left < BLOCK) {
+    if (left < BLOCK) {  // the last block is copied, so that nothing behind the text is read
         memset(last, 0, sizeof last);
         memcpy(last, s, left);
         block = last;
@@ -217,6 +217,7 @@ ALWAYS_INLINE void classify(bd_block_masks *m, bd_block_spill *spill, const uint
     m->upper = cased ? between(v, 'A', 'Z') : 0;
     m->lower = cased ? m->letter & ~m->upper : 0;
     m->inner = m->mark = 0;
+    // Plain ASCII is done here; the rest is for characters of several bytes.
     uint64_t bytes = at_least_0x80(v);
     if (bytes || spill->bits) {
         add_class(m, spill->bits, spill->classes, cased);

@@ -30,22 +30,16 @@ void bd_match_cutter_allow(bd_match_cutter *cutter, size_t size_bytes)
 
 // ---- Bytes that are not UTF-8 ------------------------------------------------------
 
-static bd_status make_room(bd_match_cutter *cutter, size_t size_bytes, bd_error *err)
+static bd_status replace_broken(bd_match_cutter *cutter, bd_error *err)
 {
-    if (size_bytes <= cutter->room_bytes)
-        return BD_OK;
-    free(cutter->replaced);
-    cutter->room_bytes = 0;
-    cutter->replaced = malloc(size_bytes);
-    if (!cutter->replaced)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu bytes of text", size_bytes);
-    cutter->room_bytes = size_bytes;
-    return BD_OK;
-}
-
-static bd_status replace(bd_match_cutter *cutter, bd_error *err)
-{
-    BD_TRY(make_room(cutter, REPLACEMENT_BYTES * cutter->piece_bytes, err));
+    const size_t needed = REPLACEMENT_BYTES * cutter->piece_bytes;
+    if (needed > cutter->room_bytes) {
+        free(cutter->replaced);
+        cutter->replaced = malloc(needed);
+        cutter->room_bytes = cutter->replaced ? needed : 0;
+        if (!cutter->replaced)
+            return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu bytes of text", needed);
+    }
     char *out = cutter->replaced;
     size_t at = 0;
     while (at < cutter->piece_bytes) {
@@ -94,12 +88,12 @@ bd_status bd_match_cutter_begin(bd_match_cutter *cutter, const char *text, size_
     cutter->at = cutter->from = cutter->match_end = 0;
     cutter->mapped_subject = cutter->mapped_text = 0;
     if (bd_utf8_valid_prefix(text + begin, end - begin) < end - begin)
-        return replace(cutter, err);
+        return replace_broken(cutter, err);
     return BD_OK;
 }
 
-// Where to look for the next match: an empty one must not be found again.
-static size_t after(const bd_match_cutter *cutter, bd_match match)
+// The place from which the next match is searched: an empty one must not be found again.
+static size_t after_match(const bd_match_cutter *cutter, bd_match match)
 {
     if (match.end > match.begin)
         return match.end;
@@ -108,7 +102,7 @@ static size_t after(const bd_match_cutter *cutter, bd_match match)
     return match.end + (left > 0 ? bd_character_at(rest, left).length : 1);
 }
 
-// The end in the subject of the next word, which is a match or what lies before one; an empty
+// The end in the subject of the next word, which is a match or the text before one; an empty
 // match only separates.
 static bd_status next_end(bd_match_cutter *cutter, size_t *end, bd_error *err)
 {
@@ -124,7 +118,7 @@ static bd_status next_end(bd_match_cutter *cutter, size_t *end, bd_error *err)
             *end = cutter->subject_bytes;
             return BD_OK;
         }
-        cutter->from = after(cutter, match);
+        cutter->from = after_match(cutter, match);
         cutter->match_end = match.end;
         *end = match.begin > cutter->at ? match.begin : match.end;
     }

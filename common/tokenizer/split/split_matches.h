@@ -14,7 +14,7 @@ typedef struct bd_match_cutter {
     bd_finder *finder;    // owned
     char *replaced;       // the piece with U+FFFD in it, owned; at most 3 times as long
     size_t room_bytes;    // of `replaced`
-    const char *subject;  // what is matched: the piece or `replaced`, borrowed
+    const char *subject;  // the text that is matched: the piece or `replaced`, borrowed
     size_t subject_bytes;
     size_t at;           // where in `subject` the next word begins
     size_t from;         // where the next match is looked for; past the end: no more
@@ -34,7 +34,7 @@ void bd_match_cutter_release(bd_match_cutter *cutter);  // safe on an empty one
 // See bd_finder_allow().
 void bd_match_cutter_allow(bd_match_cutter *cutter, size_t size_bytes);
 
-// Starts on text[begin, end), alone: nothing outside it is seen.
+// Starts on text[begin, end) alone: the text outside is not seen.
 bd_status bd_match_cutter_begin(bd_match_cutter *cutter, const char *text, size_t begin,
                                 size_t end, bd_error *err);
 

@@ -160,7 +160,7 @@ static bool is_in(const run *r, bd_kind_set set)
     return (r->kinds & set.has) || (~(uint32_t)r->kinds & set.lacks);
 }
 
-// The kinds of `set` of which PCRE2 has no character that is not in the set.
+// The kinds of `set` whose characters in PCRE2's tables are all in the set.
 static uint32_t shared_kinds(const bd_kind_runs *runs, bd_kind_set set)
 {
     uint32_t shared = set.has & (BD_KIND_WHITE - 1);
@@ -183,7 +183,7 @@ static int longer_first(const void *a, const void *b)
     return (x->first > y->first) - (x->first < y->first);
 }
 
-// What is in `set` and not in `shared`.
+// The ranges of the characters that are in `set` and not in `shared`.
 static size_t find_ranges(const bd_kind_runs *runs, bd_kind_set set, uint32_t shared,
                           range *ranges)
 {

@@ -1,8 +1,8 @@
 // split_properties.h - the characters of \p{...}, \s and \d, written out for PCRE2.
 //
-// They are those of Unicode 16.0.0 (unicode_class.h). PCRE2 knows another version: each set is
-// what it has as well, by its property, which is fast, and the rest as ranges of code points. A
-// property of PCRE2's that has a character too many is not used.
+// They are those of Unicode 16.0.0 (unicode_class.h), while PCRE2 knows another version. So
+// each set is written as the properties of PCRE2 that it contains, which are fast, and the rest
+// as ranges of code points. A property that has a character too many in PCRE2 is not used.
 #ifndef BINDERY_COMMON_TOKENIZER_SPLIT_SPLIT_PROPERTIES_H
 #define BINDERY_COMMON_TOKENIZER_SPLIT_SPLIT_PROPERTIES_H
 

@@ -2,7 +2,7 @@
 
 #include "common/tokenizer/split/unicode_class.h"
 
-// What a run of characters has in common; 0 for [^\s\p{L}\p{N}].
+// The classes that the characters of a run share; 0 for [^\s\p{L}\p{N}].
 enum { KINDS = BD_LETTER | BD_NUMBER | BD_WHITE };
 
 static uint32_t kind_at(const uint8_t *s, size_t n)

@@ -1,7 +1,8 @@
 // split_starts.h - where in a block of 64 bytes words begin.
 //
-// Words begin where the class of the bytes changes, but for a few rules, and all of these are
-// shifts and sums of masks. Bit i is byte i; read them from left to right, as the text:
+// Words begin where the class of the bytes changes, apart from a few rules, and all of these
+// are shifts and sums of masks. Bit i is about byte i; the masks are read from left to right,
+// as the text:
 //
 //   text         x_=_12,$__don't       _ is a space, $ a line break
 //   letter       1.........111.1
@@ -11,13 +12,13 @@
 //   line_break   .......1.......
 //   starts       11.11.1.11...1.       of cl100k
 //
-//   after(m)     the mask moved to the left: what the byte behind has; the next block's first
-//                bits come in
-//   behind(m)    the mask moved to the right: what the byte before has; the last block's last
-//                bit comes in
+//   after(m)     the mask moved to the left: whether the following byte is of the class; the
+//                first bits of the next block come in
+//   behind(m)    the mask moved to the right: whether the byte before is of the class; the
+//                last bit of the block before comes in
 //   run starts   m & ~behind(m)
 //
-// So a block is cut when the next one has been classified.
+// So a block can be cut once the next one has been classified.
 #ifndef BINDERY_COMMON_TOKENIZER_SPLIT_SPLIT_STARTS_H
 #define BINDERY_COMMON_TOKENIZER_SPLIT_SPLIT_STARTS_H
 
@@ -45,8 +46,9 @@ ALWAYS_INLINE uint64_t after(uint64_t here, uint64_t next, int distance)
 
 // ---- White space -----------------------------------------------------------------------
 
-// The last character of each run of white space that something else follows, at its first byte.
-// Of two bytes or three if it is not ASCII. `digits_alone`: a number is an end, not something.
+// The first byte of the last character of each run of white space that another character
+// follows. White space that is not ASCII has two or three bytes. With `digits_alone` a number
+// does not count as a character that follows.
 ALWAYS_INLINE uint64_t last_white(place p, bool digits_alone)
 {
     const bd_block_masks *h = p.here, *n = p.next;
@@ -77,9 +79,9 @@ ALWAYS_INLINE uint64_t absorbed_tail(place p, uint64_t absorbed_before, bool sla
     return takes & (~(takes + first) | first);
 }
 
-// Of the starts `begun` of runs of blanks the one whose run goes on in the next block, if any:
-// there it shows whether a word begins. Not if the run's last character begins in this block:
-// then it is known what follows.
+// The last of the starts `begun` of runs of blanks, if its run goes on in the next block, which
+// then decides whether a word begins. Not if the last character of the run begins in this
+// block: then the character that follows is known.
 ALWAYS_INLINE uint64_t wait_for_end(bd_block_cutter *c, uint64_t blank, uint64_t begun,
                                     uint64_t last_blank)
 {
@@ -167,7 +169,8 @@ ALWAYS_INLINE uint64_t number_groups(bd_block_cutter *c, place p)
         group = group << 3 & four_long;
         groups |= group;
     } while (group);
-    if (number >> 63)  // one of the last three begins a group
+    // One of the last three numbers begins a group, so the leading zeros tell how full it is.
+    if (number >> 63)
         c->digits = (uint32_t)__builtin_clzll(groups) + 1;
     return groups;
 }
@@ -209,9 +212,10 @@ ALWAYS_INLINE void mark(two_blocks *marks, size_t bit, size_t n)
         marks->next |= bit < 64 ? low_bits(bit + n - 64) : low_bits(n) << (bit - 64);
 }
 
-// Contractions at `quotes` (apostrophes that a letter follows): what comes after one begins a
-// word, and inside none does. With `as_suffix` the word before takes it, unless that is a
-// contraction itself; else the apostrophe is its beginning. Few texts have many, so one by one.
+// Applies the contractions at `quotes` (apostrophes that a letter follows): a word begins
+// behind a contraction, and none inside. With `as_suffix` it belongs to the word before, unless
+// that is a contraction itself; otherwise a word begins at the apostrophe. They are few, so
+// they are handled one by one.
 ALWAYS_INLINE uint64_t with_contractions(bd_block_cutter *c, uint64_t quotes, uint64_t starts,
                                          bool any_case, bool as_suffix)
 {
@@ -290,8 +294,8 @@ ALWAYS_INLINE uint64_t o200k_starts(bd_block_cutter *c, place p, uint32_t **ends
     return with_contractions(c, quotes, starts, true, true);
 }
 
-// What masks do not decide: marks, which may be letters or punctuation, and upper case after a
-// letter without case, where a word may begin or not.
+// The characters that masks do not decide: marks, which may be letters or punctuation, and
+// upper case after a letter without case, where a word may begin or not.
 ALWAYS_INLINE uint64_t o200k_trouble(const bd_block_masks *m, const bd_block_masks *before)
 {
     const uint64_t caseless = m->letter & ~m->upper & ~m->lower;

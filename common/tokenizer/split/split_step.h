@@ -1,5 +1,5 @@
-// split_step.h - how a tokenizer's file says that text is cut into words: one step after the
-// other, each inside the pieces of the one before.
+// split_step.h - the steps by which a tokenizer's file cuts text into words: each cuts the
+// pieces of the one before.
 #ifndef BINDERY_COMMON_TOKENIZER_SPLIT_SPLIT_STEP_H
 #define BINDERY_COMMON_TOKENIZER_SPLIT_SPLIT_STEP_H
 
@@ -17,11 +17,11 @@ typedef enum bd_pattern {
 
 typedef struct bd_split_step {
     bd_pattern pattern;
-    char *expression;  // of BD_PATTERN_OTHER, owned by whoever owns the step; else NULL
+    char *expression;  // of BD_PATTERN_OTHER, owned by the owner of the step; else NULL
 } bd_split_step;
 
-// Each piece becomes the matches of the pattern and what lies between them, each a piece of its
-// own ("Isolated"); with the known patterns nothing lies between.
+// Each piece becomes the matches of the pattern and the texts between them, each a piece of its
+// own ("Isolated"); the known patterns leave nothing between.
 
 // The pattern that `expression` is one of the known ways to write in Hugging Face's files
 // (which mean Oniguruma's dialect), BD_PATTERN_OTHER if none.

@@ -19,7 +19,7 @@ struct bd_splitter {
     bd_expression *expressions[MAX_STEPS];  // of BD_PATTERN_OTHER, owned; else NULL
 };
 
-// One step's way through one piece of the step before.
+// One step, at work on one piece of the step before.
 typedef struct stage {
     bd_pattern pattern;
     bd_split_isa isa;
@@ -33,14 +33,14 @@ typedef struct stage {
 struct bd_word_reader {
     const char *text;
     size_t whole;      // without steps: the end of the one word, 0 when it was read
-    bool in_document;  // somebody says where documents begin
+    bool in_document;  // the caller tells where documents begin
     size_t n_stages;
     stage stages[];
 };
 
 // ---- The steps --------------------------------------------------------------------
 
-static bd_status add_step(bd_splitter *splitter, const bd_split_step *step, bd_error *err)
+static bd_status add_split_step(bd_splitter *splitter, const bd_split_step *step, bd_error *err)
 {
     const size_t n = splitter->n_steps;
     if (step->pattern == BD_PATTERN_GPT2 && n > 0 &&
@@ -66,7 +66,7 @@ bd_status bd_splitter_new(const bd_split_step *steps, size_t n_steps, bd_splitte
     if (!made)
         return bd_fail(err, BD_ERR_MEMORY, "no memory to split text");
     for (size_t i = 0; i < n_steps; i++) {
-        const bd_status status = add_step(made, &steps[i], err);
+        const bd_status status = add_split_step(made, &steps[i], err);
         if (status != BD_OK) {
             bd_splitter_free(made);
             return status;
@@ -191,7 +191,7 @@ void bd_word_reader_free(bd_word_reader *reader)
     free(reader);
 }
 
-static void allow(bd_word_reader *reader, size_t size_bytes)
+static void allow_steps(bd_word_reader *reader, size_t size_bytes)
 {
     for (size_t i = 0; i < reader->n_stages; i++)
         if (reader->stages[i].pattern == BD_PATTERN_OTHER)
@@ -201,7 +201,7 @@ static void allow(bd_word_reader *reader, size_t size_bytes)
 void bd_word_reader_begin_document(bd_word_reader *reader, size_t size_bytes)
 {
     reader->in_document = true;
-    allow(reader, size_bytes);
+    allow_steps(reader, size_bytes);
 }
 
 bd_status bd_word_reader_begin(bd_word_reader *reader, const char *text, size_t size_bytes,
@@ -213,7 +213,7 @@ bd_status bd_word_reader_begin(bd_word_reader *reader, const char *text, size_t 
     reader->text = size_bytes > 0 ? text : "";  // NULL has no end
     reader->whole = size_bytes;
     if (!reader->in_document)
-        allow(reader, size_bytes);
+        allow_steps(reader, size_bytes);
     for (size_t i = 0; i < reader->n_stages; i++) {
         stage *s = &reader->stages[i];
         s->n_pieces = s->next_piece = s->piece_begin = 0;

@@ -1,5 +1,5 @@
-// unicode_class.h - the classes of characters that the patterns of tokenizers tell apart, and
-// the way to them from UTF-8.
+// unicode_class.h - the classes of characters that the patterns of tokenizers distinguish,
+// looked up from UTF-8.
 //
 // A two-stage table: the code point without its last six bits finds a block of 64 classes, the
 // last six bits the class in it. Those six bits are the last byte of a UTF-8 sequence, so no
@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Bits of a class. No letter is a number, a mark or white; what is nothing of all is 0.
+// Bits of a class. No letter is a number, a mark or white; a character of no class has 0.
 enum {
     BD_LETTER = 1,      // \p{L}
     BD_NUMBER = 2,      // \p{N}

@@ -165,7 +165,7 @@ static void damage_is_named(void **state)
         {{.model = ", \"vocab\": {}"}, "'model': it has 'vocab' twice"},
         {{.model = ", \"merges\": []"}, "'model': it has 'merges' twice"},
         {{.model = ", \"type\": \"BPE\""}, "'model': it has 'type' twice"},
-        {{.document = ", \"model\": {}"}, "'model': it is there twice"},
+        {{.document = ", \"model\": {}"}, "'model': it is given twice"},
         {{.document = ", \"version\": \"1.0\""}, "it has 'version' twice"},
         {{.document = ", \"normalizer\": 7"}, "'normalizer' is not an object"},
         {{.document = "} 1"}, "byte 2771: something follows the document"},

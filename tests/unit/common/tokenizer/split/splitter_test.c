@@ -57,12 +57,12 @@ static void comparison_release(comparison *c)
 static void compare_isas(bd_pattern pattern, const char *text, size_t size_bytes,
                          const words *expected)
 {
-    static const char *const names[BD_SPLIT_N_ISA] = {"scalar", "avx2", "avx512"};
+    static const char *const isa_names[BD_SPLIT_N_ISA] = {"scalar", "avx2", "avx512"};
     static words found;
     for (int isa = 0; isa < BD_SPLIT_N_ISA; isa++)
         if (bd_split_isa_serves((bd_split_isa)isa)) {
             found.n = isa_ends((bd_split_isa)isa, pattern, text, size_bytes, found.ends);
-            assert_same(names[isa], text, expected, &found);
+            assert_same(isa_names[isa], text, expected, &found);
         }
 }
 
