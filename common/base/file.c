@@ -162,8 +162,9 @@ done:
     return status;
 }
 
-// Creates a new file of a name that nobody else uses; *temporary is its malloc'd name. Not
-// mkstemp(): that makes private files, and asking for the umask to undo it is not thread-safe.
+// Creates a new file of a name that nobody else uses; *temporary is its malloc'd name.
+// mkstemp() will not do: it makes private files, and reading the umask to undo that is not
+// thread-safe.
 static int create_unique(const char *folder, const char *name, char **temporary)
 {
     for (;;) {
@@ -329,8 +330,8 @@ bd_status bd_file_publish_new(const char *folder, const char *name, const void *
     return status;
 }
 
-// .<name>.<8 hexadecimal digits>.part: other programs have .part files, too. Returns the length
-// of <name>, 0 if it is no such name.
+// Returns the length of <name> in ".<name>.<8 hexadecimal digits>.part", 0 if the name has
+// another form: other programs make .part files as well.
 static size_t final_length(const char *name)
 {
     const size_t n = strlen(name), n_digits = 8, n_suffix = strlen(part_suffix);

@@ -182,7 +182,7 @@ bool bd_lies_in_folder(const char *path, const char *folder)
     return lies_in(realpath(path, NULL), realpath(folder, NULL));
 }
 
-// The real path of `path`, or of the nearest folder above it that is there; NULL without
+// The real path of `path`, or of the nearest folder above it that exists; NULL when out of
 // memory.
 static char *real_path_of_existing(const char *path)
 {

@@ -37,10 +37,10 @@ static void catch_signal(int number)
     sigaction(number, &action, NULL);
 }
 
-// A stack of its own for note_signal(): the generated code of oneDNN's matrix products does not
-// bear a handler on the stack that it runs on (about one run in a hundred that was interrupted
-// in the middle of one found its heap spoilt). The system gives a process's signals to the
-// thread that calls this, as long as it does not block them.
+// Gives note_signal() a stack of its own, because the generated code of oneDNN's matrix
+// products does not tolerate a handler on the stack that it runs on: about one run in a hundred
+// that was interrupted inside a product had its heap corrupted. The system delivers a process's
+// signals to the thread that calls this, unless it blocks them.
 static void use_own_stack(void)
 {
     static char stack[1 << 16];  // registers alone take 11 KiB with AMX

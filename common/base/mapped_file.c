@@ -13,7 +13,8 @@
 
 enum { MAX_KNOWN = 4096 };
 
-// Read by the signal handler, so: fixed storage, and `begin` is set last and cleared first.
+// The signal handler reads this, so its storage is fixed, and `begin` is set last and cleared
+// first.
 static struct known {
     _Atomic uintptr_t begin;  // 0: free
     uintptr_t end;

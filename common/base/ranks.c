@@ -4,7 +4,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-// In this order: mpirun started by a batch system sets its own beside that system's.
+// The order matters: an mpirun that a batch system started sets its variables beside those of
+// that system.
 static const struct {
     const char *rank, *n_ranks;
 } variables[] = {

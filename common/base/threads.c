@@ -62,7 +62,7 @@ static void *worker_main(void *argument)
     return NULL;
 }
 
-// The same stack for every worker, whatever `ulimit -s` says: where it is unlimited, as on many
+// Every worker has the same stack, whatever `ulimit -s` says: if that is unlimited, as on many
 // clusters, a thread would get 2 MiB.
 static int start_worker(bd_threads *threads)
 {

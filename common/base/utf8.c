@@ -15,7 +15,7 @@ static size_t sequence_length(const uint8_t *s, size_t n, size_t *broken)
     if (lead < 0xC2 || lead > 0xF4)
         return 0;
     const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-    // The second byte's range excludes overlong forms, surrogates and what is too large.
+    // The second byte's range excludes overlong forms, surrogates and code points that are too large.
     const uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
     const uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
     for (size_t i = 1; i < length; i++) {

@@ -39,8 +39,8 @@ static struct sentence describe_option(const bd_option *option)
     return sentence;
 }
 
-// "tiny 4 layers of 128 channels": choice i of an option that lists its choices one by one, the
-// names in one column.
+// "tiny  4 layers of 128 channels": choice i of an option that lists its choices one by one,
+// the names in one column.
 static struct sentence describe_choice(const bd_option *option, int i)
 {
     struct sentence sentence = {""};

@@ -242,7 +242,7 @@ struct reader {
     bd_error *err;
 };
 
-// Whether the arguments asked for something that needs nothing of what follows.
+// Whether --help, --version or --generate was given: the other arguments do not matter then.
 static bool reading_ends(const bd_arguments *arguments)
 {
     return arguments->help || arguments->version || arguments->generated;

@@ -129,9 +129,9 @@ typedef struct bd_option {
     bool is_settings_file;  // by BD_SETTINGS_OPTION
     bool names_files;       // its texts name files or folders; some kinds always do
     bool is_saved_nowhere;  // bd_settings_print() leaves it out
-    const char
-        *alternatives;  // options with the same text here exclude each other: one that is
-                        // given overrides the others in a file
+    // Options with the same text here exclude each other: one that is given overrides the others
+    // in a file.
+    const char *alternatives;
 } bd_option;
 
 // The offset of a field, refused by the compiler if the field is not of type `type`.

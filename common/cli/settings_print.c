@@ -1,4 +1,4 @@
-// Settings as a file of settings: the inverse of what options.c reads.
+// Prints settings as a file of settings: the inverse of reading such a file in options.c.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

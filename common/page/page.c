@@ -57,8 +57,7 @@ static bd_status print_data(FILE *out, const bd_json *data, bd_error *err)
     return BD_OK;
 }
 
-// ---- The content security policy: it allows scripts and styles by their hashes
-// ----------------
+// ---- The content security policy: it allows scripts and styles by their hashes -------------
 
 static void print_base64(FILE *out, const uint8_t *bytes, size_t n)
 {

@@ -1,6 +1,6 @@
 'use strict';
-// page.js - what every page needs: its data, numbers for people, elements, tables, moving by
-// arrow keys. Text from the data only ever becomes text nodes or attributes, never HTML.
+// page.js - the functions that every page needs: its data, numbers for people, elements, tables,
+// moving by arrow keys. Text from the data becomes text nodes or attributes alone, never HTML.
 
 const page = (() => {
     // An integer that a double cannot hold stays exact where the browser shows us its digits.
@@ -42,7 +42,7 @@ const page = (() => {
         return text.charAt(0).toUpperCase() + text.slice(1);
     }
 
-    // ---- Text that may want to play tricks --------------------------------------------------
+    // ---- Text that may try to deceive -------------------------------------------------------
 
     // Control characters, those that turn the direction of writing, and separators of lines.
     const invisible = new RegExp(
@@ -56,7 +56,7 @@ const page = (() => {
         return `⟨U+${code.toString(16).toUpperCase().padStart(4, '0')}⟩`;
     }
 
-    // The text with what cannot be seen made visible; line feeds and tabs stay.
+    // The text with its invisible characters named; line feeds and tabs stay.
     function visible(text) {
         return text.replace(invisible, nameCharacter);
     }
@@ -114,7 +114,7 @@ const page = (() => {
             element('thead', {}, element('tr', {}, ...head)), element('tbody', {}, ...body));
     }
 
-    // Pairs of a name and what it is.
+    // Pairs of a name and its value.
     function list(pairs) {
         return element('dl', {}, ...pairs.map(([name, value]) =>
             element('div', {}, element('dt', {}, name), element('dd', {}, value))));
