@@ -10,7 +10,7 @@
 const char *const bd_bad_kind_words[] = {
     "good",
     "without text",
-    "of broken JSON",
+    "of broken JSON or CSV",
     "not UTF-8",
     "larger than --max-document-bytes",
     "too hard to split",

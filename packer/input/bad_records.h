@@ -12,14 +12,14 @@
 typedef enum bd_bad_kind {
     BD_BAD_NONE,          // it is not bad
     BD_BAD_MISSING_TEXT,  // no text: null, no such field, or something else in it
-    BD_BAD_JSON,          // not JSON, or JSON that says two things
+    BD_BAD_JSON,          // not JSON or CSV, or JSON that says two things
     BD_BAD_UTF8,          // not UTF-8, or an escape of half a character
     BD_BAD_TOO_LARGE,     // more than --max-document-bytes
     BD_BAD_PATTERN,       // a regular expression of the tokenizer works on it for too long
     BD_N_BAD_KINDS,
 } bd_bad_kind;
 
-// What people call each kind, in the order of the enum: "without text", "of broken JSON", …
+// What people call each kind, in the order of the enum: "without text", "of broken JSON or CSV", …
 extern const char *const bd_bad_kind_words[];
 
 // How many of a kind there are; of BD_BAD_NONE there is no count.

@@ -16,6 +16,11 @@ bool bd_input_is_stdin(const bd_input *input)
     return strcmp(input->path, BD_STDIN_OPERAND) == 0;
 }
 
+bool bd_input_is_stream(const bd_input *input)
+{
+    return input->compression || input->kind->is_stream || bd_input_is_stdin(input);
+}
+
 bd_reading bd_input_reading(const bd_input *input, const bd_reading *reading)
 {
     return bd_reading_of(reading, &input->own);

@@ -99,6 +99,9 @@ bool bd_input_is_unchanged(const bd_input *input);
 // BD_ERR_IO: it is not as it was examined.
 bd_status bd_input_fail_changed(const bd_input *input, bd_error *err);
 
+// Whether it can be read only from front to back, slice after slice.
+bool bd_input_is_stream(const bd_input *input);
+
 bool bd_input_is_stdin(const bd_input *input);
 
 // How it is read, if the others are read as `reading` says; borrowed from both.

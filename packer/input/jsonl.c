@@ -132,8 +132,8 @@ static bd_status recognise_jsonl(bd_input *input, const bd_input_head *head,
 {
     const json_shape shape = shape_of(head, bd_name_has_ending(input->path, ".json"));
     bool without_text = false;
-    *yes = shape == JSON_LINES;
-    if (!head->is_clean)
+    *yes = head->named == &bd_jsonl_kind || shape == JSON_LINES;
+    if (head->named == &bd_jsonl_kind || !head->is_clean)
         return BD_OK;
     if (shape == JSON_LINES && input->folder > 0)
         BD_TRY(is_config(input->path, head, reading->text_field, &without_text, err));

@@ -23,18 +23,20 @@ typedef struct bd_input_head {
 bool bd_head_begins_with(const bd_input_head *head, const char *mark, size_t n);
 
 struct bd_input_kind {
-    const char *name;               // bd_NAME_name, from the list below
-    const char *const *endings;     // of file names that suggest it, ended by NULL
-    const char *place;              // what messages call a position: "row", "document at byte"
-    bool is_text;                   // may be compressed or come from standard input
-    bool is_json;                   // its records are JSON, with the text in a field
-    bool has_lines;                 // messages also name the line of a record
+    const char *name;            // bd_NAME_name, from the list below
+    const char *const *endings;  // of file names that suggest it, ended by NULL
+    const char *place;           // what messages call a position: "row", "document at byte"
+    bool is_text;                // may be compressed or come from standard input
+    bool is_json;                // its records are JSON, with the text in a field
+    bool has_lines;              // messages also name the line of a record
+    bool is_stream;  // can only be read from front to back, even if it is not compressed
     const bd_token_layout *tokens;  // of token files, else NULL
     bool is_table;
     bd_columns_format columns;  // of tables
 
     // Sets *yes (false before) if the input is of this kind, which input->kind is meanwhile, or
-    // input->passed if it is and cannot be read. NULL: another kind stands in for it.
+    // input->passed if it is and cannot be read. It is asked also
+    // where the name was believed. NULL: only the name can tell.
     bd_status (*recognise)(bd_input *input, const bd_input_head *head,
                            const bd_reading *reading, bool *yes, bd_error *err);
 
@@ -63,6 +65,8 @@ struct bd_input_kind {
 #define BD_FOR_EACH_INPUT_KIND(X)   \
     X(text, "text")                 \
     X(jsonl, "jsonl")               \
+    X(csv, "csv")                   \
+    X(tsv, "tsv")                   \
     X(parquet, "parquet")           \
     X(arrow, "arrow")               \
     X(arrow_stream, "arrow-stream") \

@@ -53,7 +53,8 @@ bd_status bd_reader_next(bd_reader *reader, bd_record *record, bool *found, bd_e
         record->bad = BD_BAD_TOO_LARGE;
     if (record->bad == BD_BAD_NONE)
         return BD_OK;
-    *record = (bd_record){.position = record->position, .bad = record->bad};
+    record->data = NULL;
+    record->size_bytes = 0;
     if (reader->reading.bad_records == BD_BAD_SKIP)
         return BD_OK;
     const bd_status status = bd_reader_fail_bad(&reader->reading, record, err);
@@ -62,6 +63,8 @@ bd_status bd_reader_next(bd_reader *reader, bd_record *record, bool *found, bd_e
 
 bd_status bd_reader_fail_bad(const bd_reading *reading, const bd_record *record, bd_error *err)
 {
+    if (record->problem)
+        return bd_fail(err, BD_ERR_FORMAT, "%s", record->problem);
     if (record->bad == BD_BAD_MISSING_TEXT)
         return bd_fail(err, BD_ERR_FORMAT, "the column has no value");
     return bd_fail(err, BD_ERR_FORMAT, "a record larger than --max-document-bytes %" PRId64,

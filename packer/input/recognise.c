@@ -21,8 +21,7 @@ static const struct {
     [BD_PASS_INDEX] = {"index of another input", ""},
     [BD_PASS_DANGLING] = {"dangling link", ""},
     [BD_PASS_IRREGULAR] = {"not a regular file", ""},
-    [BD_PASS_CSV] = {"CSV or TSV", "convert it to JSONL or Parquet first, or take it as one "
-                                   "text with --format text"},
+    [BD_PASS_CSV] = {"CSV without its text", "see --text-field"},
     [BD_PASS_JSON_ARRAY] = {"JSON array",
                             "make one line of each element first: jq -c '.[]' FILE > "
                             "FILE.jsonl"},
@@ -221,7 +220,10 @@ static bd_status tell_kind(bd_input *input, const bd_input_head *head,
         input->kind = head->named;
         if (must_be_utf8 && !head->is_clean)
             input->passed = recognise_mark(head);
-        return BD_OK;
+        bool yes = true;
+        return input->passed == BD_PASS_NOT && input->kind->recognise
+                   ? input->kind->recognise(input, head, reading, &yes, err)
+                   : BD_OK;
     }
     if (head->is_clean) {
         if (bd_head_begins_with(head, "%PDF-", 5))
@@ -279,11 +281,6 @@ bd_status bd_input_recognise(bd_input *input, const bd_reading *reading, bd_erro
         input->kind = reading->delimiter ? &bd_text_kind : &bd_jsonl_kind;
         if (reading->format && reading->format->is_text)
             input->kind = reading->format;
-        return BD_OK;
-    }
-    if (!reading->format &&
-        (bd_name_has_ending(input->path, ".csv") || bd_name_has_ending(input->path, ".tsv"))) {
-        input->passed = BD_PASS_CSV;
         return BD_OK;
     }
     BD_TRY(read_head(input, &head, err));

@@ -89,14 +89,15 @@ void bd_records_close(bd_records *records)
 bd_status bd_records_cut(bd_input *input, const bd_reading *reading, bd_error *err)
 {
     bd_input_entry *entry = &input->entry;
-    if (bd_input_is_stdin(input))
+    if (bd_input_is_stdin(input)) {
         entry->size_bytes = entry->extent = BD_UNKNOWN;
-    else
+    } else {
         BD_TRY(bd_input_digest_edges(input, NULL, err));
-    if (input->compression)
-        BD_TRY(bd_byte_stream_measure(input->path, reading->unit_bytes, &entry->extent, err));
-    else if (!bd_input_is_stdin(input))
         entry->extent = entry->size_bytes;
+        if (bd_input_is_stream(input))
+            BD_TRY(
+                bd_byte_stream_measure(input->path, reading->unit_bytes, &entry->extent, err));
+    }
     entry->weight = entry->extent;
     entry->stride = reading->unit_bytes;
     return BD_OK;

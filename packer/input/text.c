@@ -4,16 +4,6 @@
 #include "packer/input/examine.h"
 #include "packer/input/kinds.h"
 
-static bd_status recognise_text(bd_input *input, const bd_input_head *head,
-                                const bd_reading *reading, bool *yes, bd_error *err)
-{
-    (void)input;
-    (void)reading;
-    (void)err;
-    *yes = head->named == &bd_text_kind;
-    return BD_OK;
-}
-
 // A text without a delimiter is one document and has one slice.
 static bd_status cut_text(bd_input *input, const bd_reading *reading, bd_error *err)
 {
@@ -39,7 +29,6 @@ const bd_input_kind bd_text_kind = {
     .endings = text_endings,
     .place = "document at byte",
     .is_text = true,
-    .recognise = recognise_text,
     .cut = cut_text,
     .open = open_text,
     .begin = bd_records_begin,

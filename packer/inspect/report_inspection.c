@@ -63,7 +63,7 @@ static void print_documents(FILE *out, const bd_inspection *in, bd_look look)
     print_nonzero(out, "headless documents", f->headless_documents);
     print_nonzero(out, "invalid UTF-8 documents", f->invalid_utf8_documents);
     print_nonzero(out, "bad: no text", f->bad_missing_text);
-    print_nonzero(out, "bad: broken JSON", f->bad_json);
+    print_nonzero(out, "bad: broken JSON or CSV", f->bad_json);
     print_nonzero(out, "bad: not UTF-8", f->bad_utf8);
     print_nonzero(out, "bad: too large", f->bad_too_large);
     print_nonzero(out, "bad: over pattern's limit", f->bad_pattern);

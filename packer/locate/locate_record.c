@@ -52,7 +52,8 @@ static bd_status find_bytes(bd_record_place *place, const bd_input *input,
         if (n == sizeof head && memcmp(head, mark, n) == 0)
             place->begin += (int64_t)n;
     }
-    place->end = place->begin + (int64_t)record->size_bytes;
+    place->end = place->begin + (int64_t)(record->stored_bytes > 0 ? record->stored_bytes
+                                                                   : record->size_bytes);
     const int64_t line = bd_line_number(input, place->begin);
     place->line = line > 0 ? line : BD_UNKNOWN;
     return BD_OK;

@@ -87,7 +87,7 @@
          BD_CHOICE(bd_pack_options, bad_records, bd_bad_policy_words),                         \
          .initial = "error",                                                                   \
          .help = "What to do with a record of which no document can be made: no text, broken " \
-                 "JSON, not UTF-8, too large, or too hard for the tokenizer's pattern"},       \
+                 "JSON or CSV, not UTF-8, too large, or too hard for a tokenizer's pattern"},  \
         {.name = "special-tokens",                                                             \
          .value = "HOW",                                                                       \
          BD_CHOICE(bd_pack_options, special_tokens, bd_special_tokens_names),                  \

@@ -251,7 +251,7 @@ static bd_status check_input(const bd_pack_job *job, const bd_input *input, bd_e
             "no separators yet",
             input->path);
     if (bd_input_is_stdin(input) && reading.format && !reading.format->is_text)
-        return bd_fail(err, BD_ERR_ARGUMENT, "--format: standard input is text or jsonl");
+        return bd_fail(err, BD_ERR_ARGUMENT, "--format: standard input is a kind of text");
     return BD_OK;
 }
 

@@ -106,7 +106,7 @@ static bd_status print_result(const bd_arguments *arguments, const bd_pack_setti
                             : bd_report_ledger(stdout, settings->out, &result->manifest, err);
 }
 
-// "3 files (2 hidden, 1 CSV or TSV)"; nothing if none was passed over.
+// "3 files (2 hidden, 1 PDF)"; nothing if none was passed over.
 static size_t list_passed(const bd_passed_over *passed, char *text, size_t size)
 {
     const int64_t n_files = bd_passed_over_files(passed);

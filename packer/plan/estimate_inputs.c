@@ -62,7 +62,7 @@ static double total_weight(const sampling *s, double ratio)
 
 static bool can_begin_anywhere(const bd_input *input)
 {
-    return !input->compression;
+    return !bd_input_is_stream(input);
 }
 
 // ---- Reading a window ----------------------------------------------------------------------
@@ -72,7 +72,8 @@ static double record_weight(const bd_pack_job *job, const bd_input *input,
                             const bd_record *record)
 {
     const bd_input_entry *entry = &input->entry;
-    const double n = (double)record->size_bytes;
+    const double n =
+        (double)(record->stored_bytes > 0 ? record->stored_bytes : record->size_bytes);
     const char *delimiter = bd_input_reading(input, &job->reading).delimiter;
     if (input->kind->is_table)
         return (double)entry->weight / (double)entry->extent;

@@ -321,7 +321,7 @@ class Share(ProgramTest):
             result = self.run_with(*given)
             self.assertEqual(result.status, 2, result)
             self.assertIn("10 of 1000 records are bad", result.stderr)
-            self.assertIn("10 of broken JSON", result.stderr)
+            self.assertIn("10 of broken JSON or CSV", result.stderr)
             self.assertIn("--max-bad", result.stderr)
             self.assertFalse((self.dataset / "manifest.json").exists())
         shards = {p.name: p.stat().st_mtime_ns for p in self.dataset.glob("*.arrow")}
@@ -371,11 +371,11 @@ class Share(ProgramTest):
     def test_what_is_printed(self) -> None:
         ledger = self.run_with("--max-bad", "1%").stdout
         self.assertRegex(ledger, r"bad records +10 +1\.0000 % of the records")
-        self.assertRegex(ledger, r"10 +of broken JSON")
-        self.assertRegex(self.succeeds("inspect", self.dataset).stdout, r"bad: broken JSON +10")
+        self.assertRegex(ledger, r"10 +of broken JSON or CSV")
+        self.assertRegex(self.succeeds("inspect", self.dataset).stdout, r"bad: broken JSON or CSV +10")
         quiet = bindery("pack", "-q", "-o", self.folder / "quiet", *self.options, "--max-bad",
                         "1%", self.file)
-        self.assertIn("left out: 10 records of broken JSON", quiet.stderr)
+        self.assertIn("left out: 10 records of broken JSON or CSV", quiet.stderr)
 
     def test_wrong_shares(self) -> None:
         for given, said in [

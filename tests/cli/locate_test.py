@@ -40,7 +40,7 @@ ROUNDS = 20 if program.LONG else 1
 FIND_ROUNDS = 60 if program.LONG else 1
 CORRUPTIONS = program.amount(brief=10, usual=20, long=300)
 UNITS = {"parquet": "row", "arrow": "row", "megatron": "document", "tokens": "document",
-         "llm.c": "token", "arrow-stream": "row", "text": "byte", "jsonl": "byte"}
+         "llm.c": "token", "arrow-stream": "row", "text": "byte", "jsonl": "byte", "csv": "byte", "tsv": "byte"}
 
 
 def as_json_text(data: bytes) -> str:
@@ -118,13 +118,13 @@ def expected_record(packed: Packed, document: Document, token: int) -> dict:
     place["path"] = str(packed.files[document.input])
     place["size_bytes"] = len(raw)
     place["content"] = as_json_text(raw) if packed.options.vocab_size is None else ""
-    if item.records is not None:
+    if item.records is not None and not item.is_stream:
         return place
     begin = document.position
-    place["begin"], place["end"] = begin, begin + len(raw)
+    place["begin"], place["end"] = begin, document.record.end or begin + len(raw)
     place["line"] = item.data[:begin].count(b"\n") + 1
     at = token - (packed.options.bos is not None)
-    if not item.is_jsonl and 0 <= at < len(document.text):
+    if not (item.is_jsonl or item.is_stream) and 0 <= at < len(document.text):
         place["token_byte"] = begin + at
         place["token_line"] = item.data[: begin + at].count(b"\n") + 1
     return place

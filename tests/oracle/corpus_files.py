@@ -129,6 +129,31 @@ def text_files(rng: random.Random, texts: list[bytes]) -> list[Input]:
     return [Input(f"{i:05d}.txt", text) for i, text in enumerate(texts)]
 
 
+def separated(name: str, dialect: str) -> Writer:
+    """CSV or TSV, as Python writes it; the text is among other columns."""
+
+    def write(rng: random.Random, texts: list[bytes]) -> list[Input]:
+        columns = ["id", "text", "a, b", "the\n\"text\""]
+        rng.shuffle(columns)
+        quoting = rng.choice([csv.QUOTE_ALL, csv.QUOTE_MINIMAL])
+        end = "\r\n" if quoting == csv.QUOTE_MINIMAL or rng.random() < 0.5 else "\n"
+        data, records = io.StringIO(newline=""), []
+        if rng.random() < 0.3:
+            data.write("\ufeff")
+        writer = csv.writer(data, dialect, quoting=quoting, lineterminator=end)
+        writer.writerow(columns)
+        for i, text in enumerate(texts):
+            data.write(rng.choice(["", end]))  # a blank line is no row
+            position = len(data.getvalue().encode())
+            values = {"id": i, "text": text.decode(), "a, b": 'a, "b"\n'}
+            writer.writerow([values.get(column, "") for column in columns])
+            stop = len(data.getvalue().encode()) - len(end)
+            records.append(Record(position, text, text, end=stop))
+        return [Input(name, data.getvalue().encode(), records=tuple(records), is_stream=True)]
+
+    return write
+
+
 # ---- Tables ----------------------------------------------------------------------
 
 
@@ -366,6 +391,8 @@ FORMATS: dict[str, Format] = {
     "jsonl, zstd": Format(compressing(jsonl, "zstd")),
     "jsonl, bzip2": Format(compressing(jsonl, "bzip2")),
     "jsonl, xz": Format(compressing(jsonl, "xz")),
+    "csv": Format(separated("corpus.csv", "excel")),
+    "tsv, gzip": Format(compressing(separated("corpus.tsv", "excel-tab"), "gzip")),
     "text": Format(delimited, is_delimited=True),
     "text, gzip": Format(compressing(delimited, "gzip"), is_delimited=True),
     "text, zstd": Format(compressing(delimited, "zstd"), is_delimited=True),

@@ -60,6 +60,10 @@ def check_files(dataset: Path, manifest: dict) -> Iterator[Violation]:
             yield Violation("D1", name, "its checksum is another")
 
 
+# Formats of which only reading from the beginning tells where records begin.
+STREAMS = ("csv", "tsv")
+
+
 def is_one_document(item: dict, reading: dict) -> bool:
     return item["format"] == "text" and reading["delimiter"] is None
 
@@ -116,7 +120,7 @@ def cut_as_first_minor(item: dict, reading: dict) -> dict:
 def check_text_cut(item: dict, reading: dict) -> Iterator[str]:
     """D2 of text and JSONL, whose positions are bytes."""
     weight, extent, unit_size = item["weight"], item["extent"], reading["unit_size"]
-    is_compressed = item["compression"] != "none"
+    is_compressed = item["compression"] != "none" or item["format"] in STREAMS
     if weight != extent:
         yield f"weight is {weight} and extent {extent}"
     if not is_compressed and weight != item["bytes"]:
@@ -133,7 +137,7 @@ def check_text_cut(item: dict, reading: dict) -> Iterator[str]:
 def check_cut(item: dict, reading: dict) -> Iterator[str]:
     """D2: what an input says of how it is cut."""
     extent, unit_size = item["extent"], reading["unit_size"]
-    if item["format"] in ("text", "jsonl"):
+    if item["format"] in ("text", "jsonl", *STREAMS):
         yield from check_text_cut(item, reading)
     elif "stride" in item:
         if item["stride"] not in [max(unit_size // width, 1) for width in (1, 2, 4, 8)]:

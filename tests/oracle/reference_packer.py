@@ -68,6 +68,7 @@ class Record:
     raw: bytes
     content: bytes | tuple[int, ...]
     is_headless: bool = False
+    end: int | None = None  # in a stream, whose records are not its bytes as they are
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ class Input:
     records: tuple[Record, ...] | None = None
     cut: Cut | None = None
     stored: dict[str, bytes] | None = None
+    is_stream: bool = False  # text of which only reading tells where records begin
 
     @property
     def is_jsonl(self) -> bool:
@@ -322,9 +324,11 @@ def left_out_as(document: Document, options: Options, part: str) -> str | None:
 def text_cut(item: Input, options: Options) -> Cut:
     """Text is cut at multiples of the unit's size, unless a file is one document."""
     size = len(item.data)
-    is_one_document = not item.is_jsonl and options.delimiter is None
+    is_lines = item.is_jsonl or item.is_stream
+    is_one_document = not is_lines and options.delimiter is None
     starts = (0,) if is_one_document else tuple(range(0, max(size, 1), options.unit_size))
-    is_known = item.compression == "none" or size <= options.unit_size
+    is_whole = item.compression == "none" and not item.is_stream
+    is_known = is_whole or size <= options.unit_size
     return Cut(size, size, starts) if is_known else Cut(None, None, starts)
 
 

@@ -270,8 +270,9 @@ static const struct {
     {"a.ipynb", "{\n \"cells\": []}", 0, 0, "JSON over several lines"},
     {"a.json", "[1]", 0, 0, "JSON array"},
     {"a", "[ {\"a\": 1} ]", 0, 0, "JSON array"},
-    {"a.csv", "", 0, 0, "CSV or TSV"},
-    {"a.TSV.gz", "", 0, 0, "CSV or TSV"},
+    {"a.csv", "a,\"text\"\r\n", 0, &bd_csv_kind, NULL},
+    {"a.TSV.gz", "text\tb", 0, &bd_tsv_kind, NULL},
+    {"a.csv", "\x89PNG\r\n\x1a\n\0", 9, 0, "image"},
     {"a", "\x5D\0\0\x80", 4, 0, "unknown compression"},
     {"a", "PK\3\4\x14\0", 6, 0, "zip archive"},
     {"a", "7z\xBC\xAF\x27\x1C\0", 7, 0, "7z or RAR archive"},
@@ -471,10 +472,11 @@ static void most_of_a_folder_must_be_read(void **state)
     write_text("corpus/b.csv", "123456");
     add_operand(&inputs, "corpus");
     assert_int_equal(try_examine(&inputs, &reading, &err), BD_ERR_ARGUMENT);
-    assert_string_equal(err.message,
-                        "more than half of the folder 'corpus' cannot be read (--allow-skipped "
-                        "packs the rest, --exclude passes over): CSV or TSV: 1 file, 6 B, such "
-                        "as 'corpus/b.csv'");
+    assert_string_equal(
+        err.message,
+        "more than half of the folder 'corpus' cannot be read (--allow-skipped "
+        "packs the rest, --exclude passes over): CSV without its text: 1 file, 6 B, such "
+        "as 'corpus/b.csv'");
     bd_inputs_release(&inputs);
 
     inputs.allow_skipped = true;
@@ -562,7 +564,8 @@ static void a_folder_without_a_usable_file_is_refused(void **state)
     const bd_reading reading = reading_of(NULL);
     static const char *const MESSAGES[] = {
         "nothing to read in the folder 'corpus'",
-        "nothing to read in the folder 'corpus', which holds: CSV or TSV: 1 file, 3 B, such as "
+        "nothing to read in the folder 'corpus', which holds: CSV without its text: 1 file, 3 "
+        "B, such as "
         "'corpus/a.csv'",
     };
     add_folder("corpus");

@@ -6,7 +6,7 @@
 #include "tests/unit/packer/gzip_file.h"
 #include "tests/unit/temporary_folder.h"
 
-enum { END_OF_TEXT = 50256, MAX_RECORDS = 32 };
+enum { END_OF_TEXT = 50256, MAX_RECORDS = 128 };
 
 static bd_reading reading_of(int64_t unit_bytes, const char *delimiter)
 {
@@ -84,7 +84,7 @@ static void check_reader(const char *path, const bd_reading *reading,
         assert_int_equal(bd_reader_is_last(reader, &last, NULL), BD_OK);
     }
     assert_int_equal(next, n);
-    if (input.compression == NULL) {
+    if (!bd_input_is_stream(&input)) {
         assert_int_equal(n_slices, bd_input_entry_n_slices(&input.entry));
         for (int64_t k = n_slices - 1; k >= 0; k--) {
             next = begins[k];
@@ -113,6 +113,92 @@ static void lines_of_json_come_as_they_are(void **state)
         const bd_reading reading = reading_of(unit_bytes, NULL);
         check_reader("a.jsonl", &reading, EXPECTED, 3);
         check_reader("b.jsonl", &reading, EXPECTED, 3);
+    }
+}
+
+// The records of CSV in slices of any size, plain and compressed.
+static void rows_of_csv_give_their_text(void **state)
+{
+    (void)state;
+    static const char TEXT[] = "\xEF\xBB\xBFid,\"text\",c\r\n1,\"a \"\"b\"\",\r\nc\",\r\n\r\n"
+                               "2,5\" d,\"\"\n3,,\n\n4,\"\",x";
+    static const expected_record EXPECTED[] = {RECORD(16, "a \"b\",\r\nc"), RECORD(36, "5\" d"),
+                                               RECORD(46, ""), RECORD(51, "")};
+    static const char TABS[] = "text\tb\na,b\t\n\"\t\"\t\"";
+    static const expected_record TABBED[] = {RECORD(7, "a,b"), RECORD(12, "\t")};
+    write_text("a.csv", TEXT);
+    assert_true(write_gzip("b.csv", TEXT, strlen(TEXT)));
+    write_file("c.tsv", TABS, strlen(TABS) - 1);
+    for (int64_t unit_bytes = 1; unit_bytes <= 70; unit_bytes++) {
+        const bd_reading reading = reading_of(unit_bytes, NULL);
+        check_reader("a.csv", &reading, EXPECTED, 4);
+        check_reader("b.csv", &reading, EXPECTED, 4);
+        check_reader("c.tsv", &reading, TABBED, 2);
+    }
+}
+
+// Bad rows say what is wrong with them, and the next one is read.
+static void broken_rows_of_csv_are_bad_records(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t position;
+        bd_bad_kind bad;
+        const char *problem;
+    } ROWS[] = {
+        {9, BD_BAD_JSON, "more or fewer fields"},
+        {11, BD_BAD_NONE, NULL},
+        {15, BD_BAD_JSON, "more or fewer fields"},
+        {21, BD_BAD_JSON, "after a closing quote"},
+        {28, BD_BAD_TOO_LARGE, NULL},
+        {43, BD_BAD_NONE, NULL},
+        {47, BD_BAD_JSON, "a quote that is never closed"},
+    };
+    write_text("a.csv", "text,two\n1\n1,2\n1,2,3\n\"1\"1,2\n12345678901,23\n1,2\n1,\"\n1,2\n");
+    bd_reading reading = reading_of(1000, NULL);
+    reading.bad_records = BD_BAD_SKIP;
+    reading.max_document_bytes = 10;
+    bd_input input = examine("a.csv", &reading);
+    bd_reader *reader = open_reader(&input, &reading);
+    bd_record record;
+    bool found;
+    bd_reader_begin(reader, (bd_slice){0, INT64_MAX});
+    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
+        bd_error err = {0};
+        assert_int_equal(bd_reader_next(reader, &record, &found, NULL), BD_OK);
+        assert_true(found);
+        assert_int_equal(record.position, ROWS[i].position);
+        assert_int_equal(record.bad, ROWS[i].bad);
+        if (ROWS[i].problem)
+            assert_int_equal(bd_reader_fail_bad(&reading, &record, &err), BD_ERR_FORMAT);
+        assert_true(!ROWS[i].problem || strstr(err.message, ROWS[i].problem));
+    }
+    assert_int_equal(bd_reader_next(reader, &record, &found, NULL), BD_OK);
+    assert_false(found);
+    bd_reader_close(reader);
+    bd_input_release(&input);
+}
+
+static void header_of_csv_names_the_column_once(void **state)
+{
+    (void)state;
+    static const char *const CASES[][2] = {
+        {"", "cannot read 'a.csv': its first row must name the columns"},
+        {"\ntext\n", "cannot read 'a.csv': its first row must name the columns"},
+        {"id,\"b c\"\n1,2\n",
+         "cannot read 'a.csv': it has no column 'text' (see --text-field); it has 'id', 'b c'"},
+        {"text,id,text",
+         "cannot read 'a.csv': it has several columns 'text': rename all but one"},
+        {"id,\"text\n1,2\n", "cannot read 'a.csv': a quote that is never closed in its header"},
+    };
+    const bd_reading reading = reading_of(1000, NULL);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        bd_input input = {.path = strdup("a.csv")};
+        bd_error err = {0};
+        write_text("a.csv", CASES[i][0]);
+        assert_int_equal(bd_input_examine(&input, &reading, &err), BD_ERR_FORMAT);
+        assert_string_equal(err.message, CASES[i][1]);
+        bd_input_release(&input);
     }
 }
 
@@ -298,6 +384,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test_inside_folder(lines_of_json_come_as_they_are),
+        test_inside_folder(rows_of_csv_give_their_text),
+        test_inside_folder(broken_rows_of_csv_are_bad_records),
+        test_inside_folder(header_of_csv_names_the_column_once),
         test_inside_folder(text_is_one_document_or_delimited),
         test_inside_folder(an_empty_file_is_an_empty_document_of_text_and_no_line),
         test_inside_folder(tokens_come_as_ids),
