@@ -39,7 +39,6 @@ typedef enum bd_pass_reason {
     BD_PASS_DANGLING,
     BD_PASS_IRREGULAR,
     BD_PASS_CSV,
-    BD_PASS_JSON_ARRAY,
     BD_PASS_JSON_SPREAD,
     BD_PASS_JSON_CONFIG,
     BD_PASS_COMPRESSED,

@@ -18,6 +18,7 @@ struct bd_json_text {
     simdjson::dom::parser parser;
     std::string whole_path;  // for messages
     std::vector<std::string> path;
+    bool takes_strings = false;
 };
 
 extern "C" bd_json_text *bd_json_text_new(const char *path)
@@ -38,6 +39,11 @@ extern "C" bd_json_text *bd_json_text_new(const char *path)
 extern "C" void bd_json_text_free(bd_json_text *parser)
 {
     delete parser;
+}
+
+extern "C" void bd_json_text_take_strings(bd_json_text *parser, bool take)
+{
+    parser->takes_strings = take;
 }
 
 // A key that occurs twice has no one meaning (parsers differ in which they take), so it is
@@ -64,6 +70,8 @@ static bd_status walk(const bd_json_text *parser, simdjson::dom::element element
                       std::string_view *text, bd_json_problem *problem, bd_error *err)
 {
     *problem = BD_JSON_NO_TEXT;
+    if (parser->takes_strings && element.get_string().get(*text) == simdjson::SUCCESS)
+        return BD_OK;
     for (const std::string &key : parser->path) {
         simdjson::dom::object object;
         if (element.get_object().get(object) != simdjson::SUCCESS)

@@ -2,6 +2,7 @@
 #ifndef BINDERY_PACKER_INPUT_JSON_TEXT_H
 #define BINDERY_PACKER_INPUT_JSON_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/base/error.h"
@@ -16,6 +17,9 @@ typedef struct bd_json_text bd_json_text;  // a parser with its memory; one per 
 // NULL when out of memory. Free with bd_json_text_free().
 bd_json_text *bd_json_text_new(const char *path);
 void bd_json_text_free(bd_json_text *parser);  // safe on NULL
+
+// From now on a record that is a string is its own text, or not, as at first.
+void bd_json_text_take_strings(bd_json_text *parser, bool take);
 
 // Why a record has no text.
 typedef enum bd_json_problem {

@@ -10,7 +10,6 @@ typedef enum json_shape {
     JSON_NOT,
     JSON_LINES,   // the first line is an object, or goes on past the head
     JSON_SPREAD,  // an object that its first line does not end
-    JSON_ARRAY,
 } json_shape;
 
 static size_t skip_space(const bd_input_head *head, size_t at)
@@ -53,10 +52,7 @@ static json_shape shape_of(const bd_input_head *head, bool is_json)
     const size_t begin = skip_space(head, bd_head_begins_with(head, "\xEF\xBB\xBF", 3) ? 3 : 0);
     const size_t second = skip_space(head, begin + 1);
     const char first = char_at(head, begin), next = char_at(head, second);
-    const char third = char_at(head, skip_space(head, second + 1));
     size_t end;
-    if (first == '[')
-        return is_json || (next == '{' && third == '"') ? JSON_ARRAY : JSON_NOT;
     if (first != '{')
         return is_json && begin == head->n ? JSON_LINES : JSON_NOT;  // an empty file
     if (next != '"' && next != '}')
@@ -137,9 +133,7 @@ static bd_status recognise_jsonl(bd_input *input, const bd_input_head *head,
         return BD_OK;
     if (shape == JSON_LINES && input->folder > 0)
         BD_TRY(is_config(input->path, head, reading->text_field, &without_text, err));
-    if (shape == JSON_ARRAY)
-        input->passed = BD_PASS_JSON_ARRAY;
-    else if (shape == JSON_SPREAD)
+    if (shape == JSON_SPREAD)
         input->passed = BD_PASS_JSON_SPREAD;
     else if (without_text)
         input->passed = BD_PASS_JSON_CONFIG;

@@ -28,6 +28,7 @@ struct bd_input_kind {
     const char *place;           // what messages call a position: "row", "document at byte"
     bool is_text;                // may be compressed or come from standard input
     bool is_json;                // its records are JSON, with the text in a field
+    bool takes_strings;          // of JSON: a record may also be a string, which is its text
     bool has_lines;              // messages also name the line of a record
     bool is_stream;  // can only be read from front to back, even if it is not compressed
     const bd_token_layout *tokens;  // of token files, else NULL
@@ -67,6 +68,7 @@ struct bd_input_kind {
     X(jsonl, "jsonl")               \
     X(csv, "csv")                   \
     X(tsv, "tsv")                   \
+    X(json, "json")                 \
     X(parquet, "parquet")           \
     X(arrow, "arrow")               \
     X(arrow_stream, "arrow-stream") \

@@ -22,9 +22,6 @@ static const struct {
     [BD_PASS_DANGLING] = {"dangling link", ""},
     [BD_PASS_IRREGULAR] = {"not a regular file", ""},
     [BD_PASS_CSV] = {"CSV without its text", "see --text-field"},
-    [BD_PASS_JSON_ARRAY] = {"JSON array",
-                            "make one line of each element first: jq -c '.[]' FILE > "
-                            "FILE.jsonl"},
     [BD_PASS_JSON_SPREAD] =
         {"JSON over several lines",
          "make one line of each object first: jq -c . FILE > FILE.jsonl; "

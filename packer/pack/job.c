@@ -251,7 +251,8 @@ static bd_status check_input(const bd_pack_job *job, const bd_input *input, bd_e
             "no separators yet",
             input->path);
     if (bd_input_is_stdin(input) && reading.format && !reading.format->is_text)
-        return bd_fail(err, BD_ERR_ARGUMENT, "--format: standard input is a kind of text");
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "--format: standard input cannot be a table or a file of tokens");
     return BD_OK;
 }
 

@@ -159,12 +159,15 @@ static bd_status use_field(bd_unit_packer *p, const bd_input *input, bd_error *e
 {
     const char *field =
         input->own.text_field ? input->own.text_field : p->job->reading.text_field;
-    if (p->field == field)
-        return BD_OK;
-    bd_json_text_free(p->json);
-    p->json = bd_json_text_new(field);
-    p->field = p->json ? field : NULL;
-    return p->json ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for a unit");
+    if (p->field != field) {
+        bd_json_text_free(p->json);
+        p->json = bd_json_text_new(field);
+        p->field = p->json ? field : NULL;
+    }
+    if (!p->json)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a unit");
+    bd_json_text_take_strings(p->json, input->kind->takes_strings);
+    return BD_OK;
 }
 
 static bd_status take_json(bd_unit_packer *p, const bd_input *input, const bd_record *record,

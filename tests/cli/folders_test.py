@@ -35,7 +35,7 @@ SOURCES = {
     "package.json": (b'{\n  "name": "x"\n}\n', "JSON over several lines"),
     "src/one.json": (b'{"name": "x"}\n', "JSON without its text"),
     "src/min.js.map": (b'{"sources": ["%s"]}' % (b"x" * 5000), "JSON without its text"),
-    "src/list.json": (b"[1, 2]\n", "JSON array"),
+    "src/list.json": (b"[1, 2]\n", "JSON without its text"),
     "src/table.csv": (b"a,b\n1,2\n", "CSV without its text"),
     "docs/a.png": (PNG, "image"),
     "docs/paper.pdf": (b"%PDF-1.7\n%\xe2\xe3\n", "PDF"),
@@ -61,6 +61,7 @@ REFUSED = {
     "c.jsonl.xz": (lzma.compress(RECORDS), None),
     "d.csv": (b"text\nhello\n", None),
     "e.tsv.gz": (gzip.compress(b"id\ttext\n1\thello\n"), None),
+    "g.json": (b'[{"text": "a"},\n"b"]', None),
     "f.csv": (b"content\nhello\n", "CSV without its text"),
 }
 TREES = {"sources": SOURCES, "c4": C4, "man": MAN_PAGES, "refused": REFUSED}
@@ -242,12 +243,11 @@ class Folders(Refusals):
 
     def test_what_is_named_and_cannot_be_read_is_refused_with_advice(self) -> None:
         for name, (content, reason) in {**SOURCES, **REFUSED}.items():
-            advice = {"JSON array": r"jq -c '\.\[\]'", }.get(reason or "", "; ")
             if reason in (None, "hidden", "JSON without its text", "CSV without its text"):
                 continue
             with self.subTest(name):
                 path = self.write(Path(name).name, content)
-                self.assert_pack_refused([path], re.escape(f"{path.name}': {reason}; "), advice)
+                self.assert_pack_refused([path], re.escape(f"{path.name}': {reason}; "))
         text = self.write("a.txt", b"\xff\xff\xff\xfftext that is no stream of Arrow's")
         self.assertNotIn("Arrow", self.assert_pack_refused([text], "not UTF-8").stderr)
 

@@ -132,7 +132,7 @@ class Formats(ReferenceTestCase):
         return make_texts(random.Random(seed), options, form), options
 
     def test_compression_changes_no_row(self) -> None:
-        for name in ["jsonl", "csv", "text", "text files"]:
+        for name in ["jsonl", "csv", "json", "text", "text files"]:
             for unit_size in [150, 1000, 64 << 20]:
                 seed = f"{SEED}-{name}-{unit_size}"
                 form = FORMATS[name]

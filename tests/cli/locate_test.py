@@ -40,7 +40,8 @@ ROUNDS = 20 if program.LONG else 1
 FIND_ROUNDS = 60 if program.LONG else 1
 CORRUPTIONS = program.amount(brief=10, usual=20, long=300)
 UNITS = {"parquet": "row", "arrow": "row", "megatron": "document", "tokens": "document",
-         "llm.c": "token", "arrow-stream": "row", "text": "byte", "jsonl": "byte", "csv": "byte", "tsv": "byte"}
+         "llm.c": "token", "arrow-stream": "row", "text": "byte", "jsonl": "byte", "csv": "byte", "tsv": "byte",
+         "json": "byte"}
 
 
 def as_json_text(data: bytes) -> str:

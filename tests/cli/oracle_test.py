@@ -336,6 +336,8 @@ def read_back(name: str, inputs: list[Input], separators_are: str) -> list[bytes
     """The texts of what is not text, read by other means than those that wrote it."""
     if inputs[0].is_stream:
         text = inputs[0].data.decode("utf-8-sig")
+        if name.startswith("json"):
+            return [(v if isinstance(v, str) else v["text"]).encode() for v in json.loads(text)]
         dialect = "excel" if name.startswith("csv") else "excel-tab"
         rows = csv.DictReader(io.StringIO(text, newline=""), dialect=dialect)
         return [row["text"].encode() for row in rows]

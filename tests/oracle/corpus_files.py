@@ -154,6 +154,20 @@ def separated(name: str, dialect: str) -> Writer:
     return write
 
 
+def json_array(rng: random.Random, texts: list[bytes]) -> list[Input]:
+    """Objects and strings, laid out in any way."""
+    data, records = rng.choice(["[", " \n[\n", "\ufeff["]), []
+    for i, text in enumerate(texts):
+        value = rng.choice([text.decode(), {"n": [i, {}], "text": text.decode()}])
+        element = json.dumps(value, ensure_ascii=rng.random() < 0.5, indent=rng.choice([None, 1]))
+        position, raw = len(data.encode()), element.encode()
+        records.append(Record(position, raw, text, end=position + len(raw)))
+        data += element + rng.choice(["", " ", "\r\n"])
+        data += "," + rng.choice(["", "\n", "\t\n  "]) if i + 1 < len(texts) else ""
+    data += rng.choice(["]", "]\n\n"])
+    return [Input("corpus.json", data.encode(), records=tuple(records), is_stream=True)]
+
+
 # ---- Tables ----------------------------------------------------------------------
 
 
@@ -393,6 +407,8 @@ FORMATS: dict[str, Format] = {
     "jsonl, xz": Format(compressing(jsonl, "xz")),
     "csv": Format(separated("corpus.csv", "excel")),
     "tsv, gzip": Format(compressing(separated("corpus.tsv", "excel-tab"), "gzip")),
+    "json": Format(json_array),
+    "json, xz": Format(compressing(json_array, "xz")),
     "text": Format(delimited, is_delimited=True),
     "text, gzip": Format(compressing(delimited, "gzip"), is_delimited=True),
     "text, zstd": Format(compressing(delimited, "zstd"), is_delimited=True),

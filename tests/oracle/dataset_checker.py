@@ -61,7 +61,7 @@ def check_files(dataset: Path, manifest: dict) -> Iterator[Violation]:
 
 
 # Formats of which only reading from the beginning tells where records begin.
-STREAMS = ("csv", "tsv")
+STREAMS = ("csv", "json", "tsv")
 
 
 def is_one_document(item: dict, reading: dict) -> bool:

@@ -268,8 +268,11 @@ static const struct {
     {"a.json", "{\"a\": {}\n}", 0, 0, "JSON over several lines"},
     {"a.json", "{ // a comment\n}", 0, 0, "JSON over several lines"},
     {"a.ipynb", "{\n \"cells\": []}", 0, 0, "JSON over several lines"},
-    {"a.json", "[1]", 0, 0, "JSON array"},
-    {"a", "[ {\"a\": 1} ]", 0, 0, "JSON array"},
+    {"a.json", "[\"a\"]", 0, &bd_json_kind, NULL},
+    {"a.json", "[]", 0, &bd_json_kind, NULL},
+    {"a.json.gz", "[{\"text\": \"}\"},", 0, &bd_json_kind, NULL},  // reading says what is wrong
+    {"a", "[ {\"text\": \"\"} ]", 0, &bd_json_kind, NULL},
+    {"a", "[\"a\"]", 0, &bd_text_kind, NULL},
     {"a.csv", "a,\"text\"\r\n", 0, &bd_csv_kind, NULL},
     {"a.TSV.gz", "text\tb", 0, &bd_tsv_kind, NULL},
     {"a.csv", "\x89PNG\r\n\x1a\n\0", 9, 0, "image"},

@@ -371,9 +371,32 @@ static void a_parser_takes_record_after_record(void **state)
     bd_json_text_free(NULL);
 }
 
+static void a_string_is_its_text_where_that_is_wanted(void **state)
+{
+    (void)state;
+    static const char JSON[] = "\"a\\n\"";
+    char record[sizeof JSON + BD_RECORD_PADDING] = {0};
+    bd_json_text *parser = bd_json_text_new("text");
+    bd_json_problem problem;
+    const char *text;
+    size_t n;
+    memcpy(record, JSON, sizeof JSON);
+    for (int take = 0; take < 3; take++) {
+        bd_json_text_take_strings(parser, take == 1);
+        const bd_status status =
+            bd_json_text_extract(parser, record, sizeof JSON - 1, &text, &n, &problem, NULL);
+        assert_int_equal(status, take == 1 ? BD_OK : BD_ERR_FORMAT);
+        assert_int_equal(problem, take == 1 ? BD_JSON_FINE : BD_JSON_NO_TEXT);
+        if (take == 1)
+            assert_true(n == 2 && memcmp(text, "a\n", 2) == 0);
+    }
+    bd_json_text_free(parser);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_string_is_its_text_where_that_is_wanted),
         cmocka_unit_test(the_field_is_found_wherever_it_stands),
         cmocka_unit_test(dots_lead_into_objects),
         cmocka_unit_test(what_is_not_one_string_is_refused),

@@ -202,6 +202,83 @@ static void header_of_csv_names_the_column_once(void **state)
     }
 }
 
+static void elements_of_json_come_as_they_are(void **state)
+{
+    (void)state;
+    static const char TEXT[] =
+        "\xEF\xBB\xBF [{\"text\":\"]\\\"}\"} ,\r\n\"a, \\\\\",\n12\n,null,[{}]]\n ";
+    static const expected_record EXPECTED[] = {RECORD(5, "{\"text\":\"]\\\"}\"}"),
+                                               RECORD(24, "\"a, \\\\\""), RECORD(33, "12"),
+                                               RECORD(37, "null"), RECORD(42, "[{}]")};
+    write_text("a.json", TEXT);
+    assert_true(write_gzip("b.json", TEXT, strlen(TEXT)));
+    write_text("empty.json", " [ ] ");
+    for (int64_t unit_bytes = 1; unit_bytes <= 60; unit_bytes++) {
+        const bd_reading reading = reading_of(unit_bytes, NULL);
+        check_reader("a.json", &reading, EXPECTED, 5);
+        check_reader("b.json", &reading, EXPECTED, 5);
+        check_reader("empty.json", &reading, NULL, 0);
+    }
+}
+
+// Around its elements an array must be right; deep nesting and huge elements cost no memory.
+static void broken_array_is_refused(void **state)
+{
+    (void)state;
+    static const char *const CASES[][2] = {
+        {"", "line 1 (byte 0): not a JSON array; see --format"},
+        {"{}", "line 1 (byte 0): not a JSON array; see --format"},
+        {"[1", "line 1 (byte 2): the file ends before its array does"},
+        {"[1,\n", "line 2 (byte 4): the file ends before its array does"},
+        {"[1,]", "line 1 (byte 3): no element before this ',' or ']' of the array"},
+        {"[,1]", "line 1 (byte 1): no element before this ',' or ']' of the array"},
+        {"[1 2]", "line 1 (byte 3): neither ',' nor ']' after an element of the array"},
+        {"[\"a\\\"]", "line 1 (byte 6): the file ends inside an element of its array"},
+        {"[[[[", "line 1 (byte 4): the file ends inside an element of its array"},
+        {"[1] [2]", "line 1 (byte 4): something after the array's end"},
+    };
+    bd_reading reading = reading_of(1000, NULL);
+    reading.format = &bd_json_kind;
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        write_text("a", CASES[i][0]);
+        bd_input input = examine("a", &reading);
+        bd_reader *reader = open_reader(&input, &reading);
+        bd_record record;
+        bd_status status = BD_OK;
+        bd_error err = {0};
+        char message[100];
+        bd_reader_begin(reader, (bd_slice){0, INT64_MAX});
+        for (bool found = true; status == BD_OK && found;)
+            status = bd_reader_next(reader, &record, &found, &err);
+        snprintf(message, sizeof message, "'a', %s", CASES[i][1]);
+        assert_int_equal(status, BD_ERR_FORMAT);
+        assert_string_equal(err.message, message);
+        bd_reader_close(reader);
+        bd_input_release(&input);
+    }
+
+    enum { DEPTH = 1 << 20 };
+    char *deep = malloc(2 * DEPTH + 1);
+    assert_non_null(deep);
+    memset(deep, '[', DEPTH);
+    memset(deep + DEPTH, ']', DEPTH);
+    deep[2 * DEPTH] = '\0';
+    write_text("a", deep);
+    free(deep);
+    reading.bad_records = BD_BAD_SKIP;
+    bd_input input = examine("a", &reading);
+    bd_reader *reader = open_reader(&input, &reading);
+    bd_record record;
+    bool found;
+    bd_reader_begin(reader, (bd_slice){0, INT64_MAX});
+    assert_int_equal(bd_reader_next(reader, &record, &found, NULL), BD_OK);
+    assert_true(found && record.bad == BD_BAD_TOO_LARGE && record.position == 1);
+    assert_int_equal(bd_reader_next(reader, &record, &found, NULL), BD_OK);
+    assert_false(found);
+    bd_reader_close(reader);
+    bd_input_release(&input);
+}
+
 static void text_is_one_document_or_delimited(void **state)
 {
     (void)state;
@@ -387,6 +464,8 @@ int main(void)
         test_inside_folder(rows_of_csv_give_their_text),
         test_inside_folder(broken_rows_of_csv_are_bad_records),
         test_inside_folder(header_of_csv_names_the_column_once),
+        test_inside_folder(elements_of_json_come_as_they_are),
+        test_inside_folder(broken_array_is_refused),
         test_inside_folder(text_is_one_document_or_delimited),
         test_inside_folder(an_empty_file_is_an_empty_document_of_text_and_no_line),
         test_inside_folder(tokens_come_as_ids),
