@@ -30,14 +30,14 @@ static const bd_option eval_options[] = {
      BD_INTEGER(eval_settings, n_rows, 1, INT64_MAX),
      .initial = "0",
      .initial_note = "all",
-     .help = "Take N rows only, spread evenly over the dataset"},
+     .help = "Evaluate only N rows, spread evenly over the dataset"},
     {.name = "batch",
      .value = "ROWS",
      BD_INTEGER(eval_settings, batch_rows, 1, 1 << 20),
      .initial = "4",
-     .help = "Rows that go through the model at a time; memory grows with it"},
-    BD_AUTO_BACKEND_OPTIONS(eval_settings,
-                            "what the run was trained in, or float if that needs a device"),
+     .help = "Rows that are computed at a time; memory grows with it"},
+    BD_AUTO_BACKEND_OPTIONS(
+        eval_settings, "the type that the run was trained in, or float if that needs a device"),
     BD_THREADS_OPTION(eval_settings, n_threads,
                       "Threads of the kernels; the result does not depend on it"),
     {.name = "json",
@@ -45,16 +45,16 @@ static const bd_option eval_options[] = {
      .help = "Print the result as JSON (schemas/eval-v1.schema.json)"},
 };
 
-// A model and the dataset that it is to predict, all owned.
-typedef struct subject {
+// A model and the dataset that it predicts, all owned.
+typedef struct eval_subject {
     bd_run run;
     bd_rows rows;
-    const bd_tokenizer *tokenizer;  // NULL if its ids stand for no text that is known
+    const bd_tokenizer *tokenizer;  // NULL if its ids stand for no known text
     bd_backend *backend;
     bd_model model;
-} subject;
+} eval_subject;
 
-static bd_status open_subject(subject *s, const bd_arguments *arguments, bd_error *err)
+static bd_status open_eval(eval_subject *s, const bd_arguments *arguments, bd_error *err)
 {
     const eval_settings *settings = arguments->settings;
     const char *dataset = arguments->operands[1], *fingerprint;
@@ -86,7 +86,7 @@ static bd_status open_subject(subject *s, const bd_arguments *arguments, bd_erro
     return BD_OK;
 }
 
-static void close_subject(subject *s)
+static void close_eval(eval_subject *s)
 {
     bd_model_release(&s->model);
     if (s->backend)
@@ -106,7 +106,7 @@ static void print_figure(double value, int width, const char *format)
     printf(" %*s", width, text);
 }
 
-static void print_line(const char *name, const bd_evaluation_sum *sum)
+static void print_sum(const char *name, const bd_evaluation_sum *sum)
 {
     const double mean = bd_evaluation_mean(sum);
     print_figure(mean, 9, "%.5f");
@@ -123,8 +123,8 @@ static void print_evaluation(const bd_evaluation *evaluation)
     printf(" %9s %12s %10s %14s %14s  %s\n", "loss", "perplexity", "bits/byte", "targets",
            "bytes", "source");
     for (size_t i = 0; i < evaluation->n_sources; i++)
-        print_line(evaluation->sources[i].name, &evaluation->sources[i].sum);
-    print_line("(all)", &evaluation->total);
+        print_sum(evaluation->sources[i].name, &evaluation->sources[i].sum);
+    print_sum("(all)", &evaluation->total);
 }
 
 static void set_sum(bd_json *json, const bd_evaluation_sum *sum)
@@ -137,7 +137,7 @@ static void set_sum(bd_json *json, const bd_evaluation_sum *sum)
     bd_json_set_figure(json, "bits_per_byte", bd_evaluation_bits_per_byte(sum));
 }
 
-static bd_json *evaluation_to_json(const bd_evaluation *evaluation, const subject *s)
+static bd_json *evaluation_to_json(const bd_evaluation *evaluation, const eval_subject *s)
 {
     bd_json *sources = bd_json_array();
     for (size_t i = 0; i < evaluation->n_sources; i++) {
@@ -160,9 +160,9 @@ static int eval_run(const bd_arguments *arguments)
 {
     const eval_settings *settings = arguments->settings;
     bd_error err;
-    subject s = {0};
+    eval_subject s = {0};
     bd_evaluation evaluation = {0};
-    bd_status status = open_subject(&s, arguments, &err);
+    bd_status status = open_eval(&s, arguments, &err);
     if (status == BD_OK)
         status =
             bd_evaluate(&evaluation, &s.model, &s.rows, s.tokenizer, settings->n_rows, &err);
@@ -172,20 +172,20 @@ static int eval_run(const bd_arguments *arguments)
     else if (status == BD_OK)
         print_evaluation(&evaluation);
     bd_evaluation_release(&evaluation);
-    close_subject(&s);
+    close_eval(&s);
     return status == BD_OK ? BD_EXIT_DONE : bd_command_fail(arguments, &err);
 }
 
 const bd_command bd_eval_command = {
     .name = "eval",
-    .summary = "Say how well a trained model predicts a dataset",
+    .summary = "Measure how well a trained model predicts a dataset",
     .description =
-        "Runs the dataset's rows through the model of RUN's latest checkpoint, with the "
-        "boundaries that they have, and prints for each source and for all: the loss, which is "
-        "the mean over the targets in nats; perplexity, e to that; and bits per byte, the sum "
-        "of the losses in bits divided by the bytes of text that the targets stand for. A "
-        "document's first token is no target, a separator is one that stands for no text. "
-        "Tokens that are only numbers (ids:N) have no bytes, and so no bits per byte.\n"
+        "Evaluates the model of RUN's latest checkpoint on the dataset, with the dataset's "
+        "boundaries, and prints for each source and for all of them: the loss, which is the "
+        "mean over the targets in nats; the perplexity, e to that power; and bits per byte, "
+        "the sum of the losses in bits divided by the bytes of text that the targets stand "
+        "for. The first token of a document is not a target; a separator is a target without "
+        "text. Tokens that are only numbers (ids:N) have no bytes, and so no bits per byte.\n"
         "\n"
         "Example:\n"
         "\n"

@@ -1,4 +1,4 @@
-// evaluation.h - the loss of a model on a dataset, forward only: in all and for each source.
+// evaluation.h - the loss of a model on a dataset: the total, and for each source.
 #ifndef BINDERY_TRAINER_EVALUATION_H
 #define BINDERY_TRAINER_EVALUATION_H
 
@@ -16,8 +16,8 @@ typedef struct bd_evaluation_sum {
     int64_t n_bytes;  // of text that the targets stand for; a separator stands for none
 } bd_evaluation_sum;
 
-double bd_evaluation_mean(const bd_evaluation_sum *sum);  // not a number without targets
-// The loss in bits, that of separators included, for each byte; not a number without bytes.
+double bd_evaluation_mean(const bd_evaluation_sum *sum);  // NAN without targets
+// The loss in bits, that of separators included, per byte; NAN without bytes.
 double bd_evaluation_bits_per_byte(const bd_evaluation_sum *sum);
 
 typedef struct bd_evaluated_source {
@@ -32,17 +32,16 @@ typedef struct bd_evaluation {
     size_t n_sources;
 } bd_evaluation;
 
-// Whether the dataset's ids have the meaning of `fingerprint`, the model's.
+// BD_ERR_ARGUMENT if the dataset has another tokenizer than the model, whose fingerprint is given.
 bd_status bd_evaluation_check_tokenizer(const char *fingerprint, const bd_rows *rows,
                                         bd_error *err);
 
-// Runs rows of the dataset through the model, which must have been found to fit it and whose
-// buffers must have room for one row: all rows, or if max_rows > 0 no more than that, spread
-// evenly. `tokenizer` is the dataset's, or NULL if its ids stand for no text that is known:
-// then there are no bytes. Changes nothing of the model that training relies on. A loss that is
-// no finite number is BD_ERR_FORMAT and names the row; a signal that was noted is
-// BD_ERR_INTERRUPTED. Release what comes out. Memory: that of a batch, and 4 bytes for each
-// input of the dataset.
+// Evaluates the model, forward only, on all rows of the dataset, or if max_rows > 0 on at most
+// that many, spread evenly. The model must fit the dataset (bd_check_fit()), and its buffers must
+// have room for one row. `tokenizer` is the dataset's, or NULL if its ids stand for no known text:
+// then there are no bytes. Nothing of the model changes that training relies on. A loss that is
+// not finite is BD_ERR_FORMAT, and the message names the row; BD_ERR_INTERRUPTED after a signal.
+// Release the evaluation. Memory: a batch, and 4 bytes for each input of the dataset.
 bd_status bd_evaluate(bd_evaluation *evaluation, bd_model *model, const bd_rows *rows,
                       const bd_tokenizer *tokenizer, int64_t max_rows, bd_error *err);
 void bd_evaluation_release(bd_evaluation *evaluation);  // safe if empty, safe twice

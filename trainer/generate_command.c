@@ -29,7 +29,7 @@ static const bd_option generate_options[] = {
      .value = "TEXT",
      BD_TEXT(generate_settings, prompt),
      .initial = "The",
-     .help = "Text to go on from"},
+     .help = "Text to continue"},
     {.name = "tokens",
      .value = "N",
      BD_INTEGER(generate_settings, n_tokens, 1, 1 << 20),
@@ -39,24 +39,25 @@ static const bd_option generate_options[] = {
      .value = "X",
      BD_REAL(generate_settings, temperature, 0, 100),
      .initial = "0.8",
-     .help = "Below 1 likelier tokens are preferred; 0 always takes the likeliest"},
+     .help = "Below 1 prefers likelier tokens; 0 always takes the likeliest"},
     {.name = "top-k",
      .value = "N",
      BD_INTEGER(generate_settings, top_k, 0, INT64_C(1) << 32),
      .initial = "40",
-     .help = "Draw from the N likeliest tokens; 0 from all"},
+     .help = "Draw from the N likeliest tokens; 0 draws from all"},
     {.name = "seed",
      .value = "N",
      BD_INTEGER(generate_settings, seed, 0, INT64_MAX),
      .initial = "1",
      .help = "Seed of the draws"},
-    BD_AUTO_BACKEND_OPTIONS(generate_settings,
-                            "what the run was trained in, or float if that needs a device"),
+    BD_AUTO_BACKEND_OPTIONS(
+        generate_settings,
+        "the type that the run was trained in, or float if that needs a device"),
     BD_THREADS_OPTION(generate_settings, n_threads,
                       "Threads of the kernels; the result does not depend on it"),
 };
 
-// What the text is written with, all owned.
+// Everything that generating needs, all owned.
 typedef struct generation {
     bd_run run;
     bd_backend *backend;
@@ -99,7 +100,7 @@ static void close_generation(generation *g)
     bd_run_release(&g->run);
 }
 
-// Prints whole characters; the last one may still lack bytes, up to 3 of them.
+// Prints the text up to its last whole character, which may still lack up to 3 bytes.
 static void print_text(bd_generator *generator, bool finished)
 {
     enum { LONGEST_CHARACTER = 4 };
@@ -139,9 +140,9 @@ static int generate_run(const bd_arguments *arguments)
 
 const bd_command bd_generate_command = {
     .name = "generate",
-    .summary = "Write text with a trained model",
+    .summary = "Generate text with a trained model",
     .description =
-        "Goes on from the prompt until the document ends, --tokens were written, or the "
+        "Continues the prompt until the document ends, --tokens tokens are written, or the "
         "model has no more positions.\n",
     .operands = "RUN",
     .operand_kind = BD_OPTION_DIRECTORY,

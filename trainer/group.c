@@ -135,7 +135,7 @@ bd_status bd_group_agree(bd_group *group, bd_status status, bd_error *err)
     if (failed == group->n_ranks)
         return BD_OK;
     group->agreed_to_fail = true;
-    group->speaks = failed == group->rank;
+    group->reports = failed == group->rank;
     if (status != BD_OK)
         return status;
     return bd_fail(err, BD_ERR_IO, "rank %d has failed", (int)failed);

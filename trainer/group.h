@@ -1,8 +1,8 @@
 // group.h - the processes that train together: one alone, or those that mpirun started.
 //
-// Every rank calls the same functions in the same order, in its first thread. A rank that fails
-// between two of these calls leaves the others waiting, so a failure is either agreed upon or
-// ends them all: bd_group_agree(), bd_group_leave().
+// Every rank calls the same functions in the same order, in its first thread. A rank that failed
+// and no longer called them would let the others wait for ever. So either all ranks agree to
+// fail, bd_group_agree(), or the one that failed aborts the others, bd_group_leave().
 #ifndef BINDERY_TRAINER_GROUP_H
 #define BINDERY_TRAINER_GROUP_H
 
@@ -16,55 +16,55 @@
 
 typedef struct bd_group bd_group;
 
-// What a group of several processes is made of. All memory is the host's, all of it is done on
-// return.
+// The operations of a group of several processes. All memory is the host's, and every operation
+// is complete when it returns.
 typedef struct bd_group_operations {
-    // all [n_ranks][size_bytes]: what each rank has, in their order, `mine` among them.
+    // Fills all [n_ranks][size_bytes] with the `mine` of each rank, in the order of ranks.
     bd_status (*collect)(bd_group *, const void *mine, size_t size_bytes, void *all,
                          bd_error *err);
-    // The slices (kernels/collectives.h) of all ranks, put together in whole [n] of rank 0; the
-    // others need none. `mine` is this rank's slice.
+    // Puts the slices (kernels/collectives.h) of all ranks together in whole [n] of rank 0; the
+    // others pass NULL. `mine` is this rank's slice.
     bd_status (*assemble)(bd_group *, const float *mine, float *whole, int64_t n,
                           bd_error *err);
     // Ends the processes of all ranks, this one too.
     void (*abort)(bd_group *, int exit_status);
-    // The end; frees the group.
+    // Leaves MPI and frees the group.
     void (*leave)(bd_group *);
 } bd_group_operations;
 
-// Every implementation's own struct begins with this.
+// The struct of every implementation begins with this one.
 struct bd_group {
     const bd_group_operations *operations;
-    bd_collectives *collectives;  // part of the group: of host memory
+    bd_collectives *collectives;  // for host memory; part of the group
     int32_t rank, n_ranks;
     int32_t local_rank;   // among those on this machine
     bool agreed_to_fail;  // bd_group_agree() has found a failure
-    bool speaks;          // then: this is the lowest rank that failed
+    bool reports;         // then: this is the lowest rank that failed, and prints the message
 };
 
 // ---- Joining and leaving ------------------------------------------------------------------
 
-// The group that this process was started in (common/base/ranks.h), for which the module
-// libbindery_mpi.so is loaded; without a launcher a group of one. The message says what is
-// missing. Leave what comes out.
+// Joins the group that this process was started in (common/base/ranks.h), for which it loads the
+// module libbindery_mpi.so. Without a launcher that is a group of one. The message says what is
+// missing. Leave the group at the end.
 bd_status bd_group_join(bd_group **group, bd_error *err);
-// Whether that module is there; not whether an MPI is.
+// Whether the module exists; it may still lack an MPI.
 bool bd_group_module_exists(void);
 
-// Leaves the group when all have done their work, or have agreed to fail. A rank that has
-// failed without that ends all of them, with `exit_status`.
+// Leaves the group after all ranks have done their work or have agreed to fail. If this rank has
+// failed without that, it aborts all of them with `exit_status`.
 void bd_group_leave(bd_group *group, bool failed, int exit_status);
 
 // ---- Asking each other --------------------------------------------------------------------
 
-// values [n] become their sums over the ranks, the same bits for all.
+// Replaces values [n] by their sums over the ranks, which have the same bits on all ranks.
 bd_status bd_group_sum(bd_group *group, double *values, size_t n, bd_error *err);
 
-// value [size_bytes] becomes that of rank 0.
+// Replaces value [size_bytes] by that of rank 0.
 bd_status bd_group_follow(bd_group *group, void *value, size_t size_bytes, bd_error *err);
 
-// BD_OK if every rank comes with BD_OK. Else a failure for all: who has failed gets its own
-// status back, the others BD_ERR_IO. Only the lowest rank that failed speaks of it.
+// BD_OK if the status of every rank is BD_OK. Else all ranks fail: those that had failed with
+// their own status, the others with BD_ERR_IO. The lowest rank that had failed reports it.
 bd_status bd_group_agree(bd_group *group, bd_status status, bd_error *err);
 
 // ---- What program and module agree on -------------------------------------------------------

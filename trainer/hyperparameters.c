@@ -7,8 +7,13 @@
 #define MOST_STEPS (INT64_C(1) << 40)
 enum { DEFAULT_STEPS = 300 };
 
-const char *const bd_learning_rate_schedule_words[] = {"cosine", "linear", "constant", "wsd",
-                                                       NULL};
+const char *const bd_learning_rate_schedules[] = {
+    [BD_SCHEDULE_COSINE] = "cosine",
+    [BD_SCHEDULE_LINEAR] = "linear",
+    [BD_SCHEDULE_CONSTANT] = "constant",
+    [BD_SCHEDULE_WSD] = "wsd",
+    NULL,
+};
 
 bd_json *bd_hyperparameters_to_json(const bd_hyperparameters *h)
 {
@@ -30,7 +35,7 @@ bd_json *bd_hyperparameters_to_json(const bd_hyperparameters *h)
     if (h->type != BD_FLOAT)
         bd_json_set_string(json, "precision", bd_precision_words[h->type]);
     if (h->schedule != BD_SCHEDULE_COSINE)
-        bd_json_set_string(json, "schedule", bd_learning_rate_schedule_words[h->schedule]);
+        bd_json_set_string(json, "schedule", bd_learning_rate_schedules[h->schedule]);
     if (h->schedule == BD_SCHEDULE_WSD)
         bd_json_set_integer(json, "decay_steps", h->decay_steps);
     if (h->skip_spikes > 0)

@@ -1,5 +1,5 @@
-// hyperparameters.h - what decides how a model is trained, and the learning rates and numbers
-// of steps that follow from it.
+// hyperparameters.h - the numbers that decide how a model is trained, and the learning rates and
+// numbers of steps that follow from them.
 #ifndef BINDERY_TRAINER_HYPERPARAMETERS_H
 #define BINDERY_TRAINER_HYPERPARAMETERS_H
 
@@ -11,22 +11,21 @@
 #include "kernels/type.h"
 #include "trainer/data/rows.h"
 
-// How the learning rate goes on after the warm-up.
+// The learning rate after the warm-up.
 typedef enum bd_learning_rate_schedule {
     BD_SCHEDULE_COSINE,    // half a cosine down to the minimum
     BD_SCHEDULE_LINEAR,    // a straight line down to the minimum
-    BD_SCHEDULE_CONSTANT,  // as it is
-    BD_SCHEDULE_WSD,       // as it is, then over the last decay_steps a straight line down
+    BD_SCHEDULE_CONSTANT,  // stays at the peak
+    BD_SCHEDULE_WSD,       // stays at the peak, then falls linearly over the last decay_steps
 } bd_learning_rate_schedule;
 
-extern const char
-    *const bd_learning_rate_schedule_words[];  // in the order of the enum, ended by NULL
+extern const char *const bd_learning_rate_schedules[];  // their names, ended by NULL
 
-// Everything that decides a bit of the result, besides model, data and program.
+// Everything that decides a bit of the result, except for model, data and program.
 typedef struct bd_hyperparameters {
     int64_t n_steps;
     int64_t batch_rows;        // rows of one step
-    int64_t micro_batch_rows;  // of them, rows that go through the model at a time
+    int64_t micro_batch_rows;  // of them, the most that are computed at a time
     bd_learning_rate_schedule schedule;
     int64_t warm_up_steps, decay_steps;
     double learning_rate, min_learning_rate;
@@ -35,13 +34,13 @@ typedef struct bd_hyperparameters {
     double skip_spikes;  // see bd_spike_guard_add(); 0: none
     int64_t seed;        // of the order of rows and of the initial weights
     bd_type type;        // what the model computes in
-    bool recomputes;     // see model.h; decides none, and so is not kept
+    bool recomputes;     // see model.h; decides no bit, so checkpoints do not keep it
 } bd_hyperparameters;
 
 bd_json *bd_hyperparameters_to_json(const bd_hyperparameters *hyperparameters);
 
-// Linear from 0 over the warm-up, then as the schedule says, with the minimum at the last step;
-// a warm-up that is not over by then just goes on rising. step = 1, 2, …
+// Rises linearly from 0 over the warm-up, then follows the schedule to the minimum at the last
+// step. A warm-up that is longer than the run rises to the end. step = 1, 2, …
 double bd_learning_rate(const bd_hyperparameters *hyperparameters, int64_t step);
 
 // How long a run is: at most one of these is given, the others are BD_NOT_GIVEN.
@@ -56,13 +55,13 @@ static inline bool bd_run_length_is_given(const bd_run_length *length)
     return length->n_steps > 0 || length->n_epochs > 0 || length->n_tokens > 0;
 }
 
-// The fewest steps that reach it, 300 if nothing says, at least 1. BD_ERR_ARGUMENT if more than
-// one does, or if it is more than 2^40.
+// The fewest steps that reach the length, at least 1; 300 if none is given. BD_ERR_ARGUMENT if
+// more than one is given, or if the result is more than 2^40.
 bd_status bd_count_steps(int64_t *n_steps, const bd_run_length *length, int64_t batch_rows,
                          const bd_rows *rows, bd_error *err);
 
-// Of a decay that is a share of n_steps if it is below 1, and else a number of steps. One that
-// is neither is BD_ERR_ARGUMENT.
+// `decay` is a share of n_steps if it is below 1, else a number of steps; BD_ERR_ARGUMENT if it is
+// neither.
 bd_status bd_count_decay_steps(int64_t *decay_steps, double decay, int64_t n_steps,
                                bd_error *err);
 

@@ -14,8 +14,8 @@
 
 // ---- Saving ---------------------------------------------------------------------------------
 
-// Every rank sends its slice of the state to rank 0, which saves it. The writer may go on
-// writing after the return.
+// Every rank sends its slice of the state to rank 0, which saves it. The writer may still be
+// writing when this returns.
 static bd_status save(bd_setup *s, bd_error *err)
 {
     const bool is_first = bd_setup_is_first(s);
@@ -101,7 +101,7 @@ static bd_status probe(bd_setup *s, bool *leaks, bd_error *err)
     return bd_group_agree(s->group, status, err);
 }
 
-// Writes the step to the metrics, and to stdout and stderr as far as that is wanted.
+// Writes the step to the metrics, and prints it if a line is due or stderr shows every step.
 static bd_status log_step(bd_setup *s, bd_step_line *line, int64_t step_ns, bd_error *err)
 {
     const int64_t step = line->result->step;
@@ -214,7 +214,7 @@ static bd_status run_steps(bd_setup *s, bool *leaks, bd_error *err)
 
 // ---- Messages -------------------------------------------------------------------------------
 
-// Tells what begins, and everything about it that may be unexpected.
+// Prints what begins, and everything about it that may be unexpected.
 static void introduce(const bd_setup *s)
 {
     static const char consequence[] =
@@ -233,37 +233,37 @@ static void introduce(const bd_setup *s)
                 "bindery train: the model has %" PRId64 " positions instead of %" PRId64
                 ", as many as a row has tokens: some segments are longer than that\n",
                 s->run.parameters.config.n_positions, s->too_few_positions);
-    if (s->why_float.message[0] && operations->computes_bf16)  // the CPU never computes in it
+    // The CPU computes in float alone, which nobody needs to be told.
+    if (s->why_float.message[0] && operations->computes_bf16)
         fprintf(stderr, "bindery train: computes in float, which takes longer: %s\n",
                 s->why_float.message);
     // Another number of ranks, and another instruction set, add up in another order.
     if (s->continues && checkpoint->n_ranks != s->group->n_ranks)
         fprintf(stderr,
                 "bindery train: step %" PRId64 " was trained by %" PRId64
-                " rank%s and goes on with %d: %s\n",
+                " rank%s and continues with %d: %s\n",
                 step, checkpoint->n_ranks, checkpoint->n_ranks == 1 ? "" : "s",
                 (int)s->group->n_ranks, consequence);
     if (checkpoint->isa && operations->isa && strcmp(checkpoint->isa, operations->isa) != 0)
         fprintf(stderr,
-                "bindery train: step %" PRId64 " was trained with %s and goes on with %s: %s "
+                "bindery train: step %" PRId64 " was trained with %s and continues with %s: %s "
                 "(--isa %s would)\n",
                 step, checkpoint->isa, operations->isa, consequence, checkpoint->isa);
     if (s->n_steps_before != h->n_steps)
-        fprintf(stderr,
-                "bindery train: the run is made longer, %" PRId64 " steps instead of %" PRId64
-                ": from step %" PRId64
-                " on the learning rate follows the %s schedule of %" PRId64
-                " steps, and begins with %.3g\n",
-                h->n_steps, s->n_steps_before, step + 1,
-                bd_learning_rate_schedule_words[h->schedule], h->n_steps,
-                bd_learning_rate(h, step + 1));
+        fprintf(
+            stderr,
+            "bindery train: the run is made longer, %" PRId64 " steps instead of %" PRId64
+            ": from step %" PRId64 " on the learning rate follows the %s schedule of %" PRId64
+            " steps, and begins with %.3g\n",
+            h->n_steps, s->n_steps_before, step + 1, bd_learning_rate_schedules[h->schedule],
+            h->n_steps, bd_learning_rate(h, step + 1));
     const bd_metrics_damage *damage = s->metrics ? bd_metrics_damaged(s->metrics) : NULL;
     if (damage && damage->n_lines > 0) {
         fputs("bindery train: ", stderr);
         bd_print_safely(stderr, damage->why.message, strlen(damage->why.message), false);
         if (damage->n_lines > 1)
             fprintf(stderr, "; %" PRId64 " more lines are damaged", damage->n_lines - 1);
-        fputs("; the run goes on, and what is damaged in its log stays as it is\n", stderr);
+        fputs("; the run continues, and damaged lines stay in its log\n", stderr);
     }
 }
 

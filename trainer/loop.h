@@ -8,11 +8,11 @@
 #include "trainer/group.h"
 #include "trainer/train_options.h"
 
-// Does what `bindery train` was asked for together with the other ranks of `group`, and says so
-// as commands do, which rank 0 does for all: on stdout a line now and then, on stderr, unless
-// `quiet`, the rest. The first SIGINT or SIGTERM that any of them gets ends it after the step
-// at hand, which is saved: BD_ERR_INTERRUPTED, with a message that says so. *leaks becomes true
-// if it ended because a probe found that documents reach one another.
+// Runs `bindery train` together with the other ranks of `group`. Rank 0 prints for all of them:
+// a line for some of the steps on stdout, and unless `quiet` everything else on stderr. After the
+// first SIGINT or SIGTERM that any rank gets, the current step is finished and saved; the result
+// is then BD_ERR_INTERRUPTED, and the message says how to continue. *leaks becomes true if the
+// run ended because a probe found that documents reach one another.
 bd_status bd_train_loop(const bd_train_options *options, bd_group *group, bool quiet,
                         bool *leaks, bd_error *err);
 

@@ -1,9 +1,9 @@
 // The processes of MPI_COMM_WORLD as a group, and collectives of their host memory: the module
 // libbindery_mpi.so.
 //
-// What is exchanged goes in pieces, so that memory stays within 1 MiB for each rank and counts
-// within MPI's int. Sums are made here, in the order of the ranks, and not by MPI, whose order
-// may depend on sizes, versions and the network.
+// Data is exchanged in pieces, so that memory stays within 1 MiB for each rank and counts fit
+// MPI's int. Sums are computed here, in the order of the ranks, and not by MPI, whose order may
+// depend on sizes, versions and the network.
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 #include "trainer/group.h"
 
-enum { PIECE = 1 << 18 };  // numbers that travel at a time
+enum { PIECE = 1 << 18 };  // numbers that are sent at a time
 enum { EXCHANGE_TAG, ASSEMBLE_TAG };
 
 typedef struct mpi_group {
@@ -45,7 +45,7 @@ static bd_status mpi_check(int code, const char *what, bd_error *err)
 
 // ---- Slices in pieces -----------------------------------------------------------------------
 
-// The part of a rank's slice of n that travels in the round which begins `at` numbers into it.
+// The piece of a rank's slice of n that is sent in the round that begins `at` numbers into it.
 static bd_rank_slice piece_of(const mpi_group *mpi, int64_t n, int32_t rank, int64_t at)
 {
     bd_rank_slice piece = bd_rank_slice_of(n, rank, mpi->base.n_ranks);
@@ -61,7 +61,7 @@ static int64_t longest_slice(const mpi_group *mpi, int64_t n)
     return last.end - last.begin;
 }
 
-// Begins to send bytes to a rank and to receive others from it.
+// Starts to send bytes to a rank and to receive others from it.
 static bd_status swap_with(mpi_group *mpi, int32_t rank, const void *from, int64_t from_bytes,
                            void *to, int64_t to_bytes, int *n_requests, bd_error *err)
 {
@@ -148,7 +148,7 @@ static bd_status gather_slices(bd_collectives *collectives, void *x, int64_t n,
     return BD_OK;
 }
 
-// They are part of the group.
+// The collectives are part of the group, which frees them.
 static void close_collectives(bd_collectives *collectives)
 {
     (void)collectives;
@@ -169,7 +169,7 @@ static bd_status mpi_collect(bd_group *group, const void *mine, size_t size_byte
     (void)group;
     return mpi_check(MPI_Allgather(mine, (int)size_bytes, MPI_BYTE, all, (int)size_bytes,
                                    MPI_BYTE, MPI_COMM_WORLD),
-                     "hear from the other ranks", err);
+                     "receive from the other ranks", err);
 }
 
 static bd_status send_slice(const float *mine, int64_t n, bd_error *err)
@@ -231,14 +231,14 @@ static const bd_group_operations group_operations = {
     .leave = mpi_leave,
 };
 
-// Among those that share this machine's memory.
+// The rank among those that share this machine's memory.
 static bd_status find_local_rank(int32_t *local_rank, bd_error *err)
 {
     MPI_Comm local;
     int rank;
     BD_TRY(mpi_check(
         MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &local),
-        "ask MPI who is on this machine", err));
+        "ask MPI for the ranks on this machine", err));
     const bd_status status =
         mpi_check(MPI_Comm_rank(local, &rank), "ask MPI for the rank on this machine", err);
     MPI_Comm_free(&local);
@@ -256,7 +256,8 @@ static bd_status fill_group(mpi_group *mpi, bd_error *err)
     BD_TRY(mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "ask MPI for the rank", err));
     BD_TRY(mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &n_ranks), "ask MPI for the ranks", err));
     if (provided < MPI_THREAD_FUNNELED)
-        return bd_fail(err, BD_ERR_UNSUPPORTED, "this MPI does not serve programs of threads");
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "this MPI does not support programs with threads");
     mpi->pieces = malloc((size_t)n_ranks * PIECE * sizeof *mpi->pieces);
     mpi->requests = calloc(2 * (size_t)n_ranks, sizeof *mpi->requests);
     mpi->statuses = calloc(2 * (size_t)n_ranks, sizeof *mpi->statuses);

@@ -23,7 +23,7 @@ static const bd_option report_options[] = {
      .help = "Write the page to FILE"},
     {.name = "overwrite",
      BD_FLAG(report_settings, overwrite),
-     .help = "Replace FILE if it is there"},
+     .help = "Replace FILE if it exists"},
 };
 
 static bd_status report(const bd_arguments *arguments, bd_run_summary **runs, bd_error *err)
@@ -39,7 +39,7 @@ static bd_status report(const bd_arguments *arguments, bd_run_summary **runs, bd
         BD_TRY(bd_run_summary_new(&runs[i], arguments->operands[i], err));
     for (size_t i = 0; i < n_runs; i++) {
         const bd_metrics_damage *damage = &runs[i]->damage;
-        if (damage->n_lines > 0)  // said even with --quiet: the page is not complete
+        if (damage->n_lines > 0)  // printed even with --quiet: the page lacks them
             bd_command_note(arguments, "%" PRId64 " damaged line%s of metrics %s left out%s %s",
                             damage->n_lines, damage->n_lines == 1 ? "" : "s",
                             damage->n_lines == 1 ? "is" : "are",
@@ -68,7 +68,7 @@ const bd_command bd_report_command = {
     .name = "report",
     .summary = "Show training runs as a page for browsers",
     .description =
-        "A RUN is the folder of a training run, which may be going on. The page has loss, "
+        "A RUN is the folder of a training run, which may be unfinished. The page has loss, "
         "learning rate, gradient norm and speed over the steps, evaluations, samples, and the "
         "settings in which the runs differ. It needs no network and no other file.\n"
         "\n"
@@ -76,7 +76,7 @@ const bd_command bd_report_command = {
         "steps, with their least and greatest values as a band), 8 datasets of evaluation and "
         "the latest 12 samples of a run, 1,500 bytes of each: less than 20 MB whatever the "
         "runs hold, usually less than 300 kB for each. Memory: half a megabyte for each run "
-        "and ten times the page. A damaged line of metrics.jsonl is left out, and said.\n"
+        "and ten times the page. Damaged lines of metrics.jsonl are left out, with a message.\n"
         "\n"
         "Example:\n"
         "\n"

@@ -19,7 +19,7 @@ bd_status bd_samples_open(bd_samples *samples, const bd_texts *prompts, bd_model
     BD_TRY(bd_stored_tokenizer_open(&opened->tokenizer, folder, packing, err));
     if (!opened->tokenizer->takes_text)
         return bd_fail(err, BD_ERR_ARGUMENT,
-                       "--sample-every: the dataset's tokenizer '%s' knows no text to write",
+                       "--sample-every: the dataset's tokenizer '%s' has no text to write",
                        opened->tokenizer->name);
     BD_TRY(bd_generator_init(&samples->generator, model, opened, err));
     samples->values = calloc(samples->n, sizeof *samples->values);
@@ -47,7 +47,7 @@ void bd_samples_close(bd_samples *samples)
 }
 
 // The generator's text with a NUL at its end and nowhere else; NULL if there is no memory.
-static char *copy_text(const bd_generator *generator)
+static char *copy_without_nul(const bd_generator *generator)
 {
     char *text = malloc(generator->n_text + 1);
     for (size_t i = 0; text && i < generator->n_text; i++)
@@ -68,7 +68,7 @@ static bd_status write_sample(bd_generator *generator, bd_sample_value *value, b
         BD_TRY(bd_generator_next(generator, drawing, &random, &ended, err));
     }
     free((char *)value->text);
-    value->text = copy_text(generator);
+    value->text = copy_without_nul(generator);
     return value->text ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for a sample");
 }
 

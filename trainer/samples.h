@@ -1,4 +1,4 @@
-// samples.h - text that the model of a run writes now and then, to see how it goes.
+// samples.h - text that the model of a run generates now and then.
 #ifndef BINDERY_TRAINER_SAMPLES_H
 #define BINDERY_TRAINER_SAMPLES_H
 
@@ -18,16 +18,16 @@ typedef struct bd_samples {
     size_t n;
 } bd_samples;
 
-// For a model that is trained on the dataset in `folder`, once for each of `prompts`, or for
-// "The " if there are none. Prompts that do not fit, and a tokenizer that knows no text, are
-// BD_ERR_ARGUMENT. Close what comes out, also after a failure.
+// Prepares one sample for each of `prompts`, or for "The" if there are none, of a model that is
+// trained on the dataset in `folder`. Prompts that do not fit, and a tokenizer without text, are
+// BD_ERR_ARGUMENT. Close the samples also after a failure.
 bd_status bd_samples_open(bd_samples *samples, const bd_texts *prompts, bd_model *model,
                           const char *folder, const bd_manifest *manifest, bd_error *err);
 void bd_samples_close(bd_samples *samples);  // safe on an empty struct and safe twice
 
-// Goes on from every prompt into samples->values, as `bindery generate` would with its own
-// temperature, top-k and seed. Bytes that are not UTF-8 stay as they are, 0 becomes 0xff. A
-// signal that was noted is BD_ERR_INTERRUPTED.
+// Continues every prompt into samples->values, as `bindery generate` does with its default
+// temperature, top-k and seed. Bytes that are not UTF-8 are kept, except that 0 becomes 0xff.
+// BD_ERR_INTERRUPTED after a signal.
 bd_status bd_samples_write(bd_samples *samples, bd_error *err);
 
 #endif

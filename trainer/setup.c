@@ -124,7 +124,7 @@ static bd_status take_folder(bd_setup *s, int64_t *step, bd_error *err)
 
 // ---- The model ------------------------------------------------------------------------------
 
-// Changes what --config and the options of the model say about *config.
+// Changes *config as --config and the options of the model ask.
 static bd_status apply_model_options(bd_model_config *config, const bd_train_options *options,
                                      bd_error *err)
 {
@@ -324,7 +324,7 @@ static bd_status open_checkpoint(bd_setup *s, bd_error *err)
     return BD_OK;
 }
 
-// Rank 0 alone looks into the folder and tells the others where to begin.
+// Only rank 0 reads the folder; it sends the others the step to begin from.
 static bd_status open_model(bd_setup *s, bd_error *err)
 {
     int64_t step = -1;
@@ -455,8 +455,8 @@ static bd_status write_settings(const bd_setup *s, bd_error *err)
     return status;
 }
 
-static bd_status remove_pending(void *context, const char *folder, const char *name,
-                                bd_error *err)
+static bd_status remove_unfinished(void *context, const char *folder, const char *name,
+                                   bd_error *err)
 {
     char final[sizeof BD_RUN_SETTINGS_NAME + sizeof BD_TOKENIZER_NAME];
     (void)context;
@@ -477,7 +477,7 @@ static bd_status open_outputs(bd_setup *s, bd_error *err)
     if (options->sample_every != BD_NOT_GIVEN)
         BD_TRY(bd_samples_open(&s->samples, &options->sample_prompts, &s->trainer.model,
                                s->sources.folders[0], &s->rows.manifests[0], err));
-    // If not all of a checkpoint's tensors lie in this process's memory, they must be copied.
+    // Tensors that do not all lie in this process's memory must be copied into it.
     const bool needs_copies = s->group->n_ranks > 1 || !s->backend->operations->works_on_host;
     const int64_t most_copied =
         options->save_memory_bytes / (BD_STATE_ARRAYS * (int64_t)sizeof(float));
@@ -491,7 +491,7 @@ static bd_status open_outputs(bd_setup *s, bd_error *err)
     }
     BD_TRY(
         bd_file_publish(s->folder, BD_TOKENIZER_NAME, s->tokenizer, strlen(s->tokenizer), err));
-    BD_TRY(bd_folder_visit(s->folder, remove_pending, NULL, err));
+    BD_TRY(bd_folder_visit(s->folder, remove_unfinished, NULL, err));
     BD_TRY(bd_checkpoint_clear_away(s->folder, err));
     return s->continues ? bd_checkpoint_remove_after(s->folder, s->begin_step, err) : BD_OK;
 }

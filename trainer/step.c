@@ -15,8 +15,8 @@
 
 // Fails if the backend has too little memory: a system that overcommits would grant it, and kill
 // the process when it is used.
-static bd_status check_memory(const bd_trainer *trainer, const bd_model_options *options,
-                              bd_error *err)
+static bd_status check_trainer_memory(const bd_trainer *trainer,
+                                      const bd_model_options *options, bd_error *err)
 {
     const bd_trainer_needs *needs = &trainer->needs;
     size_t needed, free_bytes;
@@ -88,7 +88,7 @@ static bd_status fill_trainer(bd_trainer *trainer, bd_error *err)
         .max_rows = bd_balance_most_rows(h->batch_rows, n_ranks, trainer->n_micro_batches),
         .seq_len = bd_rows_packing(needs->rows)->seq_len,
     };
-    BD_TRY(check_memory(trainer, &options, err));
+    BD_TRY(check_trainer_memory(trainer, &options, err));
     BD_TRY(bd_model_init(&trainer->model, needs->backend, needs->parameters, &options, err));
     BD_TRY(open_optimizer(trainer, err));
     bd_loader_order order = {
@@ -303,7 +303,7 @@ const bd_batch *bd_trainer_first_rows(const bd_trainer *trainer, int64_t *first,
 
 // ---- For checkpoints ------------------------------------------------------------------------
 
-// Puts an array together on rank 0 whose slices lie in the memory of the ranks' backends.
+// Assembles on rank 0 an array whose slices lie in the memory of the ranks' backends.
 static bd_status assemble_array(const bd_trainer *trainer, const float *slice, float *whole,
                                 bd_error *err)
 {

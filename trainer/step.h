@@ -16,7 +16,7 @@
 #include "trainer/weights/checkpoint.h"
 #include "trainer/weights/spike_guard.h"
 
-// What a trainer works with, all of it borrowed; it must outlive the trainer.
+// Everything that a trainer borrows; it must outlive the trainer.
 typedef struct bd_trainer_needs {
     const bd_rows *rows;
     const bd_parameters *parameters;
@@ -48,18 +48,17 @@ typedef struct bd_trainer {
 bd_status bd_trainer_init(bd_trainer *trainer, const bd_hyperparameters *hyperparameters,
                           const bd_trainer_needs *needs, int64_t step, bd_error *err);
 
-// One step: the next batch, its gradients, clipping, AdamW; of all ranks together. A loss or a
-// gradient that is not a finite number is BD_ERR_FORMAT and names the step and the rows; the
-// weights are then those before the step. A step whose outcome is not BD_STEP_APPLIED changes
-// neither weights nor moments.
+// Makes one step, all ranks together: the next batch, its gradients, clipping, AdamW. A loss or a
+// gradient that is not finite is BD_ERR_FORMAT; the message names the step and the rows, and the
+// weights stay as they were. A step whose outcome is not BD_STEP_APPLIED changes neither weights
+// nor moments.
 bd_status bd_trainer_step(bd_trainer *trainer, bd_step_result *result, bd_error *err);
 
-// The rows of the last step that this rank computed first, at most a micro-batch: rows [*first,
-// *first + *n) of the batch.
+// The batch of the last step; rows [*first, *first + *n) of it are this rank's first micro-batch.
 const bd_batch *bd_trainer_first_rows(const bd_trainer *trainer, int64_t *first, int64_t *n);
 
-// All that a checkpoint keeps, whole, into arrays [BD_STATE_ARRAYS][n_total] of rank 0's host
-// memory; the others give NULL. Every rank calls it.
+// Assembles weights and moments for a checkpoint in arrays [BD_STATE_ARRAYS][n_total] of rank 0's
+// host memory; the other ranks pass NULLs. Every rank must call it.
 bd_status bd_trainer_assemble(const bd_trainer *trainer, float *const arrays[BD_STATE_ARRAYS],
                               bd_error *err);
 

@@ -1,4 +1,4 @@
-// `bindery train`: what its command line says.
+// `bindery train`: its options, and what its exit status means.
 #include "common/base/interrupt.h"
 #include "common/cli/program.h"
 #include "trainer/commands.h"
@@ -24,29 +24,29 @@ static const bd_option train_options[] = {
      .value = "DIR",
      .is_saved_nowhere = true,
      BD_DIRECTORY(bd_train_options, out),
-     .initial_note = "what --resume says",
-     .help = "Put checkpoints and metrics into DIR"},
+     .initial_note = "that of --resume",
+     .help = "Write checkpoints and metrics into DIR"},
     {.name = "steps",
      .value = "N",
      .alternatives = "length",
      BD_INTEGER(bd_train_options, length.n_steps, 1, INT64_C(1) << 40),
      .initial = "-1",
      .initial_note = "300",
-     .help = "Steps in all, those before a resume included"},
+     .help = "Steps of the whole run, those before a resume included"},
     {.name = "epochs",
      .value = "X",
      .alternatives = "length",
      BD_REAL(bd_train_options, length.n_epochs, 1e-9, 1e9),
      .initial = "-1",
-     .initial_note = "what --steps says",
-     .help = "Passes over the dataset instead, also parts of one, as many steps as that takes"},
+     .initial_note = "see --steps",
+     .help = "Length of the run in passes over the dataset, which may be fractions"},
     {.name = "tokens",
      .value = "N",
      .alternatives = "length",
      BD_INTEGER(bd_train_options, length.n_tokens, 1, INT64_MAX),
      .initial = "-1",
-     .initial_note = "what --steps says",
-     .help = "Tokens instead, padding included, as many steps as that takes"},
+     .initial_note = "see --steps",
+     .help = "Length of the run in tokens, padding included"},
     {.name = "seed",
      .value = "N",
      BD_INTEGER(bd_train_options, hyperparameters.seed, 0, INT64_MAX),
@@ -56,16 +56,16 @@ static const bd_option train_options[] = {
      .value = "DIR",
      .is_saved_nowhere = true,
      BD_DIRECTORY(bd_train_options, resume),
-     .initial_note = "what -o says",
-     .help = "Continue the run in DIR, which must hold one, with its own settings where no "
-             "other is given; more --steps make it longer"},
+     .initial_note = "that of -o",
+     .help = "Continue the run that DIR holds, with its settings unless others are given; "
+             "more --steps make it longer"},
     {.name = "resume-from",
      .value = "STEP",
      .is_saved_nowhere = true,
      BD_INTEGER(bd_train_options, resume_from, 0, INT64_MAX),
      .initial = "-1",
      .initial_note = "the latest",
-     .help = "Continue from the checkpoint of this step; those after it are removed"},
+     .help = "Continue from the checkpoint of this step, and remove those after it"},
     BD_SETTINGS_OPTION(bd_train_options, settings_file, "steps: 300"),
     {.group = "The model",
      .name = "preset",
@@ -74,35 +74,34 @@ static const bd_option train_options[] = {
      BD_GIVEN(bd_train_options, preset_given),
      .initial = "tiny",
      .describe_choice = bd_model_preset_describe,
-     .help = "Shape of the model: family, layers x channels, heads, and parameters besides the "
+     .help = "Shape of the model: family, layers x channels, heads, and parameters without the "
              "embeddings"},
     {.name = "config",
      .value = "FILE",
      BD_FILE(bd_train_options, config),
      BD_GIVEN(bd_train_options, model_given),
      .initial_note = "the preset",
-     .help = "Take the shape from a Hugging Face config.json"},
+     .help = "Read the shape from a Hugging Face config.json"},
     {.name = "init",
      .value = "DIR",
      BD_DIRECTORY(bd_train_options, init),
      BD_GIVEN(bd_train_options, model_given),
      .initial_note = "random weights",
-     .help = "Begin a new run with shape and weights of a Hugging Face folder (config.json and "
-             "safetensors of OPT or GPT-2)"},
+     .help = "Begin a new run with the shape and weights in a Hugging Face folder (config.json "
+             "and safetensors of OPT or GPT-2)"},
     {.name = "layers", .value = "N", OVERRIDE(n_layers, 1024), .help = "Layers"},
     {.name = "channels", .value = "N", OVERRIDE(n_channels, 1 << 16), .help = "Channels"},
     {.name = "heads", .value = "N", OVERRIDE(n_heads, 1024), .help = "Attention heads"},
     {.name = "feed-forward",
      .value = "N",
      OVERRIDE(n_feed_forward, 1 << 18),
-     .help =
-         "Channels inside a feed-forward block, 4 times --channels if only those are given"},
+     .help = "Channels inside a feed-forward block; 4 times --channels if only that is given"},
     {.name = "positions",
      .value = "N",
      BD_LENGTH(bd_train_options, n_positions, 1, 1 << 24),
      BD_GIVEN(bd_train_options, model_given),
      .initial = "-1",
-     .initial_note = "the preset's, or a row's if longer",
+     .initial_note = "the preset's, or what segments need",
      .help = "Positions; 2k is 2048"},
     {.name = "vocab-size",
      .value = "N",
@@ -110,25 +109,24 @@ static const bd_option train_options[] = {
      BD_GIVEN(bd_train_options, model_given),
      .initial = "-1",
      .initial_note = "the tokenizer's",
-     .help = "Rows of the token table, no fewer than the tokenizer has ids"},
+     .help = "Rows of the token table, at least as many as the tokenizer has ids"},
     {.group = "Batches",
      .name = "batch",
      .value = "ROWS",
      .aliases = (const char *const[]){"global-batch-size", NULL},
      BD_INTEGER(bd_train_options, hyperparameters.batch_rows, 1, 1 << 20),
      .initial = "8",
-     .help = "Rows of one step, of all ranks together"},
+     .help = "Rows in one step, all ranks together"},
     {.name = "micro-batch",
      .value = "ROWS",
      .aliases = (const char *const[]){"micro-batch-size", NULL},
      BD_INTEGER(bd_train_options, hyperparameters.micro_batch_rows, 1, 1 << 20),
      .initial = "-1",
      .initial_note = "the batch",
-     .help =
-         "Rows that go through the model of a rank at a time, at most; memory grows with it"},
+     .help = "Most rows that a rank computes at a time; memory grows with it"},
     {.name = "recompute",
      BD_FLAG(bd_train_options, hyperparameters.recomputes),
-     .help = "Keep only what each layer hands on and compute the rest again on the way back: "
+     .help = "Keep only the output of each layer and recompute the rest in the backward pass: "
              "less memory, more time, the same bits"},
     {.group = "Learning rate and AdamW",
      .name = "learning-rate",
@@ -150,15 +148,15 @@ static const bd_option train_options[] = {
      .help = "Steps over which the learning rate rises from 0"},
     {.name = "schedule",
      .value = "NAME",
-     BD_CHOICE(bd_train_options, hyperparameters.schedule, bd_learning_rate_schedule_words),
+     BD_CHOICE(bd_train_options, hyperparameters.schedule, bd_learning_rate_schedules),
      .initial = "cosine",
-     .help = "How the learning rate falls to its minimum after that; wsd stays at the peak "
-             "until --decay, then falls in a line"},
+     .help = "How the learning rate falls to its minimum after the warm-up; wsd stays at the "
+             "peak until --decay, then falls linearly"},
     {.name = "decay",
      .value = "X",
      BD_REAL(bd_train_options, decay, 0, 1e12),
      .initial = "0.1",
-     .help = "Of wsd: steps over which it falls, or below 1 the share of all steps"},
+     .help = "Length of the fall of wsd: a number of steps, or below 1 a share of all steps"},
     {.name = "beta1",
      .value = "X",
      BD_REAL(bd_train_options, hyperparameters.beta1, 0, 0.999999),
@@ -178,19 +176,19 @@ static const bd_option train_options[] = {
      .value = "X",
      BD_REAL(bd_train_options, hyperparameters.weight_decay, 0, 100),
      .initial = "0.1",
-     .help = "Decay of matrices; biases and gains have none"},
+     .help = "Weight decay of matrices; biases and gains have none"},
     {.name = "clip",
      .value = "NORM",
      BD_REAL(bd_train_options, hyperparameters.clip_norm, 0, 1e30),
      .initial = "1",
-     .help = "Clip the gradient to this global norm; 0 does not clip"},
+     .help = "Clip the gradient to this global norm; 0 never clips"},
     {.name = "skip-spikes",
      .value = "X",
      BD_REAL(bd_train_options, hyperparameters.skip_spikes, 1, 1e30),
      .initial = "0",
      .initial_note = "none",
-     .help = "Do not apply a step whose gradient has more than X times the usual norm (a mean "
-             "over some 50 steps)"},
+     .help = "Do not apply a step whose gradient norm is more than X times the usual one (a "
+             "mean over about 50 steps)"},
     {.group = "Checkpoints",
      .name = "save-every",
      .value = "STEPS",
@@ -208,9 +206,9 @@ static const bd_option train_options[] = {
      .value = "SIZE",
      BD_SIZE(bd_train_options, save_memory_bytes, 0, INT64_C(1) << 50),
      .initial = "1G",
-     .help = "Write checkpoints while training goes on if their copies take no more than that, "
-             "12 bytes for each parameter; devices and several ranks always do"},
-    {.group = "What is looked at",
+     .help = "Copy a checkpoint and write it while training continues if the copy, 12 bytes "
+             "per parameter, is at most SIZE; devices and several ranks always copy"},
+    {.group = "Logging and evaluation",
      .name = "log-every",
      .value = "STEPS",
      BD_INTEGER(bd_train_options, log_every, 1, INT64_C(1) << 40),
@@ -220,7 +218,7 @@ static const bd_option train_options[] = {
      .value = "DATASET",
      .names_files = true,
      BD_TEXTS(bd_train_options, eval),
-     .help = "Evaluate on this dataset, which is not trained on; can be given several times"},
+     .help = "Evaluate on this dataset without training on it; can be given several times"},
     {.name = "eval-every",
      .value = "STEPS",
      BD_INTEGER(bd_train_options, eval_every, 1, INT64_C(1) << 40),
@@ -231,42 +229,43 @@ static const bd_option train_options[] = {
      BD_INTEGER(bd_train_options, eval_rows, 1, INT64_MAX),
      .initial = "0",
      .initial_note = "all",
-     .help = "Evaluate on N rows only, spread evenly over the dataset"},
+     .help = "Evaluate only N rows, spread evenly over the dataset"},
     {.name = "sample-every",
      .value = "STEPS",
      BD_INTEGER(bd_train_options, sample_every, 1, INT64_C(1) << 40),
      .initial = "-1",
      .initial_note = "never",
-     .help = "Steps between samples of what the model writes"},
+     .help = "Steps between samples of text that the model generates"},
     {.name = "sample-prompt",
      .value = "TEXT",
      BD_TEXTS(bd_train_options, sample_prompts),
      .initial_note = "The",
-     .help = "Go on from this text, for up to 100 tokens; can be given several times"},
+     .help = "Continue this text by up to 100 tokens; can be given several times"},
     {.name = "probe",
      .value = "STEPS",
      BD_INTEGER(bd_train_options, probe_every, 1, INT64_C(1) << 40),
      .initial = "-1",
      .initial_note = "never",
-     .help = "Steps between probes: one document of a micro-batch is changed, and if a bit of "
-             "any other's logits or gradients is, the run ends with exit status 1"},
+     .help = "Steps between probes: a probe changes one document of a micro-batch; if any bit "
+             "of another document's logits or gradients changes, the run ends with exit "
+             "status 1"},
     {.group = "The machine",
      .name = "peak-tflops",
      .value = "X",
      BD_REAL(bd_train_options, peak_tflops, 1e-6, 1e9),
      .initial = "0",
      .initial_note = "unknown, no MFU",
-     .help =
-         "What the devices could do at best together, for the share of it that is used (MFU)"},
-    BD_AUTO_BACKEND_OPTIONS(bd_train_options, "bf16 if the device computes it with the model's "
-                                              "heads, of 64 or 128 channels, and float if not; "
-                                              "a run goes on in what it began with"),
+     .help = "Peak speed of all devices together, of which MFU is the share that is used"},
+    BD_AUTO_BACKEND_OPTIONS(bd_train_options,
+                            "bf16 if the device can compute the model in it "
+                            "(heads of 64 or 128 channels), else float; a run "
+                            "continues in the type that it began with"),
     BD_THREADS_OPTION(bd_train_options, n_threads,
                       "Threads of the kernels; the result does not depend on it"),
 };
 
-// --resume takes what is not given from the run itself. A run of an older version has no
-// settings; then all are to be given.
+// Options that are not given are taken from the run that --resume names. A run of an older
+// version has no settings.yaml; then all of them must be given.
 static bd_status train_inherits(const void *settings, char **path, bd_error *err)
 {
     const char *folder = ((const bd_train_options *)settings)->resume;
@@ -274,8 +273,8 @@ static bd_status train_inherits(const void *settings, char **path, bd_error *err
     return folder ? bd_run_find_settings(folder, path, err) : BD_OK;
 }
 
-// Of several ranks that have failed together one says why. It does so first of all: a launcher
-// that sees one process end with a failure ends the others.
+// If several ranks agreed to fail, one of them prints the message. It does so before it leaves
+// the group: a launcher that sees one process fail kills the others.
 static int train_run(const bd_arguments *arguments)
 {
     bd_error err;
@@ -288,7 +287,7 @@ static int train_run(const bd_arguments *arguments)
     const int exit_status = status == BD_OK ? BD_EXIT_DONE
                             : leaks         ? BD_EXIT_NO
                                             : BD_EXIT_FAILED;
-    if (status != BD_OK && (!group->agreed_to_fail || group->speaks))
+    if (status != BD_OK && (!group->agreed_to_fail || group->reports))
         bd_command_say(arguments, &err);
     bd_group_leave(group, status != BD_OK, exit_status);
     if (status == BD_ERR_INTERRUPTED)
@@ -300,59 +299,56 @@ const bd_command bd_train_command = {
     .name = "train",
     .summary = "Train a decoder on a packed dataset",
     .description =
-        "The model reads the dataset's boundaries: no token attends across a document, "
-        "positions "
-        "restart at each document, nothing is predicted across a boundary. The loss is the sum "
-        "over the targets of a step divided by their number.\n"
+        "The model reads the boundaries of the dataset: no token attends to another document, "
+        "positions restart at each document, and no token is predicted across a boundary. The "
+        "loss of a step is the sum over its targets divided by their number.\n"
         "\n"
-        "Several datasets (--data web:0.7 --data code:0.3) are mixed row by row: of every "
-        "1,024 "
-        "rows each has the share that its weight gives it, in an order that the seed decides, "
-        "and each is read in its own order, again and again. They must have the same "
-        "tokenizer and rows of the same length. Of a compressed dataset 32 record batches are "
-        "in memory.\n"
+        "Several datasets (--data web:0.7 --data code:0.3) are mixed row by row. In every "
+        "1,024 rows each dataset has the share that its weight gives it, in an order that the "
+        "seed decides; each dataset is read in its own order, again and again. All must have "
+        "the same tokenizer and rows of the same length. 32 record batches of a compressed "
+        "dataset are kept in memory.\n"
         "\n"
-        "DIR gets settings.yaml, all settings as --settings takes them; metrics.jsonl, one "
-        "line for each step (schemas/metrics-v1.schema.json), the "
-        "same for TensorBoard in events.out.tfevents.*, the dataset's tokenizer.json, and "
-        "checkpoints that eval, prove and generate read; bindery report makes a page of it. "
-        "The same program, BLAS and instruction set (--isa) give the same bits for any number "
-        "of threads, stopped and resumed or not.\n"
+        "The run writes into DIR: settings.yaml, all settings as --settings takes them; "
+        "metrics.jsonl, one line for each step (schemas/metrics-v1.schema.json); the same for "
+        "TensorBoard in events.out.tfevents.*; the dataset's tokenizer.json; and checkpoints, "
+        "which eval, prove and generate read. bindery report makes a page of it. The same "
+        "program, BLAS and instruction set (--isa) give the same bits with any number of "
+        "threads, stopped and resumed or not.\n"
         "\n"
         "A printed line has the step, its loss, in parentheses the smoothed loss (exponential "
-        "mean, 0.98 a step, without bias), tokens that are not padding in a second, MFU, and "
-        "the time left. MFU is the share of --peak-tflops that the mathematics of the model "
-        "asks for: 6 FLOP for each weight of a matrix product and token that is not padding, "
-        "12 for each pair of tokens that may see each other, channel and layer. Without "
-        "--peak-tflops the FLOP/s that were achieved are printed: a peak that is guessed says "
-        "nothing. What metrics.jsonl and TensorBoard get is handed to the system at every "
-        "step, so that a killed run loses nothing of it.\n"
+        "mean, 0.98 a step, without bias), tokens per second without padding, MFU, and the "
+        "time left. MFU is the share of --peak-tflops that the mathematics of the model "
+        "needs: 6 FLOP for each weight of a matrix product and token that is not padding, and "
+        "12 for each channel, layer and pair of tokens that may see each other. Without "
+        "--peak-tflops the line has the achieved FLOP/s: a share of a guessed peak would mean "
+        "nothing. metrics.jsonl and the events are flushed at every step, so that a killed "
+        "run loses nothing of them.\n"
         "\n"
-        "A run that has stopped goes on from its latest checkpoint by --resume DIR alone, "
-        "which "
-        "takes the settings from DIR/settings.yaml, or by the same command again; options that "
-        "would make it another run are refused with the difference named. More --steps (or "
-        "--epochs, --tokens) than it was begun with make a run longer, also a finished one: "
-        "the learning rate then follows the schedule of the longer run. Made for it is "
-        "--schedule wsd, which up to --decay is the same for every length: --resume-from takes "
-        "a checkpoint from before. bindery train --settings DIR/settings.yaml -o OTHER repeats "
-        "a run. On the first Ctrl-C or SIGTERM "
-        "the step at hand is finished and saved, without its evaluation and samples, and the "
+        "A run that was stopped continues from its latest checkpoint by --resume DIR alone, "
+        "which reads DIR/settings.yaml, or by the same command again. Options that would make "
+        "it another run are refused, and the message names the difference. More --steps (or "
+        "--epochs, --tokens) than it began with make a run longer, also a finished one: the "
+        "learning rate then follows the schedule of the longer run. --schedule wsd is made "
+        "for this, because until --decay begins it is the same for every length: "
+        "--resume-from takes a checkpoint from before. bindery train --settings "
+        "DIR/settings.yaml -o OTHER repeats a run. After the first Ctrl-C or SIGTERM the "
+        "current step is finished and saved, without its evaluation and samples, and the "
         "program ends by that signal; a second one ends it at once.\n"
         "\n"
-        "In DIR nothing is removed or replaced but what is proved to be the run's own: a "
-        "folder "
-        "of something else is refused, and so are weights that no checkpoint's JSON names. A "
-        "damaged line of metrics.jsonl is named, stays, and holds nothing back.\n"
+        "The trainer removes and replaces only files in DIR that are proved to be its own: a "
+        "folder with other files is refused, and so are weights that no checkpoint's JSON "
+        "names. A damaged line of metrics.jsonl is reported and kept, and the run continues.\n"
         "\n"
-        "Started by mpirun, several processes train together. They take the same rows as one "
-        "would, shared out so that each has as much attention to compute; every rank keeps the "
-        "moments of its part of the parameters; rank 0 prints, evaluates and saves whole "
-        "tensors, so that any number of ranks can continue a run. As many ranks give the same "
-        "bits; another number the same losses within rounding, and the program says so. The "
-        "folders must be the same for all. A signal to any rank stops and saves them all; "
-        "mpirun itself kills them a second after it gets one, unless it is told otherwise "
-        "(Open MPI: --mca odls_base_sigkill_timeout 60).\n"
+        "Several processes that mpirun starts train together. They take the same rows as one "
+        "process would, distributed so that all have the same amount of attention to compute. "
+        "Every rank keeps the moments of its part of the parameters; rank 0 prints, evaluates "
+        "and saves whole tensors, so that any number of ranks can continue a run. The same "
+        "number of ranks gives the same bits; another number gives the same losses within "
+        "rounding, and a message says so. All ranks must see the same folders. A signal to "
+        "any rank stops and saves all of them; mpirun itself kills them a second after it "
+        "gets a signal, unless an option forbids it (Open MPI: --mca "
+        "odls_base_sigkill_timeout 60).\n"
         "\n"
         "Examples:\n"
         "\n"

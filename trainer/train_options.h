@@ -1,4 +1,4 @@
-// train_options.h - what the command line of `bindery train` says.
+// train_options.h - the options of `bindery train`, which its option table fills.
 #ifndef BINDERY_TRAINER_TRAIN_OPTIONS_H
 #define BINDERY_TRAINER_TRAIN_OPTIONS_H
 
@@ -16,7 +16,7 @@ typedef struct bd_train_options {
     int64_t resume_from;        // a step; BD_NOT_GIVEN: the latest
     int preset;
     bool preset_given;
-    bool model_given;  // one of the others that say what the model is
+    bool model_given;  // one of the other options of the model was given
     const char *config, *init;
     int64_t n_layers, n_channels, n_heads, n_feed_forward, n_positions, n_vocabulary;
     bd_run_length length;

@@ -83,7 +83,7 @@ class Isa(ProgramTest):
             file.unlink()
         self.train("run", "--steps", 4, "--save-every", 2, "--keep", 0, "--isa", HAD[-1])
         if len(HAD) > 1:
-            self.assertIn(f"step 2 was trained with {HAD[0]} and goes on with {HAD[-1]}", self.said)
+            self.assertIn(f"step 2 was trained with {HAD[0]} and continues with {HAD[-1]}", self.said)
             self.assertIn("does not end with the same bits", self.said)
         self.train("run", "--steps", 4, "--save-every", 2, "--keep", 0, "--isa", HAD[-1])
         self.assertNotIn("same bits", self.said)

@@ -154,7 +154,7 @@ class Resuming(RanksTest):
                 path.unlink()
         result = bindery(*self.command(run)[1:])
         self.assertEqual(result.status, 0, result)
-        self.assertIn("step 10 was trained by 2 ranks and goes on with 1", result.stderr)
+        self.assertIn("step 10 was trained by 2 ranks and continues with 1", result.stderr)
         self.assertIn("does not end with the same bits", result.stderr)
         self.assert_same_losses(run, whole)
         again = bindery(*self.command(run)[1:])  # from here on it is a run of one

@@ -245,7 +245,7 @@ class Damage(StopTest):
                 text = b"".join([*lines[:14], bad, *lines[15:25], lines[25][:11]])
                 (run / "metrics.jsonl").write_bytes(text)
                 result = self.succeeds(*[part for part in self.command(run) if part != "-q"])
-                self.assertRegex(result.stderr, "metrics.jsonl', line 15: .* the run goes on")
+                self.assertRegex(result.stderr, "metrics.jsonl', line 15: .* the run continues")
                 name = f"step-{STEPS:08}.safetensors"
                 self.assertEqual((run / name).read_bytes(), (whole / name).read_bytes())
                 # As it was before, and the steps that were made again.

@@ -1,6 +1,7 @@
-// curve.h - values over steps, however many, in little memory: each bucket holds the same
-// number of neighbouring values and knows the least, the greatest and the mean of them. While
-// there are at most BD_CURVE_BUCKETS values, each has a bucket of its own.
+// curve.h - any number of values over steps in bounded memory. Each bucket stands for the same
+// number of neighbouring values and keeps their minimum, maximum and mean. Up to
+// BD_CURVE_BUCKETS values have a bucket each; whenever the buckets are full, neighbours are merged
+// in pairs, so that at least half of them stay in use.
 #ifndef BINDERY_TRAINER_METRICS_CURVE_H
 #define BINDERY_TRAINER_METRICS_CURVE_H
 
@@ -9,9 +10,7 @@
 
 #include "common/base/json.h"
 
-enum {
-    BD_CURVE_BUCKETS = 512
-};  // at most; at least half of it once there are that many values
+enum { BD_CURVE_BUCKETS = 512 };
 
 typedef struct bd_curve_bucket {
     int64_t first, last;  // steps
@@ -19,7 +18,7 @@ typedef struct bd_curve_bucket {
     double least, greatest, sum;
 } bd_curve_bucket;
 
-// Empty when all is 0.
+// An empty curve is all zero.
 typedef struct bd_curve {
     bd_curve_bucket buckets[BD_CURVE_BUCKETS];
     size_t n_buckets;
@@ -27,7 +26,7 @@ typedef struct bd_curve {
     int64_t n_values;
 } bd_curve;
 
-// Adds a finite value; steps rise.
+// Appends a finite value. Steps must rise.
 void bd_curve_add(bd_curve *curve, int64_t step, double value);
 
 // {"steps": […], "values": […]}; if buckets have several values, `steps` are their first ones,

@@ -14,11 +14,11 @@
 struct bd_event_file {
     FILE *stream;         // owned
     char *path;           // owned
-    bd_protobuf summary;  // gathered for the next event
+    bd_protobuf summary;  // of the next event
     bd_protobuf event;
 };
 
-// Field numbers of TensorFlow's messages, as far as they are used here.
+// Field numbers of the messages of TensorFlow that are used here.
 enum {
     EVENT_WALL_TIME = 1,
     EVENT_STEP = 2,
@@ -42,7 +42,7 @@ enum { SESSION_START = 1, CLASS_TENSOR = 2, TYPE_STRING = 7 };
 
 // ---- Records --------------------------------------------------------------------------------
 
-// CRC-32C (Castagnoli), bit by bit: a step's record has some hundred bytes.
+// CRC-32C (Castagnoli), bit by bit: the record of a step has only a few hundred bytes.
 static uint32_t crc32c(const uint8_t *bytes, size_t n)
 {
     uint32_t crc = UINT32_MAX;
@@ -54,7 +54,8 @@ static uint32_t crc32c(const uint8_t *bytes, size_t n)
     return ~crc;
 }
 
-// Rotated and moved, so that the sum of data that holds sums is not a constant.
+// TensorFlow rotates and shifts a CRC that it stores: the CRC of data that ends with its own CRC
+// would be a constant.
 static uint32_t masked_crc(const uint8_t *bytes, size_t n)
 {
     const uint32_t crc = crc32c(bytes, n);
@@ -150,8 +151,8 @@ bd_status bd_event_file_write(bd_event_file *file, int64_t step, bd_error *err)
 
 // ---- The file -------------------------------------------------------------------------------
 
-// Moves *context, a time, behind that in the name of an older file: a run may be resumed within
-// a second, or after the clock was put back.
+// Makes *context, a time, greater than the time in the name of an older file: a run may be
+// resumed within a second, or after the clock was set back.
 static bd_status come_after(void *context, const char *folder, const char *name, bd_error *err)
 {
     (void)folder;

@@ -1,13 +1,13 @@
-// event_file.h - what TensorBoard reads: scalars and texts over steps.
+// event_file.h - writes scalars and texts over steps for TensorBoard.
 //
 // A file is a sequence of TFRecords, each an Event message of protocol buffers:
 //
 //   uint64 length | uint32 masked CRC-32C of it | the message | uint32 masked CRC-32C of that
 //
-// all little-endian. It begins with the version "brain.Event:2" and a session's START: at that
-// TensorBoard forgets every event of that step or a later one that it has read from the files
-// before, in the order of their names. So a resumed run begins a new file, with a name that is
-// the last, and leaves the older ones alone.
+// all little-endian. The first events are the version, "brain.Event:2", and the START of a
+// session. TensorBoard reads the files in the order of their names, and at a START it forgets
+// every event of that step or a later one. So a resumed run begins a new file whose name comes
+// last, and leaves the older files alone.
 #ifndef BINDERY_TRAINER_METRICS_EVENT_FILE_H
 #define BINDERY_TRAINER_METRICS_EVENT_FILE_H
 
@@ -25,13 +25,12 @@ bd_status bd_event_file_new(bd_event_file **file, const char *folder, int64_t fi
                             bd_error *err);
 void bd_event_file_free(bd_event_file *file);  // closes; safe on NULL
 
-// Gathers values for the next event. Running out of memory is remembered and reported by
-// bd_event_file_write(). A scalar is stored as a float. Tags and texts may be any bytes: what
-// is not UTF-8 becomes U+FFFD.
+// Add a value to the next event. If memory runs out, bd_event_file_write() fails. A scalar is
+// stored as a float. Tags and texts may be any bytes; those that are not UTF-8 become U+FFFD.
 void bd_event_file_add_scalar(bd_event_file *file, const char *tag, double value);
 void bd_event_file_add_text(bd_event_file *file, const char *tag, const char *text);
 
-// Appends an event with what was gathered and hands it to the system; not synced.
+// Appends the event with the values that were added, and flushes it without fsync().
 bd_status bd_event_file_write(bd_event_file *file, int64_t step, bd_error *err);
 
 #endif

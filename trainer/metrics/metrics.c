@@ -25,8 +25,8 @@ struct bd_metrics {
 // ---- Opening --------------------------------------------------------------------------------
 
 // Reads the lines up to the first one of a later step; *kept becomes their size in bytes. A torn
-// last line belongs to a step that is lost. Damaged lines before the end are kept: nobody knows
-// what they said.
+// last line belongs to a step that is lost. Damaged lines before the end are kept: their
+// steps are unknown.
 static bd_status read_kept(bd_metrics *metrics, const char *path, int64_t step, int64_t *kept,
                            bd_error *err)
 {
@@ -170,7 +170,7 @@ double bd_metrics_smoothed_loss(const bd_metrics *metrics)
     return bd_smoothed_value(&metrics->loss);
 }
 
-// {"event": …, "step": …, "values": …}; takes over `values`.
+// Appends {"event": …, "step": …, "values": …} and frees `values`.
 static bd_status put_values(bd_metrics *metrics, const char *event, int64_t step,
                             bd_json *values, bd_error *err)
 {

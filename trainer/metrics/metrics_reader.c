@@ -10,7 +10,8 @@
 #include "common/base/interrupt.h"
 #include "common/base/memory.h"
 
-// No figure is larger, so that sums of them stay finite; no step, so that doubles can hold it.
+// Larger figures are refused, so that sums of them stay finite, and so are larger steps, so that a
+// double can hold them.
 static const double MOST = 1e100;
 static const int64_t LAST_STEP = (INT64_C(1) << 53) - 1;
 
@@ -43,8 +44,8 @@ static bd_status fail_in_line(const bd_metrics_reader *reader, bd_status status,
 
 // ---- Lines ----------------------------------------------------------------------------------
 
-// Reads up to a newline, which is not kept; n is the line's bytes, of which at most
-// BD_METRICS_LINE_BYTES are. *more is false if there is no newline before the end.
+// Reads up to a newline. *n is the number of bytes before it, of which at most
+// BD_METRICS_LINE_BYTES are stored. *more is false if the file ends before a newline.
 static bd_status read_text(bd_metrics_reader *reader, int64_t *n, bool *more, bd_error *err)
 {
     int c;
@@ -74,7 +75,7 @@ static bd_status parse_text(bd_metrics_reader *reader, int64_t n, bd_error *err)
         return bd_fail(err, BD_ERR_FORMAT, "it is longer than %d bytes", BD_METRICS_LINE_BYTES);
     if (bd_json_parse(n > 0 ? reader->text : "", (size_t)n, &reader->json, &why) == BD_OK)
         return BD_OK;
-    const char *column = strstr(why.message, "column");  // of its one line we know the number
+    const char *column = strstr(why.message, "column");  // the parser's line is always 1
     return bd_fail(err, BD_ERR_FORMAT, "not valid JSON: %s", column ? column : why.message);
 }
 
@@ -101,7 +102,7 @@ static bd_status read_step(const bd_json *json, bd_metrics_step *step, bd_error 
     BD_TRY(get_figure(json, "mfu", 0, &step->mfu, err));
     if (n_targets == 0)
         step->loss = NAN;
-    if (isnan(step->tokens))  // older files do not tell
+    if (isnan(step->tokens))  // an older version wrote the line
         step->tokens = (double)n_tokens;
     return BD_OK;
 }
@@ -190,7 +191,7 @@ bd_status bd_metrics_reader_next(bd_metrics_reader *reader, bd_metrics_line *lin
 
 // ---- Values ---------------------------------------------------------------------------------
 
-// The line was checked: these cannot fail.
+// These cannot fail: read_line() has checked the values.
 
 bd_eval_value bd_metrics_eval_value(const bd_metrics_line *line, size_t i)
 {

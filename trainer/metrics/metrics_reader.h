@@ -1,11 +1,10 @@
-// metrics_reader.h - metrics.jsonl read line by line, however long it is.
+// metrics_reader.h - reads metrics.jsonl line by line.
 //
-// The file is from outside: every field that is used is checked. A log is not what it tells of,
-// so a damaged line (cut short in the middle of the file, overwritten, out of order) is left out
-// and counted, and the first of them is described by file, line and field. A last line without
-// its newline is one that is being written, or that a killed run did not finish: it is passed
-// over. Lines of an unknown kind and unknown fields are for newer readers; of them only the step
-// is looked at.
+// The file comes from outside: every field that is used is checked. A damaged log must not stop a
+// run that is sound, so damaged lines (torn in the middle of the file, overwritten, out of order)
+// are left out and counted, and the first one is described by file, line and field. A last line
+// without its newline is ignored: it is being written, or a killed run did not finish it. Lines of
+// an unknown kind and unknown fields are for newer readers; only the step of such lines is read.
 //
 //   bd_metrics_reader reader;
 //   BD_TRY(bd_metrics_reader_open(&reader, path, err));
@@ -32,11 +31,11 @@ typedef enum bd_metrics_kind {
     BD_METRICS_OTHER,
 } bd_metrics_kind;
 
-// A step. What a line does not have, or has as null, is not a number.
+// A step. Numbers that the line has not, or has as null, are NAN.
 typedef struct bd_metrics_step {
-    double loss;  // also absent if there were no targets
+    double loss;  // NAN also if there were no targets
     double gradient_norm, learning_rate, seconds;
-    double tokens;  // without padding, as far as that is known
+    double tokens;  // without padding, if the line has that
     double flop, mfu;
 } bd_metrics_step;
 
@@ -50,8 +49,8 @@ typedef struct bd_metrics_line {
 
 // Lines that were left out.
 typedef struct bd_metrics_damage {
-    int64_t n_lines, first_line;  // the number of the first, from 1
-    bd_error why;                 // it was, naming file and line
+    int64_t n_lines, first_line;  // the number of the first one, from 1
+    bd_error why;                 // the first one is damaged, with file and line
 } bd_metrics_damage;
 
 typedef struct bd_metrics_reader {
@@ -68,12 +67,12 @@ typedef struct bd_metrics_reader {
     bd_metrics_damage damage;  // of all lines so far
 } bd_metrics_reader;
 
-// `path` must stay until the reader is closed. On failure there is nothing to close. Memory:
-// a line and its JSON.
+// `path` must outlive the reader. On failure there is nothing to close. Memory: a line and its
+// JSON.
 bd_status bd_metrics_reader_open(bd_metrics_reader *reader, const char *path, bd_error *err);
 void bd_metrics_reader_close(bd_metrics_reader *reader);  // safe on an empty struct and twice
 
-// The next whole line that is not damaged; *more is false after the last one.
+// Reads the next whole line that is not damaged; *more becomes false after the last one.
 bd_status bd_metrics_reader_next(bd_metrics_reader *reader, bd_metrics_line *line, bool *more,
                                  bd_error *err);
 
@@ -84,7 +83,7 @@ typedef struct bd_eval_value {
     int64_t n_targets;
 } bd_eval_value;
 
-// An element of a sample's values: what the model wrote after `prompt`.
+// An element of a sample's values: the text that the model generated after `prompt`.
 typedef struct bd_sample_value {
     const char *prompt, *text;  // borrowed
 } bd_sample_value;

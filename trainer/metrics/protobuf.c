@@ -5,7 +5,7 @@
 
 #include "common/base/memory.h"
 
-// How a field's value is stored, the low bits of what precedes it.
+// How the value of a field is stored: the low bits of the key before it.
 enum wire { WIRE_VARINT = 0, WIRE_8_BYTES = 1, WIRE_LENGTH = 2, WIRE_4_BYTES = 5 };
 
 void bd_protobuf_release(bd_protobuf *message)

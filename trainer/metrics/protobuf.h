@@ -1,7 +1,7 @@
-// protobuf.h - building a message of protocol buffers, field by field.
+// protobuf.h - builds a message of protocol buffers field by field.
 //
-// A message inside a message is built by itself first, then put as bytes. Running out of memory
-// is remembered; whoever uses the bytes asks for it.
+// A message inside a message is built first, then put as bytes. If memory runs out, the flag
+// out_of_memory is set; check it before using the bytes.
 #ifndef BINDERY_TRAINER_METRICS_PROTOBUF_H
 #define BINDERY_TRAINER_METRICS_PROTOBUF_H
 
@@ -16,7 +16,7 @@ typedef struct bd_protobuf {
 } bd_protobuf;
 
 void bd_protobuf_release(bd_protobuf *message);  // safe on an empty struct and safe twice
-void bd_protobuf_clear(bd_protobuf *message);    // empty again; the memory stays
+void bd_protobuf_clear(bd_protobuf *message);    // keeps the memory
 
 void bd_protobuf_put_integer(bd_protobuf *message, unsigned field, int64_t value);
 void bd_protobuf_put_double(bd_protobuf *message, unsigned field, double value);

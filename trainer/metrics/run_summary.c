@@ -19,8 +19,8 @@ static void add_finite(bd_curve *curve, int64_t step, double value)
         bd_curve_add(curve, step, value);
 }
 
-static void add_step(bd_run_summary *summary, bd_smoothed *smoothed, int64_t step,
-                     const bd_metrics_step *figures)
+static void add_step_figures(bd_run_summary *summary, bd_smoothed *smoothed, int64_t step,
+                             const bd_metrics_step *figures)
 {
     if (!isnan(figures->loss)) {
         bd_smoothed_add(smoothed, figures->loss);
@@ -39,8 +39,8 @@ static void add_step(bd_run_summary *summary, bd_smoothed *smoothed, int64_t ste
     summary->seconds += figures->seconds;
 }
 
-// Copies as many whole characters as there is room for; whether that is all.
-static bool copy_text(char *out, size_t most, const char *text)
+// Copies as many whole characters as fit; true if those are all.
+static bool copy_characters(char *out, size_t most, const char *text)
 {
     const size_t n = strlen(text), kept = n > most ? bd_utf8_valid_prefix(text, most) : n;
     memcpy(out, text, kept);
@@ -52,7 +52,7 @@ static void add_eval(bd_run_summary *summary, int64_t step, bd_eval_value value)
 {
     char dataset[BD_RUN_NAME_BYTES + 1];
     size_t i = 0;
-    copy_text(dataset, BD_RUN_NAME_BYTES, value.dataset);
+    copy_characters(dataset, BD_RUN_NAME_BYTES, value.dataset);
     while (i < summary->n_evals && strcmp(summary->evals[i].dataset, dataset) != 0)
         i++;
     if (i == BD_RUN_DATASETS) {
@@ -68,8 +68,8 @@ static void add_sample(bd_run_summary *summary, int64_t step, bd_sample_value va
 {
     bd_run_sample *sample = &summary->samples[summary->n_samples++ % BD_RUN_SAMPLES];
     sample->step = step;
-    const bool whole_prompt = copy_text(sample->prompt, BD_RUN_TEXT_BYTES, value.prompt);
-    const bool whole_text = copy_text(sample->text, BD_RUN_TEXT_BYTES, value.text);
+    const bool whole_prompt = copy_characters(sample->prompt, BD_RUN_TEXT_BYTES, value.prompt);
+    const bool whole_text = copy_characters(sample->text, BD_RUN_TEXT_BYTES, value.text);
     sample->cut = !whole_prompt || !whole_text;
 }
 
@@ -81,14 +81,14 @@ static bd_status read_lines(bd_run_summary *summary, bd_metrics_reader *reader, 
         bool more;
         BD_TRY(bd_metrics_reader_next(reader, &line, &more, err));
         summary->damage = reader->damage;
-        if (!more && n_lines == 0 && reader->damage.n_lines > 0)  // this is no log at all
+        if (!more && n_lines == 0 && reader->damage.n_lines > 0)  // the file is no log
             return bd_fail(err, BD_ERR_FORMAT, "%s", reader->damage.why.message);
         if (!more)
             return BD_OK;
         BD_TRY(bd_interrupt_check(err));
         summary->last_step = line.step;
         if (line.kind == BD_METRICS_STEP)
-            add_step(summary, &smoothed, line.step, &line.figures);
+            add_step_figures(summary, &smoothed, line.step, &line.figures);
         for (size_t i = 0; line.values && i < bd_json_length(line.values); i++) {
             if (line.kind == BD_METRICS_EVAL)
                 add_eval(summary, line.step, bd_metrics_eval_value(&line, i));

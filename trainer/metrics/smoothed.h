@@ -1,4 +1,4 @@
-// smoothed.h - an exponential mean over steps, without a bias towards 0 at its beginning.
+// smoothed.h - an exponential mean over steps, without a bias towards 0 at the beginning.
 //
 // After n values it is sum of a^(n-i) x_i over sum of a^(n-i), with a = BD_SMOOTHING: about the
 // last 50 steps count.
@@ -17,7 +17,7 @@ static inline void bd_smoothed_add(bd_smoothed *smoothed, double value)
     smoothed->weight = BD_SMOOTHING * smoothed->weight + 1.0;
 }
 
-// Not a number before the first value.
+// NAN before the first value.
 static inline double bd_smoothed_value(const bd_smoothed *smoothed)
 {
     return smoothed->sum / smoothed->weight;

@@ -14,13 +14,12 @@ void bd_pace_add(bd_pace *pace, const bd_step_result *result, const bd_model_con
     pace->flop += bd_model_flop(config, result->n_used, result->n_pairs);
 }
 
-// A rate as a count; what no count can be, such as that of no time at all, is 0.
+// A rate as a count; 0 if it is too large for one, as after no time at all.
 static bd_formatted format_rate(double rate)
 {
     return bd_format_count(rate < 1e18 ? (uint64_t)rate : 0);
 }
 
-// A share below a tenth has a decimal.
 static void print_speed(const bd_step_line *line, double seconds, char *text, size_t size)
 {
     const double flops = line->pace.flop / seconds;

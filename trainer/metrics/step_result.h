@@ -1,4 +1,4 @@
-// step_result.h - what one step of training did, for metrics and people.
+// step_result.h - the result of one training step, for the metrics and for printing.
 #ifndef BINDERY_TRAINER_METRICS_STEP_RESULT_H
 #define BINDERY_TRAINER_METRICS_STEP_RESULT_H
 

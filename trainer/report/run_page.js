@@ -1,6 +1,6 @@
 'use strict';
 // run_page.js - a page of runs: the table in which they are chosen, plots, samples, settings.
-// The figures are those of metrics.jsonl; beyond 512 steps of neighbouring ones together.
+// The figures are those of metrics.jsonl; of more than 512 steps, neighbours are taken together.
 
 (() => {
     const { data, exact, short, counted, visible, visibleName } = page;
@@ -10,7 +10,7 @@
 
     // ---- Runs and their names ---------------------------------------------------------------
 
-    // The folder's name if it tells the runs apart, else the path, else a number too.
+    // The folder's name if it is unique, else the path, else the path and a number.
     function labelsOf(runs) {
         const isAlone = (names, i) => names.indexOf(names[i]) === names.lastIndexOf(names[i]);
         const names = runs.map((run) => visibleName(run.name));
@@ -81,7 +81,7 @@
             runs.length === 1 ? 'smoothed, at the end' : `smoothed, lowest: ${best.label}`];
     }
 
-    // How many steps the run was to make, if that is known and it has not made them all.
+    // The planned number of steps, if it is known and not yet reached.
     function stepsPlanned(run) {
         const planned = run.settings?.training?.steps;
         return Number.isInteger(planned) && planned > run.last_step ? planned : null;
@@ -135,8 +135,8 @@
     function addPlot(where, plot) {
         const made = curves.figure(plot, log, showStep);
         drawn.push(made);
-        const looks = plot.wide ? 'card wide' : 'card';
-        byId(where).append(element('div', { class: looks }, made.node));
+        const style = plot.wide ? 'card wide' : 'card';
+        byId(where).append(element('div', { class: style }, made.node));
     }
 
     function linesOf(key) {

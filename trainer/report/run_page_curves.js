@@ -1,9 +1,9 @@
 'use strict';
 // run_page_curves.js - plots of curves over steps, as inline SVG that fits any width.
 //
-// A plot is { id, title, note, empty, figure, lines }: `figure` prints a value, `empty` is said
-// if nothing is to be drawn. A line is { run, series, raw, dots }: `run` has label, color, dashes
-// and shown; `series` is what trainer/metrics/curve.h says; `raw`, if there is one, is drawn thin behind;
+// A plot is { id, title, note, empty, figure, lines }: `figure` prints a value, `empty` is shown
+// if there is nothing to draw. A line is { run, series, raw, dots }: `run` has label, color, dashes
+// and shown; `series` is a curve of trainer/metrics/curve.h; `raw`, if there is one, is drawn thin behind;
 // `dots`, if there are any, are series whose points are drawn one by one.
 // Labels stand beside the drawing and below it, never under a curve.
 
@@ -64,8 +64,8 @@ const curves = (() => {
 
     // ---- Scales -----------------------------------------------------------------------------
 
-    // From the least to the greatest with a margin of that share. What has no extent, or one
-    // that doubles can hardly divide, gets one around it.
+    // From the least to the greatest with a margin of that share. If there is no extent, or one
+    // that doubles can hardly divide, the result is an interval around it.
     function extent(values, share, around) {
         let low = Infinity;
         let high = -Infinity;
@@ -78,7 +78,7 @@ const curves = (() => {
         return { low: low - margin, high: high + margin };
     }
 
-    // A scale is { low, high, log }. The logarithmic one is of what is positive only.
+    // A scale is { low, high, log }. A logarithmic one has positive values only.
     function logScale({ low, high }, share) {
         const factor = Math.max((high / low) ** share, low === high ? 1.05 : 1);
         return { low: low / factor, high: high * factor, log: true };
@@ -89,7 +89,7 @@ const curves = (() => {
             : length * (value - low) / (high - low);
     }
 
-    // The value at a share of the length: the other way round.
+    // The inverse: the value at a share of the length.
     function valueAtShare({ low, high, log }, share) {
         return log ? low * (high / low) ** share : low + share * (high - low);
     }
@@ -127,7 +127,7 @@ const curves = (() => {
         return line.raw ? [line.series, line.raw] : [line.series];
     }
 
-    // `log` says which of the scales are to be logarithmic, { x, y }; those that cannot are not.
+    // `log`, { x, y }, asks for logarithmic scales; a scale that cannot be one stays linear.
     function scalesOf(lines, log) {
         const steps = [];
         const values = [];

@@ -3,8 +3,8 @@
 #include <float.h>
 #include <math.h>
 
-enum { REMEMBERED_STEPS = 50 };        // each weighs 1/50, those before accordingly less
-#define MOST_STEPS (INT64_C(1) << 53)  // of a file: more can be added
+enum { REMEMBERED_STEPS = 50 };        // the newest weighs 1/50
+#define MOST_STEPS (INT64_C(1) << 53)  // in a file, so that sums cannot overflow
 
 const char *const bd_step_outcome_words[] = {"applied", "no targets", "spike", NULL};
 

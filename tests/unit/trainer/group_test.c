@@ -62,7 +62,7 @@ typedef struct answers {
     double sums[N_RANKS][2];
     int64_t followed[N_RANKS];
     bd_status statuses[N_RANKS];
-    bool speaks[N_RANKS], agreed[N_RANKS];
+    bool reports[N_RANKS], agreed[N_RANKS];
     bd_status given[N_RANKS];
 } answers;
 
@@ -98,14 +98,14 @@ static void agree(bd_group *group, void *context)
     const int32_t r = group->rank;
     a->statuses[r] = bd_group_agree(group, a->given[r], NULL);
     a->agreed[r] = group->agreed_to_fail;
-    a->speaks[r] = group->speaks;
+    a->reports[r] = group->reports;
     // Whoever has agreed to fail waits for nobody any more, and is never well again.
     if (group->agreed_to_fail && (bd_group_agree(group, BD_ERR_MEMORY, NULL) != BD_ERR_MEMORY ||
                                   bd_group_agree(group, BD_OK, NULL) == BD_OK))
         abort();
 }
 
-static void a_failure_of_one_is_a_failure_of_all_and_one_speaks(void **state)
+static void a_failure_of_one_is_a_failure_of_all_and_one_reports(void **state)
 {
     (void)state;
     answers a = {.given = {BD_OK, BD_ERR_FORMAT, BD_ERR_ARGUMENT}};
@@ -115,7 +115,7 @@ static void a_failure_of_one_is_a_failure_of_all_and_one_speaks(void **state)
     assert_int_equal(a.statuses[2], BD_ERR_ARGUMENT);
     for (int r = 0; r < N_RANKS; r++) {
         assert_true(a.agreed[r]);
-        assert_int_equal(a.speaks[r], r == 1);
+        assert_int_equal(a.reports[r], r == 1);
     }
 }
 
@@ -156,7 +156,7 @@ int main(void)
         cmocka_unit_test_setup(without_a_launcher_nobody_is_asked, no_launcher),
         cmocka_unit_test_setup(one_of_several_processes_without_mpi_is_refused, no_launcher),
         cmocka_unit_test(all_ranks_hear_the_same),
-        cmocka_unit_test(a_failure_of_one_is_a_failure_of_all_and_one_speaks),
+        cmocka_unit_test(a_failure_of_one_is_a_failure_of_all_and_one_reports),
         cmocka_unit_test(nobody_fails_where_all_are_well),
         cmocka_unit_test(slices_cover_all_numbers_and_begin_at_cache_lines),
     };
