@@ -64,7 +64,7 @@ static void find_token(bd_record_place *place, const bd_corpus *corpus, const bd
                        const bd_record *record, const bd_location *location)
 {
     const size_t n = record->size_bytes;
-    const bd_reading *reading = corpus->found[location->input].reading;
+    const bd_reading *reading = &corpus->found[location->input].reading;
     const bool as_it_is =
         reading->utf8_policy == BD_UTF8_KEEP || bd_utf8_valid_prefix(record->data, n) == n;
     const int64_t before = location->text_before;
@@ -119,7 +119,7 @@ bd_status bd_record_find(bd_record_place *place, bd_corpus *corpus, const bd_loc
                                .token_byte = BD_UNKNOWN,
                                .token_line = BD_UNKNOWN};
     BD_TRY(find_input(corpus, location->input, err));
-    BD_TRY(bd_reader_open(&reader, input, corpus->found[location->input].reading, err));
+    BD_TRY(bd_reader_open(&reader, input, &corpus->found[location->input].reading, err));
     bd_status status = read_record(reader, input, location, &record, err);
     if (status == BD_OK) {
         place->size_bytes = (int64_t)record.size_bytes;

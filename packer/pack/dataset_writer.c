@@ -37,7 +37,7 @@ bd_status bd_dataset_publish_head(const char *folder, const bd_json *plan,
                                   const char *tokenizer, bd_manifest *manifest, bd_error *err)
 {
     char *plan_text, *config = NULL;
-    BD_TRY(bd_plan_print(plan, &plan_text, err));
+    BD_TRY(bd_pack_plan_print(plan, &plan_text, err));
     bd_status status =
         publish_text(folder, BD_PLAN_NAME, plan_text, &manifest->plan_digest, err);
     if (status == BD_OK)

@@ -5,7 +5,7 @@
 #define BINDERY_PACKER_PACK_INPUT_OPTION_TABLE_H
 
 #include "common/tokenizer/tokenizer.h"
-#include "packer/pack/pack_options.h"
+#include "packer/pack/job.h"
 
 #define BD_TOKENIZER_OPTION                                                                   \
     {                                                                                         \
@@ -16,23 +16,23 @@
                 "a folder with either, or FILE.tiktoken:PATTERN"                              \
     }
 
-#define BD_MIN_TOKENS_OPTION                                                    \
-    {                                                                           \
-        .name = "min-tokens", .value = "N",                                     \
-        BD_INTEGER(bd_pack_options, min_tokens, 0, UINT32_MAX), .initial = "0", \
-        .help = "Leave out documents with fewer tokens of text"                 \
+#define BD_MIN_TOKENS_OPTION                                                                \
+    {                                                                                       \
+        .name = "min-tokens", .value = "N",                                                 \
+        BD_INTEGER(bd_pack_options, job.packing.min_tokens, 0, UINT32_MAX), .initial = "0", \
+        .help = "Leave out documents with fewer tokens of text"                             \
     }
 
 #define BD_INPUT_OPTIONS                                                                       \
     {.name = "separator",                                                                      \
      .value = "HOW",                                                                           \
-     BD_CHOICE(bd_pack_options, separator, bd_separator_mode_words),                           \
+     BD_CHOICE(bd_pack_options, job.reading.separator, bd_separator_mode_words),               \
      .initial = "append",                                                                      \
      .help = "Whether separators are to be appended, or tokenised documents end with them "    \
              "already"},                                                                       \
         {.name = "separator-id",                                                               \
          .value = "ID",                                                                        \
-         BD_INTEGER(bd_pack_options, separator_id, 0, UINT32_MAX),                             \
+         BD_INTEGER(bd_pack_options, job.packing.separator, 0, UINT32_MAX),                    \
          .initial = "-1",                                                                      \
          .initial_note = "the tokenizer's",                                                    \
          .help = "Token that ends each document"},                                             \
@@ -43,13 +43,13 @@
          .help = "The same, by its text"},                                                     \
         {.name = "bos",                                                                        \
          .value = "ID",                                                                        \
-         BD_INTEGER(bd_pack_options, bos, 0, UINT32_MAX),                                      \
+         BD_INTEGER(bd_pack_options, job.packing.bos, 0, UINT32_MAX),                          \
          .initial = "-1",                                                                      \
          .initial_note = "none",                                                               \
          .help = "Token that begins each document"},                                           \
         {.name = "padding-id",                                                                 \
          .value = "ID",                                                                        \
-         BD_INTEGER(bd_pack_options, padding_id, 0, UINT32_MAX),                               \
+         BD_INTEGER(bd_pack_options, job.packing.padding, 0, UINT32_MAX),                      \
          .initial = "-1",                                                                      \
          .initial_note = "the separator",                                                      \
          .help = "Token that fills the end of a row; its value never matters"},                \
@@ -67,36 +67,36 @@
                  "its own; may be repeated"},                                                  \
         {.name = "text-field",                                                                 \
          .value = "FIELD",                                                                     \
-         BD_TEXT(bd_pack_options, text_field),                                                 \
+         BD_TEXT(bd_pack_options, job.reading.text_field),                                     \
          .initial = "text",                                                                    \
          .help = "Field of a JSON record, or column of a table, that holds the text; a.b is "  \
                  "field "                                                                      \
                  "b of field a"},                                                              \
         {.name = "delimiter",                                                                  \
          .value = "LINE",                                                                      \
-         BD_TEXT(bd_pack_options, delimiter),                                                  \
+         BD_TEXT(bd_pack_options, job.reading.delimiter),                                      \
          .initial_note = "a text file is one document",                                        \
          .help = "Text: a line that equals LINE separates documents"},                         \
         {.name = "invalid-utf8",                                                               \
          .value = "HOW",                                                                       \
-         BD_CHOICE(bd_pack_options, utf8_policy, bd_utf8_policy_words),                        \
+         BD_CHOICE(bd_pack_options, job.reading.utf8_policy, bd_utf8_policy_words),            \
          .initial = "error",                                                                   \
          .help = "What to do with text that is not UTF-8"},                                    \
         {.name = "bad-records",                                                                \
          .value = "HOW",                                                                       \
-         BD_CHOICE(bd_pack_options, bad_records, bd_bad_policy_words),                         \
+         BD_CHOICE(bd_pack_options, job.reading.bad_records, bd_bad_policy_words),             \
          .initial = "error",                                                                   \
          .help = "What to do with a record of which no document can be made: no text, broken " \
                  "JSON or CSV, not UTF-8, too large, or too hard for a tokenizer's pattern"},  \
         {.name = "special-tokens",                                                             \
          .value = "HOW",                                                                       \
-         BD_CHOICE(bd_pack_options, special_tokens, bd_special_tokens_names),                  \
+         BD_CHOICE(bd_pack_options, job.reading.special_tokens, bd_special_tokens_names),      \
          .initial = "text",                                                                    \
          .help = "What a special token such as <|endoftext|> is that a document spells out: "  \
                  "text like any other, the token, or an error"},                               \
         {.name = "vocab-size",                                                                 \
          .value = "N",                                                                         \
-         BD_INTEGER(bd_pack_options, vocab_size, 1, BD_MAX_IDS_VOCABULARY),                    \
+         BD_INTEGER(bd_pack_options, job.packing.vocab_size, 1, BD_MAX_IDS_VOCABULARY),        \
          .initial = "-1",                                                                      \
          .initial_note = "the tokenizer's",                                                    \
          .help = "Ids of tokenised inputs are below N; takes the place of a tokenizer"},       \
@@ -121,16 +121,16 @@
         .help = "Go on even if more than half of a folder, by bytes, cannot be read"   \
     }
 
-#define BD_UNIT_OPTIONS                                                                 \
-    {.name = "unit-size",                                                               \
-     .value = "SIZE",                                                                   \
-     BD_SIZE(bd_pack_options, unit_bytes, 1, BD_MAX_UNIT_BYTES),                        \
-     .initial = "64M",                                                                  \
-     .help = "Bytes of input that become one shard"},                                   \
-    {                                                                                   \
-        .name = "max-document-bytes", .value = "SIZE",                                  \
-        BD_SIZE(bd_pack_options, max_document_bytes, 1, UINT32_MAX), .initial = "256M", \
-        .help = "A larger record is bad (see --bad-records)"                            \
+#define BD_UNIT_OPTIONS                                                          \
+    {.name = "unit-size",                                                        \
+     .value = "SIZE",                                                            \
+     BD_SIZE(bd_pack_options, job.reading.unit_bytes, 1, BD_MAX_UNIT_BYTES),     \
+     .initial = "64M",                                                           \
+     .help = "Bytes of input that become one shard"},                            \
+    {                                                                            \
+        .name = "max-document-bytes", .value = "SIZE",                           \
+        BD_SIZE(bd_pack_options, job.reading.max_document_bytes, 1, UINT32_MAX), \
+        .initial = "256M", .help = "A larger record is bad (see --bad-records)"  \
     }
 
 #endif

@@ -12,22 +12,44 @@
 #include "packer/input/kinds.h"
 #include "packer/input/source_option.h"
 
-// What messages call the tokenizer: as it was given, or as what stands for it.
-static const char *name_of(const bd_tokenizer *tokenizer, const bd_pack_options *settings)
+// The table of options fills in these fields of the job directly.
+_Static_assert((int)BD_NO_BOS == BD_NOT_GIVEN && (int)BD_NO_SHUFFLE == BD_NOT_GIVEN &&
+                   (int)BD_NO_LIMIT == BD_NOT_GIVEN,
+               "an option that is not given asks for nothing");
+
+bd_packing bd_holdout_packing(const bd_pack_job *job)
 {
-    return strcmp(tokenizer->name, BD_BPE_NAME) == 0 ? settings->tokenizer : tokenizer->name;
+    bd_packing packing = job->packing;
+    packing.part = BD_PART_HELD_OUT;
+    return packing;
 }
 
-static bd_status check_id(int64_t id, const char *option, const bd_tokenizer *tokenizer,
-                          const bd_pack_options *settings, bd_error *err)
+bd_status bd_pack_job_units(const bd_pack_job *job, bd_units *units, bd_error *err)
 {
-    if (id < tokenizer->vocab_size)
-        return BD_OK;
-    return bd_fail(err, BD_ERR_ARGUMENT,
-                   "%s: %" PRId64
-                   " is not an id of tokenizer '%s', whose vocabulary is %" PRId64,
-                   option, id, name_of(tokenizer, settings), tokenizer->vocab_size);
+    const int64_t unit_bytes = job->reading.unit_bytes;
+    *units = (bd_units){0};
+    bd_status status = BD_OK;
+    for (size_t i = 0; status == BD_OK && i < job->inputs->n; i++)
+        status = bd_units_add(units, &job->inputs->items[i].entry, unit_bytes, err);
+    if (status == BD_OK && (int64_t)units->n > bd_units_most(unit_bytes))
+        status = bd_units_fail_many(NULL, unit_bytes, err);
+    if (status != BD_OK)
+        bd_units_release(units);
+    return status;
 }
+
+uint64_t bd_pack_job_bytes(const bd_pack_job *job)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < job->inputs->n; i++) {
+        if (job->inputs->items[i].entry.size_bytes == BD_UNKNOWN)
+            return 0;
+        n += (uint64_t)job->inputs->items[i].entry.size_bytes;
+    }
+    return n;
+}
+
+// ---- Options -------------------------------------------------------------------------------
 
 // "0.5%" is 5000 millionths: at most four digits after the point. `least` and `most` are
 // millionths too.
@@ -57,28 +79,28 @@ static bd_status parse_share(const char *option, const char *text, int64_t least
                    text, (double)least / 1e4, (double)most / 1e4);
 }
 
-static bd_status find_token(const bd_tokenizer *tokenizer, const bd_pack_options *settings,
-                            int64_t *id, bd_error *err)
+// The name of the tokenizer in messages: the file that was given, or that of a built-in one.
+static const char *tokenizer_name(const bd_pack_options *options)
 {
-    const char *text = settings->separator_token;
-    uint32_t found;
-    if (!tokenizer->kind->find_token(tokenizer, text, strlen(text), &found))
-        return bd_fail(err, BD_ERR_ARGUMENT,
-                       "--separator-token: tokenizer '%s' has no token '%s'",
-                       name_of(tokenizer, settings), text);
-    *id = found;
-    return BD_OK;
+    const bd_pack_job *job = &options->job;
+    return job->tokenizer_file ? job->tokenizer_file : job->tokenizer->name;
 }
 
-static bd_status choose_separator(int64_t *separator, const bd_pack_options *settings,
-                                  const bd_tokenizer *tokenizer, bd_error *err)
+static bd_status choose_separator(bd_pack_options *options, bd_error *err)
 {
-    *separator = settings->separator_id;
-    if (settings->separator_token && *separator != BD_NOT_GIVEN)
+    const bd_tokenizer *tokenizer = options->job.tokenizer;
+    const char *text = options->separator_token;
+    int64_t *separator = &options->job.packing.separator;
+    uint32_t found;
+    if (text && *separator != BD_NOT_GIVEN)
         return bd_fail(err, BD_ERR_ARGUMENT, "either --separator-id or --separator-token");
-    if (settings->separator_token)
-        return find_token(tokenizer, settings, separator, err);
-    if (*separator == BD_NOT_GIVEN)
+    if (text && !tokenizer->kind->find_token(tokenizer, text, strlen(text), &found))
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "--separator-token: tokenizer '%s' has no token '%s'",
+                       tokenizer_name(options), text);
+    if (text)
+        *separator = found;
+    else if (*separator == BD_NOT_GIVEN)
         *separator = tokenizer->separator;
     if (*separator != BD_NO_SEPARATOR)
         return BD_OK;
@@ -89,96 +111,80 @@ static bd_status choose_separator(int64_t *separator, const bd_pack_options *set
                        : "--vocab-size needs --separator-id as well");
 }
 
-static bd_status make_packing(bd_packing *packing, const bd_pack_options *settings,
-                              const bd_tokenizer *tokenizer, bd_error *err)
+static bd_status complete_packing(bd_pack_options *options, bd_error *err)
 {
-    int64_t separator;
-    BD_TRY(choose_separator(&separator, settings, tokenizer, err));
-    *packing = (bd_packing){
-        .seq_len = settings->seq_len,
-        .vocab_size = tokenizer->vocab_size,
-        .separator = separator,
-        .bos = settings->bos == BD_NOT_GIVEN ? BD_NO_BOS : settings->bos,
-        .padding = settings->padding_id == BD_NOT_GIVEN ? separator : settings->padding_id,
-        .strategy = settings->strategy,
-        .long_policy = settings->long_policy,
-        .max_documents = settings->max_documents,
-        .min_tokens = settings->min_tokens,
-        .shuffle = settings->shuffle == BD_NOT_GIVEN ? BD_NO_SHUFFLE : settings->shuffle,
-        .codec = settings->codec,
-        .fingerprint = tokenizer->fingerprint,
-    };
+    const bd_tokenizer *tokenizer = options->job.tokenizer;
+    bd_packing *packing = &options->job.packing;
+    BD_TRY(choose_separator(options, err));
+    if (packing->padding == BD_NOT_GIVEN)
+        packing->padding = packing->separator;
+    packing->vocab_size = tokenizer->vocab_size;
+    packing->fingerprint = tokenizer->fingerprint;
     snprintf(packing->tokenizer, sizeof packing->tokenizer, "%s", tokenizer->name);
     packing->batch_rows = bd_packing_default_batch_rows(packing);
-    if (settings->holdout) {
-        BD_TRY(parse_share("--holdout", settings->holdout, 1, BD_MILLION - 1, &packing->holdout,
+    if (options->holdout) {
+        BD_TRY(parse_share("--holdout", options->holdout, 1, BD_MILLION - 1, &packing->holdout,
                            err));
         packing->part = BD_PART_TRAINING;
     }
-    BD_TRY(check_id(packing->separator, "--separator-id", tokenizer, settings, err));
-    BD_TRY(check_id(packing->bos, "--bos", tokenizer, settings, err));
-    return check_id(packing->padding, "--padding-id", tokenizer, settings, err);
+    const struct {
+        const char *option;
+        int64_t id;
+    } ids[] = {{"--separator-id", packing->separator},
+               {"--bos", packing->bos},
+               {"--padding-id", packing->padding}};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
+        if (ids[i].id >= tokenizer->vocab_size)
+            return bd_fail(
+                err, BD_ERR_ARGUMENT,
+                "%s: %" PRId64 " is not an id of tokenizer '%s', whose vocabulary is %" PRId64,
+                ids[i].option, ids[i].id, tokenizer_name(options), tokenizer->vocab_size);
+    return BD_OK;
 }
 
-static bd_status choose_max_bad(int64_t *max_bad, const bd_pack_options *settings,
-                                bd_error *err)
+static bd_status complete_reading(bd_pack_options *options, bd_error *err)
 {
-    enum { USUAL = BD_MILLION / 1000 };
-    const bool skips = settings->bad_records == BD_BAD_SKIP;
-    *max_bad = skips ? USUAL : 0;
-    if (!settings->max_bad)
-        return BD_OK;
-    if (!skips)
+    enum { USUAL_MAX_BAD = BD_MILLION / 1000 };
+    const bd_packing *packing = &options->job.packing;
+    bd_reading *reading = &options->job.reading;
+    const bool skips = reading->bad_records == BD_BAD_SKIP;
+    reading->max_bad = skips ? USUAL_MAX_BAD : 0;
+    if (options->max_bad && !skips)
         return bd_fail(err, BD_ERR_ARGUMENT, "--max-bad goes with --bad-records skip");
-    return parse_share("--max-bad", settings->max_bad, 0, BD_MILLION, max_bad, err);
-}
-
-static bd_status make_reading(bd_reading *reading, const bd_pack_options *settings,
-                              const bd_packing *packing, bd_error *err)
-{
-    *reading = (bd_reading){
-        .format = bd_input_kind_chosen(settings->format),
-        .text_field = settings->text_field,
-        .delimiter = settings->delimiter,
-        .utf8_policy = settings->utf8_policy,
-        .special_tokens = settings->special_tokens,
-        .separator = settings->separator,
-        .bad_records = settings->bad_records,
-        .unit_bytes = settings->unit_bytes,
-        .max_document_bytes = settings->max_document_bytes,
-        .raw_id_bytes = settings->id_bytes == BD_NOT_GIVEN ? bd_packing_id_bytes(packing)
-                                                           : (int)settings->id_bytes,
-        .end_of_text = packing->separator,
-    };
-    BD_TRY(choose_max_bad(&reading->max_bad, settings, err));
-    if (settings->delimiter && strchr(settings->delimiter, '\n'))
+    if (options->max_bad)
+        BD_TRY(
+            parse_share("--max-bad", options->max_bad, 0, BD_MILLION, &reading->max_bad, err));
+    reading->format = bd_input_kind_chosen(options->format);
+    if (reading->delimiter && strchr(reading->delimiter, '\n'))
         return bd_fail(err, BD_ERR_ARGUMENT, "--delimiter: one line, without a newline");
-    if (reading->raw_id_bytes == 3)
+    if (options->id_bytes == 3)
         return bd_fail(err, BD_ERR_ARGUMENT, "--id-bytes: 2 or 4");
+    reading->raw_id_bytes = options->id_bytes == BD_NOT_GIVEN ? bd_packing_id_bytes(packing)
+                                                              : (int)options->id_bytes;
+    reading->end_of_text = packing->separator;
     // They are part of the plan, which is JSON.
-    if (!bd_is_utf8(settings->text_field) ||
-        (settings->delimiter && !bd_is_utf8(settings->delimiter)))
+    if (!bd_is_utf8(reading->text_field) ||
+        (reading->delimiter && !bd_is_utf8(reading->delimiter)))
         return bd_fail(err, BD_ERR_ARGUMENT, "--text-field and --delimiter must be UTF-8");
     return BD_OK;
 }
 
-bd_status bd_pack_job_init(bd_pack_job *job, const bd_pack_options *settings, bd_error *err)
+bd_status bd_pack_job_complete(bd_pack_options *options, bd_error *err)
 {
-    *job =
-        (bd_pack_job){.limit = settings->limit == BD_NOT_GIVEN ? BD_NO_LIMIT : settings->limit};
-    if (settings->vocab_size == BD_NOT_GIVEN)
-        BD_TRY(bd_tokenizer_open(&job->tokenizer, settings->tokenizer, err));
-    else
-        BD_TRY(bd_tokenizer_open_ids(&job->tokenizer, settings->vocab_size, err));
+    bd_pack_job *job = &options->job;
+    const int64_t vocab_size = job->packing.vocab_size;
+    BD_TRY(vocab_size == BD_NOT_GIVEN
+               ? bd_tokenizer_open(&job->tokenizer, options->tokenizer, err)
+               : bd_tokenizer_open_ids(&job->tokenizer, vocab_size, err));
     if (strcmp(job->tokenizer->name, BD_BPE_NAME) == 0)
-        job->tokenizer_file = settings->tokenizer;
-    BD_TRY(make_packing(&job->packing, settings, job->tokenizer, err));
-    return make_reading(&job->reading, settings, &job->packing, err);
+        job->tokenizer_file = options->tokenizer;
+    BD_TRY(complete_packing(options, err));
+    return complete_reading(options, err);
 }
 
 // ---- Inputs --------------------------------------------------------------------------------
 
-// A text of its own that says what all have anyway is none.
+// An input whose own option says the same as that of all inputs is read like all of them.
 static void forget_same(char **own, const char *of_all)
 {
     if (*own && of_all && strcmp(*own, of_all) == 0) {
@@ -188,21 +194,21 @@ static void forget_same(char **own, const char *of_all)
 }
 
 static bd_status add_source(bd_inputs *inputs, const char *labelled, bd_gathering how,
-                            const bd_pack_options *settings, bd_error *err)
+                            const bd_pack_options *options, bd_error *err)
 {
-    bd_source_option option;
-    bd_status status = bd_source_option_parse(&option, labelled, err);
+    bd_source_option source;
+    bd_status status = bd_source_option_parse(&source, labelled, err);
     if (status == BD_OK) {
-        forget_same(&option.own.text_field, settings->text_field);
-        forget_same(&option.own.delimiter, settings->delimiter);
-        how.source = option.name;
-        how.own = option.own;
-        status = bd_inputs_add(inputs, option.input, &how, err);
-        if (status != BD_OK && strchr(option.input, ','))
+        forget_same(&source.own.text_field, options->job.reading.text_field);
+        forget_same(&source.own.delimiter, options->job.reading.delimiter);
+        how.source = source.name;
+        how.own = source.own;
+        status = bd_inputs_add(inputs, source.input, &how, err);
+        if (status != BD_OK && strchr(source.input, ','))
             bd_error_suffix(err, status,
                             "an input's options are text-field, format and delimiter");
     }
-    bd_source_option_release(&option);
+    bd_source_option_release(&source);
     return status;
 }
 
@@ -218,25 +224,24 @@ static bd_status refuse_inside(const bd_inputs *inputs, const char *folder, bd_e
 }
 
 bd_status bd_pack_job_collect(bd_inputs *inputs, const char *const *operands, size_t n_operands,
-                              const bd_pack_options *settings, bd_error *err)
+                              const bd_pack_options *options, bd_error *err)
 {
     const bd_gathering how = {.source = BD_DEFAULT_SOURCE,
-                              .avoided = settings->out,
-                              .include = settings->include,
-                              .exclude = settings->exclude};
-    inputs->allow_skipped = settings->allow_skipped;
+                              .avoided = options->job.folder,
+                              .include = options->include,
+                              .exclude = options->exclude};
+    inputs->allow_skipped = options->allow_skipped;
     for (size_t i = 0; i < n_operands; i++)
         BD_TRY(bd_inputs_add(inputs, operands[i], &how, err));
-    for (size_t i = 0; i < settings->sources.n; i++)
-        BD_TRY(add_source(inputs, settings->sources.items[i], how, settings, err));
+    for (size_t i = 0; i < options->sources.n; i++)
+        BD_TRY(add_source(inputs, options->sources.items[i], how, options, err));
     if (inputs->n == 0 && inputs->n_folders == 0)
         return bd_fail(err, BD_ERR_ARGUMENT, "no input: name a file or a folder");
-    if (settings->sources.n >= BD_MAX_SOURCES)
+    if (options->sources.n >= BD_MAX_SOURCES)
         return bd_fail(err, BD_ERR_ARGUMENT, "more than %d sources", BD_MAX_SOURCES);
-    return settings->out ? refuse_inside(inputs, settings->out, err) : BD_OK;
+    return options->job.folder ? refuse_inside(inputs, options->job.folder, err) : BD_OK;
 }
 
-// What goes with the job and what does not.
 static bd_status check_input(const bd_pack_job *job, const bd_input *input, bd_error *err)
 {
     const bd_reading reading = bd_input_reading(input, &job->reading);

@@ -119,10 +119,10 @@ static bd_status check_all(const bd_joined *joined, bd_error *err)
 // A manifest of format 1.0 does not tell how its inputs were cut.
 static bd_status complete_inputs(bd_joined_dataset *item, bd_error *err)
 {
-    const bd_plan_parts *parts = &item->parts;
+    const bd_pack_plan *plan = &item->plan;
     for (size_t i = 0; i < item->manifest.n_inputs; i++)
-        BD_TRY(bd_plan_complete_entry(&parts->items[bd_plan_find_part(parts, i)].cuts,
-                                      &item->manifest.inputs[i], err));
+        BD_TRY(bd_pack_plan_complete_entry(&plan->parts[bd_pack_plan_find_part(plan, i)],
+                                           &item->manifest.inputs[i], err));
     return BD_OK;
 }
 
@@ -135,7 +135,8 @@ static bd_status open_dataset(bd_joined *joined, size_t index, const char *folde
     if (!item->folder)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
     BD_TRY(bd_manifest_read(manifest, folder, err));
-    BD_TRY(bd_plan_read_parts(&item->parts, folder, manifest->n_inputs, err));
+    BD_TRY(bd_pack_plan_read(&item->plan, item->folder, &manifest->packing, manifest->n_inputs,
+                             err));
     BD_TRY(complete_inputs(item, err));
     item->first_input = joined->n_inputs;
     item->first_shard = joined->n_shards;
@@ -167,7 +168,7 @@ void bd_joined_release(bd_joined *joined)
         bd_joined_dataset *item = &joined->items[i];
         free(item->folder);
         bd_manifest_release(&item->manifest);
-        bd_plan_parts_release(&item->parts);
+        bd_pack_plan_release(&item->plan);
     }
     free(joined->items);
     *joined = (bd_joined){0};
@@ -252,53 +253,16 @@ const bd_joined_dataset *bd_joined_find_shard(const bd_joined *joined, size_t in
     return &joined->items[low];
 }
 
-static bd_status append_inputs(bd_json *inputs, const bd_joined_dataset *item, bd_error *err)
-{
-    const bd_json *own;
-    BD_TRY(bd_json_get_array(item->parts.plan, "inputs", &own, err));
-    const size_t n = bd_json_length(own);
-    if (n != item->manifest.n_inputs)
-        return bd_fail(err, BD_ERR_FORMAT, "'inputs' has %zu entries, the manifest %zu", n,
-                       item->manifest.n_inputs);
-    for (size_t i = 0; i < n; i++)
-        bd_json_append(inputs, bd_json_share(bd_json_at(own, i)));
-    return BD_OK;
-}
-
-static void append_parts(bd_json *parts, const bd_joined_dataset *item)
-{
-    for (size_t i = 0; i < item->parts.n; i++) {
-        const bd_plan_part *part = &item->parts.items[i];
-        bd_json *json = bd_json_object();
-        bd_json_set_integer(json, "inputs", (int64_t)part->n_inputs);
-        bd_json_set(json, "reading", bd_json_share(part->reading));
-        bd_json_append(parts, json);
-    }
-}
-
 bd_status bd_joined_plan(const bd_joined *joined, const bd_packing *packing, bd_json **plan,
                          bd_error *err)
 {
-    bd_json *inputs = bd_json_array(), *parts = bd_json_array();
-    bd_status status = BD_OK;
+    const bd_pack_plan **plans = calloc(joined->n, sizeof *plans);
     *plan = NULL;
-    for (size_t i = 0; status == BD_OK && i < joined->n; i++) {
-        const bd_joined_dataset *item = &joined->items[i];
-        append_parts(parts, item);
-        status = append_inputs(inputs, item, err);
-        if (status != BD_OK)
-            bd_error_prefix(err, status, "cannot use '%s/" BD_PLAN_NAME "'", item->folder);
-    }
-    if (status == BD_OK) {
-        *plan = bd_json_object();
-        bd_json_set_string(*plan, "format", BD_FORMAT_VERSION);
-        bd_json_set(*plan, "packing", bd_packing_to_json(packing));
-        bd_json_set(*plan, "reading", bd_json_share(joined->items[0].parts.items[0].reading));
-        if (bd_json_length(parts) > 1)
-            bd_json_set(*plan, "joined", bd_json_share(parts));
-        bd_json_set(*plan, "inputs", bd_json_share(inputs));
-    }
-    bd_json_free(inputs);
-    bd_json_free(parts);
+    if (!plans)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu plans", joined->n);
+    for (size_t i = 0; i < joined->n; i++)
+        plans[i] = &joined->items[i].plan;
+    const bd_status status = bd_pack_plan_join(plans, joined->n, packing, plan, err);
+    free(plans);
     return status;
 }

@@ -18,7 +18,7 @@
 typedef struct bd_joined_dataset {
     char *folder;          // owned
     bd_manifest manifest;  // owned; its inputs tell how they were cut, whatever its format
-    bd_plan_parts parts;   // owned
+    bd_pack_plan plan;     // owned
     size_t first_input, first_shard;  // among those of all
 } bd_joined_dataset;
 

@@ -12,7 +12,6 @@
 #include "packer/pack/dataset_card.h"
 #include "packer/pack/pack_log.h"
 #include "packer/pack/pack_plan.h"
-#include "packer/pack/plan_difference.h"
 #include "packer/pack/update.h"
 
 // ---- Which files are ours --------------------------------------------------------------
@@ -38,23 +37,15 @@ typedef struct known_units {
     size_t n_inputs;
 } known_units;
 
-static int64_t slices_of(const bd_json *input)
-{
-    bd_input_entry entry;
-    if (bd_input_entry_from_json(&entry, input, NULL) != BD_OK)
-        return 0;
-    const bool is_told = entry.stride > 0 || entry.n_starts > 0;  // format 1.0 does not tell
-    const int64_t n = is_told ? bd_input_entry_n_slices(&entry) : BD_UNKNOWN;
-    bd_input_entry_release(&entry);
-    return n;
-}
-
 // `around` is what is known of the dataset that this one was held out of, or NULL: its plan has
 // the same inputs, should the inner one be lost.
 static void read_units(known_units *known, const char *folder, const known_units *around)
 {
     bd_json *plan = NULL;
-    const bd_json *inputs, *packing;
+    const bd_json *packing;
+    bd_input_entry *entries;
+    size_t n_entries;
+    int64_t unit_bytes;
     int part;
     *known = (known_units){.has_plan = bd_folder_holds(folder, BD_PLAN_NAME)};
     if (!known->has_plan && around && around->part == BD_PART_TRAINING &&
@@ -64,18 +55,22 @@ static void read_units(known_units *known, const char *folder, const known_units
         known->part = BD_PART_HELD_OUT;
         known->is_known = true;
     }
-    if (bd_plan_read(folder, &plan, NULL) != BD_OK)
+    if (bd_pack_plan_load(folder, &plan, NULL) != BD_OK)
         return;
     known->is_known = true;
     if (bd_json_get_object(plan, "packing", &packing, NULL) == BD_OK &&
         bd_json_get_word(packing, "part", bd_part_words, &part, NULL) == BD_OK)
         known->part = (bd_part)part;
-    if (bd_json_get_array(plan, "inputs", &inputs, NULL) == BD_OK &&
-        (known->n_slices = calloc(bd_json_length(inputs) + 1, sizeof *known->n_slices))) {
-        known->n_inputs = bd_json_length(inputs);
-        for (size_t i = 0; i < known->n_inputs; i++)
-            known->n_slices[i] = slices_of(bd_json_at(inputs, i));
+    if (bd_pack_plan_entries(plan, &entries, &n_entries, &unit_bytes, NULL) == BD_OK &&
+        (known->n_slices = calloc(n_entries + 1, sizeof *known->n_slices)))
+        known->n_inputs = n_entries;
+    for (size_t i = 0; i < n_entries; i++) {
+        const bool has_cuts = entries[i].stride > 0 || entries[i].n_starts > 0;  // not in 1.0
+        if (known->n_slices)
+            known->n_slices[i] = has_cuts ? bd_input_entry_n_slices(&entries[i]) : BD_UNKNOWN;
+        bd_input_entry_release(&entries[i]);
     }
+    free(entries);
     bd_json_free(plan);
 }
 
@@ -233,8 +228,9 @@ static bd_status compare_plans(const char *folder, const bd_json *plan, bd_lock_
 {
     bd_json *there;
     char where[256];
-    BD_TRY(bd_plan_read(folder, &there, err));
-    const bd_plan_difference difference = bd_plan_compare(plan, there, where, sizeof where);
+    BD_TRY(bd_pack_plan_load(folder, &there, err));
+    const bd_plan_difference difference =
+        bd_pack_plan_compare(plan, there, where, sizeof where);
     const bool finished = bd_folder_holds(folder, BD_MANIFEST_NAME);
     const bool older = was_before_special_tokens(there, where);
     bd_json_free(there);
@@ -262,7 +258,7 @@ static bd_status publish_plan(const char *folder, const bd_json *plan, bd_lock_m
 {
     char *text;
     bool there = false;
-    BD_TRY(bd_plan_print(plan, &text, err));
+    BD_TRY(bd_pack_plan_print(plan, &text, err));
     const bd_status status =
         bd_file_publish_new(folder, BD_PLAN_NAME, text, strlen(text), &there, err);
     free(text);
@@ -293,7 +289,7 @@ static bd_status examine(bd_output *output, const char *folder, const bd_json *p
             return status;
     }
     bd_json *there;
-    if (bd_plan_read(folder, &there, NULL) != BD_OK)
+    if (bd_pack_plan_load(folder, &there, NULL) != BD_OK)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "cannot pack into '%s': its " BD_PLAN_NAME " is not one of ours",
                        folder);

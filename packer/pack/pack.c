@@ -30,20 +30,6 @@ typedef struct dataset_run {
     bd_bad_places bad;  // owned; bad records that an earlier run has met in finished units
 } dataset_run;
 
-bd_status bd_pack_plan_units(const bd_pack_job *job, bd_units *units, bd_error *err)
-{
-    *units = (bd_units){0};
-    bd_status status = BD_OK;
-    for (size_t i = 0; status == BD_OK && i < job->inputs->n; i++)
-        status =
-            bd_units_add(units, &job->inputs->items[i].entry, job->reading.unit_bytes, err);
-    if (status == BD_OK && (int64_t)units->n > bd_units_most(job->reading.unit_bytes))
-        status = bd_units_fail_many(NULL, job->reading.unit_bytes, err);
-    if (status != BD_OK)
-        bd_units_release(units);
-    return status;
-}
-
 // ---- What is published before the shards ---------------------------------------------------
 
 static bd_status publish_holdout_head(dataset_run *p, const char *tokenizer, bd_error *err)
@@ -54,7 +40,7 @@ static bd_status publish_holdout_head(dataset_run *p, const char *tokenizer, bd_
     BD_TRY(bd_folder_make(job->holdout_folder, &n_made, err));
     if (p->settings->mode != BD_PACK_SHARED)
         BD_TRY(bd_folder_remove_pending(job->holdout_folder, bd_output_is_file_name, err));
-    bd_json *plan = bd_plan_to_json(job, &p->held_out.packing);
+    bd_json *plan = bd_pack_plan_to_json(job, &p->held_out.packing);
     const bd_status status =
         bd_dataset_publish_head(job->holdout_folder, plan, tokenizer, &p->held_out, err);
     bd_json_free(plan);
@@ -388,7 +374,13 @@ static bd_status do_run(dataset_run *p, bd_pack_result *result, bd_error *err)
     BD_TRY(settle_inputs(p, err));
     BD_TRY(bd_packing_run_init(&p->run, p->job, &p->units,
                                !is_new || p->settings->mode == BD_PACK_SHARED, err));
-    BD_TRY(pack_units(p, result, &alone, err));
+    p->run.progress = bd_progress_new(&(bd_progress_config){.label = "packing",
+                                                            .unit = "bytes",
+                                                            .total = bd_pack_job_bytes(p->job),
+                                                            .quiet = p->settings->quiet});
+    const bd_status packed = pack_units(p, result, &alone, err);
+    bd_progress_free(p->run.progress);
+    BD_TRY(packed);
     result->n_packed = p->run.n_packed;
     result->n_continued = p->run.n_continued;
     if (!alone || result->already_finished)
@@ -431,7 +423,7 @@ bd_status bd_pack(const bd_pack_job *job, const bd_pack_settings *settings,
         return bd_fail(err, BD_ERR_ARGUMENT, "'%s' holds no dataset that could be finished",
                        job->folder);
     bd_output output = {.lock = -1};
-    bd_json *plan = bd_plan_to_json(job, &job->packing);
+    bd_json *plan = bd_pack_plan_to_json(job, &job->packing);
     dataset_run p = {.job = job,
                      .settings = settings,
                      .plan = plan,
@@ -439,7 +431,7 @@ bd_status bd_pack(const bd_pack_job *job, const bd_pack_settings *settings,
                      .started_ns = bd_now_ns()};
     const bd_lock_mode lock =
         settings->mode == BD_PACK_SHARED ? BD_LOCK_SHARED : BD_LOCK_EXCLUSIVE;
-    bd_status status = bd_pack_plan_units(job, &p.units, err);
+    bd_status status = bd_pack_job_units(job, &p.units, err);
     if (status == BD_OK && settings->update)
         status = keep_bad_places(&p, err);
     if (status == BD_OK)

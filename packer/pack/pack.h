@@ -8,7 +8,7 @@
 #include "common/base/error.h"
 #include "common/dataset/manifest.h"
 #include "common/dataset/units.h"
-#include "packer/pack/unit.h"
+#include "packer/pack/job.h"
 
 typedef enum bd_pack_mode {
     BD_PACK_ALONE,   // this process does everything
@@ -48,8 +48,5 @@ bd_status bd_pack(const bd_pack_job *job, const bd_pack_settings *settings,
 
 // Safe on an empty struct and safe twice.
 void bd_pack_result_release(bd_pack_result *result);
-
-// Cuts the job's inputs into units. Release them with bd_units_release().
-bd_status bd_pack_plan_units(const bd_pack_job *job, bd_units *units, bd_error *err);
 
 #endif

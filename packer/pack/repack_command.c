@@ -10,8 +10,6 @@
 #include "packer/pack/ledger_report.h"
 #include "packer/pack/repack.h"
 
-enum { NOT_GIVEN = -1 };  // what is not given stays as it was
-
 typedef struct repack_settings {
     const char *out;
     int64_t seq_len;
@@ -79,7 +77,7 @@ static const bd_option repack_options[] = {
 static bd_packing change_packing(const bd_packing *old, const repack_settings *settings)
 {
     bd_packing packing = *old;
-    if (settings->seq_len != NOT_GIVEN)
+    if (settings->seq_len != BD_NOT_GIVEN)
         packing.seq_len = settings->seq_len;
     if (settings->strategy > 0)
         packing.strategy = (bd_strategy)(settings->strategy - 1);
@@ -87,9 +85,9 @@ static bd_packing change_packing(const bd_packing *old, const repack_settings *s
         packing.long_policy = (bd_long_policy)(settings->long_policy - 1);
     if (settings->codec > 0)
         packing.codec = (bd_shard_codec)(settings->codec - 1);
-    if (settings->max_documents != NOT_GIVEN)
+    if (settings->max_documents != BD_NOT_GIVEN)
         packing.max_documents = settings->max_documents;
-    if (settings->shuffle != NOT_GIVEN)
+    if (settings->shuffle != BD_NOT_GIVEN)
         packing.shuffle = settings->shuffle;
     packing.batch_rows = bd_packing_default_batch_rows(&packing);
     return packing;

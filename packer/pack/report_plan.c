@@ -63,7 +63,7 @@ bd_status bd_report_plan(FILE *out, const bd_pack_job *job, bd_error *err)
     bd_units units;
     input_group *groups = NULL;
     size_t n_groups = 0, n_series = 0;
-    BD_TRY(bd_pack_plan_units(job, &units, err));
+    BD_TRY(bd_pack_job_units(job, &units, err));
     const bd_status status = group_inputs(job->inputs, &groups, &n_groups, err);
     if (status == BD_OK) {
         fprintf(out, "%9s  %11s  %-12s  %-11s  %s\n", "inputs", "size", "format", "compression",

@@ -38,13 +38,6 @@ struct bd_unit_packer {
     int64_t n_documents;
 };
 
-bd_packing bd_holdout_packing(const bd_pack_job *job)
-{
-    bd_packing packing = job->packing;
-    packing.part = BD_PART_HELD_OUT;
-    return packing;
-}
-
 bd_status bd_unit_packer_new(bd_unit_packer **out, const bd_pack_job *job, bd_error *err)
 {
     bd_unit_packer *packer = calloc(1, sizeof *packer);

@@ -11,34 +11,12 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-#include "common/cli/progress.h"
-#include "common/dataset/config.h"
 #include "common/dataset/manifest.h"
-#include "common/tokenizer/tokenizer.h"
 #include "packer/input/bad_records.h"
-#include "packer/input/input_options.h"
-#include "packer/input/inputs.h"
 #include "packer/input/record_hashes.h"
 #include "packer/input/records.h"
 #include "packer/pack/documents.h"
-
-enum { BD_NO_LIMIT = -1 };
-
-// What is packed and how: what every unit of a run has in common.
-typedef struct bd_pack_job {
-    bd_packing packing;             // of the dataset; that of the held-out one follows
-    const bd_tokenizer *tokenizer;  // borrowed
-    const char *tokenizer_file;     // that it was read from, for the log; NULL if built in
-    const bd_inputs *inputs;        // borrowed
-    bd_reading reading;
-    int64_t limit;               // documents of the corpus to take, or BD_NO_LIMIT
-    const char *folder;          // where the dataset goes; borrowed
-    const char *holdout_folder;  // where the held-out one goes; NULL without a holdout
-    bd_progress *progress;       // counts bytes of the inputs; may be NULL
-} bd_pack_job;
-
-// The packing of the held-out dataset.
-bd_packing bd_holdout_packing(const bd_pack_job *job);
+#include "packer/pack/job.h"
 
 // The shards that a unit became.
 typedef struct bd_packed_unit {

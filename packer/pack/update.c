@@ -10,7 +10,6 @@
 #include "packer/input/input_options.h"
 #include "packer/pack/pack_log.h"
 #include "packer/pack/pack_plan.h"
-#include "packer/pack/plan_difference.h"
 
 // ---- What no unit has any more -----------------------------------------------------------------
 
@@ -31,19 +30,11 @@ static void release_units(planned_units *planned)
 
 static bd_status read_units(planned_units *planned, const bd_json *plan, bd_error *err)
 {
-    const bd_json *inputs, *reading;
     int64_t unit_bytes;
-    BD_TRY(bd_json_get_object(plan, "reading", &reading, err));
-    BD_TRY(bd_json_get_integer(reading, "unit_size", 1, BD_MAX_UNIT_BYTES, &unit_bytes, err));
-    BD_TRY(bd_json_get_array(plan, "inputs", &inputs, err));
-    planned->entries = calloc(bd_json_length(inputs) + 1, sizeof *planned->entries);
-    if (!planned->entries)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the inputs");
-    for (size_t i = 0; i < bd_json_length(inputs); i++) {
-        BD_TRY(bd_input_entry_from_json(&planned->entries[i], bd_json_at(inputs, i), err));
-        planned->n_entries++;
+    BD_TRY(
+        bd_pack_plan_entries(plan, &planned->entries, &planned->n_entries, &unit_bytes, err));
+    for (size_t i = 0; i < planned->n_entries; i++)
         BD_TRY(bd_units_add(&planned->units, &planned->entries[i], unit_bytes, err));
-    }
     return BD_OK;
 }
 
@@ -101,7 +92,7 @@ static bd_status remove_old_shards(const char *folder, const char *holdout,
 static bd_status replace_plan(const char *folder, const bd_json *plan, bd_error *err)
 {
     char *text;
-    BD_TRY(bd_plan_print(plan, &text, err));
+    BD_TRY(bd_pack_plan_print(plan, &text, err));
     const bd_status status = bd_file_publish(folder, BD_PLAN_NAME, text, strlen(text), err);
     free(text);
     return status;
@@ -114,7 +105,7 @@ bd_status bd_update_begin(const char *folder, const char *holdout, const bd_json
                           const bd_json *plan, bd_error *err)
 {
     char where[256];
-    if (bd_plan_compare(plan, old, where, sizeof where) == BD_PLANS_DIFFER)
+    if (bd_pack_plan_compare(plan, old, where, sizeof where) == BD_PLANS_DIFFER)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "'%s' holds a dataset of another plan, which --update does not change: "
                        "%s (--overwrite replaces it)",

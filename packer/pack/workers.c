@@ -134,10 +134,10 @@ static bd_status read_slice(worker *k, int64_t index, bd_slice slice, bd_error *
             break;
         status = bd_unit_packer_add(k->packer, index, &record, err);
         const int64_t now = bytes_before(input, record.position);
-        bd_progress_add(job->progress, (uint64_t)(now - reported));
+        bd_progress_add(w->run->progress, (uint64_t)(now - reported));
         reported = now;
     }
-    bd_progress_add(job->progress, (uint64_t)(bytes_before(input, slice.end) - reported));
+    bd_progress_add(w->run->progress, (uint64_t)(bytes_before(input, slice.end) - reported));
     return status;
 }
 
@@ -187,7 +187,7 @@ static bd_status do_unit(worker *k, size_t item, bd_error *err)
     const bool continued =
         w->run->may_continue && bd_take_finished(w->run->job, planned, &planned->unit, &packed);
     if (continued)
-        bd_progress_add(w->run->job->progress, unit_file_bytes(w->run->job, &planned->unit));
+        bd_progress_add(w->run->progress, unit_file_bytes(w->run->job, &planned->unit));
     else
         BD_TRY(pack_inputs(k, &planned->unit, &packed, err));
     BD_TRY(record_result(w, item, 0, &packed, continued, err));
@@ -293,7 +293,7 @@ static bd_status gather_next(work *w, size_t item, bd_unit *unit, bd_gathered *g
     // Before anybody reads on: what comes after a slice that differs must not be published.
     BD_TRY(take_same(w, item, unit, gathered, packed, taken, err));
     const int64_t consumed = bd_reader_consumed(s->reader);
-    bd_progress_add(job->progress, (uint64_t)(consumed - s->consumed));
+    bd_progress_add(w->run->progress, (uint64_t)(consumed - s->consumed));
     s->consumed = consumed;
     if (unit->last) {
         bd_reader_close(s->reader);
@@ -337,7 +337,7 @@ static bd_status take_series(work *w, size_t item, bool *taken, bd_error *err)
     for (size_t k = 0; *taken && k < finished->n; k++)
         BD_TRY(record_result(w, item, (int64_t)k, &finished->units[k], true, err));
     if (*taken)
-        bd_progress_add(run->job->progress, (uint64_t)input->entry.size_bytes);
+        bd_progress_add(run->progress, (uint64_t)input->entry.size_bytes);
     return BD_OK;
 }
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
+#include "common/cli/progress.h"
 #include "common/dataset/units.h"
 #include "packer/pack/unit.h"
 
@@ -21,6 +22,7 @@ typedef struct bd_packing_run {
     const bd_pack_job *job;  // borrowed
     const bd_units *units;   // borrowed
     bd_item_result *items;   // [units->n], owned
+    bd_progress *progress;   // counts bytes of the inputs; borrowed, may be NULL
     bool may_continue;       // shards may be there already
     int64_t n_packed, n_continued;
     bd_bad_places bad;  // owned; the first bad records of the units that were packed

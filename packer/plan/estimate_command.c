@@ -21,9 +21,9 @@
 enum { MAX_SEQ_LENS = 32 };
 
 typedef struct plan_settings {
-    bd_pack_options pack;  // first: see input_options.h
+    bd_pack_options pack;  // first: see input_option_table.h
     const char *seq_lens;
-    int64_t context;  // 0: not given
+    int64_t context;
     int long_policy;  // one more than the value; 0: not given
     int64_t max_documents;
     int64_t sample_bytes;
@@ -41,7 +41,7 @@ static const bd_option plan_options[] = {
     {.name = "context",
      .value = "N",
      BD_LENGTH(plan_settings, context, BD_MIN_SEQ_LEN, BD_MAX_SEQ_LEN),
-     .initial = "0",
+     .initial = "-1",
      .initial_note = "not known",
      .help = "Positions that the model has: the longest rows to recommend"},
     BD_TOKENIZER_OPTION,
@@ -121,9 +121,9 @@ static void choose_seq_lens(seq_len_list *list, const int64_t histogram[BD_HISTO
         return;
     bd_default_seq_lens(histogram, usual);
     for (int i = 0; i < BD_DEFAULT_SEQ_LENS; i++)
-        if (context == 0 || usual[i] <= context)
+        if (context == BD_NOT_GIVEN || usual[i] <= context)
             insert_seq_len(list, usual[i]);
-    if (context > 0)
+    if (context != BD_NOT_GIVEN)
         insert_seq_len(list, context);
 }
 
@@ -131,7 +131,9 @@ static void choose_seq_lens(seq_len_list *list, const int64_t histogram[BD_HISTO
 static bd_status choose_most_tokens(int64_t *most, const plan_settings *settings,
                                     const seq_len_list *given, bd_error *err)
 {
-    *most = settings->context > 0 ? settings->context : given->n > 0 ? INT64_MAX : 0;
+    *most = settings->context != BD_NOT_GIVEN ? settings->context
+            : given->n > 0                    ? INT64_MAX
+                                              : 0;
     if (given->n > 0 && given->items[0] > *most)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "--seq-len: none of the lengths is at most --context %" PRId64, *most);
@@ -274,31 +276,32 @@ static bd_status print_forecast(const bd_arguments *arguments, const bd_forecast
 
 static int plan_run(const bd_arguments *arguments)
 {
-    const plan_settings *settings = arguments->settings;
-    bd_pack_options pack = settings->pack;
+    plan_settings *settings = arguments->settings;
+    bd_pack_job *job = &settings->pack.job;
     bd_error err;
-    bd_pack_job job = {0};
     bd_estimates estimates;
-    bd_forecast forecast = {
-        .estimates = &estimates, .factor = 1, .n_threads = bd_threads_count(pack.n_threads)};
+    bd_forecast forecast = {.estimates = &estimates,
+                            .factor = 1,
+                            .n_threads = bd_threads_count(settings->pack.n_threads)};
     seq_len_list seq_lens = {0};
-    pack.seq_len = BD_MIN_SEQ_LEN;  // the estimates have their own
-    pack.shuffle = pack.limit = BD_NOT_GIVEN;
+    job->packing.seq_len = BD_MIN_SEQ_LEN;  // the estimates have their own
+    job->packing.shuffle = BD_NO_SHUFFLE;
+    job->limit = BD_NO_LIMIT;
     bd_status status =
         settings->seq_lens ? parse_seq_lens(settings->seq_lens, &seq_lens, &err) : BD_OK;
     if (status == BD_OK)
         status = choose_most_tokens(&forecast.most_tokens, settings, &seq_lens, &err);
     if (status == BD_OK)
-        status = bd_pack_job_init(&job, &pack, &err);
+        status = bd_pack_job_complete(&settings->pack, &err);
     if (status != BD_OK) {
-        bd_tokenizer_close(job.tokenizer);
+        bd_tokenizer_close(job->tokenizer);
         return bd_command_misuse(arguments, &err);
     }
     bd_interrupt_catch();
     status = is_dataset(arguments)
                  ? plan_dataset(arguments, &seq_lens, &estimates, &forecast, &err)
-                 : plan_inputs(arguments, &job, &seq_lens, &estimates, &forecast, &err);
-    bd_tokenizer_close(job.tokenizer);
+                 : plan_inputs(arguments, job, &seq_lens, &estimates, &forecast, &err);
+    bd_tokenizer_close(job->tokenizer);
     if (status == BD_OK)
         status = print_forecast(arguments, &forecast, &err);
     return status == BD_OK ? BD_EXIT_DONE : bd_command_fail(arguments, &err);

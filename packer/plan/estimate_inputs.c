@@ -244,7 +244,7 @@ static bd_status plan_all(sampling *s, bd_error *err)
 {
     bd_units units;
     size_t capacity = 0;
-    BD_TRY(bd_pack_plan_units(s->job, &units, err));
+    BD_TRY(bd_pack_job_units(s->job, &units, err));
     bd_status status = BD_OK;
     for (size_t i = 0; status == BD_OK && i < units.n; i++) {
         const bd_unit *unit = &units.items[i].unit;

@@ -10,15 +10,16 @@
 static bd_status copy_input(const bd_scan *scan, size_t i, bd_error *err)
 {
     BD_TRY(bd_input_entry_copy(&scan->inputs[i], &scan->manifest->inputs[i], err));
-    const bd_plan_part *part = &scan->parts.items[bd_plan_find_part(&scan->parts, i)];
-    return bd_plan_complete_entry(&part->cuts, &scan->inputs[i], err);
+    const bd_pack_plan *plan = &scan->plan;
+    return bd_pack_plan_complete_entry(&plan->parts[bd_pack_plan_find_part(plan, i)],
+                                       &scan->inputs[i], err);
 }
 
 bd_status bd_scan_init(bd_scan *scan, const char *folder, const bd_manifest *manifest,
                        bd_error *err)
 {
     *scan = (bd_scan){.folder = folder, .manifest = manifest};
-    BD_TRY(bd_plan_read_parts(&scan->parts, folder, manifest->n_inputs, err));
+    BD_TRY(bd_pack_plan_read(&scan->plan, folder, &manifest->packing, manifest->n_inputs, err));
     scan->inputs = calloc(manifest->n_inputs + 1, sizeof *scan->inputs);
     bd_status status = scan->inputs ? BD_OK
                                     : bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs",
@@ -35,7 +36,7 @@ void bd_scan_release(bd_scan *scan)
     for (size_t i = 0; scan->inputs && i < scan->manifest->n_inputs; i++)
         bd_input_entry_release(&scan->inputs[i]);
     free(scan->inputs);
-    bd_plan_parts_release(&scan->parts);
+    bd_pack_plan_release(&scan->plan);
     *scan = (bd_scan){0};
 }
 
@@ -91,7 +92,7 @@ static bd_status check_item(const bd_scan *scan, const bd_planned *planned, size
 }
 
 // What was read for the shards of one part, from `first` on.
-static bd_status count_read(const bd_scan *scan, const bd_plan_part *part, size_t first,
+static bd_status count_read(const bd_scan *scan, const bd_pack_plan_part *part, size_t first,
                             int64_t *n_read, bd_error *err)
 {
     const bd_manifest *manifest = scan->manifest;
@@ -104,12 +105,12 @@ static bd_status count_read(const bd_scan *scan, const bd_plan_part *part, size_
 }
 
 // Whether the shards of the part may end before its units do: if it has its documents by then.
-static bd_status may_end_early(const bd_scan *scan, const bd_plan_part *part, size_t first,
+static bd_status may_end_early(const bd_scan *scan, const bd_pack_plan_part *part, size_t first,
                                bool *may_end, bd_error *err)
 {
     // A held-out dataset does not count the documents of the other.
     const bool knows = scan->manifest->packing.part != BD_PART_HELD_OUT;
-    const int64_t limit = part->cuts.limit;
+    const int64_t limit = part->limit;
     int64_t n_read;
     *may_end = limit != BD_NO_LIMIT;
     if (limit == BD_NO_LIMIT || !knows)
@@ -124,7 +125,7 @@ static bd_status may_end_early(const bd_scan *scan, const bd_plan_part *part, si
 }
 
 // The shards of one part of the plan, from shard *next on.
-static bd_status check_part(const bd_scan *scan, const bd_plan_part *part,
+static bd_status check_part(const bd_scan *scan, const bd_pack_plan_part *part,
                             const bd_units *units, size_t *next, bd_error *err)
 {
     const bd_manifest *manifest = scan->manifest;
@@ -141,14 +142,14 @@ static bd_status check_part(const bd_scan *scan, const bd_plan_part *part,
     return BD_OK;
 }
 
-static bd_status plan_part(const bd_scan *scan, const bd_plan_part *part, bd_units *units,
+static bd_status plan_part(const bd_scan *scan, const bd_pack_plan_part *part, bd_units *units,
                            bd_error *err)
 {
     *units = (bd_units){.n_inputs = (int64_t)part->first_input};
     bd_status status = BD_OK;
     for (size_t i = 0; status == BD_OK && i < part->n_inputs; i++)
         status = bd_units_add(units, &scan->inputs[part->first_input + i],
-                              part->cuts.unit_bytes, err);
+                              part->reading.unit_bytes, err);
     if (status == BD_ERR_UNSUPPORTED)  // no dataset has so many
         status = bd_fail(err, BD_ERR_FORMAT, "'%s': D2: the plan has more than %d units",
                          scan->folder, BD_MAX_UNITS);
@@ -159,11 +160,11 @@ bd_status bd_scan_check_units(const bd_scan *scan, bd_error *err)
 {
     bd_status status = BD_OK;
     size_t next = 0;
-    for (size_t i = 0; status == BD_OK && i < scan->parts.n; i++) {
+    for (size_t i = 0; status == BD_OK && i < scan->plan.n_parts; i++) {
         bd_units units;
-        status = plan_part(scan, &scan->parts.items[i], &units, err);
+        status = plan_part(scan, &scan->plan.parts[i], &units, err);
         if (status == BD_OK)
-            status = check_part(scan, &scan->parts.items[i], &units, &next, err);
+            status = check_part(scan, &scan->plan.parts[i], &units, &next, err);
         bd_units_release(&units);
     }
     if (status == BD_OK && next != scan->manifest->n_shards)

@@ -18,7 +18,7 @@
 typedef struct bd_scan {
     const char *folder;           // borrowed
     const bd_manifest *manifest;  // borrowed
-    bd_plan_parts parts;          // owned
+    bd_pack_plan plan;            // owned
     bd_input_entry *inputs;       // [manifest->n_inputs], owned; the manifest's, cuts included
 } bd_scan;
 

@@ -8,56 +8,6 @@
 #include "packer/input/examine.h"
 #include "packer/input/kinds.h"
 
-// ---- How it was read -----------------------------------------------------------------------
-
-// The texts of *reading are borrowed from the plan, of which `json` is a part.
-static bd_status read_reading(bd_reading *reading, const bd_json *json,
-                              const bd_packing *packing, bd_error *err)
-{
-    int policy, separator = BD_SEPARATOR_APPEND, bad_records = BD_BAD_ERROR,
-                special = BD_SPECIAL_TOKEN;
-    *reading = (bd_reading){.raw_id_bytes = bd_packing_id_bytes(packing),
-                            .end_of_text = packing->separator};
-    BD_TRY(bd_json_get_string(json, "text_field", &reading->text_field, err));
-    if (!bd_json_is_null(json, "delimiter"))
-        BD_TRY(bd_json_get_string(json, "delimiter", &reading->delimiter, err));
-    BD_TRY(bd_json_get_word(json, "invalid_utf8", bd_utf8_policy_words, &policy, err));
-    if (!bd_json_is_null(json, "separator"))  // which format 1.0 does not have
-        BD_TRY(bd_json_get_word(json, "separator", bd_separator_mode_words, &separator, err));
-    if (!bd_json_is_null(json, "bad_records"))  // which came with format 1.2
-        BD_TRY(bd_json_get_word(json, "bad_records", bd_bad_policy_words, &bad_records, err));
-    reading->bad_records = (bd_bad_policy)bad_records;
-    if (!bd_json_is_null(json, "special_tokens"))  // as did this
-        BD_TRY(
-            bd_json_get_word(json, "special_tokens", bd_special_tokens_names, &special, err));
-    reading->utf8_policy = (bd_utf8_policy)policy;
-    reading->special_tokens = (bd_special_tokens)special;
-    reading->separator = (bd_separator_mode)separator;
-    BD_TRY(bd_json_get_integer(json, "unit_size", 1, BD_MAX_UNIT_BYTES, &reading->unit_bytes,
-                               err));
-    return bd_json_get_integer(json, "max_document_bytes", 1, UINT32_MAX,
-                               &reading->max_document_bytes, err);
-}
-
-static bd_status read_plan(bd_corpus *corpus, bd_error *err)
-{
-    const bd_scan *scan = corpus->scan;
-    corpus->readings = calloc(scan->parts.n, sizeof *corpus->readings);
-    if (!corpus->readings)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the plan");
-    for (size_t i = 0; i < scan->parts.n; i++) {
-        bd_part_reading *part = &corpus->readings[i];
-        const bd_status status = read_reading(&part->planned, scan->parts.items[i].reading,
-                                              &scan->manifest->packing, err);
-        if (status != BD_OK)
-            return bd_error_prefix(err, status, "cannot use '%s/%s'", scan->folder,
-                                   BD_PLAN_NAME);
-        part->other_width = part->planned;
-        part->other_width.raw_id_bytes = part->planned.raw_id_bytes == 2 ? 4 : 2;
-    }
-    return BD_OK;
-}
-
 // ---- Which file it is ----------------------------------------------------------------------
 
 // A file that was found, under the name that a manifest would have for it.
@@ -286,8 +236,6 @@ bd_status bd_corpus_open(bd_corpus *corpus, const bd_scan *scan, const char *con
         corpus->inputs.n = n_inputs;
     else
         status = bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs", n_inputs);
-    if (status == BD_OK)
-        status = read_plan(corpus, err);
     if (status == BD_OK) {
         mark_needed(corpus);
         status = find_files(corpus, operands, n, err);
@@ -302,7 +250,6 @@ void bd_corpus_release(bd_corpus *corpus)
     for (size_t i = 0; i < corpus->inputs.n; i++)
         free(corpus->found[i].path);
     free(corpus->found);
-    free(corpus->readings);
     bd_inputs_release(&corpus->inputs);
     *corpus = (bd_corpus){0};
 }
@@ -321,133 +268,96 @@ static bd_status fail_missing(const bd_corpus *corpus, size_t index, bd_error *e
                    entry->name);
 }
 
-// What the plan says of an input.
-static bd_status find_in_plan(const bd_json *plan, size_t i, const bd_json **input,
-                              bd_error *err)
-{
-    const bd_json *inputs;
-    BD_TRY(bd_json_get_array(plan, "inputs", &inputs, err));
-    if (i >= bd_json_length(inputs))
-        return bd_fail(err, BD_ERR_FORMAT, "the plan does not have it");
-    *input = bd_json_at(inputs, i);
-    return BD_OK;
-}
-
-static bd_status compare_edges(const bd_json *plan, size_t i, const bd_input *input,
-                               bd_error *err)
-{
-    const bd_json *planned;
-    const char *edges;
-    BD_TRY(find_in_plan(plan, i, &planned, err));
-    if (bd_json_is_null(planned, "edges"))
-        return BD_OK;
-    BD_TRY(bd_json_get_string(planned, "edges", &edges, err));
-    if (strcmp(edges, input->edges.hex) != 0)
-        return bd_fail(err, BD_ERR_FORMAT, "its first or its last MiB is another");
-    return BD_OK;
-}
-
-static bd_status compare_input(const bd_corpus *corpus, size_t index, const bd_input *input,
-                               bd_error *change)
+static void compare_input(const bd_input_entry *entry, const bd_planned_input *planned,
+                          const bd_input *input, bd_error *change)
 {
     bd_json *here = bd_json_object(), *there = bd_json_object();
     bd_input_entry_to_json(&input->entry, here);
-    bd_input_entry_to_json(&corpus->scan->inputs[index], there);
+    bd_input_entry_to_json(entry, there);
     char where[256];
     bd_status status = BD_OK;
     if (bd_json_difference(here, there, where, sizeof where))
         status = bd_fail(change, BD_ERR_FORMAT, "%s", where);
-    else
-        status = compare_edges(corpus->scan->parts.plan, index, input, change);
+    else if (planned->edges && strcmp(planned->edges, input->edges.hex) != 0)
+        status = bd_fail(change, BD_ERR_FORMAT, "its first or its last MiB is another");
     bd_json_free(here);
     bd_json_free(there);
     if (status != BD_OK)
         bd_error_prefix(change, status, "'%s' is not what was packed", input->path);
-    return status;
 }
 
-// A text that an input of the plan may have of its own; NULL if it has none.
-static bd_status read_own(const bd_json *planned, const char *key, char **own, bd_error *err)
+static bd_status copy_text(const char *text, char **copy, bd_error *err)
 {
-    const char *text;
-    if (bd_json_is_null(planned, key))
-        return BD_OK;
-    BD_TRY(bd_json_get_string(planned, key, &text, err));
-    *own = strdup(text);
-    return *own ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for the options of an input");
+    *copy = text ? strdup(text) : NULL;
+    return !text || *copy
+               ? BD_OK
+               : bd_fail(err, BD_ERR_MEMORY, "no memory for the options of an input");
 }
 
-// How it was read, where it was read otherwise than the others.
-static bd_status read_own_reading(const bd_corpus *corpus, size_t index, bd_own_reading *own,
-                                  bd_error *err)
-{
-    const bd_json *planned;
-    BD_TRY(find_in_plan(corpus->scan->parts.plan, index, &planned, err));
-    BD_TRY(read_own(planned, "text_field", &own->text_field, err));
-    return read_own(planned, "delimiter", &own->delimiter, err);
-}
-
-// On failure *input is empty.
-static bd_status examine_as(const bd_corpus *corpus, size_t index, const bd_reading *reading,
-                            bd_input *input, bd_error *err)
+// Examines the input as `reading` says; examining takes it for what was packed if this is what
+// the plan and the manifest say of it, and else says in *change what differs. On failure *input
+// is empty.
+static bd_status examine_as(const bd_corpus *corpus, size_t index, bd_reading reading,
+                            bd_input *input, bd_error *change, bd_error *err)
 {
     const bd_input_entry *entry = &corpus->scan->inputs[index];
-    const char *path = corpus->found[index].path;
-    bd_reading own = *reading;
-    own.format = bd_input_kind_named(entry->format);
-    *input = (bd_input){.path = strdup(path)};
-    input->entry.name = strdup(entry->name);
-    input->entry.source = strdup(entry->source);
-    bd_status status =
-        input->path && input->entry.name && input->entry.source
-            ? BD_OK
-            : bd_fail(err, BD_ERR_MEMORY, "no memory for the name of '%s'", path);
+    bd_planned_input planned;
+    *change = (bd_error){0};
+    *input = (bd_input){0};
+    BD_TRY(bd_pack_plan_input(&corpus->scan->plan, index, &planned, err));
+    reading.format = bd_input_kind_named(entry->format);
+    bd_status status = copy_text(corpus->found[index].path, &input->path, err);
     if (status == BD_OK)
-        status = read_own_reading(corpus, index, &input->own, err);
+        status = copy_text(entry->name, &input->entry.name, err);
     if (status == BD_OK)
-        status = bd_input_examine(input, &own, err);
-    if (status != BD_OK)
+        status = copy_text(entry->source, &input->entry.source, err);
+    if (status == BD_OK)
+        status = copy_text(planned.text_field, &input->own.text_field, err);
+    if (status == BD_OK)
+        status = copy_text(planned.delimiter, &input->own.delimiter, err);
+    if (status == BD_OK)
+        status = bd_input_examine(input, &reading, err);
+    if (status == BD_OK)
+        compare_input(entry, &planned, input, change);
+    else
         bd_input_release(input);
     return status;
 }
 
-// Takes the input as it is when it is read in this way: the first that works, and a later one
-// if with that it is what was packed.
-static bd_status try_reading(bd_corpus *corpus, size_t index, const bd_reading *reading,
-                             bd_error *err)
-{
-    bd_corpus_input *found = &corpus->found[index];
-    bd_input input;
-    bd_error change = {0};
-    BD_TRY(examine_as(corpus, index, reading, &input, err));
-    const bool is_same = compare_input(corpus, index, &input, &change) == BD_OK;
-    if (found->reading && !is_same) {
-        bd_input_release(&input);
-        return BD_OK;
-    }
-    bd_input_release(&corpus->inputs.items[index]);
-    corpus->inputs.items[index] = input;
-    found->reading = reading;
-    found->change = change;
-    return BD_OK;
-}
-
-// The plan does not say how wide ids without a header were taken to be (--id-bytes). The width
-// that the vocabulary suggests comes first; the file, or its index, tells if it was the other.
+// Plans of older versions do not say how wide ids without a header were taken to be (--id-bytes).
+// For these the width that the vocabulary suggests is tried first, then the other one: the file,
+// or its index, tells which it was.
 bd_status bd_corpus_examine(bd_corpus *corpus, size_t index, bd_error *err)
 {
-    const bd_corpus_input *found = &corpus->found[index];
-    const bd_part_reading *part =
-        &corpus->readings[bd_plan_find_part(&corpus->scan->parts, index)];
-    const bool has_width = strcmp(corpus->scan->inputs[index].format, bd_tokens_name) == 0;
-    if (found->reading)
+    bd_corpus_input *found = &corpus->found[index];
+    bd_input *input = &corpus->inputs.items[index];
+    const bd_pack_plan *plan = &corpus->scan->plan;
+    const bd_pack_plan_part *part = &plan->parts[bd_pack_plan_find_part(plan, index)];
+    if (found->examined)
         return BD_OK;
     if (!found->path)
         return fail_missing(corpus, index, err);
-    const bd_status status = try_reading(corpus, index, &part->planned, err);
-    if (has_width && (status != BD_OK || found->change.status != BD_OK))
-        try_reading(corpus, index, &part->other_width, NULL);
-    return found->reading ? BD_OK : status;
+    found->reading = part->reading;
+    bd_status status = examine_as(corpus, index, found->reading, input, &found->change, err);
+    if (!part->has_id_bytes && (status != BD_OK || found->change.status != BD_OK) &&
+        strcmp(corpus->scan->inputs[index].format, bd_tokens_name) == 0) {
+        bd_reading other = part->reading;
+        bd_input again;
+        bd_error change;
+        other.raw_id_bytes = other.raw_id_bytes == 2 ? 4 : 2;
+        if (examine_as(corpus, index, other, &again, &change, NULL) == BD_OK) {
+            if (status != BD_OK || change.status == BD_OK) {
+                bd_input_release(input);
+                *input = again;
+                found->reading = other;
+                found->change = change;
+            } else
+                bd_input_release(&again);
+            status = BD_OK;
+        }
+    }
+    found->examined = status == BD_OK;
+    return status;
 }
 
 static bd_status examine_needed(void *context, int64_t index, bd_error *err)

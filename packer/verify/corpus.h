@@ -18,23 +18,17 @@
 
 // Of each input of the manifest, how it was found.
 typedef struct bd_corpus_input {
-    bool needed;                // a shard holds something of it; the others are left alone
-    char *path;                 // owned; NULL if nothing is called so
-    const bd_reading *reading;  // how it is read; borrowed from the corpus; NULL: not examined
-    bd_error change;            // BD_ERR_FORMAT and why, if it is not what was packed
+    bool needed;  // a shard holds something of it; the others are left alone
+    char *path;   // owned; NULL if nothing is called so
+    bool examined;
+    bd_reading reading;  // how it is read, once it is examined; its texts are the plan's
+    bd_error change;     // BD_ERR_FORMAT and why, if it is not what was packed
 } bd_corpus_input;
 
-// How the inputs of one part of the plan (plan.h) were read.
-typedef struct bd_part_reading {
-    bd_reading planned;      // as the plan says
-    bd_reading other_width;  // the same for the other width of raw ids, which it does not say
-} bd_part_reading;
-
 typedef struct bd_corpus {
-    const bd_scan *scan;        // borrowed
-    bd_part_reading *readings;  // [scan->parts.n], owned
-    bd_inputs inputs;           // owned; in the order of the manifest, those that were examined
-    bd_corpus_input *found;     // [inputs.n], owned
+    const bd_scan *scan;     // borrowed
+    bd_inputs inputs;        // owned; in the order of the manifest, those that were examined
+    bd_corpus_input *found;  // [inputs.n], owned
 } bd_corpus;
 
 // Looks for every needed input among what the operands name (inputs.h): by its name, or by the

@@ -15,7 +15,7 @@
 // What the workers share.
 typedef struct comparing {
     const bd_against_job *job;
-    bd_pack_job *packs;  // [scan->parts.n], owned; as each part of the plan was packed
+    bd_pack_job *packs;  // [scan->plan.n_parts], owned; as each part of the plan was packed
     const bd_tokenizer *tokenizer;
     bd_progress *progress;
     bd_error *problems;
@@ -202,7 +202,7 @@ static bd_status open_reader(worker *w, int64_t index, bd_error *err)
     if (input->id_bytes == 0 && !w->c->tokenizer->takes_text)
         return bd_fail(err, BD_ERR_FORMAT, "'%s' holds text, and tokens were packed",
                        input->path);
-    return bd_reader_open(&w->reader, input, corpus->found[index].reading, err);
+    return bd_reader_open(&w->reader, input, &corpus->found[index].reading, err);
 }
 
 static bd_status read_slice(worker *w, int64_t index, bd_slice slice, bd_error *err)
@@ -271,12 +271,13 @@ static bd_status do_shard(worker *w, size_t index, bd_error *problem)
 static size_t part_of_shard(const comparing *c, size_t shard)
 {
     const bd_scan *scan = c->job->scan;
-    return bd_plan_find_part(&scan->parts, (size_t)scan->manifest->shards[shard].unit.input);
+    return bd_pack_plan_find_part(&scan->plan,
+                                  (size_t)scan->manifest->shards[shard].unit.input);
 }
 
 static bool is_limited(const comparing *c, size_t part)
 {
-    return c->job->scan->parts.items[part].cuts.limit != BD_NO_LIMIT;
+    return c->job->scan->plan.parts[part].limit != BD_NO_LIMIT;
 }
 
 // Each part has a limit of its own. Where any has one, one worker does everything in order.
@@ -400,11 +401,10 @@ static bd_pack_job pack_job_of(const comparing *c, size_t part)
         .packing = manifest->packing,
         .tokenizer = c->tokenizer,
         .inputs = &job->corpus->inputs,
-        .reading = job->corpus->readings[part].planned,
-        .limit = job->scan->parts.items[part].cuts.limit,
+        .reading = job->scan->plan.parts[part].reading,
+        .limit = job->scan->plan.parts[part].limit,
         .folder = job->scan->folder,
         .holdout_folder = manifest->packing.part == BD_PART_ALL ? NULL : job->scan->folder,
-        .progress = c->progress,
     };
     if (pack.holdout_folder)
         pack.packing.part = BD_PART_TRAINING;
@@ -421,7 +421,7 @@ static uint64_t documents_to_read(const bd_manifest *manifest)
 
 static bd_status compare_all(comparing *c, bd_error *err)
 {
-    const size_t n_parts = c->job->scan->parts.n;
+    const size_t n_parts = c->job->scan->plan.n_parts;
     bool limited = false;
     c->packs = calloc(n_parts, sizeof *c->packs);
     if (!c->packs)

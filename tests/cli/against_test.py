@@ -129,7 +129,7 @@ class Against(ProgramTest):
                     self.check_format(seed, form, Path(place))
 
     def test_raw_ids_of_any_width_are_read_again(self) -> None:
-        """The plan does not say which width it was."""
+        """Also where an older version made the plan, which then does not say the width."""
         for width in (2, 4):
             ids = [[1, 2, 3], [], [4] * 20, [5]]
             data = b"".join(i.to_bytes(width, "little") for one in ids for i in one)
@@ -141,6 +141,10 @@ class Against(ProgramTest):
             dataset = self.folder / f"dataset-{width}"
             self.pack(dataset, [corpus], *given, "--seq-len", 8, "--unit-size", 20)
             self.assert_agrees(dataset, corpus)
+            forgery = Forgery.load(dataset)
+            self.assertEqual(forgery.plan["reading"].pop("id_bytes"), width)
+            forgery.write(self.folder / f"older-{width}")
+            self.assert_agrees(self.folder / f"older-{width}", corpus)
             corpus.write_bytes(data[:-width] + bytes([6]) + bytes(width - 1))
             message = "is not what was packed: its first or its last MiB is another"
             self.assert_differs(dataset, message, corpus)

@@ -17,18 +17,22 @@ static void check_parts(const void *text, size_t n)
     static const char *folder;
     if (!folder)
         folder = folder_with(BD_PLAN_NAME);
-    bd_plan_parts parts;
+    const bd_packing packing = {.vocab_size = 257, .separator = 256};
+    bd_pack_plan plan;
     bd_error err = {0};
     memory_file_set(text, n);
-    if (bd_plan_read_parts(&parts, folder, N_INPUTS, &err) != BD_OK)
+    if (bd_pack_plan_read(&plan, folder, &packing, N_INPUTS, &err) != BD_OK)
         REQUIRE(strstr(err.message, BD_PLAN_NAME));
-    for (size_t i = 0; parts.n > 0 && i < N_INPUTS; i++) {
-        const bd_plan_part *part = &parts.items[bd_plan_find_part(&parts, i)];
-        const bd_plan_cuts *cuts = &part->cuts;
-        REQUIRE(cuts->unit_bytes > 0 && (cuts->limit > 0 || cuts->limit == BD_NO_LIMIT));
+    for (size_t i = 0; plan.n_parts > 0 && i < N_INPUTS; i++) {
+        const bd_pack_plan_part *part = &plan.parts[bd_pack_plan_find_part(&plan, i)];
+        bd_planned_input input;
+        REQUIRE(part->reading.unit_bytes > 0);
+        REQUIRE(part->limit > 0 || part->limit == BD_NO_LIMIT);
         REQUIRE(part->first_input <= i && i < part->first_input + part->n_inputs);
+        if (bd_pack_plan_input(&plan, i, &input, &err) != BD_OK)
+            REQUIRE(err.message[0] != '\0');
     }
-    bd_plan_parts_release(&parts);
+    bd_pack_plan_release(&plan);
 }
 
 static void check_difference(const bd_json *here, const bd_json *there)

@@ -46,7 +46,7 @@ static bd_json *plan_of(int64_t unit_bytes)
 static void write_plan(const char *folder, bd_json *plan)
 {
     char *text;
-    assert_int_equal(bd_plan_print(plan, &text, NULL), BD_OK);
+    assert_int_equal(bd_pack_plan_print(plan, &text, NULL), BD_OK);
     write_text(in(folder, "plan.json"), text);
     free(text);
     bd_json_free(plan);
@@ -104,12 +104,17 @@ static void assert_refused(int64_t unit_bytes, bool overwrite, bd_status status,
 // The folder holds the lock, the plan of `unit_bytes`, and nothing else.
 static void assert_begun(int64_t unit_bytes)
 {
-    bd_plan_parts parts;
+    bd_json *plan;
+    bd_input_entry *entries;
+    size_t n_entries;
+    int64_t found_bytes;
     assert_int_equal(count_entries(FOLDER), 2);
     assert_true(exists(in(FOLDER, BD_LOCK_NAME)));
-    assert_int_equal(bd_plan_read_parts(&parts, FOLDER, 1, NULL), BD_OK);
-    assert_int_equal(parts.items[0].cuts.unit_bytes, unit_bytes);
-    bd_plan_parts_release(&parts);
+    assert_int_equal(bd_pack_plan_load(FOLDER, &plan, NULL), BD_OK);
+    bd_pack_plan_entries(plan, &entries, &n_entries, &found_bytes, NULL);
+    assert_int_equal(found_bytes, unit_bytes);
+    free(entries);
+    bd_json_free(plan);
 }
 
 static void an_absent_or_empty_folder_is_new(void **state)

@@ -69,35 +69,39 @@ static bd_pack_job a_job(void)
 
 static bd_json *plan_of(const bd_pack_job *job)
 {
-    return bd_plan_to_json(job, &job->packing);
+    return bd_pack_plan_to_json(job, &job->packing);
 }
 
 static void publish(const bd_pack_job *job)
 {
     bd_json *plan = plan_of(job);
     char *text;
-    assert_int_equal(bd_plan_print(plan, &text, NULL), BD_OK);
+    assert_int_equal(bd_pack_plan_print(plan, &text, NULL), BD_OK);
     assert_int_equal(text[strlen(text) - 1], '\n');
     write_text("plan.json", text);
     free(text);
     bd_json_free(plan);
 }
 
-// How the only part of the published plan is cut.
-static bd_plan_cuts read_cuts(void)
+// The only part of the published plan, without what is borrowed from it.
+static bd_pack_plan_part read_part(void)
 {
-    bd_plan_parts parts;
-    assert_int_equal(bd_plan_read_parts(&parts, ".", 5, NULL), BD_OK);
-    assert_int_equal(parts.n, 1);
-    assert_int_equal(parts.items[0].first_input, 0);
-    assert_int_equal(parts.items[0].n_inputs, 5);
-    const bd_plan_cuts cuts = parts.items[0].cuts;
-    bd_plan_parts_release(&parts);
-    bd_plan_parts_release(&parts);
-    return cuts;
+    const bd_packing packing = a_job().packing;
+    bd_pack_plan plan;
+    assert_int_equal(bd_pack_plan_read(&plan, ".", &packing, 5, NULL), BD_OK);
+    assert_int_equal(plan.n_parts, 1);
+    bd_pack_plan_part part = plan.parts[0];
+    assert_int_equal(part.first_input, 0);
+    assert_int_equal(part.n_inputs, 5);
+    part.json = NULL;
+    part.reading.text_field = NULL;
+    part.reading.delimiter = part.reading.delimiter ? "some" : NULL;
+    bd_pack_plan_release(&plan);
+    bd_pack_plan_release(&plan);
+    return part;
 }
 
-static void cuts_are_read_as_they_were_written(void **state)
+static void parts_are_read_as_they_were_written(void **state)
 {
     (void)state;
     static const int64_t UNITS[] = {1, 64, BD_MAX_UNIT_BYTES};
@@ -108,15 +112,43 @@ static void cuts_are_read_as_they_were_written(void **state)
             job.reading.unit_bytes = UNITS[u];
             job.reading.delimiter = DELIMITERS[d];
             publish(&job);
-            const bd_plan_cuts cuts = read_cuts();
-            assert_int_equal(cuts.unit_bytes, UNITS[u]);
-            assert_int_equal(cuts.text_is_whole, DELIMITERS[d] == NULL);
-            assert_int_equal(cuts.limit, BD_NO_LIMIT);
+            const bd_pack_plan_part part = read_part();
+            assert_int_equal(part.reading.unit_bytes, UNITS[u]);
+            assert_true(!part.reading.delimiter == !DELIMITERS[d]);
+            assert_int_equal(part.limit, BD_NO_LIMIT);
             job.limit = INT64_MAX;
             publish(&job);
-            assert_int_equal(read_cuts().limit, INT64_MAX);
+            assert_int_equal(read_part().limit, INT64_MAX);
         }
     }
+}
+
+// Only files of nothing but ids need it; a plan without it means the width of the vocabulary.
+static void the_width_of_raw_ids_is_in_the_plan(void **state)
+{
+    (void)state;
+    char where[256];
+    bd_pack_job job = a_job();
+    job.reading.raw_id_bytes = 4;
+    publish(&job);
+    assert_false(read_part().has_id_bytes);
+    assert_int_equal(read_part().reading.raw_id_bytes, 2);
+    bd_json *without = plan_of(&job);
+    inputs_of_a_job[0].entry.format = "tokens";
+    publish(&job);
+    assert_true(read_part().has_id_bytes);
+    assert_int_equal(read_part().reading.raw_id_bytes, 4);
+    inputs_of_a_job[0].entry.format = "tokens";  // read_part() has made it new
+    bd_json *four = plan_of(&job);
+    job.reading.raw_id_bytes = 2;
+    bd_json *two = plan_of(&job);
+    assert_int_equal(bd_pack_plan_compare(two, four, where, sizeof where), BD_PLANS_DIFFER);
+    assert_string_equal(where, "reading.id_bytes: 2 here, 4 there");
+    assert_int_equal(bd_pack_plan_compare(without, four, where, sizeof where), BD_PLANS_DIFFER);
+    assert_non_null(strstr(where, "].format: "));  // and not the width
+    bd_json_free(without);
+    bd_json_free(four);
+    bd_json_free(two);
 }
 
 static void assert_difference(const bd_pack_job *job, const char *expected)
@@ -263,7 +295,7 @@ static void a_dataset_of_another_part_has_its_own_plan(void **state)
     (void)state;
     const bd_pack_job job = a_job();
     const bd_packing held_out = bd_holdout_packing(&job);
-    bd_json *here = plan_of(&job), *there = bd_plan_to_json(&job, &held_out);
+    bd_json *here = plan_of(&job), *there = bd_pack_plan_to_json(&job, &held_out);
     char where[256];
     assert_true(bd_json_difference(here, there, where, sizeof where));
     assert_string_equal(where, "packing.part: \"all\" here, \"held-out\" there");
@@ -274,22 +306,23 @@ static void a_dataset_of_another_part_has_its_own_plan(void **state)
 static void an_entry_of_the_first_format_is_told_how_it_was_cut(void **state)
 {
     (void)state;
-    const bd_plan_cuts whole = {.unit_bytes = 64, .text_is_whole = true},
-                       cut = {.unit_bytes = 65, .text_is_whole = false};
+    const bd_pack_plan_part whole = {.reading = {.unit_bytes = 64}},
+                            cut = {.reading = {.unit_bytes = 65, .delimiter = "%"}};
     bd_input_entry text = {.format = "text"}, json = {.format = "jsonl"}, told = {.stride = 7};
-    assert_int_equal(bd_plan_complete_entry(&whole, &text, NULL), BD_OK);
+    assert_int_equal(bd_pack_plan_complete_entry(&whole, &text, NULL), BD_OK);
     assert_int_equal(text.n_starts, 1);
     assert_int_equal(text.starts[0], 0);
     assert_int_equal(text.stride, 0);
-    assert_int_equal(bd_plan_complete_entry(&cut, &text, NULL), BD_OK);  // it is told already
+    assert_int_equal(bd_pack_plan_complete_entry(&cut, &text, NULL),
+                     BD_OK);  // it is told already
     assert_int_equal(text.stride, 0);
     free(text.starts);
     text = (bd_input_entry){.format = "text"};
-    assert_int_equal(bd_plan_complete_entry(&cut, &text, NULL), BD_OK);
+    assert_int_equal(bd_pack_plan_complete_entry(&cut, &text, NULL), BD_OK);
     assert_int_equal(text.stride, 65);
-    assert_int_equal(bd_plan_complete_entry(&whole, &json, NULL), BD_OK);
+    assert_int_equal(bd_pack_plan_complete_entry(&whole, &json, NULL), BD_OK);
     assert_int_equal(json.stride, 64);
-    assert_int_equal(bd_plan_complete_entry(&whole, &told, NULL), BD_OK);
+    assert_int_equal(bd_pack_plan_complete_entry(&whole, &told, NULL), BD_OK);
     assert_int_equal(told.stride, 7);
 }
 
@@ -322,21 +355,24 @@ static void a_plan_that_cannot_be_used_is_named(void **state)
         {"{\"format\":\"1.0\"}", BD_ERR_FORMAT,
          "cannot use './plan.json': 'reading' is not an object"},
     };
-    bd_plan_parts parts;
+    const bd_packing packing = a_job().packing;
+    bd_pack_plan plan;
     bd_error err = {0};
-    assert_int_equal(bd_plan_read_parts(&parts, ".", 1, &err), BD_ERR_IO);
+    assert_int_equal(bd_pack_plan_read(&plan, ".", &packing, 1, &err), BD_ERR_IO);
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         write_text("plan.json", CASES[i].text);
-        assert_int_equal(bd_plan_read_parts(&parts, ".", 1, &err), CASES[i].status);
-        assert_null(parts.plan);
+        assert_int_equal(bd_pack_plan_read(&plan, ".", &packing, 1, &err), CASES[i].status);
+        assert_null(plan.json);
         assert_int_equal(strncmp(err.message, CASES[i].message, strlen(CASES[i].message)), 0);
-        bd_json *plan;
-        assert_int_equal(bd_plan_read(".", &plan, &err), CASES[i].status);
-        assert_null(plan);
+        bd_json *json;
+        assert_int_equal(bd_pack_plan_load(".", &json, &err), CASES[i].status);
+        assert_null(json);
     }
 }
 
-#define READING(unit_size) "{\"delimiter\":null,\"unit_size\":" unit_size "}"
+#define READING(unit_size)                                                 \
+    "{\"text_field\":\"text\",\"delimiter\":null,\"unit_size\":" unit_size \
+    ",\"invalid_utf8\":\"error\",\"max_document_bytes\":9}"
 #define JOINED(entries) \
     "{\"format\":\"1.2\",\"reading\":" READING("9") ",\"joined\":" entries "}"
 #define PART(n, unit_size) "{\"inputs\":" n ",\"reading\":" READING(unit_size) "}"
@@ -345,18 +381,19 @@ static void each_input_of_a_joined_plan_belongs_to_one_part(void **state)
 {
     (void)state;
     static const size_t PARTS[] = {0, 0, 1, 2, 2, 2};
-    bd_plan_parts parts;
+    const bd_packing packing = a_job().packing;
+    bd_pack_plan plan;
     write_text("plan.json",
                JOINED("[" PART("2", "64") "," PART("1", "65") "," PART("3", "66") "]"));
-    assert_int_equal(bd_plan_read_parts(&parts, ".", 6, NULL), BD_OK);
-    assert_int_equal(parts.n, 3);
+    assert_int_equal(bd_pack_plan_read(&plan, ".", &packing, 6, NULL), BD_OK);
+    assert_int_equal(plan.n_parts, 3);
     for (size_t i = 0; i < 6; i++) {
-        const bd_plan_part *part = &parts.items[bd_plan_find_part(&parts, i)];
-        assert_int_equal(bd_plan_find_part(&parts, i), PARTS[i]);
-        assert_int_equal(part->cuts.unit_bytes, 64 + PARTS[i]);
+        const bd_pack_plan_part *part = &plan.parts[bd_pack_plan_find_part(&plan, i)];
+        assert_int_equal(bd_pack_plan_find_part(&plan, i), PARTS[i]);
+        assert_int_equal(part->reading.unit_bytes, 64 + PARTS[i]);
         assert_true(part->first_input <= i && i < part->first_input + part->n_inputs);
     }
-    bd_plan_parts_release(&parts);
+    bd_pack_plan_release(&plan);
 }
 
 static void parts_that_are_not_those_of_the_inputs_are_refused(void **state)
@@ -373,20 +410,22 @@ static void parts_that_are_not_those_of_the_inputs_are_refused(void **state)
          "'joined[1]': 'inputs': not an integer from 1 to 1"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
-        bd_plan_parts parts;
+        const bd_packing packing = a_job().packing;
+        bd_pack_plan plan;
         bd_error err = {0};
         write_text("plan.json", CASES[i].text);
-        assert_int_equal(bd_plan_read_parts(&parts, ".", 3, &err), BD_ERR_FORMAT);
+        assert_int_equal(bd_pack_plan_read(&plan, ".", &packing, 3, &err), BD_ERR_FORMAT);
         if (!strstr(err.message, CASES[i].message))
             fail_msg("'%s' is not in '%s'", CASES[i].message, err.message);
-        assert_null(parts.plan);
+        assert_null(plan.json);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test_inside_folder(cuts_are_read_as_they_were_written),
+        test_inside_folder(parts_are_read_as_they_were_written),
+        test_inside_folder(the_width_of_raw_ids_is_in_the_plan),
         cmocka_unit_test(every_option_that_changes_a_byte_makes_another_plan),
         cmocka_unit_test(every_change_of_an_input_makes_another_plan),
         cmocka_unit_test(standard_input_has_no_edges),
