@@ -1,229 +1,17 @@
-// bindery.c - joins the groups of commands into one program.
-//
-// One command is of no single room and stands here: `export`. A dataset, which the packer has,
-// is written for other people's trainers, or a model, which the trainer has, for other people's
-// programs.
-#include <inttypes.h>
+// bindery.c - main() and the table of commands: the packer's, the trainer's, and `export`, which
+// writes a dataset of the packer or a model of the trainer.
 #include <stdio.h>
 
 #include "build.h"  // made by CMake
-#include "common/base/clock.h"
-#include "common/base/interrupt.h"
 #include "common/base/last_words.h"
 #include "common/base/mapped_file.h"
-#include "common/base/threads.h"
-#include "common/cli/human.h"
 #include "common/cli/program.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/module.h"
 #include "packer/commands.h"
-#include "packer/export/export.h"
 #include "trainer/commands.h"
 #include "trainer/group.h"
 #include "trainer/model/backend_choice.h"
-#include "trainer/weights/model_export.h"
-
-// ---- bindery export ------------------------------------------------------------------------
-
-typedef struct export_settings {
-    const char *out;
-    // Of a dataset.
-    bd_table_format format;
-    const char *columns;
-    bool overwrite;
-    int64_t n_threads;
-    bool format_given, columns_given, threads_given;
-    // Of a model.
-    const char *model;
-    int64_t step;
-    bd_type type;
-    bool step_given, type_given;
-} export_settings;
-
-static const bd_option export_options[] = {
-    {.name = "out",
-     .letter = 'o',
-     .value = "DIR",
-     BD_DIRECTORY(export_settings, out),
-     .required = true,
-     .help = "Write the files into DIR, which is absent or empty"},
-    {.name = "format",
-     .value = "HOW",
-     BD_CHOICE(export_settings, format, bd_table_format_words),
-     BD_GIVEN(export_settings, format_given),
-     .initial = "stream",
-     .help = "Of a dataset: an Arrow stream (.arrows) or Parquet for each shard"},
-    {.name = "columns",
-     .value = "LIST",
-     BD_TEXT(export_settings, columns),
-     BD_GIVEN(export_settings, columns_given),
-     .initial = "input_ids,position_ids,labels,seq_lengths",
-     .help = "Of a dataset: columns in their order, with commas between them; also cu_seqlens"},
-    {.name = "overwrite",
-     BD_FLAG(export_settings, overwrite),
-     .help = "Of a dataset: replace the export that DIR holds"},
-    {.name = "threads",
-     .value = "N",
-     BD_INTEGER(export_settings, n_threads, 1, 4096),
-     BD_GIVEN(export_settings, threads_given),
-     .initial = "0",
-     .initial_note = "one per core",
-     .help = "Of a dataset: shards to export at the same time"},
-    {.name = "model",
-     .value = "RUN",
-     BD_DIRECTORY(export_settings, model),
-     .help = "Export the model of this training run instead of a dataset"},
-    {.name = "step",
-     .value = "N",
-     BD_INTEGER(export_settings, step, 0, INT64_MAX),
-     BD_GIVEN(export_settings, step_given),
-     .initial = "-1",
-     .initial_note = "the latest",
-     .help = "Of a model: the checkpoint to take"},
-    {.name = "type",
-     .value = "TYPE",
-     BD_CHOICE(export_settings, type, bd_precision_words),
-     BD_GIVEN(export_settings, type_given),
-     .initial = "float",
-     .help = "Of a model: what to store its weights in"},
-};
-
-static int export_dataset(const bd_arguments *arguments, const export_settings *settings)
-{
-    const int64_t started_ns = bd_now_ns();
-    bd_error err;
-    bd_export_result result;
-    bd_export_job job = {
-        .dataset = arguments->operands[0],
-        .folder = settings->out,
-        .format = settings->format,
-        .overwrite = settings->overwrite,
-        .quiet = arguments->quiet,
-    };
-    if (bd_export_columns_parse(&job.columns, settings->columns, &err) != BD_OK)
-        return bd_command_misuse(arguments, &err);
-    if (bd_export(&job, bd_threads_count(settings->n_threads), &result, &err) != BD_OK)
-        return bd_command_fail(arguments, &err);
-    if (arguments->quiet)
-        return BD_EXIT_DONE;
-    printf("'%s' holds %s row%s in %zu file%s\n", settings->out,
-           bd_format_exact(result.n_rows).text, result.n_rows == 1 ? "" : "s", result.n_files,
-           result.n_files == 1 ? "" : "s");
-    bd_command_say_time(arguments, bd_now_ns() - started_ns, result.n_bytes, "written");
-    return BD_EXIT_DONE;
-}
-
-static int export_model(const bd_arguments *arguments, const export_settings *settings)
-{
-    const int64_t started_ns = bd_now_ns();
-    bd_error err;
-    bd_model_export_result result;
-    const bd_model_export_job job = {
-        .run = settings->model,
-        .folder = settings->out,
-        .step = settings->step_given ? settings->step : BD_LATEST_STEP,
-        .type = settings->type,
-    };
-    if (bd_model_export(&job, &result, &err) != BD_OK)
-        return bd_command_fail(arguments, &err);
-    if (arguments->quiet)
-        return BD_EXIT_DONE;
-    printf("'%s' holds the %s model of step %" PRId64 ": %s parameters in %s\n", settings->out,
-           result.family->name, result.step, bd_format_exact(result.n_parameters).text,
-           bd_precision_words[settings->type]);
-    bd_command_say_time(arguments, bd_now_ns() - started_ns,
-                        (uint64_t)result.n_parameters * bd_type_bytes(settings->type),
-                        "written");
-    return BD_EXIT_DONE;
-}
-
-// An option of the one in an export of the other; NULL if there is none.
-static const char *find_stray(const export_settings *settings)
-{
-    const struct {
-        const char *name;
-        bool given, is_of_model;
-    } options[] = {
-        {"--format", settings->format_given, false},
-        {"--columns", settings->columns_given, false},
-        {"--overwrite", settings->overwrite, false},
-        {"--threads", settings->threads_given, false},
-        {"--step", settings->step_given, true},
-        {"--type", settings->type_given, true},
-    };
-    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
-        if (options[i].given && options[i].is_of_model != (settings->model != NULL))
-            return options[i].name;
-    return NULL;
-}
-
-static bd_status check_usage(const bd_arguments *arguments, bd_error *err)
-{
-    const export_settings *settings = arguments->settings;
-    const char *stray = find_stray(settings);
-    if ((arguments->n_operands == 1) == (settings->model != NULL))
-        return bd_fail(err, BD_ERR_ARGUMENT, "expected either a DATASET or --model RUN");
-    if (stray)
-        return bd_fail(err, BD_ERR_ARGUMENT, "%s has no meaning %s --model", stray,
-                       settings->model ? "with" : "without");
-    return BD_OK;
-}
-
-static int export_run(const bd_arguments *arguments)
-{
-    const export_settings *settings = arguments->settings;
-    bd_error err;
-    if (check_usage(arguments, &err) != BD_OK)
-        return bd_command_misuse(arguments, &err);
-    bd_interrupt_catch();
-    return settings->model ? export_model(arguments, settings)
-                           : export_dataset(arguments, settings);
-}
-
-static const bd_command export_command = {
-    .name = "export",
-    .summary = "Write a dataset, or a trained model, for other programs",
-    .description =
-        "A dataset becomes one file for each shard and an " BD_EXPORT_NAME " that names them, "
-        "with rows and checksums (schemas/export-v1.schema.json). The columns are lists of "
-        "integers:\n"
-        "\n"
-        "  input_ids     the row's tokens\n"
-        "  position_ids  restart at 0 with each segment, and with the padding\n"
-        "  labels        the token where it is a target, else -100: not shifted\n"
-        "  seq_lengths   of the segments, and of the padding if there is any\n"
-        "  cu_seqlens    the boundaries as the shard holds them, without the padding\n"
-        "\n"
-        "A token is a target if the token before it is of the same segment. Every row is "
-        "checked as it is read. Memory: about 8 MiB for each column and thread, more if a row "
-        "is longer than a million tokens.\n"
-        "\n"
-        "A model (--model) becomes a folder that Hugging Face's transformers load, and that "
-        "train --init begins with: config.json, model.safetensors, and the run's "
-        "tokenizer. Memory: 4 bytes for each parameter, 6 in bf16.\n"
-        "\n"
-        "No file has its name before all are complete.\n"
-        "\n"
-        "Exit status: 0 done, 2 it could not be done.\n"
-        "\n"
-        "Examples:\n"
-        "\n"
-        "  bindery export -o tables --format parquet shards\n"
-        "  bindery export -o model --model run --type bf16\n",
-    .operands = "[DATASET]",
-    .operand_kind = BD_OPTION_DIRECTORY,
-    .options = export_options,
-    .n_options = sizeof export_options / sizeof export_options[0],
-    .settings_size = sizeof(export_settings),
-    .run = export_run,
-};
-
-// ---- The program ---------------------------------------------------------------------------
-
-static const bd_command *const joint_commands[] = {&export_command, NULL};
-
-static const bd_command_group groups[] = {bd_packer_commands, bd_trainer_commands,
-                                          joint_commands, NULL};
 
 // For bug reports: one fact a line.
 static void print_parts(FILE *out)
@@ -236,15 +24,19 @@ static void print_parts(FILE *out)
     fprintf(out, "MPI: %s\n", bd_group_module_exists() ? "by its module" : "no module");
 }
 
-static const bd_program program = {
-    .name = "bindery",
-    .summary = "Bind documents into training sequences, with boundaries that can be trusted",
-    .groups = groups,
-    .print_parts = print_parts,
-};
-
 int main(int argc, char **argv)
 {
+    const bd_model_exporter exporter = {bd_precision_words, bd_export_model};
+    const bd_command *const common_commands[] = {bd_export_command(&exporter), NULL};
+    const bd_command_group groups[] = {bd_packer_commands, bd_trainer_commands, common_commands,
+                                       NULL};
+    const bd_program program = {
+        .name = "bindery",
+        .summary =
+            "Bind documents into training sequences, with boundaries that can be trusted",
+        .groups = groups,
+        .print_parts = print_parts,
+    };
     bd_mapped_file_handle_sigbus();
     bd_last_words_prepare();
     return bd_program_main(&program, argc, argv);

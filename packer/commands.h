@@ -12,6 +12,18 @@ extern const bd_command bd_locate_command;
 extern const bd_command bd_plan_command;
 extern const bd_command bd_tokenize_command;
 
+// Exports the model of the training run in the folder `run` into `folder`: the checkpoint of
+// `step` (BD_NOT_GIVEN: the latest), with weights of a type that is an index of type_words.
+// Prints what came of it and returns the exit status.
+typedef struct bd_model_exporter {
+    const char *const *type_words;  // ended by NULL
+    int (*run)(const bd_arguments *arguments, const char *run, const char *folder, int64_t step,
+               int type);
+} bd_model_exporter;
+
+// `export`. Datasets are the packer's, and models are exported by what is handed in.
+const bd_command *bd_export_command(const bd_model_exporter *exporter);
+
 extern const bd_command *const bd_packer_commands[];  // ended by NULL
 
 #endif
