@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -109,4 +110,41 @@ int bd_print_name(FILE *stream, const char *name, int columns)
     fputs(shown, stream);
     free(safe);
     return n;
+}
+
+bool bd_locale_is_utf8(void)
+{
+    static const char *const variables[] = {"LC_ALL", "LC_CTYPE", "LANG"};
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        const char *value = getenv(variables[i]);
+        if (value && *value) {
+            const char *dot = strchr(value, '.');
+            return dot &&
+                   (strncasecmp(dot, ".utf-8", 6) == 0 || strncasecmp(dot, ".utf8", 5) == 0);
+        }
+    }
+    return false;
+}
+
+void bd_print_bar(FILE *out, bd_text_style style, double share, int width, bool filled)
+{
+    static const char *const eighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+    const int steps = style.blocks ? 8 : 1;
+    int n = (int)(share * width * steps + 0.5);
+    if (n == 0 && share > 0)
+        n = 1;
+    const bool colored = style.color && n > 0;
+    fputs(colored ? "\x1b[36m" : "", out);
+    for (int i = 0; i < n / steps; i++)
+        fputs(style.blocks ? "█" : "#", out);
+    if (style.blocks)
+        fputs(eighths[n % steps], out);
+    fputs(colored ? "\x1b[0m" : "", out);
+    if (filled)
+        fprintf(out, "%*s", width - (n + steps - 1) / steps, "");
+}
+
+void bd_print_title(FILE *out, bd_text_style style, const char *text)
+{
+    fprintf(out, "%s%s%s", style.color ? "\x1b[1m" : "", text, style.color ? "\x1b[0m" : "");
 }

@@ -1,4 +1,4 @@
-// terminal.h - what a stream can show: escape sequences, colour, how many columns.
+// terminal.h - what a stream can show: escape sequences, colour, bars, how many columns.
 #ifndef BINDERY_COMMON_CLI_TERMINAL_H
 #define BINDERY_COMMON_CLI_TERMINAL_H
 
@@ -42,6 +42,23 @@ int bd_print_name(FILE *stream, const char *name, int columns);
 
 // Columns of the terminal behind `stream`; 80 if it is no terminal or does not tell.
 int bd_terminal_width(FILE *stream);
+
+// How a stream is to be written to.
+typedef struct bd_text_style {
+    bool color;   // escape sequences may be used
+    bool blocks;  // and block characters
+} bd_text_style;
+
+// Whether the environment's locale (LC_ALL, LC_CTYPE, LANG: the first that is set) is UTF-8.
+bool bd_locale_is_utf8(void);
+
+// A bar drawn with characters, eighths of blocks where the style has them, else '#': `share`
+// (0 to 1) of `width` columns, then spaces to fill the width if `filled`. A share above 0 is
+// always visible.
+void bd_print_bar(FILE *out, bd_text_style style, double share, int width, bool filled);
+
+// `text` in bold if there is colour.
+void bd_print_title(FILE *out, bd_text_style style, const char *text);
 
 #ifdef __cplusplus
 }

@@ -49,7 +49,7 @@ bd_status bd_units_add(bd_units *units, const bd_input_entry *entry, int64_t uni
     units->source = entry->source;
     units->is_group = false;
     if (entry->extent == BD_UNKNOWN)
-        return append(units, (bd_planned){.unit = {input, 0, 1, false}, .is_series = true},
+        return append(units, (bd_planned){.unit = {input, 0, 1, false}, .is_stream = true},
                       err);
     if (entry->weight > unit_bytes)
         return append_slices(units, input, bd_input_entry_n_slices(entry), err);

@@ -2,7 +2,7 @@
 //
 //   input 0 (large)      | slice 0 | slice 1 | slice 2 |    3 units
 //   inputs 1 … 4 (small) | 1 | 2 | 3 4 |                    1 unit
-//   input 5 (compressed) | slice 0 | slice 1 | …            a series: known only after reading
+//   input 5 (compressed) | slice 0 | slice 1 | …            a stream: reading will tell
 //
 // A record belongs to the unit in which it begins, so a unit may read past its end and another
 // may have no record at all. Units never span sources.
@@ -30,7 +30,7 @@ bd_status bd_units_fail_many(const char *path, int64_t unit_bytes, bd_error *err
 // One unit, or all units of an input whose extent is not known: then `unit` is the first.
 typedef struct bd_planned {
     bd_unit unit;
-    bool is_series;
+    bool is_stream;
 } bd_planned;
 
 typedef struct bd_units {

@@ -15,7 +15,7 @@
 #include "common/dataset/manifest.h"
 #include "common/dataset/shard.h"
 
-// Rows are written in batches of about so many tokens, whatever the shard's batches are.
+// Rows are written in batches of about this many tokens; the batches of the shard do not matter.
 enum { BATCH_TOKENS = 1 << 20 };
 
 // An export.json has a few lines for each shard.
@@ -39,13 +39,13 @@ static bool is_export_name(const char *name)
     return strcmp(name, BD_EXPORT_NAME) == 0 || is_table_name(name);
 }
 
-// The tables that lists of ours in a folder name: its export.json, and the one that a run which
-// was cut short could not publish any more. Tables that none of them names are somebody else's.
+// The tables that the lists in a folder name: its export.json, and the list that an interrupted run
+// has written but not published. Tables that neither of them names belong to somebody else.
 typedef struct listed_tables {
     char **names;  // [n], owned; sorted once all are known
     size_t n, capacity;
     bool export_is_ours;   // the export.json is one that this program wrote
-    bool may_hold_tables;  // they are replaced, or an export is there
+    bool may_hold_tables;  // they are replaced, or the folder holds an export
 } listed_tables;
 
 static void release_tables(listed_tables *listed)
@@ -86,7 +86,7 @@ static bd_status add_list(void *context, const char *folder, const char *name, b
     size_t size_bytes;
     bd_json *list = NULL;
     bd_status status = path ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
-    // One that was cut short itself, or is none of ours, names nothing.
+    // A list that is incomplete, or that another program wrote, names no tables.
     if (status == BD_OK &&
         bd_file_read(path, MAX_EXPORT_BYTES, &text, &size_bytes, NULL) == BD_OK &&
         bd_json_unseal(text, size_bytes, &list, NULL) == BD_OK) {
@@ -99,7 +99,7 @@ static bd_status add_list(void *context, const char *folder, const char *name, b
     return status;
 }
 
-static int compare_names(const void *a, const void *b)
+static int compare_file_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -107,11 +107,11 @@ static int compare_names(const void *a, const void *b)
 static bool is_listed(const listed_tables *listed, const char *name)
 {
     return listed->n > 0 && bsearch(&name, listed->names, listed->n, sizeof *listed->names,
-                                    compare_names) != NULL;
+                                    compare_file_names) != NULL;
 }
 
-static bd_status refuse_foreign(void *context, const char *folder, const char *name,
-                                bd_error *err)
+static bd_status refuse_other_file(void *context, const char *folder, const char *name,
+                                   bd_error *err)
 {
     const listed_tables *listed = context;
     if (bd_is_pending_of(name, is_export_name) || strcmp(name, BD_LOCK_NAME) == 0 ||
@@ -135,7 +135,7 @@ static bd_status remove_table(void *context, const char *folder, const char *nam
                                                            : BD_OK;
 }
 
-// Fails if the folder holds anything that is not ours, or ours without `overwrite`.
+// Fails if the folder holds a file that is not ours, or an export without `overwrite`.
 static bd_status check_folder(listed_tables *listed, const char *folder, bool overwrite,
                               bd_error *err)
 {
@@ -143,7 +143,7 @@ static bd_status check_folder(listed_tables *listed, const char *folder, bool ov
     listed->may_hold_tables = overwrite || has_export;
     BD_TRY(bd_folder_visit(folder, add_list, listed, err));
     if (listed->n > 0)
-        qsort(listed->names, listed->n, sizeof *listed->names, compare_names);
+        qsort(listed->names, listed->n, sizeof *listed->names, compare_file_names);
     if (has_export && !listed->export_is_ours)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "cannot export into '%s': its " BD_EXPORT_NAME " is not one of ours",
@@ -151,14 +151,14 @@ static bd_status check_folder(listed_tables *listed, const char *folder, bool ov
     if (has_export && !overwrite)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "'%s' holds an export already (--overwrite replaces it)", folder);
-    return bd_folder_visit(folder, refuse_foreign, listed, err);
+    return bd_folder_visit(folder, refuse_other_file, listed, err);
 }
 
 // Leaves the folder empty.
 static bd_status clear_folder(listed_tables *listed, const char *folder, bd_error *err)
 {
     BD_TRY(bd_folder_visit(folder, remove_table, listed, err));
-    // Last: without a list the tables that remain would seem to be somebody else's.
+    // The list is removed last: without it the tables that remain would seem to be somebody else's.
     BD_TRY(bd_folder_remove(folder, BD_EXPORT_NAME, err));
     return bd_folder_remove_pending(folder, is_export_name, err);
 }
@@ -173,7 +173,7 @@ typedef struct exported_file {
     bd_digest digest;
 } exported_file;
 
-// What the tasks of the thread pool share. Each writes the file of its own shard.
+// The tasks of the thread pool share this. Each writes the file of its own shard.
 typedef struct exporting {
     const bd_export_job *job;
     const bd_manifest *manifest;
@@ -328,9 +328,9 @@ done:
     return status;
 }
 
-// Gives the files their names. If one cannot have it, none keeps it. The list is written first,
-// so that after a kill it proves that the tables are ours, and has its name last.
-static bd_status publish(exporting *e, bd_error *err)
+// Gives the files their names; if one cannot get its name, all lose theirs. The list is written
+// first, so that after a kill it proves that the tables are ours, and gets its name last.
+static bd_status publish_tables(exporting *e, bd_error *err)
 {
     bd_pending list = {0};
     size_t n = 0;
@@ -366,7 +366,7 @@ static bd_status export_shards(exporting *e, int n_threads, bd_error *err)
         bd_threads_free(threads);
     }
     if (status == BD_OK)
-        status = publish(e, err);
+        status = publish_tables(e, err);
     for (size_t i = 0; i < n; i++)
         e->n_bytes += (uint64_t)e->files[i].size_bytes;
     for (size_t i = 0; i < n; i++)

@@ -10,7 +10,7 @@ const char *const bd_export_column_words[] = {"input_ids",   "position_ids", "la
 
 // ---- Which columns ------------------------------------------------------------------------
 
-static bd_status fail_unknown(const char *name, int length, bd_error *err)
+static bd_status fail_unknown_column(const char *name, int length, bd_error *err)
 {
     char known[128] = "";
     for (int i = 0; bd_export_column_words[i]; i++) {
@@ -31,7 +31,7 @@ static bd_status add_column(bd_export_columns *columns, const char *name, size_t
             memcmp(bd_export_column_words[column], name, length) != 0))
         column++;
     if (column == BD_EXPORT_N_COLUMNS)
-        return fail_unknown(name, (int)length, err);
+        return fail_unknown_column(name, (int)length, err);
     for (size_t i = 0; i < columns->n; i++)
         if (columns->items[i] == (bd_export_column)column)
             return bd_fail(err, BD_ERR_ARGUMENT, "--columns: '%s' is there twice",

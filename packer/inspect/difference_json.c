@@ -10,7 +10,7 @@ static bd_json *packing_to_json(const bd_difference *d, const bd_inspection *a,
     return json;
 }
 
-static bd_json *inputs_to_json(const bd_difference *d)
+static bd_json *input_difference_to_json(const bd_difference *d)
 {
     bd_json *json = bd_json_object();
     bd_json_set_bool(json, "same", d->inputs_only[0] == 0 && d->inputs_only[1] == 0);
@@ -62,7 +62,7 @@ bd_json *bd_difference_to_json(const bd_difference *difference, const bd_inspect
     bd_json_set_string(json, "b", b->path);
     bd_json_set_bool(json, "same", bd_difference_is_none(d));
     bd_json_set(json, "packing", packing_to_json(d, a, b));
-    bd_json_set(json, "inputs", inputs_to_json(d));
+    bd_json_set(json, "inputs", input_difference_to_json(d));
     bd_json_set(json, "figures", figures_to_json(d, a, b));
     bd_json_set(json, "documents", documents_to_json(d));
     return json;

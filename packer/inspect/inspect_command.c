@@ -79,9 +79,9 @@ static const bd_option inspect_options[] = {
              "difference-v1.schema.json)"},
 };
 
-static bd_look look_of(const bd_arguments *arguments)
+static bd_text_style style_of(const bd_arguments *arguments)
 {
-    return (bd_look){
+    return (bd_text_style){
         .color = bd_terminal_color(stdout, arguments->color),
         .blocks = bd_locale_is_utf8(),
     };
@@ -128,7 +128,7 @@ static bd_status show_figures(const bd_arguments *arguments, bd_inspection *insp
         return write_page(arguments, inspection, err);
     if (settings->json)
         return bd_json_put(bd_inspection_to_json(inspection), BD_JSON_INDENTED, stdout, err);
-    bd_report_inspection(stdout, inspection, look_of(arguments));
+    bd_report_inspection(stdout, inspection, style_of(arguments));
     return BD_OK;
 }
 
@@ -136,13 +136,13 @@ static bd_status inspect(const bd_arguments *arguments, bd_inspection *inspectio
                          bd_error *err)
 {
     const inspect_settings *settings = arguments->settings;
-    bd_row_look look = {.color = look_of(arguments).color};
+    bd_row_style style = {.color = style_of(arguments).color};
     if (settings->row)
-        return bd_inspect_row(stdout, inspection, settings->row, look, err);
+        return bd_inspect_row(stdout, inspection, settings->row, style, err);
     if (settings->sample == 0)
         return show_figures(arguments, inspection, err);
-    look.most_bytes = SAMPLE_BYTES;
-    return bd_inspect_sample(stdout, inspection, settings->sample, settings->seed, look, err);
+    style.most_bytes = SAMPLE_BYTES;
+    return bd_inspect_sample(stdout, inspection, settings->sample, settings->seed, style, err);
 }
 
 // ---- --diff --------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ static bd_status compare(const bd_arguments *arguments, const bd_inspection *a,
     if (settings->json)
         return bd_json_put(bd_difference_to_json(&difference, a, b), BD_JSON_INDENTED, stdout,
                            err);
-    return bd_report_difference(stdout, &difference, a, b, look_of(arguments), err);
+    return bd_report_difference(stdout, &difference, a, b, style_of(arguments), err);
 }
 
 static int run_difference(const bd_arguments *arguments)
@@ -181,7 +181,7 @@ static int run_difference(const bd_arguments *arguments)
 
 // ---- All of it -----------------------------------------------------------------------------
 
-// What does not go together; BD_ERR_ARGUMENT if something of it was given.
+// Refuses options that contradict each other, as BD_ERR_ARGUMENT.
 static bd_status check_together(const inspect_settings *settings, bd_error *err)
 {
     const int n_modes =

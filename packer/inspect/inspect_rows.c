@@ -6,7 +6,7 @@
 #include <string.h>
 
 static bd_status print_row(FILE *out, const bd_inspection *in, const bd_shard *shard,
-                           int64_t number, int64_t row_in_shard, bd_row_look look,
+                           int64_t number, int64_t row_in_shard, bd_row_style style,
                            bd_error *err)
 {
     bd_hasher *hasher = bd_hasher_new();
@@ -23,14 +23,14 @@ static bd_status print_row(FILE *out, const bd_inspection *in, const bd_shard *s
             number, row_in_shard, bd_unit_shard_name(&shard->entry.unit).text, row.n_segments,
             row.n_segments == 1 ? "" : "s", row.bounds[row.n_segments],
             in->manifest.packing.seq_len);
-    status = bd_row_print(out, &row, &in->manifest, in->tokenizer, look, err);
+    status = bd_row_print(out, &row, &in->manifest, in->tokenizer, style, err);
     if (status == BD_ERR_FORMAT)
         bd_error_prefix(err, status, "'%s', row %" PRId64, shard->path, row_in_shard);
     return status;
 }
 
 static bd_status print_numbered(FILE *out, const bd_inspection *in, int64_t number,
-                                bd_row_look look, bd_error *err)
+                                bd_row_style style, bd_error *err)
 {
     size_t index;
     int64_t row_in_shard;
@@ -41,7 +41,7 @@ static bd_status print_numbered(FILE *out, const bd_inspection *in, int64_t numb
                              in->path, in->manifest.totals.rows - 1);
     bd_shard shard;
     BD_TRY(bd_inspection_open_shard(in, index, &shard, err));
-    const bd_status status = print_row(out, in, &shard, number, row_in_shard, look, err);
+    const bd_status status = print_row(out, in, &shard, number, row_in_shard, style, err);
     bd_shard_close(&shard);
     return status;
 }
@@ -75,7 +75,7 @@ static bool find_shard(const bd_manifest *manifest, const char *name, size_t n, 
 }
 
 bd_status bd_inspect_row(FILE *out, const bd_inspection *inspection, const char *which,
-                         bd_row_look look, bd_error *err)
+                         bd_row_style style, bd_error *err)
 {
     const bd_manifest *manifest = &inspection->manifest;
     const char *colon = strrchr(which, ':');
@@ -84,14 +84,14 @@ bd_status bd_inspect_row(FILE *out, const bd_inspection *inspection, const char 
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "--row: '%.60s' is neither the number of a row nor SHARD:ROW", which);
     if (!colon)
-        return print_numbered(out, inspection, number, look, err);
+        return print_numbered(out, inspection, number, style, err);
     if (!find_shard(manifest, which, (size_t)(colon - which), &first, &rows))
         return bd_fail(err, BD_ERR_ARGUMENT, "--row: '%s' has no shard '%.*s'",
                        inspection->path, (int)(colon - which), which);
     if (number >= rows)
         return bd_fail(err, BD_ERR_ARGUMENT, "--row: '%.*s' has %" PRId64 " rows",
                        (int)(colon - which), which, rows);
-    return print_numbered(out, inspection, first + number, look, err);
+    return print_numbered(out, inspection, first + number, style, err);
 }
 
 // ---- --sample ------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ static void draw_rows(int64_t *drawn, int64_t n, int64_t n_rows, uint64_t seed)
 }
 
 bd_status bd_inspect_sample(FILE *out, const bd_inspection *inspection, int64_t n, int64_t seed,
-                            bd_row_look look, bd_error *err)
+                            bd_row_style style, bd_error *err)
 {
     const int64_t n_rows = inspection->manifest.totals.rows;
     const bool all = n >= n_rows;
@@ -132,7 +132,7 @@ bd_status bd_inspect_sample(FILE *out, const bd_inspection *inspection, int64_t 
     for (int64_t i = 0; status == BD_OK && i < n && !ferror(out); i++) {
         if (i > 0)
             fputc('\n', out);
-        status = print_numbered(out, inspection, all ? i : drawn[i], look, err);
+        status = print_numbered(out, inspection, all ? i : drawn[i], style, err);
     }
     free(drawn);
     return status;

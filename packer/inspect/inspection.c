@@ -31,7 +31,7 @@ static bd_status open_one_shard(bd_inspection *in, bd_error *err)
     return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "cannot use '%s'", in->path);
 }
 
-static bd_status open_dataset(bd_inspection *in, bd_error *err)
+static bd_status open_whole_dataset(bd_inspection *in, bd_error *err)
 {
     in->folder = strdup(in->path);
     if (!in->folder)
@@ -46,12 +46,12 @@ bd_status bd_inspection_open(bd_inspection *inspection, const char *path, bd_err
     struct stat info;
     const bool is_file = stat(path, &info) == 0 && S_ISREG(info.st_mode);
     const bd_status status =
-        is_file ? open_one_shard(inspection, err) : open_dataset(inspection, err);
+        is_file ? open_one_shard(inspection, err) : open_whole_dataset(inspection, err);
     if (status != BD_OK) {
         bd_inspection_release(inspection);
         return status;
     }
-    // Ids have no text then; everything else can be told.
+    // Without a tokenizer ids have no text; everything else is known.
     if (bd_stored_tokenizer_open(&inspection->tokenizer, inspection->folder,
                                  &inspection->manifest.packing, NULL) != BD_OK)
         inspection->tokenizer = NULL;
@@ -77,7 +77,8 @@ bd_status bd_inspection_open_shard(const bd_inspection *inspection, size_t index
         return bd_shard_open_entry(shard, inspection->folder, &inspection->manifest, index,
                                    err);
     BD_TRY(bd_shard_open(shard, inspection->folder, bd_path_tail(inspection->path), err));
-    // It was open before: what has been made to its measure must still fit.
+    // The shard was open before, and may have changed since: arrays that were sized for it must
+    // still fit.
     const bd_packing *packing = &inspection->manifest.packing;
     const bd_figures *figures = &inspection->manifest.totals;
     if (shard->packing.seq_len == packing->seq_len &&

@@ -18,7 +18,7 @@ typedef struct counting {
     bd_progress *progress;
 } counting;
 
-// One shard's share of it.
+// The part of one shard.
 typedef struct shard_counting {
     counting *all;
     int64_t first_number;
@@ -26,8 +26,8 @@ typedef struct shard_counting {
     int64_t tokens;
 } shard_counting;
 
-static bd_status count_document(void *context, const bd_hashed_document *document,
-                                bd_error *err)
+static bd_status count_hashed_document(void *context, const bd_hashed_document *document,
+                                       bd_error *err)
 {
     (void)err;
     shard_counting *c = context;
@@ -50,7 +50,7 @@ static bd_status count_shard(void *context, int64_t index, bd_error *err)
     if (status == BD_OK) {
         c->all = all;
         c->first_number = all->first_number[index];
-        status = bd_document_hashes_visit(&shard, count_document, c, err);
+        status = bd_document_hashes_visit(&shard, count_hashed_document, c, err);
         pthread_mutex_lock(&all->lock);
         bd_distinct_sketch_merge(&all->sketch, &c->sketch);
         all->tokens += c->tokens;
@@ -131,7 +131,7 @@ static bd_status prepare(counting *all, int64_t memory_bytes, bd_error *err)
     return BD_OK;
 }
 
-static bd_status conclude(counting *all, bd_error *err)
+static bd_status conclude_duplicates(counting *all, bd_error *err)
 {
     bd_inspection *in = all->inspection;
     const int64_t n = in->manifest.totals.documents;
@@ -174,7 +174,7 @@ bd_status bd_inspection_count_duplicates(bd_inspection *inspection, int64_t memo
         bd_progress_free(all->progress);
     }
     if (status == BD_OK)
-        status = conclude(all, err);
+        status = conclude_duplicates(all, err);
     bd_threads_free(threads);
     pthread_mutex_destroy(&all->lock);
     free(all->first_number);

@@ -106,7 +106,7 @@ static bd_json *sources_to_json(const bd_inspection *in, bd_inspection_limits li
     return sources;
 }
 
-static bd_json *inputs_to_json(const bd_inspection *in, bd_inspection_limits limits)
+static bd_json *input_figures_to_json(const bd_inspection *in, bd_inspection_limits limits)
 {
     bd_json *inputs = bd_json_array();
     for (size_t i = 0; i < smaller(in->manifest.n_inputs, limits.inputs); i++) {
@@ -117,7 +117,7 @@ static bd_json *inputs_to_json(const bd_inspection *in, bd_inspection_limits lim
     return inputs;
 }
 
-// Malloc'd; NULL for bytes that are no text that JSON can have.
+// Malloc'd; NULL for bytes that are not UTF-8, which JSON cannot hold.
 static char *copy_text(const char *bytes, size_t n)
 {
     const bool is_text = bytes && !memchr(bytes, 0, n) && bd_utf8_valid_prefix(bytes, n) == n;
@@ -153,7 +153,7 @@ char *bd_inspection_token_text(const bd_inspection *inspection, uint32_t id)
 }
 
 // Takes over `text`, which may be NULL.
-static void set_text(bd_json *json, char *text)
+static void set_text_or_null(bd_json *json, char *text)
 {
     if (text)
         bd_json_set_string(json, "text", text);
@@ -162,7 +162,7 @@ static void set_text(bd_json *json, char *text)
     free(text);
 }
 
-// Those of the figures, with how they are written.
+// The added tokens of the figures, each with its text.
 static bd_json *added_to_json(const bd_inspection *in)
 {
     const bd_added_counts *added = &in->manifest.totals.added;
@@ -173,7 +173,7 @@ static bd_json *added_to_json(const bd_inspection *in)
             in->tokenizer ? bd_token_name(in->tokenizer, added->ids[i], &n) : NULL;
         bd_json *item = bd_json_object();
         bd_json_set_integer(item, "id", added->ids[i]);
-        set_text(item, copy_text(name, n));
+        set_text_or_null(item, copy_text(name, n));
         bd_json_set_integer(item, "count", added->counts[i]);
         bd_json_append(list, item);
     }
@@ -187,7 +187,7 @@ static bd_json *tokens_to_json(const bd_inspection *in)
         const bd_frequent_token *token = &in->frequent[i];
         bd_json *item = bd_json_object();
         bd_json_set_integer(item, "id", token->id);
-        set_text(item, bd_inspection_token_text(in, token->id));
+        set_text_or_null(item, bd_inspection_token_text(in, token->id));
         bd_json_set_integer(item, "count", token->count);
         bd_json_set_real(item, "share",
                          share_of((double)token->count, (double)in->tokens_counted));
@@ -260,7 +260,7 @@ static bd_json *shards_to_json(const bd_inspection *in, bd_inspection_limits lim
     return shards;
 }
 
-static bd_json *reading_to_json(const bd_inspection *in)
+static bd_json *extent_to_json(const bd_inspection *in)
 {
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "how", reading_words[in->rows_read]);
@@ -276,7 +276,7 @@ bd_json *bd_inspection_to_short_json(const bd_inspection *inspection,
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "format", "1.2");
     bd_json_set_string(json, "of", in->is_shard ? "shard" : "dataset");
-    bd_json_set(json, "reading", reading_to_json(in));
+    bd_json_set(json, "reading", extent_to_json(in));
     bd_json_set(json, "packing", bd_packing_to_json(&in->manifest.packing));
     if (in->tokenizer_file)
         bd_json_set_string(json, "tokenizer_file", in->tokenizer_file);
@@ -289,7 +289,7 @@ bd_json *bd_inspection_to_short_json(const bd_inspection *inspection,
     bd_json_set(json, "tokens", tokens_to_json(in));
     set_duplicates(json, in);
     bd_json_set(json, "sources", sources_to_json(in, limits));
-    bd_json_set(json, "inputs", inputs_to_json(in, limits));
+    bd_json_set(json, "inputs", input_figures_to_json(in, limits));
     set_passed_over(json, in, limits);
     bd_json_set(json, "shards", shards_to_json(in, limits));
     return json;

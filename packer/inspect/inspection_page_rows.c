@@ -16,7 +16,7 @@ typedef struct gathering {
     bool cut;
 } gathering;
 
-static int64_t smaller(int64_t a, int64_t b)
+static int64_t min_count(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
@@ -104,7 +104,7 @@ static int64_t tokens_of_each(const bd_row *row, int64_t n)
         const int64_t middle = (good + bad) / 2;
         int64_t sum = 0;
         for (int64_t s = 0; s < n; s++)
-            sum += smaller(segment_tokens(row, s), middle);
+            sum += min_count(segment_tokens(row, s), middle);
         if (sum <= BD_PAGE_ROW_TOKENS)
             good = middle;
         else
@@ -115,7 +115,7 @@ static int64_t tokens_of_each(const bd_row *row, int64_t n)
 
 static bd_json *segments_to_json(gathering *g, const bd_row *row)
 {
-    const int64_t n = smaller(row->n_segments, BD_PAGE_SEGMENTS);
+    const int64_t n = min_count(row->n_segments, BD_PAGE_SEGMENTS);
     const int64_t most = tokens_of_each(row, n);
     bd_json *segments = bd_json_array();
     for (int64_t s = 0; s < n; s++) {
@@ -127,7 +127,7 @@ static bd_json *segments_to_json(gathering *g, const bd_row *row)
         bd_json_set_integer(json, "position", (int64_t)row->segments.position[s]);
         bd_json_set_integer(json, "offset", row->segments.offset[s]);
         bd_json_set_integer(json, "length", row->segments.length[s]);
-        bd_json_set(json, "ids", ids_to_json(g, row, from, smaller(to, from + most)));
+        bd_json_set(json, "ids", ids_to_json(g, row, from, min_count(to, from + most)));
         bd_json_append(segments, json);
         add_input(g, row->segments.input[s]);
     }
@@ -164,7 +164,7 @@ static bd_status add_run(gathering *g, int64_t number, int64_t n, bd_error *err)
     const bool found = bd_manifest_find_row(&in->manifest, number, &index, &from);
     assert(found);
     (void)found;
-    const int64_t end = smaller(from + n, in->manifest.shards[index].figures.rows);
+    const int64_t end = min_count(from + n, in->manifest.shards[index].figures.rows);
     bd_shard shard;
     BD_TRY(bd_inspection_open_shard(in, index, &shard, err));
     bd_status status = BD_OK;
@@ -175,7 +175,7 @@ static bd_status add_run(gathering *g, int64_t number, int64_t n, bd_error *err)
 }
 
 // All rows if they are few, else runs at places that divide the rows evenly.
-static bd_status add_rows(gathering *g, bd_error *err)
+static bd_status add_page_rows(gathering *g, bd_error *err)
 {
     const bd_manifest *manifest = &g->inspection->manifest;
     const int64_t rows = manifest->totals.rows;
@@ -200,8 +200,8 @@ bd_status bd_inspection_page_sample(const bd_inspection *inspection, bd_json **s
         .inputs = bd_json_object(),
         .vocabulary = bd_json_object(),
     };
-    const bd_status status =
-        g.hasher ? add_rows(&g, err) : bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
+    const bd_status status = g.hasher ? add_page_rows(&g, err)
+                                      : bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
     *sample = bd_json_object();
     bd_json_set(*sample, "rows", g.rows);
     bd_json_set(*sample, "inputs", g.inputs);

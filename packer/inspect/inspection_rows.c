@@ -43,8 +43,8 @@ static int64_t count_of(double n)
     return n < (double)INT64_MAX ? (int64_t)(n + 0.5) : INT64_MAX;
 }
 
-// Brings what is known of the rows that were read to all rows.
-static void conclude(bd_inspection *in)
+// Scales the figures of the rows that were read up to all rows.
+static void conclude_rows(bd_inspection *in)
 {
     const bd_figures *totals = &in->manifest.totals;
     const bool exact = bd_inspection_is_exact(in);
@@ -62,15 +62,15 @@ static void conclude(bd_inspection *in)
     find_frequent(in);
 }
 
-static int64_t smaller(int64_t a, int64_t b)
+static int64_t min_rows(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
 // ---- A sample ------------------------------------------------------------------------------
 
-static bd_status add_rows(bd_statistics *statistics, const bd_shard *shard, int64_t from,
-                          int64_t to, bd_error *err)
+static bd_status add_shard_rows(bd_statistics *statistics, const bd_shard *shard, int64_t from,
+                                int64_t to, bd_error *err)
 {
     bd_hasher *hasher = bd_hasher_new();
     if (!hasher)
@@ -95,7 +95,7 @@ static bd_status read_all(bd_inspection *in, bd_error *err)
         if (rows == 0)
             continue;
         BD_TRY(bd_inspection_open_shard(in, i, &shard, err));
-        const bd_status status = add_rows(&in->statistics, &shard, 0, rows, err);
+        const bd_status status = add_shard_rows(&in->statistics, &shard, 0, rows, err);
         bd_shard_close(&shard);
         in->shards_read++;
         BD_TRY(status);
@@ -126,7 +126,8 @@ static bd_status read_runs(bd_inspection *in, int64_t n_runs, int64_t run, bd_er
         }
         const int64_t end = in->manifest.shards[index].figures.rows;
         if (status == BD_OK)
-            status = add_rows(&in->statistics, &shard, from, smaller(from + run, end), err);
+            status =
+                add_shard_rows(&in->statistics, &shard, from, min_rows(from + run, end), err);
     }
     bd_shard_close(&shard);
     return status;
@@ -145,7 +146,7 @@ bd_status bd_inspection_sample(bd_inspection *inspection, bd_error *err)
     bd_inspection *in = inspection;
     const bd_packing *packing = &in->manifest.packing;
     const int64_t rows = in->manifest.totals.rows;
-    const int64_t affordable = smaller(BD_SAMPLED_TOKENS / packing->seq_len, BD_SAMPLED_ROWS);
+    const int64_t affordable = min_rows(BD_SAMPLED_TOKENS / packing->seq_len, BD_SAMPLED_ROWS);
     const int64_t most_rows = affordable > 0 ? affordable : 1;
     // A compressed shard is decompressed as a whole when it is opened.
     const int64_t most_shards = packing->codec == BD_SHARD_ZSTD ? 1 : BD_SAMPLED_SHARDS;
@@ -154,11 +155,11 @@ bd_status bd_inspection_sample(bd_inspection *inspection, bd_error *err)
     if (rows <= most_rows && n_shards_with_rows(&in->manifest) <= most_shards) {
         status = read_all(in, err);
     } else {
-        const int64_t n_runs = smaller(smaller(most_rows, most_shards), rows);
-        status = read_runs(in, n_runs, smaller(most_rows, rows) / n_runs, err);
+        const int64_t n_runs = min_rows(min_rows(most_rows, most_shards), rows);
+        status = read_runs(in, n_runs, min_rows(most_rows, rows) / n_runs, err);
     }
     if (status == BD_OK)
-        conclude(in);
+        conclude_rows(in);
     return status;
 }
 
@@ -172,7 +173,7 @@ typedef struct idle_statistics {
 
 typedef struct scanning {
     bd_inspection *inspection;
-    const bd_scan *scan;  // NULL for a shard alone
+    const bd_check *check;  // NULL for a shard alone
     bd_progress *progress;
     pthread_mutex_t lock;
     idle_statistics *idle;  // owned
@@ -207,9 +208,9 @@ static void put_idle(scanning *s, idle_statistics *item)
     pthread_mutex_unlock(&s->lock);
 }
 
-// What the rows tell one by one must be what the shards claim; what only pieces put together
-// tell is taken over: bd_scan_shard() has compared that.
-static bd_status compare_figures(const bd_inspection *in, bd_error *err)
+// The figures that single rows give must be those that the shards state. Figures of documents in
+// pieces are taken from the shards: bd_check_shard() has compared them.
+static bd_status compare_with_manifest(const bd_inspection *in, bd_error *err)
 {
     const bd_figures *rows = &in->statistics.figures;
     bd_figures counted = in->manifest.totals;
@@ -242,7 +243,8 @@ static bd_status scan_shard_alone(const bd_inspection *in, bd_statistics *statis
 {
     bd_shard shard;
     BD_TRY(bd_inspection_open_shard(in, 0, &shard, err));
-    const bd_status status = add_rows(statistics, &shard, 0, shard.entry.figures.rows, err);
+    const bd_status status =
+        add_shard_rows(statistics, &shard, 0, shard.entry.figures.rows, err);
     bd_shard_close(&shard);
     return status;
 }
@@ -254,10 +256,10 @@ static bd_status scan_shard(void *context, int64_t index, bd_error *err)
     idle_statistics *mine;
     bd_figures figures;
     BD_TRY(take_idle(s, &mine, err));
-    const bd_scan_options options = {.row = count_row, .context = &mine->statistics};
+    const bd_check_options options = {.row = count_row, .context = &mine->statistics};
     const bd_status status =
-        s->scan ? bd_scan_shard(s->scan, (size_t)index, &options, &figures, err)
-                : scan_shard_alone(in, &mine->statistics, err);
+        s->check ? bd_check_shard(s->check, (size_t)index, &options, &figures, err)
+                 : scan_shard_alone(in, &mine->statistics, err);
     put_idle(s, mine);
     if (status == BD_OK)
         bd_progress_add(s->progress, (uint64_t)in->manifest.shards[index].figures.rows);
@@ -281,14 +283,14 @@ bd_status bd_inspection_scan(bd_inspection *inspection, int n_threads, bool quie
 {
     bd_inspection *in = inspection;
     const bd_manifest *manifest = &in->manifest;
-    bd_scan scan = {0};
+    bd_check check = {0};
     bd_threads *threads = NULL;
-    scanning s = {.inspection = in, .scan = in->is_shard ? NULL : &scan};
+    scanning s = {.inspection = in, .check = in->is_shard ? NULL : &check};
     BD_TRY(bd_statistics_init(&in->statistics, &manifest->packing, err));
     pthread_mutex_init(&s.lock, NULL);
     bd_status status = BD_OK;
-    if (s.scan)
-        status = bd_scan_init(&scan, in->folder, manifest, err);
+    if (s.check)
+        status = bd_check_init(&check, in->folder, manifest, err);
     if (status == BD_OK)
         status = bd_threads_new(&threads, n_threads, err);
     if (status == BD_OK) {
@@ -302,14 +304,14 @@ bd_status bd_inspection_scan(bd_inspection *inspection, int n_threads, bool quie
         bd_progress_free(s.progress);
     }
     bd_threads_free(threads);
-    bd_scan_release(&scan);
+    bd_check_release(&check);
     merge_all(&s);
     pthread_mutex_destroy(&s.lock);
     if (status == BD_OK)
-        status = compare_figures(in, err);
+        status = compare_with_manifest(in, err);
     in->rows_read = BD_ROWS_SCANNED;
     in->shards_read = (int64_t)manifest->n_shards;
     if (status == BD_OK)
-        conclude(in);
+        conclude_rows(in);
     return status;
 }

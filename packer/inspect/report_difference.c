@@ -8,9 +8,9 @@
 #include "common/cli/terminal.h"
 #include "packer/pack/ledger_report.h"
 
-static void print_title(FILE *out, bd_look look, const char *title, const char *verdict)
+static void print_title(FILE *out, bd_text_style style, const char *title, const char *verdict)
 {
-    bd_print_title(out, look, title);
+    bd_print_title(out, style, title);
     fprintf(out, "%s\n", verdict);
 }
 
@@ -87,18 +87,18 @@ static void print_figures(FILE *out, const bd_figures *a, const bd_figures *b)
 
 // ---- Documents -----------------------------------------------------------------------------
 
-static void print_count(FILE *out, const char *label, int64_t n)
+static void print_count_line(FILE *out, const char *label, int64_t n)
 {
     fprintf(out, "  %-24s%17s\n", label, bd_format_exact(n).text);
 }
 
-static void print_documents(FILE *out, const bd_difference *d)
+static void print_shared_documents(FILE *out, const bd_difference *d)
 {
     if (d->counted) {
-        print_count(out, "the same in both", d->documents_in_both);
-        print_count(out, "with other tokens", d->documents_changed);
-        print_count(out, "only in A", d->documents_only[0]);
-        print_count(out, "only in B", d->documents_only[1]);
+        print_count_line(out, "the same in both", d->documents_in_both);
+        print_count_line(out, "with other tokens", d->documents_changed);
+        print_count_line(out, "only in A", d->documents_only[0]);
+        print_count_line(out, "only in B", d->documents_only[1]);
     } else if (!d->documents_are_same) {
         fputs("  too many to tell which: see --memory\n", out);
     }
@@ -112,23 +112,24 @@ static const char *verdict(bool same)
 }
 
 bd_status bd_report_difference(FILE *out, const bd_difference *difference,
-                               const bd_inspection *a, const bd_inspection *b, bd_look look,
-                               bd_error *err)
+                               const bd_inspection *a, const bd_inspection *b,
+                               bd_text_style style, bd_error *err)
 {
     const bd_difference *d = difference;
     print_path(out, "A", a->path);
     print_path(out, "B", b->path);
     fputc('\n', out);
-    print_title(out, look, "Packing", verdict(d->packing_is_same));
+    print_title(out, style, "Packing", verdict(d->packing_is_same));
     BD_TRY(print_packing(out, &a->manifest.packing, &b->manifest.packing, err));
-    print_title(out, look, "Inputs", verdict(d->inputs_only[0] == 0 && d->inputs_only[1] == 0));
-    print_count(out, "in both, by name", d->inputs_in_both);
-    print_count(out, "only in A", d->inputs_only[0]);
-    print_count(out, "only in B", d->inputs_only[1]);
-    print_title(out, look, "Figures", verdict(d->figures_are_same));
+    print_title(out, style, "Inputs",
+                verdict(d->inputs_only[0] == 0 && d->inputs_only[1] == 0));
+    print_count_line(out, "in both, by name", d->inputs_in_both);
+    print_count_line(out, "only in A", d->inputs_only[0]);
+    print_count_line(out, "only in B", d->inputs_only[1]);
+    print_title(out, style, "Figures", verdict(d->figures_are_same));
     print_figures(out, &a->manifest.totals, &b->manifest.totals);
-    print_title(out, look, "Documents and their tokens", verdict(d->documents_are_same));
-    print_documents(out, d);
+    print_title(out, style, "Documents and their tokens", verdict(d->documents_are_same));
+    print_shared_documents(out, d);
     fprintf(out, "\nThe datasets are %s\n",
             bd_difference_is_none(d) ? "the same" : "different");
     return BD_OK;

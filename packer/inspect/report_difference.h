@@ -4,11 +4,11 @@
 
 #include <stdio.h>
 
-#include "common/cli/bars.h"
+#include "common/cli/terminal.h"
 #include "packer/inspect/difference.h"
 
 bd_status bd_report_difference(FILE *out, const bd_difference *difference,
-                               const bd_inspection *a, const bd_inspection *b, bd_look look,
-                               bd_error *err);
+                               const bd_inspection *a, const bd_inspection *b,
+                               bd_text_style style, bd_error *err);
 
 #endif

@@ -43,12 +43,12 @@ static void print_nonzero(FILE *out, const char *label, int64_t n)
 
 // ---- Documents -----------------------------------------------------------------------------
 
-static void print_documents(FILE *out, const bd_inspection *in, bd_look look)
+static void print_documents(FILE *out, const bd_inspection *in, bd_text_style style)
 {
     const bd_figures *f = &in->manifest.totals;
     const bool exact = bd_inspection_is_exact(in);
     const int64_t rows_read = in->statistics.figures.rows;
-    bd_print_title(out, look, "Documents");
+    bd_print_title(out, style, "Documents");
     fputc('\n', out);
     print_count(out, "documents", f->documents);
     print_number(out, "segments", f->segments, true);
@@ -85,11 +85,11 @@ static void print_piece(FILE *out, int *column, const char *piece)
     *column += fprintf(out, "%s", piece);
 }
 
-static void print_lengths(FILE *out, const bd_inspection *in, bd_look look)
+static void print_lengths(FILE *out, const bd_inspection *in, bd_text_style style)
 {
     const bd_quantiles *q = &in->lengths;
     fputc('\n', out);
-    bd_print_title(out, look, "Document lengths");
+    bd_print_title(out, style, "Document lengths");
     int column = (int)strlen("Document lengths") + fprintf(out, q->exact ? " " : " about");
     char piece[48];
     for (int i = 0; i < BD_N_QUANTILES - 1; i++) {
@@ -110,7 +110,7 @@ typedef struct bin_range {
     int64_t largest;
 } bin_range;
 
-static bin_range range_of(const int64_t *bins)
+static bin_range occupied_bins(const int64_t *bins)
 {
     bin_range range = {BD_HISTOGRAM_BINS, -1, 0};
     for (int i = 0; i < BD_HISTOGRAM_BINS; i++)
@@ -124,7 +124,7 @@ static bin_range range_of(const int64_t *bins)
 
 // One bin: where it begins, how many, a bar; then spaces to the next column if `filled`.
 static void print_bin(FILE *out, const int64_t *bins, bin_range range, int bin, bool filled,
-                      bd_look look)
+                      bd_text_style style)
 {
     enum { MOST_DIGITS_BIN = 26 };  // below 100 million
     char low[16];
@@ -134,14 +134,14 @@ static void print_bin(FILE *out, const int64_t *bins, bin_range range, int bin, 
         snprintf(low, sizeof low, "2^%d", bin);
     fprintf(out, "  %8s%c%9s%s", low, bin == 0 ? ' ' : '+',
             bd_format_count((uint64_t)bins[bin]).text, filled || bins[bin] > 0 ? " " : "");
-    bd_print_bar(out, look, (double)bins[bin] / (double)range.largest, BAR_WIDTH, filled);
+    bd_print_bar(out, style, (double)bins[bin] / (double)range.largest, BAR_WIDTH, filled);
 }
 
-static void print_histograms(FILE *out, const bd_inspection *in, bd_look look)
+static void print_histograms(FILE *out, const bd_inspection *in, bd_text_style style)
 {
     const bd_figures *f = &in->manifest.totals;
-    const bin_range lengths = range_of(f->document_lengths);
-    const bin_range segments = range_of(f->segments_per_row);
+    const bin_range lengths = occupied_bins(f->document_lengths);
+    const bin_range segments = occupied_bins(f->segments_per_row);
     if (lengths.last < lengths.first || segments.last < segments.first)
         return;
     fprintf(out, "  %8s %9s %*s  %8s %9s\n", "tokens", "documents", BAR_WIDTH, "", "segments",
@@ -149,11 +149,11 @@ static void print_histograms(FILE *out, const bd_inspection *in, bd_look look)
     int length = lengths.first, n = segments.first;
     for (; length <= lengths.last || n <= segments.last; length++, n++) {
         if (length <= lengths.last)
-            print_bin(out, f->document_lengths, lengths, length, n <= segments.last, look);
+            print_bin(out, f->document_lengths, lengths, length, n <= segments.last, style);
         else
             fprintf(out, "%*s", BIN_WIDTH, "");
         if (n <= segments.last)
-            print_bin(out, f->segments_per_row, segments, n, false, look);
+            print_bin(out, f->segments_per_row, segments, n, false, style);
         fputc('\n', out);
     }
 }
@@ -167,11 +167,11 @@ static void print_saved(FILE *out, double visited, double plain)
     fprintf(out, "    %.1f %% %s\n", saved < 0 ? -saved : saved, saved < 0 ? "more" : "saved");
 }
 
-static void print_attention(FILE *out, const bd_inspection *in, bd_look look)
+static void print_attention(FILE *out, const bd_inspection *in, bd_text_style style)
 {
     const bd_figures *f = &in->manifest.totals;
     fputc('\n', out);
-    bd_print_title(out, look, "Attention");
+    bd_print_title(out, style, "Attention");
     fputs(", and what the boundaries save of a plain causal mask's\n", out);
     print_number(out, "pairs", f->attention_pairs, true);
     print_saved(out, (double)f->attention_pairs, bd_inspection_causal_pairs(in));
@@ -185,8 +185,8 @@ static void print_attention(FILE *out, const bd_inspection *in, bd_look look)
 
 // ---- Tokens --------------------------------------------------------------------------------
 
-// The token as text, in quotes. Malloc'd; NULL if it has none, or that is too wide, or memory
-// has run out: then people get its id.
+// The token as text, in quotes. Malloc'd; NULL if it has no text, if the text is too wide, or if
+// memory has run out: then its id is printed.
 static char *token_text(const bd_inspection *in, uint32_t id)
 {
     size_t n_bytes = 0;
@@ -217,12 +217,12 @@ static void print_token(FILE *out, const bd_inspection *in, const bd_frequent_to
     free(text);
 }
 
-static void print_tokens(FILE *out, const bd_inspection *in, bd_look look)
+static void print_frequent_tokens(FILE *out, const bd_inspection *in, bd_text_style style)
 {
     if (in->n_frequent == 0)
         return;
     fputc('\n', out);
-    bd_print_title(out, look, "Frequent tokens");
+    bd_print_title(out, style, "Frequent tokens");
     fputs(bd_inspection_is_exact(in) ? "\n" : ", about\n", out);
     for (size_t i = 0; i < in->n_frequent; i++) {
         const bool ends = (i + 1) % TOKENS_IN_A_LINE == 0 || i + 1 == in->n_frequent;
@@ -252,14 +252,14 @@ static void print_place(FILE *out, const bd_inspection *in,
     fprintf(out, "%s\n", place);
 }
 
-static void print_duplicates(FILE *out, const bd_inspection *in, bd_look look)
+static void print_duplicates(FILE *out, const bd_inspection *in, bd_text_style style)
 {
     const bd_duplicates *d = &in->duplicates;
     if (!in->has_duplicates)
         return;
     const int64_t repeated = d->documents - d->distinct;
     fputc('\n', out);
-    bd_print_title(out, look, "Repeated documents");
+    bd_print_title(out, style, "Repeated documents");
     fputc('\n', out);
     print_number(out, "distinct documents", d->distinct, d->exact);
     if (!d->exact)
@@ -299,7 +299,7 @@ static void print_reading(FILE *out, const bd_inspection *in)
         fputs("A shard alone: what its inputs and sources are, only the manifest tells\n", out);
 }
 
-void bd_report_inspection(FILE *out, const bd_inspection *inspection, bd_look look)
+void bd_report_inspection(FILE *out, const bd_inspection *inspection, bd_text_style style)
 {
     bd_report_tokens(out, &inspection->manifest, inspection->tokenizer_file);
     bd_report_bad_records(out, &inspection->manifest.totals);
@@ -311,11 +311,11 @@ void bd_report_inspection(FILE *out, const bd_inspection *inspection, bd_look lo
         bd_report_passed_over(out, &inspection->manifest.passed_over);
         fputc('\n', out);
     }
-    print_documents(out, inspection, look);
-    print_lengths(out, inspection, look);
-    print_histograms(out, inspection, look);
-    print_attention(out, inspection, look);
-    print_tokens(out, inspection, look);
-    print_duplicates(out, inspection, look);
+    print_documents(out, inspection, style);
+    print_lengths(out, inspection, style);
+    print_histograms(out, inspection, style);
+    print_attention(out, inspection, style);
+    print_frequent_tokens(out, inspection, style);
+    print_duplicates(out, inspection, style);
     print_reading(out, inspection);
 }

@@ -4,11 +4,11 @@
 
 #include <stdio.h>
 
-#include "common/cli/bars.h"
+#include "common/cli/terminal.h"
 #include "packer/inspect/inspection.h"
 
 // The ledger, sources, documents with their lengths, attention, frequent tokens, repeated
-// documents, and how all this was obtained. What is estimated is marked "about".
-void bd_report_inspection(FILE *out, const bd_inspection *inspection, bd_look look);
+// documents, and how these figures were obtained. Estimates are marked "about".
+void bd_report_inspection(FILE *out, const bd_inspection *inspection, bd_text_style style);
 
 #endif

@@ -33,7 +33,7 @@ static void flush_text(FILE *out, gathered_text *text)
     flush_some(out, text, text->n);
 }
 
-// How many of the bytes end with a character that lacks none of its own.
+// The length of the bytes without an incomplete character at their end.
 static size_t whole_characters(const gathered_text *text)
 {
     enum { MOST_LACKING = 3 };
@@ -98,7 +98,7 @@ static bd_status print_tokens(FILE *out, const bd_row *row, int id_bytes, int64_
     return status;
 }
 
-// Where segment `s` came from, in a line that has `n_others` columns besides.
+// Prints where segment `s` came from, in a line that has `n_others` other columns.
 static void print_origin(FILE *out, const bd_manifest *manifest, const bd_row *row, int64_t s,
                          int n_others)
 {
@@ -148,16 +148,16 @@ bd_status bd_row_check_inputs(const bd_row *row, const bd_manifest *manifest, bd
 }
 
 bd_status bd_row_print(FILE *out, const bd_row *row, const bd_manifest *manifest,
-                       const bd_tokenizer *tokenizer, bd_row_look look, bd_error *err)
+                       const bd_tokenizer *tokenizer, bd_row_style style, bd_error *err)
 {
     const int id_bytes = bd_packing_id_bytes(&manifest->packing);
     BD_TRY(bd_row_check_inputs(row, manifest, err));
     for (int64_t s = 0; s < row->n_segments; s++) {
         print_heading(out, row, manifest, s);
-        if (look.color)
+        if (style.color)
             fputs(colors[s % N_COLORS], out);
-        BD_TRY(print_tokens(out, row, id_bytes, s, tokenizer, look.most_bytes, err));
-        fprintf(out, "%s\n", look.color ? no_color : "");
+        BD_TRY(print_tokens(out, row, id_bytes, s, tokenizer, style.most_bytes, err));
+        fprintf(out, "%s\n", style.color ? no_color : "");
     }
     const int64_t used = row->bounds[row->n_segments];
     if (used < manifest->packing.seq_len)

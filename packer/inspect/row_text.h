@@ -10,20 +10,20 @@
 #include "common/dataset/row.h"
 #include "common/tokenizer/tokenizer.h"
 
-typedef struct bd_row_look {
+typedef struct bd_row_style {
     bool color;         // neighbours in different colours
     size_t most_bytes;  // of the text of a segment, the rest is left out; 0: all of it
-} bd_row_look;
+} bd_row_style;
 
 // BD_ERR_FORMAT if a segment is of an input that the manifest does not list; the rules of a row
 // say nothing of this. A manifest without inputs, as that of a shard alone, knows of none.
 bd_status bd_row_check_inputs(const bd_row *row, const bd_manifest *manifest, bd_error *err);
 
-// Prints each segment of `row` with a heading and its text. What could play tricks on the
-// terminal is shown as \xNN; without a tokenizer (NULL) the ids are shown. The row must have
-// been checked by bd_row_check(); bd_row_check_inputs() is called. Memory: 4 MB, or four times
+// Prints each segment of `row` with a heading and its text. Characters that could control the
+// terminal are shown as \xNN; without a tokenizer (NULL) the ids are shown. The row must have been
+// checked by bd_row_check(); bd_row_check_inputs() is called. Memory: 4 MB, or four times
 // `most_bytes`.
 bd_status bd_row_print(FILE *out, const bd_row *row, const bd_manifest *manifest,
-                       const bd_tokenizer *tokenizer, bd_row_look look, bd_error *err);
+                       const bd_tokenizer *tokenizer, bd_row_style style, bd_error *err);
 
 #endif

@@ -98,7 +98,7 @@ static void count_tokens(bd_statistics *s, const bd_row *row)
             s->token_counts[ids[t]]++;
 }
 
-static void count_document(bd_statistics *s, int64_t length)
+static void count_in_statistics(bd_statistics *s, int64_t length)
 {
     bd_figures_count_document(&s->figures, length);
     if (length <= BD_EXACT_LENGTHS)
@@ -124,7 +124,7 @@ void bd_statistics_add_row(bd_statistics *statistics, const bd_row *row)
         for (int i = 0; i < BD_N_TILE_SIZES; i++)
             s->tiles[i] += bd_segment_tiles(length, bd_tile_sizes[i]);
         if (row->segments.offset[k] == 0)
-            count_document(s, row->segments.length[k]);
+            count_in_statistics(s, row->segments.length[k]);
     }
     count_tokens(s, row);
 }

@@ -84,14 +84,14 @@ static size_t n_text_bytes(const window *w, int64_t token, uint32_t id)
 {
     const bd_tokenizer *tokenizer = w->locator->tokenizer;
     size_t n;
-    // A BOS token may have text, but it is none of the document's.
+    // A BOS token may have text, but that is not text of the document.
     if (kind_of(&w->locator->manifest->packing, token, w->location->length) != BD_TOKEN_TEXT)
         return 0;
     tokenizer->kind->token_bytes(tokenizer, id, &n);
     return n;
 }
 
-static bool is_complete(const window *w)
+static bool has_all_pieces(const window *w)
 {
     return w->n_seen == w->n && w->n_summed == w->location->token;
 }
@@ -130,7 +130,7 @@ static void take_row(window *w, const bd_row *row)
 static bd_status take_other_rows(window *w, bd_error *err)
 {
     const bd_shard *shard = &w->locator->shard;
-    for (int64_t r = 0; r < shard->entry.figures.rows && !is_complete(w); r++) {
+    for (int64_t r = 0; r < shard->entry.figures.rows && !has_all_pieces(w); r++) {
         bd_row row;
         BD_TRY(bd_shard_row(shard, r, w->locator->hasher, &row, err));
         if (r != w->location->address.row)
@@ -197,7 +197,8 @@ static bd_status make_texts(const window *w, int64_t n_marked, bd_error *err)
     int64_t first = location->token, token = location->token;
     while (first > w->begin && w->ids[first - 1 - w->begin] != UNSEEN)
         first--;
-    // Tokens may be long: of what is not shown no more is kept than tells where a character ends.
+    // Tokens may be long. From text that is not shown, only the bytes that tell where a character
+    // ends are kept.
     for (int64_t t = first; t < location->token; t++) {
         BD_TRY(append_token(w, &location->before, t, err));
         if (location->before.n > 2 * context + TRIMMED_BYTES)

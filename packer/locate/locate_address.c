@@ -45,7 +45,7 @@ static bool read_number(part p, int64_t *number)
     return p.n > 0;
 }
 
-static bool find_name(part p, const bd_manifest *manifest, size_t *shard)
+static bool find_input_name(part p, const bd_manifest *manifest, size_t *shard)
 {
     bd_shard_name name;
     bd_unit unit;
@@ -70,7 +70,7 @@ static bd_status read_shard(part p, const bd_manifest *manifest, size_t *shard, 
         *shard = (size_t)number;
         return BD_OK;
     }
-    if (find_name(p, manifest, shard))
+    if (find_input_name(p, manifest, shard))
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT,
                    "no shard '%.*s': the dataset has shards 0 to %zu, %s to %s", p.n, p.text,

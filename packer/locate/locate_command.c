@@ -52,13 +52,13 @@ static const bd_option locate_options[] = {
      .help = "Print JSON (schemas/location-v1.schema.json)"},
 };
 
-// What is asked for, and what all of it needs.
+// The tokens that were asked for, and everything that is needed to locate them.
 typedef struct locating {
     const bd_arguments *arguments;
     const bd_tokenizer *tokenizer;
     bd_manifest manifest;
     bd_locator locator;
-    bd_scan scan;  // of the plan, and the corpus: for --corpus
+    bd_check check;  // of the plan, and the corpus: for --corpus
     bd_corpus corpus;
     bd_found *tokens;  // [n_tokens], owned
     size_t n_tokens;
@@ -139,13 +139,13 @@ static bd_status show_all(locating *l, bd_error *err)
 }
 
 // With --find, whether there may be more than what is shown.
-static bool is_limited(const locating *l)
+static bool reached_limit(const locating *l)
 {
     const locate_settings *settings = l->arguments->settings;
     return settings->find && l->n_tokens == (size_t)settings->limit;
 }
 
-static bd_status print_json(const locating *l, bd_error *err)
+static bd_status print_locations_json(const locating *l, bd_error *err)
 {
     const locate_settings *settings = l->arguments->settings;
     bd_json *json = bd_json_object();
@@ -154,7 +154,7 @@ static bd_status print_json(const locating *l, bd_error *err)
         bd_json_set_string(json, "find", settings->find);
     else
         bd_json_set_null(json, "find");
-    bd_json_set_bool(json, "limited", is_limited(l));
+    bd_json_set_bool(json, "limited", reached_limit(l));
     bd_json_set(json, "locations", bd_json_share(l->locations));
     return bd_json_put(json, BD_JSON_INDENTED, stdout, err);
 }
@@ -163,7 +163,7 @@ static void print_end(const locating *l)
 {
     if (l->n_tokens == 0)
         puts("No document contains it");
-    else if (is_limited(l))
+    else if (reached_limit(l))
         printf("\nThe first %zu documents that contain it; --limit shows more\n", l->n_tokens);
 }
 
@@ -174,8 +174,8 @@ static bd_status locate(locating *l, bd_error *err)
     BD_TRY(bd_manifest_read(&l->manifest, folder, err));
     BD_TRY(bd_stored_tokenizer_open(&l->tokenizer, folder, &l->manifest.packing, err));
     if (settings->corpus.n > 0) {
-        BD_TRY(bd_scan_init(&l->scan, folder, &l->manifest, err));
-        BD_TRY(bd_corpus_open(&l->corpus, &l->scan, settings->corpus.items, settings->corpus.n,
+        BD_TRY(bd_check_init(&l->check, folder, &l->manifest, err));
+        BD_TRY(bd_corpus_open(&l->corpus, &l->check, settings->corpus.items, settings->corpus.n,
                               err));
     }
     BD_TRY(bd_locator_init(&l->locator, folder, &l->manifest, l->tokenizer, settings->context,
@@ -184,7 +184,7 @@ static bd_status locate(locating *l, bd_error *err)
     l->locations = bd_json_array();
     BD_TRY(show_all(l, err));
     if (settings->json)
-        return print_json(l, err);
+        return print_locations_json(l, err);
     if (settings->find)
         print_end(l);
     return BD_OK;
@@ -208,7 +208,7 @@ static int locate_run(const bd_arguments *arguments)
     free(l.tokens);
     bd_locator_release(&l.locator);
     bd_corpus_release(&l.corpus);
-    bd_scan_release(&l.scan);
+    bd_check_release(&l.check);
     bd_tokenizer_close(l.tokenizer);
     bd_manifest_release(&l.manifest);
     if (status != BD_OK)
@@ -228,7 +228,8 @@ const bd_command bd_locate_command = {
         "\n"
         "--find looks for a text in the bytes that tokens stand for, document by document, "
         "those that were split as a whole, and shows each that contains it once. Upper and "
-        "lower case differ. What --long truncate or drop left out is not in the dataset and "
+        "lower case differ. Text that --long truncate or drop left out is not in the dataset "
+        "and "
         "not found.\n"
         "\n"
         "The dataset knows the names of its inputs, not where they lie. With --corpus the "

@@ -11,7 +11,7 @@
 #include "common/dataset/segment_index.h"
 #include "common/dataset/shard.h"
 
-// What one shard gave.
+// The occurrences that were found in one shard.
 typedef struct shard_result {
     bd_found *found;  // [n], owned; in order, at most `limit`
     size_t n, capacity;
@@ -42,7 +42,7 @@ typedef struct shard_search {
 
 // ---- The tokens of a document --------------------------------------------------------------
 
-// Goes over the text's tokens, piece by piece, each once.
+// Walks over the tokens of the text, piece by piece, each token once.
 typedef struct walk {
     const bd_shard *shard;
     const bd_indexed_segment *pieces;
@@ -102,7 +102,7 @@ typedef struct text_start {
     size_t n_skipped;
 } text_start;
 
-static size_t count_bytes(const shard_search *s, uint32_t id)
+static size_t token_bytes(const shard_search *s, uint32_t id)
 {
     const bd_tokenizer *tokenizer = s->search->tokenizer;
     size_t n;
@@ -111,13 +111,14 @@ static size_t count_bytes(const shard_search *s, uint32_t id)
 }
 
 // The tokens of bytes [begin, end) of the gathered text.
-static bd_found tokens_of(const shard_search *s, text_start start, size_t begin, size_t end)
+static bd_found covering_tokens(const shard_search *s, text_start start, size_t begin,
+                                size_t end)
 {
     bd_found found = {.n_tokens = 0};
     walked token;
     size_t at = 0;
     while (at < start.n_skipped + end && next_token(&start.at, &token)) {
-        at += count_bytes(s, token.id);
+        at += token_bytes(s, token.id);
         if (at <= start.n_skipped + begin)
             continue;
         if (found.n_tokens++ == 0)
@@ -126,7 +127,7 @@ static bd_found tokens_of(const shard_search *s, text_start start, size_t begin,
     return found;
 }
 
-// Looks in what was gathered.
+// Searches the bytes that were gathered.
 static bd_status look(shard_search *s, text_start start, bool *found, bd_error *err)
 {
     const char *at =
@@ -135,11 +136,11 @@ static bd_status look(shard_search *s, text_start start, bool *found, bd_error *
     if (!at)
         return BD_OK;
     const size_t offset = (size_t)(at - s->text);
-    const bd_found where = tokens_of(s, start, offset, offset + s->search->n_bytes);
+    const bd_found where = covering_tokens(s, start, offset, offset + s->search->n_bytes);
     return keep(s, &where, err);
 }
 
-// So many bytes are gathered before they are looked through: tokens may be long, and documents.
+// This many bytes are gathered before they are searched, since tokens and documents may be long.
 enum { GATHERED_BYTES = 1 << 20 };
 
 static bool is_much(const shard_search *s)
@@ -147,7 +148,7 @@ static bool is_much(const shard_search *s)
     return s->n_text > GATHERED_BYTES && s->n_text > 2 * s->search->n_bytes;
 }
 
-// Forgets what was looked through, but for an end in which the text may have begun.
+// Forgets the bytes that were searched, except an end in which an occurrence may begin.
 static void forget(shard_search *s, text_start *start)
 {
     const size_t kept = s->search->n_bytes - 1, n = s->n_text - kept;
@@ -155,7 +156,7 @@ static void forget(shard_search *s, text_start *start)
     walked token;
     start->n_skipped += n;
     while (next_token(&next, &token)) {
-        const size_t n_bytes = count_bytes(s, token.id);
+        const size_t n_bytes = token_bytes(s, token.id);
         if (start->n_skipped < n_bytes)
             break;
         start->n_skipped -= n_bytes;
@@ -178,7 +179,7 @@ static bd_status search_document(shard_search *s, const bd_indexed_segment *piec
         size_t n_bytes;
         const char *bytes = tokenizer->kind->token_bytes(tokenizer, token.id, &n_bytes);
         if (bytes) {
-            // Asked here as well: this is once for each token of the dataset.
+            // The interrupt is checked here as well: this runs once for each token of the dataset.
             if (n_bytes > s->text_capacity - s->n_text)
                 BD_TRY(bd_array_reserve((void **)&s->text, &s->text_capacity,
                                         s->n_text + n_bytes, 1, err));
@@ -281,7 +282,7 @@ static void settle(searching *all, size_t index)
     pthread_mutex_unlock(&all->lock);
 }
 
-static bool is_enough(searching *all)
+static bool found_enough(searching *all)
 {
     pthread_mutex_lock(&all->lock);
     const bool enough = all->enough;
@@ -289,11 +290,11 @@ static bool is_enough(searching *all)
     return enough;
 }
 
-static bd_status do_shard(void *context, int64_t index, bd_error *err)
+static bd_status run_search(void *context, int64_t index, bd_error *err)
 {
     searching *all = context;
     bd_error failure;
-    if (is_enough(all))
+    if (found_enough(all))
         return BD_OK;
     if (search_shard(all, (size_t)index, &failure) != BD_OK) {
         bd_error *kept = malloc(sizeof *kept);
@@ -342,7 +343,7 @@ bd_status bd_search_run(const bd_search *search, bd_found **found, size_t *n_fou
                                                   .unit = "rows",
                                                   .total = (uint64_t)manifest->totals.rows,
                                                   .quiet = search->quiet});
-        status = bd_threads_run(threads, do_shard, &all, (int64_t)manifest->n_shards, err);
+        status = bd_threads_run(threads, run_search, &all, (int64_t)manifest->n_shards, err);
         bd_progress_free(all.progress);
     }
     if (status == BD_OK)

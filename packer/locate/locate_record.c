@@ -59,7 +59,8 @@ static bd_status find_bytes(bd_record_place *place, const bd_input *input,
     return BD_OK;
 }
 
-// Only a text's bytes are its document's, and only if nothing in them had to be replaced.
+// Only the bytes of a text file are those of its document, and only if none of them had to be
+// replaced.
 static void find_token(bd_record_place *place, const bd_corpus *corpus, const bd_input *input,
                        const bd_record *record, const bd_location *location)
 {
@@ -95,10 +96,10 @@ static bd_status keep_content(bd_record_place *place, const bd_input *input,
     return BD_OK;
 }
 
-// Only an input that is as it was when it was packed is of any use.
+// An input that has changed since it was packed cannot be used.
 static bd_status find_input(bd_corpus *corpus, size_t index, bd_error *err)
 {
-    if (corpus->scan->inputs[index].size_bytes == BD_UNKNOWN)
+    if (corpus->check->inputs[index].size_bytes == BD_UNKNOWN)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "--corpus: the document came from standard input, which is gone");
     BD_TRY(bd_corpus_examine(corpus, index, err));

@@ -22,7 +22,7 @@ static void print_part(FILE *out, const bd_text_part *part)
     bd_print_safely(out, part->bytes, part->n, true);
 }
 
-static void print_token(FILE *out, const bd_location *location)
+static void print_located_token(FILE *out, const bd_location *location)
 {
     static const char *const what[] = {
         [BD_TOKEN_TEXT] = "text",
@@ -57,7 +57,8 @@ static void print_segment(FILE *out, const bd_location *location)
                 location->offset + n - 1);
 }
 
-static void print_place(FILE *out, const bd_location *location, const bd_manifest *manifest)
+static void print_record_place(FILE *out, const bd_location *location,
+                               const bd_manifest *manifest)
 {
     const bd_input_entry *input = &manifest->inputs[location->input];
     fprintf(out, "  input     ");
@@ -95,11 +96,11 @@ void bd_location_print(FILE *out, const bd_location *location, const bd_record_p
             "Token %" PRId64 " of row %" PRId64 " of %s (row %" PRId64 " of the dataset)\n",
             address->token, address->row,
             bd_unit_shard_name(&manifest->shards[address->shard].unit).text, location->row);
-    print_token(out, location);
+    print_located_token(out, location);
     if (location->kind == BD_TOKEN_PADDING)
         return;
     print_segment(out, location);
-    print_place(out, location, manifest);
+    print_record_place(out, location, manifest);
     if (record)
         print_record(out, record);
     fputc('\n', out);
@@ -119,8 +120,8 @@ void bd_location_print(FILE *out, const bd_location *location, const bd_record_p
 
 // ---- For scripts ---------------------------------------------------------------------------
 
-static bd_status set_text(bd_json *object, const char *key, const bd_text_part *part,
-                          bd_error *err)
+static bd_status set_text_part(bd_json *object, const char *key, const bd_text_part *part,
+                               bd_error *err)
 {
     char *sound = malloc(bd_utf8_replaced_bound(part->n) + 1);
     char *bytes = malloc(part->n + 1);
@@ -178,9 +179,9 @@ static bd_status set_texts(bd_json *json, const bd_location *location, bd_error 
 {
     bd_json *text = bd_json_object();
     bd_json_set(json, "text", text);
-    BD_TRY(set_text(text, "before", &location->before, err));
-    BD_TRY(set_text(text, "marked", &location->marked, err));
-    return set_text(text, "after", &location->after, err);
+    BD_TRY(set_text_part(text, "before", &location->before, err));
+    BD_TRY(set_text_part(text, "marked", &location->marked, err));
+    return set_text_part(text, "after", &location->after, err);
 }
 
 static bd_status set_record(bd_json *json, const bd_record_place *record, bd_error *err)
@@ -194,7 +195,7 @@ static bd_status set_record(bd_json *json, const bd_record_place *record, bd_err
     set_known(place, "line", record->line);
     set_known(place, "token_byte", record->token_byte);
     set_known(place, "token_line", record->token_line);
-    return set_text(place, "content", &record->content, err);
+    return set_text_part(place, "content", &record->content, err);
 }
 
 bd_status bd_location_to_json(const bd_location *location, const bd_record_place *record,

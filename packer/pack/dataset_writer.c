@@ -19,7 +19,7 @@ static bd_status publish_text(const char *folder, const char *name, const char *
     return bd_file_publish(folder, name, text, n, err);
 }
 
-// The rows' length is no limit of the tokenizer: documents may be longer.
+// The length of the rows is no limit for the tokenizer: documents may be longer.
 static bd_status print_tokenizer_config(const char *tokenizer, const bd_packing *packing,
                                         char **text, bd_error *err)
 {
@@ -65,7 +65,7 @@ static bd_status fail_lost(const char *path, bd_error *err)
                    access(path, F_OK) == 0 ? "has changed" : "is gone");
 }
 
-// The small files by their content, which other processes of this job write as well.
+// The small files are compared by content, because other processes of this job write them as well.
 static bd_status check_content(const char *folder, const char *name, const bd_digest *expected,
                                bd_error *err)
 {
@@ -98,7 +98,8 @@ static bd_status check_tokenizer_config(const char *folder, const bd_manifest *m
     return status;
 }
 
-static bd_status check_shard(const char *folder, const bd_shard_entry *entry, bd_error *err)
+static bd_status check_shard_unchanged(const char *folder, const bd_shard_entry *entry,
+                                       bd_error *err)
 {
     bd_file_mark now;
     char *path = bd_path_join(folder, bd_unit_shard_name(&entry->unit).text);
@@ -111,8 +112,8 @@ static bd_status check_shard(const char *folder, const bd_shard_entry *entry, bd
     return status;
 }
 
-static bd_status refuse_stray(void *context, const char *folder, const char *name,
-                              bd_error *err)
+static bd_status refuse_stray_shard(void *context, const char *folder, const char *name,
+                                    bd_error *err)
 {
     if (!bd_manifest_is_stray(context, name))
         return BD_OK;
@@ -128,8 +129,8 @@ static bd_status check_published(const char *folder, const bd_manifest *manifest
     BD_TRY(check_content(folder, BD_TOKENIZER_NAME, &manifest->tokenizer_digest, err));
     BD_TRY(check_tokenizer_config(folder, manifest, err));
     for (size_t i = 0; i < manifest->n_shards; i++)
-        BD_TRY(check_shard(folder, &manifest->shards[i], err));
-    return bd_folder_visit(folder, refuse_stray, (void *)manifest, err);
+        BD_TRY(check_shard_unchanged(folder, &manifest->shards[i], err));
+    return bd_folder_visit(folder, refuse_stray_shard, (void *)manifest, err);
 }
 
 // ---- The end -------------------------------------------------------------------------------

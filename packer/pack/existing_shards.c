@@ -37,7 +37,7 @@ static bool is_sound(const bd_shard *shard, const bd_packing *packing,
 {
     bd_shard_entry expected = shard->entry;
     expected.unit = *unit;
-    if (planned->is_series)
+    if (planned->is_stream)
         expected.unit.last = shard->entry.unit.last;
     bd_json *here = bd_shard_metadata(&shard->packing, &shard->entry);
     bd_json *there = bd_shard_metadata(packing, &expected);
@@ -63,7 +63,7 @@ static bool take_shard(const char *folder, const bd_packing *packing, const bd_p
     bd_shard shard;
     bd_file_mark mark;
     char *path = bd_path_join(folder, name.text);
-    // Before it is read: what changes from now on will be noticed.
+    // The mark is taken before the file is read, so that later changes are noticed.
     const bool is_there = path && bd_file_mark_of(path, &mark, NULL) == BD_OK;
     free(path);
     if (!is_there || bd_shard_open(&shard, folder, name.text, NULL) != BD_OK)
@@ -79,8 +79,8 @@ static bool take_shard(const char *folder, const bd_packing *packing, const bd_p
     return taken;
 }
 
-bool bd_take_finished(const bd_pack_job *job, const bd_planned *planned, const bd_unit *unit,
-                      bd_packed_unit *packed)
+bool bd_take_existing_unit(const bd_pack_job *job, const bd_planned *planned,
+                           const bd_unit *unit, bd_packed_unit *packed)
 {
     *packed = (bd_packed_unit){0};
     if (!take_shard(job->folder, &job->packing, planned, unit, &packed->shard))

@@ -110,11 +110,11 @@
     {.name = "include",                                                                \
      .value = "PATTERN",                                                               \
      BD_TEXTS(bd_pack_options, include),                                               \
-     .help = "Of folders, take only files that match PATTERN; may be repeated"},       \
+     .help = "In folders, take only files that match PATTERN; may be repeated"},       \
         {.name = "exclude",                                                            \
          .value = "PATTERN",                                                           \
          BD_TEXTS(bd_pack_options, exclude),                                           \
-         .help = "Of folders, leave out files and folders that match PATTERN; may be " \
+         .help = "In folders, leave out files and folders that match PATTERN; may be " \
                  "repeated"},                                                          \
     {                                                                                  \
         .name = "allow-skipped", BD_FLAG(bd_pack_options, allow_skipped),              \

@@ -20,7 +20,8 @@ static bool packings_differ(const bd_packing *here, const bd_packing *there, cha
     return differ;
 }
 
-// What repacking changes may differ; what ids mean and which documents were left out may not.
+// Options that repacking changes may differ. The meaning of ids, and which documents were left out,
+// may not.
 static bd_status check_packing(const bd_joined_dataset *item, const bd_joined_dataset *first,
                                bd_error *err)
 {
@@ -48,7 +49,8 @@ static bd_status check_packing(const bd_joined_dataset *item, const bd_joined_da
     return BD_OK;
 }
 
-// Whether both were made from the same records, cut alike: a copy, or the same packed again.
+// Whether both were made from the same records, cut in the same way: a copy, or the same dataset
+// packed again.
 static bool have_same_records(const bd_manifest *a, const bd_manifest *b)
 {
     if (a->n_shards != b->n_shards)
@@ -82,7 +84,7 @@ static bd_status refuse_twice(const bd_joined *joined, size_t index, bd_error *e
     return BD_OK;
 }
 
-// What could not be published in the end is refused at the beginning.
+// Refuses at the beginning what could not be published at the end.
 static bd_status check_amount(const bd_joined *joined, bd_error *err)
 {
     if (joined->n_shards > BD_MAX_UNITS)
@@ -101,7 +103,7 @@ static bd_status check_amount(const bd_joined *joined, bd_error *err)
     const bd_status status = bd_manifest_sources(&all, &sources, &n_sources, err);
     if (status == BD_OK)
         free(sources);
-    free(all.inputs);  // what the entries own is the datasets'
+    free(all.inputs);  // the datasets own what the entries point to
     return status;
 }
 
@@ -126,8 +128,8 @@ static bd_status complete_inputs(bd_joined_dataset *item, bd_error *err)
     return BD_OK;
 }
 
-static bd_status open_dataset(bd_joined *joined, size_t index, const char *folder,
-                              bd_error *err)
+static bd_status open_joined_dataset(bd_joined *joined, size_t index, const char *folder,
+                                     bd_error *err)
 {
     bd_joined_dataset *item = &joined->items[index];
     bd_manifest *manifest = &item->manifest;
@@ -154,7 +156,7 @@ bd_status bd_joined_open(bd_joined *joined, const char *const *folders, size_t n
     joined->n = n;
     bd_status status = BD_OK;
     for (size_t i = 0; status == BD_OK && i < n; i++)
-        status = open_dataset(joined, i, folders[i], err);
+        status = open_joined_dataset(joined, i, folders[i], err);
     if (status == BD_OK)
         status = check_all(joined, err);
     if (status != BD_OK)
@@ -176,7 +178,7 @@ void bd_joined_release(bd_joined *joined)
 
 // ---- The held-out datasets -----------------------------------------------------------------
 
-// It must be the other side of the very packing that is taken apart.
+// The held-out dataset must be the other side of the packing of the dataset around it.
 static bd_status check_other_side(const bd_joined_dataset *held_out,
                                   const bd_joined_dataset *around, bd_error *err)
 {

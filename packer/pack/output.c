@@ -28,18 +28,18 @@ bool bd_output_is_file_name(const char *name)
     return bd_unit_from_name(&unit, name, ".arrow");
 }
 
-// What a folder's plan tells of the shards that may be in it.
+// The shards that may be in a folder, as its plan tells.
 typedef struct known_units {
     bool has_plan;
-    bool is_known;      // and it is a plan of ours
+    bool is_known;      // and this version can read it
     bd_part part;       // of the dataset
-    int64_t *n_slices;  // [n_inputs], owned; that a shard may hold: BD_UNKNOWN of a series
+    int64_t *n_slices;  // [n_inputs], owned; slices of each input; BD_UNKNOWN of a stream
     size_t n_inputs;
 } known_units;
 
-// `around` is what is known of the dataset that this one was held out of, or NULL: its plan has
-// the same inputs, should the inner one be lost.
-static void read_units(known_units *known, const char *folder, const known_units *around)
+// `around` is the dataset that this one was held out of, or NULL. Both plans have the same inputs,
+// so that it helps if the inner plan is lost.
+static void read_known_units(known_units *known, const char *folder, const known_units *around)
 {
     bd_json *plan = NULL;
     const bd_json *packing;
@@ -74,7 +74,7 @@ static void read_units(known_units *known, const char *folder, const known_units
     bd_json_free(plan);
 }
 
-// A shard is one that the plan could have made, whatever else has such a name.
+// A shard is ours if the plan could have made it; other programs may use such names as well.
 static bool is_ours(const known_units *known, const char *name)
 {
     bd_unit unit;
@@ -99,12 +99,12 @@ static bool is_holdout(const char *folder, const char *name)
     return strcmp(name, BD_HOLDOUT_NAME) == 0 && is_folder(folder, name);
 }
 
-// A folder that is looked at for what is not ours.
-typedef struct looking {
+// A folder in which files that are not ours are looked for.
+typedef struct foreign_search {
     known_units known;
     const known_units *around;  // of the dataset that it was held out of, or NULL
-    bool to_remove;             // what is ours will be removed
-} looking;
+    bool to_remove;             // our files will be removed
+} foreign_search;
 
 static bd_status refuse_foreign(const char *folder, const known_units *around, bool to_remove,
                                 bd_error *err);
@@ -112,7 +112,7 @@ static bd_status refuse_foreign(const char *folder, const known_units *around, b
 static bd_status refuse_if_foreign(void *context, const char *folder, const char *name,
                                    bd_error *err)
 {
-    const looking *l = context;
+    const foreign_search *l = context;
     if (is_holdout(folder, name) && !l->around) {
         char *path = bd_path_join(folder, name);
         const bd_status status = path
@@ -121,7 +121,7 @@ static bd_status refuse_if_foreign(void *context, const char *folder, const char
         free(path);
         return status;
     }
-    // Without a plan of ours examine() says what is wrong with the folder.
+    // Without a plan of ours find_state() says what is wrong with the folder.
     const bool by_form = !l->known.is_known && !l->around && bd_output_is_file_name(name);
     if ((by_form || is_ours(&l->known, name) ||
          bd_is_pending_of(name, bd_output_is_file_name) || strcmp(name, BD_LOCK_NAME) == 0) &&
@@ -131,14 +131,14 @@ static bd_status refuse_if_foreign(void *context, const char *folder, const char
                    "cannot pack into '%s': it holds something else ('%s')", folder, name);
 }
 
-// Also looks into the held-out dataset, so that nothing was removed when one is met there.
+// Also looks into the held-out dataset: a foreign file must be found before anything is removed.
 static bd_status refuse_foreign(const char *folder, const known_units *around, bool to_remove,
                                 bd_error *err)
 {
-    looking l = {.around = around, .to_remove = to_remove};
+    foreign_search l = {.around = around, .to_remove = to_remove};
     bd_status status;
     do {
-        read_units(&l.known, folder, around);
+        read_known_units(&l.known, folder, around);
         if (around && l.known.is_known && l.known.part != BD_PART_HELD_OUT)
             status = bd_fail(err, BD_ERR_ARGUMENT,
                              "'%s' is a dataset of its own, not what was held out of the one "
@@ -147,7 +147,7 @@ static bd_status refuse_foreign(const char *folder, const known_units *around, b
         else
             status = bd_folder_visit(folder, refuse_if_foreign, &l, err);
         free(l.known.n_slices);
-        // What is there may be another process's, which has published its plan meanwhile.
+        // The file may be another process's, which has published its plan in the meantime.
     } while (status != BD_OK && !l.known.has_plan && bd_folder_holds(folder, BD_PLAN_NAME));
     return status;
 }
@@ -185,11 +185,11 @@ static bd_status remove_holdout(const char *folder, const known_units *known, bd
 
 static bd_status remove_dataset(const char *folder, const known_units *around, bd_error *err)
 {
-    // The manifest first: without it what remains is unfinished, whatever happens now. The
-    // plan last: without it what remains would be nobody's.
+    // The manifest first: without it the rest is unfinished, whatever happens now. The plan last:
+    // without it nobody could tell whose the rest is.
     known_units known;
     BD_TRY(bd_folder_remove(folder, BD_MANIFEST_NAME, err));
-    read_units(&known, folder, around);
+    read_known_units(&known, folder, around);
     bd_status status = around ? BD_OK : remove_holdout(folder, &known, err);
     if (status == BD_OK)
         status = bd_folder_visit(folder, remove_but_plan, &known, err);
@@ -197,7 +197,7 @@ static bd_status remove_dataset(const char *folder, const known_units *around, b
     return status == BD_OK ? bd_folder_remove(folder, BD_PLAN_NAME, err) : status;
 }
 
-// ---- What is there -----------------------------------------------------------------------
+// ---- The state of a folder -----------------------------------------------------------------------
 
 static bd_status refuse_any_dataset_file(void *context, const char *folder, const char *name,
                                          bd_error *err)
@@ -211,28 +211,23 @@ static bd_status refuse_any_dataset_file(void *context, const char *folder, cons
                    "cannot pack into '%s': it holds '%s' but no " BD_PLAN_NAME, folder, name);
 }
 
-// Whether all that differs is how special tokens are read, which a plan of format 1.1 does not say.
-static bool was_before_special_tokens(const bd_json *there, const char *where)
-{
-    static const char key[] = "reading.special_tokens";
-    const bd_json *reading;
-    return strncmp(where, key, sizeof key - 1) == 0 &&
-           bd_json_get_object(there, "reading", &reading, NULL) == BD_OK &&
-           bd_json_is_null(reading, "special_tokens");
-}
-
-// Whether what is there can be continued, or is finished already. A share of bad records that is
-// another matters only for what is decided last; but processes that share must agree on it.
+// Whether the dataset in the folder can be continued, or is finished already. Another share of bad
+// records matters only for the decision at the very end; but processes that share must agree on it.
 static bd_status compare_plans(const char *folder, const bd_json *plan, bd_lock_mode mode,
                                bd_error *err)
 {
+    static const char special_tokens[] = "reading.special_tokens";
     bd_json *there;
+    const bd_json *reading;
     char where[256];
     BD_TRY(bd_pack_plan_load(folder, &there, err));
     const bd_plan_difference difference =
         bd_pack_plan_compare(plan, there, where, sizeof where);
     const bool finished = bd_folder_holds(folder, BD_MANIFEST_NAME);
-    const bool older = was_before_special_tokens(there, where);
+    // A plan of format 1.1 does not say how special tokens are read, and that is all that differs.
+    const bool older = strncmp(where, special_tokens, sizeof special_tokens - 1) == 0 &&
+                       bd_json_get_object(there, "reading", &reading, NULL) == BD_OK &&
+                       bd_json_is_null(reading, "special_tokens");
     bd_json_free(there);
     if (difference == BD_PLANS_ARE_SAME ||
         (difference == BD_PLANS_ALLOW_OTHERS && !finished && mode == BD_LOCK_EXCLUSIVE))
@@ -252,39 +247,15 @@ static bd_status compare_plans(const char *folder, const bd_json *plan, bd_lock_
                                         : "one process alone can change that");
 }
 
-// If another process is quicker, its plan must be the same.
-static bd_status publish_plan(const char *folder, const bd_json *plan, bd_lock_mode mode,
-                              bd_error *err)
-{
-    char *text;
-    bool there = false;
-    BD_TRY(bd_pack_plan_print(plan, &text, err));
-    const bd_status status =
-        bd_file_publish_new(folder, BD_PLAN_NAME, text, strlen(text), &there, err);
-    free(text);
-    BD_TRY(status);
-    return there ? compare_plans(folder, plan, mode, err) : BD_OK;
-}
-
-static bd_status update_dataset(const char *folder, const bd_json *old, const bd_json *plan,
-                                bd_error *err)
-{
-    const bool has_holdout = is_holdout(folder, BD_HOLDOUT_NAME);
-    char *holdout = has_holdout ? bd_path_join(folder, BD_HOLDOUT_NAME) : NULL;
-    const bd_status status = has_holdout && !holdout
-                                 ? bd_fail(err, BD_ERR_MEMORY, "no memory for a file name")
-                                 : bd_update_begin(folder, holdout, old, plan, err);
-    free(holdout);
-    return status;
-}
-
-static bd_status examine(bd_output *output, const char *folder, const bd_json *plan,
-                         bd_lock_mode mode, bd_output_existing existing, bd_error *err)
+// The folder is locked: finds its state, after the dataset in it was removed or updated if that is
+// asked for.
+static bd_status find_state(bd_output *output, const char *folder, const bd_json *plan,
+                            bd_lock_mode mode, bd_output_existing existing, bd_error *err)
 {
     output->state = BD_OUTPUT_NEW;
     if (!bd_folder_holds(folder, BD_PLAN_NAME)) {
         const bd_status status = bd_folder_visit(folder, refuse_any_dataset_file, NULL, err);
-        // What is there now may be another process's, which published its plan before it.
+        // The file may be another process's, which published its plan before.
         if (status == BD_OK || !bd_folder_holds(folder, BD_PLAN_NAME))
             return status;
     }
@@ -294,8 +265,14 @@ static bd_status examine(bd_output *output, const char *folder, const bd_json *p
                        "cannot pack into '%s': its " BD_PLAN_NAME " is not one of ours",
                        folder);
     bd_status status = BD_OK;
-    if (existing == BD_EXISTING_UPDATE)
-        status = update_dataset(folder, there, plan, err);
+    if (existing == BD_EXISTING_UPDATE) {
+        const bool has_holdout = is_holdout(folder, BD_HOLDOUT_NAME);
+        char *holdout = has_holdout ? bd_path_join(folder, BD_HOLDOUT_NAME) : NULL;
+        status = has_holdout && !holdout
+                     ? bd_fail(err, BD_ERR_MEMORY, "no memory for a file name")
+                     : bd_update_begin(folder, holdout, there, plan, err);
+        free(holdout);
+    }
     bd_json_free(there);
     if (existing == BD_EXISTING_OVERWRITE)
         return remove_dataset(folder, NULL, err);
@@ -311,9 +288,9 @@ bd_status bd_output_open(bd_output *output, const char *folder, const bd_json *p
 {
     *output = (bd_output){.lock = -1};
     bd_status status = bd_folder_make(folder, &output->n_made, err);
-    if (status == BD_OK)  // before the lock, which is a file: not even that goes into it
+    if (status == BD_OK)  // before the lock, which is a file: a foreign folder does not get one
         status = refuse_foreign(folder, NULL, existing == BD_EXISTING_OVERWRITE, err);
-    // Nor is a lock needed to see that nothing is left to do, perhaps in a folder of another.
+    // A finished dataset needs no lock: it may lie in a folder that we cannot write to.
     if (status == BD_OK && existing == BD_EXISTING_CONTINUE &&
         bd_folder_holds(folder, BD_MANIFEST_NAME) &&
         compare_plans(folder, plan, mode, NULL) == BD_OK) {
@@ -327,11 +304,19 @@ bd_status bd_output_open(bd_output *output, const char *folder, const bd_json *p
                             folder);
     }
     if (status == BD_OK)
-        status = examine(output, folder, plan, mode, existing, err);
+        status = find_state(output, folder, plan, mode, existing, err);
     if (status == BD_OK && output->state != BD_OUTPUT_FINISHED && mode == BD_LOCK_EXCLUSIVE)
         status = bd_folder_remove_pending(folder, bd_output_is_file_name, err);
-    if (status == BD_OK && output->state == BD_OUTPUT_NEW)
-        status = publish_plan(folder, plan, mode, err);
+    if (status == BD_OK && output->state == BD_OUTPUT_NEW) {
+        char *text = NULL;
+        bool there = false;
+        status = bd_pack_plan_print(plan, &text, err);
+        if (status == BD_OK)
+            status = bd_file_publish_new(folder, BD_PLAN_NAME, text, strlen(text), &there, err);
+        free(text);
+        if (status == BD_OK && there)  // another process was quicker
+            status = compare_plans(folder, plan, mode, err);
+    }
     if (status != BD_OK) {
         bd_folder_withdraw(folder, output->n_made, output->lock);
         output->lock = -1;

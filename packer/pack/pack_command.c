@@ -15,12 +15,12 @@
 #include "packer/commands.h"
 #include "packer/input/bad_records.h"
 #include "packer/pack/dataset_card.h"
+#include "packer/pack/dry_run_report.h"
 #include "packer/pack/input_option_table.h"
 #include "packer/pack/job.h"
 #include "packer/pack/ledger_report.h"
 #include "packer/pack/output.h"
 #include "packer/pack/pack.h"
-#include "packer/pack/report_plan.h"
 #include "packer/pack/space.h"
 
 static const bd_option pack_options[] = {
@@ -277,7 +277,7 @@ static bd_status pack_dataset(const bd_arguments *arguments, const bd_pack_setti
         say_left_out(arguments, &job->inputs->passed, &result.manifest.totals);
     for (size_t i = 0; i < result.n_missing; i++)
         printf("%s%s\n", bd_unit_shard_name(&result.missing[i].unit).text,
-               result.missing[i].is_series ? " and what follows it" : "");
+               result.missing[i].is_stream ? " and what follows it" : "");
     bd_pack_result_release(&result);
     return status;
 }
@@ -322,7 +322,7 @@ static int pack_run(const bd_arguments *arguments)
     }
     job->inputs = &inputs;
     if (status == BD_OK)
-        status = options->dry_run ? bd_report_plan(stdout, job, &err)
+        status = options->dry_run ? bd_report_dry_run(stdout, job, &err)
                                   : pack_dataset(arguments, &how, &err);
     free(holdout);
     bd_inputs_release(&inputs);
@@ -348,7 +348,7 @@ static const char pack_description[] =
     "\n"
     "An INPUT is a file; a folder, which is read recursively in the order of names (those "
     "that begin with a dot are left out); a pattern such as 'data/*.jsonl'; @FILE, which names "
-    "inputs line by line; or - for standard input. What a file is, its content tells: JSONL (a "
+    "inputs line by line; or - for standard input. The content tells what a file is: JSONL (a "
     "line is a document), CSV and TSV (a row), JSON arrays (an element), text (a file is a "
     "document, or see --delimiter), all of them plain, gzip, zstd, bzip2 or xz; Parquet and "
     "Arrow (a row is a document); and what is tokenised already: a "

@@ -34,7 +34,7 @@ static void set_path(bd_json *json, const char *key, const char *path)
     free(absolute);
 }
 
-// Where a dataset was packed again from; one that joins several lists them in order.
+// The datasets that this one was packed from; several are listed in order.
 static void set_origin(bd_json *json, const bd_joined *from)
 {
     if (from->n == 1) {
@@ -72,7 +72,7 @@ static bool has_mark(const bd_json *json, const bd_file_mark *mark)
            has_integer(json, "inode", mark->inode);
 }
 
-static bd_json *inputs_to_json(const bd_inputs *inputs)
+static bd_json *input_marks_to_json(const bd_inputs *inputs)
 {
     bd_json *array = bd_json_array();
     for (size_t i = 0; i < inputs->n; i++) {
@@ -166,8 +166,8 @@ static bd_json *new_log(void)
     return json;
 }
 
-// Frees `json`. With `there` a log that is there already stays.
-static bd_status publish(bd_json *json, const char *folder, bool *there, bd_error *err)
+// Frees `json`. With `there` an existing log stays.
+static bd_status publish_log(bd_json *json, const char *folder, bool *there, bd_error *err)
 {
     char *text = NULL;
     bd_status status = bd_json_print(json, BD_JSON_INDENTED, &text, err);
@@ -187,10 +187,10 @@ bd_status bd_pack_log_begin(const char *folder, const bd_inputs *inputs, const c
     set_host(json);
     if (tokenizer)
         bd_json_set_string(json, "tokenizer", tokenizer);
-    bd_json_set(json, "inputs", inputs_to_json(inputs));
+    bd_json_set(json, "inputs", input_marks_to_json(inputs));
     if (bad->n > 0)
         bd_json_set(json, "bad_records", bad_records(bad, inputs));
-    return publish(json, folder, there, err);
+    return publish_log(json, folder, there, err);
 }
 
 static bd_status read_place(bd_bad_place *place, const bd_json *json, const bd_inputs *inputs)
@@ -225,10 +225,10 @@ bd_status bd_pack_log_begin_update(const char *folder, bd_error *err)
 {
     bd_json *json = new_log();
     bd_json_set_bool(json, "updating", true);
-    return publish(json, folder, NULL, err);
+    return publish_log(json, folder, NULL, err);
 }
 
-bd_status bd_pack_log_publish(const char *folder, const bd_pack_run *run, bd_error *err)
+bd_status bd_pack_log_publish(const char *folder, const bd_pack_log *run, bd_error *err)
 {
     bd_json *json = new_log();
     set_time(json);
@@ -241,10 +241,10 @@ bd_status bd_pack_log_publish(const char *folder, const bd_pack_run *run, bd_err
     if (run->tokenizer)
         bd_json_set_string(json, "tokenizer", run->tokenizer);
     if (run->inputs)
-        bd_json_set(json, "inputs", inputs_to_json(run->inputs));
+        bd_json_set(json, "inputs", input_marks_to_json(run->inputs));
     if (run->bad && run->bad->n > 0)
         bd_json_set(json, "bad_records", bad_records(run->bad, run->inputs));
     if (run->repacked_from)
         set_origin(json, run->repacked_from);
-    return publish(json, folder, NULL, err);
+    return publish_log(json, folder, NULL, err);
 }

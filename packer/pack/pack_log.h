@@ -12,7 +12,7 @@
 
 #define BD_PACK_LOG_NAME "pack-log.json"
 
-typedef struct bd_pack_run {
+typedef struct bd_pack_log {
     const bd_inputs *inputs;         // borrowed; NULL if the dataset was packed from others,
     const bd_joined *repacked_from;  // borrowed; which are here then
     const char *tokenizer;  // borrowed; the file that it was read from; NULL if unknown
@@ -22,15 +22,15 @@ typedef struct bd_pack_run {
     int64_t n_continued;  // units that an earlier run had finished
     int64_t elapsed_ns;
     const bd_bad_places *bad;  // borrowed; NULL if there were none to look for
-} bd_pack_run;
+} bd_pack_log;
 
 // The file that a dataset's tokenizer was read from, as its log says it: malloc'd; NULL if there
 // is no log or it does not say.
 char *bd_pack_log_tokenizer(const char *folder);
 
-// What a run leaves in `folder` before it packs: what tells that its inputs are the same when
-// it is continued, and the bad records that it knows of already. With `there` it is published
-// only if there is no log yet, and *there says whether there was one.
+// Publishes the log of a run that begins: the marks of its inputs, by which a run that continues
+// knows that they have not changed, and the bad records that are known already. With `there` it is
+// published only if there is no log yet, and *there says whether there was one.
 bd_status bd_pack_log_begin(const char *folder, const bd_inputs *inputs, const char *tokenizer,
                             const bd_bad_places *bad, bool *there, bd_error *err);
 
@@ -38,7 +38,7 @@ bd_status bd_pack_log_begin(const char *folder, const bd_inputs *inputs, const c
 bd_status bd_pack_log_bad_places(const char *folder, const bd_inputs *inputs,
                                  bd_bad_places *places, bd_error *err);
 
-// What an update leaves there first: finished shards may be those of any contents.
+// Publishes the log of an update that begins: it trusts no finished shard.
 bd_status bd_pack_log_begin_update(const char *folder, bd_error *err);
 
 // Whether the log in `folder` knows each input as it is now: same[inputs->n]. One that it does
@@ -48,6 +48,6 @@ void bd_pack_log_compare(const char *folder, const bd_inputs *inputs, bool *same
                          bool *is_updating);
 
 // Publishes the log of a run that is over into `folder`.
-bd_status bd_pack_log_publish(const char *folder, const bd_pack_run *run, bd_error *err);
+bd_status bd_pack_log_publish(const char *folder, const bd_pack_log *run, bd_error *err);
 
 #endif

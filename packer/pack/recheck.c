@@ -12,7 +12,7 @@
 
 enum { NO_SLICE = -1 };
 
-// What the tasks share.
+// The tasks of the thread pool share this.
 typedef struct checking {
     const bd_recheck *check;
     int64_t
@@ -37,7 +37,7 @@ typedef struct reading {
     bd_record_hashes *hashes;  // owned
 } reading;
 
-// ---- What is there -------------------------------------------------------------------------
+// ---- Existing shards -----------------------------------------------------------------------
 
 static bd_status note_shard(void *context, const char *folder, const char *name, bd_error *err)
 {
@@ -57,7 +57,7 @@ static bool is_before(const bd_unit *a, const bd_unit *b)
     return a->input != b->input ? a->input < b->input : a->slice < b->slice;
 }
 
-// The shard of which a unit is told to be finished goes first.
+// A unit counts as finished if the shard in job->folder exists, so that one is removed first.
 static bd_status remove_shards(const bd_pack_job *job, const bd_unit *unit, bd_error *err)
 {
     const char *name = bd_unit_shard_name(unit).text;
@@ -82,7 +82,7 @@ static bd_status begin_reading(reading *r, const checking *c, const bd_planned *
     *r = (reading){.unit = unit, .most = INT64_MAX, .hashes = bd_record_hashes_new()};
     if (!r->hashes)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
-    r->is_finished = bd_take_finished(c->check->job, planned, &unit, &r->packed);
+    r->is_finished = bd_take_existing_unit(c->check->job, planned, &unit, &r->packed);
     const bd_figures *figures = &r->packed.shard.figures;
     if (c->limited && r->is_finished)
         r->most = bd_figures_documents_read(figures) + bd_figures_bad_records(figures);
@@ -90,7 +90,7 @@ static bd_status begin_reading(reading *r, const checking *c, const bd_planned *
     return BD_OK;
 }
 
-static bd_status read_slice(reading *r, bd_reader *reader, int64_t index, bd_slice slice,
+static bd_status hash_slice(reading *r, bd_reader *reader, int64_t index, bd_slice slice,
                             bd_error *err)
 {
     bd_record record;
@@ -110,8 +110,8 @@ static bd_status read_slice(reading *r, bd_reader *reader, int64_t index, bd_sli
     return BD_OK;
 }
 
-// `last` is whether the input ends with what was read; a series tells that itself.
-static bd_status judge(checking *c, reading *r, bool is_series, bool last, bd_error *err)
+// `last` tells whether the input ends with what was read; only for a stream.
+static bd_status judge_unit(checking *c, reading *r, bool is_stream, bool last, bd_error *err)
 {
     const bd_shard_entry *shard = &r->packed.shard;
     const int64_t n_documents = bd_figures_documents_read(&shard->figures);
@@ -121,7 +121,7 @@ static bd_status judge(checking *c, reading *r, bool is_series, bool last, bd_er
     const bool removed_after = c->is_uncertain && c->check->removes;
     const bool same = r->n == (r->most == INT64_MAX ? r->n : r->most) &&
                       (!r->goes_on || meets_limit) &&
-                      (!is_series || shard->unit.last == (last || r->goes_on) ||
+                      (!is_stream || shard->unit.last == (last || r->goes_on) ||
                        (meets_limit && shard->unit.last)) &&
                       bd_record_digests_equal(&found, &stored) && !removed_after;
     if (c->limited) {
@@ -131,8 +131,8 @@ static bd_status judge(checking *c, reading *r, bool is_series, bool last, bd_er
     return same ? BD_OK : note_difference(c, &r->unit, err);
 }
 
-// What is there of a unit that is not finished will be packed again; but not if the documents
-// reach their limit before it, and nobody would remove it then.
+// An unfinished unit will be packed again. But if the limit on documents is reached before it,
+// nobody packs it, and what exists of it must be removed here.
 static bd_status pass_unfinished(checking *c, const bd_unit *unit, bd_error *err)
 {
     if (c->limited)
@@ -140,7 +140,7 @@ static bd_status pass_unfinished(checking *c, const bd_unit *unit, bd_error *err
     return c->check->removes ? remove_shards(c->check->job, unit, err) : BD_OK;
 }
 
-static bd_status check_unit(checking *c, const bd_planned *planned, bd_error *err)
+static bd_status recheck_unit(checking *c, const bd_planned *planned, bd_error *err)
 {
     const bd_pack_job *job = c->check->job;
     reading r;
@@ -151,45 +151,45 @@ static bd_status check_unit(checking *c, const bd_planned *planned, bd_error *er
         bd_reader *reader;
         status = bd_reader_open(&reader, input, &job->reading, err);
         if (status == BD_OK)
-            status = read_slice(&r, reader, i,
+            status = hash_slice(&r, reader, i,
                                 bd_input_entry_slice(&input->entry, planned->unit.slice), err);
         bd_reader_close(reader);
     }
     if (status == BD_OK)
-        status =
-            r.is_finished ? judge(c, &r, false, false, err) : pass_unfinished(c, &r.unit, err);
+        status = r.is_finished ? judge_unit(c, &r, false, false, err)
+                               : pass_unfinished(c, &r.unit, err);
     bd_record_hashes_free(r.hashes);
     return status;
 }
 
-static bd_status check_slice(checking *c, const bd_planned *planned, bd_reader *reader,
-                             bd_unit unit, bool *ended, bd_error *err)
+static bd_status recheck_slice(checking *c, const bd_planned *planned, bd_reader *reader,
+                               bd_unit unit, bool *ended, bd_error *err)
 {
     const bd_input *input = &c->check->job->inputs->items[unit.input];
     bool last = false;
     reading r;
     bd_status status = begin_reading(&r, c, planned, unit, err);
     if (status == BD_OK)
-        status = read_slice(&r, reader, unit.input,
+        status = hash_slice(&r, reader, unit.input,
                             bd_input_entry_slice(&input->entry, unit.slice), err);
     if (status == BD_OK && !r.goes_on)
         status = bd_reader_is_last(reader, &last, err);
     *ended = last || r.goes_on;
     if (status == BD_OK)
-        status =
-            r.is_finished ? judge(c, &r, true, last, err) : pass_unfinished(c, &r.unit, err);
+        status = r.is_finished ? judge_unit(c, &r, true, last, err)
+                               : pass_unfinished(c, &r.unit, err);
     bd_record_hashes_free(r.hashes);
     return status;
 }
 
-// Whether the units before have all documents that are wanted: no unit has a shard any more.
+// Whether the units before reach the limit on documents, so that this one must not have a shard.
 static bool is_behind_limit(const checking *c)
 {
     return c->limited && c->limit_left <= 0 && !c->is_uncertain;
 }
 
-// Positions count from the input's beginning, so any slice may be as it was, or not.
-static bd_status check_series(checking *c, const bd_planned *planned, bd_error *err)
+// Every slice is compared: a change in one moves the records after it, or leaves them as they were.
+static bd_status recheck_stream(checking *c, const bd_planned *planned, bd_error *err)
 {
     const bd_pack_job *job = c->check->job;
     const int64_t last_slice = c->last_slices[planned->unit.input];
@@ -200,7 +200,7 @@ static bd_status check_series(checking *c, const bd_planned *planned, bd_error *
     bd_status status = BD_OK;
     for (; status == BD_OK && !ended && !is_behind_limit(c) && unit.slice <= last_slice;
          unit.slice++)
-        status = check_slice(c, planned, reader, unit, &ended, err);
+        status = recheck_slice(c, planned, reader, unit, &ended, err);
     for (; status == BD_OK && unit.slice <= last_slice; unit.slice++)  // it has become shorter
         status = note_difference(c, &unit, err);
     bd_reader_close(reader);
@@ -219,7 +219,7 @@ static bool is_to_be_read(const checking *c, const bd_planned *planned)
            !bd_input_is_stdin(&check->job->inputs->items[planned->unit.input]);
 }
 
-static bd_status check_item(void *context, int64_t index, bd_error *err)
+static bd_status recheck_item(void *context, int64_t index, bd_error *err)
 {
     checking *c = context;
     const bd_planned *planned = &c->check->units->items[index];
@@ -229,10 +229,10 @@ static bd_status check_item(void *context, int64_t index, bd_error *err)
             c->is_uncertain = true;
         return BD_OK;
     }
-    if (planned->is_series)
-        return check_series(c, planned, err);
+    if (planned->is_stream)
+        return recheck_stream(c, planned, err);
     return is_behind_limit(c) ? note_difference(c, &planned->unit, err)
-                              : check_unit(c, planned, err);
+                              : recheck_unit(c, planned, err);
 }
 
 bd_status bd_recheck_units(const bd_recheck *check, bd_rechecked *result, bd_error *err)
@@ -251,7 +251,7 @@ bd_status bd_recheck_units(const bd_recheck *check, bd_rechecked *result, bd_err
     for (size_t i = 0; i < n_inputs; i++)
         c.last_slices[i] = NO_SLICE;
     bd_status status = bd_folder_visit(check->job->folder, note_shard, &c, err);
-    // A kill may have come between the removals of two shards of a unit.
+    // A kill may have come between the removals of the two shards of a unit.
     if (status == BD_OK && check->job->holdout_folder)
         status = bd_folder_visit(check->job->holdout_folder, note_shard, &c, err);
     c.progress = bd_progress_new(&(bd_progress_config){.label = "comparing",
@@ -261,7 +261,7 @@ bd_status bd_recheck_units(const bd_recheck *check, bd_rechecked *result, bd_err
     if (status == BD_OK)
         status = bd_threads_new(&threads, c.limited ? 1 : check->n_threads, err);
     if (status == BD_OK)
-        status = bd_threads_run(threads, check_item, &c, (int64_t)check->units->n, err);
+        status = bd_threads_run(threads, recheck_item, &c, (int64_t)check->units->n, err);
     bd_threads_free(threads);
     bd_progress_free(c.progress);
     pthread_mutex_destroy(&c.lock);

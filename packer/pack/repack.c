@@ -33,70 +33,55 @@ typedef struct repacking {
 
 // ---- One shard -----------------------------------------------------------------------------
 
-// The unit of a shard, with its input's place among those of all datasets.
-static bd_unit joined_unit(const bd_joined_dataset *dataset, const bd_shard_entry *source)
-{
-    bd_unit unit = source->unit;
-    unit.input += (int64_t)dataset->first_input;
-    return unit;
-}
-
-static bool take_finished(const repacking *r, const bd_unit *unit, const bd_shard_entry *source,
+// Whether the new shard exists already, and was made from the same records.
+static bool take_existing(const repacking *r, const bd_shard_entry *source, const bd_unit *unit,
                           bd_shard_entry *entry)
 {
     const bd_pack_job job = {.packing = r->to->packing, .folder = r->target};
     const bd_planned planned = {.unit = *unit};
     bd_packed_unit packed;
-    const bool taken = r->may_continue && bd_take_finished(&job, &planned, unit, &packed) &&
-                       strcmp(packed.shard.records.hex, source->records.hex) == 0 &&
-                       strcmp(packed.shard.positions.hex, source->positions.hex) == 0;
-    if (taken)
-        *entry = packed.shard;
-    return taken;
+    if (!r->may_continue || !bd_take_existing_unit(&job, &planned, unit, &packed) ||
+        strcmp(packed.shard.records.hex, source->records.hex) != 0 ||
+        strcmp(packed.shard.positions.hex, source->positions.hex) != 0)
+        return false;
+    *entry = packed.shard;
+    return true;
 }
 
-static bd_status rebuild(const repacking *r, const bd_joined_dataset *dataset,
-                         const bd_shard *shard, bd_documents *documents, bd_error *err)
-{
-    bd_documents_init(documents, &r->to->packing, NULL);
-    BD_TRY(bd_rebuild_documents(shard, documents, err));
-    for (size_t d = 0; d < documents->n; d++)
-        documents->items[d].input += (uint32_t)dataset->first_input;
-    return BD_OK;
-}
-
-static bd_status repack_shard(const repacking *r, const bd_joined_dataset *dataset,
-                              size_t index, bd_shard_entry *entry, bd_error *err)
-{
-    bd_shard shard;
-    bd_documents documents;
-    BD_TRY(bd_shard_open_entry(&shard, dataset->folder, &dataset->manifest, index, err));
-    bd_status status = rebuild(r, dataset, &shard, &documents, err);
-    if (status == BD_OK) {
-        *entry = (bd_shard_entry){.unit = joined_unit(dataset, &shard.entry),
-                                  .records = shard.entry.records,
-                                  .positions = shard.entry.positions};
-        bd_figures_take_left_out(&entry->figures, &shard.entry.figures);  // which stays true
-        status = bd_unit_write(r->target, &documents, entry, err);
-        if (status == BD_ERR_ARGUMENT)
-            bd_error_prefix(err, status, "'%s'", shard.path);
-    }
-    bd_documents_release(&documents);
-    bd_shard_close(&shard);
-    return status;
-}
-
-static bd_status do_shard(void *context, int64_t index, bd_error *err)
+// A task: puts the documents of shard `index` of all datasets together, and packs them again.
+static bd_status repack_shard(void *context, int64_t index, bd_error *err)
 {
     repacking *r = context;
     const bd_joined_dataset *dataset = bd_joined_find_shard(r->from, (size_t)index);
     const size_t own_index = (size_t)index - dataset->first_shard;
     const bd_shard_entry *source = &dataset->manifest.shards[own_index];
-    const bd_unit unit = joined_unit(dataset, source);
     bd_shard_entry *entry = &r->to->shards[index];
+    bd_unit unit = source->unit;
+    unit.input += (int64_t)dataset->first_input;  // its place among the inputs of all datasets
     BD_TRY(bd_interrupt_check(err));
-    if (!take_finished(r, &unit, source, entry))
-        BD_TRY(repack_shard(r, dataset, own_index, entry, err));
+    if (!take_existing(r, source, &unit, entry)) {
+        bd_shard shard;
+        bd_documents documents;
+        BD_TRY(
+            bd_shard_open_entry(&shard, dataset->folder, &dataset->manifest, own_index, err));
+        bd_documents_init(&documents, &r->to->packing, NULL);
+        bd_status status = bd_rebuild_documents(&shard, &documents, err);
+        for (size_t d = 0; status == BD_OK && d < documents.n; d++)
+            documents.items[d].input += (uint32_t)dataset->first_input;
+        if (status == BD_OK) {
+            *entry = (bd_shard_entry){.unit = unit,
+                                      .records = shard.entry.records,
+                                      .positions = shard.entry.positions};
+            // Documents that were left out of the old dataset are left out of the new one too.
+            bd_figures_take_left_out(&entry->figures, &shard.entry.figures);
+            status = bd_unit_write(r->target, &documents, entry, err);
+            if (status == BD_ERR_ARGUMENT)
+                bd_error_prefix(err, status, "'%s'", shard.path);
+        }
+        bd_documents_release(&documents);
+        bd_shard_close(&shard);
+        BD_TRY(status);
+    }
     bd_progress_add(r->progress, (uint64_t)source->size_bytes);
     return BD_OK;
 }
@@ -104,42 +89,39 @@ static bd_status do_shard(void *context, int64_t index, bd_error *err)
 // ---- One dataset ---------------------------------------------------------------------------
 
 // `output` is the folder that may be emptied first.
-static bd_status check_dataset(const repacking *r, const bd_joined_dataset *dataset,
-                               const char *output, bd_error *err)
-{
-    const bd_figures *totals = &dataset->manifest.totals;
-    const bd_packing *packing = &r->to->packing;
-    // Those that were dropped must be too long for the new rows as well.
-    const bool dropped_again = packing->long_policy == BD_LONG_DROP &&
-                               packing->seq_len <= dataset->manifest.packing.seq_len;
-    if (totals->truncated_documents > 0)
-        return bd_fail(err, BD_ERR_ARGUMENT,
-                       "'%s' holds %" PRId64 " truncated documents, whose ends are lost: pack "
-                       "the corpus again",
-                       dataset->folder, totals->truncated_documents);
-    if (totals->dropped_documents > 0 && !dropped_again)
-        return bd_fail(err, BD_ERR_ARGUMENT,
-                       "'%s' lacks %" PRId64 " documents that were dropped and might be wanted "
-                       "now: pack the corpus again",
-                       dataset->folder, totals->dropped_documents);
-    if (bd_lies_in_folder(dataset->folder, output))
-        return bd_fail(err, BD_ERR_ARGUMENT, "'%s' lies in '%s', which is the output",
-                       dataset->folder, output);
-    if (bd_would_lie_in_folder(output, dataset->folder))
-        return bd_fail(err, BD_ERR_ARGUMENT,
-                       "the output, '%s', lies in '%s', which is to be packed again", output,
-                       dataset->folder);
-    return BD_OK;
-}
-
 static bd_status check_possible(const repacking *r, const char *output, bd_error *err)
 {
-    for (size_t i = 0; i < r->from->n; i++)
-        BD_TRY(check_dataset(r, &r->from->items[i], output, err));
+    const bd_packing *packing = &r->to->packing;
+    for (size_t i = 0; i < r->from->n; i++) {
+        const bd_joined_dataset *dataset = &r->from->items[i];
+        const bd_figures *totals = &dataset->manifest.totals;
+        // Documents that were dropped must be too long for the new rows as well.
+        const bool dropped_again = packing->long_policy == BD_LONG_DROP &&
+                                   packing->seq_len <= dataset->manifest.packing.seq_len;
+        if (totals->truncated_documents > 0)
+            return bd_fail(err, BD_ERR_ARGUMENT,
+                           "'%s' holds %" PRId64
+                           " truncated documents, whose ends are lost: pack "
+                           "the corpus again",
+                           dataset->folder, totals->truncated_documents);
+        if (totals->dropped_documents > 0 && !dropped_again)
+            return bd_fail(err, BD_ERR_ARGUMENT,
+                           "'%s' lacks %" PRId64
+                           " documents that were dropped and might be wanted "
+                           "now: pack the corpus again",
+                           dataset->folder, totals->dropped_documents);
+        if (bd_lies_in_folder(dataset->folder, output))
+            return bd_fail(err, BD_ERR_ARGUMENT, "'%s' lies in '%s', which is the output",
+                           dataset->folder, output);
+        if (bd_would_lie_in_folder(output, dataset->folder))
+            return bd_fail(err, BD_ERR_ARGUMENT,
+                           "the output, '%s', lies in '%s', which is to be packed again",
+                           output, dataset->folder);
+    }
     return BD_OK;
 }
 
-// Equal fingerprints: the tokenizer of the first is that of all.
+// The datasets have the same fingerprint, so that the tokenizer of the first is that of all.
 static bd_status publish_head(const repacking *r, bd_error *err)
 {
     const bd_joined_dataset *first = &r->from->items[0];
@@ -158,7 +140,7 @@ static bd_status repack_shards(repacking *r, bd_threads *threads, bd_error *err)
     if (!r->to->shards)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu shards", n);
     r->to->n_shards = n;
-    return bd_threads_run(threads, do_shard, r, (int64_t)n, err);
+    return bd_threads_run(threads, repack_shard, r, (int64_t)n, err);
 }
 
 static bd_status publish_tail(repacking *r, const bd_manifest *held_out, bd_error *err)
@@ -186,7 +168,7 @@ static bd_status publish_tail(repacking *r, const bd_manifest *held_out, bd_erro
 
 // ---- The held-out dataset ------------------------------------------------------------------
 
-// Everything about a holdout that is there; all but the repacking is owned.
+// The held-out dataset, if there is one; all but the repacking is owned.
 typedef struct holdout {
     bool is_there;
     bd_joined from;
@@ -211,45 +193,8 @@ static bd_status open_holdout(holdout *h, const bd_repack_job *job, bd_error *er
     return bd_joined_plan(&h->from, &h->to.packing, &h->repacking.plan, err);
 }
 
-// Its shards; the folder's lock is that of the dataset around it.
-static bd_status repack_holdout(holdout *h, bd_threads *threads, bd_error *err)
-{
-    int n_made;  // it lies in a folder that is ours, and goes with that
-    BD_TRY(bd_folder_make(h->target, &n_made, err));
-    BD_TRY(bd_folder_remove_pending(h->target, bd_output_is_file_name, err));
-    BD_TRY(publish_head(&h->repacking, err));
-    return repack_shards(&h->repacking, threads, err);
-}
-
-static void close_holdout(holdout *h)
-{
-    bd_json_free(h->repacking.plan);
-    bd_joined_release(&h->from);
-    bd_manifest_release(&h->to);
-    free(h->target);
-}
-
-// ---- All of it -----------------------------------------------------------------------------
-
-static bd_status publish_log(const bd_repack_job *job, const repacking *r, int64_t started_ns,
-                             bd_error *err)
-{
-    char *tokenizer_file = bd_pack_log_tokenizer(job->from->items[0].folder);
-    const bd_pack_run log = {
-        .repacked_from = job->from,
-        .tokenizer = tokenizer_file,
-        .n_threads = job->n_threads,
-        .n_ranks = 1,
-        .n_units = (int64_t)r->to->n_shards,
-        .elapsed_ns = bd_now_ns() - started_ns,
-    };
-    const bd_status status = bd_pack_log_publish(job->to, &log, err);
-    free(tokenizer_file);
-    return status;
-}
-
-// Both manifests come after all shards, so that what was lost meanwhile is noticed, and the
-// dataset's own last of all: with it both are finished.
+// Both manifests come after all shards, so that a shard that was lost in the meantime is noticed,
+// and the dataset's own last of all: with it both are finished.
 static bd_status repack_both(const bd_repack_job *job, repacking *r, holdout *h, bd_error *err)
 {
     const int64_t started_ns = bd_now_ns();
@@ -263,17 +208,36 @@ static bd_status repack_both(const bd_repack_job *job, repacking *r, holdout *h,
     r->progress = h->repacking.progress = progress;
     h->repacking.may_continue = r->may_continue;
     bd_status status = publish_head(r, err);
-    if (status == BD_OK && h->is_there)
-        status = repack_holdout(h, threads, err);
+    if (status == BD_OK && h->is_there) {  // the dataset's lock is that of its holdout as well
+        int n_made;                        // it is removed together with the dataset's folder
+        status = bd_folder_make(h->target, &n_made, err);
+        if (status == BD_OK)
+            status = bd_folder_remove_pending(h->target, bd_output_is_file_name, err);
+        if (status == BD_OK)
+            status = publish_head(&h->repacking, err);
+        if (status == BD_OK)
+            status = repack_shards(&h->repacking, threads, err);
+    }
     if (status == BD_OK)
         status = repack_shards(r, threads, err);
-    if (status == BD_OK)
-        status = publish_log(job, r, started_ns, err);
+    if (status == BD_OK) {
+        char *tokenizer_file = bd_pack_log_tokenizer(job->from->items[0].folder);
+        const bd_pack_log log = {
+            .repacked_from = job->from,
+            .tokenizer = tokenizer_file,
+            .n_threads = job->n_threads,
+            .n_ranks = 1,
+            .n_units = (int64_t)r->to->n_shards,
+            .elapsed_ns = bd_now_ns() - started_ns,
+        };
+        status = bd_pack_log_publish(job->to, &log, err);
+        free(tokenizer_file);
+    }
     if (status == BD_OK && h->is_there)
         status = publish_tail(&h->repacking, NULL, err);
     if (status == BD_OK)
         status = publish_tail(r, h->is_there ? &h->to : NULL, err);
-    if (status == BD_ERR_IO) {  // perhaps the plan is gone, without which nobody could go on
+    if (status == BD_ERR_IO) {  // if the plan is gone, no run could continue without it
         publish_head(r, NULL);
         if (h->is_there)
             publish_head(&h->repacking, NULL);
@@ -326,7 +290,10 @@ bd_status bd_repack(const bd_repack_job *job, bd_repack_result *result, bd_error
 done:
     bd_output_close(&output);
     bd_json_free(r.plan);
-    close_holdout(&h);
+    bd_json_free(h.repacking.plan);
+    bd_joined_release(&h.from);
+    bd_manifest_release(&h.to);
+    free(h.target);
     if (status != BD_OK)
         bd_repack_result_release(result);
     return status;

@@ -74,7 +74,7 @@ static const bd_option repack_options[] = {
      .help = "Print the new manifest as JSON (schemas/manifest-v1.schema.json)"},
 };
 
-static bd_packing change_packing(const bd_packing *old, const repack_settings *settings)
+static bd_packing packing_of_repack(const bd_packing *old, const repack_settings *settings)
 {
     bd_packing packing = *old;
     if (settings->seq_len != BD_NOT_GIVEN)
@@ -102,7 +102,7 @@ static bd_status repack(const bd_arguments *arguments, bd_joined *from,
     const bd_repack_job job = {
         .from = from,
         .to = settings->out,
-        .packing = change_packing(&from->items[0].manifest.packing, settings),
+        .packing = packing_of_repack(&from->items[0].manifest.packing, settings),
         .n_threads = bd_threads_count(settings->n_threads),
         .overwrite = settings->overwrite,
         .quiet = arguments->quiet,
@@ -139,7 +139,8 @@ const bd_command bd_repack_command = {
     .summary = "Pack datasets again, to another row length or strategy, or into one",
     .description =
         "Puts the documents of DATASET together from their pieces and packs them again, "
-        "without tokenising. What is not given stays as it was. Packing to another length and "
+        "without tokenising. Options that are not given stay as they were. Packing to another "
+        "length and "
         "back gives the same bytes as packing the corpus afresh.\n"
         "\n"
         "Several datasets are joined: the documents of the first, then those of the next, each "
@@ -150,9 +151,9 @@ const bd_command bd_repack_command = {
         "one name and size are told apart by their order.\n"
         "\n"
         "A dataset with truncated documents is refused, since their ends are lost; so is one "
-        "with dropped documents, unless those would be dropped again. What was held "
-        "out, in DATASET/holdout, is repacked alike, into DIR/holdout; of several datasets "
-        "all must have it there, or none.\n"
+        "with dropped documents, unless those would be dropped again. The held-out "
+        "dataset in DATASET/holdout is repacked in the same way, into DIR/holdout; several "
+        "datasets must all have one there, or none.\n"
         "\n"
         "Memory, for each thread, is below 4 bytes per token of a shard (2 if the vocabulary "
         "has at most 65536 ids), and 120 per segment of it; a compressed shard is decompressed "

@@ -13,7 +13,7 @@
 #include "packer/pack/documents.h"
 #include "packer/pack/unit_writer.h"
 
-// What goes into one dataset: everything, or one side of a holdout.
+// The documents of one dataset: all of them, or one side of a holdout.
 typedef struct side {
     bd_packing packing;
     bd_documents documents;
@@ -119,65 +119,45 @@ static bd_status take_text(bd_unit_packer *p, const bd_record *record, const cha
     return BD_OK;
 }
 
-static bd_status extract(bd_unit_packer *p, const char *record, size_t size_bytes,
-                         const char **text, size_t *n, bd_json_problem *problem, bd_error *err)
+// Takes the text out of a JSON record. Most records are valid: only one that the parser refuses
+// because of its encoding is repaired, and parsed again.
+static bd_status take_json(bd_unit_packer *p, const bd_input *input, const bd_record *record,
+                           const char **text, size_t *n, bd_error *err)
 {
     static const bd_bad_kind kinds[] = {
         [BD_JSON_FINE] = BD_BAD_NONE,          [BD_JSON_BAD_UTF8] = BD_BAD_UTF8,
         [BD_JSON_BAD_SURROGATE] = BD_BAD_UTF8, [BD_JSON_NO_TEXT] = BD_BAD_MISSING_TEXT,
         [BD_JSON_OTHER] = BD_BAD_JSON,
     };
-    const bd_status status =
-        bd_json_text_extract(p->json, record, size_bytes, text, n, problem, err);
-    p->bad = kinds[*problem];
-    return status;
-}
-
-// A JSON record that failed to parse because of its encoding: repairs and parses it again.
-static bd_status repair_json(bd_unit_packer *p, const bd_record *record, const char **text,
-                             size_t *n, bd_error *err)
-{
-    BD_TRY(reserve_repaired(p, record->size_bytes, err));
-    const size_t repaired_bytes =
-        bd_utf8_replace(record->data, record->size_bytes, p->repaired);
-    bd_json_replace_surrogates(p->repaired, repaired_bytes);
-    bd_json_problem problem;
-    BD_TRY(extract(p, p->repaired, repaired_bytes, text, n, &problem, err));
-    p->was_invalid = true;
-    return BD_OK;
-}
-
-// An input may have its text in a field of its own.
-static bd_status use_field(bd_unit_packer *p, const bd_input *input, bd_error *err)
-{
     const char *field =
         input->own.text_field ? input->own.text_field : p->job->reading.text_field;
     if (p->field != field) {
         bd_json_text_free(p->json);
         p->json = bd_json_text_new(field);
         p->field = p->json ? field : NULL;
+        if (!p->json)
+            return bd_fail(err, BD_ERR_MEMORY, "no memory for a unit");
     }
-    if (!p->json)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for a unit");
     bd_json_text_take_strings(p->json, input->kind->takes_strings);
-    return BD_OK;
-}
-
-static bd_status take_json(bd_unit_packer *p, const bd_input *input, const bd_record *record,
-                           const char **text, size_t *n, bd_error *err)
-{
     bd_json_problem problem;
-    BD_TRY(use_field(p, input, err));
-    const bd_status status =
-        extract(p, record->data, record->size_bytes, text, n, &problem, err);
-    const bool encoding = problem == BD_JSON_BAD_UTF8 || problem == BD_JSON_BAD_SURROGATE;
-    if (!encoding)
+    bd_status status =
+        bd_json_text_extract(p->json, record->data, record->size_bytes, text, n, &problem, err);
+    p->bad = kinds[problem];
+    if (problem != BD_JSON_BAD_UTF8 && problem != BD_JSON_BAD_SURROGATE)
         return status;
-    if (p->job->reading.utf8_policy == BD_UTF8_REPLACE)
-        return repair_json(p, record, text, n, err);
-    return bd_fail(err, BD_ERR_FORMAT,
-                   "%s (JSON is UTF-8 by definition; --invalid-utf8 replace takes it)",
-                   problem == BD_JSON_BAD_UTF8 ? "not UTF-8" : "an escape of half a character");
+    if (p->job->reading.utf8_policy != BD_UTF8_REPLACE)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "%s (JSON is UTF-8 by definition; --invalid-utf8 replace takes it)",
+                       problem == BD_JSON_BAD_UTF8 ? "not UTF-8"
+                                                   : "an escape of half a character");
+    BD_TRY(reserve_repaired(p, record->size_bytes, err));
+    const size_t repaired_bytes =
+        bd_utf8_replace(record->data, record->size_bytes, p->repaired);
+    bd_json_replace_surrogates(p->repaired, repaired_bytes);
+    status = bd_json_text_extract(p->json, p->repaired, repaired_bytes, text, n, &problem, err);
+    p->bad = kinds[problem];
+    p->was_invalid = status == BD_OK;
+    return status;
 }
 
 // ---- From a record to its tokens ------------------------------------------------------
@@ -239,7 +219,7 @@ static bd_status unwrap_ids(const bd_unit_packer *p, const uint32_t **text, size
 
 // ---- From tokens to documents -----------------------------------------------------------
 
-// Which side a document belongs to; `data` is what decides.
+// The side that a document belongs to, by the hash of its text or ids.
 static side *choose_side(bd_unit_packer *p, const void *data, size_t size_bytes)
 {
     if (!p->job->holdout_folder)
@@ -249,28 +229,55 @@ static side *choose_side(bd_unit_packer *p, const void *data, size_t size_bytes)
     return (int64_t)(product >> 64) < p->job->packing.holdout ? &p->held_out : &p->training;
 }
 
-// The training side's ledger covers the whole corpus, so it says what was held out.
-static void count_held_out(bd_unit_packer *p, int64_t n_text, uint32_t length)
+static bd_status append_record_ids(bd_unit_packer *p, const bd_input *input, uint32_t index,
+                                   const bd_record *record, side **chosen, bd_error *err)
 {
-    bd_documents *documents = &p->training.documents;
-    documents->text += n_text;
-    documents->bos += p->job->packing.bos != BD_NO_BOS;
-    documents->separators++;
-    p->training.left_out.held_out += length;
-    p->training.left_out.held_out_documents++;
+    size_t n;
+    BD_TRY(widen_ids(p, record, input, &n, err));
+    const uint32_t *text = p->ids;
+    BD_TRY(unwrap_ids(p, &text, &n, err));
+    *chosen = choose_side(p, text, n * sizeof *text);
+    return bd_documents_append_ids(&(*chosen)->documents, text, n, index,
+                                   (uint64_t)record->position, err);
 }
 
-// The last document of `s` has just been appended: is it to stay?
+static bd_status append_record_text(bd_unit_packer *p, const bd_input *input, uint32_t index,
+                                    const bd_record *record, side **chosen, bd_error *err)
+{
+    const char *text;
+    size_t n;
+    BD_TRY(input->kind->is_json ? take_json(p, input, record, &text, &n, err)
+                                           : take_text(p, record, &text, &n, err));
+    if (!p->encoder.tokenizer) {
+        BD_TRY(bd_encoder_init(&p->encoder, p->job->tokenizer, err));
+        p->encoder.special_tokens = p->job->reading.special_tokens;
+        p->encoder.recognised = &p->recognised;
+    }
+    p->recognised.n = 0;
+    p->recognised.other = 0;
+    *chosen = choose_side(p, text, n);
+    BD_TRY(bd_documents_append(&(*chosen)->documents, text, n, index,
+                               (uint64_t)record->position, err));
+    return bd_added_counts_add(&(*chosen)->left_out.added, &p->recognised, err);
+}
+
+// Counts the document that was just appended to `s`, and takes it out again if it is too short.
 static bd_status select_document(bd_unit_packer *p, side *s, const bd_record *record,
                                  bd_error *err)
 {
     const bd_packing *packing = &s->packing;
+    const bool has_bos = packing->bos != BD_NO_BOS;
     const uint32_t length = s->documents.items[s->documents.n - 1].length;
-    const int64_t n_text = (int64_t)length - 1 - (packing->bos != BD_NO_BOS);
+    const int64_t n_text = (int64_t)length - 1 - has_bos;
     s->left_out.invalid_utf8_documents += p->was_invalid;
     s->left_out.headless_documents += record->headless;
-    if (s == &p->held_out)
-        count_held_out(p, n_text, length);
+    if (s == &p->held_out) {  // the ledger of the training side covers the whole corpus
+        p->training.documents.text += n_text;
+        p->training.documents.bos += has_bos;
+        p->training.documents.separators++;
+        p->training.left_out.held_out += length;
+        p->training.left_out.held_out_documents++;
+    }
     if (n_text < packing->min_tokens) {
         bd_documents_remove_last(&s->documents);
         s->left_out.too_short += length;
@@ -285,74 +292,7 @@ static bd_status select_document(bd_unit_packer *p, side *s, const bd_record *re
     return BD_OK;
 }
 
-static bd_status add_ids(bd_unit_packer *p, const bd_input *input, uint32_t index,
-                         const bd_record *record, bd_error *err)
-{
-    size_t n;
-    BD_TRY(widen_ids(p, record, input, &n, err));
-    const uint32_t *text = p->ids;
-    BD_TRY(unwrap_ids(p, &text, &n, err));
-    side *s = choose_side(p, text, n * sizeof *text);
-    BD_TRY(bd_documents_append_ids(&s->documents, text, n, index, (uint64_t)record->position,
-                                   err));
-    return select_document(p, s, record, err);
-}
-
-static bd_status begin_encoding(bd_unit_packer *p, bd_error *err)
-{
-    if (!p->encoder.tokenizer) {
-        BD_TRY(bd_encoder_init(&p->encoder, p->job->tokenizer, err));
-        p->encoder.special_tokens = p->job->reading.special_tokens;
-        p->encoder.recognised = &p->recognised;
-    }
-    p->recognised.n = 0;
-    p->recognised.other = 0;
-    return BD_OK;
-}
-
-static bd_status add_text(bd_unit_packer *p, const bd_input *input, uint32_t index,
-                          const bd_record *record, bd_error *err)
-{
-    const char *text;
-    size_t n;
-    BD_TRY(input->kind->is_json ? take_json(p, input, record, &text, &n, err)
-                                : take_text(p, record, &text, &n, err));
-    BD_TRY(begin_encoding(p, err));
-    side *s = choose_side(p, text, n);
-    BD_TRY(bd_documents_append(&s->documents, text, n, index, (uint64_t)record->position, err));
-    BD_TRY(bd_added_counts_add(&s->left_out.added, &p->recognised, err));
-    return select_document(p, s, record, err);
-}
-
 // ---- Records ------------------------------------------------------------------------------
-
-// They belong to no side of a holdout; the training side's ledger covers the whole corpus.
-static bd_status leave_out(bd_unit_packer *p, int64_t index, const bd_record *record,
-                           const char *why, bd_error *err)
-{
-    bd_bad_place place = {.input = index, .position = record->position, .kind = p->bad};
-    ++*bd_figures_bad(&p->training.left_out, p->bad);
-    if (p->bad_places.n == BD_MAX_BAD_PLACES)  // what comes now lies after them
-        return BD_OK;
-    snprintf(place.message, sizeof place.message, "%.*s", (int)sizeof place.message - 1, why);
-    return bd_bad_places_add(&p->bad_places, &place, err);
-}
-
-static bd_status add_record(bd_unit_packer *p, int64_t index, const bd_record *record,
-                            bd_error *err)
-{
-    const bd_input *input = &p->job->inputs->items[index];
-    p->was_invalid = false;
-    p->bad = record->bad;
-    if (record->bad != BD_BAD_NONE)
-        return bd_reader_fail_bad(&p->job->reading, record, err);
-    const bd_status status = input->id_bytes > 0
-                                 ? add_ids(p, input, (uint32_t)index, record, err)
-                                 : add_text(p, input, (uint32_t)index, record, err);
-    if (status == BD_ERR_LIMIT)
-        p->bad = BD_BAD_PATTERN;
-    return status;
-}
 
 void bd_unit_packer_begin(bd_unit_packer *packer, int64_t first_input)
 {
@@ -362,38 +302,57 @@ void bd_unit_packer_begin(bd_unit_packer *packer, int64_t first_input)
 bd_status bd_unit_packer_add(bd_unit_packer *packer, int64_t index, const bd_record *record,
                              bd_error *err)
 {
+    const bd_pack_job *job = packer->job;
+    const bd_input *input = &job->inputs->items[index];
     bd_error problem;  // its message is needed whether or not the caller wants one
+    side *chosen = NULL;
     bd_record_hashes_add(packer->hashes, index, record);
-    const bd_status status = add_record(packer, index, record, &problem);
-    const bool is_its_fault =
-        status == BD_ERR_FORMAT || status == BD_ERR_UNSUPPORTED || status == BD_ERR_LIMIT;
+    packer->was_invalid = false;
+    packer->bad = record->bad;
+    bd_status status =
+        record->bad != BD_BAD_NONE ? bd_reader_fail_bad(&job->reading, record, &problem)
+        : input->id_bytes > 0
+            ? append_record_ids(packer, input, (uint32_t)index, record, &chosen, &problem)
+            : append_record_text(packer, input, (uint32_t)index, record, &chosen, &problem);
+    if (status == BD_OK)
+        status = select_document(packer, chosen, record, &problem);
     if (status == BD_OK) {
         packer->n_documents++;
         return BD_OK;
     }
-    if (is_its_fault && packer->bad != BD_BAD_NONE &&
-        packer->job->reading.bad_records == BD_BAD_SKIP)
-        return leave_out(packer, index, record, problem.message, err);
+
+    // A record that is bad is left out, or it is an error that names its place. Any other failure,
+    // such as memory that ran out, is passed on as it is.
+    if (status == BD_ERR_LIMIT)
+        packer->bad = BD_BAD_PATTERN;
+    const bool is_its_fault =
+        status == BD_ERR_FORMAT || status == BD_ERR_UNSUPPORTED || status == BD_ERR_LIMIT;
+    if (is_its_fault && packer->bad != BD_BAD_NONE && job->reading.bad_records == BD_BAD_SKIP) {
+        // It belongs to no side of a holdout: the training side's ledger covers the whole corpus.
+        bd_bad_place place = {
+            .input = index, .position = record->position, .kind = packer->bad};
+        ++*bd_figures_bad(&packer->training.left_out, packer->bad);
+        if (packer->bad_places.n == BD_MAX_BAD_PLACES)  // only the first ones are kept
+            return BD_OK;
+        snprintf(place.message, sizeof place.message, "%.*s", (int)sizeof place.message - 1,
+                 problem.message);
+        return bd_bad_places_add(&packer->bad_places, &place, err);
+    }
     if (err)
         *err = problem;
-    return is_its_fault
-               ? bd_reader_blame(&packer->job->inputs->items[index], record, status, err)
-               : status;
+    return is_its_fault ? bd_reader_blame(input, record, status, err) : status;
 }
 
 // ---- From documents to shards ------------------------------------------------------------
 
-static void clear(side *s)
-{
-    bd_documents_clear(&s->documents);
-    s->left_out = (bd_figures){0};
-}
-
 void bd_unit_packer_clear(bd_unit_packer *packer)
 {
-    bd_record_hashes_take(packer->hashes);  // which begin anew
-    clear(&packer->training);
-    clear(&packer->held_out);
+    side *const sides[] = {&packer->training, &packer->held_out};
+    bd_record_hashes_take(packer->hashes);  // the hashes begin again
+    for (int i = 0; i < 2; i++) {
+        bd_documents_clear(&sides[i]->documents);
+        sides[i]->left_out = (bd_figures){0};
+    }
     packer->n_documents = 0;
     packer->bad_places.n = 0;
 }
@@ -414,7 +373,7 @@ bd_status bd_unit_packer_finish(bd_unit_packer *packer, const bd_unit *unit,
     *packed = (bd_packed_unit){.shard = entry, .held_out = entry};
     packed->shard.figures = packer->training.left_out;
     packed->held_out.figures = packer->held_out.left_out;
-    // The held-out shard first: where the other is published, the unit is finished.
+    // The held-out shard is published first: a unit counts as finished when the other one exists.
     if (packer->job->holdout_folder)
         BD_TRY(bd_unit_write(packer->job->holdout_folder, &packer->held_out.documents,
                              &packed->held_out, err));

@@ -28,7 +28,7 @@ static void release_units(planned_units *planned)
     bd_units_release(&planned->units);
 }
 
-static bd_status read_units(planned_units *planned, const bd_json *plan, bd_error *err)
+static bd_status read_planned_units(planned_units *planned, const bd_json *plan, bd_error *err)
 {
     int64_t unit_bytes;
     BD_TRY(
@@ -46,7 +46,7 @@ static bool has_unit(const planned_units *planned, const bd_unit *unit)
         const size_t middle = low + (high - low) / 2;
         const bd_planned *item = &planned->units.items[middle];
         const bool same_input = item->unit.input == unit->input;
-        if (same_input && (item->is_series || item->unit.slice == unit->slice))
+        if (same_input && (item->is_stream || item->unit.slice == unit->slice))
             return true;
         if (same_input ? item->unit.slice < unit->slice : item->unit.input < unit->input)
             low = middle + 1;
@@ -75,9 +75,9 @@ static bd_status remove_old_shards(const char *folder, const char *holdout,
                                    const bd_json *before, const bd_json *now, bd_error *err)
 {
     two_plans plans = {0};
-    bd_status status = read_units(&plans.before, before, err);
+    bd_status status = read_planned_units(&plans.before, before, err);
     if (status == BD_OK)
-        status = read_units(&plans.now, now, err);
+        status = read_planned_units(&plans.now, now, err);
     if (status == BD_OK)
         status = bd_folder_visit(folder, remove_if_old, &plans, err);
     if (status == BD_OK && holdout)
@@ -98,9 +98,9 @@ static bd_status replace_plan(const char *folder, const bd_json *plan, bd_error 
     return status;
 }
 
-// In an order in which they may be cut short anywhere. From the first on the dataset is
-// unfinished, and from the third on its log trusts no shard; before, the old plan refuses whoever
-// does not say --update again. It stays until nothing is left that only it knows.
+// The order allows a kill at any step. After the first step the dataset is unfinished, and after
+// the third its log trusts no shard. Before that, the old plan refuses any run without --update.
+// The old plan stays until the shards that only it names are removed.
 bd_status bd_update_begin(const char *folder, const char *holdout, const bd_json *old,
                           const bd_json *plan, bd_error *err)
 {

@@ -29,7 +29,7 @@ typedef struct plan_settings {
     int64_t sample_bytes;
 } plan_settings;
 
-// As the rows of `error` would be those of `split`, or none, it is no choice here.
+// `error` is not among them: its rows would be those of `split`, or none.
 static const char *const policies[] = {"same", "split", "truncate", "drop", NULL};
 
 static const bd_option plan_options[] = {
@@ -112,7 +112,7 @@ static bd_status parse_seq_lens(const char *text, seq_len_list *list, bd_error *
     }
 }
 
-// What was given, or what suits the documents and the model.
+// Takes the lengths that were given, or chooses those that suit the documents and the model.
 static void choose_seq_lens(seq_len_list *list, const int64_t histogram[BD_HISTOGRAM_BINS],
                             int64_t context)
 {
@@ -127,7 +127,7 @@ static void choose_seq_lens(seq_len_list *list, const int64_t histogram[BD_HISTO
         insert_seq_len(list, context);
 }
 
-// Whoever names the lengths, or the model's, has said what may be recommended.
+// A length is recommended only if --seq-len or --context says which lengths are possible.
 static bd_status choose_most_tokens(int64_t *most, const plan_settings *settings,
                                     const seq_len_list *given, bd_error *err)
 {
@@ -142,7 +142,7 @@ static bd_status choose_most_tokens(int64_t *most, const plan_settings *settings
 
 // ---- A dataset -----------------------------------------------------------------------------
 
-static bd_packing change_packing(const bd_packing *old, const plan_settings *settings)
+static bd_packing packing_of_plan(const bd_packing *old, const plan_settings *settings)
 {
     bd_packing packing = *old;
     if (settings->long_policy > 0)
@@ -163,7 +163,7 @@ static bd_status plan_dataset(const bd_arguments *arguments, seq_len_list *seq_l
     choose_seq_lens(seq_lens, manifest.totals.document_lengths, settings->context);
     if (!given)
         insert_seq_len(seq_lens, manifest.packing.seq_len);
-    const bd_packing packing = change_packing(&manifest.packing, settings);
+    const bd_packing packing = packing_of_plan(&manifest.packing, settings);
     bd_estimates_init(estimates, &packing, seq_lens->items, seq_lens->n);
     forecast->is_dataset = forecast->is_exact = true;
     forecast->n_documents = manifest.totals.documents;
@@ -180,10 +180,10 @@ static bd_status plan_dataset(const bd_arguments *arguments, seq_len_list *seq_l
 
 typedef struct laying_out {
     bd_estimates *estimates;
-    const bd_sample *sample;
+    const bd_length_sample *sample;
 } laying_out;
 
-static bd_status lay_out(void *context, int64_t index, bd_error *err)
+static bd_status lay_out_unit(void *context, int64_t index, bd_error *err)
 {
     const laying_out *l = context;
     BD_TRY(bd_interrupt_check(err));
@@ -191,19 +191,19 @@ static bd_status lay_out(void *context, int64_t index, bd_error *err)
     return bd_estimates_add(l->estimates, way, &l->sample->units[unit], err);
 }
 
-static bd_status lay_out_sample(bd_estimates *estimates, const bd_sample *sample, int n_threads,
-                                bd_error *err)
+static bd_status lay_out_sample(bd_estimates *estimates, const bd_length_sample *sample,
+                                int n_threads, bd_error *err)
 {
     laying_out l = {estimates, sample};
     bd_threads *threads;
     BD_TRY(bd_threads_new(&threads, n_threads, err));
-    const bd_status status =
-        bd_threads_run(threads, lay_out, &l, (int64_t)(sample->n_units * estimates->n), err);
+    const bd_status status = bd_threads_run(threads, lay_out_unit, &l,
+                                            (int64_t)(sample->n_units * estimates->n), err);
     bd_threads_free(threads);
     return status;
 }
 
-static bd_status estimate_sample(const bd_sample *sample, const bd_pack_job *job,
+static bd_status estimate_sample(const bd_length_sample *sample, const bd_pack_job *job,
                                  const plan_settings *settings, seq_len_list *seq_lens,
                                  bd_estimates *estimates, bd_forecast *forecast, bd_error *err)
 {
@@ -214,7 +214,7 @@ static bd_status estimate_sample(const bd_sample *sample, const bd_pack_job *job
         for (size_t i = 0; i < sample->units[u].n; i++)
             bd_figures_count_document(&lengths, sample->units[u].items[i]);
     choose_seq_lens(seq_lens, lengths.document_lengths, settings->context);
-    const bd_packing packing = change_packing(&job->packing, settings);
+    const bd_packing packing = packing_of_plan(&job->packing, settings);
     bd_estimates_init(estimates, &packing, seq_lens->items, seq_lens->n);
     forecast->is_exact = sample->is_all;
     forecast->factor = sample->is_all ? 1 : sample->total_bytes / sample->read_bytes;
@@ -235,7 +235,7 @@ static bd_status plan_inputs(const bd_arguments *arguments, bd_pack_job *job,
 {
     const plan_settings *settings = arguments->settings;
     bd_inputs inputs = {0};
-    bd_sample sample = {0};
+    bd_length_sample sample = {0};
     bd_status status = bd_pack_job_collect(&inputs, arguments->operands, arguments->n_operands,
                                            &settings->pack, err);
     if (status == BD_OK)
@@ -244,17 +244,18 @@ static bd_status plan_inputs(const bd_arguments *arguments, bd_pack_job *job,
         bd_report_passed_over(stderr, &inputs.passed);
     job->inputs = &inputs;
     if (status == BD_OK)
-        status = bd_sample_take(&sample, job, settings->sample_bytes, forecast->n_threads, err);
+        status = bd_length_sample_take(&sample, job, settings->sample_bytes,
+                                       forecast->n_threads, err);
     if (status == BD_OK)
         status = estimate_sample(&sample, job, settings, seq_lens, estimates, forecast, err);
-    bd_sample_release(&sample);
+    bd_length_sample_release(&sample);
     bd_inputs_release(&inputs);
     return status;
 }
 
 // ---- The command ---------------------------------------------------------------------------
 
-// An unfinished dataset is one as well, and reading its manifest says what it lacks.
+// An unfinished dataset counts as well: the error about its manifest then says what is missing.
 static bool is_dataset(const bd_arguments *arguments)
 {
     const plan_settings *settings = arguments->settings;
@@ -319,7 +320,8 @@ const bd_command bd_plan_command = {
         "--compress. With --context, or among lengths that --seq-len names, a star marks what "
         "is recommended, and the sentence below says why.\n"
         "\n"
-        "Of inputs of more than --sample bytes a sample is read and tokenised, in 32 places at "
+        "If the inputs have more than --sample bytes, a sample is read and tokenised, in 32 "
+        "places at "
         "equal distances (compressed files from their start), and the figures are scaled up; a "
         "document is read whole, so a few huge ones may make it larger. Smaller inputs are "
         "read completely, unit by unit, and every count is what pack would give. So it is for "
@@ -329,10 +331,11 @@ const bd_command bd_plan_command = {
         "The time is that of reading and tokenising, measured here, and of laying out, on "
         "--threads threads; writing comes on top of it.\n"
         "\n"
-        "Memory: of inputs 8 bytes per document that is read, 70 for each of its segments, and "
+        "Memory: for inputs 8 bytes per document that is read, 70 for each of its segments, "
+        "and "
         "for each thread 20 per byte of the largest record, and for tables the column of one "
         "row "
-        "group; of a dataset, for each thread, 40 bytes per document of a shard and 70 per "
+        "group; for a dataset, for each thread, 40 bytes per document of a shard and 70 per "
         "segment.\n"
         "\n"
         "Exit status: 0 done, 2 it could not be done.\n"

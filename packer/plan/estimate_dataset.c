@@ -22,7 +22,7 @@ typedef struct found_documents {
     int64_t n_covered;  // and as many as there are in the rows
 } found_documents;
 
-// What the tasks share.
+// The tasks of the thread pool share this.
 typedef struct estimating {
     bd_estimates *estimates;
     const char *folder;
@@ -31,8 +31,8 @@ typedef struct estimating {
     int64_t *time_ns;  // atomic
 } estimating;
 
-static bd_status take_row(found_documents *found, const bd_packing *packing, const bd_row *row,
-                          bd_error *err)
+static bd_status take_lengths(found_documents *found, const bd_packing *packing,
+                              const bd_row *row, bd_error *err)
 {
     BD_TRY(bd_array_reserve((void **)&found->items, &found->capacity,
                             found->n + (size_t)row->n_segments, sizeof *found->items, err));
@@ -50,7 +50,7 @@ static bd_status take_row(found_documents *found, const bd_packing *packing, con
     return BD_OK;
 }
 
-static int compare_places(const void *left, const void *right)
+static int compare_by_place(const void *left, const void *right)
 {
     const found_document *a = left, *b = right;
     return bd_document_place_compare(&a->place, &b->place);
@@ -69,20 +69,21 @@ static bd_status read_documents(const estimating *e, const bd_shard *shard,
         if (status == BD_OK)
             status = bd_shard_row(shard, r, hasher, &row, err);
         if (status == BD_OK)
-            status = take_row(found, &shard->packing, &row, err);
+            status = take_lengths(found, &shard->packing, &row, err);
         bd_progress_add(e->progress, 1);
     }
     bd_hasher_free(hasher);
-    // A length that lies could ask for any amount of memory. Truncated documents are as long as
-    // they say.
+    // A wrong length could demand any amount of memory. Truncated documents have the length that
+    // they state.
     if (status == BD_OK && found->n_claimed != found->n_covered &&
         shard->packing.long_policy != BD_LONG_TRUNCATE)
         status = bd_fail(err, BD_ERR_FORMAT,
                          "'%s': S3: its documents have %" PRId64 " tokens, its rows %" PRId64,
                          shard->path, found->n_claimed, found->n_covered);
-    // Rows lie by their earliest document; which row of two comes first, the layout decided.
+    // Rows are in the order of their earliest document; the documents themselves are not in input
+    // order.
     if (status == BD_OK && found->n > 0)
-        qsort(found->items, found->n, sizeof *found->items, compare_places);
+        qsort(found->items, found->n, sizeof *found->items, compare_by_place);
     return status;
 }
 
@@ -100,7 +101,7 @@ static bd_status read_lengths(const estimating *e, size_t index, bd_lengths *len
     return status;
 }
 
-static bd_status do_shard(void *context, int64_t index, bd_error *err)
+static bd_status estimate_shard(void *context, int64_t index, bd_error *err)
 {
     const estimating *e = context;
     bd_lengths lengths = {0};
@@ -126,7 +127,7 @@ bd_status bd_estimate_dataset(bd_estimates *estimates, const char *folder,
                                                        .total = (uint64_t)manifest->totals.rows,
                                                        .quiet = quiet});
     const bd_status status =
-        bd_threads_run(threads, do_shard, &e, (int64_t)manifest->n_shards, err);
+        bd_threads_run(threads, estimate_shard, &e, (int64_t)manifest->n_shards, err);
     bd_progress_free(e.progress);
     bd_threads_free(threads);
     return status;

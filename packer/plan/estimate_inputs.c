@@ -16,12 +16,12 @@ enum { N_WINDOWS = 32 };
 
 static const double guessed_ratio = 4;  // of the decompressed size to the compressed one
 
-// What one task reads: a unit, a series of units, or a window of the sample.
+// One task reads this: a unit, a stream of units, or a window of the sample.
 typedef struct window {
     size_t first, last;  // inputs
     int64_t begin, end;  // positions of the records in the first and in the last input
     double share;        // bytes after which it ends
-    bool is_series;      // it goes on, slice by slice, each a unit of its own
+    bool is_stream;      // it goes on, slice by slice, each a unit of its own
     bd_lengths *units;   // [n_units], owned; what came of it
     size_t n_units, capacity;
     double read_bytes;
@@ -34,8 +34,8 @@ typedef struct sampling {
     window *windows;  // [n], owned
     size_t n;
     int64_t time_ns;  // atomic
-    // A packer keeps what its encoder has learnt of the words, and an encoder is large: windows
-    // hand them on. `lock` guards both.
+    // The encoder of a packer is large and remembers words, so that packers are passed on from
+    // window to window. `lock` guards both.
     bd_unit_packer **idle;  // [n_idle], owned, room for one of each thread
     size_t n_idle;
     pthread_mutex_t lock;
@@ -67,7 +67,7 @@ static bool can_begin_anywhere(const bd_input *input)
 
 // ---- Reading a window ----------------------------------------------------------------------
 
-// What a record counts for of its input's weight.
+// The part of its input's weight that a record has.
 static double record_weight(const bd_pack_job *job, const bd_input *input,
                             const bd_record *record)
 {
@@ -100,8 +100,8 @@ static bd_status take_record(const bd_pack_job *job, bd_unit_packer *packer, win
     return BD_OK;
 }
 
-static bd_status read_slice(const bd_pack_job *job, bd_unit_packer *packer, window *w,
-                            size_t index, bd_reader *reader, bd_slice slice, bd_error *err)
+static bd_status sample_slice(const bd_pack_job *job, bd_unit_packer *packer, window *w,
+                              size_t index, bd_reader *reader, bd_slice slice, bd_error *err)
 {
     const bd_input *input = &job->inputs->items[index];
     const int64_t extent = input->entry.extent, begin = slice.begin;
@@ -130,31 +130,31 @@ static bd_status begin_unit(window *w, bd_error *err)
     return BD_OK;
 }
 
-static bd_status read_series(const bd_pack_job *job, bd_unit_packer *packer, window *w,
-                             bd_reader *reader, bd_error *err)
+static bd_status sample_stream(const bd_pack_job *job, bd_unit_packer *packer, window *w,
+                               bd_reader *reader, bd_error *err)
 {
     const bd_input *input = &job->inputs->items[w->first];
     bool last = false;
     for (int64_t slice = 0; !last; slice++) {
         BD_TRY(begin_unit(w, err));
-        BD_TRY(read_slice(job, packer, w, w->first, reader,
-                          bd_input_entry_slice(&input->entry, slice), err));
+        BD_TRY(sample_slice(job, packer, w, w->first, reader,
+                            bd_input_entry_slice(&input->entry, slice), err));
         BD_TRY(bd_reader_is_last(reader, &last, err));
     }
     return BD_OK;
 }
 
-static bd_status read_input(const bd_pack_job *job, bd_unit_packer *packer, window *w,
-                            size_t index, bd_error *err)
+static bd_status sample_input(const bd_pack_job *job, bd_unit_packer *packer, window *w,
+                              size_t index, bd_error *err)
 {
     const bd_input *input = &job->inputs->items[index];
     const bd_slice slice = {index == w->first ? w->begin : 0,
                             index == w->last ? w->end : INT64_MAX};
     bd_reader *reader;
     BD_TRY(bd_reader_open(&reader, input, &job->reading, err));
-    const bd_status status = w->is_series
-                                 ? read_series(job, packer, w, reader, err)
-                                 : read_slice(job, packer, w, index, reader, slice, err);
+    const bd_status status = w->is_stream
+                                 ? sample_stream(job, packer, w, reader, err)
+                                 : sample_slice(job, packer, w, index, reader, slice, err);
     if (input->entry.weight == BD_UNKNOWN)
         w->packed += (double)bd_reader_consumed(reader);
     bd_reader_close(reader);
@@ -184,9 +184,9 @@ static bd_status do_window(void *context, int64_t number, bd_error *err)
     bd_unit_packer *packer;
     const int64_t begun = bd_now_ns();
     BD_TRY(take_packer(s, &packer, err));
-    bd_status status = w->is_series ? BD_OK : begin_unit(w, err);
+    bd_status status = w->is_stream ? BD_OK : begin_unit(w, err);
     for (size_t i = w->first; status == BD_OK && i <= w->last && w->read_bytes < w->share; i++)
-        status = read_input(s->job, packer, w, i, err);
+        status = sample_input(s->job, packer, w, i, err);
     return_packer(s, packer);
     __atomic_fetch_add(&s->time_ns, bd_now_ns() - begun, __ATOMIC_RELAXED);
     return status;
@@ -194,8 +194,8 @@ static bd_status do_window(void *context, int64_t number, bd_error *err)
 
 // ---- How much there is ---------------------------------------------------------------------
 
-// A compressed input does not tell what it has. It is measured if it may be small enough to be
-// read completely, or is too small a file to tell how well it is compressed from a part of it.
+// A compressed input does not say how much it holds. It is measured if it may be small enough to be
+// read completely, or if the file is too small for an estimate from a part of it.
 static bd_status measure(const bd_input *input, int64_t sample_bytes, double *weight,
                          bd_error *err)
 {
@@ -257,7 +257,7 @@ static bd_status plan_all(sampling *s, bd_error *err)
                                      .begin = slice.begin,
                                      .end = is_group ? INT64_MAX : slice.end,
                                      .share = 1e300,
-                                     .is_series = units.items[i].is_series},
+                                     .is_stream = units.items[i].is_stream},
                             err);
     }
     bd_units_release(&units);
@@ -312,7 +312,7 @@ static bd_status plan_windows(sampling *s, double total, double sample_bytes, bd
 // ---- What came of them ---------------------------------------------------------------------
 
 // All windows of a sample become one unit.
-static bd_status join_windows(bd_sample *sample, const sampling *s, bd_error *err)
+static bd_status join_windows(bd_length_sample *sample, const sampling *s, bd_error *err)
 {
     size_t capacity = 0;
     for (size_t k = 0; k < s->n; k++) {
@@ -334,7 +334,7 @@ static bd_status join_windows(bd_sample *sample, const sampling *s, bd_error *er
     return BD_OK;
 }
 
-static void count_bytes(bd_sample *sample, const sampling *s)
+static void count_sampled_bytes(bd_length_sample *sample, const sampling *s)
 {
     double unpacked = 0, packed = 0;
     for (size_t k = 0; k < s->n; k++) {
@@ -363,14 +363,14 @@ static void release_sampling(sampling *s)
     pthread_mutex_destroy(&s->lock);
 }
 
-bd_status bd_sample_take(bd_sample *sample, const bd_pack_job *job, int64_t sample_bytes,
-                         int n_threads, bd_error *err)
+bd_status bd_length_sample_take(bd_length_sample *sample, const bd_pack_job *job,
+                                int64_t sample_bytes, int n_threads, bd_error *err)
 {
     sampling s = {.job = job, .lock = PTHREAD_MUTEX_INITIALIZER};
     bd_threads *threads = NULL;
     bool all_known = false;
     double total = 0;
-    *sample = (bd_sample){0};
+    *sample = (bd_length_sample){0};
     bd_status status = find_weights(&s, sample_bytes, &all_known, err);
     if (status == BD_OK) {
         total = total_weight(&s, guessed_ratio);
@@ -385,20 +385,20 @@ bd_status bd_sample_take(bd_sample *sample, const bd_pack_job *job, int64_t samp
     if (status == BD_OK)
         status = bd_threads_run(threads, do_window, &s, (int64_t)s.n, err);
     if (status == BD_OK) {
-        count_bytes(sample, &s);
+        count_sampled_bytes(sample, &s);
         status = join_windows(sample, &s, err);
     }
     bd_threads_free(threads);
     release_sampling(&s);
     if (status != BD_OK)
-        bd_sample_release(sample);
+        bd_length_sample_release(sample);
     return status;
 }
 
-void bd_sample_release(bd_sample *sample)
+void bd_length_sample_release(bd_length_sample *sample)
 {
     for (size_t i = 0; i < sample->n_units; i++)
         bd_lengths_release(&sample->units[i]);
     free(sample->units);
-    *sample = (bd_sample){0};
+    *sample = (bd_length_sample){0};
 }

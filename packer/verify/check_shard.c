@@ -1,4 +1,4 @@
-// A shard of a scan: its file, its rows, batch by batch, and its figures.
+// Checks one shard: its rows, batch by batch, its figures, and its file.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,16 +7,16 @@
 #include "packer/verify/check.h"
 #include "packer/verify/check_documents.h"
 
-typedef struct shard_scan {
-    const bd_scan *scan;
-    const bd_scan_options *options;
+typedef struct shard_check {
+    const bd_check *check;
+    const bd_check_options *options;
     const bd_shard *shard;
     const bd_shard_entry *stated;  // by the manifest
     bd_figures *batch_figures;     // [documents.n_batches], owned
-    bd_scan_documents documents;
+    bd_check_documents documents;
     bd_figures figures;
     bd_digest digest;  // of the file, if it is asked for
-} shard_scan;
+} shard_check;
 
 // The file's checksum, taken along with the rows: a byte that was just hashed is still in the
 // cache when its row is checked.
@@ -27,7 +27,7 @@ typedef struct file_hash {
 
 // ---- The file ------------------------------------------------------------------------------
 
-bd_status bd_scan_check_size(const char *path, int64_t found_bytes, int64_t stated_bytes,
+bd_status bd_check_file_size(const char *path, int64_t found_bytes, int64_t stated_bytes,
                              bd_error *err)
 {
     if (found_bytes == stated_bytes)
@@ -37,7 +37,7 @@ bd_status bd_scan_check_size(const char *path, int64_t found_bytes, int64_t stat
                    stated_bytes);
 }
 
-bd_status bd_scan_check_digest(const char *path, const bd_digest *found,
+bd_status bd_check_file_digest(const char *path, const bd_digest *found,
                                const bd_digest *stated, bd_error *err)
 {
     if (strcmp(found->hex, stated->hex) == 0)
@@ -53,8 +53,7 @@ static bd_status begin_hash(file_hash *hash, const bd_shard *shard, bd_error *er
     return hash->hasher ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
 }
 
-// Hashes up to `to`, as far as that lies ahead and in the file: the ids of a compressed shard
-// do not.
+// Hashes up to `to`, if that lies ahead and in the file: the ids of a compressed shard do not.
 static void hash_up_to(file_hash *hash, const char *to)
 {
     if (!hash->hasher || to <= hash->next || to > hash->end)
@@ -63,7 +62,7 @@ static void hash_up_to(file_hash *hash, const char *to)
     hash->next = to;
 }
 
-// To the end, in pieces that are let go of.
+// Hashes the rest, in pieces whose pages are released.
 static bd_digest end_hash(file_hash *hash, const bd_shard *shard)
 {
     enum { PIECE_BYTES = 4 << 20 };
@@ -79,7 +78,7 @@ static bd_digest end_hash(file_hash *hash, const bd_shard *shard)
     return digest;
 }
 
-bd_status bd_scan_digest(const bd_shard *shard, bd_digest *digest, bd_error *err)
+bd_status bd_check_hash_file(const bd_shard *shard, bd_digest *digest, bd_error *err)
 {
     file_hash hash;
     BD_TRY(begin_hash(&hash, shard, err));
@@ -89,7 +88,7 @@ bd_status bd_scan_digest(const bd_shard *shard, bd_digest *digest, bd_error *err
 
 // ---- Row by row ----------------------------------------------------------------------------
 
-// What a row leaves for the next one to be compared with.
+// The beginning of a row, with which the next row is compared.
 typedef struct row_start {
     bd_document_place place;
     uint32_t offset;
@@ -99,7 +98,7 @@ typedef struct row_start {
 static row_start start_of(const bd_packing *packing, const bd_row *row)
 {
     if (row->n_segments == 0)
-        return (row_start){0};  // a broken row, which whoever reads it tells
+        return (row_start){0};  // a broken row, which is refused when it is read
     return (row_start){
         bd_packing_place(packing, row->segments.input[0], row->segments.position[0]),
         row->segments.offset[0], true};
@@ -118,7 +117,7 @@ typedef struct unit_span {
     bd_slice slice;
 } unit_span;
 
-static bool lies_in_unit(const shard_scan *s, unit_span *span, uint32_t input,
+static bool lies_in_unit(const shard_check *s, unit_span *span, uint32_t input,
                          uint64_t position)
 {
     const bd_unit *unit = &s->shard->entry.unit;
@@ -126,7 +125,7 @@ static bool lies_in_unit(const shard_scan *s, unit_span *span, uint32_t input,
         if (input < unit->input || input >= unit->input + unit->n_inputs)
             return false;
         *span = (unit_span){input, true,
-                            bd_input_entry_slice(&s->scan->inputs[input], unit->slice)};
+                            bd_input_entry_slice(&s->check->inputs[input], unit->slice)};
     }
     // An empty file is a document, too, and begins at byte 0.
     return position == (uint64_t)span->slice.begin ||
@@ -134,8 +133,8 @@ static bool lies_in_unit(const shard_scan *s, unit_span *span, uint32_t input,
 }
 
 // Row `index` of the shard, which is in record batch `batch`.
-static bd_status scan_row(shard_scan *s, int64_t batch, const bd_row *row, int64_t index,
-                          unit_span *span, bd_error *err)
+static bd_status check_row(shard_check *s, int64_t batch, const bd_row *row, int64_t index,
+                           unit_span *span, bd_error *err)
 {
     const bd_packing *packing = &s->shard->packing;
     const bd_segments *segments = &row->segments;
@@ -149,14 +148,14 @@ static bd_status scan_row(shard_scan *s, int64_t batch, const bd_row *row, int64
                                      "S2: a document lies outside the shard's unit", err);
         bd_figures_count_segment(figures, segments->offset[k], length, bd_row_targets(row, k));
         figures->separator_collisions += bd_separator_collisions(row, packing, k);
-        BD_TRY(
-            bd_scan_documents_add(&s->documents, batch, row, (uint32_t)index, k, figures, err));
+        BD_TRY(bd_check_documents_add(&s->documents, batch, row, (uint32_t)index, k, figures,
+                                      err));
     }
     return BD_OK;
 }
 
-// The row before batch `index`, read without checks: only to be compared with.
-static row_start start_before(const shard_scan *s, int64_t index)
+// The row before batch `index`, read without checks: it is only compared with.
+static row_start start_before(const shard_check *s, int64_t index)
 {
     if (index == 0)
         return (row_start){0};
@@ -165,8 +164,8 @@ static row_start start_before(const shard_scan *s, int64_t index)
     return start_of(&s->shard->packing, &row);
 }
 
-static bd_status scan_rows(shard_scan *s, int64_t index, bd_hasher *hasher, file_hash *hash,
-                           bd_error *err)
+static bd_status check_rows(shard_check *s, int64_t index, bd_hasher *hasher, file_hash *hash,
+                            bd_error *err)
 {
     const bd_packing *packing = &s->shard->packing;
     const bd_row_batch *batch = bd_arrow_reader_batch(s->shard->reader, index);
@@ -178,7 +177,7 @@ static bd_status scan_rows(shard_scan *s, int64_t index, bd_hasher *hasher, file
         bd_row row;
         hash_up_to(hash, (const char *)batch->ids + (size_t)(r + 1) * row_bytes);
         BD_TRY(bd_shard_row(s->shard, first + r, hasher, &row, err));
-        BD_TRY(scan_row(s, index, &row, first + r, &span, err));
+        BD_TRY(check_row(s, index, &row, first + r, &span, err));
         const row_start start = start_of(packing, &row);
         if (!follows(&before, &start))
             return bd_shard_fail_row(s->shard, first + r,
@@ -192,45 +191,45 @@ static bd_status scan_rows(shard_scan *s, int64_t index, bd_hasher *hasher, file
     return BD_OK;
 }
 
-static bd_status scan_batch(shard_scan *s, int64_t index, file_hash *hash, bd_error *err)
+static bd_status check_batch(shard_check *s, int64_t index, file_hash *hash, bd_error *err)
 {
     bd_hasher *hasher = bd_hasher_new();
     if (!hasher)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
-    const bd_status status = scan_rows(s, index, hasher, hash, err);
+    const bd_status status = check_rows(s, index, hasher, hash, err);
     bd_hasher_free(hasher);
     bd_progress_add(s->options->progress,
                     (uint64_t)(s->shard->file.size_bytes / (size_t)s->documents.n_batches));
     return status;
 }
 
-static bd_status scan_batches_alone(shard_scan *s, bd_error *err)
+static bd_status check_batches_alone(shard_check *s, bd_error *err)
 {
     file_hash hash = {0};
     if (s->options->file)
         BD_TRY(begin_hash(&hash, s->shard, err));
     bd_status status = BD_OK;
     for (int64_t i = 0; status == BD_OK && i < s->documents.n_batches; i++)
-        status = scan_batch(s, i, &hash, err);
+        status = check_batch(s, i, &hash, err);
     if (status == BD_OK && s->options->file)
         s->digest = end_hash(&hash, s->shard);
     bd_hasher_free(hash.hasher);
     return status;
 }
 
-// Task 0 hashes the file, which only one can do; the others each scan a batch.
+// Task 0 hashes the file, which one thread has to do alone; every other task checks a batch.
 static bd_status do_task(void *context, int64_t index, bd_error *err)
 {
-    shard_scan *s = context;
+    shard_check *s = context;
     file_hash none = {0};
     if (index > 0)
-        return scan_batch(s, index - 1, &none, err);
-    return s->options->file ? bd_scan_digest(s->shard, &s->digest, err) : BD_OK;
+        return check_batch(s, index - 1, &none, err);
+    return s->options->file ? bd_check_hash_file(s->shard, &s->digest, err) : BD_OK;
 }
 
-static bd_status scan_batches(shard_scan *s, bd_error *err)
+static bd_status check_batches(shard_check *s, bd_error *err)
 {
-    BD_TRY(bd_scan_documents_init(&s->documents, s->shard, err));
+    BD_TRY(bd_check_documents_init(&s->documents, s->shard, err));
     const int64_t n_batches = s->documents.n_batches;
     s->batch_figures = calloc((size_t)n_batches + 1, sizeof *s->batch_figures);
     if (!s->batch_figures)
@@ -238,17 +237,17 @@ static bd_status scan_batches(shard_scan *s, bd_error *err)
                        n_batches);
     BD_TRY(s->options->threads
                ? bd_threads_run(s->options->threads, do_task, s, n_batches + 1, err)
-               : scan_batches_alone(s, err));
+               : check_batches_alone(s, err));
     for (int64_t i = 0; i < n_batches; i++)
         BD_TRY(bd_figures_add(&s->figures, &s->batch_figures[i], err));
-    return bd_scan_documents_end(&s->documents, &s->figures, err);
+    return bd_check_documents_end(&s->documents, &s->figures, err);
 }
 
 // ---- The shard -----------------------------------------------------------------------------
 
-// What rows cannot tell is taken over, if the packing allows it to be, and what follows from it
-// is derived.
-static void complete_figures(shard_scan *s)
+// Figures that rows do not show are taken from the metadata, if the packing allows them to be other
+// than 0, and the figures that follow from them are derived.
+static void complete_figures(shard_check *s)
 {
     const bd_packing *packing = &s->shard->packing;
     const bd_figures *claimed = &s->shard->entry.figures;
@@ -282,7 +281,7 @@ static void complete_figures(shard_scan *s)
                      figures->separators - figures->bos;
 }
 
-static bd_status compare_figures(const shard_scan *s, bd_error *err)
+static bd_status compare_with_metadata(const shard_check *s, bd_error *err)
 {
     char where[256];
     if (!bd_figures_difference(&s->figures, &s->shard->entry.figures, where, sizeof where))
@@ -291,41 +290,41 @@ static bd_status compare_figures(const shard_scan *s, bd_error *err)
                    s->shard->path, where);
 }
 
-static bd_status check_figures(shard_scan *s, bd_error *err)
+static bd_status check_figures(shard_check *s, bd_error *err)
 {
     complete_figures(s);
-    BD_TRY(compare_figures(s, err));
+    BD_TRY(compare_with_metadata(s, err));
     const bd_status status =
         bd_figures_check_ledger(&s->figures, s->shard->packing.seq_len, err);
     return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "'%s'", s->shard->path);
 }
 
-static bd_status check_file(const shard_scan *s, bd_error *err)
+static bd_status check_shard_file(const shard_check *s, bd_error *err)
 {
     const char *path = s->shard->path;
-    BD_TRY(bd_scan_check_size(path, (int64_t)s->shard->file.size_bytes, s->stated->size_bytes,
+    BD_TRY(bd_check_file_size(path, (int64_t)s->shard->file.size_bytes, s->stated->size_bytes,
                               err));
-    return bd_scan_check_digest(path, &s->digest, &s->stated->digest, err);
+    return bd_check_file_digest(path, &s->digest, &s->stated->digest, err);
 }
 
-bd_status bd_scan_shard(const bd_scan *scan, size_t index, const bd_scan_options *options,
-                        bd_figures *figures, bd_error *err)
+bd_status bd_check_shard(const bd_check *check, size_t index, const bd_check_options *options,
+                         bd_figures *figures, bd_error *err)
 {
     bd_shard shard;
-    BD_TRY(bd_shard_open_entry(&shard, scan->folder, scan->manifest, index, err));
-    shard_scan s = {.scan = scan,
-                    .options = options,
-                    .shard = &shard,
-                    .stated = &scan->manifest->shards[index]};
+    BD_TRY(bd_shard_open_entry(&shard, check->folder, check->manifest, index, err));
+    shard_check s = {.check = check,
+                     .options = options,
+                     .shard = &shard,
+                     .stated = &check->manifest->shards[index]};
     // The rows first: they can name the place, the file's checksum cannot.
-    bd_status status = scan_batches(&s, err);
+    bd_status status = check_batches(&s, err);
     if (status == BD_OK)
         status = check_figures(&s, err);
     if (status == BD_OK && options->file)
-        status = check_file(&s, err);
+        status = check_shard_file(&s, err);
     *figures = s.figures;
     free(s.batch_figures);
-    bd_scan_documents_release(&s.documents);
+    bd_check_documents_release(&s.documents);
     bd_shard_close(&shard);
     return status;
 }

@@ -95,7 +95,7 @@ static size_t lower_bound(const candidates *c, const char *last_name)
     return low;
 }
 
-// How a file may be called what the manifest calls it, the surest first.
+// Ways in which the name of a file may match the name in the manifest, the surest first.
 typedef enum likeness {
     SAME_NAME,
     SAME_END,   // of its path: a folder above it was given, or it alone
@@ -127,8 +127,8 @@ static bool is_alike(const candidate *item, const char *name, likeness how)
     }
 }
 
-// Among the files with the last name of `name` that are alike, the one whose path has most of
-// its end in common; of those, the first of the right size.
+// Among the files whose last name is that of `name` and which match, the one whose path has the
+// longest end in common; among equals the first of the right size.
 static candidate *find_name(const candidates *c, const char *name, int64_t size_bytes,
                             likeness how)
 {
@@ -184,21 +184,21 @@ static candidate *find_file(const candidates *c, const bd_input_entry *entry, li
                             : find_name(c, entry->name, entry->size_bytes, how);
 }
 
-// The surest first, so that no other input takes their files.
+// The surest matches are taken first, so that no other input takes their files.
 static bd_status choose_files(bd_corpus *corpus, const candidates *c, bd_error *err)
 {
     for (likeness how = SAME_NAME; how < N_LIKENESSES; how++)
         for (size_t i = 0; i < corpus->inputs.n; i++) {
             bd_corpus_input *input = &corpus->found[i];
             if (input->needed && !input->path)
-                BD_TRY(take(input, find_file(c, &corpus->scan->inputs[i], how), err));
+                BD_TRY(take(input, find_file(c, &corpus->check->inputs[i], how), err));
         }
     return BD_OK;
 }
 
 static void mark_needed(bd_corpus *corpus)
 {
-    const bd_manifest *manifest = corpus->scan->manifest;
+    const bd_manifest *manifest = corpus->check->manifest;
     for (size_t i = 0; i < manifest->n_shards; i++) {
         const bd_unit *unit = &manifest->shards[i].unit;
         for (int64_t k = unit->input; k < unit->input + unit->n_inputs; k++)
@@ -212,7 +212,7 @@ static bd_status find_files(bd_corpus *corpus, const char *const *operands, size
     bd_inputs files = {0};
     candidates c = {0};
     bd_status status = BD_OK;
-    const bd_gathering how = {.source = BD_DEFAULT_SOURCE, .avoided = corpus->scan->folder};
+    const bd_gathering how = {.source = BD_DEFAULT_SOURCE, .avoided = corpus->check->folder};
     for (size_t i = 0; status == BD_OK && i < n; i++)
         status = bd_inputs_add(&files, operands[i], &how, err);
     if (status == BD_OK)
@@ -224,11 +224,11 @@ static bd_status find_files(bd_corpus *corpus, const char *const *operands, size
     return status;
 }
 
-bd_status bd_corpus_open(bd_corpus *corpus, const bd_scan *scan, const char *const *operands,
+bd_status bd_corpus_open(bd_corpus *corpus, const bd_check *check, const char *const *operands,
                          size_t n, bd_error *err)
 {
-    const size_t n_inputs = scan->manifest->n_inputs;
-    *corpus = (bd_corpus){.scan = scan};
+    const size_t n_inputs = check->manifest->n_inputs;
+    *corpus = (bd_corpus){.check = check};
     corpus->inputs.items = calloc(n_inputs + 1, sizeof *corpus->inputs.items);
     corpus->found = calloc(n_inputs + 1, sizeof *corpus->found);
     bd_status status = BD_OK;
@@ -256,10 +256,10 @@ void bd_corpus_release(bd_corpus *corpus)
 
 // ---- Whether it is as it was ---------------------------------------------------------------
 
-static bd_status fail_missing(const bd_corpus *corpus, size_t index, bd_error *err)
+static bd_status fail_missing_file(const bd_corpus *corpus, size_t index, bd_error *err)
 {
-    const bd_input_entry *entry = &corpus->scan->inputs[index];
-    const char *folder = corpus->scan->folder;
+    const bd_input_entry *entry = &corpus->check->inputs[index];
+    const char *folder = corpus->check->folder;
     if (entry->size_bytes == BD_UNKNOWN)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "'%s' was packed from standard input: give it again, as -", folder);
@@ -286,7 +286,7 @@ static void compare_input(const bd_input_entry *entry, const bd_planned_input *p
         bd_error_prefix(change, status, "'%s' is not what was packed", input->path);
 }
 
-static bd_status copy_text(const char *text, char **copy, bd_error *err)
+static bd_status copy_or_null(const char *text, char **copy, bd_error *err)
 {
     *copy = text ? strdup(text) : NULL;
     return !text || *copy
@@ -294,27 +294,26 @@ static bd_status copy_text(const char *text, char **copy, bd_error *err)
                : bd_fail(err, BD_ERR_MEMORY, "no memory for the options of an input");
 }
 
-// Examines the input as `reading` says; examining takes it for what was packed if this is what
-// the plan and the manifest say of it, and else says in *change what differs. On failure *input
-// is empty.
+// Examines the input as `reading` says. *change says how it differs from the input that was packed,
+// if it does. On failure *input is empty.
 static bd_status examine_as(const bd_corpus *corpus, size_t index, bd_reading reading,
                             bd_input *input, bd_error *change, bd_error *err)
 {
-    const bd_input_entry *entry = &corpus->scan->inputs[index];
+    const bd_input_entry *entry = &corpus->check->inputs[index];
     bd_planned_input planned;
     *change = (bd_error){0};
     *input = (bd_input){0};
-    BD_TRY(bd_pack_plan_input(&corpus->scan->plan, index, &planned, err));
+    BD_TRY(bd_pack_plan_input(&corpus->check->plan, index, &planned, err));
     reading.format = bd_input_kind_named(entry->format);
-    bd_status status = copy_text(corpus->found[index].path, &input->path, err);
+    bd_status status = copy_or_null(corpus->found[index].path, &input->path, err);
     if (status == BD_OK)
-        status = copy_text(entry->name, &input->entry.name, err);
+        status = copy_or_null(entry->name, &input->entry.name, err);
     if (status == BD_OK)
-        status = copy_text(entry->source, &input->entry.source, err);
+        status = copy_or_null(entry->source, &input->entry.source, err);
     if (status == BD_OK)
-        status = copy_text(planned.text_field, &input->own.text_field, err);
+        status = copy_or_null(planned.text_field, &input->own.text_field, err);
     if (status == BD_OK)
-        status = copy_text(planned.delimiter, &input->own.delimiter, err);
+        status = copy_or_null(planned.delimiter, &input->own.delimiter, err);
     if (status == BD_OK)
         status = bd_input_examine(input, &reading, err);
     if (status == BD_OK)
@@ -331,16 +330,16 @@ bd_status bd_corpus_examine(bd_corpus *corpus, size_t index, bd_error *err)
 {
     bd_corpus_input *found = &corpus->found[index];
     bd_input *input = &corpus->inputs.items[index];
-    const bd_pack_plan *plan = &corpus->scan->plan;
+    const bd_pack_plan *plan = &corpus->check->plan;
     const bd_pack_plan_part *part = &plan->parts[bd_pack_plan_find_part(plan, index)];
     if (found->examined)
         return BD_OK;
     if (!found->path)
-        return fail_missing(corpus, index, err);
+        return fail_missing_file(corpus, index, err);
     found->reading = part->reading;
     bd_status status = examine_as(corpus, index, found->reading, input, &found->change, err);
     if (!part->has_id_bytes && (status != BD_OK || found->change.status != BD_OK) &&
-        strcmp(corpus->scan->inputs[index].format, bd_tokens_name) == 0) {
+        strcmp(corpus->check->inputs[index].format, bd_tokens_name) == 0) {
         bd_reading other = part->reading;
         bd_input again;
         bd_error change;

@@ -16,7 +16,7 @@
 #include "packer/input/inputs.h"
 #include "packer/verify/check.h"
 
-// Of each input of the manifest, how it was found.
+// How an input of the manifest was found.
 typedef struct bd_corpus_input {
     bool needed;  // a shard holds something of it; the others are left alone
     char *path;   // owned; NULL if nothing is called so
@@ -26,7 +26,7 @@ typedef struct bd_corpus_input {
 } bd_corpus_input;
 
 typedef struct bd_corpus {
-    const bd_scan *scan;     // borrowed
+    const bd_check *check;   // borrowed
     bd_inputs inputs;        // owned; in the order of the manifest, those that were examined
     bd_corpus_input *found;  // [inputs.n], owned
 } bd_corpus;
@@ -34,9 +34,9 @@ typedef struct bd_corpus {
 // Looks for every needed input among what the operands name (inputs.h): by its name, or by the
 // end of its path if another folder was given or it was renamed. Files that the dataset was not
 // packed from are passed over; of several with one name the first of the right size is taken.
-// Only names and sizes are looked at here, and what is missing is no failure yet. The scan must
+// Only names and sizes are looked at here, and a missing one is no failure yet. The check must
 // outlive the corpus. On failure *corpus is empty.
-bd_status bd_corpus_open(bd_corpus *corpus, const bd_scan *scan, const char *const *operands,
+bd_status bd_corpus_open(bd_corpus *corpus, const bd_check *check, const char *const *operands,
                          size_t n, bd_error *err);
 
 // Fills in inputs.items[index] and found[index], unless that was done. One that is missing is

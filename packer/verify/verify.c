@@ -19,12 +19,12 @@
 
 const char *const bd_verify_depth_words[] = {"structure", "rows", "corpus", NULL};
 
-// What the tasks of the thread pool share. Each writes the problem of its own shard.
+// The tasks of the thread pool share this. Each writes the problem of its own shard.
 typedef struct checking {
     const char *folder;
     const bd_verify_settings *settings;
     const bd_manifest *manifest;
-    bd_scan scan;
+    bd_check check;
     bd_error *shard_problems;  // [n_shards], owned; status BD_OK: none
     bd_threads *threads;       // owned
     bd_progress *progress;     // owned
@@ -59,8 +59,8 @@ static bd_status judge(bd_verdict *verdict, bd_status status, const bd_error *fo
     return status;
 }
 
-// D1 for one file. That it is missing is damage, too; any other reason why it cannot be read is
-// not.
+// D1 for one file. A missing file is damage as well; one that cannot be read for another reason is
+// a failure.
 static bd_status check_file(const char *folder, const char *name, const bd_digest *digest,
                             bd_error *err)
 {
@@ -71,14 +71,14 @@ static bd_status check_file(const char *folder, const char *name, const bd_diges
     int64_t found_bytes;
     bd_status status = bd_digest_file(path, &found, &found_bytes, err);
     if (status == BD_OK)
-        status = bd_scan_check_digest(path, &found, digest, err);
+        status = bd_check_file_digest(path, &found, digest, err);
     else if (status == BD_ERR_IO && access(path, F_OK) != 0)
         status = bd_fail(err, BD_ERR_FORMAT, "'%s': D1: it is missing", path);
     free(path);
     return status;
 }
 
-// Whether the dataset's tokenizer.json says what the tokenizer's own would.
+// Compares the dataset's tokenizer.json with that of the built-in tokenizer.
 static bd_status check_tokenizer_file(const char *folder, const bd_tokenizer *tokenizer,
                                       bd_error *err)
 {
@@ -121,12 +121,12 @@ static bd_status check_structure(const checking *c, size_t index, bd_error *err)
     bd_shard shard;
     BD_TRY(bd_shard_open_entry(&shard, c->folder, c->manifest, index, err));
     bd_status status =
-        bd_scan_check_size(shard.path, (int64_t)shard.file.size_bytes, entry->size_bytes, err);
+        bd_check_file_size(shard.path, (int64_t)shard.file.size_bytes, entry->size_bytes, err);
     bd_digest found;
     if (status == BD_OK)
-        status = bd_scan_digest(&shard, &found, err);
+        status = bd_check_hash_file(&shard, &found, err);
     if (status == BD_OK)
-        status = bd_scan_check_digest(shard.path, &found, &entry->digest, err);
+        status = bd_check_file_digest(shard.path, &found, &entry->digest, err);
     bd_shard_close(&shard);
     bd_progress_add(c->progress, (uint64_t)entry->size_bytes);
     return status;
@@ -146,16 +146,17 @@ static bd_status blame_file(const checking *c, size_t index, bd_status status, b
     return BD_ERR_FORMAT;
 }
 
-// Checks one shard by the caller alone, or by all of `threads`. What is wrong with it becomes
-// its problem; only what keeps it from being checked is a failure.
+// Checks one shard by the caller alone, or by all of `threads`. Damage becomes the problem of the
+// shard; the call fails only if the shard could not be checked.
 static bd_status check_shard(checking *c, size_t index, bd_threads *threads, bd_error *err)
 {
-    const bd_scan_options options = {.threads = threads, .progress = c->progress, .file = true};
+    const bd_check_options options = {
+        .threads = threads, .progress = c->progress, .file = true};
     bd_error *problem = &c->shard_problems[index];
     bd_figures figures;
     bd_status status = c->settings->depth == BD_VERIFY_STRUCTURE
                            ? check_structure(c, index, problem)
-                           : bd_scan_shard(&c->scan, index, &options, &figures, problem);
+                           : bd_check_shard(&c->check, index, &options, &figures, problem);
     if (status != BD_OK)
         status = blame_file(c, index, status, problem);
     problem->status = status;
@@ -171,8 +172,9 @@ static bd_status check_shard_alone(void *context, int64_t index, bd_error *err)
     return check_shard(context, (size_t)index, NULL, err);
 }
 
-// How many of the last shards are better checked one after another, each by all threads: those
-// that would leave most threads idle. What takes longest of a compressed one, only one can do.
+// How many of the last shards are better checked one after another, each by all threads, because
+// most threads would be idle. Compressed shards never are: decompressing takes longest, and only
+// one thread can do it.
 static size_t n_shared(const checking *c)
 {
     const size_t n_threads = (size_t)c->settings->n_threads;
@@ -209,7 +211,7 @@ static bd_status find_corpus(checking *c, bd_verdict *verdict, bool *usable, bd_
     const bd_verify_settings *settings = c->settings;
     bd_error found;
     bd_status status =
-        bd_corpus_open(&c->corpus, &c->scan, settings->corpus, settings->n_corpus, &found);
+        bd_corpus_open(&c->corpus, &c->check, settings->corpus, settings->n_corpus, &found);
     if (status == BD_OK)
         status = bd_corpus_examine_all(&c->corpus, c->threads, &found);
     *usable = status == BD_OK;
@@ -221,15 +223,15 @@ static bd_status find_corpus(checking *c, bd_verdict *verdict, bool *usable, bd_
 
 static bd_status compare_corpus(checking *c, bd_verdict *verdict, bd_error *err)
 {
-    const bd_against_job job = {&c->scan, &c->corpus, c->settings->n_threads,
-                                c->settings->quiet};
-    return bd_against_compare(&job, c->shard_problems, &verdict->n_compared, err);
+    const bd_verify_corpus_job job = {&c->check, &c->corpus, c->settings->n_threads,
+                                      c->settings->quiet};
+    return bd_verify_corpus(&job, c->shard_problems, &verdict->n_compared, err);
 }
 
 // ---- The dataset ---------------------------------------------------------------------------
 
-// Tokenizer and plan. *usable tells whether the plan is: without it a dataset's units are
-// unknown, so the shards cannot be judged.
+// Checks the tokenizer and the plan. *usable tells whether the plan can be used: without it the
+// units are unknown, and the shards cannot be judged.
 static bd_status check_head(checking *c, bd_verdict *verdict, bool *usable, bd_error *err)
 {
     const bd_manifest *manifest = c->manifest;
@@ -241,7 +243,7 @@ static bd_status check_head(checking *c, bd_verdict *verdict, bool *usable, bd_e
     BD_TRY(judge(verdict, status, &found, err));
     status = check_file(c->folder, BD_PLAN_NAME, &manifest->plan_digest, &found);
     if (status == BD_OK)
-        status = bd_scan_init(&c->scan, c->folder, manifest, &found);
+        status = bd_check_init(&c->check, c->folder, manifest, &found);
     *usable = status == BD_OK;
     return judge(verdict, status, &found, err);
 }
@@ -253,7 +255,7 @@ static bd_status check_dataset(checking *c, bd_verdict *verdict, bd_error *err)
     BD_TRY(check_head(c, verdict, &usable, err));
     if (!usable)
         return BD_OK;
-    BD_TRY(judge(verdict, bd_scan_check_units(&c->scan, &found), &found, err));
+    BD_TRY(judge(verdict, bd_check_units(&c->check, &found), &found, err));
     // The corpus is read as the plan and the tokenizer say, so they must be right.
     bool comparable = c->settings->depth == BD_VERIFY_CORPUS && verdict->n_problems == 0;
     if (comparable)
@@ -284,7 +286,7 @@ static bd_status check_manifest(const char *folder, const bd_verify_settings *se
     bd_corpus_release(&c.corpus);
     bd_threads_free(c.threads);
     free(c.shard_problems);
-    bd_scan_release(&c.scan);
+    bd_check_release(&c.check);
     return status;
 }
 

@@ -35,7 +35,8 @@ static const bd_option verify_options[] = {
      .help = "Print the verdict as JSON (schemas/verdict-v1.schema.json)"},
 };
 
-static bd_status print_json(const bd_verdict *verdict, bd_verify_depth depth, bd_error *err)
+static bd_status print_verdict_json(const bd_verdict *verdict, bd_verify_depth depth,
+                                    bd_error *err)
 {
     bd_json *problems = bd_json_array();
     for (size_t i = 0; i < verdict->n_problems; i++) {
@@ -72,7 +73,7 @@ static void print_good(const char *folder, const bd_verdict *verdict, bd_verify_
                bd_format_exact(verdict->n_compared).text);
 }
 
-static void print_text(const char *folder, const bd_verdict *verdict, bd_verify_depth depth)
+static void print_verdict(const char *folder, const bd_verdict *verdict, bd_verify_depth depth)
 {
     for (size_t i = 0; i < verdict->n_problems; i++) {
         const char *message = verdict->problems[i].message;
@@ -111,9 +112,9 @@ static int verify_run(const bd_arguments *arguments)
         return bd_command_fail(arguments, &err);
     bd_status status = BD_OK;
     if (settings->json)
-        status = print_json(&verdict, how.depth, &err);
+        status = print_verdict_json(&verdict, how.depth, &err);
     else if (!arguments->quiet || verdict.n_problems > 0)
-        print_text(folder, &verdict, how.depth);
+        print_verdict(folder, &verdict, how.depth);
     bd_command_say_time(arguments, bd_now_ns() - started_ns, verdict.n_bytes, "checked");
     const bool good = verdict.n_problems == 0;
     bd_verdict_release(&verdict);

@@ -12,10 +12,10 @@
 #include "packer/input/reader.h"
 #include "packer/pack/unit.h"
 
-// What the workers share.
+// The workers share this.
 typedef struct comparing {
-    const bd_against_job *job;
-    bd_pack_job *packs;  // [scan->plan.n_parts], owned; as each part of the plan was packed
+    const bd_verify_corpus_job *job;
+    bd_pack_job *packs;  // [check->plan.n_parts], owned; as each part of the plan was packed
     const bd_tokenizer *tokenizer;
     bd_progress *progress;
     bd_error *problems;
@@ -25,7 +25,7 @@ typedef struct comparing {
     int64_t limit_left;  // INT64_MAX without a limit, and then never changed
 } comparing;
 
-// What one worker keeps from unit to unit.
+// One worker keeps this from unit to unit.
 typedef struct worker {
     comparing *c;
     bd_unit_packer *packer;  // owned; of part `part`, or NULL
@@ -71,7 +71,7 @@ static bd_status fail_token(const comparison *m, const bd_document *document,
     return blame(m, document->input, document->position, err);
 }
 
-// That the pieces cover the document, once and in order, the scan has shown (S3).
+// bd_check_shard() has shown that the pieces cover the document, once and in order (S3).
 static bd_status compare_document(const comparison *m, const bd_document *document,
                                   const bd_indexed_segment *pieces, size_t n, bd_error *err)
 {
@@ -91,14 +91,15 @@ static bd_status compare_document(const comparison *m, const bd_document *docume
     return BD_OK;
 }
 
-static bd_status fail_missing(const comparison *m, const bd_document *document, bd_error *err)
+static bd_status fail_missing_document(const comparison *m, const bd_document *document,
+                                       bd_error *err)
 {
     bd_fail(err, BD_ERR_FORMAT, "the document is in no row of '%s'", m->shard->path);
     return blame(m, document->input, document->position, err);
 }
 
-static bd_status fail_unknown(const comparison *m, const bd_indexed_segment *piece,
-                              bd_error *err)
+static bd_status fail_extra_document(const comparison *m, const bd_indexed_segment *piece,
+                                     bd_error *err)
 {
     bd_fail(err, BD_ERR_FORMAT,
             "no document that was to be packed begins there, '%s', row %u, has one",
@@ -106,7 +107,7 @@ static bd_status fail_unknown(const comparison *m, const bd_indexed_segment *pie
     return blame(m, piece->input, piece->position, err);
 }
 
-static int compare_places(const bd_document *document, const bd_indexed_segment *piece)
+static int compare_place(const bd_document *document, const bd_indexed_segment *piece)
 {
     if (document->input != piece->input)
         return document->input < piece->input ? -1 : 1;
@@ -114,7 +115,7 @@ static int compare_places(const bd_document *document, const bd_indexed_segment 
 }
 
 // Both sides are in input order.
-static bd_status compare_documents(const comparison *m, bd_figures *figures, bd_error *err)
+static bd_status compare_all_documents(const comparison *m, bd_figures *figures, bd_error *err)
 {
     const bd_packing *packing = &m->shard->packing;
     size_t piece = 0;
@@ -126,18 +127,20 @@ static bd_status compare_documents(const comparison *m, bd_figures *figures, bd_
             continue;
         }
         const int order =
-            piece < m->segments->n ? compare_places(document, &m->segments->items[piece]) : -1;
+            piece < m->segments->n ? compare_place(document, &m->segments->items[piece]) : -1;
         if (order != 0)
-            return order < 0 ? fail_missing(m, document, err)
-                             : fail_unknown(m, &m->segments->items[piece], err);
+            return order < 0 ? fail_missing_document(m, document, err)
+                             : fail_extra_document(m, &m->segments->items[piece], err);
         const size_t end = bd_segment_index_document_end(m->segments, piece);
         BD_TRY(compare_document(m, document, &m->segments->items[piece], end - piece, err));
         piece = end;
     }
-    return piece < m->segments->n ? fail_unknown(m, &m->segments->items[piece], err) : BD_OK;
+    return piece < m->segments->n ? fail_extra_document(m, &m->segments->items[piece], err)
+                                  : BD_OK;
 }
 
-// What rows cannot tell: the figures of what was left out, and the records' own checksum.
+// Compares what rows do not show: the figures of records that were left out, and the checksum of
+// the records.
 static bd_status compare_rest(const comparison *m, const bd_figures *read,
                               const bd_record_digests *digests, bd_error *err)
 {
@@ -169,17 +172,17 @@ static bd_status compare_rest(const comparison *m, const bd_figures *read,
 static bd_status compare_unit(worker *w, size_t index, bd_error *err)
 {
     comparing *c = w->c;
-    const bd_scan *scan = c->job->scan;
-    const bool held_out = scan->manifest->packing.part == BD_PART_HELD_OUT;
+    const bd_check *check = c->job->check;
+    const bool held_out = check->manifest->packing.part == BD_PART_HELD_OUT;
     const bd_unit_contents contents = bd_unit_packer_contents(w->packer, held_out);
     bd_shard shard;
     bd_segment_index segments = {0};
-    BD_TRY(bd_shard_open_entry(&shard, scan->folder, scan->manifest, index, err));
+    BD_TRY(bd_shard_open_entry(&shard, check->folder, check->manifest, index, err));
     const comparison m = {c, &shard, contents.documents, &segments};
     bd_figures read = *contents.left_out;
     bd_status status = bd_segment_index_build(&segments, &shard, err);
     if (status == BD_OK)
-        status = compare_documents(&m, &read, err);
+        status = compare_all_documents(&m, &read, err);
     if (status == BD_OK)
         status = compare_rest(&m, &read, &contents.digests, err);
     bd_segment_index_release(&segments);
@@ -205,7 +208,7 @@ static bd_status open_reader(worker *w, int64_t index, bd_error *err)
     return bd_reader_open(&w->reader, input, &corpus->found[index].reading, err);
 }
 
-static bd_status read_slice(worker *w, int64_t index, bd_slice slice, bd_error *err)
+static bd_status add_slice_again(worker *w, int64_t index, bd_slice slice, bd_error *err)
 {
     BD_TRY(open_reader(w, index, err));
     bd_reader_begin(w->reader, slice);
@@ -221,30 +224,30 @@ static bd_status read_slice(worker *w, int64_t index, bd_slice slice, bd_error *
     return BD_OK;
 }
 
-// The cuts are the dataset's, also where the input would be cut otherwise now; but an input
-// that has become shorter has nothing after its end.
+// Cuts the input where the dataset says, even if it would be cut elsewhere now; but an input that
+// has become shorter has nothing after its end.
 static bd_status read_unit(worker *w, const bd_unit *unit, bd_error *err)
 {
-    const bd_scan *scan = w->c->job->scan;
+    const bd_check *check = w->c->job->check;
     bd_unit_packer_begin(w->packer, unit->input);
     for (int64_t i = unit->input; i < unit->input + unit->n_inputs; i++) {
         const int64_t extent = w->c->job->corpus->inputs.items[i].entry.extent;
-        bd_slice slice = bd_input_entry_slice(&scan->inputs[i], unit->slice);
+        bd_slice slice = bd_input_entry_slice(&check->inputs[i], unit->slice);
         if (extent != BD_UNKNOWN && slice.begin > 0 && slice.begin >= extent)
             continue;
         if (extent != BD_UNKNOWN && slice.end > extent)
             slice.end = extent;
-        BD_TRY(read_slice(w, i, slice, err));
+        BD_TRY(add_slice_again(w, i, slice, err));
     }
     return BD_OK;
 }
 
-// Where only reading tells where an input ends, it must end where the last shard does.
+// An input whose end is only known by reading must end where its last shard does.
 static bd_status check_end(worker *w, const bd_unit *unit, bd_error *err)
 {
-    const bd_scan *scan = w->c->job->scan;
+    const bd_check *check = w->c->job->check;
     bool last;
-    if (scan->inputs[unit->input].extent != BD_UNKNOWN || w->c->limit_left != INT64_MAX ||
+    if (check->inputs[unit->input].extent != BD_UNKNOWN || w->c->limit_left != INT64_MAX ||
         !w->reader)
         return BD_OK;
     BD_TRY(bd_reader_is_last(w->reader, &last, err));
@@ -255,9 +258,9 @@ static bd_status check_end(worker *w, const bd_unit *unit, bd_error *err)
                    last ? "ends before the end of" : "goes on after the end of");
 }
 
-static bd_status do_shard(worker *w, size_t index, bd_error *problem)
+static bd_status compare_shard(worker *w, size_t index, bd_error *problem)
 {
-    const bd_unit *unit = &w->c->job->scan->manifest->shards[index].unit;
+    const bd_unit *unit = &w->c->job->check->manifest->shards[index].unit;
     bd_status status = read_unit(w, unit, problem);
     if (status == BD_OK && w->c->problems[index].status == BD_OK)
         status = compare_unit(w, index, problem);
@@ -270,14 +273,14 @@ static bd_status do_shard(worker *w, size_t index, bd_error *problem)
 
 static size_t part_of_shard(const comparing *c, size_t shard)
 {
-    const bd_scan *scan = c->job->scan;
-    return bd_pack_plan_find_part(&scan->plan,
-                                  (size_t)scan->manifest->shards[shard].unit.input);
+    const bd_check *check = c->job->check;
+    return bd_pack_plan_find_part(&check->plan,
+                                  (size_t)check->manifest->shards[shard].unit.input);
 }
 
-static bool is_limited(const comparing *c, size_t part)
+static bool has_limit(const comparing *c, size_t part)
 {
-    return c->job->scan->plan.parts[part].limit != BD_NO_LIMIT;
+    return c->job->check->plan.parts[part].limit != BD_NO_LIMIT;
 }
 
 // Each part has a limit of its own. Where any has one, one worker does everything in order.
@@ -287,7 +290,7 @@ static void begin_part(comparing *c, size_t shard)
     const bool is_first = shard == 0 || part_of_shard(c, shard - 1) != part;
     if (!is_first)
         return;
-    if (is_limited(c, part))
+    if (has_limit(c, part))
         c->limit_left = c->packs[part].limit;
     else if (c->limit_left != INT64_MAX)
         c->limit_left = INT64_MAX;
@@ -297,16 +300,16 @@ static void begin_part(comparing *c, size_t shard)
 // from front to back. False if none is left.
 static bool take_shards(comparing *c, size_t *first, size_t *end)
 {
-    const bd_scan *scan = c->job->scan;
-    const bd_manifest *manifest = scan->manifest;
+    const bd_check *check = c->job->check;
+    const bd_manifest *manifest = check->manifest;
     pthread_mutex_lock(&c->lock);
     *first = *end = c->next_shard;
     if (*first < manifest->n_shards) {
         const int64_t input = manifest->shards[*first].unit.input;
-        const bool is_series = scan->inputs[input].extent == BD_UNKNOWN;
+        const bool is_stream = check->inputs[input].extent == BD_UNKNOWN;
         begin_part(c, *first);
         ++*end;
-        while (is_series && *end < manifest->n_shards &&
+        while (is_stream && *end < manifest->n_shards &&
                manifest->shards[*end].unit.input == input)
             ++*end;
     }
@@ -315,7 +318,7 @@ static bool take_shards(comparing *c, size_t *first, size_t *end)
     return *first < *end;
 }
 
-static void count_documents(comparing *c, int64_t n)
+static void add_to_count(comparing *c, int64_t n)
 {
     pthread_mutex_lock(&c->lock);
     c->n_documents += n;
@@ -327,14 +330,14 @@ static void count_documents(comparing *c, int64_t n)
 static void take_no_more(comparing *c)
 {
     pthread_mutex_lock(&c->lock);
-    c->next_shard = c->job->scan->manifest->n_shards;
+    c->next_shard = c->job->check->manifest->n_shards;
     pthread_mutex_unlock(&c->lock);
 }
 
 static void leave_part(comparing *c, size_t part)
 {
     pthread_mutex_lock(&c->lock);
-    while (c->next_shard < c->job->scan->manifest->n_shards &&
+    while (c->next_shard < c->job->check->manifest->n_shards &&
            part_of_shard(c, c->next_shard) == part)
         c->next_shard++;
     pthread_mutex_unlock(&c->lock);
@@ -342,19 +345,19 @@ static void leave_part(comparing *c, size_t part)
 
 // After damage in an input that is read from front to back, what follows cannot be judged; with
 // a limit on documents nothing that follows in its part can.
-static bd_status do_shards(worker *w, size_t first, size_t end, bd_error *err)
+static bd_status compare_shards(worker *w, size_t first, size_t end, bd_error *err)
 {
     comparing *c = w->c;
     bd_status status = BD_OK;
     bd_error problem = {0};
     for (size_t i = first; status == BD_OK && i < end; i++) {
-        status = do_shard(w, i, &problem);
-        count_documents(c, bd_unit_packer_n_documents(w->packer));
+        status = compare_shard(w, i, &problem);
+        add_to_count(c, bd_unit_packer_n_documents(w->packer));
         bd_unit_packer_clear(w->packer);
         if (status == BD_ERR_FORMAT && c->problems[i].status == BD_OK)
             c->problems[i] = problem;
     }
-    if (status == BD_ERR_FORMAT && is_limited(c, w->part))
+    if (status == BD_ERR_FORMAT && has_limit(c, w->part))
         leave_part(c, w->part);
     if (status == BD_OK || status == BD_ERR_FORMAT)
         return BD_OK;
@@ -383,7 +386,7 @@ static bd_status do_work(void *context, int64_t index, bd_error *err)
     while (status == BD_OK && take_shards(w.c, &first, &end)) {
         status = open_packer(&w, part_of_shard(w.c, first), err);
         if (status == BD_OK)
-            status = do_shards(&w, first, end, err);
+            status = compare_shards(&w, first, end, err);
         bd_reader_close(w.reader);
         w.reader = NULL;
     }
@@ -391,20 +394,20 @@ static bd_status do_work(void *context, int64_t index, bd_error *err)
     return status;
 }
 
-// How a part of the dataset was packed. A holdout's documents are told apart whichever part is
-// looked at.
+// The job that packed a part of the dataset. With a holdout both sides are separated, whichever of
+// them is verified.
 static bd_pack_job pack_job_of(const comparing *c, size_t part)
 {
-    const bd_against_job *job = c->job;
-    const bd_manifest *manifest = job->scan->manifest;
+    const bd_verify_corpus_job *job = c->job;
+    const bd_manifest *manifest = job->check->manifest;
     bd_pack_job pack = {
         .packing = manifest->packing,
         .tokenizer = c->tokenizer,
         .inputs = &job->corpus->inputs,
-        .reading = job->scan->plan.parts[part].reading,
-        .limit = job->scan->plan.parts[part].limit,
-        .folder = job->scan->folder,
-        .holdout_folder = manifest->packing.part == BD_PART_ALL ? NULL : job->scan->folder,
+        .reading = job->check->plan.parts[part].reading,
+        .limit = job->check->plan.parts[part].limit,
+        .folder = job->check->folder,
+        .holdout_folder = manifest->packing.part == BD_PART_ALL ? NULL : job->check->folder,
     };
     if (pack.holdout_folder)
         pack.packing.part = BD_PART_TRAINING;
@@ -421,14 +424,14 @@ static uint64_t documents_to_read(const bd_manifest *manifest)
 
 static bd_status compare_all(comparing *c, bd_error *err)
 {
-    const size_t n_parts = c->job->scan->plan.n_parts;
+    const size_t n_parts = c->job->check->plan.n_parts;
     bool limited = false;
     c->packs = calloc(n_parts, sizeof *c->packs);
     if (!c->packs)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parts of the plan", n_parts);
     for (size_t i = 0; i < n_parts; i++) {
         c->packs[i] = pack_job_of(c, i);
-        limited |= is_limited(c, i);
+        limited |= has_limit(c, i);
     }
     const int n_threads = limited ? 1 : c->job->n_threads;
     bd_threads *threads;
@@ -438,16 +441,16 @@ static bd_status compare_all(comparing *c, bd_error *err)
     return status;
 }
 
-bd_status bd_against_compare(const bd_against_job *job, bd_error *problems,
-                             int64_t *n_documents, bd_error *err)
+bd_status bd_verify_corpus(const bd_verify_corpus_job *job, bd_error *problems,
+                           int64_t *n_documents, bd_error *err)
 {
-    const bd_manifest *manifest = job->scan->manifest;
+    const bd_manifest *manifest = job->check->manifest;
     comparing c = {.job = job,
                    .problems = problems,
                    .lock = PTHREAD_MUTEX_INITIALIZER,
                    .limit_left = INT64_MAX};
     *n_documents = 0;
-    BD_TRY(bd_stored_tokenizer_open(&c.tokenizer, job->scan->folder, &manifest->packing, err));
+    BD_TRY(bd_stored_tokenizer_open(&c.tokenizer, job->check->folder, &manifest->packing, err));
     c.progress = bd_progress_new(&(bd_progress_config){.label = "comparing",
                                                        .unit = "documents",
                                                        .total = documents_to_read(manifest),

@@ -50,16 +50,16 @@ static void assert_unit(const bd_units *units, size_t i, bd_unit expected)
     assert_int_equal(units->items[i].unit.slice, expected.slice);
     assert_int_equal(units->items[i].unit.n_inputs, expected.n_inputs);
     assert_int_equal(units->items[i].unit.last, expected.last);
-    assert_false(units->items[i].is_series);
+    assert_false(units->items[i].is_stream);
 }
 
-static void assert_series(const bd_units *units, size_t i, int64_t input)
+static void assert_stream(const bd_units *units, size_t i, int64_t input)
 {
     assert_true(i < units->n);
     assert_int_equal(units->items[i].unit.input, input);
     assert_int_equal(units->items[i].unit.slice, 0);
     assert_int_equal(units->items[i].unit.n_inputs, 1);
-    assert_true(units->items[i].is_series);
+    assert_true(units->items[i].is_stream);
 }
 
 static bd_units plan(const corpus *c, int64_t unit_bytes)
@@ -88,7 +88,7 @@ static void example_of_the_header(void **state)
     assert_unit(&units, 1, (bd_unit){0, 1, 1, false});
     assert_unit(&units, 2, (bd_unit){0, 2, 1, true});
     assert_unit(&units, 3, (bd_unit){1, 0, 4, true});  // exactly 100 bytes
-    assert_series(&units, 4, 5);
+    assert_stream(&units, 4, 5);
     assert_unit(&units, 5, (bd_unit){6, 0, 1, true});
     bd_units_release(&units);
     bd_units_release(&units);
@@ -216,7 +216,7 @@ static void units_never_span_sources(void **state)
         free(c.items[i].source);
 }
 
-static void nothing_joins_a_series_and_a_series_joins_nothing(void **state)
+static void nothing_joins_a_stream_and_a_stream_joins_nothing(void **state)
 {
     (void)state;
     corpus c = {0};
@@ -228,8 +228,8 @@ static void nothing_joins_a_series_and_a_series_joins_nothing(void **state)
     bd_units units = plan(&c, 100);
     assert_int_equal(units.n, 4);
     assert_unit(&units, 0, (bd_unit){0, 0, 1, true});
-    assert_series(&units, 1, 1);
-    assert_series(&units, 2, 2);
+    assert_stream(&units, 1, 1);
+    assert_stream(&units, 2, 2);
     assert_unit(&units, 3, (bd_unit){3, 0, 2, true});
     bd_units_release(&units);
     // Its slices lie at multiples of the stride, without end.
@@ -352,7 +352,7 @@ int main(void)
         cmocka_unit_test(groups_go_by_weight),
         cmocka_unit_test(a_whole_text_is_one_unit_of_any_size),
         cmocka_unit_test(units_never_span_sources),
-        cmocka_unit_test(nothing_joins_a_series_and_a_series_joins_nothing),
+        cmocka_unit_test(nothing_joins_a_stream_and_a_stream_joins_nothing),
         cmocka_unit_test(every_byte_lies_in_exactly_one_slice),
         cmocka_unit_test(too_many_units_are_refused),
         cmocka_unit_test(a_slice_past_its_input_is_empty),

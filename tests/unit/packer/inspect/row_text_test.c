@@ -62,7 +62,7 @@ static char *printed(const fixture *f, bool color)
     FILE *out = open_memstream(&text, &n);
     assert_non_null(out);
     assert_int_equal(bd_row_print(out, &f->row, &f->manifest, bd_tokenizer_bytes(),
-                                  (bd_row_look){.color = color}, NULL),
+                                  (bd_row_style){.color = color}, NULL),
                      BD_OK);
     fclose(out);
     return text;
@@ -230,7 +230,7 @@ static void an_input_that_is_not_listed_is_refused(void **state)
     FILE *out = open_memstream(&text, &n);
     assert_non_null(out);
     assert_int_equal(
-        bd_row_print(out, &f.row, &f.manifest, bd_tokenizer_bytes(), (bd_row_look){0}, &err),
+        bd_row_print(out, &f.row, &f.manifest, bd_tokenizer_bytes(), (bd_row_style){0}, &err),
         BD_ERR_FORMAT);
     fclose(out);
     free(text);
@@ -251,7 +251,7 @@ static void abbreviated_text_ends_with_a_character(void **state)
     FILE *out = open_memstream(&text, &n);
     assert_non_null(out);
     assert_int_equal(bd_row_print(out, &f.row, &f.manifest, bd_tokenizer_bytes(),
-                                  (bd_row_look){.most_bytes = 4}, NULL),
+                                  (bd_row_style){.most_bytes = 4}, NULL),
                      BD_OK);
     fclose(out);
     assert_non_null(strstr(text, "\naa\xe8\xaa\x9e [4 more tokens]\n"));

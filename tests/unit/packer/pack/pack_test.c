@@ -776,7 +776,7 @@ static void finishing_publishes_what_is_there_or_names_what_is_missing(void **st
         assert_int_equal(result.n_missing, 1);
         assert_int_equal(result.missing[0].unit.input, 0);
         assert_int_equal(result.missing[0].unit.slice, 2);
-        assert_int_equal(result.missing[0].is_series, s);
+        assert_int_equal(result.missing[0].is_stream, s);
         bd_pack_result_release(&result);
         bd_pack_result_release(&result);
         assert_false(exists(in(out, "manifest.json")));

@@ -1,4 +1,4 @@
-#include "packer/pack/report_plan.h"
+#include "packer/pack/dry_run_report.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -58,11 +58,11 @@ static void print_group(FILE *out, const input_group *group)
     fputs(group->n > 1 ? " on\n" : "\n", out);
 }
 
-bd_status bd_report_plan(FILE *out, const bd_pack_job *job, bd_error *err)
+bd_status bd_report_dry_run(FILE *out, const bd_pack_job *job, bd_error *err)
 {
     bd_units units;
     input_group *groups = NULL;
-    size_t n_groups = 0, n_series = 0;
+    size_t n_groups = 0, n_stream = 0;
     BD_TRY(bd_pack_job_units(job, &units, err));
     const bd_status status = group_inputs(job->inputs, &groups, &n_groups, err);
     if (status == BD_OK) {
@@ -71,12 +71,12 @@ bd_status bd_report_plan(FILE *out, const bd_pack_job *job, bd_error *err)
         for (size_t i = 0; i < n_groups; i++)
             print_group(out, &groups[i]);
         for (size_t i = 0; i < units.n; i++)
-            n_series += units.items[i].is_series;
+            n_stream += units.items[i].is_stream;
         fprintf(out, "%zu input%s, %zu unit%s", job->inputs->n, job->inputs->n == 1 ? "" : "s",
-                units.n - n_series, units.n - n_series == 1 ? "" : "s");
-        if (n_series > 0)
-            fprintf(out, " and those of %zu input%s of unknown size", n_series,
-                    n_series == 1 ? "" : "s");
+                units.n - n_stream, units.n - n_stream == 1 ? "" : "s");
+        if (n_stream > 0)
+            fprintf(out, " and those of %zu input%s of unknown size", n_stream,
+                    n_stream == 1 ? "" : "s");
         fprintf(out, "; about %s to be written\n",
                 bd_format_bytes((uint64_t)bd_space_needed(job)).text);
         if (job->inputs->passed.n > 0)

@@ -1,4 +1,4 @@
-#include "packer/pack/schedule.h"
+#include "packer/pack/unit_queue.h"
 
 #include <pthread.h>
 #include <sys/wait.h>
@@ -10,30 +10,30 @@
 
 enum { MAX_ITEMS = 600, N_SLICES = 40, ALONE = -1 };
 
-// Units of which every `one_in`-th is a series; 0: none.
+// Units of which every `one_in`-th is a stream; 0: none.
 static bd_units make_units(size_t n, size_t one_in)
 {
     static bd_planned items[MAX_ITEMS];
     assert_true(n <= MAX_ITEMS);
     for (size_t i = 0; i < n; i++)
         items[i] = (bd_planned){.unit = {(int64_t)i, 0, 1, true},
-                                .is_series = one_in > 0 && i % one_in == 0};
+                                .is_stream = one_in > 0 && i % one_in == 0};
     return (bd_units){.items = items, .n = n};
 }
 
-static bd_schedule *make_schedule(const bd_units *units, int lock, size_t first)
+static bd_unit_queue *make_schedule(const bd_units *units, int lock, size_t first)
 {
-    bd_schedule *schedule;
+    bd_unit_queue *queue;
     bd_error err = {0};
-    if (bd_schedule_new(&schedule, units, lock, first, &err) != BD_OK)
+    if (bd_unit_queue_new(&queue, units, lock, first, &err) != BD_OK)
         fail_msg("%s", err.message);
-    return schedule;
+    return queue;
 }
 
-static bool take(bd_schedule *schedule, size_t *item)
+static bool take(bd_unit_queue *queue, size_t *item)
 {
     bool found;
-    assert_int_equal(bd_schedule_take(schedule, item, &found, NULL), BD_OK);
+    assert_int_equal(bd_unit_queue_take(queue, item, &found, NULL), BD_OK);
     return found;
 }
 
@@ -46,80 +46,80 @@ static void items_are_handed_out_in_order_from_the_first(void **state)
     for (size_t c = 0; c < sizeof COUNTS / sizeof *COUNTS; c++) {
         for (size_t first = 0; first <= 2 * COUNTS[c]; first++) {
             const bd_units units = make_units(COUNTS[c], 0);
-            bd_schedule *schedule = make_schedule(&units, ALONE, first);
+            bd_unit_queue *queue = make_schedule(&units, ALONE, first);
             size_t item;
             for (size_t i = 0; i < COUNTS[c]; i++) {
-                assert_true(take(schedule, &item));
+                assert_true(take(queue, &item));
                 assert_int_equal(item, (first + i) % COUNTS[c]);
                 if (i % 2)  // whether it comes back soon or late changes nothing
-                    bd_schedule_return(schedule, item, true);
+                    bd_unit_queue_give_back(queue, item, true);
             }
-            assert_false(take(schedule, &item));
-            assert_false(take(schedule, &item));
-            bd_schedule_free(schedule);
+            assert_false(take(queue, &item));
+            assert_false(take(queue, &item));
+            bd_unit_queue_free(queue);
         }
     }
-    bd_schedule_free(NULL);
+    bd_unit_queue_free(NULL);
 }
 
-static void a_series_that_is_not_done_comes_before_what_follows_it(void **state)
+static void a_stream_that_is_not_done_comes_before_what_follows_it(void **state)
 {
     (void)state;
-    const bd_units units = make_units(3, 2);  // series, unit, series
-    bd_schedule *schedule = make_schedule(&units, ALONE, 0);
+    const bd_units units = make_units(3, 2);  // stream, unit, stream
+    bd_unit_queue *queue = make_schedule(&units, ALONE, 0);
     size_t item;
     for (int slice = 0; slice < 3; slice++) {
-        assert_true(take(schedule, &item));
+        assert_true(take(queue, &item));
         assert_int_equal(item, 0);
-        bd_schedule_return(schedule, item, slice == 2);
+        bd_unit_queue_give_back(queue, item, slice == 2);
     }
     for (size_t expected = 1; expected <= 2; expected++) {
-        assert_true(take(schedule, &item));
+        assert_true(take(queue, &item));
         assert_int_equal(item, expected);
-        bd_schedule_return(schedule, item, true);
+        bd_unit_queue_give_back(queue, item, true);
     }
-    assert_false(take(schedule, &item));
-    bd_schedule_free(schedule);
+    assert_false(take(queue, &item));
+    bd_unit_queue_free(queue);
 }
 
-static void a_series_that_is_being_read_is_passed_over(void **state)
+static void a_stream_that_is_being_read_is_passed_over(void **state)
 {
     (void)state;
     const bd_units units = make_units(3, 2);
-    bd_schedule *schedule = make_schedule(&units, ALONE, 0);
+    bd_unit_queue *queue = make_schedule(&units, ALONE, 0);
     size_t a, b, c;
-    assert_true(take(schedule, &a));
-    assert_true(take(schedule, &b));
-    assert_true(take(schedule, &c));
+    assert_true(take(queue, &a));
+    assert_true(take(queue, &b));
+    assert_true(take(queue, &c));
     assert_int_equal(a, 0);
     assert_int_equal(b, 1);
     assert_int_equal(c, 2);
-    bd_schedule_return(schedule, c, false);
-    assert_true(take(schedule, &c));
+    bd_unit_queue_give_back(queue, c, false);
+    assert_true(take(queue, &c));
     assert_int_equal(c, 2);
-    bd_schedule_free(schedule);
+    bd_unit_queue_free(queue);
 }
 
 static void nothing_is_handed_out_after_a_stop(void **state)
 {
     (void)state;
     const bd_units units = make_units(3, 2);
-    bd_schedule *schedule = make_schedule(&units, ALONE, 0);
+    bd_unit_queue *queue = make_schedule(&units, ALONE, 0);
     size_t item;
-    assert_true(take(schedule, &item));
-    bd_schedule_stop(schedule);
-    assert_false(take(schedule, &item));
-    bd_schedule_return(schedule, 0, false);
-    assert_false(take(schedule, &item));
-    bd_schedule_free(schedule);
+    assert_true(take(queue, &item));
+    bd_unit_queue_stop(queue);
+    assert_false(take(queue, &item));
+    bd_unit_queue_give_back(queue, 0, false);
+    assert_false(take(queue, &item));
+    bd_unit_queue_free(queue);
 }
 
 // ---- Many workers -------------------------------------------------------------------------
 
-// What the workers did. Not guarded by anything: that the schedule hands an item to one worker
+// What the workers did. Not guarded by anything: that the queue hands an item to one worker
 // at a time is what makes this no race, and ThreadSanitizer sees whether it does.
 typedef struct crowd {
-    bd_schedule *schedule;
+    bd_unit_queue *queue;
     const bd_units *units;
     int times[MAX_ITEMS];
 } crowd;
@@ -131,14 +131,14 @@ static bd_status work(void *context, int64_t index, bd_error *err)
     for (;;) {
         size_t item;
         bool found;
-        BD_TRY(bd_schedule_take(c->schedule, &item, &found, err));
+        BD_TRY(bd_unit_queue_take(c->queue, &item, &found, err));
         if (!found)
             return BD_OK;
         const int n = ++c->times[item];
         for (int spin = random_between(&random, 0, 200); spin > 0; spin--)
             next_random(&random);
-        bd_schedule_return(c->schedule, item,
-                           !c->units->items[item].is_series || n == N_SLICES);
+        bd_unit_queue_give_back(c->queue, item,
+                                !c->units->items[item].is_stream || n == N_SLICES);
     }
 }
 
@@ -157,14 +157,14 @@ static void nothing_is_lost_or_done_twice_by_many_workers(void **state)
         assert_int_equal(bd_threads_new(&threads, CASES[i].n_workers, NULL), BD_OK);
         assert_int_equal(bd_threads_run(threads, work, &c, CASES[i].n_workers, NULL), BD_OK);
         for (size_t k = 0; k < units.n; k++)
-            assert_int_equal(c.times[k], units.items[k].is_series ? N_SLICES : 1);
+            assert_int_equal(c.times[k], units.items[k].is_stream ? N_SLICES : 1);
         bd_threads_free(threads);
-        bd_schedule_free(c.schedule);
+        bd_unit_queue_free(c.queue);
     }
 }
 
 typedef struct waiter {
-    bd_schedule *schedule;
+    bd_unit_queue *queue;
     size_t item;
     bool found;
     pthread_t thread;
@@ -173,54 +173,54 @@ typedef struct waiter {
 static void *wait_for_one(void *context)
 {
     waiter *w = context;
-    if (bd_schedule_take(w->schedule, &w->item, &w->found, NULL) != BD_OK)
+    if (bd_unit_queue_take(w->queue, &w->item, &w->found, NULL) != BD_OK)
         w->item = SIZE_MAX;
     return NULL;
 }
 
-static void start_waiter(waiter *w, bd_schedule *schedule)
+static void start_waiter(waiter *w, bd_unit_queue *queue)
 {
-    *w = (waiter){.schedule = schedule, .item = SIZE_MAX};
+    *w = (waiter){.queue = queue, .item = SIZE_MAX};
     assert_int_equal(pthread_create(&w->thread, NULL, wait_for_one, w), 0);
     usleep(20000);  // most likely it waits by now; if not, the outcome is the same
 }
 
-static void whoever_waits_for_a_series_goes_on_with_it(void **state)
+static void whoever_waits_for_a_stream_goes_on_with_it(void **state)
 {
     (void)state;
     const bd_units units = make_units(1, 1);
-    bd_schedule *schedule = make_schedule(&units, ALONE, 0);
+    bd_unit_queue *queue = make_schedule(&units, ALONE, 0);
     size_t item;
     waiter w;
-    assert_true(take(schedule, &item));
-    start_waiter(&w, schedule);
-    bd_schedule_return(schedule, item, false);
+    assert_true(take(queue, &item));
+    start_waiter(&w, queue);
+    bd_unit_queue_give_back(queue, item, false);
     assert_int_equal(pthread_join(w.thread, NULL), 0);
     assert_true(w.found);
     assert_int_equal(w.item, 0);
-    bd_schedule_free(schedule);
+    bd_unit_queue_free(queue);
 }
 
-static void whoever_waits_ends_with_the_series(void **state)
+static void whoever_waits_ends_with_the_stream(void **state)
 {
     (void)state;
     for (int stopped = 0; stopped < 2; stopped++) {
         const bd_units units = make_units(1, 1);
-        bd_schedule *schedule = make_schedule(&units, ALONE, 0);
+        bd_unit_queue *queue = make_schedule(&units, ALONE, 0);
         size_t item;
         waiter w[2];
-        assert_true(take(schedule, &item));
-        start_waiter(&w[0], schedule);
-        start_waiter(&w[1], schedule);
+        assert_true(take(queue, &item));
+        start_waiter(&w[0], queue);
+        start_waiter(&w[1], queue);
         if (stopped)
-            bd_schedule_stop(schedule);
+            bd_unit_queue_stop(queue);
         else
-            bd_schedule_return(schedule, item, true);
+            bd_unit_queue_give_back(queue, item, true);
         for (int i = 0; i < 2; i++) {
             assert_int_equal(pthread_join(w[i].thread, NULL), 0);
             assert_false(w[i].found);
         }
-        bd_schedule_free(schedule);
+        bd_unit_queue_free(queue);
     }
 }
 
@@ -238,16 +238,16 @@ static void claim_in_process(const bd_units *units, size_t first, int said, cons
     close(end[1]);
     if (bd_folder_lock(&lock, ".", BD_LOCK_SHARED, "testing", NULL) != BD_OK)
         _exit(1);
-    bd_schedule *schedule = make_schedule(units, lock, first);
+    bd_unit_queue *queue = make_schedule(units, lock, first);
     int times[MAX_ITEMS] = {0};
-    while (take(schedule, &item)) {
+    while (take(queue, &item)) {
         const int n = ++times[item];
-        const bool done = !units->items[item].is_series || n == 3;
+        const bool done = !units->items[item].is_stream || n == 3;
         if (done)
             (void)!write(said, &item, sizeof item);
         if (random_between(&random, 0, 9) == 0)
             usleep(200);
-        bd_schedule_return(schedule, item, done);
+        bd_unit_queue_give_back(queue, item, done);
     }
     item = SIZE_MAX;  // nothing is left for this one
     (void)!write(said, &item, sizeof item);
@@ -287,9 +287,9 @@ static void every_item_is_claimed_by_one_process(void **state)
     int lock;
     size_t item;
     assert_int_equal(bd_folder_lock(&lock, ".", BD_LOCK_SHARED, "testing", NULL), BD_OK);
-    bd_schedule *schedule = make_schedule(&units, lock, 0);
-    assert_false(take(schedule, &item));
-    bd_schedule_free(schedule);
+    bd_unit_queue *queue = make_schedule(&units, lock, 0);
+    assert_false(take(queue, &item));
+    bd_unit_queue_free(queue);
     close(end[1]);
     close(said[0]);
     for (size_t i = 0; i < N_PROCESSES; i++) {
@@ -297,10 +297,10 @@ static void every_item_is_claimed_by_one_process(void **state)
         assert_int_equal(waitpid(children[i], &status, 0), children[i]);
         assert_int_equal(status, 0);
     }
-    schedule = make_schedule(&units, lock, 0);
-    assert_true(take(schedule, &item));
+    queue = make_schedule(&units, lock, 0);
+    assert_true(take(queue, &item));
     assert_int_equal(item, 0);
-    bd_schedule_free(schedule);
+    bd_unit_queue_free(queue);
     close(lock);
 }
 #endif
@@ -312,25 +312,25 @@ static void a_lock_that_cannot_be_asked_is_an_error(void **state)
     int lock;
     assert_int_equal(bd_folder_lock(&lock, ".", BD_LOCK_SHARED, "testing", NULL), BD_OK);
     close(lock);  // now it is no lock
-    bd_schedule *schedule = make_schedule(&units, lock, 0);
+    bd_unit_queue *queue = make_schedule(&units, lock, 0);
     size_t item;
     bool found;
     bd_error err = {0};
-    assert_int_equal(bd_schedule_take(schedule, &item, &found, &err), BD_ERR_IO);
+    assert_int_equal(bd_unit_queue_take(queue, &item, &found, &err), BD_ERR_IO);
     assert_non_null(strstr(err.message, "cannot lock"));
-    bd_schedule_free(schedule);
+    bd_unit_queue_free(queue);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(items_are_handed_out_in_order_from_the_first),
-        cmocka_unit_test(a_series_that_is_not_done_comes_before_what_follows_it),
-        cmocka_unit_test(a_series_that_is_being_read_is_passed_over),
+        cmocka_unit_test(a_stream_that_is_not_done_comes_before_what_follows_it),
+        cmocka_unit_test(a_stream_that_is_being_read_is_passed_over),
         cmocka_unit_test(nothing_is_handed_out_after_a_stop),
         cmocka_unit_test(nothing_is_lost_or_done_twice_by_many_workers),
-        cmocka_unit_test(whoever_waits_for_a_series_goes_on_with_it),
-        cmocka_unit_test(whoever_waits_ends_with_the_series),
+        cmocka_unit_test(whoever_waits_for_a_stream_goes_on_with_it),
+        cmocka_unit_test(whoever_waits_ends_with_the_stream),
 #ifndef __SANITIZE_THREAD__
         test_inside_folder(every_item_is_claimed_by_one_process),
 #endif
