@@ -23,7 +23,7 @@ typedef struct bd_export_job {
     const char *folder;
     bd_table_format format;
     bd_export_columns columns;
-    bool overwrite;  // remove an export that is there
+    bool overwrite;  // remove an export that the folder holds
     bool quiet;
 } bd_export_job;
 
@@ -33,11 +33,11 @@ typedef struct bd_export_result {
     uint64_t n_bytes;  // of the files
 } bd_export_result;
 
-// Exports on `n_threads` threads. The folder must be absent or empty; an export that is there
-// is replaced with `overwrite`, and anything else is refused. Every row is checked as it is
-// read. Nothing has its final name before every file is complete, and export.json, which is
-// sealed (common/base/json.h), is last; after a failure there is neither. The files' bytes do not
-// depend on the number of threads.
+// Exports on `n_threads` threads. The folder must be absent or empty; with `overwrite` an export in
+// it is replaced, and anything else is refused. Every row is checked as it is read. No file has its
+// final name before all are complete, and export.json, which is sealed (common/base/json.h), is the
+// last; after a failure none of them exists. The bytes of the files do not depend on the number of
+// threads.
 bd_status bd_export(const bd_export_job *job, int n_threads, bd_export_result *result,
                     bd_error *err);
 

@@ -10,7 +10,7 @@
 
 // ---- Manifests -----------------------------------------------------------------------------
 
-// Takes over both.
+// Takes over the references to both.
 static bool is_same_json(bd_json *a, bd_json *b)
 {
     char where[256];

@@ -24,8 +24,8 @@ void bd_distinct_sketch_merge(bd_distinct_sketch *total, const bd_distinct_sketc
             total->registers[i] = part->registers[i];
 }
 
-// What registers that are still empty, a share `x` of them, add to the sum of the others:
-// x + sum of 2^k x^(2^(k+1)). It grows without end as x becomes 1.
+// What the empty registers, a share `x` of all, add to the sum of the others: x + sum of 2^k
+// x^(2^(k+1)). It grows without bound as x approaches 1.
 static double weight_of_empty(double x)
 {
     double power = x, factor = 1, sum = x, before;

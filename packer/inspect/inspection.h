@@ -1,8 +1,8 @@
-// inspection.h - everything that `bindery inspect` tells of a dataset or of one shard, in one
+// inspection.h - everything that `bindery inspect` says about a dataset or a shard, in one
 // place: the screen, the JSON and the page are made from it.
 //
-// What the manifest knows is exact and costs nothing. What only rows know comes from a sample
-// of them, or from all of them.
+// Figures of the manifest are exact and cost nothing. Figures that only rows can give come from a
+// sample of the rows, or from all of them.
 #ifndef BINDERY_PACKER_INSPECT_INSPECTION_H
 #define BINDERY_PACKER_INSPECT_INSPECTION_H
 
@@ -63,8 +63,8 @@ typedef struct bd_inspection {
 bd_status bd_inspection_open(bd_inspection *inspection, const char *path, bd_error *err);
 
 // Fills the statistics from a sample, or from all rows, which must agree with the figures
-// (BD_ERR_FORMAT if not; of a dataset everything that bd_scan_shard() checks). Memory: that of
-// bd_statistics_init() for each thread, and that of bd_scan_shard().
+// (BD_ERR_FORMAT if not; of a dataset everything that bd_check_shard() checks). Memory: that of
+// bd_statistics_init() for each thread, and that of bd_check_shard().
 bd_status bd_inspection_sample(bd_inspection *inspection, bd_error *err);
 bd_status bd_inspection_scan(bd_inspection *inspection, int n_threads, bool quiet,
                              bd_error *err);
@@ -75,7 +75,7 @@ bd_status bd_inspection_scan(bd_inspection *inspection, int n_threads, bool quie
 bd_status bd_inspection_count_duplicates(bd_inspection *inspection, int64_t memory_bytes,
                                          int n_threads, bool quiet, bd_error *err);
 
-// Whether what the rows told is of all of them.
+// Whether all rows were read, and not only a sample.
 bool bd_inspection_is_exact(const bd_inspection *inspection);
 
 // Attention pairs of a plain causal mask over whole rows.

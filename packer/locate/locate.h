@@ -41,7 +41,7 @@ typedef struct bd_location {
     bd_token_kind kind;
     bool has_target;
     uint32_t target;  // the id that is to be predicted here
-    // Of padding the rest says nothing.
+    // The rest has no meaning for padding.
     int64_t segment, n_segments;  // of the row
     int64_t begin, end;           // of the segment in the row
     uint32_t input;               // below the manifest's n_inputs

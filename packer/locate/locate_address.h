@@ -20,7 +20,8 @@ typedef struct bd_token_address {
     int64_t token;  // of the row
 } bd_token_address;
 
-// What does not name a token of the dataset is BD_ERR_ARGUMENT; the message says what would.
+// An address that names no token of the dataset is BD_ERR_ARGUMENT; the message says which
+// addresses do.
 bd_status bd_token_address_parse(bd_token_address *address, const char *text,
                                  const bd_manifest *manifest, bd_error *err);
 

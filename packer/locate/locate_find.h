@@ -33,11 +33,10 @@ typedef struct bd_found {
 } bd_found;
 
 // The first `limit` documents that contain the text, one entry for each, by the address of the
-// occurrence. A document that was split is searched as a whole, whatever rows its pieces lie
-// in. *found is malloc'd, the caller's to free, also after a failure. What comes out does not
-// depend on the number of threads; nor does the failure, if a shard among those that must be
-// read is damaged. Memory, for each thread: 4 MB, or four times the text that is looked for, and
-// 100 bytes for each piece of a split document in a shard.
+// occurrence. A document that was split is searched as a whole, in whichever rows its pieces lie.
+// *found is malloc'd, the caller's to free, also after a failure. Neither the result nor a failure
+// depends on the number of threads. Memory, for each thread: 4 MB, or four times the text that is
+// searched for, and 100 bytes for each piece of a split document in a shard.
 bd_status bd_search_run(const bd_search *search, bd_found **found, size_t *n_found,
                         bd_error *err);
 

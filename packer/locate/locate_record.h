@@ -9,7 +9,7 @@
 #include "packer/locate/locate.h"
 #include "packer/verify/corpus.h"
 
-// What is not known, or has no meaning for the input's format, is BD_UNKNOWN.
+// BD_UNKNOWN where it is not known, or has no meaning for the format of the input.
 typedef struct bd_record_place {
     char *path;            // owned; where the file lies now
     int64_t size_bytes;    // of the record

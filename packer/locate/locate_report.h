@@ -9,8 +9,8 @@
 #include "packer/locate/locate.h"
 #include "packer/locate/locate_record.h"
 
-// Prints what is known of the token, and the text around it with the token in reverse video if
-// `color`, else in brackets. What could play tricks on the terminal is shown as \xNN. `record`
+// Prints what is known about the token, and the text around it with the token in reverse video if
+// `color`, else in brackets. Characters that could control the terminal are shown as \xNN. `record`
 // may be NULL.
 void bd_location_print(FILE *out, const bd_location *location, const bd_record_place *record,
                        const bd_manifest *manifest, bool color);

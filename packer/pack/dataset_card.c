@@ -29,7 +29,7 @@ static card make_card(const bd_manifest *manifest, const bd_manifest *held_out)
     const bool alone = manifest->packing.part == BD_PART_HELD_OUT;
     card c = {.packing = &manifest->packing, .n_splits = 1};
     c.splits[0] = (split){alone ? "holdout" : "train", "*.arrow", manifest};
-    // For a split without rows datasets would refuse to load the other one, too.
+    // With a split without rows, the library datasets would refuse to load the other one as well.
     if (held_out && held_out->totals.rows > 0)
         c.splits[c.n_splits++] = (split){"holdout", BD_HOLDOUT_NAME "/*.arrow", held_out};
     return c;
@@ -227,7 +227,8 @@ bd_status bd_card_publish(const char *folder, const bd_manifest *manifest,
     char *text;
     BD_TRY(print_card(&c, &text, err));
     *kept = false;
-    // Ours is replaced. Whatever else is there, or comes while we write, stays.
+    // A card that we wrote is replaced. Any other file of that name stays, also one that appears
+    // while we write.
     const bd_status status =
         bd_card_is_ours(folder)
             ? bd_file_publish(folder, BD_CARD_NAME, text, strlen(text), err)

@@ -15,7 +15,7 @@
 
 #define BD_CARD_NAME "README.md"
 
-// What a command says of a card that is not ours; %s is the dataset's folder.
+// The message about a card that is not ours; %s is the folder of the dataset.
 #define BD_CARD_KEPT "'%s/" BD_CARD_NAME "' is not as bindery wrote it and stays"
 
 // Publishes the card of the dataset in `folder`. `manifest` has its totals; `held_out` is that
@@ -24,7 +24,7 @@
 bd_status bd_card_publish(const char *folder, const bd_manifest *manifest,
                           const bd_manifest *held_out, bool *kept, bd_error *err);
 
-// Whether <folder>/README.md is there and as we wrote it.
+// Whether <folder>/README.md exists and is as we wrote it.
 bool bd_card_is_ours(const char *folder);
 
 #endif

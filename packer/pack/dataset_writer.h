@@ -9,10 +9,10 @@
 #include "common/base/json.h"
 #include "common/dataset/manifest.h"
 
-// Publishes plan.json, tokenizer.json with the text `tokenizer`, and the tokenizer_config.json
-// that goes with it, into `folder`; the digests of the first two go into *manifest, whose
-// packing is known. Also when a run is continued: whatever became of the files, they are then
-// as they should be.
+// Publishes plan.json, tokenizer.json with the text `tokenizer`, and the tokenizer_config.json that
+// goes with it, into `folder`. The digests of the first two go into *manifest, whose packing is
+// known. A run that continues calls it too, so that files which were lost or changed are as they
+// should be.
 bd_status bd_dataset_publish_head(const char *folder, const bd_json *plan,
                                   const char *tokenizer, bd_manifest *manifest, bd_error *err);
 

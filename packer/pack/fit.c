@@ -203,7 +203,7 @@ static bool fit_length(fit *f, int32_t length, int32_t count)
             return false;
         count -= n_rows * per_row;
 
-        // What is left of the block stays on top: every other block lies before it or after.
+        // The rest of the block stays on top: every other block lies before it or after it.
         chosen->first_row += n_rows;
         chosen->n_rows -= n_rows;
         if (chosen->n_rows == 0)

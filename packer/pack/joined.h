@@ -29,9 +29,10 @@ typedef struct bd_joined {
     uint64_t n_bytes;  // of all shards
 } bd_joined;
 
-// Reads manifest and plan of each. What cannot be one dataset is BD_ERR_ARGUMENT: other
-// tokenizers or ids of separator, BOS and padding, another --min-tokens, --holdout or side of
-// it, and the same dataset or the same records twice. On failure *joined is empty.
+// Reads the manifest and the plan of each. Datasets that cannot become one are BD_ERR_ARGUMENT:
+// they differ in tokenizer, in the ids of separator, BOS and padding, in --min-tokens, --holdout or
+// the side of it; or the same dataset or the same records are given twice. On failure *joined is
+// empty.
 bd_status bd_joined_open(bd_joined *joined, const char *const *folders, size_t n,
                          bd_error *err);
 

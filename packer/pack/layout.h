@@ -28,7 +28,7 @@ typedef struct bd_layout {
     bd_piece *pieces;     // [n_pieces], owned; row by row, in input order within a row
     int64_t *row_begins;  // [n_rows + 1] into pieces, owned
     int64_t n_pieces, n_rows;
-    // What the policy for long documents left out.
+    // Tokens and documents that the policy for long documents left out.
     int64_t truncated, dropped;  // tokens
     int64_t truncated_documents, dropped_documents;
     int64_t split_documents;  // documents in more than one piece

@@ -123,7 +123,8 @@ void bd_report_tokens(FILE *out, const bd_manifest *manifest, const char *tokeni
             bd_format_exact(f->targets).text, percent(f->targets, cells));
 }
 
-// What people look for when a corpus is not as it should be: which kinds, and how many of all.
+// Prints which kinds of bad records there are, and their share: people look for this when a corpus
+// is not as it should be.
 void bd_report_bad_records(FILE *out, const bd_figures *figures)
 {
     bd_figures f = *figures;

@@ -12,8 +12,8 @@
 bd_status bd_report_ledger(FILE *out, const char *folder, const bd_manifest *manifest,
                            bd_error *err);
 
-// Its parts. `packed` is the whole of which a source has its share.
-// `tokenizer_file` is what bd_pack_log_tokenizer() says.
+// The parts of the ledger. A source has a share of `packed`. `tokenizer_file` is that of
+// bd_pack_log_tokenizer().
 void bd_report_tokens(FILE *out, const bd_manifest *manifest, const char *tokenizer_file);
 void bd_report_bad_records(FILE *out, const bd_figures *figures);  // nothing if none was bad
 void bd_report_sources(FILE *out, const bd_source_figures *sources, size_t n, int64_t packed);

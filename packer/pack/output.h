@@ -1,4 +1,4 @@
-// output.h - the folder that a dataset is packed into: may we, what is there, what is left to
+// output.h - the folder that a dataset is packed into: whether it may be used, and what is left to
 // do.
 //
 //   absent, empty, or nothing but a card  start
@@ -21,7 +21,7 @@ typedef enum bd_output_state {
     BD_OUTPUT_FINISHED,
 } bd_output_state;
 
-// What is to happen to a dataset that is there already.
+// What happens to a dataset that the folder holds already.
 typedef enum bd_output_existing {
     BD_EXISTING_CONTINUE,
     BD_EXISTING_OVERWRITE,
@@ -37,19 +37,18 @@ typedef struct bd_output {
     int n_made;  // folders that were not there before (common/base/folder.h)
 } bd_output;
 
-// Whether a dataset may have a file of this name. Of a folder's shards those are ours that its
-// plan could have made.
+// Whether a dataset may have a file of this name. A shard in a folder is ours only if the plan
+// there could have made it.
 bool bd_output_is_file_name(const char *name);
 
-// Creates the folder and those above it if they are absent, locks it, compares what it holds
-// with `plan`, and publishes the plan if it holds none. Whoever has the folder for itself also
-// removes temporary files that an earlier run left, unless it is finished; a finished dataset of
-// the same plan is not locked. With BD_EXISTING_OVERWRITE a dataset of ours is removed first,
-// whatever its plan and finished or not; a folder that holds anything else is refused all the
-// same, and nothing in it is touched. A card that is not ours (dataset_card.h) stays in any
-// case. A refusal leaves no folder behind that was not there. BD_EXISTING_UPDATE turns a dataset
-// whose inputs have the same names and formats into an unfinished one of the new plan (update.h).
-// Close or withdraw what comes out.
+// Creates the folder and those above it if they are absent, locks it, compares what it holds with
+// `plan`, and publishes the plan if it holds none. With an exclusive lock, temporary files that an
+// earlier run left are removed, unless the dataset is finished; a finished dataset of the same plan
+// is not locked. With BD_EXISTING_OVERWRITE a dataset is removed first, finished or not and
+// whatever its plan; a folder that holds any other file is refused, and nothing in it is touched. A
+// card that is not ours (dataset_card.h) always stays. A refusal removes the folders that this call
+// has created. BD_EXISTING_UPDATE turns a dataset whose inputs have the same names and formats into
+// an unfinished one of the new plan (update.h). Close or withdraw the output afterwards.
 bd_status bd_output_open(bd_output *output, const char *folder, const bd_json *plan,
                          bd_lock_mode mode, bd_output_existing existing, bd_error *err);
 

@@ -35,14 +35,14 @@ typedef struct bd_pack_result {
     size_t first_doubtful;  // the first of them
     bool card_kept;         // its README.md is not the one that would have been written
     bd_planned *missing;    // [n_missing], owned; units that nobody has packed, after a failure
-    size_t n_missing;       // for that reason; of a series the first one
+    size_t n_missing;       // for that reason; of a stream the first one
 } bd_pack_result;
 
-// Packs job->inputs into job->folder. The shards and the manifest are the same bytes for any
-// number of threads and processes, and whether or not the run continues an earlier one. On
-// failure, also when interrupted, finished shards stay for the next run and there is no
-// manifest. Of several processes the last to end publishes the manifest, after it has packed
-// what others left undone.
+// Packs job->inputs into job->folder. The shards and the manifest are the same bytes for any number
+// of threads and processes, and whether or not the run continues an earlier one. On failure, also
+// when interrupted, finished shards stay for the next run and there is no manifest. If several
+// processes do the same job, the last to end packs what the others left undone and publishes the
+// manifest.
 bd_status bd_pack(const bd_pack_job *job, const bd_pack_settings *settings,
                   bd_pack_result *result, bd_error *err);
 

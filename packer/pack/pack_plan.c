@@ -85,7 +85,7 @@ bd_status bd_pack_plan_print(const bd_json *plan, char **text, bd_error *err)
 {
     char *printed;
     BD_TRY(bd_json_print(plan, BD_JSON_INDENTED, &printed, err));
-    // The manifest will list the inputs and the shards besides, and must be readable as well.
+    // The manifest lists the inputs and the shards, and must be readable as well.
     const bool too_large = strlen(printed) > BD_MAX_PLAN_BYTES / 4;
     const int n = asprintf(text, "%s\n", printed);
     free(printed);
@@ -397,7 +397,7 @@ static bd_json *copy_reading(const bd_json *reading, const bd_json *other, scope
     return copy;
 }
 
-// What is compared of `plan` with `other`. The version of the format is left out.
+// The part of `plan` that is compared with `other`. The version of the format is left out.
 static bd_json *simplify(const bd_json *plan, const bd_json *other, scope how_much)
 {
     static const char *const replaced[] = {"format", "reading", "inputs", NULL};

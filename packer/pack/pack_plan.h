@@ -60,8 +60,8 @@ bd_status bd_pack_plan_read(bd_pack_plan *plan, const char *folder, const bd_pac
 // The index of the part that an input belongs to.
 size_t bd_pack_plan_find_part(const bd_pack_plan *plan, size_t input);
 
-// What the plan says about one input besides its entry. The texts are borrowed from the plan;
-// each is NULL where the plan has none.
+// The fields of one input in the plan that its entry does not have. The texts are borrowed from the
+// plan; each is NULL where the plan has none.
 typedef struct bd_planned_input {
     const char *edges;
     const char *text_field, *delimiter;  // where it was read otherwise than its part

@@ -13,12 +13,11 @@
 #include "common/dataset/manifest.h"
 #include "packer/pack/joined.h"
 
-// What is to be different; what the caller does not want to change it takes from the first
-// manifest.
+// A packing that the caller does not want to change is that of the first manifest.
 typedef struct bd_repack_job {
     const bd_joined *from;  // borrowed
     const char *to;         // where the new one goes; borrowed
-    bd_packing packing;     // of the new one; ids, tokenizer and selection are the old ones'
+    bd_packing packing;  // the new one; ids, tokenizer and selection are those of the old ones
     int n_threads;
     bool overwrite;
     bool quiet;
@@ -31,10 +30,10 @@ typedef struct bd_repack_result {
     bool card_kept;         // its README.md is not the one that would have been written
 } bd_repack_result;
 
-// The held-out datasets, if there are any in job->from, are repacked alike, into job->to. An
-// unfinished run is continued. A dataset with truncated documents is refused, and one with
-// dropped documents unless they would be dropped again. Memory, for each thread: the tokens of
-// a shard, and 120 bytes per segment. Release what comes out.
+// The held-out datasets, if there are any in job->from, are repacked in the same way, into job->to.
+// An unfinished run is continued. A dataset with truncated documents is refused, and one with
+// dropped documents unless they would be dropped again. Memory, for each thread: the tokens of a
+// shard, and 120 bytes per segment. Release the result.
 bd_status bd_repack(const bd_repack_job *job, bd_repack_result *result, bd_error *err);
 
 // Safe on an empty struct and safe twice.

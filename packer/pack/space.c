@@ -11,8 +11,8 @@
 #include "common/cli/human.h"
 #include "common/dataset/row.h"
 
-// Token ids of text become 1.2 to 2.3 times smaller by Arrow's zstd, bytes more than 5 times: an
-// estimate that is rather too careful.
+// Arrow's zstd makes token ids of text 1.2 to 2.3 times smaller, and bytes more than 5 times: the
+// estimate errs on the safe side.
 static const double zstd_ratio = 1.5;
 
 static double tokens_of(const bd_pack_job *job, const bd_input *input)
@@ -38,7 +38,7 @@ int64_t bd_space_needed(const bd_pack_job *job)
     return n_bytes < (double)INT64_MAX ? (int64_t)n_bytes : INT64_MAX;
 }
 
-// Free bytes where `folder` is or will be; -1 if nobody says.
+// Free bytes on the disk where `folder` is or will be; -1 if they are not known.
 static int64_t free_bytes(const char *folder)
 {
     struct statvfs info;

@@ -12,8 +12,8 @@
 int64_t bd_space_needed(const bd_pack_job *job);
 
 // BD_ERR_IO if the disk of job->folder, or of the nearest folder above it that exists, has less
-// room than that. What is in the folder already counts as room: it is part of what is needed,
-// or will be replaced. Room that cannot be found out is no error.
+// free space than that. Files in the folder count as free space: they are part of what is needed,
+// or will be replaced. If the free space cannot be found out, it is no error.
 bd_status bd_space_check(const bd_pack_job *job, bd_error *err);
 
 #endif

@@ -45,7 +45,7 @@ int64_t bd_unit_packer_n_documents(const bd_unit_packer *packer);
 // The first bad ones among the records that were added. Borrowed until the packer is cleared.
 const bd_bad_places *bd_unit_packer_bad_places(const bd_unit_packer *packer);
 
-// What the records that were added became, for whoever compares or counts instead of packing.
+// The documents that the records became, for callers that compare or count instead of packing.
 typedef struct bd_unit_contents {
     const bd_documents *documents;  // those of the part, in input order, before --long
     const bd_figures *left_out;     // what only reading can tell, but for --long: unit_writer.h

@@ -124,7 +124,8 @@ int64_t bd_estimate_disk_bytes(const bd_packing *packing, const bd_figures *figu
 {
     // checksum, and an entry more in cu_seqlens than segments, with two list offsets
     enum { ROW_BYTES = 8 + 4 + 4 + 4, SEGMENT_BYTES = 4 + 4 + 8 + 4 + 4 };
-    // What Arrow writes besides, and the metadata: measured on shards of one batch and of 27.
+    // What Arrow writes around the columns, and the metadata: measured on shards of one batch and
+    // of 27.
     enum { BATCH_BYTES = 640, SHARD_BYTES = 3250 };
     const double row =
         (double)bd_tokens_bytes(packing->seq_len, bd_packing_id_bytes(packing)) + ROW_BYTES;

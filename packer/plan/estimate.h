@@ -21,9 +21,9 @@ typedef struct bd_lengths {
 bd_status bd_lengths_append(bd_lengths *lengths, uint32_t length, bd_error *err);
 void bd_lengths_release(bd_lengths *lengths);  // safe on an empty struct and safe twice
 
-// One way to pack, and what came of it so far. Of the figures these are filled: rows, segments,
-// documents, repeated, packed, padding, targets, truncated and dropped tokens and documents,
-// split documents, longest segment, attention pairs, and the histograms.
+// One way to pack, and its figures so far. Only these are filled: rows, segments, documents,
+// repeated, packed, padding, targets, truncated and dropped tokens and documents, split documents,
+// longest segment, attention pairs, and the histograms.
 typedef struct bd_estimate {
     bd_packing packing;
     bd_figures figures;
@@ -40,7 +40,7 @@ typedef struct bd_estimates {
     pthread_mutex_t lock;  // over what is added up
 } bd_estimates;
 
-// seq_lens [n_seq_lens], at most a third of BD_MAX_ESTIMATES. What else matters is taken from
+// seq_lens [n_seq_lens], at most a third of BD_MAX_ESTIMATES. All other options are those of
 // `packing`; BD_LONG_ERROR counts as BD_LONG_SPLIT.
 void bd_estimates_init(bd_estimates *estimates, const bd_packing *packing,
                        const int64_t *seq_lens, size_t n_seq_lens);

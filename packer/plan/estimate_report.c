@@ -10,7 +10,7 @@ static const char bold[] = "\x1b[1m", no_color[] = "\x1b[0m";
 
 // ---- From what was laid out to all there is ------------------------------------------------
 
-// What a way to pack would give.
+// The figures of one way to pack.
 typedef struct prediction {
     const bd_estimate *estimate;
     bd_figures figures;
@@ -128,7 +128,7 @@ static void print_wrapped(FILE *out, const char *text)
     fputc('\n', out);
 }
 
-// What is recommended; past the last way if nothing is.
+// The index of the recommended way; past the last one if none is recommended.
 static size_t recommend(const bd_forecast *forecast)
 {
     return forecast->most_tokens > 0

@@ -9,7 +9,7 @@
 #include "common/base/json.h"
 #include "packer/plan/estimate.h"
 
-// What the estimates were made from.
+// The data that the estimates were made from.
 typedef struct bd_forecast {
     const bd_estimates *estimates;  // borrowed
     bool is_dataset;
@@ -25,7 +25,8 @@ typedef struct bd_forecast {
     int64_t most_tokens;  // in a row that may be recommended; 0: nothing is recommended
 } bd_forecast;
 
-// What was read, the table, and the recommendation or what it would need, within 80 columns.
+// Prints what was read, the table, and the recommendation or what is needed for one, within 80
+// columns.
 void bd_forecast_print(FILE *out, const bd_forecast *forecast, bool color);
 
 // The same (schemas/estimate-v1.schema.json). Free with bd_json_free().

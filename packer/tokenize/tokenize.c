@@ -18,7 +18,7 @@ const char *const bd_id_format_words[] = {"text", "u16", "u32", NULL};
 
 // ---- From text to ids ------------------------------------------------------------------------
 
-// One file on its way through.
+// The state of one file that is being tokenised.
 typedef struct tokenizing {
     const bd_tokenize_job *job;
     bd_encoder *encoder;
@@ -137,7 +137,8 @@ static bd_status tokenize_line(tokenizing *t, const char *line, size_t size_byte
                : bd_error_prefix(err, status, "'%s', line %" PRId64, t->path, t->line);
 }
 
-// Tokenises the lines that are complete and keeps the rest, of which [0, n_old) has no newline.
+// Tokenises the lines that are complete and keeps the rest. The first n_old bytes are known to have
+// no newline.
 static bd_status take_lines(tokenizing *t, size_t n_old, bd_error *err)
 {
     size_t begin = 0;
@@ -237,7 +238,7 @@ static bd_status decode_text(decoding *d, const char *chunk, size_t n, bd_error 
         const char c = chunk[i];
         const int64_t at = d->position + (int64_t)i;
         if (c >= '0' && c <= '9') {
-            // Once it is too large for any id, it stays that large.
+            // A number that is too large for any id does not grow further.
             if (d->number <= UINT32_MAX)
                 d->number = 10 * d->number + (uint64_t)(c - '0');
             d->in_number = d->in_line = true;

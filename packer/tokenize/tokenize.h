@@ -37,8 +37,9 @@ typedef struct bd_tokenize_counts {
 bd_status bd_tokenize_text(const bd_tokenize_job *job, bd_encoder *encoder, const char *path,
                            bd_tokenize_counts *counts, bd_error *err);
 
-// The way back. What is not an id of the tokenizer is BD_ERR_FORMAT and names its place. With
-// job->lines every line of ids becomes a line of text. Memory: 1 MiB.
+// The inverse: from ids to text. A word that is not an id of the tokenizer is BD_ERR_FORMAT, and
+// the message names its place. With job->lines every line of ids becomes a line of text. Memory: 1
+// MiB.
 bd_status bd_tokenize_decode(const bd_tokenize_job *job, const char *path, bd_error *err);
 
 #endif

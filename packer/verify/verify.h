@@ -36,11 +36,11 @@ typedef struct bd_verdict {
     int64_t n_compared;        // documents of the corpus that were read again
 } bd_verdict;
 
-// Checks the dataset. BD_OK means that there is a verdict, good or bad; a failure that it could
-// not be reached (no such folder, no memory, no permission, a corpus of which a part is
-// missing). A damaged manifest is a verdict, and so is a corpus that has changed. Release what
-// comes out. Shards are checked side by side; few at the end, or few large ones, one after
-// another by all threads. Memory: scan.h and against.h.
+// Checks the dataset. BD_OK means that there is a verdict, good or bad. It fails if there can be
+// none (no such folder, no memory, no permission, a part of the corpus is missing). A damaged
+// manifest is a verdict, and so is a corpus that has changed. Release the verdict. Shards are
+// checked in parallel; the last ones, if they are few, one after another by all threads. Memory:
+// check.h and verify_corpus.h.
 bd_status bd_verify(const char *folder, const bd_verify_settings *settings, bd_verdict *verdict,
                     bd_error *err);
 
