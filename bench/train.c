@@ -148,11 +148,7 @@ static bd_model_batch batch_of(const corpus *c, int64_t step)
 {
     const int64_t row = step * c->batch_rows % c->n_rows;
     const bd_boundaries boundaries = {c->batch_rows, c->seq_len, c->offsets + row, c->values};
-    return (bd_model_batch){.ids = c->ids + row * c->seq_len,
-                            .id_bytes = sizeof *c->ids,
-                            .attention = boundaries,
-                            .positions = boundaries,
-                            .targets = boundaries};
+    return bd_model_batch_of(c->ids + row * c->seq_len, sizeof *c->ids, boundaries);
 }
 
 // ---- Steps ----------------------------------------------------------------------------------

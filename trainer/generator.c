@@ -96,11 +96,7 @@ bd_status bd_generator_next(bd_generator *g, bd_drawing drawing, bd_random *rand
     const int64_t n_vocabulary = g->model->parameters->config.n_vocabulary;
     const int32_t offsets[] = {0, 2}, values[] = {0, (int32_t)g->n};
     const bd_boundaries boundaries = {1, g->n, offsets, values};
-    const bd_model_batch batch = {.ids = g->ids,
-                                  .id_bytes = sizeof *g->ids,
-                                  .attention = boundaries,
-                                  .positions = boundaries,
-                                  .targets = boundaries};
+    const bd_model_batch batch = bd_model_batch_of(g->ids, sizeof *g->ids, boundaries);
     *ended = g->n == g->max_tokens;
     if (*ended)
         return BD_OK;

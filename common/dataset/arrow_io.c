@@ -325,16 +325,6 @@ static bool keep(loaded_batch *batch, GArrowArray *array, int64_t length)
            (length < 0 || garrow_array_get_length(array) == length);
 }
 
-static bool offsets_are_sound(const int32_t *offsets, int64_t n_rows, int64_t n_values)
-{
-    if (!offsets || offsets[0] < 0 || offsets[n_rows] > n_values)
-        return false;
-    for (int64_t r = 0; r < n_rows; r++)
-        if (offsets[r] > offsets[r + 1])
-            return false;
-    return true;
-}
-
 static bool load_tokens(loaded_batch *batch, GArrowArray *column, int c,
                         const bd_packing *packing)
 {
@@ -355,48 +345,54 @@ static bool load_tokens(loaded_batch *batch, GArrowArray *column, int c,
     return true;
 }
 
-static bool load_bounds(loaded_batch *batch, GArrowArray *column)
+// Loads a list column: its offsets, one more than rows, and its values, of which the caller
+// takes what they hold. NULL if it is not sound.
+static GArrowArray *load_list(loaded_batch *batch, GArrowArray *column, const int32_t **offsets)
 {
-    if (!keep(batch, column, batch->rows.n_rows))
-        return false;
+    const int64_t n_rows = batch->rows.n_rows;
+    if (!keep(batch, column, n_rows))
+        return NULL;
     GArrowArray *values = garrow_list_array_get_values(GARROW_LIST_ARRAY(column));
     if (!keep(batch, values, -1))
-        return false;
-    gint64 n_offsets, n;
-    batch->rows.bound_offsets =
-        garrow_list_array_get_value_offsets(GARROW_LIST_ARRAY(column), &n_offsets);
-    batch->rows.bounds = garrow_int32_array_get_values(GARROW_INT32_ARRAY(values), &n);
-    return batch->rows.bounds && n_offsets == batch->rows.n_rows + 1 &&
-           offsets_are_sound(batch->rows.bound_offsets, batch->rows.n_rows, n);
+        return NULL;
+    gint64 n;
+    *offsets = garrow_list_array_get_value_offsets(GARROW_LIST_ARRAY(column), &n);
+    if (!*offsets || n != n_rows + 1 || (*offsets)[0] < 0 ||
+        (*offsets)[n_rows] > garrow_array_get_length(values))
+        return NULL;
+    for (int64_t r = 0; r < n_rows; r++)
+        if ((*offsets)[r] > (*offsets)[r + 1])
+            return NULL;
+    return values;
+}
+
+static bool load_bounds(loaded_batch *batch, GArrowArray *column)
+{
+    gint64 n;
+    GArrowArray *values = load_list(batch, column, &batch->rows.bound_offsets);
+    if (values)
+        batch->rows.bounds = garrow_int32_array_get_values(GARROW_INT32_ARRAY(values), &n);
+    return values && batch->rows.bounds;
 }
 
 static bool load_segments(loaded_batch *batch, GArrowArray *column)
 {
-    if (!keep(batch, column, batch->rows.n_rows))
-        return false;
-    GArrowArray *structs = garrow_list_array_get_values(GARROW_LIST_ARRAY(column));
-    if (!keep(batch, structs, -1))
-        return false;
-    gint64 n = garrow_array_get_length(structs), n_offsets, n_values;
+    GArrowArray *structs = load_list(batch, column, &batch->rows.segment_offsets);
     GArrowArray *fields[N_SEGMENT_FIELDS];
-    for (int i = 0; i < N_SEGMENT_FIELDS; i++) {
+    for (int i = 0; structs && i < N_SEGMENT_FIELDS; i++) {
         fields[i] = garrow_struct_array_get_field(GARROW_STRUCT_ARRAY(structs), i);
-        if (!keep(batch, fields[i], n))
+        if (!keep(batch, fields[i], garrow_array_get_length(structs)))
             return false;
     }
+    if (!structs)
+        return false;
     bd_segments *segments = &batch->rows.segments;
-    segments->input = garrow_uint32_array_get_values(GARROW_UINT32_ARRAY(fields[0]), &n_values);
-    segments->position =
-        garrow_uint64_array_get_values(GARROW_UINT64_ARRAY(fields[1]), &n_values);
-    segments->offset =
-        garrow_uint32_array_get_values(GARROW_UINT32_ARRAY(fields[2]), &n_values);
-    segments->length =
-        garrow_uint32_array_get_values(GARROW_UINT32_ARRAY(fields[3]), &n_values);
-    batch->rows.segment_offsets =
-        garrow_list_array_get_value_offsets(GARROW_LIST_ARRAY(column), &n_offsets);
-    return segments->input && segments->position && segments->offset && segments->length &&
-           n_offsets == batch->rows.n_rows + 1 &&
-           offsets_are_sound(batch->rows.segment_offsets, batch->rows.n_rows, n);
+    gint64 n;
+    segments->input = garrow_uint32_array_get_values(GARROW_UINT32_ARRAY(fields[0]), &n);
+    segments->position = garrow_uint64_array_get_values(GARROW_UINT64_ARRAY(fields[1]), &n);
+    segments->offset = garrow_uint32_array_get_values(GARROW_UINT32_ARRAY(fields[2]), &n);
+    segments->length = garrow_uint32_array_get_values(GARROW_UINT32_ARRAY(fields[3]), &n);
+    return segments->input && segments->position && segments->offset && segments->length;
 }
 
 static bool load_checksums(loaded_batch *batch, GArrowArray *column)

@@ -1,7 +1,7 @@
 // arrow_io.h - row batches into and out of Arrow IPC files.
 //
-// schemas/shard-v1.md describes the columns. Their meaning is checked by shard.h and row.h; checked
-// here is only what Arrow must guarantee before a pointer may be followed.
+// schemas/shard-v1.md describes the columns. Their meaning is checked by shard.h and row.h;
+// checked here is only what Arrow must guarantee before a pointer may be followed.
 #ifndef BINDERY_COMMON_DATASET_ARROW_IO_H
 #define BINDERY_COMMON_DATASET_ARROW_IO_H
 

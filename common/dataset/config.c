@@ -88,19 +88,6 @@ bd_json *bd_packing_to_json(const bd_packing *packing)
     return json;
 }
 
-static bd_status get_tokenizer(bd_packing *packing, const bd_json *json, bd_error *err)
-{
-    const bd_json *tokenizer;
-    const char *name, *fingerprint;
-    BD_TRY(bd_json_get_object(json, "tokenizer", &tokenizer, err));
-    BD_TRY(bd_json_get_string(tokenizer, "name", &name, err));
-    BD_TRY(bd_json_get_string(tokenizer, "fingerprint", &fingerprint, err));
-    if (strlen(name) >= sizeof packing->tokenizer)
-        return bd_fail(err, BD_ERR_FORMAT, "the tokenizer's name is too long");
-    strcpy(packing->tokenizer, name);
-    return bd_digest_parse(&packing->fingerprint, fingerprint, err);
-}
-
 // An integer that may be null, or absent as in format 1.0; then *value is left unchanged.
 static bd_status get_optional(const bd_json *json, const char *key, int64_t min, int64_t max,
                               int64_t *value, bd_error *err)
@@ -109,47 +96,50 @@ static bd_status get_optional(const bd_json *json, const char *key, int64_t min,
                                       : bd_json_get_integer(json, key, min, max, value, err);
 }
 
-static bd_status get_selection(bd_packing *packing, const bd_json *json, bd_error *err)
+// The same for one of `words`.
+static bd_status get_optional_word(const bd_json *json, const char *key,
+                                   const char *const *words, int *index, bd_error *err)
 {
-    int index;
-    BD_TRY(
-        get_optional(json, "max_documents", 1, BD_MAX_SEQ_LEN, &packing->max_documents, err));
-    BD_TRY(get_optional(json, "min_tokens", 0, UINT32_MAX, &packing->min_tokens, err));
-    BD_TRY(get_optional(json, "shuffle", 0, INT64_MAX, &packing->shuffle, err));
-    BD_TRY(get_optional(json, "holdout", 0, BD_MILLION, &packing->holdout, err));
-    if (!bd_json_is_null(json, "part")) {
-        BD_TRY(bd_json_get_word(json, "part", bd_part_words, &index, err));
-        packing->part = (bd_part)index;
-    }
-    if (!bd_json_is_null(json, "codec")) {
-        BD_TRY(bd_json_get_word(json, "codec", bd_shard_codec_words, &index, err));
-        packing->codec = (bd_shard_codec)index;
-    }
-    if ((packing->holdout > 0) != (packing->part != BD_PART_ALL))
-        return bd_fail(err, BD_ERR_FORMAT, "'holdout' and 'part' contradict each other");
-    return BD_OK;
+    *index = 0;
+    return bd_json_is_null(json, key) ? BD_OK : bd_json_get_word(json, key, words, index, err);
 }
 
 bd_status bd_packing_from_json(bd_packing *packing, const bd_json *json, bd_error *err)
 {
-    *packing = (bd_packing){.bos = BD_NO_BOS, .shuffle = BD_NO_SHUFFLE};
-    BD_TRY(bd_json_get_integer(json, "seq_len", BD_MIN_SEQ_LEN, BD_MAX_SEQ_LEN,
-                               &packing->seq_len, err));
-    BD_TRY(bd_json_get_integer(json, "vocab_size", 1, INT64_C(1) << 32, &packing->vocab_size,
-                               err));
-    const int64_t last = packing->vocab_size - 1;
-    BD_TRY(bd_json_get_integer(json, "separator", 0, last, &packing->separator, err));
-    if (!bd_json_is_null(json, "bos"))
-        BD_TRY(bd_json_get_integer(json, "bos", 0, last, &packing->bos, err));
-    BD_TRY(bd_json_get_integer(json, "padding", 0, last, &packing->padding, err));
-    BD_TRY(bd_json_get_integer(json, "batch_rows", 1, INT32_MAX, &packing->batch_rows, err));
-    int index;
-    BD_TRY(bd_json_get_word(json, "strategy", bd_strategy_words, &index, err));
-    packing->strategy = (bd_strategy)index;
-    BD_TRY(bd_json_get_word(json, "long", bd_long_policy_words, &index, err));
-    packing->long_policy = (bd_long_policy)index;
-    BD_TRY(get_selection(packing, json, err));
-    return get_tokenizer(packing, json, err);
+    bd_packing *p = packing;
+    int strategy, long_policy, part, codec;
+    const bd_json *tokenizer;
+    const char *name, *fingerprint;
+    *p = (bd_packing){.bos = BD_NO_BOS, .shuffle = BD_NO_SHUFFLE};
+    BD_TRY(
+        bd_json_get_integer(json, "seq_len", BD_MIN_SEQ_LEN, BD_MAX_SEQ_LEN, &p->seq_len, err));
+    BD_TRY(bd_json_get_integer(json, "vocab_size", 1, INT64_C(1) << 32, &p->vocab_size, err));
+    const int64_t last = p->vocab_size - 1;
+    BD_TRY(bd_json_get_integer(json, "separator", 0, last, &p->separator, err));
+    BD_TRY(get_optional(json, "bos", 0, last, &p->bos, err));
+    BD_TRY(bd_json_get_integer(json, "padding", 0, last, &p->padding, err));
+    BD_TRY(bd_json_get_integer(json, "batch_rows", 1, INT32_MAX, &p->batch_rows, err));
+    BD_TRY(bd_json_get_word(json, "strategy", bd_strategy_words, &strategy, err));
+    BD_TRY(bd_json_get_word(json, "long", bd_long_policy_words, &long_policy, err));
+    BD_TRY(get_optional(json, "max_documents", 1, BD_MAX_SEQ_LEN, &p->max_documents, err));
+    BD_TRY(get_optional(json, "min_tokens", 0, UINT32_MAX, &p->min_tokens, err));
+    BD_TRY(get_optional(json, "shuffle", 0, INT64_MAX, &p->shuffle, err));
+    BD_TRY(get_optional(json, "holdout", 0, BD_MILLION, &p->holdout, err));
+    BD_TRY(get_optional_word(json, "part", bd_part_words, &part, err));
+    BD_TRY(get_optional_word(json, "codec", bd_shard_codec_words, &codec, err));
+    p->strategy = (bd_strategy)strategy;
+    p->long_policy = (bd_long_policy)long_policy;
+    p->part = (bd_part)part;
+    p->codec = (bd_shard_codec)codec;
+    if ((p->holdout > 0) != (p->part != BD_PART_ALL))
+        return bd_fail(err, BD_ERR_FORMAT, "'holdout' and 'part' contradict each other");
+    BD_TRY(bd_json_get_object(json, "tokenizer", &tokenizer, err));
+    BD_TRY(bd_json_get_string(tokenizer, "name", &name, err));
+    BD_TRY(bd_json_get_string(tokenizer, "fingerprint", &fingerprint, err));
+    if (strlen(name) >= sizeof p->tokenizer)
+        return bd_fail(err, BD_ERR_FORMAT, "the tokenizer's name is too long");
+    strcpy(p->tokenizer, name);
+    return bd_digest_parse(&p->fingerprint, fingerprint, err);
 }
 
 bd_status bd_format_check(const bd_json *json, bd_error *err)

@@ -76,8 +76,8 @@ bd_formatted bd_packing_tokenizer(const bd_packing *packing);
 int64_t bd_packing_default_batch_rows(const bd_packing *packing);
 
 // The place of a document among those of its unit: by input and position, or by rank first if
-// the documents are shuffled. The rank depends on the seed and the document's place alone, so that
-// a row can be checked without the others.
+// the documents are shuffled. The rank depends on the seed and the document's place alone, so
+// that a row can be checked without the others.
 typedef struct bd_document_place {
     uint64_t rank;
     uint64_t position;

@@ -4,14 +4,11 @@
 
 #include "common/base/memory.h"
 
-#define FIELD(field)                                          \
-    {                                                         \
-        .name = #field, .offset = offsetof(bd_figures, field) \
-    }
 #define FIELD_SINCE(minor, field)                                             \
     {                                                                         \
         .name = #field, .offset = offsetof(bd_figures, field), .since = minor \
     }
+#define FIELD(field) FIELD_SINCE(0, field)
 
 const bd_figure_field bd_figure_fields[] = {
     FIELD(rows),

@@ -15,22 +15,15 @@ int64_t bd_input_entry_n_slices(const bd_input_entry *entry)
     return n > 0 ? n : 1;
 }
 
-static bd_slice slice_by_starts(const bd_input_entry *entry, int64_t slice)
-{
-    const int64_t end = entry->extent == BD_UNKNOWN ? INT64_MAX : entry->extent;
-    if (slice >= (int64_t)entry->n_starts)
-        return (bd_slice){end, end};
-    const bool is_last = slice + 1 == (int64_t)entry->n_starts;
-    return (bd_slice){entry->starts[slice], is_last ? end : entry->starts[slice + 1]};
-}
-
 bd_slice bd_input_entry_slice(const bd_input_entry *entry, int64_t slice)
 {
-    if (entry->n_starts > 0)
-        return slice_by_starts(entry, slice);
     const int64_t extent = entry->extent == BD_UNKNOWN ? INT64_MAX : entry->extent;
-    if (slice > extent / entry->stride)
+    const int64_t n_starts = (int64_t)entry->n_starts;
+    if (n_starts > 0 ? slice >= n_starts : slice > extent / entry->stride)
         return (bd_slice){extent, extent};
+    if (n_starts > 0)
+        return (bd_slice){entry->starts[slice],
+                          slice + 1 == n_starts ? extent : entry->starts[slice + 1]};
     const int64_t begin = slice * entry->stride, rest = extent - begin;
     return (bd_slice){begin, begin + (rest < entry->stride ? rest : entry->stride)};
 }

@@ -34,8 +34,9 @@ typedef struct bd_input_entry {
 // How many slices it has; BD_UNKNOWN if its extent is. An empty input has one.
 int64_t bd_input_entry_n_slices(const bd_input_entry *entry);
 
-// The positions [begin, end) at which the records of a slice begin. The end is INT64_MAX if only
-// reading finds it. A slice that the input does not have is empty: damaged files may name one.
+// The positions [begin, end) at which the records of a slice begin. The end is INT64_MAX if
+// only reading finds it. A slice that the input does not have is empty: damaged files may name
+// one.
 typedef struct bd_slice {
     int64_t begin, end;
 } bd_slice;
@@ -47,8 +48,8 @@ const char *bd_input_entry_position_word(const bd_input_entry *entry);
 // Adds the members of a plan's or a manifest's input to `json`.
 void bd_input_entry_to_json(const bd_input_entry *entry, bd_json *json);
 
-// Every number is checked against its range. An entry of format 1.0 does not say how the input is
-// cut: then weight and extent are its bytes, and the caller fills in the stride, which is 0
+// Every number is checked against its range. An entry of format 1.0 does not say how the input
+// is cut: then weight and extent are its bytes, and the caller fills in the stride, which is 0
 // without any starts. On failure *entry is empty.
 bd_status bd_input_entry_from_json(bd_input_entry *entry, const bd_json *json, bd_error *err);
 

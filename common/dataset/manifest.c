@@ -38,31 +38,6 @@ static bd_json *file_to_json(const char *name, const bd_digest *digest)
     return json;
 }
 
-static bd_json *inputs_to_json(const bd_manifest *manifest)
-{
-    bd_json *inputs = bd_json_array();
-    for (size_t i = 0; i < manifest->n_inputs; i++) {
-        const bd_input_entry *entry = &manifest->inputs[i];
-        bd_json *json = bd_json_object();
-        bd_input_entry_to_json(entry, json);
-        bd_json_append(inputs, json);
-    }
-    return inputs;
-}
-
-static bd_json *shards_to_json(const bd_manifest *manifest)
-{
-    bd_json *shards = bd_json_array();
-    for (size_t i = 0; i < manifest->n_shards; i++) {
-        const bd_shard_entry *entry = &manifest->shards[i];
-        bd_json *json = file_to_json(bd_unit_shard_name(&entry->unit).text, &entry->digest);
-        bd_json_set_integer(json, "bytes", entry->size_bytes);
-        set_unit(json, entry);
-        bd_json_append(shards, json);
-    }
-    return shards;
-}
-
 // The entry of a source, which is added if it is new; NULL if there are too many.
 static bd_source_figures *find_source(bd_source_figures *sources, size_t *n, const char *name)
 {
@@ -95,7 +70,8 @@ bd_status bd_manifest_sources(const bd_manifest *manifest, bd_source_figures **s
         bd_source_figures *source = find_source(*sources, n, manifest->inputs[i].source);
         if (source) {
             source->n_inputs++;
-            // Also for a source without shards: either all say that nothing was counted, or none.
+            // Also for a source without shards: either all say that nothing was counted, or
+            // none.
             source->figures.added.unknown = manifest->totals.added.unknown;
         } else {
             status = bd_fail(err, BD_ERR_UNSUPPORTED, "more than %d sources", BD_MAX_SOURCES);
@@ -138,15 +114,27 @@ static bd_status sources_to_json(const bd_manifest *manifest, bd_json **json, bd
 // Takes ownership of `sources`.
 static bd_json *manifest_to_json(const bd_manifest *manifest, bd_json *sources)
 {
-    bd_json *json = bd_json_object();
+    bd_json *json = bd_json_object(), *inputs = bd_json_array(), *shards = bd_json_array();
+    for (size_t i = 0; i < manifest->n_inputs; i++) {
+        bd_json *input = bd_json_object();
+        bd_input_entry_to_json(&manifest->inputs[i], input);
+        bd_json_append(inputs, input);
+    }
+    for (size_t i = 0; i < manifest->n_shards; i++) {
+        const bd_shard_entry *entry = &manifest->shards[i];
+        bd_json *shard = file_to_json(bd_unit_shard_name(&entry->unit).text, &entry->digest);
+        bd_json_set_integer(shard, "bytes", entry->size_bytes);
+        set_unit(shard, entry);
+        bd_json_append(shards, shard);
+    }
     bd_json_set_string(json, "format", BD_FORMAT_VERSION);
     bd_json_set(json, "packing", bd_packing_to_json(&manifest->packing));
     bd_json_set(json, "plan", file_to_json(BD_PLAN_NAME, &manifest->plan_digest));
     bd_json_set(json, "tokenizer",
                 file_to_json(BD_TOKENIZER_NAME, &manifest->tokenizer_digest));
-    bd_json_set(json, "inputs", inputs_to_json(manifest));
+    bd_json_set(json, "inputs", inputs);
     bd_passed_over_to_json(&manifest->passed_over, json);
-    bd_json_set(json, "shards", shards_to_json(manifest));
+    bd_json_set(json, "shards", shards);
     bd_json_set(json, "sources", sources);
     bd_json_set(json, "totals", bd_figures_to_json(&manifest->totals));
     return json;

@@ -1,7 +1,7 @@
-// A radix sort from the most significant byte down, in place ("American flag sort"): count how many
-// pairs have each value of the byte, which gives every value its range; swap each pair into its
-// range; then sort each range by the next byte. Ranges of few pairs are sorted by insertion. It
-// ends after 16 bytes.
+// A radix sort from the most significant byte down, in place ("American flag sort"): count how
+// many pairs have each value of the byte, which gives every value its range; swap each pair
+// into its range; then sort each range by the next byte. Ranges of few pairs are sorted by
+// insertion. It ends after 16 bytes.
 #include "common/dataset/pair_sort.h"
 
 #include <stdbool.h>

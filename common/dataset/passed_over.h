@@ -1,4 +1,5 @@
-// passed_over.h - the part of a manifest that counts files that were found and not read, by reason.
+// passed_over.h - the part of a manifest that counts files that were found and not read, by
+// reason.
 #ifndef BINDERY_COMMON_DATASET_PASSED_OVER_H
 #define BINDERY_COMMON_DATASET_PASSED_OVER_H
 

@@ -37,9 +37,9 @@ static void sort_by_digit(const uint64_t *from, uint64_t *to, size_t n, int shif
         to[next[from[i] >> shift & mask]++] = from[i];
 }
 
-// A radix sort from the least significant digit to the most: every pass is stable, so it keeps the
-// order of the passes before it among equal digits. The bits are divided into as few digits as
-// possible, of nearly equal size, because every pass costs the same.
+// A radix sort from the least significant digit to the most: every pass is stable, so it keeps
+// the order of the passes before it among equal digits. The bits are divided into as few digits
+// as possible, of nearly equal size, because every pass costs the same.
 uint64_t *bd_sort_by_bits(uint64_t *items, uint64_t *spare, size_t n, int first_bit, int n_bits)
 {
     const int n_digits = (n_bits + MAX_DIGIT_BITS - 1) / MAX_DIGIT_BITS;

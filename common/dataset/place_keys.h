@@ -43,9 +43,9 @@ static inline uint64_t bd_place_key(const bd_place_keys *keys, uint32_t input,
                : (uint64_t)(input - keys->least_input) << keys->position_bits | from_least;
 }
 
-// Sorts by the `n_bits` bits from `first_bit` on; numbers that are equal in these bits keep their
-// order. Takes linear time. `spare` has room for n numbers. Returns `items` or `spare`, whichever
-// holds the result.
+// Sorts by the `n_bits` bits from `first_bit` on; numbers that are equal in these bits keep
+// their order. Takes linear time. `spare` has room for n numbers. Returns `items` or `spare`,
+// whichever holds the result.
 uint64_t *bd_sort_by_bits(uint64_t *items, uint64_t *spare, size_t n, int first_bit,
                           int n_bits);
 

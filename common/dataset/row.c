@@ -54,35 +54,31 @@ bd_row bd_row_of_batch(const bd_row_batch *batch, const bd_packing *packing, int
     return row;
 }
 
-// The counters are as wide as the ids, so that vector code counts many ids at a time; the blocks
-// are so short that no counter overflows.
+// Loops over ids, written once for both widths so that each becomes vector code of its own
+// type. The counters are as wide as the ids, too; blocks are so short that none overflows.
 enum { COUNT_BLOCK = 1 << 15 };
-
-static int64_t count_narrow(const uint16_t *ids, int64_t n, uint16_t id)
-{
-    int64_t total = 0;
-    for (int64_t begin = 0; begin < n; begin += COUNT_BLOCK) {
-        const int64_t end = n - begin < COUNT_BLOCK ? n : begin + COUNT_BLOCK;
-        uint16_t n_equal = 0;
-        for (int64_t t = begin; t < end; t++)
-            n_equal = (uint16_t)(n_equal + (ids[t] == id));
-        total += n_equal;
+#define DEFINE_LOOPS(count, largest_of, type)                                      \
+    static int64_t count(const type *ids, int64_t n, type id)                      \
+    {                                                                              \
+        int64_t total = 0;                                                         \
+        for (int64_t begin = 0; begin < n; begin += COUNT_BLOCK) {                 \
+            const int64_t end = n - begin < COUNT_BLOCK ? n : begin + COUNT_BLOCK; \
+            type n_equal = 0;                                                      \
+            for (int64_t t = begin; t < end; t++)                                  \
+                n_equal = (type)(n_equal + (ids[t] == id));                        \
+            total += n_equal;                                                      \
+        }                                                                          \
+        return total;                                                              \
+    }                                                                              \
+    static uint32_t largest_of(const type *ids, int64_t n)                         \
+    {                                                                              \
+        type largest = 0;                                                          \
+        for (int64_t t = 0; t < n; t++)                                            \
+            largest = ids[t] > largest ? ids[t] : largest;                         \
+        return largest;                                                            \
     }
-    return total;
-}
-
-static int64_t count_wide(const uint32_t *ids, int64_t n, uint32_t id)
-{
-    int64_t total = 0;
-    for (int64_t begin = 0; begin < n; begin += COUNT_BLOCK) {
-        const int64_t end = n - begin < COUNT_BLOCK ? n : begin + COUNT_BLOCK;
-        uint32_t n_equal = 0;
-        for (int64_t t = begin; t < end; t++)
-            n_equal += ids[t] == id;
-        total += n_equal;
-    }
-    return total;
-}
+DEFINE_LOOPS(count_narrow, largest_narrow, uint16_t)
+DEFINE_LOOPS(count_wide, largest_wide, uint32_t)
 
 int64_t bd_ids_count(const void *ids, int id_bytes, int64_t from, int64_t to, uint32_t id)
 {
@@ -97,12 +93,10 @@ int64_t bd_separator_collisions(const bd_row *row, const bd_packing *packing, in
 {
     const int64_t from = row->bounds[s], to = row->bounds[s + 1];
     const int64_t offset = row->segments.offset[s];
-    const bool begins_with_context = offset > 0;
-    const bool begins_with_bos = offset == 0 && packing->bos != BD_NO_BOS;
+    const bool has_context_or_bos = offset > 0 || packing->bos != BD_NO_BOS;
     const bool has_end = offset + (to - from) == row->segments.length[s];
-    return bd_ids_count(row->ids, bd_packing_id_bytes(packing),
-                        from + (begins_with_context || begins_with_bos), to - has_end,
-                        (uint32_t)packing->separator);
+    return bd_ids_count(row->ids, bd_packing_id_bytes(packing), from + has_context_or_bos,
+                        to - has_end, (uint32_t)packing->separator);
 }
 
 static void hash_segments(bd_hasher *hasher, const bd_row *row)
@@ -134,38 +128,6 @@ uint64_t bd_row_checksum(const bd_row *row, const bd_packing *packing, bd_hasher
         }
     }
     return bd_hasher_take64(hasher);
-}
-
-static bd_status check_boundaries(const bd_row *row, const bd_packing *packing, bd_error *err)
-{
-    if (row->n_bounds < 2 || row->bounds[0] != 0)
-        return bd_fail(err, BD_ERR_FORMAT, "R1: cu_seqlens has %" PRId64 " entries%s",
-                       row->n_bounds, row->n_bounds < 2 ? "" : " and does not begin with 0");
-    for (int64_t k = 1; k < row->n_bounds; k++)
-        if (row->bounds[k] <= row->bounds[k - 1] || row->bounds[k] > packing->seq_len)
-            return bd_fail(err, BD_ERR_FORMAT, "R1: boundary %" PRId64 " is %d after %d", k,
-                           row->bounds[k], row->bounds[k - 1]);
-    if (row->n_segments != row->n_bounds - 1)
-        return bd_fail(err, BD_ERR_FORMAT, "R2: %" PRId64 " documents for %" PRId64 " segments",
-                       row->n_segments, row->n_bounds - 1);
-    return BD_OK;
-}
-
-// Plain loops of one type, which compilers turn into vector code.
-static uint32_t largest_narrow(const uint16_t *ids, int64_t n)
-{
-    uint16_t largest = 0;
-    for (int64_t t = 0; t < n; t++)
-        largest = ids[t] > largest ? ids[t] : largest;
-    return largest;
-}
-
-static uint32_t largest_wide(const uint32_t *ids, int64_t n)
-{
-    uint32_t largest = 0;
-    for (int64_t t = 0; t < n; t++)
-        largest = ids[t] > largest ? ids[t] : largest;
-    return largest;
 }
 
 static bd_status check_ids(const bd_row *row, const bd_packing *packing, bd_error *err)
@@ -210,14 +172,30 @@ static bd_status check_segment(const bd_row *row, const bd_packing *packing, int
     return BD_OK;
 }
 
-static bd_status check_order(const bd_row *row, const bd_packing *packing, bd_error *err)
+bd_status bd_row_check(const bd_row *row, const bd_packing *packing, bd_hasher *hasher,
+                       bd_error *err)
 {
-    const bd_segments *segments = &row->segments;
+    // The checksum comes first: if it is right, the row was written wrong, not damaged later.
+    if (bd_row_checksum(row, packing, hasher) != row->checksum)
+        return bd_fail(err, BD_ERR_FORMAT, "R7: the checksum does not match the row");
+    if (row->n_bounds < 2 || row->bounds[0] != 0)
+        return bd_fail(err, BD_ERR_FORMAT, "R1: cu_seqlens has %" PRId64 " entries%s",
+                       row->n_bounds, row->n_bounds < 2 ? "" : " and does not begin with 0");
+    for (int64_t k = 1; k < row->n_bounds; k++)
+        if (row->bounds[k] <= row->bounds[k - 1] || row->bounds[k] > packing->seq_len)
+            return bd_fail(err, BD_ERR_FORMAT, "R1: boundary %" PRId64 " is %d after %d", k,
+                           row->bounds[k], row->bounds[k - 1]);
+    if (row->n_segments != row->n_bounds - 1)
+        return bd_fail(err, BD_ERR_FORMAT, "R2: %" PRId64 " documents for %" PRId64 " segments",
+                       row->n_segments, row->n_bounds - 1);
+    BD_TRY(check_ids(row, packing, err));
+    for (int64_t s = 0; s < row->n_segments; s++)
+        BD_TRY(check_segment(row, packing, s, err));
     bd_document_place before =
-        bd_packing_place(packing, segments->input[0], segments->position[0]);
+        bd_packing_place(packing, row->segments.input[0], row->segments.position[0]);
     for (int64_t s = 1; s < row->n_segments; s++) {
         const bd_document_place place =
-            bd_packing_place(packing, segments->input[s], segments->position[s]);
+            bd_packing_place(packing, row->segments.input[s], row->segments.position[s]);
         if (bd_document_place_compare(&before, &place) >= 0)
             return bd_fail(
                 err, BD_ERR_FORMAT,
@@ -229,17 +207,4 @@ static bd_status check_order(const bd_row *row, const bd_packing *packing, bd_er
                        "R9: %" PRId64 " segments, max_documents is %" PRId64, row->n_segments,
                        packing->max_documents);
     return BD_OK;
-}
-
-bd_status bd_row_check(const bd_row *row, const bd_packing *packing, bd_hasher *hasher,
-                       bd_error *err)
-{
-    // The checksum comes first: if it is right, the row was written wrong, not damaged later.
-    if (bd_row_checksum(row, packing, hasher) != row->checksum)
-        return bd_fail(err, BD_ERR_FORMAT, "R7: the checksum does not match the row");
-    BD_TRY(check_boundaries(row, packing, err));
-    BD_TRY(check_ids(row, packing, err));
-    for (int64_t s = 0; s < row->n_segments; s++)
-        BD_TRY(check_segment(row, packing, s, err));
-    return check_order(row, packing, err);
 }

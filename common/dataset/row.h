@@ -21,8 +21,8 @@
 #include "common/base/token_ids.h"
 #include "common/dataset/config.h"
 
-// The table of what a token has. Each line is a column of the shard with seq_len values in every
-// row, and a member of every struct that holds tokens:
+// The table of what a token has. Each line is a column of the shard with seq_len values in
+// every row, and a member of every struct that holds tokens:
 //   X(member, name in the shard, bits of a value, value in padding)
 // BD_BY_DATASET stands where the dataset decides: ids have 16 or 32 bits, as its vocabulary
 // needs, and padding has an id of its own.
@@ -37,20 +37,15 @@ enum { BD_BY_DATASET = -1 };
 enum { BD_FOR_EACH_TOKEN_COLUMN(BD_TOKEN_COLUMN_INDEX) BD_N_TOKEN_COLUMNS };
 
 // The members by which a struct has its tokens: each column by its name, or all to loop over.
-#define BD_TOKENS                                          \
-    union {                                                \
-        struct {                                           \
-            BD_FOR_EACH_TOKEN_COLUMN(BD_TOKEN_COLUMN_READ) \
-        };                                                 \
-        const void *columns[BD_N_TOKEN_COLUMNS];           \
+#define BD_TOKENS_BY(member, type)           \
+    union {                                  \
+        struct {                             \
+            BD_FOR_EACH_TOKEN_COLUMN(member) \
+        };                                   \
+        type columns[BD_N_TOKEN_COLUMNS];    \
     }
-#define BD_WRITABLE_TOKENS                                  \
-    union {                                                 \
-        struct {                                            \
-            BD_FOR_EACH_TOKEN_COLUMN(BD_TOKEN_COLUMN_WRITE) \
-        };                                                  \
-        void *columns[BD_N_TOKEN_COLUMNS];                  \
-    }
+#define BD_TOKENS          BD_TOKENS_BY(BD_TOKEN_COLUMN_READ, const void *)
+#define BD_WRITABLE_TOKENS BD_TOKENS_BY(BD_TOKEN_COLUMN_WRITE, void *)
 
 typedef struct bd_token_column {
     const char *name;

@@ -4,12 +4,12 @@
 //   gathered     A C1 B C2                 row by row
 //   sorted       A  B  C1 C2               by input, position and offset
 //
-// Sorting takes linear time in the usual cases. A shard whose documents are in order is recognised
-// in one pass. Otherwise input and position become one number (place_keys.h), the segment's index
-// is put into its low bits, and a radix sort of these numbers gives the order, by which the
-// segments are then moved, cycle by cycle. The pieces of one document are sorted afterwards; they
-// are few. A comparison sort remains for places so far apart that key and index do not fit into
-// 64 bits.
+// Sorting takes linear time in the usual cases. A shard whose documents are in order is
+// recognised in one pass. Otherwise input and position become one number (place_keys.h), the
+// segment's index is put into its low bits, and a radix sort of these numbers gives the order,
+// by which the segments are then moved, cycle by cycle. The pieces of one document are sorted
+// afterwards; they are few. A comparison sort remains for places so far apart that key and
+// index do not fit into 64 bits.
 #ifndef BINDERY_COMMON_DATASET_SEGMENT_INDEX_H
 #define BINDERY_COMMON_DATASET_SEGMENT_INDEX_H
 

@@ -58,8 +58,8 @@ static bd_status load_all(bd_shard *shard, bd_error *err)
     return rows == shard->entry.figures.rows ? BD_OK : fail_rows(shard, rows, err);
 }
 
-// Checks that there are as many batches as the rows need. How many rows each batch has is checked
-// when it is loaded.
+// Checks that there are as many batches as the rows need. How many rows each batch has is
+// checked when it is loaded.
 static bd_status check_count(const bd_shard *shard, bd_error *err)
 {
     const int64_t rows = shard->entry.figures.rows, most = shard->packing.batch_rows;
@@ -104,56 +104,52 @@ bd_status bd_shard_open(bd_shard *shard, const char *folder, const char *name, b
     return open_file(shard, folder, name, false, err);
 }
 
-static bd_status compare_with_manifest(bd_shard *shard, const bd_manifest *manifest,
-                                       const bd_shard_entry *entry, bd_error *err)
+static bd_status open_entry(bd_shard *shard, const char *folder, const bd_manifest *manifest,
+                            size_t index, bool compressed_later, bd_error *err)
 {
+    const bd_shard_entry *entry = &manifest->shards[index];
+    BD_TRY(
+        open_file(shard, folder, bd_unit_shard_name(&entry->unit).text, compressed_later, err));
     bd_json *here = bd_shard_metadata(&shard->packing, &shard->entry);
     bd_json *there = bd_shard_metadata(&manifest->packing, entry);
     char where[256];
     bd_status status = BD_OK;
-    if (bd_json_difference(here, there, where, sizeof where))
+    if (bd_json_difference(here, there, where, sizeof where)) {
         status =
             bd_fail(err, BD_ERR_FORMAT, "cannot use '%s': S1: it differs from the manifest: %s",
                     shard->path, where);
+        bd_shard_close(shard);
+    }
     bd_json_free(here);
     bd_json_free(there);
-    if (status != BD_OK)
-        bd_shard_close(shard);
     return status;
 }
 
 bd_status bd_shard_open_entry(bd_shard *shard, const char *folder, const bd_manifest *manifest,
                               size_t index, bd_error *err)
 {
-    const bd_shard_entry *entry = &manifest->shards[index];
-    BD_TRY(bd_shard_open(shard, folder, bd_unit_shard_name(&entry->unit).text, err));
-    return compare_with_manifest(shard, manifest, entry, err);
+    return open_entry(shard, folder, manifest, index, false, err);
 }
 
 bd_status bd_shard_open_to_load(bd_shard *shard, const char *folder,
                                 const bd_manifest *manifest, size_t index, bd_error *err)
 {
-    const bd_shard_entry *entry = &manifest->shards[index];
-    BD_TRY(open_file(shard, folder, bd_unit_shard_name(&entry->unit).text, true, err));
-    return compare_with_manifest(shard, manifest, entry, err);
-}
-
-static bd_status load(bd_shard *shard, int64_t batch, bd_error *err)
-{
-    const int64_t rows = shard->entry.figures.rows, most = shard->packing.batch_rows;
-    BD_TRY(bd_arrow_reader_load(shard->reader, batch, &shard->packing, err));
-    BD_TRY(check_batch(shard, batch, err));
-    const int64_t n_rows = bd_arrow_reader_batch(shard->reader, batch)->n_rows;
-    const int64_t left = rows - batch * most;  // in this batch and those after it
-    return n_rows == (left < most ? left : most) ? BD_OK
-                                                 : fail_rows(shard, batch * most + n_rows, err);
+    return open_entry(shard, folder, manifest, index, true, err);
 }
 
 bd_status bd_shard_load(bd_shard *shard, int64_t batch, bd_error *err)
 {
-    const bd_status status = load(shard, batch, err);
+    const int64_t rows = shard->entry.figures.rows, most = shard->packing.batch_rows;
+    bd_status status = bd_arrow_reader_load(shard->reader, batch, &shard->packing, err);
     if (status == BD_OK)
-        return BD_OK;
+        status = check_batch(shard, batch, err);
+    if (status == BD_OK) {
+        const int64_t n_rows = bd_arrow_reader_batch(shard->reader, batch)->n_rows;
+        const int64_t left = rows - batch * most;  // in this batch and those after it
+        if (n_rows == (left < most ? left : most))
+            return BD_OK;
+        status = fail_rows(shard, batch * most + n_rows, err);
+    }
     bd_arrow_reader_drop(shard->reader, batch);
     return bd_error_prefix(err, status, "cannot use '%s'", shard->path);
 }

@@ -31,8 +31,8 @@ bd_status bd_shard_open_entry(bd_shard *shard, const char *folder, const bd_mani
                               size_t index, bd_error *err);
 
 // The same, but a compressed shard (then `loads_later`) is decompressed batch by batch: a batch
-// may be read from bd_shard_load(), which checks it as S1 says, until bd_shard_drop(). Loading a
-// loaded batch and dropping one that is not loaded do nothing.
+// may be read from bd_shard_load(), which checks it as S1 says, until bd_shard_drop(). Loading
+// a loaded batch and dropping one that is not loaded do nothing.
 bd_status bd_shard_open_to_load(bd_shard *shard, const char *folder,
                                 const bd_manifest *manifest, size_t index, bd_error *err);
 bd_status bd_shard_load(bd_shard *shard, int64_t batch, bd_error *err);

@@ -31,15 +31,6 @@ static bd_status append(bd_units *units, bd_planned planned, bd_error *err)
     return BD_OK;
 }
 
-static bd_status append_slices(bd_units *units, int64_t input, int64_t n_slices, bd_error *err)
-{
-    for (int64_t k = 0; k < n_slices; k++) {
-        const bd_unit unit = {input, k, 1, k == n_slices - 1};
-        BD_TRY(append(units, (bd_planned){.unit = unit}, err));
-    }
-    return BD_OK;
-}
-
 bd_status bd_units_add(bd_units *units, const bd_input_entry *entry, int64_t unit_bytes,
                        bd_error *err)
 {
@@ -51,8 +42,14 @@ bd_status bd_units_add(bd_units *units, const bd_input_entry *entry, int64_t uni
     if (entry->extent == BD_UNKNOWN)
         return append(units, (bd_planned){.unit = {input, 0, 1, false}, .is_stream = true},
                       err);
-    if (entry->weight > unit_bytes)
-        return append_slices(units, input, bd_input_entry_n_slices(entry), err);
+    if (entry->weight > unit_bytes) {
+        const int64_t n_slices = bd_input_entry_n_slices(entry);
+        for (int64_t k = 0; k < n_slices; k++) {
+            const bd_unit unit = {input, k, 1, k == n_slices - 1};
+            BD_TRY(append(units, (bd_planned){.unit = unit}, err));
+        }
+        return BD_OK;
+    }
     units->is_group = true;
     if (may_join && entry->weight <= unit_bytes - units->group_bytes) {
         units->items[units->n - 1].unit.n_inputs++;

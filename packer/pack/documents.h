@@ -46,9 +46,9 @@ bd_status bd_documents_append(bd_documents *documents, const char *text, size_t 
 bd_status bd_documents_append_ids(bd_documents *documents, const uint32_t *ids, size_t n,
                                   uint32_t input, uint64_t position, bd_error *err);
 
-// A document that comes as pieces of rows of the same ids, BOS and separator included: each call
-// of add_tokens appends tokens [from, from + n) of a row, and end_document makes a document of
-// all that were appended since the document before.
+// A document that comes as pieces of rows of the same ids, BOS and separator included: each
+// call of add_tokens appends tokens [from, from + n) of a row, and end_document makes a
+// document of all that were appended since the document before.
 bd_status bd_documents_add_tokens(bd_documents *documents, const bd_row *row, int64_t from,
                                   int64_t n, bd_error *err);
 bd_status bd_documents_end_document(bd_documents *documents, uint32_t input, uint64_t position,
@@ -61,8 +61,8 @@ void bd_documents_clear(bd_documents *documents);
 // says where its tokens went.
 bd_document bd_documents_remove_last(bd_documents *documents);
 
-// Brings the documents into the order of their places (common/dataset/config.h), which is the input's
-// unless the packing shuffles. Memory: 50 bytes per document.
+// Brings the documents into the order of their places (common/dataset/config.h), which is the
+// input's unless the packing shuffles. Memory: 50 bytes per document.
 bd_status bd_documents_sort(bd_documents *documents, bd_error *err);
 
 void bd_documents_release(bd_documents *documents);  // safe on an empty struct and safe twice

@@ -7,9 +7,9 @@
 #include "packer/pack/documents.h"
 
 // Appends every document of the shard, each with its place, in the order of the input, whatever
-// their order in the shard. Every row is checked; a document that lacks a part is BD_ERR_FORMAT.
-// `documents` must be empty and have the shard's ids, BOS and separator. Its counts of text, BOS
-// and separators become those of the shard, left-out documents included.
+// their order in the shard. Every row is checked; a document that lacks a part is
+// BD_ERR_FORMAT. `documents` must be empty and have the shard's ids, BOS and separator. Its
+// counts of text, BOS and separators become those of the shard, left-out documents included.
 bd_status bd_rebuild_documents(const bd_shard *shard, bd_documents *documents, bd_error *err);
 
 #endif

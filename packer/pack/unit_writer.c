@@ -6,19 +6,6 @@
 #include "packer/pack/layout.h"
 #include "packer/pack/shard_writer.h"
 
-static bd_status lay_out(bd_layout *layout, const bd_documents *documents, bd_error *err)
-{
-    uint32_t *lengths = malloc((documents->n + 1) * sizeof *lengths);
-    if (!lengths)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu documents", documents->n);
-    for (size_t d = 0; d < documents->n; d++)
-        lengths[d] = documents->items[d].length;
-    const bd_status status =
-        bd_layout_make(layout, lengths, documents->n, documents->packing, err);
-    free(lengths);
-    return status;
-}
-
 static void count_piece(bd_figures *figures, const bd_documents *documents,
                         const bd_piece *piece)
 {
@@ -41,8 +28,8 @@ static void count_piece(bd_figures *figures, const bd_documents *documents,
     }
 }
 
-// Counts the input's side of the ledger from the documents and the policy for long ones, and the
-// rows' side from the layout.
+// Counts the input's side of the ledger from the documents and the policy for long ones, and
+// the rows' side from the layout.
 static void count_figures(bd_figures *figures, const bd_documents *documents,
                           const bd_layout *layout)
 {
@@ -69,11 +56,15 @@ bd_status bd_unit_write(const char *folder, bd_documents *documents, bd_shard_en
                         bd_error *err)
 {
     bd_layout layout = {0};
-    bd_status status = BD_OK;
     if (documents->packing->shuffle != BD_NO_SHUFFLE)  // they come in the input's order
-        status = bd_documents_sort(documents, err);
-    if (status == BD_OK)
-        status = lay_out(&layout, documents, err);
+        BD_TRY(bd_documents_sort(documents, err));
+    uint32_t *lengths = malloc((documents->n + 1) * sizeof *lengths);
+    if (!lengths)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu documents", documents->n);
+    for (size_t d = 0; d < documents->n; d++)
+        lengths[d] = documents->items[d].length;
+    bd_status status = bd_layout_make(&layout, lengths, documents->n, documents->packing, err);
+    free(lengths);
     if (status == BD_OK) {
         count_figures(&entry->figures, documents, &layout);
         status = bd_figures_check_ledger(&entry->figures, documents->packing->seq_len, err);

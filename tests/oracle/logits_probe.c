@@ -30,11 +30,7 @@ static bd_status print_logits(bd_model *model, const uint32_t *ids, int64_t n, f
 {
     const int32_t offsets[] = {0, 2}, values[] = {0, (int32_t)n};
     const bd_boundaries boundaries = {1, n, offsets, values};
-    const bd_model_batch batch = {.ids = ids,
-                                  .id_bytes = sizeof *ids,
-                                  .attention = boundaries,
-                                  .positions = boundaries,
-                                  .targets = boundaries};
+    const bd_model_batch batch = bd_model_batch_of(ids, sizeof *ids, boundaries);
     const size_t n_logits = (size_t)(n * model->parameters->config.n_vocabulary);
     BD_TRY(bd_model_forward(model, &batch, err));
     BD_TRY(bd_model_row_logits(model, &batch, 0, logits, err));

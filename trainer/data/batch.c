@@ -1,6 +1,5 @@
 #include "trainer/data/batch.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,7 +49,8 @@ static const bd_row_batch *common_record_batch(const bd_rows *rows, const int64_
     return *first + n <= record->n_rows ? record : NULL;
 }
 
-// Points the batch at rows from row `first` on of columns, offsets and values that lie elsewhere.
+// Points the batch at rows from row `first` on of columns, offsets and values that lie
+// elsewhere.
 static void point_to(bd_batch *batch, const void *const *columns, const int32_t *offsets,
                      const int32_t *values, int64_t first)
 {
@@ -67,17 +67,15 @@ static void point_to_copies(bd_batch *batch)
              batch->value_buffer, 0);
 }
 
-// Checks the row's segments against the longest one that the shard claims, for which the model was
-// found to have positions, and counts the row's targets.
+// Checks the row's segments against the longest one that the shard claims, for which the model
+// was found to have positions, and counts the row's targets.
 static bd_status look_at_segments(const bd_shard *shard, int64_t number, const bd_row *row,
                                   int64_t *n_targets, bd_error *err)
 {
     for (int64_t k = 0; k < row->n_segments; k++) {
         if (row->bounds[k + 1] - row->bounds[k] > shard->entry.figures.longest_segment)
-            return bd_fail(err, BD_ERR_FORMAT,
-                           "'%s', row %" PRId64
-                           ": S5: a segment is longer than the metadata's longest",
-                           shard->path, number);
+            return bd_shard_fail_row(
+                shard, number, "S5: a segment is longer than the metadata's longest", err);
         *n_targets += bd_row_targets(row, k);
     }
     return BD_OK;
@@ -147,12 +145,7 @@ bd_model_batch bd_batch_part(const bd_batch *batch, int64_t first, int64_t n)
     const bd_boundaries boundaries = {n, batch->boundaries.seq_len,
                                       batch->boundaries.offsets + first,
                                       batch->boundaries.values};
-    bd_model_batch part = {
-        .id_bytes = batch->id_bytes,
-        .attention = boundaries,
-        .positions = boundaries,
-        .targets = boundaries,
-    };
+    bd_model_batch part = bd_model_batch_of(NULL, batch->id_bytes, boundaries);
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
         part.columns[c] = bd_column_at(batch->columns[c], first * boundaries.seq_len,
                                        bd_token_bits(c, batch->id_bytes));

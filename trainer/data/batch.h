@@ -1,4 +1,5 @@
-// batch.h - rows of a dataset, ready for the model: tokens and boundaries as the shards have them.
+// batch.h - rows of a dataset, ready for the model: tokens and boundaries as the shards have
+// them.
 #ifndef BINDERY_TRAINER_DATA_BATCH_H
 #define BINDERY_TRAINER_DATA_BATCH_H
 
@@ -45,6 +46,17 @@ typedef struct bd_model_batch {
     int32_t id_bytes;
     bd_boundaries attention, positions, targets;
 } bd_model_batch;
+
+// A batch of nothing but ids, with the same boundaries for all three.
+static inline bd_model_batch bd_model_batch_of(const void *ids, int32_t id_bytes,
+                                               bd_boundaries boundaries)
+{
+    return (bd_model_batch){.ids = ids,
+                            .id_bytes = id_bytes,
+                            .attention = boundaries,
+                            .positions = boundaries,
+                            .targets = boundaries};
+}
 
 // Rows [first, first + n) of a batch, as the model takes them.
 bd_model_batch bd_batch_part(const bd_batch *batch, int64_t first, int64_t n);

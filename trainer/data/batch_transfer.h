@@ -1,9 +1,10 @@
 // batch_transfer.h - brings batches to where the backend's operations read them.
 //
-// The loader hands over tokens and boundaries in the host's memory, for neighbouring rows in the
-// mapped file itself. A backend that works on the host reads them there; for any other they are
-// copied into a transfer slot, unchanged except for offsets, which count from 0 there. There are
-// two slots, so that one batch travels while another is computed. Every batch passes through
+// The loader hands over tokens and boundaries in the host's memory, for neighbouring rows in
+// the mapped file itself. A backend that works on the host reads them there; for any other they
+// are copied into a transfer slot, unchanged except for offsets, which count from 0 there.
+// There are two slots, so that one batch travels while another is computed. Every batch passes
+// through
 //
 //   bd_batch_send()     the batch travels to a free slot
 //   bd_batch_receive()  operations that are queued from now on may read it there

@@ -1,7 +1,7 @@
 // block_window.h - the record batches of compressed shards that were read last, decompressed.
 //
-// The order of rows (row_order.h) stays among a few blocks of a dataset for a long time. When it
-// moves on, the least recently used block is evicted.
+// The order of rows (row_order.h) stays among a few blocks of a dataset for a long time. When
+// it moves on, the least recently used block is evicted.
 #ifndef BINDERY_TRAINER_DATA_BLOCK_WINDOW_H
 #define BINDERY_TRAINER_DATA_BLOCK_WINDOW_H
 

@@ -2,13 +2,13 @@
 // with no state to lose.
 //
 //   slots     0 1 2 3 …            of the endless sequence
-//   blocks    1,024 slots each     hold a fixed number of rows of every dataset, its share, in an
+//   blocks    1,024 slots each     hold so many rows of every dataset, its share, in an
 //                                  order that seed and block decide
 //   dataset   its own places       0 1 2 3 …, in the order of row_order.h, for ever
 //
-// Slot g lies in block b = g / 1,024. If the slot is the dataset's i-th one in that block, it has
-// the dataset's place b * share + i: every dataset is read in its own order, nothing is skipped,
-// and no slot depends on what was asked for earlier. A single dataset has the order of
+// Slot g lies in block b = g / 1,024. If the slot is the dataset's i-th one in that block, it
+// has the dataset's place b * share + i: every dataset is read in its own order, nothing is
+// skipped, and no slot depends on what was asked for earlier. A single dataset has the order of
 // row_order.h itself.
 #ifndef BINDERY_TRAINER_DATA_MIXTURE_H
 #define BINDERY_TRAINER_DATA_MIXTURE_H

@@ -91,26 +91,19 @@ static bd_status enter_window(bd_row_order *order, int64_t window, bd_error *err
     return BD_OK;
 }
 
-// The window that holds a place of the epoch, by bisection.
-static int64_t window_of(const bd_row_order *order, int64_t place)
-{
-    int64_t low = 0, high = order->n_windows;
-    while (high - low > 1) {
-        const int64_t middle = low + (high - low) / 2;
-        if (order->window_begins[middle] <= place)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 bd_status bd_row_order_at(bd_row_order *order, int64_t g, int64_t *row, bd_error *err)
 {
     const int64_t epoch = g / order->n_rows, place = g % order->n_rows;
     if (epoch != order->epoch)
         enter_epoch(order, epoch);
-    const int64_t window = window_of(order, place);
+    int64_t window = 0, end = order->n_windows;  // the place lies in [window, end)
+    while (end - window > 1) {
+        const int64_t middle = window + (end - window) / 2;
+        if (order->window_begins[middle] <= place)
+            window = middle;
+        else
+            end = middle;
+    }
     if (window != order->window)
         BD_TRY(enter_window(order, window, err));
     *row = order->rows[place - order->window_begins[window]];

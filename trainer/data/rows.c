@@ -9,13 +9,6 @@
 
 // ---- Opening -------------------------------------------------------------------------------
 
-static bd_status fail_different(const char *const *folders, size_t other, const char *what,
-                                bd_error *err)
-{
-    return bd_fail(err, BD_ERR_ARGUMENT, "'%s' and '%s' cannot be mixed: %s", folders[0],
-                   folders[other], what);
-}
-
 static bd_status check_together(const bd_rows *rows, const char *const *folders, size_t i,
                                 bd_error *err)
 {
@@ -40,9 +33,10 @@ static bd_status check_together(const bd_rows *rows, const char *const *folders,
                  "separators %" PRId64 " and %" PRId64 "; pack both with one --separator-id",
                  (int64_t)first->separator, (int64_t)other->separator);
     else if (first->bos != other->bos)
-        return fail_different(
-            folders, i, "different tokens before documents; pack both with one --bos", err);
-    return what[0] ? fail_different(folders, i, what, err) : BD_OK;
+        strcpy(what, "different tokens before documents; pack both with one --bos");
+    return what[0] ? bd_fail(err, BD_ERR_ARGUMENT, "'%s' and '%s' cannot be mixed: %s",
+                             folders[0], folders[i], what)
+                   : BD_OK;
 }
 
 static bd_status read_manifests(bd_rows *rows, const char *const *folders, size_t n,

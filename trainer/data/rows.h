@@ -26,9 +26,9 @@ typedef struct bd_rows {
 
 enum { BD_WINDOW_BLOCKS = 32 };
 
-// Opens `n` datasets, at least 1, to be mixed by weights that are more than 0. They must have the
-// tokenizer, its separator and BOS, and the length of rows in common; BD_ERR_ARGUMENT names two
-// that differ, and in what.
+// Opens `n` datasets, at least 1, to be mixed by weights that are more than 0. They must have
+// the tokenizer, its separator and BOS, and the length of rows in common; BD_ERR_ARGUMENT names
+// two that differ, and in what.
 bd_status bd_rows_open_all(bd_rows *rows, const char *const *folders, const double *weights,
                            size_t n, bd_error *err);
 bd_status bd_rows_open(bd_rows *rows, const char *folder, bd_error *err);  // one

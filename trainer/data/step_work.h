@@ -1,5 +1,5 @@
-// step_work.h - how much there is to compute in a step, counted from its boundaries; the share of
-// a device's peak that a run uses (MFU) follows from it.
+// step_work.h - how much there is to compute in a step, counted from its boundaries; the share
+// of a device's peak that a run uses (MFU) follows from it.
 #ifndef BINDERY_TRAINER_DATA_STEP_WORK_H
 #define BINDERY_TRAINER_DATA_STEP_WORK_H
 

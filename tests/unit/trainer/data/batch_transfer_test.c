@@ -1,5 +1,5 @@
-// A batch arrives as it was, whatever is sent and used between, and no slot is overwritten while
-// it is in use.
+// A batch arrives as it was, whatever is sent and used between, and no slot is overwritten
+// while it is in use.
 #include "trainer/data/batch_transfer.h"
 
 #include <setjmp.h>
@@ -80,11 +80,7 @@ static const int32_t whole_values[] = {0, 4, 0, 3, 0, 4};
 static bd_model_batch rows(int64_t first, int64_t n)
 {
     const bd_boundaries boundaries = {n, 4, offsets + first, values};
-    return (bd_model_batch){.ids = ids + 4 * first,
-                            .id_bytes = sizeof *ids,
-                            .attention = boundaries,
-                            .positions = boundaries,
-                            .targets = boundaries};
+    return bd_model_batch_of(ids + 4 * first, sizeof *ids, boundaries);
 }
 
 static void assert_same_boundaries(const bd_boundaries *there, const bd_boundaries *host)
