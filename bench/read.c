@@ -27,7 +27,7 @@ typedef struct counted {
     int64_t n_documents, n_text_bytes;
 } counted;
 
-static bd_status read_all(const bd_input *input, const bd_reading *reading, counted *c,
+static bd_status read_all(const bd_input *input, const bd_input_options *reading, counted *c,
                           bd_error *err)
 {
     bd_reader *reader;
@@ -60,15 +60,15 @@ static bd_status read_all(const bd_input *input, const bd_reading *reading, coun
 
 static bd_status measure(const char *path, bd_error *err)
 {
-    const bd_reading reading = {.text_field = "text",
-                                .delimiter = "%",
-                                .unit_bytes = INT64_C(64) << 20,
-                                .max_document_bytes = INT64_C(256) << 20};
+    const bd_input_options reading = {.text_field = "text",
+                                      .delimiter = "%",
+                                      .unit_bytes = INT64_C(64) << 20,
+                                      .max_document_bytes = INT64_C(256) << 20};
     bd_inputs inputs = {0};
     counted c = {0};
     double best = 1e300;
     bd_status status =
-        bd_inputs_add(&inputs, path, &(bd_gathering){.source = BD_DEFAULT_SOURCE}, err);
+        bd_inputs_add(&inputs, path, &(bd_collect_options){.source = BD_DEFAULT_SOURCE}, err);
     if (status == BD_OK)
         status = bd_input_examine(&inputs.items[0], &reading, err);
     for (int round = 0; status == BD_OK && round < N_ROUNDS; round++) {

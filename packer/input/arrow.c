@@ -3,10 +3,10 @@
 #include "packer/input/token_layout.h"
 
 static bd_status recognise_file(bd_input *input, const bd_input_head *head,
-                                const bd_reading *reading, bool *yes, bd_error *err)
+                                const bd_input_options *options, bool *yes, bd_error *err)
 {
     (void)input;
-    (void)reading;
+    (void)options;
     (void)err;
     *yes = bd_head_begins_with(head, "ARROW1\0\0", 8);
     return BD_OK;
@@ -32,23 +32,23 @@ static bool is_arrow_stream(const bd_input_head *head)
 }
 
 static bd_status recognise_stream(bd_input *input, const bd_input_head *head,
-                                  const bd_reading *reading, bool *yes, bd_error *err)
+                                  const bd_input_options *options, bool *yes, bd_error *err)
 {
     (void)input;
-    (void)reading;
+    (void)options;
     (void)err;
     *yes = is_arrow_stream(head);
     return BD_OK;
 }
 
 // --format arrow may mean either: what is no file is a stream.
-static bd_status cut_file(bd_input *input, const bd_reading *reading, bd_error *err)
+static bd_status cut_file(bd_input *input, const bd_input_options *options, bd_error *err)
 {
     bool is_file;
     BD_TRY(bd_file_begins_with(input->path, "ARROW1", 6, &is_file, err));
     if (!is_file)
         input->kind = &bd_arrow_stream_kind;
-    return bd_table_cut(input, reading, err);
+    return bd_table_cut(input, options, err);
 }
 
 static const char *const arrow_endings[] = {".arrow", ".arrows", NULL};

@@ -152,7 +152,7 @@ static void limit_memory(bd_columns *columns, int64_t stored_bytes)
     bd_arrow_limit_set(columns->limit, 4 * bd_columns_allowed(columns, stored_bytes));
 }
 
-static bd_status fail_too_large(const bd_columns *columns, bd_error *err)
+static bd_status fail_column_too_large(const bd_columns *columns, bd_error *err)
 {
     return bd_fail(
         err, BD_ERR_FORMAT,
@@ -168,7 +168,7 @@ static bd_status fail_read(const bd_columns *columns, GError *gerror, const char
     if (!bd_arrow_limit_was_hit(columns->limit))
         return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, what);
     g_clear_error(&gerror);
-    return fail_too_large(columns, err);
+    return fail_column_too_large(columns, err);
 }
 
 // ---- Finding the column -------------------------------------------------------------------
@@ -312,7 +312,7 @@ static bd_status add_group(bd_columns *columns, const group *added, bd_error *er
 }
 
 // Adds the group that a record batch is, with what the exported column says.
-static bd_status add_batch(bd_columns *columns, int64_t begin, int64_t end, bd_error *err)
+static bd_status add_batch_group(bd_columns *columns, int64_t begin, int64_t end, bd_error *err)
 {
     const exported_chunk *chunk = columns->exported->pdata[0];
     const bd_value_path path = path_of(columns);
@@ -419,7 +419,7 @@ static bd_status export_file_batch(bd_columns *columns, int64_t index, bool full
     return export_batch(columns, record, fully, err);
 }
 
-static bd_status open_file(bd_columns *columns, const char *field, bd_error *err)
+static bd_status open_arrow_file(bd_columns *columns, const char *field, bd_error *err)
 {
     GError *gerror = NULL;
     g_autoptr(GArrowRecordBatchFileReader) whole =
@@ -438,7 +438,7 @@ static bd_status open_file(bd_columns *columns, const char *field, bd_error *err
         forget_exported(columns);
         status = export_file_batch(columns, i, false, err);
         if (status == BD_OK)
-            status = add_batch(columns, 0, 0, err);
+            status = add_batch_group(columns, 0, 0, err);
         if (status != BD_OK)
             bd_error_prefix(err, status, "record batch %u", i);
     }
@@ -470,7 +470,7 @@ static bd_status look_ahead(const bd_columns *columns, int64_t at, int64_t *mark
         return bd_fail(err, BD_ERR_FORMAT,
                        "it ends without the mark of its end, after %" PRId64
                        " rows: its writer was stopped or is still at work; write it again, or "
-                       "copy what is there by pyarrow.ipc.open_stream()",
+                       "copy what is there by pyarrow.ipc.open_arrow_stream()",
                        columns->n_rows);
     if (left >= (int64_t)sizeof word)
         memcpy(&word, data + at, sizeof word);
@@ -487,7 +487,7 @@ static bd_status look_ahead(const bd_columns *columns, int64_t at, int64_t *mark
 }
 
 // The stream ended in front of `at`. Nothing may follow, or its rows would be lost.
-static bd_status check_end(const bd_columns *columns, int64_t at, bd_error *err)
+static bd_status check_stream_end(const bd_columns *columns, int64_t at, bd_error *err)
 {
     static const char begin[] = {'\xff', '\xff', '\xff', '\xff'};
     const int64_t left = (int64_t)columns->file.size_bytes - at;
@@ -530,18 +530,18 @@ static bd_status find_batches(bd_columns *columns, int64_t at, bd_error *err)
         int64_t end = (int64_t)columns->file.size_bytes, mark_bytes;
         BD_TRY(look_ahead(columns, at, &mark_bytes, err));
         if (mark_bytes > 0)
-            return check_end(columns, at + mark_bytes, err);
+            return check_stream_end(columns, at + mark_bytes, err);
         forget_exported(columns);
         bd_status status = export_stream_batch(columns, at, &end, false, err);
         if (status == BD_OK)
-            status = add_batch(columns, at, end, err);
+            status = add_batch_group(columns, at, end, err);
         if (status != BD_OK)
             return bd_error_prefix(err, status, "record batch %zu", columns->n_groups);
         at = end;
     }
 }
 
-static bd_status open_stream(bd_columns *columns, const char *field, bd_error *err)
+static bd_status open_arrow_stream(bd_columns *columns, const char *field, bd_error *err)
 {
     GError *gerror = NULL;
     g_autoptr(GArrowRecordBatchStreamReader) reader =
@@ -586,10 +586,10 @@ static bd_status open_mapped(bd_columns *columns, const char *field, bd_error *e
         status = open_parquet(columns, field, err);
         break;
     case BD_COLUMNS_ARROW_FILE:
-        status = open_file(columns, field, err);
+        status = open_arrow_file(columns, field, err);
         break;
     case BD_COLUMNS_ARROW_STREAM:
-        status = open_stream(columns, field, err);
+        status = open_arrow_stream(columns, field, err);
         break;
     }
     forget_exported(columns);
@@ -663,14 +663,14 @@ static bd_status export_group(bd_columns *columns, int64_t index, bd_error *err)
     return BD_OK;
 }
 
-static bd_status read_group(bd_columns *columns, int64_t index, bd_error *err)
+static bd_status read_values(bd_columns *columns, int64_t index, bd_error *err)
 {
     const bd_value_path path = path_of(columns);
     const bd_column_group *figures = &columns->groups[index].figures;
     const int64_t n_rows = figures->n_rows;
     // Rows need no bytes in the file at all: lists of no items, runs of equal lengths.
     if (n_rows > bd_columns_allowed(columns, figures->stored_bytes) / BD_COLUMN_ROW_BYTES)
-        return fail_too_large(columns, err);
+        return fail_column_too_large(columns, err);
     BD_TRY(export_group(columns, index, err));
     for (guint i = 0; i < columns->exported->len; i++) {
         const exported_chunk *chunk = columns->exported->pdata[i];
@@ -690,7 +690,7 @@ bd_status bd_columns_read(bd_columns *columns, int64_t index, bd_column_values *
     assert(0 <= index && index < (int64_t)columns->n_groups);
     *values = (bd_column_values){0};
     forget_exported(columns);
-    const bd_status status = read_group(columns, index, err);
+    const bd_status status = read_values(columns, index, err);
     if (status != BD_OK)
         return bd_error_prefix(err, status, "'%s', %s %" PRId64, columns->path,
                                group_word(columns), index);

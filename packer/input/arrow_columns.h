@@ -60,7 +60,7 @@ bool bd_columns_has_metadata(const bd_columns *columns, const char *key);
 int64_t bd_columns_n_groups(const bd_columns *columns);
 bd_column_group bd_columns_group(const bd_columns *columns, int64_t index);
 
-// What is counted for a row besides its bytes: where it lies, and what a caller makes of it.
+// Memory that is counted for a row besides its bytes: for its place and the caller's records.
 enum { BD_COLUMN_ROW_BYTES = 64 };
 
 // How many bytes rows may have whose groups take `stored_bytes` in the file: the allowance that

@@ -32,7 +32,7 @@ static int text_offset_bytes(const char *format)
     return strcmp(format, "u") == 0 ? 4 : strcmp(format, "U") == 0 ? 8 : 0;
 }
 
-static bool list_type(bd_value_type *type, const struct ArrowSchema *schema)
+static bool list_value_type(bd_value_type *type, const struct ArrowSchema *schema)
 {
     static const char fixed[] = "+w:";
     if (strcmp(schema->format, "+l") == 0)
@@ -61,7 +61,7 @@ bool bd_value_type_of(bd_value_type *type, const struct ArrowSchema *schema)
     }
     *type = (bd_value_type){.layout = BD_VALUES_TEXT, .item_bytes = 1};
     type->offset_bytes = text_offset_bytes(schema->format);
-    return type->offset_bytes > 0 || list_type(type, schema);
+    return type->offset_bytes > 0 || list_value_type(type, schema);
 }
 
 static bool same_type(const bd_value_type *a, const bd_value_type *b)
@@ -151,9 +151,9 @@ static int64_t child_index(const struct ArrowSchema *schema, const char *name)
 
 // Follows the path. A row of a struct that is null has no value in the struct's fields either,
 // so that nulls are marked on the way (rows may be NULL: then they are not).
-static bd_status locate(located *at, const struct ArrowSchema *schema,
-                        const struct ArrowArray *array, const bd_value_path *path,
-                        const bd_value_type *type, bd_value *rows, bd_error *err)
+static bd_status locate_values(located *at, const struct ArrowSchema *schema,
+                               const struct ArrowArray *array, const bd_value_path *path,
+                               const bd_value_type *type, bd_value *rows, bd_error *err)
 {
     const int64_t n_rows = array->length;
     bd_value_type found;
@@ -317,7 +317,7 @@ bd_status bd_values_append(bd_values *values, const struct ArrowSchema *schema,
     bd_value *rows = values->rows + first;
     for (int64_t i = 0; i < n_rows; i++)
         rows[i] = (bd_value){no_bytes, 0};
-    BD_TRY(locate(&at, schema, array, path, type, rows, err));
+    BD_TRY(locate_values(&at, schema, array, path, type, rows, err));
     BD_TRY(type->layout == BD_VALUES_TEXT_DICTIONARY
                ? take_dictionary(rows, n_rows, &at, type, first, err)
                : take_span(rows, n_rows, &at, type, first, err));
@@ -339,7 +339,7 @@ bd_status bd_values_weigh(const struct ArrowSchema *schema, const struct ArrowAr
     *weight_bytes = 0;
     if (array->length == 0)
         return BD_OK;
-    BD_TRY(locate(&at, schema, array, path, type, NULL, err));
+    BD_TRY(locate_values(&at, schema, array, path, type, NULL, err));
     if (type->layout == BD_VALUES_TEXT_DICTIONARY) {
         const struct ArrowArray *texts = at.array->dictionary;
         if (texts->length == 0)

@@ -34,7 +34,7 @@ int64_t *bd_figures_bad(bd_figures *figures, bd_bad_kind kind)
     }
 }
 
-static bool is_before(const bd_bad_place *a, const bd_bad_place *b)
+static bool is_place_before(const bd_bad_place *a, const bd_bad_place *b)
 {
     return a->input != b->input ? a->input < b->input : a->position < b->position;
 }
@@ -42,9 +42,9 @@ static bool is_before(const bd_bad_place *a, const bd_bad_place *b)
 bd_status bd_bad_places_add(bd_bad_places *places, const bd_bad_place *place, bd_error *err)
 {
     size_t at = places->n;
-    while (at > 0 && is_before(place, &places->items[at - 1]))
+    while (at > 0 && is_place_before(place, &places->items[at - 1]))
         at--;
-    if (at == BD_MAX_BAD_PLACES || (at > 0 && !is_before(&places->items[at - 1], place)))
+    if (at == BD_MAX_BAD_PLACES || (at > 0 && !is_place_before(&places->items[at - 1], place)))
         return BD_OK;
     BD_TRY(bd_array_reserve((void **)&places->items, &places->capacity, places->n + 1,
                             sizeof *places->items, err));

@@ -1,4 +1,4 @@
-// bad_records.h - records of which nothing can be made: what is wrong with them, and where the
+// bad_records.h - records that cannot become documents: what is wrong with them, and where the
 // first of them lie.
 #ifndef BINDERY_PACKER_INPUT_BAD_RECORDS_H
 #define BINDERY_PACKER_INPUT_BAD_RECORDS_H
@@ -19,10 +19,10 @@ typedef enum bd_bad_kind {
     BD_N_BAD_KINDS,
 } bd_bad_kind;
 
-// What people call each kind, in the order of the enum: "without text", "of broken JSON or CSV", …
+// The name of each kind in messages, in the order of the enum: "without text", "of broken JSON or CSV", …
 extern const char *const bd_bad_kind_words[];
 
-// How many of a kind there are; of BD_BAD_NONE there is no count.
+// The count of a kind, which must not be BD_BAD_NONE.
 int64_t *bd_figures_bad(bd_figures *figures, bd_bad_kind kind);
 
 // Where one lies and what is wrong with it.

@@ -71,8 +71,8 @@ static bd_status wait_for_bytes(const bd_byte_stream *stream, bd_error *err)
     return BD_OK;
 }
 
-static bd_status take(bd_byte_stream *stream, void *buffer, size_t n, size_t *n_read,
-                      bd_error *err)
+static bd_status read_file_bytes(bd_byte_stream *stream, void *buffer, size_t n, size_t *n_read,
+                                 bd_error *err)
 {
     ssize_t got;
     BD_TRY(bd_interrupt_check(err));
@@ -97,8 +97,8 @@ bd_status bd_byte_stream_fill(bd_byte_stream *stream, size_t n, bd_error *err)
     stream->begin = 0;
     while (stream->end < n && !stream->at_end) {
         size_t got;
-        BD_TRY(
-            take(stream, stream->buffer + stream->end, CHUNK_BYTES - stream->end, &got, err));
+        BD_TRY(read_file_bytes(stream, stream->buffer + stream->end, CHUNK_BYTES - stream->end,
+                               &got, err));
         stream->end += got;
     }
     return BD_OK;
@@ -111,7 +111,7 @@ static bd_status read_plain(bd_byte_stream *stream, unsigned char *out, size_t n
         const size_t left = n - *n_read;
         size_t got;
         if (bd_byte_stream_available(stream) == 0 && left >= CHUNK_BYTES && !stream->at_end) {
-            BD_TRY(take(stream, out + *n_read, left, &got, err));
+            BD_TRY(read_file_bytes(stream, out + *n_read, left, &got, err));
         } else {
             BD_TRY(bd_byte_stream_fill(stream, 1, err));
             got = bd_byte_stream_available(stream) < left ? bd_byte_stream_available(stream)
@@ -221,8 +221,8 @@ bd_status bd_byte_stream_read(bd_byte_stream *stream, void *buffer, size_t n, si
     return fine ? BD_OK : bd_fail(err, failure->status, "%s", failure->message);
 }
 
-static bd_status count_bytes(bd_byte_stream *stream, int64_t limit, int64_t *size_bytes,
-                             bd_error *err)
+static bd_status count_decompressed(bd_byte_stream *stream, int64_t limit, int64_t *size_bytes,
+                                    bd_error *err)
 {
     bd_status status = BD_OK;
     int64_t total = 0;
@@ -257,7 +257,7 @@ bd_status bd_byte_stream_measure(const char *path, int64_t limit, int64_t *size_
         status = stream->decompressor->measure(stream, path, limit, size_bytes, &told, err);
     }
     if (status == BD_OK && !told)
-        status = count_bytes(stream, limit, size_bytes, err);
+        status = count_decompressed(stream, limit, size_bytes, err);
     bd_byte_stream_close(stream);
     return status;
 }

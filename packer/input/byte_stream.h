@@ -30,7 +30,7 @@ typedef struct bd_byte_stream bd_byte_stream;
 // bd_byte_stream_close(). On failure *stream is NULL.
 bd_status bd_byte_stream_open(bd_byte_stream **stream, const char *path, bd_error *err);
 
-// What its first bytes said.
+// The compression that its first bytes tell; NULL: none.
 const bd_decompressor *bd_byte_stream_compression(const bd_byte_stream *stream);
 
 // Reads up to `n` bytes into `buffer`; *n_read is less than `n` only at the end of the stream,

@@ -14,10 +14,10 @@
 
 enum { MAX_LIST_BYTES = 1 << 30 };
 
-// What the operands of one call have in common.
+// The state of one call of bd_inputs_add().
 typedef struct adding {
     bd_inputs *inputs;
-    const bd_gathering *how;
+    const bd_collect_options *how;
     bool avoids;
     struct stat avoided;  // if there is a folder to avoid
 } adding;
@@ -42,7 +42,7 @@ static bd_status add_file(const adding *a, size_t folder, const char *path, cons
     input->entry.source = strdup(a->how->source);
     if (!input->path || !input->entry.name || !input->entry.source)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the name of '%s'", path);
-    return bd_own_reading_copy(&input->own, &a->how->own, err);
+    return bd_own_options_copy(&input->own, &a->how->own, err);
 }
 
 // ---- Folders -------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ typedef struct walk {
     size_t n_entered, capacity;
 } walk;
 
-// What is decided for a folder and so for everything below it.
+// A decision about a folder, which holds for everything below it.
 typedef struct verdict {
     bd_pass_reason reason;  // all of it is passed over
     bool included;          // --include names it
@@ -100,8 +100,8 @@ static bool was_entered(const walk *w, const struct stat *info)
     return false;
 }
 
-static bd_status pass_over(const walk *w, bd_pass_reason reason, const struct stat *info,
-                           const char *name, bd_error *err)
+static bd_status pass_over_entry(const walk *w, bd_pass_reason reason, const struct stat *info,
+                                 const char *name, bd_error *err)
 {
     return bd_inputs_pass_over(w->a->inputs, w->folder, reason,
                                info && S_ISREG(info->st_mode) ? info->st_size : 0, name, err);
@@ -124,21 +124,22 @@ static bd_status walk_entry(walk *w, const char *path, const char *name, verdict
     if (stat(path, &info) != 0) {
         if (!is_link || (errno != ENOENT && errno != ELOOP && errno != ENOTDIR))
             return bd_fail_errno(err, "cannot read '%s'", path);
-        return pass_over(w, fate.reason ? fate.reason : BD_PASS_DANGLING, NULL, name, err);
+        return pass_over_entry(w, fate.reason ? fate.reason : BD_PASS_DANGLING, NULL, name,
+                               err);
     }
     if (S_ISDIR(info.st_mode)) {
         if (a->avoids && a->avoided.st_dev == info.st_dev && a->avoided.st_ino == info.st_ino)
             return BD_OK;
         if (is_link && (fate.reason || was_entered(w, &info)))
-            return pass_over(w, fate.reason ? fate.reason : BD_PASS_MET_BEFORE, NULL, name,
-                             err);
+            return pass_over_entry(w, fate.reason ? fate.reason : BD_PASS_MET_BEFORE, NULL,
+                                   name, err);
         return walk_folder(w, path, name, &info, fate, err);
     }
     if (fate.reason == BD_PASS_NOT && !S_ISREG(info.st_mode))
         fate.reason = BD_PASS_IRREGULAR;
     if (fate.reason == BD_PASS_NOT && a->how->include.n > 0 && !fate.included)
         fate.reason = BD_PASS_NOT_INCLUDED;
-    return fate.reason ? pass_over(w, fate.reason, &info, name, err)
+    return fate.reason ? pass_over_entry(w, fate.reason, &info, name, err)
                        : add_file(a, w->folder, path, name, &info, err);
 }
 
@@ -152,7 +153,7 @@ static bd_status walk_folder(walk *w, const char *path, const char *name,
     // Not alphasort(): its order depends on the locale.
     const int n = scandir(path, &entries, is_entry, by_name);
     if (n < 0 && fate.reason && errno == EACCES)  // nobody wants to read it
-        return pass_over(w, fate.reason, NULL, name, err);
+        return pass_over_entry(w, fate.reason, NULL, name, err);
     if (n < 0)
         return bd_fail_errno(err, "cannot read the folder '%s'", path);
     bd_status status = BD_OK;
@@ -238,7 +239,7 @@ static bd_status add_plain(const adding *a, const char *operand, bd_error *err)
 }
 
 // One operand a line; blank lines, and those that begin with '#', say nothing.
-static bd_status add_list(const adding *a, const char *path, bd_error *err)
+static bd_status add_operand_list(const adding *a, const char *path, bd_error *err)
 {
     char *text, *rest;
     size_t size_bytes;
@@ -269,7 +270,7 @@ static bd_status add_stdin(const adding *a, bd_error *err)
     return add_file(a, 0, BD_STDIN_OPERAND, BD_STDIN_OPERAND, NULL, err);
 }
 
-bd_status bd_inputs_add(bd_inputs *inputs, const char *operand, const bd_gathering *how,
+bd_status bd_inputs_add(bd_inputs *inputs, const char *operand, const bd_collect_options *how,
                         bd_error *err)
 {
     adding a = {.inputs = inputs, .how = how};
@@ -277,6 +278,6 @@ bd_status bd_inputs_add(bd_inputs *inputs, const char *operand, const bd_gatheri
     if (strcmp(operand, BD_STDIN_OPERAND) == 0)
         return add_stdin(&a, err);
     if (operand[0] == '@')
-        return add_list(&a, operand + 1, err);
+        return add_operand_list(&a, operand + 1, err);
     return add_plain(&a, operand, err);
 }

@@ -18,8 +18,8 @@ typedef struct csv_source {
     bd_scanner scanner;      // first: see scanner.h
     const char *text_field;  // borrowed
     char separator;
-    int64_t column,
-        n_columns;  // of the text, and of the header; n_columns is 0 before it is read
+    int64_t column;     // of the text
+    int64_t n_columns;  // of the header; 0 before it is read
     // The row that was read last:
     int64_t n_fields;
     bool is_blank, ends_with_cr;
@@ -75,7 +75,7 @@ static bd_status note_column(csv_source *csv, char *names, size_t size, bd_error
 
 // Reads a row up to its newline and keeps its text. `names`, of `size` bytes, is for the header
 // alone and becomes the list of its columns.
-static bd_status read_row(csv_source *csv, char *names, size_t size, bd_error *err)
+static bd_status read_csv_row(csv_source *csv, char *names, size_t size, bd_error *err)
 {
     bd_scanner *s = &csv->scanner;
     int c;
@@ -125,7 +125,7 @@ static bd_status read_header(csv_source *csv, bd_error *err)
     char names[200] = "";
     const char *path = csv->scanner.input->path;
     csv->column = -1;
-    BD_TRY(read_row(csv, names, sizeof names, err));
+    BD_TRY(read_csv_row(csv, names, sizeof names, err));
     if (csv->is_blank)
         return bd_fail(err, BD_ERR_FORMAT,
                        "cannot read '%s': its first row must name the columns", path);
@@ -157,7 +157,7 @@ static bd_status next_csv(void *source, int64_t end, bd_record *record, bool *fo
         *found = c != BD_SCAN_END && position < end;
         if (!*found)
             return BD_OK;
-        BD_TRY(read_row(csv, NULL, 0, err));
+        BD_TRY(read_csv_row(csv, NULL, 0, err));
         *record = bd_scanner_record(s, position);
         record->stored_bytes -= csv->ends_with_cr;
     } while (csv->is_blank);
@@ -170,21 +170,22 @@ static bd_status next_csv(void *source, int64_t end, bd_record *record, bool *fo
     return BD_OK;
 }
 
-static bd_status open_csv(void **source, const bd_input *input, const bd_reading *reading,
+static bd_status open_csv(void **source, const bd_input *input, const bd_input_options *options,
                           bd_error *err)
 {
     csv_source *csv = *source = calloc(1, sizeof *csv);
     if (!csv)
         return bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", input->path);
-    csv->text_field = reading->text_field;
+    csv->text_field = options->text_field;
     csv->separator = input->kind == &bd_tsv_kind ? '\t' : ',';
-    return bd_scanner_open(&csv->scanner, input, reading->max_document_bytes, err);
+    return bd_scanner_open(&csv->scanner, input, options->max_document_bytes, err);
 }
 
-static bd_status check_header(const bd_input *input, const bd_reading *reading, bd_error *err)
+static bd_status check_header(const bd_input *input, const bd_input_options *options,
+                              bd_error *err)
 {
     void *source = NULL;
-    bd_status status = open_csv(&source, input, reading, err);
+    bd_status status = open_csv(&source, input, options, err);
     if (status == BD_OK)
         status = read_header(source, err);
     bd_scanner_close(source);
@@ -193,23 +194,23 @@ static bd_status check_header(const bd_input *input, const bd_reading *reading, 
 
 // A folder of sources may have tables of anything: they are no corpus.
 static bd_status recognise_csv(bd_input *input, const bd_input_head *head,
-                               const bd_reading *reading, bool *yes, bd_error *err)
+                               const bd_input_options *options, bool *yes, bd_error *err)
 {
     *yes = head->named == input->kind;
     if (!*yes || input->folder == 0)
         return BD_OK;
-    const bd_status status = check_header(input, reading, err);
+    const bd_status status = check_header(input, options, err);
     if (status != BD_ERR_FORMAT)
         return status;
     input->passed = BD_PASS_CSV;
     return BD_OK;
 }
 
-static bd_status cut_csv(bd_input *input, const bd_reading *reading, bd_error *err)
+static bd_status cut_csv(bd_input *input, const bd_input_options *options, bd_error *err)
 {
     if (!bd_input_is_stdin(input))
-        BD_TRY(check_header(input, reading, err));
-    return bd_records_cut(input, reading, err);
+        BD_TRY(check_header(input, options, err));
+    return bd_records_cut(input, options, err);
 }
 
 static const char *const csv_endings[] = {".csv", NULL}, *const tsv_endings[] = {".tsv", NULL};

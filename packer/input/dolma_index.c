@@ -73,7 +73,7 @@ static bd_status check_bounds(const csv_reader *csv, bd_error *err)
 }
 
 // Whether one more row is still possible.
-static bd_status check_count(const csv_reader *csv, bd_error *err)
+static bd_status check_n_documents(const csv_reader *csv, bd_error *err)
 {
     int64_t limit = BD_DOLMA_MAX_DOCUMENTS;
     if (csv->n_tokens < limit - BD_DOLMA_MAX_SURPLUS)
@@ -93,7 +93,7 @@ static bd_status end_row(csv_reader *csv, bd_error *err)
         return bd_fail(err, BD_ERR_FORMAT, "row %" PRId64 " has %d columns, not %d",
                        csv->n_rows + 1, csv->column, N_COLUMNS);
     BD_TRY(check_bounds(csv, err));
-    BD_TRY(check_count(csv, err));
+    BD_TRY(check_n_documents(csv, err));
     BD_TRY(bd_array_reserve((void **)&csv->ends, &csv->capacity, (size_t)csv->n_rows + 1,
                             sizeof *csv->ends, err));
     csv->ends[csv->n_rows++] = csv->bounds[1];

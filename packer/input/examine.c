@@ -73,9 +73,9 @@ bd_status bd_input_add_start(bd_input *input, size_t *capacity, int64_t start, b
     return BD_OK;
 }
 
-bd_status bd_input_cut(bd_input *input, const bd_reading *reading, bd_error *err)
+bd_status bd_input_cut(bd_input *input, const bd_input_options *options, bd_error *err)
 {
-    const bd_reading own = bd_input_reading(input, reading);
+    const bd_input_options own = bd_input_options_of(input, options);
     BD_TRY(input->kind->cut(input, &own, err));
     input->entry.format = strdup(input->kind->name);
     input->entry.compression = strdup(bd_compression_name(input->compression));
@@ -84,10 +84,10 @@ bd_status bd_input_cut(bd_input *input, const bd_reading *reading, bd_error *err
                : bd_fail(err, BD_ERR_MEMORY, "no memory for the inputs");
 }
 
-bd_status bd_input_examine(bd_input *input, const bd_reading *reading, bd_error *err)
+bd_status bd_input_examine(bd_input *input, const bd_input_options *options, bd_error *err)
 {
-    const bd_reading own = bd_input_reading(input, reading);
+    const bd_input_options own = bd_input_options_of(input, options);
     BD_TRY(bd_input_recognise(input, &own, err));
-    return input->passed == BD_PASS_NOT ? bd_input_cut(input, reading, err)
+    return input->passed == BD_PASS_NOT ? bd_input_cut(input, options, err)
                                         : bd_input_refuse(input, err);
 }

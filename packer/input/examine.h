@@ -9,8 +9,8 @@
 // Fills everything of *input but path, name, source and what it was found with. What cannot be
 // read is refused (recognise.h). Reads its first and its last MiB; a compressed one is
 // decompressed up to the size of a unit, unless it tells its size itself. What the input has of
-// its own comes before `reading`.
-bd_status bd_input_examine(bd_input *input, const bd_reading *reading, bd_error *err);
+// its own comes before `options`.
+bd_status bd_input_examine(bd_input *input, const bd_input_options *options, bd_error *err);
 
 // For the kinds (kinds.h): hashes the first and the last MiB of the input's file, and of the
 // file beside it that it is read with (NULL: none), and notes both files' marks.
@@ -20,6 +20,6 @@ bd_status bd_input_digest_edges(bd_input *input, const char *sidecar, bd_error *
 bd_status bd_input_add_start(bd_input *input, size_t *capacity, int64_t start, bd_error *err);
 
 // The second half of it, for an input whose format is known.
-bd_status bd_input_cut(bd_input *input, const bd_reading *reading, bd_error *err);
+bd_status bd_input_cut(bd_input *input, const bd_input_options *options, bd_error *err);
 
 #endif

@@ -7,40 +7,28 @@ const char *const bd_utf8_policy_words[] = {"error", "keep", "replace", NULL};
 const char *const bd_separator_mode_words[] = {"append", "present", NULL};
 const char *const bd_bad_policy_words[] = {"error", "skip", NULL};
 
-int64_t bd_reading_table_bytes(const bd_reading *reading)
+int64_t bd_input_options_table_bytes(const bd_input_options *options)
 {
     const int64_t least_bytes = INT64_C(64) << 20;
-    return reading->unit_bytes > least_bytes ? reading->unit_bytes : least_bytes;
+    return options->unit_bytes > least_bytes ? options->unit_bytes : least_bytes;
 }
 
-bd_status bd_own_reading_copy(bd_own_reading *copy, const bd_own_reading *own, bd_error *err)
+bd_status bd_own_options_copy(bd_own_options *copy, const bd_own_options *own, bd_error *err)
 {
     *copy = *own;
     copy->text_field = own->text_field ? strdup(own->text_field) : NULL;
     copy->delimiter = own->delimiter ? strdup(own->delimiter) : NULL;
     if (!copy->text_field == !own->text_field && !copy->delimiter == !own->delimiter)
         return BD_OK;
-    bd_own_reading_release(copy);
+    bd_own_options_release(copy);
     return bd_fail(err, BD_ERR_MEMORY, "no memory for the options of an input");
 }
 
-void bd_own_reading_release(bd_own_reading *own)
+void bd_own_options_release(bd_own_options *own)
 {
     free(own->text_field);
     free(own->delimiter);
-    *own = (bd_own_reading){0};
-}
-
-bd_reading bd_reading_of(const bd_reading *reading, const bd_own_reading *own)
-{
-    bd_reading result = *reading;
-    if (own->has_format)
-        result.format = own->format;
-    if (own->text_field)
-        result.text_field = own->text_field;
-    if (own->delimiter)
-        result.delimiter = own->delimiter;
-    return result;
+    *own = (bd_own_options){0};
 }
 
 static bool same_text(const char *a, const char *b)
@@ -48,7 +36,7 @@ static bool same_text(const char *a, const char *b)
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-bool bd_own_reading_equal(const bd_own_reading *a, const bd_own_reading *b)
+bool bd_own_options_equal(const bd_own_options *a, const bd_own_options *b)
 {
     return a->has_format == b->has_format && (!a->has_format || a->format == b->format) &&
            same_text(a->text_field, b->text_field) && same_text(a->delimiter, b->delimiter);

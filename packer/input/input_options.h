@@ -19,7 +19,7 @@ typedef enum bd_utf8_policy {
 // Whether documents that come as tokens end with a separator already. Text never does.
 typedef enum bd_separator_mode { BD_SEPARATOR_APPEND, BD_SEPARATOR_PRESENT } bd_separator_mode;
 
-// What to do with a record of which nothing can be made (bad_records.h).
+// What to do with a record that cannot become a document (bad_records.h).
 typedef enum bd_bad_policy { BD_BAD_ERROR, BD_BAD_SKIP } bd_bad_policy;
 
 // The words for these, in the order of the enums, ended by NULL.
@@ -41,7 +41,7 @@ const bd_input_kind *bd_input_kind_named(const char *name);
 
 #define BD_MAX_UNIT_BYTES (INT64_C(1) << 40)
 
-typedef struct bd_reading {
+typedef struct bd_input_options {
     const bd_input_kind *format;  // of all inputs; NULL: as content and name tell
     const char *text_field;       // of JSON records and tables; borrowed
     const char *delimiter;  // line between documents in text; borrowed; NULL: a file is one
@@ -54,29 +54,26 @@ typedef struct bd_reading {
     int64_t max_document_bytes;
     int raw_id_bytes;     // of files of nothing but ids: 2 or 4
     int64_t end_of_text;  // the token before each document in files of llm.c
-} bd_reading;
+} bd_input_options;
 
-// What the rows of a table's unit may have in memory, however few bytes they are in the file:
+// The memory that the rows of a table's unit may take, however small they are in the file:
 // the size of a unit, and 64 MiB at least.
-int64_t bd_reading_table_bytes(const bd_reading *reading);
+int64_t bd_input_options_table_bytes(const bd_input_options *options);
 
-// What one input is read by instead of what the others are.
-typedef struct bd_own_reading {
+// Options of one input, which replace those of all inputs.
+typedef struct bd_own_options {
     bool has_format;
     const bd_input_kind *format;  // if it has one; NULL: as content and name tell
     char *text_field;             // owned; NULL: as the others
     char *delimiter;              // owned; NULL: as the others
-} bd_own_reading;
+} bd_own_options;
 
 // On failure *copy is empty.
-bd_status bd_own_reading_copy(bd_own_reading *copy, const bd_own_reading *own, bd_error *err);
+bd_status bd_own_options_copy(bd_own_options *copy, const bd_own_options *own, bd_error *err);
 
-void bd_own_reading_release(bd_own_reading *own);  // safe on an empty struct and safe twice
-
-// The reading of such an input; its texts are borrowed from both.
-bd_reading bd_reading_of(const bd_reading *reading, const bd_own_reading *own);
+void bd_own_options_release(bd_own_options *own);  // safe on an empty struct and safe twice
 
 // Whether two inputs are read alike.
-bool bd_own_reading_equal(const bd_own_reading *a, const bd_own_reading *b);
+bool bd_own_options_equal(const bd_own_options *a, const bd_own_options *b);
 
 #endif

@@ -21,9 +21,16 @@ bool bd_input_is_stream(const bd_input *input)
     return input->compression || input->kind->is_stream || bd_input_is_stdin(input);
 }
 
-bd_reading bd_input_reading(const bd_input *input, const bd_reading *reading)
+bd_input_options bd_input_options_of(const bd_input *input, const bd_input_options *options)
 {
-    return bd_reading_of(reading, &input->own);
+    bd_input_options result = *options;
+    if (input->own.has_format)
+        result.format = input->own.format;
+    if (input->own.text_field)
+        result.text_field = input->own.text_field;
+    if (input->own.delimiter)
+        result.delimiter = input->own.delimiter;
+    return result;
 }
 
 int64_t bd_input_group_begin(const bd_input *input, int64_t position)
@@ -58,7 +65,7 @@ void bd_input_release(bd_input *input)
     free(input->path);
     free(input->index);
     bd_input_entry_release(&input->entry);
-    bd_own_reading_release(&input->own);
+    bd_own_options_release(&input->own);
     *input = (bd_input){0};
 }
 
@@ -128,7 +135,7 @@ static bd_status list_identities(identities *list, const bd_inputs *inputs, bd_e
 static bd_status check_repeated(const bd_input *first, const bd_input *again, bd_error *err)
 {
     const bool same_source = strcmp(first->entry.source, again->entry.source) == 0;
-    if (same_source && bd_own_reading_equal(&first->own, &again->own))
+    if (same_source && bd_own_options_equal(&first->own, &again->own))
         return BD_OK;
     if (same_source)
         return bd_fail(err, BD_ERR_ARGUMENT,
@@ -244,15 +251,15 @@ static void describe_passed(const bd_passed_over *passed, bool with_wanted, char
     }
 }
 
-static bd_status check_folder(const bd_input_folder *folder, int64_t n_read, int64_t read_bytes,
-                              bool allow_skipped, bd_error *err)
+static bd_status check_folder_share(const bd_input_folder *folder, int64_t n_read,
+                                    int64_t read_bytes, bool allow_skipped, bd_error *err)
 {
     char reasons[360] = "";
     describe_passed(&folder->passed, n_read == 0, reasons, sizeof reasons);
     if (n_read == 0 && folder->passed.n == 0)
         return bd_fail(err, BD_ERR_ARGUMENT, "nothing to read in the folder '%s'",
                        folder->path);
-    // What was met before is read, and so is what an index belongs to.
+    // A file that was met before is read, and so is the file that an index belongs to.
     if (n_read == 0 && folder->n_met == 0)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "nothing to read in the folder '%s', which holds: %s", folder->path,
@@ -280,8 +287,8 @@ static bd_status check_folders(const bd_inputs *inputs, bd_error *err)
     }
     bd_status status = BD_OK;
     for (size_t i = 0; status == BD_OK && i < inputs->n_folders; i++)
-        status = check_folder(&inputs->folders[i], read[i + 1].n, read[i + 1].size_bytes,
-                              inputs->allow_skipped, err);
+        status = check_folder_share(&inputs->folders[i], read[i + 1].n, read[i + 1].size_bytes,
+                                    inputs->allow_skipped, err);
     free(read);
     return status;
 }
@@ -290,10 +297,10 @@ static bd_status check_folders(const bd_inputs *inputs, bd_error *err)
 
 typedef struct examination {
     bd_inputs *inputs;
-    const bd_reading *reading;
+    const bd_input_options *options;
 } examination;
 
-// Of many files in a folder one that cannot be read need not be the end.
+// A folder has many files; the user may want to pass over one that cannot be read.
 static bd_status advise(const bd_input *input, bd_status status, bd_error *err)
 {
     return status == BD_OK || input->folder == 0
@@ -307,7 +314,7 @@ static bd_status recognise_one(void *context, int64_t index, bd_error *err)
     bd_input *input = &e->inputs->items[index];
     if (input->passed != BD_PASS_NOT)
         return BD_OK;
-    const bd_reading own = bd_input_reading(input, e->reading);
+    const bd_input_options own = bd_input_options_of(input, e->options);
     BD_TRY(advise(input, bd_input_recognise(input, &own, err), err));
     return input->passed != BD_PASS_NOT && input->folder == 0 ? bd_input_refuse(input, err)
                                                               : BD_OK;
@@ -317,13 +324,13 @@ static bd_status cut_one(void *context, int64_t index, bd_error *err)
 {
     const examination *e = context;
     bd_input *input = &e->inputs->items[index];
-    return advise(input, bd_input_cut(input, e->reading, err), err);
+    return advise(input, bd_input_cut(input, e->options, err), err);
 }
 
-bd_status bd_inputs_examine(bd_inputs *inputs, const bd_reading *reading, bd_threads *threads,
-                            bd_error *err)
+bd_status bd_inputs_examine(bd_inputs *inputs, const bd_input_options *options,
+                            bd_threads *threads, bd_error *err)
 {
-    examination e = {inputs, reading};
+    examination e = {inputs, options};
     inputs->passed.is_known = true;
     BD_TRY(mark_superfluous(inputs, err));
     BD_TRY(bd_threads_run(threads, recognise_one, &e, (int64_t)inputs->n, err));
@@ -332,7 +339,7 @@ bd_status bd_inputs_examine(bd_inputs *inputs, const bd_reading *reading, bd_thr
     return bd_threads_run(threads, cut_one, &e, (int64_t)inputs->n, err);
 }
 
-static bool has_mark(const char *path, const bd_file_mark *mark)
+static bool is_unchanged_file(const char *path, const bd_file_mark *mark)
 {
     bd_file_mark now;
     return bd_file_mark_of(path, &now, NULL) == BD_OK && bd_file_mark_equal(&now, mark);
@@ -341,8 +348,8 @@ static bool has_mark(const char *path, const bd_file_mark *mark)
 bool bd_input_is_unchanged(const bd_input *input)
 {
     return bd_input_is_stdin(input) ||
-           (has_mark(input->path, &input->mark) &&
-            (!input->index || has_mark(input->index, &input->index_mark)));
+           (is_unchanged_file(input->path, &input->mark) &&
+            (!input->index || is_unchanged_file(input->index, &input->index_mark)));
 }
 
 bd_status bd_input_fail_changed(const bd_input *input, bd_error *err)

@@ -4,12 +4,11 @@
 // expanding it), "@list.txt" for a file that names operands line by line, or "-" for standard
 // input.
 //
-// Operands are collected first, which looks at names alone, and examined then: each file is
-// met once (by device and inode), what only accompanies another input is no input, and the
-// content of a file tells its format (recognise.h). Whatever is not read is counted by reason:
-// what was found in folders because nobody asked for that very file; and of what was given by
-// name only what is read all the same, being met before or the index of another input. Any
-// other file that was given by name and cannot be read is an error.
+// Operands are first collected, by names alone, and then examined: a file is read once, however
+// often it is met (by device and inode); the index of another input is not an input; and the
+// content of a file tells its kind (recognise.h). Files that are not read are counted by reason.
+// In a folder that may be any file, since nobody asked for it in particular. A file that was
+// given by name must be readable, unless it was met before or is the index of another input.
 #ifndef BINDERY_PACKER_INPUT_INPUTS_H
 #define BINDERY_PACKER_INPUT_INPUTS_H
 
@@ -27,8 +26,8 @@
 #include "packer/input/byte_stream.h"
 #include "packer/input/input_options.h"
 
-// Why a file is not read. The first ones are what whoever chose the inputs may have wanted, up
-// to BD_LAST_WANTED; more than half of a folder may not be passed over for the others.
+// Why a file is not read. Up to BD_LAST_WANTED the user may have intended it; for all other
+// reasons together not more than half of a folder may be passed over.
 typedef enum bd_pass_reason {
     BD_PASS_NOT,  // it is read
     BD_PASS_HIDDEN,
@@ -60,7 +59,7 @@ typedef enum bd_pass_reason {
 } bd_pass_reason;
 #define BD_LAST_WANTED BD_PASS_INDEX
 
-// What manifests and people are told, and what to do about it: "PDF", "extract its text first".
+// The reason in manifests and messages, and the remedy: "PDF", "extract its text first".
 const char *bd_pass_reason_word(bd_pass_reason reason);
 const char *bd_pass_reason_advice(bd_pass_reason reason);
 
@@ -71,20 +70,20 @@ const char *bd_pass_reason_advice(bd_pass_reason reason);
 
 typedef struct bd_input {
     char *path;  // owned; where to open it
-    bd_input_entry
-        entry;  // owned; its name is the operand's last name and, below a folder, the
-                // path from there: it says nothing of where the corpus lies
+    // Owned. Its name is the last name of the operand and, below a folder, the path from there,
+    // so that a dataset does not depend on where its corpus lies.
+    bd_input_entry entry;
     const bd_input_kind *kind;           // kinds.h
     const bd_decompressor *compression;  // NULL: none
     int id_bytes;                        // of its token ids; 0 if it holds text
     bool has_signed_ids;  // they are of a signed type, and negative ones are wrong
-    bd_own_reading own;   // owned; what it is read by instead of what the others are
+    bd_own_options own;   // owned; they replace the options of all inputs
     size_t folder;  // it was found in: inputs.folders[folder - 1]; 0: it was given by name
     uint64_t device, inode;  // of the file when it was found; 0 for standard input
     int64_t found_bytes;     // its size then
     bd_pass_reason passed;   // why it is not read after all
-    bd_digest edges;    // over its first and its last MiB (and those of its index), to notice a
-                        // changed file; empty for standard input
+    bd_digest edges;    // hash of the first and the last MiB of it and of its index, to notice
+                        // a changed file; empty for standard input
     bd_file_mark mark;  // as it was when the edges were read
     char *index;        // owned; the file beside it that it is read with, or NULL,
     bd_file_mark index_mark;  // and that file's
@@ -103,18 +102,19 @@ bool bd_input_is_stream(const bd_input *input);
 
 bool bd_input_is_stdin(const bd_input *input);
 
-// How it is read, if the others are read as `reading` says; borrowed from both.
-bd_reading bd_input_reading(const bd_input *input, const bd_reading *reading);
+// The options that it is read with: its own, and otherwise those of all inputs. Texts are borrowed
+// from both.
+bd_input_options bd_input_options_of(const bd_input *input, const bd_input_options *options);
 
-// Where reading has to begin for the record at `position`: a table is read group by group, and
-// of those the slices tell where some begin.
+// Where reading has to begin for the record at `position`: a table is read by whole groups, and
+// the beginnings of slices are beginnings of groups.
 int64_t bd_input_group_begin(const bd_input *input, int64_t position);
 
 // A folder that was given.
 typedef struct bd_input_folder {
-    char *path;             // owned
-    bd_passed_over passed;  // owned; of what was found in it
-    int64_t n_met;  // files of it that are read all the same: BD_PASS_MET_BEFORE, _INDEX
+    char *path;              // owned
+    bd_passed_over passed;   // owned; of what was found in it
+    int64_t n_met;           // files of it that are read elsewhere: BD_PASS_MET_BEFORE, _INDEX
     int64_t unwanted_bytes;  // of those that were passed over for reasons that nobody chose
 } bd_input_folder;
 
@@ -128,22 +128,22 @@ typedef struct bd_inputs {
 } bd_inputs;
 
 // Where and under which name operands are collected. Everything is borrowed.
-typedef struct bd_gathering {
+typedef struct bd_collect_options {
     const char *source;   // the label of what is found
-    bd_own_reading own;   // copied to every input
+    bd_own_options own;   // copied to every input
     const char *avoided;  // a folder that is never entered, nor counted: a dataset may lie
                           // beside its corpus; NULL: none
     bd_texts include;     // patterns of names below a folder; if there are any, only files
                           // that match one are taken
     bd_texts exclude;     // the same; files and folders that match one are passed over
-} bd_gathering;
+} bd_collect_options;
 
 // Adds what `operand` names. Folders are taken recursively, entries sorted by byte order of
 // their names; names that begin with a dot are passed over. Links to files are followed, and
 // links to folders if that folder was not entered before. A pattern is one of fnmatch(), whose
 // * matches / as well, for the path below the folder that was given; without a / it may also
 // match the last name alone. Only names are collected here; on failure release the inputs.
-bd_status bd_inputs_add(bd_inputs *inputs, const char *operand, const bd_gathering *how,
+bd_status bd_inputs_add(bd_inputs *inputs, const char *operand, const bd_collect_options *how,
                         bd_error *err);
 
 // Counts a file called `name`, found in folder number `folder` (as in bd_input), that is not
@@ -156,8 +156,8 @@ bd_status bd_inputs_pass_over(bd_inputs *inputs, size_t folder, bd_pass_reason r
 // read; one that was given twice with different labels or options; a folder in which nothing
 // is to be read, or less than is passed over for reasons that nobody has chosen (see
 // allow_skipped).
-bd_status bd_inputs_examine(bd_inputs *inputs, const bd_reading *reading, bd_threads *threads,
-                            bd_error *err);
+bd_status bd_inputs_examine(bd_inputs *inputs, const bd_input_options *options,
+                            bd_threads *threads, bd_error *err);
 
 // Frees everything. Safe on an empty struct and safe twice.
 void bd_inputs_release(bd_inputs *inputs);

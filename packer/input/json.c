@@ -73,7 +73,7 @@ static bd_status find_element(json_source *json, bool *found, bd_error *err)
 }
 
 // Keeps the bytes of the element that begins here, and stops after them.
-static bd_status read_element(json_source *json, bd_error *err)
+static bd_status read_array_element(json_source *json, bd_error *err)
 {
     bd_scanner *s = &json->scanner;
     int64_t depth = 0;
@@ -119,33 +119,33 @@ static bd_status next_element(void *source, int64_t end, bd_record *record, bool
         *found = false;
         return BD_OK;
     }
-    BD_TRY(read_element(json, err));
+    BD_TRY(read_array_element(json, err));
     json->place = AFTER_ELEMENT;
     *record = bd_scanner_record(&json->scanner, position);
     return BD_OK;
 }
 
-static bd_status open_json(void **source, const bd_input *input, const bd_reading *reading,
-                           bd_error *err)
+static bd_status open_json(void **source, const bd_input *input,
+                           const bd_input_options *options, bd_error *err)
 {
     json_source *json = *source = calloc(1, sizeof *json);
-    return json ? bd_scanner_open(&json->scanner, input, reading->max_document_bytes, err)
+    return json ? bd_scanner_open(&json->scanner, input, options->max_document_bytes, err)
                 : bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", input->path);
 }
 
 // Whether the first element has the text. If it cannot be read, reading says why.
-static bd_status has_text(const bd_input *input, const bd_reading *reading, bool *yes,
+static bd_status has_text(const bd_input *input, const bd_input_options *options, bool *yes,
                           bd_error *err)
 {
     void *source = NULL;
-    bd_json_text *parser = bd_json_text_new(reading->text_field);
+    bd_json_text *parser = bd_json_text_new(options->text_field);
     bd_record record;
     bool found = false;
     bd_json_problem problem = BD_JSON_FINE;
     const char *text;
     size_t n;
     bd_status status = parser
-                           ? open_json(&source, input, reading, err)
+                           ? open_json(&source, input, options, err)
                            : bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", input->path);
     if (status == BD_OK)
         status = next_element(source, INT64_MAX, &record, &found, err);
@@ -162,7 +162,7 @@ static bd_status has_text(const bd_input *input, const bd_reading *reading, bool
 // Text of another kind may begin with a bracket, too. A folder of sources has arrays of settings
 // and of numbers, which are no corpus.
 static bd_status recognise_json(bd_input *input, const bd_input_head *head,
-                                const bd_reading *reading, bool *yes, bd_error *err)
+                                const bd_input_options *options, bool *yes, bd_error *err)
 {
     const char *s = head->bytes, *end = s + head->n;
     char seen[3] = "";  // the first characters that are not space
@@ -176,7 +176,7 @@ static bd_status recognise_json(bd_input *input, const bd_input_head *head,
     if (!*yes || input->folder == 0)
         return BD_OK;
     bool is_corpus;
-    BD_TRY(has_text(input, reading, &is_corpus, err));
+    BD_TRY(has_text(input, options, &is_corpus, err));
     if (!is_corpus)
         input->passed = BD_PASS_JSON_CONFIG;
     return BD_OK;

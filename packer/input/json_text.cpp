@@ -195,8 +195,8 @@ static void shrink_numbers(char *s, const char *end)
 }
 
 // The last argument of parse(): the record is padded, so simdjson need not copy it.
-static simdjson::error_code parse(simdjson::dom::parser *parser, const char *record,
-                                  size_t size_bytes, simdjson::dom::element *root)
+static simdjson::error_code parse_any_numbers(simdjson::dom::parser *parser, const char *record,
+                                              size_t size_bytes, simdjson::dom::element *root)
 {
     const auto error = parser->parse(record, size_bytes, false).get(*root);
     if (error != simdjson::NUMBER_ERROR)
@@ -230,11 +230,11 @@ extern "C" bd_status bd_json_text_extract(bd_json_text *parser, const char *reco
                                           bd_error *err)
 {
     simdjson::dom::element root;
-    const auto error = parse(&parser->parser, record, size_bytes, &root);
+    const auto error = parse_any_numbers(&parser->parser, record, size_bytes, &root);
     *problem = problem_of(error, record, record + size_bytes);
     if (error == simdjson::MEMALLOC)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory to parse a record of %zu bytes",
-                       size_bytes);
+        return bd_fail(err, BD_ERR_MEMORY,
+                       "no memory to parse_any_numbers a record of %zu bytes", size_bytes);
     if (error != simdjson::SUCCESS)
         return bd_fail(err, BD_ERR_FORMAT, "not valid JSON: %s",
                        simdjson::error_message(error));

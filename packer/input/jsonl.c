@@ -47,7 +47,7 @@ static bool find_end(const bd_input_head *head, size_t at, size_t *end)
 }
 
 // `is_json`: its name says that it is JSON; any other text may begin with a bracket.
-static json_shape shape_of(const bd_input_head *head, bool is_json)
+static json_shape json_shape_of(const bd_input_head *head, bool is_json)
 {
     const size_t begin = skip_space(head, bd_head_begins_with(head, "\xEF\xBB\xBF", 3) ? 3 : 0);
     const size_t second = skip_space(head, begin + 1);
@@ -82,8 +82,8 @@ static bool lacks_text(const char *bytes, size_t n_bytes, const char *text_field
 
 // Reads a file that is one line of at most CONFIG_BYTES; *is_line says whether it is, and if so
 // the caller frees *text. Of one that has more lines little more than the first is read.
-static bd_status read_line(bd_byte_stream *stream, char **text, size_t *n, bool *is_line,
-                           bd_error *err)
+static bd_status read_only_line(bd_byte_stream *stream, char **text, size_t *n, bool *is_line,
+                                bd_error *err)
 {
     enum { CONFIG_BYTES = 1 << 22, STEP = 1 << 16 };
     size_t n_read = STEP, capacity = 0;
@@ -116,7 +116,7 @@ static bd_status is_config(const char *path, const bd_input_head *head, const ch
         return BD_OK;
     bd_byte_stream *stream;
     BD_TRY(bd_byte_stream_open(&stream, path, err));
-    const bd_status status = read_line(stream, &text, &n, &is_line, err);
+    const bd_status status = read_only_line(stream, &text, &n, &is_line, err);
     bd_byte_stream_close(stream);
     *yes = status == BD_OK && is_line && lacks_text(text, n, text_field);
     free(text);
@@ -124,15 +124,15 @@ static bd_status is_config(const char *path, const bd_input_head *head, const ch
 }
 
 static bd_status recognise_jsonl(bd_input *input, const bd_input_head *head,
-                                 const bd_reading *reading, bool *yes, bd_error *err)
+                                 const bd_input_options *options, bool *yes, bd_error *err)
 {
-    const json_shape shape = shape_of(head, bd_name_has_ending(input->path, ".json"));
+    const json_shape shape = json_shape_of(head, bd_name_has_ending(input->path, ".json"));
     bool without_text = false;
     *yes = head->named == &bd_jsonl_kind || shape == JSON_LINES;
     if (head->named == &bd_jsonl_kind || !head->is_clean)
         return BD_OK;
     if (shape == JSON_LINES && input->folder > 0)
-        BD_TRY(is_config(input->path, head, reading->text_field, &without_text, err));
+        BD_TRY(is_config(input->path, head, options->text_field, &without_text, err));
     if (shape == JSON_SPREAD)
         input->passed = BD_PASS_JSON_SPREAD;
     else if (without_text)
@@ -140,10 +140,10 @@ static bd_status recognise_jsonl(bd_input *input, const bd_input_head *head,
     return BD_OK;
 }
 
-static bd_status open_jsonl(void **source, const bd_input *input, const bd_reading *reading,
-                            bd_error *err)
+static bd_status open_jsonl(void **source, const bd_input *input,
+                            const bd_input_options *options, bd_error *err)
 {
-    return bd_records_new(source, input, BD_RECORD_LINE, reading, err);
+    return bd_records_new(source, input, BD_RECORD_LINE, options, err);
 }
 
 static const char *const jsonl_endings[] = {".jsonl", ".ndjson", NULL};

@@ -35,19 +35,20 @@ struct bd_input_kind {
     bool is_table;
     bd_columns_format columns;  // of tables
 
-    // Sets *yes (false before) if the input is of this kind, which input->kind is meanwhile, or
-    // input->passed if it is and cannot be read. It is asked also
-    // where the name was believed. NULL: only the name can tell.
+    // Sets *yes, which is false, if the input is of this kind, or input->passed if it is and
+    // cannot be read. input->kind is this kind meanwhile. Also called where the name has decided
+    // already. NULL: only the name can tell.
     bd_status (*recognise)(bd_input *input, const bd_input_head *head,
-                           const bd_reading *reading, bool *yes, bd_error *err);
+                           const bd_input_options *options, bool *yes, bd_error *err);
 
     // Fills in what only this kind can tell of the input: its edges, sizes, slices, and the
     // width of its ids.
-    bd_status (*cut)(bd_input *input, const bd_reading *reading, bd_error *err);
+    bd_status (*cut)(bd_input *input, const bd_input_options *options, bd_error *err);
 
-    // Reading; `reading` is the input's own and outlives the source, as the input does. next()
-    // gives the records that begin in the slice begun last, whose end is given again.
-    bd_status (*open)(void **source, const bd_input *input, const bd_reading *reading,
+    // Reading. The options are the input's own; they and the input outlive the source. If open()
+    // fails, close() still releases what *source is. next() gives the records of the slice that
+    // was begun last, whose end is given again.
+    bd_status (*open)(void **source, const bd_input *input, const bd_input_options *options,
                       bd_error *err);
     void (*begin)(void *source, bd_slice slice);
     bd_status (*next)(void *source, int64_t end, bd_record *record, bool *found, bd_error *err);

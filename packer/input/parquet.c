@@ -2,10 +2,10 @@
 #include "packer/input/table.h"
 
 static bd_status recognise_parquet(bd_input *input, const bd_input_head *head,
-                                   const bd_reading *reading, bool *yes, bd_error *err)
+                                   const bd_input_options *options, bool *yes, bd_error *err)
 {
     (void)input;
-    (void)reading;
+    (void)options;
     (void)err;
     // PARE: an encrypted file, of which its reader says so; but text may begin like this.
     *yes = bd_head_begins_with(head, "PAR1", 4) ||

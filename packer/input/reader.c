@@ -8,13 +8,13 @@
 #include "packer/input/kinds.h"
 
 struct bd_reader {
-    const bd_input *input;  // borrowed
-    bd_reading reading;     // its own; borrowed from the input and from what all have
+    const bd_input *input;     // borrowed
+    bd_input_options options;  // its own; borrowed from the input and from what all have
     bd_slice slice;
     void *source;  // owned; what the input's kind reads from
 };
 
-bd_status bd_reader_open(bd_reader **out, const bd_input *input, const bd_reading *of_all,
+bd_status bd_reader_open(bd_reader **out, const bd_input *input, const bd_input_options *of_all,
                          bd_error *err)
 {
     struct stat info;
@@ -23,9 +23,9 @@ bd_status bd_reader_open(bd_reader **out, const bd_input *input, const bd_readin
     if (!reader)
         return bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", input->path);
     reader->input = input;
-    reader->reading = bd_input_reading(input, of_all);
-    bd_status status = input->kind->open(&reader->source, input, &reader->reading, err);
-    // What was planned for an input holds only as long as it stays as it was examined.
+    reader->options = bd_input_options_of(input, of_all);
+    bd_status status = input->kind->open(&reader->source, input, &reader->options, err);
+    // The plan holds only for the input as it was examined.
     if (status == BD_OK && !bd_input_is_stdin(input) &&
         (stat(input->path, &info) != 0 || info.st_size != input->entry.size_bytes))
         status = bd_input_fail_changed(input, err);
@@ -34,6 +34,17 @@ bd_status bd_reader_open(bd_reader **out, const bd_input *input, const bd_readin
     else
         bd_reader_close(reader);
     return status;
+}
+
+bd_status bd_reader_open_slice(bd_reader **reader, const bd_input *input,
+                               const bd_input_options *of_all, bd_slice slice, bd_error *err)
+{
+    if (!*reader || (*reader)->input != input) {
+        bd_reader_close(*reader);
+        BD_TRY(bd_reader_open(reader, input, of_all, err));
+    }
+    bd_reader_begin(*reader, slice);
+    return BD_OK;
 }
 
 void bd_reader_begin(bd_reader *reader, bd_slice slice)
@@ -45,30 +56,32 @@ void bd_reader_begin(bd_reader *reader, bd_slice slice)
 bd_status bd_reader_next(bd_reader *reader, bd_record *record, bool *found, bd_error *err)
 {
     *found = false;
+    BD_TRY(bd_interrupt_check(err));
     // If the file is damaged, the message says where already.
     BD_TRY(reader->input->kind->next(reader->source, reader->slice.end, record, found, err));
     if (!*found)
         return BD_OK;
-    if (record->size_bytes > (size_t)reader->reading.max_document_bytes)
+    if (record->size_bytes > (size_t)reader->options.max_document_bytes)
         record->bad = BD_BAD_TOO_LARGE;
     if (record->bad == BD_BAD_NONE)
         return BD_OK;
     record->data = NULL;
     record->size_bytes = 0;
-    if (reader->reading.bad_records == BD_BAD_SKIP)
+    if (reader->options.bad_records == BD_BAD_SKIP)
         return BD_OK;
-    const bd_status status = bd_reader_fail_bad(&reader->reading, record, err);
+    const bd_status status = bd_reader_fail_bad(&reader->options, record, err);
     return bd_reader_blame(reader->input, record, status, err);
 }
 
-bd_status bd_reader_fail_bad(const bd_reading *reading, const bd_record *record, bd_error *err)
+bd_status bd_reader_fail_bad(const bd_input_options *options, const bd_record *record,
+                             bd_error *err)
 {
     if (record->problem)
         return bd_fail(err, BD_ERR_FORMAT, "%s", record->problem);
     if (record->bad == BD_BAD_MISSING_TEXT)
         return bd_fail(err, BD_ERR_FORMAT, "the column has no value");
     return bd_fail(err, BD_ERR_FORMAT, "a record larger than --max-document-bytes %" PRId64,
-                   reading->max_document_bytes);
+                   options->max_document_bytes);
 }
 
 bd_status bd_reader_is_last(bd_reader *reader, bool *last, bd_error *err)

@@ -14,23 +14,30 @@
 
 typedef struct bd_reader bd_reader;
 
-// An input that is not as it was examined any more is BD_ERR_IO. It is read as `of_all` says,
-// but for what it has of its own. Both must outlive the reader. Close with bd_reader_close().
+// An input that has changed since it was examined is BD_ERR_IO. Options of the input's own replace
+// those of all inputs. Input and options must outlive the reader. Close with bd_reader_close().
 // Memory: see records.h for texts; one row group of a table; files of tokens are mapped.
-bd_status bd_reader_open(bd_reader **reader, const bd_input *input, const bd_reading *of_all,
-                         bd_error *err);
+bd_status bd_reader_open(bd_reader **reader, const bd_input *input,
+                         const bd_input_options *of_all, bd_error *err);
+
+// The same, and begins with `slice`. A reader of that very input, which *reader may be already, is
+// used again: neighbouring slices are read one after the other. *reader is NULL or open before,
+// and NULL after a failure.
+bd_status bd_reader_open_slice(bd_reader **reader, const bd_input *input,
+                               const bd_input_options *of_all, bd_slice slice, bd_error *err);
 
 // From now on the records that begin in `slice`, in order. Compressed inputs and standard input
 // are read from front to back: their slices must come in order, from the first, each once.
 void bd_reader_begin(bd_reader *reader, bd_slice slice);
 
 // The next of them; its bytes are borrowed until the next call. *found is false after the last.
-// What is wrong with a record or the file is BD_ERR_FORMAT; the message says where. But with
-// BD_BAD_SKIP a bad record is found like any other.
+// A bad record or a damaged file is BD_ERR_FORMAT, and the message says where. But with
+// BD_BAD_SKIP a bad record is found like any other. It is also where an interrupt is noticed.
 bd_status bd_reader_next(bd_reader *reader, bd_record *record, bool *found, bd_error *err);
 
 // Says what is wrong with a bad record.
-bd_status bd_reader_fail_bad(const bd_reading *reading, const bd_record *record, bd_error *err);
+bd_status bd_reader_fail_bad(const bd_input_options *options, const bd_record *record,
+                             bd_error *err);
 
 // After the last record: whether the input ends with this slice.
 bd_status bd_reader_is_last(bd_reader *reader, bool *last, bd_error *err);

@@ -167,8 +167,8 @@ static bool is_clean_text(const bd_input_head *head)
                               is_part_of_character(head->bytes + n_valid, head->n - n_valid));
 }
 
-// What is not UTF-8 may be text in another encoding, which has line ends and tabs but hardly
-// any other control characters (ISO-2022 has escapes).
+// Text in another encoding than UTF-8 has line ends and tabs, but hardly any other control
+// characters (ISO-2022 has escapes).
 static bool is_foreign_text(const bd_input_head *head)
 {
     for (size_t i = 0; i < head->n; i++) {
@@ -184,14 +184,14 @@ static bool is_foreign_text(const bd_input_head *head)
 // Asks the kinds of text or all others whether the input is theirs. input->kind is NULL if none
 // says so.
 static bd_status ask_kinds(bd_input *input, const bd_input_head *head,
-                           const bd_reading *reading, bool of_text, bd_error *err)
+                           const bd_input_options *options, bool of_text, bd_error *err)
 {
     for (size_t i = 0; bd_input_kinds[i]; i++) {
         bool yes = false;
         input->kind = bd_input_kinds[i];
         if (input->kind->is_text != of_text || !input->kind->recognise)
             continue;
-        BD_TRY(input->kind->recognise(input, head, reading, &yes, err));
+        BD_TRY(input->kind->recognise(input, head, options, &yes, err));
         if (yes || input->passed != BD_PASS_NOT)
             return BD_OK;
     }
@@ -200,16 +200,16 @@ static bd_status ask_kinds(bd_input *input, const bd_input_head *head,
 }
 
 static bd_status tell_kind(bd_input *input, const bd_input_head *head,
-                           const bd_reading *reading, bd_error *err)
+                           const bd_input_options *options, bd_error *err)
 {
     static const char pointer[] = "version https://git-lfs.github.com/spec/";
-    const bool must_be_utf8 = reading->utf8_policy == BD_UTF8_ERROR;
+    const bool must_be_utf8 = options->utf8_policy == BD_UTF8_ERROR;
     const bool promises_other = head->named && !head->named->is_text;
     if (bd_head_begins_with(head, pointer, sizeof pointer - 1)) {
         input->passed = BD_PASS_LFS;
         return BD_OK;
     }
-    BD_TRY(ask_kinds(input, head, reading, false, err));
+    BD_TRY(ask_kinds(input, head, options, false, err));
     if (input->kind)
         return BD_OK;
     // A name that says text is believed, but not against the mark of something else.
@@ -219,7 +219,7 @@ static bd_status tell_kind(bd_input *input, const bd_input_head *head,
             input->passed = recognise_mark(head);
         bool yes = true;
         return input->passed == BD_PASS_NOT && input->kind->recognise
-                   ? input->kind->recognise(input, head, reading, &yes, err)
+                   ? input->kind->recognise(input, head, options, &yes, err)
                    : BD_OK;
     }
     if (head->is_clean) {
@@ -235,7 +235,7 @@ static bd_status tell_kind(bd_input *input, const bd_input_head *head,
     }
     if (input->passed != BD_PASS_NOT)
         return BD_OK;
-    BD_TRY(ask_kinds(input, head, reading, true, err));
+    BD_TRY(ask_kinds(input, head, options, true, err));
     if (input->kind)
         return BD_OK;
     input->kind = &bd_text_kind;
@@ -270,25 +270,25 @@ static bd_status read_head(bd_input *input, bd_input_head *head, bd_error *err)
     return status;
 }
 
-bd_status bd_input_recognise(bd_input *input, const bd_reading *reading, bd_error *err)
+bd_status bd_input_recognise(bd_input *input, const bd_input_options *options, bd_error *err)
 {
     bd_input_head head = {.n = 0};
     if (bd_input_is_stdin(input)) {
         // Its beginning cannot be read twice, so only the options tell.
-        input->kind = reading->delimiter ? &bd_text_kind : &bd_jsonl_kind;
-        if (reading->format && reading->format->is_text)
-            input->kind = reading->format;
+        input->kind = options->delimiter ? &bd_text_kind : &bd_jsonl_kind;
+        if (options->format && options->format->is_text)
+            input->kind = options->format;
         return BD_OK;
     }
     BD_TRY(read_head(input, &head, err));
     head.is_clean = is_clean_text(&head);
     head.named = bd_input_kind_by_ending(input->path);
-    input->kind = reading->format;
+    input->kind = options->format;
     if (!input->kind)
-        BD_TRY(tell_kind(input, &head, reading, err));
+        BD_TRY(tell_kind(input, &head, options, err));
     if (input->passed != BD_PASS_NOT || input->kind->is_text || !input->compression)
         return BD_OK;
-    if (input->folder > 0 && !reading->format) {
+    if (input->folder > 0 && !options->format) {
         input->passed = BD_PASS_COMPRESSED_TABLE;
         return BD_OK;
     }

@@ -13,9 +13,9 @@
 #include "packer/input/inputs.h"
 
 // Fills in format and compression of *input, or `passed` with the reason why it cannot be read.
-// `reading` is the input's own. Opens the file and reads its beginning once, unless it may be a
+// `options` is the input's own. Opens the file and reads its beginning once, unless it may be a
 // file of tokens. Standard input is not touched: only the options tell what it is.
-bd_status bd_input_recognise(bd_input *input, const bd_reading *reading, bd_error *err);
+bd_status bd_input_recognise(bd_input *input, const bd_input_options *options, bd_error *err);
 
 // BD_ERR_ARGUMENT, with what the file is and what can be done.
 bd_status bd_input_refuse(const bd_input *input, bd_error *err);

@@ -10,7 +10,7 @@ struct bd_record_hashes {
     int64_t input;                   // of the last record, or NO_INPUT
 };
 
-// What stands for a size or a position that there is not.
+// Values that no size and no position has: they stand for a record without one.
 static const uint64_t no_value = UINT64_MAX, too_large = UINT64_MAX - 1;
 static const uint64_t next_input = UINT64_MAX, headless = UINT64_MAX - 1;
 
@@ -42,7 +42,7 @@ void bd_record_hashes_begin(bd_record_hashes *hashes, int64_t first_input)
     hashes->input = first_input;
 }
 
-static void add_number(bd_hasher *hasher, uint64_t number)
+static void hash_number(bd_hasher *hasher, uint64_t number)
 {
     bd_hasher_add(hasher, &number, sizeof number);
 }
@@ -52,14 +52,14 @@ void bd_record_hashes_add(bd_record_hashes *hashes, int64_t input, const bd_reco
     const bool has_bytes = record->bad == BD_BAD_NONE;
     if (has_bytes && record->size_bytes > 0)
         bd_hasher_add(hashes->records, record->data, record->size_bytes);
-    add_number(hashes->records, has_bytes                            ? record->size_bytes
-                                : record->bad == BD_BAD_MISSING_TEXT ? no_value
-                                                                     : too_large);
-    // Of two files one may be empty: without this, nothing would tell which.
+    hash_number(hashes->records, has_bytes                            ? record->size_bytes
+                                 : record->bad == BD_BAD_MISSING_TEXT ? no_value
+                                                                      : too_large);
+    // Without this, an empty file before the record would hash as one after it.
     for (int64_t i = hashes->input; i != NO_INPUT && i < input; i++)
-        add_number(hashes->positions, next_input);
+        hash_number(hashes->positions, next_input);
     hashes->input = input;
-    add_number(hashes->positions, record->headless ? headless : (uint64_t)record->position);
+    hash_number(hashes->positions, record->headless ? headless : (uint64_t)record->position);
 }
 
 bd_record_digests bd_record_hashes_take(bd_record_hashes *hashes)

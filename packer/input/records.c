@@ -12,14 +12,6 @@ enum { CHUNK_BYTES = 1 << 18 };
 
 static const char byte_order_mark[] = "\xEF\xBB\xBF";
 
-static bd_status open_plain(bd_records *records, bd_error *err)
-{
-    const bd_input *input = records->input;
-    records->size = input->entry.size_bytes;
-    int64_t size_bytes;
-    return bd_file_open(input->path, &records->fd, &size_bytes, err);
-}
-
 bd_status bd_records_open(bd_records *records, const bd_input *input, bd_record_kind kind,
                           const char *delimiter, int64_t max_bytes, bd_error *err)
 {
@@ -31,20 +23,25 @@ bd_status bd_records_open(bd_records *records, const bd_input *input, bd_record_
         .fd = -1,
         .size = INT64_MAX,
     };
-    const bool plain = !input->compression && !bd_input_is_stdin(input);
-    const bd_status status = plain ? open_plain(records, err)
-                                   : bd_byte_stream_open(&records->stream, input->path, err);
+    bd_status status;
+    if (input->compression || bd_input_is_stdin(input)) {
+        status = bd_byte_stream_open(&records->stream, input->path, err);
+    } else {
+        int64_t size_bytes;
+        records->size = input->entry.size_bytes;
+        status = bd_file_open(input->path, &records->fd, &size_bytes, err);
+    }
     if (status != BD_OK)
         bd_records_close(records);
     return status;
 }
 
 bd_status bd_records_new(void **source, const bd_input *input, bd_record_kind kind,
-                         const bd_reading *reading, bd_error *err)
+                         const bd_input_options *options, bd_error *err)
 {
     bd_records *records = *source = calloc(1, sizeof *records);
-    return records ? bd_records_open(records, input, kind, reading->delimiter,
-                                     reading->max_document_bytes, err)
+    return records ? bd_records_open(records, input, kind, options->delimiter,
+                                     options->max_document_bytes, err)
                    : bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", input->path);
 }
 
@@ -86,7 +83,7 @@ void bd_records_close(bd_records *records)
     *records = (bd_records){0};
 }
 
-bd_status bd_records_cut(bd_input *input, const bd_reading *reading, bd_error *err)
+bd_status bd_records_cut(bd_input *input, const bd_input_options *options, bd_error *err)
 {
     bd_input_entry *entry = &input->entry;
     if (bd_input_is_stdin(input)) {
@@ -96,10 +93,10 @@ bd_status bd_records_cut(bd_input *input, const bd_reading *reading, bd_error *e
         entry->extent = entry->size_bytes;
         if (bd_input_is_stream(input))
             BD_TRY(
-                bd_byte_stream_measure(input->path, reading->unit_bytes, &entry->extent, err));
+                bd_byte_stream_measure(input->path, options->unit_bytes, &entry->extent, err));
     }
     entry->weight = entry->extent;
-    entry->stride = reading->unit_bytes;
+    entry->stride = options->unit_bytes;
     return BD_OK;
 }
 
@@ -171,7 +168,7 @@ static bd_status move_window(bd_records *records, int64_t position, size_t capac
 static bd_status read_more(bd_records *records, int64_t position, bd_error *err)
 {
     const size_t kept = (size_t)(buffer_end(records) - position);
-    // What lies around a record is not part of it: a byte order mark, a newline, perhaps a
+    // The window may also hold what surrounds a record: a byte order mark, a newline, perhaps a
     // delimiter line.
     const size_t n_around =
         strlen(byte_order_mark) + 2 + (records->delimiter ? strlen(records->delimiter) : 0);
@@ -266,38 +263,30 @@ static bd_status next_line_start(bd_records *records, int64_t position, int64_t 
     return BD_OK;
 }
 
-// A delimited record begins after a delimiter line. The first line to look at is the one
-// that, if it is a delimiter, ends just before the slice.
-static bd_status synchronise_delimited(bd_records *records, int64_t stop, bd_error *err)
-{
-    const int64_t n_line = (int64_t)strlen(records->delimiter) + 1;
-    int64_t line = 0;
-    if (records->next > n_line)
-        BD_TRY(next_line_start(records, records->next - n_line, stop, &line, err));
-    else
-        records->buffer_position = 0;
-    while (line < stop) {
-        int64_t end;
-        bool delimiter;
-        BD_TRY(pass_line(records, line, stop, &end, &delimiter, err));
-        line = end + 1;
-        if (delimiter)
-            break;
-    }
-    records->next = line;
-    return BD_OK;
-}
-
-// Only a plain file is ever entered in its middle, so its size is known.
+// Goes to the first record of a slice in the middle of the file, which is a plain one, so that
+// its size is known. A delimited record begins after a delimiter line; the first line to look at
+// is the one that, if it is a delimiter, ends just before the slice.
 static bd_status synchronise(bd_records *records, int64_t end, bd_error *err)
 {
     const int64_t stop = end < records->size ? end : records->size;
     records->synchronised = true;
     if (records->next == 0)
         return BD_OK;
-    if (records->kind == BD_RECORD_DELIMITED)
-        return synchronise_delimited(records, stop, err);
-    return next_line_start(records, records->next, stop, &records->next, err);
+    if (records->kind != BD_RECORD_DELIMITED)
+        return next_line_start(records, records->next, stop, &records->next, err);
+    const int64_t n_line = (int64_t)strlen(records->delimiter) + 1;
+    int64_t line = 0;
+    if (records->next > n_line)
+        BD_TRY(next_line_start(records, records->next - n_line, stop, &line, err));
+    else
+        records->buffer_position = 0;
+    for (bool delimiter = false; line < stop && !delimiter;) {
+        int64_t line_end;
+        BD_TRY(pass_line(records, line, stop, &line_end, &delimiter, err));
+        line = line_end + 1;
+    }
+    records->next = line;
+    return BD_OK;
 }
 
 // ---- One record ---------------------------------------------------------------------
@@ -327,15 +316,6 @@ static bool is_blank(const char *data, size_t n)
     return n == 0;
 }
 
-static void skip_byte_order_mark(bd_record *record)
-{
-    const size_t n = strlen(byte_order_mark);
-    if (record->size_bytes >= n && memcmp(record->data, byte_order_mark, n) == 0) {
-        record->data += n;
-        record->size_bytes -= n;
-    }
-}
-
 static bd_status next_line(bd_records *records, int64_t stop, bd_record *record, bool *found,
                            bd_error *err)
 {
@@ -347,9 +327,14 @@ static bd_status next_line(bd_records *records, int64_t stop, bd_record *record,
         BD_TRY(find_line_end(records, begin, begin, &end, err));
         *record = (bd_record){
             .data = at(records, begin), .size_bytes = (size_t)(end - begin), .position = begin};
-        if (begin == 0)
-            skip_byte_order_mark(record);
-        // Of one that is too large not all may be looked at, so it counts even if it is blank.
+        const size_t n_mark = strlen(byte_order_mark);
+        if (begin == 0 && record->size_bytes >= n_mark &&
+            memcmp(record->data, byte_order_mark, n_mark) == 0) {
+            record->data += n_mark;
+            record->size_bytes -= n_mark;
+        }
+        // A line that is too large may not be in memory as a whole: it is not asked whether it
+        // is blank.
         *found = record->size_bytes > records->max_bytes ||
                  !is_blank(record->data, record->size_bytes);
         records->next = end + 1;
@@ -357,21 +342,34 @@ static bd_status next_line(bd_records *records, int64_t stop, bd_record *record,
     return BD_OK;
 }
 
-// The record begins at records->next and runs to the next delimiter line or the end.
-static bd_status read_delimited(bd_records *records, bd_record *record, bd_error *err)
+// The record runs to the next delimiter line or the end. If the file begins with a delimiter
+// line, no document lies before it, and none after a delimiter line that ends the file.
+static bd_status next_delimited(bd_records *records, int64_t end, bd_record *record,
+                                bool *found, bd_error *err)
 {
-    const int64_t begin = records->next;
+    const int64_t n_delimiter = (int64_t)strlen(records->delimiter);
+    if (records->next == 0) {
+        bool goes_on;
+        BD_TRY(bd_records_reach(records, n_delimiter, &goes_on, err));
+        const bool ends_line =
+            goes_on ? *at(records, n_delimiter) == '\n' : records->size == n_delimiter;
+        if (ends_line && is_delimiter(records, 0, n_delimiter))
+            records->next = n_delimiter + 1;
+    }
+    const int64_t begin = record->position = records->next;
+    *found = false;
+    if (begin < end)
+        BD_TRY(bd_records_reach(records, begin, found, err));
+    if (!*found)
+        return BD_OK;
     int64_t line = begin, stop = INT64_MAX;
-    while (line < records->size) {
-        int64_t end;
+    while (line < records->size && stop == INT64_MAX) {
+        int64_t line_end;
         records->line = line;
-        BD_TRY(find_line_end(records, begin, line, &end, err));
-        const bool delimiter = is_delimiter(records, line, end);
-        if (delimiter)
+        BD_TRY(find_line_end(records, begin, line, &line_end, err));
+        if (is_delimiter(records, line, line_end))
             stop = line;
-        line = end + 1;
-        if (delimiter)
-            break;
+        line = line_end + 1;
     }
     records->next = line;
     const char *data = at(records, begin);
@@ -382,55 +380,13 @@ static bd_status read_delimited(bd_records *records, bd_record *record, bd_error
     return BD_OK;
 }
 
-// Nothing before a delimiter line that begins the file is no document, as is nothing after
-// one that ends it.
-static bd_status skip_leading_delimiter(bd_records *records, bd_error *err)
-{
-    const int64_t n = (int64_t)strlen(records->delimiter);
-    bool goes_on;
-    BD_TRY(bd_records_reach(records, n, &goes_on, err));
-    const bool ends_line = goes_on ? *at(records, n) == '\n' : records->size == n;
-    if (ends_line && is_delimiter(records, 0, n))
-        records->next = n + 1;
-    return BD_OK;
-}
-
-static bd_status next_delimited(bd_records *records, int64_t stop, bd_record *record,
-                                bool *found, bd_error *err)
-{
-    if (records->next == 0)
-        BD_TRY(skip_leading_delimiter(records, err));
-    record->position = records->next;
-    *found = false;
-    if (records->next < stop)
-        BD_TRY(bd_records_reach(records, records->next, found, err));
-    return *found ? read_delimited(records, record, err) : BD_OK;
-}
-
-static bd_status next_of_kind(bd_records *records, int64_t end, bd_record *record, bool *found,
-                              bd_error *err)
-{
-    if (!records->synchronised)
-        BD_TRY(synchronise(records, end, err));
-    record->position = records->next;  // for the message, should it fail
-    switch (records->kind) {
-    case BD_RECORD_FILE:
-        return next_file(records, record, found, err);
-    case BD_RECORD_LINE:
-        return next_line(records, end, record, found, err);
-    case BD_RECORD_DELIMITED:
-        return next_delimited(records, end, record, found, err);
-    }
-    return BD_OK;
-}
-
-// Goes to the end of a record of which the window has seen enough.
-static bd_status pass_over(bd_records *records, bd_error *err)
+// Goes to the end of a record that is too large, without keeping it in the window.
+static bd_status pass_over_record(bd_records *records, bd_error *err)
 {
     bool delimiter = false;
     int64_t end = INT64_MAX - 1;
     if (records->kind == BD_RECORD_FILE) {
-        // What is compressed may be damaged; a plain file's bytes tell nothing more.
+        // A compressed file has to be read to its end: damage may come later.
         while (records->stream && buffer_end(records) < records->size)
             BD_TRY(pass_line(records, buffer_end(records), INT64_MAX, &end, &delimiter, err));
         records->next = INT64_MAX;
@@ -452,8 +408,22 @@ bd_status bd_records_next(void *source, int64_t end, bd_record *record, bool *fo
     bd_records *records = source;
     *found = records->is_too_large = false;
     if (records->passes_over)
-        BD_TRY(pass_over(records, err));
-    const bd_status status = next_of_kind(records, end, record, found, err);
+        BD_TRY(pass_over_record(records, err));
+    if (!records->synchronised)
+        BD_TRY(synchronise(records, end, err));
+    record->position = records->next;  // for the message, should it fail
+    bd_status status = BD_OK;
+    switch (records->kind) {
+    case BD_RECORD_FILE:
+        status = next_file(records, record, found, err);
+        break;
+    case BD_RECORD_LINE:
+        status = next_line(records, end, record, found, err);
+        break;
+    case BD_RECORD_DELIMITED:
+        status = next_delimited(records, end, record, found, err);
+        break;
+    }
     records->passes_over = records->is_too_large;
     if (status == BD_OK && *found && record->size_bytes > records->max_bytes)
         records->is_too_large = true;
@@ -468,7 +438,7 @@ bd_status bd_records_reach(void *source, int64_t position, bool *reaches, bd_err
 {
     bd_records *records = source;
     if (records->passes_over)
-        BD_TRY(pass_over(records, err));
+        BD_TRY(pass_over_record(records, err));
     while (buffer_end(records) <= position && buffer_end(records) < records->size) {
         const int64_t kept =
             records->next < buffer_end(records) ? records->next : buffer_end(records);

@@ -84,9 +84,9 @@ int64_t bd_records_consumed(const void *records);
 
 // The same as functions of a kind (kinds.h), which is why some of the others take a void *. An
 // input is cut at multiples of a unit's bytes.
-bd_status bd_records_cut(bd_input *input, const bd_reading *reading, bd_error *err);
+bd_status bd_records_cut(bd_input *input, const bd_input_options *options, bd_error *err);
 bd_status bd_records_new(void **source, const bd_input *input, bd_record_kind kind,
-                         const bd_reading *reading, bd_error *err);
+                         const bd_input_options *options, bd_error *err);
 void bd_records_free(void *source);
 
 void bd_records_close(bd_records *records);  // safe on an empty struct and safe twice

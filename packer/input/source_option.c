@@ -29,7 +29,7 @@ static int find_last(char *text, char **comma, char **value)
     return N_KEYS;
 }
 
-static bd_status set_format(bd_own_reading *own, const char *word, const char *text,
+static bd_status set_format(bd_own_options *own, const char *word, const char *text,
                             bd_error *err)
 {
     int i = 0;
@@ -42,7 +42,7 @@ static bd_status set_format(bd_own_reading *own, const char *word, const char *t
     return BD_OK;
 }
 
-static bd_status set_option(bd_own_reading *own, int key, const char *value, const char *text,
+static bd_status set_option(bd_own_options *own, int key, const char *value, const char *text,
                             bd_error *err)
 {
     const bool is_again = key == FORMAT       ? own->has_format
@@ -86,6 +86,6 @@ void bd_source_option_release(bd_source_option *option)
 {
     free(option->name);
     free(option->input);
-    bd_own_reading_release(&option->own);
+    bd_own_options_release(&option->own);
     *option = (bd_source_option){0};
 }

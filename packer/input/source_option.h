@@ -15,10 +15,10 @@
 typedef struct bd_source_option {
     char *name;          // owned
     char *input;         // owned; what is to be read
-    bd_own_reading own;  // owned
+    bd_own_options own;  // owned
 } bd_source_option;
 
-// What is not understood is BD_ERR_ARGUMENT. Release what comes out, also after a failure.
+// BD_ERR_ARGUMENT if the text is not understood. Release the option also after a failure.
 bd_status bd_source_option_parse(bd_source_option *option, const char *text, bd_error *err);
 
 void bd_source_option_release(bd_source_option *option);  // safe on an empty struct, safe twice

@@ -75,21 +75,21 @@ static bd_status cut_groups(bd_input *input, const bd_columns *columns, int64_t 
 }
 
 static bd_status open_columns(bd_columns **columns, const bd_input *input,
-                              const bd_reading *reading, bd_error *err)
+                              const bd_input_options *options, bd_error *err)
 {
-    return bd_columns_open(columns, input->path, input->kind->columns, reading->text_field,
-                           bd_reading_table_bytes(reading), err);
+    return bd_columns_open(columns, input->path, input->kind->columns, options->text_field,
+                           bd_input_options_table_bytes(options), err);
 }
 
-bd_status bd_table_cut(bd_input *input, const bd_reading *reading, bd_error *err)
+bd_status bd_table_cut(bd_input *input, const bd_input_options *options, bd_error *err)
 {
     bd_columns *columns;
     BD_TRY(bd_input_digest_edges(input, NULL, err));
-    BD_TRY(open_columns(&columns, input, reading, err));
+    BD_TRY(open_columns(&columns, input, options, err));
     input->id_bytes = bd_columns_id_bytes(columns);
     bd_status status = check_table(columns, err);
     if (status == BD_OK)
-        status = cut_groups(input, columns, reading->unit_bytes, err);
+        status = cut_groups(input, columns, options->unit_bytes, err);
     bd_columns_close(columns);
     return status == BD_ERR_FORMAT
                ? bd_error_prefix(err, status, "cannot read '%s'", input->path)
@@ -109,7 +109,7 @@ typedef struct table_source {
     int64_t row_bytes, stored_bytes;  // of the slice's groups so far: in memory, in the file
 } table_source;
 
-bd_status bd_table_open(void **source, const bd_input *input, const bd_reading *reading,
+bd_status bd_table_open(void **source, const bd_input *input, const bd_input_options *options,
                         bd_error *err)
 {
     table_source *table = calloc(1, sizeof *table);
@@ -117,7 +117,7 @@ bd_status bd_table_open(void **source, const bd_input *input, const bd_reading *
         return bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", input->path);
     *source = table;
     table->path = input->path;
-    BD_TRY(open_columns(&table->columns, input, reading, err));
+    BD_TRY(open_columns(&table->columns, input, options, err));
     int64_t n_rows = 0;
     for (int64_t g = 0; g < bd_columns_n_groups(table->columns); g++)
         n_rows += bd_columns_group(table->columns, g).n_rows;
@@ -163,7 +163,7 @@ static bd_status count_group(table_source *table, const bd_column_group *group, 
 }
 
 // The next group that begins in the slice and has rows; *found is false if there is none.
-static bd_status read_group(table_source *table, int64_t end, bool *found, bd_error *err)
+static bd_status read_table_group(table_source *table, int64_t end, bool *found, bd_error *err)
 {
     *found = false;
     while (!*found && table->group < bd_columns_n_groups(table->columns)) {
@@ -188,7 +188,7 @@ bd_status bd_table_next(void *source, int64_t end, bd_record *record, bool *foun
     table_source *table = source;
     *found = table->row < table->values.n_rows;
     if (!*found)
-        BD_TRY(read_group(table, end, found, err));
+        BD_TRY(read_table_group(table, end, found, err));
     if (!*found)
         return BD_OK;
     const int64_t row = table->row++;

@@ -7,15 +7,15 @@
 
 // As kinds.h says. A table whose rows are not documents that training may take as they are is
 // BD_ERR_FORMAT: shards of Bindery, packed sequences, ids with a mask beside them.
-bd_status bd_table_cut(bd_input *input, const bd_reading *reading, bd_error *err);
-bd_status bd_table_open(void **source, const bd_input *input, const bd_reading *reading,
+bd_status bd_table_cut(bd_input *input, const bd_input_options *options, bd_error *err);
+bd_status bd_table_open(void **source, const bd_input *input, const bd_input_options *options,
                         bd_error *err);
 void bd_table_begin(void *source, bd_slice slice);
 bd_status bd_table_next(void *source, int64_t end, bd_record *record, bool *found,
                         bd_error *err);
 void bd_table_close(void *source);
 
-// What all of them have.
+// The members that all kinds of tables have.
 #define BD_TABLE_KIND                                                                 \
     .place = "row", .is_table = true, .open = bd_table_open, .begin = bd_table_begin, \
     .next = bd_table_next, .close = bd_table_close

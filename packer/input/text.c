@@ -5,21 +5,21 @@
 #include "packer/input/kinds.h"
 
 // A text without a delimiter is one document and has one slice.
-static bd_status cut_text(bd_input *input, const bd_reading *reading, bd_error *err)
+static bd_status cut_text(bd_input *input, const bd_input_options *options, bd_error *err)
 {
     size_t capacity = 0;
-    BD_TRY(bd_records_cut(input, reading, err));
-    if (reading->delimiter)
+    BD_TRY(bd_records_cut(input, options, err));
+    if (options->delimiter)
         return BD_OK;
     input->entry.stride = 0;
     return bd_input_add_start(input, &capacity, 0, err);
 }
 
-static bd_status open_text(void **source, const bd_input *input, const bd_reading *reading,
-                           bd_error *err)
+static bd_status open_text(void **source, const bd_input *input,
+                           const bd_input_options *options, bd_error *err)
 {
     return bd_records_new(
-        source, input, reading->delimiter ? BD_RECORD_DELIMITED : BD_RECORD_FILE, reading, err);
+        source, input, options->delimiter ? BD_RECORD_DELIMITED : BD_RECORD_FILE, options, err);
 }
 
 static const char *const text_endings[] = {".txt", ".text", NULL};

@@ -189,9 +189,9 @@ bd_status bd_token_file_next(bd_token_file *file, bd_token_document *document, b
 // ---- As inputs -------------------------------------------------------------------------------
 
 bd_status bd_token_file_recognise(bd_input *input, const bd_input_head *head,
-                                  const bd_reading *reading, bool *yes, bd_error *err)
+                                  const bd_input_options *options, bool *yes, bd_error *err)
 {
-    (void)reading;
+    (void)options;
     // Files in folders are many, and those of tokens do not look like text.
     const bool may_be =
         (head->named && head->named->tokens) || !head->is_clean || input->folder == 0;
@@ -233,17 +233,17 @@ static bd_status cut_indexed(bd_input *input, const bd_token_file *file, int64_t
     return BD_OK;
 }
 
-bd_status bd_token_file_cut(bd_input *input, const bd_reading *reading, bd_error *err)
+bd_status bd_token_file_cut(bd_input *input, const bd_input_options *options, bd_error *err)
 {
     bd_token_file *file;
     bd_input_entry *entry = &input->entry;
-    BD_TRY(bd_token_file_open(&file, input->path, input->kind->tokens, reading->raw_id_bytes,
-                              reading->end_of_text, err));
+    BD_TRY(bd_token_file_open(&file, input->path, input->kind->tokens, options->raw_id_bytes,
+                              options->end_of_text, err));
     input->id_bytes = bd_token_file_id_bytes(file);
     input->has_signed_ids = bd_token_file_is_signed(file);
     entry->extent = bd_token_file_extent(file);
     entry->weight = bd_token_file_n_tokens(file) * input->id_bytes;
-    const int64_t per_unit = reading->unit_bytes / input->id_bytes;
+    const int64_t per_unit = options->unit_bytes / input->id_bytes;
     bd_status status = BD_OK;
     if (bd_token_file_is_indexed(file))
         status = cut_indexed(input, file, per_unit, err);
@@ -258,11 +258,11 @@ bd_status bd_token_file_cut(bd_input *input, const bd_reading *reading, bd_error
 }
 
 bd_status bd_token_file_open_input(void **source, const bd_input *input,
-                                   const bd_reading *reading, bd_error *err)
+                                   const bd_input_options *options, bd_error *err)
 {
     bd_token_file *file;
-    BD_TRY(bd_token_file_open(&file, input->path, input->kind->tokens, reading->raw_id_bytes,
-                              reading->end_of_text, err));
+    BD_TRY(bd_token_file_open(&file, input->path, input->kind->tokens, options->raw_id_bytes,
+                              options->end_of_text, err));
     *source = file;
     return bd_token_file_extent(file) == input->entry.extent
                ? BD_OK

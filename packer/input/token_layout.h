@@ -81,12 +81,12 @@ bd_status bd_file_begins_with(const char *path, const void *magic, size_t n, boo
 void bd_token_document_fill(const bd_token_file *file, int64_t begin, int64_t end,
                             bd_token_document *document);
 
-// What the kinds of token files have in common (kinds.h).
+// The functions that all kinds of token files have (kinds.h).
 bd_status bd_token_file_recognise(bd_input *input, const bd_input_head *head,
-                                  const bd_reading *reading, bool *yes, bd_error *err);
-bd_status bd_token_file_cut(bd_input *input, const bd_reading *reading, bd_error *err);
+                                  const bd_input_options *options, bool *yes, bd_error *err);
+bd_status bd_token_file_cut(bd_input *input, const bd_input_options *options, bd_error *err);
 bd_status bd_token_file_open_input(void **source, const bd_input *input,
-                                   const bd_reading *reading, bd_error *err);
+                                   const bd_input_options *options, bd_error *err);
 void bd_token_file_begin_slice(void *source, bd_slice slice);
 bd_status bd_token_file_next_record(void *source, int64_t end, bd_record *record, bool *found,
                                     bd_error *err);

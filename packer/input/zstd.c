@@ -110,7 +110,7 @@ static bd_status parse_descriptor(const unsigned char *head, size_t n, frame_sta
     return start->n_content == ZSTD_CONTENTSIZE_ERROR ? BD_ERR_FORMAT : BD_OK;
 }
 
-// What the first bytes of a frame say; `n` is less than MAX_HEADER_BYTES only at the end
+// Parses the first bytes of a frame; `n` is less than MAX_HEADER_BYTES only at the end
 // of the file. What is refused here, with *reason, the decoder would refuse as well, but for
 // the frames of zstd's first versions, which only some builds of it know.
 static bd_status parse_frame_start(const unsigned char *head, size_t n, frame_start *start,
@@ -186,8 +186,8 @@ typedef struct skimmer {
 } skimmer;
 
 // Up to `n` bytes from the place on, fewer only at the end of the file.
-static bd_status look(skimmer *s, size_t n, const unsigned char **bytes, size_t *n_bytes,
-                      bd_error *err)
+static bd_status skim_window(skimmer *s, size_t n, const unsigned char **bytes, size_t *n_bytes,
+                             bd_error *err)
 {
     const int64_t left = s->stream->size_bytes - s->position;
     if (left < (int64_t)n)
@@ -204,7 +204,7 @@ static bd_status look(skimmer *s, size_t n, const unsigned char **bytes, size_t 
     return BD_OK;
 }
 
-static bd_status skip(skimmer *s, int64_t n, bd_error *err)
+static bd_status skim_over(skimmer *s, int64_t n, bd_error *err)
 {
     if (n > s->stream->size_bytes - s->position)
         return bd_byte_stream_fail_at(s->stream, s->stream->size_bytes, BD_ERR_FORMAT,
@@ -213,21 +213,21 @@ static bd_status skip(skimmer *s, int64_t n, bd_error *err)
     return BD_OK;
 }
 
-static bd_status skip_blocks(skimmer *s, bd_error *err)
+static bd_status skim_blocks(skimmer *s, bd_error *err)
 {
     enum { KIND_RLE = 1, KIND_RESERVED = 3 };
     for (bool last = false; !last;) {
         const unsigned char *bytes;
         size_t n;
-        BD_TRY(look(s, BLOCK_HEADER_BYTES, &bytes, &n, err));
+        BD_TRY(skim_window(s, BLOCK_HEADER_BYTES, &bytes, &n, err));
         const uint32_t header = little_endian(bytes, n);
         const uint32_t kind = (header >> 1) & 3, size = header >> 3;
         last = header & 1;
-        BD_TRY(skip(s, BLOCK_HEADER_BYTES, err));
+        BD_TRY(skim_over(s, BLOCK_HEADER_BYTES, err));
         if (kind == KIND_RESERVED)
             return bd_byte_stream_fail_at(s->stream, s->position, BD_ERR_FORMAT,
                                           "a zstd block of a kind that does not exist", err);
-        BD_TRY(skip(s, kind == KIND_RLE ? 1 : size, err));
+        BD_TRY(skim_over(s, kind == KIND_RLE ? 1 : size, err));
     }
     return BD_OK;
 }
@@ -244,7 +244,7 @@ static bd_status skim_frames(const bd_byte_stream *stream, const char *path, int
         size_t n;
         frame_start start;
         const char *reason;
-        BD_TRY(look(&s, MAX_HEADER_BYTES, &head, &n, err));
+        BD_TRY(skim_window(&s, MAX_HEADER_BYTES, &head, &n, err));
         const bd_status status = parse_frame_start(head, n, &start, &reason);
         if (status != BD_OK)
             return bd_byte_stream_fail_at(stream, s.position, status, reason, err);
@@ -257,10 +257,10 @@ static bd_status skim_frames(const bd_byte_stream *stream, const char *path, int
             return BD_OK;
         }
         *size_bytes += (int64_t)start.n_content;
-        BD_TRY(skip(&s, (int64_t)start.n_header + start.n_skipped, err));
+        BD_TRY(skim_over(&s, (int64_t)start.n_header + start.n_skipped, err));
         if (!start.skippable)
-            BD_TRY(skip_blocks(&s, err));
-        BD_TRY(skip(&s, start.has_checksum ? CHECKSUM_BYTES : 0, err));
+            BD_TRY(skim_blocks(&s, err));
+        BD_TRY(skim_over(&s, start.has_checksum ? CHECKSUM_BYTES : 0, err));
     }
     return BD_OK;
 }

@@ -65,7 +65,7 @@ static void find_token(bd_record_place *place, const bd_corpus *corpus, const bd
                        const bd_record *record, const bd_location *location)
 {
     const size_t n = record->size_bytes;
-    const bd_reading *reading = &corpus->found[location->input].reading;
+    const bd_input_options *reading = &corpus->found[location->input].reading;
     const bool as_it_is =
         reading->utf8_policy == BD_UTF8_KEEP || bd_utf8_valid_prefix(record->data, n) == n;
     const int64_t before = location->text_before;

@@ -146,7 +146,7 @@ static bd_status complete_reading(bd_pack_options *options, bd_error *err)
 {
     enum { USUAL_MAX_BAD = BD_MILLION / 1000 };
     const bd_packing *packing = &options->job.packing;
-    bd_reading *reading = &options->job.reading;
+    bd_input_options *reading = &options->job.reading;
     const bool skips = reading->bad_records == BD_BAD_SKIP;
     reading->max_bad = skips ? USUAL_MAX_BAD : 0;
     if (options->max_bad && !skips)
@@ -193,7 +193,7 @@ static void forget_same(char **own, const char *of_all)
     }
 }
 
-static bd_status add_source(bd_inputs *inputs, const char *labelled, bd_gathering how,
+static bd_status add_source(bd_inputs *inputs, const char *labelled, bd_collect_options how,
                             const bd_pack_options *options, bd_error *err)
 {
     bd_source_option source;
@@ -226,10 +226,10 @@ static bd_status refuse_inside(const bd_inputs *inputs, const char *folder, bd_e
 bd_status bd_pack_job_collect(bd_inputs *inputs, const char *const *operands, size_t n_operands,
                               const bd_pack_options *options, bd_error *err)
 {
-    const bd_gathering how = {.source = BD_DEFAULT_SOURCE,
-                              .avoided = options->job.folder,
-                              .include = options->include,
-                              .exclude = options->exclude};
+    const bd_collect_options how = {.source = BD_DEFAULT_SOURCE,
+                                    .avoided = options->job.folder,
+                                    .include = options->include,
+                                    .exclude = options->exclude};
     inputs->allow_skipped = options->allow_skipped;
     for (size_t i = 0; i < n_operands; i++)
         BD_TRY(bd_inputs_add(inputs, operands[i], &how, err));
@@ -244,7 +244,7 @@ bd_status bd_pack_job_collect(bd_inputs *inputs, const char *const *operands, si
 
 static bd_status check_input(const bd_pack_job *job, const bd_input *input, bd_error *err)
 {
-    const bd_reading reading = bd_input_reading(input, &job->reading);
+    const bd_input_options reading = bd_input_options_of(input, &job->reading);
     if (input->id_bytes == 0 && !job->tokenizer->takes_text)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "'%s' holds text, which needs a tokenizer instead of --vocab-size",

@@ -25,7 +25,7 @@ typedef struct bd_pack_job {
     const bd_tokenizer *tokenizer;  // borrowed
     const char *tokenizer_file;     // that it was read from, for the log; NULL if built in
     const bd_inputs *inputs;        // borrowed
-    bd_reading reading;
+    bd_input_options reading;
     int64_t limit;               // documents of the corpus to take, or BD_NO_LIMIT
     const char *folder;          // where the dataset goes; borrowed
     const char *holdout_folder;  // where the held-out one goes; NULL without a holdout
@@ -46,7 +46,7 @@ typedef struct bd_pack_options {
     const char *settings_file;  // read by the parser
     const char *tokenizer;
     const char *separator_token;
-    int format;  // of bd_format_words
+    int format;                     // of bd_format_words
     const char *holdout, *max_bad;  // shares, such as "0.5%"
     int64_t id_bytes;
     bd_texts sources, include, exclude;

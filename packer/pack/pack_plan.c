@@ -20,7 +20,7 @@ static bool has_raw_ids(const bd_inputs *inputs)
 
 static bd_json *reading_to_json(const bd_pack_job *job)
 {
-    const bd_reading *reading = &job->reading;
+    const bd_input_options *reading = &job->reading;
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "text_field", reading->text_field);
     if (reading->delimiter)
@@ -133,7 +133,7 @@ static bd_status cuts_from_json(const bd_json *json, int64_t *unit_bytes, int64_
 static bd_status part_from_json(bd_pack_plan_part *part, const bd_json *json,
                                 const bd_packing *packing, bd_error *err)
 {
-    bd_reading *reading = &part->reading;
+    bd_input_options *reading = &part->reading;
     int utf8_policy, special_tokens, separator, bad_records;
     part->json = json;
     BD_TRY(cuts_from_json(json, &reading->unit_bytes, &part->limit, err));

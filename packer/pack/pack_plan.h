@@ -39,8 +39,8 @@ bd_status bd_pack_plan_entries(const bd_json *plan, bd_input_entry **entries, si
 // one of them. No unit spans two parts, and a limit is that of its part.
 typedef struct bd_pack_plan_part {
     size_t first_input, n_inputs;
-    const bd_json *json;  // `reading` as it is stored; borrowed from the plan
-    bd_reading reading;   // its texts are borrowed from the plan
+    const bd_json *json;       // `reading` as it is stored; borrowed from the plan
+    bd_input_options reading;  // its texts are borrowed from the plan
     bool has_id_bytes;  // the plan says reading.raw_id_bytes; else it follows from the packing
     int64_t limit;      // documents, or BD_NO_LIMIT
 } bd_pack_plan_part;

@@ -97,7 +97,6 @@ static bd_status hash_slice(reading *r, bd_reader *reader, int64_t index, bd_sli
     bool found;
     bd_reader_begin(reader, slice);
     while (!r->goes_on) {
-        BD_TRY(bd_interrupt_check(err));
         BD_TRY(bd_reader_next(reader, &record, &found, err));
         if (!found)
             break;

@@ -53,10 +53,9 @@ typedef struct shared_work {
 // One worker keeps this from unit to unit.
 typedef struct worker {
     shared_work *work;
-    bd_unit_packer *packer;  // owned
-    bd_reader *reader;       // owned; of input `input`, or NULL
-    int64_t input;
-    bd_gathered gathered;  // owned; the slice of a stream
+    bd_unit_packer *packer;    // owned
+    bd_reader *reader;         // owned; of the input that was read last, or NULL
+    bd_slice_buffer gathered;  // owned; the slice of a stream
 } worker;
 
 // ---- Results -------------------------------------------------------------------------------
@@ -138,22 +137,13 @@ static bd_status add_slice(worker *k, int64_t index, bd_slice slice, bd_error *e
     const shared_work *w = k->work;
     const bd_pack_job *job = w->workers->job;
     const bd_input *input = &job->inputs->items[index];
-    // The units of a worker are often neighbouring slices of one input: it is opened only once.
-    if (!k->reader || k->input != index) {
-        bd_reader_close(k->reader);
-        k->reader = NULL;
-        k->input = index;
-        BD_TRY(bd_reader_open(&k->reader, input, &job->reading, err));
-    }
-    bd_reader_begin(k->reader, slice);
+    BD_TRY(bd_reader_open_slice(&k->reader, input, &job->reading, slice, err));
     bd_status status = BD_OK;
     bd_record record = {.position = slice.begin};
     bool found;
     int64_t reported = bytes_before(input, slice.begin);
     while (status == BD_OK && bd_unit_packer_n_documents(k->packer) < w->limit_left) {
-        status = bd_interrupt_check(err);
-        if (status == BD_OK)
-            status = bd_reader_next(k->reader, &record, &found, err);
+        status = bd_reader_next(k->reader, &record, &found, err);
         if (status != BD_OK || !found)
             break;
         status = bd_unit_packer_add(k->packer, index, &record, err);
@@ -215,7 +205,7 @@ static bd_status take_existing_slices(const bd_workers *workers, const bd_planne
 
 // Whether a shard was made from the records that were gathered: from all of them, or from the
 // first ones if the limit on documents was met with them.
-static bd_status is_made_from(const bd_shard_entry *shard, const bd_gathered *gathered,
+static bd_status is_made_from(const bd_shard_entry *shard, const bd_slice_buffer *gathered,
                               int64_t limit, bool *same, bd_error *err)
 {
     const bd_figures *figures = &shard->figures;
@@ -228,14 +218,14 @@ static bd_status is_made_from(const bd_shard_entry *shard, const bd_gathered *ga
             shard->unit.last == (gathered->last || meets_limit);
     if (!*same)
         return BD_OK;
-    BD_TRY(bd_gathered_digests(gathered, (size_t)n, &digests, err));
+    BD_TRY(bd_slice_buffer_digests(gathered, (size_t)n, &digests, err));
     *same = bd_record_digests_equal(&digests, &stored);
     return BD_OK;
 }
 
 // A shard that exists is kept only if it was made from the very records that were read now.
 static bd_status take_existing_slice(const shared_work *w, size_t item, const bd_unit *unit,
-                                     const bd_gathered *gathered, bd_packed_unit *packed,
+                                     const bd_slice_buffer *gathered, bd_packed_unit *packed,
                                      bool *exists, bd_error *err)
 {
     const bd_workers *workers = w->workers;
@@ -298,8 +288,9 @@ static bd_status pack_next_slice(worker *k, size_t item, int64_t *slice, bd_erro
         BD_TRY(bd_reader_open(&s->reader, input, &job->reading, err));
     }
     bd_reader_begin(s->reader, bd_input_entry_slice(&input->entry, unit.slice));
-    BD_TRY(bd_gather(&k->gathered, s->reader,
-                     job->reading.bad_records == BD_BAD_SKIP ? INT64_MAX : w->limit_left, err));
+    BD_TRY(bd_slice_buffer_fill(
+        &k->gathered, s->reader,
+        job->reading.bad_records == BD_BAD_SKIP ? INT64_MAX : w->limit_left, err));
     unit.last = k->gathered.last;
     if (unit.slice + 1 == bd_units_most(job->reading.unit_bytes) && !unit.last)
         return bd_units_fail_many(input->path, job->reading.unit_bytes, err);
@@ -374,7 +365,7 @@ static bd_status run_worker(void *context, int64_t index, bd_error *err)
     if (status != BD_OK)
         bd_unit_queue_stop(w->queue);
     bd_reader_close(k.reader);
-    bd_gathered_release(&k.gathered);
+    bd_slice_buffer_release(&k.gathered);
     bd_unit_packer_free(k.packer);
     return status;
 }

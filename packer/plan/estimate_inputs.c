@@ -74,7 +74,7 @@ static double record_weight(const bd_pack_job *job, const bd_input *input,
     const bd_input_entry *entry = &input->entry;
     const double n =
         (double)(record->stored_bytes > 0 ? record->stored_bytes : record->size_bytes);
-    const char *delimiter = bd_input_reading(input, &job->reading).delimiter;
+    const char *delimiter = bd_input_options_of(input, &job->reading).delimiter;
     if (input->kind->is_table)
         return (double)entry->weight / (double)entry->extent;
     if (input->kind->has_lines)
@@ -112,7 +112,6 @@ static bd_status sample_slice(const bd_pack_job *job, bd_unit_packer *packer, wi
     while (w->read_bytes < w->share) {
         bd_record record;
         bool found;
-        BD_TRY(bd_interrupt_check(err));
         BD_TRY(bd_reader_next(reader, &record, &found, err));
         if (!found)
             break;

@@ -212,7 +212,8 @@ static bd_status find_files(bd_corpus *corpus, const char *const *operands, size
     bd_inputs files = {0};
     candidates c = {0};
     bd_status status = BD_OK;
-    const bd_gathering how = {.source = BD_DEFAULT_SOURCE, .avoided = corpus->check->folder};
+    const bd_collect_options how = {.source = BD_DEFAULT_SOURCE,
+                                    .avoided = corpus->check->folder};
     for (size_t i = 0; status == BD_OK && i < n; i++)
         status = bd_inputs_add(&files, operands[i], &how, err);
     if (status == BD_OK)
@@ -296,7 +297,7 @@ static bd_status copy_or_null(const char *text, char **copy, bd_error *err)
 
 // Examines the input as `reading` says. *change says how it differs from the input that was packed,
 // if it does. On failure *input is empty.
-static bd_status examine_as(const bd_corpus *corpus, size_t index, bd_reading reading,
+static bd_status examine_as(const bd_corpus *corpus, size_t index, bd_input_options reading,
                             bd_input *input, bd_error *change, bd_error *err)
 {
     const bd_input_entry *entry = &corpus->check->inputs[index];
@@ -340,7 +341,7 @@ bd_status bd_corpus_examine(bd_corpus *corpus, size_t index, bd_error *err)
     bd_status status = examine_as(corpus, index, found->reading, input, &found->change, err);
     if (!part->has_id_bytes && (status != BD_OK || found->change.status != BD_OK) &&
         strcmp(corpus->check->inputs[index].format, bd_tokens_name) == 0) {
-        bd_reading other = part->reading;
+        bd_input_options other = part->reading;
         bd_input again;
         bd_error change;
         other.raw_id_bytes = other.raw_id_bytes == 2 ? 4 : 2;

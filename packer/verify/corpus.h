@@ -21,8 +21,8 @@ typedef struct bd_corpus_input {
     bool needed;  // a shard holds something of it; the others are left alone
     char *path;   // owned; NULL if nothing is called so
     bool examined;
-    bd_reading reading;  // how it is read, once it is examined; its texts are the plan's
-    bd_error change;     // BD_ERR_FORMAT and why, if it is not what was packed
+    bd_input_options reading;  // how it is read, once it is examined; its texts are the plan's
+    bd_error change;           // BD_ERR_FORMAT and why, if it is not what was packed
 } bd_corpus_input;
 
 typedef struct bd_corpus {

@@ -30,8 +30,7 @@ typedef struct worker {
     comparing *c;
     bd_unit_packer *packer;  // owned; of part `part`, or NULL
     size_t part;
-    bd_reader *reader;  // owned; of input `input`, or NULL
-    int64_t input;
+    bd_reader *reader;  // owned; of the input that was read last, or NULL
 } worker;
 
 // The two sides of a unit.
@@ -192,26 +191,14 @@ static bd_status compare_unit(worker *w, size_t index, bd_error *err)
 
 // ---- Reading -------------------------------------------------------------------------------
 
-// An input that can only be read from front to back is opened once for all of its slices.
-static bd_status open_reader(worker *w, int64_t index, bd_error *err)
+static bd_status add_slice_again(worker *w, int64_t index, bd_slice slice, bd_error *err)
 {
     const bd_corpus *corpus = w->c->job->corpus;
     const bd_input *input = &corpus->inputs.items[index];
-    if (w->reader && w->input == index)
-        return BD_OK;
-    bd_reader_close(w->reader);
-    w->reader = NULL;
-    w->input = index;
     if (input->id_bytes == 0 && !w->c->tokenizer->takes_text)
         return bd_fail(err, BD_ERR_FORMAT, "'%s' holds text, and tokens were packed",
                        input->path);
-    return bd_reader_open(&w->reader, input, &corpus->found[index].reading, err);
-}
-
-static bd_status add_slice_again(worker *w, int64_t index, bd_slice slice, bd_error *err)
-{
-    BD_TRY(open_reader(w, index, err));
-    bd_reader_begin(w->reader, slice);
+    BD_TRY(bd_reader_open_slice(&w->reader, input, &corpus->found[index].reading, slice, err));
     while (bd_unit_packer_n_documents(w->packer) < w->c->limit_left) {
         bd_record record = {0};
         bool found;

@@ -21,7 +21,7 @@ typedef struct seen {
     char first[MAX_RECORDS];
 } seen;
 
-static void read_slices(seen *s, const bd_input *input, const bd_reading *reading,
+static void read_slices(seen *s, const bd_input *input, const bd_input_options *reading,
                         int64_t slice_bytes)
 {
     void *source = NULL;
@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static seen whole, parts;
     if (size < 2 || bd_decompressor_of(data + 2, size - 2))
         return 0;
-    const bd_reading reading = {.text_field = "t", .max_document_bytes = 1 + data[0] / 2};
+    const bd_input_options reading = {.text_field = "t", .max_document_bytes = 1 + data[0] / 2};
     memory_file_set(data + 2, size - 2);
     const bd_input input = {.path = (char *)memory_file_path(),
                             .kind = data[0] & 1 ? &bd_json_kind : &bd_csv_kind};

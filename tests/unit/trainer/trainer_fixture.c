@@ -53,7 +53,8 @@ void pack_documents(bd_rows *rows, const char *folder, const int *lengths, size_
     bd_inputs inputs = {0};
     bd_pack_result result;
     write_documents(operand, lengths, n);
-    check(bd_inputs_add(&inputs, operand, &(bd_gathering){.source = BD_DEFAULT_SOURCE}, &err),
+    check(bd_inputs_add(&inputs, operand, &(bd_collect_options){.source = BD_DEFAULT_SOURCE},
+                        &err),
           &err);
     bd_pack_job job = {
         .packing = {.seq_len = how.seq_len,

@@ -11,17 +11,17 @@ enum { MIB = 1 << 20, UNIT = 1000, END_OF_TEXT = 50256 };
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-static bd_reading reading_of(const bd_input_kind *choice)
+static bd_input_options reading_of(const bd_input_kind *choice)
 {
-    return (bd_reading){.format = choice,
-                        .text_field = "text",
-                        .unit_bytes = UNIT,
-                        .max_document_bytes = MIB,
-                        .raw_id_bytes = 2,
-                        .end_of_text = END_OF_TEXT};
+    return (bd_input_options){.format = choice,
+                              .text_field = "text",
+                              .unit_bytes = UNIT,
+                              .max_document_bytes = MIB,
+                              .raw_id_bytes = 2,
+                              .end_of_text = END_OF_TEXT};
 }
 
-static const bd_gathering DEFAULT = {.source = BD_DEFAULT_SOURCE};
+static const bd_collect_options DEFAULT = {.source = BD_DEFAULT_SOURCE};
 
 static void add_operand(bd_inputs *inputs, const char *operand)
 {
@@ -43,7 +43,7 @@ static int64_t n_passed(const bd_inputs *inputs, const char *reason, const char 
     return 0;
 }
 
-static bd_status try_examine(bd_inputs *inputs, const bd_reading *reading, bd_error *err)
+static bd_status try_examine(bd_inputs *inputs, const bd_input_options *reading, bd_error *err)
 {
     bd_threads *threads;
     assert_int_equal(bd_threads_new(&threads, 2, NULL), BD_OK);
@@ -56,7 +56,7 @@ static bd_inputs collect(const char *const *operands, size_t n, const bd_input_k
 {
     bd_inputs inputs = {0};
     bd_error err = {0};
-    const bd_reading reading = reading_of(choice);
+    const bd_input_options reading = reading_of(choice);
     for (size_t i = 0; i < n; i++)
         add_operand(&inputs, operands[i]);
     if (try_examine(&inputs, &reading, &err) != BD_OK)
@@ -163,10 +163,10 @@ static void a_file_cannot_be_of_two_sources(void **state)
     (void)state;
     bd_inputs inputs = {0};
     bd_error err = {0};
-    const bd_reading reading = reading_of(NULL);
-    const bd_gathering other = {.source = "other"};
-    const bd_gathering read_otherwise = {.source = BD_DEFAULT_SOURCE,
-                                         .own = {.text_field = (char[]){"content"}}};
+    const bd_input_options reading = reading_of(NULL);
+    const bd_collect_options other = {.source = "other"};
+    const bd_collect_options read_otherwise = {.source = BD_DEFAULT_SOURCE,
+                                               .own = {.text_field = (char[]){"content"}}};
     write_text("a.txt", "");
     add_operand(&inputs, "a.txt");
     assert_int_equal(bd_inputs_add(&inputs, "./a.txt", &other, NULL), BD_OK);
@@ -302,7 +302,7 @@ static const struct {
 static void content_tells_what_a_file_is(void **state)
 {
     (void)state;
-    const bd_reading reading = reading_of(NULL);
+    const bd_input_options reading = reading_of(NULL);
     add_folder("corpus");
     write_text("corpus/other.txt", "");
     for (size_t i = 0; i < COUNT(KINDS); i++) {
@@ -371,7 +371,7 @@ static void a_lone_object_without_the_text_is_no_corpus(void **state)
 static void other_encodings_are_text_where_they_are_allowed(void **state)
 {
     (void)state;
-    bd_reading reading = reading_of(NULL);
+    bd_input_options reading = reading_of(NULL);
     reading.utf8_policy = BD_UTF8_REPLACE;
     bd_inputs inputs = {0};
     add_folder("corpus");
@@ -403,11 +403,11 @@ static void a_given_format_takes_every_file_of_a_folder(void **state)
     bd_inputs_release(&inputs);
 }
 
-static bd_inputs collect_with(bd_gathering how)
+static bd_inputs collect_with(bd_collect_options how)
 {
     bd_inputs inputs = {0};
     bd_error err = {0};
-    const bd_reading reading = reading_of(NULL);
+    const bd_input_options reading = reading_of(NULL);
     how.source = BD_DEFAULT_SOURCE;
     if (bd_inputs_add(&inputs, "corpus", &how, &err) != BD_OK ||
         try_examine(&inputs, &reading, &err) != BD_OK)
@@ -447,8 +447,8 @@ static void patterns_choose_among_the_files_of_folders(void **state)
     };
     for (size_t i = 0; i < COUNT(CASES); i++) {
         const char *include = CASES[i].include, *exclude = CASES[i].exclude;
-        bd_inputs inputs = collect_with((bd_gathering){.include = {&include, include != NULL},
-                                                       .exclude = {&exclude, exclude != NULL}});
+        bd_inputs inputs = collect_with((bd_collect_options){
+            .include = {&include, include != NULL}, .exclude = {&exclude, exclude != NULL}});
         assert_names(&inputs, CASES[i].names, (size_t)CASES[i].n);
         assert_int_equal(bd_passed_over_files(&inputs.passed), 4 - CASES[i].n);
         for (size_t k = 0; k < inputs.passed.n; k++)
@@ -463,7 +463,7 @@ static void most_of_a_folder_must_be_read(void **state)
     (void)state;
     bd_error err = {0};
     bd_inputs inputs = {0};
-    const bd_reading reading = reading_of(NULL);
+    const bd_input_options reading = reading_of(NULL);
     add_folder("corpus");
     write_text("corpus/.hidden", "and long: what was left out on purpose does not count");
     write_text("corpus/a.txt", "12345");
@@ -551,12 +551,12 @@ static void an_avoided_folder_is_not_entered(void **state)
     write_text("corpus/out/b.txt", "");
     assert_int_equal(symlink("corpus/out", "link"), 0);
     for (size_t i = 0; i < COUNT(AVOIDED); i++) {
-        bd_inputs inputs = collect_with((bd_gathering){.avoided = AVOIDED[i]});
+        bd_inputs inputs = collect_with((bd_collect_options){.avoided = AVOIDED[i]});
         assert_names(&inputs, (const char *[]){"corpus/a.txt"}, 1);
         assert_int_equal(inputs.passed.n, 0);
         bd_inputs_release(&inputs);
     }
-    bd_inputs inputs = collect_with((bd_gathering){.avoided = "nowhere"});
+    bd_inputs inputs = collect_with((bd_collect_options){.avoided = "nowhere"});
     assert_names(&inputs, (const char *[]){"corpus/a.txt", "corpus/out/b.txt"}, 2);
     bd_inputs_release(&inputs);
 }
@@ -564,7 +564,7 @@ static void an_avoided_folder_is_not_entered(void **state)
 static void a_folder_without_a_usable_file_is_refused(void **state)
 {
     (void)state;
-    const bd_reading reading = reading_of(NULL);
+    const bd_input_options reading = reading_of(NULL);
     static const char *const MESSAGES[] = {
         "nothing to read in the folder 'corpus'",
         "nothing to read in the folder 'corpus', which holds: CSV without its text: 1 file, 3 "
@@ -597,7 +597,7 @@ static void the_magic_of_a_table_is_believed_before_its_name(void **state)
         bd_inputs inputs = {0};
         bd_error err = {0};
         char message[200];
-        const bd_reading reading = reading_of(NULL);
+        const bd_input_options reading = reading_of(NULL);
         assert_true(write_gzip("a.txt", CASES[i].magic, CASES[i].n));
         add_operand(&inputs, "a.txt");
         assert_int_equal(try_examine(&inputs, &reading, &err), BD_ERR_UNSUPPORTED);
@@ -723,10 +723,11 @@ static void standard_input_is_read_once(void **state)
     (void)state;
     bd_inputs inputs = {0};
     bd_error err = {0};
-    bd_reading reading = reading_of(NULL);
+    bd_input_options reading = reading_of(NULL);
     add_operand(&inputs, "-");
-    assert_int_equal(bd_inputs_add(&inputs, "-", &(bd_gathering){.source = "again"}, &err),
-                     BD_ERR_ARGUMENT);
+    assert_int_equal(
+        bd_inputs_add(&inputs, "-", &(bd_collect_options){.source = "again"}, &err),
+        BD_ERR_ARGUMENT);
     assert_string_equal(err.message, "standard input can be read only once");
     assert_int_equal(inputs.n, 1);
     const bd_input *input = &inputs.items[0];
@@ -769,11 +770,11 @@ static void inputs_carry_the_source_they_were_given_with(void **state)
     write_text("web/b.txt", "");
     write_text("c.txt", "");
     char source[] = "from the web";
-    assert_int_equal(bd_inputs_add(&inputs, "web", &(bd_gathering){.source = source}, NULL),
-                     BD_OK);
+    assert_int_equal(
+        bd_inputs_add(&inputs, "web", &(bd_collect_options){.source = source}, NULL), BD_OK);
     source[0] = '?';  // it was copied
-    assert_int_equal(bd_inputs_add(&inputs, "c.txt", &(bd_gathering){.source = "books"}, NULL),
-                     BD_OK);
+    assert_int_equal(
+        bd_inputs_add(&inputs, "c.txt", &(bd_collect_options){.source = "books"}, NULL), BD_OK);
     assert_int_equal(inputs.n, 3);
     assert_string_equal(inputs.items[0].entry.source, "from the web");
     assert_string_equal(inputs.items[1].entry.source, "from the web");
@@ -857,7 +858,7 @@ static void a_text_that_is_one_document_is_not_cut(void **state)
     assert_true(write_gzip("b.txt", text, sizeof text));
     for (int delimited = 0; delimited < 2; delimited++) {
         bd_inputs inputs = {0};
-        bd_reading reading = reading_of(NULL);
+        bd_input_options reading = reading_of(NULL);
         reading.delimiter = delimited ? "%" : NULL;
         add_operand(&inputs, "a.txt");
         add_operand(&inputs, "b.txt");
@@ -879,7 +880,7 @@ static void damage_that_is_met_is_named(void **state)
     size_t n;
     bd_error err = {0};
     bd_inputs inputs = {0};
-    const bd_reading reading = reading_of(NULL);
+    const bd_input_options reading = reading_of(NULL);
     assert_true(write_gzip("a.jsonl.gz", "{}\n", 3));
     char *data = read_file("a.jsonl.gz", &n);
     write_file("a.jsonl.gz", data, n - 5);
@@ -909,7 +910,7 @@ static void indexed_tokens_are_cut_between_documents(void **state)
     static const uint64_t ENDS[] = {3, 3, 10, 14, 15};
     static const int64_t STARTS[] = {0, 2, 3, 4};
     bd_inputs inputs = {0};
-    bd_reading reading = reading_of(NULL);
+    bd_input_options reading = reading_of(NULL);
     reading.unit_bytes = 9;
     add_folder("corpus");
     write_raw("corpus/a.ds", IDS, COUNT(IDS), ENDS, COUNT(ENDS));
@@ -933,7 +934,7 @@ static void tokens_of_llm_c_are_cut_at_multiples(void **state)
     enum { N_TOKENS = 10 };
     unsigned char file[1024 + 2 * N_TOKENS] = {0};
     const int32_t header[] = {20240520, 1, N_TOKENS};
-    bd_reading reading = reading_of(NULL);
+    bd_input_options reading = reading_of(NULL);
     memcpy(file, header, sizeof header);
     write_file("a.bin", file, sizeof file);
     for (int64_t unit_bytes = 1; unit_bytes <= 9; unit_bytes++) {

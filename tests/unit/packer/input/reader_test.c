@@ -8,17 +8,17 @@
 
 enum { END_OF_TEXT = 50256, MAX_RECORDS = 128 };
 
-static bd_reading reading_of(int64_t unit_bytes, const char *delimiter)
+static bd_input_options reading_of(int64_t unit_bytes, const char *delimiter)
 {
-    return (bd_reading){.text_field = "text",
-                        .delimiter = delimiter,
-                        .unit_bytes = unit_bytes,
-                        .max_document_bytes = 1000,
-                        .raw_id_bytes = 2,
-                        .end_of_text = END_OF_TEXT};
+    return (bd_input_options){.text_field = "text",
+                              .delimiter = delimiter,
+                              .unit_bytes = unit_bytes,
+                              .max_document_bytes = 1000,
+                              .raw_id_bytes = 2,
+                              .end_of_text = END_OF_TEXT};
 }
 
-static bd_input examine(const char *path, const bd_reading *reading)
+static bd_input examine(const char *path, const bd_input_options *reading)
 {
     bd_input input = {.path = strdup(path)};
     bd_error err = {0};
@@ -28,7 +28,7 @@ static bd_input examine(const char *path, const bd_reading *reading)
     return input;
 }
 
-static bd_reader *open_reader(const bd_input *input, const bd_reading *reading)
+static bd_reader *open_reader(const bd_input *input, const bd_input_options *reading)
 {
     bd_reader *reader;
     bd_error err = {0};
@@ -69,7 +69,7 @@ static void check_slice(bd_reader *reader, bd_slice slice, const expected_record
 
 // The slices of the file in their order give the records, and the last of them says so. Of a
 // file that is not compressed so do they backwards, each by itself.
-static void check_reader(const char *path, const bd_reading *reading,
+static void check_reader(const char *path, const bd_input_options *reading,
                          const expected_record *expected, size_t n)
 {
     bd_input input = examine(path, reading);
@@ -110,7 +110,7 @@ static void lines_of_json_come_as_they_are(void **state)
     write_text("a.jsonl", TEXT);
     assert_true(write_gzip("b.jsonl", TEXT, strlen(TEXT)));
     for (int64_t unit_bytes = 1; unit_bytes <= 30; unit_bytes++) {
-        const bd_reading reading = reading_of(unit_bytes, NULL);
+        const bd_input_options reading = reading_of(unit_bytes, NULL);
         check_reader("a.jsonl", &reading, EXPECTED, 3);
         check_reader("b.jsonl", &reading, EXPECTED, 3);
     }
@@ -130,7 +130,7 @@ static void rows_of_csv_give_their_text(void **state)
     assert_true(write_gzip("b.csv", TEXT, strlen(TEXT)));
     write_file("c.tsv", TABS, strlen(TABS) - 1);
     for (int64_t unit_bytes = 1; unit_bytes <= 70; unit_bytes++) {
-        const bd_reading reading = reading_of(unit_bytes, NULL);
+        const bd_input_options reading = reading_of(unit_bytes, NULL);
         check_reader("a.csv", &reading, EXPECTED, 4);
         check_reader("b.csv", &reading, EXPECTED, 4);
         check_reader("c.tsv", &reading, TABBED, 2);
@@ -155,7 +155,7 @@ static void broken_rows_of_csv_are_bad_records(void **state)
         {47, BD_BAD_JSON, "a quote that is never closed"},
     };
     write_text("a.csv", "text,two\n1\n1,2\n1,2,3\n\"1\"1,2\n12345678901,23\n1,2\n1,\"\n1,2\n");
-    bd_reading reading = reading_of(1000, NULL);
+    bd_input_options reading = reading_of(1000, NULL);
     reading.bad_records = BD_BAD_SKIP;
     reading.max_document_bytes = 10;
     bd_input input = examine("a.csv", &reading);
@@ -191,7 +191,7 @@ static void header_of_csv_names_the_column_once(void **state)
          "cannot read 'a.csv': it has several columns 'text': rename all but one"},
         {"id,\"text\n1,2\n", "cannot read 'a.csv': a quote that is never closed in its header"},
     };
-    const bd_reading reading = reading_of(1000, NULL);
+    const bd_input_options reading = reading_of(1000, NULL);
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         bd_input input = {.path = strdup("a.csv")};
         bd_error err = {0};
@@ -214,7 +214,7 @@ static void elements_of_json_come_as_they_are(void **state)
     assert_true(write_gzip("b.json", TEXT, strlen(TEXT)));
     write_text("empty.json", " [ ] ");
     for (int64_t unit_bytes = 1; unit_bytes <= 60; unit_bytes++) {
-        const bd_reading reading = reading_of(unit_bytes, NULL);
+        const bd_input_options reading = reading_of(unit_bytes, NULL);
         check_reader("a.json", &reading, EXPECTED, 5);
         check_reader("b.json", &reading, EXPECTED, 5);
         check_reader("empty.json", &reading, NULL, 0);
@@ -237,7 +237,7 @@ static void broken_array_is_refused(void **state)
         {"[[[[", "line 1 (byte 4): the file ends inside an element of its array"},
         {"[1] [2]", "line 1 (byte 4): something after the array's end"},
     };
-    bd_reading reading = reading_of(1000, NULL);
+    bd_input_options reading = reading_of(1000, NULL);
     reading.format = &bd_json_kind;
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         write_text("a", CASES[i][0]);
@@ -288,8 +288,8 @@ static void text_is_one_document_or_delimited(void **state)
     write_text("a.txt", TEXT);
     assert_true(write_gzip("b.txt", TEXT, strlen(TEXT)));
     for (int64_t unit_bytes = 1; unit_bytes <= 12; unit_bytes++) {
-        const bd_reading whole = reading_of(unit_bytes, NULL);
-        const bd_reading delimited = reading_of(unit_bytes, "%");
+        const bd_input_options whole = reading_of(unit_bytes, NULL);
+        const bd_input_options delimited = reading_of(unit_bytes, "%");
         check_reader("a.txt", &whole, WHOLE, 1);
         check_reader("b.txt", &whole, WHOLE, 1);
         check_reader("a.txt", &delimited, DELIMITED, 2);
@@ -304,7 +304,7 @@ static void an_empty_file_is_an_empty_document_of_text_and_no_line(void **state)
     write_text("a.txt", "");
     write_text("a.jsonl", "");
     assert_true(write_gzip("b.txt", "", 0));
-    const bd_reading reading = reading_of(10, NULL);
+    const bd_input_options reading = reading_of(10, NULL);
     check_reader("a.txt", &reading, EMPTY, 1);
     check_reader("b.txt", &reading, EMPTY, 1);
     check_reader("a.jsonl", &reading, NULL, 0);
@@ -332,7 +332,7 @@ static void tokens_come_as_ids(void **state)
     write_file("a.ds", ids, sizeof ids);
     write_file("a.ds.index", ends, sizeof ends);
     for (int64_t unit_bytes = 1; unit_bytes <= 20; unit_bytes++) {
-        const bd_reading reading = reading_of(unit_bytes, NULL);
+        const bd_input_options reading = reading_of(unit_bytes, NULL);
         check_reader("a.bin", &reading, llm_c, 4);
         check_reader("a.ds", &reading, raw, 3);
     }
@@ -345,7 +345,7 @@ static void a_document_of_tokens_has_a_largest_size_too(void **state)
     const uint64_t ends[] = {2, 5};
     write_file("a.ds", ids, sizeof ids);
     write_file("a.ds.index", ends, sizeof ends);
-    bd_reading reading = reading_of(100, NULL);
+    bd_input_options reading = reading_of(100, NULL);
     for (reading.max_document_bytes = 4; reading.max_document_bytes <= 6;
          reading.max_document_bytes++) {
         bd_input input = examine("a.ds", &reading);
@@ -401,7 +401,7 @@ static void a_record_is_named_in_the_words_of_its_format(void **state)
     }
 }
 
-static void assert_changed(const bd_input *input, const bd_reading *reading)
+static void assert_changed(const bd_input *input, const bd_input_options *reading)
 {
     bd_reader *reader;
     bd_error err = {0};
@@ -419,7 +419,7 @@ static void a_file_that_changed_its_size_is_refused(void **state)
     (void)state;
     static const char *const NAMES[] = {"a.txt", "b.txt", "a.ds"};
     const uint16_t ids[] = {1, 2, 3};
-    const bd_reading reading = reading_of(100, NULL);
+    const bd_input_options reading = reading_of(100, NULL);
     write_text("a.txt", "abcd");
     assert_true(write_gzip("b.txt", "abcd", 4));
     write_file("a.ds", ids, sizeof ids);
@@ -443,7 +443,7 @@ static void a_file_that_changed_its_size_is_refused(void **state)
 static void what_cannot_be_opened_is_an_error(void **state)
 {
     (void)state;
-    const bd_reading reading = reading_of(10, NULL);
+    const bd_input_options reading = reading_of(10, NULL);
     static const bd_input_kind *const FORMATS[] = {&bd_text_kind, &bd_parquet_kind,
                                                    &bd_llm_c_kind};
     for (int i = 0; i < 3; i++) {

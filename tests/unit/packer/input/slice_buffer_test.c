@@ -24,14 +24,14 @@ static size_t write_lines(char *text, int n_lines)
     return n;
 }
 
-static bd_reading reading_of(int64_t max_document_bytes)
+static bd_input_options reading_of(int64_t max_document_bytes)
 {
-    return (bd_reading){
+    return (bd_input_options){
         .text_field = "text", .unit_bytes = UNIT, .max_document_bytes = max_document_bytes};
 }
 
 // Of *input only the entry must be released.
-static bd_reader *open_reader(bd_input *input, const bd_reading *reading)
+static bd_reader *open_reader(bd_input *input, const bd_input_options *reading)
 {
     bd_reader *reader = NULL;
     bd_error err = {0};
@@ -51,17 +51,17 @@ static void slices_hold_the_records_that_begin_in_them(void **state)
     (void)state;
     char text[8192];
     const size_t n = write_lines(text, 80);
-    const bd_reading reading = reading_of(1000);
+    const bd_input_options reading = reading_of(1000);
     bd_input input;
     bd_reader *reader = open_reader(&input, &reading);
     assert_int_equal(input.entry.extent, BD_UNKNOWN);
     size_t line = 0;  // where the next one begins
     bool last = false;
     int64_t consumed = 0;
-    bd_gathered gathered = {0};  // used again for every slice
+    bd_slice_buffer gathered = {0};  // used again for every slice
     for (int64_t slice = 0; !last; slice++) {
         bd_reader_begin(reader, bd_input_entry_slice(&input.entry, slice));
-        assert_int_equal(bd_gather(&gathered, reader, EVERYTHING, NULL), BD_OK);
+        assert_int_equal(bd_slice_buffer_fill(&gathered, reader, EVERYTHING, NULL), BD_OK);
         size_t n_seen = 0;
         while (line < n && line < (size_t)(slice + 1) * UNIT) {
             const size_t size = strcspn(text + line, "\n");
@@ -82,8 +82,8 @@ static void slices_hold_the_records_that_begin_in_them(void **state)
         assert_true(bd_reader_consumed(reader) >= consumed);
         consumed = bd_reader_consumed(reader);
     }
-    bd_gathered_release(&gathered);
-    bd_gathered_release(&gathered);
+    bd_slice_buffer_release(&gathered);
+    bd_slice_buffer_release(&gathered);
     assert_int_equal(line, n);
     assert_int_equal(consumed, input.entry.size_bytes);
     bd_reader_close(reader);
@@ -96,15 +96,15 @@ static void a_limit_ends_the_input(void **state)
     static const char TEXT[] = "a\nb\nc\n";
     for (int64_t limit = 1; limit <= 5; limit++) {
         assert_true(write_gzip(PATH, TEXT, strlen(TEXT)));
-        const bd_reading reading = reading_of(1000);
+        const bd_input_options reading = reading_of(1000);
         bd_input input;
-        bd_gathered gathered = {0};
+        bd_slice_buffer gathered = {0};
         bd_reader *reader = open_reader(&input, &reading);
         bd_reader_begin(reader, (bd_slice){0, 4});  // "a" and "b" begin there
-        assert_int_equal(bd_gather(&gathered, reader, limit, NULL), BD_OK);
+        assert_int_equal(bd_slice_buffer_fill(&gathered, reader, limit, NULL), BD_OK);
         assert_int_equal(gathered.n, limit < 2 ? limit : 2);
         assert_int_equal(gathered.last, limit <= 2);
-        bd_gathered_release(&gathered);
+        bd_slice_buffer_release(&gathered);
         bd_reader_close(reader);
         bd_input_entry_release(&input.entry);
     }
@@ -117,30 +117,30 @@ static void the_digests_are_over_bytes_sizes_and_positions(void **state)
     (void)state;
     static const char EXPECTED[] = "one\3\0\0\0\0\0\0\0three\5\0\0\0\0\0\0\0";
     static const char PLACES[] = "\0\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0";
-    const bd_reading reading = reading_of(1000);
+    const bd_input_options reading = reading_of(1000);
     bd_input input;
-    bd_gathered gathered = {0};
+    bd_slice_buffer gathered = {0};
     bd_record_digests digests;
     assert_true(write_gzip(PATH, "one\n\nthree\n", 11));
     bd_reader *reader = open_reader(&input, &reading);
     bd_reader_begin(reader, (bd_slice){0, UNIT});
-    assert_int_equal(bd_gather(&gathered, reader, EVERYTHING, NULL), BD_OK);
-    assert_int_equal(bd_gathered_digests(&gathered, 2, &digests, NULL), BD_OK);
+    assert_int_equal(bd_slice_buffer_fill(&gathered, reader, EVERYTHING, NULL), BD_OK);
+    assert_int_equal(bd_slice_buffer_digests(&gathered, 2, &digests, NULL), BD_OK);
     assert_string_equal(digests.records.hex, bd_digest_of(EXPECTED, sizeof EXPECTED - 1).hex);
     assert_string_equal(digests.positions.hex, bd_digest_of(PLACES, sizeof PLACES - 1).hex);
-    assert_int_equal(bd_gathered_digests(&gathered, 1, &digests, NULL), BD_OK);
+    assert_int_equal(bd_slice_buffer_digests(&gathered, 1, &digests, NULL), BD_OK);
     assert_string_equal(digests.records.hex, bd_digest_of(EXPECTED, 11).hex);
     assert_string_equal(digests.positions.hex, bd_digest_of(PLACES, 8).hex);
-    bd_gathered_release(&gathered);
+    bd_slice_buffer_release(&gathered);
 
     bd_reader_begin(reader, (bd_slice){UNIT, 2 * UNIT});  // nothing is left
-    assert_int_equal(bd_gather(&gathered, reader, EVERYTHING, NULL), BD_OK);
+    assert_int_equal(bd_slice_buffer_fill(&gathered, reader, EVERYTHING, NULL), BD_OK);
     assert_int_equal(gathered.n, 0);
     assert_true(gathered.last);
-    assert_int_equal(bd_gathered_digests(&gathered, 0, &digests, NULL), BD_OK);
+    assert_int_equal(bd_slice_buffer_digests(&gathered, 0, &digests, NULL), BD_OK);
     assert_string_equal(digests.records.hex, bd_digest_of("", 0).hex);
     assert_string_equal(digests.positions.hex, bd_digest_of("", 0).hex);
-    bd_gathered_release(&gathered);
+    bd_slice_buffer_release(&gathered);
     bd_reader_close(reader);
     bd_input_entry_release(&input.entry);
 }
@@ -148,19 +148,19 @@ static void the_digests_are_over_bytes_sizes_and_positions(void **state)
 static void a_bad_record_is_named_by_its_line(void **state)
 {
     (void)state;
-    const bd_reading reading = reading_of(4);
+    const bd_input_options reading = reading_of(4);
     bd_input input;
-    bd_gathered gathered = {0};
+    bd_slice_buffer gathered = {0};
     bd_error err = {0};
     assert_true(write_gzip(PATH, "good\n\nworse\n", 12));
     bd_reader *reader = open_reader(&input, &reading);
     bd_reader_begin(reader, (bd_slice){0, UNIT});
-    assert_int_equal(bd_gather(&gathered, reader, EVERYTHING, &err), BD_ERR_FORMAT);
+    assert_int_equal(bd_slice_buffer_fill(&gathered, reader, EVERYTHING, &err), BD_ERR_FORMAT);
     assert_string_equal(
         err.message,
         "'a.jsonl.gz', line 3 (byte 6): a record larger than --max-document-bytes 4");
-    bd_gathered_release(&gathered);
-    bd_gathered_release(&gathered);
+    bd_slice_buffer_release(&gathered);
+    bd_slice_buffer_release(&gathered);
     bd_reader_close(reader);
     bd_input_entry_release(&input.entry);
 }

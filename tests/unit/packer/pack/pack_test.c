@@ -32,23 +32,23 @@ static void write_corpus(void)
 
 static bd_inputs inputs;
 
-static bd_reading reading_of(const char *delimiter)
+static bd_input_options reading_of(const char *delimiter)
 {
-    return (bd_reading){.text_field = "text",
-                        .delimiter = delimiter,
-                        .unit_bytes = UNIT,
-                        .max_document_bytes = 1000};
+    return (bd_input_options){.text_field = "text",
+                              .delimiter = delimiter,
+                              .unit_bytes = UNIT,
+                              .max_document_bytes = 1000};
 }
 
-static bd_pack_job job_reading(const char *folder, bd_reading reading)
+static bd_pack_job job_reading(const char *folder, bd_input_options reading)
 {
     bd_error err = {0};
     bd_threads *threads;
     bd_inputs_release(&inputs);
     assert_int_equal(bd_threads_new(&threads, 1, NULL), BD_OK);
     for (int i = 0; i < 2; i++)
-        if (bd_inputs_add(&inputs, OPERANDS[i], &(bd_gathering){.source = BD_DEFAULT_SOURCE},
-                          &err) != BD_OK)
+        if (bd_inputs_add(&inputs, OPERANDS[i],
+                          &(bd_collect_options){.source = BD_DEFAULT_SOURCE}, &err) != BD_OK)
             fail_msg("%s", err.message);
     if (bd_inputs_examine(&inputs, &reading, threads, &err) != BD_OK)
         fail_msg("%s", err.message);
@@ -341,7 +341,7 @@ static void too_many_units_leave_nothing_behind(void **state)
     (void)state;
     write_corpus();
     assert_int_equal(truncate("a.jsonl", BD_MAX_UNITS + 1), 0);
-    bd_reading reading = reading_of(NULL);
+    bd_input_options reading = reading_of(NULL);
     reading.unit_bytes = 1;
     bd_pack_job job = job_reading("out", reading);
     assert_packing_fails(&job, BD_ERR_UNSUPPORTED,
