@@ -66,7 +66,7 @@ static bd_status open_eval(eval_subject *s, const bd_arguments *arguments, bd_er
     BD_TRY(bd_json_get_string(s->run.checkpoint.data, "fingerprint", &fingerprint, err));
     BD_TRY(bd_evaluation_check_tokenizer(fingerprint, &s->rows, err));
     BD_TRY(bd_check_fit(&s->run.parameters.config, &s->rows, err));
-    BD_TRY(bd_stored_tokenizer_open(&s->tokenizer, dataset, bd_rows_packing(&s->rows), err));
+    BD_TRY(bd_stored_tokenizer_open(&s->tokenizer, dataset, bd_rows_config(&s->rows), err));
     if (!s->tokenizer->takes_text) {
         bd_tokenizer_close(s->tokenizer);
         s->tokenizer = NULL;
@@ -79,7 +79,7 @@ static bd_status open_eval(eval_subject *s, const bd_arguments *arguments, bd_er
         bd_command_note(arguments, "computes in float: %s", why.message);
     const bd_model_options options = {.type = type,
                                       .max_rows = settings->batch_rows,
-                                      .seq_len = bd_rows_packing(&s->rows)->seq_len};
+                                      .seq_len = bd_rows_config(&s->rows)->seq_len};
     BD_TRY(bd_model_init(&s->model, s->backend, &s->run.parameters, &options, err));
     BD_TRY(bd_model_set_weights(&s->model, s->run.weights, err));
     bd_run_forget_weights(&s->run);

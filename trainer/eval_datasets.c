@@ -13,22 +13,22 @@ static bd_status fail_on(const char *dataset, bd_status status, bd_error *err)
                            : bd_error_prefix(err, status, "cannot --eval on '%s'", dataset);
 }
 
-static bd_status open_dataset(bd_rows *rows, const char *folder, const bd_packing *trained_on,
-                              bd_error *err)
+static bd_status open_dataset(bd_rows *rows, const char *folder,
+                              const bd_dataset_config *trained_on, bd_error *err)
 {
     BD_TRY(bd_rows_open(rows, folder, err));
     BD_TRY(bd_evaluation_check_tokenizer(trained_on->fingerprint.hex, rows, err));
-    if (bd_rows_packing(rows)->seq_len > trained_on->seq_len)
-        return bd_fail(
-            err, BD_ERR_ARGUMENT,
-            "its rows have %" PRId64 " tokens, more than the %" PRId64
-            " of the training data: bindery repack --seq-len %" PRId64 " makes them fit",
-            bd_rows_packing(rows)->seq_len, trained_on->seq_len, trained_on->seq_len);
+    if (bd_rows_config(rows)->seq_len > trained_on->seq_len)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "its rows have %" PRId64 " tokens, more than the %" PRId64
+                       " of the training data: bindery repack --seq-len %" PRId64
+                       " makes them fit",
+                       bd_rows_config(rows)->seq_len, trained_on->seq_len, trained_on->seq_len);
     return BD_OK;
 }
 
 bd_status bd_eval_datasets_open(bd_eval_datasets *datasets, const bd_texts *folders,
-                                const bd_packing *trained_on, bd_error *err)
+                                const bd_dataset_config *trained_on, bd_error *err)
 {
     const size_t n = folders->n;
     *datasets = (bd_eval_datasets){.n = n};

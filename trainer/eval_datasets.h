@@ -23,7 +23,7 @@ typedef struct bd_eval_datasets {
 // `trained_on`, and rows that are not longer; the message names the folder. Close the datasets
 // also after a failure.
 bd_status bd_eval_datasets_open(bd_eval_datasets *datasets, const bd_texts *folders,
-                                const bd_packing *trained_on, bd_error *err);
+                                const bd_dataset_config *trained_on, bd_error *err);
 // Safe on an empty struct and safe twice.
 void bd_eval_datasets_close(bd_eval_datasets *datasets);
 

@@ -20,13 +20,13 @@ double bd_evaluation_bits_per_byte(const bd_evaluation_sum *sum)
 bd_status bd_evaluation_check_tokenizer(const char *fingerprint, const bd_rows *rows,
                                         bd_error *err)
 {
-    const bd_packing *packing = bd_rows_packing(rows);
-    if (strcmp(packing->fingerprint.hex, fingerprint) != 0)
+    const bd_dataset_config *dataset = bd_rows_config(rows);
+    if (strcmp(dataset->fingerprint.hex, fingerprint) != 0)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "the dataset's tokenizer (%s) is not the one that the model was trained "
                        "with: its fingerprint is %s instead of %s; pack it with the model's "
                        "--tokenizer",
-                       bd_packing_tokenizer(packing).text, packing->fingerprint.hex,
+                       bd_dataset_tokenizer(dataset).text, dataset->fingerprint.hex,
                        fingerprint);
     return BD_OK;
 }
@@ -86,7 +86,7 @@ static bd_status add_row(evaluator *e, int64_t number, const float *losses, bd_e
 // Adds rows first … first + n - 1 of the n_rows that are evaluated.
 static bd_status add_rows(evaluator *e, int64_t first, int64_t n, bd_error *err)
 {
-    const int64_t seq_len = bd_rows_packing(e->rows)->seq_len;
+    const int64_t seq_len = bd_rows_config(e->rows)->seq_len;
     const int64_t there = bd_rows_count(e->rows), asked = e->evaluation->n_rows;
     BD_TRY(bd_interrupt_check(err));
     for (int64_t i = first; i < first + n; i++)  // floor(i * there / asked)
@@ -105,7 +105,7 @@ static bd_status prepare(evaluator *e, bd_error *err)
 {
     bd_evaluation *evaluation = e->evaluation;
     const bd_manifest *manifest = &e->rows->manifests[0];
-    const int64_t seq_len = bd_rows_packing(e->rows)->seq_len;
+    const int64_t seq_len = bd_rows_config(e->rows)->seq_len;
     e->batch_rows = e->model->max_rows * e->model->seq_len / seq_len;
     if (e->batch_rows < 1 || seq_len > e->model->seq_len)
         return bd_fail(err, BD_ERR_ARGUMENT,

@@ -81,7 +81,7 @@ bd_status bd_count_steps(int64_t *n_steps, const bd_run_length *length, int64_t 
     }
     if (length->n_tokens > 0)
         *n_steps =
-            steps_of(steps_of(length->n_tokens, bd_rows_packing(rows)->seq_len), batch_rows);
+            steps_of(steps_of(length->n_tokens, bd_rows_config(rows)->seq_len), batch_rows);
     if (*n_steps > MOST_STEPS)
         return bd_fail(
             err, BD_ERR_ARGUMENT,

@@ -88,7 +88,7 @@ typedef struct subject {
 static bd_status open_proved_model(subject *s, const prove_settings *settings,
                                    const bd_rows *rows, bd_error *err)
 {
-    const bd_packing *packing = &rows->manifests[0].packing;
+    const bd_dataset_config *dataset = &rows->manifests[0].config;
     bd_model_config config;
     if (settings->run) {
         BD_TRY(settings->step >= 0
@@ -100,9 +100,9 @@ static bd_status open_proved_model(subject *s, const prove_settings *settings,
     }
     BD_TRY(bd_model_config_preset(&config, "tiny", err));
     config.family = bd_families[settings->family];
-    config.n_vocabulary = packing->vocab_size;
-    if (config.n_positions < packing->seq_len)
-        config.n_positions = packing->seq_len;
+    config.n_vocabulary = dataset->vocab_size;
+    if (config.n_positions < dataset->seq_len)
+        config.n_positions = dataset->seq_len;
     BD_TRY(bd_model_config_check(&config, err));
     BD_TRY(bd_parameters_init(&s->parameters, &config, err));
     s->drawn = malloc((size_t)s->parameters.n_total * sizeof *s->drawn);

@@ -12,11 +12,11 @@ enum { SEED = 1 };
 bd_status bd_samples_open(bd_samples *samples, const bd_texts *prompts, bd_model *model,
                           const char *folder, const bd_manifest *manifest, bd_error *err)
 {
-    const bd_packing *packing = &manifest->packing;
+    const bd_dataset_config *dataset = &manifest->config;
     bd_run_tokenizer *opened = &samples->tokenizer;
     *samples = (bd_samples){.n = prompts->n > 0 ? prompts->n : 1};
-    *opened = (bd_run_tokenizer){.separator = packing->separator, .bos = packing->bos};
-    BD_TRY(bd_stored_tokenizer_open(&opened->tokenizer, folder, packing, err));
+    *opened = (bd_run_tokenizer){.separator = dataset->separator, .bos = dataset->bos};
+    BD_TRY(bd_stored_tokenizer_open(&opened->tokenizer, folder, dataset, err));
     if (!opened->tokenizer->takes_text)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "--sample-every: the dataset's tokenizer '%s' has no text to write",

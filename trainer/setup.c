@@ -65,7 +65,7 @@ static bd_status open_inputs(bd_setup *s, bd_error *err)
     const bd_status opened = open_data(s, err);
     if (opened != BD_OK)
         return bd_error_prefix(err, opened, "--data");
-    BD_TRY(bd_eval_datasets_open(&s->eval_datasets, &options->eval, bd_rows_packing(&s->rows),
+    BD_TRY(bd_eval_datasets_open(&s->eval_datasets, &options->eval, bd_rows_config(&s->rows),
                                  err));
 
     bd_hyperparameters *h = &s->hyperparameters;
@@ -155,7 +155,7 @@ static bd_status apply_model_options(bd_model_config *config, const bd_train_opt
 static bd_status choose_config(bd_model_config *config, const bd_setup *s, bd_error *err)
 {
     const bd_train_options *options = s->options;
-    const int64_t vocab_size = bd_rows_packing(&s->rows)->vocab_size;
+    const int64_t vocab_size = bd_rows_config(&s->rows)->vocab_size;
     if (!options->init) {
         BD_TRY(bd_model_config_preset(config, bd_model_presets[options->preset], err));
         config->n_vocabulary = vocab_size;
@@ -193,7 +193,7 @@ static bd_status describe_new_model(bd_setup *s, bd_error *err)
                            " tokens: give as many or leave the option out",
                            config.n_positions, longest);
         s->too_few_positions = config.n_positions;
-        config.n_positions = bd_rows_packing(&s->rows)->seq_len;
+        config.n_positions = bd_rows_config(&s->rows)->seq_len;
     }
     BD_TRY(bd_parameters_init(&s->run.parameters, &config, err));
     // Checks the files before memory is allocated for the sizes that their config claims.

@@ -86,7 +86,7 @@ static bd_status fill_trainer(bd_trainer *trainer, bd_error *err)
         .type = h->type,
         .recomputes = h->recomputes,
         .max_rows = bd_balance_most_rows(h->batch_rows, n_ranks, trainer->n_micro_batches),
-        .seq_len = bd_rows_packing(needs->rows)->seq_len,
+        .seq_len = bd_rows_config(needs->rows)->seq_len,
     };
     BD_TRY(check_trainer_memory(trainer, &options, err));
     BD_TRY(bd_model_init(&trainer->model, needs->backend, needs->parameters, &options, err));

@@ -14,15 +14,15 @@ enum { N_SEGMENT_FIELDS = 4 };
 
 // ---- The schema -------------------------------------------------------------------
 
-static GArrowField *token_field(const bd_packing *packing, int column)
+static GArrowField *token_field(const bd_dataset_config *config, int column)
 {
-    const int bits = bd_token_bits(column, bd_packing_id_bytes(packing));
+    const int bits = bd_token_bits(column, bd_dataset_id_bytes(config));
     g_autoptr(GArrowDataType) value = bits == 16
                                           ? GARROW_DATA_TYPE(garrow_uint16_data_type_new())
                                           : GARROW_DATA_TYPE(garrow_uint32_data_type_new());
     g_autoptr(GArrowField) item = garrow_field_new_full("item", value, FALSE);
     g_autoptr(GArrowDataType) row = GARROW_DATA_TYPE(
-        garrow_fixed_size_list_data_type_new_field(item, (gint32)packing->seq_len));
+        garrow_fixed_size_list_data_type_new_field(item, (gint32)config->seq_len));
     return garrow_field_new_full(bd_token_columns[column].name, row, FALSE);
 }
 
@@ -48,14 +48,14 @@ static GArrowField *list_field(const char *name, GArrowDataType *item)
 }
 
 // Writing and loading follow this order of columns, too.
-static GArrowSchema *shard_schema(const bd_packing *packing)
+static GArrowSchema *shard_schema(const bd_dataset_config *config)
 {
     g_autoptr(GArrowDataType) bound = GARROW_DATA_TYPE(garrow_int32_data_type_new());
     g_autoptr(GArrowDataType) segment = segment_type();
     g_autoptr(GArrowDataType) checksum = GARROW_DATA_TYPE(garrow_uint64_data_type_new());
     GList *fields = NULL;
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
-        fields = g_list_append(fields, token_field(packing, c));
+        fields = g_list_append(fields, token_field(config, c));
         if (c == BD_COLUMN_ids) {
             fields = g_list_append(fields, list_field("cu_seqlens", bound));
             fields = g_list_append(fields, list_field("documents", segment));
@@ -70,7 +70,7 @@ static GArrowSchema *shard_schema(const bd_packing *packing)
 // ---- Writing ----------------------------------------------------------------------
 
 struct bd_arrow_writer {
-    bd_packing packing;
+    bd_dataset_config config;
     GArrowSchema *schema;
     GArrowResizableBuffer *memory;  // NULL: it writes a file
     GArrowOutputStream *sink;
@@ -93,12 +93,12 @@ static GArrowWriteOptions *write_options(bool compressed, GError **gerror)
 
 // Takes ownership of the writer. Its sink is NULL if opening it failed with `gerror`.
 static bd_status begin_writing(bd_arrow_writer **out, bd_arrow_writer *writer, GError *gerror,
-                               const bd_packing *packing, const char *metadata, bool compressed,
-                               bd_error *err)
+                               const bd_dataset_config *config, const char *metadata,
+                               bool compressed, bd_error *err)
 {
     *out = NULL;
-    writer->packing = *packing;
-    g_autoptr(GArrowSchema) plain = shard_schema(packing);
+    writer->config = *config;
+    g_autoptr(GArrowSchema) plain = shard_schema(config);
     // One key alone: the order of several would depend on the hash table.
     g_autoptr(GHashTable) pairs = g_hash_table_new(g_str_hash, g_str_equal);
     g_hash_table_insert(pairs, (gpointer)metadata_key, (gpointer)metadata);
@@ -118,19 +118,19 @@ static bd_status begin_writing(bd_arrow_writer **out, bd_arrow_writer *writer, G
 }
 
 bd_status bd_arrow_writer_open(bd_arrow_writer **out, const char *path,
-                               const bd_packing *packing, const char *metadata, bool compressed,
-                               bd_error *err)
+                               const bd_dataset_config *config, const char *metadata,
+                               bool compressed, bd_error *err)
 {
     GError *gerror = NULL;
     bd_arrow_writer *writer = g_new0(bd_arrow_writer, 1);
     GArrowFileOutputStream *file = garrow_file_output_stream_new(path, FALSE, &gerror);
     if (file)
         writer->sink = GARROW_OUTPUT_STREAM(file);
-    return begin_writing(out, writer, gerror, packing, metadata, compressed, err);
+    return begin_writing(out, writer, gerror, config, metadata, compressed, err);
 }
 
 bd_status bd_arrow_writer_open_memory(bd_arrow_writer **out, size_t expected_bytes,
-                                      const bd_packing *packing, const char *metadata,
+                                      const bd_dataset_config *config, const char *metadata,
                                       bool compressed, bd_error *err)
 {
     GError *gerror = NULL;
@@ -138,7 +138,7 @@ bd_status bd_arrow_writer_open_memory(bd_arrow_writer **out, size_t expected_byt
     writer->memory = garrow_resizable_buffer_new((gint64)expected_bytes, &gerror);
     if (writer->memory)
         writer->sink = GARROW_OUTPUT_STREAM(garrow_buffer_output_stream_new(writer->memory));
-    return begin_writing(out, writer, gerror, packing, metadata, compressed, err);
+    return begin_writing(out, writer, gerror, config, metadata, compressed, err);
 }
 
 bool bd_arrow_writer_equals(const bd_arrow_writer *writer, const void *data, size_t size_bytes)
@@ -177,8 +177,8 @@ static GArrowDataType *column_type(const bd_arrow_writer *writer, guint column)
 static GArrowArray *token_array(const bd_arrow_writer *writer, guint column,
                                 const bd_row_batch *batch, int c)
 {
-    const int bits = bd_token_bits(c, bd_packing_id_bytes(&writer->packing));
-    const int64_t n = batch->n_rows * writer->packing.seq_len;
+    const int bits = bd_token_bits(c, bd_dataset_id_bytes(&writer->config));
+    const int64_t n = batch->n_rows * writer->config.seq_len;
     g_autoptr(GArrowBuffer) buffer = borrow(batch->columns[c], bd_column_bytes(n, bits));
     g_autoptr(GArrowArray) values =
         bits == 16 ? GARROW_ARRAY(garrow_uint16_array_new(n, buffer, NULL, 0))
@@ -326,10 +326,10 @@ static bool keep(loaded_batch *batch, GArrowArray *array, int64_t length)
 }
 
 static bool load_tokens(loaded_batch *batch, GArrowArray *column, int c,
-                        const bd_packing *packing)
+                        const bd_dataset_config *config)
 {
-    const int64_t n_rows = batch->rows.n_rows, n = n_rows * packing->seq_len;
-    const int bits = bd_token_bits(c, bd_packing_id_bytes(packing));
+    const int64_t n_rows = batch->rows.n_rows, n = n_rows * config->seq_len;
+    const int bits = bd_token_bits(c, bd_dataset_id_bytes(config));
     if (!keep(batch, column, n_rows))
         return false;
     GArrowArray *values =
@@ -404,11 +404,11 @@ static bool load_checksums(loaded_batch *batch, GArrowArray *column)
     return batch->rows.checksums && n == batch->rows.n_rows;
 }
 
-bd_status bd_arrow_reader_check_schema(bd_arrow_reader *reader, const bd_packing *packing,
+bd_status bd_arrow_reader_check_schema(bd_arrow_reader *reader, const bd_dataset_config *config,
                                        bd_error *err)
 {
     g_autoptr(GArrowSchema) schema = garrow_record_batch_file_reader_get_schema(reader->reader);
-    g_autoptr(GArrowSchema) expected = shard_schema(packing);
+    g_autoptr(GArrowSchema) expected = shard_schema(config);
     if (!garrow_schema_equal(schema, expected))  // without metadata; types, names, nullability
         return bd_fail(err, BD_ERR_FORMAT, "S1: the columns are not those of a shard");
     const guint n = garrow_record_batch_file_reader_get_n_record_batches(reader->reader);
@@ -420,7 +420,7 @@ bd_status bd_arrow_reader_check_schema(bd_arrow_reader *reader, const bd_packing
 }
 
 bd_status bd_arrow_reader_load(bd_arrow_reader *reader, int64_t index,
-                               const bd_packing *packing, bd_error *err)
+                               const bd_dataset_config *config, bd_error *err)
 {
     GError *gerror = NULL;
     loaded_batch *batch = &reader->batches[index];
@@ -436,8 +436,7 @@ bd_status bd_arrow_reader_load(bd_arrow_reader *reader, int64_t index,
     int n = 0;
     bool sound = batch->rows.n_rows > 0;
     for (int c = 0; sound && c < BD_N_TOKEN_COLUMNS; c++) {
-        sound =
-            load_tokens(batch, garrow_record_batch_get_column_data(record, n++), c, packing);
+        sound = load_tokens(batch, garrow_record_batch_get_column_data(record, n++), c, config);
         if (sound && c == BD_COLUMN_ids)
             sound = load_bounds(batch, garrow_record_batch_get_column_data(record, n++)) &&
                     load_segments(batch, garrow_record_batch_get_column_data(record, n++));

@@ -19,11 +19,11 @@ typedef struct bd_arrow_writer bd_arrow_writer;
 // level that Arrow has; the bytes are the same from run to run with either. Free with
 // bd_arrow_writer_free(); without close the file is unreadable.
 bd_status bd_arrow_writer_open(bd_arrow_writer **writer, const char *path,
-                               const bd_packing *packing, const char *metadata, bool compressed,
-                               bd_error *err);
+                               const bd_dataset_config *config, const char *metadata,
+                               bool compressed, bd_error *err);
 // The same, but writes into memory, of which `expected_bytes` are allocated at first.
 bd_status bd_arrow_writer_open_memory(bd_arrow_writer **writer, size_t expected_bytes,
-                                      const bd_packing *packing, const char *metadata,
+                                      const bd_dataset_config *config, const char *metadata,
                                       bool compressed, bd_error *err);
 // Whether a writer into memory that is closed has written exactly these bytes.
 bool bd_arrow_writer_equals(const bd_arrow_writer *writer, const void *data, size_t size_bytes);
@@ -42,15 +42,15 @@ bd_status bd_arrow_reader_open(bd_arrow_reader **reader, const void *data, size_
                                bd_error *err);
 // The value of "bindery", NULL if there is none. Borrowed from the reader.
 const char *bd_arrow_reader_metadata(const bd_arrow_reader *reader);
-// Checks the schema against `packing`. Afterwards the batches may be loaded.
-bd_status bd_arrow_reader_check_schema(bd_arrow_reader *reader, const bd_packing *packing,
+// Checks the schema against `config`. Afterwards the batches may be loaded.
+bd_status bd_arrow_reader_check_schema(bd_arrow_reader *reader, const bd_dataset_config *config,
                                        bd_error *err);
 int64_t bd_arrow_reader_n_batches(const bd_arrow_reader *reader);  // 0 before that
 // Checks the batch's structure: types, no nulls, lengths, offsets in order and inside their
 // values. Afterwards it may be read, from any number of threads. A compressed batch is
 // decompressed into memory that the reader owns. Loading one that is loaded does nothing.
 bd_status bd_arrow_reader_load(bd_arrow_reader *reader, int64_t index,
-                               const bd_packing *packing, bd_error *err);
+                               const bd_dataset_config *config, bd_error *err);
 // Frees what loading took. Does nothing if it is not loaded.
 void bd_arrow_reader_drop(bd_arrow_reader *reader, int64_t index);
 // The rows of a batch that is loaded, and whether its buffers were compressed in the file.

@@ -12,36 +12,37 @@ const char *const bd_long_policy_words[] = {"split", "truncate", "drop", "error"
 const char *const bd_part_words[] = {"all", "training", "held-out", NULL};
 const char *const bd_shard_codec_words[] = {"none", "zstd", NULL};
 
-bd_formatted bd_packing_tokenizer(const bd_packing *packing)
+bd_formatted bd_dataset_tokenizer(const bd_dataset_config *config)
 {
     bd_formatted shown;
-    if (strcmp(packing->tokenizer, BD_BPE_NAME) == 0)
+    if (strcmp(config->tokenizer, BD_BPE_NAME) == 0)
         snprintf(shown.text, sizeof shown.text, "BPE of %.20s ids",
-                 bd_format_exact(packing->vocab_size).text);
+                 bd_format_exact(config->vocab_size).text);
     else
-        snprintf(shown.text, sizeof shown.text, "%.31s", packing->tokenizer);
+        snprintf(shown.text, sizeof shown.text, "%.31s", config->tokenizer);
     return shown;
 }
 
-int bd_packing_id_bytes(const bd_packing *packing)
+int bd_dataset_id_bytes(const bd_dataset_config *config)
 {
-    return packing->vocab_size <= 65536 ? 2 : 4;
+    return config->vocab_size <= 65536 ? 2 : 4;
 }
 
-int64_t bd_packing_default_batch_rows(const bd_packing *packing)
+int64_t bd_dataset_default_batch_rows(const bd_dataset_config *config)
 {
-    const int64_t rows = (INT64_C(4) << 20) / (packing->seq_len * bd_packing_id_bytes(packing));
+    const int64_t rows = (INT64_C(4) << 20) / (config->seq_len * bd_dataset_id_bytes(config));
     return rows > 0 ? rows : 1;
 }
 
-bd_document_place bd_packing_place(const bd_packing *packing, uint32_t input, uint64_t position)
+bd_document_place bd_dataset_place(const bd_dataset_config *config, uint32_t input,
+                                   uint64_t position)
 {
     bd_document_place place = {.position = position, .input = input};
-    if (packing->shuffle != BD_NO_SHUFFLE) {
+    if (config->shuffle != BD_NO_SHUFFLE) {
         unsigned char bytes[12];
         memcpy(bytes, &input, 4);
         memcpy(bytes + 4, &position, 8);
-        place.rank = bd_hash64(bytes, sizeof bytes, (uint64_t)packing->shuffle);
+        place.rank = bd_hash64(bytes, sizeof bytes, (uint64_t)config->shuffle);
     }
     return place;
 }
@@ -64,26 +65,26 @@ static void set_optional(bd_json *json, const char *key, int64_t value, int64_t 
         bd_json_set_integer(json, key, value);
 }
 
-bd_json *bd_packing_to_json(const bd_packing *packing)
+bd_json *bd_dataset_config_to_json(const bd_dataset_config *config)
 {
     bd_json *json = bd_json_object();
-    bd_json_set_integer(json, "seq_len", packing->seq_len);
-    bd_json_set_integer(json, "vocab_size", packing->vocab_size);
-    bd_json_set_integer(json, "separator", packing->separator);
-    set_optional(json, "bos", packing->bos, BD_NO_BOS);
-    bd_json_set_integer(json, "padding", packing->padding);
-    bd_json_set_integer(json, "batch_rows", packing->batch_rows);
-    bd_json_set_string(json, "strategy", bd_strategy_words[packing->strategy]);
-    bd_json_set_string(json, "long", bd_long_policy_words[packing->long_policy]);
-    set_optional(json, "max_documents", packing->max_documents, 0);
-    bd_json_set_integer(json, "min_tokens", packing->min_tokens);
-    set_optional(json, "shuffle", packing->shuffle, BD_NO_SHUFFLE);
-    bd_json_set_integer(json, "holdout", packing->holdout);
-    bd_json_set_string(json, "part", bd_part_words[packing->part]);
-    bd_json_set_string(json, "codec", bd_shard_codec_words[packing->codec]);
+    bd_json_set_integer(json, "seq_len", config->seq_len);
+    bd_json_set_integer(json, "vocab_size", config->vocab_size);
+    bd_json_set_integer(json, "separator", config->separator);
+    set_optional(json, "bos", config->bos, BD_NO_BOS);
+    bd_json_set_integer(json, "padding", config->padding);
+    bd_json_set_integer(json, "batch_rows", config->batch_rows);
+    bd_json_set_string(json, "strategy", bd_strategy_words[config->strategy]);
+    bd_json_set_string(json, "long", bd_long_policy_words[config->long_policy]);
+    set_optional(json, "max_documents", config->max_documents, 0);
+    bd_json_set_integer(json, "min_tokens", config->min_tokens);
+    set_optional(json, "shuffle", config->shuffle, BD_NO_SHUFFLE);
+    bd_json_set_integer(json, "holdout", config->holdout);
+    bd_json_set_string(json, "part", bd_part_words[config->part]);
+    bd_json_set_string(json, "codec", bd_shard_codec_words[config->codec]);
     bd_json *tokenizer = bd_json_object();
-    bd_json_set_string(tokenizer, "name", packing->tokenizer);
-    bd_json_set_string(tokenizer, "fingerprint", packing->fingerprint.hex);
+    bd_json_set_string(tokenizer, "name", config->tokenizer);
+    bd_json_set_string(tokenizer, "fingerprint", config->fingerprint.hex);
     bd_json_set(json, "tokenizer", tokenizer);
     return json;
 }
@@ -104,13 +105,14 @@ static bd_status get_optional_word(const bd_json *json, const char *key,
     return bd_json_is_null(json, key) ? BD_OK : bd_json_get_word(json, key, words, index, err);
 }
 
-bd_status bd_packing_from_json(bd_packing *packing, const bd_json *json, bd_error *err)
+bd_status bd_dataset_config_from_json(bd_dataset_config *config, const bd_json *json,
+                                      bd_error *err)
 {
-    bd_packing *p = packing;
+    bd_dataset_config *p = config;
     int strategy, long_policy, part, codec;
     const bd_json *tokenizer;
     const char *name, *fingerprint;
-    *p = (bd_packing){.bos = BD_NO_BOS, .shuffle = BD_NO_SHUFFLE};
+    *p = (bd_dataset_config){.bos = BD_NO_BOS, .shuffle = BD_NO_SHUFFLE};
     BD_TRY(
         bd_json_get_integer(json, "seq_len", BD_MIN_SEQ_LEN, BD_MAX_SEQ_LEN, &p->seq_len, err));
     BD_TRY(bd_json_get_integer(json, "vocab_size", 1, INT64_C(1) << 32, &p->vocab_size, err));

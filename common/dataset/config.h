@@ -47,7 +47,7 @@ enum {
     BD_MILLION = 1000000,  // a holdout's share is counted in millionths
 };
 
-typedef struct bd_packing {
+typedef struct bd_dataset_config {
     int64_t seq_len;     // tokens in a row
     int64_t vocab_size;  // ids are below it
     int64_t separator;
@@ -64,16 +64,16 @@ typedef struct bd_packing {
     bd_shard_codec codec;
     char tokenizer[64];  // its name
     bd_digest fingerprint;
-} bd_packing;
+} bd_dataset_config;
 
 // Bytes of a stored id: 2 if every id fits, else 4.
-int bd_packing_id_bytes(const bd_packing *packing);
+int bd_dataset_id_bytes(const bd_dataset_config *config);
 
 // The tokenizer for people: its name, or "BPE of 50,257 ids" if it came from a file.
-bd_formatted bd_packing_tokenizer(const bd_packing *packing);
+bd_formatted bd_dataset_tokenizer(const bd_dataset_config *config);
 
 // About 4 MiB of ids, at least one row.
-int64_t bd_packing_default_batch_rows(const bd_packing *packing);
+int64_t bd_dataset_default_batch_rows(const bd_dataset_config *config);
 
 // The place of a document among those of its unit: by input and position, or by rank first if
 // the documents are shuffled. The rank depends on the seed and the document's place alone, so
@@ -83,15 +83,16 @@ typedef struct bd_document_place {
     uint64_t position;
     uint32_t input;
 } bd_document_place;
-bd_document_place bd_packing_place(const bd_packing *packing, uint32_t input,
+bd_document_place bd_dataset_place(const bd_dataset_config *config, uint32_t input,
                                    uint64_t position);
 // Less than, equal to or greater than 0, as for qsort().
 int bd_document_place_compare(const bd_document_place *a, const bd_document_place *b);
 
-bd_json *bd_packing_to_json(const bd_packing *packing);
+bd_json *bd_dataset_config_to_json(const bd_dataset_config *config);
 
 // Every number is checked against its range, ids against vocab_size.
-bd_status bd_packing_from_json(bd_packing *packing, const bd_json *json, bd_error *err);
+bd_status bd_dataset_config_from_json(bd_dataset_config *config, const bd_json *json,
+                                      bd_error *err);
 
 // A "format" of another major version is refused; `json` is the object that holds it.
 bd_status bd_format_check(const bd_json *json, bd_error *err);

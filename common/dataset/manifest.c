@@ -21,11 +21,11 @@ static void set_unit(bd_json *json, const bd_shard_entry *entry)
     bd_json_set(json, "figures", bd_figures_to_json(&entry->figures));
 }
 
-bd_json *bd_shard_metadata(const bd_packing *packing, const bd_shard_entry *entry)
+bd_json *bd_shard_metadata(const bd_dataset_config *config, const bd_shard_entry *entry)
 {
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "format", BD_FORMAT_VERSION);
-    bd_json_set(json, "packing", bd_packing_to_json(packing));
+    bd_json_set(json, "packing", bd_dataset_config_to_json(config));
     set_unit(json, entry);
     return json;
 }
@@ -128,7 +128,7 @@ static bd_json *manifest_to_json(const bd_manifest *manifest, bd_json *sources)
         bd_json_append(shards, shard);
     }
     bd_json_set_string(json, "format", BD_FORMAT_VERSION);
-    bd_json_set(json, "packing", bd_packing_to_json(&manifest->packing));
+    bd_json_set(json, "packing", bd_dataset_config_to_json(&manifest->config));
     bd_json_set(json, "plan", file_to_json(BD_PLAN_NAME, &manifest->plan_digest));
     bd_json_set(json, "tokenizer",
                 file_to_json(BD_TOKENIZER_NAME, &manifest->tokenizer_digest));
@@ -149,7 +149,7 @@ static bd_status check_totals(const bd_manifest *manifest, bd_error *err)
     if (bd_figures_difference(&sum, &manifest->totals, where, sizeof where))
         return bd_fail(err, BD_ERR_FORMAT,
                        "D3: the totals are not the sums over the shards: %s", where);
-    return bd_figures_check_ledger(&manifest->totals, manifest->packing.seq_len, err);
+    return bd_figures_check_ledger(&manifest->totals, manifest->config.seq_len, err);
 }
 
 bd_status bd_manifest_publish(const bd_manifest *manifest, const char *folder, bd_error *err)
@@ -225,14 +225,14 @@ static bd_status get_unit(bd_shard_entry *entry, const bd_json *json, bd_error *
     return get_digest(json, "positions", &entry->positions, err);
 }
 
-bd_status bd_shard_metadata_read(const bd_json *json, bd_packing *packing,
+bd_status bd_shard_metadata_read(const bd_json *json, bd_dataset_config *config,
                                  bd_shard_entry *entry, bd_error *err)
 {
     const bd_json *part;
     *entry = (bd_shard_entry){0};
     BD_TRY(bd_format_check(json, err));
     BD_TRY(bd_json_get_object(json, "packing", &part, err));
-    BD_TRY(bd_packing_from_json(packing, part, err));
+    BD_TRY(bd_dataset_config_from_json(config, part, err));
     return get_unit(entry, json, err);
 }
 
@@ -333,7 +333,7 @@ static bd_status manifest_from_json(bd_manifest *manifest, const bd_json *json, 
     const bd_json *part;
     BD_TRY(bd_format_check(json, err));
     BD_TRY(bd_json_get_object(json, "packing", &part, err));
-    BD_TRY(bd_packing_from_json(&manifest->packing, part, err));
+    BD_TRY(bd_dataset_config_from_json(&manifest->config, part, err));
     BD_TRY(bd_json_get_object(json, "plan", &part, err));
     BD_TRY(file_from_json(part, BD_PLAN_NAME, &manifest->plan_digest, err));
     BD_TRY(bd_json_get_object(json, "tokenizer", &part, err));

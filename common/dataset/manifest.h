@@ -32,7 +32,7 @@ typedef struct bd_shard_entry {
 } bd_shard_entry;
 
 typedef struct bd_manifest {
-    bd_packing packing;
+    bd_dataset_config config;
     bd_digest plan_digest;
     bd_digest tokenizer_digest;
     bd_input_entry *inputs;  // [n_inputs], owned
@@ -60,9 +60,9 @@ void bd_manifest_release(bd_manifest *manifest);
 
 // The metadata that a shard has of itself: `format`, `packing`, `unit`, `records`, `positions`,
 // `figures`. The entry's size and digest are not part of it.
-bd_json *bd_shard_metadata(const bd_packing *packing, const bd_shard_entry *entry);
+bd_json *bd_shard_metadata(const bd_dataset_config *config, const bd_shard_entry *entry);
 // The inverse; size and digest of the entry, which are those of the file, become empty.
-bd_status bd_shard_metadata_read(const bd_json *json, bd_packing *packing,
+bd_status bd_shard_metadata_read(const bd_json *json, bd_dataset_config *config,
                                  bd_shard_entry *entry, bd_error *err);
 
 enum { BD_MAX_SOURCES = 4096 };

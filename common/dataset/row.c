@@ -13,10 +13,10 @@ int bd_token_bits(int column, int id_bytes)
     return bits == BD_BY_DATASET ? 8 * id_bytes : bits;
 }
 
-uint32_t bd_token_fill(int column, const bd_packing *packing)
+uint32_t bd_token_fill(int column, const bd_dataset_config *config)
 {
     const int64_t fill = bd_token_columns[column].fill;
-    return (uint32_t)(fill == BD_BY_DATASET ? packing->padding : fill);
+    return (uint32_t)(fill == BD_BY_DATASET ? config->padding : fill);
 }
 
 size_t bd_tokens_bytes(int64_t n, int id_bytes)
@@ -37,7 +37,7 @@ void bd_column_fill(void *column, int64_t from, int64_t to, int bits, uint32_t v
     }
 }
 
-bd_row bd_row_of_batch(const bd_row_batch *batch, const bd_packing *packing, int64_t r)
+bd_row bd_row_of_batch(const bd_row_batch *batch, const bd_dataset_config *config, int64_t r)
 {
     const int64_t bound = batch->bound_offsets[r], segment = batch->segment_offsets[r];
     bd_row row = {
@@ -49,8 +49,8 @@ bd_row bd_row_of_batch(const bd_row_batch *batch, const bd_packing *packing, int
         .checksum = batch->checksums[r],
     };
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
-        row.columns[c] = bd_column_at(batch->columns[c], r * packing->seq_len,
-                                      bd_token_bits(c, bd_packing_id_bytes(packing)));
+        row.columns[c] = bd_column_at(batch->columns[c], r * config->seq_len,
+                                      bd_token_bits(c, bd_dataset_id_bytes(config)));
     return row;
 }
 
@@ -89,14 +89,14 @@ int64_t bd_ids_count(const void *ids, int id_bytes, int64_t from, int64_t to, ui
                : count_narrow((const uint16_t *)ids + from, to - from, (uint16_t)id);
 }
 
-int64_t bd_separator_collisions(const bd_row *row, const bd_packing *packing, int64_t s)
+int64_t bd_separator_collisions(const bd_row *row, const bd_dataset_config *config, int64_t s)
 {
     const int64_t from = row->bounds[s], to = row->bounds[s + 1];
     const int64_t offset = row->segments.offset[s];
-    const bool has_context_or_bos = offset > 0 || packing->bos != BD_NO_BOS;
+    const bool has_context_or_bos = offset > 0 || config->bos != BD_NO_BOS;
     const bool has_end = offset + (to - from) == row->segments.length[s];
-    return bd_ids_count(row->ids, bd_packing_id_bytes(packing), from + has_context_or_bos,
-                        to - has_end, (uint32_t)packing->separator);
+    return bd_ids_count(row->ids, bd_dataset_id_bytes(config), from + has_context_or_bos,
+                        to - has_end, (uint32_t)config->separator);
 }
 
 static void hash_segments(bd_hasher *hasher, const bd_row *row)
@@ -117,11 +117,11 @@ static void hash_segments(bd_hasher *hasher, const bd_row *row)
     }
 }
 
-uint64_t bd_row_checksum(const bd_row *row, const bd_packing *packing, bd_hasher *hasher)
+uint64_t bd_row_checksum(const bd_row *row, const bd_dataset_config *config, bd_hasher *hasher)
 {
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
-        const int bits = bd_token_bits(c, bd_packing_id_bytes(packing));
-        bd_hasher_add(hasher, row->columns[c], bd_column_bytes(packing->seq_len, bits));
+        const int bits = bd_token_bits(c, bd_dataset_id_bytes(config));
+        bd_hasher_add(hasher, row->columns[c], bd_column_bytes(config->seq_len, bits));
         if (c == BD_COLUMN_ids) {  // boundaries and segments follow the ids
             bd_hasher_add(hasher, row->bounds, (size_t)row->n_bounds * sizeof *row->bounds);
             hash_segments(hasher, row);
@@ -130,27 +130,27 @@ uint64_t bd_row_checksum(const bd_row *row, const bd_packing *packing, bd_hasher
     return bd_hasher_take64(hasher);
 }
 
-static bd_status check_ids(const bd_row *row, const bd_packing *packing, bd_error *err)
+static bd_status check_ids(const bd_row *row, const bd_dataset_config *config, bd_error *err)
 {
-    const int id_bytes = bd_packing_id_bytes(packing);
-    const int64_t n = packing->seq_len, used = row->bounds[row->n_bounds - 1];
+    const int id_bytes = bd_dataset_id_bytes(config);
+    const int64_t n = config->seq_len, used = row->bounds[row->n_bounds - 1];
     const uint32_t largest =
         id_bytes == 2 ? largest_narrow(row->ids, n) : largest_wide(row->ids, n);
-    for (int64_t t = 0; largest >= packing->vocab_size && t < n; t++)
+    for (int64_t t = 0; largest >= config->vocab_size && t < n; t++)
         if (bd_id_at(row->ids, id_bytes, t) == largest)
             return bd_fail(err, BD_ERR_FORMAT,
                            "R3: token %" PRId64 " has id %u, the vocabulary %" PRId64, t,
-                           largest, packing->vocab_size);
-    if (bd_ids_count(row->ids, id_bytes, used, n, (uint32_t)packing->padding) != n - used)
+                           largest, config->vocab_size);
+    if (bd_ids_count(row->ids, id_bytes, used, n, (uint32_t)config->padding) != n - used)
         return bd_fail(err, BD_ERR_FORMAT,
                        "R3: a token after the last boundary %" PRId64 " is not padding", used);
     return BD_OK;
 }
 
-static bd_status check_segment(const bd_row *row, const bd_packing *packing, int64_t s,
+static bd_status check_segment(const bd_row *row, const bd_dataset_config *config, int64_t s,
                                bd_error *err)
 {
-    const int id_bytes = bd_packing_id_bytes(packing);
+    const int id_bytes = bd_dataset_id_bytes(config);
     const int64_t from = row->bounds[s], to = row->bounds[s + 1], n = to - from;
     const int64_t offset = row->segments.offset[s], length = row->segments.length[s];
     if (offset + n > length)
@@ -162,49 +162,49 @@ static bd_status check_segment(const bd_row *row, const bd_packing *packing, int
         return bd_fail(err, BD_ERR_FORMAT,
                        "R4: segment %" PRId64 " has one token of a document of %" PRId64, s,
                        length);
-    if (offset + n == length && bd_id_at(row->ids, id_bytes, to - 1) != packing->separator)
+    if (offset + n == length && bd_id_at(row->ids, id_bytes, to - 1) != config->separator)
         return bd_fail(err, BD_ERR_FORMAT,
                        "R5: segment %" PRId64 " ends its document without the separator", s);
-    if (offset == 0 && packing->bos != BD_NO_BOS &&
-        bd_id_at(row->ids, id_bytes, from) != packing->bos)
+    if (offset == 0 && config->bos != BD_NO_BOS &&
+        bd_id_at(row->ids, id_bytes, from) != config->bos)
         return bd_fail(err, BD_ERR_FORMAT,
                        "R6: segment %" PRId64 " begins its document without the BOS token", s);
     return BD_OK;
 }
 
-bd_status bd_row_check(const bd_row *row, const bd_packing *packing, bd_hasher *hasher,
+bd_status bd_row_check(const bd_row *row, const bd_dataset_config *config, bd_hasher *hasher,
                        bd_error *err)
 {
     // The checksum comes first: if it is right, the row was written wrong, not damaged later.
-    if (bd_row_checksum(row, packing, hasher) != row->checksum)
+    if (bd_row_checksum(row, config, hasher) != row->checksum)
         return bd_fail(err, BD_ERR_FORMAT, "R7: the checksum does not match the row");
     if (row->n_bounds < 2 || row->bounds[0] != 0)
         return bd_fail(err, BD_ERR_FORMAT, "R1: cu_seqlens has %" PRId64 " entries%s",
                        row->n_bounds, row->n_bounds < 2 ? "" : " and does not begin with 0");
     for (int64_t k = 1; k < row->n_bounds; k++)
-        if (row->bounds[k] <= row->bounds[k - 1] || row->bounds[k] > packing->seq_len)
+        if (row->bounds[k] <= row->bounds[k - 1] || row->bounds[k] > config->seq_len)
             return bd_fail(err, BD_ERR_FORMAT, "R1: boundary %" PRId64 " is %d after %d", k,
                            row->bounds[k], row->bounds[k - 1]);
     if (row->n_segments != row->n_bounds - 1)
         return bd_fail(err, BD_ERR_FORMAT, "R2: %" PRId64 " documents for %" PRId64 " segments",
                        row->n_segments, row->n_bounds - 1);
-    BD_TRY(check_ids(row, packing, err));
+    BD_TRY(check_ids(row, config, err));
     for (int64_t s = 0; s < row->n_segments; s++)
-        BD_TRY(check_segment(row, packing, s, err));
+        BD_TRY(check_segment(row, config, s, err));
     bd_document_place before =
-        bd_packing_place(packing, row->segments.input[0], row->segments.position[0]);
+        bd_dataset_place(config, row->segments.input[0], row->segments.position[0]);
     for (int64_t s = 1; s < row->n_segments; s++) {
         const bd_document_place place =
-            bd_packing_place(packing, row->segments.input[s], row->segments.position[s]);
+            bd_dataset_place(config, row->segments.input[s], row->segments.position[s]);
         if (bd_document_place_compare(&before, &place) >= 0)
             return bd_fail(
                 err, BD_ERR_FORMAT,
                 "R8: segment %" PRId64 " is not of a later document than the one before", s);
         before = place;
     }
-    if (packing->max_documents > 0 && row->n_segments > packing->max_documents)
+    if (config->max_documents > 0 && row->n_segments > config->max_documents)
         return bd_fail(err, BD_ERR_FORMAT,
                        "R9: %" PRId64 " segments, max_documents is %" PRId64, row->n_segments,
-                       packing->max_documents);
+                       config->max_documents);
     return BD_OK;
 }

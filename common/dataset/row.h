@@ -56,7 +56,7 @@ extern const bd_token_column bd_token_columns[BD_N_TOKEN_COLUMNS];
 
 // The bits of a value in a column, where ids have `id_bytes`, and the value that padding has.
 int bd_token_bits(int column, int id_bytes);
-uint32_t bd_token_fill(int column, const bd_packing *packing);
+uint32_t bd_token_fill(int column, const bd_dataset_config *config);
 
 // Bytes of `n` values of a column of `bits`; of all columns of `n` tokens.
 static inline size_t bd_column_bytes(int64_t n, int bits)
@@ -117,7 +117,7 @@ static inline size_t bd_row_batch_n_segments(const bd_row_batch *batch)
 }
 
 // Row r of a batch.
-bd_row bd_row_of_batch(const bd_row_batch *batch, const bd_packing *packing, int64_t r);
+bd_row bd_row_of_batch(const bd_row_batch *batch, const bd_dataset_config *config, int64_t r);
 
 // How many of ids[from … to - 1] are `id`.
 int64_t bd_ids_count(const void *ids, int id_bytes, int64_t from, int64_t to, uint32_t id);
@@ -135,14 +135,14 @@ static inline int64_t bd_row_targets(const bd_row *row, int64_t s)
 
 // Tokens of segment s that are text and yet have the separator's id (rule 2 of a row: they are
 // counted and mean nothing). Context, BOS and the document's own separator are not text.
-int64_t bd_separator_collisions(const bd_row *row, const bd_packing *packing, int64_t s);
+int64_t bd_separator_collisions(const bd_row *row, const bd_dataset_config *config, int64_t s);
 
 // The row's own checksum, to be compared with the stored one. The hasher must be fresh.
-uint64_t bd_row_checksum(const bd_row *row, const bd_packing *packing, bd_hasher *hasher);
+uint64_t bd_row_checksum(const bd_row *row, const bd_dataset_config *config, bd_hasher *hasher);
 
 // Checks every rule of a row, R1 to R9 of schemas/shard-v1.md. BD_ERR_FORMAT begins its
 // message with the rule: "R3: token 17 has id 300, the vocabulary 257".
-bd_status bd_row_check(const bd_row *row, const bd_packing *packing, bd_hasher *hasher,
+bd_status bd_row_check(const bd_row *row, const bd_dataset_config *config, bd_hasher *hasher,
                        bd_error *err);
 
 #endif

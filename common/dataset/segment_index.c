@@ -17,10 +17,10 @@ bd_status bd_segment_index_count(const bd_shard *shard, size_t *n, bd_error *err
     return BD_OK;
 }
 
-bd_indexed_segment bd_indexed_segment_of_row(const bd_row *row, const bd_packing *packing,
+bd_indexed_segment bd_indexed_segment_of_row(const bd_row *row, const bd_dataset_config *config,
                                              uint32_t index, int64_t k)
 {
-    const int id_bytes = bd_packing_id_bytes(packing);
+    const int id_bytes = bd_dataset_id_bytes(config);
     const int32_t from = row->bounds[k], to = row->bounds[k + 1];
     return (bd_indexed_segment){
         .position = row->segments.position[k],
@@ -49,8 +49,7 @@ bd_status bd_segment_index_build(bd_segment_index *index, const bd_shard *shard,
         bd_row row;
         status = bd_shard_row(shard, r, hasher, &row, err);
         for (int64_t k = 0; status == BD_OK && k < row.n_segments; k++)
-            index->items[n++] =
-                bd_indexed_segment_of_row(&row, &shard->packing, (uint32_t)r, k);
+            index->items[n++] = bd_indexed_segment_of_row(&row, &shard->config, (uint32_t)r, k);
     }
     if (status == BD_OK)
         status = bd_segment_index_sort(index, err);
@@ -69,7 +68,7 @@ void bd_segment_index_release(bd_segment_index *index)
 const void *bd_indexed_segment_ids(const bd_indexed_segment *segment, const bd_shard *shard)
 {
     const bd_row row = bd_shard_unchecked_row(shard, segment->row);
-    return bd_column_at(row.ids, segment->from, 8 * bd_packing_id_bytes(&shard->packing));
+    return bd_column_at(row.ids, segment->from, 8 * bd_dataset_id_bytes(&shard->config));
 }
 
 size_t bd_segment_index_document_end(const bd_segment_index *index, size_t begin)

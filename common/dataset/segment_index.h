@@ -39,7 +39,7 @@ typedef struct bd_segment_index {
 bd_status bd_segment_index_count(const bd_shard *shard, size_t *n, bd_error *err);
 
 // Segment `k` of row `index` of a shard; the row was checked.
-bd_indexed_segment bd_indexed_segment_of_row(const bd_row *row, const bd_packing *packing,
+bd_indexed_segment bd_indexed_segment_of_row(const bd_row *row, const bd_dataset_config *config,
                                              uint32_t index, int64_t k);
 
 // Reads and checks every row of the shard, and sorts the segments. On failure *index is empty.
@@ -58,7 +58,7 @@ static inline bool bd_same_document(const bd_indexed_segment *a, const bd_indexe
 // The end of the run of segments of one document that begins at `begin`, in sorted order.
 size_t bd_segment_index_document_end(const bd_segment_index *index, size_t begin);
 
-// The ids of the segment's tokens, bd_packing_id_bytes() each. Borrowed from the shard.
+// The ids of the segment's tokens, bd_dataset_id_bytes() each. Borrowed from the shard.
 const void *bd_indexed_segment_ids(const bd_indexed_segment *segment, const bd_shard *shard);
 
 void bd_segment_index_release(bd_segment_index *index);  // safe when empty, and twice

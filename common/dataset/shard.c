@@ -16,7 +16,7 @@ static bd_status read_metadata(bd_shard *shard, bd_error *err)
     bd_json *json = NULL;
     bd_status status = bd_json_parse(text, strlen(text), &json, err);
     if (status == BD_OK)
-        status = bd_shard_metadata_read(json, &shard->packing, &shard->entry, err);
+        status = bd_shard_metadata_read(json, &shard->config, &shard->entry, err);
     bd_json_free(json);
     return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "S1: metadata");
 }
@@ -25,16 +25,16 @@ static bd_status check_batch(const bd_shard *shard, int64_t i, bd_error *err)
 {
     const int64_t n = bd_arrow_reader_n_batches(shard->reader);
     const int64_t n_rows = bd_arrow_reader_batch(shard->reader, i)->n_rows;
-    if (i < n - 1 ? n_rows != shard->packing.batch_rows : n_rows > shard->packing.batch_rows)
+    if (i < n - 1 ? n_rows != shard->config.batch_rows : n_rows > shard->config.batch_rows)
         return bd_fail(err, BD_ERR_FORMAT,
                        "S1: record batch %" PRId64 " has %" PRId64
                        " rows, batch_rows is %" PRId64,
-                       i, n_rows, shard->packing.batch_rows);
+                       i, n_rows, shard->config.batch_rows);
     const bool compressed = bd_arrow_reader_is_compressed(shard->reader, i);
-    if (compressed != (shard->packing.codec == BD_SHARD_ZSTD))
+    if (compressed != (shard->config.codec == BD_SHARD_ZSTD))
         return bd_fail(err, BD_ERR_FORMAT,
                        "S1: record batch %" PRId64 " is %scompressed, codec is %s", i,
-                       compressed ? "" : "not ", bd_shard_codec_words[shard->packing.codec]);
+                       compressed ? "" : "not ", bd_shard_codec_words[shard->config.codec]);
     return BD_OK;
 }
 
@@ -50,7 +50,7 @@ static bd_status load_all(bd_shard *shard, bd_error *err)
     int64_t rows = 0;
     const int64_t n = bd_arrow_reader_n_batches(shard->reader);
     for (int64_t i = 0; i < n; i++)
-        BD_TRY(bd_arrow_reader_load(shard->reader, i, &shard->packing, err));
+        BD_TRY(bd_arrow_reader_load(shard->reader, i, &shard->config, err));
     for (int64_t i = 0; i < n; i++) {
         BD_TRY(check_batch(shard, i, err));
         rows += bd_arrow_reader_batch(shard->reader, i)->n_rows;
@@ -62,7 +62,7 @@ static bd_status load_all(bd_shard *shard, bd_error *err)
 // checked when it is loaded.
 static bd_status check_count(const bd_shard *shard, bd_error *err)
 {
-    const int64_t rows = shard->entry.figures.rows, most = shard->packing.batch_rows;
+    const int64_t rows = shard->entry.figures.rows, most = shard->config.batch_rows;
     const int64_t n = bd_arrow_reader_n_batches(shard->reader);
     const int64_t needed = rows / most + (rows % most != 0);
     return n == needed ? BD_OK
@@ -87,8 +87,8 @@ static bd_status open_file(bd_shard *shard, const char *folder, const char *name
     if (status == BD_OK)
         status = read_metadata(shard, err);
     if (status == BD_OK)
-        status = bd_arrow_reader_check_schema(shard->reader, &shard->packing, err);
-    shard->loads_later = compressed_later && shard->packing.codec != BD_SHARD_UNCOMPRESSED;
+        status = bd_arrow_reader_check_schema(shard->reader, &shard->config, err);
+    shard->loads_later = compressed_later && shard->config.codec != BD_SHARD_UNCOMPRESSED;
     if (status == BD_OK)
         status = shard->loads_later ? check_count(shard, err) : load_all(shard, err);
     if (status != BD_OK)
@@ -110,8 +110,8 @@ static bd_status open_entry(bd_shard *shard, const char *folder, const bd_manife
     const bd_shard_entry *entry = &manifest->shards[index];
     BD_TRY(
         open_file(shard, folder, bd_unit_shard_name(&entry->unit).text, compressed_later, err));
-    bd_json *here = bd_shard_metadata(&shard->packing, &shard->entry);
-    bd_json *there = bd_shard_metadata(&manifest->packing, entry);
+    bd_json *here = bd_shard_metadata(&shard->config, &shard->entry);
+    bd_json *there = bd_shard_metadata(&manifest->config, entry);
     char where[256];
     bd_status status = BD_OK;
     if (bd_json_difference(here, there, where, sizeof where)) {
@@ -139,8 +139,8 @@ bd_status bd_shard_open_to_load(bd_shard *shard, const char *folder,
 
 bd_status bd_shard_load(bd_shard *shard, int64_t batch, bd_error *err)
 {
-    const int64_t rows = shard->entry.figures.rows, most = shard->packing.batch_rows;
-    bd_status status = bd_arrow_reader_load(shard->reader, batch, &shard->packing, err);
+    const int64_t rows = shard->entry.figures.rows, most = shard->config.batch_rows;
+    bd_status status = bd_arrow_reader_load(shard->reader, batch, &shard->config, err);
     if (status == BD_OK)
         status = check_batch(shard, batch, err);
     if (status == BD_OK) {
@@ -161,17 +161,17 @@ void bd_shard_drop(bd_shard *shard, int64_t batch)
 
 bd_row bd_shard_unchecked_row(const bd_shard *shard, int64_t row)
 {
-    const bd_packing *packing = &shard->packing;
+    const bd_dataset_config *config = &shard->config;
     assert(0 <= row && row < shard->entry.figures.rows);
-    const bd_row_batch *batch = bd_arrow_reader_batch(shard->reader, row / packing->batch_rows);
-    return bd_row_of_batch(batch, packing, row % packing->batch_rows);
+    const bd_row_batch *batch = bd_arrow_reader_batch(shard->reader, row / config->batch_rows);
+    return bd_row_of_batch(batch, config, row % config->batch_rows);
 }
 
 bd_status bd_shard_row(const bd_shard *shard, int64_t row, bd_hasher *hasher, bd_row *out,
                        bd_error *err)
 {
     *out = bd_shard_unchecked_row(shard, row);
-    const bd_status status = bd_row_check(out, &shard->packing, hasher, err);
+    const bd_status status = bd_row_check(out, &shard->config, hasher, err);
     return status == BD_OK
                ? BD_OK
                : bd_error_prefix(err, status, "'%s', row %" PRId64, shard->path, row);
@@ -187,7 +187,7 @@ void bd_shard_forget_batch(const bd_shard *shard, int64_t batch)
     const bd_row_batch *rows = bd_arrow_reader_batch(shard->reader, batch);
     const int32_t first = rows->segment_offsets[0];
     const size_t n_segments = bd_row_batch_n_segments(rows);
-    const int64_t n_tokens = rows->n_rows * shard->packing.seq_len;
+    const int64_t n_tokens = rows->n_rows * shard->config.seq_len;
     const size_t n_bounds =
         (size_t)(rows->bound_offsets[rows->n_rows] - rows->bound_offsets[0]);
     const struct {
@@ -201,7 +201,7 @@ void bd_shard_forget_batch(const bd_shard *shard, int64_t batch)
         {rows->segments.length + first, n_segments * sizeof *rows->segments.length},
     };
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
-        const int bits = bd_token_bits(c, bd_packing_id_bytes(&shard->packing));
+        const int bits = bd_token_bits(c, bd_dataset_id_bytes(&shard->config));
         bd_mapped_file_forget(&shard->file, rows->columns[c], bd_column_bytes(n_tokens, bits));
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)

@@ -13,12 +13,12 @@
 #include "common/dataset/row.h"
 
 typedef struct bd_shard {
-    bd_mapped_file file;      // owned
-    bd_arrow_reader *reader;  // owned
-    char *path;               // owned
-    bd_packing packing;       // from its own metadata, and so is the entry
-    bd_shard_entry entry;     // without size and digest of the file
-    bool loads_later;         // bd_shard_load() comes before a batch is read
+    bd_mapped_file file;       // owned
+    bd_arrow_reader *reader;   // owned
+    char *path;                // owned
+    bd_dataset_config config;  // from its own metadata, and so is the entry
+    bd_shard_entry entry;      // without size and digest of the file
+    bool loads_later;          // bd_shard_load() comes before a batch is read
 } bd_shard;
 
 // Opens <folder>/<name> and checks it as S1 says: schema, metadata, batches of batch_rows rows,

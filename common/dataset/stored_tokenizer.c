@@ -7,16 +7,16 @@
 #include "common/dataset/manifest.h"
 
 bd_status bd_stored_tokenizer_open(const bd_tokenizer **tokenizer, const char *folder,
-                                   const bd_packing *packing, bd_error *err)
+                                   const bd_dataset_config *config, bd_error *err)
 {
-    BD_TRY(bd_tokenizer_open_stored(tokenizer, folder, packing->tokenizer, err));
-    if (strcmp((*tokenizer)->fingerprint.hex, packing->fingerprint.hex) == 0 &&
-        (*tokenizer)->vocab_size == packing->vocab_size)
+    BD_TRY(bd_tokenizer_open_stored(tokenizer, folder, config->tokenizer, err));
+    if (strcmp((*tokenizer)->fingerprint.hex, config->fingerprint.hex) == 0 &&
+        (*tokenizer)->vocab_size == config->vocab_size)
         return BD_OK;
     bd_tokenizer_close(*tokenizer);
     *tokenizer = NULL;
     return bd_fail(err, BD_ERR_FORMAT, "'%s': D4: tokenizer '%s' is not the one of the dataset",
-                   folder, packing->tokenizer);
+                   folder, config->tokenizer);
 }
 
 bd_status bd_stored_tokenizer_read(const char *folder, const bd_digest *digest, char **text,

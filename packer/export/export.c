@@ -206,7 +206,7 @@ static bd_status flush(exporting *e, bd_table_writer *writer, bd_export_batch *b
 static bd_status write_rows(exporting *e, const bd_shard *shard, bd_table_writer *writer,
                             bd_error *err)
 {
-    const int64_t seq_len = shard->packing.seq_len;
+    const int64_t seq_len = shard->config.seq_len;
     const int64_t batch_rows = seq_len < BATCH_TOKENS ? BATCH_TOKENS / seq_len : 1;
     bd_export_batch batch = {.n_rows = 0};
     bd_hasher *hasher = bd_hasher_new();
@@ -217,7 +217,7 @@ static bd_status write_rows(exporting *e, const bd_shard *shard, bd_table_writer
         if (status == BD_OK)
             status = bd_shard_row(shard, r, hasher, &row, err);
         if (status == BD_OK)
-            status = bd_export_batch_add(&batch, &e->job->columns, &shard->packing, &row, err);
+            status = bd_export_batch_add(&batch, &e->job->columns, &shard->config, &row, err);
         if (status == BD_OK && batch.n_rows == batch_rows)
             status = flush(e, writer, &batch, err);
     }
@@ -234,7 +234,7 @@ static bd_status write_table(exporting *e, const bd_shard *shard, const char *pa
     const bd_export_columns *columns = &e->job->columns;
     bd_table_column table_columns[BD_EXPORT_N_COLUMNS];
     for (size_t i = 0; i < columns->n; i++)
-        table_columns[i] = bd_export_table_column(columns->items[i], &shard->packing);
+        table_columns[i] = bd_export_table_column(columns->items[i], &shard->config);
     bd_table_writer *writer;
     BD_TRY(bd_table_writer_open(&writer, path, e->job->format, table_columns, columns->n, err));
     bd_status status = write_rows(e, shard, writer, err);
@@ -269,7 +269,7 @@ static bd_json *columns_to_json(const exporting *e)
     bd_json *array = bd_json_array();
     for (size_t i = 0; i < e->job->columns.n; i++) {
         const bd_table_column column =
-            bd_export_table_column(e->job->columns.items[i], &e->manifest->packing);
+            bd_export_table_column(e->job->columns.items[i], &e->manifest->config);
         bd_json *json = bd_json_object();
         bd_json_set_string(json, "name", column.name);
         bd_json_set_string(json, "type",
@@ -294,7 +294,7 @@ static bd_json *export_to_json(const exporting *e, const bd_digest *manifest)
     bd_json_set_string(json, "format", "1.0");
     bd_json_set_string(json, "file_format", bd_table_format_words[e->job->format]);
     bd_json_set_string(json, "manifest", manifest->hex);
-    bd_json_set_integer(json, "seq_len", e->manifest->packing.seq_len);
+    bd_json_set_integer(json, "seq_len", e->manifest->config.seq_len);
     bd_json_set_integer(json, "rows", e->manifest->totals.rows);
     bd_json_set(json, "columns", columns_to_json(e));
     bd_json_set(json, "files", files);

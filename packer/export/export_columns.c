@@ -52,10 +52,10 @@ bd_status bd_export_columns_parse(bd_export_columns *columns, const char *list, 
     }
 }
 
-bd_table_column bd_export_table_column(bd_export_column column, const bd_packing *packing)
+bd_table_column bd_export_table_column(bd_export_column column, const bd_dataset_config *config)
 {
     const bool holds_ids = column == BD_EXPORT_INPUT_IDS || column == BD_EXPORT_LABELS;
-    const bool wide = holds_ids && packing->vocab_size - 1 > INT32_MAX;
+    const bool wide = holds_ids && config->vocab_size - 1 > INT32_MAX;
     return (bd_table_column){bd_export_column_words[column], wide ? 8 : 4};
 }
 
@@ -81,58 +81,58 @@ static int64_t used_tokens(const bd_row *row)
     return row->bounds[row->n_bounds - 1];
 }
 
-static void put_ids(sink *out, const bd_row *row, const bd_packing *packing)
+static void put_ids(sink *out, const bd_row *row, const bd_dataset_config *config)
 {
-    const int id_bytes = bd_packing_id_bytes(packing);
-    for (int64_t t = 0; t < packing->seq_len; t++)
+    const int id_bytes = bd_dataset_id_bytes(config);
+    for (int64_t t = 0; t < config->seq_len; t++)
         put(out, bd_id_at(row->ids, id_bytes, t));
 }
 
-static void put_positions(sink *out, const bd_row *row, const bd_packing *packing)
+static void put_positions(sink *out, const bd_row *row, const bd_dataset_config *config)
 {
     for (int64_t s = 0; s + 1 < row->n_bounds; s++)
         for (int64_t t = row->bounds[s]; t < row->bounds[s + 1]; t++)
             put(out, t - row->bounds[s]);
-    for (int64_t t = used_tokens(row); t < packing->seq_len; t++)
+    for (int64_t t = used_tokens(row); t < config->seq_len; t++)
         put(out, t - used_tokens(row));
 }
 
-static void put_labels(sink *out, const bd_row *row, const bd_packing *packing)
+static void put_labels(sink *out, const bd_row *row, const bd_dataset_config *config)
 {
-    const int id_bytes = bd_packing_id_bytes(packing);
+    const int id_bytes = bd_dataset_id_bytes(config);
     for (int64_t s = 0; s + 1 < row->n_bounds; s++)
         for (int64_t t = row->bounds[s]; t < row->bounds[s + 1]; t++)
             put(out, bd_row_is_target(row, s, t) ? (int64_t)bd_id_at(row->ids, id_bytes, t)
                                                  : BD_EXPORT_NO_TARGET);
-    for (int64_t t = used_tokens(row); t < packing->seq_len; t++)
+    for (int64_t t = used_tokens(row); t < config->seq_len; t++)
         put(out, BD_EXPORT_NO_TARGET);
 }
 
-static void put_lengths(sink *out, const bd_row *row, const bd_packing *packing)
+static void put_lengths(sink *out, const bd_row *row, const bd_dataset_config *config)
 {
     for (int64_t s = 0; s + 1 < row->n_bounds; s++)
         put(out, row->bounds[s + 1] - row->bounds[s]);
-    if (used_tokens(row) < packing->seq_len)
-        put(out, packing->seq_len - used_tokens(row));
+    if (used_tokens(row) < config->seq_len)
+        put(out, config->seq_len - used_tokens(row));
 }
 
-static void put_bounds(sink *out, const bd_row *row, const bd_packing *packing)
+static void put_bounds(sink *out, const bd_row *row, const bd_dataset_config *config)
 {
-    (void)packing;
+    (void)config;
     for (int64_t s = 0; s < row->n_bounds; s++)
         put(out, row->bounds[s]);
 }
 
 bd_status bd_export_batch_add(bd_export_batch *batch, const bd_export_columns *columns,
-                              const bd_packing *packing, const bd_row *row, bd_error *err)
+                              const bd_dataset_config *config, const bd_row *row, bd_error *err)
 {
-    static void (*const fill[])(sink *, const bd_row *, const bd_packing *) = {
+    static void (*const fill[])(sink *, const bd_row *, const bd_dataset_config *) = {
         put_ids, put_positions, put_labels, put_lengths, put_bounds};
     // A segment has a token at least, so that there are never more boundaries than this.
-    const size_t most_items = (size_t)packing->seq_len + 1;
+    const size_t most_items = (size_t)config->seq_len + 1;
     const size_t n_rows = (size_t)batch->n_rows;
     for (size_t i = 0; i < columns->n; i++) {
-        const int item_bytes = bd_export_table_column(columns->items[i], packing).item_bytes;
+        const int item_bytes = bd_export_table_column(columns->items[i], config).item_bytes;
         int32_t **offsets = &batch->columns[i].offsets;
         void **items = &batch->columns[i].items;
         BD_TRY(bd_array_reserve((void **)offsets, &batch->columns[i].offsets_capacity,
@@ -143,7 +143,7 @@ bd_status bd_export_batch_add(bd_export_batch *batch, const bd_export_columns *c
         BD_TRY(bd_array_reserve(items, &batch->columns[i].items_capacity,
                                 (size_t)out.at + most_items, (size_t)item_bytes, err));
         out.items = *items;
-        fill[columns->items[i]](&out, row, packing);
+        fill[columns->items[i]](&out, row, config);
         (*offsets)[n_rows + 1] = (int32_t)out.at;
     }
     batch->n_rows++;

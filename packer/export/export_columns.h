@@ -45,7 +45,8 @@ typedef struct bd_export_columns {
 bd_status bd_export_columns_parse(bd_export_columns *columns, const char *list, bd_error *err);
 
 // Ids are int32, or int64 where the vocabulary is too large for that; all else is int32.
-bd_table_column bd_export_table_column(bd_export_column column, const bd_packing *packing);
+bd_table_column bd_export_table_column(bd_export_column column,
+                                       const bd_dataset_config *config);
 
 // One batch under construction.
 typedef struct bd_export_batch {
@@ -59,7 +60,8 @@ typedef struct bd_export_batch {
 
 // Appends a row that has passed bd_row_check(). A batch must stay below 2^31 tokens.
 bd_status bd_export_batch_add(bd_export_batch *batch, const bd_export_columns *columns,
-                              const bd_packing *packing, const bd_row *row, bd_error *err);
+                              const bd_dataset_config *config, const bd_row *row,
+                              bd_error *err);
 void bd_export_batch_clear(bd_export_batch *batch);    // no rows, but with its memory
 void bd_export_batch_release(bd_export_batch *batch);  // safe twice
 

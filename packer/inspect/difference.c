@@ -239,8 +239,8 @@ bd_status bd_difference_find(bd_difference *difference, const bd_inspection *a,
             return bd_fail(err, BD_ERR_ARGUMENT,
                            "cannot compare '%s': it is a shard alone, not a dataset",
                            both[i]->path);
-    d->packing_is_same = is_same_json(bd_packing_to_json(&a->manifest.packing),
-                                      bd_packing_to_json(&b->manifest.packing));
+    d->config_is_same = is_same_json(bd_dataset_config_to_json(&a->manifest.config),
+                                     bd_dataset_config_to_json(&b->manifest.config));
     d->figures_are_same = is_same_json(bd_figures_to_json(&a->manifest.totals),
                                        bd_figures_to_json(&b->manifest.totals));
     BD_TRY(compare_inputs(d, &a->manifest, &b->manifest, err));
@@ -255,6 +255,6 @@ bd_status bd_difference_find(bd_difference *difference, const bd_inspection *a,
 bool bd_difference_is_none(const bd_difference *difference)
 {
     const bd_difference *d = difference;
-    return d->packing_is_same && d->figures_are_same && d->documents_are_same &&
+    return d->config_is_same && d->figures_are_same && d->documents_are_same &&
            d->inputs_only[0] == 0 && d->inputs_only[1] == 0;
 }

@@ -10,7 +10,7 @@
 #include "packer/inspect/inspection.h"
 
 typedef struct bd_difference {
-    bool packing_is_same;
+    bool config_is_same;
     int64_t inputs_in_both, inputs_only[2];  // by name
     bool figures_are_same;
     bool files_are_same;      // by the manifests' checksums: no row had to be read

@@ -35,7 +35,7 @@ static void hash_tokens(bd_hasher *hasher, const found_piece *piece, int64_t ski
 
 static bd_status visit_whole(visiting *v, const found_piece *piece, bd_error *err)
 {
-    hash_tokens(v->hasher, piece, 0, bd_packing_id_bytes(&v->shard->packing));
+    hash_tokens(v->hasher, piece, 0, bd_dataset_id_bytes(&v->shard->config));
     const bd_hashed_document document = {
         .hash = bd_hasher_take64(v->hasher),
         .position = piece->position,
@@ -91,7 +91,7 @@ static int compare_pieces(const void *left, const void *right)
 // The pieces of one document, in order.
 static bd_status visit_pieces(visiting *v, const found_piece *pieces, size_t n, bd_error *err)
 {
-    const int id_bytes = bd_packing_id_bytes(&v->shard->packing);
+    const int id_bytes = bd_dataset_id_bytes(&v->shard->config);
     bd_hashed_document document = {
         .position = pieces[0].position,
         .number = pieces[0].number,
@@ -141,7 +141,7 @@ static bd_status visit_split(visiting *v, bd_error *err)
 static bd_status visit_rows(visiting *v, bd_error *err)
 {
     const bd_figures *claimed = &v->shard->entry.figures;
-    const int64_t batch_rows = v->shard->packing.batch_rows;
+    const int64_t batch_rows = v->shard->config.batch_rows;
     for (int64_t r = 0; r < claimed->rows; r++) {
         bd_row row;
         BD_TRY(bd_shard_row(v->shard, r, v->hasher, &row, err));

@@ -22,7 +22,7 @@ static bd_status print_row(FILE *out, const bd_inspection *in, const bd_shard *s
             " tokens used\n",
             number, row_in_shard, bd_unit_shard_name(&shard->entry.unit).text, row.n_segments,
             row.n_segments == 1 ? "" : "s", row.bounds[row.n_segments],
-            in->manifest.packing.seq_len);
+            in->manifest.config.seq_len);
     status = bd_row_print(out, &row, &in->manifest, in->tokenizer, style, err);
     if (status == BD_ERR_FORMAT)
         bd_error_prefix(err, status, "'%s', row %" PRId64, shard->path, row_in_shard);

@@ -21,13 +21,13 @@ static bd_status open_one_shard(bd_inspection *in, bd_error *err)
     in->is_shard = true;
     bd_shard shard;
     BD_TRY(bd_shard_open(&shard, in->folder, bd_path_tail(in->path), err));
-    in->manifest.packing = shard.packing;
+    in->manifest.config = shard.config;
     *entry = shard.entry;
     entry->size_bytes = (int64_t)shard.file.size_bytes;
     in->manifest.totals = entry->figures;
     bd_shard_close(&shard);
     const bd_status status =
-        bd_figures_check_ledger(&entry->figures, in->manifest.packing.seq_len, err);
+        bd_figures_check_ledger(&entry->figures, in->manifest.config.seq_len, err);
     return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "cannot use '%s'", in->path);
 }
 
@@ -53,7 +53,7 @@ bd_status bd_inspection_open(bd_inspection *inspection, const char *path, bd_err
     }
     // Without a tokenizer ids have no text; everything else is known.
     if (bd_stored_tokenizer_open(&inspection->tokenizer, inspection->folder,
-                                 &inspection->manifest.packing, NULL) != BD_OK)
+                                 &inspection->manifest.config, NULL) != BD_OK)
         inspection->tokenizer = NULL;
     inspection->tokenizer_file = bd_pack_log_tokenizer(inspection->folder);
     return BD_OK;
@@ -79,10 +79,10 @@ bd_status bd_inspection_open_shard(const bd_inspection *inspection, size_t index
     BD_TRY(bd_shard_open(shard, inspection->folder, bd_path_tail(inspection->path), err));
     // The shard was open before, and may have changed since: arrays that were sized for it must
     // still fit.
-    const bd_packing *packing = &inspection->manifest.packing;
+    const bd_dataset_config *config = &inspection->manifest.config;
     const bd_figures *figures = &inspection->manifest.totals;
-    if (shard->packing.seq_len == packing->seq_len &&
-        shard->packing.vocab_size == packing->vocab_size &&
+    if (shard->config.seq_len == config->seq_len &&
+        shard->config.vocab_size == config->vocab_size &&
         shard->entry.figures.rows == figures->rows &&
         shard->entry.figures.documents == figures->documents)
         return BD_OK;
@@ -101,7 +101,7 @@ bool bd_inspection_is_exact(const bd_inspection *inspection)
 double bd_inspection_causal_pairs(const bd_inspection *inspection)
 {
     const double rows = (double)inspection->manifest.totals.rows;
-    const double seq_len = (double)inspection->manifest.packing.seq_len;
+    const double seq_len = (double)inspection->manifest.config.seq_len;
     return rows * seq_len * (seq_len + 1) / 2.0;
 }
 

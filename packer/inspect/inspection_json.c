@@ -277,7 +277,7 @@ bd_json *bd_inspection_to_short_json(const bd_inspection *inspection,
     bd_json_set_string(json, "format", "1.2");
     bd_json_set_string(json, "of", in->is_shard ? "shard" : "dataset");
     bd_json_set(json, "reading", extent_to_json(in));
-    bd_json_set(json, "packing", bd_packing_to_json(&in->manifest.packing));
+    bd_json_set(json, "packing", bd_dataset_config_to_json(&in->manifest.config));
     if (in->tokenizer_file)
         bd_json_set_string(json, "tokenizer_file", in->tokenizer_file);
     else

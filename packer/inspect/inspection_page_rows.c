@@ -65,7 +65,7 @@ static void add_token(gathering *g, uint32_t id)
 
 static bd_json *ids_to_json(gathering *g, const bd_row *row, int64_t from, int64_t to)
 {
-    const int id_bytes = bd_packing_id_bytes(&g->inspection->manifest.packing);
+    const int id_bytes = bd_dataset_id_bytes(&g->inspection->manifest.config);
     bd_json *ids = bd_json_array();
     for (int64_t t = from; t < to; t++) {
         const uint32_t id = bd_id_at(row->ids, id_bytes, t);
@@ -181,7 +181,7 @@ static bd_status add_page_rows(gathering *g, bd_error *err)
     const int64_t rows = manifest->totals.rows;
     const bool all = rows <= BD_PAGE_ROWS;
     const int64_t run =
-        !all && manifest->packing.codec == BD_SHARD_ZSTD ? BD_PAGE_COMPRESSED_RUN : 1;
+        !all && manifest->config.codec == BD_SHARD_ZSTD ? BD_PAGE_COMPRESSED_RUN : 1;
     const int64_t n_runs = all ? rows : BD_PAGE_ROWS / run;
     for (int64_t i = 0; i < n_runs; i++) {
         const int64_t place = (int64_t)((__int128)rows * (2 * i + 1) / (2 * n_runs));

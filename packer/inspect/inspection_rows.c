@@ -32,7 +32,7 @@ static void find_frequent(bd_inspection *in)
     const int64_t *counts = in->statistics.token_counts;
     in->n_frequent = 0;
     in->tokens_counted = in->statistics.figures.packed;
-    for (int64_t id = 0; counts && id < in->manifest.packing.vocab_size; id++)
+    for (int64_t id = 0; counts && id < in->manifest.config.vocab_size; id++)
         if (counts[id] > 0)
             offer_token(in, (uint32_t)id, counts[id]);
 }
@@ -57,7 +57,7 @@ static void conclude_rows(bd_inspection *in)
         in->tiles[i] = exact ? found : count_of((double)found * scale);
         in->causal_tiles[i] =
             count_of((double)totals->rows *
-                     (double)bd_segment_tiles(in->manifest.packing.seq_len, bd_tile_sizes[i]));
+                     (double)bd_segment_tiles(in->manifest.config.seq_len, bd_tile_sizes[i]));
     }
     find_frequent(in);
 }
@@ -144,13 +144,13 @@ static int64_t n_shards_with_rows(const bd_manifest *manifest)
 bd_status bd_inspection_sample(bd_inspection *inspection, bd_error *err)
 {
     bd_inspection *in = inspection;
-    const bd_packing *packing = &in->manifest.packing;
+    const bd_dataset_config *config = &in->manifest.config;
     const int64_t rows = in->manifest.totals.rows;
-    const int64_t affordable = min_rows(BD_SAMPLED_TOKENS / packing->seq_len, BD_SAMPLED_ROWS);
+    const int64_t affordable = min_rows(BD_SAMPLED_TOKENS / config->seq_len, BD_SAMPLED_ROWS);
     const int64_t most_rows = affordable > 0 ? affordable : 1;
     // A compressed shard is decompressed as a whole when it is opened.
-    const int64_t most_shards = packing->codec == BD_SHARD_ZSTD ? 1 : BD_SAMPLED_SHARDS;
-    BD_TRY(bd_statistics_init(&in->statistics, packing, err));
+    const int64_t most_shards = config->codec == BD_SHARD_ZSTD ? 1 : BD_SAMPLED_SHARDS;
+    BD_TRY(bd_statistics_init(&in->statistics, config, err));
     bd_status status;
     if (rows <= most_rows && n_shards_with_rows(&in->manifest) <= most_shards) {
         status = read_all(in, err);
@@ -192,7 +192,7 @@ static bd_status take_idle(scanning *s, idle_statistics **taken, bd_error *err)
     if (!*taken)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the statistics");
     const bd_status status =
-        bd_statistics_init(&(*taken)->statistics, &s->inspection->manifest.packing, err);
+        bd_statistics_init(&(*taken)->statistics, &s->inspection->manifest.config, err);
     if (status != BD_OK) {
         free(*taken);
         *taken = NULL;
@@ -286,7 +286,7 @@ bd_status bd_inspection_scan(bd_inspection *inspection, int n_threads, bool quie
     bd_check check = {0};
     bd_threads *threads = NULL;
     scanning s = {.inspection = in, .check = in->is_shard ? NULL : &check};
-    BD_TRY(bd_statistics_init(&in->statistics, &manifest->packing, err));
+    BD_TRY(bd_statistics_init(&in->statistics, &manifest->config, err));
     pthread_mutex_init(&s.lock, NULL);
     bd_status status = BD_OK;
     if (s.check)

@@ -38,10 +38,10 @@ static bd_status print_member(FILE *out, const char *key, const bd_json *a, cons
 }
 
 // Both have the same keys in the same order: they were made by the same function.
-static bd_status print_packing(FILE *out, const bd_packing *a, const bd_packing *b,
-                               bd_error *err)
+static bd_status print_config(FILE *out, const bd_dataset_config *a, const bd_dataset_config *b,
+                              bd_error *err)
 {
-    bd_json *left = bd_packing_to_json(a), *right = bd_packing_to_json(b);
+    bd_json *left = bd_dataset_config_to_json(a), *right = bd_dataset_config_to_json(b);
     bd_status status = BD_OK;
     bd_json_member m = bd_json_first(left), n = bd_json_first(right);
     while (status == BD_OK && m.key && n.key) {
@@ -119,8 +119,8 @@ bd_status bd_report_difference(FILE *out, const bd_difference *difference,
     print_path(out, "A", a->path);
     print_path(out, "B", b->path);
     fputc('\n', out);
-    print_title(out, style, "Packing", verdict(d->packing_is_same));
-    BD_TRY(print_packing(out, &a->manifest.packing, &b->manifest.packing, err));
+    print_title(out, style, "Packing", verdict(d->config_is_same));
+    BD_TRY(print_config(out, &a->manifest.config, &b->manifest.config, err));
     print_title(out, style, "Inputs",
                 verdict(d->inputs_only[0] == 0 && d->inputs_only[1] == 0));
     print_count_line(out, "in both, by name", d->inputs_in_both);

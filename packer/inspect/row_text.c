@@ -150,7 +150,7 @@ bd_status bd_row_check_inputs(const bd_row *row, const bd_manifest *manifest, bd
 bd_status bd_row_print(FILE *out, const bd_row *row, const bd_manifest *manifest,
                        const bd_tokenizer *tokenizer, bd_row_style style, bd_error *err)
 {
-    const int id_bytes = bd_packing_id_bytes(&manifest->packing);
+    const int id_bytes = bd_dataset_id_bytes(&manifest->config);
     BD_TRY(bd_row_check_inputs(row, manifest, err));
     for (int64_t s = 0; s < row->n_segments; s++) {
         print_heading(out, row, manifest, s);
@@ -160,8 +160,8 @@ bd_status bd_row_print(FILE *out, const bd_row *row, const bd_manifest *manifest
         fprintf(out, "%s\n", style.color ? no_color : "");
     }
     const int64_t used = row->bounds[row->n_segments];
-    if (used < manifest->packing.seq_len)
+    if (used < manifest->config.seq_len)
         fprintf(out, "--- tokens %" PRId64 " to %" PRId64 ": padding\n", used,
-                manifest->packing.seq_len - 1);
+                manifest->config.seq_len - 1);
     return BD_OK;
 }

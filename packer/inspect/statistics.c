@@ -22,18 +22,18 @@ static int bits_of(int64_t value)
 
 static bool is_narrow(const bd_statistics *s)
 {
-    return bd_packing_id_bytes(&s->packing) == 2;
+    return bd_dataset_id_bytes(&s->config) == 2;
 }
 
-bd_status bd_statistics_init(bd_statistics *statistics, const bd_packing *packing,
+bd_status bd_statistics_init(bd_statistics *statistics, const bd_dataset_config *config,
                              bd_error *err)
 {
-    *statistics = (bd_statistics){.packing = *packing};
+    *statistics = (bd_statistics){.config = *config};
     bd_statistics *s = statistics;
-    const bool counts_tokens = packing->vocab_size <= BD_MAX_COUNTED_VOCABULARY;
+    const bool counts_tokens = config->vocab_size <= BD_MAX_COUNTED_VOCABULARY;
     s->lengths = calloc(BD_EXACT_LENGTHS + 1, sizeof *s->lengths);
     if (counts_tokens)
-        s->token_counts = calloc((size_t)packing->vocab_size, sizeof *s->token_counts);
+        s->token_counts = calloc((size_t)config->vocab_size, sizeof *s->token_counts);
     if (is_narrow(s))
         s->recent = calloc((size_t)N_TABLES * NARROW_IDS, sizeof *s->recent);
     if (!s->lengths || (counts_tokens && !s->token_counts) || (is_narrow(s) && !s->recent)) {
@@ -64,7 +64,7 @@ void bd_statistics_settle(bd_statistics *statistics)
     bd_statistics *s = statistics;
     if (s->n_recent == 0)
         return;
-    for (int64_t id = 0; id < s->packing.vocab_size; id++)
+    for (int64_t id = 0; id < s->config.vocab_size; id++)
         s->token_counts[id] += (int64_t)s->recent[id] + s->recent[NARROW_IDS + id];
     memset(s->recent, 0, (size_t)N_TABLES * NARROW_IDS * sizeof *s->recent);
     s->n_recent = 0;
@@ -94,7 +94,7 @@ static void count_tokens(bd_statistics *s, const bd_row *row)
     }
     const uint32_t *ids = row->ids;
     for (int64_t t = 0; s->token_counts && t < used; t++)
-        if (ids[t] < s->packing.vocab_size)
+        if (ids[t] < s->config.vocab_size)
             s->token_counts[ids[t]]++;
 }
 
@@ -112,7 +112,7 @@ static void count_in_statistics(bd_statistics *s, int64_t length)
 void bd_statistics_add_row(bd_statistics *statistics, const bd_row *row)
 {
     bd_statistics *s = statistics;
-    const int64_t seq_len = s->packing.seq_len, used = row->bounds[row->n_segments];
+    const int64_t seq_len = s->config.seq_len, used = row->bounds[row->n_segments];
     bd_figures_count_row(&s->figures, seq_len, used, row->n_segments);
     s->padding[bits_of(seq_len - used)]++;
     if (row->n_segments > s->most_segments)
@@ -149,7 +149,7 @@ void bd_statistics_merge(bd_statistics *total, bd_statistics *part)
     add_all(total->padding, part->padding, BD_PADDING_BINS);
     add_all(total->tiles, part->tiles, BD_N_TILE_SIZES);
     if (total->token_counts)
-        add_all(total->token_counts, part->token_counts, total->packing.vocab_size);
+        add_all(total->token_counts, part->token_counts, total->config.vocab_size);
     total->longest_document = larger(total->longest_document, part->longest_document);
     total->most_segments = larger(total->most_segments, part->most_segments);
 }

@@ -25,7 +25,7 @@ extern const int64_t bd_tile_sizes[BD_N_TILE_SIZES];  // 64 and 128 tokens
 extern const int bd_quantile_percents[BD_N_QUANTILES];
 
 typedef struct bd_statistics {
-    bd_packing packing;
+    bd_dataset_config config;
     // Rows, segments, documents, packed, padding, targets, repeated, longest segment, attention
     // pairs and both histograms; the rest stays 0.
     bd_figures figures;
@@ -43,14 +43,14 @@ typedef struct bd_statistics {
 
 // Memory: 2 MiB for the lengths and 8 bytes for each token of the vocabulary (16 more for each
 // of 65,536 if ids have 2 bytes). On failure *statistics is empty.
-bd_status bd_statistics_init(bd_statistics *statistics, const bd_packing *packing,
+bd_status bd_statistics_init(bd_statistics *statistics, const bd_dataset_config *config,
                              bd_error *err);
 
 // Counts a row whose boundaries and lengths obey R1, R2 and R4. Ids that are not in the
 // vocabulary are not counted.
 void bd_statistics_add_row(bd_statistics *statistics, const bd_row *row);
 
-// total += part, of the same packing. The part is then only good for releasing.
+// total += part, of the same config. The part is then only good for releasing.
 void bd_statistics_merge(bd_statistics *total, bd_statistics *part);
 
 // To be called before token_counts are read.

@@ -29,18 +29,18 @@ typedef struct window {
 
 // ---- The token itself ----------------------------------------------------------------------
 
-static bd_token_kind kind_of(const bd_packing *packing, int64_t token, int64_t length)
+static bd_token_kind kind_of(const bd_dataset_config *config, int64_t token, int64_t length)
 {
     if (token == length - 1)
         return BD_TOKEN_SEPARATOR;
-    return token == 0 && packing->bos != BD_NO_BOS ? BD_TOKEN_BOS : BD_TOKEN_TEXT;
+    return token == 0 && config->bos != BD_NO_BOS ? BD_TOKEN_BOS : BD_TOKEN_TEXT;
 }
 
 static bd_status describe(const bd_locator *locator, const bd_row *row, bd_location *location,
                           bd_error *err)
 {
-    const bd_packing *packing = &locator->manifest->packing;
-    const int id_bytes = bd_packing_id_bytes(packing);
+    const bd_dataset_config *config = &locator->manifest->config;
+    const int id_bytes = bd_dataset_id_bytes(config);
     const int64_t t = location->address.token;
     int64_t s = 0;
     location->id = bd_id_at(row->ids, id_bytes, t);
@@ -60,7 +60,7 @@ static bd_status describe(const bd_locator *locator, const bd_row *row, bd_locat
     location->length = row->segments.length[s];
     location->token = location->offset + t - location->begin;
     location->repeated = location->offset > 0 && t == location->begin;
-    location->kind = kind_of(packing, location->token, location->length);
+    location->kind = kind_of(config, location->token, location->length);
     location->has_target = bd_row_is_target(row, s, t + 1);
     if (location->has_target)
         location->target = bd_id_at(row->ids, id_bytes, t + 1);
@@ -85,7 +85,7 @@ static size_t n_text_bytes(const window *w, int64_t token, uint32_t id)
     const bd_tokenizer *tokenizer = w->locator->tokenizer;
     size_t n;
     // A BOS token may have text, but that is not text of the document.
-    if (kind_of(&w->locator->manifest->packing, token, w->location->length) != BD_TOKEN_TEXT)
+    if (kind_of(&w->locator->manifest->config, token, w->location->length) != BD_TOKEN_TEXT)
         return 0;
     tokenizer->kind->token_bytes(tokenizer, id, &n);
     return n;
@@ -99,7 +99,7 @@ static bool has_all_pieces(const window *w)
 // Takes what segment `s` of a row shows of the document.
 static void take_piece(window *w, const bd_row *row, int64_t s)
 {
-    const int id_bytes = bd_packing_id_bytes(&w->locator->manifest->packing);
+    const int id_bytes = bd_dataset_id_bytes(&w->locator->manifest->config);
     const int64_t from = row->bounds[s], n = row->bounds[s + 1] - from;
     const int64_t offset = row->segments.offset[s];
     for (int64_t i = 0; i < n; i++) {

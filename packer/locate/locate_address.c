@@ -120,9 +120,9 @@ bd_status bd_token_address_parse(bd_token_address *address, const char *text,
     BD_TRY(n == 3 ? read_row(parts[1], manifest, address, err)
                   : read_dataset_row(parts[0], manifest, address, err));
     const part token = parts[n - 1];
-    if (!read_number(token, &address->token) || address->token >= manifest->packing.seq_len)
+    if (!read_number(token, &address->token) || address->token >= manifest->config.seq_len)
         return bd_fail(err, BD_ERR_ARGUMENT, "no token '%.*s': a row has tokens 0 to %" PRId64,
-                       token.n, token.text, manifest->packing.seq_len - 1);
+                       token.n, token.text, manifest->config.seq_len - 1);
     return BD_OK;
 }
 

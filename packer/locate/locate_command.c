@@ -172,7 +172,7 @@ static bd_status locate(locating *l, bd_error *err)
     const locate_settings *settings = l->arguments->settings;
     const char *folder = l->arguments->operands[0];
     BD_TRY(bd_manifest_read(&l->manifest, folder, err));
-    BD_TRY(bd_stored_tokenizer_open(&l->tokenizer, folder, &l->manifest.packing, err));
+    BD_TRY(bd_stored_tokenizer_open(&l->tokenizer, folder, &l->manifest.config, err));
     if (settings->corpus.n > 0) {
         BD_TRY(bd_check_init(&l->check, folder, &l->manifest, err));
         BD_TRY(bd_corpus_open(&l->corpus, &l->check, settings->corpus.items, settings->corpus.n,

@@ -58,20 +58,20 @@ typedef struct walked {
 
 static bool next_token(walk *w, walked *out)
 {
-    const bd_packing *packing = &w->shard->packing;
+    const bd_dataset_config *config = &w->shard->config;
     for (; w->piece < w->n; w->piece++, w->token = 0, w->ids = NULL) {
         const bd_indexed_segment *p = &w->pieces[w->piece];
         // The first token of a later piece is the last of the one before; that of the document
         // may be its BOS, and its last one is the separator.
-        const bool skips = p->offset > 0 || packing->bos != BD_NO_BOS;
+        const bool skips = p->offset > 0 || config->bos != BD_NO_BOS;
         if (!w->ids)
             w->ids = bd_indexed_segment_ids(p, w->shard);
         if (w->token == 0 && skips)
             w->token = 1;
         if (w->token < p->n_tokens && p->offset + w->token < (int64_t)p->length - 1) {
             const int64_t t = w->token++;
-            *out = (walked){bd_id_at(w->ids, bd_packing_id_bytes(packing), t), p->row,
-                            p->from + t};
+            *out =
+                (walked){bd_id_at(w->ids, bd_dataset_id_bytes(config), t), p->row, p->from + t};
             return true;
         }
     }
@@ -209,7 +209,7 @@ static bd_status search_row(shard_search *s, int64_t index, const bd_row *row, b
     bd_segment_index *pieces = &s->pieces;
     for (int64_t k = 0; k < row->n_segments; k++) {
         const bd_indexed_segment p =
-            bd_indexed_segment_of_row(row, &s->shard.packing, (uint32_t)index, k);
+            bd_indexed_segment_of_row(row, &s->shard.config, (uint32_t)index, k);
         const bool is_whole = (uint32_t)p.n_tokens == p.length;
         if (!is_whole) {
             BD_TRY(bd_array_reserve((void **)&pieces->items, &s->pieces_capacity, pieces->n + 1,

@@ -19,15 +19,15 @@ typedef struct split {
 } split;
 
 typedef struct card {
-    const bd_packing *packing;
+    const bd_dataset_config *config;
     split splits[2];
     int n_splits;
 } card;
 
 static card make_card(const bd_manifest *manifest, const bd_manifest *held_out)
 {
-    const bool alone = manifest->packing.part == BD_PART_HELD_OUT;
-    card c = {.packing = &manifest->packing, .n_splits = 1};
+    const bool alone = manifest->config.part == BD_PART_HELD_OUT;
+    card c = {.config = &manifest->config, .n_splits = 1};
     c.splits[0] = (split){alone ? "holdout" : "train", "*.arrow", manifest};
     // With a split without rows, the library datasets would refuse to load the other one as well.
     if (held_out && held_out->totals.rows > 0)
@@ -77,19 +77,19 @@ static void put_figures(FILE *out, const card *c)
     fputs("\n", out);
 }
 
-static void put_packing(FILE *out, const bd_packing *packing)
+static void put_config(FILE *out, const bd_dataset_config *config)
 {
     fprintf(out,
             "A row has %" PRId64 " tokens: whole documents or pieces of them (strategy %s; a "
             "document longer than a row: %s), then padding. Ids are below %" PRId64
             ", those of the tokenizer in `" BD_TOKENIZER_NAME "` (%s). ",
-            packing->seq_len, bd_strategy_words[packing->strategy],
-            bd_long_policy_words[packing->long_policy], packing->vocab_size,
-            bd_packing_tokenizer(packing).text);
-    if (packing->bos != BD_NO_BOS)
-        fprintf(out, "Id %" PRId64 " begins a document. ", packing->bos);
+            config->seq_len, bd_strategy_words[config->strategy],
+            bd_long_policy_words[config->long_policy], config->vocab_size,
+            bd_dataset_tokenizer(config).text);
+    if (config->bos != BD_NO_BOS)
+        fprintf(out, "Id %" PRId64 " begins a document. ", config->bos);
     fprintf(out, "Id %" PRId64 " ends a document; padding is id %" PRId64 ".\n\n",
-            packing->separator, packing->padding);
+            config->separator, config->padding);
 }
 
 static void put_added_tokens(FILE *out, const card *c)
@@ -103,7 +103,7 @@ static void put_added_tokens(FILE *out, const card *c)
               out);
 }
 
-static void put_columns(FILE *out, const bd_packing *packing)
+static void put_columns(FILE *out, const bd_dataset_config *config)
 {
     fprintf(out,
             "| column | type | what it is |\n"
@@ -116,7 +116,7 @@ static void put_columns(FILE *out, const bd_packing *packing)
             "`position` of its document in the corpus, its `offset` in the document, the "
             "document's `length` |\n"
             "| `checksum` | uint64 | of the row |\n\n",
-            8 * bd_packing_id_bytes(packing), packing->seq_len);
+            8 * bd_dataset_id_bytes(config), config->seq_len);
 }
 
 static void put_calls(FILE *out, const card *c)
@@ -146,11 +146,11 @@ static void put_card(FILE *out, const card *c)
             "Documents as token ids, packed into rows of one length by Bindery "
             "(format " BD_FORMAT_VERSION
             "), with the boundaries of the documents beside the tokens.\n\n",
-            c->packing->seq_len);
+            c->config->seq_len);
     put_figures(out, c);
-    put_packing(out, c->packing);
+    put_config(out, c->config);
     put_added_tokens(out, c);
-    put_columns(out, c->packing);
+    put_columns(out, c->config);
     put_calls(out, c);
 }
 

@@ -20,14 +20,14 @@ static bd_status publish_text(const char *folder, const char *name, const char *
 }
 
 // The length of the rows is no limit for the tokenizer: documents may be longer.
-static bd_status print_tokenizer_config(const char *tokenizer, const bd_packing *packing,
+static bd_status print_tokenizer_config(const char *tokenizer, const bd_dataset_config *dataset,
                                         char **text, bd_error *err)
 {
     const bd_tokenizer_config config = {
         .tokenizer = tokenizer,
-        .eos = packing->separator,
-        .bos = packing->bos == BD_NO_BOS ? BD_NO_TOKEN : packing->bos,
-        .pad = packing->padding == packing->separator ? BD_NO_TOKEN : packing->padding,
+        .eos = dataset->separator,
+        .bos = dataset->bos == BD_NO_BOS ? BD_NO_TOKEN : dataset->bos,
+        .pad = dataset->padding == dataset->separator ? BD_NO_TOKEN : dataset->padding,
         .max_length = BD_NO_MAX_LENGTH,
     };
     return bd_tokenizer_config_print(&config, text, err);
@@ -44,7 +44,7 @@ bd_status bd_dataset_publish_head(const char *folder, const bd_json *plan,
         status = publish_text(folder, BD_TOKENIZER_NAME, tokenizer, &manifest->tokenizer_digest,
                               err);
     if (status == BD_OK)
-        status = print_tokenizer_config(tokenizer, &manifest->packing, &config, err);
+        status = print_tokenizer_config(tokenizer, &manifest->config, &config, err);
     if (status == BD_OK)
         status = bd_file_publish(folder, BD_TOKENIZER_CONFIG_NAME, config, strlen(config), err);
     free(config);
@@ -88,7 +88,7 @@ static bd_status check_tokenizer_config(const char *folder, const bd_manifest *m
     bd_status status =
         bd_stored_tokenizer_read(folder, &manifest->tokenizer_digest, &tokenizer, err);
     if (status == BD_OK)
-        status = print_tokenizer_config(tokenizer, &manifest->packing, &config, err);
+        status = print_tokenizer_config(tokenizer, &manifest->config, &config, err);
     if (status == BD_OK) {
         const bd_digest expected = bd_digest_of(config, strlen(config));
         status = check_content(folder, BD_TOKENIZER_CONFIG_NAME, &expected, err);

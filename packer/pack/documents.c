@@ -6,9 +6,10 @@
 
 #include "common/base/memory.h"
 
-void bd_documents_init(bd_documents *documents, const bd_packing *packing, bd_encoder *encoder)
+void bd_documents_init(bd_documents *documents, const bd_dataset_config *config,
+                       bd_encoder *encoder)
 {
-    *documents = (bd_documents){.packing = packing, .encoder = encoder};
+    *documents = (bd_documents){.config = config, .encoder = encoder};
 }
 
 // Room for `n` more tokens in every column.
@@ -18,7 +19,7 @@ static bd_status reserve(bd_documents *documents, size_t n, bd_error *err)
     if (!bd_size_add(documents->n_tokens, n, &needed) || needed > INT64_MAX / 64)
         return bd_fail(err, BD_ERR_MEMORY, "too many tokens in one unit");
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
-        const int bits = bd_token_bits(c, bd_packing_id_bytes(documents->packing));
+        const int bits = bd_token_bits(c, bd_dataset_id_bytes(documents->config));
         BD_TRY(bd_array_reserve(&documents->columns[c], &documents->capacity_bytes[c],
                                 bd_column_bytes((int64_t)needed, bits), 1, err));
     }
@@ -31,7 +32,7 @@ bd_status bd_documents_add_tokens(bd_documents *documents, const bd_row *row, in
     BD_TRY(reserve(documents, (size_t)n, err));
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
         bd_column_copy(documents->columns[c], (int64_t)documents->n_tokens, row->columns[c],
-                       from, n, bd_token_bits(c, bd_packing_id_bytes(documents->packing)));
+                       from, n, bd_token_bits(c, bd_dataset_id_bytes(documents->config)));
     documents->n_tokens += (size_t)n;
     return BD_OK;
 }
@@ -61,7 +62,7 @@ static bd_status begin_scratch(bd_documents *documents, size_t n_text, uint32_t 
         return bd_fail(err, BD_ERR_MEMORY, "too many tokens in one unit");
     BD_TRY(bd_array_reserve((void **)&documents->scratch, &documents->scratch_capacity, needed,
                             sizeof *documents->scratch, err));
-    *text = documents->scratch + (documents->packing->bos != BD_NO_BOS);
+    *text = documents->scratch + (documents->config->bos != BD_NO_BOS);
     return BD_OK;
 }
 
@@ -69,15 +70,15 @@ static bd_status begin_scratch(bd_documents *documents, size_t n_text, uint32_t 
 static bd_status append_scratch(bd_documents *documents, size_t n_text, uint32_t input,
                                 uint64_t position, bd_error *err)
 {
-    const bd_packing *packing = documents->packing;
-    const bool has_bos = packing->bos != BD_NO_BOS;
+    const bd_dataset_config *config = documents->config;
+    const bool has_bos = config->bos != BD_NO_BOS;
     const size_t n = n_text + has_bos + 1;
     uint32_t *ids = documents->scratch;
     BD_TRY(reserve(documents, n, err));
     if (has_bos)
-        ids[0] = (uint32_t)packing->bos;
-    ids[n - 1] = (uint32_t)packing->separator;
-    if (bd_packing_id_bytes(packing) == 2) {
+        ids[0] = (uint32_t)config->bos;
+    ids[n - 1] = (uint32_t)config->separator;
+    if (bd_dataset_id_bytes(config) == 2) {
         uint16_t *to = (uint16_t *)documents->ids + documents->n_tokens;
         for (size_t i = 0; i < n; i++)
             to[i] = (uint16_t)ids[i];
@@ -146,7 +147,7 @@ bd_status bd_documents_sort(bd_documents *documents, bd_error *err)
     for (size_t d = 0; d < n; d++) {
         const bd_document *document = &documents->items[d];
         placed[d] = (placed_document){
-            bd_packing_place(documents->packing, document->input, document->position),
+            bd_dataset_place(documents->config, document->input, document->position),
             *document};
     }
     qsort(placed, n, sizeof *placed, compare_places);

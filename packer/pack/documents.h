@@ -20,9 +20,9 @@ typedef struct bd_document {
 } bd_document;
 
 typedef struct bd_documents {
-    const bd_packing *packing;  // borrowed
-    bd_encoder *encoder;        // borrowed; several collections of one thread may share it
-    BD_WRITABLE_TOKENS;         // [n_tokens], owned; as wide as they will be stored
+    const bd_dataset_config *config;  // borrowed
+    bd_encoder *encoder;  // borrowed; several collections of one thread may share it
+    BD_WRITABLE_TOKENS;   // [n_tokens], owned; as wide as they will be stored
     size_t capacity_bytes[BD_N_TOKEN_COLUMNS];
     size_t n_tokens;
     bd_document *items;  // [n], owned; in input order
@@ -32,11 +32,12 @@ typedef struct bd_documents {
     int64_t text, bos, separators;  // tokens so far, by kind: the input's side of the ledger
 } bd_documents;
 
-// An empty collection; `packing` and `encoder` must outlive it. Only text needs the encoder: it
+// An empty collection; `config` and `encoder` must outlive it. Only text needs the encoder: it
 // may be NULL where documents come as ids, and may be filled later.
-void bd_documents_init(bd_documents *documents, const bd_packing *packing, bd_encoder *encoder);
+void bd_documents_init(bd_documents *documents, const bd_dataset_config *config,
+                       bd_encoder *encoder);
 
-// Tokenises `text` and appends it as a document, with BOS and separator as the packing says.
+// Tokenises `text` and appends it as a document, with BOS and separator as the config says.
 // A document of more than UINT32_MAX tokens is BD_ERR_UNSUPPORTED.
 bd_status bd_documents_append(bd_documents *documents, const char *text, size_t size_bytes,
                               uint32_t input, uint64_t position, bd_error *err);
@@ -62,7 +63,7 @@ void bd_documents_clear(bd_documents *documents);
 bd_document bd_documents_remove_last(bd_documents *documents);
 
 // Brings the documents into the order of their places (common/dataset/config.h), which is the
-// input's unless the packing shuffles. Memory: 50 bytes per document.
+// input's unless the config shuffles. Memory: 50 bytes per document.
 bd_status bd_documents_sort(bd_documents *documents, bd_error *err);
 
 void bd_documents_release(bd_documents *documents);  // safe on an empty struct and safe twice

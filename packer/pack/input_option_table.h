@@ -16,11 +16,11 @@
                 "a folder with either, or FILE.tiktoken:PATTERN"                              \
     }
 
-#define BD_MIN_TOKENS_OPTION                                                                \
-    {                                                                                       \
-        .name = "min-tokens", .value = "N",                                                 \
-        BD_INTEGER(bd_pack_options, job.packing.min_tokens, 0, UINT32_MAX), .initial = "0", \
-        .help = "Leave out documents with fewer tokens of text"                             \
+#define BD_MIN_TOKENS_OPTION                                                               \
+    {                                                                                      \
+        .name = "min-tokens", .value = "N",                                                \
+        BD_INTEGER(bd_pack_options, job.config.min_tokens, 0, UINT32_MAX), .initial = "0", \
+        .help = "Leave out documents with fewer tokens of text"                            \
     }
 
 #define BD_INPUT_OPTIONS                                                                       \
@@ -32,7 +32,7 @@
              "already"},                                                                       \
         {.name = "separator-id",                                                               \
          .value = "ID",                                                                        \
-         BD_INTEGER(bd_pack_options, job.packing.separator, 0, UINT32_MAX),                    \
+         BD_INTEGER(bd_pack_options, job.config.separator, 0, UINT32_MAX),                     \
          .initial = "-1",                                                                      \
          .initial_note = "the tokenizer's",                                                    \
          .help = "Token that ends each document"},                                             \
@@ -43,13 +43,13 @@
          .help = "The same, by its text"},                                                     \
         {.name = "bos",                                                                        \
          .value = "ID",                                                                        \
-         BD_INTEGER(bd_pack_options, job.packing.bos, 0, UINT32_MAX),                          \
+         BD_INTEGER(bd_pack_options, job.config.bos, 0, UINT32_MAX),                           \
          .initial = "-1",                                                                      \
          .initial_note = "none",                                                               \
          .help = "Token that begins each document"},                                           \
         {.name = "padding-id",                                                                 \
          .value = "ID",                                                                        \
-         BD_INTEGER(bd_pack_options, job.packing.padding, 0, UINT32_MAX),                      \
+         BD_INTEGER(bd_pack_options, job.config.padding, 0, UINT32_MAX),                       \
          .initial = "-1",                                                                      \
          .initial_note = "the separator",                                                      \
          .help = "Token that fills the end of a row; its value never matters"},                \
@@ -96,7 +96,7 @@
                  "text like any other, the token, or an error"},                               \
         {.name = "vocab-size",                                                                 \
          .value = "N",                                                                         \
-         BD_INTEGER(bd_pack_options, job.packing.vocab_size, 1, BD_MAX_IDS_VOCABULARY),        \
+         BD_INTEGER(bd_pack_options, job.config.vocab_size, 1, BD_MAX_IDS_VOCABULARY),         \
          .initial = "-1",                                                                      \
          .initial_note = "the tokenizer's",                                                    \
          .help = "Ids of tokenised inputs are below N; takes the place of a tokenizer"},       \

@@ -17,11 +17,11 @@ _Static_assert((int)BD_NO_BOS == BD_NOT_GIVEN && (int)BD_NO_SHUFFLE == BD_NOT_GI
                    (int)BD_NO_LIMIT == BD_NOT_GIVEN,
                "an option that is not given asks for nothing");
 
-bd_packing bd_holdout_packing(const bd_pack_job *job)
+bd_dataset_config bd_holdout_config(const bd_pack_job *job)
 {
-    bd_packing packing = job->packing;
-    packing.part = BD_PART_HELD_OUT;
-    return packing;
+    bd_dataset_config config = job->config;
+    config.part = BD_PART_HELD_OUT;
+    return config;
 }
 
 bd_status bd_pack_job_units(const bd_pack_job *job, bd_units *units, bd_error *err)
@@ -90,7 +90,7 @@ static bd_status choose_separator(bd_pack_options *options, bd_error *err)
 {
     const bd_tokenizer *tokenizer = options->job.tokenizer;
     const char *text = options->separator_token;
-    int64_t *separator = &options->job.packing.separator;
+    int64_t *separator = &options->job.config.separator;
     uint32_t found;
     if (text && *separator != BD_NOT_GIVEN)
         return bd_fail(err, BD_ERR_ARGUMENT, "either --separator-id or --separator-token");
@@ -111,28 +111,28 @@ static bd_status choose_separator(bd_pack_options *options, bd_error *err)
                        : "--vocab-size needs --separator-id as well");
 }
 
-static bd_status complete_packing(bd_pack_options *options, bd_error *err)
+static bd_status complete_config(bd_pack_options *options, bd_error *err)
 {
     const bd_tokenizer *tokenizer = options->job.tokenizer;
-    bd_packing *packing = &options->job.packing;
+    bd_dataset_config *config = &options->job.config;
     BD_TRY(choose_separator(options, err));
-    if (packing->padding == BD_NOT_GIVEN)
-        packing->padding = packing->separator;
-    packing->vocab_size = tokenizer->vocab_size;
-    packing->fingerprint = tokenizer->fingerprint;
-    snprintf(packing->tokenizer, sizeof packing->tokenizer, "%s", tokenizer->name);
-    packing->batch_rows = bd_packing_default_batch_rows(packing);
+    if (config->padding == BD_NOT_GIVEN)
+        config->padding = config->separator;
+    config->vocab_size = tokenizer->vocab_size;
+    config->fingerprint = tokenizer->fingerprint;
+    snprintf(config->tokenizer, sizeof config->tokenizer, "%s", tokenizer->name);
+    config->batch_rows = bd_dataset_default_batch_rows(config);
     if (options->holdout) {
-        BD_TRY(parse_share("--holdout", options->holdout, 1, BD_MILLION - 1, &packing->holdout,
+        BD_TRY(parse_share("--holdout", options->holdout, 1, BD_MILLION - 1, &config->holdout,
                            err));
-        packing->part = BD_PART_TRAINING;
+        config->part = BD_PART_TRAINING;
     }
     const struct {
         const char *option;
         int64_t id;
-    } ids[] = {{"--separator-id", packing->separator},
-               {"--bos", packing->bos},
-               {"--padding-id", packing->padding}};
+    } ids[] = {{"--separator-id", config->separator},
+               {"--bos", config->bos},
+               {"--padding-id", config->padding}};
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
         if (ids[i].id >= tokenizer->vocab_size)
             return bd_fail(
@@ -145,7 +145,7 @@ static bd_status complete_packing(bd_pack_options *options, bd_error *err)
 static bd_status complete_reading(bd_pack_options *options, bd_error *err)
 {
     enum { USUAL_MAX_BAD = BD_MILLION / 1000 };
-    const bd_packing *packing = &options->job.packing;
+    const bd_dataset_config *config = &options->job.config;
     bd_input_options *reading = &options->job.reading;
     const bool skips = reading->bad_records == BD_BAD_SKIP;
     reading->max_bad = skips ? USUAL_MAX_BAD : 0;
@@ -159,9 +159,9 @@ static bd_status complete_reading(bd_pack_options *options, bd_error *err)
         return bd_fail(err, BD_ERR_ARGUMENT, "--delimiter: one line, without a newline");
     if (options->id_bytes == 3)
         return bd_fail(err, BD_ERR_ARGUMENT, "--id-bytes: 2 or 4");
-    reading->raw_id_bytes = options->id_bytes == BD_NOT_GIVEN ? bd_packing_id_bytes(packing)
+    reading->raw_id_bytes = options->id_bytes == BD_NOT_GIVEN ? bd_dataset_id_bytes(config)
                                                               : (int)options->id_bytes;
-    reading->end_of_text = packing->separator;
+    reading->end_of_text = config->separator;
     // They are part of the plan, which is JSON.
     if (!bd_is_utf8(reading->text_field) ||
         (reading->delimiter && !bd_is_utf8(reading->delimiter)))
@@ -172,13 +172,13 @@ static bd_status complete_reading(bd_pack_options *options, bd_error *err)
 bd_status bd_pack_job_complete(bd_pack_options *options, bd_error *err)
 {
     bd_pack_job *job = &options->job;
-    const int64_t vocab_size = job->packing.vocab_size;
+    const int64_t vocab_size = job->config.vocab_size;
     BD_TRY(vocab_size == BD_NOT_GIVEN
                ? bd_tokenizer_open(&job->tokenizer, options->tokenizer, err)
                : bd_tokenizer_open_ids(&job->tokenizer, vocab_size, err));
     if (strcmp(job->tokenizer->name, BD_BPE_NAME) == 0)
         job->tokenizer_file = options->tokenizer;
-    BD_TRY(complete_packing(options, err));
+    BD_TRY(complete_config(options, err));
     return complete_reading(options, err);
 }
 

@@ -21,7 +21,7 @@ enum { BD_NO_LIMIT = -1 };
 
 // All units of a run share it.
 typedef struct bd_pack_job {
-    bd_packing packing;             // of the dataset; see bd_holdout_packing()
+    bd_dataset_config config;       // of the dataset; see bd_holdout_config()
     const bd_tokenizer *tokenizer;  // borrowed
     const char *tokenizer_file;     // that it was read from, for the log; NULL if built in
     const bd_inputs *inputs;        // borrowed
@@ -31,8 +31,8 @@ typedef struct bd_pack_job {
     const char *holdout_folder;  // where the held-out one goes; NULL without a holdout
 } bd_pack_job;
 
-// The packing of the held-out dataset.
-bd_packing bd_holdout_packing(const bd_pack_job *job);
+// The config of the held-out dataset.
+bd_dataset_config bd_holdout_config(const bd_pack_job *job);
 
 // Cuts the job's inputs into units. Release them with bd_units_release().
 bd_status bd_pack_job_units(const bd_pack_job *job, bd_units *units, bd_error *err);

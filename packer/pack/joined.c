@@ -10,10 +10,10 @@
 
 // ---- Which can be joined -------------------------------------------------------------------
 
-static bool packings_differ(const bd_packing *here, const bd_packing *there, char *where,
-                            size_t where_size)
+static bool configs_differ(const bd_dataset_config *here, const bd_dataset_config *there,
+                           char *where, size_t where_size)
 {
-    bd_json *a = bd_packing_to_json(here), *b = bd_packing_to_json(there);
+    bd_json *a = bd_dataset_config_to_json(here), *b = bd_dataset_config_to_json(there);
     const bool differ = bd_json_difference(a, b, where, where_size);
     bd_json_free(a);
     bd_json_free(b);
@@ -22,18 +22,18 @@ static bool packings_differ(const bd_packing *here, const bd_packing *there, cha
 
 // Options that repacking changes may differ. The meaning of ids, and which documents were left out,
 // may not.
-static bd_status check_packing(const bd_joined_dataset *item, const bd_joined_dataset *first,
-                               bd_error *err)
+static bd_status check_config(const bd_joined_dataset *item, const bd_joined_dataset *first,
+                              bd_error *err)
 {
-    const bd_packing *here = &item->manifest.packing;
-    bd_packing there = first->manifest.packing;
+    const bd_dataset_config *here = &item->manifest.config;
+    bd_dataset_config there = first->manifest.config;
     char where[256];
     if (strcmp(here->fingerprint.hex, there.fingerprint.hex) != 0)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "'%s' cannot be joined with '%s': it has another tokenizer (%s; there "
                        "%s), so pack its corpus with that one",
-                       item->folder, first->folder, bd_packing_tokenizer(here).text,
-                       bd_packing_tokenizer(&there).text);
+                       item->folder, first->folder, bd_dataset_tokenizer(here).text,
+                       bd_dataset_tokenizer(&there).text);
     there.seq_len = here->seq_len;
     there.batch_rows = here->batch_rows;
     there.strategy = here->strategy;
@@ -41,7 +41,7 @@ static bd_status check_packing(const bd_joined_dataset *item, const bd_joined_da
     there.max_documents = here->max_documents;
     there.shuffle = here->shuffle;
     there.codec = here->codec;
-    if (packings_differ(here, &there, where, sizeof where))
+    if (configs_differ(here, &there, where, sizeof where))
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "'%s' cannot be joined with '%s': %s (pack its corpus with the options "
                        "of that one)",
@@ -110,7 +110,7 @@ static bd_status check_amount(const bd_joined *joined, bd_error *err)
 static bd_status check_all(const bd_joined *joined, bd_error *err)
 {
     for (size_t i = 1; i < joined->n; i++) {
-        BD_TRY(check_packing(&joined->items[i], &joined->items[0], err));
+        BD_TRY(check_config(&joined->items[i], &joined->items[0], err));
         BD_TRY(refuse_twice(joined, i, err));
     }
     return check_amount(joined, err);
@@ -137,7 +137,7 @@ static bd_status open_joined_dataset(bd_joined *joined, size_t index, const char
     if (!item->folder)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
     BD_TRY(bd_manifest_read(manifest, folder, err));
-    BD_TRY(bd_pack_plan_read(&item->plan, item->folder, &manifest->packing, manifest->n_inputs,
+    BD_TRY(bd_pack_plan_read(&item->plan, item->folder, &manifest->config, manifest->n_inputs,
                              err));
     BD_TRY(complete_inputs(item, err));
     item->first_input = joined->n_inputs;
@@ -178,14 +178,14 @@ void bd_joined_release(bd_joined *joined)
 
 // ---- The held-out datasets -----------------------------------------------------------------
 
-// The held-out dataset must be the other side of the packing of the dataset around it.
+// The held-out dataset must be the other side of the config of the dataset around it.
 static bd_status check_other_side(const bd_joined_dataset *held_out,
                                   const bd_joined_dataset *around, bd_error *err)
 {
-    bd_packing expected = around->manifest.packing;
+    bd_dataset_config expected = around->manifest.config;
     expected.part = BD_PART_HELD_OUT;
     char where[256];
-    if (!packings_differ(&held_out->manifest.packing, &expected, where, sizeof where))
+    if (!configs_differ(&held_out->manifest.config, &expected, where, sizeof where))
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT,
                    "'%s' is not what was held out of the dataset around it: %s (move it "
@@ -195,7 +195,7 @@ static bd_status check_other_side(const bd_joined_dataset *held_out,
 
 static bool has_holdout(const bd_joined_dataset *item, const char *folder)
 {
-    return item->manifest.packing.part == BD_PART_TRAINING &&
+    return item->manifest.config.part == BD_PART_TRAINING &&
            bd_folder_holds(folder, BD_MANIFEST_NAME);
 }
 
@@ -255,8 +255,8 @@ const bd_joined_dataset *bd_joined_find_shard(const bd_joined *joined, size_t in
     return &joined->items[low];
 }
 
-bd_status bd_joined_plan(const bd_joined *joined, const bd_packing *packing, bd_json **plan,
-                         bd_error *err)
+bd_status bd_joined_plan(const bd_joined *joined, const bd_dataset_config *config,
+                         bd_json **plan, bd_error *err)
 {
     const bd_pack_plan **plans = calloc(joined->n, sizeof *plans);
     *plan = NULL;
@@ -264,7 +264,7 @@ bd_status bd_joined_plan(const bd_joined *joined, const bd_packing *packing, bd_
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu plans", joined->n);
     for (size_t i = 0; i < joined->n; i++)
         plans[i] = &joined->items[i].plan;
-    const bd_status status = bd_pack_plan_join(plans, joined->n, packing, plan, err);
+    const bd_status status = bd_pack_plan_join(plans, joined->n, config, plan, err);
     free(plans);
     return status;
 }

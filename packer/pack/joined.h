@@ -43,10 +43,10 @@ bd_status bd_joined_open_holdouts(bd_joined *holdouts, const bd_joined *around, 
 // The dataset that has shard `index` of all.
 const bd_joined_dataset *bd_joined_find_shard(const bd_joined *joined, size_t index);
 
-// The plan of what they become with `packing`: their inputs as they were read. Free it with
+// The plan of what they become with `config`: their inputs as they were read. Free it with
 // bd_json_free().
-bd_status bd_joined_plan(const bd_joined *joined, const bd_packing *packing, bd_json **plan,
-                         bd_error *err);
+bd_status bd_joined_plan(const bd_joined *joined, const bd_dataset_config *config,
+                         bd_json **plan, bd_error *err);
 
 void bd_joined_release(bd_joined *joined);  // safe on an empty struct and safe twice
 

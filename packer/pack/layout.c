@@ -29,17 +29,17 @@ static bd_status add_piece(cutting *c, size_t document, int64_t offset, int64_t 
 }
 
 // How much of a document of `length` tokens is to be placed; 0 if it is dropped.
-static bd_status apply_policy(bd_layout *layout, const bd_packing *packing, int64_t length,
-                              int64_t *kept, bd_error *err)
+static bd_status apply_policy(bd_layout *layout, const bd_dataset_config *config,
+                              int64_t length, int64_t *kept, bd_error *err)
 {
     *kept = length;
-    if (length <= packing->seq_len)
+    if (length <= config->seq_len)
         return BD_OK;
-    switch (packing->long_policy) {
+    switch (config->long_policy) {
     case BD_LONG_SPLIT:
         break;
     case BD_LONG_TRUNCATE:
-        *kept = packing->seq_len;
+        *kept = config->seq_len;
         layout->truncated += length - *kept;
         layout->truncated_documents++;
         break;
@@ -95,9 +95,9 @@ static bd_status group_by_row(bd_layout *layout, const int32_t *row_of, bd_error
     return BD_OK;
 }
 
-static bd_status place(bd_layout *layout, const bd_packing *packing, bd_error *err)
+static bd_status place(bd_layout *layout, const bd_dataset_config *config, bd_error *err)
 {
-    const bool best = packing->strategy == BD_STRATEGY_BEST_FIT;
+    const bool best = config->strategy == BD_STRATEGY_BEST_FIT;
     const size_t n = (size_t)layout->n_pieces;
     int32_t *lengths = malloc((n + 1) * sizeof *lengths);
     int32_t *row_of = malloc((n + 1) * sizeof *row_of);
@@ -109,8 +109,8 @@ static bd_status place(bd_layout *layout, const bd_packing *packing, bd_error *e
     }
     for (size_t i = 0; i < n; i++)
         lengths[i] = layout->pieces[i].length;
-    status = (best ? bd_fit_best : bd_fit_first)(lengths, (int64_t)n, (int32_t)packing->seq_len,
-                                                 (int32_t)packing->max_documents, row_of,
+    status = (best ? bd_fit_best : bd_fit_first)(lengths, (int64_t)n, (int32_t)config->seq_len,
+                                                 (int32_t)config->max_documents, row_of,
                                                  &n_rows, err);
     if (status != BD_OK)
         goto done;
@@ -156,28 +156,28 @@ static bd_status concatenate(cutting *c, size_t document, int64_t kept, bd_error
 // ---- all -----------------------------------------------------------------------------
 
 bd_status bd_layout_make(bd_layout *layout, const uint32_t *lengths, size_t n,
-                         const bd_packing *packing, bd_error *err)
+                         const bd_dataset_config *config, bd_error *err)
 {
     *layout = (bd_layout){0};
     cutting c = {.layout = layout,
-                 .seq_len = packing->seq_len,
+                 .seq_len = config->seq_len,
                  .max_documents =
-                     packing->max_documents > 0 ? packing->max_documents : INT64_MAX};
-    const bool fit = packing->strategy != BD_STRATEGY_CONCAT;
+                     config->max_documents > 0 ? config->max_documents : INT64_MAX};
+    const bool fit = config->strategy != BD_STRATEGY_CONCAT;
     bd_status status = BD_OK;
     if (n > INT32_MAX)  // a piece's document has 32 bits
         return bd_fail(err, BD_ERR_UNSUPPORTED, "%zu documents are too many for one unit", n);
     for (size_t d = 0; status == BD_OK && d < n; d++) {
         const int64_t n_before = layout->n_pieces;
         int64_t kept;
-        status = apply_policy(layout, packing, lengths[d], &kept, err);
+        status = apply_policy(layout, config, lengths[d], &kept, err);
         if (status != BD_OK || kept == 0)
             continue;
         status = fit ? cut_for_fit(&c, d, kept, err) : concatenate(&c, d, kept, err);
         layout->split_documents += layout->n_pieces - n_before > 1;
     }
     if (status == BD_OK && fit)
-        status = place(layout, packing, err);
+        status = place(layout, config, err);
     if (status == BD_OK && !fit)
         status = bd_array_reserve((void **)&layout->row_begins, &c.row_capacity,
                                   (size_t)layout->n_rows + 1, sizeof *layout->row_begins, err);

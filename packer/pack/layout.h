@@ -35,12 +35,12 @@ typedef struct bd_layout {
 } bd_layout;
 
 // lengths [n], each at least 1, in input order. Uses seq_len, strategy, long_policy and
-// max_documents of the packing: a row with that many pieces gets no more, whatever its room.
+// max_documents of the config: a row with that many pieces gets no more, whatever its room.
 // Rows come in the order of their earliest piece in the input. With BD_LONG_ERROR a document
 // longer than seq_len is BD_ERR_ARGUMENT. More than INT32_MAX documents are
 // BD_ERR_UNSUPPORTED. On failure *layout is empty.
 bd_status bd_layout_make(bd_layout *layout, const uint32_t *lengths, size_t n,
-                         const bd_packing *packing, bd_error *err);
+                         const bd_dataset_config *config, bd_error *err);
 
 void bd_layout_release(bd_layout *layout);  // safe on an empty struct and safe twice
 

@@ -79,13 +79,14 @@ static const char *end_of_path(const char *path)
     return n_slashes == 2 ? at + 1 : path;
 }
 
-static void print_tokenizer(FILE *out, const bd_packing *packing, const char *file, int column)
+static void print_tokenizer(FILE *out, const bd_dataset_config *config, const char *file,
+                            int column)
 {
-    const bd_formatted known = bd_packing_tokenizer(packing);
+    const bd_formatted known = bd_dataset_tokenizer(config);
     const char *name = file ? end_of_path(file) : known.text;
     char ids[48] = "";
     if (file)
-        snprintf(ids, sizeof ids, ", %s ids", bd_format_exact(packing->vocab_size).text);
+        snprintf(ids, sizeof ids, ", %s ids", bd_format_exact(config->vocab_size).text);
     const int others = (int)(strlen("tokenizer ") + strlen(ids));
     const bool fits = column + 1 + others + bd_text_columns(name) <= BD_REPORT_WIDTH;
     fputs(fits ? " tokenizer " : "\ntokenizer ", out);
@@ -99,10 +100,10 @@ void bd_report_tokens(FILE *out, const bd_manifest *manifest, const char *tokeni
     const int64_t cells = f->packed + f->padding;
     const int column = fprintf(out, "%s row%s of %" PRId64 " tokens in %zu shard%s, %s,",
                                bd_format_exact(f->rows).text, f->rows == 1 ? "" : "s",
-                               manifest->packing.seq_len, manifest->n_shards,
+                               manifest->config.seq_len, manifest->n_shards,
                                manifest->n_shards == 1 ? "" : "s",
-                               bd_strategy_words[manifest->packing.strategy]);
-    print_tokenizer(out, &manifest->packing, tokenizer_file, column);
+                               bd_strategy_words[manifest->config.strategy]);
+    print_tokenizer(out, &manifest->config, tokenizer_file, column);
     fprintf(out, "Tokens in                        Tokens out\n");
     print_pair(out, "text", f->text, "packed", f->packed);
     print_pair(out, "bos", f->bos, "truncated", f->truncated);
@@ -181,7 +182,7 @@ static void report_added_tokens(FILE *out, const char *folder, const bd_manifest
 {
     const bd_tokenizer *tokenizer = NULL;
     if (manifest->totals.added.n > 0)
-        bd_stored_tokenizer_open(&tokenizer, folder, &manifest->packing, NULL);
+        bd_stored_tokenizer_open(&tokenizer, folder, &manifest->config, NULL);
     bd_report_added_tokens(out, &manifest->totals.added, tokenizer);
     bd_tokenizer_close(tokenizer);
 }

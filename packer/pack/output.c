@@ -42,7 +42,7 @@ typedef struct known_units {
 static void read_known_units(known_units *known, const char *folder, const known_units *around)
 {
     bd_json *plan = NULL;
-    const bd_json *packing;
+    const bd_json *config;
     bd_input_entry *entries;
     size_t n_entries;
     int64_t unit_bytes;
@@ -58,8 +58,8 @@ static void read_known_units(known_units *known, const char *folder, const known
     if (bd_pack_plan_load(folder, &plan, NULL) != BD_OK)
         return;
     known->is_known = true;
-    if (bd_json_get_object(plan, "packing", &packing, NULL) == BD_OK &&
-        bd_json_get_word(packing, "part", bd_part_words, &part, NULL) == BD_OK)
+    if (bd_json_get_object(plan, "packing", &config, NULL) == BD_OK &&
+        bd_json_get_word(config, "part", bd_part_words, &part, NULL) == BD_OK)
         known->part = (bd_part)part;
     if (bd_pack_plan_entries(plan, &entries, &n_entries, &unit_bytes, NULL) == BD_OK &&
         (known->n_slices = calloc(n_entries + 1, sizeof *known->n_slices)))

@@ -45,16 +45,16 @@ static bd_status publish_heads(dataset_run *p, bd_manifest *manifest, bd_error *
     const bd_pack_job *job = p->job;
     char *tokenizer;
     int n_made;
-    manifest->packing = job->packing;
+    manifest->config = job->config;
     BD_TRY(job->tokenizer->kind->to_file(job->tokenizer, &tokenizer, err));
     bd_status status = bd_dataset_publish_head(job->folder, p->plan, tokenizer, manifest, err);
     if (status == BD_OK && job->holdout_folder) {
-        p->held_out.packing = bd_holdout_packing(job);
+        p->held_out.config = bd_holdout_config(job);
         status = bd_folder_make(job->holdout_folder, &n_made, err);
         if (status == BD_OK && p->settings->mode != BD_PACK_SHARED)
             status = bd_folder_remove_pending(job->holdout_folder, bd_output_is_file_name, err);
         if (status == BD_OK) {
-            bd_json *plan = bd_pack_plan_to_json(job, &p->held_out.packing);
+            bd_json *plan = bd_pack_plan_to_json(job, &p->held_out.config);
             status = bd_dataset_publish_head(job->holdout_folder, plan, tokenizer, &p->held_out,
                                              err);
             bd_json_free(plan);
@@ -408,7 +408,7 @@ bd_status bd_pack(const bd_pack_job *job, const bd_pack_settings *settings,
         return bd_fail(err, BD_ERR_ARGUMENT, "'%s' holds no dataset that could be finished",
                        job->folder);
     bd_output output = {.lock = -1};
-    bd_json *plan = bd_pack_plan_to_json(job, &job->packing);
+    bd_json *plan = bd_pack_plan_to_json(job, &job->config);
     dataset_run p = {.job = job,
                      .settings = settings,
                      .plan = plan,

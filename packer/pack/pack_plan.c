@@ -59,13 +59,13 @@ static bd_json *input_to_json(const bd_input *input)
     return json;
 }
 
-// Takes over the references to all but `packing`. `joined` may be NULL.
-static bd_json *plan_to_json(const bd_packing *packing, bd_json *reading, bd_json *joined,
+// Takes over the references to all but `config`. `joined` may be NULL.
+static bd_json *plan_to_json(const bd_dataset_config *config, bd_json *reading, bd_json *joined,
                              bd_json *inputs)
 {
     bd_json *plan = bd_json_object();
     bd_json_set_string(plan, "format", BD_FORMAT_VERSION);
-    bd_json_set(plan, "packing", bd_packing_to_json(packing));
+    bd_json_set(plan, "packing", bd_dataset_config_to_json(config));
     bd_json_set(plan, "reading", reading);
     if (joined)
         bd_json_set(plan, "joined", joined);
@@ -73,12 +73,12 @@ static bd_json *plan_to_json(const bd_packing *packing, bd_json *reading, bd_jso
     return plan;
 }
 
-bd_json *bd_pack_plan_to_json(const bd_pack_job *job, const bd_packing *packing)
+bd_json *bd_pack_plan_to_json(const bd_pack_job *job, const bd_dataset_config *config)
 {
     bd_json *inputs = bd_json_array();
     for (size_t i = 0; i < job->inputs->n; i++)
         bd_json_append(inputs, input_to_json(&job->inputs->items[i]));
-    return plan_to_json(packing, reading_to_json(job), NULL, inputs);
+    return plan_to_json(config, reading_to_json(job), NULL, inputs);
 }
 
 bd_status bd_pack_plan_print(const bd_json *plan, char **text, bd_error *err)
@@ -131,7 +131,7 @@ static bd_status cuts_from_json(const bd_json *json, int64_t *unit_bytes, int64_
 // The inverse of reading_to_json(). How many records may be bad is not read: no shard depends
 // on it.
 static bd_status part_from_json(bd_pack_plan_part *part, const bd_json *json,
-                                const bd_packing *packing, bd_error *err)
+                                const bd_dataset_config *config, bd_error *err)
 {
     bd_input_options *reading = &part->reading;
     int utf8_policy, special_tokens, separator, bad_records;
@@ -148,12 +148,12 @@ static bd_status part_from_json(bd_pack_plan_part *part, const bd_json *json,
     reading->special_tokens = (bd_special_tokens)special_tokens;
     reading->separator = (bd_separator_mode)separator;
     reading->bad_records = (bd_bad_policy)bad_records;
-    int64_t id_bytes = bd_packing_id_bytes(packing);
+    int64_t id_bytes = bd_dataset_id_bytes(config);
     part->has_id_bytes = !bd_json_is_null(json, "id_bytes");
     if (part->has_id_bytes)
         BD_TRY(bd_json_get_integer(json, "id_bytes", 2, 4, &id_bytes, err));
     reading->raw_id_bytes = (int)id_bytes;
-    reading->end_of_text = packing->separator;
+    reading->end_of_text = config->separator;
     return bd_json_get_integer(json, "max_document_bytes", 1, UINT32_MAX,
                                &reading->max_document_bytes, err);
 }
@@ -203,7 +203,7 @@ bd_status bd_pack_plan_entries(const bd_json *plan, bd_input_entry **entries, si
 }
 
 // Every input belongs to one part, and every part has one.
-static bd_status get_parts(bd_pack_plan *plan, const bd_packing *packing, size_t n_inputs,
+static bd_status get_parts(bd_pack_plan *plan, const bd_dataset_config *config, size_t n_inputs,
                            bd_error *err)
 {
     const bd_json *joined = NULL;
@@ -228,7 +228,7 @@ static bd_status get_parts(bd_pack_plan *plan, const bd_packing *packing, size_t
         if (status == BD_OK)
             status = bd_json_get_object(json, "reading", &reading, err);
         if (status == BD_OK)
-            status = part_from_json(part, reading, packing, err);
+            status = part_from_json(part, reading, config, err);
         if (status != BD_OK)
             return joined ? bd_error_prefix(err, status, "'joined[%zu]'", plan->n_parts)
                           : status;
@@ -242,12 +242,12 @@ static bd_status get_parts(bd_pack_plan *plan, const bd_packing *packing, size_t
                          n_before, n_inputs);
 }
 
-bd_status bd_pack_plan_read(bd_pack_plan *plan, const char *folder, const bd_packing *packing,
-                            size_t n_inputs, bd_error *err)
+bd_status bd_pack_plan_read(bd_pack_plan *plan, const char *folder,
+                            const bd_dataset_config *config, size_t n_inputs, bd_error *err)
 {
     *plan = (bd_pack_plan){.folder = folder};
     BD_TRY(bd_pack_plan_load(folder, &plan->json, err));
-    const bd_status status = get_parts(plan, packing, n_inputs, err);
+    const bd_status status = get_parts(plan, config, n_inputs, err);
     if (status != BD_OK) {
         bd_error_prefix(err, status, "cannot use '%s/" BD_PLAN_NAME "'", folder);
         bd_pack_plan_release(plan);
@@ -314,7 +314,7 @@ bd_status bd_pack_plan_complete_entry(const bd_pack_plan_part *part, bd_input_en
 // ---- Joining -------------------------------------------------------------------------------
 
 bd_status bd_pack_plan_join(const bd_pack_plan *const *plans, size_t n,
-                            const bd_packing *packing, bd_json **joined, bd_error *err)
+                            const bd_dataset_config *config, bd_json **joined, bd_error *err)
 {
     bd_json *inputs = bd_json_array(), *parts = bd_json_array();
     for (size_t i = 0; i < n; i++) {
@@ -342,7 +342,7 @@ bd_status bd_pack_plan_join(const bd_pack_plan *const *plans, size_t n,
         }
     }
     const bool is_one = bd_json_length(parts) == 1;
-    *joined = plan_to_json(packing, bd_json_share(plans[0]->parts[0].json),
+    *joined = plan_to_json(config, bd_json_share(plans[0]->parts[0].json),
                            is_one ? NULL : bd_json_share(parts), inputs);
     bd_json_free(parts);
     return BD_OK;

@@ -17,10 +17,10 @@ enum { BD_MAX_PLAN_BYTES = 1 << 30 };
 
 // ---- Writing -------------------------------------------------------------------------------
 
-// A job as JSON (schemas/plan-v1.schema.json) for a dataset of `packing`: every option that
+// A job as JSON (schemas/plan-v1.schema.json) for a dataset of `config`: every option that
 // changes a byte of the dataset, and every input with its size and edges. Free with
 // bd_json_free().
-bd_json *bd_pack_plan_to_json(const bd_pack_job *job, const bd_packing *packing);
+bd_json *bd_pack_plan_to_json(const bd_pack_job *job, const bd_dataset_config *config);
 
 // The plan as the text of the file; malloc'd, the caller's to free.
 bd_status bd_pack_plan_print(const bd_json *plan, char **text, bd_error *err);
@@ -41,7 +41,7 @@ typedef struct bd_pack_plan_part {
     size_t first_input, n_inputs;
     const bd_json *json;       // `reading` as it is stored; borrowed from the plan
     bd_input_options reading;  // its texts are borrowed from the plan
-    bool has_id_bytes;  // the plan says reading.raw_id_bytes; else it follows from the packing
+    bool has_id_bytes;  // the plan says reading.raw_id_bytes; else it follows from the config
     int64_t limit;      // documents, or BD_NO_LIMIT
 } bd_pack_plan_part;
 
@@ -52,10 +52,10 @@ typedef struct bd_pack_plan {
     size_t n_parts;
 } bd_pack_plan;
 
-// Reads <folder>/plan.json of a dataset whose manifest has `packing` and `n_inputs` inputs.
+// Reads <folder>/plan.json of a dataset whose manifest has `config` and `n_inputs` inputs.
 // `folder` must outlive the plan. On failure *plan is empty.
-bd_status bd_pack_plan_read(bd_pack_plan *plan, const char *folder, const bd_packing *packing,
-                            size_t n_inputs, bd_error *err);
+bd_status bd_pack_plan_read(bd_pack_plan *plan, const char *folder,
+                            const bd_dataset_config *config, size_t n_inputs, bd_error *err);
 
 // The index of the part that an input belongs to.
 size_t bd_pack_plan_find_part(const bd_pack_plan *plan, size_t input);
@@ -78,10 +78,10 @@ void bd_pack_plan_release(bd_pack_plan *plan);  // safe on an empty struct and s
 
 // ---- Joining -------------------------------------------------------------------------------
 
-// The plan of the datasets with plans[n], packed again into one with `packing`: their inputs in
+// The plan of the datasets with plans[n], packed again into one with `config`: their inputs in
 // order, each as it was read. Free *joined with bd_json_free().
 bd_status bd_pack_plan_join(const bd_pack_plan *const *plans, size_t n,
-                            const bd_packing *packing, bd_json **joined, bd_error *err);
+                            const bd_dataset_config *config, bd_json **joined, bd_error *err);
 
 // ---- Comparing -----------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ static bd_status join_pieces(bd_documents *documents, const bd_shard *shard,
                              const bd_indexed_segment *first, const bd_indexed_segment *end,
                              bd_error *err)
 {
-    const int id_bytes = bd_packing_id_bytes(&shard->packing);
+    const int id_bytes = bd_dataset_id_bytes(&shard->config);
     int64_t n = 0;
     for (const bd_indexed_segment *piece = first; piece < end; piece++) {
         const bd_row row = bd_shard_unchecked_row(shard, piece->row);
@@ -33,7 +33,7 @@ static bd_status join_pieces(bd_documents *documents, const bd_shard *shard,
                                        piece->n_tokens - skipped, err));
         n += piece->n_tokens - skipped;
     }
-    if (n != first->length || n < 1 + (shard->packing.bos != BD_NO_BOS))
+    if (n != first->length || n < 1 + (shard->config.bos != BD_NO_BOS))
         return fail_document(shard, first, err);
     return bd_documents_end_document(documents, first->input, first->position, err);
 }

@@ -24,7 +24,7 @@
 typedef struct repacking {
     const bd_joined *from;  // borrowed
     const char *target;     // a folder, borrowed
-    bd_manifest *to;        // borrowed; its packing is the new one
+    bd_manifest *to;        // borrowed; its config is the new one
     bd_json *plan;          // of the target, owned
     bd_progress *progress;
     bool may_continue;
@@ -37,7 +37,7 @@ typedef struct repacking {
 static bool take_existing(const repacking *r, const bd_shard_entry *source, const bd_unit *unit,
                           bd_shard_entry *entry)
 {
-    const bd_pack_job job = {.packing = r->to->packing, .folder = r->target};
+    const bd_pack_job job = {.config = r->to->config, .folder = r->target};
     const bd_planned planned = {.unit = *unit};
     bd_packed_unit packed;
     if (!r->may_continue || !bd_take_existing_unit(&job, &planned, unit, &packed) ||
@@ -64,7 +64,7 @@ static bd_status repack_shard(void *context, int64_t index, bd_error *err)
         bd_documents documents;
         BD_TRY(
             bd_shard_open_entry(&shard, dataset->folder, &dataset->manifest, own_index, err));
-        bd_documents_init(&documents, &r->to->packing, NULL);
+        bd_documents_init(&documents, &r->to->config, NULL);
         bd_status status = bd_rebuild_documents(&shard, &documents, err);
         for (size_t d = 0; status == BD_OK && d < documents.n; d++)
             documents.items[d].input += (uint32_t)dataset->first_input;
@@ -91,13 +91,13 @@ static bd_status repack_shard(void *context, int64_t index, bd_error *err)
 // `output` is the folder that may be emptied first.
 static bd_status check_possible(const repacking *r, const char *output, bd_error *err)
 {
-    const bd_packing *packing = &r->to->packing;
+    const bd_dataset_config *config = &r->to->config;
     for (size_t i = 0; i < r->from->n; i++) {
         const bd_joined_dataset *dataset = &r->from->items[i];
         const bd_figures *totals = &dataset->manifest.totals;
         // Documents that were dropped must be too long for the new rows as well.
-        const bool dropped_again = packing->long_policy == BD_LONG_DROP &&
-                                   packing->seq_len <= dataset->manifest.packing.seq_len;
+        const bool dropped_again = config->long_policy == BD_LONG_DROP &&
+                                   config->seq_len <= dataset->manifest.config.seq_len;
         if (totals->truncated_documents > 0)
             return bd_fail(err, BD_ERR_ARGUMENT,
                            "'%s' holds %" PRId64
@@ -186,11 +186,11 @@ static bd_status open_holdout(holdout *h, const bd_repack_job *job, bd_error *er
     h->target = bd_path_join(job->to, BD_HOLDOUT_NAME);
     if (!h->target)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a file name");
-    h->to.packing = job->packing;
-    h->to.packing.part = BD_PART_HELD_OUT;
+    h->to.config = job->config;
+    h->to.config.part = BD_PART_HELD_OUT;
     h->repacking = (repacking){.from = &h->from, .target = h->target, .to = &h->to};
     BD_TRY(check_possible(&h->repacking, job->to, err));
-    return bd_joined_plan(&h->from, &h->to.packing, &h->repacking.plan, err);
+    return bd_joined_plan(&h->from, &h->to.config, &h->repacking.plan, err);
 }
 
 // Both manifests come after all shards, so that a shard that was lost in the meantime is noticed,
@@ -263,7 +263,7 @@ void bd_repack_result_release(bd_repack_result *result)
 
 bd_status bd_repack(const bd_repack_job *job, bd_repack_result *result, bd_error *err)
 {
-    *result = (bd_repack_result){.manifest.packing = job->packing};
+    *result = (bd_repack_result){.manifest.config = job->config};
     bd_output output = {.lock = -1};
     holdout h = {0};
     repacking r = {.from = job->from, .target = job->to, .to = &result->manifest};
@@ -271,7 +271,7 @@ bd_status bd_repack(const bd_repack_job *job, bd_repack_result *result, bd_error
     if (status == BD_OK)
         status = open_holdout(&h, job, err);
     if (status == BD_OK)
-        status = bd_joined_plan(job->from, &job->packing, &r.plan, err);
+        status = bd_joined_plan(job->from, &job->config, &r.plan, err);
     if (status == BD_OK)
         status =
             bd_output_open(&output, job->to, r.plan, BD_LOCK_EXCLUSIVE,

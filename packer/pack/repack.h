@@ -17,7 +17,8 @@
 typedef struct bd_repack_job {
     const bd_joined *from;  // borrowed
     const char *to;         // where the new one goes; borrowed
-    bd_packing packing;  // the new one; ids, tokenizer and selection are those of the old ones
+    bd_dataset_config
+        config;  // the new one; ids, tokenizer and selection are those of the old ones
     int n_threads;
     bool overwrite;
     bool quiet;

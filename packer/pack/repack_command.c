@@ -74,23 +74,24 @@ static const bd_option repack_options[] = {
      .help = "Print the new manifest as JSON (schemas/manifest-v1.schema.json)"},
 };
 
-static bd_packing packing_of_repack(const bd_packing *old, const repack_settings *settings)
+static bd_dataset_config config_of_repack(const bd_dataset_config *old,
+                                          const repack_settings *settings)
 {
-    bd_packing packing = *old;
+    bd_dataset_config config = *old;
     if (settings->seq_len != BD_NOT_GIVEN)
-        packing.seq_len = settings->seq_len;
+        config.seq_len = settings->seq_len;
     if (settings->strategy > 0)
-        packing.strategy = (bd_strategy)(settings->strategy - 1);
+        config.strategy = (bd_strategy)(settings->strategy - 1);
     if (settings->long_policy > 0)
-        packing.long_policy = (bd_long_policy)(settings->long_policy - 1);
+        config.long_policy = (bd_long_policy)(settings->long_policy - 1);
     if (settings->codec > 0)
-        packing.codec = (bd_shard_codec)(settings->codec - 1);
+        config.codec = (bd_shard_codec)(settings->codec - 1);
     if (settings->max_documents != BD_NOT_GIVEN)
-        packing.max_documents = settings->max_documents;
+        config.max_documents = settings->max_documents;
     if (settings->shuffle != BD_NOT_GIVEN)
-        packing.shuffle = settings->shuffle;
-    packing.batch_rows = bd_packing_default_batch_rows(&packing);
-    return packing;
+        config.shuffle = settings->shuffle;
+    config.batch_rows = bd_dataset_default_batch_rows(&config);
+    return config;
 }
 
 static bd_status repack(const bd_arguments *arguments, bd_joined *from,
@@ -102,7 +103,7 @@ static bd_status repack(const bd_arguments *arguments, bd_joined *from,
     const bd_repack_job job = {
         .from = from,
         .to = settings->out,
-        .packing = packing_of_repack(&from->items[0].manifest.packing, settings),
+        .config = config_of_repack(&from->items[0].manifest.config, settings),
         .n_threads = bd_threads_count(settings->n_threads),
         .overwrite = settings->overwrite,
         .quiet = arguments->quiet,

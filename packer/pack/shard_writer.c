@@ -30,18 +30,18 @@ static void release_buffers(batch_buffers *buffers)
     *buffers = (batch_buffers){0};
 }
 
-static bd_status allocate_buffers(batch_buffers *buffers, const bd_packing *packing,
+static bd_status allocate_buffers(batch_buffers *buffers, const bd_dataset_config *config,
                                   int64_t n_rows, int64_t n_pieces, bd_error *err)
 {
     const size_t rows = (size_t)n_rows, pieces = (size_t)n_pieces;
-    const int64_t n_tokens = n_rows * packing->seq_len;
+    const int64_t n_tokens = n_rows * config->seq_len;
     *buffers = (batch_buffers){0};
     // List offsets are 32 bits, so a batch with more boundaries than that cannot be written.
     if (n_tokens > INT64_MAX / 64 || n_pieces + n_rows > INT32_MAX)
         return bd_fail(err, BD_ERR_UNSUPPORTED, "a record batch is too large");
     bool complete = true;
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
-        const int bits = bd_token_bits(c, bd_packing_id_bytes(packing));
+        const int bits = bd_token_bits(c, bd_dataset_id_bytes(config));
         buffers->columns[c] = malloc(bd_column_bytes(n_tokens, bits));
         complete = complete && buffers->columns[c];
     }
@@ -65,10 +65,10 @@ static bd_status allocate_buffers(batch_buffers *buffers, const bd_packing *pack
 static void fill_tokens(batch_buffers *buffers, const bd_documents *documents,
                         const bd_piece *pieces, int64_t n_pieces, int64_t row)
 {
-    const bd_packing *packing = documents->packing;
-    const int64_t begin = row * packing->seq_len, end = begin + packing->seq_len;
+    const bd_dataset_config *config = documents->config;
+    const int64_t begin = row * config->seq_len, end = begin + config->seq_len;
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
-        const int bits = bd_token_bits(c, bd_packing_id_bytes(packing));
+        const int bits = bd_token_bits(c, bd_dataset_id_bytes(config));
         int64_t at = begin;
         for (const bd_piece *piece = pieces; piece < pieces + n_pieces; piece++) {
             const int64_t from = documents->items[piece->document].begin + piece->offset;
@@ -76,7 +76,7 @@ static void fill_tokens(batch_buffers *buffers, const bd_documents *documents,
                            bits);
             at += piece->length;
         }
-        bd_column_fill(buffers->columns[c], at, end, bits, bd_token_fill(c, packing));
+        bd_column_fill(buffers->columns[c], at, end, bits, bd_token_fill(c, config));
     }
 }
 
@@ -85,10 +85,10 @@ static bd_status write_batch(bd_arrow_writer *writer, const bd_documents *docume
                              const bd_layout *layout, int64_t first, int64_t n_rows,
                              bd_hasher *hasher, bd_error *err)
 {
-    const bd_packing *packing = documents->packing;
+    const bd_dataset_config *config = documents->config;
     const int64_t *begins = layout->row_begins + first;
     batch_buffers buffers;
-    BD_TRY(allocate_buffers(&buffers, packing, n_rows, begins[n_rows] - begins[0], err));
+    BD_TRY(allocate_buffers(&buffers, config, n_rows, begins[n_rows] - begins[0], err));
     bd_row_batch batch = {
         .n_rows = n_rows,
         .bound_offsets = buffers.bound_offsets,
@@ -116,8 +116,8 @@ static bd_status write_batch(bd_arrow_writer *writer, const bd_documents *docume
         }
         buffers.bound_offsets[r + 1] = (int32_t)bound;
         buffers.segment_offsets[r + 1] = (int32_t)segment;
-        const bd_row row = bd_row_of_batch(&batch, packing, r);
-        buffers.checksums[r] = bd_row_checksum(&row, packing, hasher);
+        const bd_row row = bd_row_of_batch(&batch, config, r);
+        buffers.checksums[r] = bd_row_checksum(&row, config, hasher);
     }
     const bd_status status = bd_arrow_writer_write(writer, &batch, err);
     release_buffers(&buffers);
@@ -128,14 +128,14 @@ static bd_status write_file(const char *path, const char *metadata,
                             const bd_documents *documents, const bd_layout *layout,
                             bd_error *err)
 {
-    const int64_t batch_rows = documents->packing->batch_rows;
+    const int64_t batch_rows = documents->config->batch_rows;
     bd_arrow_writer *writer = NULL;
     bd_hasher *hasher = bd_hasher_new();
     if (!hasher)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a checksum");
-    const bool compressed = documents->packing->codec == BD_SHARD_ZSTD;
+    const bool compressed = documents->config->codec == BD_SHARD_ZSTD;
     bd_status status =
-        bd_arrow_writer_open(&writer, path, documents->packing, metadata, compressed, err);
+        bd_arrow_writer_open(&writer, path, documents->config, metadata, compressed, err);
     for (int64_t row = 0; status == BD_OK && row < layout->n_rows; row += batch_rows) {
         const int64_t left = layout->n_rows - row;
         status = write_batch(writer, documents, layout, row,
@@ -154,7 +154,7 @@ bd_status bd_shard_write(const char *folder, const bd_documents *documents,
     const bd_shard_name name = bd_unit_shard_name(&entry->unit);
     char *metadata = NULL;
     bd_pending pending = {0};
-    bd_json *json = bd_shard_metadata(documents->packing, entry);
+    bd_json *json = bd_shard_metadata(documents->config, entry);
     bd_status status = bd_json_print(json, BD_JSON_COMPACT, &metadata, err);
     if (status != BD_OK)
         goto done;

@@ -15,7 +15,7 @@
 
 // The documents of one dataset: all of them, or one side of a holdout.
 typedef struct side {
-    bd_packing packing;
+    bd_dataset_config config;
     bd_documents documents;
     bd_figures left_out;  // what only reading can tell: see unit_writer.h
 } side;
@@ -45,10 +45,10 @@ bd_status bd_unit_packer_new(bd_unit_packer **out, const bd_pack_job *job, bd_er
     if (!packer)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a unit");
     packer->job = job;
-    packer->training.packing = job->packing;
-    packer->held_out.packing = bd_holdout_packing(job);
-    bd_documents_init(&packer->training.documents, &packer->training.packing, &packer->encoder);
-    bd_documents_init(&packer->held_out.documents, &packer->held_out.packing, &packer->encoder);
+    packer->training.config = job->config;
+    packer->held_out.config = bd_holdout_config(job);
+    bd_documents_init(&packer->training.documents, &packer->training.config, &packer->encoder);
+    bd_documents_init(&packer->held_out.documents, &packer->held_out.config, &packer->encoder);
     packer->hashes = bd_record_hashes_new();
     if (packer->hashes)
         return BD_OK;
@@ -176,7 +176,7 @@ static uint64_t read_id(const char *data, const bd_input *input)
 static bd_status widen_ids(bd_unit_packer *p, const bd_record *record, const bd_input *input,
                            size_t *n, bd_error *err)
 {
-    const uint64_t vocab_size = (uint64_t)p->job->packing.vocab_size;
+    const uint64_t vocab_size = (uint64_t)p->job->config.vocab_size;
     const size_t id_bytes = (size_t)input->id_bytes;
     *n = record->size_bytes / id_bytes;
     BD_TRY(bd_array_reserve((void **)&p->ids, &p->ids_capacity, *n + 1, sizeof *p->ids, err));
@@ -198,20 +198,20 @@ static bd_status widen_ids(bd_unit_packer *p, const bd_record *record, const bd_
 static bd_status unwrap_ids(const bd_unit_packer *p, const uint32_t **text, size_t *n,
                             bd_error *err)
 {
-    const bd_packing *packing = &p->job->packing;
+    const bd_dataset_config *config = &p->job->config;
     if (p->job->reading.separator == BD_SEPARATOR_APPEND)
         return BD_OK;
-    if (*n == 0 || (*text)[*n - 1] != packing->separator)
+    if (*n == 0 || (*text)[*n - 1] != config->separator)
         return bd_fail(err, BD_ERR_FORMAT,
                        "the document does not end with the separator %" PRId64
                        " (--separator append adds it)",
-                       packing->separator);
+                       config->separator);
     --*n;
-    if (packing->bos == BD_NO_BOS)
+    if (config->bos == BD_NO_BOS)
         return BD_OK;
-    if (*n == 0 || **text != packing->bos)
+    if (*n == 0 || **text != config->bos)
         return bd_fail(err, BD_ERR_FORMAT,
-                       "the document does not begin with the BOS token %" PRId64, packing->bos);
+                       "the document does not begin with the BOS token %" PRId64, config->bos);
     ++*text;
     --*n;
     return BD_OK;
@@ -226,7 +226,7 @@ static side *choose_side(bd_unit_packer *p, const void *data, size_t size_bytes)
         return &p->training;
     const unsigned __int128 product =
         (unsigned __int128)bd_hash64(data, size_bytes, 0) * BD_MILLION;
-    return (int64_t)(product >> 64) < p->job->packing.holdout ? &p->held_out : &p->training;
+    return (int64_t)(product >> 64) < p->job->config.holdout ? &p->held_out : &p->training;
 }
 
 static bd_status append_record_ids(bd_unit_packer *p, const bd_input *input, uint32_t index,
@@ -247,7 +247,7 @@ static bd_status append_record_text(bd_unit_packer *p, const bd_input *input, ui
     const char *text;
     size_t n;
     BD_TRY(input->kind->is_json ? take_json(p, input, record, &text, &n, err)
-                                           : take_text(p, record, &text, &n, err));
+                                : take_text(p, record, &text, &n, err));
     if (!p->encoder.tokenizer) {
         BD_TRY(bd_encoder_init(&p->encoder, p->job->tokenizer, err));
         p->encoder.special_tokens = p->job->reading.special_tokens;
@@ -265,8 +265,8 @@ static bd_status append_record_text(bd_unit_packer *p, const bd_input *input, ui
 static bd_status select_document(bd_unit_packer *p, side *s, const bd_record *record,
                                  bd_error *err)
 {
-    const bd_packing *packing = &s->packing;
-    const bool has_bos = packing->bos != BD_NO_BOS;
+    const bd_dataset_config *config = &s->config;
+    const bool has_bos = config->bos != BD_NO_BOS;
     const uint32_t length = s->documents.items[s->documents.n - 1].length;
     const int64_t n_text = (int64_t)length - 1 - has_bos;
     s->left_out.invalid_utf8_documents += p->was_invalid;
@@ -278,17 +278,17 @@ static bd_status select_document(bd_unit_packer *p, side *s, const bd_record *re
         p->training.left_out.held_out += length;
         p->training.left_out.held_out_documents++;
     }
-    if (n_text < packing->min_tokens) {
+    if (n_text < config->min_tokens) {
         bd_documents_remove_last(&s->documents);
         s->left_out.too_short += length;
         s->left_out.too_short_documents++;
         return BD_OK;
     }
-    if (packing->long_policy == BD_LONG_ERROR && length > packing->seq_len)
+    if (config->long_policy == BD_LONG_ERROR && length > config->seq_len)
         return bd_fail(err, BD_ERR_FORMAT,
                        "a document of %u tokens is longer than a row of %" PRId64
                        " (--long error)",
-                       length, packing->seq_len);
+                       length, config->seq_len);
     return BD_OK;
 }
 

@@ -9,9 +9,9 @@
 static void count_piece(bd_figures *figures, const bd_documents *documents,
                         const bd_piece *piece)
 {
-    const bd_packing *packing = documents->packing;
+    const bd_dataset_config *config = documents->config;
     const bd_document *document = &documents->items[piece->document];
-    const int64_t empty_length = 1 + (packing->bos != BD_NO_BOS);
+    const int64_t empty_length = 1 + (config->bos != BD_NO_BOS);
     const int32_t bounds[] = {0, piece->length};
     bd_row row = {.n_bounds = 2,  // with the piece as its only segment
                   .bounds = bounds,
@@ -19,9 +19,9 @@ static void count_piece(bd_figures *figures, const bd_documents *documents,
                   .segments = {.offset = &piece->offset, .length = &document->length}};
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
         row.columns[c] = bd_column_at(documents->columns[c], document->begin + piece->offset,
-                                      bd_token_bits(c, bd_packing_id_bytes(packing)));
+                                      bd_token_bits(c, bd_dataset_id_bytes(config)));
     bd_figures_count_segment(figures, piece->offset, piece->length, bd_row_targets(&row, 0));
-    figures->separator_collisions += bd_separator_collisions(&row, packing, 0);
+    figures->separator_collisions += bd_separator_collisions(&row, config, 0);
     if (piece->offset == 0) {
         bd_figures_count_document(figures, document->length);
         figures->empty_documents += document->length == empty_length;
@@ -47,7 +47,7 @@ static void count_figures(bd_figures *figures, const bd_documents *documents,
             count_piece(figures, documents, &layout->pieces[p]);
             used += layout->pieces[p].length;
         }
-        bd_figures_count_row(figures, documents->packing->seq_len, used,
+        bd_figures_count_row(figures, documents->config->seq_len, used,
                              layout->row_begins[row + 1] - layout->row_begins[row]);
     }
 }
@@ -56,18 +56,18 @@ bd_status bd_unit_write(const char *folder, bd_documents *documents, bd_shard_en
                         bd_error *err)
 {
     bd_layout layout = {0};
-    if (documents->packing->shuffle != BD_NO_SHUFFLE)  // they come in the input's order
+    if (documents->config->shuffle != BD_NO_SHUFFLE)  // they come in the input's order
         BD_TRY(bd_documents_sort(documents, err));
     uint32_t *lengths = malloc((documents->n + 1) * sizeof *lengths);
     if (!lengths)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu documents", documents->n);
     for (size_t d = 0; d < documents->n; d++)
         lengths[d] = documents->items[d].length;
-    bd_status status = bd_layout_make(&layout, lengths, documents->n, documents->packing, err);
+    bd_status status = bd_layout_make(&layout, lengths, documents->n, documents->config, err);
     free(lengths);
     if (status == BD_OK) {
         count_figures(&entry->figures, documents, &layout);
-        status = bd_figures_check_ledger(&entry->figures, documents->packing->seq_len, err);
+        status = bd_figures_check_ledger(&entry->figures, documents->config->seq_len, err);
     }
     if (status == BD_OK)
         status = bd_shard_write(folder, documents, &layout, entry, err);

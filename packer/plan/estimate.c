@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
-#include "common/dataset/row.h"
 #include "common/base/memory.h"
+#include "common/dataset/row.h"
 #include "packer/pack/layout.h"
 
 enum { N_STRATEGIES = BD_STRATEGY_CONCAT + 1 };
@@ -26,20 +26,20 @@ void bd_lengths_release(bd_lengths *lengths)
 
 // ---- Laying out ----------------------------------------------------------------------------
 
-void bd_estimates_init(bd_estimates *estimates, const bd_packing *packing,
+void bd_estimates_init(bd_estimates *estimates, const bd_dataset_config *config,
                        const int64_t *seq_lens, size_t n_seq_lens)
 {
     assert(n_seq_lens * N_STRATEGIES <= BD_MAX_ESTIMATES);
     *estimates = (bd_estimates){.lock = PTHREAD_MUTEX_INITIALIZER};
     for (size_t i = 0; i < n_seq_lens; i++)
         for (int strategy = 0; strategy < N_STRATEGIES; strategy++) {
-            bd_packing *p = &estimates->items[estimates->n++].packing;
-            *p = *packing;
+            bd_dataset_config *p = &estimates->items[estimates->n++].config;
+            *p = *config;
             p->seq_len = seq_lens[i];
             p->strategy = (bd_strategy)strategy;
             if (p->long_policy == BD_LONG_ERROR)
                 p->long_policy = BD_LONG_SPLIT;
-            p->batch_rows = bd_packing_default_batch_rows(p);
+            p->batch_rows = bd_dataset_default_batch_rows(p);
         }
 }
 
@@ -77,10 +77,10 @@ bd_status bd_estimates_add(bd_estimates *estimates, size_t index, const bd_lengt
     bd_figures figures = {0};
     bd_layout layout;
     const int64_t begun = bd_now_ns();
-    BD_TRY(bd_layout_make(&layout, lengths->items, lengths->n, &estimate->packing, err));
+    BD_TRY(bd_layout_make(&layout, lengths->items, lengths->n, &estimate->config, err));
     const int64_t time_ns = bd_now_ns() - begun;
     const int64_t n_cut =
-        count_layout(&figures, &layout, lengths->items, estimate->packing.seq_len);
+        count_layout(&figures, &layout, lengths->items, estimate->config.seq_len);
     bd_layout_release(&layout);
     pthread_mutex_lock(&estimates->lock);
     const bd_status status = bd_figures_add(&estimate->figures, &figures, err);
@@ -115,11 +115,11 @@ double bd_estimate_cut_share(const bd_estimate *estimate)
 
 double bd_estimate_causal_pairs(const bd_estimate *estimate)
 {
-    const double n = (double)estimate->packing.seq_len;
+    const double n = (double)estimate->config.seq_len;
     return (double)estimate->figures.rows * n * (n + 1) / 2;
 }
 
-int64_t bd_estimate_disk_bytes(const bd_packing *packing, const bd_figures *figures,
+int64_t bd_estimate_disk_bytes(const bd_dataset_config *config, const bd_figures *figures,
                                int64_t n_shards)
 {
     // checksum, and an entry more in cu_seqlens than segments, with two list offsets
@@ -128,8 +128,8 @@ int64_t bd_estimate_disk_bytes(const bd_packing *packing, const bd_figures *figu
     // of 27.
     enum { BATCH_BYTES = 640, SHARD_BYTES = 3250 };
     const double row =
-        (double)bd_tokens_bytes(packing->seq_len, bd_packing_id_bytes(packing)) + ROW_BYTES;
-    const double n_batches = (double)(figures->rows / packing->batch_rows) + (double)n_shards;
+        (double)bd_tokens_bytes(config->seq_len, bd_dataset_id_bytes(config)) + ROW_BYTES;
+    const double n_batches = (double)(figures->rows / config->batch_rows) + (double)n_shards;
     const double n = (double)figures->rows * row + (double)figures->segments * SEGMENT_BYTES +
                      n_batches * BATCH_BYTES + (double)n_shards * SHARD_BYTES;
     return n < 9e18 ? (int64_t)n : INT64_MAX;
@@ -139,7 +139,7 @@ size_t bd_estimates_recommend(const bd_estimates *estimates, int64_t most_tokens
 {
     const bd_estimate *items = estimates->items;
     size_t best = 0;
-    for (size_t i = N_STRATEGIES; i < estimates->n && items[i].packing.seq_len <= most_tokens &&
+    for (size_t i = N_STRATEGIES; i < estimates->n && items[i].config.seq_len <= most_tokens &&
                                   bd_estimate_cut_share(&items[best]) > 0.01;
          i += N_STRATEGIES)
         if (bd_estimate_cut_share(&items[i]) <= bd_estimate_cut_share(&items[best]))

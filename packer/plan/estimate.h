@@ -25,7 +25,7 @@ void bd_lengths_release(bd_lengths *lengths);  // safe on an empty struct and sa
 // repeated, packed, padding, targets, truncated and dropped tokens and documents, split documents,
 // longest segment, attention pairs, and the histograms.
 typedef struct bd_estimate {
-    bd_packing packing;
+    bd_dataset_config config;
     bd_figures figures;
     int64_t n_cut;    // documents that do not stay whole: split, truncated or dropped
     int64_t time_ns;  // that laying out took, all threads together
@@ -41,8 +41,8 @@ typedef struct bd_estimates {
 } bd_estimates;
 
 // seq_lens [n_seq_lens], at most a third of BD_MAX_ESTIMATES. All other options are those of
-// `packing`; BD_LONG_ERROR counts as BD_LONG_SPLIT.
-void bd_estimates_init(bd_estimates *estimates, const bd_packing *packing,
+// `config`; BD_LONG_ERROR counts as BD_LONG_SPLIT.
+void bd_estimates_init(bd_estimates *estimates, const bd_dataset_config *config,
                        const int64_t *seq_lens, size_t n_seq_lens);
 
 // Lays out one unit in way `index` and adds what comes of it; any number of threads at once.
@@ -64,7 +64,7 @@ double bd_estimate_causal_pairs(const bd_estimate *estimate);
 
 // Bytes of uncompressed shards with these figures: what the columns hold, and about what Arrow
 // writes around them.
-int64_t bd_estimate_disk_bytes(const bd_packing *packing, const bd_figures *figures,
+int64_t bd_estimate_disk_bytes(const bd_dataset_config *config, const bd_figures *figures,
                                int64_t n_shards);
 
 // The way to recommend: the shortest rows that keep 99 of 100 documents whole (or the longest

@@ -142,14 +142,15 @@ static bd_status choose_most_tokens(int64_t *most, const plan_settings *settings
 
 // ---- A dataset -----------------------------------------------------------------------------
 
-static bd_packing packing_of_plan(const bd_packing *old, const plan_settings *settings)
+static bd_dataset_config config_of_plan(const bd_dataset_config *old,
+                                        const plan_settings *settings)
 {
-    bd_packing packing = *old;
+    bd_dataset_config config = *old;
     if (settings->long_policy > 0)
-        packing.long_policy = (bd_long_policy)(settings->long_policy - 1);
+        config.long_policy = (bd_long_policy)(settings->long_policy - 1);
     if (settings->max_documents != BD_NOT_GIVEN)
-        packing.max_documents = settings->max_documents;
-    return packing;
+        config.max_documents = settings->max_documents;
+    return config;
 }
 
 static bd_status plan_dataset(const bd_arguments *arguments, seq_len_list *seq_lens,
@@ -162,9 +163,9 @@ static bd_status plan_dataset(const bd_arguments *arguments, seq_len_list *seq_l
     const bool given = seq_lens->n > 0;
     choose_seq_lens(seq_lens, manifest.totals.document_lengths, settings->context);
     if (!given)
-        insert_seq_len(seq_lens, manifest.packing.seq_len);
-    const bd_packing packing = packing_of_plan(&manifest.packing, settings);
-    bd_estimates_init(estimates, &packing, seq_lens->items, seq_lens->n);
+        insert_seq_len(seq_lens, manifest.config.seq_len);
+    const bd_dataset_config config = config_of_plan(&manifest.config, settings);
+    bd_estimates_init(estimates, &config, seq_lens->items, seq_lens->n);
     forecast->is_dataset = forecast->is_exact = true;
     forecast->n_documents = manifest.totals.documents;
     forecast->n_units = (int64_t)manifest.n_shards;
@@ -214,8 +215,8 @@ static bd_status estimate_sample(const bd_length_sample *sample, const bd_pack_j
         for (size_t i = 0; i < sample->units[u].n; i++)
             bd_figures_count_document(&lengths, sample->units[u].items[i]);
     choose_seq_lens(seq_lens, lengths.document_lengths, settings->context);
-    const bd_packing packing = packing_of_plan(&job->packing, settings);
-    bd_estimates_init(estimates, &packing, seq_lens->items, seq_lens->n);
+    const bd_dataset_config config = config_of_plan(&job->config, settings);
+    bd_estimates_init(estimates, &config, seq_lens->items, seq_lens->n);
     forecast->is_exact = sample->is_all;
     forecast->factor = sample->is_all ? 1 : sample->total_bytes / sample->read_bytes;
     forecast->n_documents = sample->n_documents;
@@ -285,8 +286,8 @@ static int plan_run(const bd_arguments *arguments)
                             .factor = 1,
                             .n_threads = bd_threads_count(settings->pack.n_threads)};
     seq_len_list seq_lens = {0};
-    job->packing.seq_len = BD_MIN_SEQ_LEN;  // the estimates have their own
-    job->packing.shuffle = BD_NO_SHUFFLE;
+    job->config.seq_len = BD_MIN_SEQ_LEN;  // the estimates have their own
+    job->config.shuffle = BD_NO_SHUFFLE;
     job->limit = BD_NO_LIMIT;
     bd_status status =
         settings->seq_lens ? parse_seq_lens(settings->seq_lens, &seq_lens, &err) : BD_OK;

@@ -31,7 +31,7 @@ typedef struct estimating {
     int64_t *time_ns;  // atomic
 } estimating;
 
-static bd_status take_lengths(found_documents *found, const bd_packing *packing,
+static bd_status take_lengths(found_documents *found, const bd_dataset_config *config,
                               const bd_row *row, bd_error *err)
 {
     BD_TRY(bd_array_reserve((void **)&found->items, &found->capacity,
@@ -43,7 +43,7 @@ static bd_status take_lengths(found_documents *found, const bd_packing *packing,
             continue;
         found->n_claimed += row->segments.length[s];
         found->items[found->n++] =
-            (found_document){.place = bd_packing_place(packing, row->segments.input[s],
+            (found_document){.place = bd_dataset_place(config, row->segments.input[s],
                                                        row->segments.position[s]),
                              .length = row->segments.length[s]};
     }
@@ -69,14 +69,14 @@ static bd_status read_documents(const estimating *e, const bd_shard *shard,
         if (status == BD_OK)
             status = bd_shard_row(shard, r, hasher, &row, err);
         if (status == BD_OK)
-            status = take_lengths(found, &shard->packing, &row, err);
+            status = take_lengths(found, &shard->config, &row, err);
         bd_progress_add(e->progress, 1);
     }
     bd_hasher_free(hasher);
     // A wrong length could demand any amount of memory. Truncated documents have the length that
     // they state.
     if (status == BD_OK && found->n_claimed != found->n_covered &&
-        shard->packing.long_policy != BD_LONG_TRUNCATE)
+        shard->config.long_policy != BD_LONG_TRUNCATE)
         status = bd_fail(err, BD_ERR_FORMAT,
                          "'%s': S3: its documents have %" PRId64 " tokens, its rows %" PRId64,
                          shard->path, found->n_claimed, found->n_covered);

@@ -64,7 +64,7 @@ static prediction predict(const bd_forecast *forecast, size_t index)
                                                    bd_estimate_causal_pairs(estimate))
                                        : 0,
     };
-    p.disk_bytes = bd_estimate_disk_bytes(&estimate->packing, &p.figures, forecast->n_units);
+    p.disk_bytes = bd_estimate_disk_bytes(&estimate->config, &p.figures, forecast->n_units);
     return p;
 }
 
@@ -74,16 +74,16 @@ static void print_reason(const prediction *p, char *text, size_t size)
     static const char *const cut[] = {[BD_LONG_SPLIT] = "split",
                                       [BD_LONG_TRUNCATE] = "truncated",
                                       [BD_LONG_DROP] = "dropped"};
-    const bd_packing *packing = &p->estimate->packing;
-    const char *how = packing->strategy == BD_STRATEGY_CONCAT
+    const bd_dataset_config *config = &p->estimate->config;
+    const char *how = config->strategy == BD_STRATEGY_CONCAT
                           ? "makes more than 5 % fewer rows than the others"
                           : "makes the fewest rows among those that keep documents together";
     const char *length = p->cut_share <= 0.01
                              ? "the shortest rows here that keep 99 % of the documents whole"
                              : "the rows here that keep the most documents whole";
     snprintf(text, size, "%s (%.2f %% are %s); %s %s, %.2f %% padding", length,
-             100 * p->cut_share, cut[packing->long_policy],
-             bd_strategy_words[packing->strategy], how, 100 * p->padding_share);
+             100 * p->cut_share, cut[config->long_policy], bd_strategy_words[config->strategy],
+             how, 100 * p->padding_share);
 }
 
 enum { REASON_BYTES = 256 };
@@ -148,7 +148,7 @@ static void print_recommendation(FILE *out, const bd_forecast *forecast, size_t 
     const prediction p = predict(forecast, recommended);
     print_reason(&p, reason, sizeof reason);
     snprintf(sentence, sizeof sentence, "* --seq-len %" PRId64 " --strategy %s: %s.",
-             p.estimate->packing.seq_len, bd_strategy_words[p.estimate->packing.strategy],
+             p.estimate->config.seq_len, bd_strategy_words[p.estimate->config.strategy],
              reason);
     print_wrapped(out, sentence);
 }
@@ -164,7 +164,7 @@ void bd_forecast_print(FILE *out, const bd_forecast *forecast, bool color)
         const bool is_recommended = i == recommended;
         fprintf(out, "%s%c%7" PRId64 "  %-9s%12s%7.2f %%%7.2f %%%8.1f %%%12s%9s%s\n",
                 color && is_recommended ? bold : "", is_recommended ? '*' : ' ',
-                p.estimate->packing.seq_len, bd_strategy_words[p.estimate->packing.strategy],
+                p.estimate->config.seq_len, bd_strategy_words[p.estimate->config.strategy],
                 bd_format_exact(p.figures.rows).text, 100 * p.padding_share, 100 * p.cut_share,
                 -100 * p.attention_saved, bd_format_duration(p.time_ns).text,
                 bd_format_bytes((uint64_t)p.disk_bytes).text,
@@ -179,10 +179,10 @@ void bd_forecast_print(FILE *out, const bd_forecast *forecast, bool color)
 static bd_json *prediction_to_json(const prediction *p)
 {
     const bd_figures *f = &p->figures;
-    const bd_packing *packing = &p->estimate->packing;
+    const bd_dataset_config *config = &p->estimate->config;
     bd_json *json = bd_json_object();
-    bd_json_set_integer(json, "seq_len", packing->seq_len);
-    bd_json_set_string(json, "strategy", bd_strategy_words[packing->strategy]);
+    bd_json_set_integer(json, "seq_len", config->seq_len);
+    bd_json_set_string(json, "strategy", bd_strategy_words[config->strategy]);
     bd_json_set_integer(json, "rows", f->rows);
     bd_json_set_integer(json, "segments", f->segments);
     bd_json_set_integer(json, "documents", f->documents);
@@ -219,8 +219,8 @@ static bd_json *advice_to_json(const bd_forecast *forecast, size_t recommended)
     bd_json *advice = bd_json_object();
     const prediction p = predict(forecast, recommended);
     print_reason(&p, reason, sizeof reason);
-    bd_json_set_integer(advice, "seq_len", p.estimate->packing.seq_len);
-    bd_json_set_string(advice, "strategy", bd_strategy_words[p.estimate->packing.strategy]);
+    bd_json_set_integer(advice, "seq_len", p.estimate->config.seq_len);
+    bd_json_set_string(advice, "strategy", bd_strategy_words[p.estimate->config.strategy]);
     bd_json_set_string(advice, "reason", reason);
     return advice;
 }
@@ -228,7 +228,7 @@ static bd_json *advice_to_json(const bd_forecast *forecast, size_t recommended)
 bd_json *bd_forecast_to_json(const bd_forecast *forecast)
 {
     const size_t recommended = recommend(forecast);
-    const bd_packing *packing = &forecast->estimates->items[0].packing;
+    const bd_dataset_config *config = &forecast->estimates->items[0].config;
     bd_json *json = bd_json_object(), *ways = bd_json_array();
     bd_json_set_string(json, "format", "1.1");
     bd_json_set_string(json, "of", forecast->is_dataset ? "dataset" : "inputs");
@@ -237,9 +237,9 @@ bd_json *bd_forecast_to_json(const bd_forecast *forecast)
         bd_json_set_null(json, "sample");
     else
         bd_json_set(json, "sample", sample_to_json(forecast));
-    bd_json_set_string(json, "long", bd_long_policy_words[packing->long_policy]);
-    if (packing->max_documents > 0)
-        bd_json_set_integer(json, "max_documents", packing->max_documents);
+    bd_json_set_string(json, "long", bd_long_policy_words[config->long_policy]);
+    if (config->max_documents > 0)
+        bd_json_set_integer(json, "max_documents", config->max_documents);
     else
         bd_json_set_null(json, "max_documents");
     bd_json_set_integer(json, "units", forecast->n_units);

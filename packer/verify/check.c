@@ -19,8 +19,7 @@ bd_status bd_check_init(bd_check *check, const char *folder, const bd_manifest *
                         bd_error *err)
 {
     *check = (bd_check){.folder = folder, .manifest = manifest};
-    BD_TRY(
-        bd_pack_plan_read(&check->plan, folder, &manifest->packing, manifest->n_inputs, err));
+    BD_TRY(bd_pack_plan_read(&check->plan, folder, &manifest->config, manifest->n_inputs, err));
     check->inputs = calloc(manifest->n_inputs + 1, sizeof *check->inputs);
     bd_status status = check->inputs ? BD_OK
                                      : bd_fail(err, BD_ERR_MEMORY, "no memory for %zu inputs",
@@ -111,7 +110,7 @@ static bd_status may_end_early(const bd_check *check, const bd_pack_plan_part *p
                                size_t first, bool *may_end, bd_error *err)
 {
     // A held-out dataset does not count the documents of the other.
-    const bool knows = check->manifest->packing.part != BD_PART_HELD_OUT;
+    const bool knows = check->manifest->config.part != BD_PART_HELD_OUT;
     const int64_t limit = part->limit;
     int64_t n_read;
     *may_end = limit != BD_NO_LIMIT;

@@ -76,15 +76,14 @@ void bd_check_documents_release(bd_check_documents *documents)
 
 // Counts a document of `length` tokens, of which `n_pieces` cover the first `covered`. Returns
 // the rule that it breaks, or NULL.
-static const char *count_document(const bd_packing *packing, int64_t length, int64_t covered,
-                                  size_t n_pieces, bd_figures *figures)
+static const char *count_document(const bd_dataset_config *config, int64_t length,
+                                  int64_t covered, size_t n_pieces, bd_figures *figures)
 {
-    const bool has_bos = packing->bos != BD_NO_BOS;
-    const bool truncated =
-        packing->long_policy == BD_LONG_TRUNCATE && length > packing->seq_len;
-    if (covered != (truncated ? packing->seq_len : length))
+    const bool has_bos = config->bos != BD_NO_BOS;
+    const bool truncated = config->long_policy == BD_LONG_TRUNCATE && length > config->seq_len;
+    if (covered != (truncated ? config->seq_len : length))
         return "S3: a document's last piece is missing";
-    if (length - 1 - has_bos < packing->min_tokens)
+    if (length - 1 - has_bos < config->min_tokens)
         return "S7: a document has fewer than min_tokens";
     bd_figures_count_document(figures, length);
     figures->empty_documents += length == 1 + has_bos;
@@ -108,12 +107,12 @@ bd_status bd_check_documents_add(bd_check_documents *documents, int64_t batch,
         bd_segment_index *pieces = &to->pieces;
         BD_TRY(bd_array_reserve((void **)&pieces->items, &to->pieces_capacity, pieces->n + 1,
                                 sizeof *pieces->items, err));
-        pieces->items[pieces->n++] = bd_indexed_segment_of_row(row, &shard->packing, index, k);
+        pieces->items[pieces->n++] = bd_indexed_segment_of_row(row, &shard->config, index, k);
         return BD_OK;
     }
     to->places[to->n_places++] =
         bd_place_key(&documents->keys, row->segments.input[k], row->segments.position[k]);
-    const char *broken = count_document(&shard->packing, length, length, 1, figures);
+    const char *broken = count_document(&shard->config, length, length, 1, figures);
     return broken ? bd_shard_fail_row(shard, index, broken, err) : BD_OK;
 }
 
@@ -138,7 +137,7 @@ static bd_status check_pieces(const bd_shard *shard, const bd_indexed_segment *p
             return bd_shard_fail_row(shard, pieces[i].row, broken, err);
         covered = pieces[i].offset + (int64_t)pieces[i].n_tokens;
     }
-    const char *broken = count_document(&shard->packing, pieces[0].length, covered, n, figures);
+    const char *broken = count_document(&shard->config, pieces[0].length, covered, n, figures);
     return broken ? bd_shard_fail_row(shard, pieces[n - 1].row, broken, err) : BD_OK;
 }
 

@@ -95,12 +95,12 @@ typedef struct row_start {
     bool known;
 } row_start;
 
-static row_start start_of(const bd_packing *packing, const bd_row *row)
+static row_start start_of(const bd_dataset_config *config, const bd_row *row)
 {
     if (row->n_segments == 0)
         return (row_start){0};  // a broken row, which is refused when it is read
     return (row_start){
-        bd_packing_place(packing, row->segments.input[0], row->segments.position[0]),
+        bd_dataset_place(config, row->segments.input[0], row->segments.position[0]),
         row->segments.offset[0], true};
 }
 
@@ -136,10 +136,10 @@ static bool lies_in_unit(const shard_check *s, unit_span *span, uint32_t input,
 static bd_status check_row(shard_check *s, int64_t batch, const bd_row *row, int64_t index,
                            unit_span *span, bd_error *err)
 {
-    const bd_packing *packing = &s->shard->packing;
+    const bd_dataset_config *config = &s->shard->config;
     const bd_segments *segments = &row->segments;
     bd_figures *figures = &s->batch_figures[batch];
-    bd_figures_count_row(figures, packing->seq_len, row->bounds[row->n_segments],
+    bd_figures_count_row(figures, config->seq_len, row->bounds[row->n_segments],
                          row->n_segments);
     for (int64_t k = 0; k < row->n_segments; k++) {
         const int64_t length = row->bounds[k + 1] - row->bounds[k];
@@ -147,7 +147,7 @@ static bd_status check_row(shard_check *s, int64_t batch, const bd_row *row, int
             return bd_shard_fail_row(s->shard, index,
                                      "S2: a document lies outside the shard's unit", err);
         bd_figures_count_segment(figures, segments->offset[k], length, bd_row_targets(row, k));
-        figures->separator_collisions += bd_separator_collisions(row, packing, k);
+        figures->separator_collisions += bd_separator_collisions(row, config, k);
         BD_TRY(bd_check_documents_add(&s->documents, batch, row, (uint32_t)index, k, figures,
                                       err));
     }
@@ -159,18 +159,18 @@ static row_start start_before(const shard_check *s, int64_t index)
 {
     if (index == 0)
         return (row_start){0};
-    const int64_t first = index * s->shard->packing.batch_rows;
+    const int64_t first = index * s->shard->config.batch_rows;
     const bd_row row = bd_shard_unchecked_row(s->shard, first - 1);
-    return start_of(&s->shard->packing, &row);
+    return start_of(&s->shard->config, &row);
 }
 
 static bd_status check_rows(shard_check *s, int64_t index, bd_hasher *hasher, file_hash *hash,
                             bd_error *err)
 {
-    const bd_packing *packing = &s->shard->packing;
+    const bd_dataset_config *config = &s->shard->config;
     const bd_row_batch *batch = bd_arrow_reader_batch(s->shard->reader, index);
-    const int64_t first = index * packing->batch_rows;
-    const size_t row_bytes = (size_t)(packing->seq_len * bd_packing_id_bytes(packing));
+    const int64_t first = index * config->batch_rows;
+    const size_t row_bytes = (size_t)(config->seq_len * bd_dataset_id_bytes(config));
     row_start before = start_before(s, index);
     unit_span span = {0};
     for (int64_t r = 0; r < batch->n_rows; r++) {
@@ -178,7 +178,7 @@ static bd_status check_rows(shard_check *s, int64_t index, bd_hasher *hasher, fi
         hash_up_to(hash, (const char *)batch->ids + (size_t)(r + 1) * row_bytes);
         BD_TRY(bd_shard_row(s->shard, first + r, hasher, &row, err));
         BD_TRY(check_row(s, index, &row, first + r, &span, err));
-        const row_start start = start_of(packing, &row);
+        const row_start start = start_of(config, &row);
         if (!follows(&before, &start))
             return bd_shard_fail_row(s->shard, first + r,
                                      "S4: its earliest document is not after the row before's",
@@ -245,28 +245,28 @@ static bd_status check_batches(shard_check *s, bd_error *err)
 
 // ---- The shard -----------------------------------------------------------------------------
 
-// Figures that rows do not show are taken from the metadata, if the packing allows them to be other
+// Figures that rows do not show are taken from the metadata, if the config allows them to be other
 // than 0, and the figures that follow from them are derived.
 static void complete_figures(shard_check *s)
 {
-    const bd_packing *packing = &s->shard->packing;
+    const bd_dataset_config *config = &s->shard->config;
     const bd_figures *claimed = &s->shard->entry.figures;
     bd_figures *figures = &s->figures;
-    if (packing->long_policy == BD_LONG_DROP) {
+    if (config->long_policy == BD_LONG_DROP) {
         figures->dropped = claimed->dropped;
         figures->dropped_documents = claimed->dropped_documents;
     }
-    if (packing->min_tokens > 0) {
+    if (config->min_tokens > 0) {
         figures->too_short = claimed->too_short;
         figures->too_short_documents = claimed->too_short_documents;
     }
-    if (packing->part == BD_PART_TRAINING) {
+    if (config->part == BD_PART_TRAINING) {
         figures->held_out = claimed->held_out;
         figures->held_out_documents = claimed->held_out_documents;
     }
     figures->invalid_utf8_documents = claimed->invalid_utf8_documents;
     figures->headless_documents = claimed->headless_documents;
-    if (packing->part != BD_PART_HELD_OUT) {
+    if (config->part != BD_PART_HELD_OUT) {
         figures->bad_missing_text = claimed->bad_missing_text;
         figures->bad_json = claimed->bad_json;
         figures->bad_utf8 = claimed->bad_utf8;
@@ -276,7 +276,7 @@ static void complete_figures(shard_check *s)
     figures->added = claimed->added;
     const int64_t n_read = bd_figures_documents_read(figures);
     figures->separators = n_read;
-    figures->bos = packing->bos == BD_NO_BOS ? 0 : n_read;
+    figures->bos = config->bos == BD_NO_BOS ? 0 : n_read;
     figures->text += figures->dropped + figures->too_short + figures->held_out -
                      figures->separators - figures->bos;
 }
@@ -295,7 +295,7 @@ static bd_status check_figures(shard_check *s, bd_error *err)
     complete_figures(s);
     BD_TRY(compare_with_metadata(s, err));
     const bd_status status =
-        bd_figures_check_ledger(&s->figures, s->shard->packing.seq_len, err);
+        bd_figures_check_ledger(&s->figures, s->shard->config.seq_len, err);
     return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "'%s'", s->shard->path);
 }
 

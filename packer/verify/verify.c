@@ -102,10 +102,11 @@ static bd_status check_tokenizer_file(const char *folder, const bd_tokenizer *to
 }
 
 // D4. A tokenizer that was read from the file itself need not be compared with it again.
-static bd_status check_tokenizer(const char *folder, const bd_packing *packing, bd_error *err)
+static bd_status check_tokenizer(const char *folder, const bd_dataset_config *config,
+                                 bd_error *err)
 {
     const bd_tokenizer *tokenizer;
-    BD_TRY(bd_stored_tokenizer_open(&tokenizer, folder, packing, err));
+    BD_TRY(bd_stored_tokenizer_open(&tokenizer, folder, config, err));
     const bool is_built_in = strcmp(tokenizer->name, BD_BPE_NAME) != 0;
     const bd_status status = is_built_in ? check_tokenizer_file(folder, tokenizer, err) : BD_OK;
     bd_tokenizer_close(tokenizer);
@@ -180,7 +181,7 @@ static size_t n_shared(const checking *c)
     const size_t n_threads = (size_t)c->settings->n_threads;
     const size_t rest = c->manifest->n_shards % n_threads;
     const bool has_rows = c->settings->depth != BD_VERIFY_STRUCTURE;
-    const bool is_plain = c->manifest->packing.codec == BD_SHARD_UNCOMPRESSED;
+    const bool is_plain = c->manifest->config.codec == BD_SHARD_UNCOMPRESSED;
     return has_rows && is_plain && 2 * rest <= n_threads ? rest : 0;
 }
 
@@ -239,7 +240,7 @@ static bd_status check_head(checking *c, bd_verdict *verdict, bool *usable, bd_e
     bd_status status =
         check_file(c->folder, BD_TOKENIZER_NAME, &manifest->tokenizer_digest, &found);
     if (status == BD_OK)
-        status = check_tokenizer(c->folder, &manifest->packing, &found);
+        status = check_tokenizer(c->folder, &manifest->config, &found);
     BD_TRY(judge(verdict, status, &found, err));
     status = check_file(c->folder, BD_PLAN_NAME, &manifest->plan_digest, &found);
     if (status == BD_OK)

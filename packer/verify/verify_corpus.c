@@ -56,7 +56,7 @@ static bd_status blame(const comparison *m, uint32_t input, uint64_t position, b
 static bd_status fail_token(const comparison *m, const bd_document *document,
                             const bd_indexed_segment *piece, bd_error *err)
 {
-    const int id_bytes = bd_packing_id_bytes(&m->shard->packing);
+    const int id_bytes = bd_dataset_id_bytes(&m->shard->config);
     const void *ids = bd_indexed_segment_ids(piece, m->shard);
     int64_t t = 0;
     while (bd_id_at(ids, id_bytes, t) ==
@@ -74,7 +74,7 @@ static bd_status fail_token(const comparison *m, const bd_document *document,
 static bd_status compare_document(const comparison *m, const bd_document *document,
                                   const bd_indexed_segment *pieces, size_t n, bd_error *err)
 {
-    const int id_bytes = bd_packing_id_bytes(&m->shard->packing);
+    const int id_bytes = bd_dataset_id_bytes(&m->shard->config);
     if (pieces[0].length != document->length) {
         bd_fail(err, BD_ERR_FORMAT, "the document has %u tokens, '%s', row %u, says %u",
                 document->length, m->shard->path, pieces[0].row, pieces[0].length);
@@ -116,11 +116,11 @@ static int compare_place(const bd_document *document, const bd_indexed_segment *
 // Both sides are in input order.
 static bd_status compare_all_documents(const comparison *m, bd_figures *figures, bd_error *err)
 {
-    const bd_packing *packing = &m->shard->packing;
+    const bd_dataset_config *config = &m->shard->config;
     size_t piece = 0;
     for (size_t d = 0; d < m->documents->n; d++) {
         const bd_document *document = &m->documents->items[d];
-        if (packing->long_policy == BD_LONG_DROP && document->length > packing->seq_len) {
+        if (config->long_policy == BD_LONG_DROP && document->length > config->seq_len) {
             figures->dropped += document->length;
             figures->dropped_documents++;
             continue;
@@ -172,7 +172,7 @@ static bd_status compare_unit(worker *w, size_t index, bd_error *err)
 {
     comparing *c = w->c;
     const bd_check *check = c->job->check;
-    const bool held_out = check->manifest->packing.part == BD_PART_HELD_OUT;
+    const bool held_out = check->manifest->config.part == BD_PART_HELD_OUT;
     const bd_unit_contents contents = bd_unit_packer_contents(w->packer, held_out);
     bd_shard shard;
     bd_segment_index segments = {0};
@@ -388,23 +388,23 @@ static bd_pack_job pack_job_of(const comparing *c, size_t part)
     const bd_verify_corpus_job *job = c->job;
     const bd_manifest *manifest = job->check->manifest;
     bd_pack_job pack = {
-        .packing = manifest->packing,
+        .config = manifest->config,
         .tokenizer = c->tokenizer,
         .inputs = &job->corpus->inputs,
         .reading = job->check->plan.parts[part].reading,
         .limit = job->check->plan.parts[part].limit,
         .folder = job->check->folder,
-        .holdout_folder = manifest->packing.part == BD_PART_ALL ? NULL : job->check->folder,
+        .holdout_folder = manifest->config.part == BD_PART_ALL ? NULL : job->check->folder,
     };
     if (pack.holdout_folder)
-        pack.packing.part = BD_PART_TRAINING;
+        pack.config.part = BD_PART_TRAINING;
     return pack;
 }
 
 // A held-out dataset does not say how many documents the corpus has.
 static uint64_t documents_to_read(const bd_manifest *manifest)
 {
-    return manifest->packing.part == BD_PART_HELD_OUT
+    return manifest->config.part == BD_PART_HELD_OUT
                ? 0
                : (uint64_t)bd_figures_documents_read(&manifest->totals);
 }
@@ -437,7 +437,7 @@ bd_status bd_verify_corpus(const bd_verify_corpus_job *job, bd_error *problems,
                    .lock = PTHREAD_MUTEX_INITIALIZER,
                    .limit_left = INT64_MAX};
     *n_documents = 0;
-    BD_TRY(bd_stored_tokenizer_open(&c.tokenizer, job->check->folder, &manifest->packing, err));
+    BD_TRY(bd_stored_tokenizer_open(&c.tokenizer, job->check->folder, &manifest->config, err));
     c.progress = bd_progress_new(&(bd_progress_config){.label = "comparing",
                                                        .unit = "documents",
                                                        .total = documents_to_read(manifest),

@@ -17,11 +17,11 @@ static void check_parts(const void *text, size_t n)
     static const char *folder;
     if (!folder)
         folder = folder_with(BD_PLAN_NAME);
-    const bd_packing packing = {.vocab_size = 257, .separator = 256};
+    const bd_dataset_config config = {.vocab_size = 257, .separator = 256};
     bd_pack_plan plan;
     bd_error err = {0};
     memory_file_set(text, n);
-    if (bd_pack_plan_read(&plan, folder, &packing, N_INPUTS, &err) != BD_OK)
+    if (bd_pack_plan_read(&plan, folder, &config, N_INPUTS, &err) != BD_OK)
         REQUIRE(strstr(err.message, BD_PLAN_NAME));
     for (size_t i = 0; plan.n_parts > 0 && i < N_INPUTS; i++) {
         const bd_pack_plan_part *part = &plan.parts[bd_pack_plan_find_part(&plan, i)];

@@ -43,8 +43,8 @@ static const bd_row_batch *common_record_batch(const bd_rows *rows, const int64_
     const bd_shard *shard = bd_rows_shard(rows, numbers[0], first);
     if (shard->loads_later)  // its memory may be given up before the batch is used
         return NULL;
-    const int64_t block = *first / shard->packing.batch_rows;
-    *first %= shard->packing.batch_rows;
+    const int64_t block = *first / shard->config.batch_rows;
+    *first %= shard->config.batch_rows;
     const bd_row_batch *record = bd_arrow_reader_batch(shard->reader, block);
     return *first + n <= record->n_rows ? record : NULL;
 }
@@ -84,13 +84,13 @@ static bd_status look_at_segments(const bd_shard *shard, int64_t number, const b
 bd_status bd_batch_load(bd_batch *batch, const bd_rows *rows, const int64_t *numbers, int64_t n,
                         bd_hasher *hasher, bd_error *err)
 {
-    const bd_packing *packing = bd_rows_packing(rows);
+    const bd_dataset_config *dataset = bd_rows_config(rows);
     BD_TRY(bd_array_reserve((void **)&batch->row_numbers, &batch->row_capacity, (size_t)n,
                             sizeof *batch->row_numbers, err));
     memcpy(batch->row_numbers, numbers, (size_t)n * sizeof *numbers);
-    batch->id_bytes = bd_packing_id_bytes(packing);
+    batch->id_bytes = bd_dataset_id_bytes(dataset);
     batch->boundaries.n_rows = n;
-    batch->boundaries.seq_len = packing->seq_len;
+    batch->boundaries.seq_len = dataset->seq_len;
     batch->n_targets = 0;
     int64_t first = 0;
     const bd_row_batch *record = common_record_batch(rows, numbers, n, &first);

@@ -10,7 +10,7 @@ enum { WINDOW_BLOCKS = 16 };
 bd_status bd_row_order_init(bd_row_order *order, const bd_manifest *manifest, uint64_t seed,
                             bd_error *err)
 {
-    const int64_t batch_rows = manifest->packing.batch_rows;
+    const int64_t batch_rows = manifest->config.batch_rows;
     *order = (bd_row_order){
         .seed = seed, .n_rows = manifest->totals.rows, .epoch = -1, .window = -1};
     for (size_t s = 0; s < manifest->n_shards; s++)

@@ -12,7 +12,7 @@
 static bd_status check_together(const bd_rows *rows, const char *const *folders, size_t i,
                                 bd_error *err)
 {
-    const bd_packing *first = bd_rows_packing(rows), *other = &rows->manifests[i].packing;
+    const bd_dataset_config *first = bd_rows_config(rows), *other = &rows->manifests[i].config;
     char what[200] = "";
     if (first->seq_len != other->seq_len)
         snprintf(what, sizeof what,
@@ -159,6 +159,6 @@ bd_status bd_rows_row(const bd_rows *rows, int64_t number, bd_hasher *hasher, bd
     bd_shard *shard = bd_rows_shard(rows, number, &row_in_shard);
     if (shard->loads_later)
         BD_TRY(bd_block_window_load(rows->window, shard,
-                                    row_in_shard / shard->packing.batch_rows, err));
+                                    row_in_shard / shard->config.batch_rows, err));
     return bd_shard_row(shard, row_in_shard, hasher, row, err);
 }

@@ -34,10 +34,10 @@ bd_status bd_rows_open_all(bd_rows *rows, const char *const *folders, const doub
 bd_status bd_rows_open(bd_rows *rows, const char *folder, bd_error *err);  // one
 void bd_rows_close(bd_rows *rows);  // safe on an empty struct and safe twice
 
-// The packing of the first dataset, for what all have in common.
-static inline const bd_packing *bd_rows_packing(const bd_rows *rows)
+// The config of the first dataset, for what all have in common.
+static inline const bd_dataset_config *bd_rows_config(const bd_rows *rows)
 {
-    return &rows->manifests[0].packing;
+    return &rows->manifests[0].config;
 }
 
 static inline int64_t bd_rows_count(const bd_rows *rows)

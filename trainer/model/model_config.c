@@ -172,15 +172,15 @@ bd_status bd_model_config_read(bd_model_config *config, const char *path, bd_err
 
 bd_status bd_check_fit(const bd_model_config *config, const bd_rows *rows, bd_error *err)
 {
-    const bd_packing *packing = bd_rows_packing(rows);
+    const bd_dataset_config *dataset = bd_rows_config(rows);
     const int64_t longest = bd_rows_longest_segment(rows);
-    if (packing->vocab_size > config->n_vocabulary)
+    if (dataset->vocab_size > config->n_vocabulary)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "the model has a vocabulary of %" PRId64
                        ", the dataset's tokenizer (%s) of %" PRId64
                        ": a new model takes --vocab-size %" PRId64,
-                       config->n_vocabulary, bd_packing_tokenizer(packing).text,
-                       packing->vocab_size, packing->vocab_size);
+                       config->n_vocabulary, bd_dataset_tokenizer(dataset).text,
+                       dataset->vocab_size, dataset->vocab_size);
     if (longest > config->n_positions)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "the model has %" PRId64 " positions, the dataset a segment of %" PRId64

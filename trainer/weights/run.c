@@ -127,19 +127,19 @@ static bd_status describe_several(bd_json *json, const char *const *folders,
 bd_status bd_run_describe_data(const char *const *folders, const bd_rows *rows, bd_json **json,
                                bd_error *err)
 {
-    const bd_packing *packing = bd_rows_packing(rows);
+    const bd_dataset_config *dataset = bd_rows_config(rows);
     *json = bd_json_object();
     const bd_status status = rows->n_datasets == 1
                                  ? describe_dataset(*json, folders[0], err)
                                  : describe_several(*json, folders, rows, err);
-    bd_json_set_string(*json, "tokenizer", packing->tokenizer);
-    bd_json_set_string(*json, "fingerprint", packing->fingerprint.hex);
-    bd_json_set_integer(*json, "separator", packing->separator);
-    if (packing->bos == BD_NO_BOS)
+    bd_json_set_string(*json, "tokenizer", dataset->tokenizer);
+    bd_json_set_string(*json, "fingerprint", dataset->fingerprint.hex);
+    bd_json_set_integer(*json, "separator", dataset->separator);
+    if (dataset->bos == BD_NO_BOS)
         bd_json_set_null(*json, "bos");
     else
-        bd_json_set_integer(*json, "bos", packing->bos);
-    bd_json_set_integer(*json, "seq_len", packing->seq_len);
+        bd_json_set_integer(*json, "bos", dataset->bos);
+    bd_json_set_integer(*json, "seq_len", dataset->seq_len);
     if (status != BD_OK) {
         bd_json_free(*json);
         *json = NULL;

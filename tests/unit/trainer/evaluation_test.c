@@ -11,7 +11,7 @@ static bd_evaluation evaluate(const subject *s, int64_t batch_rows, int64_t max_
     bd_model model;
     bd_evaluation evaluation;
     const bd_model_options options = {.max_rows = batch_rows,
-                                      .seq_len = s->rows.manifests[0].packing.seq_len};
+                                      .seq_len = s->rows.manifests[0].config.seq_len};
     check(bd_model_init(&model, s->backend, &s->parameters, &options, &err), &err);
     check(bd_model_set_weights(&model, s->weights, &err), &err);
     check(bd_evaluate(&evaluation, &model, &s->rows, bd_tokenizer_bytes(), max_rows, &err),

@@ -404,7 +404,7 @@ static void a_model_that_does_not_fit_the_data_is_refused(void **state)
     bd_error err = {0};
     bd_trainer trainer;
     open_subject(&s, "opt");
-    s.rows.manifests[0].packing.vocab_size = 258;
+    s.rows.manifests[0].config.vocab_size = 258;
     const bd_trainer_needs needs = needs_of(&s);
     assert_int_equal(bd_trainer_init(&trainer, &SETTINGS, &needs, 0, &err), BD_ERR_ARGUMENT);
     assert_string_equal(
@@ -412,7 +412,7 @@ static void a_model_that_does_not_fit_the_data_is_refused(void **state)
         "the model has a vocabulary of 257, the dataset's tokenizer (bytes) of 258: a new "
         "model takes --vocab-size 258");
     bd_trainer_release(&trainer);
-    s.rows.manifests[0].packing.vocab_size = 257;
+    s.rows.manifests[0].config.vocab_size = 257;
     s.rows.manifests[0].totals.longest_segment = 65;
     assert_int_equal(bd_check_fit(&s.parameters.config, &s.rows, &err), BD_ERR_ARGUMENT);
     assert_string_equal(err.message,
@@ -420,7 +420,7 @@ static void a_model_that_does_not_fit_the_data_is_refused(void **state)
                         "bindery repack --seq-len 64 makes shorter ones");
     s.rows.manifests[0].totals.longest_segment = 64;
     check(bd_check_fit(&s.parameters.config, &s.rows, &err), &err);
-    s.rows.manifests[0].packing.vocab_size = 256;  // the model's table has a row to spare
+    s.rows.manifests[0].config.vocab_size = 256;  // the model's table has a row to spare
     check(bd_check_fit(&s.parameters.config, &s.rows, &err), &err);
     close_subject(&s);
 }

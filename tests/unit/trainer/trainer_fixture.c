@@ -57,15 +57,15 @@ void pack_documents(bd_rows *rows, const char *folder, const int *lengths, size_
                         &err),
           &err);
     bd_pack_job job = {
-        .packing = {.seq_len = how.seq_len,
-                    .vocab_size = how.vocab_size,
-                    .separator = 256,
-                    .bos = BD_NO_BOS,
-                    .padding = 256,
-                    .batch_rows = how.batch_rows,
-                    .shuffle = BD_NO_SHUFFLE,
-                    .codec = how.codec,
-                    .tokenizer = "bytes"},
+        .config = {.seq_len = how.seq_len,
+                   .vocab_size = how.vocab_size,
+                   .separator = 256,
+                   .bos = BD_NO_BOS,
+                   .padding = 256,
+                   .batch_rows = how.batch_rows,
+                   .shuffle = BD_NO_SHUFFLE,
+                   .codec = how.codec,
+                   .tokenizer = "bytes"},
         .tokenizer = bd_tokenizer_bytes(),
         .inputs = &inputs,
         .reading = {.text_field = "text",
@@ -75,7 +75,7 @@ void pack_documents(bd_rows *rows, const char *folder, const int *lengths, size_
         .folder = folder,
     };
     const bd_pack_settings settings = {.n_ranks = 1, .n_threads = 1};
-    job.packing.fingerprint = job.tokenizer->fingerprint;
+    job.config.fingerprint = job.tokenizer->fingerprint;
     check(bd_input_examine(&inputs.items[0], &job.reading, &err), &err);
     check(bd_pack(&job, &settings, &result, &err), &err);
     bd_pack_result_release(&result);

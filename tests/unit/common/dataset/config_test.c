@@ -10,7 +10,7 @@
 
 #define FINGERPRINT "0123456789abcdef0123456789abcdef"
 
-static const bd_packing example = {
+static const bd_dataset_config example = {
     .seq_len = 17,
     .vocab_size = 257,
     .separator = 256,
@@ -43,20 +43,20 @@ static char *printed(bd_json *json)
     return text;
 }
 
-// Reads a packing (or a unit, or a format) from `text`.
-static bd_status read_packing(bd_packing *packing, const char *text, bd_error *err)
+// Reads a config (or a unit, or a format) from `text`.
+static bd_status read_config(bd_dataset_config *config, const char *text, bd_error *err)
 {
     bd_json *json;
     assert_int_equal(bd_json_parse(text, strlen(text), &json, NULL), BD_OK);
-    const bd_status status = bd_packing_from_json(packing, json, err);
+    const bd_status status = bd_dataset_config_from_json(config, json, err);
     bd_json_free(json);
     return status;
 }
 
-static void packing_has_one_text(void **state)
+static void config_has_one_text(void **state)
 {
     (void)state;
-    char *text = printed(bd_packing_to_json(&example));
+    char *text = printed(bd_dataset_config_to_json(&example));
     assert_string_equal(text, example_text);
     free(text);
 }
@@ -64,19 +64,19 @@ static void packing_has_one_text(void **state)
 static void what_was_not_asked_for_is_null_or_0(void **state)
 {
     (void)state;
-    const bd_packing plain = {.seq_len = 2,
-                              .vocab_size = 1,
-                              .bos = BD_NO_BOS,
-                              .batch_rows = 1,
-                              .shuffle = BD_NO_SHUFFLE,
-                              .tokenizer = "bytes",
-                              .fingerprint = {FINGERPRINT}};
-    char *text = printed(bd_packing_to_json(&plain));
+    const bd_dataset_config plain = {.seq_len = 2,
+                                     .vocab_size = 1,
+                                     .bos = BD_NO_BOS,
+                                     .batch_rows = 1,
+                                     .shuffle = BD_NO_SHUFFLE,
+                                     .tokenizer = "bytes",
+                                     .fingerprint = {FINGERPRINT}};
+    char *text = printed(bd_dataset_config_to_json(&plain));
     assert_non_null(strstr(
         text, "\"long\":\"split\",\"max_documents\":null,\"min_tokens\":0,\"shuffle\":null,"
               "\"holdout\":0,\"part\":\"all\",\"codec\":\"none\",\"tokenizer\":"));
-    bd_packing again;
-    assert_int_equal(read_packing(&again, text, NULL), BD_OK);
+    bd_dataset_config again;
+    assert_int_equal(read_config(&again, text, NULL), BD_OK);
     assert_int_equal(again.bos, BD_NO_BOS);
     assert_int_equal(again.max_documents, 0);
     assert_int_equal(again.shuffle, BD_NO_SHUFFLE);
@@ -90,59 +90,59 @@ static void selection_comes_back_from_json(void **state)
     for (int part = 0; bd_part_words[part]; part++)
         for (int codec = 0; bd_shard_codec_words[codec]; codec++)
             for (size_t s = 0; s < sizeof seeds / sizeof *seeds; s++) {
-                bd_packing packing = example, again;
-                packing.part = (bd_part)part;
-                packing.holdout = part == BD_PART_ALL ? 0 : BD_MILLION - codec;
-                packing.codec = (bd_shard_codec)codec;
-                packing.shuffle = seeds[s];
-                packing.max_documents = part * (INT64_C(1) << 29);
-                packing.min_tokens = codec * (int64_t)UINT32_MAX;
-                char *text = printed(bd_packing_to_json(&packing));
-                assert_int_equal(read_packing(&again, text, NULL), BD_OK);
+                bd_dataset_config config = example, again;
+                config.part = (bd_part)part;
+                config.holdout = part == BD_PART_ALL ? 0 : BD_MILLION - codec;
+                config.codec = (bd_shard_codec)codec;
+                config.shuffle = seeds[s];
+                config.max_documents = part * (INT64_C(1) << 29);
+                config.min_tokens = codec * (int64_t)UINT32_MAX;
+                char *text = printed(bd_dataset_config_to_json(&config));
+                assert_int_equal(read_config(&again, text, NULL), BD_OK);
                 assert_int_equal(again.part, part);
-                assert_int_equal(again.holdout, packing.holdout);
+                assert_int_equal(again.holdout, config.holdout);
                 assert_int_equal(again.codec, codec);
                 assert_true(again.shuffle == seeds[s]);
-                assert_int_equal(again.max_documents, packing.max_documents);
-                assert_int_equal(again.min_tokens, packing.min_tokens);
+                assert_int_equal(again.max_documents, config.max_documents);
+                assert_int_equal(again.min_tokens, config.min_tokens);
                 free(text);
             }
 }
 
 // As released versions wrote it.
-static void packing_of_format_1_0_selects_everything(void **state)
+static void config_of_format_1_0_selects_everything(void **state)
 {
     (void)state;
     static const char text[] =
         "{\"seq_len\":17,\"vocab_size\":257,\"separator\":256,\"bos\":null,\"padding\":3,"
         "\"batch_rows\":1000,\"strategy\":\"concat\",\"long\":\"drop\","
         "\"tokenizer\":{\"name\":\"bytes\",\"fingerprint\":\"" FINGERPRINT "\"}}";
-    bd_packing packing;
-    memset(&packing, 0xFF, sizeof packing);
-    assert_int_equal(read_packing(&packing, text, NULL), BD_OK);
-    assert_int_equal(packing.seq_len, 17);
-    assert_int_equal(packing.max_documents, 0);
-    assert_int_equal(packing.min_tokens, 0);
-    assert_int_equal(packing.shuffle, BD_NO_SHUFFLE);
-    assert_int_equal(packing.holdout, 0);
-    assert_int_equal(packing.part, BD_PART_ALL);
-    assert_int_equal(packing.codec, BD_SHARD_UNCOMPRESSED);
-    assert_string_equal(packing.tokenizer, "bytes");
+    bd_dataset_config config;
+    memset(&config, 0xFF, sizeof config);
+    assert_int_equal(read_config(&config, text, NULL), BD_OK);
+    assert_int_equal(config.seq_len, 17);
+    assert_int_equal(config.max_documents, 0);
+    assert_int_equal(config.min_tokens, 0);
+    assert_int_equal(config.shuffle, BD_NO_SHUFFLE);
+    assert_int_equal(config.holdout, 0);
+    assert_int_equal(config.part, BD_PART_ALL);
+    assert_int_equal(config.codec, BD_SHARD_UNCOMPRESSED);
+    assert_string_equal(config.tokenizer, "bytes");
 }
 
-static void packing_comes_back_from_json(void **state)
+static void config_comes_back_from_json(void **state)
 {
     (void)state;
     for (int64_t bos = BD_NO_BOS; bos < 257; bos += 257)
         for (int strategy = 0; bd_strategy_words[strategy]; strategy++)
             for (int policy = 0; bd_long_policy_words[policy]; policy++) {
-                bd_packing packing = example, again;
-                packing.bos = bos;
-                packing.strategy = (bd_strategy)strategy;
-                packing.long_policy = (bd_long_policy)policy;
-                char *text = printed(bd_packing_to_json(&packing));
-                assert_int_equal(read_packing(&again, text, NULL), BD_OK);
-                char *text_again = printed(bd_packing_to_json(&again));
+                bd_dataset_config config = example, again;
+                config.bos = bos;
+                config.strategy = (bd_strategy)strategy;
+                config.long_policy = (bd_long_policy)policy;
+                char *text = printed(bd_dataset_config_to_json(&config));
+                assert_int_equal(read_config(&again, text, NULL), BD_OK);
+                char *text_again = printed(bd_dataset_config_to_json(&again));
                 assert_string_equal(text_again, text);
                 assert_int_equal(again.bos, bos);
                 assert_int_equal(again.strategy, strategy);
@@ -184,11 +184,10 @@ static void ids_are_of_the_vocabulary_and_a_part_is_of_a_holdout(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[800];
-        bd_packing packing;
+        bd_dataset_config config;
         bd_error err = {0};
         edit(text, sizeof text, cases[i][0], cases[i][1]);
-        assert_int_equal(read_packing(&packing, text, &err),
-                         cases[i][2] ? BD_ERR_FORMAT : BD_OK);
+        assert_int_equal(read_config(&config, text, &err), cases[i][2] ? BD_ERR_FORMAT : BD_OK);
         assert_string_equal(err.message, cases[i][2] ? cases[i][2] : "");
     }
 }
@@ -202,12 +201,12 @@ static void name_of_the_tokenizer_fits_or_is_refused(void **state)
         name[n] = '\0';
         snprintf(quoted, sizeof quoted, "\"%s\"", name);
         edit(text, sizeof text, "\"bytes\"", quoted);
-        bd_packing packing;
+        bd_dataset_config config;
         bd_error err = {0};
-        const bd_status status = read_packing(&packing, text, &err);
+        const bd_status status = read_config(&config, text, &err);
         assert_int_equal(status, n < 64 ? BD_OK : BD_ERR_FORMAT);
         if (n < 64)
-            assert_string_equal(packing.tokenizer, name);
+            assert_string_equal(config.tokenizer, name);
         else
             assert_string_equal(err.message, "the tokenizer's name is too long");
     }
@@ -216,9 +215,9 @@ static void name_of_the_tokenizer_fits_or_is_refused(void **state)
 static void id_is_two_bytes_while_all_of_them_fit(void **state)
 {
     (void)state;
-    assert_int_equal(bd_packing_id_bytes(&(bd_packing){.vocab_size = 1}), 2);
-    assert_int_equal(bd_packing_id_bytes(&(bd_packing){.vocab_size = 65536}), 2);
-    assert_int_equal(bd_packing_id_bytes(&(bd_packing){.vocab_size = 65537}), 4);
+    assert_int_equal(bd_dataset_id_bytes(&(bd_dataset_config){.vocab_size = 1}), 2);
+    assert_int_equal(bd_dataset_id_bytes(&(bd_dataset_config){.vocab_size = 65536}), 2);
+    assert_int_equal(bd_dataset_id_bytes(&(bd_dataset_config){.vocab_size = 65537}), 4);
 }
 
 static void batch_is_about_four_mebibytes_and_at_least_a_row(void **state)
@@ -228,8 +227,8 @@ static void batch_is_about_four_mebibytes_and_at_least_a_row(void **state)
         {2048, 257, 1024}, {2048, 65537, 512},      {2, 257, 1 << 20},  {1000, 257, 2097},
         {1 << 21, 257, 1}, {(1 << 21) + 1, 257, 1}, {1 << 30, 70000, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const bd_packing packing = {.seq_len = cases[i][0], .vocab_size = cases[i][1]};
-        assert_int_equal(bd_packing_default_batch_rows(&packing), cases[i][2]);
+        const bd_dataset_config config = {.seq_len = cases[i][0], .vocab_size = cases[i][1]};
+        assert_int_equal(bd_dataset_default_batch_rows(&config), cases[i][2]);
     }
 }
 
@@ -249,17 +248,17 @@ static void rank_of_a_place_is_its_hash_with_the_seed(void **state)
         {42, 3, UINT64_C(1) << 40, UINT64_C(0xc85875654b523400)},
         {INT64_MAX, UINT32_MAX, UINT64_MAX, UINT64_C(0x63b3ef1fc7f68d4d)},
     };
-    bd_packing packing = example;
+    bd_dataset_config config = example;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        packing.shuffle = cases[i].seed;
+        config.shuffle = cases[i].seed;
         const bd_document_place place =
-            bd_packing_place(&packing, cases[i].input, cases[i].position);
+            bd_dataset_place(&config, cases[i].input, cases[i].position);
         assert_true(place.rank == cases[i].rank);
         assert_true(place.input == cases[i].input);
         assert_true(place.position == cases[i].position);
     }
-    packing.shuffle = BD_NO_SHUFFLE;
-    assert_true(bd_packing_place(&packing, 7, 8).rank == 0);
+    config.shuffle = BD_NO_SHUFFLE;
+    assert_true(bd_dataset_place(&config, 7, 8).rank == 0);
 }
 
 static void places_are_ordered_by_rank_then_input_then_position(void **state)
@@ -367,11 +366,11 @@ static void unit_of_format_1_0_is_the_last(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packing_has_one_text),
+        cmocka_unit_test(config_has_one_text),
         cmocka_unit_test(what_was_not_asked_for_is_null_or_0),
-        cmocka_unit_test(packing_comes_back_from_json),
+        cmocka_unit_test(config_comes_back_from_json),
         cmocka_unit_test(selection_comes_back_from_json),
-        cmocka_unit_test(packing_of_format_1_0_selects_everything),
+        cmocka_unit_test(config_of_format_1_0_selects_everything),
         cmocka_unit_test(ids_are_of_the_vocabulary_and_a_part_is_of_a_holdout),
         cmocka_unit_test(name_of_the_tokenizer_fits_or_is_refused),
         cmocka_unit_test(id_is_two_bytes_while_all_of_them_fit),

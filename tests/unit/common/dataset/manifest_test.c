@@ -64,15 +64,15 @@ static bd_manifest example(bd_shard_entry shards[3])
     static const int64_t rows[] = {3, 0, 2};
     static const bd_unit units[] = {{0, 0, 1, false}, {0, 1, 1, true}, {1, 0, 2, true}};
     bd_manifest manifest = {
-        .packing = {.seq_len = 10,
-                    .vocab_size = 257,
-                    .separator = 256,
-                    .bos = BD_NO_BOS,
-                    .padding = 256,
-                    .batch_rows = 4,
-                    .shuffle = BD_NO_SHUFFLE,
-                    .tokenizer = "bytes",
-                    .fingerprint = bd_digest_of("f", 1)},
+        .config = {.seq_len = 10,
+                   .vocab_size = 257,
+                   .separator = 256,
+                   .bos = BD_NO_BOS,
+                   .padding = 256,
+                   .batch_rows = 4,
+                   .shuffle = BD_NO_SHUFFLE,
+                   .tokenizer = "bytes",
+                   .fingerprint = bd_digest_of("f", 1)},
         .plan_digest = bd_digest_of("p", 1),
         .tokenizer_digest = bd_digest_of("t", 1),
         .inputs = inputs,
@@ -112,9 +112,9 @@ static void assert_empty(const bd_manifest *manifest)
 
 // ---- There and back ---------------------------------------------------------------
 
-static void assert_same_packing(const bd_packing *here, const bd_packing *there)
+static void assert_same_config(const bd_dataset_config *here, const bd_dataset_config *there)
 {
-    bd_json *a = bd_packing_to_json(here), *b = bd_packing_to_json(there);
+    bd_json *a = bd_dataset_config_to_json(here), *b = bd_dataset_config_to_json(there);
     char where[256] = "";
     bd_json_difference(a, b, where, sizeof where);
     assert_string_equal(where, "");
@@ -142,7 +142,7 @@ static void manifest_comes_back_as_it_was_published(void **state)
     assert_int_equal(bd_manifest_publish(&before, *state, NULL), BD_OK);
     assert_int_equal(count_entries(*state), 1);
     assert_int_equal(bd_manifest_read(&after, *state, NULL), BD_OK);
-    assert_same_packing(&after.packing, &before.packing);
+    assert_same_config(&after.config, &before.config);
     assert_string_equal(after.plan_digest.hex, before.plan_digest.hex);
     assert_string_equal(after.tokenizer_digest.hex, before.tokenizer_digest.hex);
     assert_int_equal(after.n_inputs, 3);
@@ -176,19 +176,19 @@ static void metadata_of_a_shard_comes_back_without_size_and_digest(void **state)
     const bd_manifest manifest = example(shards);
     shards[1].records = (bd_digest){""};  // as format 1.0 has it
     for (int i = 0; i < 3; i++) {
-        bd_packing packing;
+        bd_dataset_config config;
         bd_shard_entry entry;
-        bd_json *json = bd_shard_metadata(&manifest.packing, &shards[i]);
+        bd_json *json = bd_shard_metadata(&manifest.config, &shards[i]);
         memset(&entry, 0xFF, sizeof entry);
-        assert_int_equal(bd_shard_metadata_read(json, &packing, &entry, NULL), BD_OK);
-        assert_same_packing(&packing, &manifest.packing);
+        assert_int_equal(bd_shard_metadata_read(json, &config, &entry, NULL), BD_OK);
+        assert_same_config(&config, &manifest.config);
         assert_same_shard(&entry, &shards[i]);
         assert_int_equal(entry.size_bytes, 0);
         assert_string_equal(entry.digest.hex, "");
         bd_json_set_string(json, "records", "no checksum");
-        assert_int_equal(bd_shard_metadata_read(json, &packing, &entry, NULL), BD_ERR_FORMAT);
+        assert_int_equal(bd_shard_metadata_read(json, &config, &entry, NULL), BD_ERR_FORMAT);
         bd_json_set_string(json, "format", "2.0");
-        assert_int_equal(bd_shard_metadata_read(json, &packing, &entry, NULL),
+        assert_int_equal(bd_shard_metadata_read(json, &config, &entry, NULL),
                          BD_ERR_UNSUPPORTED);
         bd_json_free(json);
     }
@@ -435,7 +435,7 @@ static void manifest_of_format_1_0_is_read(void **state)
     assert_true(manifest.shards[0].unit.last);
     assert_string_equal(manifest.shards[0].records.hex, "");
     assert_int_equal(manifest.shards[0].figures.packed, 15);
-    assert_int_equal(manifest.packing.shuffle, BD_NO_SHUFFLE);
+    assert_int_equal(manifest.config.shuffle, BD_NO_SHUFFLE);
     assert_int_equal(manifest.totals.held_out, 0);
 
     bd_source_figures *sources;

@@ -22,9 +22,9 @@ enum {
 };
 
 // A row that owns what it points to, so that a test can edit it. The ids are kept wide and
-// stored as the packing says.
+// stored as the config says.
 typedef struct owned_row {
-    bd_packing packing;
+    bd_dataset_config config;
     uint32_t ids[MAX_TOKENS];
     int32_t bounds[MAX_SEGMENTS + 1];
     int64_t n_bounds, n_segments;
@@ -38,13 +38,13 @@ typedef struct owned_row {
 static owned_row example(void)
 {
     return (owned_row){
-        .packing = {.seq_len = 17,
-                    .vocab_size = 257,
-                    .separator = SEPARATOR,
-                    .bos = BD_NO_BOS,
-                    .padding = PADDING,
-                    .batch_rows = 2,
-                    .shuffle = BD_NO_SHUFFLE},
+        .config = {.seq_len = 17,
+                   .vocab_size = 257,
+                   .separator = SEPARATOR,
+                   .bos = BD_NO_BOS,
+                   .padding = PADDING,
+                   .batch_rows = 2,
+                   .shuffle = BD_NO_SHUFFLE},
         .ids = {A, A, A, A, A, SEPARATOR, B, SEPARATOR, C, C, C, C, C, SEPARATOR, PADDING,
                 PADDING, PADDING},
         .bounds = {0, 6, 8, 14},
@@ -64,7 +64,7 @@ static bd_row view(owned_row *owned)
         owned->stored16[t] = (uint16_t)owned->ids[t];
         owned->stored32[t] = owned->ids[t];
     }
-    const bool narrow = bd_packing_id_bytes(&owned->packing) == 2;
+    const bool narrow = bd_dataset_id_bytes(&owned->config) == 2;
     bd_row row = {
         .ids = narrow ? (const void *)owned->stored16 : owned->stored32,
         .n_bounds = owned->n_bounds,
@@ -74,16 +74,16 @@ static bd_row view(owned_row *owned)
     };
     bd_hasher *hasher = bd_hasher_new();
     assert_non_null(hasher);
-    row.checksum = bd_row_checksum(&row, &owned->packing, hasher);
+    row.checksum = bd_row_checksum(&row, &owned->config, hasher);
     bd_hasher_free(hasher);
     return row;
 }
 
-static bd_status check(const bd_row *row, const bd_packing *packing, bd_error *err)
+static bd_status check(const bd_row *row, const bd_dataset_config *config, bd_error *err)
 {
     bd_hasher *hasher = bd_hasher_new();
     assert_non_null(hasher);
-    const bd_status status = bd_row_check(row, packing, hasher, err);
+    const bd_status status = bd_row_check(row, config, hasher, err);
     bd_hasher_free(hasher);
     return status;
 }
@@ -92,7 +92,7 @@ static void obeys(owned_row owned)
 {
     bd_error err = {0};
     const bd_row row = view(&owned);
-    const bd_status status = check(&row, &owned.packing, &err);
+    const bd_status status = check(&row, &owned.config, &err);
     assert_string_equal(err.message, "");
     assert_int_equal(status, BD_OK);
 }
@@ -101,9 +101,9 @@ static void breaks(owned_row owned, const char *message)
 {
     bd_error err = {0};
     const bd_row row = view(&owned);
-    assert_int_equal(check(&row, &owned.packing, &err), BD_ERR_FORMAT);
+    assert_int_equal(check(&row, &owned.config, &err), BD_ERR_FORMAT);
     assert_string_equal(err.message, message);
-    assert_int_equal(check(&row, &owned.packing, NULL), BD_ERR_FORMAT);
+    assert_int_equal(check(&row, &owned.config, NULL), BD_ERR_FORMAT);
 }
 
 // ---- The checksum -----------------------------------------------------------------
@@ -114,7 +114,7 @@ static void checksum_is_over_ids_boundaries_and_documents_without_gaps(void **st
     (void)state;
     owned_row row = example();
     assert_true(view(&row).checksum == UINT64_C(0x6b4264f52aea48ae));
-    row.packing.vocab_size = 70000;  // ids of four bytes
+    row.config.vocab_size = 70000;  // ids of four bytes
     assert_true(view(&row).checksum == UINT64_C(0xa95e5949295c9eab));
 }
 
@@ -134,20 +134,20 @@ static void r7_every_changed_bit_of_a_row_is_noticed(void **state)
         {owned.offset, 3 * sizeof *owned.offset},
         {owned.length, 3 * sizeof *owned.length},
     };
-    assert_int_equal(check(&row, &owned.packing, NULL), BD_OK);
+    assert_int_equal(check(&row, &owned.config, NULL), BD_OK);
     for (size_t p = 0; p < sizeof parts / sizeof *parts; p++)
         for (size_t bit = 0; bit < 8 * parts[p].size_bytes; bit++) {
             unsigned char *byte = (unsigned char *)parts[p].data + bit / 8;
             bd_error err;
             *byte ^= (unsigned char)(1 << bit % 8);
-            assert_int_equal(check(&row, &owned.packing, &err), BD_ERR_FORMAT);
+            assert_int_equal(check(&row, &owned.config, &err), BD_ERR_FORMAT);
             assert_string_equal(err.message, "R7: the checksum does not match the row");
             *byte ^= (unsigned char)(1 << bit % 8);
         }
     for (int bit = 0; bit < 64; bit++) {
         bd_row other = row;
         other.checksum ^= UINT64_C(1) << bit;
-        assert_int_equal(check(&other, &owned.packing, NULL), BD_ERR_FORMAT);
+        assert_int_equal(check(&other, &owned.config, NULL), BD_ERR_FORMAT);
     }
 }
 
@@ -173,9 +173,9 @@ static void row_that_is_exactly_full_has_no_padding(void **state)
 {
     (void)state;
     owned_row row = example();
-    row.packing.seq_len = 14;
+    row.config.seq_len = 14;
     obeys(row);
-    row.packing.seq_len = 13;
+    row.config.seq_len = 13;
     breaks(row, "R1: boundary 3 is 14 after 8");
 }
 
@@ -183,7 +183,7 @@ static void row_of_one_token_is_an_empty_document(void **state)
 {
     (void)state;
     owned_row row = {
-        .packing = example().packing,
+        .config = example().config,
         .ids = {SEPARATOR},
         .bounds = {0, 1},
         .n_bounds = 2,
@@ -193,7 +193,7 @@ static void row_of_one_token_is_an_empty_document(void **state)
     for (int t = 1; t < MAX_TOKENS; t++)
         row.ids[t] = PADDING;
     obeys(row);
-    row.packing.seq_len = 2;
+    row.config.seq_len = 2;
     obeys(row);
     row.ids[0] = A;
     breaks(row, "R5: segment 0 ends its document without the separator");
@@ -203,14 +203,14 @@ static void smallest_row_is_held_to_the_same_rules(void **state)
 {
     (void)state;
     owned_row row = {
-        .packing = example().packing,
+        .config = example().config,
         .ids = {A, SEPARATOR},
         .bounds = {0, 2},
         .n_bounds = 2,
         .n_segments = 1,
         .length = {2},
     };
-    row.packing.seq_len = 2;
+    row.config.seq_len = 2;
     obeys(row);
     row.ids[1] = A;
     breaks(row, "R5: segment 0 ends its document without the separator");
@@ -233,18 +233,18 @@ static void wide_ids_are_read_as_wide(void **state)
 {
     (void)state;
     owned_row row = example();
-    row.packing.vocab_size = 70000;
+    row.config.vocab_size = 70000;
     row.ids[2] = 69999;
     obeys(row);
     row.ids[2] = 70000;
     breaks(row, "R3: token 2 has id 70000, the vocabulary 70000");
-    row.packing.vocab_size = INT64_C(1) << 32;
+    row.config.vocab_size = INT64_C(1) << 32;
     row.ids[2] = UINT32_MAX;
     obeys(row);
     row.ids[15] = PADDING + 65536;  // the same in its lower 16 bits
     breaks(row, "R3: a token after the last boundary 14 is not padding");
     row = example();
-    row.packing.vocab_size = 65536;  // the largest vocabulary of two bytes
+    row.config.vocab_size = 65536;  // the largest vocabulary of two bytes
     row.ids[2] = 65535;
     obeys(row);
 }
@@ -320,9 +320,9 @@ static void collisions_are_text_that_looks_like_the_separator(void **state)
             .ids = cases[i].ids,
             .bounds = bounds,
             .segments = {.offset = &cases[i].offset, .length = &cases[i].document_length}};
-        bd_packing packing = example().packing;
-        packing.bos = cases[i].bos;
-        assert_int_equal(bd_separator_collisions(&row, &packing, 0), cases[i].expected);
+        bd_dataset_config config = example().config;
+        config.bos = cases[i].bos;
+        assert_int_equal(bd_separator_collisions(&row, &config, 0), cases[i].expected);
     }
 }
 
@@ -352,7 +352,7 @@ static void row_of_a_batch_is_its_own_part(void **state)
     const uint32_t input[4] = {0}, offset[4] = {0}, length[4] = {0};
     const uint64_t position[4] = {0}, checksums[] = {7, 8, 9};
     for (int vocab_size = 257; vocab_size < 100000; vocab_size += 70000) {
-        const bd_packing packing = {.seq_len = 3, .vocab_size = vocab_size};
+        const bd_dataset_config config = {.seq_len = 3, .vocab_size = vocab_size};
         const bool is_narrow = vocab_size == 257;
         const bd_row_batch batch = {
             .n_rows = 3,
@@ -364,7 +364,7 @@ static void row_of_a_batch_is_its_own_part(void **state)
             .checksums = checksums,
         };
         for (int r = 0; r < 3; r++) {
-            const bd_row row = bd_row_of_batch(&batch, &packing, r);
+            const bd_row row = bd_row_of_batch(&batch, &config, r);
             const int segment = segment_offsets[r];
             assert_ptr_equal(row.ids, is_narrow ? (const void *)&narrow[3 * r] : &wide[3 * r]);
             assert_ptr_equal(row.bounds, &bounds[bound_offsets[r]]);

@@ -22,7 +22,7 @@ typedef struct plain_row {
 } plain_row;
 
 typedef struct plain_shard {
-    bd_packing packing;
+    bd_dataset_config config;
     bd_shard_entry entry;  // without size and digest of the file
     int n_rows;
     plain_row rows[N_ROWS];
@@ -33,15 +33,15 @@ static plain_shard example(int64_t vocab_size)
 {
     static const int lengths[][2] = {{8, 0}, {3, 2}, {1, 5}};
     plain_shard shard = {
-        .packing = {.seq_len = SEQ_LEN,
-                    .vocab_size = vocab_size,
-                    .separator = SEPARATOR,
-                    .bos = BD_NO_BOS,
-                    .padding = PADDING,
-                    .batch_rows = BATCH_ROWS,
-                    .shuffle = BD_NO_SHUFFLE,
-                    .tokenizer = "bytes",
-                    .fingerprint = bd_digest_of("f", 1)},
+        .config = {.seq_len = SEQ_LEN,
+                   .vocab_size = vocab_size,
+                   .separator = SEPARATOR,
+                   .bos = BD_NO_BOS,
+                   .padding = PADDING,
+                   .batch_rows = BATCH_ROWS,
+                   .shuffle = BD_NO_SHUFFLE,
+                   .tokenizer = "bytes",
+                   .fingerprint = bd_digest_of("f", 1)},
         .entry = {.unit = {0, 0, 1, false}, .records = bd_digest_of("r", 1)},
         .n_rows = N_ROWS,
     };
@@ -81,7 +81,7 @@ static void write_batch(bd_arrow_writer *writer, const plain_shard *shard, int f
                                                        segment_offsets[N_ROWS + 1] = {0};
     const bd_row_batch batch = {
         .n_rows = n_rows,
-        .ids = bd_packing_id_bytes(&shard->packing) == 2 ? (const void *)narrow : wide,
+        .ids = bd_dataset_id_bytes(&shard->config) == 2 ? (const void *)narrow : wide,
         .bound_offsets = bound_offsets,
         .bounds = bounds,
         .segment_offsets = segment_offsets,
@@ -106,8 +106,8 @@ static void write_batch(bd_arrow_writer *writer, const plain_shard *shard, int f
         }
         bound_offsets[r + 1] = bound + row->n_segments + 1;
         segment_offsets[r + 1] = segment + row->n_segments;
-        const bd_row written = bd_row_of_batch(&batch, &shard->packing, r);
-        checksums[r] = bd_row_checksum(&written, &shard->packing, hasher);
+        const bd_row written = bd_row_of_batch(&batch, &shard->config, r);
+        checksums[r] = bd_row_checksum(&written, &shard->config, hasher);
     }
     bd_hasher_free(hasher);
     assert_int_equal(bd_arrow_writer_write(writer, &batch, NULL), BD_OK);
@@ -119,8 +119,8 @@ static void write_with_metadata(const char *folder, const plain_shard *shard,
 {
     bd_arrow_writer *writer;
     bd_error err = {0};
-    bd_arrow_writer_open(&writer, in(folder, shard_name), &shard->packing, metadata,
-                         shard->packing.codec == BD_SHARD_ZSTD, &err);
+    bd_arrow_writer_open(&writer, in(folder, shard_name), &shard->config, metadata,
+                         shard->config.codec == BD_SHARD_ZSTD, &err);
     assert_string_equal(err.message, "");
     for (int r = 0; r < shard->n_rows; r += BATCH_ROWS)
         write_batch(writer, shard, r,
@@ -132,7 +132,7 @@ static void write_with_metadata(const char *folder, const plain_shard *shard,
 static char *metadata_of(const plain_shard *shard)
 {
     char *text;
-    bd_json *json = bd_shard_metadata(&shard->packing, &shard->entry);
+    bd_json *json = bd_shard_metadata(&shard->config, &shard->entry);
     assert_int_equal(bd_json_print(json, BD_JSON_COMPACT, &text, NULL), BD_OK);
     bd_json_free(json);
     return text;
@@ -149,7 +149,7 @@ static void write_shard(const char *folder, const plain_shard *shard)
 static bd_manifest manifest_of(const plain_shard *shard, bd_shard_entry *entry)
 {
     *entry = shard->entry;
-    return (bd_manifest){.packing = shard->packing, .shards = entry, .n_shards = 1};
+    return (bd_manifest){.config = shard->config, .shards = entry, .n_shards = 1};
 }
 
 static bool row_equals(const bd_row *row, const plain_row *expected, int id_bytes)
@@ -179,9 +179,9 @@ static bd_shard opened(const char *folder)
 
 // ---- There and back ---------------------------------------------------------------
 
-static void assert_same_packing(const bd_packing *here, const bd_packing *there)
+static void assert_same_config(const bd_dataset_config *here, const bd_dataset_config *there)
 {
-    bd_json *a = bd_packing_to_json(here), *b = bd_packing_to_json(there);
+    bd_json *a = bd_dataset_config_to_json(here), *b = bd_dataset_config_to_json(there);
     char where[256] = "";
     bd_json_difference(a, b, where, sizeof where);
     assert_string_equal(where, "");
@@ -203,7 +203,7 @@ static void assert_comes_back(const char *folder, const plain_shard *written)
 {
     write_shard(folder, written);
     bd_shard shard = opened(folder);
-    assert_same_packing(&shard.packing, &written->packing);
+    assert_same_config(&shard.config, &written->config);
     assert_same_entry(&shard.entry, &written->entry);
     assert_int_equal(shard.entry.size_bytes, 0);
     assert_string_equal(shard.entry.digest.hex, "");
@@ -211,7 +211,7 @@ static void assert_comes_back(const char *folder, const plain_shard *written)
     for (int r = 0; r < N_ROWS; r++) {
         bd_row row;
         assert_int_equal(bd_shard_row(&shard, r, hasher, &row, NULL), BD_OK);
-        assert_true(row_equals(&row, &written->rows[r], bd_packing_id_bytes(&shard.packing)));
+        assert_true(row_equals(&row, &written->rows[r], bd_dataset_id_bytes(&shard.config)));
     }
     bd_hasher_free(hasher);
     bd_shard_close(&shard);
@@ -223,7 +223,7 @@ static void rows_come_back_as_they_were_written(void **state)
     for (int64_t vocab_size = 257; vocab_size < 100000; vocab_size += 70000) {
         plain_shard written = example(vocab_size);
         assert_comes_back(*state, &written);
-        written.packing.codec = BD_SHARD_ZSTD;
+        written.config.codec = BD_SHARD_ZSTD;
         assert_comes_back(*state, &written);
     }
     bd_shard_close(&(bd_shard){0});
@@ -259,7 +259,7 @@ static void rows_point_into_the_mapping(void **state)
 static void rows_of_a_compressed_shard_lie_outside_the_mapping(void **state)
 {
     plain_shard written = example(257);
-    written.packing.codec = BD_SHARD_ZSTD;
+    written.config.codec = BD_SHARD_ZSTD;
     write_shard(*state, &written);
     bd_shard shard = opened(*state);
     const char *begin = shard.file.data, *end = begin + shard.file.size_bytes;
@@ -287,7 +287,7 @@ static void same_rows_give_the_same_bytes(void **state)
 {
     plain_shard written = example(257);
     assert_same_bytes_again(*state, &written);
-    written.packing.codec = BD_SHARD_ZSTD;
+    written.config.codec = BD_SHARD_ZSTD;
     assert_same_bytes_again(*state, &written);
 }
 
@@ -374,7 +374,7 @@ typedef struct place {
 static void places_of_row(const bd_shard *shard, int r, place places[7])
 {
     const bd_row_batch *batch = bd_arrow_reader_batch(shard->reader, r / BATCH_ROWS);
-    const bd_row row = bd_row_of_batch(batch, &shard->packing, r % BATCH_ROWS);
+    const bd_row row = bd_row_of_batch(batch, &shard->config, r % BATCH_ROWS);
     const size_t n = (size_t)row.n_segments;
     const struct {
         const void *data;
@@ -481,7 +481,7 @@ static void no_changed_byte_of_the_file_changes_what_is_read(void **state)
 {
     plain_shard written = example(257);
     assert_changes_are_noticed(*state, &written);
-    written.packing.codec = BD_SHARD_ZSTD;
+    written.config.codec = BD_SHARD_ZSTD;
     assert_changes_are_noticed(*state, &written);
 }
 
@@ -585,7 +585,7 @@ static void shard_of_format_1_0_is_read(void **state)
     memcpy(strstr(metadata, "\"" BD_FORMAT_VERSION "\""), "\"1.0\"", 5);
     write_with_metadata(*state, &written, metadata);
     bd_shard shard = opened(*state);
-    assert_same_packing(&shard.packing, &written.packing);
+    assert_same_config(&shard.config, &written.config);
     assert_same_entry(&shard.entry, &written.entry);
     bd_shard_close(&shard);
     bd_shard_entry entry;
@@ -600,7 +600,7 @@ static void writer_that_cannot_write_says_so(void **state)
     const plain_shard written = example(257);
     bd_arrow_writer *writer = NULL;
     bd_error err;
-    assert_int_equal(bd_arrow_writer_open(&writer, in(*state, "missing/file"), &written.packing,
+    assert_int_equal(bd_arrow_writer_open(&writer, in(*state, "missing/file"), &written.config,
                                           "{}", false, &err),
                      BD_ERR_IO);
     assert_null(writer);

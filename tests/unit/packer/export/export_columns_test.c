@@ -15,20 +15,20 @@ static const uint32_t ids[2][SEQ_LEN] = {{3000000001, 2, 3, 4, 5, 6, 7, 8, 9, 9}
                                          {11, 12, 13, 14, 15, 16, 17, 18, 19, 4294967294}};
 static const int32_t drawn_bounds[] = {0, 5, 6, 8}, whole_bounds[] = {0, SEQ_LEN};
 
-static bd_packing packing_of(int64_t vocab_size)
+static bd_dataset_config config_of(int64_t vocab_size)
 {
-    return (bd_packing){.seq_len = SEQ_LEN, .vocab_size = vocab_size};
+    return (bd_dataset_config){.seq_len = SEQ_LEN, .vocab_size = vocab_size};
 }
 
-static bd_export_batch both_rows(const bd_packing *packing)
+static bd_export_batch both_rows(const bd_dataset_config *config)
 {
     const bd_row drawn = {.ids = ids[0], .n_bounds = 4, .bounds = drawn_bounds};
     const bd_row whole = {.ids = ids[1], .n_bounds = 2, .bounds = whole_bounds};
     bd_export_batch batch = {.n_rows = 0};
-    assert_int_equal(bd_export_batch_add(&batch, &every_column, packing, &whole, NULL), BD_OK);
+    assert_int_equal(bd_export_batch_add(&batch, &every_column, config, &whole, NULL), BD_OK);
     bd_export_batch_clear(&batch);  // what was there does not matter
-    assert_int_equal(bd_export_batch_add(&batch, &every_column, packing, &drawn, NULL), BD_OK);
-    assert_int_equal(bd_export_batch_add(&batch, &every_column, packing, &whole, NULL), BD_OK);
+    assert_int_equal(bd_export_batch_add(&batch, &every_column, config, &drawn, NULL), BD_OK);
+    assert_int_equal(bd_export_batch_add(&batch, &every_column, config, &whole, NULL), BD_OK);
     assert_int_equal(batch.n_rows, 2);
     return batch;
 }
@@ -36,8 +36,8 @@ static bd_export_batch both_rows(const bd_packing *packing)
 static void rows_are_as_the_header_draws_them(void **state)
 {
     (void)state;
-    const bd_packing packing = packing_of(INT64_C(1) << 32);
-    bd_export_batch batch = both_rows(&packing);
+    const bd_dataset_config config = config_of(INT64_C(1) << 32);
+    bd_export_batch batch = both_rows(&config);
     const int64_t labels[] = {-100, 2,  3,  4,  5,  -100, -100, 8,  -100, -100,
                               -100, 12, 13, 14, 15, 16,   17,   18, 19,   4294967294};
     const int64_t input_ids[] = {3000000001, 2,  3,  4,  5,  6,  7,  8,  9,  9,
@@ -65,7 +65,7 @@ static void ids_are_64_bits_wide_only_where_they_must_be(void **state)
 {
     (void)state;
     const int64_t edge = INT64_C(1) << 31;  // the largest id is then INT32_MAX
-    const bd_packing narrow = packing_of(edge), wide = packing_of(edge + 1);
+    const bd_dataset_config narrow = config_of(edge), wide = config_of(edge + 1);
     for (int column = 0; column < BD_EXPORT_N_COLUMNS; column++) {
         const bool holds_ids = column == BD_EXPORT_INPUT_IDS || column == BD_EXPORT_LABELS;
         const bd_export_column c = (bd_export_column)column;
@@ -77,12 +77,12 @@ static void ids_are_64_bits_wide_only_where_they_must_be(void **state)
 
 static void assert_table_comes_back(const char *path, bd_table_format format, int n_batches)
 {
-    const bd_packing packing = packing_of(INT64_C(1) << 32);
-    bd_export_batch batch = both_rows(&packing);
+    const bd_dataset_config config = config_of(INT64_C(1) << 32);
+    bd_export_batch batch = both_rows(&config);
     bd_table_column columns[BD_EXPORT_N_COLUMNS];
     bd_table_lists lists[BD_EXPORT_N_COLUMNS];
     for (size_t i = 0; i < every_column.n; i++) {
-        columns[i] = bd_export_table_column(every_column.items[i], &packing);
+        columns[i] = bd_export_table_column(every_column.items[i], &config);
         lists[i] = (bd_table_lists){batch.columns[i].offsets, batch.columns[i].items};
     }
     bd_table_writer *writer;

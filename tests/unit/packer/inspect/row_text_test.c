@@ -23,10 +23,10 @@ typedef struct fixture {
 static void init(fixture *f, int64_t seq_len)
 {
     *f = (fixture){.entry = {.name = "a.txt", .format = "text"}};
-    f->manifest = (bd_manifest){
-        .packing = {.seq_len = seq_len, .vocab_size = 257, .separator = SEPARATOR},
-        .inputs = &f->entry,
-        .n_inputs = 1};
+    f->manifest =
+        (bd_manifest){.config = {.seq_len = seq_len, .vocab_size = 257, .separator = SEPARATOR},
+                      .inputs = &f->entry,
+                      .n_inputs = 1};
     f->row = (bd_row){.ids = f->ids,
                       .bounds = f->bounds,
                       .n_bounds = 1,

@@ -24,7 +24,7 @@ static void add_row(bd_statistics *s, const int32_t *lengths, int64_t n, uint32_
         bounds[k + 1] = bounds[k] + lengths[k];
         length[k] = (uint32_t)lengths[k];
     }
-    const bool is_narrow = bd_packing_id_bytes(&s->packing) == 2;
+    const bool is_narrow = bd_dataset_id_bytes(&s->config) == 2;
     const bd_row row = {.ids = is_narrow ? (const void *)narrow : wide,
                         .n_bounds = n + 1,
                         .bounds = bounds,
@@ -35,8 +35,8 @@ static void add_row(bd_statistics *s, const int32_t *lengths, int64_t n, uint32_
 
 static void init(bd_statistics *s, int64_t vocab_size)
 {
-    const bd_packing packing = {.seq_len = SEQ_LEN, .vocab_size = vocab_size};
-    assert_int_equal(bd_statistics_init(s, &packing, NULL), BD_OK);
+    const bd_dataset_config config = {.seq_len = SEQ_LEN, .vocab_size = vocab_size};
+    assert_int_equal(bd_statistics_init(s, &config, NULL), BD_OK);
 }
 
 static void rows_are_counted_by_hand(void **state)

@@ -16,7 +16,7 @@ static bd_shard_entry shards[] = {
     {.unit = {.input = 7, .slice = 0, .n_inputs = 3}, .figures = {.rows = 1}},
 };
 static const bd_manifest manifest = {
-    .packing = {.seq_len = SEQ_LEN}, .shards = shards, .n_shards = 3, .totals = {.rows = 6}};
+    .config = {.seq_len = SEQ_LEN}, .shards = shards, .n_shards = 3, .totals = {.rows = 6}};
 
 static void check_is(const char *text, size_t shard, int64_t row, int64_t token)
 {

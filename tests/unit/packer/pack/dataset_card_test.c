@@ -7,14 +7,14 @@ static bd_shard_entry one_shard = {.unit = {.input = 3, .n_inputs = 1, .last = t
 static bd_manifest dataset(int64_t seq_len, int64_t rows, bd_part part)
 {
     return (bd_manifest){
-        .packing = {.seq_len = seq_len,
-                    .vocab_size = 65537,
-                    .separator = 256,
-                    .bos = 255,
-                    .padding = 0,
-                    .shuffle = BD_NO_SHUFFLE,
-                    .part = part,
-                    .tokenizer = "bpe"},
+        .config = {.seq_len = seq_len,
+                   .vocab_size = 65537,
+                   .separator = 256,
+                   .bos = 255,
+                   .padding = 0,
+                   .shuffle = BD_NO_SHUFFLE,
+                   .part = part,
+                   .tokenizer = "bpe"},
         .shards = &one_shard,
         .n_shards = 1,
         .totals = {.rows = rows, .documents = 1234, .packed = 9999999},
@@ -124,7 +124,7 @@ static void splits_are_those_that_have_rows(void **state)
     assert_says(ALONE, true);
 }
 
-static void facts_are_those_of_the_packing(void **state)
+static void facts_are_those_of_the_config(void **state)
 {
     (void)state;
     bd_manifest manifest = dataset(100, 5, BD_PART_ALL);
@@ -136,8 +136,8 @@ static void facts_are_those_of_the_packing(void **state)
     assert_says("Id 255 begins a document. Id 256 ends a document; padding is id 0.", true);
     assert_says("uint32[100]", true);
     assert_says("DIR/00003-00000.arrow", true);
-    manifest.packing.bos = BD_NO_BOS;
-    manifest.packing.vocab_size = 65536;
+    manifest.config.bos = BD_NO_BOS;
+    manifest.config.vocab_size = 65536;
     publish(&manifest, NULL);
     assert_says("begins a document", false);
     assert_says("uint16[100]", true);
@@ -150,7 +150,7 @@ int main(void)
         test_inside_folder(a_card_with_one_byte_changed_is_not_ours_and_stays),
         test_inside_folder(whatever_else_has_the_name_stays),
         test_inside_folder(splits_are_those_that_have_rows),
-        test_inside_folder(facts_are_those_of_the_packing),
+        test_inside_folder(facts_are_those_of_the_config),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

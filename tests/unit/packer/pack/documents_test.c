@@ -10,13 +10,13 @@
 
 static bd_encoder encoder;  // of bytes, for all tests
 
-static bd_packing packing_of(int64_t vocab_size, int64_t bos)
+static bd_dataset_config config_of(int64_t vocab_size, int64_t bos)
 {
-    return (bd_packing){.seq_len = 8,
-                        .vocab_size = vocab_size,
-                        .separator = 256,
-                        .bos = bos,
-                        .shuffle = BD_NO_SHUFFLE};
+    return (bd_dataset_config){.seq_len = 8,
+                               .vocab_size = vocab_size,
+                               .separator = 256,
+                               .bos = bos,
+                               .shuffle = BD_NO_SHUFFLE};
 }
 
 static void append(bd_documents *documents, const char *text, uint32_t input, uint64_t position)
@@ -27,7 +27,7 @@ static void append(bd_documents *documents, const char *text, uint32_t input, ui
 
 static void assert_ids(const bd_documents *documents, const uint32_t *expected, size_t n)
 {
-    const int id_bytes = bd_packing_id_bytes(documents->packing);
+    const int id_bytes = bd_dataset_id_bytes(documents->config);
     assert_int_equal(documents->n_tokens, n);
     for (size_t i = 0; i < n; i++)
         assert_int_equal(bd_id_at(documents->ids, id_bytes, (int64_t)i), expected[i]);
@@ -50,13 +50,13 @@ static void a_document_is_its_text_and_one_separator(void **state)
 {
     (void)state;
     for (size_t v = 0; v < 3; v++) {
-        const bd_packing packing = packing_of(VOCAB_SIZES[v], BD_NO_BOS);
+        const bd_dataset_config config = config_of(VOCAB_SIZES[v], BD_NO_BOS);
         bd_documents documents;
-        bd_documents_init(&documents, &packing, &encoder);
+        bd_documents_init(&documents, &config, &encoder);
         append(&documents, "ab", 7, UINT64_C(1) << 40);
         append(&documents, "", 7, 3);  // no text is still a document
         append(&documents, "\xff", UINT32_MAX, 9);
-        assert_int_equal(bd_packing_id_bytes(&packing), v < 2 ? 2 : 4);
+        assert_int_equal(bd_dataset_id_bytes(&config), v < 2 ? 2 : 4);
         assert_ids(&documents, (uint32_t[]){'a', 'b', 256, 256, 255, 256}, 6);
         assert_int_equal(documents.n, 3);
         assert_document(&documents, 0, &(bd_document){0, UINT64_C(1) << 40, 7, 3});
@@ -74,9 +74,9 @@ static void a_bos_token_begins_every_document(void **state)
 {
     (void)state;
     for (size_t v = 0; v < 3; v++) {
-        const bd_packing packing = packing_of(VOCAB_SIZES[v], 1);
+        const bd_dataset_config config = config_of(VOCAB_SIZES[v], 1);
         bd_documents documents;
-        bd_documents_init(&documents, &packing, &encoder);
+        bd_documents_init(&documents, &config, &encoder);
         append(&documents, "ab", 0, 0);
         append(&documents, "", 0, 0);
         assert_ids(&documents, (uint32_t[]){1, 'a', 'b', 256, 1, 256}, 6);
@@ -89,13 +89,13 @@ static void a_bos_token_begins_every_document(void **state)
     }
 }
 
-static void the_separator_and_bos_are_the_packings(void **state)
+static void the_separator_and_bos_are_the_configs(void **state)
 {
     (void)state;
-    bd_packing packing = packing_of(65537, 65536);
-    packing.separator = 65535;
+    bd_dataset_config config = config_of(65537, 65536);
+    config.separator = 65535;
     bd_documents documents;
-    bd_documents_init(&documents, &packing, &encoder);
+    bd_documents_init(&documents, &config, &encoder);
     append(&documents, "a", 0, 0);
     assert_ids(&documents, (uint32_t[]){65536, 'a', 65535}, 3);
     bd_documents_release(&documents);
@@ -105,9 +105,9 @@ static void many_documents_keep_their_tokens(void **state)
 {
     (void)state;
     for (size_t v = 0; v < 3; v++) {
-        const bd_packing packing = packing_of(VOCAB_SIZES[v], BD_NO_BOS);
+        const bd_dataset_config config = config_of(VOCAB_SIZES[v], BD_NO_BOS);
         bd_documents documents;
-        bd_documents_init(&documents, &packing, &encoder);
+        bd_documents_init(&documents, &config, &encoder);
         char text[200];
         for (int d = 0; d < 500; d++) {
             memset(text, d % 256, sizeof text);
@@ -120,7 +120,7 @@ static void many_documents_keep_their_tokens(void **state)
             const int64_t n_text = d * 7 % 200;
             assert_document(&documents, (size_t)d,
                             &(bd_document){begin, (uint64_t)d, 0, (uint32_t)n_text + 1});
-            assert_int_equal(bd_ids_count(documents.ids, bd_packing_id_bytes(&packing), begin,
+            assert_int_equal(bd_ids_count(documents.ids, bd_dataset_id_bytes(&config), begin,
                                           begin + n_text, (uint32_t)d % 256),
                              n_text);
             begin += n_text + 1;
@@ -137,9 +137,9 @@ static void a_document_of_ids_gets_its_bos_and_separator(void **state)
     (void)state;
     for (size_t v = 0; v < 3; v++) {
         const uint32_t last = (uint32_t)VOCAB_SIZES[v] - 1;
-        const bd_packing packing = packing_of(VOCAB_SIZES[v], 1);
+        const bd_dataset_config config = config_of(VOCAB_SIZES[v], 1);
         bd_documents documents;
-        bd_documents_init(&documents, &packing, NULL);  // no encoder is needed
+        bd_documents_init(&documents, &config, NULL);  // no encoder is needed
         assert_int_equal(
             bd_documents_append_ids(&documents, (uint32_t[]){0, last, 256}, 3, 5, 6, NULL),
             BD_OK);
@@ -159,10 +159,10 @@ static void ids_become_what_their_text_becomes(void **state)
 {
     (void)state;
     for (int bos = BD_NO_BOS; bos < 2; bos += 2) {
-        const bd_packing packing = packing_of(257, bos);
+        const bd_dataset_config config = config_of(257, bos);
         bd_documents texts, ids;
-        bd_documents_init(&texts, &packing, &encoder);
-        bd_documents_init(&ids, &packing, &encoder);
+        bd_documents_init(&texts, &config, &encoder);
+        bd_documents_init(&ids, &config, &encoder);
         uint32_t encoded[100];
         char text[100];
         for (uint32_t n = 0; n < 100; n += 11) {
@@ -187,9 +187,9 @@ static void the_last_document_is_taken_out_but_stays_counted(void **state)
 {
     (void)state;
     for (size_t v = 0; v < 3; v++) {
-        const bd_packing packing = packing_of(VOCAB_SIZES[v], 1);
+        const bd_dataset_config config = config_of(VOCAB_SIZES[v], 1);
         bd_documents documents;
-        bd_documents_init(&documents, &packing, &encoder);
+        bd_documents_init(&documents, &config, &encoder);
         append(&documents, "ab", 3, 10);
         append(&documents, "cde", 4, 20);
         const bd_document removed = bd_documents_remove_last(&documents);
@@ -232,10 +232,10 @@ static void documents_are_sorted_by_their_places(void **state)
     (void)state;
     for (size_t o = 0; o < sizeof orders / sizeof *orders; o++)
         for (int first = 0; first < N_PLACES; first++) {
-            bd_packing packing = packing_of(257, BD_NO_BOS);
-            packing.shuffle = orders[o].seed;
+            bd_dataset_config config = config_of(257, BD_NO_BOS);
+            config.shuffle = orders[o].seed;
             bd_documents documents;
-            bd_documents_init(&documents, &packing, &encoder);
+            bd_documents_init(&documents, &config, &encoder);
             for (int i = 0; i < N_PLACES; i++) {  // whatever order they come in
                 const int p = (first + 5 * i) % N_PLACES;
                 append(&documents, (char[]){(char)('a' + p), '\0'}, places[p].input,
@@ -258,9 +258,9 @@ static void documents_are_sorted_by_their_places(void **state)
 static void no_documents_and_one_are_sorted(void **state)
 {
     (void)state;
-    const bd_packing packing = packing_of(257, BD_NO_BOS);
+    const bd_dataset_config config = config_of(257, BD_NO_BOS);
     bd_documents documents;
-    bd_documents_init(&documents, &packing, &encoder);
+    bd_documents_init(&documents, &config, &encoder);
     assert_int_equal(bd_documents_sort(&documents, NULL), BD_OK);
     assert_int_equal(documents.n, 0);
     append(&documents, "a", 7, 8);
@@ -276,7 +276,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_document_is_its_text_and_one_separator),
         cmocka_unit_test(a_bos_token_begins_every_document),
-        cmocka_unit_test(the_separator_and_bos_are_the_packings),
+        cmocka_unit_test(the_separator_and_bos_are_the_configs),
         cmocka_unit_test(many_documents_keep_their_tokens),
         cmocka_unit_test(a_document_of_ids_gets_its_bos_and_separator),
         cmocka_unit_test(ids_become_what_their_text_becomes),

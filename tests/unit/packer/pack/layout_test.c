@@ -16,17 +16,17 @@ static const bd_strategy STRATEGIES[] = {BD_STRATEGY_BEST_FIT, BD_STRATEGY_FIRST
 enum { N_STRATEGIES = sizeof STRATEGIES / sizeof *STRATEGIES };
 static const bd_long_policy POLICIES[] = {BD_LONG_SPLIT, BD_LONG_TRUNCATE, BD_LONG_DROP};
 
-static bd_packing packing_of(int64_t seq_len, bd_strategy strategy, bd_long_policy policy)
+static bd_dataset_config config_of(int64_t seq_len, bd_strategy strategy, bd_long_policy policy)
 {
-    return (bd_packing){.seq_len = seq_len, .strategy = strategy, .long_policy = policy};
+    return (bd_dataset_config){.seq_len = seq_len, .strategy = strategy, .long_policy = policy};
 }
 
 // How many tokens of a document are to be in rows.
-static int64_t kept(int64_t length, const bd_packing *packing)
+static int64_t kept(int64_t length, const bd_dataset_config *config)
 {
-    if (length <= packing->seq_len || packing->long_policy == BD_LONG_SPLIT)
+    if (length <= config->seq_len || config->long_policy == BD_LONG_SPLIT)
         return length;
-    return packing->long_policy == BD_LONG_TRUNCATE ? packing->seq_len : 0;
+    return config->long_policy == BD_LONG_TRUNCATE ? config->seq_len : 0;
 }
 
 static bool earlier(const bd_piece *a, const bd_piece *b)
@@ -37,7 +37,7 @@ static bool earlier(const bd_piece *a, const bd_piece *b)
 // Rows: none is empty, too long or of too many pieces, pieces in input order, at most one of
 // each document, and rows by their earliest piece. Returns the tokens used.
 static int64_t check_rows(const bd_layout *layout, const uint32_t *lengths,
-                          const bd_packing *packing)
+                          const bd_dataset_config *config)
 {
     int64_t total = 0;
     assert_int_equal(layout->row_begins[0], 0);
@@ -53,8 +53,8 @@ static int64_t check_rows(const bd_layout *layout, const uint32_t *lengths,
             assert_true(p == begin || layout->pieces[p - 1].document < piece->document);
             used += piece->length;
         }
-        assert_true(used <= packing->seq_len);
-        assert_true(packing->max_documents == 0 || end - begin <= packing->max_documents);
+        assert_true(used <= config->seq_len);
+        assert_true(config->max_documents == 0 || end - begin <= config->max_documents);
         total += used;
         if (row > 0)
             assert_true(
@@ -100,16 +100,16 @@ static int64_t used_in(const bd_layout *layout, int64_t row)
 
 // Of the rows that could take another piece, concat leaves a token free only where a piece of
 // one token would have lain, and the others no two that would have fitted into one.
-static void check_fullness(const bd_layout *layout, const bd_packing *packing)
+static void check_fullness(const bd_layout *layout, const bd_dataset_config *config)
 {
-    int64_t least = packing->seq_len;
+    int64_t least = config->seq_len;
     for (int64_t row = 0; row < layout->n_rows; row++) {
-        const int64_t used = used_in(layout, row), padding = packing->seq_len - used;
+        const int64_t used = used_in(layout, row), padding = config->seq_len - used;
         const int64_t n_pieces = layout->row_begins[row + 1] - layout->row_begins[row];
-        if (n_pieces == packing->max_documents)
+        if (n_pieces == config->max_documents)
             continue;
-        if (packing->strategy != BD_STRATEGY_CONCAT) {
-            assert_true(used + least > packing->seq_len);
+        if (config->strategy != BD_STRATEGY_CONCAT) {
+            assert_true(used + least > config->seq_len);
             least = used < least ? used : least;
         } else if (row < layout->n_rows - 1 && padding > 0) {
             const bd_piece *next = &layout->pieces[layout->row_begins[row + 1]];
@@ -120,19 +120,19 @@ static void check_fullness(const bd_layout *layout, const bd_packing *packing)
 }
 
 // Lays out and checks every promise of the header.
-static void check_layout(const uint32_t *lengths, size_t n, const bd_packing *packing)
+static void check_layout(const uint32_t *lengths, size_t n, const bd_dataset_config *config)
 {
     bd_layout layout;
     cover documents[MAX_DOCUMENTS] = {0};
-    assert_int_equal(bd_layout_make(&layout, lengths, n, packing, NULL), BD_OK);
-    const int64_t total = check_rows(&layout, lengths, packing);
+    assert_int_equal(bd_layout_make(&layout, lengths, n, config, NULL), BD_OK);
+    const int64_t total = check_rows(&layout, lengths, config);
     check_pieces(&layout, documents);
-    check_fullness(&layout, packing);
+    check_fullness(&layout, config);
 
     bd_layout sums = {0};
     int64_t n_in = 0, n_repeated = 0;
     for (size_t d = 0; d < n; d++) {
-        const int64_t expected = kept(lengths[d], packing), missing = lengths[d] - expected;
+        const int64_t expected = kept(lengths[d], config), missing = lengths[d] - expected;
         assert_int_equal(documents[d].covered, expected);
         assert_int_equal(documents[d].n_pieces > 0, expected > 0);
         n_in += lengths[d];
@@ -162,9 +162,9 @@ static void check_every_way(const uint32_t *lengths, size_t n, int64_t seq_len)
     for (size_t s = 0; s < N_STRATEGIES; s++) {
         for (size_t p = 0; p < 3; p++) {
             for (size_t k = 0; k < sizeof LIMITS / sizeof *LIMITS; k++) {
-                bd_packing packing = packing_of(seq_len, STRATEGIES[s], POLICIES[p]);
-                packing.max_documents = LIMITS[k];
-                check_layout(lengths, n, &packing);
+                bd_dataset_config config = config_of(seq_len, STRATEGIES[s], POLICIES[p]);
+                config.max_documents = LIMITS[k];
+                check_layout(lengths, n, &config);
             }
         }
     }
@@ -185,17 +185,17 @@ static void example_of_the_header(void **state)
 {
     (void)state;
     const uint32_t lengths[] = {5, 12, 2};
-    bd_packing packing = packing_of(8, BD_STRATEGY_BEST_FIT, BD_LONG_SPLIT);
+    bd_dataset_config config = config_of(8, BD_STRATEGY_BEST_FIT, BD_LONG_SPLIT);
     bd_layout layout;
-    assert_int_equal(bd_layout_make(&layout, lengths, 3, &packing, NULL), BD_OK);
+    assert_int_equal(bd_layout_make(&layout, lengths, 3, &config, NULL), BD_OK);
     assert_int_equal(layout.n_rows, 3);
     assert_row(&layout, 0, (bd_piece[]){{0, 0, 5}, {2, 0, 2}}, 2);
     assert_row(&layout, 1, (bd_piece[]){{1, 0, 8}}, 1);
     assert_row(&layout, 2, (bd_piece[]){{1, 7, 5}}, 1);
     bd_layout_release(&layout);
 
-    packing.strategy = BD_STRATEGY_CONCAT;
-    assert_int_equal(bd_layout_make(&layout, lengths, 3, &packing, NULL), BD_OK);
+    config.strategy = BD_STRATEGY_CONCAT;
+    assert_int_equal(bd_layout_make(&layout, lengths, 3, &config, NULL), BD_OK);
     assert_int_equal(layout.n_rows, 3);
     assert_row(&layout, 0, (bd_piece[]){{0, 0, 5}, {1, 0, 3}}, 2);
     assert_row(&layout, 1, (bd_piece[]){{1, 2, 8}}, 1);
@@ -207,16 +207,16 @@ static void first_fit_and_best_fit_choose_as_their_names_say(void **state)
 {
     (void)state;
     const uint32_t lengths[] = {5, 4, 1, 7};
-    bd_packing packing = packing_of(10, BD_STRATEGY_BEST_FIT, BD_LONG_SPLIT);
+    bd_dataset_config config = config_of(10, BD_STRATEGY_BEST_FIT, BD_LONG_SPLIT);
     bd_layout layout;
-    assert_int_equal(bd_layout_make(&layout, lengths, 4, &packing, NULL), BD_OK);
+    assert_int_equal(bd_layout_make(&layout, lengths, 4, &config, NULL), BD_OK);
     assert_int_equal(layout.n_rows, 2);
     assert_row(&layout, 0, (bd_piece[]){{0, 0, 5}, {1, 0, 4}, {2, 0, 1}}, 3);
     assert_row(&layout, 1, (bd_piece[]){{3, 0, 7}}, 1);
     bd_layout_release(&layout);
 
-    packing.strategy = BD_STRATEGY_FIRST_FIT;
-    assert_int_equal(bd_layout_make(&layout, lengths, 4, &packing, NULL), BD_OK);
+    config.strategy = BD_STRATEGY_FIRST_FIT;
+    assert_int_equal(bd_layout_make(&layout, lengths, 4, &config, NULL), BD_OK);
     assert_int_equal(layout.n_rows, 2);
     assert_row(&layout, 0, (bd_piece[]){{0, 0, 5}, {1, 0, 4}}, 2);
     assert_row(&layout, 1, (bd_piece[]){{2, 0, 1}, {3, 0, 7}}, 2);
@@ -226,10 +226,10 @@ static void first_fit_and_best_fit_choose_as_their_names_say(void **state)
 static void a_row_with_the_most_documents_is_closed(void **state)
 {
     (void)state;
-    bd_packing packing = packing_of(8, BD_STRATEGY_CONCAT, BD_LONG_SPLIT);
-    packing.max_documents = 2;
+    bd_dataset_config config = config_of(8, BD_STRATEGY_CONCAT, BD_LONG_SPLIT);
+    config.max_documents = 2;
     bd_layout layout;
-    assert_int_equal(bd_layout_make(&layout, (uint32_t[]){1, 2, 5, 5, 9}, 5, &packing, NULL),
+    assert_int_equal(bd_layout_make(&layout, (uint32_t[]){1, 2, 5, 5, 9}, 5, &config, NULL),
                      BD_OK);
     assert_int_equal(layout.n_rows, 4);
     assert_row(&layout, 0, (bd_piece[]){{0, 0, 1}, {1, 0, 2}}, 2);
@@ -239,9 +239,9 @@ static void a_row_with_the_most_documents_is_closed(void **state)
     bd_layout_release(&layout);
 
     for (size_t s = 0; s < N_STRATEGIES; s++) {  // a limit of 1: a row for every piece
-        packing.strategy = STRATEGIES[s];
-        packing.max_documents = 1;
-        assert_int_equal(bd_layout_make(&layout, (uint32_t[]){1, 9, 2}, 3, &packing, NULL),
+        config.strategy = STRATEGIES[s];
+        config.max_documents = 1;
+        assert_int_equal(bd_layout_make(&layout, (uint32_t[]){1, 9, 2}, 3, &config, NULL),
                          BD_OK);
         assert_int_equal(layout.n_rows, 4);
         assert_row(&layout, 0, (bd_piece[]){{0, 0, 1}}, 1);
@@ -255,9 +255,9 @@ static void a_row_with_the_most_documents_is_closed(void **state)
 static void a_lone_token_at_a_rows_end_is_padding_in_concat(void **state)
 {
     (void)state;
-    const bd_packing packing = packing_of(4, BD_STRATEGY_CONCAT, BD_LONG_SPLIT);
+    const bd_dataset_config config = config_of(4, BD_STRATEGY_CONCAT, BD_LONG_SPLIT);
     bd_layout layout;
-    assert_int_equal(bd_layout_make(&layout, (uint32_t[]){3, 2, 3, 1}, 4, &packing, NULL),
+    assert_int_equal(bd_layout_make(&layout, (uint32_t[]){3, 2, 3, 1}, 4, &config, NULL),
                      BD_OK);
     assert_int_equal(layout.n_rows, 3);
     assert_row(&layout, 0, (bd_piece[]){{0, 0, 3}}, 1);
@@ -265,7 +265,7 @@ static void a_lone_token_at_a_rows_end_is_padding_in_concat(void **state)
     assert_row(&layout, 2, (bd_piece[]){{2, 1, 2}, {3, 0, 1}}, 2);
     bd_layout_release(&layout);
     // A document of one token has no room to lose.
-    assert_int_equal(bd_layout_make(&layout, (uint32_t[]){3, 1}, 2, &packing, NULL), BD_OK);
+    assert_int_equal(bd_layout_make(&layout, (uint32_t[]){3, 1}, 2, &config, NULL), BD_OK);
     assert_int_equal(layout.n_rows, 1);
     bd_layout_release(&layout);
 }
@@ -314,12 +314,12 @@ static void the_longest_document_and_the_longest_row_fit(void **state)
     check_every_way((uint32_t[]){100000, 1, 7}, 3, 2);  // the most pieces that it can have
 }
 
-static void assert_refused(const uint32_t *lengths, size_t n, const bd_packing *packing,
+static void assert_refused(const uint32_t *lengths, size_t n, const bd_dataset_config *config,
                            bd_status status, const char *message)
 {
     bd_layout layout;
     bd_error err = {0};
-    assert_int_equal(bd_layout_make(&layout, lengths, n, packing, &err), status);
+    assert_int_equal(bd_layout_make(&layout, lengths, n, config, &err), status);
     assert_string_equal(err.message, message);
     assert_null(layout.pieces);
     assert_null(layout.row_begins);
@@ -329,9 +329,9 @@ static void a_long_document_is_an_error_if_asked_for(void **state)
 {
     (void)state;
     for (size_t s = 0; s < N_STRATEGIES; s++) {
-        const bd_packing packing = packing_of(8, STRATEGIES[s], BD_LONG_ERROR);
-        check_layout((uint32_t[]){8, 1, 8, 7}, 4, &packing);
-        assert_refused((uint32_t[]){8, 1, 9, 7}, 4, &packing, BD_ERR_ARGUMENT,
+        const bd_dataset_config config = config_of(8, STRATEGIES[s], BD_LONG_ERROR);
+        check_layout((uint32_t[]){8, 1, 8, 7}, 4, &config);
+        assert_refused((uint32_t[]){8, 1, 9, 7}, 4, &config, BD_ERR_ARGUMENT,
                        "a document of 9 tokens is longer than a row");
     }
 }
@@ -341,8 +341,8 @@ static void too_many_documents_are_refused(void **state)
 {
     (void)state;
     for (size_t s = 0; s < N_STRATEGIES; s++) {
-        const bd_packing packing = packing_of(8, STRATEGIES[s], BD_LONG_SPLIT);
-        assert_refused((uint32_t[]){1}, (size_t)INT32_MAX + 1, &packing, BD_ERR_UNSUPPORTED,
+        const bd_dataset_config config = config_of(8, STRATEGIES[s], BD_LONG_SPLIT);
+        assert_refused((uint32_t[]){1}, (size_t)INT32_MAX + 1, &config, BD_ERR_UNSUPPORTED,
                        "2147483648 documents are too many for one unit");
     }
 }

@@ -59,9 +59,9 @@ static void publish_plan(int64_t unit_bytes)
 
 static void publish_plan_of_part(const char *folder, const char *part)
 {
-    bd_json *plan = plan_of(64), *packing = bd_json_object();
-    bd_json_set_string(packing, "part", part);
-    bd_json_set(plan, "packing", packing);
+    bd_json *plan = plan_of(64), *config = bd_json_object();
+    bd_json_set_string(config, "part", part);
+    bd_json_set(plan, "packing", config);
     write_plan(folder, plan);
 }
 

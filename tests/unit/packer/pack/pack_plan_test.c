@@ -42,16 +42,16 @@ static bd_pack_job a_job(void)
                                               .stride = 64}};
     inputs = (bd_inputs){.items = inputs_of_a_job, .n = 3};
     bd_pack_job job = {
-        .packing = {.seq_len = 8,
-                    .vocab_size = 257,
-                    .separator = 256,
-                    .bos = BD_NO_BOS,
-                    .padding = 256,
-                    .batch_rows = 100,
-                    .strategy = BD_STRATEGY_BEST_FIT,
-                    .long_policy = BD_LONG_SPLIT,
-                    .shuffle = BD_NO_SHUFFLE,
-                    .tokenizer = "bytes"},
+        .config = {.seq_len = 8,
+                   .vocab_size = 257,
+                   .separator = 256,
+                   .bos = BD_NO_BOS,
+                   .padding = 256,
+                   .batch_rows = 100,
+                   .strategy = BD_STRATEGY_BEST_FIT,
+                   .long_policy = BD_LONG_SPLIT,
+                   .shuffle = BD_NO_SHUFFLE,
+                   .tokenizer = "bytes"},
         .tokenizer = bd_tokenizer_bytes(),
         .inputs = &inputs,
         .reading = {.text_field = "text",
@@ -63,13 +63,13 @@ static bd_pack_job a_job(void)
         .limit = BD_NO_LIMIT,
         .folder = "out",
     };
-    job.packing.fingerprint = job.tokenizer->fingerprint;
+    job.config.fingerprint = job.tokenizer->fingerprint;
     return job;
 }
 
 static bd_json *plan_of(const bd_pack_job *job)
 {
-    return bd_pack_plan_to_json(job, &job->packing);
+    return bd_pack_plan_to_json(job, &job->config);
 }
 
 static void publish(const bd_pack_job *job)
@@ -86,9 +86,9 @@ static void publish(const bd_pack_job *job)
 // The only part of the published plan, without what is borrowed from it.
 static bd_pack_plan_part read_part(void)
 {
-    const bd_packing packing = a_job().packing;
+    const bd_dataset_config config = a_job().config;
     bd_pack_plan plan;
-    assert_int_equal(bd_pack_plan_read(&plan, ".", &packing, 5, NULL), BD_OK);
+    assert_int_equal(bd_pack_plan_read(&plan, ".", &config, 5, NULL), BD_OK);
     assert_int_equal(plan.n_parts, 1);
     bd_pack_plan_part part = plan.parts[0];
     assert_int_equal(part.first_input, 0);
@@ -175,23 +175,22 @@ static void assert_difference(const bd_pack_job *job, const char *expected)
 static void every_option_that_changes_a_byte_makes_another_plan(void **state)
 {
     (void)state;
-    WITH(job.packing.seq_len = 9, "packing.seq_len: 9 here, 8 there");
-    WITH(job.packing.vocab_size = 300, "packing.vocab_size: 300 here, 257 there");
-    WITH(job.packing.separator = 0, "packing.separator: 0 here, 256 there");
-    WITH(job.packing.bos = 0, "packing.bos: 0 here, null there");
-    WITH(job.packing.padding = 0, "packing.padding: 0 here, 256 there");
-    WITH(job.packing.batch_rows = 5, "packing.batch_rows: 5 here, 100 there");
-    WITH(job.packing.strategy = BD_STRATEGY_CONCAT,
+    WITH(job.config.seq_len = 9, "packing.seq_len: 9 here, 8 there");
+    WITH(job.config.vocab_size = 300, "packing.vocab_size: 300 here, 257 there");
+    WITH(job.config.separator = 0, "packing.separator: 0 here, 256 there");
+    WITH(job.config.bos = 0, "packing.bos: 0 here, null there");
+    WITH(job.config.padding = 0, "packing.padding: 0 here, 256 there");
+    WITH(job.config.batch_rows = 5, "packing.batch_rows: 5 here, 100 there");
+    WITH(job.config.strategy = BD_STRATEGY_CONCAT,
          "packing.strategy: \"concat\" here, \"best-fit\" there");
-    WITH(job.packing.long_policy = BD_LONG_DROP,
-         "packing.long: \"drop\" here, \"split\" there");
-    WITH(job.packing.max_documents = 5, "packing.max_documents: 5 here, null there");
-    WITH(job.packing.min_tokens = 5, "packing.min_tokens: 5 here, 0 there");
-    WITH(job.packing.shuffle = 0, "packing.shuffle: 0 here, null there");
-    WITH(job.packing.holdout = 5, "packing.holdout: 5 here, 0 there");
-    WITH(job.packing.part = BD_PART_TRAINING, "packing.part: \"training\" here, \"all\" there");
-    WITH(job.packing.codec = BD_SHARD_ZSTD, "packing.codec: \"zstd\" here, \"none\" there");
-    WITH(strcpy(job.packing.tokenizer, "ids"),
+    WITH(job.config.long_policy = BD_LONG_DROP, "packing.long: \"drop\" here, \"split\" there");
+    WITH(job.config.max_documents = 5, "packing.max_documents: 5 here, null there");
+    WITH(job.config.min_tokens = 5, "packing.min_tokens: 5 here, 0 there");
+    WITH(job.config.shuffle = 0, "packing.shuffle: 0 here, null there");
+    WITH(job.config.holdout = 5, "packing.holdout: 5 here, 0 there");
+    WITH(job.config.part = BD_PART_TRAINING, "packing.part: \"training\" here, \"all\" there");
+    WITH(job.config.codec = BD_SHARD_ZSTD, "packing.codec: \"zstd\" here, \"none\" there");
+    WITH(strcpy(job.config.tokenizer, "ids"),
          "packing.tokenizer.name: \"ids\" here, \"bytes\" there");
     WITH(job.reading.separator = BD_SEPARATOR_PRESENT,
          "reading.separator: \"present\" here, \"append\" there");
@@ -294,7 +293,7 @@ static void a_dataset_of_another_part_has_its_own_plan(void **state)
 {
     (void)state;
     const bd_pack_job job = a_job();
-    const bd_packing held_out = bd_holdout_packing(&job);
+    const bd_dataset_config held_out = bd_holdout_config(&job);
     bd_json *here = plan_of(&job), *there = bd_pack_plan_to_json(&job, &held_out);
     char where[256];
     assert_true(bd_json_difference(here, there, where, sizeof where));
@@ -355,13 +354,13 @@ static void a_plan_that_cannot_be_used_is_named(void **state)
         {"{\"format\":\"1.0\"}", BD_ERR_FORMAT,
          "cannot use './plan.json': 'reading' is not an object"},
     };
-    const bd_packing packing = a_job().packing;
+    const bd_dataset_config config = a_job().config;
     bd_pack_plan plan;
     bd_error err = {0};
-    assert_int_equal(bd_pack_plan_read(&plan, ".", &packing, 1, &err), BD_ERR_IO);
+    assert_int_equal(bd_pack_plan_read(&plan, ".", &config, 1, &err), BD_ERR_IO);
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         write_text("plan.json", CASES[i].text);
-        assert_int_equal(bd_pack_plan_read(&plan, ".", &packing, 1, &err), CASES[i].status);
+        assert_int_equal(bd_pack_plan_read(&plan, ".", &config, 1, &err), CASES[i].status);
         assert_null(plan.json);
         assert_int_equal(strncmp(err.message, CASES[i].message, strlen(CASES[i].message)), 0);
         bd_json *json;
@@ -381,11 +380,11 @@ static void each_input_of_a_joined_plan_belongs_to_one_part(void **state)
 {
     (void)state;
     static const size_t PARTS[] = {0, 0, 1, 2, 2, 2};
-    const bd_packing packing = a_job().packing;
+    const bd_dataset_config config = a_job().config;
     bd_pack_plan plan;
     write_text("plan.json",
                JOINED("[" PART("2", "64") "," PART("1", "65") "," PART("3", "66") "]"));
-    assert_int_equal(bd_pack_plan_read(&plan, ".", &packing, 6, NULL), BD_OK);
+    assert_int_equal(bd_pack_plan_read(&plan, ".", &config, 6, NULL), BD_OK);
     assert_int_equal(plan.n_parts, 3);
     for (size_t i = 0; i < 6; i++) {
         const bd_pack_plan_part *part = &plan.parts[bd_pack_plan_find_part(&plan, i)];
@@ -410,11 +409,11 @@ static void parts_that_are_not_those_of_the_inputs_are_refused(void **state)
          "'joined[1]': 'inputs': not an integer from 1 to 1"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
-        const bd_packing packing = a_job().packing;
+        const bd_dataset_config config = a_job().config;
         bd_pack_plan plan;
         bd_error err = {0};
         write_text("plan.json", CASES[i].text);
-        assert_int_equal(bd_pack_plan_read(&plan, ".", &packing, 3, &err), BD_ERR_FORMAT);
+        assert_int_equal(bd_pack_plan_read(&plan, ".", &config, 3, &err), BD_ERR_FORMAT);
         if (!strstr(err.message, CASES[i].message))
             fail_msg("'%s' is not in '%s'", CASES[i].message, err.message);
         assert_null(plan.json);

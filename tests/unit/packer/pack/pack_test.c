@@ -54,21 +54,21 @@ static bd_pack_job job_reading(const char *folder, bd_input_options reading)
         fail_msg("%s", err.message);
     bd_threads_free(threads);
     bd_pack_job job = {
-        .packing = {.seq_len = 32,
-                    .vocab_size = 257,
-                    .separator = 256,
-                    .bos = BD_NO_BOS,
-                    .padding = 256,
-                    .batch_rows = 4,
-                    .shuffle = BD_NO_SHUFFLE,
-                    .tokenizer = "bytes"},
+        .config = {.seq_len = 32,
+                   .vocab_size = 257,
+                   .separator = 256,
+                   .bos = BD_NO_BOS,
+                   .padding = 256,
+                   .batch_rows = 4,
+                   .shuffle = BD_NO_SHUFFLE,
+                   .tokenizer = "bytes"},
         .tokenizer = bd_tokenizer_bytes(),
         .inputs = &inputs,
         .reading = reading,
         .limit = BD_NO_LIMIT,
         .folder = folder,
     };
-    job.packing.fingerprint = job.tokenizer->fingerprint;
+    job.config.fingerprint = job.tokenizer->fingerprint;
     return job;
 }
 
@@ -285,15 +285,15 @@ static void bad_records_are_named_by_line_or_byte(void **state)
         &job, BD_ERR_FORMAT,
         "'b.txt', document at byte 2: a record larger than --max-document-bytes 9");
     job = job_reading("out4", reading_of("%"));
-    job.packing.seq_len = 10;
-    job.packing.long_policy = BD_LONG_ERROR;
+    job.config.seq_len = 10;
+    job.config.long_policy = BD_LONG_ERROR;
     assert_packing_fails(
         &job, BD_ERR_FORMAT,
         "'b.txt', document at byte 2: a document of 11 tokens is longer than a "
         "row of 10 (--long error)");
     job = job_reading("out5", reading_of("%"));
-    job.packing.seq_len = 11;  // just long enough
-    job.packing.long_policy = BD_LONG_ERROR;
+    job.config.seq_len = 11;  // just long enough
+    job.config.long_policy = BD_LONG_ERROR;
     bd_pack_result result = pack(&job, 1);
     bd_pack_result_release(&result);
     bd_inputs_release(&inputs);
@@ -330,8 +330,8 @@ static void nothing_to_pack_is_an_error(void **state)
     write_text("a.jsonl", "\n\n");
     write_text("b.txt", "0123456789");
     bd_pack_job job = job_into("out");
-    job.packing.seq_len = 8;
-    job.packing.long_policy = BD_LONG_DROP;
+    job.config.seq_len = 8;
+    job.config.long_policy = BD_LONG_DROP;
     assert_packing_fails(&job, BD_ERR_FORMAT,
                          "nothing to pack: the inputs hold no document that fits a row");
 }
@@ -615,8 +615,8 @@ static void a_limited_run_is_continued_to_the_same_bytes(void **state)
 static bd_pack_job holdout_job(const char *folder, const char *holdout_folder)
 {
     bd_pack_job job = job_into(folder);
-    job.packing.holdout = BD_MILLION / 3;
-    job.packing.part = BD_PART_TRAINING;
+    job.config.holdout = BD_MILLION / 3;
+    job.config.part = BD_PART_TRAINING;
     job.holdout_folder = holdout_folder;
     return job;
 }
@@ -638,7 +638,7 @@ static void a_holdout_parts_the_corpus(void **state)
     assert_int_equal(bd_manifest_read(&training, "one", NULL), BD_OK);
     assert_int_equal(bd_manifest_read(&held_out, "one/holdout", NULL), BD_OK);
     assert_int_equal(bd_manifest_read(&whole, "whole", NULL), BD_OK);
-    assert_int_equal(held_out.packing.part, BD_PART_HELD_OUT);
+    assert_int_equal(held_out.config.part, BD_PART_HELD_OUT);
     assert_in_range(held_out.totals.documents, 1, 60);
     assert_int_equal(training.totals.documents + held_out.totals.documents,
                      whole.totals.documents);

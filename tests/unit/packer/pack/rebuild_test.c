@@ -7,17 +7,17 @@
 
 enum { SEQ_LEN = 8, N_DOCUMENTS = 60, LONGEST = 40 };
 
-static bd_packing a_packing(void)
+static bd_dataset_config a_config(void)
 {
-    return (bd_packing){.seq_len = SEQ_LEN,
-                        .vocab_size = 257,
-                        .separator = 256,
-                        .bos = BD_NO_BOS,
-                        .padding = 256,
-                        .batch_rows = 3,
-                        .shuffle = BD_NO_SHUFFLE,
-                        .tokenizer = "bytes",
-                        .fingerprint = bd_tokenizer_bytes()->fingerprint};
+    return (bd_dataset_config){.seq_len = SEQ_LEN,
+                               .vocab_size = 257,
+                               .separator = 256,
+                               .bos = BD_NO_BOS,
+                               .padding = 256,
+                               .batch_rows = 3,
+                               .shuffle = BD_NO_SHUFFLE,
+                               .tokenizer = "bytes",
+                               .fingerprint = bd_tokenizer_bytes()->fingerprint};
 }
 
 static const bd_shard_entry AN_ENTRY = {.unit = {.n_inputs = 1, .last = true}};
@@ -56,7 +56,7 @@ static void make_documents(bd_documents *documents, uint64_t *random)
 
 static void assert_same_documents(const bd_documents *found, const bd_documents *expected)
 {
-    const size_t id_bytes = (size_t)bd_packing_id_bytes(expected->packing);
+    const size_t id_bytes = (size_t)bd_dataset_id_bytes(expected->config);
     assert_int_equal(found->n, expected->n);
     for (size_t i = 0; i < found->n; i++) {
         const bd_document *a = &found->items[i], *b = &expected->items[i];
@@ -72,16 +72,16 @@ static void assert_same_documents(const bd_documents *found, const bd_documents 
     assert_int_equal(found->separators, expected->separators);
 }
 
-static void check_packing(const bd_packing *packing, uint64_t *random)
+static void check_config(const bd_dataset_config *config, uint64_t *random)
 {
     bd_documents documents, written, found;
     uint64_t same = *random;
     bd_shard_entry entry = AN_ENTRY;
     entry.unit.n_inputs = 2;
     bd_error err = {0};
-    bd_documents_init(&documents, packing, NULL);
-    bd_documents_init(&written, packing, NULL);
-    bd_documents_init(&found, packing, NULL);
+    bd_documents_init(&documents, config, NULL);
+    bd_documents_init(&written, config, NULL);
+    bd_documents_init(&found, config, NULL);
     make_documents(&documents, random);
     make_documents(&written, &same);  // writing may bring them into another order
     if (bd_unit_write(".", &written, &entry, &err) != BD_OK)
@@ -107,14 +107,14 @@ static void documents_come_back_as_they_were_in_the_order_of_the_input(void **st
     for (int s = 0; s < 3; s++) {
         for (size_t l = 0; l < sizeof LENGTHS / sizeof *LENGTHS; l++) {
             for (int variant = 0; variant < 8; variant++) {
-                bd_packing packing = a_packing();
-                packing.strategy = STRATEGIES[s];
-                packing.seq_len = LENGTHS[l];
-                packing.bos = variant & 1 ? 7 : BD_NO_BOS;
-                packing.vocab_size = variant & 2 ? 70000 : 257;
-                packing.shuffle = variant & 4 ? 12345 : BD_NO_SHUFFLE;
-                packing.codec = variant & 4 ? BD_SHARD_ZSTD : BD_SHARD_UNCOMPRESSED;
-                check_packing(&packing, &random);
+                bd_dataset_config config = a_config();
+                config.strategy = STRATEGIES[s];
+                config.seq_len = LENGTHS[l];
+                config.bos = variant & 1 ? 7 : BD_NO_BOS;
+                config.vocab_size = variant & 2 ? 70000 : 257;
+                config.shuffle = variant & 4 ? 12345 : BD_NO_SHUFFLE;
+                config.codec = variant & 4 ? BD_SHARD_ZSTD : BD_SHARD_UNCOMPRESSED;
+                check_config(&config, &random);
             }
         }
     }
@@ -123,11 +123,11 @@ static void documents_come_back_as_they_were_in_the_order_of_the_input(void **st
 static void a_shard_without_rows_has_no_documents(void **state)
 {
     (void)state;
-    const bd_packing packing = a_packing();
+    const bd_dataset_config config = a_config();
     bd_documents documents, found;
     bd_shard_entry entry = AN_ENTRY;
-    bd_documents_init(&documents, &packing, NULL);
-    bd_documents_init(&found, &packing, NULL);
+    bd_documents_init(&documents, &config, NULL);
+    bd_documents_init(&found, &config, NULL);
     assert_int_equal(bd_unit_write(".", &documents, &entry, NULL), BD_OK);
     bd_shard shard = open_shard();
     assert_int_equal(bd_rebuild_documents(&shard, &found, NULL), BD_OK);
@@ -141,13 +141,13 @@ static void a_shard_without_rows_has_no_documents(void **state)
 static void the_ledger_keeps_what_was_left_out(void **state)
 {
     (void)state;
-    bd_packing packing = a_packing();
-    packing.min_tokens = 2;
+    bd_dataset_config config = a_config();
+    config.min_tokens = 2;
     const uint32_t ids[] = {1, 2, 3};
     bd_documents documents, found;
     bd_shard_entry entry = AN_ENTRY;
-    bd_documents_init(&documents, &packing, NULL);
-    bd_documents_init(&found, &packing, NULL);
+    bd_documents_init(&documents, &config, NULL);
+    bd_documents_init(&found, &config, NULL);
     append(&documents, ids, 3, 0, 0);
     append(&documents, ids, 1, 0, 5);
     bd_documents_remove_last(&documents);
@@ -180,7 +180,7 @@ static bd_status rebuild_rows(const bd_documents *documents, bd_piece *pieces, i
     if (bd_shard_write(".", documents, &layout, &entry, err) != BD_OK)
         fail_msg("%s", err->message);
     bd_shard shard = open_shard();
-    bd_documents_init(&found, documents->packing, NULL);
+    bd_documents_init(&found, documents->config, NULL);
     const bd_status status = bd_rebuild_documents(&shard, &found, err);
     bd_documents_release(&found);
     bd_shard_close(&shard);
@@ -200,13 +200,13 @@ static void assert_no_whole(const bd_documents *documents, bd_piece *pieces, int
 static void pieces_that_do_not_make_a_whole_are_refused(void **state)
 {
     (void)state;
-    const bd_packing packing = a_packing();
+    const bd_dataset_config config = a_config();
     uint32_t ids[19];
     bd_documents documents;
     bd_error err = {0};
     for (uint32_t t = 0; t < 19; t++)
         ids[t] = t;
-    bd_documents_init(&documents, &packing, NULL);
+    bd_documents_init(&documents, &config, NULL);
     append(&documents, ids, 19, 0, 9);
     bd_piece whole[] = {{0, 0, 8}, {0, 7, 8}, {0, 14, 6}};
     assert_int_equal(rebuild_rows(&documents, whole, 3, &err), BD_OK);
@@ -226,7 +226,7 @@ static void pieces_that_do_not_make_a_whole_are_refused(void **state)
 static void pieces_of_different_documents_are_refused(void **state)
 {
     (void)state;
-    const bd_packing packing = a_packing();
+    const bd_dataset_config config = a_config();
     uint32_t ids[19], others[20];
     bd_documents documents;
     bd_error err = {0};
@@ -235,7 +235,7 @@ static void pieces_of_different_documents_are_refused(void **state)
         if (t < 19)
             ids[t] = t;
     }
-    bd_documents_init(&documents, &packing, NULL);
+    bd_documents_init(&documents, &config, NULL);
     append(&documents, ids, 19, 0, 9);
     append(&documents, others, 19, 0, 9);
     append(&documents, ids, 18, 0, 9);
@@ -254,14 +254,14 @@ static void pieces_of_different_documents_are_refused(void **state)
 static void a_damaged_row_is_named(void **state)
 {
     (void)state;
-    const bd_packing packing = a_packing();
+    const bd_dataset_config config = a_config();
     const uint32_t ids[] = {0x51, 0x52, 0x53};
     size_t n, n_changed = 0;
     bd_documents documents, found;
     bd_shard_entry entry = AN_ENTRY;
     bd_error err = {0};
-    bd_documents_init(&documents, &packing, NULL);
-    bd_documents_init(&found, &packing, NULL);
+    bd_documents_init(&documents, &config, NULL);
+    bd_documents_init(&found, &config, NULL);
     append(&documents, ids, 3, 0, 0);
     assert_int_equal(bd_unit_write(".", &documents, &entry, NULL), BD_OK);
     char *file = read_file("00000-00000.arrow", &n);

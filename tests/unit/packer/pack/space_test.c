@@ -11,7 +11,7 @@ static bd_inputs inputs;
 static bd_pack_job job_of(size_t n)
 {
     inputs = (bd_inputs){.items = items, .n = n};
-    return (bd_pack_job){.packing = {.vocab_size = 257},
+    return (bd_pack_job){.config = {.vocab_size = 257},
                          .tokenizer = bd_tokenizer_bytes(),
                          .inputs = &inputs,
                          .folder = "out"};
@@ -36,9 +36,9 @@ static void text_needs_an_id_for_every_token(void **state)
     items[0] = weighing(100000, 100000, 0);
     bd_pack_job job = job_of(1);
     assert_needed(&job, 2 * 100000);
-    job.packing.vocab_size = 65536;
+    job.config.vocab_size = 65536;
     assert_needed(&job, 2 * 100000);
-    job.packing.vocab_size = 65537;
+    job.config.vocab_size = 65537;
     assert_needed(&job, 4 * 100000);
     bd_tokenizer frugal = *bd_tokenizer_bytes();
     frugal.tokens_per_byte = 0.25;
@@ -81,7 +81,7 @@ static void compression_saves_space_but_not_all(void **state)
     items[0] = weighing(100000, 100000, 0);
     bd_pack_job job = job_of(1);
     const int64_t plain = bd_space_needed(&job);
-    job.packing.codec = BD_SHARD_ZSTD;
+    job.config.codec = BD_SHARD_ZSTD;
     assert_in_range(bd_space_needed(&job), plain / 4, plain * 9 / 10);
 }
 

@@ -8,7 +8,7 @@
 
 #include "common/base/threads.h"
 
-static const bd_packing PACKING = {.vocab_size = 257, .long_policy = BD_LONG_SPLIT};
+static const bd_dataset_config PACKING = {.vocab_size = 257, .long_policy = BD_LONG_SPLIT};
 
 static void add_all(bd_estimates *estimates, const uint32_t *items, size_t n)
 {
@@ -25,9 +25,9 @@ static void every_length_meets_every_strategy(void **state)
     bd_estimates_init(&estimates, &PACKING, seq_lens, 2);
     assert_int_equal(estimates.n, 6);
     for (size_t i = 0; i < 6; i++) {
-        assert_int_equal(estimates.items[i].packing.seq_len, seq_lens[i / 3]);
-        assert_int_equal(estimates.items[i].packing.strategy, i % 3);
-        assert_true(estimates.items[i].packing.batch_rows >= 1);
+        assert_int_equal(estimates.items[i].config.seq_len, seq_lens[i / 3]);
+        assert_int_equal(estimates.items[i].config.strategy, i % 3);
+        assert_true(estimates.items[i].config.batch_rows >= 1);
     }
 }
 
@@ -61,17 +61,17 @@ static void a_document_that_is_truncated_and_split_is_cut_once(void **state)
     static const int64_t seq_len = 8;
     static const uint32_t lengths[] = {4, 9};
     bd_estimates estimates;
-    bd_packing packing = PACKING;
+    bd_dataset_config config = PACKING;
     (void)state;
-    packing.long_policy = BD_LONG_TRUNCATE;
-    bd_estimates_init(&estimates, &packing, &seq_len, 1);
+    config.long_policy = BD_LONG_TRUNCATE;
+    bd_estimates_init(&estimates, &config, &seq_len, 1);
     add_all(&estimates, lengths, 2);
     const bd_estimate *concat = &estimates.items[BD_STRATEGY_CONCAT];
     assert_int_equal(concat->figures.truncated_documents, 1);
     assert_int_equal(concat->figures.split_documents, 1);
     assert_int_equal(concat->n_cut, 1);
-    packing.long_policy = BD_LONG_DROP;
-    bd_estimates_init(&estimates, &packing, &seq_len, 1);
+    config.long_policy = BD_LONG_DROP;
+    bd_estimates_init(&estimates, &config, &seq_len, 1);
     add_all(&estimates, lengths, 2);
     assert_int_equal(estimates.items[0].n_cut, 1);
     assert_true(bd_estimate_cut_share(&estimates.items[0]) == 0.5);
@@ -126,10 +126,10 @@ static void long_error_counts_as_split(void **state)
     static const int64_t seq_len = 4;
     static const uint32_t length = 9;
     bd_estimates estimates;
-    bd_packing packing = PACKING;
+    bd_dataset_config config = PACKING;
     (void)state;
-    packing.long_policy = BD_LONG_ERROR;
-    bd_estimates_init(&estimates, &packing, &seq_len, 1);
+    config.long_policy = BD_LONG_ERROR;
+    bd_estimates_init(&estimates, &config, &seq_len, 1);
     add_all(&estimates, &length, 1);
     assert_int_equal(estimates.items[0].figures.split_documents, 1);
 }
@@ -160,14 +160,14 @@ static void default_lengths_lie_around_nine_of_ten_documents(void **state)
 
 static void disk_is_rows_segments_and_little_else(void **state)
 {
-    const bd_packing packing = {.seq_len = 2048, .vocab_size = 257, .batch_rows = 1024};
+    const bd_dataset_config config = {.seq_len = 2048, .vocab_size = 257, .batch_rows = 1024};
     const bd_figures figures = {.rows = 10000, .segments = 30000};
     (void)state;
     const int64_t columns = 10000 * (2048 * 2 + 8 + 4 + 4 + 4) + 30000 * 24;
-    const int64_t n = bd_estimate_disk_bytes(&packing, &figures, 3);
+    const int64_t n = bd_estimate_disk_bytes(&config, &figures, 3);
     assert_true(n > columns && n < columns + columns / 1000);
     const bd_figures endless = {.rows = INT64_MAX, .segments = INT64_MAX};
-    assert_int_equal(bd_estimate_disk_bytes(&packing, &endless, 1), INT64_MAX);
+    assert_int_equal(bd_estimate_disk_bytes(&config, &endless, 1), INT64_MAX);
 }
 
 int main(void)

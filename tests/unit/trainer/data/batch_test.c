@@ -46,12 +46,12 @@ static bd_row row_of(const bd_rows *rows, int64_t number)
 static void assert_holds(const bd_batch *batch, const bd_rows *rows, const int64_t *numbers,
                          int64_t n)
 {
-    const int64_t seq_len = rows->manifests[0].packing.seq_len;
+    const int64_t seq_len = rows->manifests[0].config.seq_len;
     const size_t row_bytes = (size_t)(seq_len * batch->id_bytes);
     int64_t n_targets = 0;
     assert_int_equal(batch->boundaries.n_rows, n);
     assert_int_equal(batch->boundaries.seq_len, seq_len);
-    assert_int_equal(batch->id_bytes, bd_packing_id_bytes(&rows->manifests[0].packing));
+    assert_int_equal(batch->id_bytes, bd_dataset_id_bytes(&rows->manifests[0].config));
     for (int64_t r = 0; r < n; r++) {
         const bd_row row = row_of(rows, numbers[r]);
         int64_t n_segments;

@@ -9,7 +9,7 @@
 // A manifest as far as the order looks into it; free `shards`.
 static bd_manifest manifest_of(const int64_t *shard_rows, size_t n, int64_t batch_rows)
 {
-    bd_manifest manifest = {.packing.batch_rows = batch_rows, .n_shards = n};
+    bd_manifest manifest = {.config.batch_rows = batch_rows, .n_shards = n};
     manifest.shards = calloc(n, sizeof *manifest.shards);
     assert_non_null(manifest.shards);
     for (size_t s = 0; s < n; s++) {

@@ -122,7 +122,7 @@ static void two_rows_are_the_two_rows_alone(void **state)
     for (int i = 0; i < 2; i++) {
         subject s;
         open_subject(&s, models[i]);
-        const int64_t seq_len = s.rows.manifests[0].packing.seq_len, n = s.parameters.n_total;
+        const int64_t seq_len = s.rows.manifests[0].config.seq_len, n = s.parameters.n_total;
         outcome both = train_rows(&s, (const int64_t[]){3, 20}, 2);
         outcome one = train_rows(&s, (const int64_t[]){3}, 1);
         outcome other = train_rows(&s, (const int64_t[]){20}, 1);

@@ -601,7 +601,7 @@ static void a_model_that_does_not_fit_is_refused(void **state)
     bd_error err = {0};
     bd_proof proof;
     open_subject(&s, "opt");
-    s.rows.manifests[0].packing.vocab_size = 300;
+    s.rows.manifests[0].config.vocab_size = 300;
     const bd_experiment experiment = experiment_of(&s, 20);
     assert_int_equal(bd_prove(&proof, &experiment, BD_SABOTAGE_NONE, &err), BD_ERR_ARGUMENT);
     assert_mentions(&err, "vocabulary");

@@ -239,9 +239,9 @@ static int64_t add_dataset(bd_reference *reference, double loss_scale)
     static const char folder[] = BINDERY_GOLDEN "/train-1/dataset";
     bd_manifest manifest;
     assert_int_equal(bd_manifest_read(&manifest, folder, NULL), BD_OK);
-    const int id_bytes = bd_packing_id_bytes(&manifest.packing);
+    const int id_bytes = bd_dataset_id_bytes(&manifest.config);
     bd_hasher *hasher = bd_hasher_new();
-    uint32_t *ids = calloc((size_t)manifest.packing.seq_len, sizeof *ids);
+    uint32_t *ids = calloc((size_t)manifest.config.seq_len, sizeof *ids);
     assert_non_null(ids);
     int64_t n_targets = 0;
     for (size_t i = 0; i < manifest.n_shards; i++) {
