@@ -88,7 +88,7 @@ static const bd_option train_options[] = {
      BD_GIVEN(bd_train_options, model_given),
      .initial_note = "random weights",
      .help = "Begin a new run with the shape and weights in a Hugging Face folder (config.json "
-             "and safetensors of OPT or GPT-2)"},
+             "and safetensors)"},
     {.name = "layers", .value = "N", OVERRIDE(n_layers, 1024), .help = "Layers"},
     {.name = "channels", .value = "N", OVERRIDE(n_channels, 1 << 16), .help = "Channels"},
     {.name = "heads", .value = "N", OVERRIDE(n_heads, 1024), .help = "Attention heads"},

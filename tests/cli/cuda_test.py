@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import program
-from program import BRIEF, LONG, ROOT, ProgramTest, bindery
+from program import BRIEF, FAMILIES, LONG, ROOT, ProgramTest, bindery
 
 MODULE = os.environ["BINDERY_CUDA_MODULE"]
 DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
@@ -22,7 +22,6 @@ IN_BF16 = ["--precision", "bf16", *ON_CUDA]
 PRECISIONS = ("float", "bf16")
 # How far beyond its bound the worst element is at least.
 SABOTAGE_RATIOS = {"float": 100, "bf16": 5}
-FAMILIES = {"opt": "tiny", "gpt2": "tiny-gpt2"}
 # Each with each; in a brief run every one of both, but once.
 MODELS = [*(zip if BRIEF else itertools.product)(FAMILIES, PRECISIONS)]
 DOCUMENTS = str(program.amount(brief=4, usual=8, long=20))  # of a proof

@@ -22,6 +22,7 @@ from reference_packer import Input, Options  # noqa: E402
 LONG = os.environ.get("BINDERY_TEST_LONG") == "1"
 BRIEF = os.environ.get("BINDERY_TEST_BRIEF") == "1" and not LONG
 TIMEOUT_SECONDS = 120
+FAMILIES = {"opt": "tiny", "gpt2": "tiny-gpt2"}  # of models, with a small preset of each
 
 SANITIZER_REPORT = re.compile(
     r"AddressSanitizer|LeakSanitizer|ThreadSanitizer|UndefinedBehaviorSanitizer|runtime error:"

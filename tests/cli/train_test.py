@@ -10,14 +10,13 @@ from pathlib import Path
 
 import program
 from forged_dataset import Forgery, checksum_of, seal
-from program import ROOT, ProgramTest, Result, bindery
+from program import FAMILIES, ROOT, ProgramTest, Result, bindery
 from schemas import validate
 
 GOLDEN = ROOT / "tests" / "golden" / "train-1"
 DATASET = GOLDEN / "dataset"
 # A model so small that fifty steps take a second, also under sanitizers.
 MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
-FAMILIES = {"opt": "tiny", "gpt2": "tiny-gpt2"}
 SABOTAGED = program.amount(brief=4, usual=20, long=20)  # documents
 STEPS = program.amount(brief=12, usual=50, long=50)  # by any number of threads
 

@@ -129,8 +129,10 @@ static void names_and_shapes_are_hugging_faces(void **state)
 static void parameters_lie_end_to_end(void **state)
 {
     (void)state;
-    for (int family = 0; family < 2; family++) {
-        bd_parameters parameters = lay_out(family == 0 ? OPT : GPT2);
+    for (size_t f = 0; bd_families[f]; f++) {
+        bd_model_config config = OPT;
+        config.family = bd_families[f];
+        bd_parameters parameters = lay_out(config);
         int64_t end = 0;
         for (size_t i = 0; i < parameters.n; i++) {
             const bd_parameter *p = &parameters.items[i];

@@ -16,15 +16,12 @@
 #include "common/dataset/shard.h"
 #include "trainer/weights/safetensors.h"
 
-static const bd_model_config tiny[] = {
-    {&bd_family_opt, 2, 8, 2, 12, 9, 11},
-    {&bd_family_gpt2, 2, 8, 2, 12, 9, 11},
-};
+#define TINY(name) {&bd_family_##name, 2, 8, 2, 12, 9, 11},
+static const bd_model_config tiny[] = {BD_FOR_EACH_FAMILY(TINY)};
 // Longer than a block of the head and wider than a tile of the matrix product.
-static const bd_model_config longer[] = {
-    {&bd_family_opt, 1, 8, 2, 70, 131, 67},
-    {&bd_family_gpt2, 1, 8, 2, 70, 131, 67},
-};
+#define LONGER(name) {&bd_family_##name, 1, 8, 2, 70, 131, 67},
+static const bd_model_config longer[] = {BD_FOR_EACH_FAMILY(LONGER)};
+enum { N_FAMILIES = sizeof tiny / sizeof tiny[0] };
 
 static const struct {
     int64_t n;
@@ -146,7 +143,7 @@ static double slope(bd_reference *reference, double *weight)
 static void gradient_is_that_of_the_loss(void **state)
 {
     (void)state;
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < N_FAMILIES; f++) {
         model m;
         model_init(&m, &tiny[f]);
         add_all(&m.reference);
@@ -171,7 +168,7 @@ static void gradient_of_a_long_sequence_is_that_of_its_loss(void **state)
 {
     (void)state;
     static const double short_step = 1e-6;
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < N_FAMILIES; f++) {
         model m;
         model_init(&m, &longer[f]);
         bd_random random = {21};
@@ -208,7 +205,7 @@ static void probabilities_of_the_next_token_sum_to_one(void **state)
 {
     (void)state;
     static const int64_t lengths[] = {1, 2, 64, 65, 130};
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < N_FAMILIES; f++) {
         model m;
         model_init(&m, &longer[f]);
         uint32_t ids[131];
@@ -344,7 +341,7 @@ static void gradients_are_those_of_pytorch(void **state)
 static void sequences_add_up(void **state)
 {
     (void)state;
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < N_FAMILIES; f++) {
         model m;
         model_init(&m, &tiny[f]);
         const int64_t n = m.parameters.n_total;
@@ -429,7 +426,7 @@ static void impossible_sequence_is_refused_and_adds_nothing(void **state)
 static void magnitudes_are_sums_of_absolute_terms(void **state)
 {
     (void)state;
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < N_FAMILIES; f++) {
         model m;
         model_init(&m, &tiny[f]);
         const int64_t n = m.parameters.n_total;
@@ -471,7 +468,7 @@ static double scatter(model *m, bd_rounding rounding, const double *exact)
 static void random_rounding_scatters_gradients_in_proportion(void **state)
 {
     (void)state;
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < N_FAMILIES; f++) {
         model m;
         model_init(&m, &tiny[f]);
         add_all(&m.reference);

@@ -12,8 +12,9 @@
 #include "trainer/weights/pretrained.h"
 #include "trainer/weights/safetensors.h"
 
-static const bd_model_config families[] = {{&bd_family_opt, 2, 6, 3, 5, 7, 257},
-                                           {&bd_family_gpt2, 2, 6, 3, 5, 7, 257}};
+#define SMALL(name) {&bd_family_##name, 2, 6, 3, 5, 7, 257},
+static const bd_model_config families[] = {BD_FOR_EACH_FAMILY(SMALL)};
+enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
 // A number for weight `i` of step `step`, of which some are halfway between two in bf16.
 static float weight_of(int64_t step, int64_t i)
@@ -62,7 +63,7 @@ static void save_step(const char *run, const bd_model_config *config, int64_t st
 
 static const char *make_run(const bd_model_config *config)
 {
-    const char *run = config->family == &bd_family_opt ? "run-opt" : "run-gpt2";
+    const char *run = config->family->name;
     add_folder(run);
     save_step(run, config, 3, bd_tokenizer_bytes()->fingerprint.hex);
     save_step(run, config, 12, bd_tokenizer_bytes()->fingerprint.hex);
@@ -102,9 +103,9 @@ static void assert_exported(const char *folder, const bd_model_config *config, i
 static void the_latest_step_is_exported(void **state)
 {
     (void)state;
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < N_FAMILIES; f++) {
         bd_model_export_result result;
-        const char *run = make_run(&families[f]), *out = f ? "b" : "a";
+        const char *run = make_run(&families[f]), *out = families[f].family->architecture;
         export_model(&(bd_model_export_job){run, out, BD_LATEST_STEP, BD_FLOAT}, &result);
         assert_int_equal(result.step, 12);
         assert_ptr_equal(result.family, families[f].family);
@@ -115,9 +116,9 @@ static void the_latest_step_is_exported(void **state)
 static void another_step_and_type_are_exported(void **state)
 {
     (void)state;
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < N_FAMILIES; f++) {
         bd_model_export_result result;
-        const char *run = make_run(&families[f]), *out = f ? "b" : "a";
+        const char *run = make_run(&families[f]), *out = families[f].family->architecture;
         add_folder(out);  // empty, which is as good as absent
         export_model(&(bd_model_export_job){run, out, 3, BD_BF16}, &result);
         assert_int_equal(result.step, 3);
