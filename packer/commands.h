@@ -4,13 +4,16 @@
 
 #include "common/cli/options.h"
 
-extern const bd_command bd_pack_command;
-extern const bd_command bd_repack_command;
-extern const bd_command bd_inspect_command;
-extern const bd_command bd_verify_command;
-extern const bd_command bd_locate_command;
-extern const bd_command bd_plan_command;
-extern const bd_command bd_tokenize_command;
+// X(name) for each command, in the order in which help lists them.
+#define BD_FOR_EACH_PACKER_COMMAND(X) \
+    X(plan)                           \
+    X(pack)                           \
+    X(repack)                         \
+    X(inspect)                        \
+    X(verify)                         \
+    X(locate)                         \
+    X(tokenize)
+BD_FOR_EACH_PACKER_COMMAND(BD_COMMAND_DECLARE)
 
 // Exports the model of the training run in the folder `run` into `folder`: the checkpoint of
 // `step` (BD_NOT_GIVEN: the latest), with weights of a type that is an index of type_words.

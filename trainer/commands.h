@@ -4,11 +4,14 @@
 
 #include "common/cli/options.h"
 
-extern const bd_command bd_train_command;
-extern const bd_command bd_eval_command;
-extern const bd_command bd_generate_command;
-extern const bd_command bd_prove_command;
-extern const bd_command bd_report_command;
+// X(name) for each command, in the order in which help lists them.
+#define BD_FOR_EACH_TRAINER_COMMAND(X) \
+    X(train)                           \
+    X(eval)                            \
+    X(prove)                           \
+    X(generate)                        \
+    X(report)
+BD_FOR_EACH_TRAINER_COMMAND(BD_COMMAND_DECLARE)
 
 // `export --model RUN` (packer/commands.h): exports the checkpoint of `step`, or the latest if it
 // is BD_LATEST_STEP, with weights of a bd_type. Returns the exit status.

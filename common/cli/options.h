@@ -207,6 +207,10 @@ typedef struct bd_command {
     int (*run)(const bd_arguments *arguments);  // returns the exit status, see program.h
 } bd_command;
 
+// For lists of commands, X(name): the command bd_name_command, and an entry of a table of them.
+#define BD_COMMAND_DECLARE(name) extern const bd_command bd_##name##_command;
+#define BD_COMMAND_ENTRY(name)   &bd_##name##_command,
+
 // The texts that the hidden --generate prints.
 #define BD_GENERATED_TEXTS(X)          \
     X(BD_GENERATED_NOTHING, "nothing") \
