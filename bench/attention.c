@@ -431,7 +431,7 @@ static int attention_run(const bd_arguments *arguments)
     if (s->json) {
         bd_json *json = bd_json_object();
         bd_json_set_string(json, "backend", backend->operations->name);
-        bd_json_set_string(json, "precision", bd_precision_words[s->precision]);
+        bd_json_set_string(json, "precision", bd_precision_names[s->precision]);
         bd_json_set(json, "cases", results);
         bench_print_json(json);
     }

@@ -295,7 +295,7 @@ static void print_figures(const train_settings *s, const figures *f, bool on_hos
                f->cpu_ms_per_token);
     else
         printf("%s, %s: %.0f tokens/s, %.2f TFLOP/s", bd_model_presets[s->preset],
-               bd_precision_words[s->precision], f->tokens_per_second, f->tflops);
+               bd_precision_names[s->precision], f->tokens_per_second, f->tflops);
     if (f->mfu > 0)
         printf(", MFU %.1f %%", 100 * f->mfu);
     printf(" (median of %" PRId64 " steps)\n", s->n_steps);
@@ -306,7 +306,7 @@ static void print_json(const train_settings *s, const figures *f, const trainee 
 {
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "backend", t->backend->operations->name);
-    bd_json_set_string(json, "precision", bd_precision_words[s->precision]);
+    bd_json_set_string(json, "precision", bd_precision_names[s->precision]);
     bd_json_set_string(json, "preset", bd_model_presets[s->preset]);
     bd_json_set_integer(json, "parameters", t->parameters.n_total);
     bd_json_set_integer(json, "vocabulary", s->n_vocabulary);

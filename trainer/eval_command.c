@@ -149,7 +149,7 @@ static bd_json *evaluation_to_json(const bd_evaluation *evaluation, const eval_s
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "format", "1.0");
     bd_json_set_integer(json, "step", s->run.checkpoint.step);
-    bd_json_set_string(json, "precision", bd_precision_words[s->model.type]);
+    bd_json_set_string(json, "precision", bd_precision_names[s->model.type]);
     bd_json_set_integer(json, "rows", evaluation->n_rows);
     set_sum(json, &evaluation->total);
     bd_json_set(json, "sources", sources);

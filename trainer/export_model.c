@@ -23,7 +23,7 @@ int bd_export_model(const bd_arguments *arguments, const char *run, const char *
         return BD_EXIT_DONE;
     printf("'%s' holds the %s model of step %" PRId64 ": %s parameters in %s\n", folder,
            result.family->name, result.step, bd_format_exact(result.n_parameters).text,
-           bd_precision_words[type]);
+           bd_precision_names[type]);
     bd_command_say_time(arguments, bd_now_ns() - started_ns,
                         (uint64_t)result.n_parameters * bd_type_bytes((bd_type)type),
                         "written");

@@ -33,7 +33,7 @@ bd_json *bd_hyperparameters_to_json(const bd_hyperparameters *h)
     // Checkpoints of older versions have none of these: they are written only if they differ
     // from what those versions did.
     if (h->type != BD_FLOAT)
-        bd_json_set_string(json, "precision", bd_precision_words[h->type]);
+        bd_json_set_string(json, "precision", bd_precision_names[h->type]);
     if (h->schedule != BD_SCHEDULE_COSINE)
         bd_json_set_string(json, "schedule", bd_learning_rate_schedules[h->schedule]);
     if (h->schedule == BD_SCHEDULE_WSD)

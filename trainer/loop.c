@@ -226,7 +226,7 @@ static void introduce(const bd_setup *s)
     fprintf(
         stderr, "bindery train: %s with %s parameters in %s on %s, from step %" PRId64 "%s\n",
         s->run.parameters.config.family->name,
-        bd_format_count((uint64_t)s->run.parameters.n_total).text, bd_precision_words[h->type],
+        bd_format_count((uint64_t)s->run.parameters.n_total).text, bd_precision_names[h->type],
         operations->name, step, step == h->n_steps ? ", the last: nothing is left to do" : "");
     if (s->too_few_positions > 0)
         fprintf(stderr,

@@ -54,7 +54,7 @@ static const bd_option prove_options[] = {
      .help = "With --run: the checkpoint of this step"},
     {.name = "sabotage",
      .value = "WHAT",
-     BD_CHOICE(prove_settings, sabotage, bd_sabotage_words),
+     BD_CHOICE(prove_settings, sabotage, bd_sabotage_names),
      .initial = "none",
      .help = "Break one operation's boundaries on purpose; it must be noticed"},
     {.name = "probe",
@@ -257,7 +257,7 @@ static bd_json *line_to_json(const bd_proof_line *line)
     bd_json_set_figure(json, "magnitude", line->magnitude);
     bd_json_set_figure(json, "bound", line->bound);
     bd_json_set_figure(json, "ratio", line->ratio);
-    bd_json_set_string(json, "verdict", bd_proof_verdict_words[line->verdict]);
+    bd_json_set_string(json, "verdict", bd_proof_verdict_names[line->verdict]);
     bd_json_set_bool(json, "zero_by_mathematics", line->zero_by_mathematics);
     return json;
 }
@@ -287,8 +287,8 @@ static bd_status put_json(const prove_settings *settings, bool proved, int64_t n
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "format", "2.0");
     bd_json_set_bool(json, "proved", proved);
-    bd_json_set_string(json, "precision", bd_precision_words[settings->precision]);
-    bd_json_set_string(json, "sabotage", bd_sabotage_words[settings->sabotage]);
+    bd_json_set_string(json, "precision", bd_precision_names[settings->precision]);
+    bd_json_set_string(json, "sabotage", bd_sabotage_names[settings->sabotage]);
     bd_json_set_integer(json, "rows", n_rows);
     bd_json_set_integer(json, "segments", n_segments);
     if (gradients)

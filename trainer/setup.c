@@ -88,7 +88,7 @@ static bd_status check_same_settings(bd_setup *s, bd_error *err)
     bd_json_set(json, "training", bd_json_share(s->training_json));
     bd_json_set(json, "data", bd_json_share(s->data_json));
     bd_json_set_string(json, "backend", s->backend->operations->name);
-    bd_json_set_string(json, "precision", bd_precision_choice_words[s->options->precision]);
+    bd_json_set_string(json, "precision", bd_precision_choice_names[s->options->precision]);
     bd_json_set_integer(json, "save_every", s->options->save_every);
     bd_json_set_integer(json, "probe_every", s->options->probe_every);
     return check_same_json(s, json, "other settings or other data", err);
@@ -283,7 +283,7 @@ static bd_status settle_type(bd_setup *s, bd_error *err)
         const bd_status status = bd_model_check_type(s->backend, config, *type, err);
         if (status != BD_OK) {
             bd_error_prefix(err, status, "cannot resume '%s' in %s", s->folder,
-                            bd_precision_words[*type]);
+                            bd_precision_names[*type]);
             return bd_error_suffix(err, status, "--backend cuda computes in it");
         }
     } else {

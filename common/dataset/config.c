@@ -7,10 +7,10 @@
 
 #include "common/tokenizer/tokenizer.h"
 
-const char *const bd_strategy_words[] = {"best-fit", "first-fit", "concat", NULL};
-const char *const bd_long_policy_words[] = {"split", "truncate", "drop", "error", NULL};
-const char *const bd_part_words[] = {"all", "training", "held-out", NULL};
-const char *const bd_shard_codec_words[] = {"none", "zstd", NULL};
+BD_ENUM_NAMES(bd_strategy, BD_STRATEGIES);
+BD_ENUM_NAMES(bd_long_policy, BD_LONG_POLICIES);
+BD_ENUM_NAMES(bd_part, BD_PARTS);
+BD_ENUM_NAMES(bd_shard_codec, BD_SHARD_CODECS);
 
 bd_formatted bd_dataset_tokenizer(const bd_dataset_config *config)
 {
@@ -74,14 +74,14 @@ bd_json *bd_dataset_config_to_json(const bd_dataset_config *config)
     set_optional(json, "bos", config->bos, BD_NO_BOS);
     bd_json_set_integer(json, "padding", config->padding);
     bd_json_set_integer(json, "batch_rows", config->batch_rows);
-    bd_json_set_string(json, "strategy", bd_strategy_words[config->strategy]);
-    bd_json_set_string(json, "long", bd_long_policy_words[config->long_policy]);
+    bd_json_set_string(json, "strategy", bd_strategy_names[config->strategy]);
+    bd_json_set_string(json, "long", bd_long_policy_names[config->long_policy]);
     set_optional(json, "max_documents", config->max_documents, 0);
     bd_json_set_integer(json, "min_tokens", config->min_tokens);
     set_optional(json, "shuffle", config->shuffle, BD_NO_SHUFFLE);
     bd_json_set_integer(json, "holdout", config->holdout);
-    bd_json_set_string(json, "part", bd_part_words[config->part]);
-    bd_json_set_string(json, "codec", bd_shard_codec_words[config->codec]);
+    bd_json_set_string(json, "part", bd_part_names[config->part]);
+    bd_json_set_string(json, "codec", bd_shard_codec_names[config->codec]);
     bd_json *tokenizer = bd_json_object();
     bd_json_set_string(tokenizer, "name", config->tokenizer);
     bd_json_set_string(tokenizer, "fingerprint", config->fingerprint.hex);
@@ -121,14 +121,14 @@ bd_status bd_dataset_config_from_json(bd_dataset_config *config, const bd_json *
     BD_TRY(get_optional(json, "bos", 0, last, &p->bos, err));
     BD_TRY(bd_json_get_integer(json, "padding", 0, last, &p->padding, err));
     BD_TRY(bd_json_get_integer(json, "batch_rows", 1, INT32_MAX, &p->batch_rows, err));
-    BD_TRY(bd_json_get_word(json, "strategy", bd_strategy_words, &strategy, err));
-    BD_TRY(bd_json_get_word(json, "long", bd_long_policy_words, &long_policy, err));
+    BD_TRY(bd_json_get_word(json, "strategy", bd_strategy_names, &strategy, err));
+    BD_TRY(bd_json_get_word(json, "long", bd_long_policy_names, &long_policy, err));
     BD_TRY(get_optional(json, "max_documents", 1, BD_MAX_SEQ_LEN, &p->max_documents, err));
     BD_TRY(get_optional(json, "min_tokens", 0, UINT32_MAX, &p->min_tokens, err));
     BD_TRY(get_optional(json, "shuffle", 0, INT64_MAX, &p->shuffle, err));
     BD_TRY(get_optional(json, "holdout", 0, BD_MILLION, &p->holdout, err));
-    BD_TRY(get_optional_word(json, "part", bd_part_words, &part, err));
-    BD_TRY(get_optional_word(json, "codec", bd_shard_codec_words, &codec, err));
+    BD_TRY(get_optional_word(json, "part", bd_part_names, &part, err));
+    BD_TRY(get_optional_word(json, "codec", bd_shard_codec_names, &codec, err));
     p->strategy = (bd_strategy)strategy;
     p->long_policy = (bd_long_policy)long_policy;
     p->part = (bd_part)part;

@@ -6,38 +6,37 @@
 #include <stdint.h>
 
 #include "common/base/checksum.h"
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 #include "common/base/json.h"
 #include "common/cli/human.h"
 
 #define BD_FORMAT_VERSION "1.2"
 
-typedef enum bd_strategy {
-    BD_STRATEGY_BEST_FIT,
-    BD_STRATEGY_FIRST_FIT,
-    BD_STRATEGY_CONCAT,
-} bd_strategy;
+#define BD_STRATEGIES(X)                  \
+    X(BD_STRATEGY_BEST_FIT, "best-fit")   \
+    X(BD_STRATEGY_FIRST_FIT, "first-fit") \
+    X(BD_STRATEGY_CONCAT, "concat")
+BD_ENUM(bd_strategy, BD_STRATEGIES);
 
 // The policy for a document that is longer than a row.
-typedef enum bd_long_policy {
-    BD_LONG_SPLIT,
-    BD_LONG_TRUNCATE,
-    BD_LONG_DROP,
-    BD_LONG_ERROR,
-} bd_long_policy;
+#define BD_LONG_POLICIES(X)         \
+    X(BD_LONG_SPLIT, "split")       \
+    X(BD_LONG_TRUNCATE, "truncate") \
+    X(BD_LONG_DROP, "drop")         \
+    X(BD_LONG_ERROR, "error")
+BD_ENUM(bd_long_policy, BD_LONG_POLICIES);
 
 // Which documents of the corpus a dataset holds: all of them, or one side of a holdout.
-typedef enum bd_part { BD_PART_ALL, BD_PART_TRAINING, BD_PART_HELD_OUT } bd_part;
+#define BD_PARTS(X)                 \
+    X(BD_PART_ALL, "all")           \
+    X(BD_PART_TRAINING, "training") \
+    X(BD_PART_HELD_OUT, "held-out")
+BD_ENUM(bd_part, BD_PARTS);
 
 // How the buffers of a shard are stored.
-typedef enum bd_shard_codec { BD_SHARD_UNCOMPRESSED, BD_SHARD_ZSTD } bd_shard_codec;
-
-// The words for these on the command line and in JSON, in the order of the enums, ended by
-// NULL.
-extern const char *const bd_strategy_words[];
-extern const char *const bd_long_policy_words[];
-extern const char *const bd_part_words[];
-extern const char *const bd_shard_codec_words[];
+#define BD_SHARD_CODECS(X) X(BD_SHARD_UNCOMPRESSED, "none") X(BD_SHARD_ZSTD, "zstd")
+BD_ENUM(bd_shard_codec, BD_SHARD_CODECS);
 
 enum {
     BD_MIN_SEQ_LEN = 2,  // one token could never have a target

@@ -34,7 +34,7 @@ static bd_status check_batch(const bd_shard *shard, int64_t i, bd_error *err)
     if (compressed != (shard->config.codec == BD_SHARD_ZSTD))
         return bd_fail(err, BD_ERR_FORMAT,
                        "S1: record batch %" PRId64 " is %scompressed, codec is %s", i,
-                       compressed ? "" : "not ", bd_shard_codec_words[shard->config.codec]);
+                       compressed ? "" : "not ", bd_shard_codec_names[shard->config.codec]);
     return BD_OK;
 }
 

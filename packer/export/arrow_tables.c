@@ -4,6 +4,8 @@
 
 #include "common/dataset/arrow_glib.h"
 
+BD_ENUM_NAMES(bd_table_format, BD_TABLE_FORMATS);
+
 struct bd_table_writer {
     size_t n_columns;
     int *item_bytes;  // [n_columns]

@@ -6,12 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 
-typedef enum bd_table_format {
-    BD_TABLE_STREAM,   // uncompressed, so that it can be mapped
-    BD_TABLE_PARQUET,  // compressed by zstd
-} bd_table_format;
+#define BD_TABLE_FORMATS(X)                                                     \
+    X(BD_TABLE_STREAM, "stream")   /* uncompressed, so that it can be mapped */ \
+    X(BD_TABLE_PARQUET, "parquet") /* compressed by zstd */
+BD_ENUM(bd_table_format, BD_TABLE_FORMATS);
 
 typedef struct bd_table_column {
     const char *name;

@@ -21,7 +21,6 @@ enum { BATCH_TOKENS = 1 << 20 };
 // An export.json has a few lines for each shard.
 enum { MAX_EXPORT_BYTES = 1 << 30 };
 
-const char *const bd_table_format_words[] = {"stream", "parquet", NULL};
 static const char *const suffixes[] = {".arrows", ".parquet"};
 
 // ---- The folder ---------------------------------------------------------------------------
@@ -292,7 +291,7 @@ static bd_json *export_to_json(const exporting *e, const bd_digest *manifest)
     }
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "format", "1.0");
-    bd_json_set_string(json, "file_format", bd_table_format_words[e->job->format]);
+    bd_json_set_string(json, "file_format", bd_table_format_names[e->job->format]);
     bd_json_set_string(json, "manifest", manifest->hex);
     bd_json_set_integer(json, "seq_len", e->manifest->config.seq_len);
     bd_json_set_integer(json, "rows", e->manifest->totals.rows);

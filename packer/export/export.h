@@ -16,8 +16,6 @@
 
 #define BD_EXPORT_NAME "export.json"
 
-extern const char *const bd_table_format_words[];  // in the order of the enum, ended by NULL
-
 typedef struct bd_export_job {
     const char *dataset;  // folders, borrowed
     const char *folder;

@@ -5,18 +5,17 @@
 
 #include "common/base/memory.h"
 
-const char *const bd_export_column_words[] = {"input_ids",   "position_ids", "labels",
-                                              "seq_lengths", "cu_seqlens",   NULL};
+BD_ENUM_NAMES(bd_export_column, BD_EXPORT_COLUMNS);
 
 // ---- Which columns ------------------------------------------------------------------------
 
 static bd_status fail_unknown_column(const char *name, int length, bd_error *err)
 {
     char known[128] = "";
-    for (int i = 0; bd_export_column_words[i]; i++) {
+    for (int i = 0; bd_export_column_names[i]; i++) {
         if (i > 0)
             strcat(known, ", ");
-        strcat(known, bd_export_column_words[i]);
+        strcat(known, bd_export_column_names[i]);
     }
     return bd_fail(err, BD_ERR_ARGUMENT, "--columns: '%.*s' is not one of %s", length, name,
                    known);
@@ -27,15 +26,15 @@ static bd_status add_column(bd_export_columns *columns, const char *name, size_t
 {
     int column = 0;
     while (column < BD_EXPORT_N_COLUMNS &&
-           (strlen(bd_export_column_words[column]) != length ||
-            memcmp(bd_export_column_words[column], name, length) != 0))
+           (strlen(bd_export_column_names[column]) != length ||
+            memcmp(bd_export_column_names[column], name, length) != 0))
         column++;
     if (column == BD_EXPORT_N_COLUMNS)
         return fail_unknown_column(name, (int)length, err);
     for (size_t i = 0; i < columns->n; i++)
         if (columns->items[i] == (bd_export_column)column)
             return bd_fail(err, BD_ERR_ARGUMENT, "--columns: '%s' is there twice",
-                           bd_export_column_words[column]);
+                           bd_export_column_names[column]);
     columns->items[columns->n++] = (bd_export_column)column;
     return BD_OK;
 }
@@ -56,7 +55,7 @@ bd_table_column bd_export_table_column(bd_export_column column, const bd_dataset
 {
     const bool holds_ids = column == BD_EXPORT_INPUT_IDS || column == BD_EXPORT_LABELS;
     const bool wide = holds_ids && config->vocab_size - 1 > INT32_MAX;
-    return (bd_table_column){bd_export_column_words[column], wide ? 8 : 4};
+    return (bd_table_column){bd_export_column_names[column], wide ? 8 : 4};
 }
 
 // ---- A row ----------------------------------------------------------------------------------

@@ -16,24 +16,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 #include "common/dataset/config.h"
 #include "common/dataset/row.h"
 #include "packer/export/arrow_tables.h"
 
-typedef enum bd_export_column {
-    BD_EXPORT_INPUT_IDS,
-    BD_EXPORT_POSITION_IDS,
-    BD_EXPORT_LABELS,
-    BD_EXPORT_SEQ_LENGTHS,
-    BD_EXPORT_CU_SEQLENS,
-    BD_EXPORT_N_COLUMNS,
-} bd_export_column;
+#define BD_EXPORT_COLUMNS(X)                  \
+    X(BD_EXPORT_INPUT_IDS, "input_ids")       \
+    X(BD_EXPORT_POSITION_IDS, "position_ids") \
+    X(BD_EXPORT_LABELS, "labels")             \
+    X(BD_EXPORT_SEQ_LENGTHS, "seq_lengths")   \
+    X(BD_EXPORT_CU_SEQLENS, "cu_seqlens")
+BD_ENUM(bd_export_column, BD_EXPORT_COLUMNS);
 
-// Their names, in the order of the enum, ended by NULL.
-extern const char *const bd_export_column_words[];
-
-enum { BD_EXPORT_NO_TARGET = -100 };  // what PyTorch's cross entropy ignores
+enum {
+    BD_EXPORT_N_COLUMNS = BD_ENUM_COUNT(BD_EXPORT_COLUMNS),
+    BD_EXPORT_NO_TARGET = -100,  // what PyTorch's cross entropy ignores
+};
 
 // Which columns, in which order; none twice.
 typedef struct bd_export_columns {

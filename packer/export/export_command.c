@@ -38,7 +38,7 @@ static bd_option export_options[] = {
      .help = "Write the files into DIR, which is absent or empty"},
     {.name = "format",
      .value = "HOW",
-     BD_CHOICE(export_settings, format, bd_table_format_words),
+     BD_CHOICE(export_settings, format, bd_table_format_names),
      BD_GIVEN(export_settings, format_given),
      .initial = "stream",
      .help = "Datasets only: an Arrow stream (.arrows) or Parquet for each shard"},

@@ -7,15 +7,7 @@
 
 #include "common/base/memory.h"
 
-const char *const bd_bad_kind_words[] = {
-    "good",
-    "without text",
-    "of broken JSON or CSV",
-    "not UTF-8",
-    "larger than --max-document-bytes",
-    "too hard to split",
-    NULL,
-};
+BD_ENUM_NAMES(bd_bad_kind, BD_BAD_KINDS);
 
 int64_t *bd_figures_bad(bd_figures *figures, bd_bad_kind kind)
 {

@@ -6,21 +6,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 #include "common/dataset/figures.h"
 
-typedef enum bd_bad_kind {
-    BD_BAD_NONE,          // it is not bad
-    BD_BAD_MISSING_TEXT,  // no text: null, no such field, or something else in it
-    BD_BAD_JSON,          // not JSON or CSV, or JSON that says two things
-    BD_BAD_UTF8,          // not UTF-8, or an escape of half a character
-    BD_BAD_TOO_LARGE,     // more than --max-document-bytes
-    BD_BAD_PATTERN,       // a regular expression of the tokenizer works on it for too long
-    BD_N_BAD_KINDS,
-} bd_bad_kind;
-
-// The name of each kind in messages, in the order of the enum: "without text", "of broken JSON or CSV", …
-extern const char *const bd_bad_kind_words[];
+// A name follows "records" in messages.
+#define BD_BAD_KINDS(X)                                                                 \
+    X(BD_BAD_NONE, "good")                                                              \
+    X(BD_BAD_MISSING_TEXT, "without text")  /* null, no such field, or no text in it */ \
+    X(BD_BAD_JSON, "of broken JSON or CSV") /* or JSON that says two things */          \
+    X(BD_BAD_UTF8, "not UTF-8")             /* or an escape of half a character */      \
+    X(BD_BAD_TOO_LARGE, "larger than --max-document-bytes")                             \
+    X(BD_BAD_PATTERN, "too hard to split") /* a tokenizer's expression works too long */
+BD_ENUM(bd_bad_kind, BD_BAD_KINDS);
 
 // The count of a kind, which must not be BD_BAD_NONE.
 int64_t *bd_figures_bad(bd_figures *figures, bd_bad_kind kind);

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const bd_utf8_policy_words[] = {"error", "keep", "replace", NULL};
-const char *const bd_separator_mode_words[] = {"append", "present", NULL};
-const char *const bd_bad_policy_words[] = {"error", "skip", NULL};
+BD_ENUM_NAMES(bd_utf8_policy, BD_UTF8_POLICIES);
+BD_ENUM_NAMES(bd_separator_mode, BD_SEPARATOR_MODES);
+BD_ENUM_NAMES(bd_bad_policy, BD_BAD_POLICIES);
 
 int64_t bd_input_options_table_bytes(const bd_input_options *options)
 {

@@ -6,34 +6,34 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 #include "common/tokenizer/tokenizer.h"
 
 // What to do with text that is not UTF-8.
-typedef enum bd_utf8_policy {
-    BD_UTF8_ERROR,
-    BD_UTF8_KEEP,     // the bytes as they are; JSON cannot have this
-    BD_UTF8_REPLACE,  // by U+FFFD
-} bd_utf8_policy;
+#define BD_UTF8_POLICIES(X)                                                          \
+    X(BD_UTF8_ERROR, "error")                                                        \
+    X(BD_UTF8_KEEP, "keep")       /* the bytes as they are; JSON cannot have this */ \
+    X(BD_UTF8_REPLACE, "replace") /* by U+FFFD */
+BD_ENUM(bd_utf8_policy, BD_UTF8_POLICIES);
 
 // Whether documents that come as tokens end with a separator already. Text never does.
-typedef enum bd_separator_mode { BD_SEPARATOR_APPEND, BD_SEPARATOR_PRESENT } bd_separator_mode;
+#define BD_SEPARATOR_MODES(X)        \
+    X(BD_SEPARATOR_APPEND, "append") \
+    X(BD_SEPARATOR_PRESENT, "present")
+BD_ENUM(bd_separator_mode, BD_SEPARATOR_MODES);
 
 // What to do with a record that cannot become a document (bad_records.h).
-typedef enum bd_bad_policy { BD_BAD_ERROR, BD_BAD_SKIP } bd_bad_policy;
-
-// The words for these, in the order of the enums, ended by NULL.
-extern const char *const bd_utf8_policy_words[];
-extern const char *const bd_separator_mode_words[];
-extern const char *const bd_bad_policy_words[];
+#define BD_BAD_POLICIES(X) X(BD_BAD_ERROR, "error") X(BD_BAD_SKIP, "skip")
+BD_ENUM(bd_bad_policy, BD_BAD_POLICIES);
 
 // A kind of input (kinds.h).
 typedef struct bd_input_kind bd_input_kind;
 
 // What --format may be: "auto" and the names of the kinds, ended by NULL.
-extern const char *const bd_format_words[];
+extern const char *const bd_format_names[];
 
-// The kind that word number `format` names; NULL for auto.
+// The kind that name number `format` stands for; NULL for auto.
 const bd_input_kind *bd_input_kind_chosen(int format);
 
 // The kind of that name; NULL if there is none.

@@ -10,7 +10,7 @@ BD_FOR_EACH_INPUT_KIND(DEFINE_NAME)
 const bd_input_kind *const bd_input_kinds[] = {BD_FOR_EACH_INPUT_KIND(ADDRESS) NULL};
 
 #define NAME(id, word) bd_##id##_name,
-const char *const bd_format_words[] = {"auto", BD_FOR_EACH_INPUT_KIND(NAME) NULL};
+const char *const bd_format_names[] = {"auto", BD_FOR_EACH_INPUT_KIND(NAME) NULL};
 
 const bd_input_kind *bd_input_kind_chosen(int format)
 {

@@ -33,9 +33,9 @@ static bd_status set_format(bd_own_options *own, const char *word, const char *t
                             bd_error *err)
 {
     int i = 0;
-    while (bd_format_words[i] && strcmp(bd_format_words[i], word) != 0)
+    while (bd_format_names[i] && strcmp(bd_format_names[i], word) != 0)
         i++;
-    if (!bd_format_words[i])
+    if (!bd_format_names[i])
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "--source: '%s': '%s' is not a format (see --format)", text, word);
     own->format = bd_input_kind_chosen(i);

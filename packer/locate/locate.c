@@ -8,7 +8,7 @@
 #include "common/base/memory.h"
 #include "common/dataset/input_entry.h"
 
-const char *const bd_token_kind_words[] = {"text", "bos", "separator", "padding", NULL};
+BD_ENUM_NAMES(bd_token_kind, BD_TOKEN_KINDS);
 
 enum {
     UNSEEN = -1,  // a token that no piece has shown so far

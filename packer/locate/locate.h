@@ -12,21 +12,19 @@
 #include <stdint.h>
 
 #include "common/base/checksum.h"
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 #include "common/dataset/manifest.h"
 #include "common/dataset/shard.h"
 #include "common/tokenizer/tokenizer.h"
 #include "packer/locate/locate_address.h"
 
-typedef enum bd_token_kind {
-    BD_TOKEN_TEXT,
-    BD_TOKEN_BOS,        // begins its document
-    BD_TOKEN_SEPARATOR,  // ends its document
-    BD_TOKEN_PADDING,    // belongs to none
-} bd_token_kind;
-
-// "text", "bos", …: in the order of the enum, ended by NULL.
-extern const char *const bd_token_kind_words[];
+#define BD_TOKEN_KINDS(X)                                        \
+    X(BD_TOKEN_TEXT, "text")                                     \
+    X(BD_TOKEN_BOS, "bos")             /* begins its document */ \
+    X(BD_TOKEN_SEPARATOR, "separator") /* ends its document */   \
+    X(BD_TOKEN_PADDING, "padding")     /* belongs to none */
+BD_ENUM(bd_token_kind, BD_TOKEN_KINDS);
 
 // Bytes of text, not ended by NUL.
 typedef struct bd_text_part {

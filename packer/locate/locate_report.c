@@ -212,7 +212,7 @@ bd_status bd_location_to_json(const bd_location *location, const bd_record_place
     bd_json_set_integer(json, "row", location->row);
     bd_json_set_integer(json, "token", address->token);
     bd_json_set_integer(json, "id", location->id);
-    bd_json_set_string(json, "kind", bd_token_kind_words[location->kind]);
+    bd_json_set_string(json, "kind", bd_token_kind_names[location->kind]);
     set_known(json, "target", location->has_target ? (int64_t)location->target : BD_UNKNOWN);
     if (is_padding) {
         bd_json_set_null(json, "segment");

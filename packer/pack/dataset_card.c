@@ -83,8 +83,8 @@ static void put_config(FILE *out, const bd_dataset_config *config)
             "A row has %" PRId64 " tokens: whole documents or pieces of them (strategy %s; a "
             "document longer than a row: %s), then padding. Ids are below %" PRId64
             ", those of the tokenizer in `" BD_TOKENIZER_NAME "` (%s). ",
-            config->seq_len, bd_strategy_words[config->strategy],
-            bd_long_policy_words[config->long_policy], config->vocab_size,
+            config->seq_len, bd_strategy_names[config->strategy],
+            bd_long_policy_names[config->long_policy], config->vocab_size,
             bd_dataset_tokenizer(config).text);
     if (config->bos != BD_NO_BOS)
         fprintf(out, "Id %" PRId64 " begins a document. ", config->bos);

@@ -26,7 +26,7 @@
 #define BD_INPUT_OPTIONS                                                                       \
     {.name = "separator",                                                                      \
      .value = "HOW",                                                                           \
-     BD_CHOICE(bd_pack_options, job.reading.separator, bd_separator_mode_words),               \
+     BD_CHOICE(bd_pack_options, job.reading.separator, bd_separator_mode_names),               \
      .initial = "append",                                                                      \
      .help = "Whether separators are to be appended, or tokenised documents end with them "    \
              "already"},                                                                       \
@@ -55,7 +55,7 @@
          .help = "Token that fills the end of a row; its value never matters"},                \
         {.name = "format",                                                                     \
          .value = "FORMAT",                                                                    \
-         BD_CHOICE(bd_pack_options, format, bd_format_words),                                  \
+         BD_CHOICE(bd_pack_options, format, bd_format_names),                                  \
          .initial = "auto",                                                                    \
          .help =                                                                               \
              "Format of the inputs; auto goes by their content and the ending of the name"},   \
@@ -79,12 +79,12 @@
          .help = "Text: a line that equals LINE separates documents"},                         \
         {.name = "invalid-utf8",                                                               \
          .value = "HOW",                                                                       \
-         BD_CHOICE(bd_pack_options, job.reading.utf8_policy, bd_utf8_policy_words),            \
+         BD_CHOICE(bd_pack_options, job.reading.utf8_policy, bd_utf8_policy_names),            \
          .initial = "error",                                                                   \
          .help = "What to do with text that is not UTF-8"},                                    \
         {.name = "bad-records",                                                                \
          .value = "HOW",                                                                       \
-         BD_CHOICE(bd_pack_options, job.reading.bad_records, bd_bad_policy_words),             \
+         BD_CHOICE(bd_pack_options, job.reading.bad_records, bd_bad_policy_names),             \
          .initial = "error",                                                                   \
          .help = "What to do with a record of which no document can be made: no text, broken " \
                  "JSON or CSV, not UTF-8, too large, or too hard for a tokenizer's pattern"},  \

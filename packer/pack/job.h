@@ -46,7 +46,7 @@ typedef struct bd_pack_options {
     const char *settings_file;  // read by the parser
     const char *tokenizer;
     const char *separator_token;
-    int format;                     // of bd_format_words
+    int format;                     // of bd_format_names
     const char *holdout, *max_bad;  // shares, such as "0.5%"
     int64_t id_bytes;
     bd_texts sources, include, exclude;

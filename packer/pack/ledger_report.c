@@ -102,7 +102,7 @@ void bd_report_tokens(FILE *out, const bd_manifest *manifest, const char *tokeni
                                bd_format_exact(f->rows).text, f->rows == 1 ? "" : "s",
                                manifest->config.seq_len, manifest->n_shards,
                                manifest->n_shards == 1 ? "" : "s",
-                               bd_strategy_words[manifest->config.strategy]);
+                               bd_strategy_names[manifest->config.strategy]);
     print_tokenizer(out, &manifest->config, tokenizer_file, column);
     fprintf(out, "Tokens in                        Tokens out\n");
     print_pair(out, "text", f->text, "packed", f->packed);
@@ -134,11 +134,11 @@ void bd_report_bad_records(FILE *out, const bd_figures *figures)
         return;
     fprintf(out, "  bad records%*s    %.4f %% of the records, left out:\n", NUMBER_WIDTH,
             bd_format_exact(n).text, percent(n, n + bd_figures_documents_read(&f)));
-    for (int kind = BD_BAD_NONE + 1; kind < BD_N_BAD_KINDS; kind++) {
+    for (int kind = BD_BAD_NONE + 1; bd_bad_kind_names[kind]; kind++) {
         const int64_t of_kind = *bd_figures_bad(&f, (bd_bad_kind)kind);
         if (of_kind > 0)
             fprintf(out, "  %-11s%*s    %s\n", "", NUMBER_WIDTH, bd_format_exact(of_kind).text,
-                    bd_bad_kind_words[kind]);
+                    bd_bad_kind_names[kind]);
     }
 }
 

@@ -59,7 +59,7 @@ static void read_known_units(known_units *known, const char *folder, const known
         return;
     known->is_known = true;
     if (bd_json_get_object(plan, "packing", &config, NULL) == BD_OK &&
-        bd_json_get_word(config, "part", bd_part_words, &part, NULL) == BD_OK)
+        bd_json_get_word(config, "part", bd_part_names, &part, NULL) == BD_OK)
         known->part = (bd_part)part;
     if (bd_pack_plan_entries(plan, &entries, &n_entries, &unit_bytes, NULL) == BD_OK &&
         (known->n_slices = calloc(n_entries + 1, sizeof *known->n_slices)))

@@ -256,11 +256,11 @@ static bd_status fail_bad(const dataset_run *p, bd_figures *totals, bd_error *er
     const int64_t n_bad = bd_figures_bad_records(totals);
     char kinds[200] = "";
     size_t n = 0;
-    for (int kind = BD_BAD_NONE + 1; kind < BD_N_BAD_KINDS && n < sizeof kinds; kind++) {
+    for (int kind = BD_BAD_NONE + 1; bd_bad_kind_names[kind] && n < sizeof kinds; kind++) {
         const int64_t of_kind = *bd_figures_bad(totals, (bd_bad_kind)kind);
         if (of_kind > 0)
             n += (size_t)snprintf(kinds + n, sizeof kinds - n, "%s%" PRId64 " %s",
-                                  n > 0 ? ", " : "", of_kind, bd_bad_kind_words[kind]);
+                                  n > 0 ? ", " : "", of_kind, bd_bad_kind_names[kind]);
     }
     bd_fail(err, BD_ERR_FORMAT,
             "%" PRId64 " of %" PRId64 " records are bad, more than --max-bad %g%%: %s", n_bad,

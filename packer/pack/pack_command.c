@@ -39,12 +39,12 @@ static const bd_option pack_options[] = {
     BD_TOKENIZER_OPTION,
     {.name = "strategy",
      .value = "HOW",
-     BD_CHOICE(bd_pack_options, job.config.strategy, bd_strategy_words),
+     BD_CHOICE(bd_pack_options, job.config.strategy, bd_strategy_names),
      .initial = "best-fit",
      .help = "How rows are filled"},
     {.name = "long",
      .value = "HOW",
-     BD_CHOICE(bd_pack_options, job.config.long_policy, bd_long_policy_words),
+     BD_CHOICE(bd_pack_options, job.config.long_policy, bd_long_policy_names),
      .initial = "split",
      .help = "What to do with documents longer than a row"},
     {.name = "max-documents",
@@ -80,7 +80,7 @@ static const bd_option pack_options[] = {
      .help = "Largest share of the records that may be bad; with more there is no manifest"},
     {.name = "compress",
      .value = "CODEC",
-     BD_CHOICE(bd_pack_options, job.config.codec, bd_shard_codec_words),
+     BD_CHOICE(bd_pack_options, job.config.codec, bd_shard_codec_names),
      .initial = "none",
      .help = "Compress the shards, for archives: training reads them more slowly"},
     BD_UNIT_OPTIONS,
@@ -240,12 +240,12 @@ static void say_left_out(const bd_arguments *arguments, const bd_passed_over *pa
                                   n > 0 ? "; " : "", parts[i].before,
                                   bd_format_exact(parts[i].n).text, parts[i].n == 1 ? "" : "s",
                                   parts[i].after);
-    for (int kind = BD_BAD_NONE + 1; kind < BD_N_BAD_KINDS; kind++) {
+    for (int kind = BD_BAD_NONE + 1; bd_bad_kind_names[kind]; kind++) {
         const int64_t n_bad = *bd_figures_bad(&figures, (bd_bad_kind)kind);
         if (n_bad > 0)
             n += (size_t)snprintf(text + n, sizeof text - n, "%s%s record%s %s",
                                   n > 0 ? "; " : "", bd_format_exact(n_bad).text,
-                                  n_bad == 1 ? "" : "s", bd_bad_kind_words[kind]);
+                                  n_bad == 1 ? "" : "s", bd_bad_kind_names[kind]);
     }
     if (arguments->quiet && n > 0)
         bd_command_note(arguments, "left out: %s", text);

@@ -103,7 +103,7 @@ static bd_json *bad_records(const bd_bad_places *bad, const bd_inputs *inputs)
         set_path(entry, "path", input->path);
         bd_json_set_string(entry, "counted_in", bd_input_entry_position_word(&input->entry));
         bd_json_set_integer(entry, "position", place->position);
-        bd_json_set_string(entry, "kind", bd_bad_kind_words[place->kind]);
+        bd_json_set_string(entry, "kind", bd_bad_kind_names[place->kind]);
         bd_json_set_string(entry, "problem", place->message);
         bd_json_append(array, entry);
     }
@@ -199,7 +199,7 @@ static bd_status read_place(bd_bad_place *place, const bd_json *json, const bd_i
     int kind;
     BD_TRY(bd_json_get_integer(json, "input", 0, (int64_t)inputs->n - 1, &place->input, NULL));
     BD_TRY(bd_json_get_integer(json, "position", 0, INT64_MAX, &place->position, NULL));
-    BD_TRY(bd_json_get_word(json, "kind", bd_bad_kind_words, &kind, NULL));
+    BD_TRY(bd_json_get_word(json, "kind", bd_bad_kind_names, &kind, NULL));
     BD_TRY(bd_json_get_string(json, "problem", &problem, NULL));
     place->kind = (bd_bad_kind)kind;
     snprintf(place->message, sizeof place->message, "%s", problem);

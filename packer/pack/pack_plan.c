@@ -27,11 +27,11 @@ static bd_json *reading_to_json(const bd_pack_job *job)
         bd_json_set_string(json, "delimiter", reading->delimiter);
     else
         bd_json_set_null(json, "delimiter");
-    bd_json_set_string(json, "invalid_utf8", bd_utf8_policy_words[reading->utf8_policy]);
+    bd_json_set_string(json, "invalid_utf8", bd_utf8_policy_names[reading->utf8_policy]);
     bd_json_set_string(json, "special_tokens",
                        bd_special_tokens_names[reading->special_tokens]);
-    bd_json_set_string(json, "separator", bd_separator_mode_words[reading->separator]);
-    bd_json_set_string(json, "bad_records", bd_bad_policy_words[reading->bad_records]);
+    bd_json_set_string(json, "separator", bd_separator_mode_names[reading->separator]);
+    bd_json_set_string(json, "bad_records", bd_bad_policy_names[reading->bad_records]);
     bd_json_set_integer(json, "max_bad", reading->max_bad);
     bd_json_set_integer(json, "unit_size", reading->unit_bytes);
     bd_json_set_integer(json, "max_document_bytes", reading->max_document_bytes);
@@ -140,10 +140,10 @@ static bd_status part_from_json(bd_pack_plan_part *part, const bd_json *json,
     BD_TRY(bd_json_get_string(json, "text_field", &reading->text_field, err));
     if (!bd_json_is_null(json, "delimiter"))
         BD_TRY(bd_json_get_string(json, "delimiter", &reading->delimiter, err));
-    BD_TRY(get_word(json, "invalid_utf8", bd_utf8_policy_words, &utf8_policy, err));
+    BD_TRY(get_word(json, "invalid_utf8", bd_utf8_policy_names, &utf8_policy, err));
     BD_TRY(get_word(json, "special_tokens", bd_special_tokens_names, &special_tokens, err));
-    BD_TRY(get_word(json, "separator", bd_separator_mode_words, &separator, err));
-    BD_TRY(get_word(json, "bad_records", bd_bad_policy_words, &bad_records, err));
+    BD_TRY(get_word(json, "separator", bd_separator_mode_names, &separator, err));
+    BD_TRY(get_word(json, "bad_records", bd_bad_policy_names, &bad_records, err));
     reading->utf8_policy = (bd_utf8_policy)utf8_policy;
     reading->special_tokens = (bd_special_tokens)special_tokens;
     reading->separator = (bd_separator_mode)separator;

@@ -82,7 +82,7 @@ static void print_reason(const prediction *p, char *text, size_t size)
                              ? "the shortest rows here that keep 99 % of the documents whole"
                              : "the rows here that keep the most documents whole";
     snprintf(text, size, "%s (%.2f %% are %s); %s %s, %.2f %% padding", length,
-             100 * p->cut_share, cut[config->long_policy], bd_strategy_words[config->strategy],
+             100 * p->cut_share, cut[config->long_policy], bd_strategy_names[config->strategy],
              how, 100 * p->padding_share);
 }
 
@@ -148,7 +148,7 @@ static void print_recommendation(FILE *out, const bd_forecast *forecast, size_t 
     const prediction p = predict(forecast, recommended);
     print_reason(&p, reason, sizeof reason);
     snprintf(sentence, sizeof sentence, "* --seq-len %" PRId64 " --strategy %s: %s.",
-             p.estimate->config.seq_len, bd_strategy_words[p.estimate->config.strategy],
+             p.estimate->config.seq_len, bd_strategy_names[p.estimate->config.strategy],
              reason);
     print_wrapped(out, sentence);
 }
@@ -164,7 +164,7 @@ void bd_forecast_print(FILE *out, const bd_forecast *forecast, bool color)
         const bool is_recommended = i == recommended;
         fprintf(out, "%s%c%7" PRId64 "  %-9s%12s%7.2f %%%7.2f %%%8.1f %%%12s%9s%s\n",
                 color && is_recommended ? bold : "", is_recommended ? '*' : ' ',
-                p.estimate->config.seq_len, bd_strategy_words[p.estimate->config.strategy],
+                p.estimate->config.seq_len, bd_strategy_names[p.estimate->config.strategy],
                 bd_format_exact(p.figures.rows).text, 100 * p.padding_share, 100 * p.cut_share,
                 -100 * p.attention_saved, bd_format_duration(p.time_ns).text,
                 bd_format_bytes((uint64_t)p.disk_bytes).text,
@@ -182,7 +182,7 @@ static bd_json *prediction_to_json(const prediction *p)
     const bd_dataset_config *config = &p->estimate->config;
     bd_json *json = bd_json_object();
     bd_json_set_integer(json, "seq_len", config->seq_len);
-    bd_json_set_string(json, "strategy", bd_strategy_words[config->strategy]);
+    bd_json_set_string(json, "strategy", bd_strategy_names[config->strategy]);
     bd_json_set_integer(json, "rows", f->rows);
     bd_json_set_integer(json, "segments", f->segments);
     bd_json_set_integer(json, "documents", f->documents);
@@ -220,7 +220,7 @@ static bd_json *advice_to_json(const bd_forecast *forecast, size_t recommended)
     const prediction p = predict(forecast, recommended);
     print_reason(&p, reason, sizeof reason);
     bd_json_set_integer(advice, "seq_len", p.estimate->config.seq_len);
-    bd_json_set_string(advice, "strategy", bd_strategy_words[p.estimate->config.strategy]);
+    bd_json_set_string(advice, "strategy", bd_strategy_names[p.estimate->config.strategy]);
     bd_json_set_string(advice, "reason", reason);
     return advice;
 }
@@ -237,7 +237,7 @@ bd_json *bd_forecast_to_json(const bd_forecast *forecast)
         bd_json_set_null(json, "sample");
     else
         bd_json_set(json, "sample", sample_to_json(forecast));
-    bd_json_set_string(json, "long", bd_long_policy_words[config->long_policy]);
+    bd_json_set_string(json, "long", bd_long_policy_names[config->long_policy]);
     if (config->max_documents > 0)
         bd_json_set_integer(json, "max_documents", config->max_documents);
     else

@@ -14,7 +14,7 @@ enum {
     MAX_ID_DIGITS = 10,
 };
 
-const char *const bd_id_format_words[] = {"text", "u16", "u32", NULL};
+BD_ENUM_NAMES(bd_id_format, BD_ID_FORMATS);
 
 // ---- From text to ids ------------------------------------------------------------------------
 

@@ -9,13 +9,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 #include "common/tokenizer/tokenizer.h"
 
-typedef enum bd_id_format { BD_IDS_AS_TEXT, BD_IDS_U16, BD_IDS_U32 } bd_id_format;
-
-// "text", "u16", "u32": in the order of the enum, ended by NULL.
-extern const char *const bd_id_format_words[];
+#define BD_ID_FORMATS(X) X(BD_IDS_AS_TEXT, "text") X(BD_IDS_U16, "u16") X(BD_IDS_U32, "u32")
+BD_ENUM(bd_id_format, BD_ID_FORMATS);
 
 typedef struct bd_tokenize_job {
     const bd_tokenizer *tokenizer;  // borrowed

@@ -43,7 +43,7 @@ static const bd_option tokenize_options[] = {
      .help = "Each line is a JSON record, whose FIELD is a document"},
     {.name = "format",
      .value = "HOW",
-     BD_CHOICE(tokenize_settings, format, bd_id_format_words),
+     BD_CHOICE(tokenize_settings, format, bd_id_format_names),
      .initial = "text",
      .help = "Ids as text, a line for each document; or raw, little-endian, end to end"},
     {.name = "special-tokens",

@@ -17,7 +17,7 @@
 #include "packer/verify/corpus.h"
 #include "packer/verify/verify_corpus.h"
 
-const char *const bd_verify_depth_words[] = {"structure", "rows", "corpus", NULL};
+BD_ENUM_NAMES(bd_verify_depth, BD_VERIFY_DEPTHS);
 
 // The tasks of the thread pool share this. Each writes the problem of its own shard.
 typedef struct checking {

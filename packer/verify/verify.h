@@ -7,17 +7,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 
 // How much of a dataset is looked at.
-typedef enum bd_verify_depth {
-    BD_VERIFY_STRUCTURE,  // files, sizes, checksums, metadata: D1 to D4 and S1, no rows
-    BD_VERIFY_ROWS,       // and every row: R1 to R9, S2 to S7
-    BD_VERIFY_CORPUS,     // and every document of the corpus
-} bd_verify_depth;
-
-// "structure", "rows", "corpus": in the order of the enum, ended by NULL.
-extern const char *const bd_verify_depth_words[];
+#define BD_VERIFY_DEPTHS(X)                                                       \
+    X(BD_VERIFY_STRUCTURE, "structure") /* files and metadata: D1 to D4 and S1 */ \
+    X(BD_VERIFY_ROWS, "rows")           /* and every row: R1 to R9, S2 to S7 */   \
+    X(BD_VERIFY_CORPUS, "corpus")       /* and every document of the corpus */
+BD_ENUM(bd_verify_depth, BD_VERIFY_DEPTHS);
 
 typedef struct bd_verify_settings {
     bd_verify_depth depth;

@@ -50,7 +50,7 @@ static bd_status print_verdict_json(const bd_verdict *verdict, bd_verify_depth d
     bd_json_set_integer(json, "shards", (int64_t)verdict->n_shards);
     bd_json_set_integer(json, "rows", verdict->n_rows);
     bd_json_set_integer(json, "tokens", verdict->n_tokens);
-    bd_json_set_string(json, "checked", bd_verify_depth_words[depth]);
+    bd_json_set_string(json, "checked", bd_verify_depth_names[depth]);
     if (depth == BD_VERIFY_CORPUS)
         bd_json_set_integer(json, "compared", verdict->n_compared);
     else

@@ -143,7 +143,7 @@ bd_status bd_metrics_write(bd_metrics *metrics, const bd_step_result *result,
     bd_json_set_integer(json, "pairs", result->n_pairs);
     bd_json_set_real(json, "flop", flop);
     if (result->outcome != BD_STEP_APPLIED)
-        bd_json_set_string(json, "skipped", bd_step_outcome_words[result->outcome]);
+        bd_json_set_string(json, "skipped", bd_step_outcome_names[result->outcome]);
     bd_json_set_real(json, "seconds", seconds);
     if (isfinite(mfu))
         bd_json_set_real(json, "mfu", mfu);

@@ -5,10 +5,10 @@
 #include "kernels/module.h"
 #include "trainer/model/model.h"
 
-const char *const bd_backend_choice_words[] = {"auto", "cpu", "cuda", NULL};
-const char *const bd_isa_choice_words[] = {"auto", "baseline", "avx2", "avx512", NULL};
-const char *const bd_precision_words[] = {"float", "bf16", NULL};
-const char *const bd_precision_choice_words[] = {"auto", "float", "bf16", NULL};
+BD_ENUM_NAMES(bd_backend_choice, BD_BACKEND_CHOICES);
+BD_ENUM_NAMES(bd_isa_choice, BD_ISA_CHOICES);
+const char *const bd_precision_names[] = {"float", "bf16", NULL};
+BD_ENUM_NAMES(bd_precision_choice, BD_PRECISION_CHOICES);
 
 bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
                                  const char *module, bd_isa_choice isa, int32_t device,
@@ -19,13 +19,13 @@ bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
     if (isa != BD_ISA_AUTO && choice == BD_BACKEND_CUDA)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "--isa %s is for the CPU: leave it out, or give --backend cpu",
-                       bd_isa_choice_words[isa]);
+                       bd_isa_choice_names[isa]);
     if (isa != BD_ISA_AUTO) {
         status = bd_backend_open_cpu_isa(backend, n_threads,
                                          (bd_cpu_isa)(isa - BD_ISA_BASELINE), err);
         return status == BD_OK
                    ? BD_OK
-                   : bd_error_prefix(err, status, "--isa %s", bd_isa_choice_words[isa]);
+                   : bd_error_prefix(err, status, "--isa %s", bd_isa_choice_names[isa]);
     }
     if (choice == BD_BACKEND_CPU)
         return bd_backend_open_cpu(backend, n_threads, err);

@@ -4,30 +4,27 @@
 
 #include <stdint.h>
 
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 #include "kernels/backend.h"
 #include "trainer/model/model_config.h"
 
-typedef enum bd_backend_choice {
-    BD_BACKEND_AUTO,  // cuda if it is available, else cpu
-    BD_BACKEND_CPU,
-    BD_BACKEND_CUDA,
-} bd_backend_choice;
-
-extern const char *const bd_backend_choice_words[];  // in the order of the enum, ended by NULL
+#define BD_BACKEND_CHOICES(X)                                          \
+    X(BD_BACKEND_AUTO, "auto") /* cuda if it is available, else cpu */ \
+    X(BD_BACKEND_CPU, "cpu")                                           \
+    X(BD_BACKEND_CUDA, "cuda")
+BD_ENUM(bd_backend_choice, BD_BACKEND_CHOICES);
 
 // The vector instructions of the CPU's kernels: bd_cpu_isa from BD_ISA_BASELINE on.
-typedef enum bd_isa_choice {
-    BD_ISA_AUTO,  // the best that the processor has
-    BD_ISA_BASELINE,
-    BD_ISA_AVX2,
-    BD_ISA_AVX512,
-} bd_isa_choice;
-_Static_assert(BD_ISA_AVX512 - BD_ISA_BASELINE + 1 == BD_CPU_N_ISA, "one word for each");
+#define BD_ISA_CHOICES(X)                                        \
+    X(BD_ISA_AUTO, "auto") /* the best that the processor has */ \
+    X(BD_ISA_BASELINE, "baseline")                               \
+    X(BD_ISA_AVX2, "avx2")                                       \
+    X(BD_ISA_AVX512, "avx512")
+BD_ENUM(bd_isa_choice, BD_ISA_CHOICES);
+_Static_assert(BD_ISA_AVX512 - BD_ISA_BASELINE + 1 == BD_CPU_N_ISA, "one name for each");
 
-extern const char *const bd_isa_choice_words[];  // likewise
-
-extern const char *const bd_precision_words[];  // the names of bd_type, likewise
+extern const char *const bd_precision_names[];  // of bd_type, ended by NULL
 
 // Opens the chosen backend. `module` is the path of the CUDA module, or NULL for the one that
 // was installed with the program. `device` is the number of the CUDA device; if there is no
@@ -40,13 +37,11 @@ bd_status bd_backend_open_choice(bd_backend **backend, bd_backend_choice choice,
                                  int n_threads, bd_error *err);
 
 // The type that a model is computed in.
-typedef enum bd_precision_choice {
-    BD_PRECISION_AUTO,
-    BD_PRECISION_FLOAT,
-    BD_PRECISION_BF16,
-} bd_precision_choice;
-
-extern const char *const bd_precision_choice_words[];  // in the order of the enum
+#define BD_PRECISION_CHOICES(X)    \
+    X(BD_PRECISION_AUTO, "auto")   \
+    X(BD_PRECISION_FLOAT, "float") \
+    X(BD_PRECISION_BF16, "bf16")
+BD_ENUM(bd_precision_choice, BD_PRECISION_CHOICES);
 
 // Resolves a choice for a model of this shape. BD_PRECISION_AUTO becomes `usual` if the backend
 // can compute such a model in it, and float otherwise; `why` then has the reason as its
@@ -55,20 +50,20 @@ bd_type bd_precision_settle(bd_precision_choice choice, bd_type usual,
                             const bd_backend *backend, const bd_model_config *config,
                             bd_error *why);
 
-#define BD_BACKEND_OPTIONS_OF(settings, words, usual, of_precision)                      \
+#define BD_BACKEND_OPTIONS_OF(settings, names, usual, of_precision)                      \
     {.name = "backend",                                                                  \
      .value = "WHICH",                                                                   \
-     BD_CHOICE(settings, backend, bd_backend_choice_words),                              \
+     BD_CHOICE(settings, backend, bd_backend_choice_names),                              \
      .initial = "auto",                                                                  \
      .help = "Where to compute; auto takes cuda if there is a device"},                  \
         {.name = "isa",                                                                  \
          .value = "SET",                                                                 \
-         BD_CHOICE(settings, isa, bd_isa_choice_words),                                  \
+         BD_CHOICE(settings, isa, bd_isa_choice_names),                                  \
          .initial = "auto",                                                              \
          .help = "Vector instructions that the CPU's kernels use; auto takes the best"}, \
         {.name = "precision",                                                            \
          .value = "TYPE",                                                                \
-         BD_CHOICE(settings, precision, words),                                          \
+         BD_CHOICE(settings, precision, names),                                          \
          .initial = (usual),                                                             \
          .help = of_precision "bf16 needs cuda and keeps float master weights"},         \
     {                                                                                    \
@@ -79,11 +74,11 @@ bd_type bd_precision_settle(bd_precision_choice choice, bd_type usual,
 // The options for a table of settings with the fields `backend`, `backend_module`, `isa` and
 // `precision`, which is a bd_type: for commands that measure or prove one type.
 #define BD_BACKEND_OPTIONS(settings) \
-    BD_BACKEND_OPTIONS_OF(settings, bd_precision_words, "float", "What to compute in; ")
+    BD_BACKEND_OPTIONS_OF(settings, bd_precision_names, "float", "What to compute in; ")
 
 // The same options with a bd_precision_choice; `of_auto` says what auto takes.
 #define BD_AUTO_BACKEND_OPTIONS(settings, of_auto)                     \
-    BD_BACKEND_OPTIONS_OF(settings, bd_precision_choice_words, "auto", \
+    BD_BACKEND_OPTIONS_OF(settings, bd_precision_choice_names, "auto", \
                           "What to compute in; auto takes " of_auto "; ")
 
 #endif

@@ -13,8 +13,8 @@
 #include "trainer/proof/reference.h"
 #include "trainer/proof/tolerance.h"
 
-const char *const bd_sabotage_words[] = {"none", "mask", "positions", "targets", NULL};
-const char *const bd_proof_verdict_words[] = {"agrees", "rounding", "kernel", "leak", NULL};
+BD_ENUM_NAMES(bd_sabotage, BD_SABOTAGES);
+BD_ENUM_NAMES(bd_proof_verdict, BD_PROOF_VERDICTS);
 
 // ---- The rows ---------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 #include "kernels/backend.h"
 #include "trainer/data/batch.h"
@@ -24,26 +25,22 @@
 #include "trainer/proof/uncertainty.h"
 
 // Which operation is broken on purpose: it gets the boundaries {0, used} for every row.
-typedef enum bd_sabotage {
-    BD_SABOTAGE_NONE,
-    BD_SABOTAGE_MASK,       // attention sees the whole row before it
-    BD_SABOTAGE_POSITIONS,  // positions count through the row
-    BD_SABOTAGE_TARGETS,    // a document's last token predicts the next document's first
-} bd_sabotage;
+#define BD_SABOTAGES(X)                                                                \
+    X(BD_SABOTAGE_NONE, "none")                                                        \
+    X(BD_SABOTAGE_MASK, "mask")           /* attention sees the whole row before it */ \
+    X(BD_SABOTAGE_POSITIONS, "positions") /* positions count through the row */        \
+    X(BD_SABOTAGE_TARGETS, "targets")     /* documents predict the first token of the next */
+BD_ENUM(bd_sabotage, BD_SABOTAGES);
 
-extern const char *const bd_sabotage_words[];  // in the order of the enum, ended by NULL
-
-// The verdict on a parameter, by its worst element.
-typedef enum bd_proof_verdict {
-    BD_PROOF_AGREES,
-    BD_PROOF_ROUNDING,  // exceeds the bound by a factor below BD_PROOF_ROUNDING_RATIO
-    BD_PROOF_KERNEL,    // exceeds it by more, alone as well: the kernels compute something else
-    BD_PROOF_LEAK,      // exceeds it by more, and only when packed
-} bd_proof_verdict;
+// The verdict on a parameter, by its worst element, which may exceed its bound.
+#define BD_PROOF_VERDICTS(X)                                                                   \
+    X(BD_PROOF_AGREES, "agrees")                                                               \
+    X(BD_PROOF_ROUNDING, "rounding") /* by a factor below BD_PROOF_ROUNDING_RATIO */           \
+    X(BD_PROOF_KERNEL, "kernel") /* by more, also alone: the kernels compute something else */ \
+    X(BD_PROOF_LEAK, "leak")     /* by more, and only when packed */
+BD_ENUM(bd_proof_verdict, BD_PROOF_VERDICTS);
 
 #define BD_PROOF_ROUNDING_RATIO 10.0
-
-extern const char *const bd_proof_verdict_words[];  // in the order of the enum, ended by NULL
 
 // One parameter, by its element with the largest ratio of difference to bound.
 typedef struct bd_proof_line {

@@ -50,7 +50,7 @@ bd_status bd_run_type(const bd_run *run, bd_type *type, bd_error *err)
 {
     int word = BD_FLOAT;  // older checkpoints do not mention it
     if (!bd_json_is_null(run->checkpoint.training, "precision"))
-        BD_TRY(bd_json_get_word(run->checkpoint.training, "precision", bd_precision_words,
+        BD_TRY(bd_json_get_word(run->checkpoint.training, "precision", bd_precision_names,
                                 &word, err));
     *type = (bd_type)word;
     return BD_OK;

@@ -6,7 +6,7 @@
 enum { REMEMBERED_STEPS = 50 };        // the newest weighs 1/50
 #define MOST_STEPS (INT64_C(1) << 53)  // in a file, so that sums cannot overflow
 
-const char *const bd_step_outcome_words[] = {"applied", "no targets", "spike", NULL};
+BD_ENUM_NAMES(bd_step_outcome, BD_STEP_OUTCOMES);
 
 bd_step_outcome bd_spike_guard_add(bd_spike_guard *guard, int64_t n_targets, double norm,
                                    double factor)

@@ -6,16 +6,15 @@
 
 #include <stdint.h>
 
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 #include "common/base/json.h"
 
-typedef enum bd_step_outcome {
-    BD_STEP_APPLIED,
-    BD_STEP_NO_TARGETS,  // nothing to learn: no update, decay included
-    BD_STEP_SPIKE,       // its gradient was far larger than usual: no update
-} bd_step_outcome;
-
-extern const char *const bd_step_outcome_words[];  // in the order of the enum, ended by NULL
+#define BD_STEP_OUTCOMES(X)                                                               \
+    X(BD_STEP_APPLIED, "applied")                                                         \
+    X(BD_STEP_NO_TARGETS, "no targets") /* nothing to learn: no update, decay included */ \
+    X(BD_STEP_SPIKE, "spike")           /* its gradient was far larger than usual: no update */
+BD_ENUM(bd_step_outcome, BD_STEP_OUTCOMES);
 
 // All zero at the beginning.
 typedef struct bd_spike_guard {

@@ -87,8 +87,8 @@ static void selection_comes_back_from_json(void **state)
 {
     (void)state;
     static const int64_t seeds[] = {BD_NO_SHUFFLE, 0, 1, INT64_MAX};
-    for (int part = 0; bd_part_words[part]; part++)
-        for (int codec = 0; bd_shard_codec_words[codec]; codec++)
+    for (int part = 0; bd_part_names[part]; part++)
+        for (int codec = 0; bd_shard_codec_names[codec]; codec++)
             for (size_t s = 0; s < sizeof seeds / sizeof *seeds; s++) {
                 bd_dataset_config config = example, again;
                 config.part = (bd_part)part;
@@ -134,8 +134,8 @@ static void config_comes_back_from_json(void **state)
 {
     (void)state;
     for (int64_t bos = BD_NO_BOS; bos < 257; bos += 257)
-        for (int strategy = 0; bd_strategy_words[strategy]; strategy++)
-            for (int policy = 0; bd_long_policy_words[policy]; policy++) {
+        for (int strategy = 0; bd_strategy_names[strategy]; strategy++)
+            for (int policy = 0; bd_long_policy_names[policy]; policy++) {
                 bd_dataset_config config = example, again;
                 config.bos = bos;
                 config.strategy = (bd_strategy)strategy;

@@ -71,7 +71,7 @@ static void ids_are_64_bits_wide_only_where_they_must_be(void **state)
         const bd_export_column c = (bd_export_column)column;
         assert_int_equal(bd_export_table_column(c, &narrow).item_bytes, 4);
         assert_int_equal(bd_export_table_column(c, &wide).item_bytes, holds_ids ? 8 : 4);
-        assert_string_equal(bd_export_table_column(c, &wide).name, bd_export_column_words[c]);
+        assert_string_equal(bd_export_table_column(c, &wide).name, bd_export_column_names[c]);
     }
 }
 
