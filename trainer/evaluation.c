@@ -53,7 +53,7 @@ static void add_target(bd_evaluation_sum *sum, double loss, size_t n_bytes)
     sum->n_bytes += (int64_t)n_bytes;
 }
 
-static bd_status add_row(evaluator *e, int64_t number, const float *losses, bd_error *err)
+static bd_status add_losses(evaluator *e, int64_t number, const float *losses, bd_error *err)
 {
     int64_t row_in_shard;
     const bd_shard *shard = bd_rows_shard(e->rows, number, &row_in_shard);
@@ -95,13 +95,13 @@ static bd_status add_rows(evaluator *e, int64_t first, int64_t n, bd_error *err)
     const bd_model_batch batch = bd_batch_part(&e->batch, 0, n);
     BD_TRY(bd_model_losses(e->model, &batch, e->losses, err));
     for (int64_t i = 0; i < n; i++)
-        BD_TRY(add_row(e, e->numbers[i], e->losses + i * seq_len, err));
+        BD_TRY(add_losses(e, e->numbers[i], e->losses + i * seq_len, err));
     return BD_OK;
 }
 
 // ---- Evaluating -------------------------------------------------------------------------
 
-static bd_status prepare(evaluator *e, bd_error *err)
+static bd_status prepare_evaluator(evaluator *e, bd_error *err)
 {
     bd_evaluation *evaluation = e->evaluation;
     const bd_manifest *manifest = &e->rows->manifests[0];
@@ -143,7 +143,7 @@ bd_status bd_evaluate(bd_evaluation *evaluation, bd_model *model, const bd_rows 
     };
     evaluator e = {
         .evaluation = evaluation, .model = model, .rows = rows, .tokenizer = tokenizer};
-    bd_status status = prepare(&e, err);
+    bd_status status = prepare_evaluator(&e, err);
     for (int64_t first = 0; status == BD_OK && first < evaluation->n_rows;
          first += e.batch_rows) {
         const int64_t left = evaluation->n_rows - first;

@@ -316,7 +316,7 @@ const char *bd_arrow_reader_metadata(const bd_arrow_reader *reader)
 }
 
 // Keeps `array` until the batch is freed. `length` is what it must have, -1 for any.
-static bool keep(loaded_batch *batch, GArrowArray *array, int64_t length)
+static bool keep_array(loaded_batch *batch, GArrowArray *array, int64_t length)
 {
     if (!array)
         return false;
@@ -330,11 +330,11 @@ static bool load_tokens(loaded_batch *batch, GArrowArray *column, int c,
 {
     const int64_t n_rows = batch->rows.n_rows, n = n_rows * config->seq_len;
     const int bits = bd_token_bits(c, bd_dataset_id_bytes(config));
-    if (!keep(batch, column, n_rows))
+    if (!keep_array(batch, column, n_rows))
         return false;
     GArrowArray *values =
         garrow_fixed_size_list_array_get_values(GARROW_FIXED_SIZE_LIST_ARRAY(column));
-    if (!keep(batch, values, n))
+    if (!keep_array(batch, values, n))
         return false;
     g_autoptr(GArrowBuffer) buffer =
         garrow_primitive_array_get_data_buffer(GARROW_PRIMITIVE_ARRAY(values));
@@ -350,10 +350,10 @@ static bool load_tokens(loaded_batch *batch, GArrowArray *column, int c,
 static GArrowArray *load_list(loaded_batch *batch, GArrowArray *column, const int32_t **offsets)
 {
     const int64_t n_rows = batch->rows.n_rows;
-    if (!keep(batch, column, n_rows))
+    if (!keep_array(batch, column, n_rows))
         return NULL;
     GArrowArray *values = garrow_list_array_get_values(GARROW_LIST_ARRAY(column));
-    if (!keep(batch, values, -1))
+    if (!keep_array(batch, values, -1))
         return NULL;
     gint64 n;
     *offsets = garrow_list_array_get_value_offsets(GARROW_LIST_ARRAY(column), &n);
@@ -381,7 +381,7 @@ static bool load_segments(loaded_batch *batch, GArrowArray *column)
     GArrowArray *fields[N_SEGMENT_FIELDS];
     for (int i = 0; structs && i < N_SEGMENT_FIELDS; i++) {
         fields[i] = garrow_struct_array_get_field(GARROW_STRUCT_ARRAY(structs), i);
-        if (!keep(batch, fields[i], garrow_array_get_length(structs)))
+        if (!keep_array(batch, fields[i], garrow_array_get_length(structs)))
             return false;
     }
     if (!structs)
@@ -397,7 +397,7 @@ static bool load_segments(loaded_batch *batch, GArrowArray *column)
 
 static bool load_checksums(loaded_batch *batch, GArrowArray *column)
 {
-    if (!keep(batch, column, batch->rows.n_rows))
+    if (!keep_array(batch, column, batch->rows.n_rows))
         return false;
     gint64 n;
     batch->rows.checksums = garrow_uint64_array_get_values(GARROW_UINT64_ARRAY(column), &n);

@@ -140,7 +140,7 @@ static bd_json *manifest_to_json(const bd_manifest *manifest, bd_json *sources)
     return json;
 }
 
-static bd_status check_totals(const bd_manifest *manifest, bd_error *err)
+static bd_status check_manifest_totals(const bd_manifest *manifest, bd_error *err)
 {
     bd_figures sum = {0};
     for (size_t i = 0; i < manifest->n_shards; i++)
@@ -154,7 +154,7 @@ static bd_status check_totals(const bd_manifest *manifest, bd_error *err)
 
 bd_status bd_manifest_publish(const bd_manifest *manifest, const char *folder, bd_error *err)
 {
-    BD_TRY(check_totals(manifest, err));
+    BD_TRY(check_manifest_totals(manifest, err));
     char *text = NULL;
     size_t size_bytes;
     bd_json *sources;
@@ -344,7 +344,7 @@ static bd_status manifest_from_json(bd_manifest *manifest, const bd_json *json, 
     BD_TRY(bd_json_get_object(json, "totals", &part, err));
     BD_TRY(bd_figures_from_json(&manifest->totals, part, err));
     BD_TRY(check_sources(manifest, json, err));
-    return check_totals(manifest, err);
+    return check_manifest_totals(manifest, err);
 }
 
 bd_status bd_manifest_read(bd_manifest *manifest, const char *folder, bd_error *err)

@@ -9,8 +9,8 @@
 enum { MAX_KINDS = 1000 };
 
 // The counts of a reason, which are added if it is new; NULL without memory.
-static bd_passed_kind *find_kind(bd_passed_over *passed, const char *reason, const char *first,
-                                 bd_error *err)
+static bd_passed_kind *find_reason(bd_passed_over *passed, const char *reason,
+                                   const char *first, bd_error *err)
 {
     for (size_t i = 0; i < passed->n; i++)
         if (strcmp(passed->items[i].reason, reason) == 0)
@@ -29,7 +29,7 @@ static bd_passed_kind *find_kind(bd_passed_over *passed, const char *reason, con
 bd_status bd_passed_over_add(bd_passed_over *passed, const char *reason, int64_t n_files,
                              int64_t size_bytes, const char *first, bd_error *err)
 {
-    bd_passed_kind *kind = find_kind(passed, reason, first, err);
+    bd_passed_kind *kind = find_reason(passed, reason, first, err);
     if (!kind)
         return BD_ERR_MEMORY;
     if (!bd_int64_add(kind->n_files, n_files, &kind->n_files) ||

@@ -81,7 +81,7 @@ size_t bd_segment_index_document_end(const bd_segment_index *index, size_t begin
 
 // ---- Sorting -------------------------------------------------------------------------------
 
-static int compare(const void *left, const void *right)
+static int compare_segments(const void *left, const void *right)
 {
     const bd_indexed_segment *a = left, *b = right;
     if (a->input != b->input)
@@ -94,7 +94,7 @@ static int compare(const void *left, const void *right)
 static bool is_sorted(const bd_indexed_segment *items, size_t n)
 {
     for (size_t i = 1; i < n; i++)
-        if (compare(&items[i - 1], &items[i]) > 0)
+        if (compare_segments(&items[i - 1], &items[i]) > 0)
             return false;
     return true;
 }
@@ -129,7 +129,7 @@ bd_status bd_segment_index_sort(bd_segment_index *index, bd_error *err)
     const bd_place_keys keys = bd_place_keys_of(&range);
     const int index_bits = 64 - keys.n_bits;
     if (keys.n_bits == 0 || keys.n_bits >= 64 || n >> index_bits != 0) {
-        qsort(items, n, sizeof *items, compare);  // one document, or places that no corpus has
+        qsort(items, n, sizeof *items, compare_segments);  // one document, or impossible places
         return BD_OK;
     }
     uint64_t *const numbers = malloc(2 * n * sizeof *numbers);
@@ -145,7 +145,7 @@ bd_status bd_segment_index_sort(bd_segment_index *index, bd_error *err)
     for (size_t i = 0, end; i < n; i = end) {  // the pieces of a document lie in any order
         end = bd_segment_index_document_end(index, i);
         if (!is_sorted(items + i, end - i))
-            qsort(items + i, end - i, sizeof *items, compare);
+            qsort(items + i, end - i, sizeof *items, compare_segments);
     }
     return BD_OK;
 }

@@ -21,7 +21,7 @@ static bd_status read_metadata(bd_shard *shard, bd_error *err)
     return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "S1: metadata");
 }
 
-static bd_status check_batch(const bd_shard *shard, int64_t i, bd_error *err)
+static bd_status check_record_batch(const bd_shard *shard, int64_t i, bd_error *err)
 {
     const int64_t n = bd_arrow_reader_n_batches(shard->reader);
     const int64_t n_rows = bd_arrow_reader_batch(shard->reader, i)->n_rows;
@@ -52,7 +52,7 @@ static bd_status load_all(bd_shard *shard, bd_error *err)
     for (int64_t i = 0; i < n; i++)
         BD_TRY(bd_arrow_reader_load(shard->reader, i, &shard->config, err));
     for (int64_t i = 0; i < n; i++) {
-        BD_TRY(check_batch(shard, i, err));
+        BD_TRY(check_record_batch(shard, i, err));
         rows += bd_arrow_reader_batch(shard->reader, i)->n_rows;
     }
     return rows == shard->entry.figures.rows ? BD_OK : fail_rows(shard, rows, err);
@@ -142,7 +142,7 @@ bd_status bd_shard_load(bd_shard *shard, int64_t batch, bd_error *err)
     const int64_t rows = shard->entry.figures.rows, most = shard->config.batch_rows;
     bd_status status = bd_arrow_reader_load(shard->reader, batch, &shard->config, err);
     if (status == BD_OK)
-        status = check_batch(shard, batch, err);
+        status = check_record_batch(shard, batch, err);
     if (status == BD_OK) {
         const int64_t n_rows = bd_arrow_reader_batch(shard->reader, batch)->n_rows;
         const int64_t left = rows - batch * most;  // in this batch and those after it

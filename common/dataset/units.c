@@ -21,7 +21,7 @@ bd_status bd_units_fail_many(const char *path, int64_t unit_bytes, bd_error *err
                    unit_bytes < TINY_UNIT_BYTES ? " of less than 1 MiB" : "");
 }
 
-static bd_status append(bd_units *units, bd_planned planned, bd_error *err)
+static bd_status append_unit(bd_units *units, bd_planned planned, bd_error *err)
 {
     if (units->n == BD_MAX_UNITS)
         return bd_units_fail_many(NULL, INT64_MAX, err);
@@ -40,13 +40,13 @@ bd_status bd_units_add(bd_units *units, const bd_input_entry *entry, int64_t uni
     units->source = entry->source;
     units->is_group = false;
     if (entry->extent == BD_UNKNOWN)
-        return append(units, (bd_planned){.unit = {input, 0, 1, false}, .is_stream = true},
-                      err);
+        return append_unit(units, (bd_planned){.unit = {input, 0, 1, false}, .is_stream = true},
+                           err);
     if (entry->weight > unit_bytes) {
         const int64_t n_slices = bd_input_entry_n_slices(entry);
         for (int64_t k = 0; k < n_slices; k++) {
             const bd_unit unit = {input, k, 1, k == n_slices - 1};
-            BD_TRY(append(units, (bd_planned){.unit = unit}, err));
+            BD_TRY(append_unit(units, (bd_planned){.unit = unit}, err));
         }
         return BD_OK;
     }
@@ -57,7 +57,7 @@ bd_status bd_units_add(bd_units *units, const bd_input_entry *entry, int64_t uni
         return BD_OK;
     }
     units->group_bytes = entry->weight;
-    return append(units, (bd_planned){.unit = {input, 0, 1, true}}, err);
+    return append_unit(units, (bd_planned){.unit = {input, 0, 1, true}}, err);
 }
 
 void bd_units_release(bd_units *units)

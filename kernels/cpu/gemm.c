@@ -241,7 +241,7 @@ static bd_status multiply_group(panels *p, const bd_gemm_args *args,
     return BD_OK;
 }
 
-static void add_group(const bd_gemm_args *args, const float *sum)
+static void add_group_sum(const bd_gemm_args *args, const float *sum)
 {
     for (int64_t i = 0; i < args->m; i++)
         for (int64_t j = 0; j < args->n; j++)
@@ -272,7 +272,7 @@ bd_status BD_CPU(gemm)(const bd_gemm_args *args, const bd_boundaries *tokens, bd
         bool any;
         BD_TRY(multiply_group(&p, &group, tokens, first, &any, err));
         if (apart && any)
-            add_group(args, sum);
+            add_group_sum(args, sum);
     }
     return BD_OK;
 }

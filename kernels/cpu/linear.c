@@ -37,7 +37,7 @@ static int64_t even_share(int64_t n, int64_t most)
     return bd_ceil_divide(share, 16) * 16;
 }
 
-static grid cut(int64_t n_rows, int64_t n_columns, int64_t most_rows, int64_t most_columns)
+static grid cut_up(int64_t n_rows, int64_t n_columns, int64_t most_rows, int64_t most_columns)
 {
     grid g = {.n_rows = n_rows, .n_columns = n_columns};
     g.rows = even_share(n_rows, most_rows);
@@ -53,7 +53,7 @@ static grid make_grid(int64_t n_rows, int64_t n_columns)
         return (grid){0};
     grid g = {0};
     for (int i = 0; i < N_TILE_SIZES && g.n_tiles < ENOUGH_TILES; i++)
-        g = cut(n_rows, n_columns, tile_sizes[i].rows, tile_sizes[i].columns);
+        g = cut_up(n_rows, n_columns, tile_sizes[i].rows, tile_sizes[i].columns);
     return g;
 }
 

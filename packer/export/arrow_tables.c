@@ -73,7 +73,7 @@ bd_status bd_table_writer_open(bd_table_writer **out, const char *path, bd_table
 }
 
 // A column over the caller's memory: no copy, so it must not outlive the call.
-static GArrowArray *list_array(const bd_table_lists *lists, int item_bytes, int64_t n_rows)
+static GArrowArray *table_array(const bd_table_lists *lists, int item_bytes, int64_t n_rows)
 {
     const int64_t n = lists->offsets[n_rows];
     g_autoptr(GArrowBuffer) offsets = garrow_buffer_new(
@@ -86,8 +86,8 @@ static GArrowArray *list_array(const bd_table_lists *lists, int item_bytes, int6
     return GARROW_ARRAY(garrow_list_array_new(type, n_rows, offsets, values, NULL, 0));
 }
 
-static bool write_record(bd_table_writer *writer, GArrowRecordBatch *record, int64_t n_rows,
-                         GError **gerror)
+static bool write_record_batch(bd_table_writer *writer, GArrowRecordBatch *record,
+                               int64_t n_rows, GError **gerror)
 {
     if (writer->stream)
         return garrow_record_batch_writer_write_record_batch(
@@ -104,11 +104,11 @@ bd_status bd_table_writer_write(bd_table_writer *writer, const bd_table_lists *l
     GError *gerror = NULL;
     GList *arrays = NULL;
     for (size_t i = 0; i < writer->n_columns; i++)
-        arrays = g_list_append(arrays, list_array(&lists[i], writer->item_bytes[i], n_rows));
+        arrays = g_list_append(arrays, table_array(&lists[i], writer->item_bytes[i], n_rows));
     g_autoptr(GArrowRecordBatch) record =
         garrow_record_batch_new(writer->schema, (guint32)n_rows, arrays, &gerror);
     g_list_free_full(arrays, g_object_unref);
-    if (!record || !write_record(writer, record, n_rows, &gerror))
+    if (!record || !write_record_batch(writer, record, n_rows, &gerror))
         return bd_fail_gerror(err, gerror, BD_ERR_IO, "cannot write rows");
     return BD_OK;
 }

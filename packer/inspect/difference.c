@@ -165,8 +165,8 @@ static size_t run_length(const bd_pair *pairs, size_t n, size_t i)
 }
 
 // Documents of one place; inputs of the same name may give it several.
-static void compare_place(bd_difference *d, const bd_pair *a, size_t n_a, const bd_pair *b,
-                          size_t n_b)
+static void compare_documents_at(bd_difference *d, const bd_pair *a, size_t n_a,
+                                 const bd_pair *b, size_t n_b)
 {
     const size_t paired = n_a < n_b ? n_a : n_b;
     size_t same = 0;
@@ -194,7 +194,7 @@ static void count_documents(bd_difference *d, document_set sets[2])
         const bool b_is_first = i == n[0] || (k < n[1] && b[k].high <= a[i].high);
         const size_t n_a = a_is_first ? run_length(a, n[0], i) : 0;
         const size_t n_b = b_is_first ? run_length(b, n[1], k) : 0;
-        compare_place(d, a + i, n_a, b + k, n_b);
+        compare_documents_at(d, a + i, n_a, b + k, n_b);
         i += n_a;
         k += n_b;
     }

@@ -1,7 +1,7 @@
 #include "packer/inspect/difference_json.h"
 
-static bd_json *config_to_json(const bd_difference *d, const bd_inspection *a,
-                               const bd_inspection *b)
+static bd_json *config_difference_to_json(const bd_difference *d, const bd_inspection *a,
+                                          const bd_inspection *b)
 {
     bd_json *json = bd_json_object();
     bd_json_set_bool(json, "same", d->config_is_same);
@@ -61,7 +61,7 @@ bd_json *bd_difference_to_json(const bd_difference *difference, const bd_inspect
     bd_json_set_string(json, "a", a->path);
     bd_json_set_string(json, "b", b->path);
     bd_json_set_bool(json, "same", bd_difference_is_none(d));
-    bd_json_set(json, "packing", config_to_json(d, a, b));
+    bd_json_set(json, "packing", config_difference_to_json(d, a, b));
     bd_json_set(json, "inputs", input_difference_to_json(d));
     bd_json_set(json, "figures", figures_to_json(d, a, b));
     bd_json_set(json, "documents", documents_to_json(d));

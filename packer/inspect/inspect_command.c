@@ -147,8 +147,8 @@ static bd_status inspect(const bd_arguments *arguments, bd_inspection *inspectio
 
 // ---- --diff --------------------------------------------------------------------------------
 
-static bd_status compare(const bd_arguments *arguments, const bd_inspection *a,
-                         const bd_inspection *b, bool *same, bd_error *err)
+static bd_status compare_datasets(const bd_arguments *arguments, const bd_inspection *a,
+                                  const bd_inspection *b, bool *same, bd_error *err)
 {
     const inspect_settings *settings = arguments->settings;
     bd_difference difference;
@@ -171,7 +171,7 @@ static int run_difference(const bd_arguments *arguments)
     if (status == BD_OK)
         status = bd_inspection_open(&b, arguments->operands[0], &err);
     if (status == BD_OK)
-        status = compare(arguments, &a, &b, &same, &err);
+        status = compare_datasets(arguments, &a, &b, &same, &err);
     bd_inspection_release(&a);
     bd_inspection_release(&b);
     if (status != BD_OK)
@@ -182,7 +182,7 @@ static int run_difference(const bd_arguments *arguments)
 // ---- All of it -----------------------------------------------------------------------------
 
 // Refuses options that contradict each other, as BD_ERR_ARGUMENT.
-static bd_status check_together(const inspect_settings *settings, bd_error *err)
+static bd_status check_inspect_options(const inspect_settings *settings, bd_error *err)
 {
     const int n_modes =
         (settings->row != NULL) + (settings->sample > 0) + (settings->diff != NULL);
@@ -205,7 +205,7 @@ static int inspect_run(const bd_arguments *arguments)
     const inspect_settings *settings = arguments->settings;
     bd_error err;
     bd_inspection inspection;
-    if (check_together(settings, &err) != BD_OK)
+    if (check_inspect_options(settings, &err) != BD_OK)
         return bd_command_misuse(arguments, &err);
     if (settings->diff)
         return run_difference(arguments);

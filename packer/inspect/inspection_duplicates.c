@@ -116,7 +116,7 @@ static bd_status find_places(counting *all, bd_error *err)
 
 // ---- All of it -----------------------------------------------------------------------------
 
-static bd_status prepare(counting *all, int64_t memory_bytes, bd_error *err)
+static bd_status prepare_counting(counting *all, int64_t memory_bytes, bd_error *err)
 {
     const bd_manifest *manifest = &all->inspection->manifest;
     const int64_t n = manifest->totals.documents;
@@ -160,7 +160,7 @@ bd_status bd_inspection_count_duplicates(bd_inspection *inspection, int64_t memo
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a sketch");
     all->inspection = inspection;
     pthread_mutex_init(&all->lock, NULL);
-    bd_status status = prepare(all, memory_bytes, err);
+    bd_status status = prepare_counting(all, memory_bytes, err);
     if (status == BD_OK)
         status = bd_threads_new(&threads, n_threads, err);
     if (status == BD_OK) {

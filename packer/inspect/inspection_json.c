@@ -89,7 +89,7 @@ void bd_json_set_short_name(bd_json *object, const char *key, const char *name,
         free(text);
 }
 
-static bd_json *sources_to_json(const bd_inspection *in, bd_inspection_limits limits)
+static bd_json *inspected_sources_to_json(const bd_inspection *in, bd_inspection_limits limits)
 {
     bd_json *sources = bd_json_array();
     for (size_t i = 0; i < smaller(in->n_sources, limits.sources); i++) {
@@ -288,7 +288,7 @@ bd_json *bd_inspection_to_short_json(const bd_inspection *inspection,
     bd_json_set(json, "attention", attention_to_json(in));
     bd_json_set(json, "tokens", tokens_to_json(in));
     set_duplicates(json, in);
-    bd_json_set(json, "sources", sources_to_json(in, limits));
+    bd_json_set(json, "sources", inspected_sources_to_json(in, limits));
     bd_json_set(json, "inputs", input_figures_to_json(in, limits));
     set_passed_over(json, in, limits);
     bd_json_set(json, "shards", shards_to_json(in, limits));

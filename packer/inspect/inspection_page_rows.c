@@ -136,8 +136,8 @@ static bd_json *segments_to_json(gathering *g, const bd_row *row)
 
 // ---- Rows ----------------------------------------------------------------------------------
 
-static bd_status add_row(gathering *g, const bd_shard *shard, size_t index, int64_t number,
-                         int64_t row_in_shard, bd_error *err)
+static bd_status add_page_row(gathering *g, const bd_shard *shard, size_t index, int64_t number,
+                              int64_t row_in_shard, bd_error *err)
 {
     bd_row row;
     BD_TRY(bd_shard_row(shard, row_in_shard, g->hasher, &row, err));
@@ -169,7 +169,7 @@ static bd_status add_run(gathering *g, int64_t number, int64_t n, bd_error *err)
     BD_TRY(bd_inspection_open_shard(in, index, &shard, err));
     bd_status status = BD_OK;
     for (int64_t r = from; status == BD_OK && r < end; r++)
-        status = add_row(g, &shard, index, number + r - from, r, err);
+        status = add_page_row(g, &shard, index, number + r - from, r, err);
     bd_shard_close(&shard);
     return status;
 }

@@ -85,7 +85,7 @@ static void count_narrow(bd_statistics *s, const uint16_t *ids, int64_t n)
         bd_statistics_settle(s);
 }
 
-static void count_tokens(bd_statistics *s, const bd_row *row)
+static void count_row_tokens(bd_statistics *s, const bd_row *row)
 {
     const int64_t used = row->bounds[row->n_segments];
     if (is_narrow(s)) {
@@ -126,7 +126,7 @@ void bd_statistics_add_row(bd_statistics *statistics, const bd_row *row)
         if (row->segments.offset[k] == 0)
             count_in_statistics(s, row->segments.length[k]);
     }
-    count_tokens(s, row);
+    count_row_tokens(s, row);
 }
 
 static void add_all(int64_t *total, const int64_t *part, int64_t n)

@@ -139,7 +139,7 @@ static bd_status take_other_rows(window *w, bd_error *err)
     return BD_OK;
 }
 
-static bd_status append(bd_text_part *part, const char *bytes, size_t n, bd_error *err)
+static bd_status append_text(bd_text_part *part, const char *bytes, size_t n, bd_error *err)
 {
     if (n == 0)
         return BD_OK;
@@ -158,8 +158,8 @@ static bd_status append_token(const window *w, bd_text_part *part, int64_t token
     char name[16];
     // The id of BOS or separator may stand for text elsewhere; here it does not.
     if (bytes && n_text_bytes(w, token, id) == n)
-        return append(part, bytes, n, err);
-    return append(part, name, (size_t)snprintf(name, sizeof name, "<%u>", id), err);
+        return append_text(part, bytes, n, err);
+    return append_text(part, name, (size_t)snprintf(name, sizeof name, "<%u>", id), err);
 }
 
 static bool continues_character(char byte)

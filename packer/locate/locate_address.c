@@ -14,7 +14,7 @@ typedef struct part {
 } part;
 
 // How many parts `text` has; one more than MAX_PARTS stands for too many.
-static int cut(const char *text, part *parts)
+static int cut_address(const char *text, part *parts)
 {
     int n = 0;
     for (const char *at = text;; at++) {
@@ -108,7 +108,7 @@ bd_status bd_token_address_parse(bd_token_address *address, const char *text,
                                  const bd_manifest *manifest, bd_error *err)
 {
     part parts[MAX_PARTS];
-    const int n = cut(text, parts);
+    const int n = cut_address(text, parts);
     *address = (bd_token_address){0};
     if (n != 2 && n != 3)
         return bd_fail(err, BD_ERR_ARGUMENT, "'%.100s' is not SHARD:ROW:TOKEN or ROW:TOKEN",

@@ -81,7 +81,7 @@ static bool next_token(walk *w, walked *out)
 // ---- One document --------------------------------------------------------------------------
 
 // Keeps the earliest `limit`. Documents that are whole come in order.
-static bd_status keep(shard_search *s, const bd_found *found, bd_error *err)
+static bd_status keep_found(shard_search *s, const bd_found *found, bd_error *err)
 {
     shard_result *r = s->result;
     const bool full = r->n == (size_t)s->search->limit;
@@ -137,7 +137,7 @@ static bd_status look(shard_search *s, text_start start, bool *found, bd_error *
         return BD_OK;
     const size_t offset = (size_t)(at - s->text);
     const bd_found where = covering_tokens(s, start, offset, offset + s->search->n_bytes);
-    return keep(s, &where, err);
+    return keep_found(s, &where, err);
 }
 
 // This many bytes are gathered before they are searched, since tokens and documents may be long.

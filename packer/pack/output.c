@@ -85,7 +85,7 @@ static bool is_ours(const known_units *known, const char *name)
             unit.slice < known->n_slices[unit.input]);
 }
 
-static bool is_folder(const char *folder, const char *name)
+static bool is_subfolder(const char *folder, const char *name)
 {
     struct stat info;
     char *path = bd_path_join(folder, name);
@@ -96,7 +96,7 @@ static bool is_folder(const char *folder, const char *name)
 
 static bool is_holdout(const char *folder, const char *name)
 {
-    return strcmp(name, BD_HOLDOUT_NAME) == 0 && is_folder(folder, name);
+    return strcmp(name, BD_HOLDOUT_NAME) == 0 && is_subfolder(folder, name);
 }
 
 // A folder in which files that are not ours are looked for.
@@ -125,7 +125,7 @@ static bd_status refuse_if_foreign(void *context, const char *folder, const char
     const bool by_form = !l->known.is_known && !l->around && bd_output_is_file_name(name);
     if ((by_form || is_ours(&l->known, name) ||
          bd_is_pending_of(name, bd_output_is_file_name) || strcmp(name, BD_LOCK_NAME) == 0) &&
-        !(l->to_remove && is_folder(folder, name)))
+        !(l->to_remove && is_subfolder(folder, name)))
         return BD_OK;
     return bd_fail(err, BD_ERR_ARGUMENT,
                    "cannot pack into '%s': it holds something else ('%s')", folder, name);

@@ -280,7 +280,7 @@ static bd_status fail_bad(const dataset_run *p, bd_figures *totals, bd_error *er
 
 // Checks the sums over the whole dataset, so that it does not matter who packed what. A dataset
 // without rows is refused as well: it would be of no use to anybody.
-static bd_status check_totals(const dataset_run *p, bd_error *err)
+static bd_status check_packed_totals(const dataset_run *p, bd_error *err)
 {
     bd_figures totals = {0};
     for (size_t i = 0; i < p->units.n; i++)
@@ -336,7 +336,7 @@ static bd_status finish_dataset(dataset_run *p, bd_pack_result *result, bd_error
     };
     // The log comes first: it names the bad records, also if they are too many.
     BD_TRY(bd_pack_log_publish(job->folder, &log, err));
-    BD_TRY(check_totals(p, err));
+    BD_TRY(check_packed_totals(p, err));
     for (size_t i = 0; i < job->inputs->n; i++)
         if (!bd_input_is_unchanged(&job->inputs->items[i]))
             return bd_fail(err, BD_ERR_IO,

@@ -154,7 +154,7 @@ static bd_status take_lines(tokenizing *t, size_t n_old, bd_error *err)
     return BD_OK;
 }
 
-static bd_status read_text(tokenizing *t, bd_byte_stream *stream, bd_error *err)
+static bd_status tokenize_stream(tokenizing *t, bd_byte_stream *stream, bd_error *err)
 {
     size_t n_read;
     do {
@@ -184,7 +184,7 @@ bd_status bd_tokenize_text(const bd_tokenize_job *job, bd_encoder *encoder, cons
     if (job->text_field)
         t.json = bd_json_text_new(job->text_field);
     const bd_status status = t.json || !job->text_field
-                                 ? read_text(&t, stream, err)
+                                 ? tokenize_stream(&t, stream, err)
                                  : bd_fail(err, BD_ERR_MEMORY, "no memory for a JSON parser");
     bd_byte_stream_close(stream);
     bd_json_text_free(t.json);

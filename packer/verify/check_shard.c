@@ -191,7 +191,7 @@ static bd_status check_rows(shard_check *s, int64_t index, bd_hasher *hasher, fi
     return BD_OK;
 }
 
-static bd_status check_batch(shard_check *s, int64_t index, file_hash *hash, bd_error *err)
+static bd_status check_batch_rows(shard_check *s, int64_t index, file_hash *hash, bd_error *err)
 {
     bd_hasher *hasher = bd_hasher_new();
     if (!hasher)
@@ -210,7 +210,7 @@ static bd_status check_batches_alone(shard_check *s, bd_error *err)
         BD_TRY(begin_hash(&hash, s->shard, err));
     bd_status status = BD_OK;
     for (int64_t i = 0; status == BD_OK && i < s->documents.n_batches; i++)
-        status = check_batch(s, i, &hash, err);
+        status = check_batch_rows(s, i, &hash, err);
     if (status == BD_OK && s->options->file)
         s->digest = end_hash(&hash, s->shard);
     bd_hasher_free(hash.hasher);
@@ -223,7 +223,7 @@ static bd_status do_task(void *context, int64_t index, bd_error *err)
     shard_check *s = context;
     file_hash none = {0};
     if (index > 0)
-        return check_batch(s, index - 1, &none, err);
+        return check_batch_rows(s, index - 1, &none, err);
     return s->options->file ? bd_check_hash_file(s->shard, &s->digest, err) : BD_OK;
 }
 

@@ -106,7 +106,7 @@ static bd_status fail_extra_document(const comparison *m, const bd_indexed_segme
     return blame(m, piece->input, piece->position, err);
 }
 
-static int compare_place(const bd_document *document, const bd_indexed_segment *piece)
+static int compare_piece(const bd_document *document, const bd_indexed_segment *piece)
 {
     if (document->input != piece->input)
         return document->input < piece->input ? -1 : 1;
@@ -126,7 +126,7 @@ static bd_status compare_all_documents(const comparison *m, bd_figures *figures,
             continue;
         }
         const int order =
-            piece < m->segments->n ? compare_place(document, &m->segments->items[piece]) : -1;
+            piece < m->segments->n ? compare_piece(document, &m->segments->items[piece]) : -1;
         if (order != 0)
             return order < 0 ? fail_missing_document(m, document, err)
                              : fail_extra_document(m, &m->segments->items[piece], err);

@@ -9,8 +9,8 @@
 
 // ---- Opening -------------------------------------------------------------------------------
 
-static bd_status check_together(const bd_rows *rows, const char *const *folders, size_t i,
-                                bd_error *err)
+static bd_status check_like_first(const bd_rows *rows, const char *const *folders, size_t i,
+                                  bd_error *err)
 {
     const bd_dataset_config *first = bd_rows_config(rows), *other = &rows->manifests[i].config;
     char what[200] = "";
@@ -52,7 +52,7 @@ static bd_status read_manifests(bd_rows *rows, const char *const *folders, size_
         rows->n_datasets++;
         rows->n_shards += rows->manifests[i].n_shards;
         rows->first_rows[i + 1] = rows->first_rows[i] + rows->manifests[i].totals.rows;
-        BD_TRY(check_together(rows, folders, i, err));
+        BD_TRY(check_like_first(rows, folders, i, err));
     }
     return BD_OK;
 }

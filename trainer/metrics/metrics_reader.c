@@ -107,7 +107,7 @@ static bd_status read_step(const bd_json *json, bd_metrics_step *step, bd_error 
     return BD_OK;
 }
 
-static bd_status find_kind(const bd_json *json, bd_metrics_kind *kind, bd_error *err)
+static bd_status find_event_kind(const bd_json *json, bd_metrics_kind *kind, bd_error *err)
 {
     const char *event;
     *kind = BD_METRICS_STEP;
@@ -147,7 +147,7 @@ static bd_status read_line(bd_metrics_reader *reader, bd_metrics_line *line, bd_
 {
     const bd_json *json = reader->json;
     *line = (bd_metrics_line){0};
-    BD_TRY(find_kind(json, &line->kind, err));
+    BD_TRY(find_event_kind(json, &line->kind, err));
     const bool is_step = line->kind == BD_METRICS_STEP;
     BD_TRY(bd_json_get_integer(json, "step", is_step ? 1 : 0, LAST_STEP, &line->step, err));
     if (line->step < reader->last_step || (is_step && line->step == reader->last_trained))

@@ -20,7 +20,7 @@ void bd_protobuf_clear(bd_protobuf *message)
     message->out_of_memory = false;
 }
 
-static void append(bd_protobuf *message, const void *bytes, size_t n)
+static void append_bytes(bd_protobuf *message, const void *bytes, size_t n)
 {
     if (bd_array_reserve((void **)&message->bytes, &message->capacity, message->size_bytes + n,
                          1, NULL) != BD_OK) {
@@ -37,7 +37,7 @@ static void append_little_endian(bd_protobuf *message, uint64_t value, size_t n)
     uint8_t bytes[8];
     for (size_t i = 0; i < n; i++)
         bytes[i] = (uint8_t)(value >> (8 * i));
-    append(message, bytes, n);
+    append_bytes(message, bytes, n);
 }
 
 static void append_varint(bd_protobuf *message, uint64_t value)
@@ -47,7 +47,7 @@ static void append_varint(bd_protobuf *message, uint64_t value)
     for (; value >= 0x80; value >>= 7)
         bytes[n++] = (uint8_t)(value | 0x80);
     bytes[n++] = (uint8_t)value;
-    append(message, bytes, n);
+    append_bytes(message, bytes, n);
 }
 
 static void append_key(bd_protobuf *message, unsigned field, enum wire wire)
@@ -82,7 +82,7 @@ void bd_protobuf_put_bytes(bd_protobuf *message, unsigned field, const void *byt
 {
     append_key(message, field, WIRE_LENGTH);
     append_varint(message, size_bytes);
-    append(message, bytes, size_bytes);
+    append_bytes(message, bytes, size_bytes);
 }
 
 void bd_protobuf_put_string(bd_protobuf *message, unsigned field, const char *text)

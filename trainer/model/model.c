@@ -82,7 +82,7 @@ static const void *weight_at(const bd_model *model, int64_t offset)
     return tensor_at(model, model->weights, offset);
 }
 
-static int64_t count_tokens(batch_ref batch)
+static int64_t count_batch_tokens(batch_ref batch)
 {
     return batch->attention.n_rows * batch->attention.seq_len;
 }
@@ -198,7 +198,7 @@ static bd_status layer_forward(bd_model *model, batch_ref batch, int64_t l, bool
     const bd_layer_offsets *offsets = &model->parameters->layers[l];
     const bd_layer_activations *a = &model->layers[l];
     const int64_t narrow = c->n_channels, wide = c->n_feed_forward;
-    const int64_t n_stream = count_tokens(batch) * narrow;
+    const int64_t n_stream = count_batch_tokens(batch) * narrow;
     const void *stream = stream_into(model, l);
 
     BD_TRY(norm_forward(model, batch, &offsets->attention_norm, stream, a->attention_in,
@@ -352,7 +352,7 @@ static bd_status layer_backward(bd_model *model, batch_ref batch, int64_t l, bd_
     BD_TRY(OP(model, activation_backward,
               {.type = model->type,
                .activation = c->family->activation,
-               .n = count_tokens(batch) * wide,
+               .n = count_batch_tokens(batch) * wide,
                .x = a->expanded ? a->expanded : a->activated,
                .d_out = model->d_wide,
                .d_x = model->d_wide}));
@@ -382,7 +382,7 @@ static bd_status run_backward(bd_model *model, batch_ref batch, bd_error *err)
     const bd_parameters *p = model->parameters;
     const bd_model_config *c = &p->config;
     const size_t stream_bytes =
-        (size_t)(count_tokens(batch) * c->n_channels) * bd_type_bytes(model->type);
+        (size_t)(count_batch_tokens(batch) * c->n_channels) * bd_type_bytes(model->type);
     BD_TRY(
         model->backend->operations->zero(model->backend, model->d_stream, stream_bytes, err));
     BD_TRY(norm_backward(model, batch, &p->final_norm, stream_into(model, c->n_layers),
@@ -407,7 +407,7 @@ static bd_status run_backward(bd_model *model, batch_ref batch, bd_error *err)
 
 static bd_status check_size(const bd_model *model, batch_ref batch, bd_error *err)
 {
-    if (count_tokens(batch) > model->max_rows * model->seq_len ||
+    if (count_batch_tokens(batch) > model->max_rows * model->seq_len ||
         batch->attention.seq_len > model->seq_len)
         return bd_fail(err, BD_ERR_ARGUMENT, "the batch is larger than the model's buffers");
     return BD_OK;
@@ -432,7 +432,7 @@ bd_status bd_model_train_sent(bd_model *model, bd_sent_batch *batch, const bd_mo
                               double gradient_scale, double *loss_sum, bd_error *err)
 {
     const bd_sent_batch sent = *batch;
-    const int64_t n = count_tokens(&sent.host);
+    const int64_t n = count_batch_tokens(&sent.host);
     bd_model_batch there;
     *batch = (bd_sent_batch){0};
     BD_TRY(bd_batch_receive(&model->transfer, &sent, &there, err));
@@ -468,9 +468,9 @@ bd_status bd_model_losses(bd_model *model, const bd_model_batch *batch, float *l
     for (int64_t row = 0; row < batch->attention.n_rows; row++)
         BD_TRY(row_losses(model, &there, row, false, 0, err));
     BD_TRY(bd_batch_finish(&model->transfer, &sent, err));
-    return model->backend->operations->download(model->backend, losses, model->losses,
-                                                (size_t)count_tokens(batch) * sizeof *losses,
-                                                err);
+    return model->backend->operations->download(
+        model->backend, losses, model->losses,
+        (size_t)count_batch_tokens(batch) * sizeof *losses, err);
 }
 
 bd_status bd_model_forward(bd_model *model, const bd_model_batch *batch, bd_error *err)

@@ -18,14 +18,14 @@
 #include "common/base/interrupt.h"
 #include "common/tokenizer/merge/merge_short.h"
 
-static size_t put_bytes(const bd_merge_table *table, uint32_t symbol, uint8_t *bytes)
+static size_t put_symbol_bytes(const bd_merge_table *table, uint32_t symbol, uint8_t *bytes)
 {
     if (symbol < BD_FIRST_PRODUCT) {
         bytes[0] = (uint8_t)symbol;
         return 1;
     }
-    const size_t n = put_bytes(table, table->parts[symbol].left, bytes);
-    return n + put_bytes(table, table->parts[symbol].right, bytes + n);
+    const size_t n = put_symbol_bytes(table, table->parts[symbol].left, bytes);
+    return n + put_symbol_bytes(table, table->parts[symbol].right, bytes + n);
 }
 
 // Applies the definition: merges the bytes of both.
@@ -34,8 +34,8 @@ static bool stay_apart_merged(const bd_merge_table *table, uint32_t left, uint32
     uint8_t bytes[BD_MOST_SHORT_BYTES];
     uint32_t symbols[BD_MOST_SHORT_BYTES];
     assert(table->sizes[left] + table->sizes[right] <= BD_MOST_SHORT_BYTES);
-    size_t n = put_bytes(table, left, bytes);
-    n += put_bytes(table, right, bytes + n);
+    size_t n = put_symbol_bytes(table, left, bytes);
+    n += put_symbol_bytes(table, right, bytes + n);
     return bd_merge_short(table, bytes, n, symbols) == 2 && symbols[0] == left &&
            symbols[1] == right;
 }
