@@ -87,7 +87,7 @@ static bd_status read_array_element(json_source *json, bd_error *err)
         const size_t begin = s->at;
         ended = c == BD_SCAN_END;
         while (s->at < s->n && !ended) {
-            c = s->chunk[s->at];
+            c = (unsigned char)s->chunk[s->at];
             const bool is_open = c == '{' || c == '[', is_close = c == '}' || c == ']';
             if (depth == 0 && !in_string && (c == ',' || is_close || is_json_space(c))) {
                 ended = true;  // of a number or a word, which only what follows it ends
