@@ -5,7 +5,8 @@
         --precision bf16 --json > ours.json
     python3 bench/attention-rivals.py ours.json        # with a torch that has CUDA
 
-On a CPU (--device cpu) bench/attention runs it beside ours. Measured is what is there, and what is not there is said:
+On a CPU (--device cpu) bench/attention runs it beside ours. Every method that this machine has is
+measured; for the others the reason is printed:
 
     varlen      torch.nn.attention.varlen (PyTorch 2.10 and newer; 16 bits only)
     flash-attn  flash_attn_varlen_func of the package flash-attn (16 bits only)
@@ -13,10 +14,10 @@ On a CPU (--device cpu) bench/attention runs it beside ours. Measured is what is
     loop        scaled_dot_product_attention once per document, causal; on a CPU
     mask        scaled_dot_product_attention under a mask of all pairs, rows up to 4096 tokens
 
-A pass is measured as ours is: calls that fill a twentieth of a second between two
-synchronisations, the median of nine such runs; TFLOP/s count the allowed pairs alone, 2
-products forward and 5 backward. On a CPU, CPU time is that of the process, all threads together.
-Before that, a rival's first document must come out as it does alone.
+A pass is measured as ours is: as many calls as fill a twentieth of a second between two
+synchronisations, and the median of nine such runs. TFLOP/s count only the allowed pairs, 2
+products forward and 5 backward. On a CPU, CPU time is that of all threads of the process. Before
+a method is measured, its result for the first document must equal the one for that document alone.
 """
 
 import argparse
@@ -35,7 +36,7 @@ from torch.nn import functional
 N_RUNS = 9
 RUN_SECONDS, LONG_SECONDS = 0.05, 1.0  # a long run is measured once
 LONGEST_MASK = 4096
-# Of numbers below 0.5; in bf16 both sides round at 2e-3.
+# The compared numbers are below 0.5; in bf16 both sides round at 2e-3.
 TOLERANCE = 1e-2
 SHAPE = ("mix", "seq_len", "head_size")
 GIVEN = ("mix", "seq_len", "rows", "heads", "head_size", "documents", "pairs")
@@ -45,7 +46,7 @@ Attention = Callable[[Tensor, Tensor, Tensor], Tensor]  # [rows][tokens][heads][
 
 
 class Missing(Exception):
-    """A rival that is not there, or cannot do this case: why."""
+    """Raised when a method is not installed or cannot do this case; the message says why."""
 
 
 class Case:
@@ -63,7 +64,7 @@ class Case:
             x.requires_grad_()
 
     def cumulative(self) -> tuple[Tensor, int]:
-        """The boundaries of all rows as one sequence, and the longest document."""
+        """Returns the boundaries of all rows as one sequence, and the longest document."""
         bounds, longest = [0], 0
         for r, row in enumerate(self.given["boundaries"]):
             bounds += [r * self.seq_len + bound for bound in row[1:]]
@@ -71,7 +72,7 @@ class Case:
         return torch.tensor(bounds, dtype=torch.int32, device=self.device), longest
 
     def documents(self) -> Tensor:
-        """The number of each token's document, [rows][tokens]."""
+        """Returns the number of each token's document, [rows][tokens]."""
         index = torch.arange(self.seq_len, device=self.device)
         rows = [torch.tensor(row, device=self.device) for row in self.given["boundaries"]]
         return torch.stack([torch.searchsorted(row, index, right=True) for row in rows])
@@ -81,7 +82,7 @@ class Case:
 
 
 def on_tokens(attend: Callable[..., Tensor], case: Case, **causal: object) -> Attention:
-    """For functions that take [tokens][heads][size] and the boundaries, without rows."""
+    """Adapts functions that take [tokens][heads][size] and the boundaries, without rows."""
     if case.dtype == torch.float32:
         raise Missing("takes 16 bits only")
     cumulative, longest = case.cumulative()
@@ -112,7 +113,7 @@ def flash_attn(case: Case) -> Attention:
 
 
 def with_heads_first(attend: Attention) -> Attention:
-    """For functions that take [rows][heads][tokens][size]."""
+    """Adapts functions that take [rows][heads][tokens][size]."""
     return lambda q, k, v: attend(*(x.transpose(1, 2) for x in (q, k, v))).transpose(1, 2)
 
 
@@ -140,7 +141,7 @@ def loop(case: Case) -> Attention:
     lengths = [[b - a for a, b in zip(row, row[1:], strict=False)]
                for row in case.given["boundaries"]]
 
-    # Cut by split(), whose gradient is one cat(): that of a slice is a row of zeros each time.
+    # split() is used because its gradient is one cat(); each slice's would be a whole row of zeros.
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows = []
         for row_lengths, *row in zip(lengths, *(x.split(1) for x in (q, k, v)), strict=True):
@@ -178,7 +179,7 @@ RIVALS = {
 
 
 def check(case: Case, out: Tensor) -> None:
-    """A rival that computes something else is none."""
+    """Refuses a method whose result differs from ours."""
     end = case.given["boundaries"][0][1]
     alone = with_heads_first(
         lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -190,7 +191,7 @@ def check(case: Case, out: Tensor) -> None:
 
 @dataclass(frozen=True)
 class Time:
-    """Milliseconds of one call, the median."""
+    """Returns the median milliseconds of one call."""
 
     wall: float
     cpu: float
@@ -243,7 +244,7 @@ def measure(case: Case, attention: Attention) -> dict:
 
 
 def measure_rival(name: str, ours: dict, device: str) -> tuple[list[dict], str | None]:
-    """What could be measured, and why the rest could not."""
+    """Returns what was measured, and the reasons why the rest was not."""
     cases, missing = [], None
     for given in ours["cases"]:
         try:

@@ -104,11 +104,11 @@ static void *get_memory(size_t size_bytes)
 // Lengths are log-normal.
 typedef struct lengths {
     double mean;
-    double spread;  // of the logarithm
+    double spread;  // standard deviation of the logarithm
 } lengths;
 
-// For the corpus, mean and number of allowed pairs are those of a real one, packed: a longer
-// row holds longer documents.
+// With MIX_CORPUS, the mean and the number of allowed pairs are those of a real packed corpus:
+// a longer row holds longer documents.
 static lengths lengths_of(mix which, int64_t seq_len)
 {
     switch (which) {
@@ -148,7 +148,7 @@ static int32_t *add_documents(attention_case *c, int32_t *bounds, int64_t first,
         const int32_t end = (int32_t)(first + lrint(n_tokens * so_far / total));
         const double tokens = end - begin;
         if (end == begin)
-            continue;  // rounded to nothing
+            continue;  // the length was rounded to 0
         c->pairs += tokens * (tokens + 1.0) / 2.0;
         *bounds++ = begin = end;
     }
@@ -288,7 +288,8 @@ static bench_time time_calls(bd_backend *backend, const tensors *t, pass which, 
     return (bench_time){time.cpu / n_calls, time.wall / n_calls};
 }
 
-// Of one call, the median of the runs. The first call does not count: it touches the memory.
+// Returns the median time of one call. The first call does not count, because it touches the
+// memory for the first time.
 static bench_time time_pass(bd_backend *backend, const tensors *t, pass which)
 {
     bench_time times[N_RUNS];
@@ -307,7 +308,7 @@ static bench_time time_pass(bd_backend *backend, const tensors *t, pass which)
 
 // ---- Results --------------------------------------------------------------------------------
 
-// Of one product over the allowed pairs.
+// Returns the operations of one product over the allowed pairs.
 static double product_flop(const attention_case *c)
 {
     return 2.0 * (double)(c->n_heads * c->head_size) * c->pairs;
@@ -347,7 +348,7 @@ static bd_json *boundaries_to_json(const attention_case *c)
     return rows;
 }
 
-// CPU time says something only where the CPU does the work.
+// CPU time is meaningful only where the CPU does the work.
 static bd_json *case_to_json(const attention_case *c, bool on_host, bench_time f, bench_time b)
 {
     const double flop = product_flop(c);
@@ -389,7 +390,7 @@ static void run_case(bd_backend *backend, attention_case *c, bd_type type, bd_js
     free(c->values);
 }
 
-// Where the cost of rows of several lengths is to be compared, nobody asks for all.
+// MIX_EVEN compares the cost of rows of several lengths, so it is measured only on request.
 static bool is_asked_for(mix m, int which)
 {
     return which == EVERY_MIX ? m != MIX_EVEN : which == (int)m;

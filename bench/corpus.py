@@ -3,10 +3,10 @@
 
     bench/corpus.py PACKAGES UNPACKED CORPUS.jsonl        (bench/corpus calls it)
 
-PACKAGES names a reader and a package in each line; UNPACKED/<package> is the package's tree. Of
-every kind as many documents are taken as BUDGET allows, in the order of a hash of their ids,
-and the corpus has them in that order, too: kinds and packages are mixed, and the order of a
-folder does not matter. A text that was there before is left out.
+PACKAGES names a reader and a package in each line; UNPACKED/<package> is the package's tree.
+BUDGET limits the bytes of each kind of document. Documents are chosen in the order of a hash of
+their ids and written in that order: kinds and packages are mixed, and the order of a folder does
+not matter. A text that occurred before is left out.
 """
 
 import gzip
@@ -30,7 +30,7 @@ BUDGET = {
 SHORTEST = 20  # characters; less is a stub
 LONGEST = 4_000_000  # bytes; more is a table or the data of a test
 
-# A document that has not been read yet: its id, and what reads it.
+# A document that has not been read yet: its id, and the function that reads it.
 Candidate = tuple[str, Callable[[], str]]
 
 
@@ -38,7 +38,7 @@ Candidate = tuple[str, Callable[[], str]]
 
 
 def files(tree: Path, *endings: str) -> Iterator[tuple[str, Path]]:
-    """Regular files below `tree` whose names end so, each with its id."""
+    """Yields regular files below `tree` with one of these endings, and their ids."""
     for path in tree.rglob("*"):
         if path.name.endswith(endings) and path.is_file() and not path.is_symlink():
             name = os.fsencode(path.relative_to(tree)).decode(errors="replace")
@@ -51,7 +51,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Empty if it is not UTF-8: the corpus has no text that somebody guessed."""
+    """Returns the text, or "" if the file is not UTF-8: no encoding is guessed."""
     try:
         return read_bytes(path).decode()
     except UnicodeDecodeError:
@@ -100,7 +100,7 @@ def roff_character(match: re.Match) -> str:
 
 
 def roff_text(page: str) -> str:
-    """What a manual page says, roughly: requests go, their arguments stay."""
+    """Removes the markup of a manual page roughly: requests go, their arguments stay."""
     lines = []
     for line in page.split("\n"):
         if line[:1] in (".", "'"):
@@ -136,17 +136,17 @@ def dictd_number(digits: str) -> int:
 
 
 def dictionary_places(index: Path) -> list[tuple[int, int]]:
-    """Begin and size of every entry, in order; several headwords may share one."""
+    """Returns begin and size of every entry in order; several headwords may share one entry."""
     places = set()
     for line in index.read_text(encoding="utf-8", errors="replace").splitlines():
         word, begin, size = line.split("\t")[:3]
-        if not word.startswith("00"):  # those describe the dictionary
+        if not word.startswith("00"):  # these entries describe the dictionary itself
             places.add((dictd_number(begin), dictd_number(size)))
     return sorted(places)
 
 
 def dictionary_entries(tree: Path) -> Iterator[Candidate]:
-    """An entry is short: pages of up to 40 neighbours keep them from outnumbering the rest."""
+    """Groups up to 40 neighbouring entries, because single ones would outnumber other documents."""
     for name, index in files(tree, ".index"):
         data = read_bytes(index.with_suffix(".dict.dz"))
         places = dictionary_places(index)
@@ -187,7 +187,7 @@ def hash_of(text: str) -> bytes:
 def taken(
     candidates: list[Candidate], budget: int, seen: set[bytes]
 ) -> Iterator[tuple[str, str]]:
-    """Reads candidates in the order of their hashes until the budget is used."""
+    """Reads candidates in the order of their hashes until the budget is spent."""
     for name, read in sorted(candidates, key=lambda candidate: hash_of(candidate[0])):
         text = read().strip()
         size = len(text.encode())
@@ -221,7 +221,7 @@ def collect(packages: dict[str, list[str]], unpacked: Path) -> list[tuple[str, s
 
 
 def write(documents: list[tuple[str, str]], path: Path) -> str:
-    """Returns the checksum of what it wrote."""
+    """Writes the corpus and returns its checksum."""
     checksum = hashlib.sha256()
     partial = path.with_name(f".{path.name}.partial")
     with open(partial, "wb") as file:

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Other people's packing on the very lengths of bench_fit, per CPU second.
+"""Other packing programs on the document lengths of bench_fit, by CPU seconds.
 
     bench/fit-rivals.py build/bench/bench_fit
 
-A rival is imported from its PyPI package; one that is not installed is named and left out. None
-of them needs PyTorch for the one function used here, so --no-deps keeps several GB away:
+A rival is imported from its PyPI package; one that is not installed is named and left out. The
+function used here needs PyTorch in none of them, so --no-deps avoids a download of several GB:
 
     python3 -m venv /tmp/rivals
     /tmp/rivals/bin/pip install numpy datasets transformers numba binpacking
     /tmp/rivals/bin/pip install --no-deps trl llamafactory axolotl
     /tmp/rivals/bin/python bench/fit-rivals.py build/bench/bench_fit
 
-Each runs in a process of its own and is timed around the call alone, after its imports (and
-numba's compilation). Rows and padding show that the work was the same, or how it was not.
+Each runs in a process of its own. Only the call is timed, after the imports (and numba's
+compilation). The numbers of rows and padding tokens show whether the work was the same.
 """
 
 import importlib.util
@@ -35,7 +35,7 @@ OURS = "log-normal-1M"  # the set that bench_fit dumps
 
 
 def load_file(package, path):
-    """One file of an installed package, without the package's own imports around it."""
+    """Loads one file of an installed package without running the package's own imports."""
     found = importlib.util.find_spec(package)
     if found is None:
         raise ImportError(f"No module named '{package}'")
@@ -46,8 +46,8 @@ def load_file(package, path):
     return module
 
 
-# Each prepares its input and returns the call to be timed. That call returns the number of rows
-# and how many of its CPU seconds were not packing.
+# Each function prepares its input and returns the call to be timed. That call returns the number of
+# rows and how many of its CPU seconds were spent on something other than packing.
 
 
 def trl(lengths):
@@ -81,7 +81,7 @@ def llamafactory(lengths):
 
 
 def axolotl(lengths):
-    import numba  # noqa: F401 - so that its absence is reported, not mocked
+    import numba  # noqa: F401 - if it is absent, this reports it
 
     # Its file imports PyTorch for a class that is not used here.
     unused = ["torch", "torch.utils", "torch.utils.data"]
@@ -89,10 +89,10 @@ def axolotl(lengths):
     sys.modules.update((name, MagicMock()) for name in unused)
     module = load_file("axolotl", "utils/samplers/multipack.py")
 
-    def pack(some):  # its default, groups of 100,000, is quadratic and takes minutes
+    def pack(some):  # the default, groups of 100,000, takes quadratic time: minutes
         return len(module.pack_parallel(some, SEQ_LEN, 1000, SEQ_LEN, num_processes=1)), 0.0
 
-    pack(lengths[:1000])  # compiles
+    pack(lengths[:1000])  # the first call compiles
     return lambda: pack(lengths)
 
 
@@ -103,7 +103,7 @@ def binpacking(lengths):
     return lambda: (len(to_constant_volume(numbers, SEQ_LEN)), 0.0)
 
 
-RIVALS = [  # documents: as many as end within three minutes
+RIVALS = [  # documents: so few that every rival ends within three minutes
     ("TRL", trl, 1_000_000, "best-fit decreasing; memory with 1-byte tokens"),
     ("LLaMA-Factory", llamafactory, 1_000_000, "greedy knapsack, quadratic"),
     ("axolotl", axolotl, 1_000_000, "first fit in groups of 1000"),

@@ -42,7 +42,7 @@ static int32_t log_normal(uint64_t *state, double median, double sigma)
     return length < SEQ_LEN ? (int32_t)length : SEQ_LEN;
 }
 
-// One document in eleven fills a row, and hardly any is short enough for the last gaps.
+// One document in eleven fills a row, and hardly any is short enough for the remaining gaps.
 static int32_t narrow_log_normal(uint64_t *state)
 {
     return log_normal(state, 400.0, 1.2);
@@ -59,7 +59,7 @@ static int32_t any_length(uint64_t *state)
     return 1 + (int32_t)(next_random(state) % SEQ_LEN);
 }
 
-// Hard: nine in ten exclude each other, and the rest cannot fill the gaps.
+// A hard case: of ten documents, nine exclude each other and the tenth cannot fill the gaps.
 static int32_t mostly_over_half(uint64_t *state)
 {
     const int32_t half = SEQ_LEN / 2;
@@ -124,7 +124,7 @@ static void measure(const length_set *set)
 {
     int32_t *lengths = draw_lengths(set);
     int32_t *row_of = must_allocate((size_t)set->n * sizeof *row_of);
-    memset(row_of, -1, (size_t)set->n * sizeof *row_of);  // its page faults are not the call's
+    memset(row_of, -1, (size_t)set->n * sizeof *row_of);  // its page faults are not timed
 
     int32_t n_rows = 0;
     double seconds[N_RUNS];
@@ -159,7 +159,7 @@ static int measure_all(void)
     printf("%-16s %10s %9s %9s %10s %8s %11s %9s\n", "lengths", "documents", "rows", "bound",
            "padding-%", "CPU-s", "Mdocs/CPU-s", "peak-MiB");
     for (size_t s = 0; s < sizeof SETS / sizeof *SETS; s++) {
-        fflush(stdout);  // or the child would print it again
+        fflush(stdout);  // otherwise the child would print it again
         const pid_t child = fork();
         if (child == 0) {
             measure(&SETS[s]);

@@ -53,7 +53,7 @@ int open_file(const char *path)
     return fd;
 }
 
-// What reading costs a program that has one buffer and uses it again.
+// Measures reading with one buffer that is used again.
 void measure_reading(way &measured, const char *path)
 {
     const std::unique_ptr<char[]> block(new char[block_bytes]);
@@ -81,8 +81,8 @@ file load(const char *path)
     return made;
 }
 
-// Calls take_text(line, bytes from its begin to the end of the padding) for every line, and
-// keeps the best time.
+// Calls take_text(line, bytes from the line's begin to the end of the padding) for every line
+// and keeps the best time.
 template <typename Take>
 void measure(way &measured, const file &input, Take take_text)
 {
@@ -118,7 +118,7 @@ void run(const char *path)
     for (int round = 0; round < n_rounds; round++) {
         measure_reading(reading, path);
         measure(dom, input, [&](const char *line, size_t n, size_t) {
-            const bool copy = false;  // what follows the line is readable
+            const bool copy = false;  // the bytes after the line are readable
             return std::string_view(dom_parser.parse(line, n, copy)["text"]);
         });
         measure(on_demand, input, [&](const char *line, size_t n, size_t capacity) {

@@ -22,7 +22,7 @@ static void print_help(const bd_command *command)
     static const bd_command_group no_groups[] = {NULL};
     const bd_program program = {.name = command->name, .groups = no_groups};
     bd_command alone = *command;
-    alone.name = "";  // the program's name says it
+    alone.name = "";  // the program's name says which command it is
     bd_program_print_help(&program, &alone, stdout);
 }
 

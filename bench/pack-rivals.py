@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Other people's way from JSONL to packed GPT-2 tokens, one of them in a process of its own.
+"""Other programs' way from JSONL to packed GPT-2 tokens, one program per call of this script.
 
     PYTHON bench/pack-rivals.py RIVAL CORPUS.jsonl TOKENIZER.json FOLDER
 
@@ -25,14 +25,14 @@ SEPARATOR = "<|endoftext|>"
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
-os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread, as everybody
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread, as for everybody
 os.environ["RAYON_NUM_THREADS"] = "1"
 
 
 def pack(dataset: Any, folder: Path) -> None:
     from trl.data_utils import pack_dataset
 
-    # What splits long documents instead of cutting them off has had two names.
+    # The strategy that splits long documents instead of cutting them off has had two names.
     try:
         packed = pack_dataset(dataset, SEQ_LEN, strategy="bfd_split")
     except ValueError:

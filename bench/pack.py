@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`bindery pack` on a mixed corpus, beside plain Python and beside what nobody can do without.
+"""`bindery pack` on a mixed corpus, beside plain Python and beside lower bounds ("floors").
 
     bench/corpus                                          once, makes the corpus
     ~/.cache/bindery/venv/bin/python bench/pack.py [--corpus FILE.jsonl] [--rivals] [BUILD]
@@ -20,9 +20,9 @@ With the tokenizer of GPT-2 (scripts/setup --test fetches its files), the same r
               TRL; datatrove (bench/pack-rivals.py): minutes, once each. They are installed from
               the Python index into bench-pack beside what scripts/setup makes, without PyTorch
 
-MB are those of the uncompressed JSONL. CPU seconds are of all threads, user and system, the
-least of the rounds; wall time and peak memory are of the same round. `x` is CPU seconds by those
-of the first line.
+MB are those of the uncompressed JSONL. CPU seconds are user plus system time of all threads in the
+round that took the least; wall time and peak memory are those of the same round. `x` is the CPU
+seconds divided by those of the first line.
 """
 
 import argparse
@@ -56,11 +56,11 @@ class Measured:
     wall_seconds: float = 0.0
     peak_mib: float = 0.0
     rows: int | None = None
-    refusal: str | None = None  # why there is nothing to measure
+    refusal: str | None = None  # the reason why there is nothing to measure
 
 
 def run(command: list[str]) -> tuple[float, float, float, str | None]:
-    """CPU seconds, wall seconds, peak MiB, and what it said if it did not succeed."""
+    """Returns CPU seconds, wall seconds, peak MiB, and the error output if the command failed."""
     begin = time.monotonic()
     with tempfile.TemporaryFile() as said:
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
@@ -74,7 +74,7 @@ def run(command: list[str]) -> tuple[float, float, float, str | None]:
 
 
 def measure(measured: Measured, command: list[str], output: Path | None = None) -> None:
-    """Keeps the round with the least CPU time. The output, if any, is removed before."""
+    """Keeps the round with the least CPU time. An existing output is removed before."""
     if output and output.is_dir():
         shutil.rmtree(output)
     cpu, wall, peak, measured.refusal = run(command)
@@ -140,7 +140,7 @@ def read_documents(path: str) -> list[bytes]:
 
 
 def pieces_of(documents: list[bytes]) -> list[tuple[int, int, int]]:
-    """Document, offset and length in tokens; a piece after the first repeats a token."""
+    """Yields document, offset and length in tokens; a piece after the first repeats a token."""
     pieces = []
     for number, text in enumerate(documents):
         n_tokens, offset = len(text) + 1, 0
@@ -154,7 +154,7 @@ def pieces_of(documents: list[bytes]) -> list[tuple[int, int, int]]:
 
 
 def best_fit(pieces: list[tuple[int, int, int]]) -> list[list[int]]:
-    """Longest first, each into the fullest row that still holds it; rows of piece numbers."""
+    """Puts the longest piece first, into the fullest row with room; returns lists of pieces."""
     rows: list[list[int]] = []
     free: list[tuple[int, int]] = []  # sorted: tokens left, row
     for number in sorted(range(len(pieces)), key=lambda n: -pieces[n][2]):
@@ -184,7 +184,7 @@ def pack_in_python(path: str, folder: str) -> None:
         bounds = [0]
         for number in numbers:
             document, offset, length = pieces[number]
-            # The separator after the text is what the row is filled with already.
+            # The row is filled with separators already, so the one after the text is there.
             text = numpy.frombuffer(documents[document][offset : offset + length], numpy.uint8)
             ids[row, bounds[-1] : bounds[-1] + len(text)] = text
             bounds.append(bounds[-1] + length)
@@ -271,7 +271,7 @@ class Bench:
         return measured
 
     def run_gpt2(self, with_rivals: bool) -> None:
-        """GPT-2's tokenizer; the rivals get the tokenizer.json that our dataset keeps."""
+        """Measures GPT-2's tokenizer; the rivals get the tokenizer.json that our dataset keeps."""
         ours = self.measure_gpt2()
         report(ours, self.megabytes, ours.cpu_seconds)
         if ours.refusal is not None or not with_rivals:
@@ -291,7 +291,7 @@ class Bench:
                 for line in lines.splitlines()]
 
     def measure_reading(self, inputs: list[tuple[Format, Path]]) -> list[Measured]:
-        """Reading without tokenising, to be held against the floors."""
+        """Measures reading without tokenising, for comparison with the floors."""
         readable = [(item, path) for item, path in inputs if item.name != "Parquet"]
         command = [self.reader, *(path for _, path in readable)]
         lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -308,7 +308,7 @@ class Bench:
         return floors
 
     def measure_writing(self) -> Measured:
-        """As many bytes as the shards of the dataset that was packed last."""
+        """Measures writing as many bytes as the shards of the last packed dataset have."""
         n_bytes = sum(path.stat().st_size for path in self.dataset.glob("*.arrow"))
         output = self.scratch / "zeros"
         measured = Measured(f"floor: write and sync {n_bytes / 1e6:.0f} MB")
@@ -344,12 +344,12 @@ class Bench:
         self.run_gpt2(with_rivals)
 
 
-# ---- What others need -----------------------------------------------------------------------
+# ---- Packages that the rivals need ----------------------------------------------------------
 
 RIVALS = {"gigatoken": "gigatoken + TRL", "trl": "tokenizers + TRL", "datatrove": "datatrove"}
 PACKAGES = ["gigatoken==0.10.0", "tokenizers==0.23.3", "datasets==5.2.0",
             "transformers==5.22.2", "datatrove[io,processing]==0.10.1"]
-WITHOUT_DEPENDENCIES = ["trl==1.16.0", "accelerate==1.15.0"]  # theirs is PyTorch, which packing does not use
+WITHOUT_DEPENDENCIES = ["trl==1.16.0", "accelerate==1.15.0"]  # no PyTorch: packing does not use it
 
 
 def deps() -> Path:
@@ -362,7 +362,7 @@ def vocabularies() -> Path:
 
 
 def make_environment() -> Path:
-    """The interpreter of a virtual environment with the rivals."""
+    """Returns the interpreter of a virtual environment with the rivals."""
     folder = deps() / "bench-pack"
     python, stamp = folder / "bin/python", folder / "stamp"
     wanted = "\n".join([*PACKAGES, *WITHOUT_DEPENDENCIES])

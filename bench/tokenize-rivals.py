@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One tokenizer of others over documents in memory: user CPU seconds of each pass.
+"""One rival tokenizer over documents in memory: user CPU seconds of each pass.
 
     PYTHON bench/tokenize-rivals.py RIVAL VOCABULARY VOCABULARIES DOCUMENTS THREADS PASSES
 
@@ -8,11 +8,10 @@ fastokens, tiktoken or tokenizers; VOCABULARY gpt2 or cl100k; VOCABULARIES the f
 scripts/setup --test makes; DOCUMENTS a file as bench/tokenize makes it. It prints JSON: the
 seconds of each pass, the number of ids, and their hash.
 
-Each rival is called in the way that is fastest for a whole batch, and handed what it takes
-without conversion (bytes or str), made before the clock starts. Ids are wanted as an array of
-u32 in the end; turning them into one array for the hash is not timed, and it is not timed for
-anybody. Only those that give nothing but lists of Python integers pay for making those, since
-they cannot be asked not to.
+Each rival is called in the way that is fastest for a whole batch. Its input (bytes or str) is
+made before the clock starts, so that no conversion is timed. The result should be an array of u32;
+joining the parts for the hash is not timed for anybody. Rivals that return only lists of Python
+integers pay for making those, since nothing else can be requested from them.
 """
 
 import base64
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 THREADS = sys.argv[5] if len(sys.argv) > 5 else "1"
-# Before the libraries are loaded: they read it once.
+# Set before the libraries are loaded, because they read it once.
 os.environ["RAYON_NUM_THREADS"] = THREADS
 os.environ["TOKENIZERS_PARALLELISM"] = "false" if THREADS == "1" else "true"
 
@@ -43,7 +42,7 @@ PATTERNS = {
         r""" ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
     ),
 }
-# As Hugging Face's files write it.
+# The pattern as Hugging Face's files write it.
 PLAIN_CL100K = (
     r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"""
     r""" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
@@ -60,7 +59,7 @@ SPECIALS = {
     },
 }
 
-# From the documents to something that `flatten` makes into one array of u32.
+# From the documents to an object that `flatten` turns into one array of u32.
 Encode = Callable[[Any], Any]
 
 
@@ -120,14 +119,14 @@ def tiktoken(vocabulary: str, folder: Path) -> tuple[Encode, Callable, type]:
 
 
 def byte_characters() -> dict[int, str]:
-    """The visible character of each byte in byte-level vocabularies."""
+    """Returns the visible character of each byte in byte-level vocabularies."""
     plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
     return {b: chr(b) for b in plain} | {b: chr(0x100 + i) for i, b in enumerate(others)}
 
 
 def merges_of(ranks: dict[bytes, int]) -> list[tuple[bytes, bytes]]:
-    """The two parts that each token is last merged from, in the order of ranks."""
+    """Returns the two parts that each token is last merged from, in the order of ranks."""
     merges = []
     for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
         parts = [token[i : i + 1] for i in range(len(token))]
@@ -145,7 +144,7 @@ def merges_of(ranks: dict[bytes, int]) -> list[tuple[bytes, bytes]]:
 
 
 def hugging_face(vocabulary: str, folder: Path) -> Any:
-    """A tokenizers.Tokenizer, made as its users make it."""
+    """Makes a tokenizers.Tokenizer as its users do."""
     import tokenizers as library
     from tokenizers import models, pre_tokenizers
 
@@ -171,7 +170,7 @@ def hugging_face(vocabulary: str, folder: Path) -> Any:
         ])
     tokenizer = library.Tokenizer(model)
     tokenizer.pre_tokenizer = split
-    if vocabulary == "gpt2":  # the others' special tokens have ids that cannot be asked for
+    if vocabulary == "gpt2":  # the other special tokens have ids that cannot be chosen
         tokenizer.add_special_tokens(list(SPECIALS[vocabulary]))
     return tokenizer
 
@@ -187,7 +186,7 @@ def tokenizers(vocabulary: str, folder: Path) -> tuple[Encode, Callable, type]:
 
 
 def fastokens(vocabulary: str, folder: Path) -> tuple[Encode, Callable, type]:
-    """Its fast paths know patterns by their text: with tiktoken's own it takes thrice as long."""
+    """Its fast code recognises patterns by their text: tiktoken's spelling takes thrice as long."""
     import fastokens as library
 
     if vocabulary == "cl100k":

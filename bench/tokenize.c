@@ -48,7 +48,7 @@ static uint64_t begin_of(const bench *b, size_t document)
     return document == 0 ? 0 : b->ends[document - 1];
 }
 
-// The documents' places are checked, so that a file cut short is an error.
+// The documents' places are checked, so that a truncated file is an error.
 static void open_documents(bench *b, const char *path)
 {
     bd_error err;
@@ -73,7 +73,7 @@ static void open_documents(bench *b, const char *path)
         check(bd_fail(&err, BD_ERR_FORMAT, "'%s' is not a file of documents", path), &err);
 }
 
-// Parts of about the same number of bytes, and pages that are there before the clock starts.
+// Makes parts of about equal size and touches their pages before the clock starts.
 static void make_parts(bench *b, int n_threads)
 {
     const uint64_t n_bytes = begin_of(b, b->n_documents);

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 SETS = ("english", "code", "european", "cjk", "mixed")
-SET_BYTES = 48_000_000  # of each but the mixed one, which is the whole corpus
+SET_BYTES = 48_000_000  # of each set; the mixed one is the whole corpus
 
 CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 EUROPEAN = re.compile(r"-(cs|de|es|fr|it|pl|pt|ru)(-dev)?$")
@@ -19,7 +19,7 @@ SOURCE_FILE = re.compile(r"\.(go|py|c|h|rs|js)$")
 
 
 def kind_of(name: str, text: str) -> str:
-    """By its package, and by its script: much of what translators hand in is English."""
+    """By package and by script, because many translators' files are partly English."""
     package = name.partition("/")[0]
     sample = text[:4000]
     if len(CJK.findall(sample)) * 5 > len(sample):
@@ -43,7 +43,7 @@ def write_set(path: Path, documents: Iterable[bytes]) -> None:
 
 
 def make_sets(corpus: Path, folder: Path) -> dict[str, Path]:
-    """Makes those that are missing."""
+    """Makes the sets that are missing."""
     paths = {name: folder / f"{name}.documents" for name in SETS}
     folder.mkdir(parents=True, exist_ok=True)
     if all(p.exists() and p.stat().st_mtime >= corpus.stat().st_mtime for p in paths.values()):
@@ -65,7 +65,7 @@ def make_sets(corpus: Path, folder: Path) -> dict[str, Path]:
 
 
 def make_worst_sets(folder: Path) -> dict[str, Path]:
-    """What is slow in careless code: documents of 10 MB that are one word, or no text at all."""
+    """Documents that are slow in careless code: 10 MB that are one word, or not text at all."""
     rng = random.Random(8)
     n = 10_000_000
     worst = {

@@ -14,7 +14,7 @@ PACKAGES = ("torch==2.15.0", "numpy==2.4.6")
 
 
 def torch_python() -> Path:
-    """Its interpreter. The first call installs several GB from the Python index."""
+    """Returns the interpreter. The first call installs several GB from the Python index."""
     folder = DEPS / "bench-torch"
     python, stamp = folder / "bin/python", folder / "stamp"
     wanted = "\n".join(PACKAGES)

@@ -60,7 +60,7 @@ class Sizes:
 
 
 def generated_rows(n_rows: int, seq_len: int) -> list[list[int]]:
-    """Boundaries of full rows of log-normal documents."""
+    """Returns the boundaries of full rows of log-normal documents."""
     random = np.random.default_rng(SEED)
     rows, row = [], [0]
     mu = math.log(MEAN_LENGTH) - SIGMA**2 / 2
@@ -102,12 +102,12 @@ def make_batch(rows: list[list[int]], sizes: Sizes) -> Batch:
 
 
 def loop_attention(batch: Batch) -> Attention:
-    """One causal call per document. Padding attends to nothing and gives zero."""
+    """Makes one causal call per document. Padding attends to nothing and gives zero."""
 
     lengths = [[b - a for a, b in zip(row, row[1:], strict=False)] for row in batch.rows]
     seq_len = batch.ids.shape[1]
 
-    # Cut by split(), whose gradient is one cat(): that of a slice is a row of zeros each time.
+    # split() is used because its gradient is one cat(); each slice's would be a whole row of zeros.
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows = []
         for row_lengths, *row in zip(lengths, *(x.split(1) for x in (q, k, v)), strict=True):
@@ -126,7 +126,7 @@ def loop_attention(batch: Batch) -> Attention:
 
 
 def mask_attention(batch: Batch) -> Attention:
-    """One call under a mask [rows][1][tokens][tokens]. Padding is a document of its own."""
+    """Makes one call under a mask [rows][1][tokens][tokens]. Padding is one more document."""
     index = torch.arange(batch.ids.shape[1])
     segment = torch.stack(
         [torch.searchsorted(torch.tensor(row), index, right=True) for row in batch.rows]
@@ -161,7 +161,7 @@ class Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """Gives the mean loss over a batch's targets."""
+    """Returns the mean loss over a batch's targets."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ VARIANTS = {"loop": loop_attention, "mask": mask_attention}
 
 
 class Trainer:
-    """One variant, with a model and an optimizer of its own, and what its steps cost."""
+    """One variant, with its own model and optimizer, and the cost of its steps."""
 
     def __init__(self, name: str, sizes: Sizes, batches: list[Batch]) -> None:
         torch.manual_seed(SEED)

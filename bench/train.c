@@ -65,7 +65,7 @@ static const bd_option train_options[] = {
      BD_REAL(train_settings, peak_tflops, 1e-3, 1e6),
      .initial = "0",
      .initial_note = "unknown, no MFU",
-     .help = "What the device could do at best, for the share of it that is used (MFU)"},
+     .help = "Peak speed of the device, to print the share that is used (MFU)"},
     {.name = "rows",
      .value = "FILE",
      BD_FILE(train_settings, rows),
@@ -158,7 +158,7 @@ typedef struct trainee {
     bd_parameters parameters;
     bd_backend *backend;
     bd_model model;
-    bd_sent_batch sent;   // of the step that comes next, if it was sent already
+    bd_sent_batch sent;   // the batch of the next step, if it was sent already
     void *m, *v, *parts;  // the backend's memory, owned
 } trainee;
 
@@ -204,7 +204,7 @@ static double train_step(trainee *t, const corpus *c, int64_t step)
     const int32_t *offsets = batch.targets.offsets;
     const int64_t n_tokens = c->batch_rows * c->seq_len;
     const int64_t n_segments = offsets[c->batch_rows] - offsets[0] - c->batch_rows;
-    const double n_targets = (double)(n_tokens - n_segments);  // a segment's last has none
+    const double n_targets = (double)(n_tokens - n_segments);  // the last of a segment has none
     bd_error err;
     double loss_sum;
     bench_check(bd_model_zero_gradients(&t->model, &err), &err);
@@ -235,11 +235,11 @@ static double train_step(trainee *t, const corpus *c, int64_t step)
 
 typedef struct measured {
     bench_time step;    // the median
-    double first_loss;  // of fresh weights: about the logarithm of the vocabulary
+    double first_loss;  // loss of fresh weights: about the logarithm of the vocabulary
 } measured;
 
-// The loss comes back in every step, so on a device a step's time is its own work up to the
-// loss and AdamW of the step before.
+// The host waits for the loss of every step, so on a device the time of a step contains its
+// own work up to the loss, and AdamW of the step before.
 static measured time_steps(trainee *t, const corpus *c, int64_t n_steps)
 {
     const int64_t round = c->n_rows / c->batch_rows,

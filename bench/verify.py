@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`bindery verify` and `inspect --scan`: how much of a dataset a core checks in a second.
+"""`bindery verify` and `inspect --scan`: how much of a dataset one core checks in a second.
 
     bench/corpus                                          once, makes the corpus
     ~/.cache/bindery/venv/bin/python bench/verify.py [--corpus FILE.jsonl] [BUILD]
@@ -8,16 +8,17 @@ BUILD is the folder of the release build [default: build]. Two datasets are pack
 tokenizer `bytes`, best-fit, rows of 2048, and their files are read once, so that they are in
 memory:
 
-    corpus    the documents as they are, a few thousand tokens each: ids are what is checked
-    lines     every line of them is a document, a few dozen tokens each: segments are
+    corpus    documents as they are, a few thousand tokens each: most of the work is checking ids
+    lines     every line is a document of a few dozen tokens: most of the work is checking segments
 
-    floor     XXH3-128 over the files, mapped: what every check of a checksum takes at least
+    floor     XXH3-128 over the mapped files: the least that any check of a checksum takes
     structure, scan, verify
               one thread; and verify on all threads
-    against   the corpus is read and tokenised again besides
+    against   --against: the corpus is also read and tokenised again
 
-MB are those of the shards. CPU seconds are of all threads, user and system, the least of the
-rounds; wall time and peak memory are of the same round. `x` is CPU seconds by the floor's.
+MB are those of the shards. CPU seconds are user plus system time of all threads in the round that
+took the least; wall time and peak memory are those of the same round. `x` is the CPU seconds
+divided by the floor's.
 """
 
 import argparse
@@ -41,7 +42,7 @@ def hash_files(folder: str, _: str) -> None:
 
 
 def to_lines(jsonl: str, lines: str) -> None:
-    """Every fourth document; each line of it becomes one."""
+    """Takes every fourth document; each of its lines becomes a document."""
     with open(jsonl, encoding="utf-8") as documents, open(lines, "w") as out:
         for number, document in enumerate(documents):
             if number % 4 == 0:
@@ -86,7 +87,7 @@ class Bench:
         }
 
     def start_seconds(self) -> float:
-        """What Python takes to begin, which is no part of the floor."""
+        """Returns the start-up time of Python, which is not part of the floor."""
         empty = self.scratch / "empty"
         empty.mkdir(exist_ok=True)
         measured = Measured("start")
@@ -99,7 +100,7 @@ class Bench:
         totals = json.loads((dataset / "manifest.json").read_text())["totals"]
         megabytes = sum(path.stat().st_size for path in dataset.glob("*.arrow")) / 1e6
         measured = {what: Measured(what) for what in self.commands(dataset, corpus)}
-        for _ in range(self.rounds + 1):  # the first also brings the files into memory
+        for _ in range(self.rounds + 1):  # the first run also brings the files into memory
             for what, command in self.commands(dataset, corpus).items():
                 measure(measured[what], command)
         floor = measured["floor: XXH3-128"]

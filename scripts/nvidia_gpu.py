@@ -6,10 +6,10 @@ import shutil
 import subprocess
 
 OLDEST_CAPABILITY = 8.0  # bf16 tensor cores and cp.async
-OUR_TOOLKIT = "13.0"  # what scripts/setup --cuda installs where there is none
-# Dense bf16 with sums in float, TFLOP/s; the first that matches. From NVIDIA's data sheets,
+OUR_TOOLKIT = "13.0"  # the version that scripts/setup --cuda installs if there is none
+# Dense bf16 with sums in float, TFLOP/s; the first match counts. From NVIDIA's data sheets,
 # halved where those count sparsity, and for GeForce from the white papers on its architectures,
-# as others quote both. --peak-tflops overrides it.
+# both as quoted by others. --peak-tflops overrides the value.
 PEAKS = {
     r"\bA100\b": 312,
     r"\bA40\b": 149.7,
@@ -28,7 +28,7 @@ PEAKS = {
 
 
 class NoGpu(Exception):
-    """There is none that serves: why, and what helps."""
+    """There is no usable GPU; the message says why and what helps."""
 
 
 def ask_nvidia_smi(*arguments: str) -> str:
@@ -39,7 +39,7 @@ def ask_nvidia_smi(*arguments: str) -> str:
         why = "no nvidia-smi: install NVIDIA's driver (a container needs --gpus all)"
         raise NoGpu(why) from None
     except subprocess.TimeoutExpired:
-        raise NoGpu("no answer from nvidia-smi: the driver hangs, start again") from None
+        raise NoGpu("no answer from nvidia-smi: the driver hangs; restart the machine") from None
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip().splitlines() or ["it says nothing"]
         raise NoGpu(f"no driver or no device: nvidia-smi fails: {said[0]}")
@@ -47,7 +47,7 @@ def ask_nvidia_smi(*arguments: str) -> str:
 
 
 def toolkit_version() -> str | None:
-    """Of the nvcc that scripts/build will take, as scripts/environment finds it."""
+    """Returns the version of the nvcc that scripts/build uses, found by scripts/environment."""
     for nvcc in filter(None, (os.environ.get("CUDACXX"), "nvcc", "/usr/local/cuda/bin/nvcc")):
         if shutil.which(nvcc):
             said = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
@@ -57,7 +57,7 @@ def toolkit_version() -> str | None:
 
 
 def find_gpu() -> dict[str, object]:
-    """The device that CUDA calls 0 when it counts as nvidia-smi does. Raises NoGpu."""
+    """Returns the device that CUDA calls 0 when it counts as nvidia-smi does. Raises NoGpu."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     if visible in ("", "-1"):
         raise NoGpu("no device: CUDA_VISIBLE_DEVICES hides them all")
@@ -75,7 +75,7 @@ def find_gpu() -> dict[str, object]:
         )
     found = re.search(r"CUDA[\w ]* Version: *([\d.]+)", ask_nvidia_smi())
     cuda, toolkit = found.group(1) if found else None, toolkit_version()
-    # Within a major version any driver serves, see check_driver() in kernels/cuda/backend.cu.
+    # Any driver of a major version works, see check_driver() in kernels/cuda/runtime/backend.cu.
     if cuda and toolkit and int(cuda.split(".")[0]) < int(toolkit.split(".")[0]):
         raise NoGpu(
             f"driver {driver} is too old: it knows CUDA {cuda}, the toolkit is {toolkit}; "

@@ -79,7 +79,7 @@ class Failure(Exception):
 
 
 def stamp_of(folder: Path) -> str:
-    """What a complete folder's stamp says: the packages, and the size of every file."""
+    """Returns the stamp of a complete folder: the packages, and the size of every file."""
     sizes = {}
     for package in PACKAGES:
         for name in package.files:

@@ -1,4 +1,4 @@
-"""What nvcc makes of the CUDA kernels, beside FlashAttention-2's, without a GPU.
+"""The machine code that nvcc makes of the CUDA kernels, beside FlashAttention-2's, without a GPU.
 
     scripts/setup --cuda                                  once, for cuobjdump and nvdisasm
     python3 bench/sass [--arch 80 90 100 120] [--length 2048] [--flash-attention [LIBRARY]] [--json]
@@ -53,7 +53,7 @@ OPERATIONS = [("forward", 64), ("forward", 128), ("backward", 64), ("backward", 
 
 
 def cache_folder() -> Path:
-    """As scripts/environment has it."""
+    """Returns the folder that scripts/environment uses."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("BINDERY_DEPS") or Path(cache) / "bindery")
 
@@ -90,12 +90,12 @@ def of_operation(kernels: list[Measured], operation: str, head_size: int) -> lis
 
 
 def preferred(kernels: list[Measured]) -> list[Measured]:
-    """Of FlashAttention-2's, those that it chooses on A100 and H100."""
+    """Returns those of FlashAttention-2's kernels that it chooses on A100 and H100."""
     return [m for m, i in zip(kernels, flash.INSTANCES) if i.preferred]
 
 
 def ratio(ours: list[Measured], theirs: list[Measured], operation: str, head_size: int) -> dict:
-    """Slots for a tile, summed over the operation's kernels."""
+    """Returns the issue slots for a tile, summed over the operation's kernels."""
     slots = [
         sum(m.main.issue_slots for m in of_operation(kernels, operation, head_size))
         for kernels in (ours, theirs)
@@ -155,7 +155,7 @@ def print_architecture(architecture: int, results: Results) -> None:
 
 
 def print_roofline(results: Results, length: int) -> None:
-    print(f"\nRoofline, documents of {length} tokens: TFLOP/s on allowed pairs, by what binds")
+    print(f"\nRoofline, documents of {length} tokens: TFLOP/s on allowed pairs, by limiting resource")
     share = f"{MMA_SYNC_SHARE:.0%} of 989 TFLOP/s"
     print(f"(H100: products at {share}, which is about what mma.sync reaches there)")
     columns = ["products", "issue", "exponentials", "shared memory", "memory"]
@@ -191,7 +191,7 @@ def roofline(results: Results, length: int) -> list[dict]:
 
 
 def print_passes(source: Path) -> None:
-    print("\nKernels that pass over memory: the most elements a second, in 10^9, by bandwidth")
+    print("\nKernels that make one pass over memory: bounds by bandwidth, in 10^9 elements per second")
     print(f"{'':<58} {'bytes':>5} {'of':<10}" + "".join(f"{name:>12}" for name in MEMORIES))
     for p in PASSES:
         title = f"{p.source}: {p.kernels.split()[0]}" + (" ..." if " " in p.kernels else "")

@@ -22,20 +22,20 @@ SHARED_MEMORY = {"LDSM", "LDS", "STS", "STSM", "LDGSTS"}
 
 @dataclass(frozen=True)
 class Role:
-    """What a kernel does in an operation."""
+    """The part that a kernel has in an operation."""
 
     operation: str
-    products: int  # of a tile
-    rows: str  # that a block holds, in the words of the source
-    columns: str  # that it goes through in one turn
-    tensors: int  # of [tokens][D] that it reads or writes
+    products: int  # products for one tile
+    rows: str  # rows that a block holds, as an expression of the source
+    columns: str  # columns that a block processes in one turn
+    tensors: int  # number of [tokens][D] tensors that it reads or writes
 
 
 FOLDER = "kernels/cuda/attention"
 SOURCES = [f"{FOLDER}/attention_forward.cu", f"{FOLDER}/attention_backward.cu"]
 ROLES = {
     "forward_kernel": Role("forward", 2, "kQueries<D>", "kTileRows", 4),
-    # Also out and d_out for delta, and d_q in float: cleared, added to and read.
+    # Also reads out and d_out for delta; d_q in float is cleared, added to and read.
     "backward_kernel": Role("backward", 5, "kTile", "kTile", 15),
 }
 # Scores, dP, and one each for the gradients of q, k and v.
@@ -48,13 +48,13 @@ class MeasureError(Exception):
 
 @dataclass(frozen=True)
 class LoopCost:
-    """Of one main loop, for a tile."""
+    """The cost of one main loop for one tile."""
 
     issue_slots: float
     hmma: float
     exponentials: float
     shared_bytes: float
-    n_spills: int  # instructions of the loop, whether in every turn or not
+    n_spills: int  # instructions of the loop, executed in every turn or not
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Measured:
     head_size: int
     resources: Resources
     threads: int
-    shared_bytes: int  # static and dynamic
+    shared_bytes: int  # static and dynamic shared memory
     rows: int
     columns: int
     tensors: int
@@ -77,7 +77,7 @@ class Measured:
 
 
 def shared_bytes_of(instruction: Instruction) -> int:
-    """By the whole warp, if no lanes share a word."""
+    """Returns the bytes that a whole warp moves, if no two lanes share a word."""
     if instruction.name not in SHARED_MEMORY or instruction.predicate == "!PT":
         return 0
     parts = instruction.opcode.split(".")
@@ -103,7 +103,7 @@ def cost_of(loop: Loop, products: int, head_size: int) -> LoopCost:
 
 
 def costs_of(code: Code, products: int, head_size: int) -> list[LoopCost]:
-    """Of all main loops, the one without a mask first."""
+    """Returns the costs of all main loops, the one without a mask first."""
     loops = main_loops(code)
     if not loops:
         raise MeasureError(f"{code.name}: no loop with HMMA")
@@ -111,7 +111,7 @@ def costs_of(code: Code, products: int, head_size: int) -> list[LoopCost]:
 
 
 def measure(root: Path, architecture: int, folder: Path) -> list[Measured]:
-    """All kernels of the sources that have products; `folder` is for the compiler's output."""
+    """Measures all kernels that have products; `folder` is for the compiler's output."""
     found = []
     for source in SOURCES:
         binary = compile_kernels(root, source, architecture, folder)
@@ -129,7 +129,7 @@ def measure(root: Path, architecture: int, folder: Path) -> list[Measured]:
 
 
 def role_of(name: str) -> tuple[Role, int]:
-    """And the head size."""
+    """Returns the kernel's role and its head size."""
     kernel, head_size = re.fullmatch(r"(\w+)<(\d+)>", name).groups()
     if kernel not in ROLES:
         raise MeasureError(f"{kernel} is not in the table ROLES")

@@ -1,32 +1,32 @@
-"""What a GPU offers, from NVIDIA's data sheets and the CUDA programming guide."""
+"""The resources of GPUs, from NVIDIA's data sheets and the CUDA programming guide."""
 
 from dataclasses import dataclass
 
 KIB = 1024
-REGISTERS = 64 * KIB  # of an SM
-RESERVED_BYTES = KIB  # of a block's shared memory, by the driver
+REGISTERS = 64 * KIB  # registers of an SM
+RESERVED_BYTES = KIB  # shared memory of each block that the driver uses
 
 
 @dataclass(frozen=True)
 class Device:
     name: str
     architecture: int
-    shared_bytes: int  # of an SM
-    threads: int  # of an SM
-    blocks: int  # of an SM
+    shared_bytes: int  # shared memory of an SM
+    threads: int  # threads that an SM holds
+    blocks: int  # blocks that an SM holds
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Dense, at the boost clock. In warp instructions a clock of one SM."""
+    """Dense throughput at the boost clock, in warp instructions per clock of one SM."""
 
     n_sms: int
     clock_hz: float
     products: float  # HMMA m16n8k16
-    memory_bytes: float  # a second
+    memory_bytes: float  # per second
     issue: float = 4.0
-    exponentials: float = 0.5  # MUFU: 16 lanes a clock
-    shared_bytes: float = 128.0  # a clock
+    exponentials: float = 0.5  # MUFU: 16 lanes per clock
+    shared_bytes: float = 128.0  # per clock
 
 
 A100 = Device("A100", 80, 164 * KIB, 2048, 32)
@@ -43,7 +43,7 @@ SPEEDS = {
     "H100": Speed(132, 1.83e9, 1.0 * MMA_SYNC_SHARE, 3.35e12),
 }
 FLOAT_TFLOPS = {"A100": 19.5, "H100": 66.9}
-# Bytes a second.
+# Bytes per second.
 MEMORIES = {"A100 40 GB": 1.555e12, "A100 80 GB": 2.0e12, "H100": 3.35e12}
 
 

@@ -1,8 +1,8 @@
 """FlashAttention-2's own attention kernels, bf16, causal, variable length, in the same measure.
 
 They are in the library `_C_flashattention.so` of the wheel xformers 0.0.25, which was built
-from FlashAttention 2.5.6 for sm_80 and sm_90. RECORDED is what measuring it gives; the option
---flash-attention does that again, and needs 220 MB from the Python index.
+from FlashAttention 2.5.6 for sm_80 and sm_90. RECORDED holds their measured figures; the option
+--flash-attention measures them again, which needs 220 MB from the Python index.
 """
 
 import re
@@ -23,8 +23,8 @@ ARCHITECTURES = [80, 90]
 CUBIN = b"\x7fELF\x02\x01\x013"  # ELF of 64 bits, little endian, for CUDA
 EM_CUDA = 190
 PRODUCTS = {"forward": 2, "backward": 5}
-# Of [tokens][D] in bf16 that are read or written. Backward: out and d_out for delta; q, k, v,
-# d_out, dk and dv; dq in float, which is added to and then read; dq.
+# Numbers of [tokens][D] tensors in bf16 that are read or written. Backward: out and d_out for
+# delta; q, k, v, d_out, dk and dv; dq in float, which is added to and then read; dq.
 TENSORS = {"forward": 4, "backward": 2 + 6 + 4 + 1}
 
 
@@ -34,11 +34,11 @@ class Instance:
 
     operation: str
     head_size: int
-    queries: int  # that a block holds (forward) or goes through (backward)
+    queries: int  # queries that a block holds (forward) or processes in turn (backward)
     keys: int
     warps: int
-    shared_kib: int  # dynamic
-    preferred: bool  # where there are 144 KiB of shared memory for a block: A100, H100
+    shared_kib: int  # dynamic shared memory
+    preferred: bool  # chosen where a block may have 144 KiB of shared memory: A100, H100
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ class Instance:
 
     @property
     def pattern(self) -> str:
-        """Of the mangled name: no dropout, causal, no window, no ALiBi, any lengths."""
+        """A pattern of the mangled name: no dropout, causal, no window, no ALiBi, any lengths."""
         kernel, flags = (
             ("flash_fwd_kernel", "ELb0ELb1ELb0ELb0ELb0ELb1ELb0EE")
             if self.operation == "forward"
@@ -70,7 +70,7 @@ INSTANCES = [
 def measured(
     instance: Instance, architecture: int, resources: Resources, loops: list[LoopCost]
 ) -> Measured:
-    # The side that a block holds: queries in the forward, keys in the backward.
+    # A block holds queries in the forward pass and keys in the backward pass.
     rows, columns = instance.queries, instance.keys
     if instance.operation == "backward":
         rows, columns = columns, rows
@@ -91,8 +91,8 @@ def measured(
 
 # ---- Recorded -------------------------------------------------------------------------------
 
-# In the order of INSTANCES: registers and bytes of stack; of the main loop, issue slots, HMMA,
-# exponentials and bytes of shared memory for a tile, and spilling instructions.
+# In the order of INSTANCES: registers and bytes of stack; then for one tile of the main loop issue
+# slots, HMMA, exponentials, bytes of shared memory, and spilling instructions.
 RECORDED = {
     80: [
         (255, 248, 1157, 256, 132, 45056, 56),
@@ -126,7 +126,7 @@ def recorded(architecture: int) -> list[Measured]:
 
 
 def fetch_library(folder: Path) -> bytes:
-    """The wheel is kept in `folder`."""
+    """Returns the library of the wheel, which is kept in `folder`."""
     wheels = list(folder.glob("xformers-*.whl"))
     if not wheels:
         folder.mkdir(parents=True, exist_ok=True)
@@ -158,7 +158,7 @@ def fetch_library(folder: Path) -> bytes:
 
 
 def images_of(library: bytes, architecture: int) -> list[bytes]:
-    """The ELF files for this architecture; they lie in the library uncompressed."""
+    """Returns the ELF files for this architecture; they lie in the library uncompressed."""
     images = []
     for found in re.finditer(re.escape(CUBIN), library):
         start = found.start()
@@ -172,7 +172,7 @@ def images_of(library: bytes, architecture: int) -> list[bytes]:
 
 
 def attributes_of(listing: str, name: str) -> dict[str, int]:
-    """By kernel. From nvdisasm: cuobjdump does not read what CUDA 12.1 made for sm_90."""
+    """By kernel, from nvdisasm: cuobjdump cannot read the code of CUDA 12.1 for sm_90."""
     pattern = rf"EIATTR_{name}\n.*?index@\((\S+)\)\n\s+/\*\w+\*/\s+\.word\s+0x(\w+)"
     return {kernel: int(n, 16) for kernel, n in re.findall(pattern, listing, re.DOTALL)}
 

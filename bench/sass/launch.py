@@ -1,7 +1,7 @@
 """How a source's kernels are launched: threads and shared memory of a block, and its tiles.
 
-The compiler is asked: the source is compiled for the host, as tests/emulation does it, with a
-LAUNCH that leaves these numbers in the name of a function.
+The compiler is asked: the source is compiled for the host, as in tests/emulation, with a macro
+LAUNCH that puts these numbers into the name of a function.
 """
 
 import re
@@ -32,14 +32,14 @@ class LaunchError(Exception):
 class Launch:
     threads: int
     dynamic_bytes: int
-    rows: int  # that a block holds
-    columns: int  # that it goes through in one turn
+    rows: int  # rows that a block holds
+    columns: int  # columns that it processes in one turn
 
 
 def launches_of(
     root: Path, source: str, sides: dict[str, tuple[str, str]]
 ) -> dict[str, Launch]:
-    """Of kernels like forward_kernel<64>, for which `sides` has rows and columns in C++."""
+    """Returns the launches of kernels such as forward_kernel<64>; `sides` has C++ expressions."""
     probe = PROBE.format(source=source)
     for kernel, (rows, columns) in sides.items():
         probe += f"template void covered<&{kernel}, {rows}, {columns}>();\n"
@@ -53,7 +53,7 @@ def launches_of(
 
 
 def names_in(root: Path, probe: str) -> str:
-    """Of all functions that it is compiled to."""
+    """Returns the names of all functions that the probe is compiled to."""
     with tempfile.TemporaryDirectory() as folder:
         code = Path(folder) / "probe.o"
         headers = Path(find_tool("nvcc")).resolve().parent.parent / "include"

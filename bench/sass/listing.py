@@ -1,7 +1,7 @@
 """Kernels' machine code, read from what nvdisasm prints, in basic blocks.
 
-Warps are taken to be converged: the ways that the compiler keeps for a warp whose lanes have
-come apart (BRA.DIV, and what follows a BRA.CONV) are left out.
+Warps are assumed to be converged: code that the compiler keeps for a warp whose lanes have
+diverged (BRA.DIV, and the code after a BRA.CONV) is left out.
 """
 
 import re
@@ -49,7 +49,7 @@ class Code:
 
 
 def parse(listing: str) -> dict[str, Code]:
-    """By mangled name."""
+    """Returns the kernels' code by mangled name."""
     kernels: dict[str, Code] = {}
     code = None
     for line in listing.splitlines():
@@ -81,7 +81,7 @@ class Block:
 
 
 def jumps(instruction: Instruction) -> bool:
-    """To its target; a call of a label inside the kernel is a jump that does not return."""
+    """Tells whether control goes to a target; a call inside the kernel is a jump without return."""
     target = instruction.target or ""
     return instruction.name in {"BRA", "JMP"} or (
         instruction.name == "CALL" and target.startswith(".L")
@@ -89,7 +89,7 @@ def jumps(instruction: Instruction) -> bool:
 
 
 def successors(instruction: Instruction) -> tuple[str | None, bool]:
-    """The label that control may go to, and whether it may go to the next instruction."""
+    """Returns the label that control may go to, and whether it may go to the next instruction."""
     always = instruction.predicate is None
     if not jumps(instruction):
         return None, not (always and instruction.name in ENDS)
@@ -101,7 +101,7 @@ def successors(instruction: Instruction) -> tuple[str | None, bool]:
 
 
 def blocks_of(code: Code) -> list[Block]:
-    """Those that control can reach, in the order of addresses; the first one is the entry."""
+    """Returns the blocks that control can reach, by address; the first one is the entry."""
     n = len(code.instructions)
     ways = [successors(i) for i in code.instructions]
     starts = {0, *(at for at in code.labels.values() if at < n)}

@@ -1,8 +1,8 @@
 """A kernel's main loops: the innermost loops that have tensor-core instructions (HMMA).
 
-In such a loop, code that only some turns need (a mask, say) lies beside the way of all others.
-A turn is therefore the way round that passes by most of what multiplies, exponentiates or moves
-data and, among those, by the fewest other instructions.
+In such a loop, code that only some turns need (a mask, for example) lies beside the main path. A
+turn is therefore the path that contains the most instructions that multiply, exponentiate or move
+data and, among such paths, the fewest other instructions.
 """
 
 from collections import Counter
@@ -28,12 +28,12 @@ class Loop:
 
     @property
     def spills(self) -> list[Instruction]:
-        """Anywhere in the loop, whether in every turn or not."""
+        """Counts instructions anywhere in the loop, executed in every turn or not."""
         return [i for block in self.blocks for i in block.instructions if i.name in SPILLS]
 
 
 def main_loops(code: Code) -> list[Loop]:
-    """The one with the fewest instructions for an HMMA first: a loop without a mask."""
+    """Sorts by instructions per HMMA, the lowest first: a loop without a mask."""
     blocks = blocks_of(code)
     loops = [Loop(loop, turn_of(loop)) for loop in innermost(blocks, blocks)]
     return sorted(loops, key=lambda loop: len(loop.turn) / max(1, loop.counts["HMMA"]))
@@ -44,7 +44,7 @@ def has_products(blocks: Iterable[Block]) -> bool:
 
 
 def innermost(inside: list[Block], kernel: list[Block]) -> list[list[Block]]:
-    """Loops of `inside` that have products, and no loop with products inside."""
+    """Returns the loops of `inside` that have products and contain no other loop with products."""
     found = []
     for loop in cycles(inside):
         if has_products(loop):
@@ -54,14 +54,14 @@ def innermost(inside: list[Block], kernel: list[Block]) -> list[list[Block]]:
 
 
 def entries_of(loop: list[Block], kernel: list[Block]) -> set[Block]:
-    """Where control comes into the loop: without these, only loops inside it are left."""
+    """Returns the blocks where control enters the loop: without them only inner loops are left."""
     members = set(loop)
     reached = {after for b in kernel if b not in members for after in b.successors}
     return (reached | {kernel[0]}) & members
 
 
 def finished(blocks: list[Block]) -> list[Block]:
-    """The blocks in the order in which a depth-first search is done with them."""
+    """Returns the blocks in the order in which a depth-first search finishes them."""
     inside, seen, order = set(blocks), set(), []
     for root in blocks:
         todo = [] if root in seen else [(root, iter(root.successors))]
@@ -79,7 +79,7 @@ def finished(blocks: list[Block]) -> list[Block]:
 
 
 def cycles(blocks: list[Block]) -> list[list[Block]]:
-    """The largest sets of blocks in which each can be reached from each (Kosaraju)."""
+    """Returns the strongly connected components (Kosaraju)."""
     before: dict[Block, list[Block]] = {block: [] for block in blocks}
     for block in blocks:
         for after in block.successors:
@@ -102,10 +102,9 @@ def cycles(blocks: list[Block]) -> list[list[Block]]:
 
 
 def turn_of(loop: list[Block]) -> list[Instruction]:
-    """The way from the loop's first block back to it, see above. Loops inside are gone through
-    once."""
+    """Returns the path from the loop's first block back to it (above). Inner loops count once."""
     first = loop[0]
-    # Of the best way on: work, minus the other instructions, and the block that comes next.
+    # For the best path from a block: its work, minus its other instructions, and the next block.
     best: dict[Block, tuple[int, int, Block | None]] = {}
     for block in finished(loop):
         work = sum(i.name in WORK for i in block.instructions)

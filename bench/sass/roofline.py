@@ -1,14 +1,13 @@
-"""What a GPU could do at best with the attention kernels' main loops, and with other kernels.
+"""Upper bounds on the speed of the attention kernels' main loops, and of other kernels, on a GPU.
 
-Attention, for documents of one length, in operations on allowed pairs: pairs that a mask
-removes and scores that are computed twice count as nothing. Each bound is what would be reached
-if only one thing took time, and that without a pause: products on tensor cores, issue slots,
-exponentials, bytes of shared memory (no bank met twice, no word read by two lanes at once),
-bytes of device memory (every tensor once, the rest from the L2 cache). Tiles with a mask are
-taken to cost what the others cost. The lowest bound binds; what is measured on a device will be
-below it.
+Attention is measured for documents of one length, in operations on allowed pairs: pairs that a
+mask removes and scores that are computed twice do not count. Each bound is the speed that would be
+reached if only one resource took time, without a pause: tensor cores, issue slots, exponentials,
+bytes of shared memory (no bank conflict, no word read by two lanes at once), bytes of device
+memory (every tensor once, the rest from the L2 cache). Tiles with a mask are assumed to cost as
+much as the others. The lowest bound limits the speed; a measurement on a device will be below it.
 
-All other kernels only pass over memory: their bound is the bandwidth.
+All other kernels make one pass over memory: their bound is the bandwidth.
 """
 
 import re
@@ -26,7 +25,7 @@ def allowed_pairs(length: int) -> int:
 
 
 def visited_tiles(kernel: Measured, length: int) -> float:
-    """In tiles of 64×64, for one document and head: each block's columns up to the diagonal."""
+    """Counts tiles of 64×64 for one document and head: each block's columns up to the diagonal."""
     pairs = 0
     for first in range(0, length, kernel.rows):
         reach = min(first + kernel.rows, length)
@@ -35,7 +34,7 @@ def visited_tiles(kernel: Measured, length: int) -> float:
 
 
 def attention_bounds(kernels: list[Measured], speed: Speed, length: int) -> dict[str, float]:
-    """Of the kernels that make up one operation: TFLOP/s by what binds, the lowest first."""
+    """Returns TFLOP/s by limiting resource for the kernels of one operation, the lowest first."""
     clocks = speed.n_sms * speed.clock_hz
     seconds = dict.fromkeys(
         ["products", "issue", "exponentials", "shared memory", "memory"], 0.0
@@ -62,8 +61,8 @@ class Pass:
     source: str
     kernels: str  # their names, or those of the steps that a common kernel takes
     element: str
-    n_bf16: int  # read and written for an element
-    n_floats: int  # the same, or integers of that size
+    n_bf16: int  # bytes read and written for an element
+    n_floats: int  # the same for values of the model's type, or integers of that size
     what: str
 
     @property
@@ -97,14 +96,14 @@ PASSES = [
     Pass("operations/optimizer.cu", "adamw_step", "parameter", 1, 7, "gradient, three; three, rounded"),
     Pass("operations/optimizer.cu", "squares_kernel", "gradient", 0, 1, "x"),
 ]
-# Have no element worth counting: they look at boundaries, sums of chunks or padding alone.
+# These have no element worth counting: they read boundaries, sums of chunks or padding only.
 SMALL = {"plan_kernel", "clear_padding_kernel", "add_parts_kernel"}
 # attention_float.cu's.
 FLOAT_ATTENTION = {"forward_kernel", "key_gradient_kernel", "query_gradient_kernel"}
 
 
 def undescribed(root: Path) -> list[str]:
-    """Kernels that no table here knows, and entries of PASSES that the sources do not have."""
+    """Returns kernels that are in no table here, and entries of PASSES without a kernel."""
     described = {(p.source, name) for p in PASSES for name in p.kernels.split()}
     known = {name for _, name in described} | SMALL | FLOAT_ATTENTION | set(ROLES)
     found, gone = [], set(described)

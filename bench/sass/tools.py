@@ -12,7 +12,7 @@ from pathlib import Path
 from listing import Code, parse
 
 HERE = Path(__file__).resolve().parents[2]
-# As kernels/cuda/CMakeLists.txt compiles them; the code of a device depends on nothing else.
+# The flags of kernels/cuda/CMakeLists.txt; device code depends on nothing else.
 FLAGS = ["-std=c++17", "-DNDEBUG", "-D_GNU_SOURCE", "--expt-relaxed-constexpr"]
 ENTRY = re.compile(r"Compiling entry function '(\S+)'")
 SPILLED = re.compile(
@@ -30,15 +30,15 @@ class ToolError(Exception):
 class Resources:
     registers: int = 0
     stack_bytes: int = 0
-    # As the compiler says, all over the kernel; None where it was not us who compiled it.
+    # Reported by the compiler for the whole kernel; None if the library was compiled by others.
     spill_store_bytes: int | None = None
     spill_load_bytes: int | None = None
-    static_bytes: int = 0  # of shared memory, without the driver's 1 KiB
+    static_bytes: int = 0  # shared memory, without the driver's 1 KiB
 
 
 @dataclass
 class Binary:
-    """What one source was compiled to, by mangled name of the kernel."""
+    """The result of compiling one source, by mangled name of the kernel."""
 
     architecture: int
     resources: dict[str, Resources]
@@ -67,14 +67,14 @@ def run(tool: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def demangle(names: list[str]) -> list[str]:
-    """Short: forward_kernel<64>."""
+    """Returns short names: forward_kernel<64>."""
     done = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True)
     plain = done.stdout.splitlines()
     return [re.sub(r"^(?:void )?([\w:]+(?:<[^()]*>)?)\(.*", r"\1", name) for name in plain]
 
 
 def resources_from_compiler(said: str) -> dict[str, Resources]:
-    """Of what `ptxas -v` says."""
+    """Reads the output of `ptxas -v`."""
     kernels: dict[str, Resources] = {}
     current = Resources()
     for line in said.splitlines():
