@@ -1,6 +1,6 @@
 """Dependencies point one way. Each folder with sources is one CMake library that states what it
-needs; its files include nothing else, and no folder needs itself by any way. Product code knows
-nothing of tests/ and bench/. Each third-party header appears in one file."""
+needs; its files include nothing else, and no folder needs itself, directly or indirectly. Product
+code includes nothing of tests/ and bench/. Each third-party header appears in one file."""
 
 import pathlib
 import re
@@ -10,7 +10,7 @@ import unittest
 ROOT = pathlib.Path(sys.argv.pop()).resolve()
 PRODUCT = ("common", "packer", "kernels", "trainer")
 SUFFIXES = {".c", ".h", ".cpp", ".cu", ".cuh"}
-# The folders of one module, which nvcc compiles as a whole: what each of them may include.
+# The folders of one module, which nvcc compiles as a whole, and what each of them may include.
 CUDA_MODULE = {
     "kernels/cuda/runtime": {"common/base", "kernels"},
     "kernels/cuda/operations": {"common/base", "kernels", "kernels/cuda/runtime"},
@@ -22,10 +22,10 @@ CUDA_MODULE = {
         "kernels/cuda/runtime",
     },
 }  # fmt: skip
-# What a command's file declares itself by, for the table above all commands.
+# The header that declares commands for the table of all commands.
 COMMANDS = {"packer/commands.h"}
-# First component of the include -> the one file that may have it. (What Arrow GLib has no function
-# for is in one C++ file.)
+# First component of the include -> the only file that may have it. (Functions that Arrow GLib
+# lacks are called in one C++ file.)
 ARROW_CPP = "packer/input/arrow_limit.cpp"
 OWNERS = {
     "arrow": "common/dataset/arrow_glib.h",
@@ -54,7 +54,7 @@ LINKS = re.compile(r"target_link_libraries\((bindery_\w+)([^)]*)\)")
 
 
 def includes():
-    """(file, included path) for every include of the product's sources."""
+    """Yields (file, included path) for every include of the product's sources."""
     for top in PRODUCT:
         for path in sorted((ROOT / top).rglob("*")):
             if path.suffix in SUFFIXES:
@@ -74,7 +74,7 @@ FOLDERS = sorted({folder_of(source) for source, _ in includes()})
 
 
 def stated() -> dict[str, set[str]]:
-    """For each folder those that its library is linked with, as its CMakeLists.txt says."""
+    """Returns the folders whose libraries each folder is linked with, from its CMakeLists.txt."""
     folders = {library_of(folder): folder for folder in FOLDERS}
     result = {folder: set(needed) for folder, needed in CUDA_MODULE.items()}
     for folder in set(FOLDERS) - set(CUDA_MODULE):
@@ -85,7 +85,7 @@ def stated() -> dict[str, set[str]]:
 
 
 def reached(graph: dict[str, set[str]], folder: str) -> set[str]:
-    """All that the folder needs, and what those need in turn."""
+    """Returns all folders that the folder needs, directly and indirectly."""
     found, waiting = set(), [folder]
     while waiting:
         for needed in graph[waiting.pop()] - found:

@@ -14,12 +14,12 @@ NAMING_PATHS = [CONTRIBUTING, ROOT / "docs" / "design.md", ROOT / "README.md"]
 
 
 def prose(path: pathlib.Path) -> str:
-    """A document without its blocks of code."""
+    """Returns a document without its blocks of code."""
     return re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
 
 
 def anchors(path: pathlib.Path) -> set[str]:
-    """Of its headings, as GitHub makes them."""
+    """Returns the anchors that GitHub makes of the headings."""
     headings = re.findall(r"^#+ (.*)$", prose(path), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

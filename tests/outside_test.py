@@ -1,6 +1,6 @@
-"""A test reads nothing but this clone, what scripts/setup made in BINDERY_DEPS, and its own
-temporary folder: not the machine's documents, not its user's home. CTest gives all tests a home of
-their own; this looks for what an environment cannot hide."""
+"""A test reads only this clone, the files that scripts/setup made in BINDERY_DEPS, and its own
+temporary folder: not the machine's documents, not its user's home. CTest gives all tests another
+home; this test looks for paths that an environment cannot hide."""
 
 import os
 import pathlib
@@ -13,14 +13,14 @@ ROOT = pathlib.Path(sys.argv.pop()).resolve()
 OUTSIDE = re.compile(r"/usr/(?:games|share|lib/python)|/var/|/home/|~/|"
                      r"Path\.home|expanduser|bench-corpus")
 SUFFIXES = {".c", ".cpp", ".cu", ".h", ".py"}
-# Lines that name such a place and do not read it.
+# Lines that name such a place but do not read it.
 EXCUSED = {
     ("tests/oracle/reference_tokenizers.py", "Path.home"): "where BINDERY_DEPS is by default",
 }
 
 
 def found(root: pathlib.Path) -> dict[tuple[str, str], str]:
-    """(file, what it names) -> the line. Comments may name anything."""
+    """Yields (file, path) -> the line. Comments may name any path."""
     places = {}
     for path in sorted((root / "tests").rglob("*")):
         if path.suffix not in SUFFIXES or path == pathlib.Path(__file__).resolve():

@@ -1,5 +1,5 @@
-"""Any allocation may fail, those of libraries too, some of which then end the program by
-themselves: it says so, exits with 2, and the same command finishes the dataset afterwards.
+"""Any allocation may fail, also one of a library, and some libraries then end the program: it
+prints why, exits with 2, and the same command finishes the dataset afterwards.
 
     python tests/cli/allocation_test.py PROGRAM LIBRARY  (LIBRARY: tests/faults/failing_allocations.c)
 """
@@ -14,9 +14,9 @@ from program import Result
 from unfinished import WAYS, UnfinishedTest, published
 
 SEED = 20240621
-FAULTS = program.amount(brief=40, usual=200, long=5000)  # of each way
+FAULTS = program.amount(brief=40, usual=200, long=5000)  # for each way to pack
 OPTIONS = ("--seq-len", "64", "--unit-size", "30K", "--threads", "1")
-CHOSEN = ("parquet", "compress")  # Arrow reads and writes, GLib around it
+CHOSEN = ("parquet", "compress")  # Arrow reads and writes; GLib allocates for it
 
 
 class Allocations(UnfinishedTest):
@@ -44,7 +44,7 @@ class Allocations(UnfinishedTest):
             rng = random.Random(f"{SEED}-{way.name}")
             for number in sorted(rng.sample(range(1, n + 1), min(n, FAULTS))):
                 with self.subTest(way.name, number=number):
-                    result = self.run_with_fault(number)  # a signal fails the test
+                    result = self.run_with_fault(number)  # a signal would fail the test
                     self.assertIn(result.status, (0, 2), result)
                     if result.status == 2:
                         self.assertRegex(result.stderr, r"(\A|\n)bindery( pack)?: [^\n]+\n\Z")

@@ -1,4 +1,4 @@
-"""Inputs that cannot be read are refused, with their name, the place and the reason."""
+"""An input that cannot be read is refused; the message has its name, the place and the reason."""
 
 import gzip
 import os
@@ -85,7 +85,7 @@ class Corpora(Refusals):
                 self.assert_pack_refused([path], r"latin\.txt", place)
                 line = b'{"text": "' + bad + b'"}\n'
                 path = self.write("latin.jsonl", b'{"text": "a"}\n' * 16 + line)
-                for options in [(), ("--invalid-utf8", "keep")]:  # JSON cannot be kept broken
+                for options in [(), ("--invalid-utf8", "keep")]:  # JSON cannot hold invalid UTF-8
                     self.assert_pack_refused(
                         [path], r"latin\.jsonl", "(?i)utf-?8", "line 17", options=options
                     )
@@ -155,7 +155,7 @@ class Corpora(Refusals):
 
 
 class Names(Refusals):
-    """Of inputs that are not there."""
+    """Names of inputs that do not exist."""
 
     def test_a_folder_with_nothing_to_read_is_refused(self) -> None:
         for name in [None, ".hidden.txt", "picture.png"]:
@@ -208,7 +208,7 @@ class Compressed(Refusals):
                         self.assert_pack_refused([path], name, "cut short", options=options)
 
     def test_a_damaged_file_is_refused(self) -> None:
-        """In the middle, and in the checksum, which comes last."""
+        """Damage in the middle, and in the checksum at the end."""
         for ending, data in [("gz", gzip.compress(self.lines)), ("zst", self.checked_frame())]:
             for place in [len(data) // 2, len(data) - (6 if ending == "gz" else 2)]:
                 for options in [(), ("--unit-size", "1000")]:
@@ -220,9 +220,9 @@ class Compressed(Refusals):
                         self.assert_pack_refused([path], name, options=options)
 
     def checked_frame(self) -> bytes:
-        """A frame of raw blocks with a checksum: no library at hand writes one."""
+        """Makes a frame of raw blocks with a checksum, which no library here writes."""
         blocks = [self.lines[i : i + 100_000] for i in range(0, len(self.lines), 100_000)]
-        frame = struct.pack("<IBB", 0xFD2FB528, 0x04, 0x48)  # a window of 512 KiB
+        frame = struct.pack("<IBB", 0xFD2FB528, 0x04, 0x48)  # asks for a window of 512 KiB
         for n, block in enumerate(blocks, 1):
             header = len(block) << 3 | (n == len(blocks))
             frame += header.to_bytes(3, "little") + block

@@ -1,5 +1,5 @@
-"""What cannot be asked for is refused, with the option and the reason; folders that hold
-something else are left alone; and what can be continued is continued."""
+"""Impossible requests are refused with the option and the reason; folders that hold something
+else are left alone; and an unfinished dataset is continued."""
 
 import os
 import random
@@ -15,11 +15,11 @@ from program import Result, bindery, changed, contents
 from refusals import Refusals, json_lines
 
 SEED = 20240610
-LAUNCHERS = ("OMPI_", "PMI", "MPI", "SLURM")  # how the names of their variables begin
+LAUNCHERS = ("OMPI_", "PMI", "MPI", "SLURM")  # prefixes of their variables' names
 
 
 def limit_file_size() -> None:
-    """In the child: a write past 300 kB fails with EFBIG instead of a signal."""
+    """Runs in the child: a write past 300 kB fails with EFBIG instead of a signal."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 
@@ -82,7 +82,7 @@ class Arguments(Refusals):
                 options=("--vocab-size", "257", "--separator-id", bad),
             )
 
-    def test_what_cannot_be_a_line_is_no_delimiter(self) -> None:
+    def test_a_delimiter_must_be_one_line(self) -> None:
         path = self.write("a.txt", b"text")
         for bad in [b"a\nb", b"\n", b"\xff"]:
             with self.subTest(bad):
@@ -101,7 +101,7 @@ class Arguments(Refusals):
 
 
 class Ranks(Refusals):
-    """Options that do not go together when several processes pack."""
+    """Options that contradict each other when several processes pack."""
 
     def assert_refused(self, *mentions: str, options: tuple, **environment: str) -> None:
         path = self.write("a.txt", b"text")
@@ -118,7 +118,7 @@ class Ranks(Refusals):
             with self.subTest(rank, ranks=ranks):
                 self.assert_refused("--rank", options=("--rank", rank, "--ranks", ranks))
 
-    def test_what_is_for_one_process_is_refused_to_ranks(self) -> None:
+    def test_options_for_one_process_are_refused_to_ranks(self) -> None:
         for option, mention in [
             (("--finish",), "--finish"), (("--overwrite",), "--overwrite"),
             (("--limit", "3"), "--limit"), (("-",), "standard input"),
@@ -137,7 +137,7 @@ class Ranks(Refusals):
                     self.assert_refused(rank, options=(), **given)
 
     def test_a_launchers_ranks_are_heeded(self) -> None:
-        """So that what is refused above is not just overlooked."""
+        """Shows that the variables of the refusals above are read at all."""
         given = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
         self.assert_refused("--limit", options=("--limit", "3"), **given)
 
@@ -208,7 +208,7 @@ class Outputs(Refusals):
         self.assertEqual(kept.get("figures/one.png"), b"precious")
 
     def test_overwrite_replaces_a_dataset(self) -> None:
-        """With its holdout or without, and finished or not."""
+        """With and without its holdout, finished or not."""
         other = ("--seq-len", "64")
         for n, (before, after) in enumerate([
             ((), other), (("--holdout", "30%"), other), ((), (*other, "--holdout", "30%")),
@@ -317,7 +317,8 @@ class Continuing(Refusals):
         self.arguments = ["pack", "-q", "-o", self.dataset, *self.options, self.input]
 
     def published(self) -> dict[str, bytes]:
-        """Every file but the log of the run; a temporary name has no place among them."""
+        """Returns every file except the log of the run; there must be no temporary file among
+        them."""
         files = contents(self.dataset)
         return {name: files[name] for name in files if Path(name).name != "pack-log.json"}
 
@@ -382,7 +383,7 @@ class Continuing(Refusals):
             self.succeeds(*self.arguments)
 
     def test_standard_input_must_be_the_same_again(self) -> None:
-        """What differs from the shards that are there is noticed before any is added."""
+        """Input that differs from the existing shards is noticed before any shard is added."""
         arguments = [*self.arguments[:-1], "-"]
         data = self.input.read_bytes()
         self.succeeds(*arguments, input=data)
@@ -395,7 +396,7 @@ class Continuing(Refusals):
             ("shorter", data[:2000], [last]),
             ("nothing", b"", [last]),
             ("longer", data + b'\n{"text": "x"}', []),
-            # Threads are ahead of each other now and then, so more than once.
+            # The order of threads varies, so it is tried several times.
             *[("much longer", data + b"\n" + data, [])] * 4,
         ]:
             with self.subTest(what):
@@ -453,7 +454,7 @@ class Continuing(Refusals):
 
 
 class PackedAgain(Refusals):
-    """What `repack` and `export` do not take."""
+    """Requests that `repack` and `export` refuse."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -473,7 +474,7 @@ class PackedAgain(Refusals):
         self.assert_unfinished(output)
         self.assertEqual(list(output.rglob("export.json")), [])
 
-    def test_what_is_no_dataset_is_refused(self) -> None:
+    def test_a_folder_that_is_no_dataset_is_refused(self) -> None:
         empty = self.folder / "empty"
         empty.mkdir()
         for command in ["repack", "export"]:
@@ -498,7 +499,7 @@ class PackedAgain(Refusals):
                     self.assert_again_refused(command, self.dataset, shard.name)
 
     def test_a_dataset_is_not_replaced_by_what_is_made_of_it(self) -> None:
-        """Nor is the one around it."""
+        """A dataset that contains the source as its holdout is not replaced either."""
         both = self.packed("both", "--holdout", "40%")
         (self.folder / "link").symlink_to(both)
         before = contents(both)

@@ -1,5 +1,5 @@
-"""`--bad-records skip`: records of which no document can be made are left out, counted by kind
-and named; everything else is as if they had never been there."""
+"""`--bad-records skip`: records that cannot become a document are left out, counted by kind and
+named; everything else is as if they had never been there."""
 
 import gzip
 import json
@@ -46,10 +46,11 @@ def bad_counts(dataset: Path) -> dict[str, int]:
 
 
 class Corpus:
-    """Lines, good and bad, and what is to be said of them."""
+    """Good and bad lines, and the messages expected about them."""
 
     def __init__(self, rng: random.Random, n_good: int, n_bad: int):
-        """`n_bad` of each kind, at random places, the first and the last among them."""
+        """Puts `n_bad` bad lines of each kind at random places, including the first and the
+        last."""
         good = [json.dumps({"text": rng.randbytes(rng.randrange(120)).hex()}).encode()
                 for _ in range(n_good)]
         bad = [(kind, rng.choice(lines)) for kind, lines in BAD_LINES.items()
@@ -78,7 +79,7 @@ class Corpus:
 class Texts(ProgramTest):
     def setUp(self) -> None:
         super().setUp()
-        # One record in ten thousand of each kind, as corpora have them.
+        # One record in ten thousand of each kind, as in real corpora.
         n = program.amount(brief=10_000, usual=30_000, long=500_000)
         self.corpus = Corpus(random.Random(SEED), n, n // 10_000)
         self.file = self.folder / "corpus.jsonl"
@@ -86,7 +87,7 @@ class Texts(ProgramTest):
         self.expected = self.pack(self.folder / "expected", [self.file], *OPTIONS)
 
     def texts(self, dataset: Path) -> list[bytes]:
-        """Every document's bytes, in the order of the input."""
+        """Returns every document's bytes, in the order of the input."""
         found: dict[int, dict[int, bytes]] = {}
         for shard in sorted(dataset.glob("*.arrow")):
             for row in pa.ipc.open_file(shard).read_all().to_pylist():
@@ -258,7 +259,7 @@ class Kinds(ProgramTest):
         self.succeeds("verify", "-q", dataset, "--against", path)
 
     def test_a_pattern_over_its_limit(self) -> None:
-        """What follows is tokenised as if that text had never been there."""
+        """The documents that follow are tokenised as if that text had never been there."""
         tokenizer = reference.trained(["some text " * 20], None, 300, ["<|endoftext|>"])
         described = json.loads(tokenizer.to_str())
         described["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
@@ -331,7 +332,7 @@ class Share(ProgramTest):
         self.assertEqual(result.status, 0, result)
         self.assertEqual(
             shards, {p.name: p.stat().st_mtime_ns for p in self.dataset.glob("*.arrow")})
-        # Those that the earlier runs have met are named still.
+        # Bad records that earlier runs met are still named.
         again = json.loads((self.dataset / "pack-log.json").read_bytes())
         self.assertEqual(len(log["bad_records"]), 10)
         self.assertEqual(again["bad_records"], log["bad_records"])

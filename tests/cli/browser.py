@@ -1,5 +1,5 @@
 """Pages in a real browser: Debian's Chromium, without a window. Every page must be quiet:
-nothing on the console, no error, no dialog, no request but for its own file."""
+nothing on the console, no error, no dialog, and no request except for its own file."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ from program import ProgramTest
 DESKTOP = {"viewport": {"width": 1280, "height": 900}}
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
 
-# The contrast of each text with what is behind it, as WCAG counts it.
+# The contrast of each text with its background, computed as WCAG defines it.
 CONTRASTS = """(selector) => {
     const channels = (color) => color.match(/[\\d.]+/g).map(Number);
     const luminance = (color) => channels(color).slice(0, 3).map((c) => c / 255)
@@ -40,7 +40,7 @@ _browser: Browser | None = None
 
 
 def browser() -> Browser:
-    """The one that all tests of a script share; it is closed when they are done."""
+    """Returns the browser that all tests of a script share; it is closed at the end."""
     global _browser
     if _browser is None:
         path = shutil.which("chromium")
@@ -48,7 +48,7 @@ def browser() -> Browser:
             raise AssertionError("there is no chromium: scripts/setup --test installs it")
         playwright = sync_playwright().start()
         unittest.addModuleCleanup(playwright.stop)
-        # Root has no sandbox, and containers have little /dev/shm.
+        # Chromium's sandbox does not work for root, and containers have a small /dev/shm.
         _browser = playwright.chromium.launch(
             executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
@@ -60,7 +60,7 @@ class BrowserTest(ProgramTest):
     """A test that opens pages."""
 
     def open(self, path: Path, **context: object) -> Page:
-        """The page; at the end of the test it must have been quiet."""
+        """Opens the page; at the end of the test it must have been quiet."""
         page = browser().new_page(**(context or DESKTOP))
         said: list[str] = []
         page.on("console", lambda message: said.append(message.text))
@@ -89,7 +89,7 @@ class BrowserTest(ProgramTest):
         self.assertEqual(*widths)
 
     def assert_contrast(self, page: Page, *selectors: str) -> None:
-        """Each names some text, and all of it can be read."""
+        """Each selector matches some text, and all of it has enough contrast."""
         for selector in selectors:
             with self.subTest(selector=selector):
                 contrasts = page.evaluate(CONTRASTS, selector)
@@ -101,7 +101,7 @@ class BrowserTest(ProgramTest):
         self.assertEqual(sum(map(int, re.findall(r"\d+", ground))) < 384, dark)
 
     def assert_accessible(self, page: Page) -> None:
-        """To assistive technology, as far as a program can tell."""
+        """For assistive technology, as far as a program can tell."""
         found = Axe().run(page).response["violations"]
         self.assertEqual([(rule["id"], rule["nodes"][0]["html"]) for rule in found], [])
         self.assertEqual(page.evaluate("document.documentElement.lang"), "en")
@@ -112,7 +112,7 @@ class BrowserTest(ProgramTest):
         self.assertTrue(all(b <= a + 1 for a, b in zip(levels, levels[1:])), levels)
 
     def assert_paper_hides_nothing(self, page: Page) -> None:
-        """With media "print": white, nothing cut off, nothing folded."""
+        """On paper (media "print") the page is white, nothing is cut off or folded."""
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
         self.assertEqual(ground, "rgb(255, 255, 255)")
         self.assertFalse(page.locator("nav").is_visible())

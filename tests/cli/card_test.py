@@ -1,5 +1,5 @@
-"""The card of a dataset, README.md: it tells what is in the folder, and it is the user's to
-change."""
+"""The card of a dataset, README.md: it describes the folder's contents, and users may change
+it."""
 
 import json
 import shutil
@@ -28,13 +28,13 @@ def front_matter(dataset: Path) -> dict:
 
 
 def split_files(dataset: Path) -> dict[str, list[Path]]:
-    """Split -> the files that the card gives it."""
+    """Returns the files that the card lists for each split."""
     (config,) = front_matter(dataset)["configs"]
     return {f["split"]: sorted(dataset.glob(f["path"])) for f in config["data_files"]}
 
 
 def table_rows(dataset: Path) -> dict[str, list[str]]:
-    """First cell -> the others, of every table of the card."""
+    """Returns every row of the card's tables: first cell -> other cells."""
     lines = (dataset / "README.md").read_text().splitlines()
     cells = [[c.strip() for c in line.split("|")[1:-1]] for line in lines if line[:1] == "|"]
     return {first: others for first, *others in cells}
@@ -52,7 +52,7 @@ class CardTest(ProgramTest):
         self.held_out = self.dataset / "holdout"
 
     def run_again(self, *arguments: object) -> str:
-        """Packs once more into the same folder; returns what was said of it."""
+        """Packs once more into the same folder; returns the message about the card."""
         given = [*changed(self.options, *arguments), self.corpus]
         return self.succeeds("pack", "-o", self.dataset, *given).stderr
 
@@ -113,7 +113,7 @@ class Changed(CardTest):
         said = self.run_again("--overwrite", "--seq-len", 100)
         self.assertIn(f"'{self.card}' is not as bindery wrote it and stays", said)
         self.assert_kept()
-        # The held-out dataset goes, the card in it does not.
+        # The held-out dataset is removed, but the card in it is not.
         arguments = ["--overwrite", "--seq-len", 64, self.corpus]
         self.succeeds("pack", "-q", "-o", self.dataset, *arguments)
         self.assertEqual(list(contents(self.held_out)), ["README.md"])
@@ -152,7 +152,7 @@ class Changed(CardTest):
 
 
 class Holdout(CardTest):
-    """`bindery repack` takes what was held out along."""
+    """`bindery repack` also repacks the held-out documents."""
 
     def test_a_holdout_that_is_elsewhere_is_not_missed(self) -> None:
         self.held_out.rename(self.folder / "elsewhere")

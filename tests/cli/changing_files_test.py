@@ -1,10 +1,10 @@
-"""Files that appear, vanish or are replaced while a command runs, its inputs and its outputs.
+"""Inputs and outputs that appear, vanish or are replaced while a command runs.
 
-A command may end in any way that it has words for. But it never crashes or hangs, and a dataset
-that it calls finished is good, and holds of each input the documents of one of its versions.
+A command may succeed or refuse. But it never crashes or hangs, and a dataset that it calls
+finished is good and holds, for each input, the documents of one of its versions.
 
-The command is stopped (SIGSTOP) before anything is changed, so that it is known how far it is:
-what changes after the last look at a file nobody could notice.
+The command is stopped (SIGSTOP) before a file is changed, so that its progress is known: a change
+after the last access to a file cannot be noticed.
 """
 
 import gzip
@@ -26,18 +26,18 @@ from dataset_checker import rebuild_documents
 from program import SANITIZER_REPORT, ProgramTest, Result, bindery, contents
 
 SEED = 20240703
-ROUNDS = program.amount(brief=1, usual=4, long=60)  # of each change
+ROUNDS = program.amount(brief=1, usual=4, long=60)  # for each change
 FINISHED = 0
 STATUSES = (0, 1, 2)
 PATIENCE_SECONDS = 60
-# Files of a dataset that its manifest does not name, and what a test puts beside them.
+# Files of a dataset that its manifest does not list, and those that a test adds.
 NO_PART_OF_IT = ("pack-log.json", "README.md", "tokenizer_config.json", ".lock", "stranger.txt")
 N_DOCUMENTS, N_INPUTS = 400, 4
 PACK = ["pack", "-q", "--seq-len", 128, "--unit-size", "32K", "--threads", 2, "--holdout", "20%"]
 
 
 def records(version: str, name: str) -> bytes:
-    """Lines whose texts tell where they come from. Those of two versions have equal lengths."""
+    """Makes lines whose texts tell where they come from; both versions have equal lengths."""
     rng = random.Random(f"{SEED}-{name}")
     texts = [f"{version} {name} {n} " + "z" * rng.randrange(600) for n in range(N_DOCUMENTS)]
     return "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
@@ -48,7 +48,7 @@ def stored(path: Path, lines: bytes) -> bytes:
 
 
 def texts_of(data: bytes) -> set[bytes] | None:
-    """The texts of an input as it is now; None for what is no version of it."""
+    """Returns the current texts of an input, or None if this is not one of its versions."""
     try:
         lines = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
         return {json.loads(line)["text"].encode() for line in lines.splitlines()}
@@ -57,7 +57,7 @@ def texts_of(data: bytes) -> set[bytes] | None:
 
 
 def rounds(way: str, changes: dict[str, Callable[[Path], None]]) -> list[tuple[str, Callable]]:
-    """(seed, change) of every round."""
+    """Yields (seed, change) for every round."""
     return [
         (f"{SEED}-{way}-{name}-{n}", change)
         for name, change in changes.items()
@@ -66,7 +66,7 @@ def rounds(way: str, changes: dict[str, Callable[[Path], None]]) -> list[tuple[s
 
 
 def whole(out: Path) -> dict[str, bytes]:
-    """What a command wrote and vouches for."""
+    """Returns the files that a command wrote and lists in its manifest."""
     return {
         name: data for name, data in contents(out).items()
         if Path(name).name not in NO_PART_OF_IT
@@ -74,7 +74,7 @@ def whole(out: Path) -> dict[str, bytes]:
 
 
 def published(folder: Path) -> list[Path]:
-    """The files that lie there under final names."""
+    """Returns the files that lie there under final names."""
     return sorted(
         path for path in folder.rglob("*")
         if path.is_file() and not path.name.endswith(".part") and path.name != ".lock"
@@ -92,14 +92,14 @@ def remove(path: Path) -> None:
 
 
 def replace_by(path: Path, data: bytes) -> None:
-    """By another file, as careful programs do."""
+    """Renames another file over it, as careful programs do."""
     other = path.with_name(f"{path.name}.other")
     other.write_bytes(data)
     os.replace(other, path)
 
 
 def overwrite(path: Path, data: bytes) -> None:
-    """In place, the same inode."""
+    """Writes in place, into the same inode."""
     with path.open("r+b") as file:
         file.write(data)
         file.truncate()
@@ -114,7 +114,7 @@ def empty(path: Path) -> None:
 
 
 def flip(path: Path) -> None:
-    """A byte in the middle."""
+    """Changes a byte in the middle."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     overwrite(path, bytes(data))
@@ -168,10 +168,10 @@ FILE_CHANGES: dict[str, Callable[[Path], None]] = {
 
 @dataclass
 class Stopped:
-    """A run that is held while files change."""
+    """A run that is suspended while files change."""
 
     run: subprocess.Popen
-    n_done: int  # outputs that are there
+    n_done: int  # outputs that exist
     is_running: bool
 
 
@@ -186,7 +186,7 @@ class ChangingFilesTest(ProgramTest):
     def stop_after(
         self, arguments: list[object], out: Path, pattern: str, n: int, seconds: float
     ) -> Stopped:
-        """Starts a command and stops it when `n` outputs are there and the time is over."""
+        """Starts a command and suspends it when `n` outputs exist and the time is over."""
         run = self.start(arguments)
         end = time.monotonic() + seconds
         while run.poll() is None:
@@ -198,7 +198,7 @@ class ChangingFilesTest(ProgramTest):
         return Stopped(run, len(list(out.glob(pattern))), run.poll() is None)
 
     def finish(self, stopped: Stopped) -> Result:
-        """Lets it go on to its end, which must be one that it chose."""
+        """Lets the command continue to its end, which must not be a crash or a hang."""
         run = stopped.run
         if run.poll() is None:
             run.send_signal(signal.SIGCONT)
@@ -216,7 +216,7 @@ class ChangingFilesTest(ProgramTest):
 
     @contextmanager
     def round(self, seed: str) -> Iterator[tuple[Path, random.Random]]:
-        """A subtest with a folder and random numbers of its own."""
+        """A subtest with its own folder and random numbers."""
         with self.subTest(seed=seed), tempfile.TemporaryDirectory(dir=self.folder) as place:
             yield Path(place), random.Random(seed)
 
@@ -262,7 +262,7 @@ class Inputs(ChangingFilesTest):
     def check_input(
         self, place: Path, change: Callable[[Path], None], rng: random.Random, n_shards: int
     ) -> bool:
-        """Whether an input was changed in the middle of the run."""
+        """Returns whether an input was changed in the middle of the run."""
         files = self.write_corpus(place / "corpus")
         n = rng.randrange(n_shards)
         being_read = files[n * len(files) // n_shards]
@@ -281,7 +281,7 @@ class Inputs(ChangingFilesTest):
         if result.status == FINISHED:
             self.assert_of_one_version(out, versions)
         self.assertEqual((out / "manifest.json").exists(), result.status == FINISHED, result)
-        # Whoever tries again gets a good dataset, or is told why not.
+        # A second attempt gives a good dataset, or a message that says why not.
         if result.status != FINISHED and path.is_file() and not path.is_symlink():
             again = bindery(*arguments)
             self.assertIn(again.status, (0, 2), again)
@@ -297,12 +297,12 @@ class Outputs(ChangingFilesTest):
         self.dataset = self.folder / "dataset"
         self.succeeds(*PACK, self.folder / "corpus", "-o", self.dataset)
 
-        self.ways = {  # which write many files, and how those are called
+        self.ways = {  # commands that write many files, and the pattern of those
             "pack": ([*PACK, self.folder / "corpus"], "[0-9]*.arrow"),
             "repack": (["repack", "-q", "--seq-len", 100, self.dataset], "[0-9]*.arrow"),
         }
 
-    def test_what_is_called_finished_is_whole(self) -> None:
+    def test_a_finished_dataset_is_complete(self) -> None:
         for name, (arguments, pattern) in self.ways.items():
             undisturbed = self.folder / f"undisturbed-{name}"
             self.succeeds(*arguments, "-o", undisturbed)
@@ -325,7 +325,7 @@ class Outputs(ChangingFilesTest):
             self.assertGreater(n_changed, 0, name)
 
     def test_a_folder_that_goes_away_is_missed(self) -> None:
-        # An export publishes everything in the end.
+        # An export publishes everything at the end.
         export = {"export": (["export", "-q", self.dataset], ".*.part")}
         for name, (arguments, pattern) in (self.ways | export).items():
             with self.subTest(name):
@@ -340,9 +340,9 @@ class Outputs(ChangingFilesTest):
 
 
 class Readers(ChangingFilesTest):
-    """Commands that only read may say what they find, and must end."""
+    """Commands that only read may report what they find, and must end."""
 
-    def test_they_end_in_a_way_that_they_have_words_for(self) -> None:
+    def test_every_command_ends_without_a_crash(self) -> None:
         original = self.folder / "original"
         self.write_corpus(self.folder / "corpus")
         self.succeeds(*PACK, self.folder / "corpus", "-o", original)

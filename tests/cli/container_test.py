@@ -1,9 +1,10 @@
 """The Containerfile, without a registry to pull its base image from.
 
-Always: every instruction fits the tree, so that no line can be forgotten when a script changes.
---long, as root and with debootstrap: the lines are executed as a builder of images would, each
-stage in a root of its own, the base image being a bare Debian; the last one then does a job. What
-it takes to reach packages (apt's settings, certificates, pip's variables) is this machine's own.
+Always: every instruction fits the tree, so that no line is forgotten when a script changes.
+With --long, as root and with debootstrap: the lines are executed as a builder of images would do
+it, each stage in a root folder of its own, with a bare Debian as the base image; then the last
+stage does a job. Access to packages (apt's settings, certificates, pip's variables) is this
+machine's own.
 """
 
 import glob
@@ -36,7 +37,7 @@ class Stage:
 
 
 def read_stages(text: str) -> dict[str, Stage]:
-    """The stages by their names, in order."""
+    """Returns the stages by name, in order."""
     stages: dict[str, Stage] = {}
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     for line in "\n".join(lines).replace("\\\n", " ").splitlines():
@@ -54,7 +55,7 @@ def steps(stage: Stage, word: str) -> list[str]:
 
 
 def copy_arguments(rest: str) -> tuple[str | None, list[str], str]:
-    """The stage that a COPY takes from, what, and where to."""
+    """Returns the stage that a COPY takes from, the source and the destination."""
     words = shlex.split(rest)
     origin = words.pop(0).removeprefix("--from=") if words[0].startswith("--from=") else None
     return origin, words[:-1], words[-1]
@@ -102,8 +103,8 @@ class Containerfile(unittest.TestCase):
 
 
 class BareRoots:
-    """Makes the roots of stages, each from that of its base. Mounts are in a namespace of the
-    command that needs them, so that none outlives it."""
+    """Makes the root folders of stages, each from that of its base. A command's mounts are in a
+    namespace of its own, so that none outlives it."""
 
     SETTINGS = "PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_FIND_LINKS http_proxy https_proxy no_proxy"
 
@@ -122,7 +123,7 @@ class BareRoots:
         return self.folder / name.replace(":", "-")
 
     def make_base(self) -> None:
-        """The bare Debian, from the mirror that apt uses."""
+        """Makes a bare Debian from the mirror that apt uses."""
         root = self.root(BASE)
         said = subprocess.run(
             ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages",
@@ -141,7 +142,7 @@ class BareRoots:
             shutil.copyfile(self.certificates, root / "etc/test-ca.crt")
 
     def make(self, stage: Stage) -> None:
-        """Executes a stage's instructions. What it builds on must be there."""
+        """Executes a stage's instructions. The stages that it depends on must exist."""
         root = self.root(stage.name)
         subprocess.run(["cp", "-a", self.root(stage.base), root], check=True)
         self.directory = "/bindery" if stage.base != BASE else "/"
@@ -155,7 +156,7 @@ class BareRoots:
                 (root / rest[1:]).mkdir(exist_ok=True)
 
     def copy(self, root: Path, origin: str | None, sources: list[str], target: str) -> None:
-        if origin is None:  # the clone: what git would have, not what builds have left there
+        if origin is None:  # the clone without the files of builds: only those that git lists
             names = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], check=True,
                                    stdout=subprocess.PIPE).stdout
             (root / target[1:]).mkdir()
@@ -196,7 +197,7 @@ class Image(unittest.TestCase):
                 self.use(roots, stages[target])
 
     def needed(self, stages: dict[str, Stage], target: str) -> list[str]:
-        """What a stage builds on or copies from, first things first."""
+        """Returns the stages that a stage builds on or copies from, in order of dependency."""
         stage = stages[target]
         names = [stage.base] + [origin for rest in steps(stage, "COPY")
                                 if (origin := copy_arguments(rest)[0])]

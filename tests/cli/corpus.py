@@ -1,4 +1,4 @@
-"""Random corpora with everything awkward in them, each a function of its seed."""
+"""Random corpora with awkward contents, each a function of its seed."""
 
 import json
 import random
@@ -17,14 +17,14 @@ BROKEN = [b"\xff", b"\x80", b"\xc3", b"\xe2\x82", b"\xf0\x9f\xa7", b"\xed\xa0\x8
 
 @dataclass(frozen=True)
 class Corpus:
-    """The files, and the text of every document in order, as it was put into them."""
+    """The files, and the text of every document in order, as it was written into them."""
 
     inputs: list[Input]
     texts: list[bytes]
 
 
 def random_options(rng: random.Random, **fixed: object) -> Options:
-    """What selects, orders and cuts, at random; the rest is given."""
+    """Chooses the options that select, order and cut at random; the others are given."""
     return Options(
         unit_size=rng.choice(UNIT_SIZES),
         delimiter=rng.choice([None, DELIMITER]),
@@ -42,7 +42,7 @@ def random_options(rng: random.Random, **fixed: object) -> Options:
 
 
 def text_of_size(rng: random.Random, size: int, broken: bool) -> bytes:
-    """Exactly `size` bytes of text; some of it not UTF-8 if `broken` and there is room."""
+    """Returns `size` bytes of text; if `broken` and there is room, some of it is not UTF-8."""
     parts = [rng.choice(BROKEN)] if broken else []
     room = size - sum(map(len, parts))
     while room > 0:
@@ -57,7 +57,8 @@ def text_of_size(rng: random.Random, size: int, broken: bool) -> bytes:
 
 
 def text_sizes(rng: random.Random, options: Options, n_documents: int) -> list[int]:
-    """Bytes of each text: the edges of a row, empty ones, and one giant, among others."""
+    """Returns the size of each text: the edges of a row, empty ones, and one giant, among
+    others."""
     frame = 1 if options.bos is None else 2
     edges = [options.seq_len + delta - frame for delta in (-1, 0, 1)]
     sizes = [0, 0, *edges, rng.randint(5, 9) * options.seq_len + rng.randint(0, 3)]
@@ -86,7 +87,7 @@ def delimited_file(rng: random.Random, texts: list[bytes]) -> bytes:
 
 
 def json_line(rng: random.Random, text: bytes, text_field: str) -> bytes:
-    """A record with the text where `text_field` says and decoys beside it."""
+    """Makes a record with the text where `text_field` says, and other fields around it."""
     value: object = text.decode("utf-8", "surrogateescape")
     ascii_only = rng.random() < 0.5 and is_utf8(text)
     names = text_field.split(".")
@@ -97,7 +98,7 @@ def json_line(rng: random.Random, text: bytes, text_field: str) -> bytes:
 
 
 def jsonl_file(rng: random.Random, texts: list[bytes], text_field: str) -> bytes:
-    """One record per line, blank lines and CRLF among them; perhaps no newline at the end."""
+    """Writes one record per line, with blank lines and CRLF; the last newline may be missing."""
     parts = []
     for text in texts:
         if rng.random() < 0.1:
@@ -108,8 +109,8 @@ def jsonl_file(rng: random.Random, texts: list[bytes], text_field: str) -> bytes
 
 
 def make_corpus(rng: random.Random, options: Options, n_documents: int = 40) -> Corpus:
-    """Several inputs: JSONL, and text with one document a file or with delimiter lines. Text
-    that is not UTF-8 is put where the options take it: JSON cannot keep it as it is."""
+    """Makes several inputs: JSONL, and text with one document a file or with delimiter lines. Text
+    that is not UTF-8 is used where the options allow it, but not in JSON, which cannot hold it."""
     texts_left = [
         text_of_size(rng, size, broken=options.invalid_utf8 != "error" and rng.random() < 0.2)
         for size in text_sizes(rng, options, n_documents)
@@ -134,7 +135,7 @@ def make_corpus(rng: random.Random, options: Options, n_documents: int = 40) -> 
 
 
 def with_compression(rng: random.Random, inputs: list[Input]) -> list[Input]:
-    """The same inputs, some of them compressed."""
+    """Compresses some of the inputs."""
     return [
         compressed(rng, item, rng.choice(list(COMPRESSIONS))) if rng.random() < 0.3 else item
         for item in inputs
@@ -142,7 +143,7 @@ def with_compression(rng: random.Random, inputs: list[Input]) -> list[Input]:
 
 
 def with_sources(rng: random.Random, inputs: list[Input]) -> list[Input]:
-    """The same inputs, the last of them with a source of their own, which may come back."""
+    """Gives the last of the inputs sources of their own; a source may return later."""
     first = rng.randint(0, len(inputs))
     labelled = [replace(item, source=rng.choice(SOURCES)) for item in inputs[first:]]
     return inputs[:first] + labelled

@@ -1,5 +1,5 @@
-"""No damage goes unnoticed: whatever byte of a dataset changes, `verify` says so; and what a
-forger changes and seals again is found where it breaks a rule."""
+"""No damage goes unnoticed: `verify` reports every changed byte of a dataset; a forgery whose
+checksums are right is found if it breaks a rule."""
 
 import copy
 import json
@@ -21,10 +21,10 @@ from reference_packer import VOCAB_SIZE, Options
 from shard_checker import BAD_FIGURES, FIGURE_KEYS, NOT_ALWAYS_COUNTED
 
 SEED = 20240609
-CORRUPTIONS = program.amount(brief=20, usual=70, long=1000)  # of each kind of dataset
+CORRUPTIONS = program.amount(brief=20, usual=70, long=1000)  # for each kind of dataset
 FORGERIES = 300 if program.LONG else 18  # the same
 VERIFY_TIMEOUT_SECONDS = 20
-# Which no checksum of the dataset covers: the run, and what is for other programs.
+# Files that no checksum of the dataset covers: about the run, or for other programs.
 NO_PART_OF_IT = ["pack-log.json", ".lock", "README.md", "tokenizer_config.json"]
 
 Interval = tuple[int, int]  # [begin, end)
@@ -33,13 +33,13 @@ Interval = tuple[int, int]  # [begin, end)
 
 
 def footer_of(data: bytes) -> Interval:
-    """The footer's table, its length, and the magic at the end."""
+    """Returns the range of the footer's table, its length, and the magic at the end."""
     n_bytes = int.from_bytes(data[-10:-6], "little")
     return len(data) - 10 - n_bytes, len(data)
 
 
 def gaps(taken: list[Interval], n_bytes: int) -> list[Interval]:
-    """What lies between: the heads of messages and what fills up to 8 bytes."""
+    """Returns the ranges between: heads of messages, and padding up to 8 bytes."""
     found, at = [], 0
     for begin, end in [*sorted(taken), (n_bytes, n_bytes)]:
         if at < begin:
@@ -49,8 +49,8 @@ def gaps(taken: list[Interval], n_bytes: int) -> list[Interval]:
 
 
 def regions_of(data: bytes) -> dict[str, list[Interval]]:
-    """Every byte of a shard by what it is part of. The buffers of a compressed one do not lie
-    in the file: there they count as what lies between."""
+    """Maps every byte of a shard to the part that it belongs to. The buffers of a compressed shard
+    do not lie in the file as they are: there they count as gaps."""
     regions: dict[str, list[Interval]] = defaultdict(list)
     regions["footer"].append(footer_of(data))
     mapping = pa.py_buffer(data)
@@ -75,7 +75,7 @@ def place_in(rng: random.Random, intervals: list[Interval]) -> int:
 
 
 # ---- Damage ------------------------------------------------------------------------
-# Each gets the file and the part of it that is to be hit.
+# Each function gets the file and the part of it to be damaged.
 
 Damage = Callable[[random.Random, bytearray, list[Interval]], None]
 
@@ -103,7 +103,7 @@ def append_bytes(rng: random.Random, data: bytearray, part: list[Interval]) -> N
 
 
 def edit_a_number(rng: random.Random, data: bytearray, part: list[Interval]) -> None:
-    """Another digit in one of the numbers that are written as text."""
+    """Changes a digit of a number that is written as text."""
     digits = [match.start() for match in re.finditer(rb"[0-9]", data)]
     data[rng.choice(digits)] = ord(rng.choice("0123456789"))
 
@@ -149,7 +149,7 @@ def leave_the_vocabulary(rng: random.Random, forgery: Forgery) -> str:
 
 
 def change_an_entry(rng: random.Random, forgery: Forgery) -> str:
-    """Offset or length of a segment: its document is not covered, or the figures differ."""
+    """Changes offset or length of a segment: its document is not covered, or figures differ."""
     shard, row = some_row(rng, forgery)
     entry = rng.choice(row.documents)
     key = rng.choice(["offset", "length"])
@@ -185,7 +185,7 @@ def swap_two_rows(rng: random.Random, forgery: Forgery) -> str:
 
 
 def edit_a_figure(rng: random.Random, forgery: Forgery) -> str:
-    """In shard, manifest and totals alike; what rows cannot tell at all is left alone."""
+    """Changes shard, manifest and totals alike, except figures that rows cannot show."""
     shard = some_shard(rng, forgery)
     unseen = {"invalid_utf8_documents", "headless_documents", *BAD_FIGURES, *NOT_ALWAYS_COUNTED}
     name = rng.choice([name for name in FIGURE_KEYS if name not in unseen])
@@ -212,10 +212,10 @@ CHANGES: list[Change] = [
 
 
 class DamageTest(ProgramTest):
-    """A test with a good dataset and a copy of it to be damaged."""
+    """A test with a good dataset and a copy of it that will be damaged."""
 
     settings: dict[str, object] = {}
-    part = "."  # of what is packed
+    part = "."  # of the dataset that was packed
 
     def setUp(self) -> None:
         super().setUp()
@@ -246,8 +246,8 @@ class DamageTest(ProgramTest):
         self.assertTrue(lines, result)
 
     def assert_noticed(self, *names: str) -> None:
-        """`verify` answers no, in good time, with a line that names one of the files; and so
-        it does if it looks at the files alone."""
+        """`verify` exits with 1, in good time, with a line that names one of the files; and so
+        does `verify --structure`."""
         self.assert_said(names, (1,))
         self.assert_said(names, (1,), "--structure")
 
@@ -278,7 +278,7 @@ class DamageTest(ProgramTest):
             with self.subTest(seed=seed, change=change.__name__):
                 shutil.rmtree(self.dataset, ignore_errors=True)
                 forgery.write(self.dataset)
-                self.assert_said((name, "manifest.json"), (1,))  # whose sums may be wrong now
+                self.assert_said((name, "manifest.json"), (1,))  # its sums may be wrong now
 
 
 class Compressed(DamageTest):
@@ -287,7 +287,7 @@ class Compressed(DamageTest):
     def test_any_changed_byte_is_noticed(self) -> None:
         self.check_changed_bytes()
 
-    def test_what_breaks_a_rule_is_noticed_whatever_is_sealed(self) -> None:
+    def test_a_broken_rule_is_noticed_though_checksums_are_right(self) -> None:
         self.check_forgeries()
 
 
@@ -298,7 +298,7 @@ class HeldOut(DamageTest):
     def test_any_changed_byte_is_noticed(self) -> None:
         self.check_changed_bytes()
 
-    def test_what_breaks_a_rule_is_noticed_whatever_is_sealed(self) -> None:
+    def test_a_broken_rule_is_noticed_though_checksums_are_right(self) -> None:
         self.check_forgeries()
 
 
@@ -306,11 +306,11 @@ class Corruption(DamageTest):
     def test_any_changed_byte_is_noticed(self) -> None:
         self.check_changed_bytes()
 
-    def test_what_breaks_a_rule_is_noticed_whatever_is_sealed(self) -> None:
+    def test_a_broken_rule_is_noticed_though_checksums_are_right(self) -> None:
         self.check_forgeries()
 
     def test_every_region_of_a_shard_is_known(self) -> None:
-        """So that the places above are drawn from all of them."""
+        """Makes sure that the places above are drawn from all regions."""
         data = self.files[max(self.shards, key=lambda name: len(self.files[name]))]
         regions = regions_of(data)
         self.assertGreaterEqual(len(regions), 3 + 1 + 2 + 5 + 1)
@@ -321,7 +321,7 @@ class Corruption(DamageTest):
             self.assertEqual(end, begin)
 
     def test_a_count_that_the_manifest_alone_has_changed_is_noticed(self) -> None:
-        """Its checksum is made right again: the shards say otherwise."""
+        """The manifest's checksum is made right again, but the shards contradict it."""
         good = json.loads(self.files["manifest.json"])
         del good["checksum"]
         for key in ["rows", "segments", "text", "targets", "longest_segment"]:
@@ -374,7 +374,7 @@ class Corruption(DamageTest):
         self.succeeds("verify", self.dataset)
 
     def test_inspect_refuses_a_row_that_is_not_its_checksums(self) -> None:
-        """Each row of the dataset in turn, with one bit of its ids flipped."""
+        """Flips one bit of the ids of each row of the dataset in turn."""
         first = 0
         for name in self.shards:
             table_rows = pa.ipc.open_file(self.whole / name).read_all().num_rows
@@ -392,7 +392,7 @@ class Corruption(DamageTest):
 
 
 def flip_in_row(shard: Path, row: int) -> None:
-    """Flips a bit of the row's first id, where it lies in the file."""
+    """Flips a bit of the row's first id in the file."""
     with pa.memory_map(str(shard)) as stream:
         mapping = stream.read_buffer()
     batches = pa.ipc.open_file(mapping)

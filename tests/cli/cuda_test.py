@@ -1,6 +1,6 @@
-"""The CUDA backend, whole, without a device: its module is compiled for the host and executes
-the same kernels, streams and matrix products. It must prove what the CPU proves, train as the CPU
-trains, and be loaded by its path alone."""
+"""The whole CUDA backend without a device: its module is compiled for the host and executes the
+same kernels, streams and matrix products. It must prove what the CPU proves, train as the CPU
+trains, and be loaded only by its path."""
 
 import itertools
 import json
@@ -20,11 +20,11 @@ ON_CUDA = ["--backend", "cuda", "--backend-module", MODULE]
 BF16_MODEL = ["--layers", "2", "--channels", "64", "--heads", "1", "--positions", "64"]
 IN_BF16 = ["--precision", "bf16", *ON_CUDA]
 PRECISIONS = ("float", "bf16")
-# How far beyond its bound the worst element is at least.
+# The worst element exceeds its bound by at least this factor.
 SABOTAGE_RATIOS = {"float": 100, "bf16": 5}
 # Each with each; in a brief run every one of both, but once.
 MODELS = [*(zip if BRIEF else itertools.product)(FAMILIES, PRECISIONS)]
-DOCUMENTS = str(program.amount(brief=4, usual=8, long=20))  # of a proof
+DOCUMENTS = str(program.amount(brief=4, usual=8, long=20))  # in a proof
 SABOTAGES = ("mask", "positions", "targets")
 SABOTAGED = [*(zip(SABOTAGES, itertools.cycle(PRECISIONS)) if BRIEF
                else itertools.product(SABOTAGES, PRECISIONS))]
@@ -65,7 +65,7 @@ class Cuda(ProgramTest):
         self.assertEqual(result.status, 1, result)
         self.assertRegex(result.stderr, r"the probe after step 3 found a leak: .* segment \d+ of "
                                         r"row \d+ \(\d+ tokens")
-        self.assertEqual(len(self.losses(seen)), 2)  # step 3 is not one to go on from
+        self.assertEqual(len(self.losses(seen)), 2)  # no run may continue from step 3
         self.assertFalse((seen / "step-00000003.json").exists())
         self.succeeds(*how, "-o", self.folder / "honest", *ON_CUDA, "--probe", 3)
 
@@ -108,7 +108,7 @@ class Cuda(ProgramTest):
             with self.subTest(precision):
                 how = ["--steps", n, "--save-every", n // 2, "--precision", precision]
                 whole = self.train(f"whole-{precision}", *how, *ON_CUDA, model=model)
-                # One that was stopped after its first half has written the same until then.
+                # A run that was stopped after its first half has written the same lines until then.
                 stopped = shutil.copytree(whole, self.folder / f"stopped-{precision}")
                 for path in stopped.glob(f"step-{n:08}.*"):
                     path.unlink()
@@ -117,11 +117,11 @@ class Cuda(ProgramTest):
                               *model, *how, *ON_CUDA)
                 self.assertEqual((whole / last).read_bytes(), (stopped / last).read_bytes())
 
-    def test_what_cannot_be_done_in_bf16_is_said_before_anything_is_done(self) -> None:
+    def test_impossible_bf16_is_refused_before_any_work(self) -> None:
         for model, how, reason in (
             (BF16_MODEL, ["--backend", "cpu"], "the cpu backend computes in float only"),
             (MODEL, ON_CUDA, "heads of 64 or 128 channels, the model's have 8"),
-            # The emulated device has as much.
+            # The emulated device has as much memory as this.
             (BF16_MODEL, [*ON_CUDA, "--batch", 2**20], "of the memory of cuda, and 64.0 GiB are free"),
         ):
             with self.subTest(reason):

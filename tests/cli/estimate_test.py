@@ -1,4 +1,4 @@
-"""What `bindery plan` says of a way to pack is what packing that way gives."""
+"""The estimates of `bindery plan` for a way to pack equal the results of packing that way."""
 
 import gzip
 import json
@@ -27,7 +27,7 @@ COUNTS = ["rows", "segments", "documents", "packed", "padding", "repeated", "tru
 
 
 def make_case(rng: random.Random, form: Format) -> tuple[Options, list[Input]]:
-    """A corpus of which something is left to be packed."""
+    """A corpus that still has documents after selection."""
     options = Options(
         seq_len=rng.choice([2, 31, 33, 64]),
         strategy=rng.choice(STRATEGIES),
@@ -56,7 +56,7 @@ def totals_of(dataset: Path) -> dict:
 
 
 def n_begun(dataset: Path) -> int:
-    """Documents whose first piece is not all of them."""
+    """Returns the documents that are split into several pieces."""
     return sum(
         offset == 0 and end - begin < length
         for rows in dataset_rows(dataset).values()
@@ -70,13 +70,13 @@ def shard_bytes(dataset: Path) -> int:
 
 
 def without(arguments: list, *flags: str) -> list:
-    """A command line without some options and their values."""
+    """Returns a command line without some options and their values."""
     pairs = zip(arguments[::2], arguments[1::2])
     return [part for pair in pairs if pair[0] not in flags for part in pair]
 
 
 def json_lines(rng: random.Random, n: int) -> bytes:
-    """Documents of log-normal lengths, as real ones have them."""
+    """Makes documents of log-normal lengths, as real ones have."""
     letters = bytes(rng.choices(b"abcdefgh ", k=40_000))
     lengths = [min(int(rng.lognormvariate(5, 0.5)), 20_000) for _ in range(n)]
     begins = [rng.randrange(20_000) for _ in lengths]
@@ -96,7 +96,7 @@ class Plan(Refusals):
         return way
 
     def assert_agrees(self, way: dict, dataset: Path) -> None:
-        """To the last count; the size of the shards within a few hundred bytes each."""
+        """All counts are equal; the size of the shards agrees within a few hundred bytes each."""
         totals = totals_of(dataset)
         self.assertEqual({name: way[name] for name in COUNTS}, totals)
         n_cells = totals["packed"] + totals["padding"]
@@ -126,7 +126,7 @@ class Plan(Refusals):
         told = [(way["seq_len"], way["strategy"]) for way in found["estimates"]]
         self.assertEqual(told, ways)
         own = self.way(found, options.seq_len, options.strategy)
-        if options.long != "drop":  # the dropped documents are not there any more
+        if options.long != "drop":  # dropped documents are not in the dataset any more
             self.assert_agrees(own, dataset)
         if options.long == "split":
             again = self.place() / "again"
@@ -154,7 +154,7 @@ class Plan(Refusals):
             self.assertEqual((found["long"], found["max_documents"]), (policy, 2))
             self.assert_agrees(self.way(found, 101, "best-fit"), again)
 
-    def test_what_was_dropped_is_said_not_to_count(self) -> None:
+    def test_dropped_documents_are_said_not_to_count(self) -> None:
         file = self.write("a.txt", b"x" * 99)
         short = self.write("b.txt", b"y" * 5)
         dataset = self.pack(self.folder / "dataset", [file, short], "--seq-len", "8",
@@ -194,7 +194,7 @@ class Plan(Refusals):
                     self.check_inputs(random.Random(seed), form)
 
     def check_sample(self, files: list[Path], *options: object) -> None:
-        """A tenth of the corpus tells the rest within a few percent."""
+        """A sample of a tenth of the corpus estimates the whole within a few percent."""
         dataset = self.pack(self.place() / "dataset", files, "--seq-len", "256", *options)
         size = sum(totals_of(dataset)[name] for name in ("packed", "repeated")) // 10
         asked = [*files, *options, "--seq-len", "256", "--sample", size]
@@ -244,7 +244,7 @@ class Plan(Refusals):
                 self.assertLessEqual(found["sample"]["documents"], 40)
                 self.assertLessEqual(found["sample"]["read_bytes"], n_bytes)
 
-    # ---- What is printed ----
+    # ---- Printed output ----
 
     def test_row_lengths_are_chosen_around_the_documents(self) -> None:
         for n_bytes, lengths in [(10, [64, 128, 256, 512]), (999, [256, 512, 1024, 2048]),
@@ -277,7 +277,7 @@ class Plan(Refusals):
         self.assertLessEqual(max(map(len, said.split("\n"))), 80)
 
     def test_no_longer_rows_than_the_models_context_are_recommended(self) -> None:
-        """Documents have 1000 tokens: none is whole in shorter rows."""
+        """Documents have 1000 tokens, so none is whole in shorter rows."""
         file = self.write("a.jsonl", b'{"text": "%s"}\n' % (b"x" * 999) * 20)
         dataset = self.pack(self.place() / "dataset", [file], "--seq-len", "2k")
         for options, lengths, seq_len in [
@@ -310,9 +310,9 @@ class Plan(Refusals):
                 self.assertIn(share, line)
         self.assertIn(f"* --seq-len {found['recommendation']['seq_len']} ", said)
 
-    # ---- What cannot be planned ----
+    # ---- Refusals ----
 
-    def test_what_makes_no_sense_is_refused(self) -> None:
+    def test_nonsense_is_refused(self) -> None:
         file = self.write("a.txt", b"text")
         for lengths in ("", ",", "1", "0", "-5", "8,", ",8", "8 9", "x", "8x", "1073741825",
                         "99999999999999999999", ",".join(map(str, range(2, 35)))):
@@ -333,7 +333,7 @@ class Plan(Refusals):
         self.assert_refusal(bindery("plan", dataset), "not a finished dataset")
 
     def test_lengths_that_lie_are_refused(self) -> None:
-        """One of 4 G tokens would be two billion rows of 2."""
+        """A document of 4 G tokens would be two billion rows of 2."""
         dataset = self.pack(self.folder / "dataset", [self.write("a.txt", b"abc")])
         for n, length in enumerate([5, 2**32 - 1]):
             forgery = Forgery.load(dataset)
@@ -356,7 +356,7 @@ class Plan(Refusals):
             with self.subTest(n=n, name=path.name):
                 result = bindery("plan", dataset, timeout=20)
                 self.assertIn(result.status, (0, 2), result)
-                if result.status == 0:  # nothing that it says comes from what was changed
+                if result.status == 0:  # nothing in the output comes from the changed bytes
                     self.assertIn("exact", result.stdout)
             path.write_bytes(whole)
 

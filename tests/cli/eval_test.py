@@ -1,5 +1,5 @@
-"""`bindery eval`, and evaluations and samples during a run: against figures that follow from
-the corpus and from the run, and without a trace in the run's weights."""
+"""`bindery eval`, and evaluations and samples during a run: their figures must follow from the
+corpus and the run, and they must not change the run's weights."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from schemas import validate
 GOLDEN = ROOT / "tests" / "golden" / "train-1"
 DATASET = GOLDEN / "dataset"
 MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
-# Weights that stay as they were drawn: the loss of a step is that of any other time.
+# A learning rate of 0 keeps the weights: the loss of a step is that of any other time.
 FROZEN = ["--learning-rate", 0, "--min-learning-rate", 0, "--weight-decay", 0]
 
 
@@ -66,7 +66,7 @@ class Evaluating(EvalTest):
             self.assertAlmostEqual(result["loss"], step["loss"], delta=1e-6)
 
     def test_targets_and_bytes_are_those_of_the_corpus(self) -> None:
-        """Every token but a document's first is a target once, separators have no bytes."""
+        """Every token except a document's first is a target once; separators have no bytes."""
         run = self.train("run", *FROZEN, "--steps", 1)
         lengths = [len(text) for text in texts(GOLDEN / "corpus" / "documents.jsonl")]
         result = self.eval(run, DATASET)
@@ -91,7 +91,7 @@ class Evaluating(EvalTest):
         self.assertEqual([source["name"] for source in result["sources"]], list(inputs))
         for source in result["sources"]:
             name = source["name"]
-            if name == "empty":  # alone it is refused
+            if name == "empty":  # it is refused on its own
                 self.assertEqual((source["targets"], source["bytes"], source["loss"]), (0, 0, None))
                 continue
             alone = self.pack(self.folder / name, [inputs[name]], "--seq-len", 64)
@@ -130,7 +130,7 @@ class Evaluating(EvalTest):
         self.assertEqual((result["bytes"], result["bits_per_byte"]), (0, None))
         self.assertEqual(result["targets"], 5 + 20)
 
-    def test_what_does_not_fit_is_refused(self) -> None:
+    def test_data_that_does_not_fit_is_refused(self) -> None:
         run = self.train("run", "--steps", 1)
         long = self.pack(self.folder / "long", [GOLDEN / "corpus"], "--seq-len", 128)
         self.assert_refused(bindery("eval", run, long), "64 positions", "segment of")
@@ -147,7 +147,7 @@ class Evaluating(EvalTest):
 
 
 class Watching(EvalTest):
-    def test_looking_does_not_change_a_bit(self) -> None:
+    def test_evaluating_does_not_change_a_bit(self) -> None:
         plain = self.train("plain", "--steps", 12)
         watched = self.train(
             *["watched", "--steps", 12, "--eval", DATASET, "--eval-every", 5, "--eval-rows", 7],
@@ -225,11 +225,11 @@ class Watching(EvalTest):
         (line,) = self.lines(run, "sample")
         (value,) = line["values"]
         self.assertEqual(value["prompt"], "The")
-        self.assertRegex(value["text"], r"^[\n -~]+$")  # nothing that the terminal is spared
+        self.assertRegex(value["text"], r"^[\n -~]+$")  # no control characters for a terminal
         text = self.succeeds("generate", "--tokens", 100, run).stdout
         self.assertEqual(text, f"The{value['text']}\n")
 
-    def test_what_cannot_be_looked_at_is_refused_before_the_first_step(self) -> None:
+    def test_an_impossible_evaluation_is_refused_before_the_first_step(self) -> None:
         how = ["--seq-len", 65, "--long", "drop"]
         long = self.pack(self.folder / "long", [GOLDEN / "corpus"], *how)
         cases = [

@@ -1,5 +1,5 @@
-"""What a run tells of itself: metrics.jsonl as its schema says, and the same numbers in the
-event files, as TensorBoard's own reader reads them, however often the run was resumed."""
+"""The records of a run: metrics.jsonl follows its schema, and the event files have the same
+numbers, read by TensorBoard's own reader, however often the run was resumed."""
 
 import fcntl
 import json
@@ -25,7 +25,7 @@ DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
 MODEL = ["--layers", 1, "--channels", 16, "--heads", 2, "--positions", 64]
 SMOOTHING = 0.98
 
-# It tells at length what it forgets at a resume.
+# It prints much about the steps that it forgets at a resume.
 logging.getLogger("tensorboard").setLevel(logging.ERROR)
 
 
@@ -34,7 +34,7 @@ def as_float(value: float) -> float:
 
 
 def lines(run: Path) -> list[dict]:
-    """All lines of the run, each as the schema says."""
+    """Returns all lines of the run, each checked by the schema."""
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for line in found:
         validate(line, "metrics")
@@ -42,13 +42,13 @@ def lines(run: Path) -> list[dict]:
 
 
 def read_events(run: Path) -> EventAccumulator:
-    """As TensorBoard does: all event files of the folder, in the order of their names."""
+    """Reads as TensorBoard does: all event files of the folder, in the order of their names."""
     events = EventAccumulator(str(run), size_guidance={"scalars": 0, "tensors": 0})
     return events.Reload()
 
 
 def expected_scalars(run: Path) -> dict[str, list[tuple[int, float]]]:
-    """What the events must hold, from metrics.jsonl alone."""
+    """Returns the expected events, from metrics.jsonl alone."""
     found: dict[str, list[tuple[int, float]]] = {}
 
     def add(tag: str, step: int, value: float) -> None:
@@ -113,7 +113,7 @@ class Events(ProgramTest):
         self.assert_events_are_the_metrics(self.folder)
         self.assertEqual(read_events(self.folder).Scalars("train/loss")[-1].step, 5)
 
-    def test_what_a_kill_leaves_is_read_up_to_the_last_whole_record(self) -> None:
+    def test_a_killed_runs_events_are_read_up_to_the_last_complete_record(self) -> None:
         self.write(self.folder, 0, 9)
         path = next(self.folder.glob("events.*"))
         whole = path.read_bytes()
@@ -177,7 +177,7 @@ class Lines(ProgramTest):
                                    r"\S+ [MG]FLOP/s  .* left$")
 
     def read_all(self, terminal: int) -> str:
-        """What was written to it; a single read may give a part of that."""
+        """Reads everything that was written; a single read may return a part of it."""
         parts = []
         try:
             while True:

@@ -54,7 +54,8 @@ class ExportFaultTest(ProgramTest):
             self.assertGreater(n, 0, call)
             self.assertEqual(failed, 0)
             for error in REASONS:
-                # On a full disk all later calls fail as well: the first and the last tell.
+                # On a full disk all later calls fail as well, so the first and the last call are
+                # enough.
                 for number in range(1, n + 1) if error == "EIO" or program.LONG else {1, n}:
                     with self.subTest(call, error=error, number=number):
                         out = self.folder / f"{call}-{error}-{number}"

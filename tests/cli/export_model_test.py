@@ -1,5 +1,5 @@
-"""A model goes out by `bindery export --model` and comes back by `bindery train --init`; what
-is wrong with a folder or with the options is said, and nothing is left behind."""
+"""`bindery export --model` writes a model and `bindery train --init` reads it again; a message
+says what is wrong with a folder or with the options, and nothing is left behind."""
 
 import json
 import shutil
@@ -42,7 +42,7 @@ class ModelTest(ProgramTest):
 
 
 def read_tensors(path: Path) -> tuple[dict, bytes]:
-    """Header and data of a safetensors file."""
+    """Returns header and data of a safetensors file."""
     data = path.read_bytes()
     (n,) = struct.unpack("<Q", data[:8])
     return json.loads(data[8 : 8 + n]), data[8 + n :]
@@ -54,7 +54,7 @@ def write_tensors(path: Path, header: dict, data: bytes) -> None:
 
 
 def pad_table(model: Path, rows: list[list[float]]) -> None:
-    """Adds rows to the token table of a model, as those do who want a round number of them."""
+    """Adds rows to a model's token table, as people do who want a round number of them."""
     header, data = read_tensors(model / "model.safetensors")
     assert header["__metadata__"] == {"format": "pt"}, "transformers refuse the file"
     parts, at = b"", 0
@@ -92,7 +92,7 @@ class ThereAndBack(ModelTest):
             with self.subTest(family):
                 run = self.train(f"{family}-run", "--preset", preset, *MODEL, steps=20)
                 model = self.export(run, f"{family}-model")
-                # Whatever the last layer says, one of these two rows has the largest logit.
+                # One of these two rows has the largest logit, whatever the last layer computes.
                 pad_table(model, [[1000.0] * 24, [-1000.0] * 24])
                 still = ["--learning-rate", 0, "--min-learning-rate", 0]
                 padded = self.train(f"{family}-padded", "--init", model, *still, steps=1)
@@ -144,7 +144,7 @@ class HostileFolders(ModelTest):
         self.good = self.export(self.train("run", "--preset", "tiny-gpt2", *MODEL), "good")
 
     def refused(self, damage: Callable[[Path], object], *mentions: str) -> None:
-        """A copy of a good folder that `damage` has changed begins no run."""
+        """A copy of a good folder, changed by `damage`, must be refused."""
         folder, run = self.folder / "bad", self.folder / "never"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.good, folder)
@@ -235,7 +235,7 @@ class HostileFolders(ModelTest):
 
 
 class Exporting(ModelTest):
-    def test_what_does_not_go_together_is_refused(self) -> None:
+    def test_contradictory_options_are_refused(self) -> None:
         run, out = self.train("run", *MODEL), self.folder / "out"
         for arguments, mention in [
             ([], "either a DATASET or --model RUN"),

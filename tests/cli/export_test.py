@@ -1,4 +1,4 @@
-"""What `bindery export` writes is what an independent computation makes of the shards."""
+"""The output of `bindery export` equals an independent computation from the shards."""
 
 import json
 import os
@@ -28,7 +28,8 @@ SUFFIXES = {"stream": "arrows", "parquet": "parquet"}
 
 
 def corpus(rng: random.Random) -> list[Input]:
-    """Documents of one token (the separator alone), of exactly a row, split ones, and others."""
+    """Makes documents of one token (only the separator), of exactly a row, split ones, and
+    others."""
     lengths = [0, 0, 1, SEQ_LEN - 2, SEQ_LEN - 1, SEQ_LEN, 5 * SEQ_LEN, 100, 0]
     lengths += [rng.randrange(3 * SEQ_LEN) for _ in range(60)]
     texts = ["".join(rng.choice("abc dé") for _ in range(n)) for n in lengths]
@@ -37,9 +38,9 @@ def corpus(rng: random.Random) -> list[Input]:
 
 
 def expected_row(row: dict) -> dict:
-    """A shard's row in every column, token by token."""
+    """Computes a shard's row in every column, token by token."""
     ids, bounds = row["input_ids"], row["cu_seqlens"]
-    segment_of = [sum(b <= t for b in bounds) for t in range(len(ids))]  # padding is the last
+    segment_of = [sum(b <= t for b in bounds) for t in range(len(ids))]  # padding comes last
     used = bounds[-1]
     positions, labels = [], []
     for t, segment in enumerate(segment_of):
@@ -57,7 +58,7 @@ def expected_row(row: dict) -> dict:
 
 
 def exported(folder: Path) -> dict[str, bytes]:
-    """Every file of a folder but the one that processes lock."""
+    """Returns every file of a folder except the lock file."""
     return {name: data for name, data in contents(folder).items() if name != ".lock"}
 
 
@@ -190,7 +191,7 @@ class Export(ProgramTest):
                 self.assertIn(f"bindery export: {message}\n", result.stderr)
                 self.assertFalse(self.out.exists())
 
-    def test_what_is_in_the_folder_is_never_lost(self) -> None:
+    def test_existing_files_are_never_lost(self) -> None:
         for name in ["notes.txt", "0-0.parquet", "export.json"]:
             for overwrite in ([], ["--overwrite"]):
                 with self.subTest(name=name, overwrite=overwrite):
@@ -225,7 +226,7 @@ class Export(ProgramTest):
             (self.out / name).unlink()
 
     def test_tables_of_a_run_that_was_cut_short_are_replaced_if_told_so(self) -> None:
-        """They have their names, and the list of them, whole, has not yet."""
+        """The tables have their final names, but the list of them is not complete yet."""
         whole = self.export("--format", "parquet")
         (self.out / "export.json").rename(self.out / ".export.json.0123abcd.part")
         result = bindery("export", "-o", self.out, self.dataset)
@@ -233,7 +234,7 @@ class Export(ProgramTest):
         self.assertIn("--overwrite replaces what a run that was cut short has left", result.stderr)
         self.assertEqual(self.export("--overwrite", "--format", "parquet"), whole)
 
-    def test_what_a_killed_run_left_is_cleared_away(self) -> None:
+    def test_files_of_a_killed_run_are_removed(self) -> None:
         self.out.mkdir()
         (self.out / ".00000-00000.arrows.0123abcd.part").write_bytes(b"half")
         self.assertNotIn(".00000-00000.arrows.0123abcd.part", self.export())

@@ -15,7 +15,7 @@ from program import CONTROL_CHARACTER, Result, bindery, contents
 from unfinished import WAYS, UnfinishedTest
 
 SEED = 20240612
-# Of a kind of call and error; for the first way to pack, and for each other one.
+# For each kind of call and error: with the first way to pack, and with each other way.
 MOST_FAULTS = program.amount(brief=4, usual=12, long=10**6)
 MOST_FAULTS_ELSEWHERE = program.amount(brief=2, usual=3, long=10**6)
 CORPUS_BYTES = 120_000
@@ -28,8 +28,8 @@ class Call:
     """A kind of call, as failing_calls.c names it."""
 
     name: str
-    may_be_harmless: bool = False  # nothing is lost if the program does not mind
-    reason: str | None = None  # instead of the system's
+    may_be_harmless: bool = False  # the program may ignore the failure, because nothing is lost
+    reason: str | None = None  # printed instead of the system's message
 
 
 CALLS = [
@@ -38,7 +38,7 @@ CALLS = [
     Call("write"),
     Call("fsync"),
     Call("rename"),
-    # The file may be empty yet, or be synced later; and Arrow does not pass the reason on.
+    # The file may still be empty, or be synced later; and Arrow does not pass the reason on.
     Call("close", may_be_harmless=True, reason="error closing file"),
 ]
 
@@ -48,7 +48,7 @@ def library() -> str:
 
 
 def spread(n: int, most: int) -> list[int]:
-    """1 to n, or `most` of them, the first and the last included."""
+    """Returns 1 to n, or `most` of these, including the first and the last."""
     if n <= most:
         return list(range(1, n + 1))
     return sorted({1 + i * (n - 1) // (most - 1) for i in range(most)})
@@ -61,7 +61,7 @@ class Faults(UnfinishedTest):
         self.report = self.folder / "report"
 
     def fault(self, call: str, error: str, number: int) -> dict[str, str]:
-        """The environment of a run in which that call fails."""
+        """Returns the environment of a run in which that call fails."""
         return {
             **os.environ,
             "LD_PRELOAD": library(),
@@ -73,7 +73,7 @@ class Faults(UnfinishedTest):
         }
 
     def run_with_fault(self, call: str, error: str, number: int) -> tuple[Result, int, int]:
-        """Packs into a new folder. Returns also the number of calls, and of those that failed."""
+        """Packs into a new folder. Also returns the number of calls, and of those that failed."""
         shutil.rmtree(self.dataset, ignore_errors=True)
         result = self.run_alone(self.dataset, env=self.fault(call, error, number))
         counted, failed = map(int, self.report.read_text().split())
@@ -81,14 +81,14 @@ class Faults(UnfinishedTest):
         return result, counted, failed
 
     def count(self, call: str) -> int:
-        """How many calls of the kind an undisturbed run makes."""
+        """Counts the calls of the kind in an undisturbed run."""
         result, counted, failed = self.run_with_fault(call, "EIO", 10**9)
         self.assertEqual((result.status, failed), (0, 0), result)
         self.assert_nothing_damaged(self.dataset)
         return counted
 
     def assert_explained(self, result: Result, reasons: list[str]) -> None:
-        """Exit 2, and a line that names a file of the dataset, or its folder, and a reason."""
+        """Exit 2, and a line that names a file or the folder of the dataset, and a reason."""
         self.assertEqual(result.status, 2, result)
         self.assertEqual(result.stdout, "")
         self.assertRegex(result.stderr, rf"\Abindery {self.way.command}: [^\n]*\n\Z")
@@ -120,7 +120,7 @@ class Faults(UnfinishedTest):
                             self.check_fault(call, error, number)
 
     def test_a_folder_that_cannot_be_synced_is_no_failure(self) -> None:
-        """Some file systems have no fsync() for folders; a file's own must work."""
+        """Some file systems have no fsync() for folders; fsync() of a file must work."""
         self.prepare(WAYS[0], f"{SEED}-sync", CORPUS_BYTES, *OPTIONS)
         result, _, failed = self.run_with_fault("fsync-folder", "EINVAL", 0)
         self.assertGreater(failed, 5)
@@ -131,8 +131,8 @@ class Faults(UnfinishedTest):
         self.assert_explained(result, ["Invalid argument"])
 
     def test_a_finished_dataset_need_not_be_writable(self) -> None:
-        """The same command says so, as on a read-only file system; one that is not finished
-        cannot go on there."""
+        """The same command says that it is finished, as on a read-only file system; an unfinished
+        one cannot be continued there."""
         self.prepare(WAYS[0], f"{SEED}-read-only", CORPUS_BYTES, *OPTIONS)
         self.succeeds(*self.commands(self.dataset)[0])
         arguments = [a for a in self.commands(self.dataset)[0] if a != "-q"]

@@ -1,5 +1,5 @@
-"""Files that are not what they were, or not ours: whatever lies where a file should lie is told
-apart from one and never waited for; what vanishes during a run is missed before the dataset is
+"""Files that have changed, or that others have made: anything that lies in the place of a file is
+recognised and never waited for; a file that vanishes during a run is missed before the dataset is
 called finished; and no command removes or replaces a file that it cannot have made."""
 
 import gzip
@@ -19,22 +19,22 @@ from run_files import steps, write_run
 from unfinished import json_lines, published
 
 SEED = 20240620
-FLIPS = program.amount(brief=12, usual=60, long=600)  # of each codec
+FLIPS = program.amount(brief=12, usual=60, long=600)  # for each codec
 GOLDEN = ROOT / "tests" / "golden" / "train-1"
 DATASET = GOLDEN / "dataset"
 MODEL = ["--layers", 1, "--channels", 16, "--heads", 2, "--positions", 64]
-PATIENCE_SECONDS = 60  # generous: whoever waits at a FIFO waits for ever
+PATIENCE_SECONDS = 60  # generous: a command that waits at a FIFO would wait for ever
 
-# Calls that open files without bd_file_open(), and why they may.
+# Calls that open files without bd_file_open(), and why they are allowed.
 OPENS = {
     ("common/base/file.c", "open"): 5,  # bd_file_open() itself, new files, our own pending ones, folders
-    ("common/base/folder.c", "opendir"): 1,  # never waits, and takes nothing but folders
+    ("common/base/folder.c", "opendir"): 1,  # never waits, and opens only folders
     ("common/base/free_memory.c", "fopen"): 3,  # the kernel's own files
-    ("common/base/module.c", "dlopen"): 1,  # what is beside the program itself
+    ("common/base/module.c", "dlopen"): 1,  # a module beside the program itself
     ("common/dataset/arrow_io.c", "garrow_file_output_stream_new"): 1,  # our own pending file
     ("packer/export/arrow_tables.c", "garrow_file_output_stream_new"): 1,  # the same
     ("trainer/weights/safetensors.c", "open"): 1,  # the same
-    ("trainer/metrics/event_file.c", "fopen"): 1,  # with "x": a file that was not there
+    ("trainer/metrics/event_file.c", "fopen"): 1,  # with "x": fails if the file exists
 }
 OPENING = re.compile(
     r"(?<![\w.>])(open|openat|open64|creat|fopen|freopen|opendir|dlopen"
@@ -46,7 +46,7 @@ COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
 
 class Sources(ProgramTest):
     def test_every_open_asks_for_a_regular_file(self) -> None:
-        """There is one way to open a file that somebody else may have made."""
+        """All files that others may have made are opened by one function."""
         found: dict[tuple[str, str], int] = {}
         for room in ("common", "packer", "trainer"):
             for path in sorted((ROOT / room).rglob("*.[ch]*")):
@@ -60,7 +60,7 @@ class Sources(ProgramTest):
 
 
 class NoRegularFile(ProgramTest):
-    """A FIFO that nobody writes into, and a device that never ends."""
+    """Returns a FIFO that nobody writes into, and a device that never ends."""
 
     def put(self, path: Path, what: str) -> None:
         path.unlink()
@@ -159,7 +159,7 @@ class Replacing(ProgramTest):
                          ["fifo.html", "null.html", "run"])
 
     def test_a_page_never_replaces_a_link(self) -> None:
-        """Such as /dev/stdout, which leads to a regular file if the output is one."""
+        """For example /dev/stdout, which leads to a regular file if the output is one."""
         run = write_run(self.folder / "run", steps(3, 1))
         link = self.folder / "stdout"
         link.symlink_to("/proc/self/fd/1")
@@ -172,7 +172,7 @@ class Replacing(ProgramTest):
                 self.assertTrue(link.is_symlink())
 
     def test_a_dataset_never_replaces_what_is_no_regular_file(self) -> None:
-        """Whatever the name: the manifest's is written through the same door."""
+        """For any name: the manifest is written by the same function."""
         out = self.pack(self.folder / "out", [GOLDEN / "corpus"])
         (out / "manifest.json").unlink()
         (out / "tokenizer_config.json").unlink()
@@ -202,7 +202,7 @@ def flip(path: Path) -> None:
 
 
 def replace(path: Path) -> None:
-    """By a copy that looks the same from outside."""
+    """Replaces the file by a copy with the same size and times."""
     times = path.stat()
     copy = path.with_name("copy")
     shutil.copyfile(path, copy)
@@ -212,8 +212,8 @@ def replace(path: Path) -> None:
 
 
 class Vanishing(ProgramTest):
-    """A corpus that comes through a pipe: when the first shard is there the rest is still to
-    come, and until then anything can happen to what is finished."""
+    """Packs a corpus that comes through a pipe: when the first shard exists, the rest is still to
+    come, and the test can change the finished files until then."""
 
     def pack_disturbed(self, out: Path, lines: list[bytes], disturb: Callable[[], None]) -> tuple:
         half = len(lines) // 2
@@ -230,7 +230,7 @@ class Vanishing(ProgramTest):
             _, said = process.communicate(b"".join(lines[half:]), timeout=PATIENCE_SECONDS)
             return process.returncode, said.decode()
 
-    def test_what_is_gone_or_has_changed_is_told_before_there_is_a_manifest(self) -> None:
+    def test_a_missing_or_changed_file_is_told_before_there_is_a_manifest(self) -> None:
         lines = json_lines(f"{SEED}", 1_200_000).splitlines(keepends=True)
         corpus = b"".join(lines)
         for options, folders in [((), ("",)), (("--holdout", "40%"), ("", "holdout/"))]:
@@ -271,7 +271,7 @@ class Vanishing(ProgramTest):
 
 class Flipped(ProgramTest):
     def test_no_flipped_bit_of_an_unfinished_dataset_is_kept(self) -> None:
-        """Whatever byte of a finished shard has changed, its unit is packed again."""
+        """If any byte of a finished shard has changed, its unit is packed again."""
         corpus = self.folder / "corpus.jsonl"
         corpus.write_bytes(json_lines(f"{SEED}-flips", 20_000))
         for codec in ("none", "zstd"):
@@ -298,7 +298,7 @@ class Flipped(ProgramTest):
                     self.assertEqual(published(out), reference)
 
 
-# ---- What is somebody else's -----------------------------------------------------------------
+# ---- Files of others -------------------------------------------------------------------------
 
 FOREIGN = [
     "notes.txt", ".hidden", "data.bin", ".anything.0123abcd.part", "90000-00000.arrow",
@@ -311,7 +311,7 @@ FOREIGN = [
 
 class Foreign(ProgramTest):
     """A file that a command cannot have made survives it byte for byte, in every folder that the
-    command touches."""
+    command uses."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -319,7 +319,7 @@ class Foreign(ProgramTest):
         self.run_folder = write_run(self.folder / "run", steps(3, 1))
 
     def ways(self) -> dict[str, list]:
-        """Commands without what they write to, and without --overwrite."""
+        """Commands without their output option and without --overwrite."""
         return {
             "pack": ["pack", "--holdout", "30%", GOLDEN / "corpus", "-o"],
             "repack": ["repack", "--seq-len", 32, self.first, "-o"],
@@ -337,7 +337,7 @@ class Foreign(ProgramTest):
         self.assertIn(result.status, (0, 2), result)
         self.assertTrue(path.is_file(), result)
         self.assertEqual(path.read_bytes(), data)
-        if result.status == 2:  # then nothing else was touched, either
+        if result.status == 2:  # then nothing else was changed, either
             after = contents(out)
             after.pop(".lock", None)
             before.pop(".lock", None)
@@ -373,7 +373,7 @@ class Foreign(ProgramTest):
                     self.assertTrue((out / "page.html").is_file())
 
     def test_a_foreign_file_survives_in_the_folders_that_are_read(self) -> None:
-        """Of those the program removes nothing at all."""
+        """The program removes nothing at all from these folders."""
         for foreign in ("notes.txt", ".anything.0123abcd.part", "90000-00000.arrow"):
             for source in (self.first, self.first / "holdout", self.run_folder):
                 (source / foreign).write_bytes(b"mine")

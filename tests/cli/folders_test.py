@@ -1,6 +1,6 @@
-"""Folders as they are in the world: what was read and what was passed over, and why, is all that
-is there, in print and in the manifest; every file is read once; an input may have options of its
-own. What is there, the file system tells, through Python."""
+"""Folders as users have them: together, the files that were read and those that were passed over
+(with the reason) are all files, in the output and in the manifest; every file is read once; an
+input may have options of its own. Python lists the folder for comparison."""
 
 import bz2
 import gzip
@@ -23,7 +23,7 @@ ELF = b"\x7fELF\2\1\1\0" + bytes(100)
 RECORDS = b"".join(json.dumps({"text": f"record {i}", "url": "x"}).encode() + b"\n"
                    for i in range(40))
 
-# Of each tree: a path, its content, and why it is passed over (None: it is read).
+# For each tree: a path, its content, and why it is passed over (None: it is read).
 SOURCES = {
     "Makefile": (b"all:\n\tcc main.c\n" * 9, None),
     "README.md": (b"[a link](elsewhere)\n" * 9, None),
@@ -68,7 +68,7 @@ TREES = {"sources": SOURCES, "c4": C4, "man": MAN_PAGES, "refused": REFUSED}
 
 
 def documents(dataset: Path) -> list[bytes]:
-    """Their texts, sorted; the tokenizer is `bytes`."""
+    """Returns the documents' texts, sorted; the tokenizer is `bytes`."""
     return sorted(bytes(ids[:-1]) for ids in rebuild_documents(dataset).values())
 
 
@@ -82,7 +82,7 @@ def passed_over(dataset: Path) -> dict[str, tuple[int, int, str]]:
 
 
 def printed(text: str) -> dict[str, int]:
-    """The table of what was passed over: reason -> files."""
+    """Returns the table of files that were passed over: reason -> files."""
     lines = text.partition("Passed over ")[2].splitlines()[1:]
     found = {}
     for line in lines:
@@ -102,8 +102,8 @@ class Folders(Refusals):
         return folder
 
     def assert_adds_up(self, dataset: Path, folder: Path) -> None:
-        """Files and bytes that were read or passed over are those that a walk finds. A link to a
-        folder is one thing without bytes."""
+        """The files and bytes that were read or passed over are those that a walk finds. A link to
+        a folder counts as one file without bytes."""
         n_files = n_bytes = 0
         for place, folders, files in os.walk(folder):
             for path in [*(Path(place, name) for name in files),
@@ -116,7 +116,7 @@ class Folders(Refusals):
             len(manifest["inputs"]) + sum(kind["files"] for kind in passed), n_files)
         self.assertEqual(sum(item["bytes"] for item in manifest["inputs"] + passed), n_bytes)
 
-    def test_what_was_read_and_what_was_not_is_all_that_is_there(self) -> None:
+    def test_read_and_passed_over_files_are_all_files(self) -> None:
         for name, tree in TREES.items():
             with self.subTest(name):
                 folder = self.write_tree(name, tree)
@@ -188,7 +188,7 @@ class Folders(Refusals):
         self.assertEqual(documents(dataset), [b"one", b"three", b"two"])
         self.succeeds("verify", dataset, "--against", folder)
 
-    def test_what_is_given_twice_is_read_once(self) -> None:
+    def test_a_file_given_twice_is_read_once(self) -> None:
         folder = self.write_tree("data", {"a.jsonl": (RECORDS, None), "b.txt": (b"b", None)})
         n = len(RECORDS.splitlines())
         link = self.folder / "link.jsonl"
@@ -241,7 +241,7 @@ class Folders(Refusals):
         dataset = self.pack(self.folder / "dataset", [folder], "--exclude", "*.zst")
         self.assertEqual([*passed_over(dataset)], ["excluded"])
 
-    def test_what_is_named_and_cannot_be_read_is_refused_with_advice(self) -> None:
+    def test_a_named_file_that_cannot_be_read_is_refused_with_advice(self) -> None:
         for name, (content, reason) in {**SOURCES, **REFUSED}.items():
             if reason in (None, "hidden", "JSON without its text", "CSV without its text"):
                 continue
@@ -306,7 +306,7 @@ class OwnOptions(Refusals):
         self.assert_refusal(bindery("pack", "-q", "-o", dataset, *arguments), "text_field",
                             "another plan")
 
-    def test_what_all_have_is_no_option_of_its_own(self) -> None:
+    def test_an_option_that_all_inputs_have_is_common(self) -> None:
         path = self.write("a.jsonl", b'{"content": "one"}\n')
         plans = {
             self.pack(self.folder / f"dataset-{i}", ["--source", f"web={path}{own}"],
@@ -315,7 +315,7 @@ class OwnOptions(Refusals):
         }
         self.assertEqual(len(plans), 1)
 
-    def test_what_is_not_understood_is_refused(self) -> None:
+    def test_unknown_options_of_an_input_are_refused(self) -> None:
         path = self.write("a.jsonl", RECORDS)
         for own, said in {",format=xml": "'xml' is not a format", ",text=x": "text-field",
                           ",format=text,format=text": "format twice",

@@ -24,7 +24,7 @@ ROUNDS = 40 if program.LONG else 1
 
 
 def make_texts(rng: random.Random, options: Options, form: Format) -> list[bytes]:
-    """Valid UTF-8, as awkward as the format can hold it."""
+    """Makes valid UTF-8 text, as awkward as the format can hold it."""
     texts = [
         text_of_size(rng, size, broken=False)
         for size in text_sizes(rng, options, rng.randint(6, 40))
@@ -55,7 +55,7 @@ def random_options(rng: random.Random, form: Format) -> Options:
 
 
 def form_options(form: Format) -> dict:
-    """What must be said of a format for it to be read."""
+    """Returns the options that are needed to read a format."""
     return {
         "delimiter": DELIMITER if form.is_delimited else None,
         "vocab_size": VOCAB_SIZE if form.is_tokens else None,
@@ -64,7 +64,7 @@ def form_options(form: Format) -> dict:
 
 
 def group_starts(path: Path, name: str) -> list[int]:
-    """The first rows of a table's row groups or record batches."""
+    """Returns the first rows of a table's row groups or record batches."""
     if name.startswith("parquet"):
         metadata = pq.ParquetFile(path).metadata
         sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
@@ -77,13 +77,13 @@ def group_starts(path: Path, name: str) -> list[int]:
 
 
 def documents_of(dataset: Path) -> Counter:
-    """How often each document is in a dataset."""
+    """Counts how often each document is in a dataset."""
     return Counter(map(tuple, rebuild_documents(dataset).values()))
 
 
 class Formats(ReferenceTestCase):
     def with_stated_cut(self, item: Input, path: Path, dataset: Path, name: str) -> Input:
-        """A table, cut where the dataset says: between row groups."""
+        """A table that the dataset cuts between row groups."""
         [stated] = json.loads((dataset / "manifest.json").read_bytes())["inputs"]
         self.assertEqual(stated["extent"], item.cut.extent)
         self.assertLessEqual(set(stated["starts"]), {0, *group_starts(path, name)})
@@ -117,7 +117,7 @@ class Formats(ReferenceTestCase):
     # ---- The same corpus in another form ----
 
     def packed(self, inputs: list[Input], options: Options) -> Path:
-        """A new dataset of its own."""
+        """Packs into a new dataset."""
         place = Path(tempfile.mkdtemp(dir=self.folder))
         files = write_inputs(place / "corpus", inputs)
         return self.pack(place / "dataset", files, *option_arguments(options))
@@ -147,7 +147,7 @@ class Formats(ReferenceTestCase):
                         self.assertEqual(self.rows_of(packed, options), plain)
 
     def test_all_tables_give_the_same_rows_of_one_unit(self) -> None:
-        """Of text or of tokens: in both a row of the table is a position."""
+        """For text and for tokens: in both, a position is a row of the table."""
         texts, options = self.corpus(FORMATS["parquet"], f"{SEED}-tables")
         expected = self.rows_of(FORMATS["parquet"].write(random.Random(SEED), texts), options)
         self.assertEqual(len(expected), 1)
@@ -159,7 +159,7 @@ class Formats(ReferenceTestCase):
                     self.assertEqual(self.rows_of(inputs, options), expected)
 
     def test_all_formats_give_the_same_documents(self) -> None:
-        """However they are cut into units."""
+        """The documents are the same however the inputs are cut into units."""
         texts, _ = self.corpus(FORMATS["text"], f"{SEED}-documents")
         texts[0] = texts[0] or b"x"
         expected = Counter((*text, SEPARATOR) for text in texts)
@@ -188,7 +188,7 @@ class Formats(ReferenceTestCase):
                     self.assertEqual(dataset_rows(dataset), self.rows_of(inputs, options))
 
     def write_tree(self, names: list[str]) -> Path:
-        """A folder with one document in each file: its name."""
+        """Makes a folder of files with one document each, which is the file's name."""
         corpus = self.folder / "corpus"
         for name in names:
             path = corpus / name
@@ -265,10 +265,10 @@ class Formats(ReferenceTestCase):
             manifest = json.loads((dataset / "manifest.json").read_bytes())
             self.assertEqual({item["source"] for item in manifest["inputs"]}, {"web"})
 
-    # ---- What is in a file ----
+    # ---- Contents of a file ----
 
     def test_content_tells_what_a_name_does_not_decide(self) -> None:
-        """A name that says text or JSONL decides between those two and no more."""
+        """A name that says text or JSONL decides only between these two."""
         anything = ["", ".dat", ".md"]
         for name, endings in {
             "jsonl": [*anything, ".json", ".ndjson"],

@@ -1,9 +1,9 @@
 """A disk that is full: the program says so, and finishes the dataset once there is room.
 
-The disk is a tmpfs in a mount namespace of the test's own. Where nothing can be mounted, as in
-most containers, a limit on the size of a file stands in for it: the kernel then refuses to write
-more, too. What only a disk can show, the number of files and the room that is left, is not tested
-there; tests/cli/fault_test.py and tests/unit/packer/pack/space_test.c show it by other means.
+The disk is a tmpfs in a mount namespace of the test's own. Where mounting is impossible, as in
+most containers, a limit on the size of a file takes its place: the kernel then refuses to write
+more, too. The limits that only a disk has, on the number of files and on the total size, are not
+tested there; tests/cli/fault_test.py and tests/unit/packer/pack/space_test.c test them otherwise.
 """
 
 import os
@@ -28,7 +28,7 @@ CAN_MOUNT = os.environ.get("BINDERY_CAN_MOUNT") == "1"
 
 
 def enter_namespace() -> None:
-    """Starts this script again where it may mount, if there is such a place."""
+    """Starts this script again in a namespace where it may mount, if that is possible."""
     if "BINDERY_CAN_MOUNT" in os.environ:
         return
     probe = ["mount", "-t", "tmpfs", "tmpfs", "/tmp"]
@@ -44,7 +44,7 @@ def enter_namespace() -> None:
 
 
 class Disk:
-    """A folder with little room. One that is mounted has also a number of files."""
+    """A folder with little space. A mounted one also limits the number of files."""
 
     reason = "No space left on device"
 
@@ -55,7 +55,7 @@ class Disk:
         subprocess.run(mount, check=True)
 
     def resize(self, kib: int, n_files: int = 1000) -> None:
-        # With a source, mount does not repeat the options of before, among them an owner whom a
+        # With a source, mount does not repeat the previous options, one of which is an owner that a
         # namespace may not know.
         options = f"remount,size={kib}k,nr_inodes={n_files}"
         subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", self.folder], check=True)
@@ -64,17 +64,17 @@ class Disk:
         subprocess.run(["umount", self.folder], check=True)
 
     def popen(self) -> dict[str, object]:
-        """How a process is started that has no more room than this."""
+        """Returns how to start a process that has only this much space."""
         return {}
 
     def sizes(self, dataset: dict[str, bytes]) -> list[int]:
-        """Ever more room: enough for nothing, for the plan, for some shards, for most."""
+        """Yields ever more space: enough for nothing, for the plan, for some shards, for most."""
         need_kib = sum(map(len, dataset.values())) >> 10
         return [LITTLE_KIB, 16, need_kib // 3, need_kib * 3 // 4]
 
 
 class LimitedFiles(Disk):
-    """Every file has so much room, not all of them together."""
+    """Limits the size of every file, not of all files together."""
 
     reason = "File too large"
 
@@ -90,12 +90,12 @@ class LimitedFiles(Disk):
 
     def popen(self) -> dict[str, object]:
         limit = (self.bytes, self.bytes)
-        # Python ignores SIGXFSZ; a process that does not is ended by it.
+        # Python ignores SIGXFSZ; a process that does not ignore it would be killed.
         return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
                 "restore_signals": False}
 
     def sizes(self, dataset: dict[str, bytes]) -> list[int]:
-        """Enough for nothing, for the plan, and for all but the largest shard."""
+        """Yields sizes: enough for nothing, for the plan, and for all but the largest shard."""
         largest = sorted(len(data) for name, data in dataset.items() if name.endswith(".arrow"))
         return [0, LITTLE_KIB, (largest[-1] - 1) >> 10]
 

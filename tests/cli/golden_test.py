@@ -1,8 +1,8 @@
-"""What earlier versions wrote must still open, and what people see must not change unnoticed.
+"""Datasets of earlier versions can still be opened, and text for people does not change unnoticed.
 
-`tests/golden/format-1` holds a corpus and datasets of format 1 made from it. To make the texts
-of `tests/golden/terminal` anew after a change that was meant, run this with BINDERY_GOLDEN=write
-and read the difference.
+`tests/golden/format-1` holds a corpus and datasets of format 1 made from it. To write the texts of
+`tests/golden/terminal` again after an intended change, run this with BINDERY_GOLDEN=write and read
+the difference.
 """
 
 import json
@@ -26,7 +26,7 @@ DATASETS = {
     "best-fit": ["--seq-len", "33", "--delimiter", "%"],
     "concat": ["--seq-len", "33", "--delimiter", "%", "--strategy", "concat", "--bos", "256"],
     "truncate": ["--seq-len", "31", "--long", "truncate", "--separator-id", "10", "--padding-id", "0"],
-    # Of format 1.1; the others are of 1.0.
+    # This one has format 1.1; the others have 1.0.
     "selected": [
         *["--seq-len", "33", "--delimiter", "%", "--strategy", "first-fit", "--unit-size", "1K"],
         *["--shuffle", "7", "--holdout", "25%", "--max-documents", "3", "--min-tokens", "2"],
@@ -34,7 +34,7 @@ DATASETS = {
     ],
 }
 
-# Of format 1.2, each with its corpus: what was left out, and what was joined.
+# Datasets of format 1.2, each with its corpus: with documents left out, and joined.
 WORLD = ROOT / "tests" / "golden" / "world"
 WORLD_OPTIONS = [
     *["--tokenizer", WORLD / "tokenizer.json", "--separator-token", "<|endoftext|>"],
@@ -46,7 +46,7 @@ NEWER = {"left-out": WORLD, "joined": CORPUS}
 
 
 def rows(dataset: Path) -> list[dict]:
-    """Every row of a dataset, shard by shard."""
+    """Returns every row of a dataset, shard by shard."""
     return [
         row
         for shard in sorted(dataset.glob("*.arrow"))
@@ -70,7 +70,7 @@ class Golden(ProgramTest):
                 with self.subTest(str(dataset.relative_to(FORMAT_1))):
                     self.succeeds("verify", dataset, "--against", corpus)
 
-    def test_what_was_left_out_is_still_told(self) -> None:
+    def test_left_out_documents_are_still_told(self) -> None:
         manifest = json.loads((FORMAT_1 / "left-out" / "manifest.json").read_bytes())
         bad = {k: v for k, v in manifest["totals"].items() if k.startswith("bad_") and v}
         self.assertEqual(bad, {"bad_missing_text": 2, "bad_json": 1, "bad_utf8": 1})
@@ -84,7 +84,7 @@ class Golden(ProgramTest):
         self.succeeds("pack", "-q", "-o", dataset, *WORLD_OPTIONS)
         self.assertEqual(rows(dataset), rows(FORMAT_1 / "left-out"))
 
-    def test_what_was_joined_is_still_one(self) -> None:
+    def test_a_joined_dataset_has_the_same_rows(self) -> None:
         parts = []
         for name, options in [("poems.txt", ["--delimiter", "%"]), ("records.jsonl", [])]:
             parts.append(self.pack(self.folder / name, [CORPUS / name], "--seq-len", 20, *options))
@@ -98,7 +98,7 @@ class Golden(ProgramTest):
                 self.assertEqual(rows(dataset), rows(FORMAT_1 / name))
 
     def test_a_plan_of_format_1_1_is_that_of_the_same_command(self) -> None:
-        """Which reads special tokens as 1.1 did; shards of that format are not kept."""
+        """It reads special tokens as 1.1 did; shards of that format are not kept."""
         dataset = self.folder / "dataset"
         shutil.copytree(FORMAT_1 / "selected", dataset)
         refused = bindery("pack", "-o", dataset, *DATASETS["selected"], CORPUS)
@@ -118,7 +118,7 @@ class Golden(ProgramTest):
         self.assertEqual(contents(dataset), contents(self.folder / "fresh"))
 
     def test_datasets_of_format_1_are_packed_again_as_the_corpus_is(self) -> None:
-        for name in ["best-fit", "concat"]:  # of truncated documents the ends are lost
+        for name in ["best-fit", "concat"]:  # the ends of truncated documents are lost
             with self.subTest(name):
                 longer = ["--seq-len", "50"]
                 fresh = self.pack(self.folder / name, [CORPUS],
@@ -129,7 +129,7 @@ class Golden(ProgramTest):
                 self.assertEqual(check_dataset(again), [])
                 self.assertEqual(rows(again), rows(fresh))
 
-    def test_what_people_see_is_what_they_saw_before(self) -> None:
+    def test_text_for_people_does_not_change(self) -> None:
         shutil.copytree(FORMAT_1, self.folder / "golden")
         for name, arguments in {
             "pack": ["pack", "-o", "new", "--seq-len", "33", "--delimiter", "%", "golden/corpus"],

@@ -1,6 +1,6 @@
-"""scripts/gpu-check without a GPU: it says at once why it cannot, and leaves nothing behind;
-with a pretended driver and the emulated module it goes through all its steps; what fails is told
-and does not stop the rest."""
+"""Without a GPU, scripts/gpu-check says at once why it cannot run and leaves nothing behind; with
+a simulated driver and the emulated module it runs all its steps; a failure is reported and does
+not stop the other steps."""
 
 import json
 import os
@@ -20,7 +20,7 @@ SECONDS = 600
 
 
 def driver(gpu: str = GPU, cuda: str = "13.0") -> str:
-    """An nvidia-smi that describes this device."""
+    """Installs an nvidia-smi that describes this device."""
     return f"""
 case "$*" in
 *--query-gpu*) echo '{gpu}' ;;
@@ -38,7 +38,7 @@ class GpuCheckTest(ProgramTest):
         self.pretend("nvcc", "echo 'Cuda compilation tools, release 13.0, V13.0.88'")
 
     def pretend(self, name: str, script: str, folder: Path | None = None) -> Path:
-        """A program that is found before the real one."""
+        """Installs a program that is found before the real one."""
         path = (folder or self.programs) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
@@ -86,8 +86,8 @@ class GpuCheckTest(ProgramTest):
     def test_every_step_is_done_and_the_result_keeps_to_its_schema(self) -> None:
         tools = self.folder / "tools"
         self.pretend("nvidia-smi", driver())
-        # One that minds failed calls would find fault with the cases of what is refused. Each
-        # program has done its work without a tool before: under the tools one is enough.
+        # A tool that reports failed calls would complain about the cases of refusals. Each program
+        # has run all cases without a tool before, so one case is enough under the tools.
         self.pretend("compute-sanitizer", f"""echo "$2" >>{tools}
 [ "$5 $6" = '--report-api-errors no' ] || exit 9
 shift 6
@@ -124,7 +124,7 @@ case $1 in */cuda_adamw_test) exec "$@" ;; *) [ -x "$1" ] ;; esac
     def test_a_failure_is_told_and_does_not_stop_the_rest(self) -> None:
         build = self.folder / "build"
         self.pretend("nvidia-smi", driver())
-        # A parity test that skips itself has not compared anything.
+        # A parity test that skips itself has compared nothing.
         skipping = self.pretend("parity", "echo 'skipped: no device'; exit 77")
         tests = [{"name": "a_on_device", "command": [str(skipping), "device", "module"]},
                  {"name": "emulated", "command": [str(skipping), "emulated", "module"]}]
@@ -149,7 +149,7 @@ case $1 in */cuda_adamw_test) exec "$@" ;; *) [ -x "$1" ] ;; esac
         tests = [{"name": "a_on_device", "command": ["true", "device", "module"]}]
         self.pretend("ctest", f"echo '{json.dumps({'tests': tests})}'")
         self.pretend("true", "")
-        # No JSON where there should be; on the device a loss, not the first, that is NaN.
+        # No JSON where JSON is expected; and on the device a loss after the first that is NaN.
         self.pretend("bindery", """
 [ "$1" = train ] || { echo 'no JSON'; exit 0; }
 case "$*" in *'--backend cuda'*) second=NaN ;; *) second=1.5 ;; esac

@@ -1,5 +1,5 @@
-"""`bindery inspect` and `verify` take the memory of the shards that they read at once, not of
-all.
+"""The memory of `bindery inspect` and `verify` depends on the shards that are read at once, not on
+all shards.
 
 With BINDERY_TEST_LONG=1 the datasets have 400 MB and 2 GB.
 """
@@ -13,10 +13,10 @@ from program import ProgramTest
 from unfinished import json_lines
 
 SEED = 20240614
-SIZES = (200_000_000, 1_000_000_000) if program.LONG else (40_000_000, 160_000_000)  # of text
+SIZES = (200_000_000, 1_000_000_000) if program.LONG else (40_000_000, 160_000_000)  # bytes of text
 MOST_BYTES = 200 << 20
-# Two threads have a shard of 34 MB each, more or less of which is in memory at the same time;
-# the larger dataset has 240 MB more of them.
+# Two threads each map a shard of 34 MB, which may be in memory at the same time; the larger
+# dataset has 240 MB more of them.
 MOST_GROWTH_BYTES = 68_000_000
 
 
@@ -32,7 +32,7 @@ class Memory(ProgramTest):
         return dataset
 
     def peak(self, expected_status: int, *arguments: object) -> int:
-        """The most bytes that the program had in memory at once."""
+        """Returns the peak of the program's memory in bytes."""
         command = [program.program(), *map(str, arguments), "--threads", "2"]
         run = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(run.pid, 0)

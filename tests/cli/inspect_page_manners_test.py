@@ -1,6 +1,6 @@
-"""The manners of a page of `bindery inspect --html`: it runs nothing that a corpus brings; it
-can be read on a phone, at night, on paper and by assistive technology; its file is there whole
-or not at all."""
+"""Pages of `bindery inspect --html` run nothing that a corpus contains; they can be read on a
+phone, at night, on paper and by assistive technology; the file exists completely or not at
+all."""
 
 import os
 import resource
@@ -145,7 +145,7 @@ class Files(InspectPageTest):
         self.assertIn(b"Bindery", path.read_bytes())
         self.assertEqual(self.names(), {"report.html"})
 
-    def test_what_cannot_be_written_is_refused_and_leaves_nothing(self) -> None:
+    def test_an_impossible_page_is_refused_and_leaves_nothing(self) -> None:
         (self.folder / "folder").mkdir()
         before = self.names()
         for name in ("folder", "folder/", "none/", "none/" + "x" * 300, "", "x" * 300):
@@ -176,7 +176,7 @@ class Files(InspectPageTest):
         self.assertEqual(result.status, 2, result)
         self.assertEqual(self.names(), {"damaged"})
 
-    def test_what_does_not_go_together_is_refused(self) -> None:
+    def test_contradictory_options_are_refused(self) -> None:
         path = self.folder / "report.html"
         for arguments in (["--json"], ["--row", 0], ["--sample", 3],
                           ["--diff", FORMAT_1 / "concat"]):

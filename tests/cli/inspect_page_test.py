@@ -1,5 +1,5 @@
-"""`bindery inspect --html` in a real browser: what the page shows is what --json says and what
-the corpus holds."""
+"""`bindery inspect --html` in a real browser: the page shows the data of --json and the text of
+the corpus."""
 
 import json
 import random
@@ -25,7 +25,7 @@ USUAL_BYTES = 1_000_000
 
 
 def first_number(label: str) -> int:
-    """Of "8 to 15 tokens: 1,234 documents, 5 %" the 1234."""
+    """From "8 to 15 tokens: 1,234 documents, 5 %" returns 1234."""
     return int(re.search(r": (?:about )?([\d,]+)", label)[1].replace(",", ""))
 
 
@@ -176,7 +176,7 @@ class Rows(InspectPageTest):
         self.path = self.corpus("a.jsonl", self.texts)
 
     def records(self) -> dict[int, bytes]:
-        """The text of each document by its place in the corpus."""
+        """Returns the text of each document by its place in the corpus."""
         found, place = {}, 0
         for line in self.path.read_bytes().splitlines(keepends=True):
             found[place] = json.loads(line)["text"].encode()
@@ -184,13 +184,13 @@ class Rows(InspectPageTest):
         return found
 
     def expected_text(self, position: int, offset: int, n: int) -> str:
-        """What the page shows of `n` tokens of a document, which are bytes and a separator."""
+        """Returns the page's text for `n` tokens of a document, which are bytes and a separator."""
         document = self.records()[position]
         text = document[offset:offset + n].decode(errors="replace")
         return text + (SEPARATOR if offset + n > len(document) else "")
 
     def check_row(self, page: Page, dataset: Path) -> int:
-        """The row that is open: every document is the corpus's; how many there are."""
+        """Compares every document of the open row with the corpus; returns how many there are."""
         title = page.locator("#row-detail h3").inner_text()
         row = number(title.removeprefix("Row "))
         blocks = page.locator("#row-detail article")
@@ -300,7 +300,7 @@ class Rows(InspectPageTest):
         self.assertEqual(page.locator("#segment-1 .t").evaluate_all(chosen), [2])
         self.assertIn("in segment 1", page.locator(".status").inner_text())
 
-    def test_what_has_no_room_is_left_out_and_said(self) -> None:
+    def test_rows_without_space_are_left_out_and_counted(self) -> None:
         rng = random.Random(5)
         lists = [rng.choices(range(70_000), k=1) for _ in range(40_000)]
         lists += [rng.choices(range(70_000), k=9_000) for _ in range(30)]
@@ -311,7 +311,7 @@ class Rows(InspectPageTest):
         made = self.make_page(dataset)
         self.assertLess(made.stat().st_size, MOST_BYTES)
         page = self.open(made)
-        seen: set[int] = set()  # one row of each kind is looked at
+        seen: set[int] = set()  # one row of each kind is enough
         for row in page.evaluate("page.data.sample.rows"):
             segments = row["segments"]
             self.assertEqual(len(segments), min(row["n_segments"], PAGE_SEGMENTS))

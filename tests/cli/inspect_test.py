@@ -1,6 +1,6 @@
-"""`bindery inspect`: what it says is what the rows hold, and what people see stays as it was.
+"""`bindery inspect`: its output describes the rows, and the text for people does not change.
 
-To make the texts of `tests/golden/inspect` anew after a change that was meant, run this with
+To write the texts of `tests/golden/inspect` again after an intended change, run this with
 BINDERY_GOLDEN=write and read the difference.
 """
 
@@ -37,7 +37,7 @@ SAMPLED_SHARDS = 64
 
 
 def texts(seed: int, n: int) -> list[str]:
-    """Documents of which some are empty, some are there several times, and one is long."""
+    """Makes documents: some are empty, some occur several times, and one is long."""
     rng = random.Random(seed)
     distinct = ["", "x", "long " * 150] + [
         " ".join(rng.choices(["seven", "of", "ships", "é", "語", "\n"], k=rng.randint(1, 60)))
@@ -51,7 +51,7 @@ def json_lines(items: list[str]) -> bytes:
 
 
 def write_token_lists(path: Path, seed: int, n: int, vocab_size: int) -> None:
-    """Tokenised documents, of which some are the same."""
+    """Makes tokenised documents, some of them equal."""
     rng = random.Random(seed)
     distinct = [rng.choices(range(vocab_size - 1), k=rng.randint(1, 90)) for _ in range(n // 2)]
     lists = pa.array([rng.choice(distinct) for _ in range(n)], pa.list_(pa.uint32()))
@@ -65,7 +65,7 @@ class InspectTest(ProgramTest):
         return path
 
     def inspection(self, *arguments: object) -> dict:
-        """What --json says; it always keeps to the schema."""
+        """Returns the output of --json, which must follow the schema."""
         found = json.loads(self.succeeds("inspect", "--json", *arguments).stdout)
         validate(found, "inspection")
         return found
@@ -180,7 +180,7 @@ class Counts(InspectTest):
         self.assertIn("attention_pairs", result.stderr)
 
     def test_compressed_batches_are_counted_as_others_are(self) -> None:
-        # More than a record batch, in documents that are split: their tokens are read again.
+        # More than a record batch, with split documents: their tokens are read again.
         path = self.write("a.jsonl", json_lines([f"{i:7}" * 300 for i in range(1500)] * 2))
         found = []
         for codec in ("none", "zstd"):
@@ -209,8 +209,8 @@ class Counts(InspectTest):
 
 class Samples(InspectTest):
     def sampled_places(self, rows: int) -> list[int]:
-        """The first row of every run of the sample, as packer/inspect/inspection.h promises: evenly
-        spread."""
+        """Returns the first row of every run of the sample: evenly spread, as promised by
+        packer/inspect/inspection.h."""
         return [rows * (2 * i + 1) // (2 * SAMPLED_SHARDS) for i in range(SAMPLED_SHARDS)]
 
     def test_a_thousand_shards_are_told_from_a_few(self) -> None:
@@ -295,7 +295,7 @@ class Rows(InspectTest):
                 self.assertEqual(result.status, 2, result)
                 self.assertIn("--row", result.stderr)
 
-    def test_what_does_not_go_together_is_refused(self) -> None:
+    def test_contradictory_options_are_refused(self) -> None:
         for arguments in (["--row", 0, "--scan"], ["--sample", 1, "--json"],
                           ["--row", 0, "--json"],
                           ["--diff", FORMAT_1 / "concat", "--duplicates"],
@@ -312,7 +312,7 @@ class Differences(InspectTest):
         return result.status, result.output
 
     def difference(self, a: Path, b: Path, *options: object) -> dict:
-        """What --json says of it; it keeps to the schema and to the exit status."""
+        """Returns the output of --json, which must follow the schema and fit the exit status."""
         result = bindery("inspect", "--json", *options, "--diff", a, b)
         self.assertEqual(result.stderr, "")
         found = json.loads(result.stdout)
@@ -322,7 +322,7 @@ class Differences(InspectTest):
         return found
 
     def counts(self, output: str) -> list[int]:
-        """Documents that are the same, changed, only in A, only in B."""
+        """Returns documents that are equal, changed, only in A, only in B."""
         part = output[output.index("Documents and their tokens"):]
         found = re.findall(r"^  \D+ ([\d,]+)$", part, re.MULTILINE)
         return [int(n.replace(",", "")) for n in found]
@@ -381,7 +381,7 @@ class Differences(InspectTest):
         self.assertEqual(status, 1)
         self.assertIn("Documents and their tokens: different", output)
 
-    def test_what_cannot_be_compared_is_refused(self) -> None:
+    def test_datasets_that_cannot_be_compared_are_refused(self) -> None:
         shard = FORMAT_1 / "best-fit" / "00000-00000.arrow"
         for pair in ((shard, FORMAT_1 / "best-fit"), (FORMAT_1 / "best-fit", shard),
                      (self.folder / "none", FORMAT_1 / "best-fit")):
@@ -390,7 +390,7 @@ class Differences(InspectTest):
 
 
 class Screens(InspectTest):
-    def test_what_people_see_is_what_they_saw_before(self) -> None:
+    def test_text_for_people_does_not_change(self) -> None:
         shutil.copytree(FORMAT_1, self.folder / "golden")
         corpus = self.folder / "golden" / "corpus"
         sources = [f"verse={corpus}/poems.txt", f"lists={corpus}/records.jsonl"]
@@ -434,7 +434,7 @@ class Screens(InspectTest):
         self.assertLessEqual(max(widths), 80, result)
 
     def test_awkward_names_and_numbers_fit_it_too(self) -> None:
-        """Names as long as they may be, of which the end is shown, and lengths of many digits."""
+        """The longest names, of which the end is shown, and lengths of many digits."""
         long = "é" * 90 + "the-end.jsonl"
         (self.folder / "deep").mkdir()
         for name in (f"deep/{long}", "short.jsonl"):

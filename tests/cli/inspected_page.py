@@ -8,7 +8,7 @@ from browser import BrowserTest
 from program import ROOT
 
 FORMAT_1 = ROOT / "tests" / "golden" / "format-1"
-SEPARATOR = "⟨256⟩"  # as a page shows that of the tokenizer `bytes`
+SEPARATOR = "⟨256⟩"  # how a page shows the separator of the tokenizer `bytes`
 
 
 def json_lines(texts: list[str]) -> bytes:

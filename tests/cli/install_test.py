@@ -1,8 +1,8 @@
 """`cmake --install` and `cpack` give a program that everybody can start, wherever it is moved, with
 everything that belongs to it.
 
-As root the installed program is run by another user; without that privilege, by this one. Either
-way the loader tells which files it has tried, and none of them may be the builder's.
+As root, the test runs the installed program as another user; otherwise as the current one. In both
+cases the loader lists the files that it tried, and none of them may be the builder's.
 """
 
 import json
@@ -19,7 +19,7 @@ from program import ROOT, TIMEOUT_SECONDS, ProgramTest, Result, bindery, content
 
 NOBODY = 65534
 MODEL = ["--layers", "2", "--channels", "32", "--heads", "4"]
-# What the loader searches by itself, and where a system keeps what it was given by others.
+# Folders that the loader searches by itself, and where a system keeps other software.
 SYSTEM = re.compile(r"/(usr|lib|lib32|lib64|libx32|opt)/")
 PAGE = re.compile(r"^\.BR (\S+) \((\d)\)", re.MULTILINE)
 
@@ -29,13 +29,13 @@ def build() -> Path:
 
 
 def commands() -> list[str]:
-    """The commands that the program's help lists."""
+    """Returns the commands that the program's help lists."""
     listed = bindery("--help").stdout.split("Commands:\n")[1].split("\n\n")[0]
     return re.findall(r"^  (\w+) ", listed, re.MULTILINE)
 
 
 def run(*command: object, **settings: object) -> str:
-    """What a command prints that must succeed."""
+    """Returns the output of a command that must succeed."""
     return subprocess.run(list(map(str, command)), check=True, text=True,
                           stdout=subprocess.PIPE, **settings).stdout
 
@@ -46,8 +46,8 @@ def is_elf(path: Path) -> bool:
 
 
 def as_another_user(folder: Path) -> list[str]:
-    """What to put before a command, so that somebody else runs it who may use `folder`; nothing
-    if this process may not do that, or they could not reach the folder."""
+    """Returns the words to put before a command so that another user runs it who may use `folder`;
+    none if this process may not do that, or that user could not reach the folder."""
     become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     if os.geteuid() != 0 or not shutil.which("setpriv"):
         return []
@@ -57,13 +57,13 @@ def as_another_user(folder: Path) -> list[str]:
 
 
 class InstalledTest(ProgramTest):
-    """One installation for all tests of a class, moved from where it was installed to."""
+    """One installation for all tests of a class, moved away from the folder it was installed to."""
 
     @classmethod
     def setUpClass(cls) -> None:
         folder = tempfile.TemporaryDirectory(prefix="bindery-install-")
         cls.addClassCleanup(folder.cleanup)
-        # For the eyes of others, which a temporary folder is not.
+        # A temporary folder is private by default, but another user must read this one.
         os.chmod(folder.name, 0o755)
         first, cls.prefix = Path(folder.name) / "first", Path(folder.name) / "moved"
         run("cmake", "--install", build(), "--prefix", first)
@@ -82,8 +82,8 @@ class InstalledTest(ProgramTest):
 
     def runs(self, *arguments: object, before: tuple[str, ...] = (),
              prefix: Path | None = None) -> Result:
-        """Runs the installed program as a stranger does: no environment of ours, a home of their
-        own. Expects exit 0, and that the loader has not looked at anything of the builder's."""
+        """Runs the installed program as a stranger: without our environment, with another home.
+        Expects exit 0, and that the loader did not try any file of the builder's."""
         prefix = prefix or self.prefix
         trace = self.user / "loader"
         environment = [
@@ -93,7 +93,7 @@ class InstalledTest(ProgramTest):
             f"TMPDIR={self.user}",
             "LD_DEBUG=libs",
             f"LD_DEBUG_OUTPUT={trace}",
-            "OMPI_ALLOW_RUN_AS_ROOT=1",  # where there is no other user
+            "OMPI_ALLOW_RUN_AS_ROOT=1",  # if there is no other user
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
         ]
         command = [*self.become, "env", "-i", *environment, *before,
@@ -188,7 +188,7 @@ class Packages(InstalledTest):
     """cpack's packages hold what `cmake --install` installs."""
 
     def cpack(self, generator: str, pattern: str) -> Path:
-        """The one package of this kind, which has such a name."""
+        """Returns the only package of this kind, which must have the expected name."""
         run("cpack", "--config", build() / "CPackConfig.cmake", "-G", generator, "-B",
             self.folder / "packages", stderr=subprocess.STDOUT)
         [package] = (self.folder / "packages").glob(pattern)
@@ -224,7 +224,7 @@ class Version(ProgramTest):
         self.assertRegex(lines[0], r"^bindery \d+\.\d+\.\d+$")
         parts = dict(line.split(": ", 1) for line in lines[1:])
         commit = parts.pop("commit", None)
-        if commit:  # a tarball of the sources has none
+        if commit:  # a tarball of the sources has no dependencies
             run("git", "-c", "safe.directory=*", "-C", ROOT, "cat-file", "-e", f"{commit}^{{commit}}")
         self.assertEqual(set(parts), {"Arrow GLib", "backends", "MPI"})
         self.assertRegex(parts["Arrow GLib"], r"^\d+\.\d+\.\d+$")

@@ -1,4 +1,4 @@
-"""Models go to Hugging Face's transformers and come from it: the same logits, the same loss.
+"""Models exchanged with Hugging Face's transformers give the same logits and the same loss.
 
     python tests/cli/interchange_test.py PROGRAM PROBE PYTHON
 
@@ -27,7 +27,7 @@ from torch_loader import read_dataset
 
 SKIPPED = 77
 SEED = 20240612
-BOUND = 1e-4  # on the difference of two logits, which are about 4
+BOUND = 1e-4  # on the difference between two logits, which are about 4
 FAMILIES = ("opt", "gpt2")
 N_VOCABULARY = 257
 TEXT = "Hé <|endoftext|>"
@@ -60,7 +60,7 @@ def transformers(*arguments: object, question: dict | None = None) -> list[dict]
 
 
 def answers(folders: list[Path], asked: Sequences) -> list[dict]:
-    """What transformers say of the models in the folders, logits as one array."""
+    """Returns the results of transformers for the models in the folders, logits as one array."""
     lines = transformers("answer", *folders, question={"sequences": asked, "text": TEXT})
     for line in lines:
         parts = [np.frombuffer(base64.b64decode(part), np.float32) for part in line["logits"]]
@@ -69,7 +69,7 @@ def answers(folders: list[Path], asked: Sequences) -> list[dict]:
 
 
 def our_logits(kind: str, folder: Path, asked: Sequences) -> np.ndarray:
-    """Of a Hugging Face folder (`init`) or of a run (`run`)."""
+    """Computes logits from a Hugging Face folder (`init`) or from a run (`run`)."""
     text = "".join(" ".join(map(str, ids)) + "\n" for ids in asked)
     run = subprocess.run(
         [os.environ["BINDERY_LOGITS_PROBE"], kind, folder],
@@ -85,7 +85,7 @@ def our_logits(kind: str, folder: Path, asked: Sequences) -> np.ndarray:
 
 @functools.cache
 def saved_models() -> Path:
-    """What transformers have saved."""
+    """Returns the folder of models that transformers have saved."""
     folder = tempfile.TemporaryDirectory(prefix="bindery-test-")
     unittest.addModuleCleanup(folder.cleanup)
     transformers("make", folder.name)
@@ -99,12 +99,12 @@ class InterchangeTest(ProgramTest):
 
     def assert_close(self, ours: np.ndarray, theirs: np.ndarray) -> None:
         self.assertEqual(ours.shape, theirs.shape)
-        self.assertGreater(np.abs(theirs).max(), 1.0)  # else the bound would say little
+        self.assertGreater(np.abs(theirs).max(), 1.0)  # otherwise the bound would say little
         self.assertLess(np.abs(ours - theirs).max(), BOUND)
 
 
 class FromTransformers(InterchangeTest):
-    def test_what_transformers_save_gives_the_same_logits_here(self) -> None:
+    def test_models_of_transformers_give_the_same_logits_here(self) -> None:
         variants = ("plain", "sharded", "base", "float16", "bfloat16")
         folders = [self.models / f"{f}-{v}" for f in FAMILIES for v in variants]
         for folder, answer in zip(folders, answers(folders, sequences()), strict=True):
@@ -144,7 +144,7 @@ class FromTransformers(InterchangeTest):
 
 class ToTransformers(InterchangeTest):
     def train(self, family: str) -> Path:
-        """A run from a model of awkward sizes, a few steps away from it."""
+        """Makes a run that starts from a model of awkward sizes and trains a few steps."""
         dataset = self.folder / "dataset"
         if not dataset.exists():
             self.pack(dataset, [CORPUS], "--seq-len", 33)
@@ -160,7 +160,7 @@ class ToTransformers(InterchangeTest):
         self.succeeds("export", "--model", run, "-o", folder, *arguments)
         return folder
 
-    def test_what_we_export_gives_the_same_logits_in_transformers(self) -> None:
+    def test_our_exports_give_the_same_logits_in_transformers(self) -> None:
         runs = {family: self.train(family) for family in FAMILIES}
         folders = {family: self.export(run, family) for family, run in runs.items()}
         found = answers(list(folders.values()), sequences())
@@ -172,7 +172,7 @@ class ToTransformers(InterchangeTest):
                 self.assert_close(ours, answer["logits"])
                 before = our_logits("init", self.models / f"{family}-plain", sequences())
                 self.assertGreater(np.abs(ours - before).max(), 100 * BOUND)
-                # And back: not a bit is lost.
+                # Read back, not a bit is lost.
                 again = our_logits("init", folders[family], sequences())
                 np.testing.assert_array_equal(again, ours)
 
@@ -198,10 +198,10 @@ class ToTransformers(InterchangeTest):
 
 
 class DatasetTokenizers(ProgramTest):
-    """A dataset is a folder that AutoTokenizer opens."""
+    """AutoTokenizer opens the folder of a dataset."""
 
     def golden_tokenizer(self, name: str, *more: str) -> Path:
-        """With `more` added tokens behind all others."""
+        """Makes a tokenizer with `more` added tokens after all others."""
         golden = json.loads((ROOT / "tests" / "golden" / "tokenizer" / name).read_text())
         tokenizer = golden["tokenizer"]
         known = tokenizer["added_tokens"]
@@ -216,7 +216,7 @@ class DatasetTokenizers(ProgramTest):
         qwen2 = self.golden_tokenizer("small-qwen2.json", "<s>", "<pad>", "</s>")
         first = json.loads(qwen2.read_text())["added_tokens"][-3]["id"]
         ids = ["--bos", first, "--padding-id", first + 1, "--separator-id", first + 2]
-        cases = {  # tokenizer, further options, the tokens that have a meaning
+        cases = {  # tokenizer, further options, the tokens with a special meaning
             "bytes": ("bytes", [], {"eos_token": "<|endoftext|>"}),
             "bpe": (gpt2, [], {"eos_token": "<|endoftext|>"}),
             "all": (
@@ -224,7 +224,7 @@ class DatasetTokenizers(ProgramTest):
                 ids,
                 {"eos_token": "</s>", "bos_token": "<s>", "pad_token": "<pad>"},
             ),
-            # A newline is no added token: a text with one would become other ids.
+            # A newline is no added token: otherwise a text with one would become other ids.
             "ordinary": ("bytes", ["--separator-id", 10], {}),
         }
         text = "Hé,  it 's\nnew .\n"

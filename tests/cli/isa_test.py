@@ -1,6 +1,6 @@
-"""--isa pins the vector code of the CPU's kernels: every instruction set that the processor has
-gives the same model within rounding and itself bit for bit, the others are refused, and a run
-remembers which it was. What the processor has is asked of the system, not of the program."""
+"""--isa chooses the vector code of the CPU's kernels. Every instruction set of the processor gives
+the same model within rounding, and repeats itself bit for bit; the others are refused; and a run
+records which one it used. The processor's instruction sets are read from the system."""
 
 import json
 import platform
@@ -77,7 +77,7 @@ class Isa(ProgramTest):
         self.assertEqual(json.loads((auto / "step-00000003.json").read_text())["isa"], HAD[-1])
 
     def test_a_run_that_goes_on_with_another_says_so(self) -> None:
-        # Stopped by removing what came after: step 2 of 4 is the last that is left.
+        # The later checkpoints are removed, so that the run continues after step 2 of 4.
         run = self.train("run", "--steps", 4, "--save-every", 2, "--keep", 0, "--isa", HAD[0])
         for file in run.glob("step-00000004.*"):
             file.unlink()
@@ -88,7 +88,7 @@ class Isa(ProgramTest):
         self.train("run", "--steps", 4, "--save-every", 2, "--keep", 0, "--isa", HAD[-1])
         self.assertNotIn("same bits", self.said)
 
-    def test_what_is_not_there_is_refused(self) -> None:
+    def test_absent_instruction_sets_are_refused(self) -> None:
         train = ["train", "--data", DATASET, "-o", self.folder / "run", *MODEL, "--steps", 1]
         missing = [isa for isa in NEEDS if isa not in HAD]
         refused = [

@@ -1,6 +1,6 @@
-"""`repack A B -o C`: the documents of all datasets, in order, as if nobody had ever parted them.
+"""`repack A B -o C`: the documents of all datasets, in order, as if they had been packed together.
 
-What must be in the joined dataset, the reference packer says of each corpus by itself.
+The reference packer computes the expected documents from each corpus by itself.
 """
 
 import json
@@ -44,7 +44,7 @@ class Part:
 
 
 def as_repacked(options: Options, rows: Options) -> Options:
-    """How a corpus was read, in rows of another kind."""
+    """Returns the options that read a corpus, with rows of another kind."""
     return replace(
         options,
         seq_len=rows.seq_len,
@@ -57,7 +57,7 @@ def as_repacked(options: Options, rows: Options) -> Options:
 
 
 def joined_units(parts: list[Part], rows: Options, which: str) -> list[PackedUnit]:
-    """The units of all corpora, each packed by itself after so many empty inputs as there are
+    """Returns the units of all corpora, each packed alone after as many empty inputs as there are
     inputs before it."""
     units: list[PackedUnit] = []
     first = 0
@@ -70,7 +70,7 @@ def joined_units(parts: list[Part], rows: Options, which: str) -> list[PackedUni
 
 
 def published(dataset: Path) -> dict[str, bytes]:
-    """All but what tells of the run."""
+    """Returns all files except those about the run."""
     files = contents(dataset)
     return {name: files[name] for name in files if Path(name).name != "pack-log.json"}
 
@@ -117,7 +117,7 @@ class JoinTest(ProgramTest):
             self.succeeds("inspect", "--scan", folder)
 
     def check_documents(self, dataset: Path, origins: list[Path]) -> None:
-        """Exactly those of the datasets, at the places that those say, moved up."""
+        """The documents are exactly those of the datasets, with their places moved up."""
         expected, inputs = {}, []
         for origin in origins:
             for (index, position), tokens in rebuild_documents(origin).items():
@@ -130,7 +130,7 @@ class JoinTest(ProgramTest):
 
 class Joins(JoinTest):
     def test_documents_and_rows_are_those_of_every_corpus(self) -> None:
-        """Corpora that were read, cut, limited and shuffled each in its own way."""
+        """Corpora that were read, cut, limited and shuffled in different ways."""
         for n in range(ROUNDS):
             seed = f"{SEED}-{n}"
             rng = random.Random(seed)
@@ -159,7 +159,7 @@ class Joins(JoinTest):
                 self.check_again(joined, datasets, rows, Path(place))
 
     def check_again(self, joined: Path, datasets: list[Path], rows: Options, place: Path) -> None:
-        """Joining step by step, or packing the joined dataset again, gives the same bytes."""
+        """Joining step by step, or repacking the joined dataset, gives the same bytes."""
         given = self.row_arguments(rows)
         self.succeeds("repack", "-q", joined, "-o", place / "again", *given)
         self.assertEqual(published(place / "again"), published(joined))
@@ -170,7 +170,7 @@ class Joins(JoinTest):
             self.assertEqual(published(place / "steps"), published(joined))
 
     def test_shards_are_those_of_packing_the_corpora_together(self) -> None:
-        """Where no small inputs of one source would share a unit across the border."""
+        """If no small inputs of one source would share a unit across the border."""
         rng = random.Random(f"{SEED}-together")
         for n, settings in enumerate([{}, {"shuffle": 7, "holdout": 300_000}]):
             options = Options(seq_len=40, unit_size=300, **settings)
@@ -217,7 +217,7 @@ class Borders(JoinTest):
         self.assertFalse(out.exists())
         self.assertEqual(contents(self.folder), before)
 
-    def test_what_does_not_go_together_is_named(self) -> None:
+    def test_differences_between_datasets_are_named(self) -> None:
         for option, value, message in [
             ("--separator-id", 1, "separator: 1 here, 256 there"),
             ("--bos", 2, "bos: 2 here, null there"),
@@ -283,7 +283,7 @@ class Borders(JoinTest):
             self.assertIn(f"the output, '{out}', lies in '{self.b}'", result.stderr)
             self.assertEqual(contents(self.folder), before)
 
-    def test_what_was_lost_in_one_is_not_joined(self) -> None:
+    def test_a_dataset_with_lost_tokens_is_not_joined(self) -> None:
         cut = self.packed("cut", ["x" * 40], "--long", "truncate")
         self.refused("1 truncated documents", self.a, cut)
 

@@ -1,4 +1,4 @@
-"""`kill -9` at any moment, the same command again: the bytes of a run that nobody disturbed."""
+"""After `kill -9` at any moment, the same command ends with the bytes of an undisturbed run."""
 
 import json
 import math
@@ -15,8 +15,8 @@ from program import TIMEOUT_SECONDS
 from unfinished import WAYS, UnfinishedTest
 
 SEED = 20240611
-KILLS = program.amount(brief=3, usual=5, long=50)  # of each way
-MORE_KILLS = 20  # at most, where none of those was in the middle of the work
+KILLS = program.amount(brief=3, usual=5, long=50)  # for each way to pack
+MORE_KILLS = 20  # the limit of further kills if none hit the middle of the work
 FEW_WAYS = ("best-fit", "ranks", "join")
 KILLED_WAYS = [way for way in WAYS if not program.BRIEF or way.name in FEW_WAYS]
 INTERRUPTS = program.amount(brief=2, usual=4, long=20)
@@ -25,13 +25,13 @@ OPTIONS = ("--seq-len", "256", "--unit-size", "64K", "--threads", "2")
 
 
 def heed_interrupts() -> None:
-    """In the child: a test that is itself a background job has been told to ignore them."""
+    """Runs in the child: a test that is a background job inherits that SIGINT is ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Kills(UnfinishedTest):
     def measure(self) -> float:
-        """Seconds of an undisturbed run whose input is in the page cache by now."""
+        """Returns the seconds of an undisturbed run whose input is in the page cache."""
         dataset = self.folder / "measured"
         begin = time.monotonic()
         for run in [self.start(arguments) for arguments in self.commands(dataset)]:
@@ -43,8 +43,8 @@ class Kills(UnfinishedTest):
     def kill_after(
         self, dataset: Path, seconds: float = math.inf, n_shards: float = math.inf
     ) -> None:
-        """Runs the processes at once, and kills all that run when the time is over or so many
-        shards are there."""
+        """Runs the processes together, and kills those that still run when the time is over or
+        `n_shards` shards exist."""
         end = time.monotonic() + seconds
         runs = [self.start(arguments) for arguments in self.commands(dataset)]
         while (any(run.poll() is None for run in runs) and time.monotonic() < end
@@ -57,8 +57,8 @@ class Kills(UnfinishedTest):
             self.assertIn(run.returncode, (0, -signal.SIGKILL), said)
 
     def is_continued(self, name: str, kills: list[dict[str, float]]) -> bool:
-        """Kills a run, and those that continue it, and lets the next one finish. Whether there
-        were some shards by then, but not all."""
+        """Kills a run and those that continue it, and lets the next one finish. Returns whether
+        some shards existed by then, but not all."""
         dataset = self.folder / name
         is_in_the_middle = False
         with self.subTest(name, kills=kills):
@@ -77,11 +77,11 @@ class Kills(UnfinishedTest):
             duration = self.measure()
             n_in_the_middle = 0
             for n in range(KILLS):
-                # Now and then the run that continues is killed, too.
+                # Sometimes the run that continues is killed, too.
                 kills = [{"seconds": rng.random() * duration} for _ in range(rng.choice([1, 1, 2]))]
                 n_in_the_middle += self.is_continued(f"{way.name}-{n}", kills)
             print(f"{way.name}: {n_in_the_middle} of {KILLS} left some shards, but not all")
-            # On a busy machine all of these moments may miss the middle; the shards tell it.
+            # On a busy machine all these moments may miss the middle; counting shards hits it.
             n_more = 0
             while n_in_the_middle == 0 and n_more < MORE_KILLS:
                 n_more += 1
@@ -92,8 +92,8 @@ class Kills(UnfinishedTest):
 
 class Interrupts(UnfinishedTest):
     def interrupt_after(self, dataset: Path, n_shards: int) -> subprocess.Popen:
-        """Starts the way's first command, interrupts it when so many shards are there, and
-        waits for its end."""
+        """Starts the first command, interrupts it when `n_shards` shards exist, and waits for its
+        end."""
         run = self.start(self.commands(dataset)[0], preexec_fn=heed_interrupts)
         while run.poll() is None and len(list(dataset.glob("*.arrow"))) < n_shards:
             time.sleep(0.001)
@@ -125,7 +125,7 @@ class Interrupts(UnfinishedTest):
         self.assertGreater(n_in_the_middle, 0)
 
     def test_an_interrupt_is_heard_while_an_expression_works_on_one_document(self) -> None:
-        """Which it would do for minutes, and then say that it is too much."""
+        """Without the interrupt it would match for minutes and then report that it is too much."""
         tokenizer, corpus = self.folder / "tokenizer.json", self.folder / "corpus.txt"
         steps = shapes.sequence(shapes.split("a{0,65535}b"), shapes.byte_level(use_regex=False))
         tokenizer.write_text(json.dumps(shapes.bytes_only(pre_tokenizer=steps)))
@@ -143,7 +143,7 @@ class Interrupts(UnfinishedTest):
 
 class Company(UnfinishedTest):
     def test_two_runs_at_once_do_not_spoil_each_other(self) -> None:
-        """Each finishes, or refuses because the other is at work; ranks share it."""
+        """Each run finishes, or refuses because the other one works there; ranks share the work."""
         for way in WAYS:
             with self.subTest(way.name):
                 self.prepare(way, f"{SEED}-{way.name}-two", SMALL_CORPUS_BYTES, *OPTIONS)

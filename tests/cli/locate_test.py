@@ -1,6 +1,6 @@
-"""`bindery locate` says of every token where the corpus has it, and finds every text.
+"""`bindery locate` tells where the corpus has a token, and finds every text.
 
-What is expected is computed here from the corpus and from the rows as pyarrow reads them.
+The expected answers are computed from the corpus and from the rows as pyarrow reads them.
 """
 
 import dataclasses
@@ -45,12 +45,12 @@ UNITS = {"parquet": "row", "arrow": "row", "megatron": "document", "tokens": "do
 
 
 def as_json_text(data: bytes) -> str:
-    """How JSON shows bytes that may be anything."""
+    """Returns arbitrary bytes as JSON shows them."""
     return data.replace(b"\0", b"\xff").decode("utf-8", "replace")
 
 
 def make_case(rng: random.Random, form: Format) -> tuple[Options, list[Input]]:
-    """A corpus of which something is left to be packed."""
+    """A corpus that still has documents after selection."""
     options = Options(
         seq_len=rng.choice([2, 31, 33, 64]),
         strategy=rng.choice(["best-fit", "first-fit", "concat"]),
@@ -75,7 +75,7 @@ def make_case(rng: random.Random, form: Format) -> tuple[Options, list[Input]]:
 
 @dataclasses.dataclass
 class Packed:
-    """A dataset, and what it was made from."""
+    """A dataset and its corpus."""
 
     dataset: Path
     files: list[Path]
@@ -87,7 +87,7 @@ class Packed:
         return {(document.input, document.position): document for document in found}
 
     def rows(self) -> list[tuple[int, str, int, StoredRow]]:
-        """Every row with its shard's number and name, and its number there."""
+        """Yields every row with its shard's number and name, and its number in the shard."""
         return [
             (shard, name, number, row)
             for shard, (name, rows) in enumerate(dataset_rows(self.dataset).items())
@@ -96,8 +96,8 @@ class Packed:
 
 
 def shown(packed: Packed, document: Document, begin: int, end: int) -> bytes:
-    """The document's tokens as text. Ids of which nothing is known are their own text; BOS and
-    separator are shown as <ID>."""
+    """Returns the document's tokens as text. Ids of an unknown vocabulary are their own text; BOS
+    and separator are shown as <ID>."""
     options = packed.options
     parts = []
     for i in range(begin, end):
@@ -112,7 +112,7 @@ def shown(packed: Packed, document: Document, begin: int, end: int) -> bytes:
 
 
 def expected_record(packed: Packed, document: Document, token: int) -> dict:
-    """Where the record lies in its file, and the token if the file is text."""
+    """Returns where the record lies in its file, and the token's place if the file is text."""
     item = packed.inputs[document.input]
     raw = document.record.raw
     place = dict.fromkeys(["begin", "end", "line", "token_byte", "token_line"])
@@ -175,7 +175,7 @@ class Locate(Refusals):
         result = bindery("locate", "--json", *arguments)
         self.assertEqual(result.status, status, result)
         found = json.loads(result.stdout)
-        # Of thousands that are alike, some: the validator is slow.
+        # Only some of thousands of similar entries, because the validator is slow.
         validate({**found, "locations": found["locations"][:50]}, "location")
         return found
 
@@ -272,9 +272,9 @@ class Locate(Refusals):
         self.assertIn("\n\x1b[7mo\x1b[0mne", coloured.stdout)
 
     def test_nothing_turns_text_around_or_hides_in_it(self) -> None:
-        """Of all characters there are. What Unicode says of them is Python's."""
+        """For all characters. Python tells the properties that Unicode gives them."""
         turning = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
-        marks = {0x061C, 0x200E, 0x200F}  # of direction
+        marks = {0x061C, 0x200E, 0x200F}  # marks of direction
         hiding = {0x180E, 0x200B, *range(0x2060, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFC),
                   *range(0xE0000, 0xE0080)}
         codes = [*range(1, 0xD800), *range(0xE000, 0x20000), *range(0xE0000, 0xE0200), 0x10FFFF]
@@ -291,11 +291,11 @@ class Locate(Refusals):
                  self.succeeds("locate", packed.dataset, "0:0", "--context", "1M").stdout]
         self.assertIn(f"\n{expected}<256>\n", shown[0])
         self.assertIn(f"\n[{expected[:4]}]{expected[4:]}<256>\n", shown[1])
-        for joiner in "\u200c\u200d\u00ad":  # words have them
+        for joiner in "\u200c\u200d\u00ad":  # words contain them
             self.assertIn(joiner, shown[0])
 
     def test_long_tokens_and_documents_take_little_memory(self) -> None:
-        """Tokens of 64 KiB, so that a dataset of some kB stands for 300 MB of text."""
+        """Tokens of 64 KiB, so that a dataset of a few kB stands for 300 MB of text."""
         letters = ["a" * 2**i for i in range(17)]
         vocabulary = [*alphabet(), *letters[1:], "<|endoftext|>"]
         tokenizer = {
@@ -330,7 +330,7 @@ class Locate(Refusals):
                 self.assertEqual(place["text"]["marked"], "abaa")
 
     def test_a_text_is_found_wherever_a_long_document_has_it(self) -> None:
-        """Around the places where what was looked through is forgotten."""
+        """Around the places where the search forgets the text that it has passed."""
         rng, part = random.Random(SEED), 1 << 20
         for needle in (b"Z", b"ZYX" * 50):
             places = [0, 1, part - len(needle), part - 1, part, part + 1, 2 * part + 1 - len(needle),
@@ -348,7 +348,7 @@ class Locate(Refusals):
 
     # ---- What is not a token ----
 
-    def test_what_is_no_token_is_refused(self) -> None:
+    def test_an_invalid_token_is_refused(self) -> None:
         packed = self.packed([Input("a.txt", b"abc" * 9)], Options(seq_len=8))
         n_rows = len(packed.rows())
         for address, mention in {
@@ -470,7 +470,7 @@ class Locate(Refusals):
         for content in (b"text 9", b"text 0\n", b""):
             Path(moved).write_bytes(content)
             self.assert_refusal(bindery(*where, moved), "is not what was packed")
-        for content in (b"text 0\n", b""):  # of two with the name the one with the size
+        for content in (b"text 0\n", b""):  # among files of one name, the size decides
             Path(moved).write_bytes(content)
             self.succeeds(*where, moved, "--corpus", packed.files[0])
 

@@ -1,6 +1,6 @@
-"""The oracles are right by themselves: the reference packer does what the words of
-`schemas/shard-v1.md` say, the checker accepts what it packs and nothing else, and the corpus
-files hold what their writers say. Needs no program."""
+"""The oracles themselves are right: the reference packer follows the words of
+`schemas/shard-v1.md`, the checker accepts its datasets and nothing else, and the corpus files
+hold what their writers say. Needs no program."""
 
 import csv
 import dataclasses
@@ -61,7 +61,7 @@ def random_case(seed: str) -> tuple[Corpus, Options]:
 
 
 def layout(inputs: list[Input], options: Options, part: str = "all") -> list[list[list[tuple]]]:
-    """Units of rows of (input, offset, number of tokens)."""
+    """Returns units of rows of (input, offset, number of tokens)."""
     return [
         [[(s.document.input, s.offset, s.n_tokens) for s in row] for row in unit.rows]
         for unit in pack(inputs, options, part)
@@ -69,7 +69,7 @@ def layout(inputs: list[Input], options: Options, part: str = "all") -> list[lis
 
 
 def documents_of_sizes(*sizes: int) -> list[Input]:
-    """One text file for each document; with its separator it has the size."""
+    """Makes one text file for each document; with its separator it has the given size."""
     return [Input(f"{i}.txt", b"x" * (size - 1)) for i, size in enumerate(sizes)]
 
 
@@ -80,7 +80,7 @@ class ReferencePacker(unittest.TestCase):
     """Small corpora, worked out by hand."""
 
     def test_best_fit_takes_the_tightest_row_and_first_fit_the_oldest(self) -> None:
-        """When the last one comes, the older row has room 7 and the younger one room 1."""
+        """When the last document comes, the older row has room for 7 tokens, the younger for 1."""
         inputs = documents_of_sizes(13, 11, 8, 1)
         self.assertEqual(
             layout(inputs, Options(seq_len=20, strategy="best-fit")),
@@ -100,7 +100,8 @@ class ReferencePacker(unittest.TestCase):
                 self.assertEqual(layout(inputs, options), expected)
 
     def test_concat_closes_a_full_row_in_the_middle_of_nothing(self) -> None:
-        """The third document is cut where its row ends; its last piece is one of two."""
+        """The third document is cut where its row ends; its last piece shares a row with
+        another."""
         options = Options(seq_len=5, strategy="concat", max_documents=2)
         self.assertEqual(
             layout(documents_of_sizes(2, 6, 1), options),
@@ -185,7 +186,7 @@ def cut_at_another_stride(forgery: Forgery) -> None:
         next(item for item in items if "stride" in item)["stride"] += 1
 
 
-# What the checker finds and `verify` does not look for; rules_test.py breaks the other rules.
+# Faults that the checker finds and `verify` does not; rules_test.py breaks the other rules.
 CHANGES: list[tuple[str, Change]] = [
     ("S1", tell_no_records),
     ("S5", count_too_many_headless),
@@ -205,7 +206,7 @@ class Checker(unittest.TestCase):
             document = json.loads((dataset / f"{name}.json").read_bytes())
             validate(document, name)
 
-    def test_what_the_reference_packs_is_a_good_dataset(self) -> None:
+    def test_the_reference_packs_a_good_dataset(self) -> None:
         for n in range(ROUNDS):
             seed = f"{SEED}-{n}"
             corpus, options = random_case(seed)
@@ -222,7 +223,7 @@ class Checker(unittest.TestCase):
         corpus = make_corpus(rng, options, 80)
         return reference_dataset(with_compression(rng, corpus.inputs), options)
 
-    def test_what_only_the_checker_looks_for_is_found(self) -> None:
+    def test_faults_that_only_the_checker_looks_for_are_found(self) -> None:
         for n, (rule, change) in enumerate(CHANGES):
             with self.subTest(rule, change=change.__name__):
                 forgery = self.good({})
@@ -232,7 +233,7 @@ class Checker(unittest.TestCase):
                 found = check_dataset(self.folder / f"forged-{n}")
                 self.assertIn(rule, {violation.rule for violation in found})
 
-    def test_what_the_changes_start_from_is_good(self) -> None:
+    def test_the_dataset_before_the_changes_is_good(self) -> None:
         self.good({}).write(self.folder / "good")
         self.assertEqual(check_dataset(self.folder / "good"), [])
 
@@ -310,7 +311,7 @@ def megatron_lists(files: dict[str, bytes]) -> list[list[int]]:
 
 
 def ranges(files: dict[str, bytes]) -> list[tuple[int, int]]:
-    """Where the documents of a datatrove or dolma file lie."""
+    """Returns where the documents of a datatrove or dolma file lie."""
     if "corpus.ds.index" in files:
         ends = np.frombuffer(files["corpus.ds.index"], "<u8").tolist()
         return [*zip([0, *ends], ends)]
@@ -333,7 +334,7 @@ def llm_c_lists(data: bytes) -> list[list[int]]:
 
 
 def read_back(name: str, inputs: list[Input], separators_are: str) -> list[bytes]:
-    """The texts of what is not text, read by other means than those that wrote it."""
+    """Returns the texts of files that are not text, read by other means than were used to write."""
     if inputs[0].is_stream:
         text = inputs[0].data.decode("utf-8-sig")
         if name.startswith("json"):
@@ -405,7 +406,7 @@ class CorpusFiles(unittest.TestCase):
         )
 
     def test_rows_of_tokens_are_the_rows_of_their_texts(self) -> None:
-        """Only where a record begins differs."""
+        """Only the positions of the records differ."""
         texts = [b"x", *TEXTS]
         options = Options(seq_len=16, strategy="concat")
         rows = layout(FORMATS["parquet"].write(random.Random(SEED), texts), options)

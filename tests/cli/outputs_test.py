@@ -1,4 +1,4 @@
-"""Where outputs go: the folders above one are made with it, and a refusal takes back what it has
+"""The folders above an output are made with it, and a refusal removes the folders that it has
 made."""
 
 import shutil
@@ -58,8 +58,8 @@ class Outputs(ProgramTest):
                     self.assertEqual(above.exists(), there)
                     self.assertEqual(list(above.rglob("*")), [], result)
 
-    def test_what_was_refused_can_be_asked_for_with_other_options(self) -> None:
-        """A failure before the first shard leaves no plan that would stand in the way."""
+    def test_a_refused_output_can_be_made_with_other_options(self) -> None:
+        """A failure before the first shard leaves no plan that would prevent other options."""
         corpus = self.folder / "corpus.jsonl"
         corpus.write_text('{"body": "some text"}\n')
         out = self.folder / "out"

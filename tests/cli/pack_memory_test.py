@@ -1,5 +1,5 @@
-"""Packing takes the memory of its units, however large the corpus is, and whatever a table of a few
-kilobytes stands for. A proof looks first whether there is enough for its model.
+"""The memory of packing is bounded by the size of a unit, however large the corpus is, and however
+much data a table of a few kilobytes stands for. A proof checks first if memory is enough.
 
 With BINDERY_TEST_LONG=1 the corpora have 200 MB and 1 GB, in units of the default size.
 """
@@ -21,13 +21,13 @@ from unfinished import json_lines
 
 SEED = 20240614
 MOST_BYTES = 512 << 20
-MOST_GROWTH = 1.1  # of the larger corpus over the smaller
+MOST_GROWTH = 1.1  # ratio of the larger corpus to the smaller
 MOST_TABLE_BYTES = 1_000_000_000  # while a hostile table is packed or refused
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of two corpora, and the option of the units that they have both many of."""
+    """Sizes of two corpora, and the option that cuts both into many units."""
 
     small: int
     large: int
@@ -42,7 +42,7 @@ SIZES = (
 
 
 def write_corpus(path: Path, lines: bytes, size_bytes: int) -> None:
-    """The lines again and again, compressed if the name says so."""
+    """Repeats the lines, compressed if the name says so."""
     with pa.output_stream(path, compression="detect") as stream:
         for _ in range(-(-size_bytes // len(lines))):
             stream.write(lines)
@@ -50,8 +50,8 @@ def write_corpus(path: Path, lines: bytes, size_bytes: int) -> None:
 
 class Memory(ProgramTest):
     def run_pack(self, path: Path, *options: str) -> tuple[int, int, str]:
-        """Exit status, the most bytes that the program had in memory at once, and what it
-        said."""
+        """Returns exit status, the peak of the program's memory in bytes, and its error
+        output."""
         dataset = self.folder / "dataset"
         arguments = ["pack", "-q", "-o", dataset, "--threads", "2", *options, path]
         command = [program.program(), *map(str, arguments)]
@@ -67,14 +67,14 @@ class Memory(ProgramTest):
         return run.returncode, usage.ru_maxrss * 1024, words
 
     def peak_of_packing(self, path: Path, *options: str) -> int:
-        """The most bytes that the program had in memory at once."""
+        """Returns the peak of the program's memory in bytes."""
         status, peak, said = self.run_pack(path, *options)
         self.assertEqual(status, 0, said)
         return peak
 
     def test_a_small_table_cannot_take_all_memory(self) -> None:
         outcomes = {}
-        # By another process: what this one has in memory would be counted for its children.
+        # In another process: the memory of this one would count for its children.
         script = program.ROOT / "tests" / "oracle" / "hostile_tables.py"
         subprocess.run([sys.executable, script, self.folder], check=True)
         for line in (self.folder / "tables").read_text().splitlines():
@@ -106,7 +106,7 @@ class Memory(ProgramTest):
                 self.assertLessEqual(peaks[1], peaks[0] * MOST_GROWTH)
 
     def test_a_proof_looks_for_memory_first(self) -> None:
-        """7 million parameters, of which each takes 72 bytes, eight of them for the model."""
+        """7 million parameters take 72 bytes each, eight of them for the model."""
         pq.write_table(pa.table({"input_ids": [[1, 2, 3, 4, 5]]}), self.folder / "ids.parquet")
         wide = self.pack(self.folder / "wide", [self.folder / "ids.parquet"], "--seq-len", 8,
                          "--vocab-size", 50_000, "--separator-id", 0)

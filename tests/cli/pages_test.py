@@ -1,5 +1,5 @@
-"""The pages of `inspect --html` and `report` hold what they should, without a browser: so a
-sanitizer can watch them being made. What a browser shows of them, the page tests look at."""
+"""The data in pages of `inspect --html` and `report`, without a browser: so a sanitizer can watch
+how they are made. The page tests check how a browser shows them."""
 
 import json
 import re
@@ -11,13 +11,14 @@ from program import ROOT, ProgramTest, bindery
 from run_files import RUNS, eval_line, sample_line, steps, write_run
 
 FORMAT_1 = ROOT / "tests" / "golden" / "format-1"
-# Of these a page has less than --json, which names every file.
+# A page has fewer entries of these than --json, which names every file.
 SHORTENED = {"inputs", "sources", "shards"}
 HOSTILE = "</script><script>alert(1)</script><!-- \u2028 é 語"
 
 
 def data_of(page: Path) -> dict:
-    """What the page gives to its scripts; exactly one element has it, whatever the data say."""
+    """Returns the data for the page's scripts; exactly one element has it, whatever the data
+    say."""
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>',
                          page.read_text(encoding="utf-8"), re.DOTALL)
     return json.loads(data)
@@ -82,7 +83,7 @@ class Reported(ProgramTest):
         (run,) = self.report(self.run_of("hostile", lines))
         self.assertIn(HOSTILE, json.dumps(run, ensure_ascii=False))
 
-    def test_what_is_wrong_in_metrics_is_named_with_its_line(self) -> None:
+    def test_faults_in_metrics_are_named_with_their_line(self) -> None:
         for i, (bad, why) in enumerate((
             ("garbage", "not valid JSON"),
             ('{"step": 32, "loss": NaN}', "not valid JSON"),
@@ -102,7 +103,7 @@ class Reported(ProgramTest):
             (run / "metrics.jsonl").write_text(f"{bad}\n{bad}\n")
             self.assertIn("metrics.jsonl', line 1: ", self.refused(run))
 
-    def test_what_is_no_run_is_refused(self) -> None:
+    def test_a_folder_that_is_no_run_is_refused(self) -> None:
         self.assertIn("metrics.jsonl", self.refused(self.folder))
         self.assertIn("absent", self.refused(self.folder / "absent"))
         run = self.run_of("run", steps(1, 1))

@@ -1,8 +1,8 @@
-"""Running the program under test, and the manners that every run of it must have.
+"""Runs the program under test, and checks the properties that every run must have.
 
 A test is a script: `python tests/cli/NAME_test.py PROGRAM`, or with BINDERY in the environment.
 BINDERY_TEST_LONG=1 makes the random tests larger, BINDERY_TEST_BRIEF=1 smaller (see amount()).
-Importing this module also puts the modules of `tests/oracle` within reach.
+Importing this module also makes the modules of `tests/oracle` importable.
 """
 
 import os
@@ -32,7 +32,7 @@ CONTROL_CHARACTER = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\x80-\x9f]")
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended and what it said."""
+    """How a run ended, and its output."""
 
     command: list[str]
     status: int
@@ -48,20 +48,20 @@ class Result:
 
 
 def amount(*, brief: int, usual: int, long: int) -> int:
-    """How much of a random test is done. Brief is for whoever waits for `scripts/test`, and for a
-    build with a sanitizer, which looks at memory and threads: what is right, the usual amount
-    shows in the release build with --all."""
+    """Returns how much of a random test is done. Brief is for users who wait for `scripts/test`,
+    and for builds with a sanitizer, which look for faults of memory and threads; --all runs the
+    usual amount in the release build."""
     return long if LONG else brief if BRIEF else usual
 
 
 def program() -> str:
-    """The program's path, as the command line or the environment gave it."""
+    """Returns the program's path from the command line or the environment."""
     return os.environ["BINDERY"]
 
 
 def bindery(*arguments: object, timeout: float = TIMEOUT_SECONDS, **popen: object) -> Result:
-    """Runs the program; `input` is what it finds on standard input, else there is nothing. A
-    signal, a sanitizer's report or a hang fails the test at once."""
+    """Runs the program; `input` is its standard input, which is empty otherwise. A signal, a
+    sanitizer's report or a hang fails the test at once."""
     command = [program(), *map(os.fspath, map(as_argument, arguments))]
     settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
     if "input" not in settings:
@@ -79,7 +79,7 @@ def as_argument(argument: object) -> str | bytes | os.PathLike:
 
 
 def option_arguments(options: Options) -> list[str | bytes]:
-    """The command line of `options`, defaults left out."""
+    """Returns the command line of `options` without the defaults."""
     default = Options()
     given: list[str | bytes] = []
     if options.vocab_size is not None:
@@ -113,7 +113,7 @@ def option_arguments(options: Options) -> list[str | bytes]:
 
 
 def changed(options: list, *others: object) -> list:
-    """`options` with `others` behind them, but an option that takes one value only once."""
+    """Appends `others` to `options`; an option that takes one value replaces the earlier one."""
     result, rest = list(options), list(others)
     while rest:
         name = rest.pop(0)
@@ -134,8 +134,8 @@ def write_inputs(folder: Path, inputs: list[Input]) -> list[Path]:
 
 
 def input_arguments(inputs: list[Input], paths: list[Path]) -> list[str | Path]:
-    """The command line of inputs with their sources, in an order in which it can give them:
-    those of no source of their own come first."""
+    """Returns the command line of inputs with their sources, in a possible order: inputs without a
+    source come first."""
     given: list[str | Path] = []
     for item, path in zip(inputs, paths):
         given += [path] if item.source == "default" else ["--source", f"{item.source}={path}"]
@@ -143,7 +143,7 @@ def input_arguments(inputs: list[Input], paths: list[Path]) -> list[str | Path]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a folder by its relative name."""
+    """Returns every file of a folder by its relative name."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -152,7 +152,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 class ProgramTest(unittest.TestCase):
-    """A test with a folder of its own that runs the program."""
+    """A test that runs the program and has a folder of its own."""
 
     maxDiff = 2000
 

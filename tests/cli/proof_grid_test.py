@@ -17,11 +17,11 @@ DOCUMENTS = (5, 20, 60, 200)
 SABOTAGES = ("mask", "positions", "targets")
 # So small that 200 documents take seconds in the double-precision reference.
 MODEL = ["--layers", "2", "--channels", "32", "--heads", "2", "--positions", "64"]
-PART = 1 if program.LONG else 10  # one case of so many is tried
+PART = 1 if program.LONG else 10  # one case in this many is tried
 
 
 def paragraphs() -> list[str]:
-    """Of the project's own documents, their beginnings: text that people wrote, short and long."""
+    """Returns the beginnings of the project's own documents: human text, short and long."""
     files = [ROOT / "README.md", ROOT / "LICENSE", *sorted((ROOT / "docs").glob("*.md")),
              *sorted((ROOT / "schemas").glob("*.md"))]
     text = "\n\n".join(file.read_text(encoding="utf-8") for file in files)
@@ -52,7 +52,7 @@ class ProofGrid(ProgramTest):
 
     def test_always_proved(self) -> None:
         cases = list(itertools.product(FAMILIES, STEPS, SEEDS, DOCUMENTS, HAD))
-        # A step that shares no factor with any side of the grid, so that every value comes up.
+        # The step shares no factor with any side of the grid, so that every value occurs.
         chosen = [cases[i * 97 % len(cases)] for i in range(-(-len(cases) // PART))]
         ratios = []
         for case in chosen:

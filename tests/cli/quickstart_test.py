@@ -1,5 +1,5 @@
-"""scripts/quickstart with a program that is built already: it announces its steps, does them on a few
-documents, names what can be done next, and says which step failed and what helps."""
+"""scripts/quickstart with a finished build: it announces its steps, runs them on a few documents,
+names the next commands, and says which step failed and what helps."""
 
 import os
 import re
@@ -32,7 +32,7 @@ class Quickstart(ProgramTest):
         return Result(command, run.returncode, run.stdout, run.stderr)
 
     def fails(self, step: int, **settings: object) -> str:
-        """Expects a failure that names this step, and no step after it. Returns the last line."""
+        """Expects a failure that names this step and no later one. Returns the last line."""
         result = self.quickstart(**settings)
         self.assertEqual(result.status, 2, result)
         last = result.stderr.splitlines()[-1]
@@ -90,7 +90,7 @@ esac
                 pretended.chmod(0o755)
                 self.fails(step, bindery=pretended)
 
-    def test_a_single_document_leaves_nothing_to_leak(self) -> None:
+    def test_a_single_document_cannot_leak(self) -> None:
         self.corpus.write_text("The only document that there is.")
         self.assertIn("--delimiter", self.fails(step=6))
 

@@ -1,4 +1,4 @@
-"""Other people's readers open what the program writes, and see what is in it."""
+"""Other programs' readers open Bindery's datasets, and see their contents."""
 
 import contextlib
 import glob
@@ -8,7 +8,7 @@ import re
 import tempfile
 from pathlib import Path
 
-CACHE = tempfile.TemporaryDirectory(prefix="bindery-test-")  # not the user's own
+CACHE = tempfile.TemporaryDirectory(prefix="bindery-test-")  # instead of the user's own
 os.environ["HF_HOME"] = CACHE.name
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_OFFLINE"] = "1"
@@ -101,7 +101,7 @@ class Readers(ProgramTest):
             self.assertEqual(verdict["good"], good)
             self.assertEqual(verdict["problems"] == [], good)
 
-    def test_what_the_program_prints_as_json_parses(self) -> None:
+    def test_all_printed_json_parses(self) -> None:
         arguments = ["-o", self.folder / "again", "--seq-len", 64, *self.files]
         packed = self.succeeds("pack", "-q", "--json", *arguments)
         inspected = self.succeeds("inspect", "--json", self.dataset)
@@ -111,8 +111,8 @@ class Readers(ProgramTest):
 
 
 def documented_calls() -> list[str]:
-    """Those of the table in docs/format.md, but for transformers, which has a Python of its own
-    (tests/cli/interchange_test.py)."""
+    """Returns the calls of the table in docs/format.md, except those of transformers, which has a
+    Python of its own (tests/cli/interchange_test.py)."""
     text = (ROOT / "docs/format.md").read_text(encoding="utf-8")
     section = text.split("## Opening a dataset elsewhere\n")[1].split("\n#")[0]
     calls = re.findall(r"^\| .* \| `([^`]*)` \|$", section, re.MULTILINE)
@@ -120,7 +120,7 @@ def documented_calls() -> list[str]:
 
 
 def records(opened: object) -> list[dict] | dict[str, list[dict]]:
-    """The rows of whatever a call gave, as plain values; of splits, those of each."""
+    """Returns the rows of a call's result as plain values; for splits, the rows of each."""
     match opened:
         case dict():
             return {split: list(rows) for split, rows in opened.items()}
@@ -143,7 +143,7 @@ def in_order(rows: list[dict]) -> list[dict]:
 
 
 class Documented(ProgramTest):
-    """Every call of docs/format.md, word for word."""
+    """Runs every call of docs/format.md, word for word."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -160,7 +160,7 @@ class Documented(ProgramTest):
         return [row for path in files for row in pa.ipc.open_file(path).read_all().to_pylist()]
 
     def expected(self, call: str) -> list[dict] | dict[str, list[dict]]:
-        """What its arguments name, as pyarrow has it."""
+        """Returns the files that the call's arguments name, read by pyarrow."""
         if "shards" not in call:
             files = sorted(self.folder.glob("tables/*.parquet"))
             rows = pyarrow.dataset.dataset(files).to_table().to_pylist()
@@ -194,7 +194,7 @@ class Documented(ProgramTest):
             duckdb.sql("FROM 'shards/*.arrow'").fetchall()
 
     def test_a_dataset_of_one_shard_or_of_compressed_ones_loads(self) -> None:
-        """Where the JSON files outnumber the shards, `datasets` would take those for the data."""
+        """If there are more JSON files than shards, `datasets` would take those for the data."""
         for name, options in [("one", []), ("compressed", ["--compress", "zstd"])]:
             with self.subTest(name):
                 corpus = self.folder / "corpus.jsonl"

@@ -1,4 +1,4 @@
-"""A test that compares datasets with what the reference packer says of the same corpus."""
+"""A test that compares datasets with the reference packer's results for the same corpus."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ StoredRow = tuple[list[int], list[int], list[tuple[int, ...]]]
 
 
 def stored_rows(shard: Path) -> list[StoredRow]:
-    """(ids, boundaries, documents) of every row of a shard."""
+    """Returns (ids, boundaries, documents) of every row of a shard."""
     return [
         (row.ids.tolist(), row.boundaries, [tuple(d.values()) for d in row.documents])
         for row in read_shard(shard).rows()
@@ -33,12 +33,12 @@ def stored_rows(shard: Path) -> list[StoredRow]:
 
 
 def dataset_rows(dataset: Path) -> dict[str, list[StoredRow]]:
-    """The rows of every shard, by its name."""
+    """Returns the rows of every shard, by its name."""
     return {path.name: stored_rows(path) for path in sorted(dataset.glob("*.arrow"))}
 
 
 def expected_rows(unit: PackedUnit, options: Options) -> list[StoredRow]:
-    """The same, of the reference packer's rows."""
+    """Returns the reference packer's rows in the same form."""
     rows = []
     for row in unit.rows:
         ids = [token for segment in row for token in segment.tokens]
@@ -53,7 +53,7 @@ def expected_rows(unit: PackedUnit, options: Options) -> list[StoredRow]:
 
 
 def part_of(dataset: Path, part: str) -> Path:
-    """Where a part's own dataset lies."""
+    """Returns the folder of a part's own dataset."""
     return dataset / "holdout" if part == "held-out" else dataset
 
 
@@ -61,8 +61,8 @@ class ReferenceTestCase(ProgramTest):
     def check_packed(
         self, dataset: Path, inputs: list[Input], texts: list[bytes], options: Options
     ) -> None:
-        """Everything about a dataset: rules, rows, figures, and the documents themselves, which
-        are compared with what was put into the corpus, not with what a reader made of it."""
+        """Checks everything about a dataset: rules, rows, figures, and the documents themselves,
+        which are compared with the texts that were written into the corpus."""
         self.assertEqual((dataset / "holdout").exists(), options.holdout > 0)
         for part in options.parts:
             folder = part_of(dataset, part)
@@ -75,8 +75,8 @@ class ReferenceTestCase(ProgramTest):
             self.succeeds("inspect", "--scan", folder)
 
     def packs(self, dataset: Path, given: list, inputs: list[Input], options: Options) -> bool:
-        """Packs the inputs, or sees that the program refuses them because no document is left.
-        Whether it did pack them."""
+        """Packs the inputs, or checks that the program refuses them because no document is left.
+        Returns whether it packed them."""
         arguments = ["-q", "-o", dataset, *option_arguments(options), *given]
         if has_documents(inputs, options):
             self.succeeds("pack", *arguments)
@@ -90,7 +90,7 @@ class ReferenceTestCase(ProgramTest):
     def check_rows(
         self, dataset: Path, inputs: list[Input], options: Options, part: str
     ) -> None:
-        """Shards, rows, figures and digests are the reference packer's."""
+        """Compares shards, rows, figures and digests with the reference packer's."""
         manifest = json.loads((dataset / "manifest.json").read_bytes())
         self.assertEqual(manifest["packing"]["part"], part)
         self.check_inputs(manifest["inputs"], inputs, options)
@@ -108,7 +108,7 @@ class ReferenceTestCase(ProgramTest):
     def check_inputs(
         self, stated: list[dict], inputs: list[Input], options: Options
     ) -> None:
-        """What the manifest says of the inputs."""
+        """Checks the manifest's entries of the inputs."""
         for entry, item in zip(stated, inputs, strict=True):
             cut = cut_of(item, options)
             told = [Path(entry["name"]).name]

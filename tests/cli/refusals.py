@@ -1,5 +1,5 @@
-"""What cannot be done is refused: exit 2, a message that names the place and the reason, and
-nothing left behind that looks whole."""
+"""Impossible requests are refused: exit 2, a message that names the place and the reason, and
+nothing left behind that looks complete."""
 
 import json
 import os
@@ -16,10 +16,10 @@ def json_lines(texts: list[str]) -> list[bytes]:
 
 
 class Refusals(ProgramTest):
-    """What every refusal has in common."""
+    """The properties that all refusals share."""
 
     def assert_refusal(self, result: Result, *mentions: str) -> None:
-        """Exit 2, no answer, and a clean message that has every one of `mentions`."""
+        """Expects exit 2, no output, and a clean message that contains each of `mentions`."""
         self.assertEqual(result.status, 2, result)
         self.assertEqual(result.stdout, "")
         self.assertTrue(result.stderr.startswith("bindery"), result)
@@ -28,7 +28,7 @@ class Refusals(ProgramTest):
             self.assertRegex(result.stderr, mention)
 
     def assert_unfinished(self, dataset: Path) -> None:
-        """No manifest, and every shard that is there under its name is whole."""
+        """Expects no manifest, and that every shard under its final name is complete."""
         self.assertEqual(list(dataset.rglob("manifest.json")), [])
         for shard in dataset.rglob("*.arrow"):
             pa.ipc.open_file(shard).read_all().validate(full=True)
@@ -40,7 +40,7 @@ class Refusals(ProgramTest):
         result = bindery("pack", "-q", "-o", dataset, *options, *inputs, **popen)
         self.assert_refusal(result, *mentions)
         self.assert_unfinished(dataset)
-        if not list(dataset.rglob("*.arrow")):  # then there is nothing to be continued
+        if not list(dataset.rglob("*.arrow")):  # then there is nothing that could be continued
             self.assertFalse(dataset.parent.exists(), result)
         return result
 

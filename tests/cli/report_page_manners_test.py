@@ -1,5 +1,5 @@
-"""The manners of a page of `bindery report`: it runs nothing that a run brings; it can be read
-on a phone, at night, on paper and by assistive technology."""
+"""Pages of `bindery report` run nothing that a run contains; they can be read on a phone, at
+night, on paper and by assistive technology."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`bindery report` in a real browser: the page shows what the runs' metrics.jsonl say."""
+"""`bindery report` in a real browser: the page shows the contents of the runs' metrics.jsonl."""
 
 import itertools
 import json
@@ -31,7 +31,7 @@ def smoothed(lines: list[dict]) -> list[float]:
 
 
 def shown(value: float) -> str:
-    """A figure as the page prints it."""
+    """Formats a figure as the page does."""
     if 1e-3 <= abs(value) < 1e6:
         return f"{float(f'{value:.6g}'):.10f}".rstrip("0").rstrip(".")
     digits, power = f"{value:.5e}".split("e")
@@ -65,7 +65,7 @@ class Figures(ReportTest):
         for key in ("learning_rate", "gradient_norm"):
             self.assertEqual(self.readouts(page, key),
                              [[name, shown(lines[name][29][key])] for name in sizes])
-        self.show_step(page, 33)  # after the first one's end
+        self.show_step(page, 33)  # after the end of the first run
         norms = [shown(own[min(33, len(own)) - 1]["gradient_norm"]) for own in lines.values()]
         self.assertEqual(self.readouts(page, "gradient_norm"),
                          [["a", f"{norms[0]} (at 31)"], ["b", norms[1]], ["c", norms[2]]])
@@ -104,7 +104,7 @@ class Figures(ReportTest):
         page.locator("#log-values").uncheck()
         self.assertAlmostEqual(points(page, "gradient_norm")[1][0], 1000 * 9 / 999, delta=0.01)
 
-    def test_what_has_no_logarithm_stays_linear_and_says_so(self) -> None:
+    def test_values_without_a_logarithm_stay_linear(self) -> None:
         lines = steps(9, 3)
         lines[4]["gradient_norm"] = 0
         page = self.open(self.make_page(self.run_of("a", lines)))

@@ -26,7 +26,7 @@ class ReportTest(BrowserTest):
         page.locator("#step").fill(str(step))
 
     def readouts(self, page: Page, plot: str) -> list[list[str]]:
-        """Of each run that is drawn, its name and its figures at the cursor."""
+        """Returns name and figures at the cursor for each run that is drawn."""
         return page.locator(f"[data-plot={plot}] .readouts li").evaluate_all(
             "all => all.map(li => [li.querySelector('bdi'), li.querySelector('strong')]"
             ".map(node => node.textContent))"

@@ -1,7 +1,7 @@
 """Every document of the corpus is in the rows, where the rules put it, and nothing else is.
 
-Random corpora for every strategy, long policy and frame of a document, against the reference
-packer and the dataset checker.
+Random corpora for every strategy, long policy, separator and BOS are compared with the reference
+packer and checked by the dataset checker.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from reference_test_case import ReferenceTestCase
 
 SEED = 20240607
 ROUNDS = program.amount(brief=1, usual=1, long=8)
-STEP = program.amount(brief=13, usual=5, long=1)  # every so manyth case; all meet every setting
+STEP = program.amount(brief=13, usual=5, long=1)  # every n-th case; these have all settings
 
 STRATEGIES = ["best-fit", "first-fit", "concat"]
 POLICIES = ["split", "truncate", "drop", "error"]
@@ -36,14 +36,14 @@ SEQ_LENS = [2, 3, 31, 33, 64, 257]
 
 
 def without_long_documents(corpus: Corpus, options: Options) -> Corpus:
-    """The documents that fit a row, one text file each."""
+    """Makes the documents that fit into a row, one text file each."""
     documents = read_documents(corpus.inputs, dataclasses.replace(options, limit=None))
     texts = [d.text for d in documents if len(d.tokens) <= options.seq_len]
     return Corpus([Input(f"{i:03d}.txt", text) for i, text in enumerate(texts)], texts)
 
 
 def place(item: Input, position: int) -> str:
-    """A pattern for a message that names the record that begins at `position`."""
+    """Returns a pattern for a message that names the record at `position`."""
     if item.is_jsonl:
         line = item.data.count(b"\n", 0, position) + 1
         return rf"{item.name}', line {line}\b"
@@ -111,7 +111,7 @@ class Rows(ReferenceTestCase):
                 self.check_corpus(Corpus(inputs, texts), options, whole_folder=False)
 
     def test_a_crowd_of_short_documents_is_fitted_as_the_textbook_says(self) -> None:
-        """Many equal lengths, so that ties between rows decide."""
+        """Many equal lengths, so that ties between rows have to be decided."""
         rng = random.Random(SEED)
         texts = [b"x" * int(rng.expovariate(1 / 20)) for _ in range(3000)]
         lines = b"".join(json_line(rng, text, "text") + b"\n" for text in texts)

@@ -1,5 +1,5 @@
 """Each rule of `schemas/shard-v1.md`, broken alone with every checksum right, is found: by the
-oracle, and by `verify`, which names it, in the same words on any number of threads."""
+oracle, and by `verify`, which names it in the same words with any number of threads."""
 
 import copy
 import dataclasses
@@ -25,7 +25,7 @@ OPTIONS = Options(
     seq_len=32, unit_size=1500, delimiter=DELIMITER, separator=10, bos=256, padding=0
 )
 
-# Figures, and what is added to others so that the ledger still adds up.
+# Figures, and changes to others that keep the ledger balanced.
 BALANCE = {
     "segments": {"targets": -1}, "targets": {"segments": -1}, "text": {"separators": -1},
     "separators": {"text": -1}, "bos": {"repeated": -1}, "repeated": {"text": -1},
@@ -41,7 +41,7 @@ CHANGES: list[tuple[str, str, Change, dict]] = []
 
 def breaks(rule: str, said: str = "", **settings: object) -> Callable[[Change], Change]:
     """Registers a change that breaks `rule` of a dataset that was packed with OPTIONS and these
-    settings; the function's name says how, and `said` is what `verify` says."""
+    settings; the function's name says how, and `said` is expected in the message of `verify`."""
 
     def register(change: Change) -> Change:
         CHANGES.append((rule, said, change, settings))
@@ -59,7 +59,7 @@ def row_where(forgery: Forgery, wanted: Callable[[ForgedRow], bool]) -> ForgedRo
 
 
 def several(row: ForgedRow) -> bool:
-    """Two segments or more."""
+    """Tells whether the row has two segments or more."""
     return len(row.documents) > 1
 
 
@@ -68,7 +68,7 @@ def padded(row: ForgedRow) -> bool:
 
 
 def whole_documents(row: ForgedRow) -> bool:
-    """Several segments, each of them a whole document with text."""
+    """Tells whether the row has several segments, each of them a whole document with text."""
     sizes = [end - begin for begin, end in zip(row.boundaries, row.boundaries[1:])]
     return several(row) and all(
         d["length"] == size > 2 for d, size in zip(row.documents, sizes)
@@ -76,7 +76,7 @@ def whole_documents(row: ForgedRow) -> bool:
 
 
 def continued(forgery: Forgery) -> tuple[ForgedShard, ForgedRow]:
-    """A row of one segment that is a middle piece of its document, and its shard."""
+    """Returns a row whose only segment is a middle piece of its document, and its shard."""
     for shard in forgery.shards:
         for row in shard.rows:
             first = row.documents[0]
@@ -90,13 +90,13 @@ def busiest(forgery: Forgery) -> ForgedShard:
 
 
 def balance(figures: dict) -> None:
-    """Makes the ledger add up by what it says of the text."""
+    """Balances the ledger by changing the number of text tokens."""
     taken = figures["packed"] + figures["truncated"] + sum(figures[name] for name in LEFT_OUT)
     figures["text"] = taken - figures["bos"] - figures["separators"] - figures["repeated"]
 
 
 def change_packing(forgery: Forgery, **entries: object) -> None:
-    """In the plan too."""
+    """Changes the plan, too."""
     forgery.packing.update(entries)
     forgery.plan["packing"].update(entries)
 
@@ -439,7 +439,7 @@ def a_position_before_the_units_begin(forgery: Forgery) -> None:
 
 @breaks("S3", "a document is there twice")
 def a_document_that_is_there_twice(forgery: Forgery) -> None:
-    """Neighbours in the order of the input, of which the first does not begin its row."""
+    """Returns neighbours in the order of the input, the first of which does not begin its row."""
     rows = [row for row in busiest(forgery).rows if whole_documents(row)]
     places = sorted((d["input"], d["position"], r, k)
                     for r, row in enumerate(rows) for k, d in enumerate(row.documents))
@@ -579,7 +579,7 @@ class Rules(ProgramTest):
         return dataset
 
     def assert_found(self, rule: str, dataset: Path, said: str = "") -> None:
-        """The oracle finds the broken rule, and `verify` names nothing that is not broken."""
+        """The oracle finds the broken rule, and `verify` reports no other rule."""
         oracle = {violation.rule for violation in check_dataset(dataset)}
         self.assertIn(rule, oracle)
         result = bindery("verify", "--threads", 1, dataset)
@@ -603,9 +603,9 @@ class Rules(ProgramTest):
                 self.assert_found(rule, self.forge(change, **settings), said)
 
     def test_every_figure_is_counted(self) -> None:
-        """One figure of one shard off by one, in the shard and in the manifest alike, and where
-        there is one another so that the ledger still adds up: only the rows tell. What rows do
-        not show is only bounded: there could be one such document."""
+        """Changes one figure of one shard by one, in the shard and in the manifest, and another
+        figure if there is one that keeps the ledger balanced: only the rows contradict it. Figures
+        that rows do not show are only bounded: one such document is possible."""
         for name in FIGURE_KEYS:
             if name in {*ONLY_BOUNDED, *NOT_ALWAYS_COUNTED}:
                 continue
@@ -627,7 +627,7 @@ class Rules(ProgramTest):
                 self.assert_found("S5", self.forge(change), said)
 
     def test_a_ledger_that_does_not_add_up_is_found(self) -> None:
-        """Figures that agree with each other but not with the ledger."""
+        """Figures that agree with each other but violate the ledger."""
 
         def change(forgery: Forgery) -> None:
             busiest(forgery).figures["text"] += 1
@@ -635,7 +635,7 @@ class Rules(ProgramTest):
         self.assert_found("S6", self.forge(change))
 
     def test_a_document_truncated_elsewhere_is_found(self) -> None:
-        """`--long truncate` leaves exactly a row of tokens of a document."""
+        """`--long truncate` keeps exactly a row of tokens of a document."""
 
         def change(forgery: Forgery) -> None:
             shard, row = next(
@@ -676,7 +676,7 @@ class Rules(ProgramTest):
                     self.assertEqual(result.status, 1, result)
                     self.assertIn(f"{name}': {said}", result.output)
                     self.assertIn("damaged: 1 problem\n", result.output)
-        (dataset / shard).unlink()  # the stray one makes their number right
+        (dataset / shard).unlink()  # the extra file makes their number right
         self.assertIn("damaged: 2 problems", bindery("verify", dataset).output)
 
     def test_a_wrong_file_checksum_is_found(self) -> None:
@@ -692,7 +692,7 @@ class Rules(ProgramTest):
                 self.assert_found("D1", dataset)
 
     def test_a_tokenizer_of_another_meaning_is_found(self) -> None:
-        """D4, which the oracle leaves to `verify`: two bytes have each other's id."""
+        """D4, which the oracle leaves to `verify`: the ids of two bytes are exchanged."""
 
         def change(forgery: Forgery) -> None:
             tokenizer = json.loads(forgery.tokenizer)

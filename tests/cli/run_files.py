@@ -1,4 +1,4 @@
-"""Folders of training runs, made up: their metrics.jsonl alone."""
+"""Invented folders of training runs: only their metrics.jsonl."""
 
 import json
 import random
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from schemas import validate
 
-RUNS = 16  # that a page may have, as trainer/report/run_page.h says
+RUNS = 16  # limit of a page, as trainer/report/run_page.h says
 
 
 def step_line(step: int, rng: random.Random) -> dict:
@@ -32,7 +32,7 @@ def steps(n: int, seed: int) -> list[dict]:
 
 
 def write_run(run: Path, lines: list[dict], more: bytes = b"") -> Path:
-    """The folder of a run that wrote these lines, and after them `more`."""
+    """Makes the folder of a run that wrote these lines, and then `more`."""
     run.mkdir(parents=True)
     for line in lines[:5] + lines[-5:]:
         validate(line, "metrics")

@@ -1,7 +1,7 @@
 """A dataset is a pure function of its inputs' bytes and the options.
 
-Only `pack-log.json` may differ between two runs, however the work was shared, interrupted or
-done again from the rows of another dataset.
+Only `pack-log.json` may differ between two runs, however the work was shared, interrupted, or
+repeated from the rows of another dataset.
 """
 
 import dataclasses
@@ -24,13 +24,13 @@ N_RANKS = 3
 
 
 def published(dataset: Path) -> dict[str, bytes]:
-    """Every file of a dataset, and of the one beneath it, but the logs of their runs."""
+    """Returns every file of a dataset and its holdout, except the logs of their runs."""
     files = contents(dataset)
     return {name: files[name] for name in files if Path(name).name != "pack-log.json"}
 
 
 def held_out_files(files: dict[str, bytes]) -> dict[str, bytes]:
-    """Those of the dataset beneath."""
+    """Returns the files of the holdout."""
     own = {name: data for name, data in files.items() if name.startswith("holdout/")}
     return {name.removeprefix("holdout/"): data for name, data in own.items()}
 
@@ -49,7 +49,7 @@ class SameBytesTest(ProgramTest):
         return with_compression(rng, make_corpus(rng, options, n_documents=120).inputs), options
 
     def packed(self, name: str, inputs: list[Path], options: Options, *more: object) -> dict:
-        """The published files of a fresh dataset."""
+        """Returns the published files of a new dataset."""
         dataset = self.pack(self.folder / name, inputs, *option_arguments(options), *more)
         return published(dataset)
 
@@ -128,7 +128,7 @@ class Ranks(SameBytesTest):
             self.assert_same(self.alone, published(dataset))
 
     def test_missing_units_are_listed_and_packed_later(self) -> None:
-        """As if all ranks had died before the last of them could publish the manifests."""
+        """As if all ranks had died before the last one could publish the manifests."""
         dataset = self.folder / "dataset"
         shutil.copytree(self.folder / "alone", dataset)
         for path in dataset.rglob("manifest.json"):
@@ -146,7 +146,7 @@ class Ranks(SameBytesTest):
         self.succeeds(*self.arguments(dataset))
         self.assert_same(self.alone, published(dataset))
 
-    def test_what_dead_ranks_left_is_finished(self) -> None:
+    def test_the_work_of_dead_ranks_is_finished(self) -> None:
         """The last rank died before it could publish the manifests."""
         dataset = self.folder / "dataset"
         shutil.copytree(self.folder / "alone", dataset)
@@ -206,9 +206,9 @@ class Repacked(SameBytesTest):
                 repacked = self.repack(dataset, f"{n}-repacked", changed)
                 self.assert_same(expected, published(repacked))
 
-    def test_what_was_selected_stays_selected(self) -> None:
-        """What was left out is counted as before; what was held out comes along, and can also
-        be repacked by itself."""
+    def test_a_selection_is_kept(self) -> None:
+        """Documents that were left out are counted as before; the held-out ones are repacked, too,
+        and can also be repacked alone."""
         for n, settings in enumerate([
             {"min_tokens": 9}, {"limit": 50}, {"limit": 70, "shuffle": 5, "codec": "zstd"},
             {"holdout": 300_000}, {"holdout": 300_000, "min_tokens": 9, "shuffle": 2**63 - 1},

@@ -1,6 +1,7 @@
-"""What a schema refuses, the program refuses as well, and names: for every key of manifest.json,
-plan.json and a checkpoint's JSON a document in which that key alone is missing, of another type,
-another word, or one beyond a limit, and every checksum right. A limit itself is taken."""
+"""The program refuses every document that a schema refuses, and names the key: for every key of
+manifest.json, plan.json and a checkpoint's JSON there is a document in which only that key is
+missing, of another type, an unknown word, or just beyond a limit, with every checksum right. A
+value at the limit is accepted."""
 
 import copy
 import json
@@ -19,8 +20,8 @@ FORMAT_1 = GOLDEN / "format-1"
 CORPUS = FORMAT_1 / "corpus"
 WRONG = {"integer": ["1", 1.5, [1]], "number": ["1"], "string": [7], "boolean": [0, "true"],
          "object": [[1]], "array": [7]}
-# Where a reader takes more than a writer may write: words that only people read, lists of
-# nothing, what is null, or another key's value, where it is absent, and what only packing needs.
+# Here a reader accepts more than a writer may write: words that only people read, empty lists,
+# null or another key's value if a key is absent, and keys that only packing needs.
 LENIENT = {("format", "pattern"), ("compression", "enum"), ("inputs", "minItems"),
            ("shards", "minItems"), ("sources", "minItems"), ("joined", "minItems"),
            ("bos", "required"), ("bytes", "required"), ("delimiter", "required"),
@@ -30,7 +31,7 @@ Case = tuple[tuple, str, object]  # the path of a key, a keyword of its schema, 
 
 
 def parts_of(schema: dict, value: object, root: dict, path: tuple = ()) -> Iterator[tuple]:
-    """(path, schema, value) of everything in a document that its schema tells of."""
+    """Yields (path, schema, value) for everything in a document that its schema describes."""
     while "$ref" in schema:
         name = schema["$ref"].removeprefix("#/").split("/")
         schema = root[name[0]][name[1]]
@@ -86,7 +87,8 @@ def key_of(path: tuple) -> str:
 class SchemaLimits(ProgramTest):
     def check(self, kind: str, document: dict, unread: list[str],
               write: Callable[[dict], None], *command: object) -> None:
-        """`unread` is what the command does not look at, such as what the manifest says again."""
+        """`unread` lists keys that the command does not read, such as those that the manifest
+        repeats."""
         checker, seen = validator(kind), set()
         checker.validate(document)
         for path, schema, value in parts_of(checker.schema, document, checker.schema):
@@ -111,7 +113,7 @@ class SchemaLimits(ProgramTest):
         self.assertGreater(len(seen), 5)
 
     def dataset(self, name: str) -> tuple[Path, dict]:
-        """A golden one, or a new one that has every key."""
+        """Returns a golden dataset, or a new one that has every key."""
         dataset, corpus = self.folder / name, self.folder / "corpus"
         if name == "new":
             corpus.mkdir()
@@ -129,7 +131,7 @@ class SchemaLimits(ProgramTest):
         seal(path, document)
 
     def test_manifests(self) -> None:
-        for name in ["concat", "new"]:  # of format 1.0, and of today's
+        for name in ["concat", "new"]:  # format 1.0, and today's
             dataset, manifest = self.dataset(name)
             self.check("manifest", manifest, ["checksum"],
                        lambda document: self.seal(dataset / "manifest.json", document),

@@ -1,4 +1,4 @@
-"""What the program writes, checked against the schemas of the project."""
+"""Checks the program's output with the schemas of the project."""
 
 import functools
 import json
@@ -11,8 +11,8 @@ from referencing.jsonschema import DRAFT202012
 
 @functools.cache
 def validator(name: str) -> jsonschema.Draft202012Validator:
-    """Of schemas/NAME-vN.schema.json, which must be a good schema itself. Others may be referred
-    to by the names of their files."""
+    """Returns the validator of schemas/NAME-vN.schema.json, which must be a valid schema itself. It
+    may refer to others by their file names."""
     schemas = {
         path.name: json.loads(path.read_text()) for path in (ROOT / "schemas").glob("*.schema.json")
     }
@@ -23,5 +23,5 @@ def validator(name: str) -> jsonschema.Draft202012Validator:
 
 
 def validate(document: object, name: str) -> None:
-    """Raises if the document is not as the schema NAME says."""
+    """Raises if the document does not follow the schema NAME."""
     validator(name).validate(document)

@@ -1,7 +1,7 @@
-"""scripts/build configures a build again when set-up has brought something that CMake looks for,
-whoever installed it, and at no other time. Continuous integration begins where a newcomer does.
+"""scripts/build configures a build again when setup has installed something that CMake looks for,
+whoever installed it, and at no other time. Continuous integration begins as a newcomer does.
 
-The scripts are copied and find others that only pretend, so that nothing is installed here.
+The scripts are copied and call simulated programs, so that nothing is installed here.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 import program
 from program import ROOT, ProgramTest
 
-# What the scripts call; everything else is missing unless a test pretends it.
+# Programs that the scripts call; all others are missing unless a test simulates them.
 TOOLS = ("bash basename cat chmod cut dirname env flock grep head id ls mkdir mktemp mv nproc "
          "python3 readlink rm sed sha256sum sort tail uname").split()
 # cmake counts how often it configures.
@@ -31,7 +31,7 @@ esac""",
 
 
 class ScriptsTest(ProgramTest):
-    """With a clone that has only some scripts."""
+    """A test with a clone that has only some scripts."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -69,7 +69,7 @@ class Build(ScriptsTest):
             self.pretend(self.programs / name)
 
     def stamp(self, name: str) -> None:
-        """As set-up leaves it in a virtual environment that is whole."""
+        """Writes the stamp that setup leaves in a complete virtual environment."""
         (self.deps / name).mkdir(parents=True)
         (self.deps / name / "stamp").write_text("1")
 
@@ -81,7 +81,7 @@ class Build(ScriptsTest):
     def times_configured(self) -> int:
         return len((self.clone / "configured").read_text().split())
 
-    def test_what_set_up_brings_is_looked_for_again(self) -> None:
+    def test_a_new_installation_is_looked_for_again(self) -> None:
         self.build()
         brought = {
             "an MPI": lambda: self.bring("mpicc", "mpirun"),
@@ -104,7 +104,7 @@ class Build(ScriptsTest):
 
 class ContinuousIntegration(ScriptsTest):
     def run_ci(self, quickstart: int, counts: str, test: int) -> subprocess.CompletedProcess:
-        """With scripts that end so, and say what they were given."""
+        """Makes scripts that exit with this status and print their arguments."""
         self.copy(".ci/run", "scripts/environment")
         said = 'echo "$0 $* $HOME $BINDERY_DEPS" >>said; ls -A "$HOME" "$BINDERY_DEPS" >>listed\n'
         self.pretend(self.clone / "scripts/quickstart", f"{said}exit {quickstart}")
@@ -114,7 +114,7 @@ class ContinuousIntegration(ScriptsTest):
 
     def test_both_commands_begin_in_new_folders(self) -> None:
         self.deps.mkdir()
-        (self.deps / "venv").mkdir()  # of an earlier set-up, which must not help
+        (self.deps / "venv").mkdir()  # left by an earlier setup; it must not help
         done = self.run_ci(0, "3 passed, 0 failed, 1 skipped", 0)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(done.stdout.splitlines()[-1], "4 passed, 0 failed, 1 skipped")

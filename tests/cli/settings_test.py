@@ -1,6 +1,6 @@
-"""Files of settings, and runs that go on by themselves: what PyYAML reads and writes is what the
-program does, a run resumed with nothing but its folder is the run that did not stop, and one that
-was made longer has the learning rates of the longer run."""
+"""Settings files, and runs that continue by themselves: the program agrees with PyYAML, a run
+resumed with only its folder equals the run that did not stop, and a run that was made longer has
+the learning rates of the longer run."""
 
 import json
 import math
@@ -25,7 +25,7 @@ def rows(shard: Path) -> pa.Table:
 
 class SettingsTest(Refusals):
     def train(self, name: str, *arguments: object, **popen: object) -> Path:
-        """A new run of a small model; returns its folder."""
+        """Makes a run of a small model; returns its folder."""
         run = self.folder / name
         self.succeeds("train", "-q", "--data", DATASET, "-o", run, *MODEL, *arguments, **popen)
         return run
@@ -34,7 +34,7 @@ class SettingsTest(Refusals):
         return yaml.safe_load((run / "settings.yaml").read_text(encoding="utf-8"))
 
     def metrics(self, run: Path) -> list[dict]:
-        """The run's lines without their times."""
+        """Returns the run's lines without their times."""
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         for line in lines:
             line.pop("seconds", None)
@@ -144,7 +144,7 @@ class Files(SettingsTest):
 
 class Resuming(SettingsTest):
     def stop(self, whole: Path, name: str, step: int) -> Path:
-        """A copy of the run as it was when it had saved `step`."""
+        """Copies the run as it was when it had saved `step`."""
         run = self.folder / name
         shutil.copytree(whole, run)
         for path in run.glob("step-*"):
@@ -163,7 +163,7 @@ class Resuming(SettingsTest):
             self.assertEqual(self.steps(run), self.steps(whole))
             self.assertEqual(self.settings(run), self.settings(whole))
 
-    def test_what_a_run_began_with_may_be_gone(self) -> None:
+    def test_the_initial_model_of_a_run_may_be_gone(self) -> None:
         model = self.folder / "model"
         self.succeeds("export", "--model", self.train("donor", "--steps", 1), "-o", model)
         whole, run = self.folder / "whole", self.folder / "run"
@@ -208,7 +208,7 @@ class Resuming(SettingsTest):
         run = self.stop(run, "old", 8)
         (run / "settings.yaml").unlink()
         self.assert_refusal(program.bindery("train", "--resume", run), "--data is required")
-        # And keeps the checkpoints that it kept.
+        # With its options it continues, and keeps all checkpoints.
         self.succeeds("train", "-q", "--data", DATASET, "--resume", run, *options)
         self.assertEqual(self.steps(run), [2, 4, 6, 8, 10, 12])
 
@@ -238,14 +238,14 @@ class Longer(SettingsTest):
         self.assertEqual(self.settings(run)["steps"], 20)
         said = self.succeeds("train", "--resume", run).stderr
         self.assertIn("nothing is left to do", said)
-        # In epochs, instead of the steps that the run is known to have: 27 rows, 8 in a step.
+        # The length is given in epochs instead of steps: 27 rows, 8 per step.
         self.succeeds("train", "-q", "--resume", run, "--epochs", 6.5)
         self.assertEqual(len(self.metrics(run)), 22)
 
     def test_a_run_that_stays_at_its_peak_is_that_of_any_length(self) -> None:
         how = ["--save-every", 4, "--keep", 0, *RATES, "--schedule", "wsd", "--decay", 0.25]
         short, long = self.train("short", "--steps", 16, *how), self.train("long", "--steps", 24, *how)
-        # From the checkpoint before its decay, the short one becomes the long one.
+        # Continued from the checkpoint before its decay, the short run becomes the long one.
         self.succeeds("train", "-q", "--resume", short, "--resume-from", 12, "--steps", 24)
         self.assert_same_end(long, short, 24)
 
@@ -253,7 +253,7 @@ class Longer(SettingsTest):
         run = self.train("run", "--steps", 6, *RATES)
         self.train("run", "--steps", 8, *RATES)
         self.assertEqual(len(self.metrics(run)), 8)
-        # Not by a default that nobody gave.
+        # The default number of steps does not change the run.
         result = program.bindery("train", "--data", DATASET, "-o", run, *MODEL, *RATES)
         self.assert_refusal(result, "steps", "300 here, 8 there")
 

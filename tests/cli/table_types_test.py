@@ -1,5 +1,5 @@
-"""Tables of random types: either every row is as pyarrow reads it, or the table is refused with the
-column's name. Never a crash, whichever type lies in whichever other, in Parquet, Arrow files and
+"""Tables of random types: either every row equals that of pyarrow, or the table is refused with
+the column's name. Nothing crashes, whichever types are nested, in Parquet, Arrow files and
 Arrow streams.
 
 `python table_types_test.py TABLE_PROBE`. With BINDERY_TEST_LONG=1 there are 5,000 tables of each
@@ -36,14 +36,14 @@ TEXTS = [pa.string(), pa.large_string()]
 OTHERS = [pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(16),
           pa.bool_(), pa.float32(), pa.float64(), pa.date32(), pa.timestamp("us"), pa.time64("ns"),
           pa.duration("s"), pa.decimal128(9, 2), pa.null()]
-# What Arrow writes and does not read: the probe says so, with the file's name.
+# Types that Arrow writes but cannot read: the probe reports it with the file's name.
 UNREADABLE = re.compile("^refused .*: not (an Arrow (file|stream)|a schema that Arrow knows): .*"
                         "Invalid storage type")
 FIELD_NAMES = ["a", "b", "text", "x.y"]
 
 
 class Unregistered(pa.ExtensionType):
-    """Of which Arrow knows nothing but the name that it finds in the file."""
+    """An extension type that Arrow knows only by its name in the file."""
 
     def __init__(self, storage: pa.DataType) -> None:
         super().__init__(storage, "test.unregistered")
@@ -107,7 +107,7 @@ def random_leaf(rng: random.Random, kind: pa.DataType) -> object:
     if rng.random() < 0.1:
         return None
     if pa.types.is_integer(kind):
-        # Seldom negative, which is refused in ids.
+        # Seldom negative, because negative ids are refused.
         low = -2 if pa.types.is_signed_integer(kind) and rng.random() < 0.02 else 0
         return rng.randint(low, 100)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view():
@@ -172,7 +172,7 @@ def random_array(rng: random.Random, kind: pa.DataType, n: int) -> pa.Array:
 
 
 def is_extension(field: pa.Field) -> bool:
-    """pyarrow shows a type that it does not know as its storage; the name is in the metadata."""
+    """pyarrow shows an unknown extension type as its storage; the name is in the metadata."""
     return (isinstance(field.type, pa.BaseExtensionType)
             or b"ARROW:extension:name" in (field.metadata or {}))
 
@@ -207,7 +207,7 @@ def is_readable(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """A table as it was written, and the column that is to be read: names of fields."""
+    """A table as it was written, and the column to be read: names of fields."""
 
     kind: str
     path: Path
@@ -215,7 +215,7 @@ class Case:
     names: tuple[str, ...]
 
     def expected(self) -> str:
-        """The probe's answer, but for the words of a refusal."""
+        """Returns a pattern of the probe's answer."""
         name = ".".join(self.names)
         field = self.table.schema.field(self.names[0])
         for inner in self.names[1:]:
@@ -243,7 +243,7 @@ class Case:
             if isinstance(row, str):
                 data = row.encode()
             elif row is not None:
-                # The first of a row that cannot be an id.
+                # The message names the first value of the row that cannot be an id.
                 if any(item is None for item in row):
                     return "refused .*row [0-9]+ has a (null among its ids|negative id)"
                 if any(item < 0 for item in row):
@@ -256,7 +256,7 @@ class Case:
 
 
 def random_names(rng: random.Random, top: str, kind: pa.DataType) -> tuple[str, ...]:
-    """The column itself, or a field of its structs."""
+    """Chooses the column itself, or a field of its structs."""
     names = [top]
     while pa.types.is_struct(kind) and rng.random() < 0.8:
         field = kind.field(rng.randrange(kind.num_fields))
@@ -272,12 +272,12 @@ class TableTypes(unittest.TestCase):
         self.folder = Path(folder.name)
 
     def write(self, rng: random.Random, kind: str, table: pa.Table, path: Path) -> pa.Table:
-        """Returns what is in the file: Parquet has fewer types than Arrow."""
+        """Returns the table in the file: Parquet has fewer types than Arrow."""
         if kind == "parquet":
             pq.write_table(table, path, row_group_size=rng.choice([3, 1000]),
                            store_schema=rng.random() < 0.8,
                            compression=rng.choice(["none", "snappy", "zstd"]))
-            # Text of Parquet's own JSON type is text, unless the stored schema says otherwise.
+            # A column of Parquet's JSON type is text, unless the stored schema says otherwise.
             return pq.ParquetFile(path, arrow_extensions_enabled=False).read()
         new = pa.ipc.new_file if kind == "file" else pa.ipc.new_stream
         settings = pa.ipc.IpcWriteOptions(compression=rng.choice([None, "lz4", "zstd"]))
@@ -298,15 +298,15 @@ class TableTypes(unittest.TestCase):
             path = self.folder / f"{number}.{kind}"
             try:
                 written = self.write(rng, kind, table, path)
-            except (pa.ArrowException, OSError):  # a type that the format does not have
+            except (pa.ArrowException, OSError):  # the format does not have this type
                 continue
             names = random_names(rng, tops[0], written.schema.field(0).type)
             cases.append(Case(kind, path, written, names))
         return cases
 
     def write_cases(self, first: int) -> None:
-        """For each table from `first` on a file of lines: what the probe is to be asked, and its
-        answer. In another process, because some types end pyarrow when they are written."""
+        """Writes the questions to the probe and its expected answers for tables from `first` on.
+        Runs in another process, because some types crash pyarrow when they are written."""
         child = os.fork()
         if child == 0:
             status = 1
@@ -318,7 +318,7 @@ class TableTypes(unittest.TestCase):
                         for case in self.make_cases(number)]
                     (self.folder / f"{number}.cases").write_text("".join(lines))
                 status = 0
-            except Exception:  # of the test itself
+            except Exception:  # an error of the test itself
                 traceback.print_exc()
             finally:
                 os._exit(status)

@@ -1,6 +1,6 @@
-"""Tables whose rows are not what they seem are refused by name: extension types, two columns of one
-name, streams that end early or go on, encrypted columns, Bindery's own rows, and ids with a
-mask beside them."""
+"""Misleading tables are refused, and the message names the problem: extension types, two columns of
+one name, streams that end too early or too late, encrypted columns, Bindery's own rows, and ids
+with a mask beside them."""
 
 import json
 from pathlib import Path
@@ -20,8 +20,8 @@ TEXTS = [f"document {i}" for i in range(20)]
 
 
 def extension_types() -> dict[str, tuple[str, pa.Array]]:
-    """Name of the type -> the column's name, and values whose storage would be taken. The name of
-    the opaque type is what Arrow GLib took for an address."""
+    """Name of the type -> the column's name, and values whose storage type would be accepted. The
+    name of the opaque type is one that Arrow GLib used as an address."""
     opaque = pa.opaque(pa.string(), "A" * 64, "B" * 64)
     tensor = pa.fixed_shape_tensor(pa.int32(), [3])
     storage = pa.array([[1, 2, 3]] * 20, pa.list_(pa.int32(), 3))
@@ -85,14 +85,14 @@ class Tables(Refusals):
                 self.assertEqual(self.documents(dataset), len(TEXTS))
 
     def test_every_command_that_reads_the_corpus_refuses(self) -> None:
-        """The table was fine when it was packed."""
+        """The table was good when it was packed."""
         name, (column, values) = next(iter(extension_types().items()))
         path = write_table(self.folder / "corpus", pa.table({"text": TEXTS}), "parquet")
         dataset = self.pack(path)
         write_table(path, pa.table({column: values}), "parquet")
         said = (f"'{column}' is of the extension type '{name}'",)
         verified = bindery("verify", dataset, "--against", path)
-        self.assertEqual(verified.status, 1, verified)  # the corpus is not what was packed
+        self.assertEqual(verified.status, 1, verified)  # the corpus has changed since
         self.assertRegex(verified.output, *said)
         self.assert_refusal(bindery("locate", dataset, "0:0", "--corpus", path), *said)
 
@@ -107,7 +107,7 @@ class Tables(Refusals):
         self.assert_pack_refused([path], f"token 1 has id {largest},", options=IDS)
 
     def test_columns_that_are_nested_too_deep_are_refused(self) -> None:
-        """Arrow builds a schema by recursion: as many levels as fit the stack, and no more."""
+        """Arrow builds a schema by recursion: as many levels as fit into the stack, and no more."""
         for depth in (201, 100_000):
             path = self.write("deep.parquet", nested_parquet(depth))
             self.assert_pack_refused([path], "nested deeper than 200 levels")
@@ -148,7 +148,7 @@ class Tables(Refusals):
                                              rf"at byte {len(whole)}\b")
 
     def test_a_stream_without_the_mark_of_its_end_is_refused(self) -> None:
-        """What a writer leaves that was killed between two batches."""
+        """A stream whose writer was killed between two batches."""
         sink = pa.BufferOutputStream()
         writer = pa.ipc.new_stream(sink, pa.schema({"text": pa.string()}))
         for _ in range(3):
@@ -156,7 +156,7 @@ class Tables(Refusals):
         path = self.write("killed.arrows", sink.getvalue().to_pybytes())
         self.assert_pack_refused([path], "without the mark of its end, after 60 rows")
 
-    def test_what_common_writers_close_is_taken(self) -> None:
+    def test_files_of_common_writers_are_accepted(self) -> None:
         datasets.disable_progress_bars()
         datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(self.folder / "saved")
         (path,) = (self.folder / "saved").glob("*.arrow")
@@ -202,7 +202,7 @@ class Tables(Refusals):
         self.assert_pack_refused([path], "column 'labels' beside 'a.tokens'",
                                  options=(*IDS, "--text-field", "a.tokens"))
 
-    def test_what_only_looks_like_a_mask_is_taken(self) -> None:
+    def test_columns_that_only_look_like_masks_are_accepted(self) -> None:
         for columns, options in [
             ({"text": ["a", "b"], "labels": [0, 1]}, ()),
             ({"input_ids": [[1], [2]], "attention_mask": [[1], [1]]}, IDS),
@@ -220,8 +220,8 @@ def varint(n: int) -> bytes:
 
 
 def nested_parquet(depth: int) -> bytes:
-    """No rows, and a column 'text' of structs in each other: a footer in Thrift's compact protocol,
-    where the number of a small integer is twice as large. SchemaElement has its repetition, name
+    """Makes a table without rows and with a column 'text' of nested structs: a footer in Thrift's
+    compact protocol, which stores small integers doubled. SchemaElement has its repetition, name
     and number of children in the fields 3, 4 and 5; a leaf has its type in field 1."""
     name = b"\x18\x04text"
     struct_ = b"\x35\x00" + name + b"\x15\x02\x00"
@@ -233,7 +233,7 @@ def nested_parquet(depth: int) -> bytes:
 
 
 class Kms(pe.KmsClient):
-    """Keys that are no secret."""
+    """Gives keys that are not secret."""
 
     def __init__(self, config: pe.KmsConnectionConfig) -> None:
         super().__init__()

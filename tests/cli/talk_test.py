@@ -1,5 +1,5 @@
-"""What the program says beside its answers: the time that work took, what was left out, and, of
-those who asked for quiet, nothing else; numbers as people write them; completions."""
+"""Messages beside the answers: the time that the work took, what was left out, and nothing else
+with --quiet; numbers as people write them; completions."""
 
 import json
 import os
@@ -59,7 +59,7 @@ class Time(ProgramTest):
             self.assertEqual(answers[0], answers[1])
             json.loads(answers[0])
 
-    def test_of_a_part_or_a_pipe_only_the_time_is_told(self) -> None:
+    def test_a_part_or_a_pipe_tells_only_its_time(self) -> None:
         text = b'{"text": "a few words"}\n'
         result = self.succeeds("pack", "-o", self.folder / "pipe", "-", input=text)
         self.assertRegex(result.stderr, r"\Abindery pack: done in \d+ m?s\n\Z")
@@ -83,7 +83,7 @@ class Quiet(ProgramTest):
             with self.subTest(arguments[0]):
                 self.assertEqual(self.succeeds(*arguments, "-q").output, "")
 
-    def test_what_was_asked_for_is_told_all_the_same(self) -> None:
+    def test_requested_output_is_printed_in_spite_of_quiet(self) -> None:
         damaged = self.folder / "damaged"
         shutil.copytree(DATASET, damaged)
         (damaged / "plan.json").write_text("{}")
@@ -95,7 +95,7 @@ class Quiet(ProgramTest):
             with self.subTest(arguments[0]):
                 self.assertNotEqual(self.succeeds(*arguments, "-q").stdout, "")
 
-    def test_what_was_left_out_is_told_in_one_line(self) -> None:
+    def test_left_out_documents_are_told_in_one_line(self) -> None:
         corpus = self.folder / "corpus"
         corpus.mkdir()
         texts = ["x" * 30, "y" * 31, "z" * 90, "w" * 95, "v" * 99, "."]
@@ -164,7 +164,7 @@ class DryRun(ProgramTest):
 
 class Help(ProgramTest):
     def test_every_option_is_in_the_help_and_in_the_man_page(self) -> None:
-        """The options of the table, as the completion of fish lists them."""
+        """Returns the table's options, as the completion of fish lists them."""
         options: dict[str, set[str]] = {}
         for line in self.succeeds("--generate", "fish").stdout.splitlines():
             found = re.search(r"-n (?:'__fish_\w+ (\w+)'|\S+)(.*? -l [\w-]+)", line)
@@ -191,7 +191,7 @@ class Help(ProgramTest):
 
 class Completion(ProgramTest):
     def completed(self, *words: str) -> list[str]:
-        """What bash would offer for the last of `words`."""
+        """Returns the words that bash would offer for the last of `words`."""
         script = self.succeeds("--generate", "bash").stdout
         typed = " ".join(f"'{word}'" for word in words)
         run = subprocess.run(
@@ -216,7 +216,7 @@ class Completion(ProgramTest):
 class WithoutMpi(ProgramTest):
     def test_the_message_names_what_brings_it(self) -> None:
         alone = self.folder / "bindery"
-        shutil.copy(program.program(), alone)  # away from its modules
+        shutil.copy(program.program(), alone)  # without the modules beside it
         run = subprocess.run(
             [alone, "train", "--data", DATASET, "-o", self.folder / "run", *map(str, MODEL)],
             capture_output=True, text=True, stdin=subprocess.DEVNULL,

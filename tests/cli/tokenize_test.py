@@ -1,4 +1,4 @@
-"""`bindery tokenize`, with tokenizers that are built in: ids out, text back, and its manners."""
+"""`bindery tokenize` with built-in tokenizers: ids, text from ids, and refusals."""
 
 import gzip
 import os
@@ -19,7 +19,7 @@ class Tokenize(ProgramTest):
         return path
 
     def refused(self, *arguments: object, **popen: object) -> str:
-        """Expects exit 2 and no answer; returns what was said."""
+        """Expects exit 2 and no output; returns the message."""
         result = bindery("tokenize", *arguments, **popen)
         self.assertEqual(result.status, 2, result)
         self.assertRegex(result.stderr, r"^bindery tokenize: ")
@@ -71,7 +71,7 @@ class Tokenize(ProgramTest):
         self.assertIn("65537", said)
         self.succeeds("tokenize", "--tokenizer", "ids:65536", "--format", "u16", path)
 
-    # ---- And back ----------------------------------------------------------------------------
+    # ---- Text from ids -----------------------------------------------------------------------
 
     def test_any_bytes_come_back_in_every_format(self) -> None:
         data = random.Random(SEED).randbytes(70_001)
@@ -89,7 +89,7 @@ class Tokenize(ProgramTest):
         result = self.succeeds("tokenize", "-d", "-l", input=ids.encode())
         self.assertEqual(result.stdout, "one\n\ntwo\n")
 
-    def test_what_is_no_id_is_named_with_its_place(self) -> None:
+    def test_an_invalid_id_is_named_with_its_place(self) -> None:
         for ids, place in [(b"97 257", "257"), (b"97 x", "byte 3"), (b"-1", "byte 0"),
                            (b"99999999999999999999999", "is not an id"), (b"1,2", "byte 1"),
                            (b"97 4294967393", "is not an id")]:  # 2^32 + 97
@@ -113,9 +113,9 @@ class Tokenize(ProgramTest):
         empty = self.succeeds("tokenize", "-c", input=b"").stdout
         self.assertEqual(empty, "0 tokens, 0 bytes, 1 document: -\n")
 
-    # ---- Manners -----------------------------------------------------------------------------
+    # ---- Refusals and pipes ------------------------------------------------------------------
 
-    def test_what_cannot_be_done_is_said(self) -> None:
+    def test_impossible_requests_are_refused(self) -> None:
         path = self.file("a", b"four")
         self.assertIn("nowhere", self.refused(self.folder / "nowhere"))
         self.assertIn("'gpt5'", self.refused("--tokenizer", "gpt5", path))

@@ -1,4 +1,4 @@
-"""Datasets packed with a tokenizer from a file: they keep it, and everybody reads it there."""
+"""A dataset packed with a tokenizer from a file keeps it, and all commands read it there."""
 
 import json
 import re
@@ -37,10 +37,10 @@ class Datasets(ProgramTest):
     def packing(self, dataset: Path) -> dict:
         return json.loads((dataset / "manifest.json").read_text())["packing"]
 
-    # ---- What a dataset keeps ----------------------------------------------------------------
+    # ---- The files of a dataset --------------------------------------------------------------
 
     def documents(self, dataset: Path) -> list[list[int]]:
-        """The tokens of each document, in the order of the input."""
+        """Returns the tokens of each document, in the order of the input."""
         import pyarrow as pa
 
         ids = {}
@@ -120,7 +120,8 @@ class Datasets(ProgramTest):
     # ---- Special tokens that documents spell out ---------------------------------------------
 
     def spelled_out(self) -> list[str]:
-        """Makes a tokenizer with a special token and others, and a corpus that spells them."""
+        """Makes a tokenizer with special and other added tokens, and a corpus that contains
+        them."""
         tokens = [tokenizers.AddedToken("<|endoftext|>", special=True, normalized=False),
                   tokenizers.AddedToken("<|turn|>", special=True, lstrip=True, rstrip=True)]
         self.tokenizer = reference.trained(TEXTS, None, 400, [])
@@ -150,7 +151,7 @@ class Datasets(ProgramTest):
             self.assertEqual(plan["reading"]["special_tokens"], how)
             manifest = json.loads((dataset / "manifest.json").read_text())
             totals = manifest["totals"]
-            expected = self.counts(texts, how == "text")  # which sets the reference's way, too
+            expected = self.counts(texts, how == "text")  # also configures the reference
             self.assertEqual(totals["added_tokens"], expected)
             self.assertEqual(totals["added_tokens_other"], 0)
             self.assertEqual(manifest["sources"][0]["figures"], totals)
@@ -214,7 +215,7 @@ class Datasets(ProgramTest):
         self.corpus.write_text('{"text": "<tool>"}\n')
         self.pack_with("good", "--special-tokens", "error")
 
-    # ---- Who reads it ------------------------------------------------------------------------
+    # ---- Commands that read it ---------------------------------------------------------------
 
     def test_everybody_opens_the_kept_tokenizer(self) -> None:
         shutil.rmtree(self.file.parent)
@@ -240,7 +241,7 @@ class Datasets(ProgramTest):
         lines = self.succeeds("inspect", self.pack_with("deep", tokenizer=deep)).stdout.split("\n")
         self.assertRegex(lines[1], rf"^tokenizer \.\.\.d+, {n_ids}$")
         self.assertLessEqual(max(map(len, lines)), 80)
-        (self.dataset / "pack-log.json").unlink()  # as of an older version
+        (self.dataset / "pack-log.json").unlink()  # as an older version wrote it
         shown = f"best-fit, tokenizer BPE of {n_ids}\n"
         self.assertIn(shown, self.succeeds("inspect", self.dataset).stdout)
         self.assertIsNone(json.loads(

@@ -1,9 +1,9 @@
 """`bindery tokenize` gives exactly the ids of tiktoken and of Hugging Face's tokenizers.
 
-Over texts made to break tokenizers, random strings from a fixed seed, and real text: the sources
-of this project and of the Python packages that its tests use. BINDERY_TEST_LONG=1 takes a million
-strings and all of the text; BINDERY_TEST_CORPUS=FILE.jsonl takes the field "text" of that file
-(bench/corpus makes one) as the real text instead.
+The texts are made to break tokenizers, random strings from a fixed seed, and real text: the
+sources of this project and of the Python packages that its tests use. BINDERY_TEST_LONG=1 takes a
+million strings and all of the text; BINDERY_TEST_CORPUS=FILE.jsonl takes the field "text" of that
+file (bench/corpus makes one) as the real text instead.
 """
 
 import hashlib
@@ -28,22 +28,22 @@ from program import LONG, ROOT, ProgramTest  # noqa: E402
 SEED = 8
 N_RANDOM = program.amount(brief=2_000, usual=8_000, long=1_000_000)
 REAL_BYTES = program.amount(brief=500_000, usual=2_000_000, long=10**12)
-TORTURES = program.amount(brief=7, usual=1, long=1)  # every so manyth text
+TORTURES = program.amount(brief=7, usual=1, long=1)  # every n-th text
 N_SPELLED = program.amount(brief=300, usual=1_000, long=50_000)
-SHORT = 2_000  # characters that a slow reference is still asked about in a short run
+SHORT = 2_000  # longest text, in characters, that a slow reference gets in a short run
 BATCH_CHARACTERS = 4_000_000
 GOLDEN = ROOT / "tests" / "golden" / "tokenizer"
 CORPUS = os.environ.get("BINDERY_TEST_CORPUS")
 TEXT_FOLDERS = [ROOT / name for name in ("common", "docs", "kernels", "packer", "scripts", "tests",
                                          "trainer")] + [Path(sysconfig.get_path("purelib"))]
 TEXT_ENDINGS = {".c", ".css", ".cu", ".h", ".html", ".js", ".md", ".py", ".txt"}
-LARGEST_TEXT = 100_000  # bytes of one text in a short run, so that it has many
+LARGEST_TEXT = 100_000  # size of one text in a short run, so that there are many
 
 Encode = Callable[[list[str]], list[list[int]]]
 
 
 def by_tiktoken(name: str) -> Encode:
-    """With added tokens, which any text may spell."""
+    """Returns tiktoken's encoder with added tokens, which any text may contain."""
     encoding = reference.encoding(name)
     return lambda texts: encoding.encode_batch(texts, num_threads=1, allowed_special="all")
 
@@ -67,8 +67,8 @@ def batches(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def source_texts() -> Iterator[str]:
-    """Sources and documents, shuffled by their names, so that the first of them are a mixture."""
-    yield Path(reference.__file__).read_text()  # which spells the added tokens
+    """Yields sources and documents, shuffled by name, so that the first ones are a mixture."""
+    yield Path(reference.__file__).read_text()  # this file spells the added tokens
     files = [(path.relative_to(folder).as_posix(), path) for folder in TEXT_FOLDERS
              for path in folder.rglob("*") if path.suffix in TEXT_ENDINGS]
     for _, path in sorted(files, key=lambda file: hashlib.sha256(file[0].encode()).digest()):
@@ -133,7 +133,7 @@ class Exactness(ProgramTest):
         for name in reference.KNOWN:
             with self.subTest(name):
                 texts = torture_texts()
-                if name not in ("gpt2", "cl100k"):  # whose patterns tiktoken fails on otherwise
+                if name not in ("gpt2", "cl100k"):  # tiktoken fails on the patterns of the others
                     texts = (text for text in texts if len(text) < 500_000)
                 self.compare(reference.spec(name), by_tiktoken(name), texts)
 
@@ -165,7 +165,8 @@ class Exactness(ProgramTest):
     # ---- Hugging Face's tokenizers ---------------------------------------------------------
 
     def hugging_face_texts(self) -> Iterator[str]:
-        """The same texts; without the longest in a short run, since this reference is slow."""
+        """Yields the same texts; in a short run without the longest, since this reference is
+        slow."""
         yield from (t for t in torture_texts() if LONG or len(t) < SHORT)
         yield from torture_text.random_texts(SEED + 1, N_RANDOM)
         yield from real_texts() if LONG else islice(real_texts(), 150)
@@ -191,7 +192,7 @@ class Exactness(ProgramTest):
                              torture_text.random_texts(SEED + 2, N_RANDOM // 4))
 
     def test_special_tokens_as_text_have_hugging_faces_ids(self) -> None:
-        """As with split_special_tokens in transformers, in every family's shape of tokenizer."""
+        """As split_special_tokens does in transformers, for tokenizers of every family's shape."""
         rng = random.Random(SEED)
         for name, document in shapes.families(SEED).items():
             with self.subTest(name):
@@ -208,7 +209,7 @@ class Exactness(ProgramTest):
                     if here != there:
                         self.fail(difference(text, here, there))
 
-    # ---- Bytes that are no text ------------------------------------------------------------
+    # ---- Bytes that are not text -----------------------------------------------------------
 
     def test_any_bytes_come_back(self) -> None:
         files = []
@@ -227,7 +228,7 @@ class Exactness(ProgramTest):
             self.assertEqual(decoded.read_bytes(), expected, name)
 
     def test_bytes_that_are_no_text_do_not_change_what_is_around_them(self) -> None:
-        """A bad byte is a character of its own, neither letter nor number nor white space."""
+        """An invalid byte is a character of its own: no letter, no number and no white space."""
         spec = reference.spec("cl100k")
         for bad in (b"\xff", b"\xc3", b"\xe2\x82"):
             path = self.folder / "mixed.bin"
@@ -237,7 +238,7 @@ class Exactness(ProgramTest):
             self.assertEqual([int(i) for i in found[: len(first)]], first)
             self.assertEqual([int(i) for i in found[-len(last):]], last)
 
-    # ---- Files of one meaning --------------------------------------------------------------
+    # ---- Files with the same meaning -------------------------------------------------------
 
     def test_files_of_one_vocabulary_have_one_fingerprint(self) -> None:
         path = self.folder / "tokenizer.json"
@@ -253,13 +254,13 @@ class Exactness(ProgramTest):
         fingerprints = {packing["tokenizer"]["fingerprint"] for packing in found.values()}
         self.assertEqual(len(fingerprints), 1, found)
 
-    # ---- Ids that were right once ----------------------------------------------------------
+    # ---- Ids of golden files ---------------------------------------------------------------
 
     def test_golden_ids_stay(self) -> None:
         for path in sorted(GOLDEN.glob("*.json")):
             golden = json.loads(path.read_text())
             with self.subTest(path.stem):
-                if "tokenizer" in golden:  # a small model, which is here itself
+                if "tokenizer" in golden:  # a small model, stored here itself
                     spec = self.folder / f"{path.stem}.json"
                     spec.write_text(json.dumps(golden["tokenizer"]))
                 else:
@@ -279,7 +280,7 @@ SMALL_MODELS = {
 
 
 def write_golden() -> None:
-    """BINDERY_GOLDEN=write: makes the golden files anew, by the references alone."""
+    """BINDERY_GOLDEN=write: makes the golden files again, by the references alone."""
     GOLDEN.mkdir(parents=True, exist_ok=True)
     for name in reference.KNOWN:
         write_cases(name, by_tiktoken(name), {})

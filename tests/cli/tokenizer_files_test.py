@@ -1,4 +1,4 @@
-"""Tokenizers' files mean here what they mean to Hugging Face's `tokenizers`."""
+"""Tokenizer files mean the same here and in Hugging Face's `tokenizers`."""
 
 import base64
 import json
@@ -47,7 +47,7 @@ class TokenizerFiles(unittest.TestCase):
         return run.stderr.decode("utf-8")
 
     def ids_without_merging(self, document, texts, special_is_text=False):
-        """(ids here, ids there) of a tokenizer that has no merges."""
+        """Returns our ids and the reference's for a tokenizer without merges."""
         path = self.write("tokenizer.json", document)
         what = "added-but-special" if special_is_text else "added"
         here = self.answer(what, path, texts=[text.encode() for text in texts])
@@ -60,7 +60,7 @@ class TokenizerFiles(unittest.TestCase):
         )
 
     def assert_same_meaning(self, left, right, rng):
-        """Two tokenizer.json give the same ids."""
+        """Expects the same ids from two tokenizer.json."""
         names = [token["content"] for token in json.loads(left)["added_tokens"]]
         one, other = Tokenizer.from_str(left), Tokenizer.from_str(right)
         for _ in range(300):
@@ -126,9 +126,9 @@ class TokenizerFiles(unittest.TestCase):
                 shapes.added(256 + i, text, **{flag: rng.random() < 0.3 for flag in flags})
                 for i, text in enumerate(tokens)
             ]
-            for token in chosen:  # else the other side panics where both take the same space
+            for token in chosen:  # otherwise the reference panics if both take the same space
                 token["rstrip"] |= token["content"] == "  " and token["lstrip"]
-            # One that the vocabulary has, too: its id is the one that it has there.
+            # A token that is also in the vocabulary keeps its id from there.
             chosen.append(shapes.added(ord("_"), "_", lstrip=rng.random() < 0.3))
             document = shapes.bytes_only(
                 chosen,
@@ -178,7 +178,7 @@ class TokenizerFiles(unittest.TestCase):
         for text, here in zip(texts, self.normal_forms(texts), strict=True):
             self.assertEqual(here, reference.normalize_str(text), ascii(text))
 
-    def test_what_a_file_asks_for_and_is_not_done_is_named(self):
+    def test_unsupported_features_of_a_file_are_named(self):
         step = shapes.byte_level()
         for changes, words in (
             ({"truncation": {"max_length": 5}}, "'truncation' is {"),

@@ -1,4 +1,4 @@
-"""Tokenising stays within the memory that `bindery tokenize --help` gives, whatever the text."""
+"""Tokenising stays within the memory that `bindery tokenize --help` states, for any text."""
 
 import random
 import subprocess
@@ -15,7 +15,7 @@ ENCODER_MIB = 128
 PER_BYTE = 12
 N_BYTES = 10_000_000
 
-# A child's peak is at least that of the process which starts it, so a small one does.
+# A child's peak is at least that of the process that starts it, so a small process starts it.
 MEASURE = """
 import os, sys
 child = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ)

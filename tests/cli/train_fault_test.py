@@ -1,5 +1,5 @@
-"""Any system call that changes a run's folder may fail, or be the last before the program is killed:
-the same command goes on afterwards, to the bytes of a run that nobody disturbed.
+"""Any system call that changes a run's folder may fail, or be the last before the program is
+killed: the same command continues afterwards, to the bytes of an undisturbed run.
 
     python tests/cli/train_fault_test.py PROGRAM LIBRARY
                                               (LIBRARY: tests/faults/failing_calls.c)
@@ -20,18 +20,18 @@ MODEL = ["--layers", "1", "--channels", "24", "--heads", "3", "--positions", "64
 CALLS = ("open", "write", "fsync", "rename", "unlink", "truncate", "close")
 REASON = "Input/output error"
 SEED = 20261118
-FAULTS = program.amount(brief=2, usual=10, long=1000)  # of each call, at most
+FAULTS = program.amount(brief=2, usual=10, long=1000)  # limit for each kind of call
 
 
 class TrainFaultTest(ProgramTest):
     def command(self, run: Path, *more: object) -> list[object]:
-        # Steps come and go while they are written, and one is saved again.
+        # Checkpoints are written and removed, and one is saved again.
         how = ["--steps", 4, "--save-every", 1, "--keep", 1, "--batch", 1, "--threads", 1]
         return ["train", "-q", "--data", DATASET, "-o", run, *MODEL, *changed(how, *more)]
 
     def train(self, run: Path, call: str, error: str, number: int) -> tuple[int, str, int]:
-        """Trains while call `number` of a kind fails; its status, what it said, and how many such
-        calls there were."""
+        """Trains while call `number` of a kind fails; returns the status, the error output, and the
+        number of such calls."""
         report = self.folder / "report"
         report.write_text("0 0")
         fault = {
@@ -51,7 +51,7 @@ class TrainFaultTest(ProgramTest):
         rng = random.Random(SEED)
         whole, begun = self.folder / "whole", self.folder / "begun"
         self.succeeds(*self.command(whole))
-        # One that goes on: it has a step to remove, and a log to cut.
+        # A run that continues removes a later checkpoint and cuts its log.
         self.succeeds(*self.command(begun, "--keep", 0))
         for path in begun.glob("step-0000000[34].*"):
             path.unlink()

@@ -1,5 +1,5 @@
-"""Training on several datasets: mixed by their weights, resumed as it was, refused if they do not
-go together."""
+"""Training on several datasets: mixed by their weights, resumed exactly, and refused if they do
+not fit together."""
 
 import json
 from pathlib import Path
@@ -64,7 +64,7 @@ class Mixture(ProgramTest):
         self.assertIn("dataset", result.stderr)
         self.assertIn("share", result.stderr)
 
-    def test_what_does_not_go_together_is_refused_by_name(self) -> None:
+    def test_datasets_that_differ_are_refused_by_name(self) -> None:
         short = self.packed("short", 32)
         colon = self.packed("odd:1", 64)
         run = ["-o", self.folder / "run", *MODEL, "--steps", 1]

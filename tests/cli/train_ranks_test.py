@@ -1,5 +1,5 @@
-"""Training by several processes that mpirun starts: the rows and losses of one process, bit for
-bit the same as often as one likes, killed and resumed or not; and failures that end them all."""
+"""Training by several processes that mpirun starts: the rows and losses of one process, repeatable
+bit for bit, killed and resumed or not; and a failure of one process ends all of them."""
 
 import json
 import os
@@ -19,7 +19,7 @@ SEED = 20261117
 KILLS = program.amount(brief=1, usual=3, long=15)
 STEPS = 20
 LAST = f"step-{STEPS:08}.safetensors"
-# Root may, for tests are run in containers; more ranks than cores may, for machines are small.
+# Root is allowed, because containers run as root; more ranks than cores, for small machines.
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
 ENVIRONMENT = {
     **os.environ,
@@ -51,8 +51,8 @@ class RanksTest(ProgramTest):
         return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
     def assert_same_losses(self, run: Path, other: Path) -> None:
-        """The same rows, so that all that is counted is the same; sums of floats in another
-        order, so that losses are not, quite."""
+        """The rows are the same, so that all counts are equal; floats are summed in another order,
+        so that losses differ by rounding."""
         ours, theirs = self.metrics(run), self.metrics(other)
         self.assertEqual(len(ours), STEPS)
         for a, b in zip(ours, theirs, strict=True):
@@ -61,7 +61,7 @@ class RanksTest(ProgramTest):
             self.assertLessEqual(abs(a["loss"] - b["loss"]), 1e-6)
 
     def assert_refused(self, result: Result, message: str) -> None:
-        """One rank says why, all end with status 2."""
+        """One rank prints the reason, all end with status 2."""
         self.assertEqual(result.status, 2, result)
         said = [line for line in result.stderr.splitlines() if line.startswith("bindery")]
         self.assertEqual(len(said), 1, result)
@@ -94,7 +94,7 @@ class Equality(RanksTest):
         said = [line for line in result.stderr.splitlines() if line.startswith("bindery")]
         self.assertEqual(len(said), 1, result)
 
-    def test_looking_changes_nothing(self) -> None:
+    def test_evaluating_changes_nothing(self) -> None:
         plain, looked = self.folder / "plain", self.folder / "looked"
         self.trains(2, plain)
         self.trains(2, looked, "--eval", DATASET, "--eval-rows", 4, "--eval-every", 7,
@@ -120,7 +120,7 @@ class Resuming(RanksTest):
         self.assertGreater(n_killed, 0)
 
     def kill_one(self, run: Path, step: int, rank: int) -> int:
-        """Kills one of two ranks when that step is done, or soon after; mpirun ends the other."""
+        """Kills one of two ranks after that step; mpirun ends the other."""
         command = [*MPIRUN, "-n", "2", *self.command(run, "--save-every", 1)]
         process = subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -157,7 +157,7 @@ class Resuming(RanksTest):
         self.assertIn("step 10 was trained by 2 ranks and continues with 1", result.stderr)
         self.assertIn("does not end with the same bits", result.stderr)
         self.assert_same_losses(run, whole)
-        again = bindery(*self.command(run)[1:])  # from here on it is a run of one
+        again = bindery(*self.command(run)[1:])  # from here on a single process continues the run
         self.assertNotIn("same bits", again.stderr)
 
     def test_a_signal_to_one_rank_stops_and_saves_them_all(self) -> None:
@@ -192,7 +192,7 @@ class Refusals(RanksTest):
         self.assertFalse(run.exists())
 
     def each(self, first: list[str], second: list[str]) -> Result:
-        """Two ranks, each with a command of its own."""
+        """Starts two ranks, each with a command of its own."""
         return self.execute([*MPIRUN, "-n", "1", *first, ":", "-n", "1", *second])
 
     def test_ranks_that_would_train_something_else_are_refused(self) -> None:
@@ -208,7 +208,7 @@ class Refusals(RanksTest):
                 self.assertFalse(list(run.glob("step-*")))
 
     def test_ranks_with_weights_of_their_own_are_refused(self) -> None:
-        """As on machines whose disks are not shared: the same names, other files."""
+        """As on machines whose disks are not shared: the same names, but other files."""
         run, other = self.folder / "run", self.folder / "other"
         for name, seed in ((run, 1), (other, 2)):
             self.trains(2, name, "--seed", seed, "--steps", 5)
@@ -239,7 +239,7 @@ class Refusals(RanksTest):
         del command[at:at + 2]
         self.assert_refused(self.execute([*MPIRUN, "-n", "3", *command]), ".arrow")
 
-    def test_what_rank_0_cannot_look_at_is_told_and_what_was_trained_is_saved(self) -> None:
+    def test_a_failed_evaluation_of_rank_0_is_told_and_training_is_saved(self) -> None:
         dataset, run = self.damaged_dataset(), self.folder / "run"
         result = self.mpirun(2, run, "-q", "--eval", dataset, "--eval-every", 3)
         self.assert_refused(result, ".arrow")

@@ -1,5 +1,5 @@
-"""`bindery train` takes what `bindery pack` makes by default. What it cannot do it says with the
-option that helps, and leaves nothing behind."""
+"""`bindery train` accepts the default datasets of `bindery pack`. A refusal names the option that
+helps, and leaves nothing behind."""
 
 import json
 import re
@@ -10,9 +10,9 @@ import program
 from program import CONTROL_CHARACTER, ROOT, ProgramTest, Result, bindery, changed
 
 GOLDEN = ROOT / "tests" / "golden" / "train-1"
-DATASET = GOLDEN / "dataset"  # of rows of 64 tokens, by the tokenizer of 257 bytes
+DATASET = GOLDEN / "dataset"  # rows of 64 tokens, from the tokenizer of 257 bytes
 SMALL = ["--layers", 1, "--channels", 32, "--heads", 4]
-# Short options and long ones, and other commands: what a reader of a refusal can do.
+# Short and long options, and other commands: remedies that a message can name.
 REMEDY = r"(^| |'|`)(-o|--[a-z]+(-[a-z]+)*|bindery (repack|pack) --[a-z-]+)\b"
 
 
@@ -21,7 +21,7 @@ class Defaults(ProgramTest):
         super().setUp()
         text = " ".join(str(i) for i in range(6000))
         corpus = self.folder / "corpus.jsonl"
-        # A document that fills rows, and enough of short ones.
+        # A document that fills several rows, and enough short ones.
         documents = [text] + [f"document {i}" for i in range(300)]
         corpus.write_text("".join(json.dumps({"text": t}) + "\n" for t in documents))
         self.shards = self.folder / "shards"
@@ -67,7 +67,7 @@ class Refusals(ProgramTest):
         self.assertRegex(result.stderr, REMEDY)
 
     def assert_nothing_left(self, mention: str, *arguments: object) -> None:
-        """A new run that is refused; `above` is a folder that would have to be made, too."""
+        """A new run that is refused; `above` is a folder that would have to be made for it."""
         above = self.folder / "above"
         data = [] if "--data" in arguments else ["--data", DATASET]
         result = bindery("train", "-o", above / "run", *data, *changed(SMALL, *arguments))

@@ -1,5 +1,5 @@
-"""How long a run is, how its learning rate goes, and which steps it does not apply: against
-formulas written down here, from what the run says of itself."""
+"""The length of a run, its learning rates, and the steps that it does not apply: the run's records
+are compared with formulas written here."""
 
 import json
 import math
@@ -106,7 +106,7 @@ class Lengths(ScheduleTest):
                 self.assertEqual(len(self.metrics(run)), expected)
                 text = (run / f"step-{expected:08}.json").read_text()
                 self.assertEqual(json.loads(text)["training"]["steps"], expected)
-                self.train(name, *length, "--batch", batch)  # is finished
+                self.train(name, *length, "--batch", batch)  # has finished
 
     def test_only_one_length_is_taken(self) -> None:
         for lengths in (
@@ -121,7 +121,7 @@ class Lengths(ScheduleTest):
 
 class Skipping(ScheduleTest):
     def spikes(self, norms: list[float], factor: float) -> list[bool]:
-        """The rule, once more."""
+        """The rule, written a second time."""
         usual, found = 0.0, []
         for n, norm in enumerate(norms):
             limit = factor * usual
@@ -141,7 +141,7 @@ class Skipping(ScheduleTest):
         self.assertIn(f"{sum(skipped)} steps were spikes", self.said)
         history = json.loads((run / "step-00000090.json").read_text())["history"]
         self.assertEqual(history["skipped_spikes"], sum(skipped))
-        # Resumed: the same decisions.
+        # A resumed run makes the same decisions.
         end = (run / "step-00000090.safetensors").read_bytes()
         self.train("run", *options, "--resume-from", 30)
         again = [line.get("skipped") == "spike" for line in self.metrics(run)]

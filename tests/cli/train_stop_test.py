@@ -1,5 +1,5 @@
-"""A training run that is stopped, killed or damaged, and goes on: the bytes of one that nobody
-disturbed."""
+"""A training run that is stopped, killed or damaged, and continued, ends with the bytes of an
+undisturbed run."""
 
 import json
 import random
@@ -18,11 +18,11 @@ SEED = 20261116
 KILLS = program.amount(brief=3, usual=5, long=30)
 INTERRUPTS = program.amount(brief=2, usual=3, long=10)
 STEPS = 40
-BATCH = program.amount(brief=2, usual=8, long=8)  # a sanitizer is slow in products
+BATCH = program.amount(brief=2, usual=8, long=8)  # matrix products are slow with a sanitizer
 
 
 def heed_interrupts() -> None:
-    """In the child: a test that is itself a background job has been told to ignore them."""
+    """Runs in the child: a test that is a background job inherits that SIGINT is ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -42,7 +42,7 @@ class StopTest(ProgramTest):
         )
 
     def metrics(self, run: Path) -> list[dict]:
-        """The run's lines without their times."""
+        """Returns the run's lines without their times."""
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         for line in lines:
             del line["seconds"]
@@ -68,7 +68,7 @@ class StopTest(ProgramTest):
 
 class Kills(StopTest):
     def kill(self, run: Path, seconds: float, while_saving: bool, *options: object) -> bool:
-        """Runs and kills; whether it was in the middle of saving a step."""
+        """Runs and kills; returns whether it was in the middle of saving a checkpoint."""
         process = self.start(run, *options)
         end = time.monotonic() + seconds
         while process.poll() is None and time.monotonic() < end:
@@ -89,10 +89,10 @@ class Kills(StopTest):
         n_while_saving = 0
         for n in range(KILLS):
             run = self.folder / f"run-{n}"
-            # Written while training goes on, or before it does; all steps kept, or two.
+            # Checkpoints are written during training, or before it continues; all are kept, or two.
             options = ["--save-every", 1, "--save-memory", rng.choice(["0", "1G"])]
             options += ["--keep", rng.choice([0, 2])]
-            # Now and then the run that continues is killed, too.
+            # Sometimes the run that continues is killed, too.
             moments = [rng.random() * duration for _ in range(rng.choice([1, 2]))]
             with self.subTest(kill=n, moments=moments, options=options):
                 for moment in moments:
@@ -104,8 +104,8 @@ class Kills(StopTest):
         self.assertGreater(n_while_saving, 0)
 
     def test_tensors_of_a_step_that_was_not_done_are_cleared_away(self) -> None:
-        """Killed between the two files, or while a step was removed: the .json is there still,
-        under the name that it had before it was published."""
+        """Killed between the two files, or while a checkpoint was removed: the .json is still
+        there, under the name that it had before it was published."""
         whole = self.folder / "whole"
         self.succeeds(*self.command(whole, "--save-every", 10))
         for kept in (0, 10):
@@ -119,7 +119,7 @@ class Kills(StopTest):
             self.assert_same_end(run, whole)
 
     def test_tensors_that_no_json_names_stay(self) -> None:
-        """A copy of a run that lacks some files, or somebody's weights among them."""
+        """Makes a copy of a run that lacks some files, or has weights of somebody else."""
         whole = self.folder / "whole"
         self.succeeds(*self.command(whole, "--save-every", 10))
         for lost in ([10, 20, 30, 40], [40], [10]):
@@ -143,7 +143,8 @@ class Interrupts(StopTest):
     def interrupt(
         self, run: Path, number: int, n_lines: int, *options: object
     ) -> tuple[int, str]:
-        """Interrupts a run when it has written so many lines; its status and what it said."""
+        """Interrupts a run when it has written `n_lines` lines; returns its status and error
+        output."""
         process = self.start(run, "--save-every", 1000, *options)
         metrics = run / "metrics.jsonl"
         while process.poll() is None and (
@@ -164,7 +165,7 @@ class Interrupts(StopTest):
             number = [signal.SIGINT, signal.SIGTERM][n % 2]
             with self.subTest(interrupt=n):
                 status, said = self.interrupt(run, number, rng.randrange(1, STEPS // 2))
-                if status != 0:  # else it was done before the signal came
+                if status != 0:  # otherwise it had ended before the signal
                     n_in_the_middle += 1
                     self.assertEqual(status, -number, said)
                     (step,) = self.steps(run)
@@ -176,11 +177,11 @@ class Interrupts(StopTest):
                 self.assert_same_end(run, whole)
         self.assertGreater(n_in_the_middle, 0)
 
-    def test_who_stops_does_not_wait_for_an_evaluation(self) -> None:
+    def test_a_stopped_run_does_not_wait_for_an_evaluation(self) -> None:
         whole, run = self.folder / "whole", self.folder / "run"
         self.succeeds(*self.command(whole))
         looking = ["--eval-every", 1, "--sample-every", 1, *["--eval", DATASET] * 20]
-        # Of each step there are three lines: the second was made and is being evaluated.
+        # Each step writes three lines: the second step is done and is being evaluated.
         status, said = self.interrupt(run, signal.SIGTERM, 4, *looking)
         self.assertEqual(status, -signal.SIGTERM, said)
         (step,) = self.steps(run)
@@ -191,7 +192,7 @@ class Interrupts(StopTest):
         self.assertEqual((run / name).read_bytes(), (whole / name).read_bytes())
 
 
-    def test_what_leaves_nothing_behind_ends_at_once(self) -> None:
+    def test_a_command_that_leaves_nothing_behind_ends_at_once(self) -> None:
         run = self.folder / "run"
         self.succeeds(*self.command(run))
         forever = ["--tokens", 1 << 20, "--temperature", 0]
@@ -248,7 +249,7 @@ class Damage(StopTest):
                 self.assertRegex(result.stderr, "metrics.jsonl', line 15: .* the run continues")
                 name = f"step-{STEPS:08}.safetensors"
                 self.assertEqual((run / name).read_bytes(), (whole / name).read_bytes())
-                # As it was before, and the steps that were made again.
+                # The log is as before, followed by the steps that were repeated.
                 found = (run / "metrics.jsonl").read_bytes()
                 kept = b"".join([*lines[:14], bad, *lines[15:20]])
                 self.assertTrue(found.startswith(kept))
@@ -280,7 +281,7 @@ class Damage(StopTest):
         self.succeeds(*self.command(run, "--save-every", 10))
         result = bindery(*self.command(run, "--resume-from", 15))
         self.assert_refused(result, "step-00000015.json")
-        # Not by a command that turns out to be impossible.
+        # A command that turns out to be impossible removes none.
         no_module = ["--backend-module", "absent", "--backend", "cuda"]
         for wrong in (["--eval", self.folder / "absent"], no_module):
             result = bindery(*self.command(run, "--resume-from", 10, *wrong))

@@ -1,5 +1,5 @@
 """Training, proving and generating by the program: the same bits for any number of threads and
-after a resume, a proof that holds and one that notices sabotage, and errors that say why."""
+after a resume, a proof that holds and one that notices sabotage, and errors with their reason."""
 
 import fcntl
 import json
@@ -18,11 +18,11 @@ DATASET = GOLDEN / "dataset"
 # A model so small that fifty steps take a second, also under sanitizers.
 MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
 SABOTAGED = program.amount(brief=4, usual=20, long=20)  # documents
-STEPS = program.amount(brief=12, usual=50, long=50)  # by any number of threads
+STEPS = program.amount(brief=12, usual=50, long=50)  # the same with any number of threads
 
 
 def forge_weight(run: Path, step: int, name: str, number: float) -> None:
-    """Puts the number into a tensor of a checkpoint, whose .json is made to fit."""
+    """Writes the number into a tensor of a checkpoint, and makes its .json fit."""
     path = run / f"step-{step:08}.safetensors"
     data = bytearray(path.read_bytes())
     (n_header,) = struct.unpack_from("<Q", data)
@@ -37,13 +37,13 @@ def forge_weight(run: Path, step: int, name: str, number: float) -> None:
 
 class TrainTest(ProgramTest):
     def train(self, name: str, *arguments: object, dataset: Path = DATASET) -> Path:
-        """A run of a small model; returns its folder."""
+        """Makes a run of a small model; returns its folder."""
         run = self.folder / name
         self.succeeds("train", "-q", "--data", dataset, "-o", run, *MODEL, *arguments)
         return run
 
     def metrics(self, run: Path) -> list[dict]:
-        """The run's lines without their times."""
+        """Returns the run's lines without their times."""
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         for line in lines:
             validate(line, "metrics")
@@ -103,7 +103,7 @@ class Training(TrainTest):
             options = ["--preset", preset, "--steps", 20, "--save-every", 10, "--micro-batch", 3]
             keeps = self.train(f"{preset}-keeps", *options)
             recomputes = self.train(f"{preset}-recomputes", *options, "--recompute")
-            self.train(f"{preset}-recomputes", *options, "--resume-from", 10)  # keeps from there
+            self.train(f"{preset}-recomputes", *options, "--resume-from", 10)  # without --recompute
             name = "step-00000020.safetensors"
             self.assertEqual((keeps / name).read_bytes(), (recomputes / name).read_bytes())
             self.assertEqual(self.metrics(keeps), self.metrics(recomputes))
@@ -112,7 +112,7 @@ class Training(TrainTest):
         whole = self.metrics(self.train("whole", "--steps", 5, "--batch", 4))
         parts = self.metrics(self.train("parts", "--steps", 5, "--batch", 4, "--micro-batch", 1))
         for one, other in zip(whole, parts, strict=True):
-            # Sums of floats in another order; five steps let the difference grow a little.
+            # Floats are summed in another order; the difference grows a little in five steps.
             self.assertAlmostEqual(one["loss"], other["loss"], delta=1e-5)
 
     def test_the_loss_falls(self) -> None:
@@ -124,7 +124,7 @@ class Training(TrainTest):
         for path in run.glob("step-*.json"):
             validate(json.loads(path.read_text()), "checkpoint")
 
-    def test_what_is_no_run_is_not_written_over(self) -> None:
+    def test_a_folder_that_is_no_run_is_not_overwritten(self) -> None:
         run = self.folder / "run"
         run.mkdir()
         (run / "letter").write_text("important")
@@ -174,7 +174,7 @@ class Training(TrainTest):
         before = sorted(path.name for path in run.iterdir())
         handle = os.open(run / ".lock", os.O_RDWR)
         try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)  # as another process has it
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)  # as if another process used it
             for more in (["--resume", run], []):
                 result = bindery("train", "--data", DATASET, "-o", run, "--steps", 2, *more)
                 self.assert_refused(result, "another process is training in")
@@ -183,7 +183,7 @@ class Training(TrainTest):
         self.assertEqual(before, sorted(path.name for path in run.iterdir()))
         self.succeeds("train", "-q", "--data", DATASET, "--resume", run, "--steps", 2)
 
-    def test_what_a_killed_run_left_is_removed(self) -> None:
+    def test_files_of_a_killed_run_are_removed(self) -> None:
         left = ".step-00000001.safetensors.a1b2c3d4.part"
         new = self.folder / "new"
         new.mkdir()
@@ -195,7 +195,7 @@ class Training(TrainTest):
         self.succeeds("train", "-q", "--data", DATASET, "--resume", new, "--steps", 2)
         self.assertFalse((new / left).exists())
         self.assertTrue((new / ".keep").exists())
-        # Not where the folder turns out to be something else.
+        # They stay if the folder turns out to be something else.
         (new / left).write_bytes(b"half")
         for more in (["--resume", new], MODEL):
             result = bindery("train", "-q", "--data", DATASET, "-o", new, "--steps", 1, *more)
@@ -320,7 +320,7 @@ class Training(TrainTest):
         self.assert_refused(result, "row", "S5", "longer than the metadata's longest")
 
     def test_a_forged_checkpoint_that_is_no_number_is_refused_by_all(self) -> None:
-        """Size and checksum are right: only the numbers say that it is no model."""
+        """Size and checksum are right: only the numbers show that it is no model."""
         run = self.train("run", "--steps", 2)
         for name, number in (("model.decoder.final_layer_norm.weight", float("nan")),
                              ("model.decoder.embed_tokens.weight", float("-inf"))):
@@ -398,7 +398,7 @@ class Proving(TrainTest):
                     line["name"]: line["verdict"] for line in proof["gradients"]["parameters"]
                 }
                 self.assertEqual(verdicts["model.decoder.embed_positions.weight"], "leak")
-                # Positions that nobody has get a gradient: beyond a bound of 0, which is null.
+                # Positions that no token has get a gradient: the bound is 0, so the ratio is null.
                 worst = proof["gradients"]["worst_ratio"]
                 self.assertTrue(worst is None or worst >= 100, worst)
                 self.assertNotIn("probe", proof)

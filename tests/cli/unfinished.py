@@ -1,8 +1,7 @@
-"""Runs of `bindery pack` and `repack` that something stops, and what every one of them must
-leave behind.
+"""Interrupted runs of `bindery pack` and `repack`, and the state that each of them must leave.
 
-A run may end at any moment and for any reason; what then lies under a final name is whole, and
-the same commands, given again, end with the bytes of a run that nobody disturbed.
+A run may end at any moment and for any reason; every file under a final name is then complete, and
+the same commands, given again, end with the bytes of an undisturbed run.
 """
 
 import gzip
@@ -20,11 +19,11 @@ import pyarrow.parquet as pq
 import program
 from program import ProgramTest, Result, bindery, contents
 
-PENDING = ".part"  # how the names of files end that are still being written
+PENDING = ".part"  # endings of the names of files that are being written
 
 
 def gzip_members(lines: bytes) -> bytes:
-    """Two of them, the border in the middle of a line."""
+    """Makes two members; the first ends in the middle of a line."""
     middle = len(lines) // 2
     return b"".join(gzip.compress(part, 1) for part in (lines[:middle], lines[middle:]))
 
@@ -34,7 +33,7 @@ def zstd_frame(lines: bytes) -> bytes:
 
 
 def parquet_groups(lines: bytes) -> bytes:
-    """Row groups of 50 documents."""
+    """Makes row groups of 50 documents."""
     texts = [json.loads(line)["text"] for line in lines.splitlines()]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"text": texts}), sink, row_group_size=50)
@@ -43,16 +42,16 @@ def parquet_groups(lines: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Way:
-    """A way to make a dataset: how the input is stored, and the command. Several processes have
-    options of their own each, and any one of them can do all the work."""
+    """A way to make a dataset: how the input is stored, and the command. If there are several
+    processes, each has options of its own, and any one of them can do all the work."""
 
     name: str
     command: str = "pack"
     input_name: str = "corpus.jsonl"
-    store: Callable[[bytes], bytes] = bytes  # from JSON lines to what is in the input's file
+    store: Callable[[bytes], bytes] = bytes  # turns JSON lines into the input file's bytes
     options: tuple[str, ...] = ()
-    first: tuple[str, ...] = ()  # further options of the dataset that is packed again
-    n_datasets: int = 1  # that are packed again, of equal parts of the corpus
+    first: tuple[str, ...] = ()  # further options of the dataset that will be repacked
+    n_datasets: int = 1  # datasets that are repacked together, from equal parts of the corpus
     processes: tuple[tuple[str, ...], ...] = ((),)
 
 
@@ -83,7 +82,7 @@ WAYS = [
 
 
 def json_lines(seed: str, size_bytes: int) -> bytes:
-    """About so many bytes of records, most of them short."""
+    """Makes about this many bytes of records, most of them short."""
     rng = random.Random(seed)
     lines, size = [], 0
     while size < size_bytes:
@@ -94,7 +93,7 @@ def json_lines(seed: str, size_bytes: int) -> bytes:
 
 
 def published(dataset: Path) -> dict[str, bytes]:
-    """What lies under final names, but for the logs, which tell of the run."""
+    """Returns the files under final names, except the logs, which describe the run."""
     return {
         name: data
         for name, data in contents(dataset).items()
@@ -103,11 +102,11 @@ def published(dataset: Path) -> dict[str, bytes]:
 
 
 class UnfinishedTest(ProgramTest):
-    """A test with one way to make a dataset at a time."""
+    """A test of one way to make a dataset at a time."""
 
     def prepare(self, way: Way, seed: str, size_bytes: int, *options: str) -> None:
-        """Writes the corpus and packs it undisturbed, which gives `self.whole`, the yardstick.
-        `options` are those of `pack`, also where its dataset is what is packed again."""
+        """Writes the corpus and packs it undisturbed, which gives `self.whole` to compare with.
+        `options` are those of `pack`, also if its dataset is repacked afterwards."""
         folder = self.folder / way.name
         folder.mkdir()
         self.way, self.options = way, [*options, *way.options]
@@ -130,7 +129,7 @@ class UnfinishedTest(ProgramTest):
             pa.ipc.open_file(shard).read_all().validate(full=True)
 
     def commands(self, dataset: Path) -> list[list[object]]:
-        """The arguments of the program, for each of the way's processes."""
+        """Returns the program's arguments for each process of the way."""
         fixed = [self.way.command, "-q", "-o", dataset, *self.options]
         return [[*fixed, *process, *self.inputs] for process in self.way.processes]
 
@@ -140,15 +139,15 @@ class UnfinishedTest(ProgramTest):
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, **quiet, **popen)
 
     def run_alone(self, dataset: Path, **popen: object) -> Result:
-        """Runs the first of the processes, which is the only one then."""
+        """Runs only the first of the processes."""
         return bindery(*self.commands(dataset)[0], **popen)
 
     def is_finished(self, dataset: Path) -> bool:
         return (dataset / "manifest.json").exists()
 
     def assert_nothing_damaged(self, dataset: Path) -> None:
-        """Files under final names are those of the undisturbed dataset, byte for byte, and
-        with a manifest none is missing."""
+        """Files under final names equal those of the undisturbed dataset byte for byte, and
+        if there is a manifest, none is missing."""
         found = published(dataset)
         self.assertEqual([name for name in found if found[name] != self.whole.get(name)], [])
         if self.is_finished(dataset):
@@ -158,7 +157,7 @@ class UnfinishedTest(ProgramTest):
         self.assertEqual([n for n in contents(dataset) if n.endswith(PENDING)], [])
 
     def assert_finishes(self, dataset: Path) -> None:
-        """The same command, undisturbed, ends with the right bytes and nothing else."""
+        """The same command, undisturbed, ends with the right bytes and no other file."""
         result = self.run_alone(dataset)
         self.assertEqual(result.status, 0, result)
         self.assertTrue(self.is_finished(dataset))

@@ -1,5 +1,5 @@
-"""Inputs that change: noticed when a run is continued, and packed again by `--update`, which keeps
-what is the same and ends with the bytes of a fresh run."""
+"""Changed inputs are noticed when a run is continued, and packed again by `--update`, which keeps
+unchanged shards and ends with the bytes of a new run."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ def published(dataset: Path) -> dict[str, bytes]:
 
 
 def shard_files(dataset: Path) -> dict[str, tuple[int, int]]:
-    """What tells that a shard was not written again."""
+    """Returns inode and time of each shard, which show whether it was written again."""
     found = {}
     for path in dataset.rglob("*.arrow"):
         found[str(path.relative_to(dataset))] = (path.stat().st_ino, path.stat().st_mtime_ns)
@@ -87,7 +87,7 @@ class UpdateTest(ProgramTest):
         return files
 
     def make_unfinished(self, n_lost: int = 1) -> None:
-        """As after a kill: no manifest, and of the shards the last are missing."""
+        """As after a kill: there is no manifest, and the last shards are missing."""
         for path in self.dataset.rglob("manifest.json"):
             path.unlink()
         for path in sorted(self.dataset.glob("*.arrow"))[-n_lost:]:
@@ -95,7 +95,7 @@ class UpdateTest(ProgramTest):
 
 
 class Noticed(UpdateTest):
-    """A change that neither the size nor the first and last MiB of a file show."""
+    """A change that is visible neither in the size nor in the first and last MiB of a file."""
 
     options = ["--seq-len", 512, "--unit-size", "256K"]
     n_bytes = 5 * MIB
@@ -110,7 +110,7 @@ class Noticed(UpdateTest):
             middle = len(records) // 2
             text = json.loads(records[middle])["text"]
             records[middle] = record("z" * len(text))
-        # Stored frames, so that a change moves nothing.
+        # Frames are stored without compression, so that a change moves nothing.
         stored = {"a.jsonl": lines_of, "a.parquet": table,
                   "a.jsonl.gz": lambda r: gzip.compress(lines_of(r), 0, mtime=0)}
         (self.corpus / name).write_bytes(stored[name](records))
@@ -130,7 +130,7 @@ class Noticed(UpdateTest):
                 self.assertEqual(result.status, 2, result)
                 self.assertIn(name, result.stderr)
                 self.assertIn("--update", result.stderr)
-                if not name.endswith(".gz"):  # whose end has a checksum of all
+                if not name.endswith(".gz"):  # a .gz ends with a checksum of everything
                     self.assertIn("1 finished unit differs", result.stderr)
                 self.assertEqual(contents(self.dataset), before)
                 kept = shard_files(self.dataset)
@@ -259,8 +259,8 @@ class Updated(UpdateTest):
 
     def check_update(self, expected: dict[str, bytes], before: dict, kept: dict,
                      limited: bool = False) -> None:
-        """The bytes of a fresh run, and no shard was written again whose bytes are the same. (A
-        limit makes every unit depend on those before it.)"""
+        """Expects the bytes of a new run, and that no shard with the same bytes was written again.
+        (A limit makes every unit depend on those before it.)"""
         self.assertEqual(list(published(self.dataset)), list(expected))
         found = published(self.dataset)
         self.assertEqual([name for name in found if found[name] != expected[name]], [])
@@ -323,7 +323,7 @@ class Updated(UpdateTest):
             n_middle += not is_whole
             again = self.command(self.dataset, *more, *(["--update"] if n % 2 else []))
             result = bindery(*again)
-            # Before the first step the old dataset is there, which only an update may touch.
+            # Before the first step the old dataset is complete, and only an update may change it.
             if result.status == 2:
                 self.assertIn("--update", result.stderr)
                 self.succeeds(*self.command(self.dataset, *more, "--update"))
@@ -353,7 +353,7 @@ class Updated(UpdateTest):
         self.assertEqual(published(self.dataset), self.fresh())
 
     def test_a_held_out_shard_that_was_left_alone_goes(self) -> None:
-        """An input has become shorter, and a kill came between the two shards of its last unit."""
+        """An input is shorter now, and a kill came between the two shards of its last unit."""
         name, more = "b.jsonl.gz", ["--holdout", "20%"]
         records = self.random_records(random.Random(SEED), 200)
         self.write_corpus({name: records})
@@ -369,7 +369,7 @@ class Updated(UpdateTest):
         self.assertEqual(published(self.dataset), self.fresh(*more))
 
     def test_shards_behind_the_limit_go_whatever_they_are(self) -> None:
-        """Also those that are not of this plan, and so would only be written over."""
+        """Also shards that do not belong to this plan, and would only be overwritten."""
         records = self.random_records(random.Random(SEED), 60)
         corpus = {"a.jsonl": records[:10], "b.jsonl.gz": records[10:40]}
         self.write_corpus(corpus)
@@ -399,7 +399,7 @@ class Updated(UpdateTest):
         self.assertEqual(published(self.dataset), self.fresh())
         self.assertLessEqual(kept.items(), shard_files(self.dataset).items())
 
-    def test_what_it_does_not_change(self) -> None:
+    def test_a_refused_update_changes_nothing(self) -> None:
         rng = random.Random(f"{SEED}-refused")
         self.write_corpus(self.random_corpus(rng))
         self.succeeds(*self.command(self.dataset))
@@ -420,7 +420,7 @@ class Updated(UpdateTest):
                 self.assertEqual(contents(self.dataset), files)
 
     def test_a_record_that_moves_to_the_file_beside_it(self) -> None:
-        """Neither its bytes nor its position change, nor does anything around it."""
+        """Neither its bytes nor its position change, nor does anything else."""
         records = self.random_records(random.Random(SEED), 1)
         self.write_corpus({"f0.jsonl": [], "f1.jsonl": records, "f2.jsonl": []})
         self.succeeds(*self.command(self.dataset))

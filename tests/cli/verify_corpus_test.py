@@ -1,5 +1,5 @@
-"""`verify --against` reads the corpus again: the tokens of the rows are its own, whatever it
-was packed from and how, and no document that differs goes unnoticed."""
+"""`verify --against` reads the corpus again: the tokens in the rows must be those of the corpus,
+whatever it was packed from and how, and every document that differs must be noticed."""
 
 import json
 import random
@@ -25,17 +25,17 @@ from program import (
 from schemas import validate
 
 SEED = 20240617
-ROUNDS = 40 if program.LONG else 6  # corpora of random options
-FORMAT_ROUNDS = 5 if program.LONG else 1  # of each format
+ROUNDS = 40 if program.LONG else 6  # random corpora and options
+FORMAT_ROUNDS = 5 if program.LONG else 1  # for each format
 
 
 def parts_of(dataset: Path) -> list[Path]:
-    """The dataset and, if there is one, that of the held-out documents."""
+    """Yields the dataset and, if there is one, the dataset of held-out documents."""
     return [dataset, *dataset.glob("holdout")]
 
 
 def change_token(forgery: Forgery, position: int, token: int, new_id: int) -> None:
-    """Token `token` of the document at `position`, in the piece that holds it."""
+    """Returns token `token` of the document at `position`, from the piece that holds it."""
     for row in forgery.shards[0].rows:
         for begin, end, entry in zip(row.boundaries, row.boundaries[1:], row.documents):
             at = begin + token - entry["offset"]
@@ -44,11 +44,11 @@ def change_token(forgery: Forgery, position: int, token: int, new_id: int) -> No
 
 
 def other_text(text: bytes) -> bytes:
-    """As long, and different: a letter for each byte."""
+    """Returns another text of the same length: a letter for each byte."""
     return (b"y" if text.startswith(b"x") else b"x") * len(text)
 
 
-class Against(ProgramTest):
+class VerifyCorpus(ProgramTest):
     def judge(self, dataset: Path, *corpus: object, **popen: object) -> tuple[Result, dict]:
         given = [argument for path in corpus for argument in ("--against", path)]
         result = bindery("verify", "--json", dataset, *given, **popen)
@@ -82,7 +82,7 @@ class Against(ProgramTest):
 
     LINES = ["first", "second document", "", "third, which is the longest of all of them", "x"]
 
-    # ---- What was packed is what is there ----
+    # ---- The corpus is unchanged ----
 
     def test_any_corpus_agrees_with_what_was_packed_from_it(self) -> None:
         for n in range(ROUNDS):
@@ -96,7 +96,7 @@ class Against(ProgramTest):
                 dataset = Path(place, "dataset")
                 arguments = [*option_arguments(options), *input_arguments(inputs, files)]
                 if bindery("pack", "-q", "-o", dataset, *arguments).status != 0:
-                    continue  # as it should, for these options
+                    continue  # expected with these options
                 self.assert_agrees(dataset, *rng.sample(files, len(files)))
                 self.assert_agrees(dataset, Path(place, "corpus"))
 
@@ -110,7 +110,7 @@ class Against(ProgramTest):
             return
         self.assert_agrees(dataset, *files)
         if options.limit is not None:
-            return  # the document that changes may lie after it
+            return  # the changed document may come after it
         changed = rng.choice([i for i, text in enumerate(texts) if text])
         texts[changed] = other_text(texts[changed])
         shutil.rmtree(place / "corpus")
@@ -129,7 +129,7 @@ class Against(ProgramTest):
                     self.check_format(seed, form, Path(place))
 
     def test_raw_ids_of_any_width_are_read_again(self) -> None:
-        """Also where an older version made the plan, which then does not say the width."""
+        """Also if an older version made the plan, which then does not state the width of ids."""
         for width in (2, 4):
             ids = [[1, 2, 3], [], [4] * 20, [5]]
             data = b"".join(i.to_bytes(width, "little") for one in ids for i in one)
@@ -156,10 +156,10 @@ class Against(ProgramTest):
         self.succeeds("repack", "-q", *arguments)
         self.assert_agrees(again, corpus)
 
-    # ---- What differs is named ----
+    # ---- Differences are named ----
 
     def test_the_first_token_that_differs_is_named(self) -> None:
-        """The tokens of the dataset, with every checksum right: no rule is broken."""
+        """Changes tokens of the dataset with every checksum right, so that no rule is broken."""
         dataset, corpus = self.packed(self.LINES, "--seq-len", 8)
         forgery = Forgery.load(dataset)
         position = corpus.read_text().index("\n") + 1
@@ -173,7 +173,7 @@ class Against(ProgramTest):
         self.assert_differs(forged, f"{place}: {said}", corpus)
 
     def test_added_tokens_are_counted_again(self) -> None:
-        """No row tells whether a token was recognised in text: the corpus does."""
+        """No row shows whether a token was recognised in text; only the corpus does."""
         dataset, corpus = self.packed(self.LINES)
         forgery = Forgery.load(dataset)
         forgery.shards[0].figures["added_tokens"] = [[256, 1]]
@@ -207,7 +207,7 @@ class Against(ProgramTest):
         self.assert_agrees(dataset, corpus)
 
     def test_a_document_that_was_left_out_must_be_the_same(self) -> None:
-        """No row has anything of it: the figures tell, or the checksum of the records."""
+        """Such a document is in no row: the figures show it, or the checksum of the records."""
         lines = ["long enough", "also long enough", "no"]
         dataset, corpus = self.packed(lines, "--seq-len", 32, "--min-tokens", 3)
         text = corpus.read_text()

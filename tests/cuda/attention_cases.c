@@ -83,7 +83,7 @@ static void check_attention(const batch *b, int64_t head_size, int32_t id_bytes)
     guarded_free(d_v);
 }
 
-// The table leads to it; attention_test.c asks for more.
+// Only shows that the table has these operations; attention_test.c tests them thoroughly.
 void attention_agrees(void)
 {
     for_each_batch(check_attention);

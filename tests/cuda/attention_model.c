@@ -23,7 +23,7 @@ static void lay_out(model *m)
     m->scale = 1.0f / sqrtf((float)m->s.head_size);
 }
 
-// Padding is NaN, because nobody may read it.
+// Padding is NaN, because no kernel may read it.
 static void spoil_padding(model *m)
 {
     const int64_t q_width = m->s.n_heads * m->s.head_size;

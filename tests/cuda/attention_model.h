@@ -1,4 +1,4 @@
-// attention_model.h - what attention_test.c computes with: a shape, a batch, and numbers.
+// attention_model.h - the inputs of attention_test.c: a shape, a batch, and numbers.
 #ifndef BINDERY_TESTS_CUDA_ATTENTION_MODEL_H
 #define BINDERY_TESTS_CUDA_ATTENTION_MODEL_H
 
@@ -24,11 +24,11 @@ typedef struct model {
     float *qkv, *d_out;
 } model;
 
-// Takes the batch over. The numbers of padding are NaN, because nobody may read them; in bf16
-// all can be written in it.
+// Takes ownership of the batch. The numbers of padding are NaN, because no kernel may read
+// them; for bf16 all others are representable in it.
 model make_model(shape s, batch b);
 void free_model(model *m);
 
-float rounded(float x);  // to bf16
+float rounded(float x);  // rounds to bf16
 
 #endif

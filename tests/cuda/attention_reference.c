@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-// Sums are kept in double in both: in the plain program, rounded to float at every step.
+// Sums are stored as double; the plain program rounds them to float at every step.
 static double add(const reference *r, double sum, double x)
 {
     return r->plain ? (double)((float)sum + (float)x) : sum + x;
@@ -32,7 +32,7 @@ static int64_t v_at(const model *m, int64_t t, int64_t h)
 static double dot(const reference *r, const float *x, const float *y)
 {
     double sum = 0.0;
-    float plain_sum = 0.0f;  // as add() makes it, without the way through double
+    float plain_sum = 0.0f;  // computed as by add(), but without converting to double and back
     for (int64_t i = 0; i < r->m->s.head_size; i++) {
         const double product = (double)x[i] * (double)y[i];
         sum += product;
@@ -48,7 +48,8 @@ static void add_scaled(const reference *r, double *restrict to, double factor, c
         to[i] = add(r, to[i], factor * (double)x[i]);
 }
 
-// exp(score) relative to the largest, of query t over keys begin … t; returns the log-sum-exp.
+// Computes exp(score) relative to the largest, of query t over keys begin … t; returns the
+// log-sum-exp.
 static double reference_softmax(reference *r, int64_t begin, int64_t t, int64_t h, double *sum)
 {
     const model *m = r->m;

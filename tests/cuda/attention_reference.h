@@ -4,8 +4,8 @@
 
 #include "attention_model.h"
 
-// In double; or (plain) as a straightforward bf16 program would: products summed in float, but
-// probabilities, their gradients and results rounded to bf16.
+// Computes in double; or (plain) as a straightforward bf16 program would: products are summed
+// in float, but probabilities, their gradients and results are rounded to bf16.
 typedef struct reference {
     const model *m;
     bool plain;
@@ -13,7 +13,7 @@ typedef struct reference {
     double *p;  // [n_tokens], one query's probabilities
 } reference;
 
-// Of a model that outlives it.
+// The model must outlive it.
 reference make_reference(const model *m, bool plain);
 void free_reference(reference *r);
 

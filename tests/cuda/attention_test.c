@@ -1,5 +1,5 @@
-// The attention kernels of kernels/cuda, executed by the emulation: float and bf16 against the
-// same naive computation in double.
+// The attention kernels of kernels/cuda, executed by the emulation, in float and bf16, compared
+// with the same naive computation in double.
 //
 //   attention_test [CASE]
 #include <math.h>
@@ -21,7 +21,7 @@ static const bd_emulation_settings usual_settings = {.host_threads = 2};
 
 // ---- Running it -----------------------------------------------------------------------------
 
-// n bf16 in guarded memory, a copy of x or (NULL) poisoned. Free with guarded_free().
+// Copies n bf16 of x into guarded memory; poison if x is NULL. Free with guarded_free().
 static float *guarded_bf16(const float *x, int64_t n)
 {
     float *memory = guarded((n + 1) / 2);
@@ -31,7 +31,7 @@ static float *guarded_bf16(const float *x, int64_t n)
     return memory;
 }
 
-// Guarded floats from guarded bf16, which are freed.
+// Converts guarded bf16 to guarded floats and frees them.
 static float *widened(float *bf16, int64_t n)
 {
     float *x = guarded(n);
@@ -42,7 +42,7 @@ static float *widened(float *bf16, int64_t n)
     return x;
 }
 
-// Guarded, as float whatever the kernels computed in.
+// Guarded floats, also if the kernels computed in bf16.
 typedef struct outcome {
     float *out, *lse, *d_qkv;
 } outcome;
@@ -54,14 +54,14 @@ static void free_outcome(outcome *o)
     guarded_free(o->d_qkv);
 }
 
-// All that the forward and the backward arguments have in common. X is a pointer to the type.
+// The fields that forward and backward arguments have in common. X is a pointer to the type.
 #define COMMON_ARGS(m, X)                                                                      \
     .boundaries = (m)->b.boundaries, .type = (m)->s.bf16 ? BD_BF16 : BD_FLOAT,                 \
     .n_heads = (m)->s.n_heads, .n_kv_heads = (m)->s.n_kv_heads, .head_size = (m)->s.head_size, \
     .q_stride = (m)->q_stride, .kv_stride = (m)->kv_stride, .scale = (m)->scale, .q = X,       \
     .k = X + (m)->k_at, .v = X + (m)->v_at
 
-// Calls one operation with exactly the scratch that it asks for, and waits for it.
+// Calls one operation with exactly the scratch memory that it asks for, and waits for it.
 #define RUN_CUDA(operation, ...)                                                     \
     do {                                                                             \
         const bd_##operation##_args run_args_ = __VA_ARGS__;                         \
@@ -127,8 +127,8 @@ static void expect_same_outcome(const model *m, const outcome *got, const outcom
 // the largest.
 static const double float_tolerance = 5e-6;
 
-// At most twice the plain program's error. Where that is next to nothing (a document of one
-// token has no gradient but of v), what a float sum leaves in another order is allowed.
+// At most twice the plain program's error. If that is almost 0 (in a document of one token only
+// v has a gradient), the rounding of a float sum in another order is allowed.
 static void expect_error_of_plain(const char *what, const float *got, const double *plain,
                                   const double *wanted, int64_t n)
 {
@@ -176,7 +176,7 @@ static const shape shapes[] = {
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
-// Small enough for ThreadSanitizer: two tiles of bf16 and a piece, and several documents.
+// Small enough for ThreadSanitizer: two tiles of bf16 and a part, and several documents.
 static void check_small_rows(bool bf16)
 {
     for (int i = 0; i < N_SHAPES; i++) {
@@ -216,7 +216,7 @@ static void agrees_for_any_length_of_row(void **state)
                          random_batch(100 + k, lengths[k] < 100 ? 3 : 1, lengths[k]));
 }
 
-#ifndef __SANITIZE_ADDRESS__  // under which this alone would take minutes
+#ifndef __SANITIZE_ADDRESS__  // too slow: this alone would take minutes
 static void agrees_on_long_rows(void **state)
 {
     (void)state;
@@ -226,7 +226,7 @@ static void agrees_on_long_rows(void **state)
 }
 #endif
 
-// Scores of a few hundred: exponentials overflow unless the largest is taken out first.
+// Scores of a few hundred: exponentials overflow unless the largest score is subtracted first.
 static void large_scores_do_no_harm(void **state)
 {
     (void)state;
@@ -254,7 +254,7 @@ static void copy_tokens(float *to, int64_t to_stride, const float *from, int64_t
         memcpy(to + t * to_stride, from + t * from_stride, (size_t)width * sizeof *to);
 }
 
-// The segment's part of an array that lies as qkv does, between two models.
+// Compares the segment's part of an array in the layout of qkv between two models.
 static void copy_qkv(const model *to, float *to_qkv, const model *from, const float *from_qkv,
                      int64_t begin)
 {
@@ -297,7 +297,7 @@ static void a_segment_in_a_row_is_as_it_is_alone(void **state)
     }
 }
 
-// AddressSanitizer, under which they are slow, would see the same under each.
+// AddressSanitizer is slow, and would find the same faults under each schedule.
 #ifdef __SANITIZE_ADDRESS__
 enum { FIRST_SCHEDULE = BD_N_SCHEDULES - 1 };
 #else
@@ -332,9 +332,9 @@ static void every_schedule_gives_the_same_bits(void **state)
 
 // ---- Work -----------------------------------------------------------------------------------
 
-enum { FORWARD, KEY_GRADIENT, QUERY_GRADIENT };  // as the kernels count for the tests
+enum { FORWARD, KEY_GRADIENT, QUERY_GRADIENT };  // the kernels count these for the tests
 
-// Pairs of tiles with an allowed pair of tokens in them, from the boundaries alone.
+// Counts pairs of tiles that contain an allowed pair of tokens, from the boundaries alone.
 static int64_t pairs_of_tiles(const batch *b, int64_t query_tile, int64_t key_tile)
 {
     int64_t n = 0;
@@ -381,7 +381,7 @@ static bd_status refused(bd_attention_forward_args args, size_t scratch_bytes,
     return status;
 }
 
-static void what_the_kernels_cannot_do_is_refused(void **state)
+static void impossible_shapes_are_refused(void **state)
 {
     (void)state;
     const bd_attention_forward_args good = {
@@ -453,7 +453,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_segment_in_a_row_is_as_it_is_alone),
         cmocka_unit_test(every_schedule_gives_the_same_bits),
         cmocka_unit_test(kernels_visit_what_the_boundaries_allow_and_no_more),
-        cmocka_unit_test(what_the_kernels_cannot_do_is_refused),
+        cmocka_unit_test(impossible_shapes_are_refused),
         cmocka_unit_test(no_rows_are_no_work),
     };
     if (argc > 1)

@@ -1,5 +1,5 @@
-// Attention of the CUDA backend in bf16, by way of its table: attention_test.c has the kernels'
-// own, sharper tests. The reference is the CPU backend in float.
+// Attention of the CUDA backend in bf16, called through its table; attention_test.c tests the
+// kernels more strictly. The reference is the CPU backend in float.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,8 +12,9 @@
 #include "bf16_fixture.h"
 #include "module_fixture.h"
 
-// Probabilities and results are rounded, each by 1/256 at most; twice that for the gradients,
-// which go through the gradient of the scores as well. All relative to the largest.
+// Probabilities and results are rounded, each by 1/256 at most. Gradients are allowed twice
+// that, because they also depend on the gradient of the scores. All relative to the largest
+// value.
 static const double of_results = 2.0 / 256.0;
 static const double of_gradients = 4.0 / 256.0;
 
@@ -131,8 +132,8 @@ static void attention_agrees(void)
     }
 }
 
-// Enough blocks to fill a device, whose order differs from run to run; an emulation, which is
-// told its order, needs few.
+// Enough blocks to fill a device, where their order differs from run to run. The emulation is
+// told its order and needs few.
 static void long_documents_agree(void)
 {
     const int64_t n_rows = configure_emulation ? 1 : 2;
@@ -160,7 +161,7 @@ static void expect_refusal(bd_attention_forward_args f, const char *message)
     assert_string_equal(err.message, message);
 }
 
-static void what_it_cannot_do_is_refused(void)
+static void impossible_requests_are_refused(void)
 {
     batch b = batch_of_one(8);
     const bd_boundaries boundaries = boundaries_on_device(&b);
@@ -194,7 +195,7 @@ int main(int argc, char **argv)
     static const module_case cases[] = {
         {.name = "attention_agrees", .check = attention_agrees},
         {.name = "long_documents_agree", .check = long_documents_agree},
-        {.name = "what_it_cannot_do_is_refused", .check = what_it_cannot_do_is_refused},
+        {.name = "impossible_requests_are_refused", .check = impossible_requests_are_refused},
     };
     bd_error err;
     if (bd_backend_open_cpu(&cpu, 2, &err) != BD_OK)

@@ -53,7 +53,7 @@ double largest(const double *x, int64_t n)
 
 // ---- Device memory --------------------------------------------------------------------------
 
-// x, which holds bf16 in floats, as bf16.
+// Converts x, whose values are representable in bf16, to bf16.
 void *bf16_on_device(const float *x, int64_t n)
 {
     uint16_t *bits = get_memory((size_t)n * sizeof *bits);

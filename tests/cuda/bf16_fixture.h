@@ -1,5 +1,5 @@
-// bf16_fixture.h - what the tests of bf16 share. Tensors are made as floats that hold bf16, go
-// to the device as bf16, and come back as floats again.
+// bf16_fixture.h - shared by the tests of bf16. Tensors are made as floats that are
+// representable in bf16, go to the device as bf16, and come back as floats.
 //
 // A reference is computed in double from the same rounded inputs. The arithmetic of an
 // operation is float's: a result must be the rounding of a number that differs from the exact
@@ -15,7 +15,7 @@
 
 float rounded_to_bf16(float x);
 
-// As random_tensor() and random_activations(), rounded. Free with free().
+// Like random_tensor() and random_activations(), but rounded. Free with free().
 float *bf16_tensor(uint64_t *seed, int64_t n, double scale);
 float *bf16_activations(uint64_t *seed, const batch *b, int64_t width, double scale);
 
@@ -27,20 +27,20 @@ double largest(const double *x, int64_t n);  // magnitude
 void *bf16_on_device(const float *x, int64_t n);
 void *bf16_nan_on_device(int64_t n);
 
-// The values, which must be the same in every run.
+// Returns the values, which must be the same in every run.
 float *fetch_bf16(const char *what, const void *device, int64_t n);
 
 // ---- Expectations ---------------------------------------------------------------------------
 
-// `got` is the rounding of a number within `tolerance` of `exact`.
+// Tells whether `got` is the rounding of a number within `tolerance` of `exact`.
 void expect_rounding(const char *what, int64_t i, float got, double exact, double tolerance);
 
-// The same of n values, with a tolerance relative to the largest; frees `exact`. The batch,
+// Expects this of n values, with a tolerance relative to the largest; frees `exact`. The batch,
 // unless NULL, says where padding must be 0.
 void expect_bf16(const char *what, const batch *b, const void *device, double *exact, int64_t n,
                  double tolerance);
 
-// Of floats; frees `exact`.
+// The same for floats; frees `exact`.
 void expect_floats(const char *what, const void *device, double *exact, int64_t n,
                    double tolerance);
 

@@ -11,7 +11,7 @@
 #include "bf16_fixture.h"
 #include "module_fixture.h"
 
-static const double half_ulp = 1.0 / 256.0;  // of bf16, relative, at most
+static const double half_ulp = 1.0 / 256.0;  // largest relative error of rounding to bf16
 
 static double activate(bd_activation activation, double x)
 {
@@ -24,7 +24,7 @@ typedef struct layer {
     int64_t n_in, n_out;
     bd_weight_layout layout;
     float *x, *weight, *bias, *d_out;
-    float *d_weight, *d_bias;  // what the gradients are added to
+    float *d_weight, *d_bias;  // initial values, to which the gradients are added
 } layer;
 
 static double weight_at(const layer *l, int64_t i, int64_t j)
@@ -66,7 +66,7 @@ static double *exact_sums(const batch *b, const layer *l, bool with_bias)
     return sums;
 }
 
-// The activation may see the sum before or after it is rounded. GELU's slope is below 1.13.
+// The activation may be applied before or after the sum is rounded. GELU's slope is below 1.13.
 static void expect_activated(const batch *b, const void *device, const double *sums,
                              bd_activation activation, int64_t n)
 {
@@ -164,7 +164,7 @@ static void linear_is_exact(void)
     for_each_shape(check_linear);
 }
 
-// Where cuBLASLt can do it, the activation takes no kernel of our own: only padding is cleared.
+// If cuBLASLt can do the activation, no kernel of our own runs except to clear padding.
 static void activation_is_part_of_the_product(void)
 {
     static const struct {
@@ -190,7 +190,7 @@ static void activation_is_part_of_the_product(void)
     batch_release(&b);
 }
 
-// An algorithm is kept for the alignment that it was chosen for, of bias and sums as well.
+// A stored algorithm is valid only for the alignment it was chosen for, also of bias and sums.
 static void other_alignment_takes_another_plan(void)
 {
     static const int64_t shifts[] = {0, 8, 32, 0};  // in values of 2 bytes

@@ -1,5 +1,5 @@
-// The operations of the CUDA backend in bf16, against a computation in double. Where an array
-// lies must not change a bit.
+// The operations of the CUDA backend in bf16, compared with a computation in double. The
+// address of an array must not change a bit.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -86,9 +86,9 @@ static void embedding_is_exact(void)
 typedef struct norm {
     int64_t width;
     float *x, *gamma, *beta, *d_out, *d_x;
-    float *mean, *rstd;                                // of the exact ones
-    double *out, *exact_mean, *exact_rstd;             // wanted going forth
-    double *exact_d_x, *exact_d_gamma, *exact_d_beta;  // wanted going back
+    float *mean, *rstd;                                // rounded from the exact ones
+    double *out, *exact_mean, *exact_rstd;             // expected from the forward pass
+    double *exact_d_x, *exact_d_gamma, *exact_d_beta;  // expected from the backward pass
 } norm;
 
 static void norm_token(norm *m, int64_t t)

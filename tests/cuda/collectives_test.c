@@ -1,5 +1,5 @@
-// The collectives of the CUDA backend: ranks are threads, each with a device of its own; on a
-// machine with fewer devices, as many as there are.
+// The collectives of the CUDA backend: ranks are threads, each with a device of its own; there
+// are as many ranks as devices.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -25,8 +25,8 @@ enum { N_LENGTHS = sizeof lengths / sizeof *lengths };
 
 typedef struct rank rank;
 
-// What a rank does with its array, which is `x` on the device. Not with cmocka's assertions:
-// those belong to the main thread.
+// The action of a rank on its array, which is `x` on the device. It must not use cmocka's
+// assertions, because those belong to the main thread.
 typedef bd_status (*rank_act)(rank *r, void *x, bd_error *err);
 
 struct rank {
@@ -34,16 +34,16 @@ struct rank {
     bd_collectives *collectives;
     bd_collectives_id id;
     int32_t number, n_ranks;
-    int64_t n;  // numbers of the array
+    int64_t n;  // length of the array
     size_t number_bytes;
-    char *array;  // host memory [n], owned: before and, once it is done, after the act
+    char *array;  // host memory [n], owned: first the input, then the result of the action
     rank_act act;
     bool wrote_outside;
     bd_status status;
     bd_error err;
 };
 
-// Those before the array make it misaligned for all but its own numbers.
+// The bytes before the array give it the smallest alignment that its numbers allow.
 enum { BAND_BYTES = 256 };
 
 static char band_byte(size_t at)
@@ -113,7 +113,7 @@ static void run_together(rank *ranks, int n_ranks)
 
 // ---- A group of them ------------------------------------------------------------------------
 
-// Backends on the devices that there are, one each.
+// Opens backends on all devices, one each.
 static int open_devices(bd_backend **backends)
 {
     int n_devices = 0;
@@ -133,7 +133,7 @@ static void close_devices(bd_backend **backends, int n_devices)
         backends[i]->operations->close(backends[i]);
 }
 
-// The array of every rank, before the act (`put`) and after it (`check`).
+// Sets the array of every rank before the action (`put`) and checks it afterwards (`check`).
 typedef struct exercise {
     rank_act act;
     size_t number_bytes;
@@ -161,7 +161,7 @@ static void run_exercise(const exercise *e, bd_backend *const *backends, int n_r
         free(ranks[i].array);
 }
 
-// With every number of ranks and every length.
+// Runs with every number of ranks and every length.
 static void run_everywhere(const exercise *e)
 {
     bd_backend *backends[MOST_RANKS];
@@ -185,7 +185,7 @@ static bd_status gather(rank *r, void *x, bd_error *err)
 
 // ---- Sums -----------------------------------------------------------------------------------
 
-// Whole numbers: any order of their sum gives the same.
+// Whole numbers, whose sum is the same in any order.
 static float term(int number, int64_t i)
 {
     return (float)((i * 7 + number * 13) % 101 - 50);
@@ -274,7 +274,7 @@ static bd_status twice(rank *r, float *x, int64_t n, bd_error *err)
     return n == 0 ? BD_OK : r->backend->operations->add(r->backend, &args, err);
 }
 
-// As in a step of training: nothing here waits.
+// As in a training step, nothing here waits.
 static bd_status exchange_between_operations(rank *r, void *x, bd_error *err)
 {
     const bd_rank_slice own = bd_rank_slice_of(r->n, r->number, r->n_ranks);
@@ -345,7 +345,7 @@ static bd_status make_id_and_run(rank *r, bd_error *err)
     return r->status;
 }
 
-// NCCL's, by number; no NCCL has the last one.
+// NCCL's result codes; the last one is no code of any NCCL.
 static const struct {
     int code;
     bd_status status;
@@ -354,11 +354,11 @@ static const struct {
     {1, BD_ERR_DEVICE, "unhandled cuda error"}, {2, BD_ERR_DEVICE, "unhandled system error"},
     {3, BD_ERR_DEVICE, "internal error"},       {4, BD_ERR_ARGUMENT, "invalid argument"},
     {5, BD_ERR_ARGUMENT, "invalid usage"},      {6, BD_ERR_DEVICE, "remote process exited"},
-    {15, BD_ERR_DEVICE, "unknown result code"},  // the last that the enum has bits for
+    {15, BD_ERR_DEVICE, "unknown result code"},  // the largest value that the enum has bits for
 };
 
-// The id, joining, twice five calls for an exchange of two parts; what closing asks is not
-// reported to anyone.
+// Making the id, joining, and twice five calls for an exchange of two parts. Failures of the
+// calls that close a communicator are not reported.
 enum { N_CALLS = 12 };
 
 static void failures_of_nccl_are_reported(void)

@@ -8,7 +8,7 @@
 #include "operations_cases.h"
 #include "parity_fixture.h"
 
-// `gap` numbers lie between the tokens' logits and must stay as they are.
+// `gap` numbers lie between the tokens' logits and must not be changed.
 static void check_cross_entropy(const batch *b, int64_t n_vocabulary, int64_t gap,
                                 int32_t id_bytes, int want_gradient, double scale)
 {

@@ -40,7 +40,8 @@ static void check_embedding(const batch *b, int64_t width, int32_t id_bytes)
     RUN(cuda, embedding_forward, f);
     compare_padded("embedding", b, f.out, out, width, 0.0);
 
-    // Onto what the tables hold, in the order of the tokens, as the CPU does: the same bits.
+    // Gradients are added to the tables in the order of the tokens, as on the CPU: the same
+    // bits.
     float *d_out = random_activations(&seed, b, width, 1.0);
     bd_embedding_backward_args g = {
         .boundaries = b->boundaries,

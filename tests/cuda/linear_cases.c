@@ -9,7 +9,7 @@
 #include "operations_cases.h"
 #include "parity_fixture.h"
 
-// What padding holds before it is multiplied: anything finite.
+// Fills padding with finite numbers, which is all that the contract asks for.
 static void fill_padding(const batch *b, float *x, int64_t width)
 {
     for (int64_t t = 0; t < b->n_tokens; t++)
@@ -24,7 +24,7 @@ static void check_linear_forward(const batch *b, int64_t n_in, int64_t n_out,
     float *x = random_activations(&seed, b, n_in, 1.0);
     float *weight = random_tensor(&seed, n_in * n_out, 1.0);
     float *bias = random_tensor(&seed, n_out, 1.0);
-    // Without a bias there are gaps between the tokens, which must stay as they are.
+    // Without a bias there are gaps between the tokens, which must not be changed.
     const int64_t stride = n_out + (with_bias ? 0 : 7), n_spread = b->n_tokens * stride;
     float *out = get_memory((size_t)n_spread * sizeof *out);
     for (int64_t i = 0; i < n_spread; i++)
@@ -127,7 +127,7 @@ void linear_agrees(void)
     for_each_batch(check_linear);
 }
 
-// The plan of a shape is kept; the bias that it was made with must not be.
+// The plan of a shape is stored; the bias that it was made with must not be.
 void same_shape_takes_another_bias(void)
 {
     enum { N_IN = 33, N_OUT = 65, N_TURNS = 3 };

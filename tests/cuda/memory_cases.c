@@ -11,7 +11,7 @@
 #include "operations_cases.h"
 #include "parity_fixture.h"
 
-// More than two pieces of a staging buffer of 4 MiB, and not a whole number of them.
+// More than two pieces of a pinned buffer of 4 MiB, and not a whole number of them.
 void copies_keep_every_byte(void)
 {
     static const size_t lengths[] = {0, 1, 4 << 20, (4 << 20) + 1, (13 << 20) + 5};
@@ -35,7 +35,7 @@ void copies_keep_every_byte(void)
     }
 }
 
-// A block that has been used and released comes back as zeros.
+// A block that was used and released is zero when it is allocated again.
 void allocated_memory_is_zero(void)
 {
     for (int turn = 0; turn < 3; turn++) {
@@ -53,11 +53,11 @@ void allocated_memory_is_zero(void)
     }
 }
 
-// The refusal leaves nothing behind that a later call would report.
+// The refusal leaves no error behind that a later call would report.
 void too_much_memory_is_refused(void)
 {
     bd_error err;
-    void *device = &err;  // not NULL: must become so
+    void *device = &err;  // not NULL: the call must set it to NULL
     assert_int_equal(cuda->operations->allocate(cuda, SIZE_MAX / 4, &device, &err),
                      BD_ERR_MEMORY);
     assert_null(device);
@@ -67,7 +67,7 @@ void too_much_memory_is_refused(void)
 void missing_device_is_refused(void)
 {
     bd_error err;
-    bd_backend *other = cuda;  // not NULL: must become so
+    bd_backend *other = cuda;  // not NULL: the call must set it to NULL
     const bd_cuda_settings settings = {.device = 1000};
     assert_int_equal(bd_backend_open_module(&other, module_path, &settings, &err),
                      BD_ERR_ARGUMENT);
@@ -83,6 +83,6 @@ void second_backend_leaves_the_first_alone(void)
     void *memory;
     must(bd_backend_open_module(&other, module_path, &(bd_cuda_settings){0}, &err), &err);
     must(other->operations->allocate(other, 1000, &memory, &err), &err);
-    other->operations->close(other);  // takes its memory along
+    other->operations->close(other);  // releases its memory, too
     check_add(300);
 }

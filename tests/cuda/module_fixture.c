@@ -32,7 +32,7 @@ void must(bd_status status, const bd_error *err)
 
 enum { BAND_BYTES = 256, MAX_BLOCKS = 48 };
 
-// NaN as a float and as bf16, so that reading a band is seen, too.
+// The byte makes NaN as a float and as bf16, so that reading a band is noticed, too.
 static unsigned char band_byte(size_t at)
 {
     return at % 2 ? 0x7f : 0xbf;
@@ -40,7 +40,7 @@ static unsigned char band_byte(size_t at)
 
 typedef struct device_block {
     char *memory;
-    size_t before, size;  // bytes before what was asked for, and its own
+    size_t before, size;  // bytes before the requested memory, and its size
 } device_block;
 
 static device_block blocks[MAX_BLOCKS];
@@ -113,7 +113,7 @@ void release_device(void)
     n_blocks = 0;
 }
 
-// ---- Records: every run against the first ---------------------------------------------------
+// ---- Records: every run must equal the first ------------------------------------------------
 
 typedef struct recorded {
     void *bytes;
@@ -175,7 +175,7 @@ static void run_once(const module_case *c, int schedule)
     recording = false;
 }
 
-// A device cannot be told an order; what depends on it may differ between any two runs.
+// A device cannot be given an order; results that depend on it may differ between any two runs.
 enum { N_DEVICE_RUNS = 3 };
 
 static int n_runs_of(const module_case *c)
@@ -188,7 +188,7 @@ static int n_runs_of(const module_case *c)
 static void run_case(void **state)
 {
     const module_case *c = *state;
-    forget_records();  // of a case that has failed
+    forget_records();  // left by a case that failed
     const int n_runs = n_runs_of(c);
     recording = true;
     for (int turn = 0; turn < (c->misaligned ? 2 : 1); turn++) {
@@ -214,7 +214,7 @@ static bool open_emulation(const char *path)
     return configure_emulation && take_counters;
 }
 
-// By any of the patterns; without a pattern every case is.
+// Tells whether the case matches one of the patterns; without a pattern every case does.
 static bool is_asked_for(const module_case *c, char **patterns)
 {
     for (char **pattern = patterns; *pattern; pattern++)

@@ -1,14 +1,14 @@
-// module_fixture.h - what the tests of a module share: the backend in it, its memory between
-// guard bands, and runs under every schedule of threads and streams, on a device several runs,
+// module_fixture.h - shared by the tests of a module: its backend, its memory between guard
+// bands, and runs under every schedule of threads and streams (on a device, several runs),
 // which must give the same bits.
 //
 //   TEST device|emulated MODULE [CASE…]
 //
-// CASE is a pattern of names, as a shell has them; it is a failure if none matches. Without
-// any, all cases are run.
+// CASE is a pattern of names, as in a shell; it is a failure if none matches. Without a
+// pattern, all cases are run.
 //
-// MODULE is the real module, and the test is skipped where that finds no device; or it is the
-// emulated one, which must open anywhere.
+// MODULE is the real module, and the test is skipped if that finds no device; or it is the
+// emulated one, which must open everywhere.
 #ifndef BINDERY_TESTS_CUDA_MODULE_FIXTURE_H
 #define BINDERY_TESTS_CUDA_MODULE_FIXTURE_H
 
@@ -23,7 +23,7 @@
 extern bd_backend *cuda;
 extern const char *module_path;
 
-// A sanitizer finds its faults under any schedule, slowly; and ThreadSanitizer at any size.
+// A sanitizer is slow and finds its faults under any schedule; ThreadSanitizer at any size.
 #ifndef __has_feature
 #define __has_feature(feature) 0
 #endif
@@ -35,8 +35,8 @@ enum { ONE_SCHEDULE = 1, BRIEF = 0 };
 enum { ONE_SCHEDULE = 0, BRIEF = 0 };
 #endif
 
-// A bound is on max |got - wanted| / max |wanted|. Both sides round at 6e-8; sums of some
-// hundred terms in another order differ by a few times that.
+// A bound on max |got - wanted| / max |wanted|. Both sides round at 6e-8; sums of some hundred
+// terms in another order differ by a few times that.
 static const double few_roundings = 1e-6;
 static const double long_sums = 4e-6;
 
@@ -66,18 +66,18 @@ void release_device(void);
 
 // ---- Cases ----------------------------------------------------------------------------------
 
-// To be called in the same order, with the same sizes, in every run of a case.
+// Must be called in the same order, with the same sizes, in every run of a case.
 void expect_same_in_every_run(const char *what, const void *bytes, size_t size_bytes);
 
 typedef struct module_case {
     const char *name;
     void (*check)(void);
-    bool once;        // emulated under one schedule: it goes through others itself
-    bool misaligned;  // each run also with misaligned arrays
-    bool differs;     // and then the bits may differ
+    bool once;        // one emulated schedule is enough: the case sets others itself
+    bool misaligned;  // each run is repeated with misaligned arrays
+    bool differs;     // then the bits may differ
 } module_case;
 
-// Runs all cases and returns what main() returns.
+// Runs all cases and returns the exit status for main().
 int run_module_cases(int argc, char **argv, const module_case *cases, int n_cases);
 
 #endif

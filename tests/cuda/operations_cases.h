@@ -17,7 +17,7 @@ void attention_agrees(void);
 
 void elements_agree(void);
 void sum_of_squares_agrees(void);
-void check_add(int64_t n);  // the simplest operation: shows that the backend still works
+void check_add(int64_t n);  // the simplest operation, to show that the backend still works
 
 void cross_entropy_agrees(void);
 

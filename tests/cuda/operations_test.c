@@ -2,8 +2,8 @@
 //
 //   operations_test device|emulated MODULE [CASE]        see module_fixture.h
 //
-// Inputs and outputs lie between guard bands; outputs begin as NaN where they are written, and
-// as numbers where they are added to.
+// Inputs and outputs lie between guard bands; outputs are NaN before they are written, and
+// numbers if the operation adds to them.
 #include <stdio.h>
 
 #include "operations_cases.h"

@@ -1,4 +1,4 @@
-// parity_fixture.h - what the cases of operations_test.c share: the CPU backend to compare with,
+// parity_fixture.h - shared by the cases of operations_test.c: the CPU backend to compare with,
 // comparisons that every run must pass with the same bits, and batches.
 #ifndef BINDERY_TESTS_CUDA_PARITY_FIXTURE_H
 #define BINDERY_TESTS_CUDA_PARITY_FIXTURE_H
@@ -12,13 +12,13 @@ extern bd_backend *cpu;
 
 // ---- Results --------------------------------------------------------------------------------
 
-// Tolerance 0 asks for the same bits.
+// With tolerance 0 the bits must be the same.
 void compare(const char *what, const float *device, const float *wanted, int64_t n,
              double tolerance);
-// The same, and zeros in the padding.
+// Also expects zeros in the padding.
 void compare_padded(const char *what, const batch *b, const float *device, const float *wanted,
                     int64_t width, double tolerance);
-// For a small difference of numbers of size 1, whose own size says nothing.
+// For small differences of numbers of size 1: the tolerance is relative to 1.
 void compare_cancelled(const char *what, const batch *b, const float *device,
                        const float *wanted, int64_t width);
 

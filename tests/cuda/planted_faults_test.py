@@ -1,14 +1,14 @@
 """A test of the tests: a fault is planted in a copy of a CUDA source, the copy takes the place
-of the original in the module or program that the tests run, and the test that should see the
-fault must fail, by the means that should see it.
+of the original in the module or program that the tests run, and the test that should find the
+fault must fail, for the expected reason.
 
     python tests/cuda/planted_faults_test.py plain|address|thread BUILD SOURCE [FAULT...]
 
 The build is one without sanitizers, with AddressSanitizer or with ThreadSanitizer. Each fault
-is planted in the builds where it can be seen. ThreadSanitizer, which is slow, is asked about what
-the build without sanitizers sees as well only with BINDERY_TEST_LONG; then every barrier that
-there is is removed, too. That the same tests pass with the sources as they are, cuda_operations
-and cuda_attention show; here one source takes the detour without a fault.
+is planted in the builds where it can be found. ThreadSanitizer is slow, so faults that the build
+without sanitizers finds as well are planted there only with BINDERY_TEST_LONG; then every single
+barrier is removed, too. The tests cuda_operations and cuda_attention show that the original sources
+pass; here one source takes the same way without a fault.
 """
 
 import os
@@ -26,7 +26,7 @@ TIMEOUT_S = 300
 MODULE = "tests/cuda/libbindery_cuda_emulated.so"
 PROGRAM = "tests/cuda/cuda_{}_test"
 
-# What a test says that has seen the fault.
+# Messages of a test that has found the fault.
 WRONG_VALUE = r"ERROR: .* is \S+, not |difference at offset"
 WRONG_SUM = r"ERROR: batch \d+: sum \d+ is "
 OTHER_BITS = r"ERROR: .*: another run gave other bits"
@@ -47,10 +47,10 @@ class Fault:
     file: str
     old: str
     new: str
-    case: str  # of the test program
-    seen_by: dict[str, str]  # build: what its test says
-    unit: str = ""  # what is compiled, if `file` is a header
-    program: str = "operations"  # the test; "attention" has the kernels in itself
+    case: str  # a case of the test program
+    seen_by: dict[str, str]  # build: the expected message
+    unit: str = ""  # the unit to compile, if `file` is a header
+    program: str = "operations"  # the test; "attention" contains the kernels itself
 
     @property
     def source(self) -> str:
@@ -279,13 +279,13 @@ FAULTS = [
     ),
 ]
 
-# Takes the same way as a fault, and must be seen by nobody.
+# Built in the same way as a fault, but every test must pass.
 NO_FAULT = Fault(
     "no_fault", "operations/optimizer.cu", "i < last;", "i < last;", "sum_of_squares_agrees", {}
 )
 
 
-# Who needs the barriers of a file: the unit that is compiled, and the case that runs it.
+# The tests of a file's barriers: the unit to compile, and the case that runs it.
 BARRIERS = {
     "attention/attention_backward.cu": ("", "bf16_agrees_on_small_rows"),
     "attention/attention_common.cuh": ("attention/attention_backward.cu", "bf16_agrees_on_small_rows"),
@@ -300,13 +300,13 @@ BARRIERS = {
 
 
 def removed_barriers(source: Path) -> list[Fault]:
-    """A fault for every barrier in kernels/cuda."""
+    """Returns a fault for every barrier in kernels/cuda."""
     faults = []
     folder = source / "kernels/cuda"
     for path in sorted(folder.rglob("*.cu*")):
         file = path.relative_to(folder).as_posix()
         text = path.read_text(encoding="utf-8")
-        # One that only brings a warp together orders nothing, and its absence no memory shows.
+        # A barrier that only lets a warp converge orders no memory, so its absence is not visible.
         for match in re.finditer(r"__sync(threads|warp)\(\);(?!.*the whole warp's)", text):
             begin = match.start()
             while text.count(text[begin:match.end()]) > 1:
@@ -324,7 +324,7 @@ def removed_barriers(source: Path) -> list[Fault]:
 
 
 class Build:
-    """A build folder of Ninja's, whose commands are used again."""
+    """A build folder of Ninja, whose commands are used again."""
 
     def __init__(self, kind: str, folder: str, source: str) -> None:
         self.kind = kind
@@ -332,7 +332,7 @@ class Build:
         self.source = Path(source)
 
     def commands(self, target: str) -> list[list[str]]:
-        """What makes the target, the last command being the one that links it."""
+        """Returns the commands that make the target; the last one links it."""
         listed = subprocess.run(
             ["ninja", "-t", "commands", target],
             cwd=self.folder, check=True, capture_output=True, text=True,
@@ -347,7 +347,7 @@ class Build:
 
 
 class Missed(Exception):
-    """A fault that does not apply, or that nobody has seen."""
+    """A fault that cannot be planted, or that no test has found."""
 
 
 def planted(fault: Fault, source: Path, overlay: Path) -> Path:
@@ -365,7 +365,7 @@ def planted(fault: Fault, source: Path, overlay: Path) -> Path:
 
 
 def compile_command(command: list[str], unit: Path, overlay: Path, output: Path) -> list[str]:
-    """The command for the object, for another unit and with the overlay's headers first."""
+    """Returns the command for the object, for another unit and with the overlay's headers first."""
     kept, arguments = [command[0], f"-I{overlay}"], iter(command[1:])
     for argument in arguments:
         if argument in ("-MT", "-MF", "-o", "-c"):
@@ -376,8 +376,8 @@ def compile_command(command: list[str], unit: Path, overlay: Path, output: Path)
 
 
 def link_command(command: list[str], old: str, new: Path, output: Path) -> list[str]:
-    """The command with the new object in the place of the old one, or before all libraries:
-    then the one that has the old object is not asked for it."""
+    """Returns the command with the new object instead of the old one, or before all libraries: then
+    the linker does not take the old object from its library."""
     changed = [str(new) if argument == old else argument for argument in command]
     changed[changed.index("-o") + 1] = str(output)
     if old not in command:
@@ -387,7 +387,7 @@ def link_command(command: list[str], old: str, new: Path, output: Path) -> list[
 
 
 def build_with(fault: Fault, build: Build, folder: Path) -> Path:
-    """The module or test program with the fault in it."""
+    """Makes the module or test program with the fault in it."""
     overlay = folder / "overlay"
     unit = planted(fault, build.source, overlay)
     commands = build.commands(
@@ -404,7 +404,7 @@ def build_with(fault: Fault, build: Build, folder: Path) -> Path:
 
 
 def test_output(fault: Fault, build: Build, made: Path) -> tuple[bool, str]:
-    """Whether the test passes, and all that it says."""
+    """Returns whether the test passes, and its output."""
     command = [made, fault.case]
     if fault.program != "attention":
         command = [build.folder / PROGRAM.format(fault.program), "emulated", made, fault.case]
@@ -417,7 +417,7 @@ def test_output(fault: Fault, build: Build, made: Path) -> tuple[bool, str]:
 
 
 def check(fault: Fault, build: Build) -> None:
-    """Raises Missed unless the fault is seen as it should be."""
+    """Raises Missed unless the fault is found as expected."""
     with tempfile.TemporaryDirectory(prefix="planted_faults_") as name:
         made = build_with(fault, build, Path(name))
         passed, text = test_output(fault, build, made)

@@ -1,4 +1,4 @@
-"""No main loop of the attention kernels keeps a value on the stack, and every one is found.
+"""No main loop of the attention kernels keeps a value on the stack, and every loop is found.
 
     spill_test.py [ROOT]     the checkout whose kernels are compiled [default: this one]
 
@@ -25,11 +25,11 @@ from tools import ToolError, compile_kernels, demangle, find_tool  # noqa: E402
 LONG = os.environ.get("BINDERY_TEST_LONG") == "1"
 ARCHITECTURES = [80, 90, 100, 120] if LONG else [80, 100]
 HEAD_SIZES = [64, 128]
-# Also where a kernel says itself how many it wants.
+# Overrides also the number that a kernel itself requests.
 FEW_REGISTERS = ["-maxrregcount=96", "-Xptxas=--override-directive-values"]
 
-# Two loops inside one that spills: the first has a way round for half its turns that does not
-# multiply, one for turns with a mask, and one for divergent warps that is out of line.
+# Two loops inside one that spills. The first has a path without products for half its turns, one
+# for turns with a mask, and one out of line for divergent warps.
 LISTING = """
 \t.section\t.text.sample,"ax",@progbits
 .text.sample:
@@ -64,7 +64,7 @@ LISTING = """
 
 
 def loops_of(source: str, architecture: int, *flags: str) -> dict[str, list[Loop]]:
-    """Of the kernels that have products."""
+    """Returns the main loops of the kernels that have products."""
     with tempfile.TemporaryDirectory() as folder:
         binary = compile_kernels(ROOT, source, architecture, Path(folder), *flags)
     return {

@@ -1,5 +1,5 @@
-// The transfer slots of the CUDA backend: under every legal order of its streams, what was sent is what
-// the operations see.
+// The transfer slots of the CUDA backend: under every legal order of its streams, operations
+// see exactly the data that was sent.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,7 +60,7 @@ typedef struct traffic {
     int64_t n;                           // values of a part
     float *parts[BD_TRANSFER_SLOTS][2];  // on the device
     float *sums[N_BATCHES];              // on the device
-    float *host;                         // where every part is made before it is sent
+    float *host;                         // every part is made here before it is sent
 } traffic;
 
 static float value_of(int number, int part, int64_t i)
@@ -68,7 +68,7 @@ static float value_of(int number, int part, int64_t i)
     return (float)(1000 * (2 * number + part) + i % 997);
 }
 
-// Fresh memory: it is cleared by what is queued, which must not come after the copies.
+// Fresh memory is cleared by a queued operation, which must not run after the copies.
 static traffic begin_traffic(int64_t n)
 {
     traffic t = {.n = n, .host = get_memory((size_t)n * sizeof(float))};
@@ -150,7 +150,7 @@ static void batches_arrive_one_ahead(void)
     in_every_order(check_one_ahead);
 }
 
-// More than the buffers of the slots begin with, and then more than they have grown to.
+// More than the initial size of the slots' buffers, and then more than they have grown to.
 static void check_large(void)
 {
     static const int64_t lengths[] = {200000, 700000};
@@ -172,7 +172,7 @@ static void large_batches_arrive(void)
         in_every_order(check_large);
 }
 
-// What is on its way into memory that nobody wants any more does not reach its next owner.
+// A copy into memory that has been released does not reach the next owner of that memory.
 static void check_reuse(void)
 {
     enum { SIZE = 64 << 10 };
@@ -183,7 +183,7 @@ static void check_reuse(void)
     send(0, first, sent, SIZE);
     cuda->operations->release(cuda, first);
     void *second = allocate(SIZE);
-    assert_ptr_equal(second, first);  // else this would prove nothing
+    assert_ptr_equal(second, first);  // otherwise this would prove nothing
     send(1, marker, sent, SIZE);
     arrive(1);
     char *marked = fetch_bytes(marker, SIZE), *got = fetch_bytes(second, SIZE);

@@ -1,14 +1,14 @@
-// Kernels are compiled with -fsanitize=alignment, whatever the build: a vector load from an
-// address that a GPU would refuse must not pass because the host's processor is generous. This
-// is the function that such code calls, so that no sanitizer's runtime is needed. Weak, because
-// a program that is linked with clang's runtime has its own. gcc also checks copies of whole
-// vectors, clang only their members.
+// Kernels are compiled with -fsanitize=alignment in every build: the host's processor accepts
+// vector loads from addresses that a GPU would refuse, so these must be found. Such code calls
+// this function, so that no sanitizer's runtime is needed. It is weak, because a program that
+// is linked with clang's runtime has its own. gcc also checks copies of whole vectors, clang
+// only accesses to their members.
 #include "tests/emulation/device.h"
 
 namespace
 {
 
-// As the compilers lay it out.
+// The compilers' layout.
 struct TypeMismatch {
     const char *file;
     uint32_t line, column;

@@ -1,5 +1,5 @@
-// What a warp does together, with the fragment layouts of the PTX manual. Called once per
-// instruction, when all lanes have brought their operands.
+// Instructions that a warp executes together, with the fragment layouts of the PTX manual.
+// Called once per instruction, when all lanes have brought their operands.
 #include "tests/emulation/device.h"
 
 namespace emulation
@@ -8,8 +8,8 @@ namespace emulation
 namespace
 {
 
-// Bit patterns to floats without the header's inline functions: a kernel's file may have
-// brought an instrumented version of those.
+// Converts bits to floats without the header's inline functions, of which a kernel's file may
+// contain an instrumented version.
 float half_of(uint32_t pair, int half)
 {
     const uint32_t bits = half ? pair & 0xffff0000u : pair << 16;
@@ -24,8 +24,8 @@ uint32_t element(const MatrixOperand *row, int column)
     return row->row[column / 2] >> (column % 2 * 16) & 0xffffu;
 }
 
-// A turn serves eight rows of 16 bytes. Two of them that lie at different addresses but in the
-// same eighth of 128 bytes need a turn each.
+// A turn reads eight rows of 16 bytes. Two rows at different addresses but in the same eighth
+// of 128 bytes need a turn each.
 int extra_turns(void *const rows[8])
 {
     int in_column[8] = {0}, worst = 0;
@@ -112,7 +112,7 @@ void multiply(void *const operands[kLanes])
     }
 }
 
-// Register i of lane l is elements 2(l % 4) and the next of row l / 4 of matrix i.
+// Register i of lane l has elements 2(l % 4) and the next of row l / 4 of matrix i.
 void load_matrices(void *const operands[kLanes])
 {
     count_matrices(operands);
@@ -124,7 +124,7 @@ void load_matrices(void *const operands[kLanes])
         }
 }
 
-// The same of the transposed matrix: element l / 4 of rows 2(l % 4) and the next.
+// Register i of lane l has element l / 4 of rows 2(l % 4) and the next of matrix i.
 void load_matrices_transposed(void *const operands[kLanes])
 {
     count_matrices(operands);

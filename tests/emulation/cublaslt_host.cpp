@@ -1,6 +1,7 @@
 // The part of cuBLASLt that our backend calls, on the host: column-major products of float and
-// bf16 matrices with float scale, bias and activation. Arguments are judged as the real library
-// judges them, or more strictly: an algorithm serves the very problem that it was found for.
+// bf16 matrices with float scale, bias and activation. Arguments are checked as the real
+// library checks them, or more strictly: an algorithm is valid only for the problem it was
+// found for.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -11,7 +12,7 @@
 #include "tests/emulation/device_memory.h"
 #include "tests/emulation/runtime.h"
 
-// ---- What the handles point to --------------------------------------------------------------
+// ---- The objects behind the handles ---------------------------------------------------------
 
 namespace emulation
 {
@@ -31,18 +32,18 @@ struct Layout {
 struct Product {
     cublasComputeType_t compute;
     cudaDataType_t scale;
-    int32_t transposes[2];  // of A and B, as cublasOperation_t
+    int32_t transposes[2];  // A and B, as cublasOperation_t
     uint32_t epilogue;
     const void *bias;
-    int32_t bias_type;  // -1: as D
-    void *aux;          // of the type of D
+    int32_t bias_type;  // -1: the type of D
+    void *aux;          // has the type of D
     int64_t aux_ld;
 };
 
 struct Preference {
     uint64_t most_workspace;
     uint32_t reductions;
-    uint32_t alignments[4];  // of A, B, C, D
+    uint32_t alignments[4];  // A, B, C, D
 };
 
 enum { kA, kB, kC, kD, kMatrices };
@@ -52,20 +53,21 @@ struct Problem {
     Layout layouts[kMatrices];
 };
 
-// What lies in a cublasLtMatmulAlgo_t.
+// The contents of a cublasLtMatmulAlgo_t.
 struct Algorithm {
     uint64_t problem;  // hash of the problem that it was found for
     uint64_t workspace;
     uint32_t alignments[kMatrices];
-    uint32_t bias_alignment, aux_alignment;  // of those that it was found with
+    uint32_t bias_alignment, aux_alignment;  // alignments that it was found with
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t), "an algorithm must fit");
 
-// The workspace that an algorithm asks for where it may: some, so that it is really given.
+// The workspace that an algorithm asks for if allowed: not 0, so that it is really passed.
 constexpr uint64_t kWorkspace = 8192;
 constexpr uintptr_t kWorkspaceAlignment = 256;
 
-// The matrix that GELU's argument is written to: documented is the leading dimension.
+// The matrix that receives GELU's argument; the documentation states only its leading
+// dimension.
 constexpr int64_t kAuxLdMultiple = 8;
 constexpr uint32_t kAuxAlignment = 16;
 
@@ -79,7 +81,7 @@ bool is_ours(cudaDataType_t type)
     return type == CUDA_R_32F || type == CUDA_R_16BF;
 }
 
-// Reads one attribute, whose size must be the one that is documented.
+// Reads one attribute, whose size must be the documented one.
 template <class T>
 cublasStatus_t set(T *attribute, const void *value, size_t size_bytes)
 {
@@ -105,7 +107,7 @@ cublasStatus_t destroy(Handle handle)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-// ---- Judging a problem ----------------------------------------------------------------------
+// ---- Checking a problem ---------------------------------------------------------------------
 
 bool has_bias(const Product &p)
 {
@@ -216,7 +218,7 @@ cublasStatus_t check_problem(const Problem &problem)
     return status == CUBLAS_STATUS_SUCCESS ? check_types(problem) : status;
 }
 
-// Of everything but the pointers.
+// Hashes everything except the pointers.
 uint64_t hash_of(const Problem &problem)
 {
     uint64_t hash = 0;
@@ -255,14 +257,14 @@ cublasStatus_t get_problem(Problem *problem, cublasLtMatmulDesc_t product,
     return check_problem(*problem);
 }
 
-// ---- Judging the addresses ------------------------------------------------------------------
+// ---- Checking the addresses -----------------------------------------------------------------
 
 bool is_aligned(const void *p, size_t alignment)
 {
     return reinterpret_cast<uintptr_t>(p) % alignment == 0;
 }
 
-// The largest power of two that divides the address, at most what the library distinguishes.
+// The largest power of two that divides the address, up to the largest that the library knows.
 uint32_t alignment_of(const void *p)
 {
     uint32_t alignment = 256;
@@ -303,7 +305,7 @@ void insist_on_aux(const Problem &problem, const void *const addresses[kMatrices
             fatal({nullptr, 0}, "cublasLtMatmul: the auxiliary matrix overlaps another");
 }
 
-// The real library cannot tell; the device would go wrong.
+// The real library cannot notice this; the device would compute something wrong.
 void insist_on_memory(const Problem &problem, const void *const addresses[kMatrices])
 {
     static const char names[] = "ABCD";
@@ -341,7 +343,7 @@ cublasStatus_t check_addresses(const Problem &problem, const void *const address
                         algorithm ? std::max<size_t>(own, algorithm->alignments[i]) : own))
             return CUBLAS_STATUS_INVALID_VALUE;
     }
-    // In place means the same matrix.
+    // An operation in place must have the same matrix twice.
     const Layout &c = problem.layouts[kC], &d = problem.layouts[kD];
     if (addresses[kC] == addresses[kD] && (c.ld != d.ld || c.batch_stride != d.batch_stride))
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -377,7 +379,7 @@ void store(void *values, cudaDataType_t type, int64_t i, float f)
         static_cast<uint16_t *>(values)[i] = f32_to_bf16(f).bits;
 }
 
-// op(matrix), column after column.
+// Reads op(matrix), column after column.
 std::vector<float> unpack(const Problem &problem, int matrix, const void *values, int64_t batch)
 {
     const Layout &l = problem.layouts[matrix];
@@ -397,7 +399,7 @@ std::vector<float> unpack(const Problem &problem, int matrix, const void *values
 float activated(uint32_t epilogue, float x)
 {
     if (epilogue & CUBLASLT_EPILOGUE_RELU)
-        return x > 0.0f ? x : 0.0f;  // the real one, too, makes 0 of a NaN
+        return x > 0.0f ? x : 0.0f;  // the real library also turns NaN into 0
     if (epilogue & CUBLASLT_EPILOGUE_GELU)
         return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
     return x;
@@ -589,7 +591,7 @@ cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t handle,
 }
 
 // The real library writes GELU's argument only with some of its kernels, and does not say with
-// which: here it is those that read 16 bytes at a time.
+// which: here only those that read 16 bytes at a time do.
 static bool has_kernel_for(const Problem &problem, const Algorithm &algorithm)
 {
     if (!has_aux(problem.product))
@@ -644,7 +646,7 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t pro
     return CUBLAS_STATUS_SUCCESS;
 }
 
-// Without an algorithm, one without demands is taken.
+// Without an algorithm, one without requirements is used.
 static cublasStatus_t get_algorithm(Algorithm *algorithm, const cublasLtMatmulAlgo_t *asked,
                                     const Problem &problem)
 {
@@ -695,7 +697,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
         return status;
     insist_on_memory(problem, addresses);
 
-    // Scalars are host memory, read at the call; what the descriptors say is kept, too.
+    // Scalars are host memory and read at the call; the descriptors' contents are copied, too.
     const float kept_alpha = *static_cast<const float *>(alpha);
     const float kept_beta = *static_cast<const float *>(beta);
     const cudaError_t queued = enqueue(stream, [=] {

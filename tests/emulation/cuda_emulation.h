@@ -1,9 +1,10 @@
 // cuda_emulation.h - the part of CUDA that our kernels are written in, for a host compiler.
 //
-// kernels/cuda/runtime/gpu.cuh includes it where there is no nvcc, since bindery_emulate_cuda()
-// (CMakeLists.txt) names it there. Types and attributes are the CUDA Toolkit's own (its headers
-// are plain C++ to a host compiler), so a kernel that compiles here means the same there. What is not here is not allowed in a kernel: no float atomics, no
-// __activemask, no `__shared__` outside DYN_SHARED and SHARED_ARRAY.
+// kernels/cuda/runtime/gpu.cuh includes it if the compiler is not nvcc, because
+// bindery_emulate_cuda() (CMakeLists.txt) names it there. Types and attributes are the CUDA
+// Toolkit's own (its headers are plain C++ to a host compiler), so a kernel that compiles here
+// means the same there. Features that are missing here are not allowed in a kernel: no float
+// atomics, no __activemask, no `__shared__` outside DYN_SHARED and SHARED_ARRAY.
 //
 // Every function that can go wrong takes the caller's place in the source as its last,
 // defaulted argument.
@@ -35,7 +36,7 @@ struct Place {
     const char *file;
     int line;
 
-    // As the default of an argument, the place of the outermost call.
+    // As a default argument, this is the place of the outermost call.
     static constexpr Place here(const char *file = __builtin_FILE(),
                                 int line = __builtin_LINE())
     {
@@ -43,7 +44,7 @@ struct Place {
     }
 };
 
-// What a CUDA thread knows of itself.
+// The built-in variables of a CUDA thread.
 struct Thread {
     uint3 index, block;
     dim3 block_size, grid_size;
@@ -51,19 +52,19 @@ struct Thread {
     int lane, warp;
     unsigned char *dynamic_shared;
 };
-// A GNU thread-local, not a C++ one: that would cost a call at every use of threadIdx.
+// A GNU thread-local, because a C++ one would cost a call at every use of threadIdx.
 extern __thread const Thread *current;
 
 constexpr int kLanes = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-// ---- What device.cpp does -------------------------------------------------------------------
+// ---- Functions of device.cpp ----------------------------------------------------------------
 
 enum class Vote { kNone, kAny, kAll, kCount };
 int block_barrier(Vote vote, int predicate, Place place);
 
-// The lanes of `mask` meet; the last one calls `act` with the operands of all, NULL for the
-// lanes outside of the mask.
+// The lanes of `mask` meet; the last one calls `act` with the operands of all, NULL for lanes
+// outside the mask.
 typedef void (*WarpAction)(void *const operands[kLanes]);
 void warp_meet(WarpAction act, void *operand, unsigned mask, const char *what, Place place);
 void warp_barrier(unsigned mask, Place place);
@@ -74,7 +75,7 @@ void commit_copies();
 void wait_for_copies(int n_groups_left);
 void count_of_kernels(int counter);
 
-// ---- What collectives.cpp does: one action per instruction ----------------------------------
+// ---- Functions of collectives.cpp: one action per instruction -------------------------------
 
 struct ShuffleOperand {
     uint64_t value, result;
@@ -110,8 +111,8 @@ struct LaunchShape {
     cudaStream_t stream;
     Place place;
 };
-// Queues the launch; `body` is called once by every CUDA thread. A refusal becomes the last
-// error, as with the real runtime.
+// Queues the launch; every CUDA thread calls `body` once. A refusal becomes the last error, as
+// with the real runtime.
 void enqueue_launch(const LaunchShape &shape, std::function<void()> body);
 
 template <class... Parameters>
@@ -124,7 +125,8 @@ struct Launcher {
         if (shape.dynamic_shared_bytes > 48 * 1024)
             cudaFuncSetAttribute(shape.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  static_cast<int>(shape.dynamic_shared_bytes));
-        // Kept as the kernel's own parameter types: the launch runs after its caller is gone.
+        // Stored in the kernel's own parameter types: the launch runs after its caller has
+        // returned.
         enqueue_launch(shape, [k = kernel, kept = std::tuple<Parameters...>(arguments...)] {
             std::apply(k, kept);
         });
@@ -158,7 +160,7 @@ constexpr int warpSize = emulation::kLanes;
 
 #define DYN_SHARED(type, name) \
     type *name = reinterpret_cast<type *>(emulation::current->dynamic_shared)
-// The static variable is the array's name: one per instance of a template, as in CUDA.
+// The static variable identifies the array: one per instance of a template, as in CUDA.
 #define SHARED_ARRAY(type, name, n)                                     \
     static_assert(std::is_trivially_default_constructible<type>::value, \
                   "shared memory has no constructors");                 \
@@ -194,7 +196,7 @@ inline void __syncwarp(unsigned mask = emulation::kAllLanes,
     emulation::warp_barrier(mask, place);
 }
 
-// A fence alone lets nobody see anything: there is nothing to do.
+// A fence has no effect here, because all memory accesses are visible at once.
 inline void __threadfence()
 {
 }

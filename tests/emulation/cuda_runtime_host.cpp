@@ -1,14 +1,14 @@
 // The CUDA runtime that our backend calls, on the host.
 //
-// Nothing is done when it is queued. When somebody waits, one of the streams whose first
-// operation is not held back by an event goes on, chosen by bd_emulation_settings.streams,
-// until what was waited for is done; the other streams stay where they are. So a missing event
+// Nothing runs when it is queued. When a host thread waits, one of the streams whose first
+// operation is not held back by an event runs it, chosen by bd_emulation_settings.streams,
+// until the awaited work is done; the other streams stay where they are. So a missing event
 // gives a wrong order under some setting, and a pinned buffer that is reused too early is
-// copied with its new contents. What the real runtime does at the call is done at the call:
-// pageable memory is read, or waited for.
+// copied with its new contents. Work that the real runtime does at the call is done at the
+// call: pageable memory is read, or waited for.
 //
-// Host threads may each have a device. Whoever waits runs the streams of all devices; if none
-// can go on, it sleeps until another thread has queued or run something.
+// Host threads may each have a device. A waiting thread runs the streams of all devices; if
+// none can run, it sleeps until another thread has queued or run something.
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
@@ -31,8 +31,8 @@ namespace
 
 struct Operation {
     std::function<void()> act;
-    std::shared_ptr<Mark> waits_for;  // NULL: nothing
-    const void *pinned;               // host memory that it will touch
+    std::shared_ptr<Mark> waits_for;  // NULL: it does not wait
+    const void *pinned;               // host memory that it will access
 };
 
 struct Stream {
@@ -66,7 +66,7 @@ uint64_t n_choices;
 
 __thread int device_of_thread;
 __thread cudaError_t last_error;
-__thread Place unchecked_launch;  // no file: there is none
+__thread Place unchecked_launch;  // without a file: there is none
 
 cudaError_t report(cudaError_t code)
 {
@@ -81,7 +81,7 @@ void insist_on_check()
         fatal(unchecked_launch, "this launch was not checked before the next call");
 }
 
-// ---- Running what was queued ----------------------------------------------------------------
+// ---- Running queued operations --------------------------------------------------------------
 
 bool can_go_on(const Stream *stream)
 {
@@ -91,7 +91,7 @@ bool can_go_on(const Stream *stream)
     return !first.waits_for || first.waits_for->reached;
 }
 
-// NULL if all are held back.
+// Returns NULL if all are held back.
 Stream *next_stream()
 {
     std::vector<Stream *> able;
@@ -116,7 +116,7 @@ bool others_may_help()
     return false;
 }
 
-// When all streams are held back.
+// Called when all streams are held back.
 void wait_for_other_threads()
 {
     if (!others_may_help())
@@ -140,7 +140,7 @@ void run_one(Stream *stream)
     }
 }
 
-// False if all streams are held back before.
+// Returns false if all streams are held back before that.
 template <class Condition>
 bool run_streams_until(Condition done)
 {
@@ -161,7 +161,7 @@ void run_until(Condition done)
         wait_for_other_threads();
 }
 
-// Of the current device.
+// Tells whether all streams of the current device are empty.
 bool all_done()
 {
     for (const Stream *stream : streams)
@@ -170,7 +170,7 @@ bool all_done()
     return true;
 }
 
-// The stream of a handle, NULL if it is none of ours.
+// The stream of a handle, NULL if the handle is invalid.
 Stream *stream_of(cudaStream_t handle)
 {
     Stream *stream = reinterpret_cast<Stream *>(handle);
@@ -184,8 +184,8 @@ Event *event_of(cudaEvent_t handle)
     return std::find(events.begin(), events.end(), event) != events.end() ? event : nullptr;
 }
 
-// The default stream waits for all that was queued before and is waited for by what follows, so
-// what comes there may be done at once.
+// The default stream waits for everything that was queued before, and everything after waits
+// for it, so its operations may run at once.
 cudaError_t queue_operation(cudaStream_t handle, Operation operation)
 {
     if (handle == nullptr) {
@@ -202,7 +202,7 @@ cudaError_t queue_operation(cudaStream_t handle, Operation operation)
     return cudaSuccess;
 }
 
-// A kernel runs on the current device; so its stream must be one of that.
+// A kernel runs on the current device, so its stream must belong to that device.
 cudaError_t check_stream(cudaStream_t handle)
 {
     const Stream *stream = stream_of(handle);
@@ -235,7 +235,7 @@ bool copy_is_possible(void *dst, const void *src, size_t n, cudaMemcpyKind kind)
     const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
     const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
     if (!to_device && !from_device)
-        return false;  // from host to host, and leaving it to the addresses, are not our custom
+        return false;  // our backend uses neither host to host nor the default kind
     const auto matches = [n](const void *p, bool device) {
         if (device)
             return memory_has(MemoryKind::kDevice, p, n);
@@ -475,7 +475,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
     return cudaSuccess;
 }
 
-// Waits for the current device; the real one waits for that of the memory.
+// Waits for the current device; the real function waits for the device of the memory.
 cudaError_t cudaFree(void *memory)
 {
     Locked locked;
@@ -530,7 +530,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
     return cudaSuccess;
 }
 
-// What is queued is still done.
+// Queued operations still run.
 cudaError_t cudaStreamDestroy(cudaStream_t handle)
 {
     Locked locked;

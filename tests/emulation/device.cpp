@@ -1,5 +1,6 @@
 // Runs the blocks of a grid: every CUDA thread is a fiber, and the schedule decides which one
-// goes on. Compiled without ThreadSanitizer: only barriers and launches order what it sees.
+// runs next. Compiled without ThreadSanitizer, so that it sees only barriers and launches as
+// order.
 #include "tests/emulation/device.h"
 
 #include <atomic>
@@ -25,7 +26,7 @@ namespace
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxWarps = kMaxThreads / kLanes;
 
-// ---- One block in the making ----------------------------------------------------------------
+// ---- State of a running block ---------------------------------------------------------------
 
 enum class State { kReady, kAtBarrier, kInWarp, kDone };
 
@@ -46,7 +47,7 @@ struct CudaThread {
     int64_t n_groups;          // committed
 };
 
-// Lanes that wait for each other. Several at once: disjoint masks may be apart.
+// Lanes that wait for each other. There may be several meetings, because masks may be disjoint.
 struct Meeting {
     WarpAction act;
     unsigned mask, arrived;
@@ -64,11 +65,11 @@ struct Grid {
     const LaunchShape *shape;
     const std::function<void()> *body;
     int64_t n_blocks;
-    uint64_t first, stride;  // of the order in which blocks are run
+    uint64_t first, stride;  // the order in which blocks are run
     std::atomic<int64_t> next;
 };
 
-// A host thread with the block that it runs.
+// A host thread and the block that it runs.
 struct Worker {
     Worker *next_idle;
     Fiber host;
@@ -76,7 +77,7 @@ struct Worker {
     CudaThread threads[kMaxThreads];
     Warp warps[kMaxWarps];
     int n_threads, n_warps;
-    int priority[kMaxWarps];  // of warps, for BD_SCHEDULE_WARP_AHEAD
+    int priority[kMaxWarps];  // by warp, for BD_SCHEDULE_WARP_AHEAD
     int last;                 // thread that ran last
     int n_done;
     uint64_t random;
@@ -86,7 +87,7 @@ struct Worker {
     int64_t n_barriers;
     Place barrier_place;
 
-    std::deque<Fiber> retired;  // of earlier blocks, longest first; see borrow_fiber()
+    std::deque<Fiber> retired;  // fibers of earlier blocks, oldest first; see borrow_fiber()
 };
 
 __thread Worker *worker;
@@ -97,7 +98,7 @@ bd_emulation_counters total;
 pthread_mutex_t total_lock = PTHREAD_MUTEX_INITIALIZER;
 __thread bd_emulation_counters own_counters;
 
-// Objects of order: what came before a launch, and what its threads did.
+// Synchronisation objects: for what came before a launch, and for what its threads did.
 char grid_begin, grid_end;
 
 bool same_place(Place a, Place b)
@@ -155,7 +156,7 @@ int highest_lane(unsigned ready)
     return kLanes - 1 - __builtin_clz(ready);
 }
 
-// The number of the thread that goes on, -1 if none can.
+// The number of the thread that runs next, -1 if none can.
 int next_thread()
 {
     const int n = worker->n_warps;
@@ -181,7 +182,8 @@ int next_thread()
     return -1;
 }
 
-// Nobody can go on: says who waits for what, one entry per run of threads in the same place.
+// No thread can run: lists which threads wait for what, one entry per run of threads in one
+// place.
 [[noreturn]] void report_deadlock()
 {
     char text[1024] = "";
@@ -204,7 +206,7 @@ int next_thread()
           text);
 }
 
-// Lets the schedule decide who goes on in place of `from`: the host, once nobody can.
+// Lets the schedule choose the next thread instead of `from`: the host, if no thread can run.
 void give_way(Fiber *from, bool last = false)
 {
     const int number = next_thread();
@@ -258,9 +260,9 @@ void thread_body()
     give_way(&running->fiber, true);
 }
 
-// To ThreadSanitizer a fiber is a thread, in which all is in order. So blocks that follow each
-// other have fibers of their own, and a race between them is seen; but a fiber needs about a
-// megabyte there, so that the one that has rested longest serves again.
+// ThreadSanitizer treats a fiber as a thread and sees no race inside one. So blocks that follow
+// each other use different fibers, and a race between them is found; but a fiber needs about a
+// megabyte there, so the one that has been idle longest is used again.
 void borrow_fiber(Fiber *fiber)
 {
     constexpr size_t kMostRetired = 1024;
@@ -386,11 +388,11 @@ void choose_order(Grid *grid)
         grid->stride++;
 }
 
-// Workers of host threads that have ended: they keep their fibers' stacks.
+// Workers of host threads that have ended; they keep their fibers' stacks.
 Worker *first_idle;
 pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
 
-// Gives the worker of a host thread back at the thread's end.
+// Returns the worker of a host thread when the thread ends.
 struct WorkerReturn {
     bool is_due;
     ~WorkerReturn()
@@ -482,8 +484,8 @@ int block_barrier(Vote vote, int predicate, Place place)
     }
     worker->n_votes += predicate != 0;
 
-    // Alternating, since a quick thread may reach the next barrier before a slow one has left
-    // this one.
+    // Two counters alternate, since a fast thread may reach the next barrier before a slow one
+    // has left this one.
     void *const order = worker->shared.order + 8 * (worker->n_barriers % 2);
     order_release(order);
     set_waiting(running, State::kAtBarrier, "__syncthreads", place);
@@ -519,7 +521,7 @@ static Meeting *find_meeting(Warp *warp, WarpAction act, unsigned mask, Place pl
     unused->mask = mask;
     unused->place = place;
     __builtin_memset(unused->operands, 0, sizeof unused->operands);
-    return unused;  // there is one: a lane waits in one meeting at most
+    return unused;  // there is a free one, because a lane waits in one meeting at most
 }
 
 static void meet(Meeting *meeting, void *operand, const char *what)
@@ -600,7 +602,7 @@ void copy_async(void *dst, const void *src, bool from_source, Place place)
     own_counters.async_copies++;
     own_counters.async_global_bytes += from_source ? 16 : 0;
     Copy copy = {dst, src, running->n_groups, from_source, false};
-    // From here to the wait, the target belongs to the copy.
+    // From here until the wait, the target belongs to the copy.
     note_write(dst, 16);
     const bool at_once =
         the_settings.copies == BD_COPIES_AT_ONCE ||
@@ -651,7 +653,7 @@ void fatal(Place place, const char *format, ...)
         add("block (%u,%u,%u), ", current->block.x, current->block.y, current->block.z);
     if (running) {
         add("thread (%u,%u,%u), ", current->index.x, current->index.y, current->index.z);
-        // What has no place of its own happened in, or after, the last place that is known.
+        // An event without a place happened at or after the last known place.
         place = place.file ? place : running->waits_at;
     }
     if (!place.file && worker && worker->grid)
@@ -663,7 +665,7 @@ void fatal(Place place, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    // In one call, since other host threads may say something, too.
+    // Printed by one call, since other host threads may print, too.
     fprintf(stderr, "emulation: %s%s\n", where, what);
     abort();
 }

@@ -1,4 +1,4 @@
-// device.h - what the parts of the emulation know of each other.
+// device.h - the interface between the parts of the emulation.
 #ifndef BINDERY_TESTS_EMULATION_DEVICE_H
 #define BINDERY_TESTS_EMULATION_DEVICE_H
 
@@ -10,19 +10,19 @@
 namespace emulation
 {
 
-// Says where and what in one line and aborts. Where: the running CUDA thread if there is one.
+// Prints place and fault in one line and aborts. The place is the running CUDA thread, if any.
 [[noreturn]] void fatal(Place place, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 const bd_emulation_settings &settings();
 
-// Counters of the running host thread, added to the total when its share of a grid is done.
+// Counters of the running host thread, added to the total when its part of a grid is done.
 bd_emulation_counters &counters();
 
-// Runs all blocks of a launch that was found to be valid; done on return.
+// Runs all blocks of a valid launch; they are done on return.
 void run_grid(const LaunchShape &shape, const std::function<void()> &body);
 
-// A small generator: x is its state.
+// A small random number generator; x is its state.
 inline uint64_t draw(uint64_t *x)
 {
     *x += 0x9e3779b97f4a7c15u;
@@ -32,8 +32,8 @@ inline uint64_t draw(uint64_t *x)
     return z ^ z >> 31;
 }
 
-// Byte 0xff: NaN in every floating-point type. Not by memset, which ThreadSanitizer would take
-// for a write by whoever runs.
+// Byte 0xff: NaN in every floating-point type. memset is not used, because ThreadSanitizer
+// would take it for a write by the running thread.
 inline void poison(void *p, size_t size_bytes)
 {
     volatile unsigned char *bytes = static_cast<volatile unsigned char *>(p);
@@ -41,7 +41,7 @@ inline void poison(void *p, size_t size_bytes)
         bytes[i] = 0xff;
 }
 
-// What an opted-in block may have at most: the least of our architectures (sm_120).
+// Limit of a block that has opted in: the lowest of our architectures (sm_120).
 constexpr size_t kMaxSharedBytes = 99 * 1024;
 
 }  // namespace emulation

@@ -17,17 +17,17 @@ namespace
 {
 
 constexpr size_t kPageBytes = 4096;
-constexpr size_t kAlignment = 256;  // of what cudaMalloc gives
+constexpr size_t kAlignment = 256;  // alignment of cudaMalloc
 constexpr size_t kMostDeviceBytes = size_t(16) << 30;
 
 // |no access| unused |   memory   | unused, < 256 bytes |no access|
 struct Allocation {
     MemoryKind kind;
-    unsigned char *pages;  // what lies between the pages without access
+    unsigned char *pages;  // the bytes between the pages without access
     size_t page_bytes;
     unsigned char *memory;
     size_t size_bytes;
-    bool is_open;  // of device memory: can be touched
+    bool is_open;  // device memory that may be accessed now
 };
 
 // Guards what follows. Nothing else is locked while it is held.
@@ -48,7 +48,7 @@ size_t device_bytes;
 bool device_is_open;
 struct sigaction previous_action;  // before the first allocation
 struct sigaction
-    outer_action;  // before the work of a stream: a test framework may have its own
+    outer_action;  // the handler before a stream's work: a test framework may have one
 
 Allocation *find(const void *p)
 {
@@ -67,8 +67,8 @@ void set_open(Allocation *a, bool open)
     a->is_open = open;
 }
 
-// A stream's work opens what it touches of device memory: there may be much that it does not.
-// Nothing here touches device memory while it holds the lock.
+// The work of a stream opens only the device memory that it accesses, because there may be much
+// more. Nothing here accesses device memory while it holds the lock.
 bool open_touched(const void *p)
 {
     Locked locked;
@@ -81,8 +81,9 @@ bool open_touched(const void *p)
     return true;
 }
 
-// Any other fault in a stream's work is the end: whoever else handles it might go on with our
-// locks held. One of the host is named, and happens again under whatever handled faults before.
+// Any other fault in a stream's work is fatal: another handler might continue while our locks
+// are held. A fault of the host is named, and then left to the handler that was installed
+// before.
 void handle_fault(int, siginfo_t *info, void *)
 {
     if (device_is_open && open_touched(info->si_addr))

@@ -1,4 +1,4 @@
-// The stand-in for cuBLASLt: column-major products, judged arguments, queued on the stream.
+// The emulated cuBLASLt: column-major products, checked arguments, queued on the stream.
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -40,7 +40,7 @@ static int close_library(void **state)
 
 // ---- Matrices -------------------------------------------------------------------------------
 
-// Whole numbers, which bf16 has exactly; what lies between the columns is NaN.
+// Whole numbers, which bf16 represents exactly; the gaps between the columns are NaN.
 typedef struct matrix {
     int rows, columns, ld;
     cudaDataType_t type;
@@ -128,7 +128,7 @@ static cublasLtMatmulDesc_t new_product(int32_t trans_a, int32_t trans_b, uint32
     return p;
 }
 
-// An algorithm for matrices of that alignment, 0 for the default of the library.
+// An algorithm for matrices of that alignment; 0 means the library's default.
 static cublasStatus_t find_algorithm(cublasLtMatmulDesc_t product, const matrix *a,
                                      const matrix *b, const matrix *d, uint32_t alignment,
                                      cublasLtMatmulAlgo_t *algorithm)
@@ -182,7 +182,7 @@ static double activated(uint32_t epilogue, double x)
 }
 
 typedef struct problem {
-    int m, n, k, gap;  // gap: between the columns of all matrices
+    int m, n, k, gap;  // gap: numbers between the columns of all matrices
     bool trans_a, trans_b;
     cudaDataType_t type;
     uint32_t epilogue;
@@ -209,7 +209,7 @@ static void check_product(problem p, uint64_t *seed)
         for (int i = 0; i < p.m + p.gap; i++) {
             const float got = d.values[i + j * d.ld];
             if (i >= p.m) {
-                assert_true(got != got);  // between the columns nothing is written
+                assert_true(got != got);  // the gaps between the columns are not written
                 continue;
             }
             double x = 0.0;
@@ -264,7 +264,7 @@ static void products_wait_on_their_stream_and_spoil_the_workspace(void **state)
     assert_int_equal(find_algorithm(product, &a, &b, &d, 0, &algorithm), 0);
     assert_int_equal(cudaMemsetAsync(workspace, 0, WORKSPACE, stream), cudaSuccess);
     assert_int_equal(multiply(product, 1.0f, &a, &b, 0.0f, &d, &algorithm), 0);
-    // Queued behind the product, which does not see it.
+    // Queued after the product, which must not see it.
     assert_int_equal(cudaMemsetAsync(a.device, 0xff, a.size_bytes, stream), cudaSuccess);
     assert_int_equal(cudaMemcpyAsync(&byte, workspace, 1, cudaMemcpyDeviceToHost, stream),
                      cudaSuccess);
@@ -347,7 +347,7 @@ static void algorithms_hold_to_what_they_were_found_for(void **state)
     assert_int_equal(cublasLtMatmul(handle, product, &one, a.device, a.layout, b.device,
                                     b.layout, &one, d.device, d.layout, d.device, d.layout,
                                     &strict, NULL, 0, stream),
-                     CUBLAS_STATUS_INVALID_VALUE);  // it has asked for a workspace
+                     CUBLAS_STATUS_INVALID_VALUE);  // the algorithm has asked for a workspace
     free_matrix(&a);
     free_matrix(&b);
     free_matrix(&d);
@@ -355,7 +355,7 @@ static void algorithms_hold_to_what_they_were_found_for(void **state)
     cublasLtMatmulDescDestroy(relu);
 }
 
-// ---- What ends the process ------------------------------------------------------------------
+// ---- Faults that end the process ------------------------------------------------------------
 
 static void output_over_input(void)
 {

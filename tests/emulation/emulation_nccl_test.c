@@ -1,4 +1,4 @@
-// The stand-in for NCCL: what ranks exchange once all have come, and what it refuses.
+// The emulated NCCL: the data that ranks exchange once all have come, and the refusals.
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ typedef struct rank {
     ncclComm_t communicator;
     cudaStream_t stream;
     float *x;          // device memory [N]
-    float numbers[N];  // what is in it, before and after the act
+    float numbers[N];  // its contents, before and after the action
     ncclResult_t (*act)(struct rank *r);
     ncclResult_t code;
 } rank;
@@ -76,7 +76,7 @@ static void expect_success(const rank *ranks)
             fail_msg("rank %d: %s", i, ncclGetErrorString(ranks[i].code));
 }
 
-// ---- What is exchanged ----------------------------------------------------------------------
+// ---- Exchanges ------------------------------------------------------------------------------
 
 static ncclResult_t gather(rank *r)
 {
@@ -112,7 +112,7 @@ static void summed_elsewhere(void **state)
         assert_memory_equal(ranks[i].numbers, wanted[i], sizeof wanted[i]);
 }
 
-// Only the root's sum is promised; in place, the terms of the others are lost.
+// Only the root's sum is defined; in place, the terms of the other ranks are lost.
 static ncclResult_t sum_at_the_last(rank *r)
 {
     return ncclReduce(r->x, r->x, N, ncclFloat, ncclSum, 1, r->communicator, r->stream);
@@ -130,7 +130,7 @@ static void terms_are_spoiled(void **state)
     }
 }
 
-// Rank 1 comes late; rank 0 waits in the meantime, whatever it waits for.
+// Rank 1 comes late; rank 0 waits in the meantime, in every way of waiting.
 static ncclResult_t broadcast_late(rank *r)
 {
     if (r->number == 1)
@@ -198,7 +198,7 @@ static void wrong_ranks_are_refused(void **state)
     assert_non_null(strstr(ncclGetLastError(NULL), "ranks are threads"));
 }
 
-// ---- What ends the process ------------------------------------------------------------------
+// ---- Faults that end the process ------------------------------------------------------------
 
 static ncclResult_t other_count(rank *r)
 {

@@ -1,5 +1,5 @@
-// The stand-in for the CUDA runtime: what is queued is done late and in any legal order, so
-// that a program that forgets to wait is wrong under some setting.
+// The emulated CUDA runtime: queued work is done late and in any legal order, so that a program
+// that forgets to wait is wrong under some setting.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -80,7 +80,7 @@ static void one_stream_keeps_its_order(void **state)
         must(cudaMemcpyAsync(sum, out, sizeof(float), cudaMemcpyDeviceToHost, stream));
         must(cudaMemsetAsync(out, 0, sizeof(float), stream));
         must(cudaMemcpyAsync(sum + 1, out, sizeof(float), cudaMemcpyDeviceToHost, stream));
-        assert_true(sum[0] != sum[0]);  // NaN: nothing is done before somebody waits
+        assert_true(sum[0] != sum[0]);  // NaN: nothing runs before somebody waits
         must(cudaStreamSynchronize(stream));
         assert_true(sum[0] == 2.0f * N);
         assert_true(sum[1] == 0.0f);
@@ -106,7 +106,7 @@ static void fresh_device_memory_is_nan(void **state)
     must(cudaStreamDestroy(stream));
 }
 
-// What arrives if the buffer is reused right after the call.
+// Returns the value that arrives if the buffer is reused right after the call.
 static float copied_although_reused(float *host)
 {
     float *memory = device_memory(BYTES);
@@ -133,7 +133,7 @@ static void pinned_memory_is_read_late_and_pageable_at_the_call(void **state)
 
 // ---- Two streams ----------------------------------------------------------------------------
 
-// A copy on one stream, the kernel that needs it on another one.
+// A copy on one stream, and the kernel that needs it on another.
 static bool sum_is_right(bool with_event)
 {
     const cudaStream_t copies = new_stream(), kernels = new_stream();
@@ -196,7 +196,7 @@ static void an_event_means_its_last_recording_at_the_call(void **state)
     must(cudaStreamWaitEvent(second, event, 0));
     must(cudaMemcpyAsync(host, memory, 2 * sizeof(float), cudaMemcpyDeviceToHost, second));
     must(cudaMemsetAsync(memory + 1, 0, sizeof(float), first));
-    must(cudaEventRecord(event, first));  // later than the wait, which does not see it
+    must(cudaEventRecord(event, first));  // recorded after the wait, which does not see it
     must(cudaStreamSynchronize(second));
     assert_true(host[0] == 0.0f);
     assert_true(host[1] != host[1]);
@@ -246,7 +246,7 @@ static void copies_between_the_wrong_kinds_of_memory_are_refused(void **state)
     refused(cudaStreamSynchronize(stream), cudaErrorInvalidResourceHandle);
 }
 
-static void what_is_too_large_is_refused(void **state)
+static void too_large_values_are_refused(void **state)
 {
     (void)state;
     void *memory = &memory;
@@ -293,7 +293,7 @@ static void streams_belong_to_the_device_that_they_were_created_on(void **state)
     must(cudaStreamDestroy(stream));
 }
 
-// ---- What ends the process ------------------------------------------------------------------
+// ---- Faults that end the process ------------------------------------------------------------
 
 static void host_reads_device_memory(void)
 {
@@ -340,7 +340,7 @@ static const struct {
      NULL},
     {launch_without_check, "this launch was not checked", NULL},
     {pinned_memory_freed_too_early, "pinned memory is freed before a copy", NULL},
-    // AddressSanitizer, where it is, sees the write itself.
+    // AddressSanitizer, if present, reports the write itself.
     {kernel_writes_past_device_memory, "an allocation of 12 bytes was written at byte 12",
      "use-after-poison"},
     {kernel_reads_past_device_memory, "an allocation of 4096 bytes was touched at byte 4096",
@@ -377,7 +377,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_missing_event_is_caught),
         cmocka_unit_test(an_event_means_its_last_recording_at_the_call),
         cmocka_unit_test(copies_between_the_wrong_kinds_of_memory_are_refused),
-        cmocka_unit_test(what_is_too_large_is_refused),
+        cmocka_unit_test(too_large_values_are_refused),
         cmocka_unit_test(refused_launches_reach_the_check),
         cmocka_unit_test(streams_belong_to_the_device_that_they_were_created_on),
         cmocka_unit_test(mistakes_end_the_process),

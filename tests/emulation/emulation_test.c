@@ -1,5 +1,5 @@
-// The host emulation of CUDA: right kernels give the same right results under every schedule,
-// and every planted fault is caught.
+// The host emulation of CUDA: correct kernels give the same correct results under every
+// schedule, and every planted fault is found.
 #include "tests/emulation/emulation.h"
 
 #include <setjmp.h>
@@ -41,7 +41,7 @@ static void configure(int variant, int host_threads)
     bd_emulation_configure(&settings);
 }
 
-static uint16_t bf16_of(float f)  // exact for what the tests use
+static uint16_t bf16_of(float f)  // exact for the values of the tests
 {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
@@ -51,7 +51,7 @@ static uint16_t bf16_of(float f)  // exact for what the tests use
 // Whole numbers, so that float sums are exact in any order.
 static float *whole_numbers(int64_t n, uint64_t seed)
 {
-    // 16-aligned, as vectors and cp.async want it.
+    // Aligned to 16 bytes, which vectors and cp.async need.
     float *values = aligned_alloc(16, ((size_t)n * sizeof *values + 15) / 16 * 16 + 64);
     assert_non_null(values);
     for (int64_t i = 0; i < n; i++)
@@ -59,7 +59,7 @@ static float *whole_numbers(int64_t n, uint64_t seed)
     return values;
 }
 
-// ---- Right kernels --------------------------------------------------------------------------
+// ---- Correct kernels ------------------------------------------------------------------------
 
 static void check_row_sums(int64_t n_rows, int64_t n_columns)
 {
@@ -266,7 +266,7 @@ static void counters_count_what_was_done(void **state)
 // ---- Faults ---------------------------------------------------------------------------------
 
 typedef struct outcome {
-    bool right;        // the result was, and nobody complained
+    bool right;        // wrong result, but no report
     bool data_race;    // reported by ThreadSanitizer
     char text[16384];  // standard error
 } outcome;
@@ -323,7 +323,7 @@ static bool sum_of_tiles_run(sample_fault fault)
 
 static const fault_run fault_runs[] = {row_sums_run, transpose_run, sum_of_tiles_run};
 
-// In a process of its own, since a fault that is caught ends it.
+// Runs in another process, since a fault that is found ends it.
 static void run_apart(fault_run run, sample_fault fault, int variant, outcome *result)
 {
     int arguments[] = {0, (int)fault, variant};
@@ -340,7 +340,7 @@ static int run_in_child(char *const arguments[])
     return fault_runs[atoi(arguments[0])]((sample_fault)atoi(arguments[1])) ? 0 : 1;
 }
 
-// In how many variants the fault is seen.
+// Returns in how many variants the fault is found.
 static int times_caught(fault_run run, sample_fault fault)
 {
     int caught = 0;
@@ -388,7 +388,7 @@ static void a_buffer_refilled_while_it_is_read_is_caught(void **state)
     assert_true(times_caught(sum_of_tiles_run, SAMPLE_EARLY_REFILL) > 0);
 }
 
-// However the copies land at once, it cannot be seen: landing late is what shows it.
+// If copies land at once, the fault is invisible; late copies show it.
 static void waiting_for_the_wrong_group_is_caught(void **state)
 {
     (void)state;
@@ -407,7 +407,7 @@ static void accesses_past_shared_memory_are_caught(void **state)
     assert_int_equal(times_caught(transpose_run, SAMPLE_READ_PAST_END), N_VARIANTS);
 }
 
-static void what_cuda_leaves_undefined_is_fatal(void **state)
+static void undefined_behaviour_of_cuda_is_fatal(void **state)
 {
     (void)state;
     const char *file = "sample_kernels.cu:", *row_sums = "kernel row_sums_kernel, ";
@@ -422,7 +422,7 @@ static void what_cuda_leaves_undefined_is_fatal(void **state)
 
 // ---- Races ----------------------------------------------------------------------------------
 
-// Under every schedule. How copies land makes no difference to who may write what.
+// Under every schedule. The moment when copies land does not matter for races.
 static int schedules_with_race(fault_run run, sample_fault fault)
 {
     int raced = 0;
@@ -484,7 +484,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_buffer_refilled_while_it_is_read_is_caught),
         cmocka_unit_test(waiting_for_the_wrong_group_is_caught),
         cmocka_unit_test(accesses_past_shared_memory_are_caught),
-        cmocka_unit_test(what_cuda_leaves_undefined_is_fatal),
+        cmocka_unit_test(undefined_behaviour_of_cuda_is_fatal),
     };
     const int failed = cmocka_run_group_tests(kernels, NULL, NULL);
     if (THREAD_SANITIZER)

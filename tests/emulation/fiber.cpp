@@ -1,4 +1,4 @@
-// Compiled without ThreadSanitizer, which is told what it needs by hand.
+// Compiled without ThreadSanitizer, which is informed by explicit calls.
 #include "tests/emulation/fiber.h"
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
-// Present if, and only if, the program is linked with the sanitizer.
+// Defined if, and only if, the program is linked with the sanitizer.
 extern "C" {
 void *__tsan_create_fiber(unsigned) __attribute__((weak));
 void *__tsan_get_current_fiber() __attribute__((weak));
@@ -76,7 +76,7 @@ namespace
 {
 
 constexpr size_t kStackBytes = 256 * 1024;
-constexpr size_t kGuardBytes = 4096;  // a page that nobody may touch, below the stack
+constexpr size_t kGuardBytes = 4096;  // an inaccessible page below the stack
 constexpr size_t kUsedAtTheEnd = 4096;
 
 // An odd number of words, so that the stack is aligned once the seven of them are popped.
@@ -126,13 +126,13 @@ void fiber_prepare(Fiber *fiber, void (*body)())
 {
     if (!fiber->stack)
         get_stack(fiber);
-    // The frames that were open when its last body left for good are still marked there.
+    // The frames that were open when its last body left are still marked there.
     allow_access(fiber->stack + fiber->stack_bytes - kUsedAtTheEnd, kUsedAtTheEnd);
     uint64_t *frame = reinterpret_cast<uint64_t *>(fiber->stack + fiber->stack_bytes);
     frame -= kFrameWords;
     frame[kR12] = reinterpret_cast<uint64_t>(begin);
     frame[kR13] = reinterpret_cast<uint64_t>(body);
-    frame[kRbp] = 0;  // the end of a backtrace
+    frame[kRbp] = 0;  // ends a backtrace
     frame[kReturn] = reinterpret_cast<uint64_t>(bd_emulation_begin);
     fiber->stack_pointer = frame;
     fiber->fake_stack = nullptr;
@@ -146,7 +146,7 @@ void fiber_switch(Fiber *from, Fiber *to, bool last)
         __sanitizer_start_switch_fiber(last ? nullptr : &from->fake_stack, to->stack,
                                        to->stack_bytes);
     if (__tsan_switch_to_fiber)
-        __tsan_switch_to_fiber(to->thread_sanitizer, 1);  // 1: without order
+        __tsan_switch_to_fiber(to->thread_sanitizer, 1);  // 1: the switch orders nothing
     bd_emulation_switch(&from->stack_pointer, to->stack_pointer);
     if (__sanitizer_finish_switch_fiber)
         __sanitizer_finish_switch_fiber(from->fake_stack, nullptr, nullptr);

@@ -11,37 +11,35 @@ struct Fiber {
     void *stack_pointer;   // while it does not run
     unsigned char *stack;  // owned, except the host thread's own
     size_t stack_bytes;
-    void *thread_sanitizer;  // its handle there, NULL without it
+    void *thread_sanitizer;  // ThreadSanitizer's handle, NULL without it
     void *fake_stack;        // AddressSanitizer's, while it does not run
 };
 
-// True where ThreadSanitizer watches: then bodies that it may see no order between need fibers
-// of their own.
+// True under ThreadSanitizer: then bodies that are not ordered must have different fibers.
 bool under_thread_sanitizer();
 
 // The stack that the calling host thread runs on.
 void fiber_adopt_host(Fiber *fiber);
 
 // Makes `fiber` begin at `body` when it is next switched to; `body` never returns. Its stack is
-// kept from call to call for good, and so is what ThreadSanitizer knows of it: to it,
-// all bodies of a fiber are one thread, one after the other.
+// kept for ever, and so is ThreadSanitizer's state: it sees all bodies of a fiber as one
+// thread, one after the other.
 void fiber_prepare(Fiber *fiber, void (*body)());
 
-// Leaves `from`, which is running, for `to`. The switch itself orders nothing between them in
-// the eyes of ThreadSanitizer. With `last`, `from` is never switched to again before it is
-// prepared anew.
+// Switches from `from`, which is running, to `to`. For ThreadSanitizer the switch itself orders
+// nothing. With `last`, `from` is not switched to again before it is prepared anew.
 void fiber_switch(Fiber *from, Fiber *to, bool last);
 
-// Order for ThreadSanitizer: what came before a release of `object` comes before what follows
-// an acquire of it. Nothing without it.
+// Order for ThreadSanitizer: everything before a release of `object` comes before everything
+// after an acquire of it. Without ThreadSanitizer they do nothing.
 void order_release(void *object);
 void order_acquire(void *object);
 
-// Accesses that code of ours makes in a kernel's name.
+// Reports accesses that the emulation makes for a kernel.
 void note_read(const void *p, size_t size_bytes);
 void note_write(void *p, size_t size_bytes);
 
-// AddressSanitizer's opinion of a range. Nothing without it.
+// Marks a range for AddressSanitizer. Without it they do nothing.
 void forbid_access(const void *p, size_t size_bytes);
 void allow_access(const void *p, size_t size_bytes);
 

@@ -1,10 +1,10 @@
 // The part of NCCL that our backend calls, on the host: ranks are threads of one process, each
 // with a device of its own.
 //
-// A group of calls is one exchange. It is done when the streams of all ranks have come to it,
-// by whichever comes last, and until then it holds all of them back. Arguments are judged as
-// the real library judges them, or more strictly: where that would wait for ever or mix up
-// data, because ranks ask for different things, the process ends with a line that says so.
+// A group of calls is one exchange. The stream of the last rank that reaches it does the
+// exchange; until then it holds all streams back. Arguments are checked as the real library
+// checks them, or more strictly: if ranks ask for different things, the real library would wait
+// for ever or mix up data, but here the process ends with a line that says so.
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
@@ -35,26 +35,26 @@ struct Call {
     Kind kind;
     const char *name;
     const unsigned char *from;
-    unsigned char *to;  // NULL where the rank gets nothing
+    unsigned char *to;  // NULL if the rank receives nothing
     size_t count;
     ncclDataType_t type;
-    int root;  // 0 where there is none
+    int root;  // 0 if there is none
 };
 
-// Calls of one group. `calls` are written before a rank's stream can come to them, the rest
-// under the lock that streams run under.
+// Calls of one group. `calls` are written before a rank's stream can reach them, the rest under
+// the lock that streams run under.
 struct Exchange {
-    std::vector<std::vector<Call>> calls;  // of each rank
+    std::vector<std::vector<Call>> calls;  // by rank
     int n_entered, n_arrived;
     std::shared_ptr<Mark> done;
 };
 
 struct Clique {
     int n_ranks;               // 0: nobody has joined yet
-    std::vector<int> devices;  // of each rank, -1: it has not joined
+    std::vector<int> devices;  // by rank; -1: it has not joined
     int n_joined;
     bool failed;
-    std::map<int64_t, std::shared_ptr<Exchange>> exchanges;  // that not all ranks have entered
+    std::map<int64_t, std::shared_ptr<Exchange>> exchanges;  // not entered by all ranks yet
 };
 
 }  // namespace
@@ -66,7 +66,7 @@ using namespace emulation;
 struct ncclComm {
     std::shared_ptr<Clique> clique;
     int rank, device;
-    int64_t n_exchanges;   // that it has entered
+    int64_t n_exchanges;   // exchanges that it has entered
     ncclResult_t failure;  // found while an exchange was under way
 };
 
@@ -93,7 +93,7 @@ struct Locked {
 std::map<std::string, std::shared_ptr<Clique>> waiting;  // by id, until all have joined
 std::set<ncclComm_t> communicators;
 int64_t n_ids;
-int calls_before_failure = -1;  // -1: none is to come
+int calls_before_failure = -1;  // -1: none is planned
 ncclResult_t planned_failure;
 
 __thread char last_error[256];
@@ -110,7 +110,7 @@ ncclResult_t refuse(ncclResult_t code, const char *format, ...)
     return code;
 }
 
-// Of every call that can fail, at its beginning.
+// Called at the beginning of every call that can fail.
 ncclResult_t fail_as_planned()
 {
     Locked locked;
@@ -133,7 +133,7 @@ struct Group {
     std::vector<Queued> calls;
 };
 
-__thread Group *group;  // NULL outside of any
+__thread Group *group;  // NULL outside a group
 
 void group_begin()
 {
@@ -177,7 +177,7 @@ bool is_in_place(const Call &call, int rank)
     return call.to == call.from;
 }
 
-// The calls of a group are made at the same time, as far as the real library can.
+// The calls of a group are made at the same time, as far as the real library can do it.
 void insist_on_independence(const std::vector<Call> &calls, int rank, size_t n_ranks)
 {
     for (size_t i = 0; i < calls.size(); i++) {
@@ -214,7 +214,7 @@ void insist_on_agreement(const Exchange &exchange)
     }
 }
 
-// From rank to rank round a ring that ends at `last`, as a rule.
+// Sums from rank to rank around a ring that ends at `last`, which is usual.
 void sum_at(const Exchange &exchange, size_t i, size_t offset, size_t last, unsigned char *to)
 {
     const size_t n_ranks = exchange.calls.size();
@@ -229,8 +229,8 @@ void sum_at(const Exchange &exchange, size_t i, size_t offset, size_t last, unsi
     memcpy(to, sums.data(), count * sizeof(float));
 }
 
-// What is left in an array that was summed in place, outside of the sum, our contract does not
-// say: nobody may count on the terms that the real library leaves there.
+// Our contract does not define an array that was summed in place outside its sum: nobody may
+// depend on the terms that the real library leaves there.
 void spoil_terms(const Call &call, size_t rank, size_t n_ranks)
 {
     unsigned char *terms = const_cast<unsigned char *>(call.from);
@@ -274,7 +274,7 @@ void arrive(Exchange *exchange)
     exchange->done->reached = true;
 }
 
-// The exchange that the communicator comes to next, with its calls in it.
+// The exchange that the communicator reaches next, with its calls.
 std::shared_ptr<Exchange> enter_exchange(ncclComm_t communicator, std::vector<Call> calls)
 {
     Locked locked;
@@ -292,7 +292,7 @@ std::shared_ptr<Exchange> enter_exchange(ncclComm_t communicator, std::vector<Ca
     return exchange;
 }
 
-// On the communicator's device, whatever the current one is.
+// On the communicator's device, which may differ from the current one.
 ncclResult_t queue_exchange(ncclComm_t communicator, cudaStream_t stream,
                             std::vector<Call> calls)
 {
@@ -309,7 +309,7 @@ ncclResult_t queue_exchange(ncclComm_t communicator, cudaStream_t stream,
                                : refuse(ncclUnhandledCudaError, "the stream cannot be used");
 }
 
-// All calls of one communicator together, which then must be on one stream.
+// All calls of one communicator together, which must then be on one stream.
 ncclResult_t queue_group(const std::vector<Queued> &queued)
 {
     std::set<ncclComm_t> seen;
@@ -342,7 +342,7 @@ ncclResult_t group_end()
     return ended->failure == ncclSuccess ? queue_group(ended->calls) : ended->failure;
 }
 
-// ---- Judging a call -------------------------------------------------------------------------
+// ---- Checking a call ------------------------------------------------------------------------
 
 void insist_on_memory(const Call &call, const char *what, Range range)
 {
@@ -376,7 +376,7 @@ ncclResult_t judge(const Call &call, ncclComm_t communicator)
     return ncclSuccess;
 }
 
-// A call outside of any group is a group by itself.
+// A call outside a group is a group by itself.
 ncclResult_t take_call(const Call &call, ncclComm_t communicator, cudaStream_t stream)
 {
     ncclResult_t code = fail_as_planned();
@@ -393,7 +393,7 @@ ncclResult_t take_call(const Call &call, ncclComm_t communicator, cudaStream_t s
 
 // ---- Joining --------------------------------------------------------------------------------
 
-// The rank that has the device already, -1 if none has.
+// The rank that already has the device, -1 if none has.
 int rank_on(const Clique &clique, int device)
 {
     for (int r = 0; r < clique.n_ranks; r++)

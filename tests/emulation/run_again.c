@@ -12,7 +12,7 @@
 
 enum { MOST_ARGUMENTS = 8 };
 
-// What it says beyond `text_bytes` is read, too: it must not wait for us.
+// Output beyond `text_bytes` is read, too, so that the child does not wait for us.
 static void read_all(int descriptor, char *text, size_t text_bytes)
 {
     char piece[4096];

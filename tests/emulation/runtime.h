@@ -1,4 +1,4 @@
-// runtime.h - what the stand-ins for NVIDIA's libraries share: streams.
+// runtime.h - streams, shared by the emulations of NVIDIA's libraries.
 #ifndef BINDERY_TESTS_EMULATION_RUNTIME_H
 #define BINDERY_TESTS_EMULATION_RUNTIME_H
 
@@ -10,22 +10,22 @@
 namespace emulation
 {
 
-// What a stream waits for. `comes_from_afar`: it may need what other host threads are still to
-// queue, so that nothing is wrong while nobody can go on.
+// An event that a stream waits for. If `comes_from_afar`, it may depend on work that other host
+// threads still have to queue, so it is no fault if nothing can run.
 struct Mark {
     bool reached, comes_from_afar;
 };
 
-// How long other host threads are waited for before they are taken to be stuck.
+// Time after which other host threads are assumed to be stuck.
 constexpr int kPatienceSeconds = 60;
 
-// Queues `act` on the stream, which must be one of the current device; it runs when something
-// waits for it, or before. Everything that is queued runs under one lock.
+// Queues `act` on the stream, which must belong to the current device; it runs when something
+// waits for it, or before. All queued work runs under one lock.
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> act);
-// Holds the stream back until something that is queued elsewhere has reached the mark.
+// Holds the stream back until work that is queued elsewhere has reached the mark.
 cudaError_t enqueue_wait(cudaStream_t stream, const std::shared_ptr<Mark> &mark);
 
-// Of the calling thread.
+// The current device of the calling thread.
 int current_device();
 
 }  // namespace emulation

@@ -57,7 +57,7 @@ extern "C" bd_status sample_row_sums(float *out, const float *in, int64_t n_rows
 
 static constexpr int kTile = 32;
 
-// A block of 32 x 8 threads per tile; a row of the tile is one longer against bank conflicts.
+// A block of 32 x 8 threads per tile; a row of the tile is one longer to avoid bank conflicts.
 static __global__ void transpose_kernel(float *out, const float *in, int64_t n_rows,
                                         int64_t n_columns, sample_fault fault)
 {
@@ -99,7 +99,7 @@ static __device__ uint32_t pair_of(uint16_t lo, uint16_t hi)
     return uint32_t(hi) << 16 | lo;
 }
 
-// As the PTX manual has them: lane 4g + q/2 holds what follows.
+// In the layout of the PTX manual, where lane 4g + q/2 holds the following.
 static __device__ void gather_fragments(uint32_t fa[4], uint32_t fb[2], const uint16_t *a,
                                         const uint16_t *b)
 {
@@ -112,7 +112,7 @@ static __device__ void gather_fragments(uint32_t fa[4], uint32_t fb[2], const ui
         fb[i] = pair_of(b[(q + i * 8) * 8 + g], b[(q + i * 8 + 1) * 8 + g]);
 }
 
-// The same by ldmatrix, as attention kernels do it: a as it lies, b transposed.
+// The same by ldmatrix, as in attention kernels: a as it is, b transposed.
 static __device__ void load_fragments(uint32_t fa[4], uint32_t fb[2], const uint16_t *a,
                                       const uint16_t *b)
 {
@@ -123,7 +123,7 @@ static __device__ void load_fragments(uint32_t fa[4], uint32_t fb[2], const uint
     if (lane < 16)
         shared_b[lane] = reinterpret_cast<const uint4 *>(b)[lane];
     __syncwarp();
-    uint32_t twice[4];  // the upper lanes' addresses repeat the lower ones'
+    uint32_t twice[4];  // the addresses of the upper lanes repeat those of the lower ones
     ldmatrix_x4(fa, shared_a + lane % 16 * 2 + lane / 16);
     ldmatrix_x4_trans(twice, shared_b + lane % 16);
     fb[0] = twice[0];
@@ -190,7 +190,7 @@ extern "C" bd_status sample_load_matrices(uint32_t *fragments, const uint16_t *t
 static constexpr int kTileThreads = 64;
 static constexpr int kTileFloats = 4 * kTileThreads;
 
-// Every thread asks for 16 bytes of the tile.
+// Every thread copies 16 bytes of the tile.
 static __device__ void fetch_tile(float *buffer, const float *tile, sample_fault fault)
 {
     const int at = 4 * int(threadIdx.x);
@@ -216,12 +216,12 @@ static __global__ void sum_of_tiles_kernel(float *out, const float *in, int64_t 
             cp_async_wait<0>();
         if (fault != SAMPLE_REMOVED_BARRIER)
             __syncthreads();
-        // Entry i ^ 1 of another thread's part, so that a barrier is needed.
+        // Entry i ^ 1 belongs to another thread, so that a barrier is needed.
         const float *buffer = buffers + t % 2 * kTileFloats;
         for (int k = 0; k < 4; k++)
             sums[k] += buffer[(int(threadIdx.x) + k * kTileThreads) ^ 1];
         if (fault != SAMPLE_EARLY_REFILL)
-            __syncthreads();  // before anyone refills this buffer
+            __syncthreads();  // before any thread refills this buffer
     }
     for (int k = 0; k < 4; k++)
         out[int(threadIdx.x) + k * kTileThreads] = sums[k];

@@ -1,4 +1,4 @@
-// sample_kernels.h - small kernels that use everything that the emulation offers, and the same
+// sample_kernels.h - small kernels that use every feature of the emulation, and the same
 // kernels with faults. Pointers are device memory; `stream` is a cudaStream_t or NULL.
 #ifndef BINDERY_TESTS_EMULATION_SAMPLE_KERNELS_H
 #define BINDERY_TESTS_EMULATION_SAMPLE_KERNELS_H
@@ -14,17 +14,17 @@ extern "C" {
 typedef enum sample_fault {
     SAMPLE_RIGHT,
     SAMPLE_REMOVED_BARRIER,
-    SAMPLE_EARLY_REFILL,       // of a buffer that others still read
-    SAMPLE_WRONG_GROUP_COUNT,  // cp.async waited for, but not the group that is read
-    SAMPLE_ONE_PAST_END,       // of shared memory, written
-    SAMPLE_READ_PAST_END,      // of shared memory
+    SAMPLE_EARLY_REFILL,       // refill of a buffer that others still read
+    SAMPLE_WRONG_GROUP_COUNT,  // cp.async is waited for, but not the group that is read
+    SAMPLE_ONE_PAST_END,       // write past shared memory
+    SAMPLE_READ_PAST_END,      // read past shared memory
     SAMPLE_DIVERGENT_BARRIER,  // threads at two barriers
     SAMPLE_UNREACHED_BARRIER,  // half of the threads end before it
-    SAMPLE_ABSENT_LANES,       // shuffle with lanes that are elsewhere
+    SAMPLE_ABSENT_LANES,       // shuffle with lanes that are elsewhere in the code
     SAMPLE_ENDED_LANES,        // shuffle with lanes that have ended
     SAMPLE_MISALIGNED_VECTOR,
     SAMPLE_MISALIGNED_COPY,
-    SAMPLE_PLAIN_STORE,  // by every block to the same place
+    SAMPLE_PLAIN_STORE,  // every block stores to the same place
 } sample_fault;
 
 // out[row] = sum of in[row][0 … n_columns - 1]; one block of 96 threads per row.
@@ -38,8 +38,8 @@ bd_status sample_row_sums(float *out, const float *in, int64_t n_rows, int64_t n
 bd_status sample_transpose(float *out, const float *in, int64_t n_rows, int64_t n_columns,
                            sample_fault fault, void *stream, bd_error *err);
 
-// One warp: d[16][8] = a[16][16] * b[16][8] + c. a, b are bf16; their fragments are gathered by
-// hand, or by ldmatrix from shared memory.
+// One warp: d[16][8] = a[16][16] * b[16][8] + c. a, b are bf16; their fragments are loaded by
+// plain reads, or by ldmatrix from shared memory.
 bd_status sample_multiply(float *d, const uint16_t *a, const uint16_t *b, const float *c,
                           int by_ldmatrix, void *stream, bd_error *err);
 

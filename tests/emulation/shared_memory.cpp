@@ -13,7 +13,7 @@ namespace
 {
 
 constexpr size_t kGuardBytes = 1024;
-constexpr size_t kStaticBytes = 48 * 1024;  // what a kernel can declare
+constexpr size_t kStaticBytes = 48 * 1024;  // limit of static arrays
 constexpr size_t kMaxArrays = sizeof SharedMemory().arrays / sizeof(SharedArray);
 constexpr size_t kOrderBytes = kOrderObjects * 8;
 
@@ -23,7 +23,7 @@ unsigned char guard_byte(const unsigned char *p)
     return reinterpret_cast<uintptr_t>(p) % 2 ? 0x7f : 0xbf;
 }
 
-// The guard zone behind an array reaches to the next multiple of kGuardBytes and one further.
+// The guard zone after an array extends to the next multiple of kGuardBytes and one further.
 unsigned char *guard_end(const SharedArray *array)
 {
     const uintptr_t end = reinterpret_cast<uintptr_t>(array->memory + array->size_bytes);

@@ -10,30 +10,30 @@ namespace emulation
 {
 
 struct SharedArray {
-    const void *key;  // of the declaration; NULL for the dynamic array
+    const void *key;  // identifies the declaration; NULL for the dynamic array
     unsigned char *memory;
     size_t size_bytes;
 };
 
-// One mapping per block, never used twice: what ThreadSanitizer remembers of it goes with it.
+// One mapping per block, never used twice: ThreadSanitizer's state of it ends with it.
 struct SharedMemory {
     unsigned char *mapping;
     size_t mapping_bytes;
     unsigned char *free;  // where the next static array goes
     SharedArray arrays[64];
     int n_arrays;
-    // Addresses that order barriers: nothing is stored there.
+    // Addresses that stand for barriers: nothing is stored there.
     unsigned char *order;
 };
 
 constexpr size_t kOrderObjects = 4096;
 
-// With one array of `dynamic_bytes`, maybe 0.
+// Has one dynamic array of `dynamic_bytes`, maybe 0.
 void shared_memory_map(SharedMemory *shared, size_t dynamic_bytes);
-// The static array of that key, made if the block does not have it yet.
+// Returns the static array of that key; makes it if the block does not have it yet.
 void *shared_memory_array(SharedMemory *shared, const void *key, size_t size_bytes,
                           size_t alignment, Place place);
-// Whether all those bytes belong to one array.
+// Tells whether all those bytes belong to one array.
 bool shared_memory_has(const SharedMemory *shared, const void *p, size_t size_bytes);
 // Fatal if a guard zone was written.
 void shared_memory_unmap(SharedMemory *shared);

@@ -1,10 +1,9 @@
 // failing_allocations.c - a library for LD_PRELOAD that makes one allocation fail.
 //
-//   FAULT_NUMBER  which one of the program and its libraries, from 1
+// FAULT_NUMBER  which allocation of the program and its libraries, from 1
 //   FAULT_REPORT  a file that gets their number when the program exits
 //
-// It stands in front of the libc's allocator alone: memory that a library maps for itself does
-// not count.
+// It replaces only the libc's allocator: memory that a library maps by itself does not count.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +26,7 @@ __attribute__((constructor)) static void read_environment(void)
 {
     const char *number = getenv("FAULT_NUMBER");
     if (!number || !getenv("FAULT_REPORT"))
-        abort();  // no fault at all, and every test would pass
+        abort();  // no fault would occur, and every test would pass
     n_counted = 0;
     failing = atol(number);
 }

@@ -10,8 +10,8 @@
 //   FAULT_FOLDER  absolute path: only calls on this folder and what is below it count
 //   FAULT_REPORT  a file outside it that gets "COUNTED FAILED\n" when the program exits
 //
-// The functions go to the kernel themselves, so that they need nothing of the libc that they
-// stand in front of. A large-file name (open64) is the same function on 64-bit systems.
+// The functions call the kernel directly, so that they need nothing of the libc that they
+// replace. A large-file name (open64) is the same function on 64-bit systems.
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +47,7 @@ __attribute__((constructor)) static void read_environment(void)
     fault.folder = getenv("FAULT_FOLDER");
     fault.report = getenv("FAULT_REPORT");
     if (!fault.call || !fault.folder || !fault.report || !number || !error)
-        abort();  // half a description would be no fault at all, and every test would pass
+        abort();  // with half a description no fault would occur, and every test would pass
     fault.number = atol(number);
     fault.kills = strcmp(error, "kill") == 0;
     fault.lasting = strcmp(error, "ENOSPC") == 0 || fault.number == 0;
@@ -88,13 +88,13 @@ static bool is_fd_inside(int fd)
     return is_inside(path);
 }
 
-// A name below a folder that was opened is as far inside as the folder is.
+// A name below an opened folder is inside if the folder is.
 static bool is_path_inside(int folder, const char *path)
 {
     return path[0] == '/' || folder == AT_FDCWD ? is_inside(path) : is_fd_inside(folder);
 }
 
-// Counts a call of the program and decides whether it is the one. Sets errno if so.
+// Counts a call of the program and decides whether it fails. Sets errno if so.
 static bool fails(const char *call, bool inside)
 {
     if (!inside || strcmp(call, fault.call) != 0)
@@ -110,7 +110,7 @@ static bool fails(const char *call, bool inside)
 }
 
 // ---- The calls ---------------------------------------------------------------------------
-// Declarations of our own where the headers have a macro or another name for the same.
+// Own declarations, where the headers have a macro or another name for the function.
 
 #define SAME_AS(name) __attribute__((alias(#name)))
 
@@ -151,7 +151,7 @@ int mkdir(const char *path, mode_t mode)
     return mkdirat(AT_FDCWD, path, mode);
 }
 
-// How much of a write of `size_bytes` is to be done: all, half, or none with errno set.
+// How many of `size_bytes` are written: all, half, or none with errno set.
 static ssize_t allowed(int fd, size_t size_bytes)
 {
     if (!fails("write", is_fd_inside(fd)))
@@ -172,7 +172,7 @@ ssize_t pwrite(int fd, const void *data, size_t size_bytes, off_t offset)
 }
 ssize_t pwrite64(int fd, const void *data, size_t size_bytes, off_t offset) SAME_AS(pwrite);
 
-// Vectors: a short one writes the first part alone.
+// Vectors: a short write writes only the first part.
 ssize_t writev(int fd, const struct iovec *parts, int n_parts)
 {
     if (n_parts == 0)
@@ -251,7 +251,7 @@ int unlink(const char *path)
     return unlinkat(AT_FDCWD, path, 0);
 }
 
-// What was written may be lost when it is closed; the descriptor is free in any case.
+// Written data may be lost at close(); the descriptor is free in any case.
 int close(int fd)
 {
     const int flags = (int)syscall(SYS_fcntl, fd, F_GETFL);

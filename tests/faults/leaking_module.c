@@ -1,5 +1,5 @@
-// A backend whose attention takes no notice of documents: the CUDA module that BINDERY_CUDA_MODULE
-// names, but every row is one segment to its attention. What watches for leaks must see it.
+// A backend whose attention ignores documents: the CUDA module that BINDERY_CUDA_MODULE names,
+// but for its attention every row is one segment. The probe for leaks must find it.
 #include <dlfcn.h>
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
-// A tokenizer made of any bytes. The first byte says what they are: a whole tokenizer.json,
-// what follows the bytes in its vocabulary, a merges.txt, or the lines after the bytes of a
-// .tiktoken file. What is read must keep the model's invariants and survive being written and
-// read again.
+// A tokenizer made of any bytes. The first byte says what the others are: a whole
+// tokenizer.json, the part of its vocabulary after the bytes, a merges.txt, or the lines after
+// the bytes of a .tiktoken file. A model that is accepted must keep its invariants and survive
+// being written and read again.
 #include <string.h>
 
 #include "common/tokenizer/added_tokens.h"
@@ -140,7 +140,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size == 0)
         return 0;
-    char *text = malloc(size);  // exactly as long
+    char *text = malloc(size);  // exactly this long, for the sanitizers
     memcpy(text, data, size);
     bd_bpe_model model;
     bd_error err = {0};

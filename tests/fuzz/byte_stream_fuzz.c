@@ -1,5 +1,5 @@
-// A file is read the same whatever is read at a time, and measures what it has when read. The
-// input is the file, as it is.
+// Reading a file gives the same bytes for every size of a read, and measuring it gives their
+// number. The input is the file itself.
 #include <string.h>
 
 #include "packer/input/byte_stream.h"
@@ -13,7 +13,7 @@ enum { LIMIT = 1 << 21, MAX_PIECE = 509 };
 typedef struct result {
     bd_status status;
     const bd_decompressor *compression;
-    size_t n;  // at most LIMIT + 1: then it may have more
+    size_t n;  // at most LIMIT + 1, which means that there may be more
 } result;
 
 // Reads at most LIMIT + 1 bytes into `out`.
@@ -36,7 +36,7 @@ static result read_pieces(char *out, size_t piece)
     return r;
 }
 
-// What measuring says, where reading met the end or the damage before the limit.
+// Checks the measured size if reading met the end or damage before the limit.
 static void check_measure(const result *r)
 {
     int64_t measured = 0;
@@ -45,7 +45,7 @@ static void check_measure(const result *r)
         REQUIRE(status == BD_OK && measured == (int64_t)r->n);
     else if (!r->compression->measure)
         REQUIRE(status == r->status);
-    else if (status == BD_OK)  // a size that a frame told
+    else if (status == BD_OK)  // a size that a frame states
         REQUIRE(measured >= -1 && measured <= LIMIT);
 }
 
@@ -57,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const result some = read_pieces(pieced, 1 + size % MAX_PIECE);
     REQUIRE(all.compression == bd_decompressor_of(data, size));
     REQUIRE(all.compression == some.compression);
-    if (some.n + MAX_PIECE > LIMIT)  // damage, if any, may be met in one way and not in another
+    if (some.n + MAX_PIECE > LIMIT)  // not every way of reading meets the damage
         return 0;
     REQUIRE(all.status == some.status);
     if (all.status == BD_OK)

@@ -24,7 +24,7 @@ typedef struct text {
 typedef struct field {
     char content[MAX_FIELD];
     size_t n;
-    bool last;  // of its row
+    bool last;  // the last field of its row
 } field;
 
 static bool sees(const text *t, char c)
@@ -32,7 +32,7 @@ static bool sees(const text *t, char c)
     return t->at < t->n && t->data[t->at] == c;
 }
 
-// Takes a field and what ends it. False if that is missing: a quote that is never closed.
+// Reads a field and its delimiter. Returns false if a quote is never closed.
 static bool take_field(text *t, field *f)
 {
     f->n = 0;
@@ -43,7 +43,7 @@ static bool take_field(text *t, field *f)
                 return false;
             if (*from == '"' && (from + 1 == end || from[1] != '"'))
                 break;
-            from += *from == '"';  // one of two
+            from += *from == '"';  // a doubled quote
             f->content[f->n++] = *from;
         }
         t->at = (size_t)(from + 1 - t->data);
@@ -65,7 +65,7 @@ static bool is_number(const field *f, int64_t *number)
     return strspn(digits, "0123456789") == f->n;
 }
 
-// The number of rows, or -1 if the table is wrong.
+// Returns the number of rows, or -1 if the table is invalid.
 static int64_t read_plainly(text *t, int64_t n_tokens, int64_t *ends)
 {
     int64_t n_rows = 0, before = 0;

@@ -1,5 +1,5 @@
-// json_mutator.h - most of the mutations change one number of a JSON text, which plain bytes
-// seldom do without breaking the text.
+// json_mutator.h - most mutations change one number of a JSON text, because mutating plain
+// bytes usually breaks the text.
 #ifndef BINDERY_TESTS_FUZZ_JSON_MUTATOR_H
 #define BINDERY_TESTS_FUZZ_JSON_MUTATOR_H
 
@@ -12,7 +12,7 @@
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 
-// Finds the first number at or after `from`, around the end if need be.
+// Finds the first number at or after `from`, or else the first of all.
 static inline size_t find_digit(const uint8_t *data, size_t size, size_t from)
 {
     for (size_t i = 0; i < size; i++) {

@@ -1,5 +1,5 @@
-// One line of JSONL: its text is UTF-8 and the one that another parser finds; and what repairs
-// a line leaves a sound one alone.
+// One line of JSONL: its text is UTF-8 and the one that another parser finds; and repairing a
+// line does not change a valid one.
 #include <string.h>
 
 #include "common/base/json.h"
@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-// A copy with the padding that a record has; the caller frees it.
+// Makes a copy with the padding that a record has; the caller frees it.
 static char *padded(const void *data, size_t size)
 {
     char *record = malloc(size + BD_RECORD_PADDING);
@@ -46,9 +46,10 @@ static result extract(const char *path, const char *record, size_t size)
     return r;
 }
 
-// Jansson, by which we read our own small files, takes less than JSON allows (no NUL, no
-// number beyond 64 bits): what it takes must be taken here, too. Nesting deeper than 1000 is
-// simdjson's limit; and a NUL byte between two tokens is no JSON, though Jansson passes over it.
+// Jansson, which reads our own small files, accepts less than JSON allows (no NUL, no number
+// beyond 64 bits): whatever it accepts must be accepted here, too, with two exceptions.
+// simdjson's limit of nesting is 1000; and a NUL byte between two tokens is invalid, though
+// Jansson skips it.
 static bool other_parser_finds(const char *record, size_t size, bd_json **json,
                                const char **text)
 {
@@ -74,7 +75,7 @@ static void check_against_other_parser(const char *record, size_t size)
     free(r.text);
 }
 
-// As the packer repairs a line when --invalid-utf8 replace is given.
+// Repairs as the packer does for --invalid-utf8 replace.
 static void check_repair(const char *record, size_t size)
 {
     char *repaired = malloc(bd_utf8_replaced_bound(size) + BD_RECORD_PADDING);

@@ -1,17 +1,17 @@
-// A file of llm.c's made of any bytes is refused, or its documents are the same in slices of
-// any size and hold every token.
+// An llm.c file made of any bytes is refused, or its documents are the same in slices of any
+// size and contain every token.
 //
-//   byte 0       tokens of a slice, less one
+// byte 0       tokens of a slice, minus one
 //   bytes 1, 2   the end-of-text token's id
-//   byte 3       0: what follows is the file; otherwise its version is chosen by the last bit,
-//                and what follows are its ids
+// byte 3       0: the rest is the file; otherwise its last bit chooses the version, and
+//              the rest is the file's ids
 #include "tests/fuzz/token_file_slices.h"
 
 #include "packer/input/llm_c.c"  // NOLINT(bugprone-suspicious-include)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-// A file with a good header for `n` bytes of ids, so that most inputs get past it.
+// Makes a file with a valid header for `n` bytes of ids, so that most inputs get past it.
 static uint8_t *with_header(int kind, const uint8_t *ids, size_t n, size_t *size_bytes)
 {
     const size_t id_bytes = (size_t)llm_c_kinds[kind].id_bytes;

@@ -1,5 +1,5 @@
-// A manifest made of any bytes, under a checksum that is right. What is read must survive
-// being published and read again.
+// A manifest made of any bytes, with a right checksum. If it is accepted, it must survive being
+// published and read again.
 #include <string.h>
 
 #include "common/base/file.h"
@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-// Publishing waits for the disk, which is not what is tested here.
+// Publishing would wait for the disk, which is not tested here.
 int fsync(int fd)
 {
     (void)fd;
@@ -74,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         snprintf(damage, sizeof damage,
                  "cannot use '%s/" BD_MANIFEST_NAME "': D1: its checksum ", folder);
         REQUIRE(err.status != BD_OK && strstr(err.message, BD_MANIFEST_NAME));
-        // Else nothing behind the checksum was reached.
+        // Otherwise nothing after the checksum would be reached.
         REQUIRE(strncmp(err.message, damage, strlen(damage)) != 0);
         REQUIRE(!manifest.inputs && !manifest.shards);
     }

@@ -1,8 +1,8 @@
 // A Megatron pair made of any bytes is refused, or its documents are the same in slices of any
-// size and hold every token.
+// size and contain every token.
 //
-//   byte 0       documents of a slice, less one
-//   bytes 1, 2   bytes of the .idx, as far as there are that many; the rest is the .bin
+// byte 0       documents of a slice, minus one
+// bytes 1, 2   bytes of the .idx, if there are that many; the rest is the .bin
 #include "tests/fuzz/token_file_slices.h"
 
 #include "packer/input/megatron.c"  // NOLINT(bugprone-suspicious-include)

@@ -1,4 +1,4 @@
-// memory_file.h - a fuzzer's bytes under a file name, without touching a disk.
+// memory_file.h - gives a fuzzer's bytes a file name without writing to a disk.
 #ifndef BINDERY_TESTS_FUZZ_MEMORY_FILE_H
 #define BINDERY_TESTS_FUZZ_MEMORY_FILE_H
 
@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-// A property that must hold, also where assert() would be compiled away.
+// Checks a property, also if assert() is compiled away.
 #define REQUIRE(condition)                                                                 \
     do {                                                                                   \
         if (!(condition)) {                                                                \
@@ -19,7 +19,7 @@
         }                                                                                  \
     } while (0)
 
-// The one file, made at the first call. It is always named the same.
+// The one file, made at the first call. Its name is always the same.
 static inline int memory_file(void)
 {
     static int fd = -1;
@@ -36,14 +36,14 @@ static inline const char *memory_file_path(void)
     return path;
 }
 
-// Makes `data` the whole content of the file.
+// Sets the content of the file to `data`.
 static inline void memory_file_set(const void *data, size_t size_bytes)
 {
     REQUIRE(ftruncate(memory_file(), 0) == 0);
     REQUIRE(pwrite(memory_file(), data, size_bytes, 0) == (ssize_t)size_bytes);
 }
 
-// A new empty folder under $TMPDIR, which whoever runs the fuzzer removes (see `run`).
+// Makes an empty folder under $TMPDIR; the script that runs the fuzzer (`run`) removes it.
 static inline const char *new_folder(void)
 {
     const char *base = getenv("TMPDIR");
@@ -53,7 +53,7 @@ static inline const char *new_folder(void)
     return path;
 }
 
-// A folder in which `name` is the memory file.
+// Makes a folder in which `name` is the memory file.
 static inline const char *folder_with(const char *name)
 {
     const char *folder = new_folder();

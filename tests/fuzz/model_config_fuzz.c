@@ -1,5 +1,5 @@
-// A config.json made of any bytes is refused by name, or is a model: it survives being written
-// and read again, and its parameters lie one behind the other.
+// A config.json made of any bytes is refused with its name, or is a model: it survives being
+// written and read again, and its parameters lie one after the other.
 #include <string.h>
 
 #include "tests/fuzz/json_mutator.h"

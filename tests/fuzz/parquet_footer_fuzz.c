@@ -1,7 +1,7 @@
-// A Parquet file of any bytes: its footer gives numbers that can be, or is refused with a reason;
-// and what lies in front of the footer changes nothing.
+// A Parquet file of any bytes: its footer gives possible numbers, or is refused with a reason;
+// and the bytes before the footer change nothing.
 //
-//   byte 0     columns, and which of them
+// byte 0     the number of columns, and the chosen ones
 //   the rest   the file's end
 #include "packer/input/parquet_footer.h"
 

@@ -1,5 +1,5 @@
-// A plan made of any bytes, and how it differs from another one: the bytes after the first
-// NUL.
+// A plan made of any bytes, and its difference from another one, which is the bytes after the
+// first NUL.
 #include <string.h>
 
 #include "common/base/json.h"
@@ -44,7 +44,7 @@ static void check_difference(const bd_json *here, const bd_json *there)
     REQUIRE(!bd_json_difference(here, here, where, sizeof where));
 }
 
-// What is printed is read as the same.
+// The printed text is read as the same plan.
 static void check_text(const bd_json *json, bd_json_style style)
 {
     char *text, where[64];

@@ -1,5 +1,5 @@
-// A model.safetensors.index.json made of any bytes, beside two files: it is refused by name, or
-// it names every tensor of each file that it opens, and no file that lies elsewhere.
+// A model.safetensors.index.json made of any bytes, beside two files, is refused with its name;
+// or it names every tensor of each file that it opens, and no file in another folder.
 #include <string.h>
 
 #include "tests/fuzz/json_mutator.h"

@@ -1,11 +1,11 @@
 // The records of a file are the same however it is cut into slices: those that a plain loop
-// over the whole file finds. A compressed copy, read slice after slice, has them, too.
+// over the whole file finds. A compressed copy, read slice after slice, has the same records.
 //
 //   byte 0      kind of record
-//   byte 1      bytes of a slice, as far as that makes few enough slices
-//   byte 2      largest record allowed, times itself; 0: any
+// byte 1      bytes of a slice, unless that makes too many slices
+// byte 2      square root of the largest allowed record; 0: any size
 //   byte 3      length of the delimiter, whose bytes follow
-//   the rest    the file; a byte 01 and the one after it stand for about a chunk of filling
+// the rest    the file; a byte 01 and the next byte stand for about a chunk of filler
 #include <string.h>
 
 #include "packer/input/decompressor.h"
@@ -56,7 +56,7 @@ static settings take_settings(const uint8_t *data, size_t size)
     const int64_t smallest = (int64_t)s.n / max_slices + 1;
     if (s.slice_bytes < smallest)
         s.slice_bytes = smallest;
-    if (s.kind == BD_RECORD_FILE)  // is never sliced
+    if (s.kind == BD_RECORD_FILE)  // such a file is never sliced
         s.slice_bytes = (int64_t)s.n + 1;
     return s;
 }
@@ -66,7 +66,7 @@ static settings take_settings(const uint8_t *data, size_t size)
 typedef struct expected {
     size_t n;
     struct span {
-        size_t position, begin, size_bytes;  // it begins later after a byte order mark
+        size_t position, begin, size_bytes;  // it begins later if there is a byte order mark
     } spans[MAX_RECORDS];
 } expected;
 
@@ -98,8 +98,8 @@ static void expect_line(expected *e, const settings *s, size_t line, size_t end)
         expect_from(e, line, begin, end);
 }
 
-// What lies before the first delimiter line and after the last is a document unless it is
-// nothing at all.
+// The text before the first delimiter line, and that after the last, is a document unless it is
+// empty.
 static void expect_all(expected *e, const settings *s)
 {
     const char *text = s->text;
@@ -147,12 +147,12 @@ static void check_record(const settings *s, const bd_record *record, const struc
         return;
     REQUIRE(span->size_bytes == 0 ||
             memcmp(record->data, s->text + span->begin, span->size_bytes) == 0);
-    for (int i = 0; i < BD_RECORD_PADDING; i++)  // readable
+    for (int i = 0; i < BD_RECORD_PADDING; i++)  // must be readable
         (void)((const volatile char *)record->data)[record->size_bytes + (size_t)i];
 }
 
-// The first record from `next` on that does not begin in the slice. (A file that is one record
-// may be empty.)
+// Returns the first record from `next` on that does not begin in the slice. (A file that is one
+// record may be empty.)
 static size_t first_after(const settings *s, const expected *e, size_t next, bd_slice slice)
 {
     while (next < e->n && (int64_t)e->spans[next].position < slice.end)
@@ -160,8 +160,8 @@ static size_t first_after(const settings *s, const expected *e, size_t next, bd_
     return s->kind == BD_RECORD_FILE ? 1 : next;
 }
 
-// Reads one slice of the plain file, whose records must be the next ones of `e` from `next` on.
-// Returns the one after them.
+// Reads one slice of the plain file, whose records must be those of `e` from `next` on. Returns
+// the record after them.
 static size_t check_slice(const settings *s, const bd_input *input, bd_slice slice,
                           const expected *e, size_t next)
 {
@@ -193,7 +193,7 @@ static void check_plain(const settings *s, const expected *e)
     REQUIRE(next == e->n);
 }
 
-// ---- From front to back --------------------------------------------------------------------
+// ---- From beginning to end -----------------------------------------------------------------
 
 static void check_stream(const settings *s, const expected *e)
 {

@@ -1,5 +1,5 @@
 // A run's metrics.jsonl made of any bytes: either it is refused with the number of a line, or
-// everything that a page shows of it is a number.
+// every value that a page shows of it is a number.
 #include <string.h>
 
 #include "tests/fuzz/json_mutator.h"
@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-// JSON has no way to write what is not a finite number.
+// JSON cannot represent numbers that are not finite.
 static void check_curve(const bd_curve *curve)
 {
     char *text;

@@ -1,8 +1,8 @@
-// A safetensors file made of any bytes is refused by name, or keeps every promise of its header
-// and survives being written and read again.
+// A safetensors file made of any bytes is refused with its name, or keeps every promise of its
+// header and survives being written and read again.
 //
-//   byte 0      0: what follows is the file; else what follows is its header
-//   bytes 1, 2  bytes of data behind that header
+// byte 0      0: the rest is the file; otherwise the rest is its header
+// bytes 1, 2  bytes of data after that header
 #include <string.h>
 
 #include "tests/fuzz/json_mutator.h"
@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-// A header of the right length and some data, so that most inputs get past the length.
+// Makes a header of the right length and some data, so that most inputs get past the length.
 static void set_file(const uint8_t *header, size_t n, size_t data_bytes)
 {
     static uint8_t bytes[1 << 17];
@@ -24,7 +24,7 @@ static void set_file(const uint8_t *header, size_t n, size_t data_bytes)
     memory_file_set(bytes, sizeof length + n + data_bytes);
 }
 
-// Reads every byte; returns how many there are.
+// Reads every byte; returns their number.
 static int64_t check_tensor(const bd_safetensors *file, const bd_tensor_view *view)
 {
     int64_t n = 1;
@@ -44,7 +44,7 @@ static int64_t check_tensor(const bd_safetensors *file, const bd_tensor_view *vi
     return n * bd_dtype_bits(view->dtype) / 8;
 }
 
-// What can be written is read again as it was.
+// A tensor that can be written is read again unchanged.
 static void check_written(const bd_tensor_view *view)
 {
     static const char *folder;

@@ -1,8 +1,8 @@
-// The records of a CSV file or a JSON array are the same in slices of any size, and lie in order,
-// each in the slice in which it begins. Whatever is read of a damaged file, it ends.
+// The records of a CSV file or a JSON array are the same in slices of any size, and lie in
+// order, each in the slice in which it begins. Reading a damaged file ends, too.
 //
 //   byte 0      bit 0: JSON array, else CSV; the rest: largest record allowed
-//   byte 1      bytes of a slice, less one
+// byte 1      bytes of a slice, minus one
 //   the rest    the file
 #include <string.h>
 
@@ -17,7 +17,7 @@ enum { MAX_RECORDS = 4096 };
 typedef struct seen {
     bd_status status;
     size_t n;
-    bd_record records[MAX_RECORDS];  // without their bytes, but for the first of them
+    bd_record records[MAX_RECORDS];  // their bytes are not stored, except the first
     char first[MAX_RECORDS];
 } seen;
 

@@ -1,5 +1,5 @@
-// A file of settings made of any bytes: either it is refused with its line, or what is printed
-// of it is read as the same settings.
+// A settings file made of any bytes: either it is refused with its line, or its printed text is
+// read as the same settings.
 #include <string.h>
 
 #include "common/cli/settings_file.h"
@@ -30,7 +30,7 @@ static void require_same(const bd_setting *one, const bd_setting *other)
         REQUIRE(strcmp(one->values[i], other->values[i]) == 0);
 }
 
-// Names are printed as they are: those of options need no quotation marks.
+// Names are printed as they are, because names of options need no quotation marks.
 static bool is_plain(const char *name)
 {
     return *name != '\0' && strspn(name, "abcdefghijklmnopqrstuvwxyz") == strlen(name) &&

@@ -1,9 +1,9 @@
-// A shard made of any bytes: opened, and every row checked, once with the checksum it has and
-// once with the one it should have, so that the rules behind R7 are reached, too.
+// A shard made of any bytes: it is opened and every row checked, first with its own checksum
+// and then with the right one, so that the rules after R7 are reached, too.
 #include "tests/fuzz/memory_file.h"
 
-// The source itself rather than the library: the bytes lie in memory, at whose end
-// AddressSanitizer watches, and not in a mapped file.
+// The source itself instead of the library: the bytes lie in memory, whose end AddressSanitizer
+// watches, and not in a mapped file.
 #include "common/dataset/shard.c"  // NOLINT(bugprone-suspicious-include)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -16,10 +16,10 @@ typedef struct words {
     uint32_t ends[MOST_BYTES + ENDS_AT_A_TIME];
 } words;
 
-// False if the expression was given up, which may happen with any.
+// Returns false if the expression was given up, which may happen with any.
 static bool expression_words(bd_pattern pattern, const uint8_t *text, size_t size, words *w)
 {
-    static bd_word_reader *readers[BD_PATTERN_OTHER];  // live as long as the program
+    static bd_word_reader *readers[BD_PATTERN_OTHER];  // never freed
     static bd_splitter *splitters[BD_PATTERN_OTHER];
     if (!readers[pattern]) {
         const bd_split_step step = {BD_PATTERN_OTHER, (char *)bd_pattern_expression(pattern)};
@@ -38,8 +38,9 @@ static bool expression_words(bd_pattern pattern, const uint8_t *text, size_t siz
     return true;
 }
 
-// PCRE2 10.42 knows Unicode 14: a text with what is younger is not asked about. Such characters
-// have four bytes or lie in the few blocks of three bytes that grew since then.
+// PCRE2 10.42 knows Unicode 14, so texts with newer characters are not compared. Such
+// characters have four bytes or lie in the few blocks of three bytes that have grown since
+// then.
 static bool may_be_young(const uint8_t *text, size_t size)
 {
     static const uint16_t grown[] = {0x08, 0x0C, 0x0E, 0x1B, 0x1C, 0x24, 0x2F, 0x31, 0xA7};

@@ -1,10 +1,10 @@
 // A table whose types the bytes choose, written by Arrow and read as `pack` reads it: every row
-// is in order, or the table is refused with a reason. Then the file is damaged, and read again.
+// is valid, or the table is refused with a reason. Then the file is damaged, and read again.
 //
-//   byte 0     format, and the field that is asked for
+// byte 0     the format, and the requested field
 //   then       a byte for the number of columns and one for each type, followed by those inside
 //              of it; and one more where it says that it is an extension type
-//   the rest   damage: where, in two bytes, and what to write there
+// the rest   damage: the place in two bytes, and the byte to write there
 #include <arrow-glib/arrow-glib.h>
 #include <arrow/c/abi.h>
 #include <parquet-glib/parquet-glib.h>
@@ -27,7 +27,7 @@ static uint8_t next_byte(bytes *b)
 }
 
 // ---- Types and arrays without rows --------------------------------------------------------
-// What Arrow imports it releases; everything lies in here, and so there is nothing to be freed.
+// Arrow releases what it imports; everything lies in here, so nothing has to be freed.
 
 typedef struct made {
     struct ArrowSchema schemas[MAX_TYPES + 1], *schema_children[MAX_TYPES + 1][MAX_COLUMNS];
@@ -37,7 +37,7 @@ typedef struct made {
     int n;
 } made;
 
-static const uint64_t zeros[8];  // offsets of no rows
+static const uint64_t zeros[8];  // offsets for no rows
 
 static void release_schema(struct ArrowSchema *schema)
 {
@@ -97,8 +97,8 @@ static void make_children(made *m, bytes *b, int index, int n, int depth)
     m->schemas[index].n_children = m->arrays[index].n_children = n;
 }
 
-// The index of a new type. When there are too many, or they are too deep, it is one without
-// children.
+// Returns the index of a new type. If there are too many types, or they are nested too deep,
+// it has no children.
 static int make_type(made *m, bytes *b, int depth)
 {
     static const struct {
@@ -136,7 +136,7 @@ static int make_type(made *m, bytes *b, int depth)
     return index;
 }
 
-// The record batch as whose columns the types are taken; NULL if Arrow does not take them.
+// Returns a record batch with columns of these types; NULL if Arrow refuses them.
 static GArrowRecordBatch *make_batch(made *m, bytes *b)
 {
     const int top = m->n++;

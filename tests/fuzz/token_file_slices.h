@@ -5,8 +5,8 @@
 #include "common/base/mapped_file.h"
 #include "tests/fuzz/memory_file.h"
 
-// The source itself rather than the library, and its files are copies on the heap, at whose
-// ends AddressSanitizer watches, instead of mappings.
+// The source itself instead of the library. Its files are copies on the heap, whose ends
+// AddressSanitizer watches, instead of mappings.
 #define bd_mapped_file_open  heap_file_open
 #define bd_mapped_file_close heap_file_close
 static bd_status heap_file_open(bd_mapped_file *file, const char *path, bd_error *err);
@@ -18,7 +18,7 @@ typedef struct heap_file {
     size_t size_bytes;
 } heap_file;
 
-// The fuzzer's bytes: of a file that is named .idx, and of any other.
+// The fuzzer's bytes: for files named .idx, and for all others.
 static heap_file index_bytes, ids_bytes;
 
 static bd_status heap_file_open(bd_mapped_file *file, const char *path, bd_error *err)
@@ -43,7 +43,7 @@ static void heap_file_close(bd_mapped_file *file)
 
 typedef struct slices {
     bd_token_file *file;
-    int64_t size, begin;  // of the current one
+    int64_t size, begin;  // of the current slice
 } slices;
 
 static bool next_of_slices(slices *s, bd_token_document *document)
@@ -61,8 +61,8 @@ static bool next_of_slices(slices *s, bd_token_document *document)
     }
 }
 
-// Whether `document` is the next one after `n_documents` others and `n_used` tokens, those of
-// end-of-text among them.
+// Tells whether `document` is the next one after `n_documents` others and `n_used` tokens,
+// including those of end-of-text.
 static void check_place(const bd_token_file *file, const bd_token_document *document,
                         int64_t n_documents, int64_t n_used)
 {

@@ -32,12 +32,12 @@ def repeated(values: list, n: int) -> list:
 
 
 def many(values: list) -> list:
-    """Enough of them that a row group has several pages and Arrow several validity bytes."""
+    """Enough values for several pages in a row group and several validity bytes in Arrow."""
     return repeated(values, 257)
 
 
 def nested(column: pa.Array) -> pa.Array:
-    """The column as field b of a struct; every fifth struct is null and hides what it has."""
+    """Makes the column field b of a struct; every fifth struct is null and hides its fields."""
     null = pa.array([i % 5 == 4 for i in range(len(column))])
     before = pa.array([[{"x": i, "y": "s"}] for i in range(len(column))])
     return pa.StructArray.from_arrays([before, column], ["before", "b"], mask=null)
@@ -162,8 +162,8 @@ def as_bytes(row: str | list[int] | None, id_bytes: int) -> bytes | None:
 def write_good(writer: Writer) -> None:
     for name, (field, table) in columns().items():
         has_dictionary = name.startswith("dictionary")
-        # Arrow writes no null inside a dictionary to Parquet, and does not read back the null
-        # lists of a fixed size that it wrote.
+        # Arrow writes no null inside a dictionary to Parquet, and cannot read the null lists of a
+        # fixed size that it wrote.
         if name not in ("dictionary-null", "fixed-list"):
             writer.parquet(name, field, table)
         writer.arrow(name, field, table, "file", None)
@@ -200,7 +200,7 @@ def write_good(writer: Writer) -> None:
 
 
 def write_overflowing_dictionary(writer: Writer) -> None:
-    """A dictionary that is full before its row group: the pages after that have texts."""
+    """A dictionary that is full before its row group ends: the later pages contain texts."""
     values = [f"text number {i % 900}" for i in range(4000)]
     table = pa.table({"text": pa.array(values).dictionary_encode()})
     writer.parquet("dictionary-overflow", "text", table, dictionary_pagesize_limit=512,

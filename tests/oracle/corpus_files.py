@@ -1,8 +1,8 @@
 """The same documents in every format that the program reads.
 
-A writer takes texts and makes inputs of them, each with the files to be written and, for what
-the reference packer does not read itself, the records that lie in them and where. As tokens a
-text is its bytes; 256 is the separator.
+A writer takes texts and makes inputs of them, each with the files to be written and, for formats
+that the reference packer does not read, the records and their positions. As tokens a text is its
+bytes; 256 is the separator.
 
     inputs = FORMATS["parquet"].write(random.Random(1), [b"one", b"two"])
     write_inputs(folder, inputs)
@@ -32,9 +32,9 @@ Writer = Callable[[random.Random, list[bytes]], list[Input]]
 
 @dataclass(frozen=True)
 class Format:
-    """How a corpus is written. `separators_are` is what `--separator` must say, and
-    `begins_with_text` whether its first document must have some: a head that was cut off and
-    left nothing cannot be told from no head."""
+    """How a corpus is written. `separators_are` is the value for `--separator`, and
+    `begins_with_text` says whether the first document must have text: without it, a head that was
+    cut off cannot be recognised."""
 
     write: Writer
     is_tokens: bool = False
@@ -47,19 +47,19 @@ class Format:
 
 
 def pieces_of(rng: random.Random, data: bytes) -> list[bytes]:
-    """The data in one to four pieces, cut anywhere; some may be empty."""
+    """Cuts the data anywhere into one to four pieces, some of which may be empty."""
     cuts = sorted(rng.randint(0, len(data)) for _ in range(rng.randint(0, 3)))
     return [data[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(data)])]
 
 
 def gzip_file(rng: random.Random, data: bytes) -> bytes:
-    """One member or several."""
+    """Writes one member or several."""
     pieces = pieces_of(rng, data)
     return b"".join(gzip.compress(piece, rng.randint(1, 9), mtime=0) for piece in pieces)
 
 
 def zstd_frame(data: bytes, tells_size: bool) -> bytes:
-    """A frame that tells how large its contents are, or not."""
+    """Writes a frame that may state the size of its contents."""
     if tells_size:
         return pa.compress(data, codec="zstd", asbytes=True)
     sink = pa.BufferOutputStream()
@@ -69,7 +69,7 @@ def zstd_frame(data: bytes, tells_size: bool) -> bytes:
 
 
 def zstd_file(rng: random.Random, data: bytes) -> bytes:
-    """One frame or several, with their sizes and without; perhaps one to be skipped."""
+    """Writes one frame or several, with or without their sizes; perhaps one to be skipped."""
     frames = [zstd_frame(piece, rng.random() < 0.5) for piece in pieces_of(rng, data)]
     if rng.random() < 0.3:
         frames.insert(rng.randint(0, len(frames)), struct.pack("<II", 0x184D2A53, 3) + b"xyz")
@@ -81,7 +81,7 @@ def bzip2_file(rng: random.Random, data: bytes) -> bytes:
 
 
 def xz_file(rng: random.Random, data: bytes) -> bytes:
-    """One stream or several, perhaps with padding after them."""
+    """Writes one stream or several, perhaps with padding after them."""
     streams = [lzma.compress(p, preset=rng.randint(0, 2)) for p in pieces_of(rng, data)]
     return b"".join(s + bytes(4 * rng.randint(0, 1)) for s in streams)
 
@@ -95,7 +95,7 @@ COMPRESSIONS = {
 
 
 def compressed(rng: random.Random, item: Input, compression: str) -> Input:
-    """The same input, compressed, under the name of that."""
+    """Compresses the input and adds the compression's ending to its name."""
     ending, compress = COMPRESSIONS[compression]
     name = item.name + ending
     stored = {name: compress(rng, item.data)}
@@ -121,7 +121,7 @@ def jsonl(rng: random.Random, texts: list[bytes]) -> list[Input]:
 
 
 def delimited(rng: random.Random, texts: list[bytes]) -> list[Input]:
-    """Texts without delimiter lines."""
+    """Returns texts without delimiter lines."""
     return [Input("corpus.txt", b"".join(text + b"\n" + DELIMITER + b"\n" for text in texts))]
 
 
@@ -130,7 +130,7 @@ def text_files(rng: random.Random, texts: list[bytes]) -> list[Input]:
 
 
 def separated(name: str, dialect: str) -> Writer:
-    """CSV or TSV, as Python writes it; the text is among other columns."""
+    """Writes CSV or TSV with Python's module; the text is one of several columns."""
 
     def write(rng: random.Random, texts: list[bytes]) -> list[Input]:
         columns = ["id", "text", "a, b", "the\n\"text\""]
@@ -143,7 +143,7 @@ def separated(name: str, dialect: str) -> Writer:
         writer = csv.writer(data, dialect, quoting=quoting, lineterminator=end)
         writer.writerow(columns)
         for i, text in enumerate(texts):
-            data.write(rng.choice(["", end]))  # a blank line is no row
+            data.write(rng.choice(["", end]))  # a blank line is not a row
             position = len(data.getvalue().encode())
             values = {"id": i, "text": text.decode(), "a, b": 'a, "b"\n'}
             writer.writerow([values.get(column, "") for column in columns])
@@ -155,7 +155,7 @@ def separated(name: str, dialect: str) -> Writer:
 
 
 def json_array(rng: random.Random, texts: list[bytes]) -> list[Input]:
-    """Objects and strings, laid out in any way."""
+    """Writes objects and strings with any white space."""
     data, records = rng.choice(["[", " \n[\n", "\ufeff["]), []
     for i, text in enumerate(texts):
         value = rng.choice([text.decode(), {"n": [i, {}], "text": text.decode()}])
@@ -176,7 +176,7 @@ def ids_of(text: bytes, separators_are: str) -> list[int]:
 
 
 def table_of(rng: random.Random, name: str, column: pa.Array) -> pa.Table:
-    """The column among others, which are of no interest."""
+    """Puts the column among others, which are not read."""
     n = len(column)
     columns = {
         "id": pa.array(range(n), pa.int64()),
@@ -189,7 +189,7 @@ def table_of(rng: random.Random, name: str, column: pa.Array) -> pa.Table:
 
 
 def group_rows(rng: random.Random, n_rows: int) -> int:
-    """Rows in a row group or record batch: several groups, one, or one each."""
+    """Chooses the rows of a row group or record batch: several groups, one, or one row each."""
     return max(rng.choice([1, n_rows // 3, n_rows // 2, n_rows]), 1)
 
 
@@ -226,8 +226,8 @@ Table = Callable[[random.Random, pa.Table], bytes]
 
 
 def table_input(name: str, data: bytes, records: list[Record]) -> Input:
-    """Which row groups join is for the dataset to say: how many bytes they have is decided by
-    the one that reads them. Until then they are one slice of unknown size."""
+    """The dataset states which row groups form a slice, because the reader decides how many bytes
+    they have. Until then they are one slice of unknown size."""
     cut = Cut(None, len(records), (0,))
     return Input(name, source="default", records=tuple(records), cut=cut, stored={name: data})
 
@@ -267,7 +267,7 @@ def token_table(ending: str, encode: Table, separators_are: str) -> Writer:
 def token_records(
     texts: list[bytes], letter: str, separators_are: str
 ) -> tuple[list[Record], list[list[int]]]:
-    """Each document's record, which its number in the index names, and its ids."""
+    """Returns each document's record, named by its number in the index, and its ids."""
     lists = [ids_of(text, separators_are) for text in texts]
     records = [
         Record(number, struct.pack(f"<{len(ids)}{letter}", *ids), tuple(text))
@@ -284,7 +284,7 @@ def indexed_input(name: str, files: dict[str, bytes], records: list[Record]) -> 
 
 
 def indexed_starts(item: Input, unit_size: int) -> Iterator[int]:
-    """Documents join a slice while they stay within the unit's size together."""
+    """Documents join a slice while together they stay within the unit's size."""
     room = unit_size
     for record in item.records:
         size = len(record.raw)
@@ -295,7 +295,7 @@ def indexed_starts(item: Input, unit_size: int) -> Iterator[int]:
 
 
 def sliced(item: Input, unit_size: int) -> Input:
-    """A file of tokens, cut as units of that size cut it: with an index between documents, else
+    """Cuts a file of tokens as units of that size do: with an index, between documents; otherwise
     at multiples of so many bytes of ids."""
     cut = item.cut
     if cut.weight <= unit_size:
@@ -333,7 +333,7 @@ def megatron(separators_are: str) -> Writer:
 
 
 def datatrove(separators_are: str) -> Writer:
-    """Ids and, in a file beside them, the index at which each document ends."""
+    """Writes ids and, in a file beside them, the index at which each document ends."""
 
     def write(rng: random.Random, texts: list[bytes]) -> list[Input]:
         records, lists = token_records(texts, "H", separators_are)
@@ -348,7 +348,7 @@ def datatrove(separators_are: str) -> Writer:
 
 
 def dolma(separators_are: str) -> Writer:
-    """Ids without a header, whatever the name says, and a table of where documents lie."""
+    """Writes ids without a header, whatever the name says, and a table of the documents' places."""
 
     def write(rng: random.Random, texts: list[bytes]) -> list[Input]:
         records, lists = token_records(texts, "H", separators_are)
@@ -369,8 +369,8 @@ def dolma(separators_are: str) -> Writer:
 
 
 def llm_c(has_head: bool) -> Writer:
-    """A header, then each document after an end-of-text token. The first one of a file that was
-    cut out of a longer one has lost its beginning and that token."""
+    """Writes a header, then each document after an end-of-text token. The first document of a file
+    that was cut out of a longer one has lost its beginning and that token."""
 
     def write(rng: random.Random, texts: list[bytes]) -> list[Input]:
         letter, magic, version = rng.choice([("H", 20240520, 1), ("I", 20240801, 7)])

@@ -2,8 +2,8 @@
 
     python dataset_checker.py DATASET        # a line per violation; exit 1 if there is any
 
-Rows and shards are `shard_checker.py`'s; here are manifest, plan and units. D4 (what
-a tokenizer's file means) is left to the tests of the tokenizers.
+`shard_checker.py` checks rows and shards; this module checks manifest, plan and units. D4 (the
+meaning of a tokenizer's file) is left to the tests of the tokenizers.
 """
 
 import itertools
@@ -32,13 +32,13 @@ from shard_checker import (
     read_shard,
 )
 
-ADDED_READING = {  # what 1.0 did not say
+ADDED_READING = {  # keys that 1.0 did not have
     "separator": "append", "special_tokens": "token", "bad_records": "error", "max_bad": 0,
     "limit": None,
 }
 
 
-# ---- D: of a dataset -------------------------------------------------------------
+# ---- D: rules of a dataset -------------------------------------------------------
 
 
 def manifest_checksum(text: bytes) -> str:
@@ -47,7 +47,7 @@ def manifest_checksum(text: bytes) -> str:
 
 
 def check_files(dataset: Path, manifest: dict) -> Iterator[Violation]:
-    """D1 of the files that the manifest names."""
+    """D1 for the files that the manifest names."""
     for entry in [manifest["plan"], manifest["tokenizer"], *manifest["shards"]]:
         name = entry["file"]
         if not (dataset / name).is_file():
@@ -60,7 +60,7 @@ def check_files(dataset: Path, manifest: dict) -> Iterator[Violation]:
             yield Violation("D1", name, "its checksum is another")
 
 
-# Formats of which only reading from the beginning tells where records begin.
+# Formats in which the begins of records are known only by reading from the beginning.
 STREAMS = ("csv", "json", "tsv")
 
 
@@ -70,14 +70,14 @@ def is_one_document(item: dict, reading: dict) -> bool:
 
 @dataclass(frozen=True)
 class Part:
-    """Inputs that were packed together: all, or those of a dataset that was joined."""
+    """Inputs that were packed together: all of them, or those of one joined dataset."""
 
     inputs: range
     reading: dict
 
 
 def parts_of_plan(plan: dict) -> list[Part]:
-    """In the order of the inputs, which they cover."""
+    """Returns the parts in the order of the inputs, which they cover."""
     joined = plan.get("joined", [{"inputs": len(plan["inputs"]), "reading": plan["reading"]}])
     ends = list(itertools.accumulate(entry["inputs"] for entry in joined))
     if ends[-1] != len(plan["inputs"]):
@@ -89,7 +89,7 @@ def parts_of_plan(plan: dict) -> list[Part]:
 
 
 def own_reading(item: dict) -> dict:
-    """What an input of a plan is read by instead of what the others are."""
+    """Returns the options that an input of a plan has instead of the common ones."""
     return {key: item[key] for key in ("text_field", "delimiter") if key in item}
 
 
@@ -98,7 +98,7 @@ def shards_of(part: Part, manifest: dict) -> list[dict]:
 
 
 def cut_inputs(inputs: list[dict], plan: dict) -> list[dict]:
-    """The inputs of a plan or its manifest; of all of them it is known how they are cut."""
+    """Returns the inputs of a plan or its manifest, all with the keys that say how they are cut."""
     return [
         cut_as_first_minor(inputs[index], {**part.reading, **own_reading(plan["inputs"][index])})
         for part in parts_of_plan(plan)
@@ -107,7 +107,7 @@ def cut_inputs(inputs: list[dict], plan: dict) -> list[dict]:
 
 
 def cut_as_first_minor(item: dict, reading: dict) -> dict:
-    """How 1.0 cut an input: at multiples of the unit's size, unless it is one document."""
+    """Returns how 1.0 cut an input: at multiples of the unit's size, unless it is one document."""
     size = item["bytes"]
     known = {"compression": "none", "weight": size, "extent": size, **item}
     if "starts" in item or "stride" in item:
@@ -118,7 +118,7 @@ def cut_as_first_minor(item: dict, reading: dict) -> dict:
 
 
 def check_text_cut(item: dict, reading: dict) -> Iterator[str]:
-    """D2 of text and JSONL, whose positions are bytes."""
+    """D2 for text and JSONL, whose positions are bytes."""
     weight, extent, unit_size = item["weight"], item["extent"], reading["unit_size"]
     is_compressed = item["compression"] != "none" or item["format"] in STREAMS
     if weight != extent:
@@ -135,7 +135,7 @@ def check_text_cut(item: dict, reading: dict) -> Iterator[str]:
 
 
 def check_cut(item: dict, reading: dict) -> Iterator[str]:
-    """D2: what an input says of how it is cut."""
+    """D2: the keys that say how an input is cut."""
     extent, unit_size = item["extent"], reading["unit_size"]
     if item["format"] in ("text", "jsonl", *STREAMS):
         yield from check_text_cut(item, reading)
@@ -151,11 +151,11 @@ def check_cut(item: dict, reading: dict) -> Iterator[str]:
 
 
 def planned_units(part: Part, inputs: list[dict], stated: list[dict]) -> list[dict]:
-    """The units of a part: slices of the large inputs, groups of neighbouring small ones. How
-    many slices an input of unknown extent has is taken as stated."""
+    """Returns the units of a part: slices of the large inputs, groups of neighbouring small ones.
+    If an input's extent is unknown, its stated number of slices is used."""
     units: list[dict] = []
     unit_size = part.reading["unit_size"]
-    group_weight = None  # of the group that the last unit is, if it is one
+    group_weight = None  # weight of the last unit if that is a group
     for index in part.inputs:
         item = inputs[index]
         weight = item["weight"]
@@ -180,8 +180,8 @@ def planned_units(part: Part, inputs: list[dict], stated: list[dict]) -> list[di
 def check_limit(
     manifest: dict, part: Part, n_planned: int, limit: int
 ) -> Iterator[str]:
-    """D2: the shards hold that many documents, or are all that there could be. What a held-out
-    dataset does not hold is in no figure of it."""
+    """D2: the shards contain that many documents, or all that exist. No figure of a held-out
+    dataset counts the documents that it does not contain."""
     counts = [entry["figures"]["separators"] for entry in shards_of(part, manifest)]
     if sum(counts) > limit:
         yield f"{sum(counts)} documents where {limit} are the limit"
@@ -194,7 +194,7 @@ def check_limit(
 
 
 def check_part(manifest: dict, inputs: list[dict], part: Part) -> Iterator[str]:
-    """D2. Where a limit ends the last unit, slices that were not read may have followed."""
+    """D2. If a limit ends the last unit, slices that were not read may have followed."""
     limit = part.reading["limit"]
     stated = [entry["unit"] for entry in shards_of(part, manifest)]
     planned = planned_units(part, inputs, stated)
@@ -249,7 +249,7 @@ def sum_histograms(histograms: list[list[int]]) -> list[int]:
 
 
 def sum_added(figures: list[dict]) -> dict:
-    """The lowest ids one by one, all others together."""
+    """Counts the lowest ids one by one, all others together."""
     counts: Counter = Counter()
     for shard in figures:
         counts.update(dict(shard["added_tokens"]))
@@ -305,7 +305,7 @@ def check_totals(manifest: dict) -> Iterator[Violation]:
 
 
 def complete_manifest(manifest: dict, plan: dict) -> dict:
-    """A manifest of any minor version, as one of today would say it."""
+    """Returns a manifest of any minor version in the form of today's."""
     return {
         **manifest,
         "packing": {**ADDED_PACKING, **manifest["packing"]},
@@ -324,7 +324,7 @@ def complete_manifest(manifest: dict, plan: dict) -> dict:
 
 
 def complete_plan(plan: dict) -> dict:
-    """The same of a plan."""
+    """Returns a plan of any minor version in the form of today's."""
     return {
         **plan,
         "packing": {**ADDED_PACKING, **plan["packing"]},
@@ -334,7 +334,7 @@ def complete_plan(plan: dict) -> dict:
 
 
 def check_dataset(dataset: Path) -> list[Violation]:
-    """Every violation that can be found; an empty list for a good dataset."""
+    """Returns every violation that can be found; an empty list for a good dataset."""
     text = (dataset / "manifest.json").read_bytes()
     plan = complete_plan(json.loads((dataset / "plan.json").read_bytes()))
     manifest = complete_manifest(json.loads(text), plan)
@@ -360,7 +360,7 @@ def check_dataset(dataset: Path) -> list[Violation]:
 
 
 def rebuild_documents(dataset: Path) -> dict[tuple[int, int], list[int]]:
-    """(input, position) -> the tokens of the document that are in rows, each once."""
+    """Returns (input, position) -> the tokens of the document that are in rows, each once."""
     manifest = json.loads((dataset / "manifest.json").read_bytes())
     pieces = [
         piece

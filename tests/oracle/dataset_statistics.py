@@ -1,5 +1,5 @@
-"""What `bindery inspect --scan --duplicates` must say of a dataset, computed with pyarrow from
-the rows and from the words of `schemas/inspection-v1.schema.json`; shares nothing with the C
+"""The expected output of `bindery inspect --scan --duplicates`, computed with pyarrow from the
+rows and from the words of `schemas/inspection-v1.schema.json`; shares nothing with the C
 program."""
 
 import json
@@ -18,14 +18,14 @@ N_MOST_REPEATED = 5
 
 @dataclass(frozen=True)
 class Place:
-    """Where a document begins."""
+    """The place where a document begins."""
 
     shard: str
     row: int
 
 
 def rows_of(dataset: Path) -> list[tuple[Place, int, list[Piece]]]:
-    """Place, length and segments of every row, in the order of the manifest."""
+    """Yields place, length and segments of every row, in the order of the manifest."""
     manifest = json.loads((dataset / "manifest.json").read_bytes())
     return [
         (Place(entry["file"], number), len(row.ids), row.pieces())
@@ -35,7 +35,7 @@ def rows_of(dataset: Path) -> list[tuple[Place, int, list[Piece]]]:
 
 
 def tiles(length: int, size: int) -> int:
-    """Pairs of blocks of which the second is not after the first."""
+    """Counts pairs of blocks of which the second does not come after the first."""
     blocks = range(0, length, size)
     return sum(1 for query in blocks for key in blocks if key <= query)
 
@@ -69,7 +69,7 @@ def tiles_of(rows: list[tuple[Place, int, list[Piece]]]) -> list[dict[str, int]]
 
 
 def frequent_of(rows: list[tuple[Place, int, list[Piece]]]) -> list[tuple[int, int]]:
-    """(id, count), the most frequent first, of equals the lower id."""
+    """Returns (id, count), the most frequent first; of equal counts the lower id first."""
     counts = Counter(token for _, _, pieces in rows for p in pieces for token in p.tokens)
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:N_FREQUENT]
 
@@ -82,7 +82,7 @@ def duplicates_of(dataset: Path) -> dict[str, object]:
     for document, place in begins:
         first.setdefault(texts[document], (document, place))
     counts = Counter(texts[document] for document, _ in begins)
-    order = list(first)  # documents as they begin in rows
+    order = list(first)  # documents whose beginning is in a row
     repeated = sorted((t for t in order if counts[t] > 1), key=lambda t: -counts[t])
     return {
         "exact": True,

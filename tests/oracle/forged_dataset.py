@@ -46,7 +46,7 @@ from shard_checker import (
 
 @dataclass
 class ForgedRow:
-    """A row that can be changed. Its checksum is the right one unless it is given."""
+    """A row that can be changed. Its checksum is the right one unless another is given."""
 
     ids: list[int]
     boundaries: list[int]
@@ -67,22 +67,22 @@ class ForgedShard:
     unit: dict
     figures: dict
     schema: pa.Schema
-    records: str | None = None  # None: of format 1.0
-    positions: str | None = None  # None: of format 1.1
-    metadata: dict = field(default_factory=dict)  # replaces entries of what is written
+    records: str | None = None  # None: as in format 1.0
+    positions: str | None = None  # None: as in format 1.1
+    metadata: dict = field(default_factory=dict)  # replaces written entries
 
     @property
     def name(self) -> str:
         return f"{self.unit['input']:05d}-{self.unit['slice']:05d}.arrow"
 
     def recount(self, packing: dict) -> None:
-        """Makes the figures those of the rows again."""
+        """Sets the figures to those of the rows."""
         rows = [row.stored(packing).pieces() for row in self.rows]
         counted = figures_of_rows(rows, packing, {**ADDED_FIGURES, **self.figures})
         self.figures = {name: counted[name] for name in self.figures}
 
     def described(self) -> dict:
-        """What shard and manifest say of it alike."""
+        """Returns the entries that shard and manifest have in common."""
         records = {} if self.records is None else {"records": self.records}
         positions = {} if self.positions is None else {"positions": self.positions}
         return {"unit": self.unit, **records, **positions, "figures": self.figures}
@@ -97,8 +97,8 @@ class Forgery:
     shards: list[ForgedShard]
     format: str = FORMAT
     totals: dict = field(default_factory=dict)  # replaces entries of the right totals
-    sources: list[dict] | None = None  # replaces the right ones
-    batch_rows: int | None = None  # of the batches that are written, if not the stated number
+    sources: list[dict] | None = None  # replaces the right entries
+    batch_rows: int | None = None  # rows of the written batches, if not the stated number
     codec: str | None = None  # the same
 
     @classmethod
@@ -183,7 +183,7 @@ class Forgery:
         seal(folder / "manifest.json", manifest)
 
 
-# ---- What the reference packer says, as a dataset --------------------------------
+# ---- The reference packer's result as a dataset ----------------------------------
 
 
 def described_packing(options: Options, part: str) -> dict:
@@ -270,7 +270,7 @@ def forged_shard(packed: PackedUnit, packing: dict) -> ForgedShard:
 
 
 def reference_dataset(inputs: list[Input], options: Options, part: str = "all") -> Forgery:
-    """A dataset as the program should write it; only its tokenizer means nothing."""
+    """Returns the dataset that the program should write; only its tokenizer has no meaning."""
     packing = described_packing(options, part)
     described = [described_input(item, options) for item in inputs]
     plan = {

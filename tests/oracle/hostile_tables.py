@@ -1,4 +1,4 @@
-"""Tables of a few kilobytes that stand for gigabytes, for tests/cli/pack_memory_test.py.
+"""Tables of a few kilobytes that expand to gigabytes, for tests/cli/pack_memory_test.py.
 
 `python hostile_tables.py FOLDER` writes them, and a file `tables`: for each of them a line with its
 name and the options that `pack` needs.
@@ -49,7 +49,7 @@ def same(text: str, n: int) -> pa.DictionaryArray:
 
 
 def write_texts(tables: Tables) -> None:
-    # Without its schema a column is read as texts, and with it as the dictionary that it was.
+    # Without the Arrow schema a column is read as texts, with it as the original dictionary.
     tables.parquet("dictionary", {"text": same(LONG_TEXT, 20)}, store_schema=False)
     tables.parquet("dictionary-kept", {"text": same(LONG_TEXT, 300)})
     tables.parquet("dictionary-short", {"text": same(LONG_TEXT[:10_000], 100_000)})
@@ -59,7 +59,7 @@ def write_texts(tables: Tables) -> None:
     tables.parquet("plain", two, use_dictionary=False)
     tables.parquet("delta", two, use_dictionary=False,
                    column_encoding={"text": "DELTA_BYTE_ARRAY"})
-    # One text is long, and it is the one that is used.
+    # Only one text is long, and all rows use it.
     values = pa.array([LONG_TEXT[:1_000_000], *[""] * 1_000_000])
     uneven = pa.DictionaryArray.from_arrays(zeros(100_000, pa.int32()), values)
     tables.arrow("uneven", {"text": uneven}, "arrow")
@@ -92,7 +92,7 @@ def write_ids(tables: Tables) -> None:
 
 
 def write_nested(tables: Tables) -> None:
-    """A text below 60 structs, which is a name that Arrow takes, and below 60 lists."""
+    """Text inside 60 structs, as deep as Arrow accepts, and inside 60 lists."""
     kind, value = pa.string(), LONG_TEXT
     for _ in range(60):
         kind, value = pa.struct({"a": kind}), {"a": value}

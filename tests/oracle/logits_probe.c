@@ -1,10 +1,10 @@
-// The logits of a model, for the tests that compare them with those of transformers.
+// Prints the logits of a model, for tests that compare them with those of transformers.
 //
 //   logits_probe init DIR    a Hugging Face folder, as `bindery train --init` reads it
 //   logits_probe run RUN     the latest checkpoint of a training run
 //
-// Every line of stdin is a sequence of ids with spaces between them. On stdout are its logits
-// [ids][vocabulary], floats as they lie in memory, of one sequence after the other.
+// Every line of stdin is a sequence of ids separated by spaces. For each sequence its logits
+// [ids][vocabulary] are written to stdout, as floats of this machine.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static bd_status print_logits(bd_model *model, const uint32_t *ids, int64_t n, f
     return BD_OK;
 }
 
-// Returns how many ids the line has, of which `ids` takes at most `max`.
+// Returns the number of ids in the line; `ids` receives at most `max` of them.
 static int64_t parse_line(char *line, uint32_t *ids, int64_t max)
 {
     int64_t n = 0;

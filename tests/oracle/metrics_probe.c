@@ -1,8 +1,8 @@
 // Usage: metrics_probe DIR AFTER LAST
 //
-// Writes what a run tells of itself into DIR, as if it had been resumed after step AFTER: steps
-// up to LAST, an evaluation after every fifth, a sample after every seventh. The figures depend
-// on the step alone. Step 3 has no targets.
+// Writes the records of a run into DIR, as if it had been resumed after step AFTER: steps up to
+// LAST, an evaluation after every fifth, a sample after every seventh. The figures depend only
+// on the step. Step 3 has no targets.
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-"""The packer again, written to be obviously right and slow, for expectations.
+"""A second packer, slow and simple enough to be obviously right, for expected results.
 
 It follows `schemas/shard-v1.md` and the rules of a row, shares no line with the C program, and
 answers three questions about a corpus: which documents it holds and where, which pieces of them
@@ -8,8 +8,8 @@ go into which row, and what every figure must then be.
     units[0].rows[0]       # [Segment(document, offset, n_tokens), ...]
     units[0].figures       # as in the shard's metadata
 
-What is not text (tables, files of tokens) is not read here: whoever writes such a file says
-which records it has put where (`corpus_files.py`).
+Formats that are not text (tables, files of tokens) are not read here: the code that writes such a
+file states which records it has put where (`corpus_files.py`).
 """
 
 import json
@@ -28,14 +28,14 @@ BAD_KINDS = ["missing_text", "json", "utf8", "too_large", "pattern"]
 
 @dataclass(frozen=True)
 class Options:
-    """The options of `bindery pack` that decide what is in a dataset."""
+    """The options of `bindery pack` that decide the contents of a dataset."""
 
     seq_len: int = 2048
     strategy: str = "best-fit"
     long: str = "split"
     separator: int = SEPARATOR
-    separators_are: str = "append"  # or "present": in the tokens already
-    vocab_size: int | None = None  # given: the inputs are token ids
+    separators_are: str = "append"  # or "present": the tokens contain it already
+    vocab_size: int | None = None  # if given, the inputs are token ids
     bos: int | None = None
     padding: int | None = None
     text_field: str = "text"
@@ -45,7 +45,7 @@ class Options:
     max_documents: int | None = None
     min_tokens: int = 0
     shuffle: int | None = None
-    holdout: int = 0  # millionths
+    holdout: int = 0  # in millionths
     limit: int | None = None
     codec: str = "none"
 
@@ -55,38 +55,38 @@ class Options:
 
     @property
     def parts(self) -> list[str]:
-        """What the datasets hold that one run writes."""
+        """Returns the parts that one run writes, each a dataset."""
         return ["all"] if self.holdout == 0 else ["training", "held-out"]
 
 
 @dataclass(frozen=True)
 class Record:
-    """One record of an input: where it begins, its bytes as the input has them, and its text,
-    or its token ids without separator."""
+    """One record of an input: where it begins, its bytes in the input, and its text, or its token
+    ids without separator."""
 
     position: int
     raw: bytes
     content: bytes | tuple[int, ...]
     is_headless: bool = False
-    end: int | None = None  # in a stream, whose records are not its bytes as they are
+    end: int | None = None  # in a stream, where a record's size is not that of its bytes
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How an input is cut. The starts are right even where the program has to read on to find
-    them, and tells neither weight nor extent."""
+    """How an input is cut. The starts are right even if the program has to read on to find them,
+    and states neither weight nor extent."""
 
     weight: int | None
     extent: int | None
     starts: tuple[int, ...]
-    id_bytes: int | None = None  # of a file of ids without an index, whose positions are ids
+    id_bytes: int | None = None  # width of ids in a file without an index, whose positions are ids
 
 
 @dataclass(frozen=True)
 class Input:
     """One input of the corpus. Text and JSONL are read from `data`, the decompressed bytes; the
-    name's ending, that of a compression aside, says how. Anything else tells its `records` and
-    its `cut`. `stored` are the files to be written, if `data` is not the one file."""
+    name's ending (without that of a compression) says which. Other formats state their `records`
+    and `cut`. `stored` are the files to be written, if `data` is not the only one."""
 
     name: str
     data: bytes = b""
@@ -95,7 +95,7 @@ class Input:
     records: tuple[Record, ...] | None = None
     cut: Cut | None = None
     stored: dict[str, bytes] | None = None
-    is_stream: bool = False  # text of which only reading tells where records begin
+    is_stream: bool = False  # text in which only reading finds the begins of records
 
     @property
     def is_jsonl(self) -> bool:
@@ -104,8 +104,8 @@ class Input:
 
 @dataclass(frozen=True, eq=False)
 class Document:
-    """One document: where its record begins, that record, its text (or ids) as it is tokenised,
-    all its tokens. Two documents are never equal, whatever they hold."""
+    """One document: the begin of its record, that record, its text (or ids) before tokenising, and
+    all its tokens. Two documents are never equal, whatever they contain."""
 
     input: int
     position: int
@@ -118,7 +118,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Segment:
-    """Tokens `offset` to `offset + n_tokens` of a document, as they lie in a row."""
+    """Tokens `offset` to `offset + n_tokens` of a document, as they are in a row."""
 
     document: Document
     offset: int
@@ -130,12 +130,12 @@ class Segment:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Its place in input order."""
+        """Its position in input order."""
         return *self.document.place, self.offset
 
 
 Row = list[Segment]
-Choice = Callable[[list[tuple[int, int]]], int]  # of (room, row) of the rows with room enough
+Choice = Callable[[list[tuple[int, int]]], int]  # from (room, row) of rows with enough room
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class PackedUnit:
 
 
 class TooLong(Exception):
-    """`--long error` met a document longer than a row."""
+    """`--long error` found a document longer than a row."""
 
     def __init__(self, document: Document):
         super().__init__(f"input {document.input}, position {document.position}")
@@ -173,9 +173,9 @@ class TooLong(Exception):
 
 
 def delimited_records(data: bytes, delimiter: bytes) -> Iterator[tuple[int, bytes]]:
-    """What lies between two delimiter lines is a document; what lies before the first or after
-    the last is one if it is anything at all. The newline that ends a document's last line is
-    not part of it."""
+    """The lines between two delimiter lines are a document; the lines before the first or after the
+    last are one unless there are none. The newline that ends a document's last line is not part of
+    it."""
     begin = 0
     line_begin = 0
     while line_begin < len(data):
@@ -192,7 +192,7 @@ def delimited_records(data: bytes, delimiter: bytes) -> Iterator[tuple[int, byte
 
 
 def json_text(line: bytes, text_field: str) -> bytes:
-    """The text of a JSON record. Bytes that are not UTF-8 come through as they are."""
+    """Returns the text of a JSON record. Bytes that are not UTF-8 are kept."""
     value = json.loads(line.decode("utf-8", "surrogateescape"))
     for name in text_field.split("."):
         value = value[name]
@@ -200,7 +200,7 @@ def json_text(line: bytes, text_field: str) -> bytes:
 
 
 def jsonl_records(data: bytes, text_field: str) -> Iterator[Record]:
-    """One document per line that is not blank, at the line's first byte."""
+    """Yields one document per line that is not blank, at the line's first byte."""
     position = 0
     for line in data.split(b"\n"):
         if line.strip(b" \t\r"):
@@ -209,7 +209,7 @@ def jsonl_records(data: bytes, text_field: str) -> Iterator[Record]:
 
 
 def records_of(item: Input, options: Options) -> Iterator[Record]:
-    """Every record of one input."""
+    """Yields every record of one input."""
     if item.records is not None:
         return iter(item.records)
     if item.is_jsonl:
@@ -229,7 +229,7 @@ def is_utf8(text: bytes) -> bool:
 
 
 def place_of(index: int, position: int, shuffle: int | None) -> tuple[int, ...]:
-    """Where a document comes in input order."""
+    """Returns the sort key of a document in input order."""
     if shuffle is None:
         return index, position
     rank = xxhash.xxh3_64_intdigest(struct.pack("<IQ", index, position), seed=shuffle)
@@ -237,7 +237,7 @@ def place_of(index: int, position: int, shuffle: int | None) -> tuple[int, ...]:
 
 
 def tokenised_text(raw: bytes, options: Options) -> bytes:
-    """The text of a record as it is tokenised. Raises ValueError if it is to be refused."""
+    """Returns the text of a record for the tokenizer. Raises ValueError if it must be refused."""
     if is_utf8(raw) or options.invalid_utf8 == "keep":
         return raw
     if options.invalid_utf8 == "replace":
@@ -246,7 +246,7 @@ def tokenised_text(raw: bytes, options: Options) -> bytes:
 
 
 def make_document(index: int, record: Record, options: Options) -> Document:
-    """Optional BOS, the text's tokens, one separator."""
+    """Returns an optional BOS, the text's tokens, one separator."""
     content = record.content
     is_text = isinstance(content, bytes)
     text = tokenised_text(content, options) if is_text else content
@@ -263,7 +263,7 @@ def make_document(index: int, record: Record, options: Options) -> Document:
 
 
 def read_documents(inputs: list[Input], options: Options) -> list[Document]:
-    """Every document of the corpus up to the limit, as the inputs have them."""
+    """Returns every document of the corpus up to the limit, in the order of the inputs."""
     documents = [
         make_document(index, record, options)
         for index, item in enumerate(inputs)
@@ -273,7 +273,7 @@ def read_documents(inputs: list[Input], options: Options) -> list[Document]:
 
 
 def positions_digest(unit: Unit, documents: list[Document]) -> str:
-    """XXH3-128 over where each record lies, and over a mark where the next input begins."""
+    """Returns XXH3-128 over the records' positions, with a mark where the next input begins."""
     state = xxhash.xxh3_128()
     index = unit.input
     for document in documents:
@@ -285,7 +285,7 @@ def positions_digest(unit: Unit, documents: list[Document]) -> str:
 
 
 def records_digest(documents: list[Document]) -> str:
-    """XXH3-128 over each record's bytes and how many they are."""
+    """Returns XXH3-128 over each record's bytes and their number."""
     state = xxhash.xxh3_128()
     for document in documents:
         state.update(document.record.raw)
@@ -293,7 +293,7 @@ def records_digest(documents: list[Document]) -> str:
     return state.hexdigest()
 
 
-# ---- What is selected ------------------------------------------------------------
+# ---- Selection -------------------------------------------------------------------
 
 
 def is_held_out(document: Document, options: Options) -> bool:
@@ -303,14 +303,14 @@ def is_held_out(document: Document, options: Options) -> bool:
 
 
 def documents_of_part(documents: list[Document], options: Options, part: str) -> list[Document]:
-    """The documents that a part's figures tell of: a training set counts what it gives away."""
+    """Returns the documents in a part's figures: a training part counts the held-out ones, too."""
     if part != "held-out":
         return documents
     return [d for d in documents if is_held_out(d, options)]
 
 
 def left_out_as(document: Document, options: Options, part: str) -> str | None:
-    """The figure of a document that gets into no row, whatever its length."""
+    """Returns the figure that counts a document that is in no row, or None."""
     if part == "training" and is_held_out(document, options):
         return "held_out"
     if len(document.text) < options.min_tokens:
@@ -322,7 +322,7 @@ def left_out_as(document: Document, options: Options, part: str) -> str | None:
 
 
 def text_cut(item: Input, options: Options) -> Cut:
-    """Text is cut at multiples of the unit's size, unless a file is one document."""
+    """Cuts text at multiples of the unit's size, unless a file is one document."""
     size = len(item.data)
     is_lines = item.is_jsonl or item.is_stream
     is_one_document = not is_lines and options.delimiter is None
@@ -337,9 +337,9 @@ def cut_of(item: Input, options: Options) -> Cut:
 
 
 def make_units(inputs: list[Input], options: Options) -> list[Unit]:
-    """Large inputs are sliced; neighbouring small ones of a source share a unit."""
+    """Slices large inputs; neighbouring small inputs of a source share a unit."""
     units: list[Unit] = []
-    group_weight = None  # of the group that the last unit is, if it is one
+    group_weight = None  # weight of the last unit if that is a group
     for index, item in enumerate(inputs):
         cut = cut_of(item, options)
         if cut.weight is None or cut.weight > options.unit_size:
@@ -369,7 +369,7 @@ def unit_holds(unit: Unit, document: Document, inputs: list[Input], options: Opt
 
 
 def kept_tokens(document: Document, options: Options) -> int:
-    """How many tokens of a document the `--long` policy lets into rows."""
+    """Returns how many tokens of a document the `--long` policy allows in rows."""
     n = len(document.tokens)
     if n <= options.seq_len or options.long == "split":
         return n
@@ -381,7 +381,7 @@ def kept_tokens(document: Document, options: Options) -> int:
 
 
 def greedy_pieces(document: Document, n_kept: int, seq_len: int) -> Iterator[Segment]:
-    """The first piece fills a row; each next one repeats a token and adds up to seq_len - 1."""
+    """The first piece fills a row; each later one repeats a token and adds up to seq_len - 1."""
     offset = 0
     while True:
         n = min(seq_len, n_kept - offset)
@@ -392,8 +392,8 @@ def greedy_pieces(document: Document, n_kept: int, seq_len: int) -> Iterator[Seg
 
 
 def fitted_rows(documents: list[Document], options: Options, choose: Choice) -> list[Row]:
-    """Textbook fitting, longest segment first; rows by their earliest segment, segments in
-    input order."""
+    """Textbook fitting, longest segment first; rows are ordered by their earliest segment, segments
+    by input order."""
     segments: list[Segment] = []
     for document in documents:
         n_kept = kept_tokens(document, options)
@@ -420,18 +420,19 @@ def fitted_rows(documents: list[Document], options: Options, choose: Choice) -> 
 
 
 def best_fit_rows(documents: list[Document], options: Options) -> list[Row]:
-    """The row with the least room that suffices; of equal ones the one opened first."""
+    """Chooses the row with the least sufficient room; of equal rows the one opened first."""
     return fitted_rows(documents, options, lambda fitting: min(fitting)[1])
 
 
 def first_fit_rows(documents: list[Document], options: Options) -> list[Row]:
-    """The row opened first of those with room."""
+    """Chooses the row that was opened first."""
     return fitted_rows(documents, options, lambda fitting: fitting[0][1])
 
 
 def concat_rows(documents: list[Document], options: Options) -> list[Row]:
-    """Documents end to end, cut where a row ends. The piece after a cut repeats a token. A
-    segment never begins in the last free token of a row unless that is all of its document."""
+    """Lays documents end to end and cuts them where a row ends. The piece after a cut repeats a
+    token. A segment never begins in the last free token of a row unless it is the whole
+    document."""
     rows: list[Row] = []
     free = 0
     for document in documents:
@@ -466,7 +467,7 @@ def histogram(values: Iterable[int]) -> list[int]:
 
 
 def collisions(segment: Segment, options: Options) -> int:
-    """Text tokens of a segment that have the separator's id, a repeated token left out."""
+    """Counts text tokens of a segment with the separator's id, without a repeated token."""
     document = segment.document
     first_text = 0 if options.bos is None else 1
     first_new = segment.offset + (1 if segment.offset > 0 else 0)
@@ -477,7 +478,7 @@ def collisions(segment: Segment, options: Options) -> int:
 def make_figures(
     documents: list[Document], rows: list[Row], options: Options, part: str
 ) -> dict:
-    """Every figure of the metadata, in its order. `documents` are those of the part."""
+    """Returns every figure of the metadata, in its order. `documents` are those of the part."""
     segments = [segment for row in rows for segment in row]
     pieces: dict[Document, int] = {}
     for segment in segments:
@@ -517,18 +518,18 @@ def make_figures(
         **{f"bad_{kind}": 0 for kind in BAD_KINDS},  # no record that this packer reads is bad
         "longest_segment": max((s.n_tokens for s in segments), default=0),
         "attention_pairs": sum(s.n_tokens * (s.n_tokens + 1) // 2 for s in segments),
-        "added_tokens": [],  # of bytes and of ids there are none
+        "added_tokens": [],  # the tokenizers of bytes and of ids have none
         "added_tokens_other": 0,
         "document_length_histogram": histogram(len(d.tokens) for d in pieces),
         "segments_per_row_histogram": histogram(len(row) for row in rows),
     }
 
 
-# ---- The whole -------------------------------------------------------------------
+# ---- Everything together ---------------------------------------------------------
 
 
 def pack_unit(unit: Unit, documents: list[Document], options: Options, part: str) -> PackedUnit:
-    """One shard, of the unit's documents as the inputs have them."""
+    """Packs one shard from the unit's documents in the order of the inputs."""
     given = documents_of_part(documents, options, part)
     selected = [d for d in given if left_out_as(d, options, part) is None]
     selected.sort(key=lambda d: d.place)
@@ -539,8 +540,8 @@ def pack_unit(unit: Unit, documents: list[Document], options: Options, part: str
 
 
 def pack(inputs: list[Input], options: Options, part: str = "all") -> list[PackedUnit]:
-    """What `bindery pack` must write, unit by unit. With a holdout `part` says which of the two
-    datasets is meant. Raises TooLong under `--long error`."""
+    """Returns the expected output of `bindery pack`, unit by unit. With a holdout, `part` chooses
+    one of the two datasets. Raises TooLong under `--long error`."""
     documents = read_documents(inputs, options)
     packed = []
     n_read = 0
@@ -554,6 +555,7 @@ def pack(inputs: list[Input], options: Options, part: str = "all") -> list[Packe
 
 
 def has_documents(inputs: list[Input], options: Options) -> bool:
-    """Whether there is anything to train on; `bindery pack` refuses a corpus without."""
+    """Tells whether there is a document to train on; otherwise `bindery pack` refuses the
+    corpus."""
     units = pack(inputs, options, options.parts[0])
     return any(unit.figures["documents"] > 0 for unit in units)

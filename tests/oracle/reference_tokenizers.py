@@ -1,7 +1,7 @@
-"""tiktoken and Hugging Face's tokenizers with real vocabularies: whose ids are the right ones.
+"""tiktoken and Hugging Face's tokenizers with real vocabularies: the references for ids.
 
 Vocabularies come from `scripts/setup --test` (scripts/vocabularies.py); patterns and special
-tokens are what their makers publish.
+tokens are those that their makers publish.
 """
 
 import base64
@@ -56,7 +56,7 @@ KNOWN = {
 
 
 def spec(name: str) -> str:
-    """How `bindery --tokenizer` names it."""
+    """Returns the name for `bindery --tokenizer`."""
     file, _, pattern, _ = KNOWN[name]
     return f"{FOLDER / file}:{pattern}"
 
@@ -91,7 +91,7 @@ BYTE_CHARACTERS = byte_characters()
 
 
 def byte_level(model: models.BPE, pattern: str | None = None) -> tokenizers.Tokenizer:
-    """A tokenizer of GPT-2's kind, or with a pattern of its own."""
+    """Makes a tokenizer like GPT-2's, or with another pattern."""
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     if pattern is not None:
@@ -105,7 +105,7 @@ def byte_level(model: models.BPE, pattern: str | None = None) -> tokenizers.Toke
 
 @cache
 def gpt2_hugging_face() -> tokenizers.Tokenizer:
-    """From vocab.json and merges.txt."""
+    """Made from vocab.json and merges.txt."""
     folder = FOLDER / "gpt2"
     model = models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
     tokenizer = byte_level(model)
@@ -114,7 +114,7 @@ def gpt2_hugging_face() -> tokenizers.Tokenizer:
 
 
 def merges(name: str) -> list[tuple[bytes, bytes]]:
-    """The parts that each token is last merged from, in the order of ranks."""
+    """Returns the parts that each token is last merged from, in the order of ranks."""
     found = []
     known = ranks(name)
     for token, rank in sorted(known.items(), key=lambda item: item[1]):
@@ -140,7 +140,7 @@ def cl100k_hugging_face() -> tokenizers.Tokenizer:
 
 def trained(texts: list[str], pattern: str | None, vocab_size: int,
             specials: list[str]) -> tokenizers.Tokenizer:
-    """A small model of the kind that `pattern` belongs to, the same every time."""
+    """Trains a small model for `pattern`, the same every time."""
     from tokenizers import trainers
 
     tokenizer = byte_level(models.BPE(), pattern)

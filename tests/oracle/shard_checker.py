@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-FORMAT = "1.2"  # what is written today
+FORMAT = "1.2"  # the version that is written today
 BATCH_BYTES = 4 << 20
-ALIGNMENT = 8  # what Arrow's own writers give a buffer, whatever alignment they are asked for
+ALIGNMENT = 8  # the alignment of Arrow's own writers, whatever they are asked for
 
 TOKENIZER_KEYS = ["name", "fingerprint"]
 METADATA_KEYS = ["format", "packing", "unit", "records", "positions", "figures"]
@@ -38,10 +38,10 @@ FIGURE_KEYS = [
 ]
 
 BAD_FIGURES = ["bad_missing_text", "bad_json", "bad_utf8", "bad_too_large", "bad_pattern"]
-NOT_ALWAYS_COUNTED = {"added_tokens", "added_tokens_other"}  # before 1.2, and repacked from it
-COUNTED_IDS = 32  # of added tokens, the lowest
+NOT_ALWAYS_COUNTED = {"added_tokens", "added_tokens_other"}  # not before 1.2
+COUNTED_IDS = 32  # the lowest ids of added tokens are counted one by one
 
-# What 1.0 did not say, and what it is read as; and of that, what 1.1 did not say either.
+# Keys that 1.0 did not have, and their values for it; below, those that 1.1 did not have either.
 ADDED_PACKING = {
     "max_documents": None, "min_tokens": 0, "shuffle": None, "holdout": 0, "part": "all",
     "codec": "none",
@@ -57,7 +57,7 @@ ADDED_SECOND = {"positions", *BAD_FIGURES}
 
 
 class Violation(NamedTuple):
-    """A broken invariant: its number, where, and what was found."""
+    """A broken invariant: its number, the place, and the value found."""
 
     rule: str
     place: str
@@ -69,7 +69,7 @@ class Violation(NamedTuple):
 
 @dataclass(frozen=True)
 class Piece:
-    """A segment: what `documents` says of it, and its tokens."""
+    """A segment: its entry in `documents`, and its tokens."""
 
     input: int
     position: int
@@ -86,7 +86,7 @@ class Piece:
         return self.offset + len(self.tokens)
 
     def place(self, packing: dict) -> tuple[int, ...]:
-        """Where its document comes in input order."""
+        """Returns the sort key of its document in input order."""
         if packing["shuffle"] is None:
             return self.document
         data = struct.pack("<IQ", *self.document)
@@ -95,7 +95,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Row:
-    """A row as it is stored."""
+    """A stored row."""
 
     ids: np.ndarray
     boundaries: list[int]
@@ -104,7 +104,7 @@ class Row:
 
     @property
     def has_segments(self) -> bool:
-        """R1 and R2: the row can be taken apart into segments."""
+        """R1 and R2: tells whether the row can be divided into segments."""
         b = self.boundaries
         return (
             len(b) >= 2
@@ -115,7 +115,7 @@ class Row:
         )
 
     def pieces(self) -> list[Piece]:
-        """The row's segments. Needs `has_segments`."""
+        """Returns the row's segments. Needs `has_segments`."""
         return [
             Piece(**document, tokens=tuple(self.ids[begin:end].tolist()))
             for document, begin, end in zip(
@@ -136,7 +136,7 @@ class Shard:
 
     @property
     def is_first_minor(self) -> bool:
-        """Of format 1.0."""
+        """Tells whether the shard has format 1.0."""
         return self.metadata.get("format") == "1.0"
 
     def rows(self) -> Iterator[Row]:
@@ -153,7 +153,7 @@ class Shard:
 
 
 def read_shard(path: Path) -> Shard:
-    """Raises pa.ArrowInvalid, OSError or ValueError for what is not a shard at all."""
+    """Raises pa.ArrowInvalid, OSError or ValueError if the file is not a shard."""
     with pa.memory_map(str(path)) as stream:
         mapping = stream.read_buffer()
     reader = pa.ipc.open_file(mapping)
@@ -166,11 +166,11 @@ def read_shard(path: Path) -> Shard:
     return Shard(path.name, reader.schema, batches, mapping, metadata)
 
 
-# ---- R: of a row -----------------------------------------------------------------
+# ---- R: rules of a row -----------------------------------------------------------
 
 
 def row_checksum(row: Row) -> int:
-    """XXH3-64 over ids, boundaries and documents, as stored."""
+    """Returns XXH3-64 over ids, boundaries and documents, as stored."""
     state = xxhash.xxh3_64()
     state.update(row.ids.tobytes())
     state.update(np.array(row.boundaries, dtype="<i4").tobytes())
@@ -218,7 +218,7 @@ def check_segments(row: Row, packing: dict) -> Iterator[tuple[str, str]]:
 
 
 def check_row(row: Row, packing: dict) -> Iterator[tuple[str, str]]:
-    """(rule, found) of every broken invariant of one row."""
+    """Yields (rule, found) for every broken invariant of one row."""
     if (row.ids >= packing["vocab_size"]).any():
         yield "R3", f"an id of {row.ids.max()} in a vocabulary of {packing['vocab_size']}"
     if row.checksum != row_checksum(row):
@@ -228,7 +228,7 @@ def check_row(row: Row, packing: dict) -> Iterator[tuple[str, str]]:
         yield from check_segments(row, packing)
 
 
-# ---- S: of a shard ---------------------------------------------------------------
+# ---- S: rules of a shard ---------------------------------------------------------
 
 
 def expected_schema(packing: dict) -> pa.Schema:
@@ -254,7 +254,7 @@ def expected_schema(packing: dict) -> pa.Schema:
 
 
 def check_buffers(shard: Shard, codec: str) -> Iterator[str]:
-    """No nulls; every buffer lies in the mapped file itself, aligned, or all are compressed."""
+    """No nulls; every buffer lies in the mapped file, aligned, or all are compressed."""
     begin, end = shard.mapping.address, shard.mapping.address + shard.mapping.size
     for batch in shard.batches:
         for name, column in zip(batch.schema.names, batch.columns):
@@ -285,7 +285,7 @@ def check_batches(shard: Shard, packing: dict) -> Iterator[str]:
 
 
 def check_metadata(shard: Shard) -> Iterator[str]:
-    """The metadata's form; what it says is compared with manifest and rows elsewhere."""
+    """Checks the metadata's form; its values are compared with manifest and rows elsewhere."""
     raw = shard.schema.metadata
     if set(raw) != {b"bindery"}:
         yield f"schema metadata has the keys {sorted(raw)}"
@@ -315,7 +315,7 @@ def check_metadata(shard: Shard) -> Iterator[str]:
 
 
 def pieces_by_document(pieces: list[Piece]) -> dict[tuple[int, int], list[Piece]]:
-    """Each document's pieces by offset."""
+    """Sorts each document's pieces by offset."""
     found: dict[tuple[int, int], list[Piece]] = {}
     for piece in pieces:
         found.setdefault(piece.document, []).append(piece)
@@ -325,7 +325,7 @@ def pieces_by_document(pieces: list[Piece]) -> dict[tuple[int, int], list[Piece]
 
 
 def check_document(own: list[Piece], packing: dict) -> Iterator[str]:
-    """S3 of one document, its pieces sorted by offset."""
+    """S3 for one document, whose pieces are sorted by offset."""
     if own[0].offset != 0:
         yield f"its first piece begins at token {own[0].offset}"
     if len({piece.length for piece in own}) > 1:
@@ -343,7 +343,7 @@ def check_document(own: list[Piece], packing: dict) -> Iterator[str]:
             yield f"it is truncated to {last.end} tokens, not to {packing['seq_len']}"
 
 
-LEFT_OUT = ["dropped", "too_short", "held_out"]  # whole documents, in tokens
+LEFT_OUT = ["dropped", "too_short", "held_out"]  # tokens of whole documents
 
 
 def histogram(values: list[int]) -> list[int]:
@@ -353,7 +353,7 @@ def histogram(values: list[int]) -> list[int]:
 
 
 def text_tokens(piece: Piece, packing: dict) -> tuple[int, ...]:
-    """A piece's tokens without BOS, the document's own separator and the repeated token."""
+    """Returns a piece's tokens without BOS, the document's own separator and the repeated token."""
     begins_with_other = piece.offset > 0 or packing["bos"] is not None
     ends_with_separator = piece.end == piece.length
     end = len(piece.tokens) - int(ends_with_separator)
@@ -361,9 +361,9 @@ def text_tokens(piece: Piece, packing: dict) -> tuple[int, ...]:
 
 
 def figures_of_rows(rows: list[list[Piece]], packing: dict, stated: dict) -> dict:
-    """Every figure, recomputed. Rows do not show what was left out, which documents had lost
-    their head and which bytes were not UTF-8: those are taken as stated, and everything else
-    must agree with them."""
+    """Computes every figure again. Rows do not show which documents were left out, had lost their
+    head or were not UTF-8: these figures are used as stated, and everything else must agree with
+    them."""
     seq_len = packing["seq_len"]
     pieces = [piece for row in rows for piece in row]
     documents = list(pieces_by_document(pieces).values())
@@ -400,7 +400,7 @@ def figures_of_rows(rows: list[list[Piece]], packing: dict, stated: dict) -> dic
 
 
 def check_left_out(figures: dict, packing: dict) -> Iterator[str]:
-    """What can be said of the figures that rows do not show."""
+    """Checks the figures that rows do not show, as far as possible."""
     frame = 1 if packing["bos"] is None else 2
     shortest = {"dropped": packing["seq_len"] + 1, "too_short": frame, "held_out": frame}
     has_reason = {
@@ -440,7 +440,7 @@ def check_ledger(figures: dict, seq_len: int) -> Iterator[str]:
 
 
 def n_slices(item: dict) -> int | None:
-    """None if only reading tells. An empty input has one."""
+    """Returns None if only reading finds the number. An empty input has one slice."""
     if "starts" in item:
         return len(item["starts"])
     if item["extent"] is None:
@@ -449,14 +449,14 @@ def n_slices(item: dict) -> int | None:
 
 
 def slice_of(item: dict, position: int) -> int:
-    """The slice in which a record at `position` lies."""
+    """Returns the slice in which a record at `position` lies."""
     if "starts" in item:
         return sum(start <= position for start in item["starts"]) - 1
     return position // item["stride"]
 
 
 def check_unit(pieces: list[Piece], unit: dict, inputs: list[dict]) -> Iterator[str]:
-    """S2. An empty input can hold an empty document at its byte 0."""
+    """S2. An empty input can contain an empty document at its byte 0."""
     first, last = unit["input"], unit["input"] + unit["inputs"] - 1
     for piece in pieces:
         if not first <= piece.input <= last:

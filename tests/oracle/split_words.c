@@ -1,9 +1,9 @@
-// split_words - what tests/oracle/splitter_test.py drives the splitter with.
+// split_words - runs the splitter for tests/oracle/splitter_test.py.
 //
 // Usage: split_words STEP...
 //
 // A STEP is the name of a pattern ("gpt2", …, "digit") or "/" and a regular expression. Reads
-// texts, each with its length before it, and writes for each the number of its words and their
+// texts, each preceded by its length, and writes for each the number of its words and their
 // ends; all numbers are 32 bits, little-endian.
 #include <stdint.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-"""The words are those of tiktoken and of Hugging Face's tokenizers: for code points of every
-kind beside letters, digits, spaces and apostrophes, and for random text; and the tables are those
-that the script makes.
+"""The words are those of tiktoken and of Hugging Face's tokenizers: for code points of every kind
+beside letters, digits, spaces and apostrophes, and for random text; and the tables are those that
+the script makes.
 
 Usage: splitter_test.py SPLIT_WORDS. With BINDERY_TEST_LONG=1 for every code point (tiktoken: every
 assigned one) and for more random text; with BINDERY_TEST_BRIEF=1, for less."""
@@ -35,7 +35,7 @@ O200K = (
     rf"|\p{{N}}{{1,3}}|{MARKS}[\r\n/]*|{LINES}"
 )
 LLAMA3 = rf"{SUFFIX}|{PREFIXED}\p{{L}}+|\p{{N}}{{1,3}}|{MARKS}[\r\n]*|{LINES}"
-# As Hugging Face's files write them.
+# The patterns as Hugging Face's files write them.
 HUGGING_FACE = {
     "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "cl100k": rf"{SUFFIX}|{PREFIXED}\p{{L}}+|\p{{N}}{{1,3}}|{MARKS}[\r\n]*|\s+\z|{LINES}",
@@ -44,7 +44,7 @@ HUGGING_FACE = {
     "o200k": O200K,
     "digit": r"\p{N}",
 }
-# Other ways to write them that bd_pattern_of_expression() knows.
+# Other spellings that bd_pattern_of_expression() recognises.
 OTHER_SPELLINGS = [
     ("gpt2", r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
     ("gpt2", r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
@@ -54,14 +54,14 @@ OTHER_SPELLINGS = [
         r"| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
     ),
 ]
-# Expressions that match one character, of a set.
+# Expressions that match one character of a set.
 SETS = [
     *[rf"\p{{{name}}}" for name in ("L", "Lu", "Ll", "Lt", "M", "N", "Nd", "Z", "Letter")],
     *[r"\P{L}", r"\p{^Ll}", r"\d", r"\D", r"\s", r"\S", "(?i:[k-t])", "(?i:[^k-t])"],
     *[r"[\p{Lm}\p{Lo}]", r"[^\P{M}]", r"[\P{N}1]", r"[^\S\p{Lu}]", r"(?i:\p{Lu})"],
     *[UPPER, LOWER, r"(?i)[\s\dk]", r"[\D]", r"(?i:k|s)", r"(?i:[^\s\dk])"],
 ]
-# As tiktoken_ext/openai_public.py of tiktoken 0.14 writes them, and Llama 3's own code.
+# The patterns of tiktoken_ext/openai_public.py in tiktoken 0.14, and of Llama 3's own code.
 TIKTOKEN = {
     "gpt2": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
     "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
@@ -76,7 +76,7 @@ FRAGMENTS = [
 
 
 def words_of(steps: list[str], texts: list[bytes]) -> list[list[bytes]]:
-    """The words that the splitter cuts each of `texts` into."""
+    """Returns the words that the splitter cuts each of `texts` into."""
     data = b"".join(struct.pack("<I", len(text)) + text for text in texts)
     command = [SPLIT_WORDS, *steps]
     out = subprocess.run(command, input=data, stdout=subprocess.PIPE, check=True).stdout
@@ -99,8 +99,8 @@ def hugging_face_words(splitter, text: str) -> list[bytes]:
 
 
 def tiktoken_words(expression: str, texts: list[str]) -> list[list[bytes]]:
-    """tiktoken shows no words, but a word that is a token as a whole becomes that token: so
-    with every part of every text as a token its tokens are the words."""
+    """tiktoken does not show words, but a word that is a token as a whole becomes that token. So
+    with every part of every text as a token, its tokens are the words."""
     ranks = {bytes([byte]): byte for byte in range(256)}
     for text in texts:
         data = text.encode()
@@ -132,7 +132,7 @@ class Words(unittest.TestCase):
         self.assertTrue(made.stdout == kept, "scripts/make-unicode-tables makes another table")
 
     def test_code_points_are_cut_as_hugging_face_does(self):
-        """In contexts that show its class."""
+        """Each in contexts that show its class."""
         points = characters()
         texts = [
             "".join(f" {x}a{x} 1{x}1 {x}{x}'{x}A{x}\n{x}\n" for x in points[i : i + 64])
@@ -145,7 +145,7 @@ class Words(unittest.TestCase):
                 self.assertEqual(hugging_face_words(splitter, text), found, name)
 
     def test_code_points_are_cut_as_tiktoken_does(self):
-        """All that are assigned, or else those beside which the category changes."""
+        """All assigned code points, or only those where the category changes."""
         category = unicodedata2.category
         points = [
             x
@@ -195,7 +195,7 @@ class Words(unittest.TestCase):
                 self.assertEqual(hugging_face_words(splitter, text), found, expression)
 
     def test_code_points_are_in_the_sets_of_hugging_face(self):
-        """Also what was assigned after the version of Unicode that PCRE2 knows."""
+        """Also code points that are newer than the version of Unicode that PCRE2 knows."""
         points = characters()
         texts = [
             "".join(f"{x}\x01" for x in points[i : i + 64]) for i in range(0, len(points), 64)

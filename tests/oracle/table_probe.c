@@ -1,8 +1,8 @@
 // Usage: table_probe < LIST
 //
-// Reads many tables as `pack` does, one child for each, and tells a test what came of it. A
-// line of the list is FORMAT (parquet, file or stream), the field and the path, with tabs
-// between them; a line of the answer is one of
+// Reads many tables as `pack` does, one child for each, and prints the result for a test. A
+// line of the list is FORMAT (parquet, file or stream), the field and the path, separated by
+// tabs; a line of the answer is one of
 //
 //   rows ID_BYTES N HASH  N rows; the hash is XXH3-64 over each row's bytes and its length as 8
 //                         bytes, little-endian, -1 for a row without a value
@@ -64,7 +64,7 @@ static void read_table(const char *format, const char *field, const char *path)
     bd_hasher_free(hasher);
 }
 
-// A crash is one table's own.
+// A crash ends only the child of one table.
 static void read_in_child(const char *format, const char *field, const char *path)
 {
     fflush(stdout);

@@ -1,9 +1,10 @@
 // Usage: tokenizer_probe json|fingerprint|added|added-but-special SPEC, or tokenizer_probe normal-form
 //
-// Shows a test what a tokenizer's file was understood as: its tokenizer.json; its fingerprint,
-// number of merges and whether whole words count; or the ids of texts if nothing merges, so
-// that added tokens and bytes are left. Texts come on standard input, each after its size as 4
-// bytes, little-endian; each becomes a line of ids, or for normal-form comes out as it came in.
+// Shows a test how a tokenizer's file was understood: its tokenizer.json; its fingerprint,
+// number of merges and whether whole words count; or the ids of texts without any merge, so
+// that only added tokens and bytes are found. Texts come on standard input, each after its size
+// as 4 bytes, little-endian; each becomes a line of ids, or for normal-form is written in the
+// same form.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,7 +96,7 @@ static void for_each_text(const probe *p, void (*show)(const probe *, const char
 {
     uint32_t size;
     while (fread(&size, sizeof size, 1, stdin) == 1) {
-        char *text = malloc(size);  // not a byte more, so that a sanitizer sees what is read
+        char *text = malloc(size);  // exactly this long, for the sanitizers
         if ((!text && size > 0) || fread(text, 1, size, stdin) != size)
             exit(2);
         show(p, text, size);

@@ -18,7 +18,7 @@ def random_text(rng, length):
 
 
 def alphabet():
-    """The visible character of each byte."""
+    """Returns the visible character of each byte."""
     others = iter(range(256, 512))
     printed = {*range(33, 127), *range(161, 173), *range(174, 256)}
     return [chr(byte) if byte in printed else chr(next(others)) for byte in range(256)]
@@ -60,7 +60,7 @@ def sequence(*steps):
 
 
 def document(vocabulary, merges, tokens=(), pre_tokenizer=None, **other):
-    """A tokenizer.json; keys of `other` that the document does not have belong to its model."""
+    """Makes a tokenizer.json; keys of `other` that the document does not have go to its model."""
     model = {
         "type": "BPE",
         "dropout": None,
@@ -95,7 +95,7 @@ def bytes_only(tokens=(), **other):
 
 
 def trained(seed, vocabulary_size=600):
-    """(vocabulary, merges) of a small BPE."""
+    """Returns (vocabulary, merges) of a small BPE."""
     rng = random.Random(seed)
     words = [random_text(rng, rng.randint(1, 9)) for _ in range(60)]
     texts = ["".join(rng.choice(words) for _ in range(50)) for _ in range(40)]
@@ -112,7 +112,7 @@ def trained(seed, vocabulary_size=600):
 
 
 def all_pairs(vocabulary):
-    """Every way to make a token of two, as files converted from ranks list them."""
+    """Returns every way to make a token of two, as files converted from ranks list them."""
     ranked = sorted(vocabulary, key=vocabulary.get)
     return [
         [token[:cut], token[cut:]]
@@ -123,7 +123,7 @@ def all_pairs(vocabulary):
 
 
 def families(seed):
-    """{name: tokenizer.json}: what each family's own file looks like, but small."""
+    """Returns {name: tokenizer.json}: small files in the form of each family's own."""
     vocabulary, merges = trained(seed)
     n = len(vocabulary)
     spaced = [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
@@ -138,7 +138,7 @@ def families(seed):
     }
     gpt2 = document({**vocabulary, "<|endoftext|>": n}, spaced, post_processor=byte_level(True))
     gpt2["added_tokens"] = [added(n, "<|endoftext|>", normalized=True)]
-    del gpt2["model"]["type"]  # as in the file of its time
+    del gpt2["model"]["type"]  # as in the files of that time
     opt = document(
         {**vocabulary, "</s>": n, "<pad>": n + 1},
         spaced,

@@ -1,11 +1,11 @@
-"""Makes tests/golden/train-1: what training on a small dataset must give, in the view of PyTorch.
+"""Makes tests/golden/train-1: the results of training on a small dataset, computed by PyTorch.
 
     torch_golden.py                          # from the stored dataset
     torch_golden.py --pack build/bindery     # packs the corpus again first
 
-tests/golden/README.md says what the files hold. One thread and fixed seeds: on one machine the
-files are the same bytes every time, on another one the weights are and the last digits of the
-rest may differ.
+tests/golden/README.md describes the files. There is one thread and fixed seeds: on one machine the
+files are the same bytes every time; on another one only the weights are, and the last digits of
+the other numbers may differ.
 """
 
 import argparse
@@ -50,8 +50,8 @@ SIZES = {
     "vocab_size": SEPARATOR + 1,
 }
 # With some seeds (20, 2) an activation of OPT passes so close to ReLU's kink that float and double
-# take different sides, and their losses part by 5e-5. With this one they stay within 1e-6, which
-# lets a test of another program be as strict.
+# are on different sides, and their losses differ by 5e-5. With this seed they agree within 1e-6, so
+# that a test of another program can be as strict.
 WEIGHTS_SEED = {"opt": 1, "gpt2": 2}
 TRAINING = {
     "seed": 1234,
@@ -69,7 +69,7 @@ DTYPES = {"float": torch.float32, "double": torch.float64}
 
 
 def shortest(value: torch.Tensor) -> float:
-    """A scalar as a number with as few digits as its own precision needs."""
+    """Returns a scalar with as few digits as its own precision needs."""
     return float(str(value.detach().numpy()))
 
 
@@ -78,7 +78,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def pack_corpus(program: str) -> None:
-    """The dataset anew; the log of the run is no part of it."""
+    """Packs the dataset again; the log of the run is not part of it."""
     options = ["--seq-len", str(SEQ_LEN), "--tokenizer", "bytes", "--strategy", "best-fit"]
     command = [Path(program).resolve(), "pack", "-q", "--overwrite", *options]
     command += ["-o", "dataset", "corpus"]
@@ -87,12 +87,12 @@ def pack_corpus(program: str) -> None:
 
 
 def differences(a: Weights, b: Weights) -> dict[str, float]:
-    """The largest absolute difference of every tensor."""
+    """Returns the largest absolute difference of every tensor."""
     return {name: largest(a[name] - b[name]) for name in a}
 
 
 def broken_losses(config: Config, weights: Weights, batch: Batch, rows: list[Row]) -> dict:
-    """The loss of each fault: these are what a test must be able to catch."""
+    """Returns the loss of each fault, which a test must be able to notice."""
     return {
         "positions": loss(config, weights, [break_positions(batch)]),
         "mask": loss(config, weights, [break_mask(batch)]),
@@ -102,7 +102,7 @@ def broken_losses(config: Config, weights: Weights, batch: Batch, rows: list[Row
 
 
 def expectations(config: Config, stored: Weights, rows: list[Row]) -> tuple[dict, Weights]:
-    """expected.json, and the gradients of the packed rows in double."""
+    """Returns expected.json, and the gradients of the packed rows in double."""
     batch = pack(rows)
     losses: dict[str, dict] = {"packed": {}, "separate": {}}
     packed: dict[str, Weights] = {}
@@ -165,7 +165,7 @@ def learning_rate(step: int) -> float:
 
 
 def train(config: Config, weights: Weights, batches: list[Batch]) -> dict[str, list[float]]:
-    """The loss of every step, and the norm of its gradient before clipping."""
+    """Returns the loss of every step, and the norm of its gradient before clipping."""
     matrices = [w for w in weights.values() if w.dim() == 2]
     vectors = [w for w in weights.values() if w.dim() == 1]
     optimizer = torch.optim.AdamW(
@@ -194,7 +194,7 @@ def train(config: Config, weights: Weights, batches: list[Batch]) -> dict[str, l
 
 
 def make_model(model: str, rows: list[Row], blocks: tuple[int, ...]) -> None:
-    """The folder of one model."""
+    """Writes the folder of one model."""
     config = Config(model, **SIZES)
     stored = random_weights(config, WEIGHTS_SEED[model])
     expected, exact = expectations(config, stored, rows)
@@ -222,7 +222,7 @@ def make_model(model: str, rows: list[Row], blocks: tuple[int, ...]) -> None:
 
 
 def report(model: str, expected: dict, runs: dict) -> None:
-    """What the files say, for the person who made them."""
+    """Prints the results for the person who made the files."""
     print(f"{model}: {expected['targets']} targets, loss {expected['loss']['packed']['double']}")
     for precision in DTYPES:
         worst = expected["worst_difference"][precision]
@@ -236,7 +236,7 @@ def report(model: str, expected: dict, runs: dict) -> None:
 
 
 def make_orders() -> None:
-    """orders.json: the loader's order for more blocks than the dataset has."""
+    """Writes orders.json: the loader's order for more blocks than the dataset has."""
     cases = [
         (1234, 0, [5]),
         (1234, 1, [3] * 39 + [2]),

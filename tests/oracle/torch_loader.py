@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 
 def read_dataset(folder: Path) -> tuple[list[Row], tuple[int, ...]]:
-    """Every row in the order of the shards, and the number of rows of every block."""
+    """Returns every row in the order of the shards, and the number of rows of every block."""
     rows: list[Row] = []
     blocks: list[int] = []
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
@@ -48,7 +48,7 @@ class Splitmix64:
         self.state = state
 
     def next(self) -> int:
-        """64 random bits."""
+        """Returns 64 random bits."""
         self.state = (self.state + 0x9E3779B97F4A7C15) & WORD
         z = self.state
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & WORD
@@ -56,24 +56,24 @@ class Splitmix64:
         return z ^ (z >> 31)
 
     def bounded(self, n: int) -> int:
-        """A number from 0 to n - 1, for n below 2^32."""
+        """Returns a number from 0 to n - 1, for n below 2^32."""
         return ((self.next() >> 32) * n) >> 32
 
     def shuffle(self, items: list[int]) -> None:
-        """Fisher and Yates, in place."""
+        """Shuffles in place (Fisher-Yates)."""
         for i in range(len(items) - 1, 0, -1):
             j = self.bounded(i + 1)
             items[i], items[j] = items[j], items[i]
 
 
 def mix(x: int) -> int:
-    """What a generator whose state is x gives first."""
+    """Returns the first number of a generator whose state is x."""
     return Splitmix64(x).next()
 
 
 @cache
 def epoch_order(blocks: tuple[int, ...], seed: int, epoch: int) -> list[int]:
-    """Every row once: blocks shuffled, then rows shuffled inside windows of blocks."""
+    """Returns every row once: blocks shuffled, then rows shuffled inside windows of blocks."""
     first_row = [sum(blocks[:b]) for b in range(len(blocks))]
     state = mix((mix(seed) + epoch) % 2**64)
     shuffled = list(range(len(blocks)))
@@ -94,7 +94,7 @@ def epoch_order(blocks: tuple[int, ...], seed: int, epoch: int) -> list[int]:
 def rows_of_step(
     blocks: tuple[int, ...], seed: int, step: int, rows_per_step: int
 ) -> list[int]:
-    """The rows of a step, counted from 1; a step may reach into the next epoch."""
+    """Returns the rows of a step, counted from 1; a step may continue in the next epoch."""
     n_rows = sum(blocks)
     first = (step - 1) * rows_per_step
     return [

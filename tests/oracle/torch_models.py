@@ -1,7 +1,7 @@
 """OPT and GPT-2 in plain PyTorch, run on packed rows or on one segment per sequence.
 
 A model is its configuration and a dictionary of tensors with Hugging Face's names. It was written
-from the papers and the names alone; that it is the model people mean by the name is checked with
+from the papers and the names alone; that it equals the published model is checked with
 
     torch_models.py --check-against-transformers
 
@@ -298,7 +298,7 @@ def loss(config: Config, weights: Weights, batches: Iterable[Batch]) -> Tensor:
 
 
 def mean_of_row_means(config: Config, weights: Weights, batch: Batch) -> Tensor:
-    """A fault: rows count alike, however many targets they have."""
+    """A fault: every row has the same weight, whatever its number of targets."""
     n_targets = (batch.targets != NO_TARGET).sum(dim=1)
     return (token_losses(config, weights, batch).sum(dim=1) / n_targets).mean()
 
@@ -321,7 +321,7 @@ def largest(tensor: Tensor) -> float:
 def check_against_transformers(model: str) -> float:
     """The largest difference in logits or gradients, relative to the largest of their kind.
 
-    In double, where rounding cannot be mistaken for another model, nor hide one.
+    Computed in double, where rounding can neither look like another model nor hide one.
     """
     import transformers
 
@@ -345,7 +345,7 @@ def check_against_transformers(model: str) -> float:
 
     weights = cast(stored, torch.float64)
     if set(theirs) != set(weights):
-        raise ValueError(f"tensors of one side alone: {sorted(set(theirs) ^ set(weights))}")
+        raise ValueError(f"tensors that only one side has: {sorted(set(theirs) ^ set(weights))}")
     our_logits = logits(config, weights, causal(ids))[0]
     ours = gradients(loss(config, weights, [causal(ids)]), weights)
     return max(

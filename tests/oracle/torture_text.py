@@ -1,4 +1,4 @@
-"""Texts on which tokenizers go wrong, and bytes that are no text. The same every time."""
+"""Texts on which tokenizers go wrong, and bytes that are not text. The same every time."""
 
 import random
 from collections.abc import Iterator
@@ -34,13 +34,13 @@ ALPHABETS = [
 
 
 def blocks() -> Iterator[str]:
-    """Every code point but surrogates, 256 at a time, in words, alone, and among spaces."""
+    """Every code point except surrogates, 256 at a time, in words, alone, and among spaces."""
     for begin in range(0, 0x110000, 256):
         if 0xD800 <= begin < 0xE000:
             continue
         letters = [chr(code) for code in range(begin, begin + 256)]
         yield "".join(letters)
-        # Of the planes with nothing in them one way is enough.
+        # For planes without characters one form is enough.
         if begin < 0x32000 or 0xE0000 <= begin < 0xE0200:
             yield " ".join(letters)
             yield "".join(f"a{letter}1{letter}\n" for letter in letters)
@@ -74,7 +74,8 @@ def edges() -> Iterator[str]:
 
 
 def long_runs() -> Iterator[str]:
-    """What is quadratic in careless code. References are too, so the longest are of spaces."""
+    """Texts that take quadratic time in careless code. So they do in references: hence only
+    spaces."""
     yield " " * 1_000_000
     yield " " * 300_001 + "x"
     yield "\n" * 100_000
@@ -95,7 +96,7 @@ def texts() -> Iterator[str]:
 
 
 def random_texts(seed: int, n: int) -> Iterator[str]:
-    """Short strings, many of them of one alphabet, some of all, some of any code points."""
+    """Short strings; many use one alphabet, some use all, some use any code points."""
     rng = random.Random(seed)
     for _ in range(n):
         length = rng.choice((1, 2, 3, 5, 8, 13, 21, 40, 80))

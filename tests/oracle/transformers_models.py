@@ -1,10 +1,10 @@
-"""Hugging Face's transformers as the judge of models that are exchanged with it. Runs under the
-Python that has it ($BINDERY_DEPS/transformers), not under that of the other tests.
+"""Hugging Face's transformers as the reference for exchanged models. Runs under the Python that has
+it ($BINDERY_DEPS/transformers), not under that of the other tests.
 
     transformers_models.py make FOLDER       FOLDER/FAMILY-VARIANT: models as transformers save
                                              them, random and of awkward sizes
-    transformers_models.py answer FOLDER...  what they say to the sequences on standard input
-    transformers_models.py tokenize FOLDER...  what AutoTokenizer makes of the text there
+    transformers_models.py answer FOLDER...  their results for the sequences on standard input
+    transformers_models.py tokenize FOLDER...  the result of AutoTokenizer for the text there
 
 `answer` reads {"sequences": [[id, ...], ...], "text": "..."} and prints one line of JSON for
 each folder: the logits of every sequence, [tokens][vocabulary] as base64 of floats, the
@@ -47,7 +47,7 @@ CONFIGS = {
 
 
 def random_model(family: str) -> transformers.PreTrainedModel:
-    """A model of which no parameter is accidentally zero or one."""
+    """Makes a model in which no parameter is zero or one by accident."""
     torch.manual_seed(20240612)
     model = transformers.AutoModelForCausalLM.from_config(CONFIGS[family])
     with torch.no_grad():
@@ -58,9 +58,9 @@ def random_model(family: str) -> transformers.PreTrainedModel:
 
 
 def save_old(model: transformers.PreTrainedModel, folder: Path) -> None:
-    """With everything that files from before today's conventions have: names without any
-    prefix, the output matrix beside the token table, the masks of GPT-2's attention. (More
-    than transformers themselves load.)"""
+    """Saves a model with all peculiarities of old files: names without any prefix, the output
+    matrix beside the token table, the masks of GPT-2's attention. (Transformers themselves do not
+    load all of this.)"""
     model.save_pretrained(folder)
     path = folder / "model.safetensors"
     prefixes = ("model.decoder.", "transformer.")

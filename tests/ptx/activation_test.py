@@ -1,6 +1,6 @@
-"""nvcc's PTX of activations and of sums of tensors, executed, against double precision:
+"""nvcc's PTX of activations and of sums of tensors, executed and compared with double precision:
 
-    activation_test.py FOLDER        what toolchain.py has made
+    activation_test.py FOLDER        the output folder of toolchain.py
 """
 
 import ctypes
@@ -15,7 +15,7 @@ SIZES = (1, 31, 33, 64, 65, 3000)
 ACTIVATION = ("activation", ctypes.c_int)
 
 
-class ForwardArguments(ctypes.Structure):  # kernels/cuda/operations.h
+class ForwardArguments(ctypes.Structure):  # kernels/cuda/operations/operations.h
     _fields_ = [TYPE, ACTIVATION, *integers("n"), *pointers("x out")]
 
 
@@ -28,7 +28,7 @@ class AddArguments(ctypes.Structure):
 
 
 def arguments_of_functions(case: Case, n: int) -> np.ndarray:
-    """Small and large ones, and zeros of both signs."""
+    """Returns small and large values, and zeros of both signs."""
     x = case.numbers(1, n, scale=3.0)
     special = case.kind.rounded([0.0, -0.0, 30.0, -30.0, 2.0**-100])
     x[0, : len(special)] = special[:n]
@@ -64,14 +64,14 @@ class ActivationTest(OperationCase):
         for activation in (RELU, GELU):
             for n in SIZES:
                 self.check(self.run_function, BF16, activation, n, n % 2 == 0)
-            self.check(self.run_function, BF16, activation, 65, False, crooked=True)
+            self.check(self.run_function, BF16, activation, 65, False, misaligned=True)
             for n in (31, 64):
                 self.check(self.run_function, FLOAT, activation, n, False)
 
     def test_sums_agree(self):
         for n in SIZES:
             self.check(self.run_add, BF16, n)
-        self.check(self.run_add, BF16, 64, crooked=True)
+        self.check(self.run_add, BF16, 64, misaligned=True)
         self.check(self.run_add, FLOAT, 65)
 
 

@@ -6,7 +6,7 @@ RELU, GELU = 1, 2  # bd_activation
 
 
 def activated(activation: int, x):
-    """f(x) and f'(x) in double."""
+    """Returns f(x) and f'(x) in double."""
     x = x.astype(np.float64)
     if activation == RELU:
         return np.maximum(x, 0), (x > 0).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Instructions that compute: every thread from its own registers."""
+"""Arithmetic instructions: every thread uses only its own registers."""
 
 import operator
 
@@ -13,7 +13,7 @@ WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
 
 def flushed(values):
-    """Subnormal values as zeros of their sign: what .ftz asks for."""
+    """Replaces subnormal values by zeros of their sign, for .ftz."""
     tiny = np.finfo(np.float32).tiny
     return np.where(np.abs(values) < tiny, np.copysign(np.float32(0), values), values)
 
@@ -62,8 +62,8 @@ def upper_half(kind: str):
 
 @instruction(r"fma\.(rn|rm)(\.ftz)?\." + FLOAT)
 def fused_product(code, kernel, rounding, ftz, kind):
-    """The product of two floats is exact in double and the sum nearly so. In double itself the
-    product is rounded, which no test here can tell."""
+    """The product of two floats is exact in double and the sum nearly so. For doubles the product
+    is rounded, but no test here depends on it."""
 
     def fma(x, y, z):
         exact = np.multiply(x, y, dtype=np.float64) + z
@@ -84,7 +84,7 @@ def integer_quotient(code, kernel, name, kind):
             raise PtxError("division by zero")
         if kind[0] == "u":
             return x // y if name == "div" else x % y
-        # Towards zero, where Python goes down.
+        # PTX rounds towards zero, Python down.
         rest = np.fmod(x, y)
         return (x - rest) // y if name == "div" else rest
 
@@ -106,7 +106,7 @@ def integer_extreme(code, kernel, name, kind):
 def float_extreme(code, kernel, name, ftz, nan, kind):
     functions = (np.minimum, np.maximum) if nan else (np.fmin, np.fmax)
     function = with_ftz(ftz, functions[name == "max"])
-    if len(code.operands) == 4:  # of three values
+    if len(code.operands) == 4:  # sum of three values
         return computes(
             code, kernel, kind, [kind] * 3, lambda x, y, z: function(function(x, y), z)
         )
@@ -131,7 +131,7 @@ FUNCTIONS = {
 
 @instruction(r"(ex2|lg2|rcp|sqrt|rsqrt|tanh)(?:\.approx|\.rn)(\.ftz)?\." + FLOAT)
 def float_function(code, kernel, name, ftz, kind):
-    """Approximations are exact here: tolerances must have room for those of a device."""
+    """Approximations are exact here: tolerances must allow for those of a device."""
     return computes(code, kernel, kind, [kind], with_ftz(ftz, FUNCTIONS[name]))
 
 
@@ -157,7 +157,7 @@ def complement(code, kernel, kind):
 
 @instruction(r"(shl|shr)\.([bus](?:16|32|64))")
 def shift(code, kernel, name, kind):
-    """By as many bits as there are, or more: what is left is 0, or the sign."""
+    """A shift by all bits or more leaves 0, or the sign."""
     dtype = np.dtype(KINDS[kind])
     bits = 8 * dtype.itemsize
 
@@ -213,7 +213,7 @@ def permuted_bytes(code, kernel):
 
 
 def field_mask(dtype, length):
-    """`length` ones."""
+    """Returns `length` ones."""
     bits = 8 * np.dtype(dtype).itemsize
     ones = (dtype(1) << np.minimum(length, bits - 1).astype(dtype)) - dtype(1)
     return np.where(length < bits, ones, ~dtype(0))

@@ -1,5 +1,5 @@
-"""Attention in bf16: batches of documents, the operations on a device, and what they are held
-against: the same in double, and in bf16 as a plain program would compute it."""
+"""Attention in bf16: batches of documents, the operations on a device, and two references: the
+same in double, and in bf16 as a plain program would compute it."""
 
 import ctypes
 from dataclasses import dataclass
@@ -37,11 +37,11 @@ class Shape:
     n_heads: int
     n_kv_heads: int
     head_size: int
-    together: bool  # q, k and v are columns of one array, else arrays with unused columns
+    together: bool  # q, k and v are columns of one array, or else arrays with unused columns
 
 
 class Batch(Documents):
-    """Inputs as float arrays [token][head][head_size] of values of bf16; NaN in padding."""
+    """Inputs as float arrays [token][head][head_size] of bf16 values; NaN in padding."""
 
     def __init__(self, rng, shape: Shape, seq_len: int, rows: list[list[int]]):
         super().__init__(seq_len, rows)
@@ -84,7 +84,7 @@ class Tensors:
                 device.memory.write(address + 2 * t * stride, to_bf16(values[t]))
 
     def read(self, head_size: int) -> list[np.ndarray]:
-        """As bits [token][head][head_size]."""
+        """Returns bits [token][head][head_size]."""
         tensors = []
         for address, stride, width in zip(self.addresses, self.strides, self.widths):
             tokens = [
@@ -99,13 +99,13 @@ class Tensors:
                   for a, s, w in zip(self.addresses, self.strides, self.widths)
                   for t in range(self.n_tokens))  # fmt: skip
         if self.strides[0] != self.widths[0] + UNUSED_COLUMNS:
-            return True  # all columns are used
+            return True  # there are no unused columns
         read = self.device.memory.read
         return all((read(at, n, np.uint16) == 0xFFFF).all() for at, n in places)
 
 
 def run_attention(batch: Batch, device: Device, backward: bool = True) -> dict[str, np.ndarray]:
-    """Forward, then backward from its results; bits of bf16 but for lse."""
+    """Runs forward, then backward from its results; returns bits of bf16 except for lse."""
     shape, memory = batch.shape, device.memory
     inputs = Tensors(batch, device, batch.q, batch.k, batch.v)
     gradients = Tensors(batch, device)
@@ -133,8 +133,8 @@ def run_attention(batch: Batch, device: Device, backward: bool = True) -> dict[s
 
 
 def reference(batch: Batch, plain: bool) -> dict[str, np.ndarray]:
-    """In double; or (plain) in float, where what a program has to store for the next product is
-    rounded to bf16: probabilities, their gradients, results."""
+    """In double; or (plain) in float, rounding to bf16 what a program has to store for the next
+    product: probabilities, their gradients, results."""
     kind = np.float32 if plain else np.float64
     narrow = (lambda x: from_bf16(to_bf16(x))) if plain else (lambda x: x)
     group = batch.shape.n_heads // batch.shape.n_kv_heads
@@ -165,9 +165,9 @@ def reference(batch: Batch, plain: bool) -> dict[str, np.ndarray]:
 
 
 def disagreements(batch: Batch, got: dict[str, np.ndarray]) -> list[str]:
-    """What is wrong with results of run_attention(): nothing, if each is off by at most twice
-    what the plain program is (and by what float sums leave where that is nothing), lse by what
-    sums in float are, and all is exactly 0 in padding."""
+    """Lists what is wrong with results of run_attention(). Each may differ by at most twice the
+    plain program's error (or by the error of float sums where that is 0), lse by the error of float
+    sums, and padding must be exactly 0."""
     exact, plain = reference(batch, False), reference(batch, True)
     wrong = []
     for name, bits in got.items():
@@ -175,7 +175,7 @@ def disagreements(batch: Batch, got: dict[str, np.ndarray]) -> list[str]:
         largest = max(np.abs(exact[name]).max(), 1.0)
         error = np.abs(plain[name] - exact[name]).max()
         allowed = 5e-6 * largest if name == "lse" else 2.0 * error + 1e-6 * largest
-        # A comparison with NaN is false, so that NaN is wrong.
+        # A comparison with NaN is false, so NaN counts as wrong.
         bad = ~(np.abs(values - exact[name]) <= allowed)
         if bad.any():
             at = np.unravel_index(np.flatnonzero(bad)[0], bad.shape)

@@ -1,6 +1,6 @@
-"""nvcc's PTX of the attention kernels, executed, against double precision:
+"""nvcc's PTX of the attention kernels, executed and compared with double precision:
 
-    attention_test.py FOLDER        what toolchain.py has made
+    attention_test.py FOLDER        the output folder of toolchain.py
 """
 
 import itertools
@@ -33,12 +33,12 @@ def make_batch(shape: Shape, n_rows: int, seq_len: int, seed: int = SEED) -> Bat
 
 
 def batches():
-    """Rows of all kinds of lengths, with documents from one token to the whole row."""
+    """Returns rows of all kinds of lengths, with documents from one token to the whole row."""
     lengths = (1, 31, 64, 65, 130) if LONG else (1, 31, 65, 130)
     for i, (seq_len, shape) in enumerate(itertools.product(lengths, SHAPES)):
         if LONG or (i + i // 4) % 2 == 0:
             yield make_batch(shape, 3 if seq_len < 100 else 2, seq_len, SEED + i)
-    # Long enough for several turns of every loop, masked or not.
+    # Long enough for several turns of every loop, with and without a mask.
     for shape in (Shape(1, 1, 64, True), Shape(2, 1, 128, False)):
         rng = np.random.default_rng(SEED)
         yield Batch(rng, shape, 300, [[0, 290]])
@@ -52,11 +52,11 @@ class AttentionTest(unittest.TestCase):
             self.assertEqual(disagreements(batch, results), [])
 
     def test_agrees_with_double_precision(self):
-        # Another one for each batch; after the last, all have had their turn.
+        # The next setting for each batch, so that every setting is used.
         settings = itertools.cycle(EVERY_SETTING)
         for turn, architecture in enumerate(ARCHITECTURES):
             for i, batch in enumerate(batches()):
-                # Both head sizes come to each architecture, in a short run by half the shapes.
+                # Each architecture gets both head sizes, but in a short run only half the shapes.
                 if LONG or (i + i // 2) % len(ARCHITECTURES) == turn:
                     self.check(batch, architecture, next(settings))
             wanted = {(architecture, name)

@@ -6,7 +6,7 @@ from operands import KINDS, computes, instruction
 
 
 def to_bf16(x):
-    """The bits of float32 values rounded to the nearest bf16, ties to even."""
+    """Returns the bits of float32 values rounded to the nearest bf16, ties to even."""
     x = np.asarray(x, np.float32)
     bits = x.view(np.uint32)
     odd = bits >> np.uint32(16) & np.uint32(1)

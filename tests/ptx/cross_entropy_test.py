@@ -1,6 +1,6 @@
-"""nvcc's PTX of the loss's kernels, executed, against double precision:
+"""nvcc's PTX of the loss's kernels, executed and compared with double precision:
 
-    cross_entropy_test.py FOLDER        what toolchain.py has made
+    cross_entropy_test.py FOLDER        the output folder of toolchain.py
 """
 
 import ctypes
@@ -34,7 +34,7 @@ class Shape:
 
 
 def targets_of(documents: Documents, ids: np.ndarray) -> np.ndarray:
-    """-1 where a token has none."""
+    """Returns the target of each token; -1 if it has none."""
     targets = np.full(documents.n_tokens, -1)
     for begin, end in documents.spans():
         targets[begin : end - 1] = ids[begin + 1 : end]
@@ -42,7 +42,7 @@ def targets_of(documents: Documents, ids: np.ndarray) -> np.ndarray:
 
 
 def reference(logits: np.ndarray, targets: np.ndarray):
-    """Losses and gradients in double; 0 without a target."""
+    """Returns losses and gradients in double; 0 without a target."""
     has, x = targets >= 0, logits.astype(np.float64)
     losses, gradients = np.zeros(len(x)), np.zeros(x.shape)
     e = np.exp(x[has] - x[has].max(axis=1, keepdims=True))
@@ -77,7 +77,7 @@ class CrossEntropyTest(OperationCase):
         np.testing.assert_allclose(got, exact, LONG_SUMS, LONG_SUMS)
         self.assertTrue((got[targets < 0] == 0).all())
         if s.want_gradient:
-            # The rounding of a large argument of exp is a relative error.
+            # The rounding error of a large argument of exp becomes a relative error.
             tolerance = 3 * LONG_SUMS * np.abs(gradients) + FEW_ROUNDINGS * SCALE
             self.assert_right(logits, gradients, tolerance, targets < 0)
         else:
@@ -90,14 +90,14 @@ class CrossEntropyTest(OperationCase):
             Shape(2100, stride=2104, n_rows=1, seq_len=2), Shape(300, n_rows=1),
         ):  # fmt: skip
             self.check(self.run_loss, BF16, shape)
-        self.check(self.run_loss, BF16, Shape(70, stride=72, n_rows=1), crooked=True)
-        # As many packs, or single values, for each thread as are unrolled, and more: of one row,
-        # and of several with padding.
+        self.check(self.run_loss, BF16, Shape(70, stride=72, n_rows=1), misaligned=True)
+        # As many packs, or single values, for each thread as are unrolled, and more: with one row,
+        # and with several rows and padding.
         for n_rows in (1, 3):
             self.check(self.run_loss, BF16, Shape(1301, n_rows=n_rows, seq_len=2))
-            for crooked in (False, True):
+            for misaligned in (False, True):
                 shape = Shape(10300, stride=10304, n_rows=n_rows, seq_len=2)
-                self.check(self.run_loss, BF16, shape, crooked=crooked)
+                self.check(self.run_loss, BF16, shape, misaligned=misaligned)
         self.check(self.run_loss, FLOAT, Shape(33, stride=36))
 
 

@@ -16,7 +16,7 @@ from operands import (
 from ptx_text import PtxError
 
 SPACE = r"(?:\.(global|shared|param)(?:::cta)?)?"
-# What may be said about order and caches changes nothing here: memory is one, and at once.
+# Modifiers of order and caches change nothing here: there is one memory without delay.
 ORDER = r"(?:\.(?:weak|volatile|relaxed|acquire|release|acq_rel)(?:\.(?:cta|gpu|sys))?)?"
 CACHES = r"(?:\.(?:ca|cg|cs|lu|cv|wb|wt))?(?:\.L1::\w+)?(?:\.L2::\w+)?"
 TYPE = r"([busf](?:8|16|32|64))"
@@ -79,7 +79,7 @@ ATOMS = {
 
 @instruction(r"(atom|red)" + ORDER + SPACE + r"\.(add|min|max|and|or|exch)\.([busf](?:32|64))")
 def atomic(code, kernel, name, space, change, kind):
-    """One thread after the other."""
+    """Executes one thread after the other."""
     dtype = np.dtype(KINDS[kind])
     operands = list(code.operands)
     write = writer(operands.pop(0), kind) if name == "atom" else None
@@ -101,16 +101,17 @@ def atomic(code, kernel, name, space, change, kind):
     return run
 
 
-# ---- Copies that go on by themselves ---------------------------------------------------------
+# ---- Asynchronous copies ---------------------------------------------------------------------
 
 
 class PendingCopies:
-    """What cp.async has begun and nobody has waited for. Each thread counts its own groups."""
+    """The copies that cp.async has begun and nobody has waited for. Each thread counts its
+    groups."""
 
     def __init__(self, threads):
         self.threads = threads
-        self.groups = np.zeros(threads.n, np.int64)  # that each thread has committed
-        self.begun = []  # what land() takes, for each instruction
+        self.groups = np.zeros(threads.n, np.int64)  # groups that each thread has committed
+        self.begun = []  # arguments of land(), for each instruction
 
     def begin(self, t, source, destination, n_bytes, size: int) -> None:
         copy = (t, self.groups[t], source, destination, n_bytes, size)
@@ -120,7 +121,7 @@ class PendingCopies:
             self.land(*copy)
 
     def wait(self, t, n_left: int, committed_only: bool) -> None:
-        """All but the newest n_left groups of threads t land."""
+        """Lets all but the newest n_left groups of threads t land."""
         limit = np.full(self.threads.n, -1)
         limit[t] = self.groups[t] - n_left if committed_only else self.groups[t] + 1
         begun, self.begun = self.begun, []

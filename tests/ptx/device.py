@@ -1,5 +1,5 @@
-"""A device for one operation of kernels/cuda: its own host code says what to launch, PTX of an
-architecture is what runs.
+"""A device for one operation of kernels/cuda: the operation's own host code decides what to launch,
+and PTX of an architecture runs.
 
 To test another operation: name its source in toolchain.EXECUTED, declare its arguments as a
 ctypes structure, and write an OperationCase, see operation_case.py."""
@@ -44,7 +44,7 @@ class Boundaries(ctypes.Structure):  # kernels/boundaries.h
 
 @dataclass
 class Fill:
-    """Of device memory with a byte, by the host."""
+    """A fill of device memory with a byte, by the host."""
 
     address: int
     value: int
@@ -53,7 +53,7 @@ class Fill:
 
 @functools.cache
 def load_operations(folder: Path) -> ctypes.CDLL:
-    """Lazily: an operation may call what is not there, as long as no test calls it."""
+    """Loads lazily: an operation may refer to missing functions, as long as no test calls them."""
     program = ctypes.CDLL(None)
     program.dlopen.restype = ctypes.c_void_p
     path = str(folder / "operations.so")
@@ -72,13 +72,14 @@ def no_change(text: str) -> str:
     return text
 
 
-@functools.lru_cache(maxsize=32)  # changed texts come and go
+@functools.lru_cache(maxsize=32)  # changed texts are not worth keeping
 def programs_of(text: str) -> dict[str, Program]:
     return {name: Program(kernel) for name, kernel in parse_module(text).items()}
 
 
 def with_inline_assembly(folder: Path, architecture: int, sources: tuple[str]) -> set[str]:
-    """The names of the kernels for which a test of the source alone is not enough."""
+    """Returns the names of the kernels with inline assembly, for which testing the source is not
+    enough."""
     programs = [
         program for source in sources
         for program in programs_of(ptx_text(folder, source, architecture)).values()
@@ -89,7 +90,7 @@ def with_inline_assembly(folder: Path, architecture: int, sources: tuple[str]) -
 class Device:
     def __init__(self, folder: Path, architecture: int, settings: Settings,
                  sources: tuple[str], change=no_change):  # fmt: skip
-        """Knows the kernels of the sources. `change` is made to the text of each first."""
+        """Knows the kernels of the sources. `change` is applied to each text first."""
         self.operations = load_operations(folder)
         self.programs = {}
         for source in sources:
@@ -98,7 +99,7 @@ class Device:
         self.memory = Memory()
 
     def run(self, operation: str, arguments: ctypes.Structure) -> None:
-        """bd_cuda_OPERATION with exactly the scratch that it asks for."""
+        """Calls bd_cuda_OPERATION with exactly the scratch memory that it asks for."""
         ask = getattr(self.operations, f"bd_cuda_{operation}_scratch")
         ask.restype = ctypes.c_size_t
         scratch_bytes = ask(ctypes.byref(arguments))
@@ -111,7 +112,7 @@ class Device:
             self.programs[work.kernel].run(work, self.memory, self.settings)
 
     def record(self, operation, arguments, scratch: int, scratch_bytes: int) -> list:
-        """What the operation asks the device to do."""
+        """Returns what the operation asks the device to do."""
         recorded, failures = [], []
 
         def note(name, grid, block, shared_bytes, values):
@@ -120,7 +121,7 @@ class Device:
                 parameters = [ctypes.string_at(values[i], n) for i, n in enumerate(sizes)]
                 recorded.append(Launch(name.decode(), tuple(grid[:3]), tuple(block[:3]),
                                        shared_bytes, parameters))
-            except Exception as error:  # which could not pass through C
+            except Exception as error:  # it could not pass through C
                 failures.append(error)
 
         hooks = LAUNCH_HOOK(note), FILL_HOOK(lambda *fill: recorded.append(Fill(*fill)))

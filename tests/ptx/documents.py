@@ -1,4 +1,4 @@
-"""Documents in rows, as the boundaries of kernels/boundaries.h describe them."""
+"""Documents in rows, in the form of kernels/boundaries.h."""
 
 import numpy as np
 
@@ -6,7 +6,8 @@ from device import Boundaries, Device
 
 
 def random_rows(rng, n_rows: int, seq_len: int) -> list[list[int]]:
-    """The boundaries of each row: documents of one token and more, some rows with padding."""
+    """Returns the boundaries of each row: documents of one token and more, some rows with
+    padding."""
     rows = []
     for _ in range(n_rows):
         used = seq_len if rng.random() < 0.4 else int(rng.integers(1, seq_len + 1))
@@ -27,13 +28,13 @@ class Documents:
             self.padding[begin:end] = False
 
     def spans(self):
-        """(first token, token after the last) of each document, in the batch."""
+        """Yields (first token, token after the last) of each document, in the batch."""
         for r, bounds in enumerate(self.rows):
             for begin, end in zip(bounds, bounds[1:]):
                 yield r * self.seq_len + begin, r * self.seq_len + end
 
     def put(self, device: Device) -> Boundaries:
-        """As a slice of a shard's: other rows come before."""
+        """Puts them as a slice of a shard's boundaries: other rows come before."""
         before = [0, 1, 5]
         values = np.array(before + [b for bounds in self.rows for b in bounds], np.int32)
         offsets = len(before) + np.cumsum([0] + [len(bounds) for bounds in self.rows])

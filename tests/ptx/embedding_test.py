@@ -1,6 +1,6 @@
 """nvcc's PTX of the embedding's kernels, executed:
 
-    embedding_test.py FOLDER        what toolchain.py has made
+    embedding_test.py FOLDER        the output folder of toolchain.py
 """
 
 import ctypes
@@ -9,11 +9,11 @@ import numpy as np
 
 from documents import Documents
 from operation_case import (
-    BOUNDARIES, CROOKED_SHAPES, SHAPES, TYPE, Case, OperationCase, integers, main, pointers,
+    BOUNDARIES, MISALIGNED_SHAPES, SHAPES, TYPE, Case, OperationCase, integers, main, pointers,
 )  # fmt: skip
 from tensors import BF16, FEW_ROUNDINGS, FLOAT
 
-N_VOCABULARY, N_POSITIONS, FIRST_POSITION = 13, 70, 2  # few enough that ids are shared
+N_VOCABULARY, N_POSITIONS, FIRST_POSITION = 13, 70, 2  # few, so that ids occur several times
 COMMON = [
     BOUNDARIES, TYPE, *pointers("ids"), ("id_bytes", ctypes.c_int32),
     *integers("n_channels n_vocabulary n_positions first_position"),
@@ -29,7 +29,7 @@ class BackwardArguments(ctypes.Structure):
 
 
 def positions(documents: Documents) -> np.ndarray:
-    """The row of the position table of each token; 0 in padding."""
+    """Returns the row of the position table of each token; 0 in padding."""
     rows = np.zeros(documents.n_tokens, int)
     for begin, end in documents.spans():
         rows[begin:end] = FIRST_POSITION + np.arange(end - begin)
@@ -37,7 +37,7 @@ def positions(documents: Documents) -> np.ndarray:
 
 
 def sum_of(rows: np.ndarray) -> np.ndarray:
-    """In float, one after the other, for 64 rows at a time; in double over these."""
+    """Sums 64 rows at a time in float, one after the other, and these sums in double."""
     total = np.zeros(rows.shape[1], np.float64)
     for begin in range(0, len(rows), 64):
         block = np.zeros(rows.shape[1], np.float32)
@@ -67,7 +67,7 @@ class EmbeddingTest(OperationCase):
         self.assert_right(out, exact, FEW_ROUNDINGS * np.abs(exact), documents.padding)
 
     def run_backward(self, case: Case, shape: tuple, id_bytes: int) -> None:
-        """To the last bit: the sums are in the order of the tokens."""
+        """To the last bit, because the sums are in the order of the tokens."""
         n_rows, seq_len, width = shape
         documents = case.documents(n_rows, seq_len)
         ids = case.ids(documents.n_tokens, N_VOCABULARY, id_bytes)
@@ -91,8 +91,8 @@ class EmbeddingTest(OperationCase):
     def test_agrees(self):
         for i, shape in enumerate(SHAPES):
             self.check_both(BF16, shape, 2 + 2 * (i % 2))
-        for shape in CROOKED_SHAPES:
-            self.check_both(BF16, shape, 2, crooked=True)
+        for shape in MISALIGNED_SHAPES:
+            self.check_both(BF16, shape, 2, misaligned=True)
         self.check_both(FLOAT, (1, 20, 36), 4)
 
 

@@ -1,6 +1,6 @@
-"""The test of attention_test.py: a fault that is planted in the PTX of a kernel must be caught.
+"""A test of attention_test.py: a fault that is planted in the PTX of a kernel must be found.
 
-    faults_test.py FOLDER        what toolchain.py has made
+    faults_test.py FOLDER        the output folder of toolchain.py
 """
 
 import re
@@ -25,7 +25,7 @@ SEED = 20250119
 
 
 def without_last(what: str) -> Callable[[str], str]:
-    """Removes the last of its kind before the first matrix is read."""
+    """Removes the last match before the first matrix is read."""
 
     def change(body: str) -> str:
         first_matrix = body.index("ldmatrix")
@@ -49,7 +49,7 @@ MMA = (
     r"(mma\S+\s+\{[^}]*\},\s*\{)([^,]+),\s*([^,]+),\s*([^,]+),\s*([^}]+)"
     r"(\},\s*\{)([^,]+),\s*([^}]+)"
 )
-# By what a kernel must have for them.
+# By the text that a kernel must contain for them.
 FAULTS = {
     "mma.sync": {
         "no wait for a copy": without_last("cp.async.wait_group"),
@@ -75,7 +75,7 @@ FAULTS = {
 
 
 def body_of(kernel: str, head_size: int, text: str) -> tuple[int, int] | None:
-    """Where it lies in the text of a source, if it is there."""
+    """Returns where the kernel lies in the text of a source, if it is there."""
     entry = re.search(rf"\.entry _Z\d+{kernel}ILi{head_size}E\w*\(", text)
     if not entry:
         return None
@@ -84,7 +84,7 @@ def body_of(kernel: str, head_size: int, text: str) -> tuple[int, int] | None:
 
 
 def kernels_with_matrices(head_size: int) -> dict[str, dict[str, Callable]]:
-    """The names of those of attention, and the faults for each."""
+    """Returns the names of the attention kernels, and the faults for each."""
     kernels = {}
     for source in SOURCES:
         text = ptx_text(FOLDER, source, ARCHITECTURES[0])
@@ -97,7 +97,7 @@ def kernels_with_matrices(head_size: int) -> dict[str, dict[str, Callable]]:
 
 
 def planted(kernel: str, head_size: int, fault: Callable) -> Callable[[str], str]:
-    """The text of a source with the fault in one of its kernels, if it is there."""
+    """Plants the fault in one kernel of the source's text, if it is there."""
 
     def change(text: str) -> str:
         found = body_of(kernel, head_size, text)
@@ -116,7 +116,7 @@ class FaultsTest(unittest.TestCase):
             device = Device(FOLDER, ARCHITECTURES[0], Settings(order), SOURCES, change)
             for name, program in device.programs.items():
                 if kernel in name:
-                    self.assertTrue(program.steps)  # it is PTX that could have been meant
+                    self.assertTrue(program.steps)  # the result is valid PTX
             try:
                 results = run_attention(batch, device, backward=kernel != "forward_kernel")
             except PtxError:
@@ -127,7 +127,7 @@ class FaultsTest(unittest.TestCase):
 
     def test_planted_faults_are_caught(self):
         for head_size in HEAD_SIZES:
-            # A document of several tiles, a short one behind it, padding.
+            # A document of several tiles, a short one after it, padding.
             shape = Shape(1, 1, head_size, True)
             batch = Batch(np.random.default_rng(SEED), shape, 200, [[0, 150, 153]])
             kernels = kernels_with_matrices(head_size)

@@ -1,5 +1,5 @@
-"""Decodes instructions. An opcode is known if its whole text matches a pattern of the table,
-with every modifier; anything else is refused."""
+"""Decodes instructions. An opcode is known if its whole text, with every modifier, matches a
+pattern of the table; anything else is refused."""
 
 import functools
 import re
@@ -54,7 +54,7 @@ CHANGE = re.compile(r"(?:st|atom|red|bar|barrier|cp|ret|exit)\b.*")
 
 
 def only_looks(loop: list[Instruction]) -> bool:
-    """Whether a loop waits for what others write, and does nothing else."""
+    """Tells whether a loop only waits for what other threads write."""
     opcodes = [code.opcode for code in loop]
     return any(map(LOOK.fullmatch, opcodes)) and not any(map(CHANGE.fullmatch, opcodes))
 

@@ -1,4 +1,4 @@
-"""The interpreter by itself: small programs whose results are known from the PTX ISA."""
+"""The interpreter alone: small programs whose results are known from the PTX ISA."""
 
 import unittest
 
@@ -37,7 +37,7 @@ MODULE = """
 
 
 def run_sample(body, inputs=None, n_outputs=1, n_threads=32, settings=Settings()):
-    """Runs the body by one block; its outputs are words, %rd2 + i * 4 * n_threads. Inputs are
+    """Runs the body by one block; its outputs are words at %rd2 + i * 4 * n_threads. Inputs are
     words, one row for each thread."""
     inputs = np.zeros((n_threads, 1)) if inputs is None else inputs
     words = np.ascontiguousarray(inputs).view(np.uint32).reshape(n_threads, -1)
@@ -51,7 +51,7 @@ def run_sample(body, inputs=None, n_outputs=1, n_threads=32, settings=Settings()
 
 
 def lanes():
-    """lane, and the names that the ISA's figures of fragments have for its parts."""
+    """Returns lane, and its parts by the names in the ISA's figures of fragments."""
     for lane in range(32):
         yield lane, lane >> 2, lane % 4  # groupID, threadID_in_group
 
@@ -203,10 +203,10 @@ class RefusalTest(unittest.TestCase):
                      "ld.param.u64 %rd3, [sample_param_1+8];", "ld.u32 %r3, [%r1];"):
             self.assertIn("are not allocated", self.refusal(text))
 
-    def test_crooked_access_is_refused(self):
+    def test_misaligned_access_is_refused(self):
         self.assertIn("not a multiple of 4", self.refusal("ld.shared.u32 %r3, [tile+2];"))
-        crooked = "ld.shared.v4.u32 {%r3,%r4,%r5,%r6}, [tile+8];"
-        self.assertIn("not a multiple of 16", self.refusal(crooked))
+        misaligned = "ld.shared.v4.u32 {%r3,%r4,%r5,%r6}, [tile+8];"
+        self.assertIn("not a multiple of 16", self.refusal(misaligned))
 
     def test_lanes_that_never_come_are_missed(self):
         message = self.refusal(
@@ -229,7 +229,7 @@ class RefusalTest(unittest.TestCase):
 
 class ThreadTest(unittest.TestCase):
     def test_threads_part_and_meet_again(self):
-        """Each thread loops as often as its number says; then all exchange their counts."""
+        """Each thread loops as often as its number says; then all threads exchange their counts."""
         body = """
             mov.u32 %r3, 0;
             $loop:

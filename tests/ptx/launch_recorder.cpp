@@ -1,9 +1,9 @@
-// launch_recorder.cpp - the entry points of the CUDA runtime behind LAUNCH(), with which the
-// operations of kernels/cuda run on a machine without a device: launches, and fills of device
-// memory, are handed to whoever has set the hooks, and nothing is executed.
+// launch_recorder.cpp - the functions of the CUDA runtime that LAUNCH() calls, so that the
+// operations of kernels/cuda run on a machine without a device: launches and fills of device
+// memory are passed to the hooks, and nothing is executed.
 //
-// What nvcc's own code calls is declared as in the toolkit's crt/host_runtime.h, which nobody
-// else can include.
+// The functions that nvcc's own code calls are declared as in the toolkit's crt/host_runtime.h,
+// which only nvcc can include.
 #include <map>
 #include <string>
 

@@ -1,6 +1,6 @@
-"""nvcc's PTX of the layer norm's kernels, executed, against double precision:
+"""nvcc's PTX of the layer norm's kernels, executed and compared with double precision:
 
-    layer_norm_test.py FOLDER        what toolchain.py has made
+    layer_norm_test.py FOLDER        the output folder of toolchain.py
 """
 
 import ctypes
@@ -8,7 +8,7 @@ import ctypes
 import numpy as np
 
 from operation_case import (
-    BOUNDARIES, CROOKED_SHAPES, SHAPES, TYPE, Case, OperationCase, integers, main, pointers,
+    BOUNDARIES, MISALIGNED_SHAPES, SHAPES, TYPE, Case, OperationCase, integers, main, pointers,
 )  # fmt: skip
 from tensors import BF16, FEW_ROUNDINGS, FLOAT, LONG_SUMS, Tensor
 
@@ -30,7 +30,7 @@ class BackwardArguments(ctypes.Structure):
 
 
 def statistics(x):
-    """mean and rstd of each token, in double."""
+    """Returns mean and rstd of each token, in double."""
     x = x.astype(np.float64)
     mean, variance = (f(axis=1, keepdims=True) for f in (x.mean, x.var))
     return mean, 1 / np.sqrt(variance + EPSILON)
@@ -40,7 +40,7 @@ class LayerNormTest(OperationCase):
     sources = ("layer_norm",)
 
     def make(self, case: Case, shape: tuple):
-        """Documents, x that is NaN in padding, gamma."""
+        """Returns documents, x that is NaN in padding, gamma."""
         n_rows, seq_len, width = shape
         documents = case.documents(n_rows, seq_len)
         x = case.kind.rounded(case.numbers(documents.n_tokens, width) + 2.0)
@@ -84,7 +84,7 @@ class LayerNormTest(OperationCase):
             self.assert_right(tensor, start + terms.sum(axis=0, dtype=np.float64), tolerance)
 
     def check_gradients(self, padding, x, gamma, d_out, statistics, before, d_x) -> None:
-        """d_x: what was there in padding, elsewhere with the norm's gradient added."""
+        """d_x keeps its values in padding; elsewhere the norm's gradient is added."""
         mean, rstd = (s.astype(np.float64) for s in statistics)
         h, g = (x - mean) * rstd, d_out.astype(np.float64) * gamma
         averages = [a.mean(axis=1, keepdims=True) for a in (g, g * h)]
@@ -102,8 +102,8 @@ class LayerNormTest(OperationCase):
         for shape in SHAPES:
             self.check_both(BF16, shape)
         self.check_both(BF16, (1, 140, 64))
-        for shape in CROOKED_SHAPES:
-            self.check_both(BF16, shape, crooked=True)
+        for shape in MISALIGNED_SHAPES:
+            self.check_both(BF16, shape, misaligned=True)
         self.check_both(FLOAT, (1, 20, 36))
 
 

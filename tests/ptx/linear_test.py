@@ -1,8 +1,8 @@
-"""nvcc's PTX of what is done around the matrix products of linear layers, executed: padding,
-the activation, the gradient of the bias. no_gemm.cpp stands in for the products, so that
-their results are what the test has put there.
+"""nvcc's PTX of the kernels around the matrix products of linear layers, executed: padding, the
+activation, the gradient of the bias. no_gemm.cpp replaces the products, so that their results are
+the values that the test has written there.
 
-    linear_test.py FOLDER        what toolchain.py has made
+    linear_test.py FOLDER        the output folder of toolchain.py
 """
 
 import ctypes
@@ -11,7 +11,7 @@ import numpy as np
 
 from activations import GELU, RELU, activated
 from operation_case import (
-    BOUNDARIES, CROOKED_SHAPES, SHAPES, TYPE, Case, OperationCase, integers, main, pointers,
+    BOUNDARIES, MISALIGNED_SHAPES, SHAPES, TYPE, Case, OperationCase, integers, main, pointers,
 )  # fmt: skip
 from tensors import BF16, FEW_ROUNDINGS, FLOAT, LONG_SUMS
 
@@ -78,18 +78,18 @@ class LinearTest(OperationCase):
     def test_padding_and_bias_agree(self):
         for run in (self.run_padding, self.run_bias):
             for i, shape in enumerate(SHAPES):
-                # Gaps that leave rows aligned, or not.
+                # Gaps that keep rows aligned, or do not.
                 self.check(run, BF16, shape, (0, shape[2] + 8, shape[2] + 3)[i % 3])
             for stride in (67, 72):
                 self.check(run, BF16, (1, 140, 64), stride)
-            for shape in CROOKED_SHAPES:
-                self.check(run, BF16, shape, 0, crooked=True)
+            for shape in MISALIGNED_SHAPES:
+                self.check(run, BF16, shape, 0, misaligned=True)
             self.check(run, FLOAT, (2, 20, 36), 0)
 
     def test_activations_agree(self):
         for shape in ((2, 33, 64), (3, 3, 1288), (3, 3, 165)):
             self.check(self.run_activation, BF16, shape, GELU, True)
-        self.check(self.run_activation, BF16, (3, 3, 1288), GELU, True, crooked=True)
+        self.check(self.run_activation, BF16, (3, 3, 1288), GELU, True, misaligned=True)
         self.check(self.run_activation, BF16, (3, 9, 33), GELU, False)
         self.check(self.run_activation, BF16, (3, 9, 64), RELU, False)
         self.check(self.run_activation, FLOAT, (2, 9, 31), GELU, False)

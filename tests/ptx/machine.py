@@ -1,14 +1,14 @@
 """Runs a launch: many threads at once, each register an array with one value per thread.
 
-Threads that stand at the same instruction execute it together. Of threads that stand at
-several, those at the lowest go first, so that they meet again where a branch's sides join. An
-instruction that wants a whole warp keeps the lanes that come first waiting for the others. A
-loop that only looks at memory ends by what others write: after each look its threads step aside
-until something has been written.
+Threads at the same instruction execute it together. If threads are at different instructions,
+those at the lowest go first, so that they meet again where a branch's sides join. An instruction
+for a whole warp keeps the lanes that come first waiting for the others. A loop that only reads
+memory ends when another thread writes: after each turn its threads pause until something has been
+written.
 
-How far a warp runs before the next one is a choice that must not matter (ORDERS): all warps in
-step; or one after the other, each as far as the next barrier, first to last or last to first.
-Copies by cp.async land at once, or as late as they may: when their thread waits for them."""
+The order of warps must not matter, so it is a choice (ORDERS): all warps in step; or one after
+the other, each as far as the next barrier, first to last or last to first. Copies by cp.async land
+at once, or as late as allowed: when their thread waits for them."""
 
 import functools
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class Program:
 
     @functools.cached_property
     def steps(self) -> list:
-        """All instructions, decoded: an unknown one is refused whether it is met or not."""
+        """Decodes all instructions: an unknown one is refused even if it is never executed."""
         return [instructions.decode(code, self.kernel) for code in self.kernel.code]
 
     def shared_variables(self, dynamic_bytes: int) -> list[tuple[int, int]]:
@@ -76,7 +76,7 @@ class Program:
 
 
 class Threads:
-    """All threads of some blocks. `t` is which of them execute an instruction: their numbers in
+    """All threads of some blocks. `t` selects those that execute an instruction: their numbers in
     rising order, or None for all. Arrays in registers are never changed, only replaced."""
 
     def __init__(self, program, launch, blocks, memory, settings):
@@ -106,8 +106,8 @@ class Threads:
         self.registers = [None] * len(program.kernel.register_sizes)
         self.pc = np.zeros(self.n, np.int64)
         self.state = np.full(self.n, RUNNING)
-        self.barrier = np.full(self.n, -1)  # number of the barrier where the thread is
-        self.barrier_threads = np.zeros(self.n, np.int64)  # that it waits for; 0: all
+        self.barrier = np.full(self.n, -1)  # number of the barrier at which the thread waits
+        self.barrier_threads = np.zeros(self.n, np.int64)  # how many it waits for; 0: all
         self.copies = instructions.PendingCopies(self)
         self.steps_left = MAX_STEPS
 
@@ -123,14 +123,14 @@ class Threads:
             n_stores = self.memory.n_stores
             for group in groups:
                 self.run_group(group)
-            # Whoever has looked in this round may have come before the store.
+            # Threads that have read in this round may have read before the store.
             look_again = (self.state == LOOKING) & (self.memory.n_stores > n_stores)
             self.state[look_again] = RUNNING
             if not self.open_barriers() and not look_again.any():
                 raise PtxError(f"{self.where_all_wait()}: threads wait for others for ever")
 
     def run_group(self, group: np.ndarray) -> None:
-        """Until none of its threads can go on."""
+        """Runs the group until none of its threads can continue."""
         while True:
             running = group[self.state[group] == RUNNING]
             if not len(running):
@@ -142,7 +142,7 @@ class Threads:
             self.run_from(int(low), running[at == low], limit)
 
     def run_from(self, pc: int, threads: np.ndarray, limit: int) -> None:
-        """Threads that stand at one instruction, until they part, stop or come to `limit`."""
+        """Runs threads at one instruction until they diverge, stop or come to `limit`."""
         steps = self.program.steps
         t = None if len(threads) == self.n else threads
         whole = self.are_whole_warps(threads)
@@ -171,8 +171,8 @@ class Threads:
         return bool((self.lane[threads].reshape(-1, WARP) == np.arange(WARP)).all())
 
     def run_with_warps(self, step, pc: int, threads: np.ndarray) -> None:
-        """An instruction that wants several lanes of a warp: those whose lanes are all there
-        execute it, the others wait for them."""
+        """Executes an instruction for several lanes of a warp: where all lanes have come they
+        execute it, the others wait."""
         waiting = (self.state == WAITING_FOR_LANES) & (self.pc == pc)
         waiting[threads] = True
         threads = np.flatnonzero(waiting)
@@ -197,13 +197,13 @@ class Threads:
         self.state[threads] = LOOKING
 
     def wait_at_barrier(self, threads: np.ndarray, number, n_threads=0) -> None:
-        """n_threads: how many threads it takes to open it; 0: all of the block."""
+        """n_threads is the number of threads that open the barrier; 0: all of the block."""
         self.state[threads] = AT_BARRIER
         self.barrier[threads] = number
         self.barrier_threads[threads] = n_threads
 
     def open_barriers(self) -> bool:
-        """Lets the threads go on whose barrier is complete. False if that is nobody."""
+        """Releases the threads whose barrier is complete. Returns False if there are none."""
         opened = False
         for block in np.unique(self.block[self.state == AT_BARRIER]):
             of_block = self.block == block

@@ -1,10 +1,10 @@
-"""The memory that a launch sees: one array of bytes, a part of which is allocated.
+"""The memory of a launch: one array of bytes, parts of which are allocated.
 
-Global memory is allocated by the test, with a gap after each allocation. Each block that is
-running has a window of shared memory of its own, and the launch's parameters lie in a window,
-too. Addresses of the three spaces (and generic ones) become places in the array; an access that
-leaves what is allocated or is not aligned is an error. Nothing is 0 by itself: memory is born
-as 0xff, which is NaN in every format of floating point."""
+The test allocates global memory, with a gap after each allocation. Each running block has a window
+of shared memory, and the launch's parameters lie in another window. Addresses of the three spaces
+(and generic ones) become indices into the array; an access that is misaligned or outside an
+allocation is an error. Memory is not 0 at first: all bytes are 0xff, which is NaN in every
+floating-point format."""
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from ptx_text import PtxError
 
 GLOBAL_BASE = 0x7F4000000000
 SHARED_BASE = 0x7F2000000000  # generic addresses of a block's shared memory
-WINDOW = 1 << 24  # no block has as much shared memory
-GAP = 512  # more than one access reaches
+WINDOW = 1 << 24  # more than the shared memory of any block
+GAP = 512  # larger than any access
 POISON = 0xFF
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
@@ -27,10 +27,10 @@ class Memory:
         self.words = {}
         self.n_stores = 0
 
-    # ---- Global memory, by the test
+    # ---- Global memory, used by the test
 
     def allocate(self, n_bytes: int, shift: int = 0) -> int:
-        """The address of n_bytes of poison, `shift` bytes behind a multiple of 256."""
+        """Returns the address of n_bytes of poison, `shift` bytes after a multiple of 256."""
         begin = -(-self.used // 256) * 256 + shift
         self.used = begin + n_bytes + GAP
         if self.used > self.global_bytes:
@@ -39,7 +39,7 @@ class Memory:
         return GLOBAL_BASE + begin
 
     def allocate_rows(self, n: int, row_bytes: int, stride_bytes: int, shift: int) -> int:
-        """The same of n rows. What lies between two of them is not allocated."""
+        """The same for n rows. The gaps between rows are not allocated."""
         address = self.allocate(n * stride_bytes, shift)
         begin = address - GLOBAL_BASE
         rows = self.allocated[begin : begin + n * stride_bytes].reshape(n, stride_bytes)
@@ -47,7 +47,7 @@ class Memory:
         return address
 
     def put(self, array: np.ndarray) -> int:
-        """The address of a copy."""
+        """Returns the address of a copy."""
         address = self.allocate(array.nbytes)
         self.write(address, array)
         return address
@@ -71,7 +71,7 @@ class Memory:
         end = self.global_bytes
         return bool((self.bytes[:end][~self.allocated[:end]] == POISON).all())
 
-    # ---- Windows, by the machine
+    # ---- Windows, used by the machine
 
     def open_windows(self, parameters: np.ndarray, n_blocks: int, variables: list) -> None:
         """`variables` are the (offset, size) of a block's shared memory."""
@@ -95,7 +95,7 @@ class Memory:
         self.words = {size: self.bytes.view(word) for size, word in WORDS.items()}
 
     def places(self, space: str, address, blocks, size: int):
-        """Where `size` bytes at each address (int64), for threads of `blocks`, really lie."""
+        """Returns the indices of `size` bytes at each address (int64), for threads of `blocks`."""
         if space == "param":
             offset, base, end = address, self.parameters_at, self.shared_at - self.parameters_at
         elif space == "shared":

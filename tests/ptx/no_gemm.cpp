@@ -1,8 +1,8 @@
-// no_gemm.cpp - kernels/cuda/runtime/gemm.h without cuBLASLt: products leave everything as it is.
-// What the kernels of linear.cu do before and after them is executed.
+// no_gemm.cpp - kernels/cuda/runtime/gemm.h without cuBLASLt: products change nothing. The
+// kernels of linear.cu before and after them are executed.
 #include "kernels/cuda/runtime/gemm.h"
 
-// Whether a product, its bias and its activation are to count as done in one go.
+// Whether a product, its bias and its activation count as done in one call.
 extern "C" bool bd_gemm_activates;
 bool bd_gemm_activates = false;
 

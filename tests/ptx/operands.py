@@ -1,5 +1,5 @@
-"""What instructions read and write: operands as functions from threads to values, and decoded
-instructions as steps.
+"""Reading and writing: operands as functions from threads to values, and decoded instructions as
+steps.
 
 A value is a numpy array with one element for each executing thread, or a scalar that is the
 same for all. Registers hold bits; the instruction's type says what they mean."""
@@ -39,8 +39,8 @@ BITS = {0: False, 2: np.uint16(0xFFFF), 4: np.uint32(0xFFFFFFFF), 8: np.uint64(2
 @dataclass
 class Step:
     """A decoded instruction. run(w, t) computes; with is_control it is run(w, threads, pc) and
-    returns where to go on, None if the threads no longer are together. `members` of an
-    instruction of the warp gives the mask of lanes that each thread must meet there."""
+    returns where to continue, None if the threads have diverged. For an instruction of the warp,
+    `members` gives the mask of lanes that each thread must meet there."""
 
     code: Instruction
     run: Callable
@@ -53,14 +53,14 @@ class Step:
 
 def read_register(w, t, register: Register):
     values = w.registers[register.number]
-    if values is None:  # never written: whatever is there
+    if values is None:  # never written: any value
         values = np.full(w.n, BITS[register.size], UNSIGNED[register.size])
         w.registers[register.number] = values
     return values if t is None else values[t]
 
 
 def reader(operand, kind: str, kernel: Kernel) -> Callable:
-    """read(w, t) of the operand's value as `kind`."""
+    """Returns read(w, t), which gives the operand's value as `kind`."""
     dtype = np.dtype(KINDS[kind])
     if isinstance(operand, Register):
         return register_reader(operand, dtype)
@@ -130,7 +130,7 @@ def address_reader(address: Address, kernel: Kernel) -> Callable:
 
 
 def writer(operand, kind: str) -> Callable:
-    """write(w, t, values) of values of `kind`: into a wider register by sign or by zeros."""
+    """Returns write(w, t, values) for values of `kind`, extended by sign or by zeros if needed."""
     if operand == SINK:
         return lambda w, t, values: None
     if not isinstance(operand, Register):
@@ -173,7 +173,7 @@ DECODERS: list[tuple[re.Pattern, Callable]] = []
 
 
 def instruction(pattern: str):
-    """Of a function that decodes the instructions whose whole opcode matches. It gets the
+    """Decorates a function that decodes the instructions whose whole opcode matches. It gets the
     instruction, the kernel and the groups of the pattern, and returns a Step or a run(w, t)."""
 
     def register(decoder):
@@ -184,7 +184,8 @@ def instruction(pattern: str):
 
 
 def computes(code: Instruction, kernel: Kernel, result: str, kinds: list[str], function):
-    """run(w, t) that writes function(values of the operands after the first) to the first."""
+    """Returns a run(w, t) that writes function(values of the other operands) to the first
+    operand."""
     if len(code.operands) != 1 + len(kinds):
         raise PtxError(f"{len(code.operands)} operands")
     write = writer(code.operands[0], result)

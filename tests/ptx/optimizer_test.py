@@ -1,6 +1,6 @@
-"""nvcc's PTX of the optimizer's kernels, executed, against double precision:
+"""nvcc's PTX of the optimizer's kernels, executed and compared with double precision:
 
-    optimizer_test.py FOLDER        what toolchain.py has made
+    optimizer_test.py FOLDER        the output folder of toolchain.py
 """
 
 import ctypes
@@ -30,7 +30,7 @@ class AdamwArguments(ctypes.Structure):
 
 
 def random_parts(rng, n: int) -> np.ndarray:
-    """Up to six, their ends anywhere; the first has no decay."""
+    """Returns up to six parts with random ends; the first has no decay."""
     ends = np.unique([*rng.integers(1, n + 1, 5), n])
     parts = np.zeros(len(ends), PART)
     parts["end"], parts["weight_decay"][1:] = ends, rng.uniform(0.0, 0.5, len(ends) - 1)
@@ -38,7 +38,7 @@ def random_parts(rng, n: int) -> np.ndarray:
 
 
 def updated(parts: np.ndarray, g, p, m, v) -> tuple:
-    """parameter, m and v after the step, in double."""
+    """Returns parameter, m and v after the step, in double."""
     g, p, m, v = (x.astype(np.float64) for x in (GRADIENT_SCALE * g, p, m, v))
     part_of_each = np.searchsorted(parts["end"], np.arange(len(p)), side="right")
     m = BETA1 * m + (1 - BETA1) * g
@@ -64,7 +64,7 @@ class OptimizerTest(OperationCase):
         given = [*case.numbers(3, n), case.rng.random(n).astype(np.float32)]
         parts = random_parts(case.rng, n)
         gradient, *state = (case.tensor(x[None]) for x in given)
-        rounded = Tensor(case.device, BF16, 1, n, None, case.crooked)
+        rounded = Tensor(case.device, BF16, 1, n, None, case.misaligned)
         case.device.run("adamw", AdamwArguments(
             n, STEP, RATE, BETA1, BETA2, EPSILON, GRADIENT_SCALE, len(parts),
             case.device.memory.put(parts), gradient.address, *[t.address for t in state],
@@ -80,12 +80,12 @@ class OptimizerTest(OperationCase):
     def test_sum_of_squares_agrees(self):
         for n in (1, 31, 300, 9000):
             self.check(self.run_sum, FLOAT, n)
-        self.check(self.run_sum, FLOAT, 65, crooked=True)
+        self.check(self.run_sum, FLOAT, 65, misaligned=True)
 
     def test_adamw_agrees(self):
         for n in (1, 31, 33, 64, 65, 1030):
             self.check(self.run_adamw, FLOAT, n, True)
-        self.check(self.run_adamw, FLOAT, 65, True, crooked=True)
+        self.check(self.run_adamw, FLOAT, 65, True, misaligned=True)
         self.check(self.run_adamw, FLOAT, 31, False)
 
 

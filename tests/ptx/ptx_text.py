@@ -1,7 +1,7 @@
-"""The text of a PTX module as kernels: parameters, shared variables, registers, instructions.
+"""Parses the text of a PTX module: parameters, shared variables, registers, instructions.
 
-Only what nvcc writes for kernels without calls is understood; anything else is an error that
-names the line, so that nothing is passed over in silence."""
+Only the PTX that nvcc writes for kernels without calls is understood; anything else is an error
+that names the line, so that nothing is silently ignored."""
 
 import re
 from bisect import bisect_right
@@ -16,7 +16,7 @@ SIZES = {
 
 
 class PtxError(Exception):
-    """The text cannot be executed, or the program did what a device forbids."""
+    """The text cannot be executed, or the program did something that a device forbids."""
 
 
 # ---- Operands --------------------------------------------------------------------------------
@@ -67,13 +67,13 @@ class Instruction:
     operands: list
     guard: Register | None
     text: str
-    place: str  # line of the PTX, and of the source where it is known
+    place: str  # line of the PTX, and of the source if it is known
 
 
 @dataclass
 class Variable:
     name: str
-    size: int  # 0: as much as the launch gives
+    size: int  # 0: the launch decides
     alignment: int
     offset: int = 0
 
@@ -90,7 +90,7 @@ class Kernel:
 
 
 def place_variables(variables: list[Variable]) -> int:
-    """Gives each variable its offset, those of unknown size last; returns the end."""
+    """Assigns each variable an offset, those of unknown size last; returns the end."""
     end = 0
     for variable in sorted(variables, key=lambda v: v.size == 0):
         end = -(-end // variable.alignment) * variable.alignment
@@ -128,15 +128,15 @@ INLINE_ASSEMBLY = re.compile(r"// begin inline asm\s+(?!// end inline asm)")
 
 
 def blanked(pattern: re.Pattern, text: str) -> str:
-    """The text with what matches made empty, but no line moved."""
+    """Returns the text with all matches made empty, without moving a line."""
     return pattern.sub(lambda match: "\n" * match[0].count("\n"), text)
 
 
 def parse_module(text: str) -> dict[str, Kernel]:
     files = dict(SOURCE_FILE.findall(text))
-    text = blanked(SOURCE_FILE, text)  # before comments go: a path may have two slashes
+    text = blanked(SOURCE_FILE, text)  # before comments are removed: a path may contain two slashes
     assembly_at = [match.start() for match in INLINE_ASSEMBLY.finditer(text)]
-    # Comments become spaces, so that places in the text stay what they are.
+    # Comments become spaces, so that positions in the text do not change.
     plain = COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
     kernels, outside, end = {}, "", 0
     bodies = []
@@ -224,7 +224,7 @@ class Body:
         elif text.startswith(".shared"):
             self.kernel.shared.append(parse_variable(text))
         elif text.startswith(".pragma"):
-            pass  # advice about unrolling
+            pass  # a hint about unrolling
         else:
             match = STATEMENT.fullmatch(text)
             place = f"line {line}{self.source}"
@@ -281,7 +281,7 @@ def parse_number(text: str) -> int | float:
 
 
 class FloatBits(int):
-    """The bits of a float of `size` bytes, as PTX writes its constants."""
+    """Returns the bits of a float of `size` bytes, as PTX writes its constants."""
 
     def __new__(cls, bits: int, size: int):
         number = super().__new__(cls, bits)

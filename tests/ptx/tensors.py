@@ -1,4 +1,4 @@
-"""Tensors of float or bf16 in a device's memory, and whether their values are right."""
+"""Tensors of float or bf16 in a device's memory, and checks of their values."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import numpy as np
 from conversions import from_bf16, to_bf16
 from device import Device
 
-# Of float arithmetic, relative to the values that go into a result.
+# Error of float arithmetic, relative to the values that a result is computed from.
 FEW_ROUNDINGS = 1e-6
 LONG_SUMS = 4e-6
 
@@ -26,7 +26,7 @@ class Kind:
         return from_bf16(bits) if self == BF16 else bits
 
     def rounded(self, values) -> np.ndarray:
-        """Float values, the nearest that a tensor can hold."""
+        """Returns the nearest float values that a tensor can hold."""
         return self.values(self.bits(values))
 
 
@@ -35,14 +35,14 @@ BF16 = Kind("bf16", 1, 2)
 
 
 class Tensor:
-    """n rows of `width` values, `stride` values apart (None: without gaps), at an address that
-    is aligned for packs or `crooked`. Nothing may touch what lies between the rows."""
+    """n rows of `width` values, `stride` values apart (None: without gaps), at an address that is
+    aligned for packs or `misaligned`. Nothing may access the gaps between the rows."""
 
     def __init__(self, device: Device, kind: Kind, n: int, width: int, stride=None,
-                 crooked: bool = False):  # fmt: skip
+                 misaligned: bool = False):  # fmt: skip
         self.device, self.kind, self.n, self.width = device, kind, n, width
         self.stride = (stride or width) * kind.size
-        shift = kind.size if crooked else 0
+        shift = kind.size if misaligned else 0
         self.address = device.memory.allocate_rows(n, width * kind.size, self.stride, shift)
 
     def fill(self, values: np.ndarray) -> "Tensor":
@@ -57,8 +57,8 @@ class Tensor:
         return self.kind.values(np.stack(rows))
 
     def errors(self, exact: np.ndarray, tolerance, zeros=None) -> list[str]:
-        """What is wrong: nothing, if each value is the rounding of a number within `tolerance`
-        of the exact one, and all is exactly 0 in the rows that `zeros` names."""
+        """Lists what is wrong. Each value must be the rounding of a number within `tolerance` of
+        the exact one, and the rows that `zeros` names must be exactly 0."""
         got, exact = self.read(), np.asarray(exact, np.float64).reshape(self.n, self.width)
         tolerance = np.broadcast_to(tolerance, exact.shape)
         if self.kind == BF16:
@@ -67,6 +67,6 @@ class Tensor:
             low, high = exact - tolerance, exact + tolerance
         if zeros is not None:
             low, high = (np.where(zeros[:, None], 0.0, bound) for bound in (low, high))
-        bad = ~((low <= got) & (got <= high))  # true of NaN
+        bad = ~((low <= got) & (got <= high))  # also true for NaN
         return [f"[{r}][{c}] is {got[r, c]:.9g}, not {exact[r, c]:.9g}"
                 for r, c in np.argwhere(bad)[:3]]  # fmt: skip

@@ -1,5 +1,5 @@
-"""What nvcc makes of kernels/cuda: PTX for each architecture, and a library of the host's side
-of the operations over launch_recorder.cpp. Run as a program, it compiles both:
+"""Compiles kernels/cuda with nvcc: PTX for each architecture, and a library of the operations' host
+code with launch_recorder.cpp. As a program:
 
     toolchain.py SOURCE-TREE FOLDER SOURCE.cu...
 """
@@ -17,21 +17,21 @@ from ptx_text import parse_module
 
 LONG = os.environ.get("BINDERY_TEST_LONG") == "1"
 ARCHITECTURES = (80, 90, 100, 120) if LONG else (80, 100)
-# The sources whose operations the tests call. No kernel of another may have inline assembly.
+# The sources whose operations the tests call. No kernel of any other may have inline assembly.
 EXECUTED = (
     "activation", "attention_backward", "attention_forward", "attention_plan", "cross_entropy",
     "embedding", "layer_norm", "linear", "optimizer",
 )  # fmt: skip
-# What the host's side of the operations is linked with.
+# The operations' host code is linked with these.
 STAND_INS = ("tests/ptx/launch_recorder.cpp", "tests/ptx/no_gemm.cpp", "common/base/error.c")
-# Those of kernels/cuda/CMakeLists.txt, and lines of the source for messages. NDEBUG as in every
-# preset that a kernel is released by.
+# Those of kernels/cuda/CMakeLists.txt, and source lines for messages. NDEBUG as in every preset
+# for releases.
 FLAGS = ("-std=c++17", "--expt-relaxed-constexpr", "-D_GNU_SOURCE", "-DNDEBUG", "-lineinfo")
 REMEDY = "there is no {}: install a CUDA toolkit with it, or run scripts/setup --cuda"
 
 
 def find(root: Path, what: str) -> str:
-    """nvcc or nccl, by the rule of the scripts, which is also that of the build."""
+    """Returns the path of nvcc or nccl, by the rule of the scripts and of the build."""
     rule = f'. "$0/scripts/environment" && find_{what}'
     found = subprocess.run(["bash", "-c", rule, str(root)], capture_output=True, text=True)
     if found.returncode != 0:
@@ -40,7 +40,7 @@ def find(root: Path, what: str) -> str:
 
 
 def run(command: list) -> None:
-    """nvcc finds its own parts by PATH."""
+    """nvcc finds its own tools by PATH."""
     path = f"{Path(command[0]).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         [str(word) for word in command], env={**os.environ, "PATH": path},
@@ -52,7 +52,7 @@ def run(command: list) -> None:
 
 
 class Compiler:
-    """Calls of nvcc, several at once."""
+    """Calls nvcc, several times in parallel."""
 
     def __init__(self, root: Path, folder: Path):
         self.nvcc, self.folder = find(root, "nvcc"), folder
@@ -78,8 +78,8 @@ class Compiler:
         ]  # fmt: skip
 
     def to_object_and_ptx(self, source: Path, kept: Path) -> list:
-        """All at once, which takes two thirds of the time and gives the same PTX: it is among
-        what nvcc keeps in the folder `kept`."""
+        """Compiles for all architectures at once, which takes two thirds of the time. The PTX is
+        the same; nvcc keeps it in the folder `kept`."""
         each = [f"-gencode=arch=compute_{a},code=compute_{a}" for a in ARCHITECTURES]
         return self.to_object(source, *each, "--keep", "--keep-dir", kept)
 
@@ -95,7 +95,7 @@ class Compiler:
 
 
 def check_others(compiler: Compiler, sources: list[Path]) -> None:
-    """No kernel of these may have inline assembly. A source without kernels has none on any
+    """No kernel of these sources may have inline assembly. A source without kernels has none on any
     architecture."""
     first, *rest = ARCHITECTURES
     compiler.run([compiler.to_ptx(source, first) for source in sources])

@@ -1,7 +1,7 @@
 """Instructions that the lanes of a warp execute together: shuffles, votes, matrices.
 
-Which lane holds which element of a matrix is as the PTX ISA's figures of the fragments of
-mma.m16n8k16 and ldmatrix have it."""
+The PTX ISA's figures of the fragments of mma.m16n8k16 and ldmatrix define which lane holds which
+element of a matrix."""
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def meet(code, kernel):
 
 
 def source_lane(mode: str, lane, b, c):
-    """As the ISA's description of shfl has it: the lane to read, and whether it is in range."""
+    """Returns the lane to read and whether it is in range, as the ISA describes shfl."""
     b, clamp, segment = b & 31, c & 31, c >> 8 & 31
     first = lane & segment
     last = first | (clamp & ~segment)
@@ -125,7 +125,8 @@ def load_matrices(code, kernel, n, trans):
 
 
 def pairs(registers) -> np.ndarray:
-    """[register][warp][row or column of the lane][lane's place in it][element], as float."""
+    """Returns [register][warp][row or column of the lane][lane's place in it][element], as
+    float."""
     halves = np.concatenate(registers).view(np.uint16)
     return from_bf16(halves).reshape(len(registers), -1, 8, 4, 2)
 
@@ -140,10 +141,10 @@ def multiply_matrices(code, kernel):
     def run(w, t):
         n = w.n if t is None else len(t)
         need_whole_warps(n)
-        # Registers 0 … 3 of a: rows g, g + 8 and again, the second time columns 8 and up.
+        # Registers 0 … 3 of a: rows g, g + 8 and again, then columns 8 and up.
         left = pairs([r(w, t) for r in a]).reshape(2, 2, -1, 8, 4, 2)
         left = left.transpose(2, 1, 3, 0, 4, 5).reshape(-1, 16, 16)
-        # Registers 0 and 1 of b: column g, the second time rows 8 and up.
+        # Registers 0 and 1 of b: column g, then rows 8 and up.
         right = pairs([r(w, t) for r in b]).transpose(1, 0, 3, 4, 2).reshape(-1, 16, 8)
         products = np.matmul(left, right)  # [warp][row][column]
         products = products.reshape(-1, 2, WARP, 2)  # [warp][half][lane][element]

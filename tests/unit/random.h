@@ -1,4 +1,4 @@
-// random.h - numbers for tests: the same on every machine for the same seed.
+// random.h - random numbers for tests: the same on every machine for the same seed.
 #ifndef BINDERY_TESTS_RANDOM_H
 #define BINDERY_TESTS_RANDOM_H
 

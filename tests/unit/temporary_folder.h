@@ -1,8 +1,8 @@
-// temporary_folder.h - a folder of its own for each test, and plain ways to look into it.
+// temporary_folder.h - a new folder for each test, and simple ways to look into it.
 //
 //   const struct CMUnitTest tests[] = {test_in_folder(test), …};    *state is the path
 //
-// test_inside_folder(test) also makes it the working directory: paths in it are then short.
+// test_inside_folder(test) also makes it the working directory, so that paths in it are short.
 #ifndef BINDERY_TESTS_UNIT_TEMPORARY_FOLDER_H
 #define BINDERY_TESTS_UNIT_TEMPORARY_FOLDER_H
 
@@ -61,7 +61,7 @@ static inline int leave_folder(void **state)
     return chdir("/") == 0 ? remove_folder(state) : -1;
 }
 
-// "<folder>/<name>", good until the fourth call after this one.
+// Returns "<folder>/<name>", valid until the fourth call after this one.
 static inline const char *in(const char *folder, const char *name)
 {
     static _Thread_local char paths[4][4096];

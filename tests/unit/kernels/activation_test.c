@@ -28,7 +28,7 @@ static double reference_slope(bd_activation activation, double x)
     return 0.5 * (1.0 + tanh(u)) + 0.5 * x * (1.0 - tanh(u) * tanh(u)) * slope;
 }
 
-// Small, large, and everything between, both signs; 0 first.
+// Small and large values of both signs; 0 comes first.
 static float *make_input(void)
 {
     uint64_t seed = 15;
@@ -49,9 +49,9 @@ static void check_forward(bd_backend *backend, void *context)
         apply_activation(backend, activation, N, x, out);
         for (int i = 0; i < N; i++) {
             const double wanted = reference(activation, (double)x[i]);
-            // The quotient of three rounded numbers is within 4e-7 of itself, and the
-            // exponent's rounding (up to 80 * 6e-8) of its exponential: relative to x, not to
-            // the result, which far below 0 is as small as it pleases.
+            // The quotient of three rounded numbers has a relative error of 4e-7, and the
+            // exponential one of up to 80 * 6e-8, from the rounding of its exponent: relative
+            // to x, not to the result, which is arbitrarily small far below 0.
             if (!(fabs((double)out[i] - wanted) <=
                   4e-7 * fabs(wanted) + 1e-7 * fmin(fabs((double)x[i]), 1.0)))
                 fail_msg("f(%a) is %.9g, not %.9g", (double)x[i], (double)out[i], wanted);
@@ -141,7 +141,7 @@ static void add_adds(void **state)
     free(x);
 }
 
-// Lengths around the width of every register: the tail is neither forgotten nor overrun.
+// Lengths around the width of every register: the tail is neither skipped nor overrun.
 static void check_tails(bd_backend *backend, void *context)
 {
     const float *x = (const float *)context + 9;  // after the special values

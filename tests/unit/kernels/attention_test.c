@@ -9,8 +9,8 @@
 
 #include "tests/unit/kernels/kernel_fixture.h"
 
-// Scores are sums of up to 64 products, probabilities carry the exponential of their error, and
-// up to 160 of them are added: a few 1e-7 each, of values as large as the largest.
+// Scores are sums of up to 64 products, probabilities have the exponential of their error, and
+// up to 160 of them are added: a few 1e-7 each, relative to the largest value.
 static const double forward_tolerance = 2e-6;
 static const double backward_tolerance = 4e-6;
 
@@ -45,7 +45,8 @@ static void lay_out(model *m)
     m->scale = 1.0f / sqrtf((float)m->s.head_size);
 }
 
-// Everything but padding of d_out is random; padding of qkv is NaN, because nobody may read it.
+// Everything except padding of d_out is random; padding of qkv is NaN, because it must not be
+// read.
 static model make_model(shape s, batch b)
 {
     uint64_t seed = 14;
@@ -286,7 +287,7 @@ static void agrees_on_random_rows(void **state)
     }
 }
 
-// Scores of a few hundred: exponentials overflow unless the largest is taken out first.
+// Scores of a few hundred: exponentials overflow unless the largest score is subtracted first.
 static void large_scores_do_no_harm(void **state)
 {
     (void)state;
@@ -340,8 +341,8 @@ static void free_outcome(outcome *o)
     guarded_free(o->d_qkv);
 }
 
-// The same tokens of two outcomes: n from `a_first` of one, from `b_first` of the other. Both
-// models have q, k and v together.
+// Compares the same tokens of two outcomes: n from `a_first` of one, from `b_first` of the
+// other. In both models q, k and v are together.
 static void expect_same_tokens(const model *m, const outcome *a, int64_t a_first,
                                const outcome *b, int64_t b_first, int64_t n)
 {
@@ -353,7 +354,7 @@ static void expect_same_tokens(const model *m, const outcome *a, int64_t a_first
                 n * m->q_stride);
 }
 
-// A neighbour goes to infinity; nobody else notices.
+// A neighbour becomes infinite; no other document changes.
 static void check_neighbours(bd_backend *backend, void *context)
 {
     model *m = context;

@@ -22,7 +22,7 @@ typedef struct model {
     float *logits;
 } model;
 
-// Vocabularies larger than the batch's own only have ids that never occur.
+// With vocabularies larger than the batch's, some ids never occur.
 static model make_model(int64_t n_vocabulary)
 {
     uint64_t seed = 19;
@@ -168,7 +168,7 @@ static void targets_stay_in_the_document(void **state)
     }
 }
 
-// NaN where nobody may look, and what a caller left there before.
+// NaN in places that must not be read, and old values.
 static void check_padding(bd_backend *backend, void *context)
 {
     const model *m = context;
@@ -211,7 +211,7 @@ static void reference_agrees_with_differences(void **state)
     free_model(&m);
 }
 
-// Logits of hundreds: exponentials overflow unless the largest is taken out first.
+// Logits of hundreds: exponentials overflow unless the largest logit is subtracted first.
 static void large_logits_do_no_harm(void **state)
 {
     (void)state;

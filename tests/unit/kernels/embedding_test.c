@@ -149,7 +149,7 @@ static void positions_count_from_the_document_start(void **state)
     free_model(&m);
 }
 
-// On top of what is there already: 1 everywhere.
+// The gradients are added to existing values: 1 everywhere.
 static void check_backward(bd_backend *backend, void *context)
 {
     model *m = context;
@@ -160,7 +160,7 @@ static void check_backward(bd_backend *backend, void *context)
         token[i] = d_token[i] = 1.0f;
     for (int64_t i = 0; i < m->n_position_table; i++)
         position[i] = d_position[i] = 1.0f;
-    // Padding adds nothing even if it holds nonsense.
+    // Padding adds nothing even if it contains nonsense.
     for (int64_t t = 0; t < m->b.n_tokens; t++)
         if (is_padding(&m->b, t))
             m->d_out[t * N_CHANNELS] = NAN;

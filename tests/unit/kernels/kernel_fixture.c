@@ -15,7 +15,7 @@
 
 // ---- Batches --------------------------------------------------------------------------------
 
-enum { BEFORE = 3, N_VOCABULARY = 50 };  // entries of other rows before ours
+enum { BEFORE = 3, N_VOCABULARY = 50 };  // boundaries of other rows before ours
 
 static batch empty_batch(int64_t n_rows, int64_t seq_len)
 {
@@ -103,7 +103,7 @@ void batch_release(batch *b)
     *b = (batch){0};
 }
 
-// By a plain walk, on purpose: the kernels search.
+// Searches linearly on purpose, because the kernels do not.
 static bool find_segment(const batch *b, int64_t token, int64_t *begin, int64_t *end)
 {
     for (int64_t index = 0; segment_at(b, index, begin, end); index++)
@@ -186,7 +186,7 @@ double *to_double(const float *x, int64_t n)
     return y;
 }
 
-// A header with the length, the floats, then the band. 64 bytes, so that rows keep their
+// A header with the length, the floats, then the guard band. 64 bytes, so that rows keep their
 // alignment.
 enum { HEADER = 64, BAND = 64 };
 static const unsigned char band_byte = 0xa5;

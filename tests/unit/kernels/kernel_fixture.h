@@ -1,5 +1,5 @@
-// kernel_fixture.h - what the tests of the kernels share: awkward batches, random tensors,
-// guarded outputs, and a backend for every instruction set and number of threads.
+// kernel_fixture.h - shared by the tests of kernels: awkward batches, random tensors, guarded
+// outputs, and a backend for every instruction set and number of threads.
 #ifndef BINDERY_TESTS_KERNEL_FIXTURE_H
 #define BINDERY_TESTS_KERNEL_FIXTURE_H
 
@@ -18,7 +18,7 @@ typedef struct batch {
     int32_t n_vocabulary;
     int32_t *offsets;
     int32_t *values;
-    uint32_t *ids;     // [n_tokens], padding too
+    uint32_t *ids;     // [n_tokens], also for padding
     uint16_t *ids_16;  // the same
 } batch;
 
@@ -32,18 +32,18 @@ batch random_batch(uint64_t seed, int64_t n_rows, int64_t seq_len);
 // Rows of one document each, which fills its row.
 batch batch_of_rows(int64_t n_rows, int64_t seq_len);
 
-// One row that is one document of `length` tokens, all that there is.
+// One row that is a single document of `length` tokens.
 batch batch_of_one(int64_t length);
 
 void batch_release(batch *b);
 
 bool is_padding(const batch *b, int64_t token);
 
-// The token where the segment of `token` begins, and where it ends (both in the batch).
+// Returns the tokens where the segment of `token` begins and ends (both in the batch).
 int64_t segment_begin(const batch *b, int64_t token);
 int64_t segment_end(const batch *b, int64_t token);
 
-// Segments of the batch in order; false after the last.
+// Visits the segments of the batch in order; false after the last.
 bool segment_at(const batch *b, int64_t index, int64_t *begin, int64_t *end);
 
 // ---- Numbers --------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ void *get_memory(size_t size_bytes);
 // n floats, random in [-scale, scale). Free with free().
 float *random_tensor(uint64_t *state, int64_t n, double scale);
 
-// The same with `width` floats per token, zero in padding.
+// The same with `width` floats per token, and zero in padding.
 float *random_activations(uint64_t *state, const batch *b, int64_t width, double scale);
 
 double *to_double(const float *x, int64_t n);
@@ -98,14 +98,14 @@ void apply_activation(bd_backend *backend, bd_activation activation, int64_t n, 
 void expect_close(const char *what, const float *got, const double *wanted, int64_t n,
                   double tolerance);
 
-// The same bits.
+// Expects the same bits.
 void expect_same(const char *what, const float *got, const float *wanted, int64_t n);
 
 // Exactly +0 in the padding of a tensor with `width` floats per token.
 void expect_padding_zero(const char *what, const batch *b, const float *x, int64_t width);
 
-// Gradients in double against central differences: loss(context) is evaluated with each of
-// x[0 … n - 1] (or about `samples` of them) moved by `step` both ways.
+// Compares gradients in double with central differences: loss(context) is evaluated with each
+// of x[0 … n - 1] (or about `samples` of them) moved by `step` both ways.
 void expect_gradient(const char *what, double (*loss)(void *context), void *context, double *x,
                      const double *gradient, int64_t n, int64_t samples, double step,
                      double tolerance);

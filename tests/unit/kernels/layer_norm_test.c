@@ -21,7 +21,7 @@ typedef struct model {
     batch b;
     int64_t n;  // floats per activation
     float *x, *gamma, *beta, *d_out;
-    float *residual;  // what d_x holds before the backward pass
+    float *residual;  // initial values of d_x before the backward pass
 } model;
 
 static model make_model(void)
@@ -140,7 +140,7 @@ static double reference_loss(void *context)
     return loss;
 }
 
-// Forward and backward done; gradients begin at 0.
+// Runs forward and backward; gradients begin at 0.
 static reference make_reference(const model *m)
 {
     reference r = {
@@ -192,7 +192,7 @@ static void check_parity(bd_backend *backend, void *context)
         r.d_gamma[c] += (double)m->gamma[c];
         r.d_beta[c] += (double)m->beta[c];
     }
-    // Padding gives nothing even if it holds nonsense.
+    // Padding adds nothing even if it contains nonsense.
     for (int64_t t = 0; t < m->b.n_tokens; t++)
         if (is_padding(&m->b, t))
             m->d_out[t * N_CHANNELS] = m->x[t * N_CHANNELS + 1] = NAN;

@@ -178,7 +178,7 @@ static void check_parity(bd_backend *backend, void *context)
     if (m->with_bias)
         expect_close("d_bias", d_bias, r.d_bias, m->n_out, tolerance);
 
-    // The same gradients when nobody wants d_x.
+    // The gradients are the same if d_x is not requested.
     float *again = guarded_copy(m->weight, m->n_weight);
     backward(backend, m, NULL, again, d_bias);
     expect_same("d_weight without d_x", again, d_weight, m->n_weight);
@@ -189,8 +189,7 @@ static void check_parity(bd_backend *backend, void *context)
     free_reference(&r);
 }
 
-// One channel, slivers, whole tiles and a tile's neighbour; rows of 160 lie across tiles of
-// 256.
+// One channel, very few, whole tiles and one more; rows of 160 do not align with tiles of 256.
 static void agrees_with_double_precision(void **state)
 {
     (void)state;
@@ -247,7 +246,7 @@ static void padding_is_zero_whatever_it_holds(void **state)
     free_model(&m);
 }
 
-// [n_tokens][n_out] with `stride` between tokens; the gaps hold NaN.
+// [n_tokens][n_out] with `stride` between tokens; the gaps contain NaN.
 static float *with_gaps(const float *x, const model *m, int64_t stride)
 {
     float *spread = guarded(m->b.n_tokens * stride);
@@ -313,7 +312,7 @@ static void gaps_are_neither_read_nor_written(void **state)
     }
 }
 
-// With and without `out`, an activation gives the bits of the two operations one by one.
+// With and without `out`, an activation gives the bits of the two separate operations.
 static void check_activation(bd_backend *backend, void *context)
 {
     const model *m = context;

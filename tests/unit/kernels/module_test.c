@@ -8,10 +8,10 @@
 
 #include "kernels/module.h"
 
-// Opens `path` and expects a refusal whose message holds `reason`.
+// Opens `path` and expects a refusal whose message contains `reason`.
 static void expect_refusal(const char *path, const char *reason)
 {
-    bd_backend *backend = (bd_backend *)&backend;  // not NULL: must become so
+    bd_backend *backend = (bd_backend *)&backend;  // not NULL: the call must set it to NULL
     bd_error err;
     const bd_cuda_settings settings = {0};
     assert_int_equal(bd_backend_open_module(&backend, path, &settings, &err),
@@ -29,7 +29,7 @@ static void missing_module_is_named(void **state)
     expect_refusal("module-that-is-not-here.so", "no module at 'module-that-is-not-here.so'");
 }
 
-// Beside the test's own program there is none.
+// There is no module beside the test's own program.
 static void default_module_is_sought_beside_the_program(void **state)
 {
     (void)state;

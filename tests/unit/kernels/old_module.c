@@ -1,4 +1,4 @@
-// A module as an older build may have left it: for module_test.c.
+// A module of an older build, for module_test.c.
 #include <stdlib.h>
 
 #include "kernels/module.h"
@@ -13,5 +13,5 @@ bd_status bd_backend_open_cuda(bd_backend **backend, const bd_cuda_settings *set
     (void)backend;
     (void)settings;
     (void)err;
-    abort();  // it was called all the same
+    abort();  // it was called although it must not be
 }

@@ -12,7 +12,7 @@
 // Not a multiple of anything, and more than one chunk.
 enum { N = 40003, N_STEPS = 5 };
 
-// One of a single element, and one that ends within a chunk.
+// One part has a single element, and one ends within a chunk.
 static const bd_adamw_part parts[] = {{31, 0.1f}, {32, 0.5f}, {20001, 0.0f}, {N, 0.1f}};
 
 static const bd_adamw_args settings = {
@@ -135,7 +135,7 @@ static void norm_agrees_with_double_precision(void **state)
     free(x);
 }
 
-// More than the largest number of parts, so that parts grow.
+// More than the largest number of parts, so that parts become longer.
 static void check_long_norm(bd_backend *backend, void *context)
 {
     const float *x = context;

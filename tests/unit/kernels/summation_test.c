@@ -1,10 +1,10 @@
-// No sum of the CPU backend, on no instruction set, lets a term meet more roundings than
+// In no sum of the CPU backend, on any instruction set, a term is rounded more often than
 // kernels/summation.h says.
 //
-// The data make the worst case happen: a 1 comes first, and then, at every `stride`-th place, what
-// is just below half a unit in the last place of 1. Whoever adds these to the 1 one by one loses
-// each of them, so that what is missing, in units of u, counts the additions. With strides from 1
-// to the length of a group, each level of a sum has its turn.
+// The data cause the worst case: a 1 comes first, and then, at every `stride`-th place, a
+// number just below half a unit in the last place of 1. Adding these to the 1 one by one loses
+// each of them, so the missing amount, in units of u, counts the additions. Strides from 1 to
+// the length of a group test each level of a sum.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,7 +39,7 @@ static double exact_sum(int64_t n, int64_t stride)
     return sum;
 }
 
-// `roundings` more than the sum's own are allowed.
+// `roundings` more than those of the sum are allowed.
 static void expect_sums(const bd_backend *backend, const char *what, const float *got,
                         int64_t n_sums, int64_t n, int64_t stride, int roundings)
 {

@@ -42,7 +42,7 @@ static void every_number_survives_as_a_float(void **state)
     assert_true(bd_float_of_bf16(INFINITE) == INFINITY);
 }
 
-// Between every two neighbours. The largest number's neighbour is infinity.
+// Halfway between every two neighbours. The largest number's neighbour is infinity.
 static void the_middle_becomes_even_and_all_else_the_nearest(void **state)
 {
     (void)state;
@@ -57,7 +57,7 @@ static void the_middle_becomes_even_and_all_else_the_nearest(void **state)
         }
 }
 
-static void what_is_too_large_becomes_infinite(void **state)
+static void too_large_numbers_become_infinite(void **state)
 {
     (void)state;
     expect_rounding(0x7f7f7fff, LARGEST);
@@ -68,7 +68,7 @@ static void what_is_too_large_becomes_infinite(void **state)
     expect_rounding(0xff800000, SIGN | INFINITE);
 }
 
-// Even if all that makes it one is in the half that goes, or rounding up would carry.
+// Even if only the discarded half makes it NaN, or rounding up would carry.
 static void nan_stays_nan(void **state)
 {
     (void)state;
@@ -85,8 +85,8 @@ static void nan_stays_nan(void **state)
             }
 }
 
-// The nearest multiple, even if there are two, of what neighbours of that size are apart:
-// computed in double, where all of it is exact.
+// The nearest multiple of the distance between neighbours of that size, ties to even: computed
+// in double, where all of it is exact.
 static double rounded_in_double(float x)
 {
     int exponent;
@@ -116,7 +116,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_number_survives_as_a_float),
         cmocka_unit_test(the_middle_becomes_even_and_all_else_the_nearest),
-        cmocka_unit_test(what_is_too_large_becomes_infinite),
+        cmocka_unit_test(too_large_numbers_become_infinite),
         cmocka_unit_test(nan_stays_nan),
         cmocka_unit_test(any_float_is_rounded_as_in_double),
     };

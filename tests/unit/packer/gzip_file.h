@@ -1,4 +1,4 @@
-// gzip_file.h - compressed copies of what a test reads plain.
+// gzip_file.h - makes compressed copies of files.
 #ifndef BINDERY_TESTS_UNIT_PACKER_GZIP_FILE_H
 #define BINDERY_TESTS_UNIT_PACKER_GZIP_FILE_H
 
@@ -7,13 +7,13 @@
 
 #include <zlib.h>
 
-// Makes `path` a gzip file of `data`, which is less than 2 GiB.
+// Makes `path` a gzip file of `data`, which is smaller than 2 GiB.
 static inline bool write_gzip(const char *path, const void *data, size_t size_bytes)
 {
     const gzFile file = gzopen(path, "wb1");
     if (!file)
         return false;
-    // Nothing is a valid file, too, but gzwrite() of nothing is an error.
+    // An empty file is valid, too, but gzwrite() of no bytes is an error.
     const bool written =
         size_bytes == 0 || gzwrite(file, data, (unsigned)size_bytes) == (int)size_bytes;
     return gzclose(file) == Z_OK && written;

@@ -57,7 +57,7 @@ static void the_loss_is_pytorchs(void **state)
     }
 }
 
-// Of rows 0 … 26: the sum over the parts is the whole, and a part is spread.
+// For rows 0 … 26, the sum over the parts is the whole, and the rows of a part are spread.
 static void fewer_rows_are_spread_evenly(void **state)
 {
     (void)state;

@@ -41,7 +41,7 @@ static void without_a_launcher_nobody_is_asked(void **state)
     bd_group_leave(group, false, 0);
 }
 
-// Beside the test's own program there is no module: each process must not train by itself.
+// There is no module beside the test's program: the processes must not train independently.
 static void one_of_several_processes_without_mpi_is_refused(void **state)
 {
     (void)state;
@@ -70,7 +70,7 @@ static void ask(bd_group *group, void *context)
 {
     answers *a = context;
     const int32_t r = group->rank;
-    // In another order the sum of the first is 0 or 1.
+    // In another order the first sum is 0 or 1.
     const double parts[] = {1.0, 1e300, -1e300};
     a->sums[r][0] = parts[r];
     a->sums[r][1] = r + 1;
@@ -99,7 +99,7 @@ static void agree(bd_group *group, void *context)
     a->statuses[r] = bd_group_agree(group, a->given[r], NULL);
     a->agreed[r] = group->agreed_to_fail;
     a->reports[r] = group->reports;
-    // Whoever has agreed to fail waits for nobody any more, and is never well again.
+    // A rank that has agreed to fail waits for no other, and stays failed.
     if (group->agreed_to_fail && (bd_group_agree(group, BD_ERR_MEMORY, NULL) != BD_ERR_MEMORY ||
                                   bd_group_agree(group, BD_OK, NULL) == BD_OK))
         abort();

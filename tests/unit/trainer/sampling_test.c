@@ -6,8 +6,8 @@
 
 enum { N_DRAWS = 100000, SEED = 2024 };
 
-// Draws N_DRAWS times and asserts that every id comes as often as exp(logit / temperature)
-// among the ids of `in` says, within 5 standard deviations, and the others never.
+// Draws N_DRAWS times and asserts that each id of `in` comes as often as exp(logit /
+// temperature) says, within 5 standard deviations, and the others never.
 static void assert_frequencies(const float *logits, const bool *in, int64_t n,
                                double temperature, int64_t top_k)
 {
@@ -98,11 +98,11 @@ static void large_logits_do_not_overflow(void **state)
     for (int i = 0; i < 1000; i++)
         assert_int_equal(bd_sample_token(&left, logits, 3, 1.0, 0, scratch),
                          bd_sample_token(&right, shifted, 3, 1.0, 0, scratch));
-    for (int i = 0; i < 1000; i++)  // so cold that only the largest is left
+    for (int i = 0; i < 1000; i++)  // so cold that only the largest remains
         assert_int_equal(bd_sample_token(&left, logits, 3, 1e-300, 0, scratch), 1);
 }
 
-// A model that went wrong gives some id or other, never one that does not exist.
+// A broken model gives some valid id.
 static void logits_that_are_no_numbers_give_an_id(void **state)
 {
     (void)state;

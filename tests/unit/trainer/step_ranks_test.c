@@ -12,7 +12,7 @@
 enum { MAX_STEPS = 20 };
 
 static int n_steps = MAX_STEPS;
-static const char *module_path;  // of the CUDA backend, which the ranks then compute on
+static const char *module_path;  // of the CUDA backend, if the ranks use it
 
 static const bd_hyperparameters SETTINGS = {
     .n_steps = 100,
@@ -29,21 +29,21 @@ static const bd_hyperparameters SETTINGS = {
     .seed = 1234,
 };
 
-// What a run of several ranks gives. Arrays are [n_total], owned.
+// The result of a run of several ranks. Arrays are [n_total], owned.
 typedef struct outcome {
     const char *model;
     bd_hyperparameters settings;
-    int64_t first_step, end_step;  // where it begins and ends
-    float *const *start;           // [BD_STATE_ARRAYS], borrowed: if not at the beginning
+    int64_t first_step, end_step;  // first step and last step
+    float *const *start;           // [BD_STATE_ARRAYS], borrowed; NULL: from the beginning
     int64_t n_total;
-    bd_step_result steps[MAX_STEPS];          // as rank 0 has them
+    bd_step_result steps[MAX_STEPS];          // those of rank 0
     float *state[BD_STATE_ARRAYS];            // at the end, put together
-    float *weights[MAX_THREAD_RANKS];         // as each rank has them at the end
-    int64_t n_moments[MAX_THREAD_RANKS];      // of each rank
-    bd_step_result others[MAX_THREAD_RANKS];  // the last step
+    float *weights[MAX_THREAD_RANKS];         // those of each rank at the end
+    int64_t n_moments[MAX_THREAD_RANKS];      // by rank
+    bd_step_result others[MAX_THREAD_RANKS];  // of the last step
 } outcome;
 
-// Each rank on a device of its own, and the collectives of those.
+// Opens each rank's own device, and the collectives of all.
 static void open_device(bd_group *group, bd_trainer_needs *needs)
 {
     bd_error err;
@@ -92,7 +92,7 @@ static void train(bd_group *group, void *context)
         if (group->rank == 0)
             o->steps[i] = result;
     }
-    float *whole[BD_STATE_ARRAYS] = {NULL};  // but for rank 0
+    float *whole[BD_STATE_ARRAYS] = {NULL};  // stays NULL except on rank 0
     for (int i = 0; group->rank == 0 && i < BD_STATE_ARRAYS; i++)
         whole[i] = o->state[i] = malloc((size_t)n * sizeof(float));
     check(bd_trainer_assemble(&trainer, whole, &err), &err);
@@ -134,7 +134,7 @@ static void release(outcome *o)
         free(o->weights[r]);
 }
 
-// Sums of floats in another order; steps make the difference grow.
+// Floats are summed in another order; steps increase the difference.
 static void assert_same_losses(const outcome *one, const outcome *several)
 {
     for (int i = 0; i < n_steps; i++) {
@@ -156,7 +156,7 @@ static void several_ranks_train_as_one_does(void **state)
         outcome one = train_with(1, models[m], SETTINGS);
         for (int32_t n_ranks = 2; n_ranks <= MAX_THREAD_RANKS; n_ranks++) {
             bd_hyperparameters settings = SETTINGS;
-            settings.micro_batch_rows = n_ranks == 3 ? 1 : 7;  // the last is then without a row
+            settings.micro_batch_rows = n_ranks == 3 ? 1 : 7;  // the last rank then has no row
             outcome several = train_with(n_ranks, models[m], settings);
             assert_same_losses(&one, &several);
             release(&several);
@@ -165,8 +165,8 @@ static void several_ranks_train_as_one_does(void **state)
     }
 }
 
-// What one rank decided, all did; and the weights are the same bits everywhere, though each
-// moved only its own slice of them.
+// All ranks make the same decision; and the weights have the same bits everywhere, though each
+// rank changed only its own slice of them.
 static void ranks_have_the_same_weights_and_share_the_moments(void **state)
 {
     (void)state;
@@ -193,8 +193,8 @@ static void the_same_number_of_ranks_gives_the_same_bits(void **state)
     release(&second);
 }
 
-// From what a checkpoint would hold: with as many ranks bit for bit, with another number within
-// the losses' bound.
+// Continues from a checkpoint's contents: with as many ranks bit for bit, with another number
+// within the bound of losses.
 static void ranks_resume_what_other_ranks_have_saved(void **state)
 {
     (void)state;
@@ -248,7 +248,7 @@ static void ranks_on_devices_train_as_one_on_the_cpu_does(void **state)
     release(&several);
 }
 
-// Given the CUDA backend's module it runs the ranks on that.
+// With the CUDA backend's module as an argument, the ranks use that.
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {

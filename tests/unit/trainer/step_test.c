@@ -108,7 +108,7 @@ static void begin(bd_trainer *trainer, const subject *s, bd_hyperparameters sett
     check(bd_model_set_weights(&trainer->model, s->weights, &err), &err);
 }
 
-// Runs `n_steps` steps from the subject's weights; the last one's result.
+// Runs `n_steps` steps from the subject's weights; returns the last one's result.
 static bd_step_result run(const subject *s, bd_hyperparameters settings, int n_steps,
                           float **end)
 {
@@ -147,7 +147,7 @@ static bd_status no_embedding_backward(bd_backend *backend,
     return BD_OK;
 }
 
-// A backend without backward passes: every gradient is 0, and decay is all that is left.
+// A backend without backward passes: every gradient is 0, and only decay changes weights.
 static void decay_is_for_matrices_alone(void **state)
 {
     (void)state;
@@ -249,11 +249,11 @@ static void micro_batches_add_up_to_the_batch(void **state)
     const bd_step_result whole = run(&s, SETTINGS, 2, &whole_end);
     for (int64_t micro = 1; micro <= 5; micro++) {
         bd_hyperparameters settings = SETTINGS;
-        settings.micro_batch_rows = micro;  // 3: parts of 3 and 1; 5: more than there are
+        settings.micro_batch_rows = micro;  // 3: parts of 3 and 1; 5: more parts than rows
         const bd_step_result parts = run(&s, settings, 2, &parts_end);
         assert_int_equal(whole.n_targets, parts.n_targets);
         assert_int_equal(whole.n_tokens, parts.n_tokens);
-        // Sums of floats in another order.
+        // Floats are summed in another order.
         assert_true(fabs(whole.loss - parts.loss) <= 1e-5 * whole.loss);
         assert_true(fabs(whole.gradient_norm - parts.gradient_norm) <=
                     1e-4 * whole.gradient_norm);
@@ -296,7 +296,7 @@ static void a_resumed_training_is_the_one_that_did_not_stop(void **state)
     close_subject(&s);
 }
 
-// ---- Numbers that are none ------------------------------------------------------------------
+// ---- Values that are not numbers ------------------------------------------------------------
 
 // "on rows 10, 4, …" as the order has them for step 1.
 static void list_first_rows(const subject *s, char *text, size_t size)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What the ranks hand each other between two barriers.
+// The data that ranks exchange between two barriers.
 typedef struct world {
     pthread_barrier_t barrier;
     const void *given[MAX_THREAD_RANKS];
@@ -29,7 +29,7 @@ static thread_rank *rank_of_collectives(bd_collectives *collectives)
     return (thread_rank *)((char *)collectives - offsetof(thread_rank, collectives));
 }
 
-// What every rank gives lies there until all have met again.
+// Every rank's data stays there until all have met again.
 static const void *const *hand_out(thread_rank *rank, const void *given)
 {
     rank->world->given[rank->base.rank] = given;
@@ -80,7 +80,7 @@ static bd_status sum_slices(bd_collectives *collectives, float *x, int64_t n, bd
         for (int32_t r = 0; r < collectives->n_ranks; r++)
             sums[i - own.begin] += ((const float *)given[r])[i];
     meet(rank);
-    memset(x, 0xff, (size_t)n * sizeof *x);  // the rest is unspecified: nobody may use it
+    memset(x, 0xff, (size_t)n * sizeof *x);  // the rest is unspecified and must not be used
     memcpy(x + own.begin, sums, (size_t)(own.end - own.begin) * sizeof *x);
     free(sums);
     return BD_OK;

@@ -6,8 +6,9 @@
 
 enum { MAX_THREAD_RANKS = 5 };
 
-// Calls `work` once for each rank, each in a thread of its own, with a group that is left after
-// it. cmocka's assertions are for the first thread alone: the others abort() if they must.
+// Calls `work` once for each rank, each in its own thread, with a group that is left
+// afterwards. cmocka's assertions work only in the first thread: the others abort() if they
+// must.
 void run_ranks(int32_t n_ranks, void (*work)(bd_group *group, void *context), void *context);
 
 #endif

@@ -1,4 +1,4 @@
-// trainer_fixture.h - datasets and models for the trainer's tests, and backends that lie.
+// trainer_fixture.h - datasets and models for the trainer's tests, and faulty backends.
 #ifndef BINDERY_TESTS_UNIT_TRAINER_TRAINER_FIXTURE_H
 #define BINDERY_TESTS_UNIT_TRAINER_TRAINER_FIXTURE_H
 
@@ -33,10 +33,10 @@ void pack_documents(bd_rows *rows, const char *folder, const int *lengths, size_
                     packed_as how);
 void open_golden_rows(bd_rows *rows);  // 27 rows of 64
 
-// Changes a token of row `number` on disk; opens the dataset again.
+// Changes a token of row `number` on disk and opens the dataset again.
 void damage_row(bd_rows *rows, const char *folder, int64_t number);
 
-// Rows `numbers` [n] in one batch; release it.
+// Puts rows `numbers` [n] into one batch; release it.
 bd_batch load_batch(const bd_rows *rows, const int64_t *numbers, int64_t n);
 
 // ---- Models
@@ -47,8 +47,8 @@ typedef struct subject {
     bd_parameters parameters;
     float *weights;  // [n_total]
     bd_backend *backend;
-    bd_group *group;  // of one
-    // A copy of the backend's table that a test may change; in use from the beginning.
+    bd_group *group;  // of a single process
+    // A copy of the backend's table that a test may change; used from the beginning.
     bd_operations operations;
     const bd_operations *honest;  // the backend's own
 } subject;

@@ -51,7 +51,7 @@ static void digest_is_the_canonical_xxh3_128(void **state)
     }
 }
 
-// Also by Python's xxhash, over the same bytes.
+// Also computed by Python's xxhash, over the same bytes.
 static void hash_of_one_piece_is_the_canonical_xxh3_64_with_its_seed(void **state)
 {
     (void)state;
@@ -206,7 +206,7 @@ static void an_interrupt_ends_the_reading_of_a_file(void **state)
 {
     const char *path = in(*state, "file");
     write_file(path, "some", 4);
-    const pid_t child = fork();  // what is noted once is noted for good
+    const pid_t child = fork();  // a signal that was noted once stays noted
     assert_true(child >= 0);
     if (child == 0) {
         bd_digest digest;

@@ -98,7 +98,7 @@ static void assert_guard_is_whole(const guarded *g)
     assert_non_null(memchr(g->err.message, '\0', MESSAGE_SIZE));
 }
 
-// `n` characters of a text in which neighbours differ, so that a shift shows.
+// Returns `n` characters of a text in which neighbours differ, so that a shift is visible.
 static void fill(char *text, size_t n, char first)
 {
     for (size_t i = 0; i < n; i++)
@@ -141,7 +141,7 @@ static void long_message_leaves_room_for_what_errno_says(void **state)
     }
 }
 
-// The message is cut, not the remedy behind it.
+// The message is cut, not the remedy after it.
 static void a_suffix_stays_whole_behind_a_message_of_any_length(void **state)
 {
     (void)state;

@@ -10,9 +10,9 @@
 
 #include "tests/unit/temporary_folder.h"
 
-// The source itself rather than the library, so that chance can be left out of it.
-static const uint32_t *drawn;  // what is drawn next; NULL: chance
-static int n_drawn;            // how often before drawing fails
+// The source itself instead of the library, so that the random names can be chosen here.
+static const uint32_t *drawn;  // the next random numbers; NULL: real ones
+static int n_drawn;            // how many are drawn before drawing fails
 
 static ssize_t scripted_getrandom(void *buffer, size_t size_bytes, unsigned flags)
 {
@@ -96,7 +96,7 @@ static void whole_file_is_read_up_to_the_limit(void **state)
     size_t n;
     assert_int_equal(bd_file_read(path, 7, &text, &n, NULL), BD_OK);
     assert_int_equal(n, 7);
-    assert_memory_equal(text, "one\0two\0", 8);  // with the NUL behind it
+    assert_memory_equal(text, "one\0two\0", 8);  // including the NUL after it
     free(text);
 
     bd_error err;
@@ -205,7 +205,7 @@ static void pending_file_is_not_seen_under_its_final_name(void **state)
     char published[5];
     assert_true(bd_pending_final_name(bd_path_tail(pending.temporary), published, 5));
     assert_string_equal(published, "name");
-    assert_memory_equal(pending.temporary, *state, strlen(*state));  // beside it
+    assert_memory_equal(pending.temporary, *state, strlen(*state));  // also of files beside it
     assert_int_equal(bd_pending_publish(&pending, NULL), BD_OK);
     assert_null(pending.temporary);
     assert_file_holds(final, "second");
@@ -298,7 +298,7 @@ static void new_file_is_published_whole_and_alone(void **state)
     assert_int_equal(info.st_nlink, 1);
 }
 
-static void what_is_there_is_told_and_not_replaced(void **state)
+static void an_existing_file_is_reported_and_not_replaced(void **state)
 {
     bool there = false;
     write_file(in(*state, "name"), "old", 3);
@@ -314,7 +314,7 @@ static void what_is_there_is_told_and_not_replaced(void **state)
 
 enum { N_PUBLISHERS = 6 };
 
-// Publishes a text that names it as soon as `start` can be read to its end.
+// Publishes a text that names this process as soon as `start` has been read to its end.
 _Noreturn static void publish_at_once(const char *folder, int start, int number)
 {
     char text[40], wait;
@@ -327,7 +327,7 @@ _Noreturn static void publish_at_once(const char *folder, int start, int number)
     _exit(status != BD_OK ? 2 : there ? 1 : 0);
 }
 
-static void of_several_processes_one_publishes(void **state)
+static void one_of_several_processes_publishes(void **state)
 {
     for (int round = 0; round < 10; round++) {
         int start[2], n_published = 0;
@@ -370,8 +370,8 @@ static void assert_names(const bd_error *err, const char *what, const char *path
     assert_string_equal(err->message, expected);
 }
 
-// Root may write everywhere by a capability, which it gives up for a moment. To become another
-// user instead is impossible in a container that knows only one.
+// Root may write everywhere because of a capability, which it gives up for a moment. Becoming
+// another user instead is impossible in a container with only one.
 static void folder_without_write_permission_stays_as_it_was(void **state)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -405,7 +405,7 @@ static void folder_that_is_gone_is_an_error(void **state)
     assert_int_equal(bd_file_publish_new(folder, "name", "x", 1, &there, &err), BD_ERR_IO);
     assert_names(&err, "create", final, "No such file or directory");
 
-    for (int step = 0; step < 2; step++) {  // gone before writing, gone before publishing
+    for (int step = 0; step < 2; step++) {  // removed before writing, before publishing
         assert_int_equal(mkdir(folder, 0777), 0);
         assert_int_equal(bd_pending_begin(&pending, folder, "name", &err), BD_OK);
         assert_int_equal(unlink(pending.temporary), 0);
@@ -479,8 +479,8 @@ int main(void)
         test_in_folder(name_in_use_is_not_taken),
         test_in_folder(mode_is_what_the_umask_says),
         test_in_folder(new_file_is_published_whole_and_alone),
-        test_in_folder(what_is_there_is_told_and_not_replaced),
-        test_in_folder(of_several_processes_one_publishes),
+        test_in_folder(an_existing_file_is_reported_and_not_replaced),
+        test_in_folder(one_of_several_processes_publishes),
         test_in_folder(folder_without_write_permission_stays_as_it_was),
         test_in_folder(folder_that_is_gone_is_an_error),
         test_in_folder(disk_that_takes_no_more_leaves_the_old_file),

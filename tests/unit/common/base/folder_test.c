@@ -31,7 +31,7 @@ static void folders_above_are_made_too(void **state)
 }
 
 // The last of these names is too long for any file system.
-static void of_folders_that_cannot_all_be_made_none_stays(void **state)
+static void no_folder_stays_if_not_all_can_be_made(void **state)
 {
     (void)state;
     bd_error err = {0};
@@ -69,7 +69,7 @@ static void a_refusal_keeps_what_others_have(void **state)
     assert_int_equal(bd_folder_make("b/c", &n_made, &err), BD_OK);
     write_text("b/other", "kept");
     assert_int_equal(bd_folder_lock(&lock, "b/c", BD_LOCK_SHARED, "using", &err), BD_OK);
-    bd_folder_withdraw("b/c", n_made, -1);  // another process, which never got the lock
+    bd_folder_withdraw("b/c", n_made, -1);  // another process, which did not get the lock
     assert_int_equal(access("b/c/" BD_LOCK_NAME, F_OK), 0);
     bd_folder_withdraw("b/c", n_made, lock);
     assert_int_not_equal(access("b/c", F_OK), 0);
@@ -80,10 +80,10 @@ static void a_refusal_keeps_what_others_have(void **state)
 
 // ---- Locks ------------------------------------------------------------------------
 
-// What another process is told to do with the folder "out".
+// An order to another process about the folder "out".
 typedef struct order {
     enum { EXCLUDE, SHARE, BE_ALONE, CLAIM, END } what;
-    int64_t n;  // of the claim
+    int64_t n;  // the claim's number
 } order;
 
 typedef struct process {
@@ -91,7 +91,7 @@ typedef struct process {
     int orders, answers;
 } process;
 
-// What the order was answered with; anything but true and false is a failure.
+// Answers to an order.
 enum { REFUSED = 0, GRANTED = 1, FAILED = 2 };
 
 static char obey(const order *given, int *lock)
@@ -114,7 +114,7 @@ static char obey(const order *given, int *lock)
     return status == BD_OK ? (char)granted : FAILED;
 }
 
-// A process that obeys until it is told to end.
+// A process that executes orders until it is told to end.
 static process begin_process(void)
 {
     int orders[2], answers[2];
@@ -125,7 +125,7 @@ static process begin_process(void)
     if (id == 0) {
         int lock = -1;
         order given;
-        alarm(100);  // a test that failed tells nobody to end
+        alarm(100);  // a test that failed does not tell it to end
         while (read(orders[0], &given, sizeof given) == sizeof given && given.what != END) {
             const char answer = obey(&given, &lock);
             if (write(answers[1], &answer, 1) != 1)
@@ -163,7 +163,7 @@ static int ask_to_claim(const process *p, int64_t n)
     return answer_of(p);
 }
 
-// Waits until it is gone, by itself or by SIGKILL.
+// Waits until the process has ended, by itself or by SIGKILL.
 static void end_process(process *p, bool kill_it)
 {
     int result;
@@ -177,7 +177,7 @@ static void end_process(process *p, bool kill_it)
     close(p->answers);
 }
 
-// Whether another process can lock the folder, which it then leaves again.
+// Tells whether another process can lock the folder; it then unlocks it.
 static int lock_elsewhere(int what)
 {
     process other = begin_process();
@@ -198,11 +198,11 @@ static void a_lock_keeps_other_processes_out_until_it_is_closed(void **state)
         assert_int_equal(lock_elsewhere(EXCLUDE), GRANTED);
         assert_int_equal(lock_elsewhere(SHARE), GRANTED);
     }
-    assert_int_equal(count_entries("out"), 1);  // the next one finds it there
+    assert_int_equal(count_entries("out"), 1);  // the next process finds it there
     assert_file_holds("out/" BD_LOCK_NAME, "");
 }
 
-// As it would if the lock were the process's and not the descriptor's.
+// This would happen if the lock belonged to the process and not to the descriptor.
 static void a_lock_does_not_end_with_another_descriptor_of_its_file(void **state)
 {
     (void)state;
@@ -233,13 +233,13 @@ static void those_who_share_keep_out_only_those_who_do_not(void **state)
     assert_int_equal(lock_elsewhere(EXCLUDE), GRANTED);
 }
 
-// A late rank finds the last one publishing.
+// A late rank arrives while the last one publishes.
 static void whoever_wants_to_share_waits_for_the_one_who_does_not(void **state)
 {
     (void)state;
     int lock;
     add_folder("out");
-    process late = begin_process();  // first: it would inherit the lock
+    process late = begin_process();  // closed first: the child would inherit the lock
     assert_int_equal(bd_folder_lock(&lock, "out", BD_LOCK_EXCLUSIVE, "using", NULL), BD_OK);
     tell(&late, SHARE, 0);
     struct pollfd answer = {.fd = late.answers, .events = POLLIN};
@@ -252,7 +252,7 @@ static void whoever_wants_to_share_waits_for_the_one_who_does_not(void **state)
 
 enum { N_SHARERS = 4 };
 
-static void of_those_who_share_the_last_to_ask_is_alone(void **state)
+static void the_last_of_several_sharers_is_alone(void **state)
 {
     (void)state;
     add_folder("out");
@@ -285,7 +285,7 @@ static void a_sharer_that_was_killed_is_not_waited_for(void **state)
     end_process(&left, false);
 }
 
-static void of_those_who_ask_at_once_one_is_alone(void **state)
+static void one_of_several_simultaneous_sharers_is_alone(void **state)
 {
     (void)state;
     add_folder("out");
@@ -326,7 +326,7 @@ static void a_piece_of_work_is_claimed_by_one_process(void **state)
         assert_int_equal(ask_to_claim(i % 2 ? &other : &one, pieces[i]), REFUSED);
         assert_int_equal(ask_to_claim(i % 2 ? &one : &other, pieces[i]), GRANTED);
     }
-    // Neither stands in the way of the other: the folder's lock is not a claim.
+    // Neither blocks the other: the folder's lock is not a claim.
     assert_int_equal(ask(&one, BE_ALONE), REFUSED);
     assert_int_equal(ask(&other, BE_ALONE), GRANTED);
     assert_int_equal(ask_to_claim(&other, 1), REFUSED);
@@ -355,7 +355,7 @@ static void claims_end_with_their_process_however_it_ends(void **state)
     end_process(&left, true);
 }
 
-static void of_those_who_claim_at_once_one_gets_it(void **state)
+static void one_of_several_simultaneous_claims_succeeds(void **state)
 {
     (void)state;
     process sharers[N_SHARERS];
@@ -379,7 +379,7 @@ static void of_those_who_claim_at_once_one_gets_it(void **state)
         end_process(&sharers[i], false);
 }
 
-static void what_is_no_folder_is_not_locked(void **state)
+static void only_a_folder_is_locked(void **state)
 {
     (void)state;
     int lock = 5;
@@ -394,7 +394,7 @@ static void what_is_no_folder_is_not_locked(void **state)
     assert_int_equal(lock, -1);
 }
 
-static void what_cannot_be_locked_is_an_error_and_not_a_refusal(void **state)
+static void a_failed_lock_is_an_error_and_not_a_refusal(void **state)
 {
     (void)state;
     bool granted = true;
@@ -486,21 +486,21 @@ int main(void)
     const struct CMUnitTest tests[] = {
         test_inside_folder(a_folder_is_made_once),
         test_inside_folder(folders_above_are_made_too),
-        test_inside_folder(of_folders_that_cannot_all_be_made_none_stays),
+        test_inside_folder(no_folder_stays_if_not_all_can_be_made),
         test_inside_folder(a_refusal_takes_back_what_was_made),
         test_inside_folder(a_refusal_keeps_what_others_have),
         test_inside_folder(a_lock_keeps_other_processes_out_until_it_is_closed),
         test_inside_folder(a_lock_does_not_end_with_another_descriptor_of_its_file),
         test_inside_folder(those_who_share_keep_out_only_those_who_do_not),
         test_inside_folder(whoever_wants_to_share_waits_for_the_one_who_does_not),
-        test_inside_folder(of_those_who_share_the_last_to_ask_is_alone),
+        test_inside_folder(the_last_of_several_sharers_is_alone),
         test_inside_folder(a_sharer_that_was_killed_is_not_waited_for),
-        test_inside_folder(of_those_who_ask_at_once_one_is_alone),
+        test_inside_folder(one_of_several_simultaneous_sharers_is_alone),
         test_inside_folder(a_piece_of_work_is_claimed_by_one_process),
         test_inside_folder(claims_end_with_their_process_however_it_ends),
-        test_inside_folder(of_those_who_claim_at_once_one_gets_it),
-        test_inside_folder(what_is_no_folder_is_not_locked),
-        test_inside_folder(what_cannot_be_locked_is_an_error_and_not_a_refusal),
+        test_inside_folder(one_of_several_simultaneous_claims_succeeds),
+        test_inside_folder(only_a_folder_is_locked),
+        test_inside_folder(a_failed_lock_is_an_error_and_not_a_refusal),
         test_inside_folder(every_entry_is_visited_once),
         test_inside_folder(only_our_pending_files_are_removed),
         test_inside_folder(removing_what_is_not_there_is_fine),

@@ -16,9 +16,9 @@ static void something_is_known_and_free(void **state)
     assert_true(n < SIZE_MAX);
 }
 
-#ifndef __SANITIZE_ADDRESS__  // which takes a part of the address space that no limit leaves it
-// A limit of the address space lowers it by as much as the process has already, and what is
-// allocated under it is missing afterwards.
+#ifndef __SANITIZE_ADDRESS__  // it needs more address space than any limit leaves
+// A limit of the address space reduces it by as much as the process uses already, and memory
+// that is allocated under the limit reduces it further.
 static void a_limit_of_the_process_counts(void **state)
 {
     (void)state;
@@ -29,7 +29,7 @@ static void a_limit_of_the_process_counts(void **state)
     limit = (struct rlimit){room, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
     const size_t first = bd_free_memory();
-    void *block = malloc(BLOCK);  // large enough to be mapped at once
+    void *block = malloc(BLOCK);  // so large that it is mapped
     const size_t then = bd_free_memory();
     assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
     assert_non_null(block);

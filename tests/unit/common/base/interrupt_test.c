@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-// Each of these runs in a process of its own, with the signals as a command finds them. What it
-// returns is the process's exit status.
+// Each of these runs in a process of its own, with the signal handling of a command. It returns
+// the process's exit status.
 typedef int (*scene)(int first, int second);
 
 static int wait_status_of(scene play, int first, int second)
@@ -146,7 +146,7 @@ static void signal_of_another_process_is_noted(void **state)
         assert_returns_0(be_interrupted_from_outside, numbers[i], 0);
 }
 
-// The second signal says no more: it ends the program.
+// The second signal prints nothing more and ends the program.
 static int be_answered(int first, int second)
 {
     (void)second;

@@ -23,7 +23,7 @@ static bd_json *example(void)
     bd_json *array = bd_json_array();
     bd_json_append(array, bd_json_integer(INT64_MIN));
     bd_json_append(array, bd_json_integer(INT64_MAX));
-    for (int i = 0; i < 9; i++)  // so many that the array has to grow
+    for (int i = 0; i < 9; i++)  // enough elements to make the array grow
         bd_json_append(array, bd_json_integer(i));
     bd_json_append(array, bd_json_string("\u00e9"));
     bd_json *inner = bd_json_object();
@@ -107,7 +107,7 @@ static void shared_value_lives_in_both_documents(void **state)
 
 static int allocations_before_failure;
 
-// Fails once: what comes after it succeeds again.
+// Fails once: later allocations succeed again.
 static void *failing_malloc(size_t size_bytes)
 {
     return allocations_before_failure-- == 0 ? NULL : malloc(size_bytes);
@@ -141,7 +141,7 @@ static void lost_value_is_never_missing_from_a_printed_text(void **state)
     }
     assert_true(n_refused > 20);
 
-    char *text;  // the failure does not stick
+    char *text;  // the failure is forgotten
     bd_json *json = parsed("{}");
     assert_int_equal(bd_json_print(json, BD_JSON_COMPACT, &text, NULL), BD_OK);
     free(text);
@@ -406,7 +406,7 @@ static void members_come_in_their_order(void **state)
     bd_json_free(array);
 }
 
-// What is no object has no members, and nothing is no array.
+// A value that is not an object has no members, and NULL is not an array.
 static void wrong_container_is_refused_and_not_followed(void **state)
 {
     (void)state;
@@ -531,7 +531,7 @@ static void difference_that_is_too_long_is_cut(void **state)
     }
     bd_json *here = parsed(here_text), *there = parsed(there_text);
     for (size_t size = 1; size <= 300; size++) {
-        char *where = malloc(size);  // exactly, so that a byte more is noticed
+        char *where = malloc(size);  // exactly this long, so that one byte more is noticed
         assert_non_null(where);
         assert_true(bd_json_difference(here, there, where, size));
         assert_true(strlen(where) < size);

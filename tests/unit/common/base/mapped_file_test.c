@@ -54,8 +54,8 @@ static int n_resident_pages(const bd_mapped_file *file)
     return n_kilobytes / 4;
 }
 
-// Whatever part is named: it is no longer resident, whole pages only, and still there.
-static void what_is_forgotten_can_be_looked_at_again(void **state)
+// Any part may be named: its whole pages are no longer resident, and can still be read.
+static void forgotten_pages_can_be_read_again(void **state)
 {
     const char *path = in(*state, "file");
     bd_mapped_file file;
@@ -153,7 +153,7 @@ static void touch(const void *data, size_t at)
 
 static bd_mapped_file map(const char *folder, const char *name)
 {
-    char path[4096];  // gone when this returns: the handler needs a copy of its own
+    char path[4096];  // freed when this returns: the handler needs a copy of its own
     bd_mapped_file file;
     snprintf(path, sizeof path, "%s/%s", folder, name);
     if (bd_mapped_file_open(&file, path, NULL) != BD_OK)
@@ -187,7 +187,7 @@ static void touch_last_byte_of_a_cut_file_among_others(const char *folder)
     const bd_mapped_file file = map_pages(folder, "file");
     map_pages(folder, "after");
     cut(folder, "file", 4096);
-    touch(file.data, 0);  // still there
+    touch(file.data, 0);  // still mapped
     touch(file.data, FILE_BYTES - 1);
 }
 
@@ -297,7 +297,7 @@ static void more_files_than_are_known_by_name_are_still_mapped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test_in_folder(what_is_forgotten_can_be_looked_at_again),
+        test_in_folder(forgotten_pages_can_be_read_again),
         test_in_folder(mapping_holds_the_bytes_of_the_file),
         test_in_folder(empty_file_is_mapped_to_nothing),
         test_in_folder(only_a_regular_file_is_mapped),

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-// The source itself rather than the library, so that its allocation can be made to fail.
+// The source itself instead of the library, so that its allocation can be made to fail.
 static bool memory_is_out;
 static int n_reallocations;
 
@@ -69,7 +69,7 @@ static void enough_room_is_left_alone(void **state)
 {
     (void)state;
     char here;
-    void *array = &here;  // not from malloc: touching it would show
+    void *array = &here;  // not from malloc(): freeing it would be noticed
     size_t capacity = 10;
     n_reallocations = 0;
     assert_int_equal(bd_array_reserve(&array, &capacity, 10, 1, NULL), BD_OK);
@@ -106,7 +106,7 @@ static void size_that_no_number_holds_is_refused(void **state)
 {
     (void)state;
     n_reallocations = 0;
-    refused(SIZE_MAX, 1);          // no power of two above it
+    refused(SIZE_MAX, 1);          // there is no power of two above it
     refused(SIZE_MAX / 2 + 2, 1);  // the same
     refused(SIZE_MAX / 4, 8);      // the product
     refused(SIZE_MAX / 16, 64);

@@ -41,7 +41,7 @@ static void every_launcher_is_understood(void **state)
     for (size_t i = 0; i < 6; i += 2) {
         clear(state);
         setenv(VARIABLES[i], "3", 1);
-        assert_ranks(0, 1);  // half of what is needed says nothing
+        assert_ranks(0, 1);  // one variable without the other means nothing
         setenv(VARIABLES[i + 1], "4", 1);
         assert_ranks(3, 4);
         setenv(VARIABLES[i], "0", 1);
@@ -55,7 +55,7 @@ static void every_launcher_is_understood(void **state)
     }
 }
 
-// mpirun inside a batch job: the job's own variables say nothing of mpirun's processes.
+// mpirun inside a batch job: the job's own variables do not describe mpirun's processes.
 static void mpirun_is_believed_before_the_batch_system(void **state)
 {
     (void)state;

@@ -30,7 +30,7 @@ static void pause_ms(long ms)
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
-// Waits until *value is at least `wanted`; false if that takes half a minute.
+// Waits until *value is at least `wanted`; returns false after half a minute.
 static bool wait_for(atomic_int *value, int wanted)
 {
     for (int ms = 0; atomic_load(value) < wanted; ms++) {
@@ -45,7 +45,7 @@ static bool wait_for(atomic_int *value, int wanted)
 
 enum { MAX_TASKS = 1000 };
 
-// Plain memory: the pool itself must order what a task writes and what the caller reads.
+// Plain memory: the pool itself must order a task's writes before the caller's reads.
 typedef struct tally {
     int runs[MAX_TASKS];
     int64_t seen[MAX_TASKS];
@@ -131,23 +131,23 @@ static void as_many_tasks_as_threads_run_at_the_same_time(void **state)
 // ---- Failure ----------------------------------------------------------------------
 
 typedef struct failing {
-    int64_t first_failure;  // this task and every one after it fails
+    int64_t first_failure;  // this task and every later one fails
     atomic_int n_begun;
     atomic_int n_failed;
-    enum { AS_IT_COMES, LOWEST_LAST, LOWEST_FIRST } order;  // in which they fail
+    enum { AS_IT_COMES, LOWEST_LAST, LOWEST_FIRST } order;  // the order in which they fail
 } failing;
 
-// Makes two failures come in the wanted order; needs two threads.
+// Makes two failures happen in the wanted order; needs two threads.
 static bool wait_for_turn(failing *f, bool lowest)
 {
     if (f->order == AS_IT_COMES)
         return true;
-    if (lowest && f->order == LOWEST_FIRST)  // but only when the next one is on its way
+    if (lowest && f->order == LOWEST_FIRST)  // but only after the other task has begun
         return wait_for(&f->n_begun, (int)f->first_failure + 2);
     const bool waits = lowest == (f->order == LOWEST_LAST);
     if (waits && !wait_for(&f->n_failed, 1))
         return false;
-    pause_ms(waits ? 2 : 0);  // so that the other one is on record
+    pause_ms(waits ? 2 : 0);  // so that the other failure is recorded
     return true;
 }
 
@@ -190,7 +190,7 @@ static void no_task_begins_after_a_failure(void **state)
         bd_threads *threads = pool_of(thread_counts[c]);
         failing f = {.first_failure = 10};
         assert_int_equal(bd_threads_run(threads, fail_late, &f, 100000, NULL), BD_ERR_FORMAT);
-        // Every thread that was at work may have had one more, no thread two.
+        // Every thread may have begun one more task, but none two.
         assert_in_range(atomic_load(&f.n_begun), 11, 10 + thread_counts[c]);
         bd_threads_free(threads);
     }
@@ -275,7 +275,7 @@ static bd_status note_stack(void *context, int64_t index, bd_error *err)
     return BD_OK;
 }
 
-// The default is set to what a thread gets where `ulimit -s` is unlimited.
+// The default is set to the stack that a thread gets under `ulimit -s unlimited`.
 static void every_worker_has_the_promised_stack(void **state)
 {
     (void)state;
@@ -294,7 +294,7 @@ static void every_worker_has_the_promised_stack(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        // First, since the C library gives new threads the stacks of earlier ones.
+        // Runs first, since the C library gives new threads the stacks of earlier ones.
         cmocka_unit_test(every_worker_has_the_promised_stack),
         cmocka_unit_test(every_index_runs_exactly_once),
         cmocka_unit_test(pool_is_used_again_and_again),

@@ -12,7 +12,7 @@
 
 #include "common/base/checksum.h"
 
-// Third and fourth bytes that lie on both sides of every limit.
+// Third and fourth bytes on both sides of every limit.
 static const uint8_t edges[] = {0x00, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F,
                                 0xA0, 0xBF, 0xC0, 0xC3, 0xE1, 0xF1, 0xFF};
 enum { N_EDGES = sizeof edges };
@@ -53,7 +53,7 @@ static void visit_sequences(void (*visit)(const uint8_t *s, size_t n, void *cont
 
 // ---- The oracle: by arithmetic on code points, without a table of byte ranges -----
 
-// Length of the character at s, 0 if there is none.
+// Returns the length of the character at s, 0 if it is invalid.
 static size_t character_length(const uint8_t *s, size_t n)
 {
     static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -124,7 +124,7 @@ static void every_code_point_is_valid_and_no_surrogate(void **state)
     }
 }
 
-// A copy of exactly that size, so that reading past its end is noticed.
+// Makes a copy of exactly that size, so that reading past its end is noticed.
 static char *exact_copy(const char *text, size_t n)
 {
     char *copy = malloc(n > 0 ? n : 1);
@@ -168,7 +168,7 @@ static void character_is_whole_or_refused_wherever_it_lies(void **state)
 
 // ---- Replacement ------------------------------------------------------------------
 
-// Into a buffer of exactly the promised bound. The caller frees it.
+// Replaces into a buffer of exactly the promised bound. The caller frees it.
 static char *replaced(const char *text, size_t n, size_t *n_out)
 {
     char *in = exact_copy(text, n);
@@ -183,8 +183,8 @@ static char *replaced(const char *text, size_t n, size_t *n_out)
 static void each_maximal_part_becomes_one_replacement(void **state)
 {
     (void)state;
-    // What Python's errors="replace" gives, with ? for U+FFFD. The last four of the first six
-    // lines are the examples of the Unicode standard's chapter 3.9.
+    // Results of Python's errors="replace", with ? for U+FFFD. The last four of the first six
+    // lines are the examples in chapter 3.9 of the Unicode standard.
     static const char *const cases[][2] = {
         {"", ""},
         {"plain text", "plain text"},

@@ -486,7 +486,7 @@ static void an_alias_is_the_option(void **state)
         assert_int_equal(((const bind_settings *)arguments.settings)->seq_len, 8);
         bd_arguments_release(&arguments);
     }
-    // Messages have the option's own name, and no alias is suggested.
+    // Messages use the option's own name, and no alias is suggested.
     refuses("bind --context 1", "--seq-len: '1' is not an integer from 2 to 1073741824");
     refuses("bind --contex 8", "unknown option '--contex'");
 }
@@ -559,11 +559,11 @@ static void the_command_line_overrides_the_file_wherever_it_stands(void **state)
     assert_false(settings->json);
     assert_int_equal(settings->sources.n, 1);
     assert_string_equal(settings->sources.items[0], "c");
-    assert_string_equal(settings->out, "d");  // of the file
+    assert_string_equal(settings->out, "d");  // from the file
     bd_arguments_release(&arguments);
 }
 
-static void what_is_inherited_comes_last_and_was_not_given(void **state)
+static void inherited_values_come_last_and_count_as_not_given(void **state)
 {
     (void)state;
     write_text("s.yaml", "seq-len: 4\ninherit: i.yaml\n");
@@ -587,7 +587,7 @@ static void one_of_several_alternatives_hides_the_others(void **state)
     assert_int_equal(settings->n_steps, 0);
     assert_true(settings->n_epochs == 2);
     bd_arguments_release(&arguments);
-    // Both in one file are both taken: the command says what it thinks of that.
+    // If one file has both, both are accepted: the command itself decides about that.
     write_text("s.yaml", "out: d\nsteps: 9\nepochs: 2\n");
     arguments = parse("bind --settings s.yaml in");
     settings = arguments.settings;
@@ -701,7 +701,7 @@ int main(void)
         cmocka_unit_test(a_flag_can_be_taken_back),
         test_inside_folder(a_file_gives_every_kind_of_option),
         test_inside_folder(the_command_line_overrides_the_file_wherever_it_stands),
-        test_inside_folder(what_is_inherited_comes_last_and_was_not_given),
+        test_inside_folder(inherited_values_come_last_and_count_as_not_given),
         test_inside_folder(one_of_several_alternatives_hides_the_others),
         test_inside_folder(a_wrong_setting_is_named_with_its_line),
         test_inside_folder(printed_settings_give_themselves_again),

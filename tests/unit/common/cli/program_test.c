@@ -1,4 +1,4 @@
-// The program around the commands: what it prints from their tables, and its exit status.
+// The program around the commands: the texts that it prints from their tables, and its status.
 #include "common/cli/program.h"
 
 #include <fcntl.h>
@@ -142,7 +142,7 @@ static int run_main(const char *line)
     return bd_program_main(&program, argc, argv);
 }
 
-// What a run of the whole program gave. The caller frees both texts.
+// The result of a run of the whole program. The caller frees both texts.
 struct outcome {
     int status;
     char *out, *err;
@@ -173,7 +173,7 @@ static void run_gives(const char *line, int status, const char *out, const char 
     free(outcome.err);
 }
 
-// The text of a run that must succeed. The caller frees it.
+// Returns the output of a run that must succeed. The caller frees it.
 static char *printed(const char *line)
 {
     struct outcome outcome = run(line);
@@ -189,8 +189,8 @@ static void assert_contains(const char *text, const char *part)
         fail_msg("no \"%s\" in:\n%s", part, text);
 }
 
-// The exit status of a run in a child process whose stdout is `out`. `buffering` decides
-// whether writing fails at the end (_IOFBF) or before (_IONBF).
+// Returns the exit status of a run in a child process whose stdout is `out`. `buffering`
+// decides whether writing fails at the end (_IOFBF) or before (_IONBF).
 static int run_into(const char *line, int out, int buffering)
 {
     fflush(NULL);

@@ -209,7 +209,7 @@ static void short_run_draws_nothing(void **state)
 
 // ---- The terminal ------------------------------------------------------------------
 
-// A new pseudo-terminal; the caller closes both.
+// Opens a new pseudo-terminal; the caller closes both ends.
 static FILE *open_terminal(int *controller)
 {
     *controller = posix_openpt(O_RDWR | O_NOCTTY);
@@ -235,7 +235,7 @@ static void colour_needs_a_terminal_that_wants_it(void **state)
     assert_false(bd_terminal_color(file, BD_COLOR_AUTO));
     assert_true(bd_terminal_color(file, BD_COLOR_ALWAYS));
 
-    setenv("NO_COLOR", "", 1);  // empty means nothing
+    setenv("NO_COLOR", "", 1);  // an empty variable means nothing
     assert_true(bd_terminal_color(terminal, BD_COLOR_AUTO));
     setenv("NO_COLOR", "1", 1);
     assert_false(bd_terminal_color(terminal, BD_COLOR_AUTO));
@@ -256,7 +256,7 @@ static void width_is_the_terminals_or_80(void **state)
     (void)state;
     int controller;
     FILE *terminal = open_terminal(&controller);
-    assert_int_equal(bd_terminal_width(terminal), 80);  // a new one does not say
+    assert_int_equal(bd_terminal_width(terminal), 80);  // a new one does not know its width
     const struct winsize size = {.ws_row = 10, .ws_col = 33};
     assert_int_equal(ioctl(controller, TIOCSWINSZ, &size), 0);
     assert_int_equal(bd_terminal_width(terminal), 33);

@@ -18,7 +18,7 @@ static void refuses_bytes(const char *text, size_t size_bytes, const char *messa
     bd_error err = {.message = ""};
     write_file("s.yaml", text, size_bytes);
     assert_int_not_equal(bd_settings_file_read(&file, "s.yaml", &err), BD_OK);
-    // What libyaml has to say after its line may be worded otherwise in another version.
+    // Another version of libyaml may use other words after the line number.
     assert_memory_equal(err.message, message, strlen(message));
     assert_null(file.items);
     assert_null(file.path);
@@ -29,7 +29,7 @@ static void refuses(const char *text, const char *message)
     refuses_bytes(text, strlen(text), message);
 }
 
-// ---- What is taken -------------------------------------------------------------------------
+// ---- Accepted files ------------------------------------------------------------------------
 
 static void is_setting(const bd_setting *setting, const char *name, size_t line,
                        const char *value)
@@ -97,9 +97,9 @@ static void a_file_of_nothing_has_no_settings(void **state)
     }
 }
 
-// ---- What is not ---------------------------------------------------------------------------
+// ---- Refused files -------------------------------------------------------------------------
 
-static void what_yaml_can_do_besides_is_refused_with_its_line(void **state)
+static void other_features_of_yaml_are_refused_with_their_line(void **state)
 {
     (void)state;
     static const char anchor[] = "anchors are not supported: write the value where it is used";
@@ -147,7 +147,7 @@ static void what_yaml_can_do_besides_is_refused_with_its_line(void **state)
     }
 }
 
-static void what_is_no_text_is_refused_with_its_line(void **state)
+static void values_that_are_no_text_are_refused_with_their_line(void **state)
 {
     (void)state;
     refuses("a: 1\nb: \xff\n", "s.yaml:2: ");
@@ -155,8 +155,8 @@ static void what_is_no_text_is_refused_with_its_line(void **state)
     refuses_bytes("\xff\xfe\x61\0:\0 \0\x31\0", 10, "s.yaml:1: ");  // "a: 1" in UTF-16
 }
 
-// A megabyte of whatever is deepest or longest: it ends, and soon.
-static void what_is_huge_ends(void **state)
+// A megabyte of very deep nesting or very long text: reading it ends, and soon.
+static void reading_huge_files_ends(void **state)
 {
     (void)state;
     static const struct {
@@ -188,7 +188,7 @@ static void what_is_huge_ends(void **state)
 
 // ---- Printing ------------------------------------------------------------------------------
 
-static void what_is_printed_is_read_as_the_same(void **state)
+static void printed_settings_are_read_as_the_same(void **state)
 {
     (void)state;
     static const char *const texts[] = {"",
@@ -246,10 +246,10 @@ int main(void)
         test_inside_folder(values_are_texts_with_their_lines),
         test_inside_folder(lists_are_told_from_values),
         test_inside_folder(a_file_of_nothing_has_no_settings),
-        test_inside_folder(what_yaml_can_do_besides_is_refused_with_its_line),
-        test_inside_folder(what_is_no_text_is_refused_with_its_line),
-        test_inside_folder(what_is_huge_ends),
-        test_inside_folder(what_is_printed_is_read_as_the_same),
+        test_inside_folder(other_features_of_yaml_are_refused_with_their_line),
+        test_inside_folder(values_that_are_no_text_are_refused_with_their_line),
+        test_inside_folder(reading_huge_files_ends),
+        test_inside_folder(printed_settings_are_read_as_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

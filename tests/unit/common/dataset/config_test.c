@@ -61,7 +61,7 @@ static void config_has_one_text(void **state)
     free(text);
 }
 
-static void what_was_not_asked_for_is_null_or_0(void **state)
+static void absent_options_are_null_or_0(void **state)
 {
     (void)state;
     const bd_dataset_config plain = {.seq_len = 2,
@@ -153,7 +153,7 @@ static void config_comes_back_from_json(void **state)
             }
 }
 
-// example_text with the first occurrence of `old` replaced.
+// Returns example_text with the first occurrence of `old` replaced.
 static void edit(char *text, size_t size, const char *old, const char *new)
 {
     const char *at = strstr(example_text, old);
@@ -165,7 +165,7 @@ static void edit(char *text, size_t size, const char *old, const char *new)
 static void ids_are_of_the_vocabulary_and_a_part_is_of_a_holdout(void **state)
 {
     (void)state;
-    // What replaces what, and the message; NULL if it is taken.
+    // The text to replace, its replacement, and the message; NULL if it is accepted.
     static const char *const cases[][3] = {
 
         {"\"vocab_size\":257", "\"vocab_size\":256",
@@ -176,7 +176,7 @@ static void ids_are_of_the_vocabulary_and_a_part_is_of_a_holdout(void **state)
         {"\"bos\":null", "\"bos\":257", "'bos': not an integer from 0 to 256"},
         {"\"padding\":3", "\"padding\":256", NULL},
         {"\"padding\":3", "\"padding\":257", "'padding': not an integer from 0 to 256"},
-        // Something is held out if and only if this is one side of it.
+        // There is a holdout if and only if this dataset is one part of it.
         {"\"holdout\":5000", "\"holdout\":0", "'holdout' and 'part' contradict each other"},
         {"\"holdout\":5000,", "", "'holdout' and 'part' contradict each other"},
         {"\"training\"", "\"all\"", "'holdout' and 'part' contradict each other"},
@@ -264,7 +264,7 @@ static void rank_of_a_place_is_its_hash_with_the_seed(void **state)
 static void places_are_ordered_by_rank_then_input_then_position(void **state)
 {
     (void)state;
-    // Each is less than all after it; unsigned numbers, so that the largest are not negative.
+    // Each place is less than all after it; unsigned, so that the largest are not negative.
     static const bd_document_place places[] = {
         {.rank = 0, .input = 0, .position = 0},
         {.rank = 0, .input = 0, .position = 1},
@@ -367,7 +367,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(config_has_one_text),
-        cmocka_unit_test(what_was_not_asked_for_is_null_or_0),
+        cmocka_unit_test(absent_options_are_null_or_0),
         cmocka_unit_test(config_comes_back_from_json),
         cmocka_unit_test(selection_comes_back_from_json),
         cmocka_unit_test(config_of_format_1_0_selects_everything),

@@ -15,7 +15,7 @@ static int64_t *field(bd_figures *figures, size_t i)
 
 // ---- Counting ---------------------------------------------------------------------
 
-// Two rows of 8: |aaa|bb|... and |aa (piece at 2 of a document of 4)|c|....., by hand.
+// Two rows of 8, counted by hand: |aaa|bb|... and |aa (piece at 2 of a document of 4)|c|......
 static void rows_segments_and_documents_are_counted(void **state)
 {
     (void)state;
@@ -100,7 +100,7 @@ static void each_equation_is_broken_by_each_of_its_terms(void **state)
     (void)state;
     static const struct {
         const char *name;
-        const char *equation;  // the first of those that it breaks
+        const char *equation;  // the first of the equations that it breaks
     } cases[] = {
         {"text", "text 101 + bos 20 + separators 30 + repeated 4 != "
                  "packed 90 + truncated 40 + dropped 14 + too short 7 + held out 3"},
@@ -386,7 +386,7 @@ static void figures_come_back_from_json(void **state)
     }
 }
 
-// As released versions wrote them.
+// In the form that released versions wrote.
 static void figures_of_format_1_0_left_nothing_out(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// input_entry_fixture.h - two entries of inputs that must say the same.
+// input_entry_fixture.h - compares two entries of inputs.
 #ifndef BINDERY_TESTS_UNIT_COMMON_DATASET_INPUT_ENTRY_FIXTURE_H
 #define BINDERY_TESTS_UNIT_COMMON_DATASET_INPUT_ENTRY_FIXTURE_H
 

@@ -117,7 +117,7 @@ static void without_an_extent_every_slice_is_there(void **state)
     assert_slice(&whole, 0, 0, INT64_MAX);
 }
 
-// As a damaged file may name them; nothing may overflow.
+// Numbers that a damaged file may contain; nothing may overflow.
 static void slice_that_is_not_there_is_empty(void **state)
 {
     (void)state;
@@ -279,7 +279,7 @@ static void entry_of_format_1_0_is_cut_by_the_caller(void **state)
     bd_input_entry_release(&entry);
 }
 
-// The first example, or the third with `starts`, with its first occurrence of `old` replaced.
+// The first example, or the third with `starts`, with the first occurrence of `old` replaced.
 static void edit(char *text, size_t size, const char *old, const char *new)
 {
     const char *from = strstr(examples[0].text, old) ? examples[0].text : examples[2].text;
@@ -288,10 +288,10 @@ static void edit(char *text, size_t size, const char *old, const char *new)
     snprintf(text, size, "%.*s%s%s", (int)(at - from), from, new, at + strlen(old));
 }
 
-static void what_contradicts_itself_is_refused(void **state)
+static void contradictory_entries_are_refused(void **state)
 {
     (void)state;
-    // What replaces what, and the message; NULL if it is taken.
+    // The text to replace, its replacement, and the message; NULL if it is accepted.
     static const char *const cases[][3] = {
 
         {"\"compression\":\"none\",", "", NULL},
@@ -391,7 +391,7 @@ int main(void)
         cmocka_unit_test(entry_has_one_text),
         cmocka_unit_test(entry_comes_back_from_json),
         cmocka_unit_test(entry_of_format_1_0_is_cut_by_the_caller),
-        cmocka_unit_test(what_contradicts_itself_is_refused),
+        cmocka_unit_test(contradictory_entries_are_refused),
         cmocka_unit_test(starts_are_bounded),
         cmocka_unit_test(copy_outlives_the_original),
     };

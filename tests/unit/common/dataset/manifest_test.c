@@ -6,7 +6,7 @@
 
 // ---- A small dataset: three inputs, three shards, the second without a row --------
 //
-// The first input is cut by a stride, the second is of a size that nobody knew before, the
+// The first input is cut by a stride, the size of the second was not known before reading, the
 // third is cut at `starts`.
 
 static bd_figures shard_figures(int64_t rows)
@@ -93,7 +93,7 @@ static bd_manifest example(bd_shard_entry shards[3])
     return manifest;
 }
 
-// Publishes the example into `folder` and returns its text, the caller's to free.
+// Publishes the example into `folder` and returns its text, which the caller frees.
 static char *publish_example(const char *folder, size_t *size_bytes)
 {
     bd_shard_entry shards[3];
@@ -110,7 +110,7 @@ static void assert_empty(const bd_manifest *manifest)
     assert_int_equal(manifest->n_shards, 0);
 }
 
-// ---- There and back ---------------------------------------------------------------
+// ---- Writing and reading ----------------------------------------------------------
 
 static void assert_same_config(const bd_dataset_config *here, const bd_dataset_config *there)
 {
@@ -122,7 +122,7 @@ static void assert_same_config(const bd_dataset_config *here, const bd_dataset_c
     bd_json_free(b);
 }
 
-// All that a shard's own metadata knows of it.
+// The fields that a shard's own metadata has.
 static void assert_same_shard(const bd_shard_entry *here, const bd_shard_entry *there)
 {
     assert_int_equal(here->unit.input, there->unit.input);
@@ -293,10 +293,10 @@ static void every_lost_or_added_byte_is_noticed(void **state)
     free(text);
 }
 
-// ---- Contradictions under a right checksum ----------------------------------------
+// ---- Contradictions with a right checksum -----------------------------------------
 
-// Writes the text with the occurrence number `which` (from 0) of `old` replaced, and its
-// checksum made right again. False if there is no such occurrence.
+// Writes the text with occurrence number `which` (from 0) of `old` replaced, and makes its
+// checksum right again. Returns false if there is no such occurrence.
 static bool forge(const char *folder, const char *text, const char *old, int which,
                   const char *new)
 {
@@ -402,7 +402,7 @@ static void shards_out_of_order_are_refused(void **state)
     "\"longest_segment\":6,\"attention_pairs\":46,\"document_length_histogram\":[0,0,3],"      \
     "\"segments_per_row_histogram\":[1,1]}"
 
-// As a released version wrote it, but for the white space.
+// In the form that a released version wrote, except for white space.
 static const char body_1_0[] =
     "{\"format\":\"1.0\",\"packing\":{\"seq_len\":10,\"vocab_size\":257,\"separator\":256,"
     "\"bos\":null,\"padding\":256,\"batch_rows\":4,\"strategy\":\"best-fit\",\"long\":"
@@ -472,7 +472,7 @@ static void unknown_key_of_a_newer_minor_version_is_ignored(void **state)
     free(text);
 }
 
-// ---- What cannot be there ---------------------------------------------------------
+// ---- Errors -----------------------------------------------------------------------
 
 static void totals_that_are_wrong_are_not_published(void **state)
 {

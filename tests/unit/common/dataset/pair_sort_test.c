@@ -19,7 +19,7 @@ static int compare(const void *left, const void *right)
     return a->low < b->low ? -1 : a->low > b->low;
 }
 
-// Masks leave few or many different values, in high and low bytes.
+// The masks leave few or many different values, in high and low bytes.
 static void pairs_are_sorted_as_qsort_sorts_them(void **state)
 {
     (void)state;

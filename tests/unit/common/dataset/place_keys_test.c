@@ -18,8 +18,8 @@ static void keys_have_the_order_of_the_places(void **state)
     for (int i = 0; i < 3; i++)
         bd_place_range_add(&range, INPUTS[i], POSITIONS[2 - i]);
     const bd_place_keys keys = bd_place_keys_of(&range);
-    assert_int_equal(keys.position_bits, 6);  // of 33
-    assert_int_equal(keys.n_bits, 6 + 10);    // of 993
+    assert_int_equal(keys.position_bits, 6);  // for 33
+    assert_int_equal(keys.n_bits, 6 + 10);    // for 993
     uint64_t before = 0;
     for (int i = 0; i < 3; i++)
         for (int p = 0; p < 3; p++) {
@@ -53,8 +53,7 @@ static int compare(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-// Of numbers that share the bits which are sorted by, the order stays: the bits below them
-// count up.
+// Numbers that are equal in the sorted bits keep their order: the bits below them count up.
 static void numbers_are_sorted_by_their_bits(void **state)
 {
     (void)state;

@@ -34,7 +34,7 @@ typedef struct owned_row {
     uint32_t stored32[MAX_TOKENS];
 } owned_row;
 
-// The drawing of schemas/shard-v1.md.
+// The example drawn in schemas/shard-v1.md.
 static owned_row example(void)
 {
     return (owned_row){
@@ -57,7 +57,7 @@ static owned_row example(void)
     };
 }
 
-// The row as readers see it, with its own checksum.
+// Returns the row as readers see it, with its own checksum.
 static bd_row view(owned_row *owned)
 {
     for (int t = 0; t < MAX_TOKENS; t++) {
@@ -151,7 +151,7 @@ static void r7_every_changed_bit_of_a_row_is_noticed(void **state)
     }
 }
 
-// ---- Sound rows (each rule is broken in tests/cli/rules_test.py) -------------------
+// ---- Valid rows (each rule is broken in tests/cli/rules_test.py) -------------------
 
 static void sound_row_obeys_every_rule(void **state)
 {
@@ -241,7 +241,7 @@ static void wide_ids_are_read_as_wide(void **state)
     row.config.vocab_size = INT64_C(1) << 32;
     row.ids[2] = UINT32_MAX;
     obeys(row);
-    row.ids[15] = PADDING + 65536;  // the same in its lower 16 bits
+    row.ids[15] = PADDING + 65536;  // equal in its lower 16 bits
     breaks(row, "R3: a token after the last boundary 14 is not padding");
     row = example();
     row.config.vocab_size = 65536;  // the largest vocabulary of two bytes
@@ -302,11 +302,11 @@ static void collisions_are_text_that_looks_like_the_separator(void **state)
         uint32_t offset, document_length;
         int64_t expected;
     } cases[] = {
-        {ids, BD_NO_BOS, 0, 6, 0, 6, 5},   // all but its own separator
+        {ids, BD_NO_BOS, 0, 6, 0, 6, 5},   // all except its own separator
         {ids, BD_NO_BOS, 0, 6, 0, 9, 6},   // a first piece: all text
-        {ids, BD_NO_BOS, 0, 6, 3, 9, 4},   // a last piece: not the context, not the separator
-        {ids, BD_NO_BOS, 0, 6, 3, 20, 5},  // a middle piece: not the context
-        {ids, S, 0, 6, 0, 6, 4},           // not the BOS
+        {ids, BD_NO_BOS, 0, 6, 3, 9, 4},   // a last piece: without context and separator
+        {ids, BD_NO_BOS, 0, 6, 3, 20, 5},  // a middle piece: without the context
+        {ids, S, 0, 6, 0, 6, 4},           // without the BOS
         {ids, 7, 0, 6, 3, 20, 5},          // a later piece has no BOS
         {ids, BD_NO_BOS, 2, 4, 0, 2, 1},   // part of the row
         {ids, BD_NO_BOS, 2, 3, 0, 1, 0},   // an empty document

@@ -23,8 +23,8 @@ static int compare(const void *left, const void *right)
     return a->row < b->row ? -1 : a->row > b->row;
 }
 
-// Places of which `input_mask` and `position_mask` are the bits that differ, each different
-// from the others by its offset.
+// Makes places that differ in the bits of `input_mask` and `position_mask`, and all in their
+// offsets.
 static void make_segments(bd_segment_index *segments, size_t n, uint32_t input_mask,
                           uint64_t position_mask, uint64_t *random)
 {
@@ -67,7 +67,7 @@ static void sorted_as_qsort_would(void **state)
             }
 }
 
-// The pieces of one document among others: found together, wherever they lay.
+// The pieces of one document are found together, wherever they were.
 static void pieces_come_together_in_order(void **state)
 {
     (void)state;

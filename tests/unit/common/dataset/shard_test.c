@@ -113,7 +113,7 @@ static void write_batch(bd_arrow_writer *writer, const plain_shard *shard, int f
     assert_int_equal(bd_arrow_writer_write(writer, &batch, NULL), BD_OK);
 }
 
-// Writes the rows with any metadata.
+// Writes the rows with the given metadata.
 static void write_with_metadata(const char *folder, const plain_shard *shard,
                                 const char *metadata)
 {
@@ -145,7 +145,7 @@ static void write_shard(const char *folder, const plain_shard *shard)
     free(metadata);
 }
 
-// A manifest's view of it; borrows both.
+// The shard's entry in a manifest; borrows both.
 static bd_manifest manifest_of(const plain_shard *shard, bd_shard_entry *entry)
 {
     *entry = shard->entry;
@@ -177,7 +177,7 @@ static bd_shard opened(const char *folder)
     return shard;
 }
 
-// ---- There and back ---------------------------------------------------------------
+// ---- Writing and reading ----------------------------------------------------------
 
 static void assert_same_config(const bd_dataset_config *here, const bd_dataset_config *there)
 {
@@ -247,7 +247,7 @@ static void rows_point_into_the_mapping(void **state)
                                         row.segments.length};
         for (size_t i = 0; i < sizeof pointers / sizeof *pointers; i++)
             assert_true(begin <= (const char *)pointers[i] && (const char *)pointers[i] < end);
-        if (r % BATCH_ROWS == 0)  // the columns begin where their buffers do
+        if (r % BATCH_ROWS == 0)  // the columns begin at their buffers
             for (size_t i = 0; i < sizeof pointers / sizeof *pointers; i++)
                 assert_int_equal((uintptr_t)pointers[i] % 8, 0);
     }
@@ -255,7 +255,7 @@ static void rows_point_into_the_mapping(void **state)
     bd_shard_close(&shard);
 }
 
-// Which shows, too, that it is compressed at all.
+// This also shows that it is compressed at all.
 static void rows_of_a_compressed_shard_lie_outside_the_mapping(void **state)
 {
     plain_shard written = example(257);
@@ -426,7 +426,7 @@ static void changed_byte_of_a_row_is_blamed_on_that_row_alone(void **state)
     bd_hasher_free(hasher);
 }
 
-// Whether every row and all metadata are still those that were written.
+// Tells whether every row and all metadata are unchanged.
 static bool is_unharmed(const bd_shard *shard, const plain_shard *written)
 {
     bd_hasher *hasher = bd_hasher_new();
@@ -435,7 +435,7 @@ static bool is_unharmed(const bd_shard *shard, const plain_shard *written)
                 strcmp(entry->records.hex, written->entry.records.hex) == 0;
     for (int r = 0; same && r < N_ROWS; r++) {
         bd_row row;
-        // A row that is refused is noticed damage, so nothing that is used has changed.
+        // A refused row is noticed damage, so no changed value is used.
         if (bd_shard_row(shard, r, hasher, &row, NULL) == BD_OK)
             same = row_equals(&row, &written->rows[r], 2);
     }
@@ -443,9 +443,9 @@ static bool is_unharmed(const bd_shard *shard, const plain_shard *written)
     return same;
 }
 
-// Headers, metadata, footer and padding included: a changed byte is refused or does not matter.
-// One bit of each byte is, of every third with BINDERY_TEST_BRIEF, or every bit with
-// BINDERY_TEST_LONG.
+// Also in headers, metadata, footer and padding: a changed byte is refused or does not matter.
+// One bit of each byte is flipped; of every third byte with BINDERY_TEST_BRIEF, and every bit
+// with BINDERY_TEST_LONG.
 static void assert_changes_are_noticed(const char *folder, const plain_shard *written)
 {
     bd_shard_entry entry;
@@ -485,7 +485,7 @@ static void no_changed_byte_of_the_file_changes_what_is_read(void **state)
     assert_changes_are_noticed(*state, &written);
 }
 
-// At every seventh byte, or at every one with BINDERY_TEST_LONG.
+// Cut at every seventh byte, or at every byte with BINDERY_TEST_LONG.
 static void file_that_was_cut_is_refused(void **state)
 {
     const plain_shard written = example(257);
@@ -505,7 +505,7 @@ static void file_that_was_cut_is_refused(void **state)
     free(text);
 }
 
-// ---- What is not a shard, or not this one -----------------------------------------
+// ---- Other files, and other shards -------------------------------------------------
 
 static void refuses(const char *folder, bd_status status, const char *why)
 {
@@ -556,7 +556,7 @@ static void metadata_that_is_none_is_refused(void **state)
     }
 }
 
-// Takes `part` out of the text, where it must be.
+// Removes `part` from the text, which must contain it.
 static void take_out(char *text, const char *part)
 {
     char *at = strstr(text, part);

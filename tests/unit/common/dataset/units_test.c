@@ -9,7 +9,7 @@
 
 enum { MAX_INPUTS = 8 };
 
-// Inputs of which nothing is known but what planning needs.
+// Makes inputs that have only what planning needs.
 typedef struct corpus {
     bd_input_entry items[MAX_INPUTS];
     size_t n;
@@ -23,13 +23,13 @@ static bd_input_entry *add_entry(corpus *c, bd_input_entry entry)
     return &c->items[c->n++];
 }
 
-// An input that is cut at multiples of `stride`; it weighs what it measures.
+// An input that is cut at multiples of `stride`; its weight is its size.
 static bd_input_entry *add(corpus *c, int64_t size, int64_t stride)
 {
     return add_entry(c, (bd_input_entry){.weight = size, .extent = size, .stride = stride});
 }
 
-// One that is a document and cannot be cut.
+// An input that is one document and cannot be cut.
 static bd_input_entry *add_whole(corpus *c, int64_t size)
 {
     static int64_t starts[] = {0};
@@ -100,7 +100,7 @@ static void a_group_is_full_when_one_byte_more_would_be_too_much(void **state)
     corpus c = {0};
     add(&c, 60, 100);
     add(&c, 40, 100);
-    add(&c, 0, 100);  // weighs nothing
+    add(&c, 0, 100);  // has no weight
     add(&c, 1, 100);
     add(&c, 100, 100);
     bd_units units = plan(&c, 100);
@@ -152,7 +152,7 @@ static void cuts_lie_at_the_starts_that_an_input_has(void **state)
     assert_unit(&units, 1, (bd_unit){1, 0, 1, false});
     assert_unit(&units, 2, (bd_unit){1, 1, 1, false});
     assert_unit(&units, 3, (bd_unit){1, 2, 1, true});
-    assert_unit(&units, 4, (bd_unit){2, 0, 1, true});  // nothing joins a slice
+    assert_unit(&units, 4, (bd_unit){2, 0, 1, true});  // nothing shares a unit with a slice
     static const bd_slice SLICES[] = {{0, 4}, {4, 9}, {9, 10}};
     for (int64_t k = 0; k < 3; k++) {
         const bd_slice slice = bd_input_entry_slice(&c.items[1], k);
@@ -162,7 +162,7 @@ static void cuts_lie_at_the_starts_that_an_input_has(void **state)
     bd_units_release(&units);
 }
 
-// What an input weighs decides about groups, not how many positions it has.
+// The weight of an input decides about groups, not its number of positions.
 static void groups_go_by_weight(void **state)
 {
     (void)state;
@@ -232,7 +232,7 @@ static void nothing_joins_a_stream_and_a_stream_joins_nothing(void **state)
     assert_stream(&units, 2, 2);
     assert_unit(&units, 3, (bd_unit){3, 0, 2, true});
     bd_units_release(&units);
-    // Its slices lie at multiples of the stride, without end.
+    // Its slices lie at multiples of the stride, without a last one.
     for (int64_t k = 0; k < 1000; k += 333) {
         const bd_slice slice = bd_input_entry_slice(&c.items[1], k);
         assert_int_equal(slice.begin, 100 * k);
@@ -240,13 +240,13 @@ static void nothing_joins_a_stream_and_a_stream_joins_nothing(void **state)
     }
 }
 
-// Every promise about one plan: units in order, every input in one, every byte of it in exactly
-// one slice, and groups as full as they can be.
+// Checks every promise about one plan: units are in order, every input is in one, every byte of
+// it in exactly one slice, and groups are as full as they can be.
 static void check_plan(const corpus *c, int64_t unit_bytes)
 {
     bd_units units = plan(c, unit_bytes);
-    int64_t input = 0, slice = 0, byte = 0;  // what has to come next
-    int64_t group_bytes = -1;                // of the unit before; -1: nothing may join it
+    int64_t input = 0, slice = 0, byte = 0;  // the expected next place
+    int64_t group_bytes = -1;                // the unit before; -1: nothing may join it
     for (size_t u = 0; u < units.n; u++) {
         const bd_unit *unit = &units.items[u].unit;
         assert_int_equal(unit->input, input);
@@ -269,7 +269,7 @@ static void check_plan(const corpus *c, int64_t unit_bytes)
             assert_true(c->items[input].n_starts == 1 && unit->n_inputs == 1);
         if (byte > 0)
             assert_int_equal(byte % unit_bytes, 0);
-        // An input that begins a unit of its own had no room in the group before it.
+        // An input that begins a unit of its own did not fit into the group before it.
         if (!sliced && !oversized && group_bytes >= 0)
             assert_true(group_bytes + c->items[input].weight > unit_bytes);
         group_bytes = sliced || oversized ? -1 : unit_total;
@@ -325,7 +325,7 @@ static void too_many_units_are_refused(void **state)
     bd_units_release(&units);
 }
 
-// Units and sizes may come from a file that lies.
+// Units and sizes may come from a damaged file.
 static void a_slice_past_its_input_is_empty(void **state)
 {
     (void)state;

@@ -31,11 +31,11 @@ static void set_up(fixture *f, const token_text *texts, bool nfc, bool normalize
     assert_int_equal(bd_added_tokens_new(&f->model, normalized, &f->tokens, NULL), BD_OK);
 }
 
-// "a[0]b" for a text "a<x>b" in which <x> is found: what is left, and the ids between.
+// "a[0]b" for a text "a<x>b" in which <x> is found: the other text, and the ids between.
 static void assert_found(const fixture *f, const char *text, const char *expected)
 {
     const size_t n = strlen(text);
-    char *exact = malloc(n ? n : 1), *found = NULL;  // exactly as long, for the sanitizers
+    char *exact = malloc(n ? n : 1), *found = NULL;  // exactly this long, for the sanitizers
     size_t n_found, done = 0;
     memcpy(exact, text, n);
     FILE *out = open_memstream(&found, &n_found);
@@ -75,7 +75,7 @@ static void the_longest_of_the_leftmost_is_found(void **state)
 static void tokens_are_found_at_every_place_of_a_block(void **state)
 {
     (void)state;
-    // One first byte, a few, and more than are looked for at once.
+    // One first byte, a few, and more than are searched at once.
     static const token_text sets[][MAX_TOKENS] = {
         {{.text = "<x>"}, {0}},
         {{.text = "<x>"}, {.text = "[y]"}, {.text = "\xC3\xA9"}, {0}},
@@ -116,7 +116,7 @@ static void white_space_is_taken(void **state)
     assert_found(&f, "a <r> \n\u00a0c", "a [1]c");
     assert_found(&f, "<r> \u200bc", "[1]\u200bc");  // no white space
     assert_found(&f, "<r> <l>", "[1][0]");
-    assert_found(&f, "<r> b", "[1][2]");  // begins in what was taken
+    assert_found(&f, "<r> b", "[1][2]");  // begins in the space that <r> took
     assert_found(&f, " <l>", "[0]");
     assert_found(&f, "\x80 <l>", "\x80[0]");
     bd_added_tokens_free(f.tokens);
@@ -142,7 +142,7 @@ static void single_words_are_not_parts_of_words(void **state)
                  "\xB8"
                  "ab\xE4\xB8",
                  "\xB8[0]\xE4\xB8");          // not UTF-8: no word
-    assert_found(&f, "xabc bc", "xabc [1]");  // what does not count hides what overlaps it
+    assert_found(&f, "xabc bc", "xabc [1]");  // `ab` does not count, but hides `bc`
     bd_added_tokens_free(f.tokens);
 }
 

@@ -1,4 +1,4 @@
-// byte_vocabulary.h - small tokenizers' files for tests, every byte with its value as its id.
+// byte_vocabulary.h - small tokenizer files for tests; the id of every byte is its value.
 #ifndef BINDERY_TESTS_UNIT_COMMON_TOKENIZER_BYTE_VOCABULARY_H
 #define BINDERY_TESTS_UNIT_COMMON_TOKENIZER_BYTE_VOCABULARY_H
 
@@ -30,9 +30,9 @@ static inline char *byte_entries(int left_out, const char *more)
     return text;
 }
 
-// A tokenizer.json; what is NULL is left at its usual value. Malloc'd.
+// A tokenizer.json; NULL members have their usual values. Malloc'd.
 typedef struct tokenizer_text {
-    const char *entries;   // after those of the bytes: ", \"ab\": 256"
+    const char *entries;   // after the bytes: ", \"ab\": 256"
     const char *merges;    // "\"a b\""
     const char *added;     // objects
     const char *document;  // more members: ", \"padding\": 1"

@@ -1,5 +1,5 @@
-// known_words.h - the words of the known patterns by the scalar code and by that of each
-// instruction set, for the unit test and the fuzzer. Whoever includes it defines REQUIRE(condition).
+// known_words.h - finds the words of the known patterns by the scalar code and by that of each
+// instruction set, for the unit test and the fuzzer. The includer defines REQUIRE(condition).
 #ifndef BINDERY_TESTS_KNOWN_WORDS_H
 #define BINDERY_TESTS_KNOWN_WORDS_H
 
@@ -9,7 +9,7 @@
 enum { ENDS_AT_A_TIME = 64 };
 
 // Both write the ends of the words to `ends`, which has room for size_bytes and ENDS_AT_A_TIME
-// more, and return how many there are.
+// more, and return their number.
 
 static inline size_t scalar_ends(bd_pattern pattern, const char *text, size_t size_bytes,
                                  uint32_t *ends)

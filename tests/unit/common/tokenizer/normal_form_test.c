@@ -21,12 +21,12 @@ static void text_is_composed(void **state)
     assert_normal_form("plain", "plain");
     assert_normal_form("xe\u0301y", "x\u00e9y");
     assert_normal_form("\u0301e", "\u0301e");
-    assert_normal_form("a\u0301\u0323", "\u1ea1\u0301");  // into order first
-    assert_normal_form("\u212b\u1f71", "\u00c5\u03ac");   // characters that stand for others
+    assert_normal_form("a\u0301\u0323", "\u1ea1\u0301");  // must be put in order first
+    assert_normal_form("\u212b\u1f71", "\u00c5\u03ac");   // characters that others replace
     assert_normal_form("\u1112\u1161\u11ab", "\ud55c");
     assert_normal_form("\ud558\u11ab", "\ud55c");
     assert_normal_form("\u09c7\u09be", "\u09cb");
-    assert_normal_form("\ufb1d", "\u05d9\u05b4");  // stays apart
+    assert_normal_form("\ufb1d", "\u05d9\u05b4");  // is not composed
     assert_normal_form("\u4e16\u754c\u304b\u3099", "\u4e16\u754c\u304c");
 }
 
@@ -53,7 +53,7 @@ static void bytes_that_are_not_utf8_stay_and_keep_apart(void **state)
                        "\xED\xA0\x80\u00e9");
 }
 
-// Unknown to Unicode 9.0, by which the reference normalises: not a mark there.
+// Not in Unicode 9.0, which the reference uses: it is not a mark there.
 static void newer_marks_are_left_alone(void **state)
 {
     (void)state;
@@ -65,10 +65,10 @@ static void newer_marks_are_left_alone(void **state)
 static void a_long_run_of_marks_is_put_into_order(void **state)
 {
     (void)state;
-    enum { N = 300000 };  // of each of two; one by one this would take hours
+    enum { N = 300000 };  // of each of two marks; one by one this would take hours
     char *text = malloc(4 * N + 1), *expected = malloc(4 * N + 1), *out;
     for (size_t i = 0; i < N; i++) {
-        memcpy(text + 4 * i, "\u0316\u0334", 4);  // of the classes 220 and 1
+        memcpy(text + 4 * i, "\u0316\u0334", 4);  // combining classes 220 and 1
         memcpy(expected + 2 * i, "\u0334", 2);
         memcpy(expected + 2 * (N + i), "\u0316", 2);
     }

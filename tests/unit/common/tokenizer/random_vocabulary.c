@@ -45,7 +45,7 @@ static bool is_token(const bd_bpe_model *model, uint32_t n_ids, const char *byte
     return false;
 }
 
-// Ids are given in the order of making and shuffled afterwards.
+// Ids are assigned in the order of creation and shuffled afterwards.
 static void add_merge(bd_bpe_model *model, uint32_t left, uint32_t right)
 {
     char bytes[2 * MAX_TOKEN];
@@ -61,7 +61,7 @@ static void add_merge(bd_bpe_model *model, uint32_t left, uint32_t right)
     model->begins[product + 1] = model->begins[product] + (uint32_t)n;
     model->merges[model->n_merges++] = (bd_merge){left, right, product};
     uint32_t ids[MAX_TOKEN];
-    if (plain_merge(model, bytes, n, ids) != 1) {  // others come first: it is never made
+    if (plain_merge(model, bytes, n, ids) != 1) {  // other merges come first: it is never made
         model->n_merges--;
         model->n_ids--;
     }

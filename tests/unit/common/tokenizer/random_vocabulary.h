@@ -5,13 +5,14 @@
 
 #include "common/tokenizer/model/bpe_model.h"
 
-// A model with about `n_merges` live merges over the first `n_letters` letters; its ids are in no
-// order. The same seed gives the same. Release with random_vocabulary_release().
+// Makes a model with about `n_merges` live merges over the first `n_letters` letters; its ids
+// are in random order. The same seed gives the same model. Release with
+// random_vocabulary_release().
 bd_bpe_model random_vocabulary(uint64_t seed, int n_letters, size_t n_merges);
 void random_vocabulary_release(bd_bpe_model *model);
 
-// Merges as the definition says: of all pairs the one with the lowest rank, leftmost, until no
-// pair merges. Returns the number of ids.
+// Merges by definition: of all pairs the one with the lowest rank, leftmost, until no pair
+// merges. Returns the number of ids.
 size_t plain_merge(const bd_bpe_model *model, const char *word, size_t n, uint32_t *ids);
 
 #endif

@@ -1,4 +1,4 @@
-// read_model.h - models from small files, or a test that has failed.
+// read_model.h - reads models from small files, or fails the test.
 #ifndef BINDERY_TESTS_UNIT_COMMON_TOKENIZER_READ_MODEL_H
 #define BINDERY_TESTS_UNIT_COMMON_TOKENIZER_READ_MODEL_H
 

@@ -1,4 +1,4 @@
-// split_fixture.h - reading words in tests, and comparing them.
+// split_fixture.h - finds words in tests, and compares them.
 #ifndef BINDERY_TESTS_SPLIT_FIXTURE_H
 #define BINDERY_TESTS_SPLIT_FIXTURE_H
 
@@ -69,7 +69,7 @@ static inline void assert_same(const char *what, const char *text, const words *
     fail_msg("%s", what);
 }
 
-// Cuts the text that `cut` is without its |, and expects a word's end at each of them.
+// Cuts the text of `cut` without its |, and expects a word's end at each |.
 static inline void check_steps(const bd_split_step *steps, size_t n_steps, const char *cut)
 {
     static words expected, found;

@@ -1,4 +1,4 @@
-// split_fragments.h - what text that is hard to cut is made of.
+// split_fragments.h - fragments for text that is hard to cut.
 #ifndef BINDERY_TESTS_SPLIT_FRAGMENTS_H
 #define BINDERY_TESTS_SPLIT_FRAGMENTS_H
 
@@ -23,7 +23,7 @@ enum {
     MOST_FRAGMENT_BYTES = 8,
 };
 
-// Puts fragment number `i` at `at` and returns where it ends.
+// Writes fragment number `i` to `at` and returns its end.
 static inline size_t add_fragment(char *text, size_t at, uint32_t i)
 {
     const size_t n = strlen(split_fragments[i]);

@@ -39,7 +39,7 @@ static const char NOTHING_NAMED[] = "{\n"
                                     "  \"clean_up_tokenization_spaces\": false\n"
                                     "}\n";
 
-static void what_is_no_added_token_is_left_out(void **state)
+static void tokens_that_are_not_added_are_left_out(void **state)
 {
     (void)state;
     assert_printed(&(bd_tokenizer_config){TOKENIZER, 0, BD_NO_TOKEN, 1, BD_NO_MAX_LENGTH},
@@ -67,7 +67,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_are_named_as_the_file_has_them),
-        cmocka_unit_test(what_is_no_added_token_is_left_out),
+        cmocka_unit_test(tokens_that_are_not_added_are_left_out),
         cmocka_unit_test(a_file_that_is_no_object_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,7 +19,7 @@ static const bd_tokenizer *opened(void)
     return tokenizer;
 }
 
-// The number of ids of `text`, by an encoder of its own.
+// Returns the number of ids of `text`, with a new encoder.
 static size_t encode(const bd_tokenizer *tokenizer, const char *text, size_t size_bytes,
                      uint32_t *ids)
 {
@@ -120,7 +120,7 @@ static void unknown_tokenizer_is_refused_by_name(void **state)
     }
 }
 
-// What a manifest says may come from anybody.
+// The name in a manifest may be anything.
 static void stored_name_never_names_a_file(void **state)
 {
     (void)state;
@@ -167,8 +167,8 @@ static void assert_text(const bd_json *json, const char *key, const char *expect
     assert_string_equal(value, expected);
 }
 
-// How byte-level vocabularies write a byte; the three runs that stand for themselves are those
-// of GPT-2's bytes_to_unicode().
+// Returns the character for a byte in byte-level vocabularies; the three ranges that stand for
+// themselves are those of GPT-2's bytes_to_unicode().
 static int visible_code(int byte)
 {
     int n_before = 0;
@@ -202,7 +202,7 @@ static void file_is_json_with_every_byte_in_its_vocabulary(void **state)
         }
         assert_int_equal(integer_of(vocabulary, symbol), byte);
     }
-    assert_int_equal(integer_of(vocabulary, "\u0120"), ' ');  // as everybody knows it
+    assert_int_equal(integer_of(vocabulary, "\u0120"), ' ');  // the well-known character
     assert_int_equal(integer_of(vocabulary, "\u010A"), '\n');
     assert_int_equal(integer_of(vocabulary, "<|endoftext|>"), 256);
 
@@ -229,7 +229,7 @@ static void file_is_the_same_bytes_every_time(void **state)
     free(second);
 }
 
-// ---- Ids of which nothing is known -------------------------------------------------
+// ---- Ids of an unknown vocabulary ---------------------------------------------------
 
 static const bd_tokenizer *opened_ids(const char *spec)
 {
@@ -312,7 +312,7 @@ static void numbers_are_encoded_and_the_rest_is_nothing(void **state)
     assert_encoded(tokenizer, "1 1 1 1 1 1", (uint32_t[]){1, 1, 1, 1, 1, 1}, 6);
     assert_encoded(tokenizer, "11111", NULL, 0);
     uint32_t ids[1];
-    assert_int_equal(encode(tokenizer, "12", 1, ids), 1);  // and no further
+    assert_int_equal(encode(tokenizer, "12", 1, ids), 1);  // but no further
     assert_int_equal(ids[0], 1);
     bd_tokenizer_close(tokenizer);
 }
@@ -380,7 +380,7 @@ static bd_status encode_first(void *context, int64_t index, bd_error *err)
     return n == 1 && id == index ? BD_OK : bd_fail(err, BD_ERR_FORMAT, "id %u", id);
 }
 
-// Runs first, while nobody has opened it yet.
+// Must be the first test, so that the tokenizer has not been opened before.
 static void first_use_may_come_from_several_threads(void **state)
 {
     (void)state;

@@ -24,7 +24,7 @@ static gemm *const gemms[BD_CPU_N_ISA] = {
 
 enum { GAP = 5 };  // between rows
 
-// What element (i, j) of a · b is, and the sum of the products' sizes.
+// Returns element (i, j) of a · b, and the sum of the products' absolute values.
 static double element(const bd_gemm_args *p, int64_t i, int64_t j, double *size)
 {
     double sum = 0;
@@ -71,7 +71,7 @@ static void check_gemm(gemm *multiply, bd_gemm_args p)
     guarded_free(c);
 }
 
-// On both sides of every size that is treated by itself: registers, pieces, blocks.
+// Sizes on both sides of every size with special treatment: registers, pieces, blocks.
 static void agrees_with_double_precision(void **state)
 {
     (void)state;

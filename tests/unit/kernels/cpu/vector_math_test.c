@@ -18,7 +18,7 @@ static float plain(float x)
     return bd_exp(x);
 }
 
-// With FMA the compiler rounds in other places; both are promised.
+// With FMA the compiler rounds at other places; the promise holds for both.
 #ifdef __x86_64__
 __attribute__((target("avx2,fma"))) static float fused(float x)
 {
@@ -50,7 +50,8 @@ static void check(exp_function f, float x)
     if (isnan(x)) {
         assert_true(isnan(got));
     } else if (exp((double)x) < 0x1p-126) {
-        // The threshold itself may fall either way: the true value lies between 0 and a normal.
+        // At the threshold both results are right: the true value lies between 0 and a normal
+        // float.
         if (got != 0.0f)
             assert_true(got <= 0x1.00001p-126f);
     } else if (exp((double)x) >= 0x1.ffffffp+127) {
@@ -60,8 +61,8 @@ static void check(exp_function f, float x)
     }
 }
 
-// A prime stride through all floats of both signs, so that every exponent and no pattern of
-// low bits is favoured.
+// A prime stride through all floats of both signs, so that every exponent occurs and no pattern
+// of low bits is preferred.
 static void exp_is_within_two_ulps_everywhere(void **state)
 {
     (void)state;

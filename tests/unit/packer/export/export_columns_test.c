@@ -10,7 +10,7 @@ static const bd_export_columns every_column = {{BD_EXPORT_LABELS, BD_EXPORT_INPU
                                                 BD_EXPORT_POSITION_IDS},
                                                BD_EXPORT_N_COLUMNS};
 
-// The row that the header draws, and one that is a single segment without padding.
+// The row drawn in the header, and one that is a single segment without padding.
 static const uint32_t ids[2][SEQ_LEN] = {{3000000001, 2, 3, 4, 5, 6, 7, 8, 9, 9},
                                          {11, 12, 13, 14, 15, 16, 17, 18, 19, 4294967294}};
 static const int32_t drawn_bounds[] = {0, 5, 6, 8}, whole_bounds[] = {0, SEQ_LEN};

@@ -7,13 +7,13 @@
 
 enum { ALLOWANCE_BYTES = 1 << 28 };
 
-// What tests/oracle/column_files.py wrote.
+// A file that tests/oracle/column_files.py wrote.
 typedef struct listed_case {
     char name[64], field[64];
     bd_columns_format format;
     int id_bytes;
     int64_t n_groups;
-    char message[256];  // of a case that is refused
+    char message[256];  // expected if the case is refused
 } listed_case;
 
 static bd_columns_format format_named(const char *word)
@@ -63,7 +63,7 @@ static bd_columns *opened(const listed_case *c)
 
 // ---- Good files ---------------------------------------------------------------------------
 
-// Compares a group with the rows at *expected, which is moved behind them.
+// Compares a group with the rows at *expected and moves that pointer after them.
 static void assert_group(const listed_case *c, const bd_column_values *values,
                          const char **expected)
 {
@@ -181,7 +181,7 @@ static void weight_of_a_row_group_is_what_the_footer_says(void **state)
     assert_true(n > 300);
 }
 
-// So that compression does not change it.
+// The uncompressed size counts, so that compression does not change it.
 static void weight_of_a_record_batch_is_the_bytes_of_its_values(void **state)
 {
     (void)state;
@@ -222,7 +222,7 @@ static bd_status open_and_read(const char *path, const listed_case *c, bd_error 
             const bd_value *row = &values.rows[i];
             assert_true(row->size_bytes >= 0 && (row->data || row->size_bytes == 0));
             for (int64_t b = 0; b < row->size_bytes; b++)
-                sum += (unsigned char)row->data[b];  // the sanitizer sees what is outside
+                sum += (unsigned char)row->data[b];  // the sanitizer notices reads outside
         }
         assert_true(sum < UINT64_MAX);
     }
@@ -230,7 +230,7 @@ static bd_status open_and_read(const char *path, const listed_case *c, bd_error 
     return status;
 }
 
-static void what_cannot_be_used_is_refused_with_the_reason(void **state)
+static void unusable_columns_are_refused_with_the_reason(void **state)
 {
     (void)state;
     FILE *list = open_list("refused");
@@ -371,7 +371,7 @@ int main(void)
         cmocka_unit_test(groups_may_be_read_in_any_order),
         cmocka_unit_test(weight_of_a_row_group_is_what_the_footer_says),
         cmocka_unit_test(weight_of_a_record_batch_is_the_bytes_of_its_values),
-        cmocka_unit_test(what_cannot_be_used_is_refused_with_the_reason),
+        cmocka_unit_test(unusable_columns_are_refused_with_the_reason),
         cmocka_unit_test(one_format_is_not_taken_for_another),
         test_in_folder(absent_file_is_named),
         test_in_folder(damaged_file_gives_an_error_or_values_and_never_a_crash),

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-// Slices begin in the middle of their buffers, which files seldom show: IPC writes them moved to
-// the front. The arrays here are made by hand, every level with an offset of its own.
+// Slices begin in the middle of their buffers, which is rare in files, because IPC moves them
+// to the front. The arrays here are made by hand, every level with an offset of its own.
 
 static const bd_value_path whole_column = {(const char *const[]){"c"}, 1};
 
@@ -123,7 +123,7 @@ static void fields_of_a_sliced_struct_are_sliced_with_it(void **state)
     bd_values_release(&values);
 }
 
-// Lists over a slice of ids, and the ids of null rows are nobody's.
+// Lists over a slice of ids; no list contains the ids of null rows.
 static void lists_over_a_slice_of_ids_are_right(void **state)
 {
     (void)state;

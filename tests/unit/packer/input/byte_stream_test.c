@@ -28,7 +28,7 @@ typedef struct bytes {
     size_t n, capacity;
 } bytes;
 
-// Room for `n` bytes more; they count when the caller adds them to b->n.
+// Reserves `n` bytes more; they count when the caller adds them to b->n.
 static unsigned char *room(bytes *b, size_t n)
 {
     if (b->n + n >= b->capacity) {
@@ -63,7 +63,7 @@ static void save(const bytes *b)
     write_file(PATH, b->data ? b->data : (const void *)"", b->n);
 }
 
-// Words from a small vocabulary: it compresses, but not to nothing.
+// Words from a small vocabulary: the text compresses, but not to nothing.
 static const unsigned char *sample(void)
 {
     static unsigned char text[MOST];
@@ -96,7 +96,7 @@ static void add_gzip(bytes *b, const void *data, size_t n)
 
 static void add_bzip2(bytes *b, const void *data, size_t n)
 {
-    unsigned bound = (unsigned)(n + n / 100 + 600);  // as its manual says
+    unsigned bound = (unsigned)(n + n / 100 + 600);  // as gzip's manual says
     char *to = (char *)room(b, bound);
     assert_int_equal(BZ2_bzBuffToBuffCompress(to, &bound, (char *)data, (unsigned)n, 9, 0, 0),
                      BZ_OK);
@@ -134,7 +134,7 @@ static void add_zstd(bytes *b, const void *data, size_t n, frame_options options
     ZSTD_outBuffer out = {room(b, bound), bound, 0};
     if (!options.untold)
         ZSTD_CCtx_setPledgedSrcSize(zstd, n);
-    if (options.window_log > 0)  // all of it at once would tell its size and get a smaller one
+    if (options.window_log > 0)  // in one call it would get a smaller window
         ZSTD_compressStream2(zstd, &out, &in, ZSTD_e_continue);
     assert_int_equal(ZSTD_compressStream2(zstd, &out, &in, ZSTD_e_end), 0);
     b->n += out.pos;
@@ -183,7 +183,7 @@ static outcome read_pieces(const char *path, size_t piece)
     struct stat info;
     if (o.status == BD_OK && stat(path, &info) == 0)
         assert_int_equal(consumed, info.st_size);
-    if (o.status == BD_OK) {  // the end stays the end
+    if (o.status == BD_OK) {  // further reads return the end again
         assert_int_equal(bd_byte_stream_read(stream, buffer, 1, &got, NULL), BD_OK);
         assert_int_equal(got, 0);
     }
@@ -212,7 +212,7 @@ static void assert_measures(int64_t limit, int64_t expected)
     assert_int_equal(size, expected);
 }
 
-// The file at PATH has these bytes, however it is read, and measures so.
+// The file at PATH gives these bytes for every size of a read, and this measured size.
 static void assert_content(const void *data, size_t n)
 {
     const size_t pieces[] = {1, 7, 31, 4099, CHUNK - 1, CHUNK, CHUNK + 1, n, n + 1};
@@ -225,7 +225,7 @@ static void assert_content(const void *data, size_t n)
         assert_measures((int64_t)n - 1, -1);
 }
 
-// The file at PATH is refused, however it is read, with the same words.
+// The file at PATH is refused with the same words for every size of a read.
 static void assert_refused(bd_status status, const char *words)
 {
     const size_t pieces[] = {1, 31, CHUNK, 4 * CHUNK};
@@ -247,7 +247,7 @@ static void assert_measure_refused(bd_status expected, const char *words)
         fail_msg("'%s' does not say '%s'", err.message, words);
 }
 
-// ---- Sound files ---------------------------------------------------------------------------
+// ---- Valid files ---------------------------------------------------------------------------
 
 // clang-format off
 static const unsigned char by_gzip[] = {  // printf … | gzip -n
@@ -329,7 +329,7 @@ static void every_size_comes_back_from_every_compression(void **state)
     }
 }
 
-// Compressed so badly that the file itself takes several chunks.
+// Compressed so little that the file itself takes several chunks.
 static void files_of_several_chunks_are_read(void **state)
 {
     (void)state;
@@ -406,7 +406,7 @@ static void members_and_frames_follow_each_other(void **state)
     drop(&b);
 }
 
-// A frame of one raw block "hello": an untold size and the window that is asked for.
+// A frame of one raw block "hello", without its size and with the given window.
 static void save_frame_with_window(unsigned char window)
 {
     const unsigned char frame[] = {0x28, 0xb5, 0x2f, 0xfd, 0x00, window, 0x29,
@@ -419,7 +419,7 @@ static void windows_up_to_2_gib_are_allowed(void **state)
     (void)state;
     bytes b = {0};
     add_zstd(&b, sample(), MOST, (frame_options){.window_log = 28, .untold = true});
-    assert_int_equal(b.data[5], (28 - 10) << 3);  // it does ask for such a window
+    assert_int_equal(b.data[5], (28 - 10) << 3);  // it really asks for such a window
     save(&b);
     assert_holds(PATH, 4099, sample(), MOST);
     assert_measures(MOST, MOST);
@@ -427,7 +427,7 @@ static void windows_up_to_2_gib_are_allowed(void **state)
     save_frame_with_window((28 - 10) << 3 | 7);
     assert_holds(PATH, 3, "hello", 5);
     save_frame_with_window((31 - 10) << 3);
-    outcome o = read_pieces(PATH, 100);  // if only the system has so much to give
+    outcome o = read_pieces(PATH, 100);  // if the system has that much memory
     if (o.status != BD_ERR_MEMORY)
         assert_int_equal(o.status, BD_OK);
     drop(&o.content);
@@ -441,8 +441,8 @@ static void windows_up_to_2_gib_are_allowed(void **state)
 
 // ---- Damage --------------------------------------------------------------------------------
 
-// Three pieces of the sample, end to end: `ends[k]` is where the k-th ends in the file, and
-// `sizes[k]` how much of the sample there is until then.
+// Three compressed pieces of the sample, end to end: `ends[k]` is where the k-th ends in the
+// file, and `sizes[k]` how much of the sample the pieces up to it contain.
 typedef struct pieces {
     bytes file;
     size_t ends[4], sizes[4];
@@ -526,7 +526,8 @@ static void flipped_bit_never_gives_other_bytes(void **state)
 static void bytes_after_the_last_frame_are_refused(void **state)
 {
     (void)state;
-    // The last two are the mark of zstd 0.7's frames and a byte of a mark that we know.
+    // The last two are the magic number of zstd 0.7's frames and one byte of a known magic
+    // number.
     static const char *const garbage[] = {"\n", "abc", "garbage", "\x27\xb5\x2f\xfd\x01",
                                           "\x1f"};
     for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++)
@@ -557,7 +558,7 @@ static void bytes_after_the_last_frame_are_refused(void **state)
     drop(&p.file);
 }
 
-// A dictionary of 1 GiB, which nobody needs and everybody would have to pay for.
+// A dictionary of 1 GiB, which no file needs and every reader would have to allocate.
 static void xz_file_that_needs_much_memory_is_refused(void **state)
 {
     (void)state;
@@ -601,9 +602,9 @@ static void failure_is_repeated_by_every_later_read(void **state)
     bd_byte_stream_close(NULL);
 }
 
-// ---- Frames that lie -----------------------------------------------------------------------
+// ---- Frames with false headers -------------------------------------------------------------
 
-// A frame whose header tells `n_content` in 8 bytes and whose one raw block is "hello".
+// A frame whose header states `n_content` in 8 bytes and whose only raw block is "hello".
 static void add_lying_frame(bytes *b, uint64_t n_content)
 {
     add(b, "\x28\xb5\x2f\xfd\xc0\x00", 6);
@@ -652,7 +653,7 @@ static void frame_without_its_size_is_decompressed_to_measure(void **state)
     bytes b = {0};
     add_zstd(&b, sample(), 5000, (frame_options){0});
     add_zstd(&b, sample() + 5000, MOST - 5000, (frame_options){.untold = true});
-    b.data[b.n - 1] ^= 1;  // its checksum: met by whoever decompresses it all
+    b.data[b.n - 1] ^= 1;  // its checksum, which is only checked by decompressing everything
     save(&b);
     assert_measures(4999, -1);
     assert_measures(5000, -1);
@@ -677,7 +678,7 @@ static void frame_that_needs_a_dictionary_is_unsupported(void **state)
     write_file(PATH, frame, sizeof frame);
     assert_refused(BD_ERR_UNSUPPORTED, "near byte 0: a zstd frame that needs a dictionary");
     assert_measure_refused(BD_ERR_UNSUPPORTED, "dictionary");
-    frame[6] = 0;  // an identity of zero is none
+    frame[6] = 0;  // a dictionary id of zero means none
     write_file(PATH, frame, sizeof frame);
     assert_content("hello", 5);
 }
@@ -687,7 +688,7 @@ static void damaged_header_or_block_is_refused_in_both_ways(void **state)
     (void)state;
     unsigned char frame[] = {0x28, 0xb5, 0x2f, 0xfd, 0x28, 5,   0x29,
                              0,    0,    'h',  'e',  'l',  'l', 'o'};
-    write_file(PATH, frame, sizeof frame);  // a bit of the descriptor that must not be set
+    write_file(PATH, frame, sizeof frame);  // a reserved bit of the descriptor
     assert_refused(BD_ERR_FORMAT, "near byte 0: the header of a zstd frame is damaged");
     assert_measure_refused(BD_ERR_FORMAT, "near byte 0: the header of a zstd frame is damaged");
     frame[4] = 0x20;
@@ -697,7 +698,7 @@ static void damaged_header_or_block_is_refused_in_both_ways(void **state)
     assert_measure_refused(BD_ERR_FORMAT, "near byte 9: a zstd block of a kind that does not");
 }
 
-// libzstd takes such a frame if it can decode it in one go, and refuses it otherwise.
+// libzstd accepts such a frame if it can decode it in one call, and refuses it otherwise.
 static void verdict_does_not_depend_on_how_much_is_read_at_once(void **state)
 {
     (void)state;
@@ -712,10 +713,10 @@ static void verdict_does_not_depend_on_how_much_is_read_at_once(void **state)
     assert_refused(BD_ERR_FORMAT, "near byte");
 }
 
-// ---- Somebody wants to stop ----------------------------------------------------------------
+// ---- Interrupts ----------------------------------------------------------------------------
 
-// Whether reading and measuring `PATH` end as interrupted; in a process of its own, since what
-// is noted once is noted for good.
+// Tells whether reading and measuring `PATH` end as interrupted; in a process of its own, since
+// a signal that was noted once stays noted.
 static void assert_heeds_interrupt(void)
 {
     const pid_t child = fork();
@@ -786,7 +787,7 @@ static void on_alarm(int number)
     (void)number;
 }
 
-// What a child writes into a pipe, a few bytes at a time, while signals interrupt us.
+// A child writes into a pipe, a few bytes at a time, while signals interrupt us.
 static void assert_comes_through_pipe(const bytes *file, size_t step, const void *data,
                                       size_t n)
 {

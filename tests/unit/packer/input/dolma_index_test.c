@@ -41,14 +41,14 @@ static void documents_end_where_the_rows_say(void **state)
     static const int64_t ENDS[] = {0, 0, 3, 3, 4, 12, 12, 17, 17, 17};
     write_text("x.csv.gz", ROWS);
     assert_ends(17, ENDS, COUNT(ENDS));
-    assert_ends(18, ENDS, COUNT(ENDS));  // what lies behind the last is the caller's to judge
+    assert_ends(18, ENDS, COUNT(ENDS));  // the caller checks the tokens after the last document
     write_text("x.csv.gz", "");
     assert_ends(0, NULL, 0);
     write_text("x.csv.gz", "0,999999999999999999,a,s,1\n");
     assert_ends(INT64_MAX, (int64_t[]){999999999999999999}, 1);
 }
 
-// Longer than what is read at once, so that chunks end anywhere in a row.
+// Longer than one read, so that chunks end anywhere in a row.
 static void a_long_table_is_read_to_its_end(void **state)
 {
     (void)state;
@@ -69,7 +69,7 @@ static void a_long_table_is_read_to_its_end(void **state)
     assert_ends(ends[N - 1], ends, N);
 }
 
-// A table that ends exactly where a chunk does, or one byte beside that.
+// A table that ends exactly at the end of a chunk, or one byte before or after it.
 static void a_table_of_whole_chunks_is_read_to_its_end(void **state)
 {
     (void)state;

@@ -30,7 +30,7 @@ static void add_operand(bd_inputs *inputs, const char *operand)
         fail_msg("%s", err.message);
 }
 
-// How many files were passed over for a reason, the first of which must be `first`.
+// Returns how many files were passed over for a reason; the first must be `first`.
 static int64_t n_passed(const bd_inputs *inputs, const char *reason, const char *first)
 {
     for (size_t i = 0; i < inputs->passed.n; i++) {
@@ -139,7 +139,7 @@ static void operands_stay_in_their_order(void **state)
     bd_inputs_release(&inputs);
 }
 
-// By device and inode, under the name that came first.
+// Files are recognised by device and inode, and keep the name that came first.
 static void every_file_is_met_once(void **state)
 {
     (void)state;
@@ -235,30 +235,30 @@ static void names_that_begin_with_a_dot_are_left_out(void **state)
     assert_int_equal(inputs.passed.items[0].size_bytes, 4);
     bd_inputs_release(&inputs);
 
-    inputs = collect_one("corpus/.hidden.txt");  // whoever names it wants it
+    inputs = collect_one("corpus/.hidden.txt");  // a file that is named is read
     assert_names(&inputs, (const char *[]){".hidden.txt"}, 1);
     bd_inputs_release(&inputs);
 }
 
-// What becomes of a file, alone in a folder and given by name: its format, or the reason why it
-// is not read.
+// The expected result for a file, alone in a folder and given by name: its format, or the
+// reason why it is not read.
 static const struct {
     const char *name, *content;
     size_t n;  // 0: as long as the text
     const bd_input_kind *format;
     const char *reason;  // NULL: it is read
 } KINDS[] = {
-    {"a.TXT", "{}", 0, &bd_text_kind, NULL},  // a name that says text is believed,
+    {"a.TXT", "{}", 0, &bd_text_kind, NULL},  // a name that says text decides,
     {"a.NdJson", "x", 0, &bd_jsonl_kind, NULL},
     {"a.txt", "caf\xe9", 0, &bd_text_kind, NULL},
     {"a.txt", "\xFF\xFF\xFF\xFFtext, and more of it", 0, &bd_text_kind, NULL},
-    {"a.txt", "\x89PNG\r\n\x1a\n\0", 9, 0, "image"},  // but not against a mark
+    {"a.txt", "\x89PNG\r\n\x1a\n\0", 9, 0, "image"},  // unless there is a magic number
     {"Makefile", "all:\n", 0, &bd_text_kind, NULL},
     {"a.py", "", 0, &bd_text_kind, NULL},
-    {"a.md", "caf\xc3", 0, &bd_text_kind, NULL},  // the head of a file may end in a character
+    {"a.md", "caf\xc3", 0, &bd_text_kind, NULL},  // the head may end inside a character
     {"a.md", "[a link](b)", 0, &bd_text_kind, NULL},
     {"a.c", "{ int a; }\n", 0, &bd_text_kind, NULL},
-    {"a", "{\"\" and {}", 0, &bd_jsonl_kind, NULL},  // its only line has not ended
+    {"a", "{\"\" and {}", 0, &bd_jsonl_kind, NULL},  // its only line has no end
     {"a", "{\"text\":\"}\\\"\"} \r\n{", 0, &bd_jsonl_kind, NULL},
     {"a", "\xEF\xBB\xBF \n{\"text\":{}}", 0, &bd_jsonl_kind, NULL},
     {"a", "{\"a\":1} and so on", 0, &bd_text_kind, NULL},
@@ -270,7 +270,7 @@ static const struct {
     {"a.ipynb", "{\n \"cells\": []}", 0, 0, "JSON over several lines"},
     {"a.json", "[\"a\"]", 0, &bd_json_kind, NULL},
     {"a.json", "[]", 0, &bd_json_kind, NULL},
-    {"a.json.gz", "[{\"text\": \"}\"},", 0, &bd_json_kind, NULL},  // reading says what is wrong
+    {"a.json.gz", "[{\"text\": \"}\"},", 0, &bd_json_kind, NULL},  // reading reports the error
     {"a", "[ {\"text\": \"\"} ]", 0, &bd_json_kind, NULL},
     {"a", "[\"a\"]", 0, &bd_text_kind, NULL},
     {"a.csv", "a,\"text\"\r\n", 0, &bd_csv_kind, NULL},
@@ -296,7 +296,7 @@ static const struct {
     {"a", "a\0b", 3, 0, "binary"},
     {"a", "\xe9t\xe9 et hiver", 0, 0, "not UTF-8"},
     {"a", "\xe9\1 ", 0, 0, "binary"},
-    {"a", "\xFF\xFF\xFF\xFF\0\0\0\0", 8, 0, "binary"},  // no message of an Arrow stream
+    {"a", "\xFF\xFF\xFF\xFF\0\0\0\0", 8, 0, "binary"},  // not a message of an Arrow stream
 };
 
 static void content_tells_what_a_file_is(void **state)
@@ -336,7 +336,7 @@ static void content_tells_what_a_file_is(void **state)
     }
 }
 
-// A file of settings is no record without its text; among records it is one.
+// One JSON object without the text is a settings file; among other lines it is a record.
 static void a_lone_object_without_the_text_is_no_corpus(void **state)
 {
     (void)state;
@@ -344,7 +344,8 @@ static void a_lone_object_without_the_text_is_no_corpus(void **state)
     write_text("corpus/a.json", "{\"name\": \"a\"}\n");
     write_text("corpus/b.json", "{\"name\": \"a\"}\n{\"name\": \"b\"}\n");
     write_text("corpus/c.json", "{\"text\": null}\n");
-    // Longer than what is looked at first: one line, two lines, one with the text at its end.
+    // Longer than the bytes that are examined first: one line, two lines, one with the text at
+    // its end.
     static const struct {
         const char *path, *end;
     } LONG[] = {{"corpus/d.map", "\", \"name\": 1}\n"},
@@ -363,7 +364,7 @@ static void a_lone_object_without_the_text_is_no_corpus(void **state)
         (const char *[]){"corpus/b.json", "corpus/c.json", "corpus/e.map", "corpus/f.map"}, 4);
     assert_int_equal(n_passed(&inputs, "JSON without its text", "corpus/a.json"), 2);
     bd_inputs_release(&inputs);
-    inputs = collect_one("corpus/a.json");  // whoever names it means it
+    inputs = collect_one("corpus/a.json");  // a file that is named is read
     assert_ptr_equal(inputs.items[0].kind, &bd_jsonl_kind);
     bd_inputs_release(&inputs);
 }
@@ -440,7 +441,7 @@ static void patterns_choose_among_the_files_of_folders(void **state)
          "corpus",
          4,
          {"corpus/a.md", "corpus/a.txt", "corpus/sub/b.md",
-          "corpus/sub/deep/a.txt"}},  // what was given is meant
+          "corpus/sub/deep/a.txt"}},  // a name that was given explicitly counts
         {"*.md", NULL, 2, {"corpus/a.md", "corpus/sub/b.md"}},
         {"deep", NULL, 1, {"corpus/sub/deep/a.txt"}},
         {"*.md", "sub", 1, {"corpus/a.md"}},
@@ -489,7 +490,7 @@ static void most_of_a_folder_must_be_read(void **state)
 }
 
 // An index is no input, whatever format was chosen, if its partner is one.
-static void what_accompanies_a_file_of_tokens_is_passed_over(void **state)
+static void companions_of_a_token_file_are_passed_over(void **state)
 {
     (void)state;
     static const char *const PAIRS[][2] = {
@@ -520,7 +521,8 @@ static void what_accompanies_a_file_of_tokens_is_passed_over(void **state)
     bd_inputs_release(&inputs);
 }
 
-// What datatrove leaves beside an index is no input; elsewhere such a name says nothing.
+// Metadata that datatrove writes beside an index is no input; elsewhere such a name means
+// nothing.
 static void metadata_of_tokens_is_passed_over(void **state)
 {
     (void)state;
@@ -540,7 +542,7 @@ static void metadata_of_tokens_is_passed_over(void **state)
     bd_inputs_release(&inputs);
 }
 
-// A dataset may lie beside its corpus; one that is not there yet avoids nothing.
+// A dataset may lie beside its corpus; a folder that does not exist excludes nothing.
 static void an_avoided_folder_is_not_entered(void **state)
 {
     (void)state;
@@ -610,8 +612,8 @@ static void the_magic_of_a_table_is_believed_before_its_name(void **state)
     }
 }
 
-// A folder behind a link is entered if it was not yet, so that loops end; a folder itself always
-// is, and its files may have been met before.
+// A folder behind a link is entered only if it was not entered before, so that loops end; a
+// folder itself is always entered, and its files may have been met before.
 static void links_are_followed_once(void **state)
 {
     (void)state;
@@ -623,7 +625,7 @@ static void links_are_followed_once(void **state)
     write_text("corpus/z/deep.txt", "12");
     assert_int_equal(symlink("../elsewhere/far.txt", "corpus/a.txt"), 0);
     assert_int_equal(symlink("../elsewhere", "corpus/b"), 0);
-    assert_int_equal(symlink("..", "corpus/c"), 0);  // out of it and in again
+    assert_int_equal(symlink("..", "corpus/c"), 0);  // out of it and back in
     assert_int_equal(symlink(".", "elsewhere/loop"), 0);
     assert_int_equal(symlink("z", "corpus/d"), 0);
     bd_inputs inputs = collect_one("corpus/");
@@ -691,7 +693,7 @@ static void patterns_are_taken_in_byte_order(void **state)
     assert_operand_gives("corp?s/[ac].*", (const char *[]){"a.jsonl", "c.txt"}, 2);
     assert_refused("corpus/*.parquet", BD_ERR_ARGUMENT,
                    "cannot read 'corpus/*.parquet': nothing matches it");
-    write_text("corpus/d[1].txt", "");  // a file of that very name is no pattern
+    write_text("corpus/d[1].txt", "");  // a file with exactly this name is no pattern
     assert_operand_gives("corpus/d[1].txt", (const char *[]){"d[1].txt"}, 1);
 }
 
@@ -733,7 +735,7 @@ static void standard_input_is_read_once(void **state)
     const bd_input *input = &inputs.items[0];
     assert_true(bd_input_is_stdin(input));
 
-    // It is not touched, so only the options can tell what it is.
+    // Standard input is not examined, so only the options can tell its format.
     assert_int_equal(try_examine(&inputs, &reading, NULL), BD_OK);
     assert_ptr_equal(input->kind, &bd_jsonl_kind);
     assert_string_equal(input->entry.name, "-");
@@ -795,7 +797,7 @@ static void compression_is_told_by_content(void **state)
         {"a.txt.gz", &bd_text_kind},
         {"a.JSONL.GZ", &bd_jsonl_kind},
         {"a.json.gzip", &bd_jsonl_kind},
-        {"a.ndjson.zst", &bd_jsonl_kind},  // a wrong ending, but one of compression
+        {"a.ndjson.zst", &bd_jsonl_kind},  // a wrong ending, but one of a compression
         {"a", &bd_jsonl_kind},
         {"a.gz", &bd_jsonl_kind},
     };
@@ -818,7 +820,7 @@ static void compression_is_told_by_content(void **state)
     }
 }
 
-// Up to the size of a unit a compressed input is like a plain one; beyond, only reading tells.
+// Up to the size of a unit a compressed input is measured; beyond, only reading tells its size.
 static void a_compressed_input_is_measured_up_to_a_unit(void **state)
 {
     (void)state;
@@ -992,7 +994,7 @@ static bd_digest edges_of(const char *path)
     return edges;
 }
 
-// Whether the edges of the file change when its byte `at` does.
+// Tells whether the edges of the file change when its byte `at` does.
 static bool notices(const char *path, off_t at)
 {
     const bd_digest before = edges_of(path);
@@ -1058,7 +1060,7 @@ int main(void)
         test_inside_folder(a_given_format_takes_every_file_of_a_folder),
         test_inside_folder(patterns_choose_among_the_files_of_folders),
         test_inside_folder(most_of_a_folder_must_be_read),
-        test_inside_folder(what_accompanies_a_file_of_tokens_is_passed_over),
+        test_inside_folder(companions_of_a_token_file_are_passed_over),
         test_inside_folder(metadata_of_tokens_is_passed_over),
         test_inside_folder(an_avoided_folder_is_not_entered),
         test_inside_folder(a_folder_without_a_usable_file_is_refused),

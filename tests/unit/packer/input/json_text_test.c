@@ -11,13 +11,13 @@
 
 #include "packer/input/records.h"
 
-// A record of `n` bytes with the padding that the parser may read, and not a byte more.
+// A record of `n` bytes with exactly the padding that the parser may read.
 static char *padded(const char *json, size_t n)
 {
     char *record = malloc(n + BD_RECORD_PADDING);
     assert_non_null(record);
     memcpy(record, json, n);
-    memset(record + n, 'x', BD_RECORD_PADDING);  // whatever follows is not part of it
+    memset(record + n, 'x', BD_RECORD_PADDING);  // the bytes after it are not part of it
     return record;
 }
 
@@ -98,7 +98,7 @@ static void dots_lead_into_objects(void **state)
     assert_problem("a.b", "{\"a\":[{\"b\":\"no\"}]}", BD_JSON_NO_TEXT, "no field 'a.b'");
 }
 
-static void what_is_not_one_string_is_refused(void **state)
+static void a_field_that_is_not_one_string_is_refused(void **state)
 {
     (void)state;
     assert_problem("text", "{}", BD_JSON_NO_TEXT, "no field 'text'");
@@ -121,7 +121,7 @@ static void what_is_not_one_string_is_refused(void **state)
     assert_problem("text", "\"text\"", BD_JSON_NO_TEXT, "no field 'text'");
 }
 
-static void what_is_not_json_is_refused(void **state)
+static void invalid_json_is_refused(void **state)
 {
     (void)state;
     static const char *const RECORDS[] = {
@@ -151,7 +151,7 @@ static void what_is_not_json_is_refused(void **state)
                      BD_JSON_OTHER);
 }
 
-// Wherever a number may stand, and where digits are no number: in a key, in the text.
+// Wherever a number may be, and where digits are no number: in a key, in the text.
 static void numbers_of_any_size_are_valid(void **state)
 {
     (void)state;
@@ -249,7 +249,7 @@ static void escapes_become_their_characters(void **state)
                 "\xc3\xa9 \x7f\xf0\x9f\x98\x80");
 }
 
-// Nothing about characters is wrong with these, so no policy for characters helps.
+// The characters of these are valid, so no policy for characters helps.
 static void escapes_that_json_does_not_know_are_refused(void **state)
 {
     (void)state;
@@ -276,7 +276,7 @@ static void bytes_that_are_not_utf8_are_told_apart(void **state)
     }
 }
 
-// Every string of up to 4 of these parts: halves of characters, and what may look like one.
+// Every string of up to 4 of these parts: surrogate halves, and parts that look like one.
 static void halves_of_characters_are_told_apart_and_replaced(void **state)
 {
     (void)state;
@@ -363,7 +363,7 @@ static void a_parser_takes_record_after_record(void **state)
         assert_int_equal(text_bytes, n);
         assert_int_equal(
             bd_json_text_extract(parser, record, 3, &text, &text_bytes, &problem, NULL),
-            BD_ERR_FORMAT);  // a bad record does no harm to the next
+            BD_ERR_FORMAT);  // a bad record does not affect the next
         free(record);
         free(json);
     }
@@ -399,8 +399,8 @@ int main(void)
         cmocka_unit_test(a_string_is_its_text_where_that_is_wanted),
         cmocka_unit_test(the_field_is_found_wherever_it_stands),
         cmocka_unit_test(dots_lead_into_objects),
-        cmocka_unit_test(what_is_not_one_string_is_refused),
-        cmocka_unit_test(what_is_not_json_is_refused),
+        cmocka_unit_test(a_field_that_is_not_one_string_is_refused),
+        cmocka_unit_test(invalid_json_is_refused),
         cmocka_unit_test(numbers_of_any_size_are_valid),
         cmocka_unit_test(malformed_numbers_are_refused_beside_large_ones),
         cmocka_unit_test(a_large_number_hides_no_other_problem),

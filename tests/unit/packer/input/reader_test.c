@@ -44,7 +44,7 @@ typedef struct expected_record {
     bool headless;
 } expected_record;
 
-// Reads one slice, whose records must be the next that are expected from *next on.
+// Reads one slice, whose records must be those expected from *next on.
 static void check_slice(bd_reader *reader, bd_slice slice, const expected_record *expected,
                         size_t n, size_t *next)
 {
@@ -137,7 +137,7 @@ static void rows_of_csv_give_their_text(void **state)
     }
 }
 
-// Bad rows say what is wrong with them, and the next one is read.
+// Bad rows say what is wrong with them, and the next row is read.
 static void broken_rows_of_csv_are_bad_records(void **state)
 {
     (void)state;
@@ -221,7 +221,7 @@ static void elements_of_json_come_as_they_are(void **state)
     }
 }
 
-// Around its elements an array must be right; deep nesting and huge elements cost no memory.
+// The text around the elements must be valid; deep nesting and huge elements take no memory.
 static void broken_array_is_refused(void **state)
 {
     (void)state;
@@ -310,7 +310,7 @@ static void an_empty_file_is_an_empty_document_of_text_and_no_line(void **state)
     check_reader("a.jsonl", &reading, NULL, 0);
 }
 
-// Ids come at the file's width, without the end-of-text tokens of llm.c.
+// Ids have the file's width, without the end-of-text tokens of llm.c.
 static void tokens_come_as_ids(void **state)
 {
     (void)state;
@@ -365,7 +365,7 @@ static void a_document_of_tokens_has_a_largest_size_too(void **state)
     }
 }
 
-// ---- Whom to blame ------------------------------------------------------------------------
+// ---- Messages about bad records -----------------------------------------------------------
 
 static void assert_blame(const bd_input *input, int64_t position, const char *expected)
 {
@@ -413,7 +413,7 @@ static void assert_changed(const bd_input *input, const bd_input_options *readin
     assert_string_equal(err.message, message);
 }
 
-// What was planned is about the file as it was examined.
+// The plan is only valid for the file that was examined.
 static void a_file_that_changed_its_size_is_refused(void **state)
 {
     (void)state;
@@ -440,7 +440,7 @@ static void a_file_that_changed_its_size_is_refused(void **state)
     }
 }
 
-static void what_cannot_be_opened_is_an_error(void **state)
+static void a_file_that_cannot_be_opened_is_an_error(void **state)
 {
     (void)state;
     const bd_input_options reading = reading_of(10, NULL);
@@ -472,7 +472,7 @@ int main(void)
         test_inside_folder(a_document_of_tokens_has_a_largest_size_too),
         test_inside_folder(a_record_is_named_in_the_words_of_its_format),
         test_inside_folder(a_file_that_changed_its_size_is_refused),
-        test_inside_folder(what_cannot_be_opened_is_an_error),
+        test_inside_folder(a_file_that_cannot_be_opened_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,18 +8,18 @@
 #include "tests/unit/temporary_folder.h"
 
 enum {
-    CHUNK = 1 << 18,  // what records.c reads at a time
-    MANY = 1 << 22,   // bytes: no record here is as large
+    CHUNK = 1 << 18,  // bytes that records.c reads at a time
+    MANY = 1 << 22,   // more bytes than any record here
     MAX_RECORDS = 2048,
 };
 
 static const char PATH[] = "input", GZIP_PATH[] = "input.gz";
 static const char MARK[] = "\xEF\xBB\xBF";
 
-// ---- The splitter: obviously right, all of the file in memory -----------------------------
+// ---- The splitter: obviously right, with the whole file in memory -------------------------
 
-// A record begins at `position` of the file; its `size` bytes do so at `begin`, which is
-// another place only after a byte order mark.
+// A record begins at `position` of the file; its `size` bytes begin at `begin`, which differs
+// only after a byte order mark.
 typedef struct expected {
     size_t n;
     struct {
@@ -59,7 +59,7 @@ static void split_lines(const char *data, size_t n, expected *e)
     }
 }
 
-// What lies from `begin` to `stop`, without the newline that ends its last line.
+// Adds the text from `begin` to `stop`, without the newline that ends its last line.
 static void expect_between(const char *data, size_t begin, size_t stop, expected *e)
 {
     const bool newline = stop > begin && data[stop - 1] == '\n';
@@ -68,18 +68,18 @@ static void expect_between(const char *data, size_t begin, size_t stop, expected
 
 static void split_delimited(const char *data, size_t n, const char *delimiter, expected *e)
 {
-    size_t begin = 0;  // after the delimiter line before, or at the start of the file
+    size_t begin = 0;  // after the previous delimiter line, or at the start of the file
     for (size_t line = 0; line < n;) {
         const size_t size = line_size(data, n, line);
         const bool ends =
             size == strlen(delimiter) && memcmp(data + line, delimiter, size) == 0;
-        if (ends && line > 0)  // nothing lies before the first line
+        if (ends && line > 0)  // there is no text before the first line
             expect_between(data, begin, line, e);
         line += size + 1;
         if (ends)
             begin = line;
     }
-    if (begin < n)  // something lies after the last delimiter line
+    if (begin < n)  // there is text after the last delimiter line
         expect_between(data, begin, n, e);
 }
 
@@ -103,8 +103,8 @@ static bd_input plain_input(size_t n)
                       .entry = {.size_bytes = (int64_t)n, .extent = (int64_t)n}};
 }
 
-// Reads the records that begin before `end`; they must be the next ones that are expected. The
-// padding is read, too: the address sanitizer sees whether it may be.
+// Reads the records that begin before `end`; they must be the next expected ones. The padding
+// is read, too: the address sanitizer checks that it is readable.
 static void check_records(bd_records *records, const char *data, bd_slice slice,
                           const expected *e, size_t *n_seen)
 {
@@ -128,10 +128,10 @@ static void check_records(bd_records *records, const char *data, bd_slice slice,
         ++*n_seen;
     }
     assert_int_equal(bd_records_next(records, slice.end, &record, &found, NULL), BD_OK);
-    assert_false(found);  // the end stays the end
+    assert_false(found);  // further calls return the end again
 }
 
-// A slice of a plain file, without what comes before it.
+// Reads a slice of a plain file without reading anything before it.
 static void check_slice(const char *data, size_t n, bd_slice slice, bd_record_kind kind,
                         const char *delimiter, const expected *e, size_t *n_seen)
 {
@@ -145,7 +145,7 @@ static void check_slice(const char *data, size_t n, bd_slice slice, bd_record_ki
     bd_records_close(&records);
 }
 
-// The file at PATH holds `data`. Cut into slices of `unit_bytes`, it has the splitter's
+// The file at PATH contains `data`. Cut into slices of `unit_bytes`, it has the splitter's
 // records.
 static void check_cuts(const char *data, size_t n, bd_record_kind kind, const char *delimiter,
                        int64_t unit_bytes)
@@ -168,7 +168,7 @@ static void check_kinds(const char *data, size_t n, int64_t unit_bytes)
     check_cuts(data, n, BD_RECORD_DELIMITED, "%", unit_bytes);
 }
 
-// ---- The same from front to back --------------------------------------------------------
+// ---- The same from beginning to end -----------------------------------------------------
 
 static const bd_input AS_GZIP = {
     .path = (char *)GZIP_PATH, .compression = &bd_gzip, .entry = {.extent = BD_UNKNOWN}};
@@ -185,8 +185,8 @@ static void redirect_stdin(void)
         close(fd);
 }
 
-// The stream `input` holds `data`. Read slice after slice it has the splitter's records, and it
-// ends in the slice in which the text does.
+// The stream `input` contains `data`. Read slice after slice it has the splitter's records, and
+// it ends in the same slice as the text.
 static void check_stream(const bd_input *input, const char *data, size_t n, bd_record_kind kind,
                          const char *delimiter, int64_t unit_bytes)
 {
@@ -197,7 +197,7 @@ static void check_stream(const bd_input *input, const char *data, size_t n, bd_r
     assert_int_equal(bd_records_open(&records, input, kind, delimiter, MANY, NULL), BD_OK);
     for (int64_t begin = 0; more; begin += unit_bytes) {
         const bd_slice slice = {begin, begin + unit_bytes};
-        bd_records_begin(&records, (bd_slice){begin, INT64_MAX});  // it is there already
+        bd_records_begin(&records, (bd_slice){begin, INT64_MAX});  // it is open already
         check_records(&records, data, slice, &e, &n_seen);
         assert_int_equal(bd_records_reach(&records, slice.end, &more, NULL), BD_OK);
         assert_int_equal(more, slice.end < (int64_t)n);
@@ -219,7 +219,7 @@ static void check_streams(const char *data, size_t n, int64_t unit_bytes)
     }
 }
 
-// Writes `data` in all the ways in which it will be read.
+// Writes `data` in all the forms in which it will be read.
 static void write_copies(const char *data, size_t n)
 {
     write_file(PATH, data, n);
@@ -244,8 +244,8 @@ static void example_of_the_header(void **state)
         check_kinds(TEXT, strlen(TEXT), unit_bytes);
 }
 
-// Every file of up to MAX_SIZE bytes over the alphabet, with BINDERY_TEST_BRIEF one less, cut at
-// every unit size that cuts it.
+// Every file of up to MAX_SIZE bytes over the alphabet (one less with BINDERY_TEST_BRIEF), cut
+// at every unit size that cuts it.
 static void any_cuts_give_the_same_records_exhaustively(void **state)
 {
     (void)state;
@@ -405,7 +405,7 @@ static void a_byte_order_mark_does_not_count_against_the_limit(void **state)
     }
 }
 
-// What a stream has after its slices: asked at, before and after the next record.
+// Whether a stream has more text after its slices: asked at, before and after the next record.
 static void a_stream_tells_whether_it_reaches_a_position(void **state)
 {
     (void)state;
@@ -424,7 +424,7 @@ static void a_stream_tells_whether_it_reaches_a_position(void **state)
             assert_int_equal(bd_records_reach(&records, position, &reaches, NULL), BD_OK);
             assert_int_equal(reaches, position < n);
             assert_int_equal(bd_records_next(&records, n, &record, &found, NULL), BD_OK);
-            assert_int_equal(found, n_read < 2);  // nothing was lost by asking
+            assert_int_equal(found, n_read < 2);  // asking has lost nothing
             if (found)
                 assert_int_equal(record.position, n_read == 0 ? 0 : 10);
             bd_records_close(&records);
@@ -548,8 +548,8 @@ static void delimiters_at_the_ends_and_beside_each_other(void **state)
                      (const char *[]){"a\n%%%\n%\n%% \n%%\r\nb", NULL});
 }
 
-// Whether the record of `n` letters that comes first in a text, after `before`, is too large for
-// a limit of `max_bytes`. It must begin at the letters all the same, and what comes `after` must
+// Tells whether the record of `n` letters that comes first in a text, after `before`, is too
+// large for a limit of `max_bytes`. Its position must be right in both cases, and `after` must
 // give the records of `others`, in bounded memory.
 static bool is_too_large(bool compressed, bd_record_kind kind, const char *before, size_t n,
                          const char *after, const char *others, int64_t max_bytes)
@@ -588,7 +588,7 @@ static bool is_too_large(bool compressed, bd_record_kind kind, const char *befor
     assert_false(found);
     assert_int_equal(bd_records_reach(&records, (int64_t)size, &reaches, NULL), BD_OK);
     assert_false(reaches);
-    // By the limit, not by the record.
+    // Memory is bounded by the limit, not by the record.
     assert_true((int64_t)records.capacity <= 2 * max_bytes + 2 * CHUNK);
     bd_records_close(&records);
     return too_large;
@@ -632,7 +632,7 @@ static void a_record_of_max_bytes_is_taken_and_a_larger_one_is_passed_over(void 
     }
 }
 
-// A slice without a record of its own must not read to the end of the file to see that.
+// A slice without a record of its own must not read to the end of the file to find that out.
 static void looking_for_a_record_ends_with_the_slice(void **state)
 {
     (void)state;

@@ -9,7 +9,7 @@ enum { UNIT = 100, EVERYTHING = 1 << 30 };
 
 static const char PATH[] = "a.jsonl.gz";
 
-// Lines of very different lengths, some blank, one of which is longer than several units.
+// Lines of very different lengths, some blank, one longer than several units.
 static size_t write_lines(char *text, int n_lines)
 {
     uint64_t random = 20250611;
@@ -44,7 +44,7 @@ static bd_reader *open_reader(bd_input *input, const bd_input_options *reading)
     return reader;
 }
 
-// Every line that is not empty, in the slice in which it begins, as if the text were cut up in
+// Every line that is not empty, in the slice in which it begins, as if the text were cut in
 // memory.
 static void slices_hold_the_records_that_begin_in_them(void **state)
 {
@@ -55,7 +55,7 @@ static void slices_hold_the_records_that_begin_in_them(void **state)
     bd_input input;
     bd_reader *reader = open_reader(&input, &reading);
     assert_int_equal(input.entry.extent, BD_UNKNOWN);
-    size_t line = 0;  // where the next one begins
+    size_t line = 0;  // begin of the next line
     bool last = false;
     int64_t consumed = 0;
     bd_slice_buffer gathered = {0};  // used again for every slice
@@ -110,8 +110,8 @@ static void a_limit_ends_the_input(void **state)
     }
 }
 
-// Each record's bytes, then their number as 8 bytes; and where each begins, as 8 bytes: written
-// here once more.
+// Digests over each record's bytes and their number as 8 bytes, and over each begin as 8 bytes,
+// computed a second time here.
 static void the_digests_are_over_bytes_sizes_and_positions(void **state)
 {
     (void)state;

@@ -106,7 +106,7 @@ static void expect_llm_c(expected *e, const char *path)
     }
 }
 
-// `ends` were put into the sidecar by the test itself.
+// The test itself has written `ends` into the sidecar.
 static void expect_raw(expected *e, const char *path, int width, const int64_t *ends, int n)
 {
     size_t n_file;
@@ -118,7 +118,7 @@ static void expect_raw(expected *e, const char *path, int width, const int64_t *
     }
 }
 
-// ---- Slices against the oracle --------------------------------------------------------------
+// ---- Slices, compared with the oracle -------------------------------------------------------
 
 static bd_token_file *open_tokens(const char *path, const bd_token_layout *layout,
                                   int raw_id_bytes)
@@ -130,7 +130,7 @@ static bd_token_file *open_tokens(const char *path, const bd_token_layout *layou
     return file;
 }
 
-// Reads one slice, whose documents must be those of `e` from `next` on; returns how many.
+// Reads one slice, whose documents must be those of `e` from `next` on; returns their number.
 static int read_slice(bd_token_file *file, const expected *e, int64_t begin, int64_t end,
                       int next)
 {
@@ -165,7 +165,7 @@ static void check_partition(bd_token_file *file, const expected *e, int64_t size
         next += counts[n_slices++] = read_slice(file, e, begin, end, next);
     }
     assert_int_equal(next, e->n);
-    while (n_slices-- > 0) {  // the same slices from back to front
+    while (n_slices-- > 0) {  // the same slices in reverse order
         const int64_t begin = n_slices * size;
         next -= counts[n_slices];
         assert_int_equal(read_slice(file, e, begin, begin + size, next), counts[n_slices]);
@@ -199,7 +199,7 @@ static void check_documents(bd_token_file *file, expected *e)
         check_partition(file, e, sizes[i], true);
         check_partition(file, e, sizes[i], false);
     }
-    // Behind the last position, and nowhere.
+    // After the last position, and outside the file.
     assert_int_equal(read_slice(file, e, n, n, 0), 0);
     assert_int_equal(read_slice(file, e, n, n + 5, 0), 0);
     assert_int_equal(read_slice(file, e, n + 3, n + 5, 0), 0);
@@ -561,8 +561,8 @@ static void every_lie_of_a_megatron_index_is_named(void **state)
     }
 }
 
-// A bit of the index that is turned over is noticed, unless the index stays one: a document
-// may end elsewhere, ids may have another type of the same width.
+// A flipped bit of the index is noticed, unless the index stays valid: a document may end
+// elsewhere, ids may have another type of the same width.
 static void a_wrong_bit_in_a_megatron_index_is_refused_or_means_what_it_says(void **state)
 {
     (void)state;
@@ -589,7 +589,7 @@ static void a_wrong_bit_in_a_megatron_index_is_refused_or_means_what_it_says(voi
         }
         b.data[bit / 8] ^= (unsigned char)(1 << bit % 8);
     }
-    // Of the document index 0, 1, 3, 3, 4: the 1 may become 0 or 3, and the first 3 may become
+    // In the document index 0, 1, 3, 3, 4, the 1 may become 0 or 3, and the first 3 may become
     // 1 or 2; any other bit breaks the order, or an end.
     assert_int_equal(n_accepted, 4);
 }
@@ -608,7 +608,7 @@ static void a_megatron_pair_that_was_cut_is_refused(void **state)
         assert_int_equal(truncate("x.idx", (off_t)n), 0);
         const bd_status status =
             bd_token_file_open(&file, "x.idx", &bd_megatron_layout, 0, 0, &err);
-        // Without the modes it is whole, too.
+        // It is also complete without the modes.
         assert_int_equal(status, n == b.n - (size_t)m.n_sequences ? BD_OK : BD_ERR_FORMAT);
         if (status == BD_OK)
             bd_token_file_close(file);
@@ -630,7 +630,7 @@ static void a_megatron_pair_that_was_cut_is_refused(void **state)
                       "cannot use 'x': Megatron's files are named NAME.bin and NAME.idx");
 }
 
-// The file is mapped: what open() has checked may be something else later.
+// The file is mapped: bytes that open() has checked may change later.
 static void an_index_that_changes_later_is_refused_then(void **state)
 {
     (void)state;
@@ -645,7 +645,7 @@ static void an_index_that_changes_later_is_refused_then(void **state)
         bd_token_file *file = open_tokens("x.bin", &bd_megatron_layout, 0);
         m.first[CHANGES[i].entry] = CHANGES[i].value;
         index_bytes(&m, &b);
-        FILE *index = fopen("x.idx", "r+b");  // not cut in between, which is another story
+        FILE *index = fopen("x.idx", "r+b");  // not cut in between, which is another test
         assert_non_null(index);
         assert_int_equal(fwrite(b.data, 1, b.n, index), b.n);
         assert_int_equal(fclose(index), 0);
@@ -700,7 +700,7 @@ static void check_llm_c(const uint32_t *ids, int n)
 static void llm_c_documents_follow_their_end_of_text(void **state)
 {
     (void)state;
-    enum { E = END_OF_TEXT, HALF = END_OF_TEXT + 65536 };  // HALF's lower half is E's
+    enum { E = END_OF_TEXT, HALF = END_OF_TEXT + 65536 };  // HALF's lower half equals E's
     static const uint32_t IDS[] = {E, 1, 2, E, E, 3, 0, 7, E, HALF, E, E};
     static const uint32_t HEADLESS[] = {4, 5, E, 6, E};
     static const uint32_t NONE[] = {9, 8, 7, 6, 5, 4, 3, 2};
@@ -711,7 +711,7 @@ static void llm_c_documents_follow_their_end_of_text(void **state)
     check_llm_c((uint32_t[]){E}, 1);
 }
 
-// One end-of-text token, or two, at every place of a few of the blocks that are searched.
+// One end-of-text token, or two, at every place of a few of the searched blocks.
 static void no_end_of_text_is_overlooked(void **state)
 {
     (void)state;
@@ -999,7 +999,7 @@ static void raw_ids_that_cannot_be_read_are_refused(void **state)
 
 // ---- Recognising ----------------------------------------------------------------------------
 
-// In the order in which the kinds of input are asked.
+// In the order in which the kinds of input are tried.
 static void assert_recognised(const char *path, bool is_known, const bd_token_layout *right)
 {
     bool known = false;

@@ -10,7 +10,7 @@
 
 #include "common/base/checksum.h"
 
-// From the few for which empty registers are counted, past the change, to many.
+// From the small numbers for which empty registers are counted, past the change, to large ones.
 static void estimate_is_within_its_stated_error(void **state)
 {
     (void)state;
@@ -27,7 +27,7 @@ static void estimate_is_within_its_stated_error(void **state)
     }
 }
 
-static void what_was_seen_before_changes_nothing(void **state)
+static void repeated_values_change_nothing(void **state)
 {
     (void)state;
     static bd_distinct_sketch sketch, before;
@@ -67,7 +67,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(estimate_is_within_its_stated_error),
-        cmocka_unit_test(what_was_seen_before_changes_nothing),
+        cmocka_unit_test(repeated_values_change_nothing),
         cmocka_unit_test(merged_is_as_if_one_had_seen_all),
         cmocka_unit_test(nothing_is_none),
     };

@@ -31,8 +31,8 @@ static void repeats_are_counted_with_the_first_of_each(void **state)
     assert_int_equal(d.most[1].count, 2);
 }
 
-// More repeated documents than are kept, all twice but one: the earliest are kept.
-static void of_equals_the_earliest_are_kept(void **state)
+// More repeated documents than are kept, all twice except one: the earliest are kept.
+static void the_earliest_of_equals_are_kept(void **state)
 {
     (void)state;
     enum { N = 2 * BD_MOST_REPEATED + 3 };
@@ -64,7 +64,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(repeats_are_counted_with_the_first_of_each),
-        cmocka_unit_test(of_equals_the_earliest_are_kept),
+        cmocka_unit_test(the_earliest_of_equals_are_kept),
         cmocka_unit_test(no_documents_are_no_duplicates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,8 +39,8 @@ static void add_token(fixture *f, int64_t s, uint16_t id)
     f->ids[f->bounds[s + 1]++] = id;
 }
 
-// Appends a piece that begins at token `offset` of a document of `length` tokens, which ends
-// with a separator if it reaches that far. A length of 0: the whole document.
+// Appends a piece that begins at token `offset` of a document of `length` tokens, and ends with
+// a separator if it reaches the document's end. A length of 0 means the whole document.
 static void add(fixture *f, const char *text, size_t n, uint32_t offset, uint32_t length)
 {
     const int64_t s = f->row.n_segments++;
@@ -75,7 +75,7 @@ static void assert_printed(const fixture *f, bool color, const char *expected)
     free(text);
 }
 
-// What a whole document of `n` bytes is shown as.
+// Checks the text that is shown for a whole document of `n` bytes.
 static void assert_shown(const char *text, size_t n, const char *expected)
 {
     static fixture f;
@@ -183,7 +183,7 @@ static void bytes_that_are_not_utf8_are_shown_as_numbers(void **state)
                  "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
 }
 
-// Wherever memory is full or a buffer ends, no character is cut there.
+// No character is cut where memory is full or a buffer ends.
 static void long_text_keeps_its_characters(void **state)
 {
     (void)state;
@@ -238,8 +238,8 @@ static void an_input_that_is_not_listed_is_refused(void **state)
                         "S2: segment 1 is of input 4294967295, the manifest lists 1");
 }
 
-// Of "aa" and "語" (3 bytes) again and again at most 4 bytes are asked for: the character that
-// has begun is shown, and how many tokens are not.
+// The text repeats "aa" and "語" (3 bytes), and at most 4 bytes are requested: a character that
+// has begun is shown completely, and so is the number of tokens that are left out.
 static void abbreviated_text_ends_with_a_character(void **state)
 {
     (void)state;
@@ -258,7 +258,7 @@ static void abbreviated_text_ends_with_a_character(void **state)
     free(text);
 }
 
-// A shard alone does not know the names of its inputs.
+// A shard alone does not contain the names of its inputs.
 static void without_a_list_inputs_are_told_by_number(void **state)
 {
     (void)state;

@@ -126,7 +126,7 @@ static void lengths_beyond_the_counted_are_estimated_and_say_so(void **state)
 }
 
 // Estimates lie in the right power of two; the longest segment is the longest document if all
-// are whole.
+// documents are whole.
 static void quantiles_of_a_histogram_lie_in_their_bins(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void quantiles_of_a_histogram_lie_in_their_bins(void **state)
     assert_in_range(q.values[2], 32, 63);
     assert_in_range(q.values[4], 512, 1023);
     assert_int_equal(q.values[5], 1000);
-    f.longest_segment = 600;  // no document is longer, wherever in its bin it is taken to be
+    f.longest_segment = 600;  // no document is longer, wherever it lies in its bin
     q = bd_figures_quantiles(&f);
     assert_int_equal(q.values[4], 600);
     f.split_documents = 1;

@@ -64,7 +64,7 @@ static void a_row_of_the_dataset_is_found_past_empty_shards(void **state)
     }
 }
 
-static void what_is_not_there_is_refused_by_name(void **state)
+static void absent_shards_rows_and_tokens_are_refused_by_name(void **state)
 {
     (void)state;
     check_refused("3:0:0", "no shard '3': the dataset has shards 0 to 2");
@@ -77,7 +77,7 @@ static void what_is_not_there_is_refused_by_name(void **state)
     check_refused("0:33", "no token '33'");
 }
 
-static void what_is_no_number_is_refused(void **state)
+static void an_invalid_address_is_refused(void **state)
 {
     (void)state;
     check_refused("", "is not SHARD:ROW:TOKEN or ROW:TOKEN");
@@ -92,7 +92,7 @@ static void what_is_no_number_is_refused(void **state)
     check_refused("0:0x1", "no token '0x1'");
 }
 
-// 2^63, 2^64 and more: none of them may wrap to a number that is there.
+// 2^63, 2^64 and more: none of them may wrap around to a valid number.
 static void no_number_overflows(void **state)
 {
     static const char *const large[] = {
@@ -140,8 +140,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_token_is_named_by_shard_row_and_token),
         cmocka_unit_test(a_row_of_the_dataset_is_found_past_empty_shards),
-        cmocka_unit_test(what_is_not_there_is_refused_by_name),
-        cmocka_unit_test(what_is_no_number_is_refused),
+        cmocka_unit_test(absent_shards_rows_and_tokens_are_refused_by_name),
+        cmocka_unit_test(an_invalid_address_is_refused),
         cmocka_unit_test(no_number_overflows),
         cmocka_unit_test(a_text_of_any_length_is_refused),
         cmocka_unit_test(addresses_come_in_the_order_of_the_dataset),

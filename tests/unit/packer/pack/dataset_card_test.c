@@ -23,7 +23,7 @@ static bd_manifest dataset(int64_t seq_len, int64_t rows, bd_part part)
 
 static bool publish(const bd_manifest *manifest, const bd_manifest *held_out)
 {
-    bool kept = !bd_card_is_ours(".");  // whatever it is before
+    bool kept = !bd_card_is_ours(".");  // whatever it was before
     bd_error err = {0};
     if (bd_card_publish(".", manifest, held_out, &kept, &err) != BD_OK)
         fail_msg("%s", err.message);
@@ -77,7 +77,7 @@ static void a_card_with_one_byte_changed_is_not_ours_and_stays(void **state)
     }
     write_file("README.md", card, n - 1);
     assert_false(bd_card_is_ours("."));
-    write_file("README.md", card, n + 1);  // its NUL
+    write_file("README.md", card, n + 1);  // including its NUL
     assert_false(bd_card_is_ours("."));
     write_file("README.md", card, n);
     assert_true(bd_card_is_ours("."));

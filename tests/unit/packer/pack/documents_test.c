@@ -8,7 +8,7 @@
 
 #include "common/dataset/row.h"
 
-static bd_encoder encoder;  // of bytes, for all tests
+static bd_encoder encoder;  // for bytes, shared by all tests
 
 static bd_dataset_config config_of(int64_t vocab_size, int64_t bos)
 {
@@ -54,7 +54,7 @@ static void a_document_is_its_text_and_one_separator(void **state)
         bd_documents documents;
         bd_documents_init(&documents, &config, &encoder);
         append(&documents, "ab", 7, UINT64_C(1) << 40);
-        append(&documents, "", 7, 3);  // no text is still a document
+        append(&documents, "", 7, 3);  // an empty text is still a document
         append(&documents, "\xff", UINT32_MAX, 9);
         assert_int_equal(bd_dataset_id_bytes(&config), v < 2 ? 2 : 4);
         assert_ids(&documents, (uint32_t[]){'a', 'b', 256, 256, 255, 256}, 6);
@@ -154,7 +154,7 @@ static void a_document_of_ids_gets_its_bos_and_separator(void **state)
     }
 }
 
-// Text and ids are the same document, whatever came before.
+// Text and ids give the same document, whatever came before.
 static void ids_become_what_their_text_becomes(void **state)
 {
     (void)state;
@@ -202,7 +202,7 @@ static void the_last_document_is_taken_out_but_stays_counted(void **state)
         assert_int_equal(documents.bos, 2);
         assert_int_equal(documents.separators, 2);
 
-        append(&documents, "", 5, 30);  // takes its room
+        append(&documents, "", 5, 30);  // uses its memory
         assert_ids(&documents, (uint32_t[]){1, 'a', 'b', 256, 1, 256}, 6);
         assert_document(&documents, 1, &(bd_document){4, 30, 5, 2});
         bd_documents_remove_last(&documents);

@@ -11,7 +11,7 @@
 
 #include "tests/unit/random.h"
 
-// The source itself rather than the library, so that its allocations can be made to fail.
+// The source itself instead of the library, so that its allocations can be made to fail.
 static int allocations_allowed = INT32_MAX;
 
 #define malloc(size)       (allocations_allowed-- > 0 ? malloc(size) : NULL)
@@ -30,8 +30,8 @@ typedef bd_status fit_function(const int32_t *lengths, int64_t n, int32_t seq_le
 static fit_function *const FITS[] = {bd_fit_best, bd_fit_first};
 enum { N_FITS = sizeof FITS / sizeof *FITS };
 
-// The textbook, to be obviously right: looks at every row for every segment. `row_of` receives
-// the rows in the order of their opening.
+// The textbook algorithm, obviously right: looks at every row for every segment. `row_of`
+// receives the rows in the order of their opening.
 static int32_t textbook(const int32_t *lengths, int32_t n, int32_t seq_len,
                         int32_t max_segments, bool best_fit, int32_t *row_of)
 {
@@ -45,7 +45,7 @@ static int32_t textbook(const int32_t *lengths, int32_t n, int32_t seq_len,
             if (!placed[i] && (longest < 0 || lengths[i] > lengths[longest]))
                 longest = i;
         }
-        int32_t chosen = -1;  // the first of those with the least room, or the very first
+        int32_t chosen = -1;  // the first of the rows with the least room, or the first of all
         for (int32_t r = 0; r < n_rows; r++) {
             const bool full = max_segments > 0 && n_segments[r] == max_segments;
             if (full || room[r] < lengths[longest])
@@ -65,8 +65,7 @@ static int32_t textbook(const int32_t *lengths, int32_t n, int32_t seq_len,
     return n_rows;
 }
 
-// Fits, and checks every promise of the header against the textbook. Returns the number of
-// rows.
+// Fits, and compares every promise of the header with the textbook. Returns the number of rows.
 static int32_t check_fit(fit_function *fit_rows, const int32_t *lengths, int32_t n,
                          int32_t seq_len, int32_t max_segments)
 {
@@ -91,7 +90,7 @@ static int32_t check_fit(fit_function *fit_rows, const int32_t *lengths, int32_t
     int64_t used[MAX_SEGMENTS] = {0}, n_segments[MAX_SEGMENTS] = {0};
     int32_t n_seen = 0;
     for (int32_t i = 0; i < n; i++) {
-        assert_in_range(row_of[i], 0, n_seen);  // a row's first segment has the next number
+        assert_in_range(row_of[i], 0, n_seen);  // a row's first segment has the next row number
         n_seen += row_of[i] == n_seen;
         used[row_of[i]] += lengths[i];
         assert_true(used[row_of[i]] <= seq_len);
@@ -107,7 +106,7 @@ static int32_t check_fit(fit_function *fit_rows, const int32_t *lengths, int32_t
     return n_rows;
 }
 
-// Both strategies, without a limit and with every kind of one.
+// Both strategies, without a limit and with every kind of limit.
 static void check_every_fit(const int32_t *lengths, int32_t n, int32_t seq_len)
 {
     static const int32_t LIMITS[] = {0, 1, 2, 3, INT32_MAX};
@@ -129,7 +128,7 @@ static void example_of_the_header(void **state)
     assert_int_equal(bd_fit_first(lengths, 4, 10, 0, row_of, &n_rows, NULL), BD_OK);
     assert_int_equal(n_rows, 2);
     assert_memory_equal(row_of, first, sizeof first);
-    // With two segments to a row, the last place for the shortest is beside the longest.
+    // With two segments per row, the last room for the shortest is beside the longest.
     assert_int_equal(bd_fit_best(lengths, 4, 10, 2, row_of, &n_rows, NULL), BD_OK);
     assert_int_equal(n_rows, 2);
     assert_memory_equal(row_of, first, sizeof first);
@@ -182,7 +181,7 @@ static void different_lengths_are_served_longest_first(void **state)
 }
 
 // Few different lengths make long blocks of rows, many make short ones, and short lengths after
-// long ones cut blocks: each draw is from a range of its own.
+// long ones cut blocks: each draw uses a range of its own.
 static void rows_are_those_of_the_textbook(void **state)
 {
     (void)state;

@@ -34,8 +34,8 @@ static bool earlier(const bd_piece *a, const bd_piece *b)
     return a->document < b->document || (a->document == b->document && a->offset < b->offset);
 }
 
-// Rows: none is empty, too long or of too many pieces, pieces in input order, at most one of
-// each document, and rows by their earliest piece. Returns the tokens used.
+// Rows: none is empty, too long or of too many pieces; pieces are in input order, at most one
+// of each document; rows are ordered by their earliest piece. Returns the tokens used.
 static int64_t check_rows(const bd_layout *layout, const uint32_t *lengths,
                           const bd_dataset_config *config)
 {
@@ -68,7 +68,7 @@ static int in_input_order(const void *left, const void *right)
     return earlier(left, right) ? -1 : earlier(right, left);
 }
 
-// How much of each document its pieces cover, and how many they are.
+// How much of each document its pieces cover, and their number.
 typedef struct cover {
     int64_t covered, n_pieces;
 } cover;
@@ -336,7 +336,7 @@ static void a_long_document_is_an_error_if_asked_for(void **state)
     }
 }
 
-// A piece's document is 32 bits: more must not be taken for others.
+// A piece's document has 32 bits: more documents must not be mistaken for others.
 static void too_many_documents_are_refused(void **state)
 {
     (void)state;

@@ -7,8 +7,8 @@
 
 static const char FOLDER[] = "out";
 
-// A plan as far as this module looks into it: an input of three slices and one that is read
-// from front to back.
+// A plan with the fields that this module reads: an input of three slices and one that is read
+// from beginning to end.
 static bd_json *plan_of(int64_t unit_bytes)
 {
     static bd_input_entry entries[] = {
@@ -101,7 +101,7 @@ static void assert_refused(int64_t unit_bytes, bool overwrite, bd_status status,
     assert_string_equal(err.message, message);
 }
 
-// The folder holds the lock, the plan of `unit_bytes`, and nothing else.
+// The folder contains the lock, the plan of `unit_bytes`, and nothing else.
 static void assert_begun(int64_t unit_bytes)
 {
     bd_json *plan;
@@ -120,7 +120,7 @@ static void assert_begun(int64_t unit_bytes)
 static void an_absent_or_empty_folder_is_new(void **state)
 {
     (void)state;
-    assert_state(64, false, BD_OUTPUT_NEW);  // makes it, and says what it will be
+    assert_state(64, false, BD_OUTPUT_NEW);  // makes the folder and writes the plan
     assert_begun(64);
     assert_state(64, false, BD_OUTPUT_UNFINISHED);
     assert_begun(64);
@@ -198,7 +198,7 @@ static void overwriting_removes_the_dataset_and_nothing_else(void **state)
     }
 }
 
-// A dataset with a held-out one, as it was packed.
+// A dataset with a held-out one, as packing leaves it.
 static void publish_with_holdout(void)
 {
     static const char *const NAMES[] = {"00000-00000.arrow", "manifest.json", "tokenizer.json",
@@ -226,12 +226,12 @@ static void overwriting_removes_the_held_out_dataset_too(void **state)
     assert_state(65, true, BD_OUTPUT_NEW);
     assert_begun(65);
     publish_with_holdout();
-    write_text("out/holdout/.lock", "");  // somebody tried to pack into it
+    write_text("out/holdout/.lock", "");  // as after an attempt to pack into it
     assert_state(65, true, BD_OUTPUT_NEW);
     assert_begun(65);
 }
 
-// A card that is not sealed is the user's, wherever it lies and whatever happens around it.
+// A card without our seal belongs to the user, in any place and whatever happens around it.
 static void a_card_of_the_user_stays(void **state)
 {
     (void)state;
@@ -244,7 +244,7 @@ static void a_card_of_the_user_stays(void **state)
     assert_state(64, false, BD_OUTPUT_FINISHED);
     for (int64_t unit_bytes = 64; unit_bytes <= 65; unit_bytes++) {
         assert_state(unit_bytes, true, BD_OUTPUT_NEW);
-        assert_int_equal(count_entries(FOLDER), 4);  // and plan, lock and holdout
+        assert_int_equal(count_entries(FOLDER), 4);  // with plan, lock and holdout
         assert_int_equal(count_entries("out/holdout"), 1);
         assert_file_holds("out/README.md", "mine");
         assert_file_holds("out/holdout/README.md", "mine, too");
@@ -266,7 +266,7 @@ static void a_foreign_file_in_the_holdout_is_refused_and_all_is_untouched(void *
     }
 }
 
-// What has the name of the held-out dataset and is no folder is somebody else's.
+// A file with the name of the held-out dataset's folder belongs to somebody else.
 static void a_holdout_that_is_no_folder_is_foreign(void **state)
 {
     (void)state;
@@ -399,7 +399,7 @@ static void temporary_files_of_an_earlier_run_are_removed(void **state)
 
 // ---- Several processes --------------------------------------------------------------------
 
-// Opens the folder in another process, says so, and keeps it until told to end.
+// Opens the folder in another process, reports it, and keeps it open until told to end.
 static pid_t hold_in_another_process(bd_lock_mode mode, int *end)
 {
     int ready[2], ending[2];
@@ -413,7 +413,7 @@ static pid_t hold_in_another_process(bd_lock_mode mode, int *end)
         close(ending[1]);
         byte = bd_output_open(&output, FOLDER, plan_of(64), mode, false, NULL) == BD_OK;
         (void)!write(ready[1], &byte, 1);
-        (void)!read(ending[0], &byte, 1);  // until the other end is closed
+        (void)!read(ending[0], &byte, 1);  // waits until the other end is closed
         _exit(0);
     }
     close(ready[1]);
@@ -453,7 +453,7 @@ static void processes_that_share_leave_each_other_alone(void **state)
     bd_error err = {0};
     assert_int_equal(bd_output_open(&output, FOLDER, plan, BD_LOCK_SHARED, false, &err), BD_OK);
     assert_int_equal(output.state, BD_OUTPUT_UNFINISHED);
-    assert_int_equal(count_entries(FOLDER), 3);  // what is pending may be theirs
+    assert_int_equal(count_entries(FOLDER), 3);  // pending files may belong to other processes
     write_text(in(FOLDER, "manifest.json"), "{}");
     bd_output_refresh(&output, FOLDER);
     assert_int_equal(output.state, BD_OUTPUT_FINISHED);
@@ -469,8 +469,8 @@ static void processes_that_share_leave_each_other_alone(void **state)
 
 enum { N_PROCESSES = 6 };
 
-// Opens the folder as soon as `start` ends, and leaves with 0 if it can be shared, with 1 if
-// its plan is another, with 2 otherwise.
+// Opens the folder as soon as `start` ends, and exits with 0 if it can be shared, with 1 if its
+// plan differs, with 2 otherwise.
 static pid_t open_at_once(int64_t unit_bytes, const int *start)
 {
     const pid_t child = fork();
@@ -491,8 +491,8 @@ static pid_t open_at_once(int64_t unit_bytes, const int *start)
     _exit(status == BD_OK ? 0 : strstr(err.message, "another plan") ? 1 : 2);
 }
 
-// Starts the processes together, process i with a plan of 64 + i % n_plans, and counts how
-// many could open the folder.
+// Starts the processes together, process i with a plan of 64 + i % n_plans, and counts those
+// that could open the folder.
 static int race(int n_plans)
 {
     pid_t children[N_PROCESSES];
@@ -514,14 +514,14 @@ static int race(int n_plans)
     return n_opened;
 }
 
-static void of_processes_that_begin_together_all_share_the_same_plan(void **state)
+static void processes_that_begin_together_share_the_same_plan(void **state)
 {
     (void)state;
     for (int round = 0; round < 40; round++)
         assert_int_equal(race(1), N_PROCESSES);
 }
 
-static void of_processes_with_different_plans_one_plan_wins(void **state)
+static void one_of_several_different_plans_wins(void **state)
 {
     (void)state;
     for (int round = 0; round < 20; round++)
@@ -547,8 +547,8 @@ int main(void)
         test_inside_folder(temporary_files_of_an_earlier_run_are_removed),
         test_inside_folder(a_folder_in_use_by_another_process_is_refused),
         test_inside_folder(processes_that_share_leave_each_other_alone),
-        test_inside_folder(of_processes_that_begin_together_all_share_the_same_plan),
-        test_inside_folder(of_processes_with_different_plans_one_plan_wins),
+        test_inside_folder(processes_that_begin_together_share_the_same_plan),
+        test_inside_folder(one_of_several_different_plans_wins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 static bd_input inputs_of_a_job[3];
 static bd_inputs inputs;
 
-// A job with something in every field that the plan records.
+// A job with a value in every field that the plan records.
 static bd_pack_job a_job(void)
 {
     static int64_t starts[] = {0, 5};
@@ -83,7 +83,7 @@ static void publish(const bd_pack_job *job)
     bd_json_free(plan);
 }
 
-// The only part of the published plan, without what is borrowed from it.
+// The only part of the published plan, without borrowed pointers.
 static bd_pack_plan_part read_part(void)
 {
     const bd_dataset_config config = a_job().config;
@@ -123,7 +123,7 @@ static void parts_are_read_as_they_were_written(void **state)
     }
 }
 
-// Only files of nothing but ids need it; a plan without it means the width of the vocabulary.
+// Only files of plain ids need it; a plan without it means the width of the vocabulary.
 static void the_width_of_raw_ids_is_in_the_plan(void **state)
 {
     (void)state;
@@ -138,14 +138,14 @@ static void the_width_of_raw_ids_is_in_the_plan(void **state)
     publish(&job);
     assert_true(read_part().has_id_bytes);
     assert_int_equal(read_part().reading.raw_id_bytes, 4);
-    inputs_of_a_job[0].entry.format = "tokens";  // read_part() has made it new
+    inputs_of_a_job[0].entry.format = "tokens";  // read_part() has initialised it
     bd_json *four = plan_of(&job);
     job.reading.raw_id_bytes = 2;
     bd_json *two = plan_of(&job);
     assert_int_equal(bd_pack_plan_compare(two, four, where, sizeof where), BD_PLANS_DIFFER);
     assert_string_equal(where, "reading.id_bytes: 2 here, 4 there");
     assert_int_equal(bd_pack_plan_compare(without, four, where, sizeof where), BD_PLANS_DIFFER);
-    assert_non_null(strstr(where, "].format: "));  // and not the width
+    assert_non_null(strstr(where, "].format: "));  // and does not state the width
     bd_json_free(without);
     bd_json_free(four);
     bd_json_free(two);
@@ -270,7 +270,7 @@ static void every_change_of_an_input_makes_another_plan(void **state)
         bd_json_free(plans[i]);
 }
 
-// Nothing is known of standard input, not even whether it is what it was.
+// Nothing is known about standard input, not even whether it is the same.
 static void standard_input_has_no_edges(void **state)
 {
     (void)state;
@@ -313,7 +313,7 @@ static void an_entry_of_the_first_format_is_told_how_it_was_cut(void **state)
     assert_int_equal(text.starts[0], 0);
     assert_int_equal(text.stride, 0);
     assert_int_equal(bd_pack_plan_complete_entry(&cut, &text, NULL),
-                     BD_OK);  // it is told already
+                     BD_OK);  // it is stated already
     assert_int_equal(text.stride, 0);
     free(text.starts);
     text = (bd_input_entry){.format = "text"};

@@ -106,7 +106,7 @@ static bd_status try_pack(const bd_pack_job *job, int n_threads, bd_error *err)
     return status;
 }
 
-// Packs the job, and returns how many shards there are and were.
+// Packs the job, and returns how many shards there are now and were before.
 static int64_t pack_job(const bd_pack_job *job, int n_threads, int64_t *n_continued)
 {
     bd_pack_result result = pack(job, n_threads);
@@ -189,7 +189,7 @@ static void a_continued_run_gives_the_same_bytes(void **state)
     assert_same_datasets("whole", "cut");
 }
 
-// Whatever happened to the files of an unfinished run, what it left is never believed blindly.
+// Whatever happened to the files of an unfinished run, they are checked before they are used.
 static void damage_to_an_unfinished_run_is_repaired(void **state)
 {
     (void)state;
@@ -205,7 +205,7 @@ static void damage_to_an_unfinished_run_is_repaired(void **state)
     write_file("hurt/00000-00004.arrow", shard, n - 30);  // cut short
     for (size_t i = 0; i + 3 < n; i++)
         if (memcmp(shard + i, "q\0u\0", 4) == 0)
-            shard[i] ^= 1;  // a token of a row, nothing that Arrow looks at
+            shard[i] ^= 1;  // a token of a row, which Arrow does not check
     write_file("hurt/00000-00000.arrow", shard, n);
     write_file("hurt/00000-00001.arrow", "", 0);
     write_text("hurt/tokenizer.json", "{}");
@@ -381,7 +381,7 @@ static void the_first_failure_is_reported_whatever_the_timing(void **state)
     free(expected);
 }
 
-// ---- Series -------------------------------------------------------------------------------
+// ---- Streams ------------------------------------------------------------------------------
 
 // The corpus with its first input plain, compressed, or from standard input.
 static void write_stream(const char *operand)
@@ -461,7 +461,7 @@ static void a_continued_stream_gives_the_same_bytes(void **state)
             assert_int_equal(n_continued, n_shards - 1);
             assert_same_datasets(whole, cut);
         }
-        assert_int_equal(unlink(in(cut, "manifest.json")), 0);  // nothing but that is missing
+        assert_int_equal(unlink(in(cut, "manifest.json")), 0);  // nothing else is missing
         write_stream(STREAMS[s]);
         assert_int_equal(pack_into(cut, 3, &n_continued), n_shards);
         assert_int_equal(n_continued, n_shards);
@@ -469,8 +469,8 @@ static void a_continued_stream_gives_the_same_bytes(void **state)
     }
 }
 
-// Standard input that is not what it was: a record has changed, one more came, or it ended
-// sooner. Its edges cannot tell.
+// Standard input has changed: a record differs, one is added, or it ends earlier. Its edges
+// cannot show that.
 static void a_stream_that_changed_cannot_be_continued(void **state)
 {
     (void)state;
@@ -550,7 +550,7 @@ static void damage_in_a_stream_is_an_error_that_names_it(void **state)
     const bd_pack_job job = job_into("out");
     bd_error err = {0};
     char *data = read_file("a.jsonl.gz", &n);
-    data[n - 5] ^= 1;  // its checksum: met at the very end
+    data[n - 5] ^= 1;  // its checksum, which is at the very end
     write_file("a.jsonl.gz", data, n);
     free(data);
     assert_int_equal(try_pack(&job, 3, &err), BD_ERR_FORMAT);
@@ -561,7 +561,7 @@ static void damage_in_a_stream_is_an_error_that_names_it(void **state)
 
 // ---- Limits -------------------------------------------------------------------------------
 
-// Documents of the corpus that a dataset was made from.
+// Counts the documents of the corpus that a dataset was made from.
 static int64_t pack_limited(const char *folder, int64_t limit, int n_threads)
 {
     bd_pack_job job = job_into(folder);
@@ -673,7 +673,7 @@ static void a_unit_is_finished_when_both_its_shards_are(void **state)
 
 // ---- Several processes --------------------------------------------------------------------
 
-#ifndef __SANITIZE_THREAD__  // which does not follow forks
+#ifndef __SANITIZE_THREAD__  // it does not follow forks
 static void pack_in_process(const bd_pack_job *job, int rank, int n_ranks)
 {
     const bd_pack_settings settings = {

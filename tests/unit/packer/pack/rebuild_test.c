@@ -39,7 +39,7 @@ static bd_shard open_shard(void)
 
 // ---- Whole documents ----------------------------------------------------------------------
 
-// Documents of all lengths in two inputs, some of them with the separator in their text.
+// Documents of all lengths in two inputs, some with the separator in their text.
 static void make_documents(bd_documents *documents, uint64_t *random)
 {
     uint64_t position = 0;
@@ -83,7 +83,7 @@ static void check_config(const bd_dataset_config *config, uint64_t *random)
     bd_documents_init(&written, config, NULL);
     bd_documents_init(&found, config, NULL);
     make_documents(&documents, random);
-    make_documents(&written, &same);  // writing may bring them into another order
+    make_documents(&written, &same);  // writing may change their order
     if (bd_unit_write(".", &written, &entry, &err) != BD_OK)
         fail_msg("%s", err.message);
     bd_shard shard = open_shard();
@@ -137,7 +137,7 @@ static void a_shard_without_rows_has_no_documents(void **state)
     bd_documents_release(&found);
 }
 
-// Documents that were left out are in no row, but the ledger goes on counting them.
+// Documents that were left out are in no row, but the ledger still counts them.
 static void the_ledger_keeps_what_was_left_out(void **state)
 {
     (void)state;
@@ -164,9 +164,9 @@ static void the_ledger_keeps_what_was_left_out(void **state)
     bd_documents_release(&found);
 }
 
-// ---- Damaged ones -------------------------------------------------------------------------
+// ---- Damaged documents --------------------------------------------------------------------
 
-// Writes rows of one piece each, whatever they are, and tries to put documents together.
+// Writes rows of one piece each and tries to rebuild documents from them.
 static bd_status rebuild_rows(const bd_documents *documents, bd_piece *pieces, int64_t n,
                               bd_error *err)
 {
@@ -196,7 +196,7 @@ static void assert_no_whole(const bd_documents *documents, bd_piece *pieces, int
                         "position 9 do not make a whole");
 }
 
-// A document of 20 tokens, which three pieces hold.
+// A document of 20 tokens in three pieces.
 static void pieces_that_do_not_make_a_whole_are_refused(void **state)
 {
     (void)state;
@@ -241,11 +241,11 @@ static void pieces_of_different_documents_are_refused(void **state)
     append(&documents, ids, 18, 0, 9);
     assert_int_equal(
         rebuild_rows(&documents, (bd_piece[]){{0, 0, 8}, {0, 7, 8}, {1, 14, 6}}, 3, &err),
-        BD_OK);  // they agree from the token on that is context
+        BD_OK);  // they agree from the context token on
     assert_no_whole(&documents, (bd_piece[]){{0, 0, 8}, {1, 7, 8}, {0, 14, 6}}, 3);
     assert_no_whole(&documents, (bd_piece[]){{0, 0, 8}, {0, 7, 8}, {2, 14, 5}}, 3);
     assert_no_whole(&documents, (bd_piece[]){{2, 0, 8}, {0, 7, 8}, {0, 14, 6}}, 3);
-    // A lie about the length, which costs no memory.
+    // A false length, which must not cost memory.
     documents.items[0].length = UINT32_MAX;
     assert_no_whole(&documents, (bd_piece[]){{0, 0, 8}}, 1);
     bd_documents_release(&documents);

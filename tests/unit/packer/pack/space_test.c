@@ -7,7 +7,7 @@
 static bd_input items[3];
 static bd_inputs inputs;
 
-// A job of inputs that only weigh something; `tokenizer` has one token per byte.
+// A job of inputs that have only a weight; `tokenizer` has one token per byte.
 static bd_pack_job job_of(size_t n)
 {
     inputs = (bd_inputs){.items = items, .n = n};
@@ -23,7 +23,7 @@ static bd_input weighing(int64_t size_bytes, int64_t weight, int id_bytes)
                       .id_bytes = id_bytes};
 }
 
-// Within the few percent that the separators and boundaries are guessed to take.
+// Within the few percent that are estimated for separators and boundaries.
 static void assert_needed(const bd_pack_job *job, int64_t expected)
 {
     const int64_t needed = bd_space_needed(job);
@@ -54,7 +54,7 @@ static void tokens_are_counted_by_their_width(void **state)
     assert_needed(&job, 2 * 100000);
 }
 
-// What is weighed is what is read: a column of a table, not its file.
+// The weight is that of the data that is read: a column of a table, not its file.
 static void a_weight_counts_before_a_size(void **state)
 {
     (void)state;
@@ -101,8 +101,8 @@ static void there_is_room_for_a_little(void **state)
     assert_int_equal(bd_space_check(&job, NULL), BD_OK);
 }
 
-// A run that is continued, or that overwrites, has part of its room already.
-static void what_is_in_the_folder_counts_as_room(void **state)
+// A run that continues or overwrites already has part of its space.
+static void existing_files_count_as_free_space(void **state)
 {
     (void)state;
     enum { TIB_BITS = 40 };
@@ -115,7 +115,7 @@ static void what_is_in_the_folder_counts_as_room(void **state)
     add_folder("out");
     write_text("out/00000-00000.arrow", "");
     assert_int_equal(bd_space_check(&job, NULL), BD_ERR_IO);
-    // A file with a hole takes no room from anybody; two percent are for what is guessed.
+    // A sparse file takes no space; two percent are for the estimate.
     assert_int_equal(truncate("out/00000-00000.arrow", (INT64_C(2) << TIB_BITS) + there / 50),
                      0);
     assert_int_equal(bd_space_check(&job, NULL), BD_OK);
@@ -149,7 +149,7 @@ int main(void)
         cmocka_unit_test(compressed_inputs_and_standard_input_are_guessed),
         cmocka_unit_test(compression_saves_space_but_not_all),
         test_inside_folder(there_is_room_for_a_little),
-        test_inside_folder(what_is_in_the_folder_counts_as_room),
+        test_inside_folder(existing_files_count_as_free_space),
         test_inside_folder(there_is_no_room_for_an_exabyte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

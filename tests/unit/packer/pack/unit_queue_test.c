@@ -10,7 +10,7 @@
 
 enum { MAX_ITEMS = 600, N_SLICES = 40, ALONE = -1 };
 
-// Units of which every `one_in`-th is a stream; 0: none.
+// Units; every `one_in`-th is a stream (0: none).
 static bd_units make_units(size_t n, size_t one_in)
 {
     static bd_planned items[MAX_ITEMS];
@@ -51,7 +51,7 @@ static void items_are_handed_out_in_order_from_the_first(void **state)
             for (size_t i = 0; i < COUNTS[c]; i++) {
                 assert_true(take(queue, &item));
                 assert_int_equal(item, (first + i) % COUNTS[c]);
-                if (i % 2)  // whether it comes back soon or late changes nothing
+                if (i % 2)  // whether it is returned soon or late changes nothing
                     bd_unit_queue_give_back(queue, item, true);
             }
             assert_false(take(queue, &item));
@@ -116,8 +116,8 @@ static void nothing_is_handed_out_after_a_stop(void **state)
 
 // ---- Many workers -------------------------------------------------------------------------
 
-// What the workers did. Not guarded by anything: that the queue hands an item to one worker
-// at a time is what makes this no race, and ThreadSanitizer sees whether it does.
+// The work of each worker. No lock guards this: the queue gives an item to one worker at a
+// time, so there is no race, and ThreadSanitizer checks that.
 typedef struct crowd {
     bd_unit_queue *queue;
     const bd_units *units;
@@ -182,7 +182,7 @@ static void start_waiter(waiter *w, bd_unit_queue *queue)
 {
     *w = (waiter){.queue = queue, .item = SIZE_MAX};
     assert_int_equal(pthread_create(&w->thread, NULL, wait_for_one, w), 0);
-    usleep(20000);  // most likely it waits by now; if not, the outcome is the same
+    usleep(20000);  // most likely it waits by now; otherwise the outcome is the same
 }
 
 static void whoever_waits_for_a_stream_goes_on_with_it(void **state)
@@ -226,9 +226,9 @@ static void whoever_waits_ends_with_the_stream(void **state)
 
 // ---- Several processes --------------------------------------------------------------------
 
-#ifndef __SANITIZE_THREAD__  // which does not follow forks
-// Takes whatever it can, one item at a time, and says so through the pipe; keeps its claims
-// until `end` is closed.
+#ifndef __SANITIZE_THREAD__  // it does not follow forks
+// Takes as many items as it can, one at a time, and reports each through the pipe; keeps its
+// claims until `end` is closed.
 static void claim_in_process(const bd_units *units, size_t first, int said, const int *end)
 {
     int lock;
@@ -249,7 +249,7 @@ static void claim_in_process(const bd_units *units, size_t first, int said, cons
             usleep(200);
         bd_unit_queue_give_back(queue, item, done);
     }
-    item = SIZE_MAX;  // nothing is left for this one
+    item = SIZE_MAX;  // nothing is left for this process
     (void)!write(said, &item, sizeof item);
     (void)!read(end[0], &byte, 1);
     _exit(0);
@@ -283,7 +283,7 @@ static void every_item_is_claimed_by_one_process(void **state)
     for (size_t i = 0; i < units.n; i++)
         assert_int_equal(times[i], 1);
 
-    // While they live nothing is left for anybody else; afterwards all of it is.
+    // While they live, nothing is left for another process; afterwards everything is.
     int lock;
     size_t item;
     assert_int_equal(bd_folder_lock(&lock, ".", BD_LOCK_SHARED, "testing", NULL), BD_OK);
@@ -311,7 +311,7 @@ static void a_lock_that_cannot_be_asked_is_an_error(void **state)
     const bd_units units = make_units(1, 0);
     int lock;
     assert_int_equal(bd_folder_lock(&lock, ".", BD_LOCK_SHARED, "testing", NULL), BD_OK);
-    close(lock);  // now it is no lock
+    close(lock);  // now it is no lock file
     bd_unit_queue *queue = make_schedule(&units, lock, 0);
     size_t item;
     bool found;

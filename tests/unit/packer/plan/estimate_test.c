@@ -146,8 +146,8 @@ static void default_lengths_lie_around_nine_of_ten_documents(void **state)
 {
     int64_t histogram[BD_HISTOGRAM_BINS] = {0};
     (void)state;
-    check_seq_lens(histogram, 64);  // nothing is known
-    histogram[10] = 90;             // of 1024 to 2047 tokens
+    check_seq_lens(histogram, 64);  // the length is unknown
+    histogram[10] = 90;             // 1024 to 2047 tokens
     histogram[20] = 10;
     check_seq_lens(histogram, 512);
     histogram[20] = 11;

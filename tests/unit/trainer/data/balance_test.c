@@ -67,7 +67,7 @@ static void the_longest_rows_go_to_different_ranks(void **state)
                 (int64_t[]){2, 4});
 }
 
-static void what_does_not_divide_goes_to_every_ranks_first_micro_batch(void **state)
+static void remaining_rows_go_to_every_ranks_first_micro_batch(void **state)
 {
     (void)state;
     // 5 rows for 2 ranks of 2 micro-batches: rank 0 has one of two rows and one of one.
@@ -91,8 +91,8 @@ static void micro_batches_are_as_few_as_fit(void **state)
     assert_int_equal(bd_balance_micro_batches(1, 1, 1), 1);
 }
 
-// Each row once, in its part in the order that it had; parts of equal size, or one row more.
-static void every_deal_is_complete_and_even(void **state)
+// Each row occurs once; its part keeps the order of rows; sizes differ by at most one row.
+static void every_balance_is_complete_and_even(void **state)
 {
     (void)state;
     uint64_t seed = 1;
@@ -124,8 +124,8 @@ static void every_deal_is_complete_and_even(void **state)
     }
 }
 
-// Compared with the order of the rows: the part with the most, which all others wait for,
-// has less in almost every batch, and much less in sum.
+// Compared with the order of the rows, the largest part, for which all others wait, is smaller
+// in almost every batch, and much smaller in sum.
 static void ranks_wait_less_for_each_other(void **state)
 {
     (void)state;
@@ -157,10 +157,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_longest_rows_go_to_different_ranks),
-        cmocka_unit_test(what_does_not_divide_goes_to_every_ranks_first_micro_batch),
+        cmocka_unit_test(remaining_rows_go_to_every_ranks_first_micro_batch),
         cmocka_unit_test(a_micro_batch_may_be_without_a_row),
         cmocka_unit_test(micro_batches_are_as_few_as_fit),
-        cmocka_unit_test(every_deal_is_complete_and_even),
+        cmocka_unit_test(every_balance_is_complete_and_even),
         cmocka_unit_test(ranks_wait_less_for_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-// Boundaries reach the model as they lie in the shard: nothing per token is made on the way.
+// Boundaries reach the model as they are in the shard: nothing per token is made on the way.
 #include "trainer/data/batch.h"
 
 #include <inttypes.h>
@@ -28,7 +28,7 @@ static bool lies_in(const bd_shard *shard, const void *pointer)
     return data <= p && p < data + shard->file.size_bytes;
 }
 
-// The row as the shard gives it, without a batch.
+// Returns the row as the shard gives it, without a batch.
 static bd_row row_of(const bd_rows *rows, int64_t number)
 {
     bd_error err;
@@ -42,7 +42,7 @@ static bd_row row_of(const bd_rows *rows, int64_t number)
     return row;
 }
 
-// Whatever way the batch was made, it holds the rows as they are.
+// However the batch was made, it contains the rows unchanged.
 static void assert_holds(const bd_batch *batch, const bd_rows *rows, const int64_t *numbers,
                          int64_t n)
 {
@@ -67,7 +67,7 @@ static void assert_holds(const bd_batch *batch, const bd_rows *rows, const int64
     assert_int_equal(batch->n_targets, n_targets);
 }
 
-// The very pointers into the mapped file, and no buffer of our own.
+// The pointers lead into the mapped file, and there is no buffer of our own.
 static void assert_borrowed(const bd_rows *rows, size_t shard, const int64_t *numbers,
                             int64_t n)
 {
@@ -92,7 +92,7 @@ static void assert_copied(const bd_rows *rows, const int64_t *numbers, int64_t n
     assert_ptr_equal(batch.ids, batch.column_buffers[BD_COLUMN_ids]);
     assert_ptr_equal(batch.boundaries.offsets, batch.offset_buffer);
     assert_ptr_equal(batch.boundaries.values, batch.value_buffer);
-    int32_t offset = 0;  // rebased: counted anew from 0, one row after another
+    int32_t offset = 0;  // rebased: counted from 0 again, one row after another
     for (int64_t r = 0; r < n; r++) {
         assert_int_equal(batch.boundaries.offsets[r], offset);
         offset += (int32_t)row_of(rows, numbers[r]).n_bounds;
@@ -148,12 +148,12 @@ static void shuffled_rows_are_copied_unchanged(void **state)
     open_small(&rows);
     const int64_t last = rows.manifests[0].totals.rows - 1;
     assert_copied(&rows, (const int64_t[]){last, 0, 4, 3, 2, 1}, 6);
-    assert_copied(&rows, (const int64_t[]){1, 0}, 2);     // neighbours, the wrong way round
+    assert_copied(&rows, (const int64_t[]){1, 0}, 2);     // neighbours in reverse order
     assert_copied(&rows, (const int64_t[]){3, 3, 3}, 3);  // the same again, as after an epoch
     assert_copied(&rows, (const int64_t[]){2, 2}, 2);
     assert_copied(&rows, (const int64_t[]){2, 3, 2}, 3);
     bd_rows_close(&rows);
-    open_golden_rows(&rows);  // one record batch: only the order forbids to borrow
+    open_golden_rows(&rows);  // one record batch: only the order prevents borrowing
     assert_copied(&rows, (const int64_t[]){4, 9, 2, 3}, 4);
     assert_copied(&rows, (const int64_t[]){4, 5, 6, 8}, 4);
     bd_rows_close(&rows);
@@ -165,8 +165,8 @@ static void neighbours_across_a_border_are_copied(void **state)
     bd_rows rows;
     open_small(&rows);
     const int64_t second = rows.begins[1];
-    assert_copied(&rows, (const int64_t[]){1, 2}, 2);                    // of record batches
-    assert_copied(&rows, (const int64_t[]){second - 1, second}, 2);      // of shards
+    assert_copied(&rows, (const int64_t[]){1, 2}, 2);                    // at a batch's end
+    assert_copied(&rows, (const int64_t[]){second - 1, second}, 2);      // at a shard's end
     assert_copied(&rows, (const int64_t[]){second - 2, second - 1}, 2);  // 2 and 1 rows
     bd_rows_close(&rows);
 }

@@ -1,4 +1,4 @@
-// A batch arrives as it was, whatever is sent and used between, and no slot is overwritten
+// A batch arrives unchanged, whatever is sent and used in between, and no slot is overwritten
 // while it is in use.
 #include "trainer/data/batch_transfer.h"
 
@@ -11,7 +11,7 @@
 
 enum { MAX_TOKENS = 12 };
 
-// ---- A backend with memory of its own that watches the slots --------------------------------
+// ---- A backend with memory of its own that checks the slots ---------------------------------
 
 typedef enum slot_state { SLOT_FREE, SLOT_SENDING, SLOT_READ } slot_state;
 
@@ -105,7 +105,7 @@ static bd_sent_batch send_batch(bd_batch_transfer *transfer, const bd_model_batc
     return sent;
 }
 
-// Receives a batch that was sent, looks at it, and finishes it.
+// Receives a batch that was sent, checks it, and finishes it.
 static void use_sent(bd_batch_transfer *transfer, const bd_sent_batch *sent,
                      const bd_model_batch *host)
 {

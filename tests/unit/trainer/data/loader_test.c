@@ -1,4 +1,4 @@
-// The loader's thread changes when a batch is made, never what it is.
+// The loader's thread changes when a batch is made, never its contents.
 #include "trainer/data/loader.h"
 
 #include <sched.h>
@@ -19,7 +19,7 @@ static void open_small(bd_rows *rows)
     assert_true(rows->manifests[0].totals.rows >= 10);
 }
 
-// The rows of places g, g + 1, … as row_order.h has them.
+// Returns the rows at places g, g + 1, … of row_order.h.
 static void places(const bd_rows *rows, int64_t g, int64_t *numbers, int64_t n)
 {
     bd_error err;
@@ -62,7 +62,7 @@ static bd_loader *open_loader(const bd_rows *rows, int64_t batch_rows, int64_t f
     return loader;
 }
 
-// Three epochs from place `first` on, each batch against one that is made here and now.
+// Three epochs from place `first` on; each batch is compared with one that is made here.
 static void follow(const bd_rows *rows, int64_t batch_rows, int64_t first)
 {
     bd_error err;
@@ -82,7 +82,7 @@ static void follow(const bd_rows *rows, int64_t batch_rows, int64_t first)
     bd_loader_free(loader);
 }
 
-// Both are there until the second call of next: the one that is used and the one after it.
+// Both are valid until the second call of next: the batch in use and the one after it.
 static void the_batch_ahead_stays_while_another_is_used(void **state)
 {
     (void)state;
@@ -120,8 +120,8 @@ static void batches_are_those_of_the_order(void **state)
     bd_rows_close(&rows);
 }
 
-// Whatever the number of ranks and micro-batches: the rows of the order, each once, as they are
-// alone; and in each part in the order of the run.
+// For any number of ranks and micro-batches: the rows of the order, each once and unchanged;
+// and in each part in the order of the run.
 static void a_balanced_batch_has_the_rows_of_the_order(void **state)
 {
     (void)state;
@@ -171,7 +171,7 @@ static void a_resumed_loader_goes_on_counting(void **state)
     bd_rows_close(&rows);
 }
 
-// A batch is the trainer's until it asks for the next one, however long that takes.
+// A batch belongs to the trainer until it asks for the next one, however long that takes.
 static void a_batch_stays_as_it_is_while_it_is_used(void **state)
 {
     (void)state;
@@ -183,7 +183,7 @@ static void a_batch_stays_as_it_is_while_it_is_used(void **state)
     for (int64_t i = 0; i < 8; i++) {
         const bd_balanced_batch *balanced;
         check(bd_loader_next(loader, &balanced, &err), &err);
-        usleep(3000);  // the thread has filled what it may
+        usleep(3000);  // the thread has filled all batches that it may
         places(&rows, 3 * i, numbers, 3);
         bd_batch expected = load_batch(&rows, numbers, 3);
         assert_same_batch(&balanced->batch, &expected);
@@ -193,7 +193,7 @@ static void a_batch_stays_as_it_is_while_it_is_used(void **state)
     bd_rows_close(&rows);
 }
 
-// Which place of the first epoch a row has.
+// Returns the place of a row in the first epoch.
 static int64_t place_of(const bd_rows *rows, int64_t row)
 {
     int64_t numbers[64];
@@ -220,7 +220,7 @@ static void a_bad_row_is_an_error_of_its_own_batch(void **state)
         bd_loader *loader = open_loader(&rows, batch_rows, 0);
         for (int64_t i = 0; i < place / batch_rows; i++)
             check(bd_loader_next(loader, &batch, &err), &err);
-        for (int i = 0; i < 3; i++) {  // and remains: asking again must not wait for ever
+        for (int i = 0; i < 3; i++) {  // and stays: asking again must not wait for ever
             err = (bd_error){0};
             assert_int_equal(bd_loader_next(loader, &batch, &err), BD_ERR_FORMAT);
             assert_mentions(&err, ".arrow");

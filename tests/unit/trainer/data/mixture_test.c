@@ -17,7 +17,7 @@ static void pack(const char *folder, size_t n_documents, packed_as as)
     bd_rows_close(&rows);
 }
 
-// Of different sizes, the last with a single row.
+// The datasets have different sizes, the last a single row.
 static void open_three(bd_rows *rows, const double *weights)
 {
     bd_error err;
@@ -72,7 +72,7 @@ static size_t dataset_of(const bd_rows *rows, int64_t number)
     return d;
 }
 
-// Every block has the shares, and each dataset comes in the order that it has alone.
+// Every block has the shares, and each dataset has the same order as alone.
 static void blocks_hold_the_shares_and_datasets_keep_their_order(void **state)
 {
     (void)state;
@@ -117,7 +117,7 @@ static void any_slot_is_found_directly_and_depends_on_the_seed(void **state)
     for (int64_t g = 0; g < N; g++)
         check(bd_mixture_at(&mixture, g, &numbers[g], &err), &err);
     for (int64_t i = 0; i < N; i++) {
-        const int64_t g = i * 997 % N;  // 997 is prime: all of them, far from each other
+        const int64_t g = i * 997 % N;  // 997 is prime: all blocks, far from each other
         int64_t number, number_of_other;
         check(bd_mixture_at(&mixture, g, &number, &err), &err);
         check(bd_mixture_at(&other, g, &number_of_other, &err), &err);
@@ -130,7 +130,7 @@ static void any_slot_is_found_directly_and_depends_on_the_seed(void **state)
     bd_rows_close(&rows);
 }
 
-// ---- What does not go together -------------------------------------------------------------
+// ---- Datasets that do not fit together -----------------------------------------------------
 
 static void datasets_that_differ_are_refused_by_name(void **state)
 {

@@ -9,7 +9,7 @@ enum { N_DOCUMENTS = 600 };
 static const packed_as PLAIN = {
     .seq_len = 32, .batch_rows = 3, .unit_bytes = 4000, .vocab_size = 257};
 
-// Hundreds of blocks in a few shards, the same rows in both.
+// Hundreds of blocks in a few shards; both have the same rows.
 static void open_both(bd_rows *plain, bd_rows *compressed)
 {
     static int lengths[N_DOCUMENTS];
@@ -32,7 +32,7 @@ static void assert_same_row(const bd_row *a, const bd_row *b)
     assert_memory_equal(a->bounds, b->bounds, (size_t)a->n_bounds * sizeof *a->bounds);
 }
 
-// How many record batches of its shards are in memory.
+// Returns how many record batches of its shards are in memory.
 static size_t count_loaded(const bd_rows *rows)
 {
     size_t n = 0;
@@ -69,8 +69,8 @@ static void compressed_rows_are_the_same_with_few_blocks_in_memory(void **state)
     bd_hasher_free(hasher);
 }
 
-// Rows of one block follow each other in a batch: they are copied all the same, since the block
-// may be gone while the batch is used.
+// Rows of one block follow each other in a batch: they are copied nevertheless, since the block
+// may be freed while the batch is used.
 static void a_batch_outlives_its_blocks(void **state)
 {
     (void)state;

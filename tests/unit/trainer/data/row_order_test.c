@@ -6,7 +6,7 @@
 #include "tests/unit/temporary_folder.h"
 #include "tests/unit/trainer/trainer_fixture.h"
 
-// A manifest as far as the order looks into it; free `shards`.
+// A manifest with the fields that the order reads; free `shards`.
 static bd_manifest manifest_of(const int64_t *shard_rows, size_t n, int64_t batch_rows)
 {
     bd_manifest manifest = {.config.batch_rows = batch_rows, .n_shards = n};
@@ -38,8 +38,8 @@ static int64_t row_at(bd_row_order *order, int64_t g)
     return row;
 }
 
-// Shards of two sizes, more than two windows of blocks, a block of one row at many a shard's
-// end, and a shard without rows.
+// Shards of two sizes, more than two windows of blocks, a block of one row at the end of many
+// shards, and a shard without rows.
 static const int64_t UNEVEN[] = {13, 1, 0, 40, 7, 4, 21, 5, 9, 30, 17, 3, 2, 60};
 enum { N_UNEVEN = sizeof UNEVEN / sizeof UNEVEN[0], UNEVEN_ROWS = 212, UNEVEN_BATCH_ROWS = 4 };
 
@@ -51,7 +51,7 @@ static bd_row_order uneven_order(uint64_t seed)
     return order;
 }
 
-// ---- Against another implementation -------------------------------------------------------
+// ---- Compared with another implementation -------------------------------------------------
 
 static int64_t integer_at(const bd_json *array, size_t i)
 {
@@ -61,7 +61,7 @@ static int64_t integer_at(const bd_json *array, size_t i)
     return value;
 }
 
-// Shards and batch_rows that give these blocks: a block below the largest ends its shard.
+// Finds shards and batch_rows that give these blocks: a smaller block ends its shard.
 static bd_row_order order_of_blocks(const bd_json *blocks, uint64_t seed)
 {
     int64_t shard_rows[64] = {0}, batch_rows = 0;
@@ -130,7 +130,7 @@ static void another_seed_or_epoch_is_another_order(void **state)
         same_epoch += row_at(&order, i) == row_at(&other, i);
         same_seed += row_at(&order, i) == row_at(&order, i + UNEVEN_ROWS);
     }
-    // One fixed point is expected of two random orders; blocks and windows add a few.
+    // Two random orders have one fixed point on average; blocks and windows add a few.
     assert_in_range(same_epoch, 0, 20);
     assert_in_range(same_seed, 0, 20);
     bd_row_order_release(&order);
@@ -146,20 +146,20 @@ static void any_place_can_be_asked_for_at_any_time(void **state)
     for (int64_t g = 0; g < N; g++)
         expected[g] = row_at(&order, g);
     for (int64_t i = 0; i < N; i++)
-        assert_int_equal(row_at(&order, i * 401 % N), expected[i * 401 % N]);  // all of them
+        assert_int_equal(row_at(&order, i * 401 % N), expected[i * 401 % N]);  // all places
     bd_row_order_release(&order);
-    for (int64_t g = 7; g < N; g += 97) {  // as a resumed run does: the first question
+    for (int64_t g = 7; g < N; g += 97) {  // as in a resumed run: the first question
         order = uneven_order(5);
         assert_int_equal(row_at(&order, g), expected[g]);
         bd_row_order_release(&order);
     }
     order = uneven_order(5);
-    row_at(&order, INT64_MAX);  // far away is just another epoch
+    row_at(&order, INT64_MAX);  // a far place is just in another epoch
     assert_int_equal(row_at(&order, 0), expected[0]);
     bd_row_order_release(&order);
 }
 
-// Few files are read at a time: the rows of a window come from at most 16 blocks, together.
+// Few files are read at a time: the rows of a window come from at most 16 blocks.
 static void a_window_reads_few_blocks(void **state)
 {
     (void)state;

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-// Any value of a step, with a peak that only buckets which keep extremes do not lose.
+// A value for each step, with a peak that is lost unless buckets keep extremes.
 static double value_of(int64_t step)
 {
     return step == 777 ? 1e6 : step == 778 ? -1e6 : sin((double)step);
@@ -24,7 +24,7 @@ static bd_curve *curve_of(int64_t n)
     return curve;
 }
 
-// Every value is in exactly one bucket, in order, and the bucket knows about it.
+// Every value is in exactly one bucket, in order, and is part of the bucket's figures.
 static void assert_covers(const bd_curve *curve, int64_t n)
 {
     int64_t step = 1;

@@ -29,7 +29,7 @@ static bd_metrics *open_metrics(int64_t step, double peak_flops)
     return metrics;
 }
 
-// What is left of `text` when a run goes on after `step`.
+// Checks what remains of `text` when a run continues after `step`.
 static void assert_cut(const char *text, int64_t step, const char *expected)
 {
     write_text(BD_METRICS_NAME, text);
@@ -58,7 +58,7 @@ static void a_run_that_begins_keeps_nothing(void **state)
     assert_cut("garbage", 0, "");
 }
 
-// Killed in the middle of writing: a step that is lost anyway, wherever it was cut.
+// Killed while writing: the step is lost anyway, wherever the line was cut.
 static void half_a_line_is_removed(void **state)
 {
     (void)state;
@@ -68,7 +68,7 @@ static void half_a_line_is_removed(void **state)
         snprintf(text, sizeof text, "%s%.*s", LINE(1) LINE(2), (int)n, last);
         assert_cut(text, 2, LINE(1) LINE(2));
     }
-    // All but the newline: what is appended next must not stand in the same line.
+    // Only the newline is missing: the next line must not be appended to this one.
     assert_cut(LINE(1) "{\"step\":2," FIGURES "\"seconds\":1}", 2, LINE(1));
 }
 
@@ -81,7 +81,8 @@ static void a_damaged_line_is_named_and_stays(void **state)
         char text[2000], kept[1000];
         bd_error err;
         bd_metrics *metrics;
-        // Of one behind the last line that is kept nobody knows whether it was of a later step.
+        // A damaged line after the last line that is kept may belong to a later step: nobody
+        // knows.
         snprintf(kept, sizeof kept, "%s%s%s", LINE(1), damaged[i], LINE(4));
         snprintf(text, sizeof text, "%s%s%s", kept, damaged[i], LINE(7));
         write_text(BD_METRICS_NAME, text);
@@ -108,8 +109,8 @@ static void a_step_is_one_line_of_the_schema(void **state)
                                    .n_pairs = 30};
     bd_metrics *metrics = open_metrics(0, 4096);
     assert_int_equal(bd_metrics_write(metrics, &result, 1500000000, &err), BD_OK);
-    // With the system already, as a killed run would leave it. The matrices have
-    // 4 * 2 * 2 + 2 * 2 * 3 + 2 * 5 = 38 weights.
+    // The lines are with the system already, so a killed run would leave them. The matrices
+    // have 4 * 2 * 2 + 2 * 2 * 3 + 2 * 5 = 38 weights.
     assert_file_holds(BD_METRICS_NAME,
                       "{\"step\":7,\"loss\":2.5,\"gradient_norm\":0.75,\"learning_rate\":0.125,"
                       "\"targets\":11,\"tokens\":64,\"used\":10,\"pairs\":30,\"flop\":3000.0,"
@@ -146,7 +147,7 @@ static void write_step(bd_metrics *metrics, int64_t step, double loss, int64_t n
 static void a_resumed_run_appends(void **state)
 {
     (void)state;
-    for (int64_t begin = 0; begin <= 2; begin++) {  // each run loses all but one step
+    for (int64_t begin = 0; begin <= 2; begin++) {  // each run loses all steps except one
         bd_metrics *metrics = open_metrics(begin, 0);
         for (int64_t step = begin + 1; step <= begin + 3; step++)
             write_step(metrics, step, 1.5, 1);
@@ -220,7 +221,7 @@ static void a_full_disk_is_noticed(void **state)
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small = before;
     small.rlim_cur = 10;
-    signal(SIGXFSZ, SIG_IGN);  // as the program does
+    signal(SIGXFSZ, SIG_IGN);  // as the program sets it
     bd_metrics *metrics = open_metrics(0, 0);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     const bd_status status = bd_metrics_write(metrics, &result, 1, &err);
@@ -242,7 +243,7 @@ static void a_folder_that_is_not_there_is_named(void **state)
 
 // ---- Reading --------------------------------------------------------------------------------
 
-// Why the first line was left out; empty if none was. Of two damaged lines the other is counted.
+// Why the first bad line was left out; empty if none was. A second bad line is only counted.
 static const char *refusal(const char *text)
 {
     static bd_error why;
@@ -315,7 +316,7 @@ static void a_line_that_is_too_long_is_left_out(void **state)
     free(text);
 }
 
-static void what_is_no_file_is_refused(void **state)
+static void only_a_regular_file_is_read(void **state)
 {
     (void)state;
     bd_error err = {0};
@@ -345,7 +346,7 @@ int main(void)
         test_inside_folder(lines_of_other_versions_are_read),
         test_inside_folder(a_line_that_is_wrong_is_named_with_what_is_wrong),
         test_inside_folder(a_line_that_is_too_long_is_left_out),
-        test_inside_folder(what_is_no_file_is_refused),
+        test_inside_folder(only_a_regular_file_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,7 +73,7 @@ static void work_is_counted_without_padding_and_across_no_boundary(void **state)
     assert_int_equal(n_pairs, 1 + (496 + 3) + (3 + 6));
 }
 
-// Against a count by hand of every matrix product of GPT-2 124M.
+// Compared with a count by hand of every matrix product of GPT-2 124M.
 static void flop_are_those_of_the_matrices_and_the_pairs(void **state)
 {
     (void)state;

@@ -32,7 +32,7 @@ static void every_listed_preset_is_a_model(void **state)
     for (size_t i = 0; bd_model_presets[i]; i++) {
         bd_model_config config;
         check(bd_model_config_preset(&config, bd_model_presets[i], &err), &err);
-        assert_int_equal(config.n_vocabulary, 0);  // the dataset's
+        assert_int_equal(config.n_vocabulary, 0);  // from the dataset
         assert_int_equal(bd_model_config_check(&config, NULL), BD_ERR_ARGUMENT);
         config.n_vocabulary = 257;
         check(bd_model_config_check(&config, &err), &err);
@@ -83,7 +83,7 @@ static void hugging_faces_files_are_read(void **state)
     bd_json_free(gpt2);
 }
 
-static void what_is_written_is_read_again(void **state)
+static void a_written_config_is_read_again(void **state)
 {
     (void)state;
     bd_error err;
@@ -177,7 +177,7 @@ static void hostile_files_are_refused(void **state)
     }
 }
 
-// What is computed otherwise is not taken for the model that we have.
+// A variant that is computed differently is refused.
 static void variants_are_refused(void **state)
 {
     (void)state;
@@ -233,7 +233,7 @@ int main(void)
         cmocka_unit_test(the_originals_have_their_shapes),
         cmocka_unit_test(an_unknown_preset_is_refused),
         cmocka_unit_test(hugging_faces_files_are_read),
-        cmocka_unit_test(what_is_written_is_read_again),
+        cmocka_unit_test(a_written_config_is_read_again),
         cmocka_unit_test(gpt2s_inner_width_has_a_default),
         cmocka_unit_test(hostile_files_are_refused),
         cmocka_unit_test(variants_are_refused),

@@ -7,7 +7,7 @@
 #include "tests/unit/trainer/trainer_fixture.h"
 #include "trainer/step.h"
 
-// What one pass gave.
+// The results of one pass.
 typedef struct outcome {
     double loss_sum;
     float *losses;     // [n_tokens]
@@ -46,7 +46,7 @@ static outcome train(bd_model *model, const bd_model_batch *batch)
     return o;
 }
 
-// One pass of rows `numbers` through a fresh model.
+// Runs rows `numbers` once through a new model.
 static outcome train_rows(const subject *s, const int64_t *numbers, int64_t n)
 {
     bd_batch batch = load_batch(&s->rows, numbers, n);
@@ -69,7 +69,7 @@ static double largest(const float *values, int64_t n)
 
 // ---- Rows -----------------------------------------------------------------------------------
 
-// Rows that have padding; at most `max` of them.
+// Finds rows that have padding; at most `max` of them.
 static int64_t padded_rows(const bd_rows *rows, int64_t *numbers, int64_t max)
 {
     int64_t n = 0;
@@ -283,7 +283,7 @@ static void a_batch_that_is_too_large_is_refused(void **state)
     assert_string_equal(err.message, "the batch is larger than the model's buffers");
     assert_int_equal(bd_model_forward(&model, &three, &err), BD_ERR_ARGUMENT);
     bd_model_release(&model);
-    model = make_model(&s, 6, seq_len / 2);  // as many tokens, but the logits are of one row
+    model = make_model(&s, 6, seq_len / 2);  // as many tokens, but logits of one row
     assert_int_equal(bd_model_train(&model, &three, 1, &loss_sum, &err), BD_ERR_ARGUMENT);
     bd_model_release(&model);
     bd_batch_release(&batch);
@@ -373,7 +373,7 @@ static bd_status counting_allocate(bd_backend *backend, size_t size_bytes, void 
     return honest->allocate(backend, size_bytes, memory, err);
 }
 
-// What model.h says that a model takes is what it takes.
+// The memory that model.h promises for a model is the memory that it uses.
 static void memory_is_what_the_header_says(void **state)
 {
     (void)state;
@@ -442,7 +442,8 @@ static void running_out_of_memory_anywhere_leaves_nothing(void **state)
 
 // ---- Allocations of a step ------------------------------------------------------------------
 
-// The linker puts these in the place of what our own code calls (--wrap in CMakeLists.txt).
+// The linker replaces the functions that our own code calls by these (--wrap in
+// CMakeLists.txt).
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *memory, size_t size);
@@ -478,7 +479,7 @@ int __wrap_posix_memalign(void **memory, size_t alignment, size_t size)
     return __real_posix_memalign(memory, alignment, size);
 }
 
-// From the second step on; the first may learn how many segments a batch has.
+// From the second step on; the first one may learn how many segments a batch has.
 static void a_step_allocates_nothing(void **state)
 {
     (void)state;
@@ -489,7 +490,7 @@ static void a_step_allocates_nothing(void **state)
     const bd_model_batch batch = bd_batch_part(&rows, 0, 3);
     const int before_model = n_allocations;
     bd_model model = make_model(&s, 3, batch.attention.seq_len);
-    assert_true(n_allocations > before_model);  // or nothing is counted
+    assert_true(n_allocations > before_model);  // otherwise nothing is counted
     bd_error err;
     bd_sent_batch sent;
     check(bd_model_send(&model, &batch, &sent, &err), &err);

@@ -278,7 +278,7 @@ static void weights_do_not_depend_on_the_other_parameters_sizes(void **state)
     other.n_positions = 99;
     bd_parameters small = lay_out(OPT), large = lay_out(other);
     float *a = draw(&small, 9), *b = draw(&large, 9);
-    for (size_t i = 0; i < small.n; i++)  // the tables: as far as the smaller one goes
+    for (size_t i = 0; i < small.n; i++)  // the tables, up to the end of the smaller one
         assert_memory_equal(a + small.items[i].offset, b + large.items[i].offset,
                             (size_t)small.items[i].n * sizeof *a);
     free(a);
@@ -287,7 +287,7 @@ static void weights_do_not_depend_on_the_other_parameters_sizes(void **state)
     bd_parameters_release(&large);
 }
 
-// From a Python program of its own: splitmix64, Box-Muller, times 0.02.
+// Computed by a separate Python program: splitmix64, Box-Muller, times 0.02.
 static void a_seed_gives_the_same_weights_for_ever(void **state)
 {
     (void)state;
@@ -307,7 +307,8 @@ static void a_seed_gives_the_same_weights_for_ever(void **state)
     for (size_t i = 0; i < 3; i++)
         for (int j = 0; j < 3; j++) {
             const float found = weights[find(&parameters, expected[i].name)->offset + j];
-            // A different libm may round the double's last bit, which a float hardly shows.
+            // Another libm may round the last bit of the double differently, which a float
+            // hardly shows.
             assert_true(fabs(found - expected[i].first[j]) <= 4e-9);
         }
     float *other = draw(&parameters, 1235);

@@ -1,5 +1,5 @@
-// The trainer against PyTorch: losses, gradients of every parameter, and 200 steps, from the
-// golden files that tests/oracle/torch_golden.py made.
+// The trainer compared with PyTorch: losses, gradients of every parameter, and 200 steps, from
+// the golden files that tests/oracle/torch_golden.py made.
 #include <inttypes.h>
 #include <math.h>
 #include <setjmp.h>
@@ -89,7 +89,7 @@ static void close_fixture(fixture *f)
     bd_rows_close(&f->rows);
 }
 
-// Numbers of any kind, by way of their text: the JSON layer has no reals to read elsewhere.
+// Reads numbers of any kind as text, because the JSON layer reads no reals elsewhere.
 static double real_at(const bd_json *array, size_t i)
 {
     char *text;
@@ -120,7 +120,7 @@ static double real_in(const bd_json *object, const char *outer, const char *inne
 
 // ---- Loss and gradients -----------------------------------------------------------------
 
-// All rows of the dataset in one batch; gradients [n_total] out.
+// All rows of the dataset in one batch; returns gradients [n_total].
 static double train_all_rows(fixture *f, float *gradients)
 {
     bd_error err;
@@ -169,8 +169,8 @@ static double largest(const double *values, int64_t n)
     return most;
 }
 
-// The rows of the position table that belong to positions 0 to 7, as in the experiment that
-// started it all (OPT: rows 2 to 9).
+// The rows of the position table for positions 0 to 7, as in the experiment that started this
+// project (OPT: rows 2 to 9).
 static void print_positions(const fixture *f, const float *ours, const double *theirs)
 {
     const int64_t first = f->parameters.config.family->first_position;
@@ -201,7 +201,7 @@ static void gradients_are_pytorchs(const char *model)
     assert_true(fabs(loss - their_loss) <= 1e-6 * their_loss);
     print_positions(&f, ours, theirs);
 
-    // The bound of `prove`: a float's rounding of its own largest value, and of everything's.
+    // The bound of `prove`: the rounding of a float of the tensor's largest value, and of all.
     const double overall = largest(theirs, f.parameters.n_total);
     for (size_t i = 0; i < f.parameters.n; i++) {
         const bd_parameter *p = &f.parameters.items[i];
@@ -268,7 +268,7 @@ static void training_follows_pytorch(const char *model)
         check(bd_trainer_step(&trainer, &result, &err), &err);
         const double difference = fabs(result.loss - real_at(losses, i));
         worst = fmax(worst, difference);
-        // Both round floats in their own order, and training makes the difference grow.
+        // Both round floats in their own order, and training increases the difference.
         if (!(difference <= 1e-3))
             fail_msg("step %zu: loss %.6f, PyTorch's %.6f", i + 1, result.loss,
                      real_at(losses, i));

@@ -1,4 +1,4 @@
-// The proof believes nobody: whatever a backend gets wrong is noticed, and nothing else is.
+// The proof trusts nothing: every wrong result of a backend is noticed, and nothing else is.
 #include "trainer/proof/prove.h"
 
 #include <math.h>
@@ -75,7 +75,7 @@ static const char *const MODELS[] = {"opt", "gpt2"};
 static const char *const POSITIONS[] = {"model.decoder.embed_positions.weight",
                                         "transformer.wpe.weight"};
 
-// ---- What must agree ------------------------------------------------------------------------
+// ---- Agreement ------------------------------------------------------------------------------
 
 static void an_honest_backend_agrees(void **state)
 {
@@ -92,7 +92,7 @@ static void an_honest_backend_agrees(void **state)
         }
         assert_true(proof.proved);
         assert_int_equal(proof.probe.n_documents, BD_PROBED_DOCUMENTS);
-        // Of some hundred losses, each computed by sums of a few hundred floats.
+        // The sum of some hundred losses, each computed by sums of a few hundred floats.
         const double rounding = BD_LONGEST_SUM * 0x1p-24;
         assert_true(fabs(proof.loss_packed - proof.loss_exact) <= rounding * proof.loss_exact);
         assert_true(fabs(proof.loss_alone - proof.loss_exact) <= rounding * proof.loss_exact);
@@ -128,7 +128,7 @@ static void the_bound_is_the_one_that_is_promised(void **state)
     close_subject(&s);
 }
 
-// What an element has no term for must be exactly 0: rows of positions that no token has.
+// An element without a term must be exactly 0: rows of positions that no token has.
 static void without_a_term_the_bound_is_zero(void **state)
 {
     (void)state;
@@ -203,7 +203,7 @@ static void whole_rows_are_taken_until_there_are_enough(void **state)
     }
     bd_batch_release(&batch);
 
-    bd_proof proof = prove(&s, 1000, BD_SABOTAGE_NONE);  // more than there are: all
+    bd_proof proof = prove(&s, 1000, BD_SABOTAGE_NONE);  // more than there are: all are used
     assert_int_equal(proof.n_rows, totals->rows);
     assert_int_equal(proof.n_segments, totals->segments);
     assert_int_equal(proof.n_targets, totals->targets);
@@ -212,7 +212,7 @@ static void whole_rows_are_taken_until_there_are_enough(void **state)
     close_subject(&s);
 }
 
-// ---- What must not --------------------------------------------------------------------------
+// ---- Disagreement ---------------------------------------------------------------------------
 
 static void every_sabotage_is_noticed(void **state)
 {
@@ -234,7 +234,7 @@ static void every_sabotage_is_noticed(void **state)
 
 static const bd_operations *honest;
 
-// The whole row, whatever the boundaries say: what a kernel without document masks does.
+// Uses the whole row, whatever the boundaries say, like a kernel without document masks.
 static bd_status leaky_attention(bd_backend *backend, const bd_attention_forward_args *args,
                                  bd_error *err)
 {
@@ -277,7 +277,7 @@ static void a_kernel_that_ignores_boundaries_is_noticed(void **state)
     }
 }
 
-// ---- Kernels that are a little wrong, packed or not
+// ---- Kernels that are slightly wrong, packed or not
 
 static bd_status steeper_attention(bd_backend *backend, const bd_attention_forward_args *args,
                                    bd_error *err)
@@ -310,7 +310,7 @@ static void a_kernel_that_is_wrong_by_a_thousandth_is_noticed(void **state)
             bd_proof proof = prove(&s, N_DOCUMENTS, BD_SABOTAGE_NONE);
             assert_true(proof.n_disagree > 0);
             assert_false(proof.proved);
-            // It is no leak: alone it is as wrong.
+            // It is no leak: it is equally wrong when a document is alone.
             for (size_t l = 0; l < proof.n_lines; l++)
                 assert_int_not_equal(proof.lines[l].verdict, BD_PROOF_LEAK);
             bd_proof_release(&proof);
@@ -318,7 +318,7 @@ static void a_kernel_that_is_wrong_by_a_thousandth_is_noticed(void **state)
         }
 }
 
-// Attention that ignores boundaries lets a document reach those after it in its row.
+// If attention ignores boundaries, a document influences those after it in its row.
 static void a_leak_is_named_by_its_row_and_segment(void **state)
 {
     (void)state;
@@ -337,7 +337,7 @@ static void a_leak_is_named_by_its_row_and_segment(void **state)
         bd_probe found;
         int64_t n, longest = 0;
         const int32_t *bounds = bd_row_bounds(&batch.boundaries, 0, &n);
-        for (int64_t k = 1; k < n - 1; k++)  // the last can reach none
+        for (int64_t k = 1; k < n - 1; k++)  // the last one influences none
             if (bounds[k + 1] - bounds[k] > bounds[longest + 1] - bounds[longest])
                 longest = k;
         check(bd_probe_batch(&found, &model, &batch, 0, 1, 1, &err), &err);
@@ -348,13 +348,14 @@ static void a_leak_is_named_by_its_row_and_segment(void **state)
         assert_int_equal(found.leaked_tokens, bounds[n] - bounds[longest + 1]);
         bd_batch_release(&batch);
     }
-    assert_in_range(n_leaks, 1, 26);  // of 27 rows
+    assert_in_range(n_leaks, 1, 26);  // out of 27 rows
     bd_model_release(&model);
     close_subject(&s);
 }
 
-// Downloads of the gradients (the only ones of n_total floats) in which one element is off: the
-// first `n_forgeries`, of which one is of the packed rows and the second of the lone ones.
+// Downloads of the gradients (the only ones of n_total floats) in which one element is wrong:
+// the first `n_forgeries`; the first is that of packed rows and the second that of single
+// documents.
 static int64_t forged_element, n_forged_floats;
 static int n_forgeries;
 static double forged_by;
@@ -386,7 +387,7 @@ static void one_wrong_element_is_noticed_where_it_is(void **state)
 {
     (void)state;
     static const struct {
-        double bounds;  // by so many of its own it is off
+        double bounds;  // by how many times its own size it is wrong
         int forgeries;
         bd_proof_verdict verdict;
     } cases[] = {
@@ -471,7 +472,7 @@ static void other_weights_are_noticed(void **state)
 
 static int64_t n_relu_floats, relu_width, relu_unit;
 
-// Says of one unit's inputs, which are 0, that the kernels saw something above 0.
+// Claims that the kernels saw an input above 0 for one unit whose inputs are 0.
 static bd_status kinky_download(bd_backend *backend, void *to, const void *from,
                                 size_t size_bytes, bd_error *err)
 {
@@ -510,7 +511,7 @@ static void kinks_are_counted(void **state)
     n_tokens -=
         s.rows.manifests[0].totals.document_lengths[0];  // sequences of one token do not run
     assert_int_equal(proof.n_kinks - n_honest, c->n_layers * n_tokens);
-    // The kernels' own gradient is that of the other side: they did not see what they say.
+    // The kernels' own gradient is that of the other side: they did not see what they claim.
     const bd_proof_line *line = line_of(&proof, "model.decoder.layers.0.fc1.bias");
     assert_int_not_equal(line->verdict, BD_PROOF_AGREES);
     bd_proof_release(&proof);
@@ -519,7 +520,8 @@ static void kinks_are_counted(void **state)
 
 // ---- The probe ------------------------------------------------------------------------------
 
-// Tokens of the longest segments that another one follows in its row, as many as are probed.
+// Tokens of the longest segments that are followed by another in their row, as many as are
+// probed.
 static int64_t longest_followed(const bd_rows *rows)
 {
     int64_t longest[BD_PROBED_DOCUMENTS] = {0}, sum = 0;
@@ -589,7 +591,7 @@ static void without_targets_there_is_nothing_to_prove(void **state)
     bd_rows_close(&s.rows);
     pack_documents(&s.rows, "dataset", empty, 50, how);
     assert_nothing_to_prove(&s);
-    s.rows.manifests[0].totals = (bd_figures){0};  // our packer makes no such dataset
+    s.rows.manifests[0].totals = (bd_figures){0};  // our packer never makes such a dataset
     assert_nothing_to_prove(&s);
     close_subject(&s);
 }

@@ -104,7 +104,7 @@ static double largest(const double *values, int64_t n)
     return result;
 }
 
-// Every entry of `actual` within `bound` of `expected`; NaN is not.
+// Expects every entry of `actual` within `bound` of `expected`; NaN is not.
 static void assert_close(const double *actual, const double *expected, int64_t n, double bound,
                          const char *what)
 {
@@ -117,8 +117,8 @@ static void assert_close(const double *actual, const double *expected, int64_t n
 
 // ---- The gradient is that of the loss ----------------------------------------------------
 
-// Four points: the error is of order step^4, small beside what rounding of the loss leaves. A
-// larger step is more exact but carries an activation of OPT across ReLU's kink.
+// Four points: the error is of order step^4, small compared with the rounding of the loss. A
+// larger step is more exact but moves an activation of OPT across ReLU's kink.
 static const double step = 1e-4;
 
 static double slope(bd_reference *reference, double *weight)
@@ -137,9 +137,9 @@ static double slope(bd_reference *reference, double *weight)
     return sum / (12.0 * step);
 }
 
-// The differences are as exact as the loss L is rounded: by some 10 L DBL_EPSILON, which the
+// The differences are as exact as the rounding of the loss L: about 10 L DBL_EPSILON, which the
 // division by the step enlarges to 8e-10. That is 1e-7 of the largest gradient or less for all
-// parameters but OPT's key bias, whose gradient is 0 by mathematics.
+// parameters except OPT's key bias, whose gradient is mathematically 0.
 static void gradient_is_that_of_the_loss(void **state)
 {
     (void)state;
@@ -199,8 +199,8 @@ static void gradient_of_a_long_sequence_is_that_of_its_loss(void **state)
 
 // ---- The loss is that of the next token --------------------------------------------------
 
-// Over all tokens that could come next the probabilities sum to 1, which they would not if a
-// token saw its target.
+// The probabilities of all possible next tokens sum to 1, which they would not if a token saw
+// its target.
 static void probabilities_of_the_next_token_sum_to_one(void **state)
 {
     (void)state;
@@ -220,7 +220,7 @@ static void probabilities_of_the_next_token_sum_to_one(void **state)
             for (ids[n] = 0; ids[n] < 67; ids[n]++)
                 sum += exp(before - loss_of(&m.reference, ids, n + 1));
             ids[n] = stored;
-            // The loss before, some hundreds, takes three of the sixteen digits.
+            // The previous loss, some hundreds, takes three of the sixteen digits.
             if (!(fabs(sum - 1.0) <= 1e-11))
                 fail_msg("after %lld tokens they sum to %.17g", (long long)n, sum);
         }
@@ -228,7 +228,7 @@ static void probabilities_of_the_next_token_sum_to_one(void **state)
     }
 }
 
-// ---- What PyTorch says -------------------------------------------------------------------
+// ---- PyTorch's results --------------------------------------------------------------------
 
 // Every segment of the dataset as a sequence of its own; returns the number of targets.
 static int64_t add_dataset(bd_reference *reference, double loss_scale)
@@ -314,7 +314,7 @@ static void assert_gradients_of(const bd_reference *reference, const char *path)
     bd_safetensors_close(file);
 }
 
-// PyTorch's gradients are in double as well: the two differ in the order of their sums alone.
+// PyTorch's gradients are in double as well: only the order of the sums differs.
 static void gradients_are_those_of_pytorch(void **state)
 {
     (void)state;
@@ -355,7 +355,7 @@ static void sequences_add_up(void **state)
             for (int64_t j = 0; j < n; j++)
                 sum[j] += m.reference.gradients[j];
         }
-        // In another order, hence to the last digits only.
+        // Summed in another order, so equal except for the last digits.
         assert_close(&loss_sum, &loss, 1, 1e-14 * loss, "loss");
         assert_close(sum, together, n, 1e-14 * largest(together, n), "gradient");
         free(sum);
@@ -364,7 +364,7 @@ static void sequences_add_up(void **state)
     }
 }
 
-// By a power of 2, so that the gradients are scaled to the last bit.
+// The scale is a power of 2, so that the gradients are scaled exactly.
 static void loss_scale_is_of_the_gradients_alone(void **state)
 {
     (void)state;
@@ -420,9 +420,9 @@ static void impossible_sequence_is_refused_and_adds_nothing(void **state)
 
 // ---- Magnitudes and random rounding -------------------------------------------------------
 
-// Where all terms have one sign, their magnitudes sum to the gradient's: a bias of the last layer
-// norm is the sum of what comes down from the logits, one term for each target. One sequence of two
-// tokens has one target, and so one term.
+// If all terms have one sign, the sum of their magnitudes is the gradient's magnitude: a bias
+// of the last layer norm is the sum of the gradients from the logits, one term for each target.
+// One sequence of two tokens has one target, and so one term.
 static void magnitudes_are_sums_of_absolute_terms(void **state)
 {
     (void)state;
@@ -436,7 +436,7 @@ static void magnitudes_are_sums_of_absolute_terms(void **state)
         for (int64_t i = 0; i < m.parameters.config.n_channels; i++)
             assert_true(m.reference.magnitudes[beta + i] ==
                         fabs(m.reference.gradients[beta + i]));
-        // Sequences add up, and what is added may cancel in the gradient alone.
+        // Sequences add up, and terms may cancel only in the gradient.
         double *one = copy(m.reference.magnitudes, n);
         add_all(&m.reference);
         for (int64_t i = 0; i < n; i++) {
@@ -449,7 +449,7 @@ static void magnitudes_are_sums_of_absolute_terms(void **state)
     }
 }
 
-// Gradients of a run with random rounding, of which `n` differ from the exact ones.
+// Computes gradients with random rounding, `n` of which differ from the exact ones.
 static double scatter(model *m, bd_rounding rounding, const double *exact)
 {
     const int64_t n = m->parameters.n_total;
@@ -464,7 +464,7 @@ static double scatter(model *m, bd_rounding rounding, const double *exact)
     return sqrt(squares / (double)n);
 }
 
-// To first order the gradients move in proportion to the unit, differently for every seed.
+// To first order the gradients change in proportion to the unit, differently for every seed.
 static void random_rounding_scatters_gradients_in_proportion(void **state)
 {
     (void)state;

@@ -17,7 +17,7 @@ static const bd_model_config tiny = {
     .n_vocabulary = 5,
 };
 
-// A whole training state; `seed` makes every number of it different.
+// A whole training state; `seed` changes every number of it.
 typedef struct example {
     bd_parameters parameters;
     float *weights, *m, *v;
@@ -83,7 +83,7 @@ static void save_tiny(const char *folder, int64_t step, int seed)
     free_example(&e);
 }
 
-// Loads the json, and the tensors as a model of `config` would have them.
+// Loads the json, and the tensors for a model of `config`.
 static bd_status load_as(const char *folder, int64_t step, const bd_model_config *config,
                          bd_error *err)
 {
@@ -198,7 +198,7 @@ static void tensors_have_hugging_faces_names_and_their_moments_prefixes(void **s
     bd_safetensors_close(file);
 }
 
-// Slices begin and end inside of parameters, and one is empty.
+// Slices begin and end inside parameters, and one is empty.
 static void a_slice_of_the_moments_is_that_of_the_whole(void **state)
 {
     save_tiny(*state, 100, 1);
@@ -261,8 +261,8 @@ static void saving_a_step_again_replaces_it_whole(void **state)
     assert_int_equal(count_entries(*state), 4);
 }
 
-// Between the two renames there is no .json that could claim the new tensors: here the rename
-// of the tensors fails, because a folder has their name.
+// Between the two renames there is no .json that could refer to the new tensors: here the
+// rename of the tensors fails, because a folder has their name.
 static void old_json_never_stands_beside_new_tensors(void **state)
 {
     save_tiny(*state, 100, 1);
@@ -354,7 +354,7 @@ static void save_four(const char *folder)
 
 static void as_many_steps_are_kept_as_asked_for(void **state)
 {
-    static const int64_t n_kept[] = {0, 5, 4, 3, 1};  // 0 is all
+    static const int64_t n_kept[] = {0, 5, 4, 3, 1};  // 0 means all
     static const int64_t oldest[] = {3, 3, 3, 20, 100000001};
     save_four(*state);
     write_text(in(*state, "metrics.jsonl"), "{}");
@@ -374,7 +374,7 @@ static void rename_in(const char *folder, const char *from, const char *to)
     assert_int_equal(rename(old, in(folder, to)), 0);
 }
 
-// Where a process may be killed: the .json is not published yet, or withdrawn.
+// Points where a process may be killed: the .json is not published yet, or withdrawn.
 static void tensors_whose_json_is_pending_are_ours(void **state)
 {
     save_four(*state);
@@ -392,7 +392,7 @@ static void tensors_whose_json_is_pending_are_ours(void **state)
     assert_holds(*state, 99999999, 1);
 }
 
-// No .json, one of another step, one of other tensors, and none that can be read.
+// No .json, one of another step, one of other tensors, and one that cannot be read.
 static void tensors_that_no_json_names_are_left_alone(void **state)
 {
     static const char *const pending[] = {NULL, ".step-00000003.json.00000000.part",
@@ -442,7 +442,8 @@ static void steps_that_are_not_ours_are_not_removed(void **state)
     assert_int_equal(bd_checkpoint_prune(*state, 1, NULL), BD_OK);
     assert_int_equal(count_entries(*state), 4);
     assert_file_holds(in(*state, "step-00000020.json"), "{}");
-    // Going back behind them: they must not be found, and stay.
+    // When a run goes back to an earlier step, these must not be found, and must not be
+    // removed.
     assert_int_equal(bd_checkpoint_remove_after(*state, 3, NULL), BD_OK);
     assert_int_equal(count_entries(*state), 2);
     assert_file_holds(in(*state, "step-00000020.json.aside"), "{}");
@@ -464,7 +465,7 @@ static void steps_after_one_are_removed(void **state)
     assert_holds(*state, 20, 1);
 }
 
-// Changes one byte in place: replacing a file thousands of times keeps a disk busy.
+// Changes one byte in place: replacing a file thousands of times would keep a disk busy.
 static void set_byte(const char *path, size_t at, int value)
 {
     FILE *file = fopen(path, "r+b");
@@ -509,7 +510,7 @@ static void every_changed_byte_of_the_json_is_refused(void **state)
     free(bytes);
 }
 
-// Writes a step's json anew with `to` in the place of `from`, and with the seal that it needs.
+// Writes a step's json again with `to` in the place of `from`, and with a right seal.
 static void forge_json(const char *path, const char *text, const char *from, const char *to)
 {
     char body[3000], whole[4000];
@@ -521,7 +522,7 @@ static void forge_json(const char *path, const char *text, const char *from, con
     write_text(path, whole);
 }
 
-static void what_format_1_0_did_not_have_is_zero(void **state)
+static void keys_that_format_1_0_lacks_are_zero(void **state)
 {
     save_tiny(*state, 100, 1);
     const char *path = in(*state, "step-00000100.json");
@@ -537,7 +538,7 @@ static void what_format_1_0_did_not_have_is_zero(void **state)
     free(text);
 }
 
-// A json whose seal is right but which says something else.
+// A json with a right seal that contains something else.
 static void sealed_lie_is_refused(void **state)
 {
     static const struct {
@@ -624,7 +625,7 @@ static void tensors_of_another_model_are_refused(void **state)
     assert_load_fails(*state, &other, "has no tensor 'transformer.wte.weight'");
 }
 
-// Tensors that checksum and json agree on, but of which one moment is missing.
+// Tensors that agree with checksum and json, but one moment is missing.
 static void missing_moment_is_refused(void **state)
 {
     example e = make_example(&tiny, 1);
@@ -678,7 +679,7 @@ int main(void)
         test_in_folder(steps_that_are_not_ours_are_not_removed),
         test_in_folder(steps_after_one_are_removed),
         test_in_folder(every_changed_byte_of_the_json_is_refused),
-        test_in_folder(what_format_1_0_did_not_have_is_zero),
+        test_in_folder(keys_that_format_1_0_lacks_are_zero),
         test_in_folder(sealed_lie_is_refused),
         test_in_folder(every_flipped_bit_of_the_tensors_is_noticed),
         test_in_folder(tensors_of_another_size_are_refused),

@@ -3,7 +3,7 @@
 #include "tests/unit/temporary_folder.h"
 #include "tests/unit/trainer/trainer_fixture.h"
 
-// The subject's weights as weights and moments of a step.
+// Fills a step with the subject's weights as weights and moments.
 static bd_checkpoint_state state_of(const subject *s, int64_t step, const bd_json *json)
 {
     return (bd_checkpoint_state){
@@ -28,7 +28,7 @@ static bd_checkpoint_writer *open_writer(const subject *s, const char *folder, i
     return writer;
 }
 
-// The step as it is now, as a run hands it over.
+// Passes the step to the writer as a run does.
 static bd_status save(bd_checkpoint_writer *writer, const bd_checkpoint_state *step,
                       bd_error *err)
 {
@@ -46,7 +46,7 @@ static bd_status save(bd_checkpoint_writer *writer, const bd_checkpoint_state *s
     return bd_checkpoint_writer_save(writer, &handed, err);
 }
 
-// The step is what was handed over, though the weights changed right after.
+// The written step is the one that was passed, although the weights changed right after.
 static void training_goes_on_while_a_step_is_written(void **state)
 {
     static const bool has_memory[] = {true, false};
@@ -89,7 +89,7 @@ static void older_steps_go_once_the_new_one_is_there(void **state)
         const bd_checkpoint_state handed = state_of(&s, step, json);
         check(save(writer, &handed, &err), &err);
     }
-    bd_checkpoint_writer_free(writer);  // which waits for the last one
+    bd_checkpoint_writer_free(writer);  // waits for the last one
     assert_int_equal(count_entries(*state), 4);
     int64_t step;
     check(bd_checkpoint_find_up_to(*state, 4, &step, &err), &err);
@@ -119,7 +119,7 @@ static void a_failure_is_told_to_whoever_asks_next(void **state)
     check(bd_checkpoint_writer_check(writer, &err), &err);
     check(save(writer, &handed, &err), &err);
     bd_status status = BD_OK;
-    while (status == BD_OK)  // whenever it has failed
+    while (status == BD_OK)  // at any time after it has failed
         status = bd_checkpoint_writer_check(writer, &err);
     assert_int_equal(status, BD_ERR_IO);
     assert_mentions(&err, "cannot save step 7");

@@ -10,8 +10,8 @@
 
 enum { N_HALVES = 1 << 16 };
 
-// A number of 1 bit of sign, `exponent_bits` and the rest of fraction, as the formula of IEEE
-// 754 gives it.
+// A number of 1 sign bit, `exponent_bits` and the other bits as fraction, by the formula of
+// IEEE 754.
 static double value_of(unsigned bits, int exponent_bits)
 {
     const int fraction_bits = 15 - exponent_bits;
@@ -60,7 +60,7 @@ static void numbers_need_not_be_aligned(void **state)
     static const struct {
         bd_dtype dtype;
         unsigned char bytes[12];
-    } cases[] = {{BD_DTYPE_F32, {0, 0, 0, 0xc0, 0x3f, 0, 0, 0, 0xc0}},  // after a byte, 1.5, -2
+    } cases[] = {{BD_DTYPE_F32, {0, 0, 0, 0xc0, 0x3f, 0, 0, 0, 0xc0}},  // after a byte: 1.5, -2
                  {BD_DTYPE_BF16, {0, 0xc0, 0x3f, 0, 0xc0}},
                  {BD_DTYPE_F16, {0, 0, 0x3e, 0, 0xc0}}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -16,7 +16,7 @@
 static const bd_model_config families[] = {BD_FOR_EACH_FAMILY(SMALL)};
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
-// A number for weight `i` of step `step`, of which some are halfway between two in bf16.
+// A number for weight `i` of step `step`; some are halfway between two numbers of bf16.
 static float weight_of(int64_t step, int64_t i)
 {
     return ldexpf(1 + (float)i / 256 + (float)step / 1024, (int)(i % 40) - 20);
@@ -32,7 +32,7 @@ static bd_json *describe_data(const char *fingerprint)
     return data;
 }
 
-// A run of which the weights of each step are those of weight_of().
+// A run in which the weights of each step are those of weight_of().
 static void save_step(const char *run, const bd_model_config *config, int64_t step,
                       const char *fingerprint)
 {
@@ -77,7 +77,7 @@ static void export_model(const bd_model_export_job *job, bd_model_export_result 
         fail_msg("%s", err.message);
 }
 
-// What was exported is the model of `step`, rounded or not.
+// The exported model is that of `step`, rounded or not.
 static void assert_exported(const char *folder, const bd_model_config *config, int64_t step,
                             bd_type type)
 {
@@ -187,7 +187,7 @@ static void a_folder_that_is_not_empty_is_left_alone(void **state)
     assert_refused(&job, BD_ERR_ARGUMENT, "not empty ('notes')");
     assert_int_equal(count_entries(out), 1);
     assert_file_holds(in(out, "notes"), "mine");
-    // What a killed process left is not in the way.
+    // Files of a killed process do not prevent an export.
     assert_int_equal(remove(in(out, "notes")), 0);
     write_text(in(out, ".config.json.a1b2c3d4.part"), "half");
     bd_model_export_result result;

@@ -11,8 +11,8 @@
 static const bd_model_config families[] = {BD_FOR_EACH_FAMILY(SMALL)};
 enum { N_FAMILIES = sizeof families / sizeof families[0], MORE_VIEWS = 4 };
 
-// A model of which every weight is another number, as the tensors that a file is to hold; a
-// test changes them before it writes them.
+// A model in which all weights are different, as the tensors that a file will contain; a test
+// changes them before it writes them.
 typedef struct model {
     bd_parameters parameters;
     float *weights;
@@ -126,7 +126,7 @@ static void names_may_lack_their_prefixes(void **state)
     }
     model m;
     make_model(&m, &families[0]);
-    for (size_t i = 0; i < m.n_views; i += 2)  // "decoder.", and every second one whole
+    for (size_t i = 0; i < m.n_views; i += 2)  // every second keeps "model."
         m.views[i].name += strlen("model.");
     write_model(*state, &m);
     assert_loads(*state, &m);
@@ -200,7 +200,7 @@ enum { N_SHARDS = 3 };
 static const char *const shard_names[N_SHARDS] = {"a.safetensors", "b.safetensors",
                                                   "c.safetensors"};
 
-// Every third tensor into each file.
+// Puts every third tensor into each file.
 static void write_shards(const char *folder, const model *m)
 {
     for (size_t s = 0; s < N_SHARDS; s++) {
@@ -222,7 +222,7 @@ static bd_json *index_of(const model *m)
     return json;
 }
 
-// `key` of the weight map becomes `value`, or goes if that is NULL.
+// Sets `key` of the weight map to `value`, or removes it if that is NULL.
 static void write_index(const char *folder, const model *m, const char *key, const char *value)
 {
     bd_json *json = index_of(m), *changed = bd_json_object(), *again = bd_json_object();
@@ -262,7 +262,7 @@ static void an_index_that_lies_is_refused(void **state)
     write_shards(*state, &m);
     add_folder(in(*state, "below"));
     write_tensors(in(*state, "below/d.safetensors"), m.views, m.n_views);
-    const char *first = m.views[0].name;  // which lies in a.safetensors
+    const char *first = m.views[0].name;  // it lies in a.safetensors
     static const struct {
         const char *value;
         bd_status status;

@@ -9,7 +9,7 @@
 #include "common/base/json.h"
 #include "tests/unit/temporary_folder.h"
 
-// A file of this header, as it is, and `data_bytes` bytes 0, 1, 2, ...
+// Writes a file with exactly this header, and `data_bytes` bytes 0, 1, 2, ...
 static void write_raw(const char *path, const char *header, size_t data_bytes)
 {
     const uint64_t n = strlen(header);
@@ -108,7 +108,7 @@ static void large_tensor_is_copied_whole_and_never_in_memory_twice(void **state)
     assert_non_null(copy);
     for (int64_t i = 0; i < N; i++)
         values[i] = (float)i;
-    memset(copy, 1, N * sizeof *copy);  // its memory is there
+    memset(copy, 1, N * sizeof *copy);  // its memory is allocated
     const int64_t shape[] = {N};
     const bd_tensor_view view = {
         .name = "large", .n_dimensions = 1, .shape = {N}, .data = values};
@@ -118,8 +118,8 @@ static void large_tensor_is_copied_whole_and_never_in_memory_twice(void **state)
     bd_safetensors *file = opened(path);
     const long before = peak_kilobytes();
     assert_int_equal(bd_safetensors_copy_f32(file, "large", 1, shape, copy, NULL), BD_OK);
-    // Above the piece that is copied at a time, and what the system maps around it; far below
-    // the tensor.
+    // More than the piece that is copied at a time and what the system maps around it; far less
+    // than the tensor.
     assert_true(peak_kilobytes() - before < 32 << 10);
     assert_memory_equal(copy, values, N * sizeof *copy);
     bd_safetensors_close(file);
@@ -246,7 +246,7 @@ static void write_that_fails_is_reported(void **state)
     const bd_status status = bd_safetensors_write(path, &example, NULL, &err);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(status, BD_ERR_IO);
-    assert_refused(path, BD_ERR_FORMAT, "");  // what was written of it is no file
+    assert_refused(path, BD_ERR_FORMAT, "");  // a partly written file must not remain
 }
 
 // ---- What others write ----------------------------------------------------------------------
@@ -489,7 +489,7 @@ static void hostile_header_is_refused(void **state)
     }
 }
 
-// The neighbours of the cases above, so that none of them is refused for another reason.
+// Similar to the cases above but valid, so that none of those is refused for another reason.
 static void unusual_header_is_accepted(void **state)
 {
     const char *path = in(*state, "a.safetensors");
@@ -557,7 +557,7 @@ static void file_cut_anywhere_is_refused(void **state)
     assert_refused(in(*state, "missing"), BD_ERR_IO, "cannot open '");
 }
 
-// What an open file promises about its tensors holds, and copying them stays inside it.
+// The promises about an open file's tensors hold, and copying them stays inside it.
 static void assert_copies_fit(const bd_safetensors *file, size_t file_bytes)
 {
     for (size_t t = 0; t < bd_safetensors_count(file); t++) {
@@ -576,7 +576,7 @@ static void assert_copies_fit(const bd_safetensors *file, size_t file_bytes)
     }
 }
 
-// No single byte of a header makes the reader touch what is not there; the sanitizers watch.
+// No single changed byte of a header makes the reader access invalid memory; sanitizers watch.
 static void every_changed_byte_is_survived(void **state)
 {
     const char *path = in(*state, "a.safetensors");
@@ -607,7 +607,7 @@ static void every_changed_byte_is_survived(void **state)
     assert_true(n_refused > 500 && n_opened > 300);
 }
 
-// ---- JSON's cursor, on which the reader stands ----------------------------------------------
+// ---- The JSON cursor that the reader uses ---------------------------------------------------
 
 static void members_come_in_their_order(void **state)
 {

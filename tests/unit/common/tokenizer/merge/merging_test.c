@@ -1,4 +1,4 @@
-// Every way of merging against the plain rule, on vocabularies in which everything overlaps.
+// Compares every way of merging with the plain rule, on vocabularies with many overlaps.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -47,7 +47,7 @@ static void close_fixture(fixture *f)
     random_vocabulary_release(&f->model);
 }
 
-// Sometimes a letter that no merge has.
+// Sometimes a letter that is in no merge.
 static size_t random_word(fixture *f, char *word, size_t max)
 {
     const size_t n = (size_t)random_between(&f->random, 1, (int32_t)max);
@@ -127,8 +127,8 @@ static void embed_word(fixture *f, embedded_word *w)
     w->word = (bd_cut_word){(const uint8_t *)w->text, size_bytes, begin, end};
 }
 
-// Merges the parts of the word one by one and compares with the whole. Returns how many cuts
-// there are.
+// Merges the parts of the word one by one and compares with the whole. Returns the number of
+// cuts.
 static size_t check_parts(const fixture *f, const embedded_word *w, bd_cuts_function *cutting)
 {
     const bd_cut_word *word = &w->word;
@@ -155,7 +155,7 @@ static size_t check_parts(const fixture *f, const embedded_word *w, bd_cuts_func
     return n_cuts;
 }
 
-// From vocabularies in which everything overlaps to such as have few tokens.
+// From vocabularies in which everything overlaps to those with few tokens.
 static void parts_between_cuts_merge_alone(void **state)
 {
     (void)state;
@@ -219,7 +219,7 @@ static void assert_batch(bd_word_encoder *encoder, const fixture *f, const page_
     assert_ptr_equal(at, end);
 }
 
-// In a cache of 1 << bits lines, so that words take each other's places.
+// With a cache of 1 << bits lines, so that words replace each other.
 static void check_encoder(const bd_word_lookup_kind *looking, bd_merge_function *merging,
                           bd_cuts_function *cutting, int bits)
 {
@@ -237,7 +237,7 @@ static void check_encoder(const bd_word_lookup_kind *looking, bd_merge_function 
             for (size_t max_word = 3; max_word <= 48; max_word *= 4) {
                 page_text t = random_words(&f, sizes[i], max_word);
                 assert_batch(&encoder, &f, &t);
-                assert_batch(&encoder, &f, &t);  // as far as it is remembered
+                assert_batch(&encoder, &f, &t);  // if it is remembered
                 munmap(t.map, t.map_bytes);
             }
         bd_word_encoder_release(&encoder);
@@ -257,11 +257,11 @@ static void vector_code_gives_the_same(void **state)
 {
     (void)state;
     if (bd_word_lookup_best() == &bd_word_lookup_plain)
-        skip();  // nothing else runs on this processor
+        skip();  // no other code runs on this processor
     for (int bits = 1; bits <= 9; bits += 4)
         check_encoder(bd_word_lookup_best(), bd_merge_word_best(), bd_cuts_best(), bits);
 #ifdef __x86_64__
-    for (int bits = 1; bits <= 9; bits += 4)  // what the best hides
+    for (int bits = 1; bits <= 9; bits += 4)  // code that the best one hides
         check_encoder(&bd_word_lookup_avx2, bd_merge_word_plain, bd_cuts_avx2, bits);
 #endif
 }
@@ -284,14 +284,14 @@ static void a_word_of_a_million_letters_is_merged_whole(void **state)
         n_bytes += f.model.begins[*id + 1] - f.model.begins[*id];
     assert_int_equal(n_bytes, N);
     const size_t n = plain_merge(&f.model, word, 100, expected);
-    assert_memory_equal(ids, expected, (n > 2 ? n - 2 : 1) * sizeof *ids);  // all but the end
+    assert_memory_equal(ids, expected, (n > 2 ? n - 2 : 1) * sizeof *ids);  // except the end
     bd_word_encoder_release(&encoder);
     free(word);
     free(ids);
     close_fixture(&f);
 }
 
-// Of the letters a, b, c: (ab)c comes before ab, so ab is made and then taken at once.
+// Letters a, b, c: (ab)c has a lower rank than ab, so ab is used as soon as it is made.
 static bd_bpe_model late_vocabulary(void)
 {
     bd_bpe_model model = random_vocabulary(1, 3, 0);
@@ -346,7 +346,7 @@ static void merges_that_come_before_those_of_their_parts_follow_the_plain_rule(v
     test_free(f);
 }
 
-// Merging never makes `aaa`: it is the id of the word, not of a part of one.
+// Merging never makes `aaa`: it is the id of a whole word, not of a part of one.
 static void a_token_that_only_whole_words_become_is_not_made_of_a_part(void **state)
 {
     (void)state;

@@ -9,7 +9,7 @@ static void assert_bytes(const bd_bpe_model *model, uint32_t id, const char *exp
     assert_memory_equal(model->bytes + model->begins[id], expected, n);
 }
 
-// ---- What is read -----------------------------------------------------------------
+// ---- Reading ----------------------------------------------------------------------
 
 static void a_file_becomes_its_meaning(void **state)
 {
@@ -83,7 +83,7 @@ static void whole_words_are_true_only_where_they_make_a_difference(void **state)
           .model = ", \"ignore_merges\": true"},
          true},
         {{.entries = ", \"abc\": 256"}, false},
-        // No text between added tokens has one of them in it, …
+        // The text between added tokens contains none of them, …
         {{.entries = ", \"<s>\": 256",
           .added = ADDED(256, "<s>", ""),
           .model = ", \"ignore_merges\": true"},
@@ -106,7 +106,7 @@ static void whole_words_are_true_only_where_they_make_a_difference(void **state)
 
 typedef struct refusal {
     tokenizer_text text;
-    const char *message;  // after the name of the file
+    const char *message;  // follows the name of the file
 } refusal;
 
 static void assert_refused(const refusal *cases, size_t n, bd_status expected)
@@ -188,7 +188,7 @@ static void damage_is_named(void **state)
     assert_refused(cases, sizeof cases / sizeof *cases, BD_ERR_FORMAT);
 }
 
-static void what_is_not_done_is_named(void **state)
+static void unsupported_features_are_named(void **state)
 {
     (void)state;
     static const refusal cases[] = {
@@ -220,7 +220,7 @@ static void a_file_that_is_cut_short_anywhere_is_refused(void **state)
                                                  .added = ADDED(257, "<s>", "")});
     const size_t n = strlen(text);
     for (size_t cut = 0; cut < n; cut++) {
-        char *part = malloc(cut ? cut : 1);  // exactly as long, so that sanitizers see more
+        char *part = malloc(cut ? cut : 1);  // exactly this long, so that sanitizers see more
         memcpy(part, text, cut);
         bd_bpe_model model;
         bd_error err = {0};
@@ -248,7 +248,7 @@ static void assert_fixed_point(const bd_bpe_model *model)
     free(again);
 }
 
-static void what_is_written_means_the_same(void **state)
+static void a_written_file_means_the_same(void **state)
 {
     (void)state;
     static const tokenizer_text cases[] = {
@@ -271,7 +271,7 @@ static void what_is_written_means_the_same(void **state)
     }
 }
 
-static void what_changes_ids_changes_the_fingerprint(void **state)
+static void a_change_of_ids_changes_the_fingerprint(void **state)
 {
     (void)state;
     static const tokenizer_text cases[] = {
@@ -465,10 +465,10 @@ int main(void)
         cmocka_unit_test(merges_may_come_before_the_vocabulary),
         cmocka_unit_test(whole_words_are_true_only_where_they_make_a_difference),
         cmocka_unit_test(damage_is_named),
-        cmocka_unit_test(what_is_not_done_is_named),
+        cmocka_unit_test(unsupported_features_are_named),
         cmocka_unit_test(a_file_that_is_cut_short_anywhere_is_refused),
-        cmocka_unit_test(what_is_written_means_the_same),
-        cmocka_unit_test(what_changes_ids_changes_the_fingerprint),
+        cmocka_unit_test(a_written_file_means_the_same),
+        cmocka_unit_test(a_change_of_ids_changes_the_fingerprint),
         test_inside_folder(a_vocabulary_and_its_merges_are_read_from_a_folder),
         test_inside_folder(bad_files_are_named),
         test_inside_folder(bad_rank_files_are_named),

@@ -10,7 +10,7 @@ typedef struct parts {
     size_t n;
 } parts;
 
-// The plainest BPE: the lowest rank, then the leftmost; `ranks` may have any merges.
+// The plainest BPE: lowest rank first, then leftmost; `ranks` may have any merges.
 static parts merge_plainly(const bd_merge *merges, size_t n_merges, const char *word)
 {
     parts p = {.n = strlen(word)};
@@ -22,7 +22,7 @@ static parts merge_plainly(const bd_merge *merges, size_t n_merges, const char *
                 p.ids[i] = merges[m].product;
                 p.n--;
                 memmove(&p.ids[i + 1], &p.ids[i + 2], (p.n - i - 1) * sizeof *p.ids);
-                m = (size_t)-1;  // begin anew: the product may have a lower rank
+                m = (size_t)-1;  // start again: the product may have a lower rank
                 break;
             }
     return p;

@@ -8,7 +8,7 @@ static void matches_and_what_lies_between_are_words(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        // As Hugging Face's Split(Regex(...), "isolated") cuts.
+        // Cut as by Hugging Face's Split(Regex(...), "isolated").
         {"b+", "a|bb|c"},
         {"", "a|é|b"},
         {"a{,3}", "aaa|a|b|c"},
@@ -36,7 +36,7 @@ static void matches_and_what_lies_between_are_words(void **state)
         {"\\d", "a|\U00011bf0|\u00bda"},
         {"[\\D!]+", "\U00011bf0|\u00bda|1"},
         {"\\p{Z}", "\n|\u2028|a| "},
-        // Where case does not matter, a property does not change.
+        // If case is ignored, properties do not change.
         {"(?i:\\p{Lu})x(?-i:é)", "ax|Axé|AX"},
         {"(?i:a(?-i:[\\p{L}é]))é", "AAé|é"},
         {"(?i:a[\\s\\d])[é]ss", "ß|A1éss"},
@@ -58,7 +58,7 @@ static void matches_and_what_lies_between_are_words(void **state)
     }
 }
 
-static void what_another_dialect_means_is_refused_by_name(void **state)
+static void features_of_other_dialects_are_refused_by_name(void **state)
 {
     (void)state;
     static const struct {
@@ -117,7 +117,7 @@ static void what_another_dialect_means_is_refused_by_name(void **state)
     }
 }
 
-// As long as an expression may be, of the largest sets.
+// As long as an expression may be, with the largest sets.
 static void too_many_sets_end_in_an_error(void **state)
 {
     (void)state;
@@ -187,7 +187,7 @@ static void too_many_places_to_match_at_end_in_an_error(void **state)
     free(text);
 }
 
-// The limit is one over all texts of a document, however short they are.
+// The limit is for all texts of a document together, however short they are.
 static void texts_of_a_document_share_its_limit(void **state)
 {
     (void)state;
@@ -211,7 +211,7 @@ static void texts_of_a_document_share_its_limit(void **state)
     bd_splitter_free(splitter);
 }
 
-// Texts that are all one long word, or next to none, of each kind of character.
+// Texts that are one long word, or have hardly any, for each kind of character.
 static size_t fill_torture(char *text, size_t size, int kind)
 {
     static const char *const units[] = {
@@ -326,7 +326,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matches_and_what_lies_between_are_words),
-        cmocka_unit_test(what_another_dialect_means_is_refused_by_name),
+        cmocka_unit_test(features_of_other_dialects_are_refused_by_name),
         cmocka_unit_test(too_many_sets_end_in_an_error),
         cmocka_unit_test(too_many_ways_to_match_end_in_an_error),
         cmocka_unit_test(too_many_places_to_match_at_end_in_an_error),

@@ -13,13 +13,13 @@
 #define REQUIRE(condition) assert_true(condition)
 #include "tests/unit/common/tokenizer/known_words.h"
 
-// The last is two steps, see split_scalar.h.
+// The last one is two steps, see split_scalar.h.
 static const bd_pattern known[] = {BD_PATTERN_GPT2,      BD_PATTERN_CL100K, BD_PATTERN_LLAMA3,
                                    BD_PATTERN_O200K,     BD_PATTERN_QWEN2,  BD_PATTERN_DIGIT,
                                    BD_PATTERN_DIGIT_GPT2};
 enum { N_KNOWN = sizeof known / sizeof *known };
 
-// ---- Three ways to the words ------------------------------------------------------
+// ---- Three ways to find the words -------------------------------------------------
 
 static void scalar_words(bd_pattern pattern, const char *text, size_t size_bytes, words *found)
 {
@@ -69,7 +69,7 @@ static void compare_isas(bd_pattern pattern, const char *text, size_t size_bytes
 static void compare(comparison *c, const char *text, size_t size_bytes)
 {
     static words expected, found;
-    char *exact = malloc(size_bytes > 0 ? size_bytes : 1);  // so that ASan sees what is beyond
+    char *exact = malloc(size_bytes > 0 ? size_bytes : 1);  // so that ASan sees reads past it
     assert_non_null(exact);
     memcpy(exact, text, size_bytes);
     for (int p = 0; p < N_KNOWN; p++) {
@@ -233,7 +233,7 @@ static size_t add_code_point(char *text, size_t at, uint32_t code)
     return at;
 }
 
-// Vector code knows some classes without the table.
+// Vector code finds some classes without the table.
 static void every_way_knows_the_class_of_every_code_point(void **state)
 {
     (void)state;
@@ -241,7 +241,7 @@ static void every_way_knows_the_class_of_every_code_point(void **state)
     enum { CODES = 12 };
     for (uint32_t first = 0x80; first < 0x110000; first += CODES) {
         if (first == 0x34000 - 0x34000 % CODES)
-            first = 0xE0000;  // nothing is assigned between, and little above
+            first = 0xE0000;  // nothing is assigned in between, and little above
         char text[CODES * 20];
         size_t n = 0;
         for (uint32_t code = first; code < first + CODES; code++) {
@@ -327,7 +327,7 @@ static void steps_work_inside_the_pieces_of_the_one_before(void **state)
     check_steps(NULL, 0, "one word, whatever\nit has");
     check_steps(NULL, 0, "");
     const bd_split_step starcoder[] = {{BD_PATTERN_DIGIT, NULL}, {BD_PATTERN_GPT2, NULL}};
-    check_steps(starcoder, 2, "a|  |1|2| b|  | c");  // the lookahead ends where the piece does
+    check_steps(starcoder, 2, "a|  |1|2| b|  | c");  // the lookahead ends with the piece
     check_steps(starcoder, 2, "");
     const bd_split_step three[] = {
         {BD_PATTERN_OTHER, "-"}, {BD_PATTERN_DIGIT, NULL}, {BD_PATTERN_OTHER, "\\s+(?!\\S)|b"}};
@@ -393,7 +393,7 @@ static void splitter_serves_many_threads(void **state)
     bd_splitter_free(splitter);
 }
 
-// splitter_test [CASE], a pattern of names as a shell has them.
+// splitter_test [CASE], a pattern of names as in a shell.
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
