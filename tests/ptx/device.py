@@ -99,10 +99,13 @@ class Device:
         self.memory = Memory()
 
     def run(self, operation: str, arguments: ctypes.Structure) -> None:
-        """Calls bd_cuda_OPERATION with exactly the scratch memory that it asks for."""
-        ask = getattr(self.operations, f"bd_cuda_{operation}_scratch")
-        ask.restype = ctypes.c_size_t
-        scratch_bytes = ask(ctypes.byref(arguments))
+        """Calls bd_cuda_OPERATION with exactly the scratch memory that it asks for. A step inside
+        of another operation has no such function: it needs none."""
+        ask = getattr(self.operations, f"bd_cuda_{operation}_scratch", None)
+        scratch_bytes = 0
+        if ask:
+            ask.restype = ctypes.c_size_t
+            scratch_bytes = ask(ctypes.byref(arguments))
         scratch = self.memory.allocate(scratch_bytes)
         for work in self.record(operation, arguments, scratch, scratch_bytes):
             if isinstance(work, Fill):
