@@ -124,12 +124,23 @@ bd_status bd_folder_claim(int lock, int64_t n, bool *claimed, bd_error *err)
     return lock_byte(lock, F_WRLCK, n + 1, claimed, err);
 }
 
+static bd_status expect_lock_file(void *context, const char *folder, const char *name,
+                                  bd_error *err)
+{
+    (void)context;
+    return strcmp(name, BD_LOCK_NAME) == 0 ? BD_OK
+                                           : bd_fail(err, BD_ERR_IO, "'%s' is in use", folder);
+}
+
 void bd_folder_withdraw(const char *folder, int n_made, int lock)
 {
     bool alone = false;
     char *path = n_made > 0 ? strdup(folder) : NULL;
     if (path) {
-        if (lock >= 0 && bd_folder_lock_alone(lock, &alone, NULL) == BD_OK && alone)
+        // What another process has put there stays, and so does the lock that goes with it: a
+        // third one may have opened it and be about to take it.
+        if (lock >= 0 && bd_folder_lock_alone(lock, &alone, NULL) == BD_OK && alone &&
+            bd_folder_visit(folder, expect_lock_file, NULL, NULL) == BD_OK)
             bd_folder_remove(folder, BD_LOCK_NAME, NULL);
         remove_made(path, n_made);
     }
