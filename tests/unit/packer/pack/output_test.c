@@ -111,8 +111,11 @@ static void assert_begun(int64_t unit_bytes)
     assert_int_equal(count_entries(FOLDER), 2);
     assert_true(exists(in(FOLDER, BD_LOCK_NAME)));
     assert_int_equal(bd_pack_plan_load(FOLDER, &plan, NULL), BD_OK);
-    bd_pack_plan_entries(plan, &entries, &n_entries, &found_bytes, NULL);
+    assert_int_equal(bd_pack_plan_entries(plan, &entries, &n_entries, &found_bytes, NULL),
+                     BD_OK);
     assert_int_equal(found_bytes, unit_bytes);
+    for (size_t i = 0; i < n_entries; i++)
+        bd_input_entry_release(&entries[i]);
     free(entries);
     bd_json_free(plan);
 }
