@@ -2,7 +2,6 @@
 helps, and leaves nothing behind."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 

@@ -29,8 +29,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/memory.h"
-
 static const uint32_t NONE = UINT32_MAX;
 
 // ---- Merges by their two parts ----------------------------------------------------
