@@ -15,7 +15,15 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MAX_TYPES = 24, MAX_DEPTH = 6, MAX_COLUMNS = 3, ALLOWANCE_BYTES = 1 << 24 };
+enum {
+    MAX_DEPTH = 6,
+    MAX_COLUMNS = 3,
+    MAX_CHILDREN = 3,
+    MAX_TYPES = 24,  // types that come after so many have no children
+    // What the types before them still lack comes after them: children at each level, columns.
+    ROOM = MAX_TYPES + MAX_DEPTH * MAX_CHILDREN + MAX_COLUMNS,
+    ALLOWANCE_BYTES = 1 << 24
+};
 
 typedef struct bytes {
     const uint8_t *at, *end;
@@ -30,10 +38,10 @@ static uint8_t next_byte(bytes *b)
 // Arrow releases what it imports; everything lies in here, so nothing has to be freed.
 
 typedef struct made {
-    struct ArrowSchema schemas[MAX_TYPES + 1], *schema_children[MAX_TYPES + 1][MAX_COLUMNS];
-    struct ArrowArray arrays[MAX_TYPES + 1], *array_children[MAX_TYPES + 1][MAX_COLUMNS];
-    const void *buffers[MAX_TYPES + 1][3];
-    char metadata[MAX_TYPES + 1][160];
+    struct ArrowSchema schemas[ROOM], *schema_children[ROOM][MAX_CHILDREN];
+    struct ArrowArray arrays[ROOM], *array_children[ROOM][MAX_CHILDREN];
+    const void *buffers[ROOM][3];
+    char metadata[ROOM][160];
     int n;
 } made;
 
@@ -111,7 +119,7 @@ static int make_type(made *m, bytes *b, int depth)
     static const char *const names[] = {"text", "a", "input_ids", "b"};
     const uint8_t choice = next_byte(b);
     const int index = m->n++;
-    const bool is_leaf = depth == MAX_DEPTH || m->n + 4 > MAX_TYPES;
+    const bool is_leaf = depth == MAX_DEPTH || m->n >= MAX_TYPES;
     const int kind = choice % (is_leaf ? 11 : 16);
     m->schemas[index] = (struct ArrowSchema){.format = kinds[kind].format,
                                              .name = names[choice / 16 % 4],
