@@ -8,8 +8,8 @@
 #include "common/tokenizer/tokenizer.h"
 
 // Opens it for a dataset, or a shard, in `folder` (bd_tokenizer_open_stored()), and makes sure
-// that its ids mean what they meant to the config: another fingerprint is BD_ERR_FORMAT. Close
-// it with bd_tokenizer_close(). On failure *tokenizer is NULL.
+// that its ids mean what they meant when it was packed: another fingerprint is BD_ERR_FORMAT.
+// Close it with bd_tokenizer_close(). On failure *tokenizer is NULL.
 bd_status bd_stored_tokenizer_open(const bd_tokenizer **tokenizer, const char *folder,
                                    const bd_dataset_config *config, bd_error *err);
 

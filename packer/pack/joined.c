@@ -178,7 +178,7 @@ void bd_joined_release(bd_joined *joined)
 
 // ---- The held-out datasets -----------------------------------------------------------------
 
-// The held-out dataset must be the other side of the config of the dataset around it.
+// The held-out dataset must have the config of the dataset around it, and be its other side.
 static bd_status check_other_side(const bd_joined_dataset *held_out,
                                   const bd_joined_dataset *around, bd_error *err)
 {

@@ -60,7 +60,7 @@ bd_unit_contents bd_unit_packer_contents(bd_unit_packer *packer, bool held_out);
 void bd_unit_packer_clear(bd_unit_packer *packer);
 
 // Lays out, writes and publishes. Fails if the ledger does not add up. Afterwards the packer is
-// as new, but keeps its memory: fresh pages for every unit would take as long as the config.
+// as new, but keeps its memory: fresh pages for every unit would take as long as packing.
 bd_status bd_unit_packer_finish(bd_unit_packer *packer, const bd_unit *unit,
                                 bd_packed_unit *packed, bd_error *err);
 

@@ -10,7 +10,7 @@
 #include "packer/plan/estimate.h"
 
 // Adds every shard to every estimate, each shard a unit as it is, so that the figures are those
-// that config would give. Documents that were left out when it was packed are not counted. A
+// that packing would give. Documents that were left out when it was packed are not counted. A
 // shard that breaks a rule is BD_ERR_FORMAT. *time_ns is what reading took, all threads
 // together. Memory, for each thread: 40 bytes per document of a shard, 70 per segment.
 bd_status bd_estimate_dataset(bd_estimates *estimates, const char *folder,

@@ -1,4 +1,4 @@
-// prove.h - the experiment that shows, on the user's own shards, that config changes nothing.
+// prove.h - the experiment that shows, on the user's own shards, that packing changes nothing.
 //
 //   packed (P)   whole rows through the real loader and the real kernels, in float or bf16
 //   alone (A)    every segment in a row of its own through the same kernels
