@@ -12,15 +12,15 @@
 #include "packer/input/arrow_limit.h"
 #include "packer/input/parquet_footer.h"
 
-// Structs inside structs that a path may go through; Arrow's own limit for IPC files.
+// How deep the column may lie in structs; Arrow has the same limit for IPC files.
 enum { MAX_PATH_NAMES = 64 };
 
-// How many times larger than in the file a column may be in memory.
+// How many times as large as in the file a column may be in memory.
 enum { MOST_EXPANSION = 64 };
 
 typedef struct group {
     bd_column_group figures;
-    int64_t begin, end;  // of the batch in a stream, bytes
+    int64_t begin, end;  // bytes of the file that the batch takes, if it is a stream
 } group;
 
 struct bd_columns {
@@ -32,26 +32,26 @@ struct bd_columns {
     bd_arrow_limit *limit;              // must outlive the readers and what they read
     int64_t allowance_bytes;
 
-    // One of these, as the format says.
+    // The format decides which of these are there.
     GParquetArrowFileReader *parquet;
     GArrowRecordBatchFileReader *batches;
     GArrowSchema *stream_schema;
-    GArrowReadOptions *stream_options;  // reads our column alone
+    GArrowReadOptions *stream_options;  // reads only the column
 
     struct ArrowSchema *schema;        // of the whole file, owned
-    const struct ArrowSchema *parent;  // in it: what the column is a child of
+    const struct ArrowSchema *parent;  // in `schema`; the column is a child of it
     char *names[MAX_PATH_NAMES + 1];   // the column, then fields of structs, then NULL
     size_t n_names;
-    char *name;  // those, joined
-    int column;  // among the file's columns
-    int leaf;    // among Parquet's columns, which are what structs and lists end in
+    char *name;  // the names, joined by dots
+    int column;  // index of names[0] among the file's columns
+    int leaf;    // index among Parquet's columns, which are the leaves of structs and lists
     bd_value_type type;
 
     group *groups;
     size_t n_groups, groups_capacity;
     int64_t n_rows;
 
-    GPtrArray *exported;  // of exported_chunk: what `values` points into
+    GPtrArray *exported;  // of exported_chunk; `values` points into them
     bd_values values;
 };
 
@@ -66,10 +66,11 @@ static const char *group_word(const bd_columns *columns)
 }
 
 // ---- Arrow's C data interface -------------------------------------------------------------
-// Arrow GLib has no class for the newest types and aborts when it is asked to wrap one. It
-// takes an extension type for one of its own, whatever it is, and calls through memory that the
-// file may have filled. So schemas are looked at through the C data interface, and no array is
-// wrapped before its type has been seen there.
+// Arrow GLib wraps every Arrow object in one of its own classes. It has no class for the newest
+// types and aborts when it meets one. It takes every extension type for one that was defined
+// through GLib, and calls functions through memory that the file may have filled. So this file
+// examines schemas through the C data interface, and lets no array be wrapped before its type is
+// known to be safe.
 
 static void free_schema(struct ArrowSchema *schema)
 {
@@ -93,7 +94,7 @@ static void free_chunk(gpointer data)
     g_free(chunk);
 }
 
-// Fails unless the first column of what was read may be wrapped.
+// Fails unless what was read is one column of a type that Arrow GLib can wrap.
 static bd_status check_wrappable(const bd_columns *columns, GArrowSchema *read, bd_error *err)
 {
     GError *gerror = NULL;
@@ -113,13 +114,13 @@ static bd_status check_wrappable(const bd_columns *columns, GArrowSchema *read, 
     return status;
 }
 
-// Adds `array`, validated, to what the group exports.
+// Validates `array` and adds it to what was exported of the group.
 static bd_status export_chunk(bd_columns *columns, GArrowArray *array, bool fully,
                               bd_error *err)
 {
     GError *gerror = NULL;
     gpointer c_array = NULL, c_schema = NULL;
-    // Without full validation a damaged offset would be followed outside its buffer.
+    // Values need the full validation: a damaged offset would lead outside its buffer.
     if (!(fully ? garrow_array_validate_full(array, &gerror)
                 : garrow_array_validate(array, &gerror)))
         return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "damaged");
@@ -144,9 +145,9 @@ int64_t bd_columns_allowed(const bd_columns *columns, int64_t stored_bytes)
     return expanded > columns->allowance_bytes ? expanded : columns->allowance_bytes;
 }
 
-// Before a group is read that takes `stored_bytes` in the file. Arrow holds a page, its
-// dictionary and what it makes of them at the same time, in arrays that grow to twice their
-// size.
+// Limits the memory for reading a group that takes `stored_bytes` in the file. Arrow may need
+// four times the memory of the result, because it holds a page, its dictionary and the result at
+// the same time, and doubles arrays that grow.
 static void limit_memory(bd_columns *columns, int64_t stored_bytes)
 {
     bd_arrow_limit_set(columns->limit, 4 * bd_columns_allowed(columns, stored_bytes));
@@ -156,12 +157,12 @@ static bd_status fail_column_too_large(const bd_columns *columns, bd_error *err)
 {
     return bd_fail(
         err, BD_ERR_FORMAT,
-        "column '%s' would take far more memory than bytes in the file: write smaller "
-        "row groups or record batches, or allow more by --unit-size",
+        "column '%s' would take far more memory than it takes bytes in the file: write "
+        "smaller row groups or record batches, or allow more with --unit-size",
         columns->name ? columns->name : "");
 }
 
-// Takes `gerror`.
+// Reports that reading failed, and frees `gerror`.
 static bd_status fail_read(const bd_columns *columns, GError *gerror, const char *what,
                            bd_error *err)
 {
@@ -174,11 +175,14 @@ static bd_status fail_read(const bd_columns *columns, GError *gerror, const char
 // ---- Finding the column -------------------------------------------------------------------
 
 typedef struct field_path {
-    int64_t indices[MAX_PATH_NAMES];  // of a child in each level
+    int64_t indices[MAX_PATH_NAMES];  // of the child at each level
     size_t n;
 } field_path;
 
-// How many ways lead from `parent` to `field`. The first is added to *path.
+// Names may have dots in them, so that "a.b.c" can be a column, field "b.c" of "a", or field "c"
+// of "a.b". A child of `parent` with the whole name is taken first; if there is none, every struct
+// whose name is the part of `field` before some dot is searched for the rest. Returns how many
+// columns were found, and adds the way to the first of them to *path.
 static int find_path(const struct ArrowSchema *parent, const char *field, field_path *path)
 {
     int n_ways = 0;
@@ -205,7 +209,7 @@ static int find_path(const struct ArrowSchema *parent, const char *field, field_
     return n_ways;
 }
 
-// How many columns Parquet makes of a column.
+// How many columns Parquet makes of a column: one of every leaf.
 static int n_leaves(const struct ArrowSchema *schema)
 {
     int n = 0;
@@ -222,8 +226,8 @@ static int64_t n_children_named(const struct ArrowSchema *parent, const char *na
     return n;
 }
 
-// Goes along the path, level by level, and refuses what cannot be gone along: extension types,
-// and a name that two columns share (`is_clear`: no other path leads to the same name).
+// Follows the path, level by level, and sets where the column lies. Refuses extension types and a
+// name that several columns have (`is_clear`: no other path was found).
 static bd_status take_path(bd_columns *columns, const field_path *path, bool is_clear,
                            const struct ArrowSchema **column, bd_error *err)
 {
@@ -267,7 +271,7 @@ static bd_status fail_no_column(const struct ArrowSchema *schema, const char *fi
                    names->len > 0 ? "it has " : "it has none at all", names->str);
 }
 
-// Sets everything about the column, and takes the file's schema.
+// Sets columns->schema and everything that is known about the column.
 static bd_status choose_column(bd_columns *columns, GArrowSchema *gschema, const char *field,
                                bd_error *err)
 {
@@ -286,7 +290,7 @@ static bd_status choose_column(bd_columns *columns, GArrowSchema *gschema, const
     BD_TRY(take_path(columns, &path, n_ways == 1, &column, err));
     if (bd_value_type_of(&columns->type, column))
         return BD_OK;
-    // As text and one line per column, because a field of its own would have to be wrapped.
+    // The text of the schema has one line per column. Asking for one field would wrap its type.
     g_autofree gchar *text = garrow_schema_to_string_metadata(gschema, FALSE);
     g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
     const bool is_there = (guint)columns->column < g_strv_length(lines);
@@ -311,7 +315,8 @@ static bd_status add_group(bd_columns *columns, const group *added, bd_error *er
     return BD_OK;
 }
 
-// Adds the group that a record batch is, with what the exported column says.
+// Adds the record batch whose column was exported last. In a stream it lies at [begin, end); both
+// are 0 for an Arrow file.
 static bd_status add_batch_group(bd_columns *columns, int64_t begin, int64_t end, bd_error *err)
 {
     const exported_chunk *chunk = columns->exported->pdata[0];
@@ -325,7 +330,7 @@ static bd_status add_batch_group(bd_columns *columns, int64_t begin, int64_t end
     return add_group(columns, &g, err);
 }
 
-// Forgets what the last group exported.
+// Releases what was exported of the last group.
 static void forget_exported(bd_columns *columns)
 {
     bd_values_clear(&columns->values);
@@ -361,7 +366,7 @@ static bd_status open_parquet(bd_columns *columns, const char *field, bd_error *
     columns->parquet = bd_limited_parquet_reader(columns->stream, columns->limit, &gerror);
     if (!columns->parquet)
         return fail_read(columns, gerror, "not a Parquet file", err);
-    gparquet_arrow_file_reader_set_use_threads(columns->parquet, FALSE);  // callers have theirs
+    gparquet_arrow_file_reader_set_use_threads(columns->parquet, FALSE);  // callers use threads
     g_autoptr(GArrowSchema) gschema =
         gparquet_arrow_file_reader_get_schema(columns->parquet, &gerror);
     if (!gschema)
@@ -369,7 +374,7 @@ static bd_status open_parquet(bd_columns *columns, const char *field, bd_error *
     g_autoptr(GParquetFileMetadata) metadata =
         gparquet_arrow_file_reader_get_metadata(columns->parquet);
     BD_TRY(choose_column(columns, gschema, field, err));
-    // Counted in another way than Parquet does, the leaf would be that of another column.
+    // If Parquet counted leaves in another way, `leaf` would be the index of another column.
     const int n_leaf_columns = gparquet_file_metadata_get_n_columns(metadata);
     if (n_leaves(columns->schema) != n_leaf_columns)
         return bd_fail(err, BD_ERR_UNSUPPORTED, "it has columns of an unknown structure");
@@ -397,7 +402,7 @@ static bd_status export_row_group(bd_columns *columns, int64_t index, bd_error *
 
 // ---- Arrow files --------------------------------------------------------------------------
 
-// Exports the one column of a batch.
+// Exports the only column of a batch.
 static bd_status export_batch(bd_columns *columns, GArrowRecordBatch *record, bool fully,
                               bd_error *err)
 {
@@ -446,8 +451,8 @@ static bd_status open_arrow_file(bd_columns *columns, const char *field, bd_erro
 }
 
 // ---- Arrow streams ------------------------------------------------------------------------
-// A stream has no table of contents: its batches are found by reading them once, and then read
-// again where they were found.
+// A stream has no table of contents. So all batches are read once when it is opened, to find where
+// they begin, and again when their values are needed.
 
 static bool has_dictionary(const struct ArrowSchema *schema)
 {
@@ -457,7 +462,7 @@ static bool has_dictionary(const struct ArrowSchema *schema)
     return schema->dictionary != NULL;
 }
 
-// *mark_bytes becomes the size of the mark of the end if it is at `at`, else 0: a batch begins.
+// Sets *mark_bytes to the size of the mark of the end if it is at `at`; to 0 if a batch begins.
 static bd_status look_ahead(const bd_columns *columns, int64_t at, int64_t *mark_bytes,
                             bd_error *err)
 {
@@ -470,11 +475,12 @@ static bd_status look_ahead(const bd_columns *columns, int64_t at, int64_t *mark
         return bd_fail(err, BD_ERR_FORMAT,
                        "it ends without the mark of its end, after %" PRId64
                        " rows: its writer was stopped or is still at work; write it again, or "
-                       "copy what is there by pyarrow.ipc.open_arrow_stream()",
+                       "copy what is there with pyarrow.ipc.open_stream()",
                        columns->n_rows);
     if (left >= (int64_t)sizeof word)
         memcpy(&word, data + at, sizeof word);
-    // Since Arrow 0.15 the length of a message follows 32 bits that are all ones.
+    // A message begins with its length, since Arrow 0.15 after 32 bits that are all ones. The mark
+    // of the end is a message of length 0.
     if (word == UINT32_MAX && left >= 2 * (int64_t)sizeof word) {
         memcpy(&word, data + at + sizeof word, sizeof word);
         *mark_bytes = 2 * sizeof word;
@@ -486,7 +492,7 @@ static bd_status look_ahead(const bd_columns *columns, int64_t at, int64_t *mark
     return BD_OK;
 }
 
-// The stream ended in front of `at`. Nothing may follow, or its rows would be lost.
+// The stream ended before `at`. Nothing may follow, because its rows would be lost.
 static bd_status check_stream_end(const bd_columns *columns, int64_t at, bd_error *err)
 {
     static const char begin[] = {'\xff', '\xff', '\xff', '\xff'};
@@ -505,7 +511,7 @@ static bd_status check_stream_end(const bd_columns *columns, int64_t at, bd_erro
                    at);
 }
 
-// Exports the batch at `begin`; *end becomes where it ends.
+// Exports the batch at `begin`, which ends at *end at the latest; sets *end to its true end.
 static bd_status export_stream_batch(bd_columns *columns, int64_t begin, int64_t *end,
                                      bool fully, bd_error *err)
 {
@@ -668,7 +674,7 @@ static bd_status read_values(bd_columns *columns, int64_t index, bd_error *err)
     const bd_value_path path = path_of(columns);
     const bd_column_group *figures = &columns->groups[index].figures;
     const int64_t n_rows = figures->n_rows;
-    // Rows need no bytes in the file at all: lists of no items, runs of equal lengths.
+    // Rows may take no bytes at all in the file (empty lists, runs of equal lengths).
     if (n_rows > bd_columns_allowed(columns, figures->stored_bytes) / BD_COLUMN_ROW_BYTES)
         return fail_column_too_large(columns, err);
     BD_TRY(export_group(columns, index, err));

@@ -9,7 +9,7 @@
 
 // ---- Types --------------------------------------------------------------------------------
 
-// The width of the integers that `format` stands for, 0 if it is something else.
+// The size of the integers that `format` stands for; 0 if it stands for something else.
 static int integer_bytes(const char *format, bool *is_signed)
 {
     static const struct {
@@ -26,7 +26,7 @@ static int integer_bytes(const char *format, bool *is_signed)
     return 0;
 }
 
-// 4 or 8, 0 if `format` is not text.
+// The size of the offsets of texts, 4 or 8; 0 if `format` is not text.
 static int text_offset_bytes(const char *format)
 {
     return strcmp(format, "u") == 0 ? 4 : strcmp(format, "U") == 0 ? 8 : 0;
@@ -75,7 +75,7 @@ static bool same_type(const bd_value_type *a, const bd_value_type *b)
 
 const char bd_extension_key[] = "ARROW:extension:name";
 
-// The next int32 of the encoded metadata.
+// Reads the next int32 of encoded metadata and advances *at.
 static size_t read_length(const char **at)
 {
     int32_t n;
@@ -87,8 +87,8 @@ static size_t read_length(const char **at)
 const char *bd_schema_metadata(const struct ArrowSchema *schema, const char *key,
                                size_t *length)
 {
-    // The number of pairs, then key and value of each, with their lengths before them. Arrow
-    // made this from what it had read, so that the lengths are right.
+    // The number of pairs comes first, then the key and the value of each, with its length before
+    // it. Arrow has encoded this itself, so the lengths are right.
     const char *at = schema->metadata;
     for (size_t n = at ? read_length(&at) : 0; n > 0; n--) {
         const size_t key_length = read_length(&at);
@@ -114,8 +114,7 @@ const char *bd_extension_name(const struct ArrowSchema *schema, size_t *length)
 
 // ---- Finding the values in a column -------------------------------------------------------
 
-// The array at the end of a path. Row i of the column is its element `first + i`, counted from
-// where its buffers begin.
+// An array to which a path leads. Row i of the column is element `first + i` of its buffers.
 typedef struct located {
     const struct ArrowArray *array;
     int64_t first;
@@ -132,7 +131,7 @@ static const uint8_t *validity(const struct ArrowArray *array)
     return array->null_count == 0 ? NULL : array->buffers[0];
 }
 
-// Takes the value from every row that is null in `at`.
+// Sets the data of every row that is null in `at` to NULL.
 static void mark_nulls(const located *at, int64_t n_rows, bd_value *rows)
 {
     const uint8_t *valid = validity(at->array);
@@ -149,8 +148,8 @@ static int64_t child_index(const struct ArrowSchema *schema, const char *name)
     return -1;
 }
 
-// Follows the path. A row of a struct that is null has no value in the struct's fields either,
-// so that nulls are marked on the way (rows may be NULL: then they are not).
+// Follows the path. If a struct is null in some row, then so are its fields: nulls are therefore
+// marked at every level, unless `rows` is NULL.
 static bd_status locate_values(located *at, const struct ArrowSchema *schema,
                                const struct ArrowArray *array, const bd_value_path *path,
                                const bd_value_type *type, bd_value *rows, bd_error *err)
@@ -184,7 +183,7 @@ typedef struct span {
     const char *items;    // NULL if there are none
     const char *offsets;  // not necessarily aligned; NULL if every value has list_size items
     const bd_value_type *type;
-    int64_t first;
+    int64_t first;  // index of value 0 in the buffers
 } span;
 
 static span span_of(const located *at, const bd_value_type *type)
@@ -219,6 +218,7 @@ static int64_t edge(const span *s, int64_t i)
     return wide;
 }
 
+// Refuses nulls and negative numbers among the ids of value i; messages call it `row`.
 static bd_status check_items(const struct ArrowArray *items, const span *s, int64_t i,
                              int64_t row, bd_error *err)
 {
@@ -228,7 +228,7 @@ static bd_status check_items(const struct ArrowArray *items, const span *s, int6
     for (int64_t j = from; valid && j < to; j++)
         if (!is_set(valid, items->offset + j))
             return bd_fail(err, BD_ERR_FORMAT, "row %" PRId64 " has a null among its ids", row);
-    // Little-endian, as every machine that we run on: the sign is in an item's last byte.
+    // The machine is little-endian, so the sign is in an item's last byte.
     for (int64_t j = from; s->type->is_signed && j < to; j++)
         if (s->items[j * item_bytes + item_bytes - 1] & 0x80)
             return bd_fail(err, BD_ERR_FORMAT, "row %" PRId64 " has a negative id", row);
@@ -237,7 +237,7 @@ static bd_status check_items(const struct ArrowArray *items, const span *s, int6
 
 // ---- Gathering ----------------------------------------------------------------------------
 
-static const char no_bytes[] = "";  // where an empty value lies
+static const char no_bytes[] = "";  // the data of empty values: NULL would mean null
 
 // Value `i` of `s`.
 static bd_value value_at(const span *s, int64_t i)
@@ -247,7 +247,7 @@ static bd_value value_at(const span *s, int64_t i)
     return (bd_value){size_bytes > 0 ? s->items + begin * item_bytes : no_bytes, size_bytes};
 }
 
-// Fills the rows that have a value; the first of them is row `first` of the group.
+// Sets the value of every row that is not null; rows[0] is row `first` of the group.
 static bd_status take_span(bd_value *rows, int64_t n_rows, const located *at,
                            const bd_value_type *type, int64_t first, bd_error *err)
 {
@@ -353,6 +353,6 @@ bd_status bd_values_weigh(const struct ArrowSchema *schema, const struct ArrowAr
         n_items = edge(&s, array->length) - edge(&s, 0);
     }
     if (n_items < 0 || !bd_int64_mul(n_items, type->item_bytes, weight_bytes))
-        return bd_fail(err, BD_ERR_FORMAT, "offsets that are out of order");
+        return bd_fail(err, BD_ERR_FORMAT, "the column's offsets are out of order");
     return BD_OK;
 }

@@ -1,4 +1,4 @@
-// Collecting what operands name: bd_inputs_add().
+// bd_inputs_add(): finds the files that an operand names.
 #include <dirent.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -18,8 +18,8 @@ enum { MAX_LIST_BYTES = 1 << 30 };
 typedef struct adding {
     bd_inputs *inputs;
     const bd_collect_options *how;
-    bool avoids;
-    struct stat avoided;  // if there is a folder to avoid
+    bool avoids;          // how->avoided exists
+    struct stat avoided;  // of it, so that it is recognised under any name
 } adding;
 
 // Appends one file. `path` and `name` are copied; `info` is NULL for standard input.
@@ -55,16 +55,17 @@ typedef struct place {
 // A walk through a folder that was given, from top to bottom.
 typedef struct walk {
     const adding *a;
-    size_t folder;   // its number (bd_input)
-    size_t n_above;  // characters of a name before the path below the folder
-    place *entered;  // [n_entered], owned; folders, in which a link may not lead again
+    size_t folder;   // its number, as in bd_input
+    size_t n_above;  // in a name, the path below the folder begins after so many bytes
+    place *entered;  // [n_entered], owned; folders that were entered: links to them are not
+                     // followed, so that the walk ends
     size_t n_entered, capacity;
 } walk;
 
 // A decision about a folder, which holds for everything below it.
 typedef struct verdict {
-    bd_pass_reason reason;  // all of it is passed over
-    bool included;          // --include names it
+    bd_pass_reason reason;  // why all of it is passed over
+    bool included;          // a pattern of --include matches it
 } verdict;
 
 static bd_status walk_folder(walk *w, const char *path, const char *name,
@@ -80,7 +81,8 @@ static int is_entry(const struct dirent *entry)
     return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
 }
 
-// Whether one of the patterns matches the path below a folder.
+// Whether one of the patterns matches `below`, a path below the folder that was given. A pattern
+// without a slash may also match the last name of that path.
 static bool matches(const bd_texts *patterns, const char *below)
 {
     for (size_t i = 0; i < patterns->n; i++) {
@@ -107,6 +109,8 @@ static bd_status pass_over_entry(const walk *w, bd_pass_reason reason, const str
                                info && S_ISREG(info->st_mode) ? info->st_size : 0, name, err);
 }
 
+// Decides about one entry of a folder. The first reason that applies to the entry or to a folder
+// above it counts. A folder that is passed over is still walked, so that its files are counted.
 static bd_status walk_entry(walk *w, const char *path, const char *name, verdict fate,
                             bd_error *err)
 {
@@ -152,7 +156,7 @@ static bd_status walk_folder(walk *w, const char *path, const char *name,
     w->entered[w->n_entered++] = (place){info->st_dev, info->st_ino};
     // Not alphasort(): its order depends on the locale.
     const int n = scandir(path, &entries, is_entry, by_name);
-    if (n < 0 && fate.reason && errno == EACCES)  // nobody wants to read it
+    if (n < 0 && fate.reason && errno == EACCES)  // it is passed over anyway
         return pass_over_entry(w, fate.reason, NULL, name, err);
     if (n < 0)
         return bd_fail_errno(err, "cannot read the folder '%s'", path);
@@ -193,7 +197,8 @@ static bd_status add_folder(const adding *a, const char *path, const char *name,
 static bd_status add_path(const adding *a, const char *path, bd_error *err)
 {
     struct stat info;
-    if (strcmp(path, BD_STDIN_OPERAND) == 0)  // from a pattern or a list: a file of that name
+    // A pattern or a list has named a file "-"; it does not mean standard input.
+    if (strcmp(path, BD_STDIN_OPERAND) == 0)
         return add_path(a, "./-", err);
     if (stat(path, &info) != 0)
         return bd_fail_errno(err, "cannot read '%s'", path);
@@ -238,7 +243,7 @@ static bd_status add_plain(const adding *a, const char *operand, bd_error *err)
     return is_pattern ? add_pattern(a, operand, err) : add_path(a, operand, err);
 }
 
-// One operand a line; blank lines, and those that begin with '#', say nothing.
+// Each line is one operand. Blank lines and lines that begin with '#' are ignored.
 static bd_status add_operand_list(const adding *a, const char *path, bd_error *err)
 {
     char *text, *rest;

@@ -9,7 +9,7 @@
 
 enum { CHUNK_BYTES = 1 << 16, N_COLUMNS = 5 };
 
-// The table as it comes, byte by byte.
+// The state after some bytes of the table; a chunk may end anywhere.
 typedef struct csv_reader {
     const char *ids_path;
     int64_t n_tokens;
@@ -18,13 +18,13 @@ typedef struct csv_reader {
     int64_t n_rows;
     enum { FIELD_BEGINS, FIELD_PLAIN, FIELD_QUOTED, FIELD_QUOTE_SEEN } state;
     int column;
-    int n_digits;       // of the column
-    int64_t bounds[2];  // start and end
+    int n_digits;       // of this column so far
+    int64_t bounds[2];  // start and end in this row
 } csv_reader;
 
 static bd_status take_content(csv_reader *csv, char c, bd_error *err)
 {
-    enum { MAX_DIGITS = 18 };  // always fit
+    enum { MAX_DIGITS = 18 };  // which always fit into 64 bits
     if (csv->column >= 2)
         return BD_OK;
     if (c < '0' || c > '9' || ++csv->n_digits > MAX_DIGITS)
@@ -72,7 +72,7 @@ static bd_status check_bounds(const csv_reader *csv, bd_error *err)
     return BD_OK;
 }
 
-// Whether one more row is still possible.
+// Fails if the table must not have one more row.
 static bd_status check_n_documents(const csv_reader *csv, bd_error *err)
 {
     int64_t limit = BD_DOLMA_MAX_DOCUMENTS;
@@ -102,6 +102,8 @@ static bd_status end_row(csv_reader *csv, bd_error *err)
     return BD_OK;
 }
 
+// A quote inside quotes either ends the quotation or is the first of two that stand for one; the
+// byte after it decides (FIELD_QUOTE_SEEN).
 static bd_status take_byte(csv_reader *csv, char c, bd_error *err)
 {
     if (csv->state == FIELD_QUOTED && c == '"') {
@@ -110,7 +112,7 @@ static bd_status take_byte(csv_reader *csv, char c, bd_error *err)
     }
     if (csv->state == FIELD_QUOTED)
         return take_content(csv, c, err);
-    if (c == '"' && csv->state != FIELD_PLAIN) {  // two of them stand for one, which is content
+    if (c == '"' && csv->state != FIELD_PLAIN) {
         const bool doubled = csv->state == FIELD_QUOTE_SEEN;
         csv->state = FIELD_QUOTED;
         return doubled ? take_content(csv, c, err) : BD_OK;

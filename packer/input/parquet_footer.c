@@ -7,6 +7,11 @@
 #include "common/base/memory.h"
 
 // ---- Thrift's compact protocol ------------------------------------------------------------
+// A struct is a sequence of fields and ends with a zero byte. A field begins with one byte: the
+// type in its lower half, and in its upper half by how much the field's number exceeds the number
+// of the field before it (0: the number itself follows). Integers are varints, signed ones in
+// zigzag order (0, -1, 1, -2, ...). Lists, maps and strings begin with their length. So the type
+// of a field is enough to skip it.
 
 enum {
     STOP = 0,  // the end of a struct
@@ -24,9 +29,9 @@ enum {
     STRUCT = 12,
 };
 
-enum { MAX_DEPTH = 32 };
+enum { MAX_DEPTH = 32 };  // of values inside values that are skipped
 
-// Once `damaged`, every further read gives zero and nothing moves: callers may look late.
+// After `damaged` is set, reading gives zero and does not advance, so that callers may check late.
 typedef struct thrift {
     const uint8_t *at, *end;
     bool damaged;
@@ -73,7 +78,8 @@ typedef struct field {
     int type;
 } field;
 
-// The next field of a struct; begin with a zero `f`. False after the last.
+// Reads the beginning of a struct's next field; `f` must be zero before the first. Returns false
+// after the last field and if the footer is damaged.
 static bool next_field(thrift *t, field *f)
 {
     const uint8_t header = read_byte(t);
@@ -88,6 +94,7 @@ static bool next_field(thrift *t, field *f)
     return !t->damaged;
 }
 
+// Reads the beginning of a list and returns its length.
 static uint64_t read_list(thrift *t, int *item_type)
 {
     const uint8_t header = read_byte(t);
@@ -101,7 +108,7 @@ static void skip_struct(thrift *t, int depth)
 {
     field f = {0};
     while (next_field(t, &f))
-        if (f.type != TRUE_FIELD && f.type != FALSE_FIELD)  // which are in the header
+        if (f.type != TRUE_FIELD && f.type != FALSE_FIELD)  // their value is in the type
             skip(t, f.type, depth);
 }
 
@@ -115,7 +122,8 @@ static void skip_map(thrift *t, int depth)
     }
 }
 
-// Every kind of value takes at least a byte, so that no count can keep us long.
+// Skips a value. Every value takes at least one byte, so the loops end with the footer, however
+// large a count is.
 static void skip(thrift *t, int type, int depth)
 {
     int item_type;
@@ -164,7 +172,7 @@ static void skip_field(thrift *t, const field *f)
         skip(t, f->type, 0);
 }
 
-// ---- The structs of Parquet that lead to a column chunk, with the fields' numbers ----------
+// ---- The structs that lead to a column chunk; parquet.thrift numbers their fields ----------
 
 static bool is_field(const field *f, int64_t id, int type)
 {
@@ -214,7 +222,7 @@ static void read_row_group(thrift *t, int64_t n_columns, int64_t column,
                            bd_parquet_chunk *chunk)
 {
     field f = {0};
-    *chunk = (bd_parquet_chunk){-1, -1, -1, false};  // refused unless they are all there
+    *chunk = (bd_parquet_chunk){-1, -1, -1, false};  // -1: missing
     while (next_field(t, &f)) {
         if (is_field(&f, 1, LIST))
             read_columns(t, n_columns, column, chunk);
@@ -244,8 +252,8 @@ static bd_status read_row_groups(thrift *t, int64_t n_columns, int64_t column,
                            "the column is encrypted: decrypt it first");
         if (chunk.n_rows < 0 || chunk.encoded_bytes < 0 || chunk.stored_bytes < 0 ||
             (uint64_t)chunk.stored_bytes > file_bytes)
-            return bd_fail(err, BD_ERR_FORMAT, "the footer's row group %zu cannot be",
-                           *n_chunks);
+            return bd_fail(err, BD_ERR_FORMAT,
+                           "the footer has impossible sizes for row group %zu", *n_chunks);
         BD_TRY(
             bd_array_reserve((void **)chunks, &capacity, *n_chunks + 1, sizeof **chunks, err));
         (*chunks)[(*n_chunks)++] = chunk;
@@ -272,7 +280,7 @@ static bd_status read_file_metadata(thrift *t, int64_t n_columns, int64_t column
     return BD_OK;
 }
 
-// Sets *t to the footer.
+// Sets *t to the bytes of the footer.
 static bd_status find_footer(thrift *t, const void *data, size_t size_bytes, bd_error *err)
 {
     static const char magic[4] = "PAR1", encrypted[4] = "PARE";
@@ -295,7 +303,7 @@ static bd_status find_footer(thrift *t, const void *data, size_t size_bytes, bd_
 
 enum { MAX_LEVELS = 200 };
 
-// How many children a SchemaElement has.
+// Reads a SchemaElement and returns how many children it has.
 static int64_t read_element(thrift *t)
 {
     field f = {0};
@@ -309,8 +317,9 @@ static int64_t read_element(thrift *t)
     return n_children;
 }
 
-// The elements lie in the order in which one meets them from the root downwards, so that a
-// stack of how many are still to come tells the depth.
+// Whether the schema is nested at most MAX_LEVELS deep. It is a tree in preorder: an element, then
+// its children, each with everything below it. left[] is a stack: for every element above the
+// next one, how many of its children are still to come. So its height is the depth.
 static bool is_shallow(thrift *t)
 {
     int64_t left[MAX_LEVELS];

@@ -158,7 +158,7 @@ static bd_status count_group(table_source *table, const bd_column_group *group, 
     return bd_fail(err, BD_ERR_FORMAT,
                    "cannot read '%s': its rows up to %" PRId64 " take more than %" PRId64
                    " MiB in one unit, far more than in the file: write smaller row groups or "
-                   "record batches, or allow more by --unit-size",
+                   "record batches, or allow more with --unit-size",
                    table->path, group->first_row + group->n_rows, allowed >> 20);
 }
 
