@@ -69,6 +69,11 @@ void bd_hasher_add(bd_hasher *hasher, const void *data, size_t size_bytes)
     XXH3_128bits_update(hasher->state, data, size_bytes);
 }
 
+void bd_hasher_add_number(bd_hasher *hasher, uint64_t number)
+{
+    bd_hasher_add(hasher, &number, sizeof number);
+}
+
 uint64_t bd_hasher_take64(bd_hasher *hasher)
 {
     const uint64_t hash = XXH3_64bits_digest(hasher->state);

@@ -32,6 +32,7 @@ typedef struct bd_hasher bd_hasher;
 bd_hasher *bd_hasher_new(void);  // NULL when out of memory
 void bd_hasher_free(bd_hasher *hasher);
 void bd_hasher_add(bd_hasher *hasher, const void *data, size_t size_bytes);
+void bd_hasher_add_number(bd_hasher *hasher, uint64_t number);  // its 8 bytes
 // The result so far; the hasher is then as new.
 uint64_t bd_hasher_take64(bd_hasher *hasher);
 bd_digest bd_hasher_take128(bd_hasher *hasher);

@@ -1,4 +1,4 @@
-// memory.h - arrays that grow, and sizes whose computation reports an overflow.
+// memory.h - arrays that grow, and arithmetic of sizes.
 #ifndef BINDERY_COMMON_BASE_MEMORY_H
 #define BINDERY_COMMON_BASE_MEMORY_H
 
@@ -34,6 +34,13 @@ static inline bool bd_int64_add(int64_t a, int64_t b, int64_t *out)
 static inline bool bd_int64_mul(int64_t a, int64_t b, int64_t *out)
 {
     return !__builtin_mul_overflow(a, b, out);
+}
+
+// How many binary digits n has: 0 for 0, otherwise the exponent of the largest power of two that
+// is not above n, plus 1.
+static inline int bd_bit_width(uint64_t n)
+{
+    return n == 0 ? 0 : 64 - __builtin_clzll(n);
 }
 
 #endif

@@ -57,7 +57,7 @@ static int64_t *field_of(bd_figures *figures, size_t i)
 
 static int bin_of(int64_t value)
 {
-    return 63 - __builtin_clzll((unsigned long long)value);
+    return bd_bit_width((uint64_t)value) - 1;
 }
 
 void bd_figures_count_row(bd_figures *figures, int64_t seq_len, int64_t used,

@@ -1,19 +1,16 @@
 #include "common/dataset/place_keys.h"
 
+#include "common/base/memory.h"
+
 // With more bits, one pass would write to more places than the caches and the TLB hold.
 enum { MAX_DIGIT_BITS = 11 };
-
-static int bits_of(uint64_t most)
-{
-    return most == 0 ? 0 : 64 - __builtin_clzll(most);
-}
 
 bd_place_keys bd_place_keys_of(const bd_place_range *range)
 {
     if (range->least_input > range->most_input)
         return (bd_place_keys){0};  // no places
-    const int input_bits = bits_of(range->most_input - range->least_input);
-    const int position_bits = bits_of(range->most_position - range->least_position);
+    const int input_bits = bd_bit_width(range->most_input - range->least_input);
+    const int position_bits = bd_bit_width(range->most_position - range->least_position);
     return (bd_place_keys){
         .least_position = range->least_position,
         .least_input = range->least_input,

@@ -42,24 +42,19 @@ void bd_record_hashes_begin(bd_record_hashes *hashes, int64_t first_input)
     hashes->input = first_input;
 }
 
-static void hash_number(bd_hasher *hasher, uint64_t number)
-{
-    bd_hasher_add(hasher, &number, sizeof number);
-}
-
 void bd_record_hashes_add(bd_record_hashes *hashes, int64_t input, const bd_record *record)
 {
     const bool has_bytes = record->bad == BD_BAD_NONE;
     if (has_bytes && record->size_bytes > 0)
         bd_hasher_add(hashes->records, record->data, record->size_bytes);
-    hash_number(hashes->records, has_bytes                            ? record->size_bytes
-                                 : record->bad == BD_BAD_MISSING_TEXT ? no_value
-                                                                      : too_large);
+    const uint64_t without_bytes = record->bad == BD_BAD_MISSING_TEXT ? no_value : too_large;
+    bd_hasher_add_number(hashes->records, has_bytes ? record->size_bytes : without_bytes);
     // Without this, an empty file before the record would hash as one after it.
     for (int64_t i = hashes->input; i != NO_INPUT && i < input; i++)
-        hash_number(hashes->positions, next_input);
+        bd_hasher_add_number(hashes->positions, next_input);
     hashes->input = input;
-    hash_number(hashes->positions, record->headless ? headless : (uint64_t)record->position);
+    bd_hasher_add_number(hashes->positions,
+                         record->headless ? headless : (uint64_t)record->position);
 }
 
 bd_record_digests bd_record_hashes_take(bd_record_hashes *hashes)

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/memory.h"
+
 const int64_t bd_tile_sizes[BD_N_TILE_SIZES] = {64, 128};
 const int bd_quantile_percents[BD_N_QUANTILES] = {1, 10, 50, 90, 99, 100};
 
@@ -13,12 +15,6 @@ enum {
 };
 
 static const int64_t most_recent = UINT32_MAX / 2;
-
-// 0 for 0, else one more than the exponent of the power of two below.
-static int bits_of(int64_t value)
-{
-    return value == 0 ? 0 : 64 - __builtin_clzll((unsigned long long)value);
-}
 
 static bool is_narrow(const bd_statistics *s)
 {
@@ -104,7 +100,7 @@ static void count_in_statistics(bd_statistics *s, int64_t length)
     if (length <= BD_EXACT_LENGTHS)
         s->lengths[length]++;
     else
-        s->longer[bits_of(length) - 1]++;
+        s->longer[bd_bit_width((uint64_t)length) - 1]++;
     if (length > s->longest_document)
         s->longest_document = length;
 }
@@ -114,7 +110,7 @@ void bd_statistics_add_row(bd_statistics *statistics, const bd_row *row)
     bd_statistics *s = statistics;
     const int64_t seq_len = s->config.seq_len, used = row->bounds[row->n_segments];
     bd_figures_count_row(&s->figures, seq_len, used, row->n_segments);
-    s->padding[bits_of(seq_len - used)]++;
+    s->padding[bd_bit_width((uint64_t)(seq_len - used))]++;
     if (row->n_segments > s->most_segments)
         s->most_segments = row->n_segments;
     for (int64_t k = 0; k < row->n_segments; k++) {

@@ -46,14 +46,9 @@ static const char fingerprint_version[] = "bindery bpe 1";
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are hashed as they lie");
 static_assert(sizeof(bd_merge) == 3 * sizeof(uint32_t), "merges are hashed as they lie");
 
-static void hash_number(bd_hasher *hasher, uint64_t number)
-{
-    bd_hasher_add(hasher, &number, sizeof number);
-}
-
 static void hash_text(bd_hasher *hasher, const char *text, size_t size_bytes)
 {
-    hash_number(hasher, size_bytes);
+    bd_hasher_add_number(hasher, size_bytes);
     bd_hasher_add(hasher, text, size_bytes);
 }
 
@@ -62,17 +57,17 @@ static void hash_step(bd_hasher *hasher, const bd_split_step *step)
 {
     const bool other = step->pattern == BD_PATTERN_OTHER;
     const char *expression = other ? step->expression : bd_pattern_expression(step->pattern);
-    hash_number(hasher, other);
+    bd_hasher_add_number(hasher, other);
     hash_text(hasher, expression, strlen(expression));
 }
 
 static void hash_added(bd_hasher *hasher, const bd_added_token *token)
 {
-    hash_number(hasher, token->id);
-    hash_number(hasher, (uint64_t)token->special | (uint64_t)token->left_strip << 1 |
-                            (uint64_t)token->right_strip << 2 |
-                            (uint64_t)token->single_word << 3 |
-                            (uint64_t)token->normalized << 4 | (uint64_t)token->merges << 5);
+    bd_hasher_add_number(hasher, token->id);
+    bd_hasher_add_number(
+        hasher, (uint64_t)token->special | (uint64_t)token->left_strip << 1 |
+                    (uint64_t)token->right_strip << 2 | (uint64_t)token->single_word << 3 |
+                    (uint64_t)token->normalized << 4 | (uint64_t)token->merges << 5);
 }
 
 bd_digest bd_bpe_model_fingerprint(const bd_bpe_model *model)
@@ -81,19 +76,19 @@ bd_digest bd_bpe_model_fingerprint(const bd_bpe_model *model)
     if (!hasher)
         return (bd_digest){{0}};
     bd_hasher_add(hasher, fingerprint_version, sizeof fingerprint_version);
-    hash_number(hasher, model->n_ids);
+    bd_hasher_add_number(hasher, model->n_ids);
     bd_hasher_add(hasher, model->begins, ((size_t)model->n_ids + 1) * sizeof *model->begins);
     bd_hasher_add(hasher, model->bytes, model->begins[model->n_ids]);
-    hash_number(hasher, model->n_merges);
+    bd_hasher_add_number(hasher, model->n_merges);
     bd_hasher_add(hasher, model->merges, model->n_merges * sizeof *model->merges);
-    hash_number(hasher, model->n_added);
+    bd_hasher_add_number(hasher, model->n_added);
     for (size_t i = 0; i < model->n_added; i++)
         hash_added(hasher, &model->added[i]);
-    hash_number(hasher, model->n_steps);
+    bd_hasher_add_number(hasher, model->n_steps);
     for (size_t i = 0; i < model->n_steps; i++)
         hash_step(hasher, &model->steps[i]);
-    hash_number(hasher, (uint64_t)model->whole_words | (uint64_t)model->nfc << 1 |
-                            (uint64_t)model->prefix_space << 2);
+    bd_hasher_add_number(hasher, (uint64_t)model->whole_words | (uint64_t)model->nfc << 1 |
+                                     (uint64_t)model->prefix_space << 2);
     const bd_digest digest = bd_hasher_take128(hasher);
     bd_hasher_free(hasher);
     return digest;
