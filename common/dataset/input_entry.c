@@ -28,18 +28,6 @@ bd_slice bd_input_entry_slice(const bd_input_entry *entry, int64_t slice)
     return (bd_slice){begin, begin + (rest < entry->stride ? rest : entry->stride)};
 }
 
-const char *bd_input_entry_position_word(const bd_input_entry *entry)
-{
-    static const struct {
-        const char *format, *word;
-    } words[] = {{"parquet", "row"},       {"arrow", "row"},       {"arrow-stream", "row"},
-                 {"megatron", "document"}, {"tokens", "document"}, {"llm.c", "token"}};
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (strcmp(entry->format, words[i].format) == 0)
-            return words[i].word;
-    return "byte";
-}
-
 // ---- JSON ----------------------------------------------------------------------------------
 
 static void set_size(bd_json *json, const char *key, int64_t size)

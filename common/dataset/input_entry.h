@@ -42,9 +42,6 @@ typedef struct bd_slice {
 } bd_slice;
 bd_slice bd_input_entry_slice(const bd_input_entry *entry, int64_t slice);
 
-// The unit in which its positions are counted: "byte", "row", "document" or "token".
-const char *bd_input_entry_position_word(const bd_input_entry *entry);
-
 // Adds the members of a plan's or a manifest's input to `json`.
 void bd_input_entry_to_json(const bd_input_entry *entry, bd_json *json);
 

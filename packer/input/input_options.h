@@ -39,6 +39,10 @@ const bd_input_kind *bd_input_kind_chosen(int format);
 // The kind of that name; NULL if there is none.
 const bd_input_kind *bd_input_kind_named(const char *name);
 
+// What positions in inputs of that kind count: "byte", "row", "document" or "token"; "byte" if
+// there is no kind of that name.
+const char *bd_position_unit(const char *name);
+
 #define BD_MAX_UNIT_BYTES (INT64_C(1) << 40)
 
 typedef struct bd_input_options {

@@ -25,6 +25,13 @@ const bd_input_kind *bd_input_kind_named(const char *name)
     return bd_input_kinds[i];
 }
 
+const char *bd_position_unit(const char *name)
+{
+    const bd_input_kind *kind = bd_input_kind_named(name);
+    const char *space = kind ? strrchr(kind->place, ' ') : NULL;
+    return space ? space + 1 : kind ? kind->place : "byte";
+}
+
 bool bd_name_has_ending(const char *name, const char *ending)
 {
     const size_t n = bd_uncompressed_length(name), m = strlen(ending);

@@ -25,7 +25,8 @@ bool bd_head_begins_with(const bd_input_head *head, const char *mark, size_t n);
 struct bd_input_kind {
     const char *name;            // bd_NAME_name, from the list below
     const char *const *endings;  // of file names that suggest it, ended by NULL
-    const char *place;           // what messages call a position: "row", "document at byte"
+    const char *place;           // what messages call a position: "row", "document at byte";
+                                 // the last word is what positions count
     bool is_text;                // may be compressed or come from standard input
     bool is_json;                // its records are JSON, with the text in a field
     bool takes_strings;          // of JSON: a record may also be a string, which is its text

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "packer/input/input_options.h"
 #include "packer/inspect/inspection_json.h"
 #include "packer/inspect/inspection_page.h"
 #include "packer/inspect/row_text.h"
@@ -87,7 +88,7 @@ static void add_input(gathering *g, uint32_t index)
     bd_json *json = bd_json_object();
     bd_json_set_short_name(json, "name", input->name, BD_PAGE_NAME_BYTES);
     bd_json_set_short_name(json, "source", input->source, BD_PAGE_NAME_BYTES);
-    bd_json_set_string(json, "unit", bd_input_entry_position_word(input));
+    bd_json_set_string(json, "unit", bd_position_unit(input->format));
     bd_json_set(g->inputs, key.text, json);
 }
 

@@ -7,6 +7,7 @@
 #include "common/base/text_stream.h"
 #include "common/cli/human.h"
 #include "common/cli/terminal.h"
+#include "packer/input/input_options.h"
 #include "packer/pack/ledger_report.h"
 
 enum {
@@ -243,7 +244,7 @@ static void print_place(FILE *out, const bd_inspection *in,
     const bool known = document->input < manifest->n_inputs;
     const bd_input_entry *input = known ? &manifest->inputs[document->input] : NULL;
     snprintf(place, sizeof place, " %s %" PRIu64 ", %s:%" PRId64,
-             known ? bd_input_entry_position_word(input) : "position", document->position,
+             known ? bd_position_unit(input->format) : "position", document->position,
              bd_inspection_shard_name(in, document->shard).text, document->row);
     if (known)
         bd_print_name(out, input->name, bd_report_room(n + (int)strlen(place)));

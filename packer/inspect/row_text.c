@@ -7,6 +7,7 @@
 #include "common/base/memory.h"
 #include "common/base/utf8.h"
 #include "common/cli/terminal.h"
+#include "packer/input/input_options.h"
 #include "packer/pack/ledger_report.h"
 
 static const char *const colors[] = {"\x1b[36m", "\x1b[33m", "\x1b[32m",
@@ -110,8 +111,8 @@ static void print_origin(FILE *out, const bd_manifest *manifest, const bd_row *r
     }
     const bd_input_entry *input = &manifest->inputs[index];
     char place[48];
-    const int n = snprintf(place, sizeof place, " %s %" PRIu64,
-                           bd_input_entry_position_word(input), position);
+    const int n = snprintf(place, sizeof place, " %s %" PRIu64, bd_position_unit(input->format),
+                           position);
     bd_print_name(out, input->name, bd_report_room(n + n_others));
     fputs(place, out);
 }

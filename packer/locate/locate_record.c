@@ -11,7 +11,7 @@
 static bd_status fail_absent(const bd_input *input, const bd_location *location, bd_error *err)
 {
     return bd_fail(err, BD_ERR_FORMAT, "'%s': no record begins at %s %" PRIu64, input->path,
-                   bd_input_entry_position_word(&input->entry), location->position);
+                   bd_position_unit(input->entry.format), location->position);
 }
 
 static bd_status read_record(bd_reader *reader, const bd_input *input,

@@ -7,6 +7,7 @@
 #include "common/base/utf8.h"
 #include "common/cli/human.h"
 #include "common/cli/terminal.h"
+#include "packer/input/input_options.h"
 
 static const char reverse[] = "\x1b[7m", no_color[] = "\x1b[0m";
 
@@ -65,7 +66,7 @@ static void print_record_place(FILE *out, const bd_location *location,
     print_name(out, input->name);
     fprintf(out, "\n  source    ");
     print_name(out, input->source);
-    fprintf(out, "\n  place     %s %" PRIu64 "%s\n", bd_input_entry_position_word(input),
+    fprintf(out, "\n  place     %s %" PRIu64 "%s\n", bd_position_unit(input->format),
             location->position,
             strcmp(input->compression, "none") == 0 ? "" : " of the decompressed file");
 }
@@ -157,7 +158,7 @@ static bd_json *document_to_json(const bd_location *location, const bd_manifest 
     bd_json_set_string(json, "source", input->source);
     bd_json_set_string(json, "format", input->format);
     bd_json_set_integer(json, "position", (int64_t)location->position);
-    bd_json_set_string(json, "position_unit", bd_input_entry_position_word(input));
+    bd_json_set_string(json, "position_unit", bd_position_unit(input->format));
     bd_json_set_integer(json, "length", location->length);
     bd_json_set_integer(json, "token", location->token);
     return json;

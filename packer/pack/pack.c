@@ -270,7 +270,7 @@ static bd_status fail_bad(const dataset_run *p, bd_figures *totals, bd_error *er
         const bd_bad_place *first = &p->workers.bad.items[0];
         const bd_input *input = &p->job->inputs->items[first->input];
         bd_error_suffix(err, BD_ERR_FORMAT, "the first in '%.100s' at %s %" PRId64, input->path,
-                        bd_input_entry_position_word(&input->entry), first->position);
+                        bd_position_unit(input->entry.format), first->position);
     }
     if (totals->documents > 0)
         bd_error_suffix(err, BD_ERR_FORMAT,

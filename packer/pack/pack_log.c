@@ -101,7 +101,7 @@ static bd_json *bad_records(const bd_bad_places *bad, const bd_inputs *inputs)
         bd_json *entry = bd_json_object();
         bd_json_set_integer(entry, "input", place->input);
         set_path(entry, "path", input->path);
-        bd_json_set_string(entry, "counted_in", bd_input_entry_position_word(&input->entry));
+        bd_json_set_string(entry, "counted_in", bd_position_unit(input->entry.format));
         bd_json_set_integer(entry, "position", place->position);
         bd_json_set_string(entry, "kind", bd_bad_kind_names[place->kind]);
         bd_json_set_string(entry, "problem", place->message);

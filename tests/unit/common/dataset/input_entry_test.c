@@ -144,21 +144,6 @@ static void slice_that_is_not_there_is_empty(void **state)
         }
 }
 
-static void positions_have_a_word_for_what_they_count(void **state)
-{
-    (void)state;
-    static const char *const cases[][2] = {
-        {"text", "byte"},       {"jsonl", "byte"},       {"parquet", "row"},
-        {"arrow", "row"},       {"arrow-stream", "row"}, {"megatron", "document"},
-        {"tokens", "document"}, {"llm.c", "token"},      {"of a later version", "byte"},
-        {"", "byte"},           {"parquet2", "byte"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const bd_input_entry entry = {.format = (char *)cases[i][0]};
-        assert_string_equal(bd_input_entry_position_word(&entry), cases[i][1]);
-    }
-}
-
 // ---- JSON -------------------------------------------------------------------------
 
 static bd_json *parsed(const char *text)
@@ -387,7 +372,6 @@ int main(void)
         cmocka_unit_test(slices_follow_each_other_without_a_gap),
         cmocka_unit_test(without_an_extent_every_slice_is_there),
         cmocka_unit_test(slice_that_is_not_there_is_empty),
-        cmocka_unit_test(positions_have_a_word_for_what_they_count),
         cmocka_unit_test(entry_has_one_text),
         cmocka_unit_test(entry_comes_back_from_json),
         cmocka_unit_test(entry_of_format_1_0_is_cut_by_the_caller),

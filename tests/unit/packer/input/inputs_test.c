@@ -1045,6 +1045,19 @@ static void the_edges_of_tokens_are_those_of_their_index_too(void **state)
     assert_true(notices("a.ds", 3));
 }
 
+static void positions_have_a_word_for_what_they_count(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"text", "byte"},       {"csv", "byte"},         {"parquet", "row"},
+        {"arrow", "row"},       {"arrow-stream", "row"}, {"megatron", "document"},
+        {"tokens", "document"}, {"llm.c", "token"},      {"of a later version", "byte"},
+        {"", "byte"},           {"parquet2", "byte"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(bd_position_unit(cases[i][0]), cases[i][1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1081,6 +1094,7 @@ int main(void)
         test_inside_folder(a_megatron_pair_is_called_after_its_ids),
         test_inside_folder(edges_are_the_first_and_the_last_mib),
         test_inside_folder(the_edges_of_tokens_are_those_of_their_index_too),
+        cmocka_unit_test(positions_have_a_word_for_what_they_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
