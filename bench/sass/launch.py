@@ -13,6 +13,7 @@ from pathlib import Path
 from tools import find_tool
 
 PROBE = """
+#define BINDERY_DEVICE_EMULATION "tests/emulation/cuda_emulation.h"
 #include "kernels/cuda/runtime/gpu.cuh"
 #undef LAUNCH
 template <auto KERNEL, int THREADS, int BYTES> __attribute__((used)) static void launched() {{}}

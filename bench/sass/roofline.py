@@ -61,8 +61,8 @@ class Pass:
     source: str
     kernels: str  # their names, or those of the steps that a common kernel takes
     element: str
-    n_bf16: int  # bytes read and written for an element
-    n_floats: int  # the same for values of the model's type, or integers of that size
+    n_bf16: int  # bf16 numbers that are read or written for an element
+    n_floats: int  # floats, or integers of that size
     what: str
 
     @property
@@ -97,9 +97,14 @@ PASSES = [
     Pass("operations/optimizer.cu", "squares_kernel", "gradient", 0, 1, "x"),
 ]
 # These have no element worth counting: they read boundaries, sums of chunks or padding only.
-SMALL = {"plan_kernel", "clear_padding_kernel", "add_parts_kernel"}
+SMALL = {
+    "plan_kernel",
+    "clear_padding_kernel",
+    "attention_clear_padding_kernel",
+    "add_parts_kernel",
+}
 # attention_float.cu's.
-FLOAT_ATTENTION = {"forward_kernel", "key_gradient_kernel", "query_gradient_kernel"}
+FLOAT_ATTENTION = {"float_forward_kernel", "key_gradient_kernel", "query_gradient_kernel"}
 
 
 def undescribed(root: Path) -> list[str]:
