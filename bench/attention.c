@@ -24,7 +24,7 @@ enum { EVERY_MIX = N_MIXES, AUTOMATIC_MIX };
 
 typedef struct attention_settings {
     int mix;
-    int64_t seq_len, n_rows, n_heads, head_size;
+    int64_t seq_len, n_rows, n_heads, head_size, window;
     bd_backend_choice backend;
     const char *backend_module;
     bd_isa_choice isa;
@@ -65,6 +65,12 @@ static const bd_option attention_options[] = {
      .initial = "0",
      .initial_note = "64; on a device 64, then 128",
      .help = "Channels of a head"},
+    {.name = "window",
+     .value = "N",
+     BD_INTEGER(attention_settings, window, 1, 1 << 20),
+     .initial = "0",
+     .initial_note = "none",
+     .help = "Keys that a token sees at most"},
     BD_BACKEND_OPTIONS(attention_settings),
     {.name = "json",
      BD_FLAG(attention_settings, json),
@@ -127,7 +133,7 @@ static lengths lengths_of(mix which, int64_t seq_len)
 
 typedef struct attention_case {
     mix which;
-    int64_t seq_len, n_rows, n_heads, head_size;
+    int64_t seq_len, n_rows, n_heads, head_size, window;
     int32_t *offsets, *values;  // owned, host memory; see kernels/boundaries.h
     double pairs;               // a token and one that it sees, of all rows
 } attention_case;
@@ -149,7 +155,9 @@ static int32_t *add_documents(attention_case *c, int32_t *bounds, int64_t first,
         const double tokens = end - begin;
         if (end == begin)
             continue;  // the length was rounded to 0
-        c->pairs += tokens * (tokens + 1.0) / 2.0;
+        const double hidden =
+            c->window == NOT_GIVEN ? 0.0 : fmax(0.0, tokens - (double)c->window);
+        c->pairs += tokens * (tokens + 1.0) / 2.0 - hidden * (hidden + 1.0) / 2.0;
         *bounds++ = begin = end;
     }
     free(length);
@@ -244,6 +252,7 @@ static void make_tensors(tensors *t, bd_backend *backend, const attention_case *
         .head_size = c->head_size,
         .q_stride = 3 * width,
         .kv_stride = 3 * width,
+        .window = c->window,
         .scale = (float)(1.0 / sqrt((double)c->head_size)),
         .q = qkv,
         .k = qkv + row_bytes,
@@ -358,6 +367,7 @@ static bd_json *case_to_json(const attention_case *c, bool on_host, bench_time f
     bd_json_set_integer(json, "rows", c->n_rows);
     bd_json_set_integer(json, "heads", c->n_heads);
     bd_json_set_integer(json, "head_size", c->head_size);
+    bd_json_set_integer(json, "window", c->window);
     bd_json_set_integer(json, "documents", c->offsets[c->n_rows] - c->n_rows);
     bd_json_set_integer(json, "pairs", (int64_t)c->pairs);
     bd_json_set_real(json, "forward_ms", 1e3 * f.wall);
@@ -413,6 +423,7 @@ static void run_cases(bd_backend *backend, const attention_settings *s, bd_json 
                     .n_rows = s->n_rows,
                     .n_heads = s->n_heads,
                     .head_size = s->head_size == NOT_GIVEN ? sizes[size] : s->head_size,
+                    .window = s->window,
                 };
                 if (c.n_rows == NOT_GIVEN)
                     c.n_rows =

@@ -9,7 +9,8 @@
 typedef enum bd_activation {
     BD_ACTIVATION_NONE,
     BD_ACTIVATION_RELU,  // OPT
-    BD_ACTIVATION_GELU,  // GPT-2: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+    BD_ACTIVATION_GELU,  // GPT-2, Gemma: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+    BD_ACTIVATION_SILU,  // Llama, Qwen, OLMo: x / (1 + exp(-x))
 } bd_activation;
 
 // linear_forward applies it: f(0) = 0, so padding stays 0. A NaN stays a NaN, with one exception:

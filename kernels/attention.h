@@ -1,8 +1,11 @@
-// attention.h - document attention: a token sees the tokens of its own segment up to itself.
+// attention.h - document attention: a token sees the tokens of its own segment up to itself, or
+// the nearest of them.
 //
-// Query t of a segment that begins at b sees exactly the keys b … t. There is no other mask,
-// and no way to ask for another one. Bit for bit, a segment's result depends neither on the
-// values of its neighbours nor on its place in the row.
+// Query t of a segment that begins at b sees exactly the keys b … t; with a window of w keys it
+// sees max(b, t - w + 1) … t. A window lies inside the document: it only ever makes the mask
+// narrower. There is no other mask, and no way to ask for another one. Bit for bit, a segment's
+// result depends neither on the values of its neighbours nor on its place in the row, and a window
+// that is at least as long as the segment changes no bit.
 #ifndef BINDERY_KERNELS_ATTENTION_H
 #define BINDERY_KERNELS_ATTENTION_H
 
@@ -20,6 +23,7 @@
 // n_heads is a multiple of n_kv_heads; query head h uses key head h / (n_heads / n_kv_heads)
 // head_size  at most 256; in bf16 64 or 128, with pointers aligned to 16 bytes and strides that
 //            are multiples of 8. A backend refuses anything else (BD_ERR_UNSUPPORTED)
+// window     the number of keys that a query sees at most, itself included; 0: no window
 // scale  > 0, applied to q·k before the softmax
 // out  [n_tokens][n_heads * head_size]; exactly 0 in padding
 // lse  [n_tokens][n_heads], log-sum-exp of the scaled scores; 0 in padding
@@ -32,6 +36,7 @@ typedef struct bd_attention_forward_args {
     bd_type type;
     int64_t n_heads, n_kv_heads, head_size;
     int64_t q_stride, kv_stride;
+    int64_t window;
     float scale;
     const void *q;
     const void *k;
@@ -47,6 +52,7 @@ typedef struct bd_attention_backward_args {
     bd_type type;
     int64_t n_heads, n_kv_heads, head_size;
     int64_t q_stride, kv_stride;
+    int64_t window;
     float scale;
     const void *q;
     const void *k;
@@ -73,6 +79,7 @@ bd_attention_backward_of(const bd_attention_forward_args *forward)
     args.head_size = forward->head_size;
     args.q_stride = forward->q_stride;
     args.kv_stride = forward->kv_stride;
+    args.window = forward->window;
     args.scale = forward->scale;
     args.q = forward->q;
     args.k = forward->k;

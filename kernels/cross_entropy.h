@@ -12,10 +12,14 @@
 // ids     [n_rows][seq_len], as in embedding.h
 // logits  [n_rows][seq_len][n_vocabulary], of `type`. Tokens are `stride` numbers apart (0:
 //         n_vocabulary); the numbers between them are left alone. With want_gradient the logits
-//         are overwritten by (softmax - one_hot(target)) * gradient_scale, or by exactly 0 where
+//         are overwritten by the gradient of gradient_scale * (loss + z_loss * lse^2), where lse
+//         is the log-sum-exp of the token's logits:
+//         (softmax * (1 + 2 z_loss lse) - one_hot(target)) * gradient_scale, or exactly 0 where
 //         there is no target
-// losses  [n_rows][seq_len]: -log softmax[target], or exactly 0 where there is no target
+// losses  [n_rows][seq_len]: -log softmax[target], without the term of z_loss, or exactly 0
+//         where there is no target
 // gradient_scale is 1 / (targets of the whole global batch)
+// z_loss  at least 0: how strongly lse is drawn to 0
 typedef struct bd_cross_entropy_args {
     bd_boundaries boundaries;
     bd_type type;
@@ -23,7 +27,7 @@ typedef struct bd_cross_entropy_args {
     int32_t id_bytes;
     int64_t n_vocabulary, stride;
     int32_t want_gradient;
-    float gradient_scale;
+    float gradient_scale, z_loss;
     void *logits;
     float *losses;
 } bd_cross_entropy_args;

@@ -14,9 +14,12 @@
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
+#include "kernels/gated_activation.h"
 #include "kernels/layer_norm.h"
 #include "kernels/linear.h"
 #include "kernels/optimizer.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rotary.h"
 
 // X(name) for each operation; its arguments are a bd_name_args.
 #define BD_FOR_EACH_OPERATION(X) \
@@ -24,11 +27,16 @@
     X(embedding_backward)        \
     X(layer_norm_forward)        \
     X(layer_norm_backward)       \
+    X(rms_norm_forward)          \
+    X(rms_norm_backward)         \
+    X(rotary)                    \
     X(linear_forward)            \
     X(linear_backward)           \
     X(attention_forward)         \
     X(attention_backward)        \
     X(activation_backward)       \
+    X(gated_activation_forward)  \
+    X(gated_activation_backward) \
     X(add)                       \
     X(cross_entropy)             \
     X(adamw)                     \

@@ -8,8 +8,11 @@
 //   d_k = d_sᵀ·q                  d_q = d_s·k
 //
 // Blocks are counted from the start of the segment, and the order of every sum depends only on
-// the length of the segment. So a segment gives the same bits wherever it lies and whatever
-// lies beside it.
+// the length of the segment and on the window. So a segment gives the same bits wherever it
+// lies and whatever lies beside it.
+//
+// Only blocks that hold a visible pair are visited. A block that the window's edge cuts is
+// computed as a whole, and then the pairs outside the window are hidden.
 //
 // A block is copied before it is used: its rows lie close together (in q, k and v they are
 // thousands of bytes apart) and are padded with zeros to a multiple of 16 channels. Products
@@ -63,6 +66,24 @@ static void transpose_rows(float *to, const float *from, int64_t stride, int n, 
     }
 }
 
+// ---- Windows --------------------------------------------------------------------------------
+
+// The first key of the first block of keys that the block of queries from `begin` on visits:
+// its first query sees furthest back.
+static int64_t first_block(int64_t begin, int64_t window)
+{
+    const int64_t oldest = window > 0 ? begin - window + 1 : 0;
+    return oldest > 0 ? oldest / BLOCK * BLOCK : 0;
+}
+
+// Query i of a block that begins `distance` keys after the block of keys sees no key before key
+// i + oldest_key(). -BLOCK hides nothing.
+static int oldest_key(int64_t distance, int64_t window)
+{
+    const int64_t oldest = window > 0 ? distance - window + 1 : -BLOCK;
+    return oldest > -BLOCK ? (int)oldest : -BLOCK;
+}
+
 // ---- Forward --------------------------------------------------------------------------------
 
 // Scores are stored as [key][query], so that a running maximum or sum of 16 queries is one
@@ -85,7 +106,7 @@ static int first_query(bool diagonal, int j)
 }
 
 static void score_block(forward_state *s, const float *k, int64_t k_stride, int n_queries,
-                        int n_keys, int head_size, bool diagonal)
+                        int n_keys, int head_size, bool diagonal, int oldest)
 {
     const int n = round_up(n_queries);
     const int step = diagonal ? GROUP : BLOCK;
@@ -104,34 +125,40 @@ static void score_block(forward_state *s, const float *k, int64_t k_stride, int 
             .c_stride = BLOCK,
         });
     }
-    if (!diagonal)
-        return;
-    for (int j = 0; j < n_keys; j++)
-        for (int i = first_query(true, j); i < j; i++)
-            s->scores[j * BLOCK + i] = -INFINITY;
+    if (diagonal)
+        for (int j = 0; j < n_keys; j++)
+            for (int i = first_query(true, j); i < j; i++)
+                s->scores[j * BLOCK + i] = -INFINITY;
+    if (oldest > -BLOCK)
+        for (int j = 0; j < n_keys; j++)
+            for (int i = j < oldest ? 0 : j - oldest + 1; i < n; i++)
+                s->scores[j * BLOCK + i] = -INFINITY;
 }
 
-// Turns scores into probabilities relative to the largest score so far. Every query sees at
-// least one key of every block that it visits, so `top` is finite from the first block on.
+// Turns scores into probabilities relative to the largest score so far. A query whose window
+// begins after the block has seen nothing yet: its top is -infinity, from which no score can be
+// subtracted.
 static void soften_block(forward_state *s, int n_queries, int n_keys, bool diagonal)
 {
     const int n = round_up(n_queries);
-    _Alignas(64) float top[BLOCK], sum[BLOCK] = {0};
+    _Alignas(64) float top[BLOCK], base[BLOCK], sum[BLOCK] = {0};
     memcpy(top, s->top, sizeof top);
     for (int j = 0; j < n_keys; j++) {
         const float *row = s->scores + j * BLOCK;
         for (int i = first_query(diagonal, j); i < n; i++)
             top[i] = row[i] > top[i] ? row[i] : top[i];
     }
+    for (int i = 0; i < n; i++)
+        base[i] = top[i] == -INFINITY ? 0.0f : top[i];
     for (int j = 0; j < n_keys; j++) {
         float *row = s->scores + j * BLOCK;
         for (int i = first_query(diagonal, j); i < n; i++) {
-            row[i] = bd_exp(row[i] - top[i]);
+            row[i] = bd_exp(row[i] - base[i]);
             sum[i] += row[i];
         }
     }
     for (int i = 0; i < n; i++) {
-        s->shrink[i] = bd_exp(s->top[i] - top[i]);
+        s->shrink[i] = bd_exp(s->top[i] - base[i]);
         s->sum[i] = s->sum[i] * s->shrink[i] + sum[i];
         s->top[i] = top[i];
     }
@@ -179,7 +206,7 @@ static void forward_block(forward_state *s, const bd_attention_forward_args *a, 
         s->top[i] = -INFINITY;
         s->sum[i] = 0.0f;
     }
-    for (int64_t key = 0; key <= begin; key += BLOCK) {
+    for (int64_t key = first_block(begin, a->window); key <= begin; key += BLOCK) {
         const bool diagonal = key == begin;
         const int n_keys = diagonal ? n_queries : BLOCK;
         const int64_t at = (segment + key) * a->kv_stride + kv_head * head_size;
@@ -191,7 +218,7 @@ static void forward_block(forward_state *s, const bd_attention_forward_args *a, 
             v_stride = width;
         }
         score_block(s, bd_floats(a->k, at), a->kv_stride, n_queries, n_keys, head_size,
-                    diagonal);
+                    diagonal, oldest_key(begin - key, a->window));
         soften_block(s, n_queries, n_keys, diagonal);
         gather_values(s, v, v_stride, n_queries, n_keys, width, diagonal);
     }
@@ -252,8 +279,8 @@ BD_CPU_OPERATION(attention_forward)
 
 // ---- Backward -------------------------------------------------------------------------------
 
-// One block of keys goes through all blocks of queries from its own on, for all query heads
-// that share it. Pairs are stored as [query][key].
+// One block of keys goes through the blocks of queries that see it, from its own on, for all
+// query heads that share it. Pairs are stored as [query][key].
 typedef struct backward_state {
     _Alignas(64) block_columns k_columns, v_columns;  // transposed; k scaled
     block_rows k, d_k, d_v;                           // [key][width]
@@ -287,7 +314,7 @@ static void multiply_pairs(const float *rows, const float *columns, float *pairs
 // On entry p holds the scores and d_s the gradients of the probabilities; on return p holds the
 // probabilities and d_s the gradient of q · k.
 static void differentiate_softmax(backward_state *s, int n_queries, int n_keys, float scale,
-                                  bool diagonal)
+                                  bool diagonal, int oldest)
 {
     for (int i = 0; i < n_queries; i++) {
         float *restrict p = s->p + i * BLOCK;
@@ -297,6 +324,8 @@ static void differentiate_softmax(backward_state *s, int n_queries, int n_keys, 
         if (diagonal)
             for (int j = i + 1; j < n; j++)
                 p[j] = -INFINITY;
+        for (int j = 0; j < n && j < i + oldest; j++)
+            p[j] = -INFINITY;
         for (int j = 0; j < n; j++) {
             p[j] = bd_exp(p[j] - lse);
             d_s[j] = p[j] * (d_s[j] - dot) * scale;
@@ -347,8 +376,8 @@ static void make_query_gradients(backward_state *s, int n_queries, int n_keys, i
         });
 }
 
-// The first block of keys goes through all queries first and writes d_q; later blocks add to
-// it.
+// The first block of keys that a query visits goes through it first and writes d_q; later
+// blocks add to it.
 static void put_query_gradients(const backward_state *s, const bd_attention_backward_args *a,
                                 int64_t token, int n_queries, int64_t head, bool add)
 {
@@ -397,7 +426,9 @@ static void backward_block(backward_state *s, const bd_attention_backward_args *
     memset(s->d_v, 0, (size_t)(n_keys * width) * sizeof *s->d_v);
 
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
-        for (int64_t query = begin; query < segment->length; query += BLOCK) {
+        for (int64_t query = begin;
+             query < segment->length && first_block(query, a->window) <= begin;
+             query += BLOCK) {
             const bool diagonal = query == begin;
             const int n_queries = (int)bd_min(BLOCK, segment->length - query);
             take_queries(s, a, segment->first + query, n_queries, head);
@@ -405,11 +436,13 @@ static void backward_block(backward_state *s, const bd_attention_backward_args *
                            diagonal);
             multiply_pairs(s->d_out, s->v_columns, s->d_s, n_queries, n_keys, width, head_size,
                            diagonal);
-            differentiate_softmax(s, n_queries, n_keys, a->scale, diagonal);
+            differentiate_softmax(s, n_queries, n_keys, a->scale, diagonal,
+                                  oldest_key(query - begin, a->window));
             add_to_keys(s->p, s->d_out, s->d_v, n_queries, n_keys, width, diagonal);
             add_to_keys(s->d_s, s->q, s->d_k, n_queries, n_keys, width, diagonal);
             make_query_gradients(s, n_queries, n_keys, width, diagonal);
-            put_query_gradients(s, a, segment->first + query, n_queries, head, begin > 0);
+            put_query_gradients(s, a, segment->first + query, n_queries, head,
+                                begin > first_block(query, a->window));
         }
     }
     for (int j = 0; j < n_keys; j++) {

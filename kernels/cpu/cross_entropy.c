@@ -56,20 +56,23 @@ static double sum_of_exponentials(float *x, int64_t n, float top, int store)
 }
 
 // Returns the loss of a token; with want_gradient, its logits become their gradient.
-static float one_token(float *logits, int64_t n, uint32_t target, int want_gradient,
-                       float scale)
+static float one_token(const bd_cross_entropy_args *a, float *logits, uint32_t target)
 {
+    const int64_t n = a->n_vocabulary;
     const float top = largest_logit(logits, n);
     const float of_target = logits[target];
-    const double sum = sum_of_exponentials(logits, n, top, want_gradient);
-    if (want_gradient) {
-        const float factor = (float)((double)scale / sum);
+    const double sum = sum_of_exponentials(logits, n, top, a->want_gradient);
+    const double lse = log(sum) + (double)top;
+    if (a->want_gradient) {
+        const double scale = (double)a->gradient_scale;
+        const double weight = 1.0 + 2.0 * (double)a->z_loss * lse;  // of the softmax
+        const float factor = (float)(scale * weight / sum);
         const float above = bd_exp(of_target - top);
         for (int64_t i = 0; i < n; i++)
             logits[i] *= factor;
-        logits[target] = (float)((double)scale * ((double)above / sum - 1.0));
+        logits[target] = (float)(scale * ((double)above / sum * weight - 1.0));
     }
-    return (float)(log(sum) + (double)top - (double)of_target);
+    return (float)(lse - (double)of_target);
 }
 
 static void token_loop(const void *context, int64_t first, int64_t last)
@@ -84,8 +87,7 @@ static void token_loop(const void *context, int64_t first, int64_t last)
                                t + 1 < bd_segment_around(bounds, n_segments, t)[1];
         if (has_target) {
             const uint32_t target = bd_id_at(a->ids, a->id_bytes, token + 1);
-            a->losses[token] =
-                one_token(logits, a->n_vocabulary, target, a->want_gradient, a->gradient_scale);
+            a->losses[token] = one_token(a, logits, target);
         } else {
             a->losses[token] = 0.0f;
             if (a->want_gradient)

@@ -16,6 +16,7 @@ enum { BD_LANES = 4 };
 #endif
 
 typedef float bd_vector __attribute__((vector_size(sizeof(float) * BD_LANES)));
+typedef float bd_quad __attribute__((vector_size(16)));
 
 static inline bd_vector bd_load(const float *from)  // any alignment
 {
@@ -35,15 +36,24 @@ static inline void bd_store(float *to, bd_vector v)
 // The number of vectors that are added one after the other in a stretch.
 enum { BD_STRETCH = 64 };
 
-// The sum of the lanes, added pair by pair.
+// The sum of the lanes, added pair by pair: each half of a vector to the other one. (Of a loop
+// over lanes in memory GCC makes slow code.)
 static inline double bd_add_lanes(bd_vector v)
 {
-    float lanes[BD_LANES];
-    bd_store(lanes, v);
-    for (int width = BD_LANES / 2; width > 1; width /= 2)
-        for (int i = 0; i < width; i++)
-            lanes[i] += lanes[i + width];
-    return (double)lanes[0] + (double)lanes[1];
+#if defined(__AVX512F__)
+    const bd_quad a =
+        __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 8, 9, 10, 11);
+    const bd_quad b = __builtin_shufflevector(v, v, 4, 5, 6, 7) +
+                      __builtin_shufflevector(v, v, 12, 13, 14, 15);
+    const bd_quad sum = a + b;
+#elif defined(__AVX__)
+    const bd_quad sum =
+        __builtin_shufflevector(v, v, 0, 1, 2, 3) + __builtin_shufflevector(v, v, 4, 5, 6, 7);
+#else
+    const bd_quad sum = v;
+#endif
+    const bd_quad pairs = sum + __builtin_shufflevector(sum, sum, 2, 3, 2, 3);
+    return (double)pairs[0] + (double)pairs[1];
 }
 
 static inline double bd_sum(const float *x, int64_t n)
@@ -85,8 +95,6 @@ static inline double bd_dot(const float *x, const float *y, int64_t n)
 }
 
 // ---- Rows to columns ------------------------------------------------------------------------
-
-typedef float bd_quad __attribute__((vector_size(16)));
 
 // to[j][i] = scale * from[i][j] for 4 x 4 floats.
 static inline void bd_transpose_quad(float *to, int64_t to_stride, const float *from,

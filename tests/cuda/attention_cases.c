@@ -10,11 +10,8 @@
 
 enum { N_HEADS = 4, N_KV_HEADS = 2 };
 
-static void check_attention(const batch *b, int64_t head_size, int32_t id_bytes)
+static void check_window(const batch *b, int64_t head_size, int64_t window)
 {
-    (void)id_bytes;
-    if (head_size > 65 || (BRIEF && b->n_tokens > 200))
-        return;
     uint64_t seed = 22;
     const int64_t q_width = N_HEADS * head_size, kv_width = N_KV_HEADS * head_size;
     const int64_t n_q = b->n_tokens * q_width, n_kv = b->n_tokens * kv_width;
@@ -30,6 +27,7 @@ static void check_attention(const batch *b, int64_t head_size, int32_t id_bytes)
         .head_size = head_size,
         .q_stride = q_width,
         .kv_stride = kv_width,
+        .window = window,
         .scale = 0.3f,
         .q = q,
         .k = k,
@@ -81,6 +79,15 @@ static void check_attention(const batch *b, int64_t head_size, int32_t id_bytes)
     guarded_free(d_q);
     guarded_free(d_k);
     guarded_free(d_v);
+}
+
+static void check_attention(const batch *b, int64_t head_size, int32_t id_bytes)
+{
+    (void)id_bytes;
+    if (head_size > 65 || (BRIEF && b->n_tokens > 200))
+        return;
+    check_window(b, head_size, 0);
+    check_window(b, head_size, 20);
 }
 
 // Only shows that the table has these operations; attention_test.c tests them thoroughly.

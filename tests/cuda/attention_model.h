@@ -20,12 +20,13 @@ typedef struct model {
     int64_t q_stride, kv_stride;
     int64_t k_at, v_at;  // where k and v begin in the array
     int64_t n_qkv, n_out, n_lse;
+    int64_t window;
     float scale;
     float *qkv, *d_out;
 } model;
 
-// Takes ownership of the batch. The numbers of padding are NaN, because no kernel may read
-// them; for bf16 all others are representable in it.
+// There is no window. Takes ownership of the batch. The numbers of padding are NaN, because no
+// kernel may read them; for bf16 all others are representable in it.
 model make_model(shape s, batch b);
 void free_model(model *m);
 

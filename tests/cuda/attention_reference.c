@@ -102,9 +102,11 @@ reference make_reference(const model *m, bool plain)
     reference r = {
         m, plain, zeros(m->n_out), zeros(m->n_lse), zeros(m->n_qkv), zeros(m->b.n_tokens)};
     for (int64_t i = 0, begin, end; segment_at(&m->b, i, &begin, &end); i++)
-        for (int64_t t = begin; t < end; t++)
+        for (int64_t t = begin; t < end; t++) {
+            const bool shortened = m->window > 0 && t - begin >= m->window;
             for (int64_t h = 0; h < m->s.n_heads; h++)
-                reference_query(&r, begin, t, h);
+                reference_query(&r, shortened ? t - m->window + 1 : begin, t, h);
+        }
     for (int64_t i = 0; i < m->n_qkv; i++)
         r.d_qkv[i] = narrow(&r, r.d_qkv[i]);
     return r;

@@ -58,8 +58,8 @@ static void free_outcome(outcome *o)
 #define COMMON_ARGS(m, X)                                                                      \
     .boundaries = (m)->b.boundaries, .type = (m)->s.bf16 ? BD_BF16 : BD_FLOAT,                 \
     .n_heads = (m)->s.n_heads, .n_kv_heads = (m)->s.n_kv_heads, .head_size = (m)->s.head_size, \
-    .q_stride = (m)->q_stride, .kv_stride = (m)->kv_stride, .scale = (m)->scale, .q = X,       \
-    .k = X + (m)->k_at, .v = X + (m)->v_at
+    .q_stride = (m)->q_stride, .kv_stride = (m)->kv_stride, .window = (m)->window,             \
+    .scale = (m)->scale, .q = X, .k = X + (m)->k_at, .v = X + (m)->v_at
 
 // Calls one operation with exactly the scratch memory that it asks for, and waits for it.
 #define RUN_CUDA(operation, ...)                                                     \
@@ -144,9 +144,10 @@ static void expect_error_of_plain(const char *what, const float *got, const doub
                      what, (long long)i, (double)got[i], wanted[i], error);
 }
 
-static void check_parity(shape s, batch b)
+static void check_window_parity(shape s, batch b, int64_t window)
 {
     model m = make_model(s, b);
+    m.window = window;
     outcome o = run_model(&m);
     reference r = make_reference(&m, false);
     expect_close("lse", o.lse, r.lse, m.n_lse, float_tolerance);
@@ -168,6 +169,11 @@ static void check_parity(shape s, batch b)
     free_model(&m);
 }
 
+static void check_parity(shape s, batch b)
+{
+    check_window_parity(s, b, 0);
+}
+
 static const shape shapes[] = {
     {2, 2, 64, true, true},    {4, 2, 64, true, false}, {2, 1, 128, true, true},
     {1, 1, 128, true, false},  {1, 1, 1, false, false}, {2, 1, 33, false, true},
@@ -183,6 +189,7 @@ static void check_small_rows(bool bf16)
         if (shapes[i].bf16 != bf16)
             continue;
         check_parity(shapes[i], batch_of_one(130));
+        check_window_parity(shapes[i], batch_of_one(130), 50);
         check_parity(shapes[i], random_batch(3, 1, 65));
     }
 }
@@ -216,6 +223,26 @@ static void agrees_for_any_length_of_row(void **state)
                          random_batch(100 + k, lengths[k] < 100 ? 3 : 1, lengths[k]));
 }
 
+// Two shapes in bf16 and one in float.
+static const shape some_shapes[] = {
+    {2, 1, 64, true, true}, {1, 1, 128, true, true}, {2, 1, 33, false, true}};
+enum { N_SOME_SHAPES = sizeof some_shapes / sizeof *some_shapes };
+
+// Around the sizes of tiles, 16 and 64. From 128 on there are whole tiles between the edge and
+// the diagonal also in bf16.
+static const int64_t windows[] = {1, 2, 15, 16, 17, 63, 64, 65, 128, 129, 200};
+enum { N_WINDOWS = sizeof windows / sizeof *windows };
+
+static void agrees_with_windows(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_SOME_SHAPES; i++)
+        for (int k = 0; k < N_WINDOWS; k++) {
+            check_window_parity(some_shapes[i], batch_of_one(333), windows[k]);
+            check_window_parity(some_shapes[i], awkward_batch(3), windows[k]);
+        }
+}
+
 #ifndef __SANITIZE_ADDRESS__  // too slow: this alone would take minutes
 static void agrees_on_long_rows(void **state)
 {
@@ -226,12 +253,15 @@ static void agrees_on_long_rows(void **state)
 }
 #endif
 
-// Scores of a few hundred: exponentials overflow unless the largest score is subtracted first.
+// Scores of a few hundred: exponentials overflow unless the largest score is subtracted first,
+// also where a query has seen nothing yet, or where the largest score is outside the window.
 static void large_scores_do_no_harm(void **state)
 {
     (void)state;
-    for (int bf16 = 0; bf16 < 2; bf16++) {
+    for (int kind = 0; kind < 4; kind++) {
+        const bool bf16 = kind % 2 > 0;
         model m = make_model((shape){1, 1, 64, bf16, true}, awkward_batch(3));
+        m.window = kind / 2 * 20;
         for (int64_t i = 0; i < m.n_qkv; i++)
             m.qkv[i] *= 8.0f;
         outcome o = run_model(&m);
@@ -239,6 +269,8 @@ static void large_scores_do_no_harm(void **state)
         expect_close("lse", o.lse, r.lse, m.n_lse, float_tolerance);
         // A score near 500 is rounded to within 3e-5, a probability in bf16 to within 4e-3.
         expect_close("out", o.out, r.out, m.n_out, bf16 ? 8e-3 : 1e-4);
+        // So is a gradient of a probability, of which one of a score has the difference of two.
+        expect_close("d_qkv", o.d_qkv, r.d_qkv, m.n_qkv, bf16 ? 2e-2 : 1e-4);
         free_reference(&r);
         free_outcome(&o);
         free_model(&m);
@@ -273,13 +305,15 @@ static void copy_qkv(const model *to, float *to_qkv, const model *from, const fl
 static void a_segment_in_a_row_is_as_it_is_alone(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_SHAPES; i++) {
-        const shape s = shapes[i];
+    for (int i = 0; i < N_SHAPES + N_SOME_SHAPES; i++) {
+        const shape s = i < N_SHAPES ? shapes[i] : some_shapes[i - N_SHAPES];
         const int64_t width = s.n_heads * s.head_size;
         model m = make_model(s, random_batch(11, 1, 300));
+        m.window = i < N_SHAPES ? 0 : 70;
         outcome packed = run_model(&m);
         for (int64_t k = 0, begin, end; segment_at(&m.b, k, &begin, &end); k++) {
             model one = make_model(s, batch_of_one(end - begin));
+            one.window = m.window;
             copy_qkv(&one, one.qkv, &m, m.qkv, begin);
             memcpy(one.d_out, m.d_out + begin * width, (size_t)one.n_out * sizeof(float));
             outcome alone = run_model(&one);
@@ -297,6 +331,25 @@ static void a_segment_in_a_row_is_as_it_is_alone(void **state)
     }
 }
 
+// A window that is as long as the longest document, 160 tokens, or longer changes no bit.
+static void a_window_as_long_as_the_document_is_none(void **state)
+{
+    (void)state;
+    static const int64_t long_windows[] = {160, 161, 192, INT64_MAX};
+    for (int i = 0; i < N_SOME_SHAPES; i++) {
+        model m = make_model(some_shapes[i], awkward_batch(9));
+        outcome without = run_model(&m);
+        for (size_t k = 0; k < sizeof long_windows / sizeof *long_windows; k++) {
+            m.window = long_windows[k];
+            outcome with = run_model(&m);
+            expect_same_outcome(&m, &with, &without);
+            free_outcome(&with);
+        }
+        free_outcome(&without);
+        free_model(&m);
+    }
+}
+
 // AddressSanitizer is slow, and would find the same faults under each schedule.
 #ifdef __SANITIZE_ADDRESS__
 enum { FIRST_SCHEDULE = BD_N_SCHEDULES - 1 };
@@ -307,10 +360,9 @@ enum { FIRST_SCHEDULE = 0 };
 static void every_schedule_gives_the_same_bits(void **state)
 {
     (void)state;
-    static const shape some[] = {
-        {2, 1, 64, true, true}, {1, 1, 128, true, true}, {2, 1, 33, false, true}};
-    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
-        model m = make_model(some[i], awkward_batch(3));
+    for (int i = 0; i < 2 * N_SOME_SHAPES; i++) {
+        model m = make_model(some_shapes[i / 2], awkward_batch(3));
+        m.window = i % 2 * 70;
         outcome first = run_model(&m);
         for (int schedule = FIRST_SCHEDULE; schedule < BD_N_SCHEDULES; schedule++)
             for (int copies = 0; copies < BD_N_COPIES; copies++) {
@@ -334,33 +386,38 @@ static void every_schedule_gives_the_same_bits(void **state)
 
 enum { FORWARD, KEY_GRADIENT, QUERY_GRADIENT };  // the kernels count these for the tests
 
-// Counts pairs of tiles that contain an allowed pair of tokens, from the boundaries alone.
-static int64_t pairs_of_tiles(const batch *b, int64_t query_tile, int64_t key_tile)
+// Counts pairs of tiles that contain an allowed pair of tokens, from the boundaries and the
+// window alone. The last key of a tile is the nearest to the first query of another one.
+static int64_t pairs_of_tiles(const model *m, int64_t query_tile, int64_t key_tile)
 {
+    const int64_t window = m->window > 0 ? m->window : INT64_MAX;
     int64_t n = 0;
-    for (int64_t i = 0, begin, end; segment_at(b, i, &begin, &end); i++)
+    for (int64_t i = 0, begin, end; segment_at(&m->b, i, &begin, &end); i++)
         for (int64_t q = 0; q < end - begin; q += query_tile)
             for (int64_t k = 0; k < end - begin && k < q + query_tile; k += key_tile)
-                n++;
+                n += q - (k + key_tile - 1) < window;
     return n;
 }
 
-static void kernels_visit_what_the_boundaries_allow_and_no_more(void **state)
+static void kernels_visit_what_the_mask_allows_and_no_more(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_SHAPES; i++) {
-        const shape s = shapes[i];
+    for (int i = 0; i < N_SHAPES + N_WINDOWS * N_SOME_SHAPES; i++) {
+        const int k = i - N_SHAPES;
+        const shape s = k < 0 ? shapes[i] : some_shapes[k % N_SOME_SHAPES];
         const int64_t key_tile = s.bf16 ? 64 : 16, query_tile = !s.bf16             ? 16
                                                                 : s.head_size == 64 ? 128
                                                                                     : 64;
-        model m = make_model(s, random_batch(50 + (uint64_t)i, 2, 200));
+        model m =
+            make_model(s, random_batch(50 + (uint64_t)i, k < 0 ? 2 : 1, k < 0 ? 200 : 300));
+        m.window = k < 0 ? 0 : windows[k / N_SOME_SHAPES];
         bd_emulation_take_counters();
         outcome o = run_model(&m);
         const bd_emulation_counters counted = bd_emulation_take_counters();
         const int64_t *visited = counted.of_kernels;
-        const int64_t square = pairs_of_tiles(&m.b, key_tile, key_tile) * s.n_heads;
+        const int64_t square = pairs_of_tiles(&m, key_tile, key_tile) * s.n_heads;
         assert_int_equal(visited[FORWARD],
-                         pairs_of_tiles(&m.b, query_tile, key_tile) * s.n_heads);
+                         pairs_of_tiles(&m, query_tile, key_tile) * s.n_heads);
         assert_int_equal(visited[KEY_GRADIENT], square);
         // In bf16 the pass over keys adds to the gradient of queries as well.
         assert_int_equal(visited[QUERY_GRADIENT], s.bf16 ? 0 : square);
@@ -446,13 +503,15 @@ int main(int argc, char **argv)
         cmocka_unit_test(bf16_agrees_on_small_rows),
         cmocka_unit_test(agrees_with_double_precision),
         cmocka_unit_test(agrees_for_any_length_of_row),
+        cmocka_unit_test(agrees_with_windows),
 #ifndef __SANITIZE_ADDRESS__
         cmocka_unit_test(agrees_on_long_rows),
 #endif
         cmocka_unit_test(large_scores_do_no_harm),
         cmocka_unit_test(a_segment_in_a_row_is_as_it_is_alone),
+        cmocka_unit_test(a_window_as_long_as_the_document_is_none),
         cmocka_unit_test(every_schedule_gives_the_same_bits),
-        cmocka_unit_test(kernels_visit_what_the_boundaries_allow_and_no_more),
+        cmocka_unit_test(kernels_visit_what_the_mask_allows_and_no_more),
         cmocka_unit_test(impossible_shapes_are_refused),
         cmocka_unit_test(no_rows_are_no_work),
     };

@@ -30,7 +30,7 @@ typedef struct tensors {
     float *out, *lse, *d_q, *d_k, *d_v;  // the CPU's results
 } tensors;
 
-static bd_attention_forward_args forward_args(const batch *b, heads h)
+static bd_attention_forward_args forward_args(const batch *b, heads h, int64_t window)
 {
     return (bd_attention_forward_args){
         .boundaries = b->boundaries,
@@ -39,11 +39,12 @@ static bd_attention_forward_args forward_args(const batch *b, heads h)
         .head_size = h.size,
         .q_stride = h.n * h.size,
         .kv_stride = h.n_kv * h.size,
+        .window = window,
         .scale = 0.1f,
     };
 }
 
-static tensors compute_on_host(const batch *b, heads h)
+static tensors compute_on_host(const batch *b, heads h, int64_t window)
 {
     uint64_t seed = 48;
     tensors t = {.n_q = b->n_tokens * h.n * h.size,
@@ -58,7 +59,7 @@ static tensors compute_on_host(const batch *b, heads h)
     t.d_q = guarded(t.n_q);
     t.d_k = guarded(t.n_kv);
     t.d_v = guarded(t.n_kv);
-    bd_attention_forward_args f = forward_args(b, h);
+    bd_attention_forward_args f = forward_args(b, h, window);
     f.q = t.q;
     f.k = t.k;
     f.v = t.v;
@@ -95,10 +96,10 @@ static void expect_near(const char *what, const batch *b, const void *device,
     free(precise);
 }
 
-static void check_attention(const batch *b, heads h)
+static void check_attention(const batch *b, heads h, int64_t window)
 {
-    tensors t = compute_on_host(b, h);
-    bd_attention_forward_args f = forward_args(b, h);
+    tensors t = compute_on_host(b, h, window);
+    bd_attention_forward_args f = forward_args(b, h, window);
     f.type = BD_BF16;
     f.boundaries = boundaries_on_device(b);
     f.q = bf16_on_device(t.q, t.n_q);
@@ -127,7 +128,9 @@ static void attention_agrees(void)
     static const int64_t lengths[] = {1, 31, 65, 300};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         batch b = random_batch(60 + i, 2, lengths[i]);
-        check_attention(&b, (heads){2, 1, i % 2 == 0 ? 64 : 128});
+        const heads h = {2, 1, i % 2 == 0 ? 64 : 128};
+        check_attention(&b, h, 0);
+        check_attention(&b, h, 20);
         batch_release(&b);
     }
 }
@@ -143,8 +146,10 @@ static void long_documents_agree(void)
         const heads h = configure_emulation ? (heads){1, 1, shapes[i].size} : shapes[i];
         batch whole = batch_of_rows(n_rows, seq_len);
         batch mixed = random_batch(70 + i, n_rows, seq_len);
-        check_attention(&whole, h);
-        check_attention(&mixed, h);
+        check_attention(&whole, h, 0);
+        check_attention(&mixed, h, 0);
+        check_attention(&whole, h, seq_len / 3);
+        check_attention(&whole, h, 2);
         batch_release(&whole);
         batch_release(&mixed);
     }
@@ -177,7 +182,7 @@ static void impossible_requests_are_refused(void)
         {64, 0, 2, "attention in bf16 needs tokens that are aligned to 16 bytes"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        bd_attention_forward_args f = forward_args(&b, (heads){2, 1, refused[i].head_size});
+        bd_attention_forward_args f = forward_args(&b, (heads){2, 1, refused[i].head_size}, 0);
         f.boundaries = boundaries;
         f.type = BD_BF16;
         f.q_stride += refused[i].more_stride;

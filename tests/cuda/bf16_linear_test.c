@@ -13,13 +13,6 @@
 
 static const double half_ulp = 1.0 / 256.0;  // largest relative error of rounding to bf16
 
-static double activate(bd_activation activation, double x)
-{
-    if (activation == BD_ACTIVATION_RELU)
-        return fmax(x, 0.0);
-    return 0.5 * x * (1.0 + tanh(sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
-}
-
 typedef struct layer {
     int64_t n_in, n_out;
     bd_weight_layout layout;
@@ -66,7 +59,8 @@ static double *exact_sums(const batch *b, const layer *l, bool with_bias)
     return sums;
 }
 
-// The activation may be applied before or after the sum is rounded. GELU's slope is below 1.13.
+// The activation may be applied before or after the sum is rounded. The slopes of GELU
+// and SiLU are below 1.13.
 static void expect_activated(const batch *b, const void *device, const double *sums,
                              bd_activation activation, int64_t n)
 {
@@ -74,7 +68,7 @@ static void expect_activated(const batch *b, const void *device, const double *s
     float *got = fetch_bf16("activated", device, n);
     expect_padding_zero("activated", b, got, n / b->n_tokens);
     for (int64_t i = 0; i < n; i++)
-        expect_rounding("activated", i, got[i], activate(activation, sums[i]),
+        expect_rounding("activated", i, got[i], reference_activation(activation, sums[i]),
                         1.13 * half_ulp * fabs(sums[i]) + tolerance);
     free(got);
 }
@@ -153,6 +147,7 @@ static void check_linear(const batch *b, shape s)
         for (int with_out = 0; with_out < 2; with_out++) {
             check_linear_forward(b, &l, with_bias, BD_ACTIVATION_RELU, with_out == 1);
             check_linear_forward(b, &l, with_bias, BD_ACTIVATION_GELU, with_out == 1);
+            check_linear_forward(b, &l, with_bias, BD_ACTIVATION_SILU, with_out == 1);
         }
         check_linear_backward(b, &l);
         free_layer(&l);
@@ -175,6 +170,7 @@ static void activation_is_part_of_the_product(void)
         {BD_ACTIVATION_RELU, false, 64, 40, 1}, {BD_ACTIVATION_RELU, false, 64, 33, 1},
         {BD_ACTIVATION_GELU, true, 64, 40, 1},  {BD_ACTIVATION_GELU, true, 64, 33, 2},
         {BD_ACTIVATION_GELU, true, 31, 40, 2},  {BD_ACTIVATION_GELU, false, 64, 40, 1},
+        {BD_ACTIVATION_SILU, true, 64, 40, 2},  {BD_ACTIVATION_SILU, false, 64, 40, 2},
         {BD_ACTIVATION_RELU, true, 64, 40, 2},  {BD_ACTIVATION_NONE, true, 64, 40, 1},
     };
     batch b = random_batch(9, 2, 31);

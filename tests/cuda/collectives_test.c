@@ -177,7 +177,7 @@ static bd_status sum(rank *r, void *x, bd_error *err)
     return r->collectives->operations->sum_slices(r->collectives, x, r->n, err);
 }
 
-static bd_status gather(rank *r, void *x, bd_error *err)
+static bd_status gather_slices(rank *r, void *x, bd_error *err)
 {
     return r->collectives->operations->gather_slices(r->collectives, x, r->n, r->number_bytes,
                                                      err);
@@ -263,7 +263,8 @@ static void check_all_slices(const rank *r)
 static void slices_reach_every_rank(void)
 {
     for (size_t number_bytes = 2; number_bytes <= 4; number_bytes += 2)
-        run_everywhere(&(exercise){gather, number_bytes, put_own_slice, check_all_slices});
+        run_everywhere(
+            &(exercise){gather_slices, number_bytes, put_own_slice, check_all_slices});
 }
 
 // ---- The stream -----------------------------------------------------------------------------
@@ -281,7 +282,7 @@ static bd_status exchange_between_operations(rank *r, void *x, bd_error *err)
     BD_TRY(twice(r, x, r->n, err));
     BD_TRY(sum(r, x, err));
     BD_TRY(twice(r, (float *)x + own.begin, own.end - own.begin, err));
-    BD_TRY(gather(r, x, err));
+    BD_TRY(gather_slices(r, x, err));
     return twice(r, x, r->n, err);
 }
 
@@ -334,7 +335,7 @@ static bool find_emulation(void)
 static bd_status sum_and_gather(rank *r, void *x, bd_error *err)
 {
     BD_TRY(sum(r, x, err));
-    return gather(r, x, err);
+    return gather_slices(r, x, err);
 }
 
 static bd_status make_id_and_run(rank *r, bd_error *err)

@@ -102,6 +102,7 @@ static void check_elements(int64_t n)
 {
     check_activation(BD_ACTIVATION_RELU, n, 0.0);
     check_activation(BD_ACTIVATION_GELU, n, few_roundings);
+    check_activation(BD_ACTIVATION_SILU, n, few_roundings);
     check_add(n);
     check_adamw(n, 1);
     check_adamw(n, 1000);

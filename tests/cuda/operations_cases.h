@@ -10,10 +10,16 @@ void embedding_agrees(void);
 
 void layer_norm_agrees(void);
 
+void rms_norm_agrees(void);
+
+void rotary_agrees(void);
+
 void linear_agrees(void);
 void same_shape_takes_another_bias(void);
 
 void attention_agrees(void);
+
+void gated_activation_agrees(void);
 
 void elements_agree(void);
 void sum_of_squares_agrees(void);

@@ -12,9 +12,12 @@
 static const module_case cases[] = {
     {.name = "embedding_agrees", .check = embedding_agrees},
     {.name = "layer_norm_agrees", .check = layer_norm_agrees},
+    {.name = "rms_norm_agrees", .check = rms_norm_agrees, .misaligned = true},
+    {.name = "rotary_agrees", .check = rotary_agrees, .misaligned = true},
     {.name = "linear_agrees", .check = linear_agrees},
     {.name = "attention_agrees", .check = attention_agrees},
     {.name = "same_shape_takes_another_bias", .check = same_shape_takes_another_bias},
+    {.name = "gated_activation_agrees", .check = gated_activation_agrees, .misaligned = true},
     {.name = "elements_agree", .check = elements_agree, .misaligned = true},
     {.name = "sum_of_squares_agrees", .check = sum_of_squares_agrees},
     {.name = "cross_entropy_agrees", .check = cross_entropy_agrees},

@@ -57,6 +57,28 @@ void compare_cancelled(const char *what, const batch *b, const float *device,
     free(got);
 }
 
+void expect_untouched(const char *what, const batch *b, const float *device,
+                      const float *before, int64_t width, int64_t stride, bool with_padding)
+{
+    float *got = fetch_bytes(device, (size_t)(b->n_tokens * stride) * sizeof *got);
+    for (int64_t t = 0; t < b->n_tokens; t++) {
+        const int64_t first = with_padding && is_padding(b, t) ? 0 : width;
+        expect_same(what, got + t * stride + first, before + t * stride + first,
+                    stride - first);
+    }
+    free(got);
+}
+
+float *spread_tensor(uint64_t *seed, const batch *b, int64_t width, int64_t stride,
+                     double scale)
+{
+    float *x = random_tensor(seed, b->n_tokens * stride, scale);
+    for (int64_t i = 0; i < b->n_tokens * stride; i++)
+        if (i % stride >= width)
+            x[i] = is_padding(b, i / stride) ? 0.0f : 1e-3f;
+    return x;
+}
+
 // ---- Batches --------------------------------------------------------------------------------
 
 batch make_batch(int which)

@@ -21,6 +21,15 @@ void compare_padded(const char *what, const batch *b, const float *device, const
 // For small differences of numbers of size 1: the tolerance is relative to 1.
 void compare_cancelled(const char *what, const batch *b, const float *device,
                        const float *wanted, int64_t width);
+// Tokens are `stride` numbers apart and have `width` of them. Expects the numbers between them
+// to have the bits of `before`; with_padding: so have those of padding tokens.
+void expect_untouched(const char *what, const batch *b, const float *device,
+                      const float *before, int64_t width, int64_t stride, bool with_padding);
+
+// Random in [-scale, scale), for tokens `stride` numbers apart; between them small numbers,
+// which are 0 in padding. Free with free().
+float *spread_tensor(uint64_t *seed, const batch *b, int64_t width, int64_t stride,
+                     double scale);
 
 // ---- Batches --------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""No main loop of the attention kernels keeps a value on the stack, and every loop is found.
+"""No main loop of the attention kernels keeps a value on the stack, and every loop is found. The
+kernels of the other operations use no stack at all.
 
     spill_test.py [ROOT]     the checkout whose kernels are compiled [default: this one]
 
@@ -20,11 +21,12 @@ sys.path.insert(0, str(HERE / "bench" / "sass"))
 from attention import NEEDED_PRODUCTS, SOURCES, role_of  # noqa: E402
 from listing import parse  # noqa: E402
 from loops import Loop, main_loops  # noqa: E402
-from tools import ToolError, compile_kernels, demangle, find_tool  # noqa: E402
+from tools import Resources, ToolError, compile_kernels, demangle, find_tool  # noqa: E402
 
 LONG = os.environ.get("BINDERY_TEST_LONG") == "1"
 ARCHITECTURES = [80, 90, 100, 120] if LONG else [80, 100]
 HEAD_SIZES = [64, 128]
+OPERATIONS = "kernels/cuda/operations/*.cu"
 # Overrides also the number that a kernel itself requests.
 FEW_REGISTERS = ["-maxrregcount=96", "-Xptxas=--override-directive-values"]
 
@@ -74,6 +76,12 @@ def loops_of(source: str, architecture: int, *flags: str) -> dict[str, list[Loop
     }
 
 
+def resources_of(source: str, architecture: int, *flags: str) -> dict[str, Resources]:
+    with tempfile.TemporaryDirectory() as folder:
+        used = compile_kernels(ROOT, source, architecture, Path(folder), *flags).resources
+    return dict(zip(demangle(list(used)), used.values()))
+
+
 class Spills(unittest.TestCase):
     def test_main_loops_do_not_spill(self):
         for architecture in ARCHITECTURES:
@@ -92,6 +100,19 @@ class Spills(unittest.TestCase):
         for kernel, loops in loops_of(SOURCES[0], 80, *FEW_REGISTERS).items():
             with self.subTest(kernel):
                 self.assertTrue(any(loop.spills for loop in loops))
+
+    def test_operations_use_no_stack(self):
+        sources = sorted(path.relative_to(ROOT) for path in ROOT.glob(OPERATIONS))
+        self.assertNotEqual(sources, [])
+        for source, architecture in product(sources, ARCHITECTURES):
+            for kernel, used in resources_of(str(source), architecture).items():
+                with self.subTest(f"{kernel} of {source.name} for sm_{architecture}"):
+                    stack = (used.stack_bytes, used.spill_store_bytes, used.spill_load_bytes)
+                    self.assertEqual(stack, (0, 0, 0))
+
+    def test_stack_that_is_provoked_is_found(self):
+        used = resources_of("kernels/cuda/operations/rms_norm.cu", 80, "-maxrregcount=24")
+        self.assertTrue(any(kernel.spill_store_bytes for kernel in used.values()))
 
 
 class Loops(unittest.TestCase):

@@ -371,6 +371,14 @@ inline float rsqrtf(float x)
     return 1.0f / sqrtf(x);
 }
 
+// The sine and the cosine of pi x.
+inline void sincospif(float x, float *sine, float *cosine)
+{
+    const double angle = M_PI * fmod(static_cast<double>(x), 2.0);
+    *sine = static_cast<float>(sin(angle));
+    *cosine = static_cast<float>(cos(angle));
+}
+
 inline float __fdividef(float a, float b)
 {
     return a / b;

@@ -16,7 +16,7 @@ COMMON = [
     ("boundaries", Boundaries),
     ("type", ctypes.c_int),
     *[(name, ctypes.c_int64) for name in
-      ("n_heads", "n_kv_heads", "head_size", "q_stride", "kv_stride")],
+      ("n_heads", "n_kv_heads", "head_size", "q_stride", "kv_stride", "window")],
     ("scale", ctypes.c_float),
     *[(name, ctypes.c_void_p) for name in ("q", "k", "v")],
 ]  # fmt: skip
@@ -43,9 +43,9 @@ class Shape:
 class Batch(Documents):
     """Inputs as float arrays [token][head][head_size] of bf16 values; NaN in padding."""
 
-    def __init__(self, rng, shape: Shape, seq_len: int, rows: list[list[int]]):
+    def __init__(self, rng, shape: Shape, seq_len: int, rows: list[list[int]], window: int = 0):
         super().__init__(seq_len, rows)
-        self.shape = shape
+        self.shape, self.window = shape, window
         self.scale = float(np.float32(1 / np.sqrt(shape.head_size)))
 
         def tensor(n_heads: int, largest: float) -> np.ndarray:
@@ -114,7 +114,7 @@ def run_attention(batch: Batch, device: Device, backward: bool = True) -> dict[s
     lse = memory.allocate(4 * batch.n_tokens * shape.n_heads)
     d_out = memory.put(to_bf16(batch.d_out))
     common = (batch.put(device), BF16.number, shape.n_heads, shape.n_kv_heads, shape.head_size,
-              inputs.strides[0], inputs.strides[1], batch.scale, *inputs.addresses)
+              inputs.strides[0], inputs.strides[1], batch.window, batch.scale, *inputs.addresses)
     device.run("attention_bf16_forward", ForwardArguments(*common, out, lse))
     results = {
         "out": device.read(out, out_shape, np.uint16),
@@ -144,6 +144,8 @@ def reference(batch: Batch, plain: bool) -> dict[str, np.ndarray]:
     scale = kind(batch.scale)
     for begin, end in batch.spans():
         visible = np.tri(end - begin, dtype=bool)
+        if batch.window > 0:
+            visible &= ~np.tri(end - begin, k=-batch.window, dtype=bool)
         for h in range(batch.shape.n_heads):
             g, here = h // group, slice(begin, end)
             scores = np.where(visible, scale * (q[here, h] @ k[here, g].T), -np.inf)

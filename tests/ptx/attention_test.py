@@ -27,9 +27,9 @@ SHAPES = (
 )
 
 
-def make_batch(shape: Shape, n_rows: int, seq_len: int, seed: int = SEED) -> Batch:
+def make_batch(shape: Shape, n_rows: int, seq_len: int, seed: int = SEED, window: int = 0) -> Batch:
     rng = np.random.default_rng(seed)
-    return Batch(rng, shape, seq_len, random_rows(rng, n_rows, seq_len))
+    return Batch(rng, shape, seq_len, random_rows(rng, n_rows, seq_len), window)
 
 
 def batches():
@@ -40,14 +40,17 @@ def batches():
             yield make_batch(shape, 3 if seq_len < 100 else 2, seq_len, SEED + i)
     # Long enough for several turns of every loop, with and without a mask.
     for shape in (Shape(1, 1, 64, True), Shape(2, 1, 128, False)):
-        rng = np.random.default_rng(SEED)
-        yield Batch(rng, shape, 300, [[0, 290]])
+        # The window of 200 has whole tiles between its edge and the diagonal, the one of 20 has
+        # both in one tile.
+        for window in (0, 200, 20):
+            rng = np.random.default_rng(SEED)
+            yield Batch(rng, shape, 300, [[0, 290]], window)
 
 
 class AttentionTest(unittest.TestCase):
     def check(self, batch: Batch, architecture: int, settings: Settings) -> None:
         with self.subTest(architecture=architecture, shape=batch.shape, rows=batch.rows,
-                          settings=settings):  # fmt: skip
+                          window=batch.window, settings=settings):  # fmt: skip
             results = run_attention(batch, Device(FOLDER, architecture, settings, SOURCES))
             self.assertEqual(disagreements(batch, results), [])
 
@@ -74,7 +77,7 @@ class AttentionTest(unittest.TestCase):
 
     def test_no_order_changes_a_bit(self):
         for architecture, shape in zip(ARCHITECTURES, itertools.cycle(SHAPES[1:3])):
-            batch = make_batch(shape, 1, 80)
+            batch = make_batch(shape, 1, 80, window=50)
             devices = [Device(FOLDER, architecture, settings, SOURCES)
                        for settings in EVERY_SETTING]  # fmt: skip
             runs = [run_attention(batch, device) for device in devices]

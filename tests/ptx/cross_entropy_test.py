@@ -19,7 +19,7 @@ class Arguments(ctypes.Structure):  # kernels/cross_entropy.h
     _fields_ = [
         BOUNDARIES, TYPE, *pointers("ids"), ("id_bytes", ctypes.c_int32),
         *integers("n_vocabulary stride"), ("want_gradient", ctypes.c_int32),
-        ("gradient_scale", ctypes.c_float), *pointers("logits losses"),
+        ("gradient_scale", ctypes.c_float), ("z_loss", ctypes.c_float), *pointers("logits losses"),
     ]  # fmt: skip
 
 
@@ -31,6 +31,7 @@ class Shape:
     n_rows: int = 3
     seq_len: int = 4
     want_gradient: bool = True
+    z_loss: float = 0.0
 
 
 def targets_of(documents: Documents, ids: np.ndarray) -> np.ndarray:
@@ -41,16 +42,17 @@ def targets_of(documents: Documents, ids: np.ndarray) -> np.ndarray:
     return targets
 
 
-def reference(logits: np.ndarray, targets: np.ndarray):
+def reference(logits: np.ndarray, targets: np.ndarray, z_loss: float):
     """Returns losses and gradients in double; 0 without a target."""
     has, x = targets >= 0, logits.astype(np.float64)
     losses, gradients = np.zeros(len(x)), np.zeros(x.shape)
     e = np.exp(x[has] - x[has].max(axis=1, keepdims=True))
     p, at = e / e.sum(axis=1, keepdims=True), (np.arange(has.sum()), targets[has])
-    losses[has] = np.log(e.sum(axis=1)) + x[has].max(axis=1) - x[has][at]
+    lse = np.log(e.sum(axis=1)) + x[has].max(axis=1)
+    losses[has] = lse - x[has][at]
     one_hot = np.zeros(p.shape)
     one_hot[at] = 1.0
-    gradients[has] = SCALE * (p - one_hot)
+    gradients[has] = SCALE * (p * (1 + 2 * z_loss * lse[:, None]) - one_hot)
     return losses, gradients
 
 
@@ -70,9 +72,9 @@ class CrossEntropyTest(OperationCase):
         logits, losses = case.tensor(x, s.stride), Tensor(case.device, FLOAT, n, 1)
         case.device.run("cross_entropy", Arguments(
             documents.put(case.device), case.kind.number, case.device.memory.put(ids),
-            s.id_bytes, s.n_vocabulary, s.stride, s.want_gradient, SCALE,
+            s.id_bytes, s.n_vocabulary, s.stride, s.want_gradient, SCALE, s.z_loss,
             logits.address, losses.address))
-        exact, gradients = reference(x, targets)
+        exact, gradients = reference(x, targets, s.z_loss)
         got = losses.read()[:, 0]
         np.testing.assert_allclose(got, exact, LONG_SUMS, LONG_SUMS)
         self.assertTrue((got[targets < 0] == 0).all())
@@ -98,6 +100,7 @@ class CrossEntropyTest(OperationCase):
             for misaligned in (False, True):
                 shape = Shape(10300, stride=10304, n_rows=n_rows, seq_len=2)
                 self.check(self.run_loss, BF16, shape, misaligned=misaligned)
+        self.check(self.run_loss, BF16, Shape(300, n_rows=1, z_loss=2.0**-7))
         self.check(self.run_loss, FLOAT, Shape(33, stride=36))
 
 

@@ -9,7 +9,7 @@ import ctypes
 
 import numpy as np
 
-from activations import GELU, RELU, activated
+from activations import GELU, RELU, SILU, activated
 from operation_case import (
     BOUNDARIES, MISALIGNED_SHAPES, SHAPES, TYPE, Case, OperationCase, integers, main, pointers,
 )  # fmt: skip
@@ -92,6 +92,7 @@ class LinearTest(OperationCase):
         self.check(self.run_activation, BF16, (3, 3, 1288), GELU, True, misaligned=True)
         self.check(self.run_activation, BF16, (3, 9, 33), GELU, False)
         self.check(self.run_activation, BF16, (3, 9, 64), RELU, False)
+        self.check(self.run_activation, BF16, (3, 9, 64), SILU, False)
         self.check(self.run_activation, FLOAT, (2, 9, 31), GELU, False)
 
 

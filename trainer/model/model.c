@@ -256,6 +256,7 @@ static bd_status run_forward(bd_model *model, batch_ref batch, bd_error *err)
                .n_vocabulary = c->n_vocabulary,
                .n_positions = p->n_position_rows,
                .first_position = c->family->first_position,
+               .token_scale = 1.0f,
                .token_table = weight_at(model, p->token_table),
                .position_table = weight_at(model, p->position_table),
                .out = model->embedded}));
@@ -398,6 +399,7 @@ static bd_status run_backward(bd_model *model, batch_ref batch, bd_error *err)
                .n_vocabulary = c->n_vocabulary,
                .n_positions = p->n_position_rows,
                .first_position = c->family->first_position,
+               .token_scale = 1.0f,
                .d_out = model->d_stream,
                .d_token_table = model->gradients + p->token_table,
                .d_position_table = model->gradients + p->position_table});

@@ -8,8 +8,8 @@
 // diagonal. P and dS then are in registers in the very layout that the sums of dV and dK need
 // for their left factor. dQ of a tile of queries is summed across blocks, in float in scratch
 // memory, and still in one order: the blocks of its keys take turns, from the document's first
-// tile of keys to the one on the diagonal, which finds the sum complete and rounds it. Nothing
-// is added atomically.
+// tile of keys, or the first inside the window, to the one on the diagonal, which finds the sum
+// complete and rounds it. Nothing is added atomically.
 //
 // A block waits only for blocks with lower tiles of the same document, and those are listed
 // before its own: the block that took such a work took it earlier, is running, and needs
@@ -50,7 +50,9 @@ struct backward_memory {
     // whole one. A place counts query rows, [token of the tile before][head][query], and fits
     // in an int.
     float4 *d_q;
-    unsigned *turns;  // [place / 64]: the number of tiles of keys in the sum so far
+    // [place / 64]: the tile of keys that is to be added next. As long as the sum is empty this
+    // is 0, whichever tile of keys the window lets begin.
+    unsigned *turns;
 };
 
 // ---- Rows -----------------------------------------------------------------------------------
@@ -194,11 +196,19 @@ static __device__ __forceinline__ void start_at_minus_delta(product &d_p,
     }
 }
 
+// Whether queries see keys so many tiles before their own.
+static __device__ __forceinline__ bool are_seen(const attention_work &work, int n_tiles)
+{
+    return (n_tiles - 1) * kTile + 1 < work.window;
+}
+
 // Turns scores into probabilities, and dP - delta into dS; all are [key][query]. The first
-// query is number `query` of the tile.
-template <bool ON_DIAGONAL>
-static __device__ __forceinline__ void
-differentiate(product &p, product &d_p, const shared_rows *rows, int query, float scale_log2)
+// query is number `query` of the tile. At the edge, a query sees fewer than `window` keys back,
+// if both are counted from the first ones of their tiles.
+template <tile_mask MASK>
+static __device__ __forceinline__ void differentiate(product &p, product &d_p,
+                                                     const shared_rows *rows, int query,
+                                                     float scale_log2, int window)
 {
     const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
 #pragma unroll
@@ -208,7 +218,8 @@ differentiate(product &p, product &d_p, const shared_rows *rows, int query, floa
         for (int e = 0; e < 4; e++) {
             float x = ex2(p[0][n][e] * scale_log2 - (e % 2 ? lse_log2.y : lse_log2.x));
             const int key = warp * 16 + lane / 4 + e / 2 * 8;
-            if (ON_DIAGONAL && query + n * 8 + lane % 4 * 2 + e % 2 < key)
+            const int back = query + n * 8 + lane % 4 * 2 + e % 2 - key;
+            if ((MASK == ON_DIAGONAL && back < 0) || (MASK == AT_WINDOW_EDGE && back >= window))
                 x = 0.0f;
             p[0][n][e] = x;
             d_p[0][n][e] *= x;
@@ -216,11 +227,27 @@ differentiate(product &p, product &d_p, const shared_rows *rows, int query, floa
     }
 }
 
-// Adds to dV of the warp's keys, and puts dS of these keys into shared memory.
-template <int D, bool ON_DIAGONAL>
+// Hides the keys before the windows of queries of their own tile.
+static __device__ __forceinline__ void hide_old_keys(product &p, product &d_s, int query,
+                                                     int window)
+{
+    const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize;
+#pragma unroll
+    for (int n = 0; n < kQueriesAtOnce / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int key = warp * 16 + lane / 4 + e / 2 * 8;
+            if (query + n * 8 + lane % 4 * 2 + e % 2 - key >= window)
+                p[0][n][e] = d_s[0][n][e] = 0.0f;
+        }
+}
+
+// Adds to dV of the warp's keys, and puts dS of these keys into shared memory. The window is
+// that of differentiate().
+template <int D, tile_mask MASK>
 static __device__ __forceinline__ void add_to_values(key_state<D> &s, backward_tiles<D> &tiles,
                                                      const backward_places<D> &places,
-                                                     float scale_log2)
+                                                     float scale_log2, int window)
 {
     const shared_rows *own_rows = tiles.rows + this_thread() % 4;
 #pragma unroll
@@ -233,7 +260,9 @@ static __device__ __forceinline__ void add_to_values(key_state<D> &s, backward_t
         add_row_products<D>(p, tiles.k, q, places.tile);
         start_at_minus_delta(d_p, rows);
         add_row_products<D>(d_p, tiles.v, d_out, places.tile);
-        differentiate<ON_DIAGONAL>(p, d_p, rows, query, scale_log2);
+        differentiate<MASK>(p, d_p, rows, query, scale_log2, window);
+        if (MASK == ON_DIAGONAL && window < kTile)
+            hide_old_keys(p, d_p, query, window);
         round_weights(rounded, p);
         add_weighted_rows<D>(s.d_v, rounded, d_out, places.tile);
         round_weights(rounded, d_p);
@@ -258,8 +287,8 @@ static __device__ __forceinline__ int place_of_gradient(const backward_tiles<D> 
     return tiles.first_place + (tile - 1) * (kTile * int(a.n_heads));
 }
 
-// Waits until all tiles of keys before number `tile` are in the sum. Returns the address of
-// this lane's share of the sum.
+// Waits until the turn is that of tile number `tile` of keys: then all tiles before it are in
+// the sum. Returns the address of this lane's share of the sum.
 template <int D>
 static __device__ __forceinline__ float4 *take_turn(const backward_memory &memory, int place,
                                                     int tile)
@@ -272,15 +301,16 @@ static __device__ __forceinline__ float4 *take_turn(const backward_memory &memor
 }
 
 // Lets the block of the next tile of keys add to the tile of queries after `tile`, if there is
-// one. It must come after a barrier that follows the last put_sum() of that tile; such a
-// barrier is at the beginning of the visit of `tile`.
-template <int D>
+// one that this block has visited. It must come after a barrier that follows the last put_sum()
+// of that tile; such a barrier is at the beginning of the visit of `tile`.
+template <int D, tile_mask MASK>
 static __device__ __forceinline__ void
 pass_turn(const backward_tiles<D> &tiles, const backward_args &a, const backward_memory &memory,
           const attention_work &work, int tile)
 {
     const int place = place_of_gradient(tiles, a, tile + 1);
-    if (threadIdx.x == 0 && (tile + 1) * kTile < work.length)
+    if (threadIdx.x == 0 && (tile + 1) * kTile < work.length &&
+        (MASK == NOTHING_HIDDEN || are_seen(work, tile + 1 - work.tile)))
         publish(memory.turns + unsigned(place) / kTile, unsigned(work.tile) + 1);
 }
 
@@ -305,7 +335,7 @@ static __device__ __forceinline__ void put_sum(const query_sums &d_q, float4 *to
 
 // Visits tile number `tile` of queries. Its load into shared memory is under way on entry; on
 // return the load of the tile before it is.
-template <int D>
+template <int D, tile_mask MASK>
 static __device__ __forceinline__ void
 visit_queries(key_state<D> &s, query_stream<D> &in, backward_tiles<D> &tiles,
               const backward_args &a, const backward_memory &memory, const attention_work &work,
@@ -317,10 +347,11 @@ visit_queries(key_state<D> &s, query_stream<D> &in, backward_tiles<D> &tiles,
     count_for_tests(PASS_KEY_GRADIENT);
     cp_async_wait<0>();
     __syncthreads();  // the tile has arrived
-    pass_turn(tiles, a, memory, work, tile);
+    pass_turn<D, MASK>(tiles, a, memory, work, tile);
     if (threadIdx.x < kTile)
         row = memory.rows[tiles.first_row + (tile - 1) * kTile + int(threadIdx.x)];
-    add_to_values<D, false>(s, tiles, in.places, a.scale * kLog2E);
+    add_to_values<D, MASK>(s, tiles, in.places, a.scale * kLog2E,
+                           work.window - (tile - work.tile) * kTile);
     __syncthreads();  // d_s is complete, and nobody needs d_out and rows any more
     in.load_d_out.load(tiles.d_out);
     cp_async_commit();
@@ -331,7 +362,10 @@ visit_queries(key_state<D> &s, query_stream<D> &in, backward_tiles<D> &tiles,
     in.load_q.load(tiles.q);
     cp_async_commit();
     get_columns(d_s, at(tiles.d_s, in.places.d_s_columns));
-    float4 *sum = take_turn<D>(memory, place_of_gradient(tiles, a, tile), work.tile);
+    // At the window's edge this may be the first tile of keys in the sum.
+    const bool first = MASK == AT_WINDOW_EDGE && !are_seen(work, tile - work.tile + 1);
+    float4 *sum =
+        take_turn<D>(memory, place_of_gradient(tiles, a, tile), first ? 0 : work.tile);
 #pragma unroll
     for (int column = 0; column < D; column += kColumnsAtOnce) {
         get_sum(d_q, sum + column / 8 * kWarpSize);
@@ -352,9 +386,9 @@ visit_diagonal(key_state<D> &s, query_stream<D> &in, backward_tiles<D> &tiles,
     count_for_tests(PASS_KEY_GRADIENT);
     cp_async_wait<0>();
     __syncthreads();  // the tile has arrived
-    pass_turn(tiles, a, memory, work, work.tile);
+    pass_turn<D, ON_DIAGONAL>(tiles, a, memory, work, work.tile);
     if (first < work.length)
-        add_to_values<D, true>(s, tiles, in.places, a.scale * kLog2E);
+        add_to_values<D, ON_DIAGONAL>(s, tiles, in.places, a.scale * kLog2E, work.window);
     else
         for (int query = 0; query < kTile; query += kQueriesAtOnce)
             put_weights(at(tiles.d_s, in.places.d_s) + query, {});
@@ -364,7 +398,7 @@ visit_diagonal(key_state<D> &s, query_stream<D> &in, backward_tiles<D> &tiles,
         return;
     add_to_keys<D>(s, tiles, in.places);
     const float4 *sum = nullptr;
-    if (work.tile > 0)
+    if (work.tile > 0 && are_seen(work, 1))
         sum = take_turn<D>(memory, place, work.tile);
     tile_weights d_s;
     get_columns(d_s, at(tiles.d_s, in.places.d_s_columns));
@@ -384,14 +418,16 @@ visit_diagonal(key_state<D> &s, query_stream<D> &in, backward_tiles<D> &tiles,
 
 // ---- A tile of keys -------------------------------------------------------------------------
 
-// Visits all queries of one head that see the tile of keys, from the document's end down to the
-// diagonal: only the first tile can be cut off by the end, and only the last one needs a mask.
+// Visits all queries of one head that see the tile of keys, from the end of the document or of
+// the window down to the diagonal: only the first tile can be cut off by the document's end.
+// Masks are only needed by the first two, at the window's edge, and by the last one.
 template <int D>
 static __device__ __forceinline__ void
 add_head(key_state<D> &s, const backward_args &a, const attention_work &work,
          const backward_memory &memory, backward_tiles<D> &tiles)
 {
-    const int last = (work.length - 1) / kTile, head = tiles.head;
+    const int last_key = min((work.tile + 1) * kTile, work.length) - 1;
+    const int last = newest_query(work, last_key) / kTile, head = tiles.head;
     const int n_queries = work.length - last * kTile;
     const int64_t token = work.first_token + last * kTile;
     query_stream<D> in = {
@@ -407,9 +443,13 @@ add_head(key_state<D> &s, const backward_args &a, const attention_work &work,
         put_row(tiles.rows, int(threadIdx.x) < n_queries
                                 ? memory.rows[tiles.first_row + last * kTile + int(threadIdx.x)]
                                 : query_row{});
+    int tile = last;
 #pragma unroll 1
-    for (int tile = last; tile > work.tile; tile--)
-        visit_queries<D>(s, in, tiles, a, memory, work, tile);
+    for (; tile > work.tile && (tile - work.tile + 1) * kTile > work.window; tile--)
+        visit_queries<D, AT_WINDOW_EDGE>(s, in, tiles, a, memory, work, tile);
+#pragma unroll 1
+    for (; tile > work.tile; tile--)
+        visit_queries<D, NOTHING_HIDDEN>(s, in, tiles, a, memory, work, tile);
     visit_diagonal<D>(s, in, tiles, a, memory, work);
 }
 
@@ -472,7 +512,7 @@ static __global__ void __launch_bounds__(kThreads)
 {
     DYN_SHARED(backward_tiles<D>, tiles);
     SHARED_ARRAY(attention_work, work, 1);
-    while (take_work(work, plan, a.boundaries, unsigned(a.n_kv_heads)))
+    while (take_work(work, plan, a.boundaries, a.window, unsigned(a.n_kv_heads)))
         differentiate_tile<D>(a, group, *work, memory, *tiles);
 }
 

@@ -76,7 +76,7 @@ struct tile_loader {
     int64_t step;      // from there to the chunk after it, in bytes
 
     __device__ __forceinline__ tile_loader(const uint16_t *rows, int64_t stride)
-        : step(-kStep * stride * int64_t(sizeof *rows))
+        : step(keep(-kStep * stride * int64_t(sizeof *rows)))
     {
         const int thread = this_thread();
         const int row = thread / kChunks + (kLoads - 1) * kStep;
@@ -152,6 +152,12 @@ store_rows(uint16_t *rows, int64_t stride, int n_rows, bf16_t *tile,
                 *reinterpret_cast<const uint4 *>(tile + row * kRow<D> + chunk * 8);
     }
 }
+
+// ---- Masks ----------------------------------------------------------------------------------
+
+// Why a pair of tiles needs a mask. The main loops are over pairs that need none. A pair on the
+// diagonal may have the edge of a short window in it as well.
+enum tile_mask { NOTHING_HIDDEN, ON_DIAGONAL, AT_WINDOW_EDGE };
 
 // ---- Products -------------------------------------------------------------------------------
 //

@@ -122,19 +122,22 @@ static __device__ __forceinline__ void attend_in_float(const bd_attention_forwar
 
     float sums[kColumns], top = -INFINITY, total = 0.0f;
     set_zero(sums);
-    for (int key = 0; key <= first; key += kTile) {
+    for (int key = oldest_key(work, first) / kTile * kTile; key <= first; key += kTile) {
         const int64_t at = (work.first_token + key) * a.kv_stride + kv_head * head_size;
         count_for_tests(PASS_FORWARD);
         __syncthreads();
         load_rows(k, floats(a.k) + at, a.kv_stride, work.length - key, head_size);
         load_rows(v, floats(a.v) + at, a.kv_stride, work.length - key, head_size);
         __syncthreads();
-        // Every query sees the first key of the tile, so that `top` is finite.
-        const bool sees = key + column <= first + row;
+        const int distance = first + row - key - column;
+        const bool sees = 0 <= distance && distance < work.window;
         const float score =
             sees ? a.scale * dot(q + row * size, k + column * size, head_size) : -INFINITY;
-        const float new_top = row_max(fmaxf(top, score)), shrink = expf(top - new_top);
-        p[row][column] = expf(score - new_top);
+        // A query whose window begins after the tile has seen nothing yet: its top is
+        // -infinity, from which no score can be subtracted.
+        const float new_top = row_max(fmaxf(top, score));
+        const float base = new_top == -INFINITY ? 0.0f : new_top, shrink = expf(top - base);
+        p[row][column] = expf(score - base);
         total = total * shrink + row_sum(p[row][column]);
         top = new_top;
         for (int n = 0; n < kColumns; n++)
@@ -156,7 +159,7 @@ static __global__ void __launch_bounds__(kThreads)
     DYN_SHARED(float, shared);
     SHARED_ARRAY(pairs, p, 1);
     SHARED_ARRAY(attention_work, work, 1);
-    while (take_work(work, plan, a.boundaries, unsigned(a.n_heads)))
+    while (take_work(work, plan, a.boundaries, a.window, unsigned(a.n_heads)))
         attend_in_float(a, *work, shared, p[0]);
 }
 
@@ -226,7 +229,7 @@ compute_pair(const float_tiles &t, const bd_attention_backward_args &a, const fl
     const int query = query_tile * kTile + row, key = key_tile * kTile + column;
     const int head_size = int(a.head_size), size = row_size(head_size);
     float p = 0.0f, d_s = 0.0f;
-    if (key <= query && query < work.length) {
+    if (key <= query && query < work.length && query - key < work.window) {
         const int64_t at = (work.first_token + query) * a.n_heads + head;
         const float score = a.scale * dot(t.q + row * size, t.k + column * size, head_size);
         const float d_p = dot(t.d_out + row * size, t.v + column * size, head_size);
@@ -243,14 +246,15 @@ static __device__ __forceinline__ void key_gradient(const bd_attention_backward_
                                                     const float *deltas, const float_tiles &t)
 {
     const int row = threadIdx.x / kTile, head_size = int(a.head_size);
-    const int n_tiles = (work.length - 1) / kTile + 1;
+    const int last_key = min((work.tile + 1) * kTile, work.length) - 1;
+    const int last = newest_query(work, last_key) / kTile;
     const int64_t group = a.n_heads / a.n_kv_heads;
     float d_k[kColumns], d_v[kColumns];
     set_zero(d_k);
     set_zero(d_v);
     load_keys(t, a, work, work.tile, work.head);
     for (int64_t head = work.head * group; head < (work.head + 1) * group; head++)
-        for (int tile = work.tile; tile < n_tiles; tile++) {
+        for (int tile = work.tile; tile <= last; tile++) {
             count_for_tests(PASS_KEY_GRADIENT);
             __syncthreads();
             load_queries(t, a, work, tile, head);
@@ -276,7 +280,7 @@ static __device__ __forceinline__ void query_gradient(const bd_attention_backwar
     float d_q[kColumns];
     set_zero(d_q);
     load_queries(t, a, work, work.tile, work.head);
-    for (int tile = 0; tile <= work.tile; tile++) {
+    for (int tile = oldest_key(work, work.tile * kTile) / kTile; tile <= work.tile; tile++) {
         count_for_tests(PASS_QUERY_GRADIENT);
         __syncthreads();
         load_keys(t, a, work, tile, work.head / (a.n_heads / a.n_kv_heads));
@@ -298,7 +302,7 @@ static __global__ void __launch_bounds__(kThreads)
     DYN_SHARED(float, shared);
     SHARED_ARRAY(pairs, two, 2);
     SHARED_ARRAY(attention_work, work, 1);
-    while (take_work(work, plan, a.boundaries, unsigned(a.n_kv_heads)))
+    while (take_work(work, plan, a.boundaries, a.window, unsigned(a.n_kv_heads)))
         key_gradient(a, *work, deltas, tiles_in(shared, two, a.head_size));
 }
 
@@ -309,7 +313,7 @@ static __global__ void __launch_bounds__(kThreads)
     DYN_SHARED(float, shared);
     SHARED_ARRAY(pairs, two, 2);
     SHARED_ARRAY(attention_work, work, 1);
-    while (take_work(work, plan, a.boundaries, unsigned(a.n_heads)))
+    while (take_work(work, plan, a.boundaries, a.window, unsigned(a.n_heads)))
         query_gradient(a, *work, deltas, tiles_in(shared, two, a.head_size));
 }
 

@@ -7,7 +7,9 @@
 //
 // `base` is near the largest score so far of the query; when it is raised, total and P·V are
 // scaled down. Going down from the diagonal, only the first tiles need a mask or are cut off by
-// the end of the document. The loop over all others needs neither, and loads whole tiles.
+// the end of the document, and only the last ones need a mask at the edge of a window. The loop
+// over all others needs neither, and loads whole tiles. A query sees itself in the first tile
+// that its warp visits, so its base is finite before a tile comes of which it sees nothing.
 #include "kernels/cuda/attention/attention.h"
 
 #include "kernels/cuda/attention/attention_common.cuh"
@@ -38,9 +40,11 @@ struct forward_state {
 // 1, and 2^8 times the length of any document is far from overflow.
 constexpr float kHeadroom = 8.0f;
 
-// Hides the keys after each query. `first_key` is relative to the warp's first query.
-template <int D>
-static __device__ __forceinline__ void hide_later_keys(score_block<D> &scores, int first_key)
+// Hides the keys after each query, or those before its window. `first_key` is relative to the
+// warp's first query.
+template <int D, bool LATER>
+static __device__ __forceinline__ void hide_keys(score_block<D> &scores, int first_key,
+                                                 int window)
 {
     const int lane = threadIdx.x % kWarpSize;
 #pragma unroll
@@ -52,7 +56,7 @@ static __device__ __forceinline__ void hide_later_keys(score_block<D> &scores, i
             for (int n = 0; n < kTileRows / 8; n++)
 #pragma unroll
                 for (int e = 0; e < 2; e++)
-                    if (n * 8 + e > last)
+                    if (LATER ? n * 8 + e > last : n * 8 + e <= last - window)
                         scores[t][n][2 * half + e] = -INFINITY;
         }
 }
@@ -68,8 +72,7 @@ static __device__ __forceinline__ float largest_score(const float (&scores)[kTil
     return top;
 }
 
-// Makes the largest score so far the base of each query. It is finite, because each query sees
-// a key of every tile that its warp sees.
+// Makes the largest score so far the base of each query.
 template <int D>
 static __device__ __forceinline__ void
 raise_base(forward_state<D> &s, float (&top)[kRowTiles<D>][2], float scale_log2)
@@ -132,19 +135,19 @@ struct key_stream {
 
 // Visits one tile of keys, whose load into `k` is under way on entry. If there are `more`, the
 // load of the tile before it is under way on return. v is loaded while scores are computed, and
-// the next k while probabilities and sums are. first_key and n_keys matter for a tile on the
-// diagonal: its first key relative to the warp's first query, and the number of its keys up to
-// the block's last query.
-template <int D, bool ON_DIAGONAL>
+// the next k while probabilities and sums are. first_key matters for a tile with a mask: its
+// first key relative to the warp's first query. n_keys matters on the diagonal: the number of
+// keys up to the block's last query.
+template <int D, tile_mask MASK>
 static __device__ __forceinline__ void visit_keys(forward_state<D> &s, key_stream<D> &in,
                                                   bool sees, bool more, int first_key,
-                                                  int n_keys)
+                                                  int n_keys, int window)
 {
     score_block<D> scores;
     count_for_tests(PASS_FORWARD);
     cp_async_wait<0>();
     __syncthreads();  // k has arrived, and nobody needs the last tile's v any more
-    if (ON_DIAGONAL)
+    if (MASK == ON_DIAGONAL)
         in.load_v.load_part(in.v, n_keys);
     else
         in.load_v.load(in.v);
@@ -160,8 +163,10 @@ static __device__ __forceinline__ void visit_keys(forward_state<D> &s, key_strea
     cp_async_commit();
     if (!sees)
         return;
-    if (ON_DIAGONAL)
-        hide_later_keys<D>(scores, first_key);
+    if (MASK == ON_DIAGONAL)
+        hide_keys<D, true>(scores, first_key, window);
+    if (MASK != NOTHING_HIDDEN && kWarpQueries<D> - 1 - first_key >= window)
+        hide_keys<D, false>(scores, first_key, window);
     soften<D>(s, scores, in.scale_log2);
     weight_block<kRowTiles<D>, kTileRows / 16> weights;
     round_weights(weights, scores);
@@ -233,18 +238,28 @@ static __device__ __forceinline__ void attend(const bd_attention_forward_args &a
         s.total[t][0] = s.total[t][1] = 0.0f;
     }
     const bool warp_exists = warp_first < n_queries;
+    const int lowest = oldest_key(work, first) / kTileRows * kTileRows;
     // These tiles hold keys after the first query, so they need a mask. Tiles begin at
-    // multiples of 64 and warps at multiples of 16 or 32: either all queries of a warp see the
-    // first key of a tile, or none.
+    // multiples of 64 and warps at multiples of 16 or 32: the first key of a tile comes after
+    // all queries of a warp, or after none.
 #pragma unroll 1
     for (; key >= first; key -= kTileRows) {
         const int first_key = key - first - warp_first;
-        visit_keys<D, true>(s, in, warp_exists && first_key <= 0, key > 0, first_key,
-                            first + n_queries - key);
+        visit_keys<D, ON_DIAGONAL>(s, in, warp_exists && first_key <= 0, key > lowest,
+                                   first_key, first + n_queries - key, work.window);
     }
+    int left = key - lowest;  // keys to visit before those of the present tile
+    const int seen_by_all = oldest_key(work, first + n_queries - 1) - lowest;
 #pragma unroll 1
-    for (; key >= 0; key -= kTileRows)
-        visit_keys<D, false>(s, in, warp_exists, key > 0, 0, kTileRows);
+    for (; left >= seen_by_all; left -= kTileRows)
+        visit_keys<D, NOTHING_HIDDEN>(s, in, warp_exists, left > 0, 0, kTileRows, 0);
+#pragma unroll 1
+    for (; left >= 0; left -= kTileRows) {
+        const int first_key = lowest + left - first - warp_first;
+        const bool seen = 1 - kTileRows - first_key < work.window;
+        visit_keys<D, AT_WINDOW_EDGE>(s, in, warp_exists && seen, left > 0, first_key,
+                                      kTileRows, work.window);
+    }
     cp_async_wait<0>();
     if (warp_exists)
         finish_queries<D>(s, a, work, in.q);
@@ -256,7 +271,7 @@ static __global__ void __launch_bounds__(kThreads)
 {
     DYN_SHARED(bf16_t, shared);
     SHARED_ARRAY(attention_work, work, 1);
-    while (take_work(work, plan, a.boundaries, unsigned(a.n_heads)))
+    while (take_work(work, plan, a.boundaries, a.window, unsigned(a.n_heads)))
         attend<D>(a, *work, shared);
 }
 

@@ -5,8 +5,9 @@
 //   tiles of 4  a0      a1      a2    b0      c0      c1           none in padding
 //
 // A tile belongs to one document and is counted from the document's start: no tile straddles
-// two documents, no value of a neighbour enters a product, and only the tile on the diagonal
-// needs a mask. The price is a partly empty tile at the end of each document.
+// two documents, no value of a neighbour enters a product, and only tiles on the diagonal or at
+// the edge of a window need a mask. The price is a partly empty tile at the end of each
+// document.
 //
 // The host does not know the boundaries. A kernel on the device lists the tiles, those with the
 // most tiles to visit first. The blocks of the next kernel then take one work item, a (tile,
@@ -20,6 +21,7 @@
 #ifndef BINDERY_KERNELS_CUDA_ATTENTION_ATTENTION_PLAN_CUH
 #define BINDERY_KERNELS_CUDA_ATTENTION_ATTENTION_PLAN_CUH
 
+#include <climits>
 #include <initializer_list>
 
 #include "common/base/error.h"
@@ -40,7 +42,7 @@ struct attention_plan {
 };
 
 // A tile of queries visits the tiles of its document up to itself; a tile of keys visits itself
-// and those after it.
+// and those after it. A window leaves out those that are too far away; the list is the same.
 enum attention_side { QUERY_TILES, KEY_TILES };
 
 // The arguments that all attention operations have in common.
@@ -97,11 +99,15 @@ bd_status attention_clear_padding(const attention_shape &shape, const padded_ten
 
 // ---- On the device --------------------------------------------------------------------------
 
+// More than the length of any document that fits a device; a tile can still be added to it.
+constexpr int kNoWindow = INT_MAX - 256;
+
 // A work item: a tile and a head. It lies in shared memory, so that it occupies no registers
 // during a long loop.
 struct attention_work {
     int64_t first_token;  // of the document, in the batch
     int length;           // of the document
+    int window;           // shorter than the document, or kNoWindow
     int tile;
     int head;
     bool exists;
@@ -112,7 +118,7 @@ struct attention_work {
 static __device__ __forceinline__ bool take_work(attention_work *work,
                                                  const attention_plan &plan,
                                                  const bd_boundaries &boundaries,
-                                                 unsigned n_heads)
+                                                 int64_t window, unsigned n_heads)
 {
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -122,12 +128,24 @@ static __device__ __forceinline__ bool take_work(attention_work *work,
             const attention_tile t = plan.tiles[index / n_heads];
             work->first_token = t.row * boundaries.seq_len + t.begin;
             work->length = t.end - t.begin;
+            work->window = 0 < window && window < work->length ? int(window) : kNoWindow;
             work->tile = t.tile;
             work->head = int(index % n_heads);
         }
     }
     __syncthreads();
     return work->exists;
+}
+
+// The first key that a query of the document sees, and the last query that sees a key.
+static __device__ __forceinline__ int oldest_key(const attention_work &work, int query)
+{
+    return max(0, query - work.window + 1);
+}
+
+static __device__ __forceinline__ int newest_query(const attention_work &work, int key)
+{
+    return key + min(work.window, work.length - key) - 1;
 }
 
 // The counters of count_for_tests(): the kernels count the pairs of tiles that they visit.

@@ -1,45 +1,8 @@
 #include "kernels/activation.h"
 
+#include "kernels/cuda/operations/activation_functions.cuh"
 #include "kernels/cuda/operations/elements.cuh"
 #include "kernels/cuda/operations/operations.h"
-
-// ---- The functions --------------------------------------------------------------------------
-
-struct relu {
-    static __device__ float value(float x)
-    {
-        return x <= 0.0f ? 0.0f : x;  // NaN stays NaN
-    }
-    static __device__ float gradient(float x, float d_out)
-    {
-        return x <= 0.0f ? 0.0f : d_out;
-    }
-};
-
-struct gelu {
-    // Returns -2u, where u is the argument of tanh in activation.h. We use 0.5 (1 + tanh(u)) =
-    // 1 / (1 + exp(-2u)), which loses no digits near 0 and is right at both infinities.
-    static __device__ float exponent(float x)
-    {
-        const float factor = -2.0f * 0.7978845608f;  // -2 sqrt(2 / pi)
-        return factor * (x + 0.044715f * x * x * x);
-    }
-    static __device__ float value(float x)
-    {
-        return x / (1.0f + expf(exponent(x)));
-    }
-    // Beyond ±9 the derivative is 1 or 0 to within 1e-26, so x is clamped, and nothing
-    // overflows.
-    static __device__ float gradient(float x, float d_out)
-    {
-        x = x < -9.0f ? -9.0f : x;
-        x = x > 9.0f ? 9.0f : x;
-        const float e = expf(exponent(x));
-        const float s = 1.0f / (1.0f + e);
-        const float slope = 2.0f * 0.7978845608f * (1.0f + 3.0f * 0.044715f * x * x);
-        return d_out * (s + x * slope * s * (e * s));
-    }
-};
 
 // ---- The steps ------------------------------------------------------------------------------
 
@@ -108,8 +71,9 @@ static bd_status forward(const bd_activation_forward_args *args, void *stream, b
 
 extern "C" BD_CUDA_OPERATION(activation_forward)
 {
-    return args->activation == BD_ACTIVATION_RELU ? forward<relu>(args, queue->stream, err)
-                                                  : forward<gelu>(args, queue->stream, err);
+    return for_function_of(args->activation, [&](auto function) {
+        return forward<decltype(function)>(args, queue->stream, err);
+    });
 }
 
 template <class F>
@@ -128,8 +92,9 @@ static bd_status backward(const bd_activation_backward_args *args, void *stream,
 BD_CUDA_NO_SCRATCH(activation_backward)
 extern "C" BD_CUDA_OPERATION(activation_backward)
 {
-    return args->activation == BD_ACTIVATION_RELU ? backward<relu>(args, queue->stream, err)
-                                                  : backward<gelu>(args, queue->stream, err);
+    return for_function_of(args->activation, [&](auto function) {
+        return backward<decltype(function)>(args, queue->stream, err);
+    });
 }
 
 BD_CUDA_NO_SCRATCH(add)

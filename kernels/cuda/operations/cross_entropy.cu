@@ -1,7 +1,7 @@
 // One block for each token. A first pass over the logits keeps, in every thread, the largest
 // logit so far (top) and the sum of exp(logit - top); when top grows, the sum is scaled down.
-// The sums of all threads are merged, which gives the loss, log(sum) + top - logit[target]. A
-// second pass overwrites the logits with the gradient.
+// The sums of all threads are merged, which gives the log-sum-exp of logits: log(sum) + top.
+// The loss is that minus logit[target]. A second pass overwrites the logits with the gradient.
 #include "kernels/cross_entropy.h"
 
 #include <cfloat>
@@ -118,9 +118,12 @@ static __device__ __forceinline__ exponential_sum sum_of_thread(const T *logits,
 template <int W, class T>
 static __device__ __forceinline__ void write_gradient(T *logits, int64_t n, int64_t target,
                                                       const exponential_sum &s, float scale,
-                                                      bool aligned)
+                                                      float z_loss, bool aligned)
 {
-    const float factor = scale / s.sum;
+    // The gradient is scale * (p * (1 + pull) - one_hot). Without z_loss the pull is 0 and
+    // changes no bit.
+    const float pull = 2.0f * z_loss * (logf(s.sum) + s.top);
+    const float per_e = scale / s.sum, factor = per_e * (1.0f + pull), pulled = per_e * pull;
 #pragma unroll 4
     for (int64_t i = int(threadIdx.x) * W; i < n; i += kThreadsPerBlock * W) {
         pack<W> p = load_logits<W>(logits, i, n, aligned);
@@ -128,7 +131,7 @@ static __device__ __forceinline__ void write_gradient(T *logits, int64_t n, int6
         for (int k = 0; k < W; k++) {
             const float e = expf(p.at[k] - s.top);
             // For the target not scale * (p - 1), which has few digits left if p is nearly 1.
-            p.at[k] = i + k == target ? scale * ((e - s.sum) / s.sum) : e * factor;
+            p.at[k] = i + k == target ? scale * ((e - s.sum) / s.sum) + e * pulled : e * factor;
         }
         store_logits<W>(logits, i, n, p, aligned);
     }
@@ -157,7 +160,7 @@ static __global__ void cross_entropy_kernel(bd_cross_entropy_args a, bool aligne
     if (threadIdx.x == 0)
         a.losses[token] = logf(s.sum) + (s.top - of_target);
     if (a.want_gradient)
-        write_gradient<W>(logits, n, target, s, a.gradient_scale, aligned);
+        write_gradient<W>(logits, n, target, s, a.gradient_scale, a.z_loss, aligned);
 }
 
 BD_CUDA_NO_SCRATCH(cross_entropy)

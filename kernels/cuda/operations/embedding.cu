@@ -36,14 +36,14 @@ static __global__ void embedding_forward_kernel(bd_embedding_forward_args a, boo
         return;
     }
     const T *word = (const T *)a.token_table + token_id(a.ids, a.id_bytes, token) * n;
-    const T *place =
-        (const T *)a.position_table + (a.first_position + segment.t - segment.begin) * n;
+    const int64_t position = a.first_position + segment.t - segment.begin;
+    const T *place = a.position_table ? (const T *)a.position_table + position * n : nullptr;
     for (int64_t c = first; c < n; c += kWarpSize * W) {
         pack<W> sum = load_pack<W>(word + c, aligned);
-        const pack<W> other = load_pack<W>(place + c, aligned);
+        const pack<W> other = place ? load_pack<W>(place + c, aligned) : zero_pack<W>();
 #pragma unroll
         for (int k = 0; k < W; k++)
-            sum.at[k] += other.at[k];
+            sum.at[k] = a.token_scale * sum.at[k] + other.at[k];
         store_pack<W>(out + c, sum, aligned);
     }
 }
@@ -100,8 +100,8 @@ struct strip_sum {
         if (++n_in_block == kRowsPerBlock)
             end_block();
     }
-    // Adds the sum to a row of the table.
-    __device__ void add_to(float *row)
+    // Adds `scale` times the sum to a row of the table.
+    __device__ void add_to(float *row, float scale)
     {
         if (!exists)
             return;
@@ -109,7 +109,7 @@ struct strip_sum {
         pack<W> result = load_pack<W>(row + channel, aligned);
 #pragma unroll
         for (int k = 0; k < W; k++)
-            result.at[k] += float(sum[k]);
+            result.at[k] += float(double(scale) * sum[k]);
         store_pack<W>(row + channel, result, aligned);
     }
 };
@@ -211,7 +211,7 @@ static __global__ void add_token_rows_kernel(bd_embedding_backward_args a, id_bu
     float *word = a.d_token_table + int64_t(id) * a.n_channels;
     for (int32_t i = 0; i < b.count[id]; i++)
         strip.add((const T *)a.d_out + b.ordered[place + i] * a.n_channels);
-    strip.add_to(word);
+    strip.add_to(word, a.token_scale);
 }
 
 static bd_status add_token_table(const bd_embedding_backward_args *args, bd_cuda_queue *queue,
@@ -273,7 +273,7 @@ static __global__ void add_position_rows_kernel(bd_embedding_backward_args a,
                     strip.add(d_out + (bounds[base + i] + position) * a.n_channels);
         }
     }
-    strip.add_to(place);
+    strip.add_to(place, 1.0f);
 }
 
 static bd_status add_position_table(const bd_embedding_backward_args *args,
@@ -298,5 +298,5 @@ extern "C" BD_CUDA_OPERATION(embedding_backward)
     if (args->boundaries.n_rows > INT32_MAX / args->boundaries.seq_len)
         return bd_fail(err, BD_ERR_UNSUPPORTED, "a batch of more than 2^31 - 1 tokens at once");
     BD_TRY(add_token_table(args, queue, err));
-    return add_position_table(args, queue, err);
+    return args->d_position_table ? add_position_table(args, queue, err) : BD_OK;
 }

@@ -73,6 +73,8 @@ static bd_status multiply_and_activate(const bd_linear_forward_args *args, bd_cu
     *done = false;
     if (args->type != BD_BF16 || args->activation == BD_ACTIVATION_NONE)
         return BD_OK;
+    if (args->activation == BD_ACTIVATION_SILU)
+        return BD_OK;  // it does not know SiLU
     if (args->activation == BD_ACTIVATION_RELU && args->out)
         return BD_OK;  // with ReLU it cannot also write the sums
     bd_cuda_gemm_args p = forward_gemm(args, args->activated);

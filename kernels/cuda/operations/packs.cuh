@@ -154,6 +154,15 @@ static inline bool all_aligned(std::initializer_list<const void *> pointers)
     return true;
 }
 
+// With strides that are multiples of a pack's width, all tokens are aligned as the first is.
+static inline bool all_multiples(std::initializer_list<int64_t> strides, int width)
+{
+    for (int64_t stride : strides)
+        if (stride % width != 0)
+            return false;
+    return true;
+}
+
 template <class T, int W>
 struct packs_of {
     typedef T value;

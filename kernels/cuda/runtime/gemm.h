@@ -19,9 +19,11 @@ typedef struct bd_cuda_gemm_args {
     int64_t a_stride, b_stride, d_stride;
     bool a_transposed, b_transposed;  // op() transposes
     bool adds;
-    bd_type type;              // of a, b, bias and before
-    bd_type d_type;            // BD_FLOAT if type is
-    bd_activation activation;  // only in bf16: in float cuBLASLt's is not precise enough
+    bd_type type;    // of a, b, bias and before
+    bd_type d_type;  // BD_FLOAT if type is
+    // Not SiLU, which cuBLASLt does not know; and only in bf16: in float its activations are
+    // not precise enough.
+    bd_activation activation;
     const void *a;
     const void *b;
     const void *bias;  // [m], added to every column; or NULL

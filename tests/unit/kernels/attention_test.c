@@ -26,6 +26,7 @@ typedef struct model {
     int64_t q_stride, kv_stride;
     int64_t k_at, v_at;  // where k and v begin in the array
     int64_t n_qkv, n_out, n_lse;
+    int64_t window;
     float scale;
     float *qkv, *d_out;
 } model;
@@ -81,6 +82,7 @@ static void forward(bd_backend *backend, const model *m, float *out, float *lse)
          .head_size = m->s.head_size,
          .q_stride = m->q_stride,
          .kv_stride = m->kv_stride,
+         .window = m->window,
          .scale = m->scale,
          .q = m->qkv,
          .k = m->qkv + m->k_at,
@@ -99,6 +101,7 @@ static void backward(bd_backend *backend, const model *m, const float *out, cons
          .head_size = m->s.head_size,
          .q_stride = m->q_stride,
          .kv_stride = m->kv_stride,
+         .window = m->window,
          .scale = m->scale,
          .q = m->qkv,
          .k = m->qkv + m->k_at,
@@ -143,6 +146,13 @@ static double dot(const double *x, const double *y, int64_t n)
     return sum;
 }
 
+// The first key that query t sees.
+static int64_t first_key(const reference *r, int64_t t)
+{
+    const int64_t begin = segment_begin(&r->m->b, t), window = r->m->window;
+    return window > 0 && t - begin >= window ? t - window + 1 : begin;
+}
+
 // Probabilities of query t over keys begin … t; returns the log-sum-exp.
 static double reference_softmax(reference *r, int64_t begin, int64_t t, int64_t h)
 {
@@ -167,7 +177,7 @@ static void reference_forward(reference *r)
     for (int64_t t = 0; t < r->m->b.n_tokens; t++) {
         if (is_padding(&r->m->b, t))
             continue;
-        const int64_t begin = segment_begin(&r->m->b, t);
+        const int64_t begin = first_key(r, t);
         for (int64_t h = 0; h < r->m->s.n_heads; h++) {
             double *out = r->out + (t * r->m->s.n_heads + h) * n;
             r->lse[t * r->m->s.n_heads + h] = reference_softmax(r, begin, t, h);
@@ -185,7 +195,7 @@ static void reference_backward(reference *r)
     for (int64_t t = 0; t < r->m->b.n_tokens; t++) {
         if (is_padding(&r->m->b, t))
             continue;
-        const int64_t begin = segment_begin(&r->m->b, t);
+        const int64_t begin = first_key(r, t);
         for (int64_t h = 0; h < r->m->s.n_heads; h++) {
             reference_softmax(r, begin, t, h);
             double d_out[256], along = 0.0;
@@ -287,37 +297,69 @@ static void agrees_on_random_rows(void **state)
     }
 }
 
-// Scores of a few hundred: exponentials overflow unless the largest score is subtracted first.
+// Around the size of a block, 64. From 128 on there are whole blocks between the edge and the
+// diagonal.
+static const int64_t windows[] = {1, 2, 17, 63, 64, 65, 128, 129, 200};
+enum { N_WINDOWS = sizeof windows / sizeof *windows };
+
+static void agrees_with_windows(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_WINDOWS; i++) {
+        model models[] = {
+            make_model((shape){4, 2, 8, true}, awkward_batch(3)),
+            make_model((shape){2, 1, 33, false}, batch_of_one(333)),
+            make_model((shape){1, 1, 16, true}, batch_of_one(256)),
+        };
+        for (int k = 0; k < 3; k++) {
+            models[k].window = windows[i];
+            for_each_isa(check_parity, &models[k]);
+            free_model(&models[k]);
+        }
+    }
+}
+
+// Scores of a few hundred: exponentials overflow unless the largest score is subtracted first,
+// also where a query has seen nothing yet, or where the largest score is outside the window.
 static void large_scores_do_no_harm(void **state)
 {
     (void)state;
-    model m = make_model((shape){1, 1, 16, true}, awkward_batch(3));
-    for (int64_t i = 0; i < m.n_qkv; i++)
-        m.qkv[i] *= 8.0f;
-    reference r = make_reference(&m);
-    bd_backend *backend;
-    assert_int_equal(bd_backend_open_cpu(&backend, 2, NULL), BD_OK);
-    float *out = guarded(m.n_out), *lse = guarded(m.n_lse);
-    forward(backend, &m, out, lse);
-    // Scores up to 500 are rounded to within 3e-5, and probabilities by as much.
-    expect_close("out", out, r.out, m.n_out, 1e-4);
-    expect_close("lse", lse, r.lse, m.n_lse, forward_tolerance);
-    guarded_free(out);
-    guarded_free(lse);
-    backend->operations->close(backend);
-    free_reference(&r);
-    free_model(&m);
+    for (int64_t window = 0; window < 100; window += 20) {
+        model m = make_model((shape){1, 1, 16, true}, awkward_batch(3));
+        m.window = window;
+        for (int64_t i = 0; i < m.n_qkv; i++)
+            m.qkv[i] *= 8.0f;
+        reference r = make_reference(&m);
+        bd_backend *backend;
+        assert_int_equal(bd_backend_open_cpu(&backend, 2, NULL), BD_OK);
+        float *out = guarded(m.n_out), *lse = guarded(m.n_lse), *d_qkv = guarded(m.n_qkv);
+        forward(backend, &m, out, lse);
+        backward(backend, &m, out, lse, d_qkv);
+        // Scores up to 500 are rounded to within 3e-5, and probabilities by as much.
+        expect_close("out", out, r.out, m.n_out, 1e-4);
+        expect_close("lse", lse, r.lse, m.n_lse, forward_tolerance);
+        expect_close("d_qkv", d_qkv, r.d_qkv, m.n_qkv, 1e-4);
+        guarded_free(out);
+        guarded_free(lse);
+        guarded_free(d_qkv);
+        backend->operations->close(backend);
+        free_reference(&r);
+        free_model(&m);
+    }
 }
 
 static void reference_agrees_with_differences(void **state)
 {
     (void)state;
-    model m = make_model((shape){4, 2, 8, true}, random_batch(21, 1, 40));
-    reference r = make_reference(&m);
-    // Central differences: an error of step^2 times the third derivative.
-    expect_gradient("qkv", reference_loss, &r, r.qkv, r.d_qkv, m.n_qkv, 200, 1e-4, 1e-6);
-    free_reference(&r);
-    free_model(&m);
+    for (int64_t window = 0; window < 10; window += 3) {
+        model m = make_model((shape){4, 2, 8, true}, random_batch(21, 1, 40));
+        m.window = window;
+        reference r = make_reference(&m);
+        // Central differences: an error of step^2 times the third derivative.
+        expect_gradient("qkv", reference_loss, &r, r.qkv, r.d_qkv, m.n_qkv, 200, 1e-4, 1e-6);
+        free_reference(&r);
+        free_model(&m);
+    }
 }
 
 // ---- Independence ---------------------------------------------------------------------------
@@ -379,9 +421,12 @@ static void check_neighbours(bd_backend *backend, void *context)
 static void neighbours_do_not_matter(void **state)
 {
     (void)state;
-    model m = make_model((shape){2, 1, 40, true}, awkward_batch(5));
-    for_each_isa(check_neighbours, &m);
-    free_model(&m);
+    for (int64_t window = 0; window < 100; window += 50) {
+        model m = make_model((shape){2, 1, 40, true}, awkward_batch(5));
+        m.window = window;
+        for_each_isa(check_neighbours, &m);
+        free_model(&m);
+    }
 }
 
 static void check_alone(bd_backend *backend, void *context)
@@ -390,7 +435,7 @@ static void check_alone(bd_backend *backend, void *context)
     outcome packed = run_model(backend, m);
     int64_t begin, end;
     for (int64_t s = 0; segment_at(&m->b, s, &begin, &end); s++) {
-        model single = {.s = m->s, .b = batch_of_one(end - begin)};
+        model single = {.s = m->s, .b = batch_of_one(end - begin), .window = m->window};
         lay_out(&single);
         single.qkv = m->qkv + begin * m->q_stride;
         single.d_out = m->d_out + begin * m->s.n_heads * m->s.head_size;
@@ -406,14 +451,18 @@ static void check_alone(bd_backend *backend, void *context)
 static void packed_equals_alone(void **state)
 {
     (void)state;
+    static const int64_t some_windows[] = {0, 1, 65};
     const shape shapes[] = {{2, 1, 40, true}, {1, 1, 64, true}};
-    for (int i = 0; i < 2; i++) {
-        model m = make_model(shapes[i], awkward_batch(6));
-        for_each_isa(check_alone, &m);
-        free_model(&m);
-        m = make_model(shapes[i], random_batch(200 + (uint64_t)i, 2, 300));
-        for_each_isa(check_alone, &m);
-        free_model(&m);
+    for (int i = 0; i < 6; i++) {
+        model models[] = {
+            make_model(shapes[i % 2], awkward_batch(6)),
+            make_model(shapes[i % 2], random_batch(200 + (uint64_t)i, 2, 300)),
+        };
+        for (int k = 0; k < 2; k++) {
+            models[k].window = some_windows[i / 2];
+            for_each_isa(check_alone, &models[k]);
+            free_model(&models[k]);
+        }
     }
 }
 
@@ -450,6 +499,87 @@ static void the_future_does_not_matter(void **state)
     free_model(&m);
 }
 
+// A window that is as long as the longest document, 160 tokens, or longer changes no bit.
+static void check_long_windows(bd_backend *backend, void *context)
+{
+    static const int64_t long_windows[] = {160, 161, 192, INT64_MAX};
+    model *m = context;
+    m->window = 0;
+    outcome without = run_model(backend, m);
+    for (size_t i = 0; i < sizeof long_windows / sizeof *long_windows; i++) {
+        m->window = long_windows[i];
+        outcome with = run_model(backend, m);
+        expect_same_tokens(m, &with, 0, &without, 0, m->b.n_tokens);
+        free_outcome(&with);
+    }
+    free_outcome(&without);
+}
+
+static void a_window_as_long_as_the_document_is_none(void **state)
+{
+    (void)state;
+    model m = make_model((shape){2, 1, 40, true}, awkward_batch(9));
+    for_each_isa(check_long_windows, &m);
+    free_model(&m);
+}
+
+// A change of token t reaches the queries up to t + window - 1, and no other one.
+static void check_reach(bd_backend *backend, void *context)
+{
+    const model *m = context;
+    float *out = guarded(m->n_out), *lse = guarded(m->n_lse);
+    float *changed = guarded(m->n_out), *changed_lse = guarded(m->n_lse);
+    forward(backend, m, out, lse);
+    const int64_t width = m->s.n_heads * m->s.head_size;
+    for (int64_t t = 0; t + m->window < m->b.n_tokens; t += 13) {
+        const int64_t end = t + m->window;
+        m->qkv[m->v_at + t * m->kv_stride] += 1.0f;
+        forward(backend, m, changed, changed_lse);
+        m->qkv[m->v_at + t * m->kv_stride] -= 1.0f;
+        assert_true(changed[(end - 1) * width] != out[(end - 1) * width]);
+        expect_same("out past the window", changed + end * width, out + end * width,
+                    m->n_out - end * width);
+    }
+    guarded_free(out);
+    guarded_free(lse);
+    guarded_free(changed);
+    guarded_free(changed_lse);
+}
+
+static void what_the_window_hides_does_not_matter(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_WINDOWS; i++) {
+        model m = make_model((shape){1, 1, 16, true}, batch_of_one(300));
+        m.window = windows[i];
+        for_each_isa(check_reach, &m);
+        free_model(&m);
+    }
+}
+
+// With a window of 100, queries from 192 on are in blocks that see no key of the first block,
+// which a visit would make felt: 0 times infinity is NaN.
+static void check_first_block_unseen(bd_backend *backend, void *context)
+{
+    (void)context;
+    model m = make_model((shape){2, 1, 40, true}, batch_of_one(300));
+    m.window = 100;
+    outcome before = run_model(backend, &m);
+    for (int64_t i = 0; i < 64 * m.q_stride; i++)
+        m.qkv[i] = INFINITY;
+    outcome after = run_model(backend, &m);
+    expect_same_tokens(&m, &after, 192, &before, 192, m.b.n_tokens - 192);
+    free_outcome(&before);
+    free_outcome(&after);
+    free_model(&m);
+}
+
+static void blocks_outside_the_window_are_not_visited(void **state)
+{
+    (void)state;
+    for_each_isa(check_first_block_unseen, NULL);
+}
+
 static void compute_everything(bd_backend *backend, float *out, void *context)
 {
     const model *m = context;
@@ -461,9 +591,12 @@ static void compute_everything(bd_backend *backend, float *out, void *context)
 static void threads_do_not_matter(void **state)
 {
     (void)state;
-    model m = make_model((shape){6, 3, 32, true}, awkward_batch(8));
-    expect_same_for_any_threads(compute_everything, m.n_out + m.n_lse + m.n_qkv, &m);
-    free_model(&m);
+    for (int64_t window = 0; window < 100; window += 70) {
+        model m = make_model((shape){6, 3, 32, true}, awkward_batch(8));
+        m.window = window;
+        expect_same_for_any_threads(compute_everything, m.n_out + m.n_lse + m.n_qkv, &m);
+        free_model(&m);
+    }
 }
 
 // ---- Limits ---------------------------------------------------------------------------------
@@ -486,11 +619,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agrees_with_double_precision),
         cmocka_unit_test(agrees_on_random_rows),
+        cmocka_unit_test(agrees_with_windows),
         cmocka_unit_test(large_scores_do_no_harm),
         cmocka_unit_test(reference_agrees_with_differences),
         cmocka_unit_test(neighbours_do_not_matter),
         cmocka_unit_test(packed_equals_alone),
         cmocka_unit_test(the_future_does_not_matter),
+        cmocka_unit_test(a_window_as_long_as_the_document_is_none),
+        cmocka_unit_test(what_the_window_hides_does_not_matter),
+        cmocka_unit_test(blocks_outside_the_window_are_not_visited),
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(too_wide_a_head_is_refused),
     };

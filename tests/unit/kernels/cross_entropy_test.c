@@ -19,14 +19,15 @@ static const float gradient_scale = 1.0f / 37.0f;
 typedef struct model {
     batch b;
     int64_t n_vocabulary, n;
+    float z_loss;
     float *logits;
 } model;
 
 // With vocabularies larger than the batch's, some ids never occur.
-static model make_model(int64_t n_vocabulary)
+static model make_model(int64_t n_vocabulary, float z_loss)
 {
     uint64_t seed = 19;
-    model m = {.b = awkward_batch(seed), .n_vocabulary = n_vocabulary};
+    model m = {.b = awkward_batch(seed), .n_vocabulary = n_vocabulary, .z_loss = z_loss};
     m.n = m.b.n_tokens * n_vocabulary;
     m.logits = random_tensor(&seed, m.n, 20.0);
     return m;
@@ -48,6 +49,7 @@ static void run(bd_backend *backend, const model *m, int32_t id_bytes, bool want
          .n_vocabulary = m->n_vocabulary,
          .want_gradient = want_gradient,
          .gradient_scale = gradient_scale,
+         .z_loss = m->z_loss,
          .logits = logits,
          .losses = losses});
 }
@@ -59,11 +61,13 @@ static bool has_target(const model *m, int64_t token)
     return !is_padding(&m->b, token) && token + 1 < segment_end(&m->b, token);
 }
 
-static void reference(const model *m, const double *logits, double *losses, double *d_logits)
+// `terms` are the terms of z_loss, which are not in the losses, but their gradient is.
+static void reference(const model *m, const double *logits, double *losses, double *terms,
+                      double *d_logits)
 {
     const int64_t n = m->n_vocabulary;
     for (int64_t t = 0; t < m->b.n_tokens; t++) {
-        losses[t] = 0.0;
+        losses[t] = terms[t] = 0.0;
         memset(d_logits + t * n, 0, (size_t)n * sizeof *d_logits);
         if (!has_target(m, t))
             continue;
@@ -72,24 +76,28 @@ static void reference(const model *m, const double *logits, double *losses, doub
         for (int64_t i = 0; i < n; i++)
             sum += exp(logits[t * n + i]);
         losses[t] = log(sum) - logits[t * n + target];
-        for (int64_t i = 0; i < n; i++)
+        terms[t] = (double)m->z_loss * log(sum) * log(sum);
+        for (int64_t i = 0; i < n; i++) {
+            const double share = exp(logits[t * n + i]) / sum;
             d_logits[t * n + i] =
-                (exp(logits[t * n + i]) / sum - (i == target)) * (double)gradient_scale;
+                (double)gradient_scale *
+                (share - (i == target) + 2.0 * (double)m->z_loss * log(sum) * share);
+        }
     }
 }
 
 typedef struct loss_context {
     const model *m;
-    double *logits, *losses, *d_logits;
+    double *logits, *losses, *terms, *d_logits;
 } loss_context;
 
 static double reference_loss(void *context)
 {
     loss_context *c = context;
-    reference(c->m, c->logits, c->losses, c->d_logits);
+    reference(c->m, c->logits, c->losses, c->terms, c->d_logits);
     double loss = 0.0;
     for (int64_t t = 0; t < c->m->b.n_tokens; t++)
-        loss += c->losses[t] * (double)gradient_scale;
+        loss += (c->losses[t] + c->terms[t]) * (double)gradient_scale;
     return loss;
 }
 
@@ -101,7 +109,8 @@ static void check_parity(bd_backend *backend, void *context)
     double *logits = to_double(m->logits, m->n);
     double *wanted = get_memory((size_t)m->n * sizeof *wanted);
     double *wanted_losses = get_memory((size_t)m->b.n_tokens * sizeof *wanted_losses);
-    reference(m, logits, wanted_losses, wanted);
+    double *terms = get_memory((size_t)m->b.n_tokens * sizeof *terms);
+    reference(m, logits, wanted_losses, terms, wanted);
 
     float *got = guarded_copy(m->logits, m->n), *losses = guarded(m->b.n_tokens);
     run(backend, m, 4, true, got, losses);
@@ -117,11 +126,8 @@ static void check_parity(bd_backend *backend, void *context)
 
     // With gaps between the tokens: the same, the gaps untouched.
     const int64_t stride = m->n_vocabulary + 5;
-    float *spread = guarded(m->b.n_tokens * stride), *spread_losses = guarded(m->b.n_tokens);
-    for (int64_t i = 0; i < m->b.n_tokens * stride; i++)
-        spread[i] = i % stride < m->n_vocabulary
-                        ? m->logits[i / stride * m->n_vocabulary + i % stride]
-                        : 99.0f;
+    float *apart = spread(m->logits, m->b.n_tokens, m->n_vocabulary, stride, 99.0f);
+    float *apart_losses = guarded(m->b.n_tokens);
     RUN(backend, cross_entropy,
         {.boundaries = m->b.boundaries,
          .ids = m->b.ids,
@@ -130,17 +136,14 @@ static void check_parity(bd_backend *backend, void *context)
          .stride = stride,
          .want_gradient = true,
          .gradient_scale = gradient_scale,
-         .logits = spread,
-         .losses = spread_losses});
-    expect_same("losses with gaps", spread_losses, losses, m->b.n_tokens);
-    for (int64_t t = 0; t < m->b.n_tokens; t++) {
-        expect_same("logits with gaps", spread + t * stride, got + t * m->n_vocabulary,
-                    m->n_vocabulary);
-        for (int64_t i = m->n_vocabulary; i < stride; i++)
-            assert_true(spread[t * stride + i] == 99.0f);
-    }
-    guarded_free(spread);
-    guarded_free(spread_losses);
+         .z_loss = m->z_loss,
+         .logits = apart,
+         .losses = apart_losses});
+    expect_same("losses with gaps", apart_losses, losses, m->b.n_tokens);
+    apart = gather(apart, m->b.n_tokens, m->n_vocabulary, stride, 99.0f);
+    expect_same("logits with gaps", apart, got, m->n);
+    free(apart);
+    guarded_free(apart_losses);
 
     // Without a gradient: the same losses, the logits untouched.
     float *kept = guarded_copy(m->logits, m->n), *again = guarded(m->b.n_tokens);
@@ -155,17 +158,46 @@ static void check_parity(bd_backend *backend, void *context)
     free(logits);
     free(wanted);
     free(wanted_losses);
+    free(terms);
 }
 
 static void targets_stay_in_the_document(void **state)
 {
     (void)state;
     static const int64_t vocabularies[] = {50, 63, 64, 65, 2100};
-    for (int i = 0; i < 5; i++) {
-        model m = make_model(vocabularies[i]);
-        for_each_isa(check_parity, &m);
-        free_model(&m);
-    }
+    for (int i = 0; i < 5; i++)
+        for (int z = 0; z < 2; z++) {
+            model m = make_model(vocabularies[i], z == 0 ? 0.0f : 0.01f);
+            for_each_isa(check_parity, &m);
+            free_model(&m);
+        }
+}
+
+// The reported loss is without the term of z_loss, so that runs with and without can be
+// compared.
+static void check_losses(bd_backend *backend, void *context)
+{
+    const model *m = context;
+    model plain = *m;
+    plain.z_loss = 0.0f;
+    float *losses = guarded(m->b.n_tokens), *plain_losses = guarded(m->b.n_tokens);
+    float *logits = guarded_copy(m->logits, m->n),
+          *plain_logits = guarded_copy(m->logits, m->n);
+    run(backend, m, 4, true, logits, losses);
+    run(backend, &plain, 4, true, plain_logits, plain_losses);
+    expect_same("losses with z_loss", losses, plain_losses, m->b.n_tokens);
+    guarded_free(losses);
+    guarded_free(plain_losses);
+    guarded_free(logits);
+    guarded_free(plain_logits);
+}
+
+static void z_loss_is_not_in_the_losses(void **state)
+{
+    (void)state;
+    model m = make_model(65, 0.01f);
+    for_each_isa(check_losses, &m);
+    free_model(&m);
 }
 
 // NaN in places that must not be read, and old values.
@@ -189,7 +221,7 @@ static void check_padding(bd_backend *backend, void *context)
 static void padding_is_zero_whatever_it_holds(void **state)
 {
     (void)state;
-    model m = make_model(70);
+    model m = make_model(70, 1e-4f);
     for_each_isa(check_padding, &m);
     free_model(&m);
 }
@@ -197,8 +229,10 @@ static void padding_is_zero_whatever_it_holds(void **state)
 static void reference_agrees_with_differences(void **state)
 {
     (void)state;
-    model m = make_model(50);
-    loss_context c = {&m, to_double(m.logits, m.n), get_memory((size_t)m.n * sizeof(double)),
+    model m = make_model(50, 0.01f);
+    loss_context c = {&m, to_double(m.logits, m.n),
+                      get_memory((size_t)m.b.n_tokens * sizeof(double)),
+                      get_memory((size_t)m.b.n_tokens * sizeof(double)),
                       get_memory((size_t)m.n * sizeof(double))};
     reference_loss(&c);
     double *gradient = get_memory((size_t)m.n * sizeof *gradient);
@@ -207,6 +241,7 @@ static void reference_agrees_with_differences(void **state)
     free(gradient);
     free(c.logits);
     free(c.losses);
+    free(c.terms);
     free(c.d_logits);
     free_model(&m);
 }
@@ -242,7 +277,7 @@ static void compute_everything(bd_backend *backend, float *out, void *context)
 static void threads_do_not_matter(void **state)
 {
     (void)state;
-    model m = make_model(2100);
+    model m = make_model(2100, 1e-4f);
     expect_same_for_any_threads(compute_everything, m.n + m.b.n_tokens, &m);
     free_model(&m);
 }
@@ -251,6 +286,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(targets_stay_in_the_document),
+        cmocka_unit_test(z_loss_is_not_in_the_losses),
         cmocka_unit_test(padding_is_zero_whatever_it_holds),
         cmocka_unit_test(reference_agrees_with_differences),
         cmocka_unit_test(large_logits_do_no_harm),

@@ -220,6 +220,29 @@ void guarded_free(float *x)
     free((char *)x - HEADER);
 }
 
+float *spread(const float *x, int64_t n_tokens, int64_t width, int64_t stride, float filler)
+{
+    stride = bd_stride(stride, width);
+    float *out = guarded(n_tokens * stride);
+    for (int64_t i = 0; i < n_tokens * stride; i++)
+        out[i] = i % stride < width ? x[i / stride * width + i % stride] : filler;
+    return out;
+}
+
+float *gather(float *spread_out, int64_t n_tokens, int64_t width, int64_t stride, float filler)
+{
+    stride = bd_stride(stride, width);
+    float *x = get_memory((size_t)(n_tokens * width) * sizeof *x);
+    for (int64_t t = 0; t < n_tokens; t++) {
+        memcpy(x + t * width, spread_out + t * stride, (size_t)width * sizeof *x);
+        for (int64_t i = width; i < stride; i++)
+            if (memcmp(spread_out + t * stride + i, &filler, sizeof filler) != 0)
+                fail_msg("the gap after token %lld was written", (long long)t);
+    }
+    guarded_free(spread_out);
+    return x;
+}
+
 // ---- Backends -------------------------------------------------------------------------------
 
 static bd_backend *open_backend(bd_cpu_isa isa, int n_threads)
@@ -285,6 +308,28 @@ void apply_activation(bd_backend *backend, bd_activation activation, int64_t n, 
          .x = &one,
          .weight = x,
          .activated = out});
+}
+
+double reference_activation(bd_activation activation, double x)
+{
+    if (activation == BD_ACTIVATION_RELU)
+        return x > 0.0 ? x : 0.0;
+    if (activation == BD_ACTIVATION_SILU)
+        return x / (1.0 + exp(-x));
+    return 0.5 * x * (1.0 + tanh(sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+double reference_activation_slope(bd_activation activation, double x)
+{
+    if (activation == BD_ACTIVATION_RELU)
+        return x > 0.0 ? 1.0 : 0.0;
+    if (activation == BD_ACTIVATION_SILU) {
+        const double s = 1.0 / (1.0 + exp(-x));
+        return s + x * s * (1.0 - s);
+    }
+    const double u = sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x);
+    const double slope = sqrt(2.0 / M_PI) * (1.0 + 3.0 * 0.044715 * x * x);
+    return 0.5 * (1.0 + tanh(u)) + 0.5 * x * (1.0 - tanh(u) * tanh(u)) * slope;
 }
 
 // ---- Expectations ---------------------------------------------------------------------------

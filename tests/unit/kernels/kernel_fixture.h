@@ -66,6 +66,14 @@ float *guarded(int64_t n);
 float *guarded_copy(const float *x, int64_t n);
 void guarded_free(float *x);
 
+// Tokens of `width` floats moved apart, `stride` from one to the next (0: without gaps), with
+// `filler` between them. Release with guarded_free().
+float *spread(const float *x, int64_t n_tokens, int64_t width, int64_t stride, float filler);
+
+// The opposite: frees `spread_out`, expects the filler in the gaps, and returns the tokens
+// without gaps. Free with free().
+float *gather(float *spread_out, int64_t n_tokens, int64_t width, int64_t stride, float filler);
+
 // ---- Backends -------------------------------------------------------------------------------
 
 // Calls `check` with a backend of each instruction set that this machine has, on 2 threads.
@@ -91,6 +99,10 @@ void expect_same_for_any_threads(void (*compute)(bd_backend *backend, float *out
 // out[i] = activation(x[i]), by a linear layer of one number that multiplies by 1.
 void apply_activation(bd_backend *backend, bd_activation activation, int64_t n, const float *x,
                       float *out);
+
+// An activation and its derivative, by the formulas of kernels/activation.h.
+double reference_activation(bd_activation activation, double x);
+double reference_activation_slope(bd_activation activation, double x);
 
 // ---- Expectations ---------------------------------------------------------------------------
 

@@ -246,17 +246,6 @@ static void padding_is_zero_whatever_it_holds(void **state)
     free_model(&m);
 }
 
-// [n_tokens][n_out] with `stride` between tokens; the gaps contain NaN.
-static float *with_gaps(const float *x, const model *m, int64_t stride)
-{
-    float *spread = guarded(m->b.n_tokens * stride);
-    for (int64_t i = 0; i < m->b.n_tokens * stride; i++)
-        spread[i] = NAN;
-    for (int64_t t = 0; t < m->b.n_tokens; t++)
-        memcpy(spread + t * stride, x + t * m->n_out, (size_t)m->n_out * sizeof *x);
-    return spread;
-}
-
 static void check_gaps(bd_backend *backend, void *context)
 {
     const model *m = context;
@@ -268,7 +257,8 @@ static void check_gaps(bd_backend *backend, void *context)
     memset(d_spread, 0, (size_t)n_parameters * sizeof *d_spread);
     forward(backend, m, m->x, out);
     backward(backend, m, d_x, d, d + m->n_weight);
-    float *wanted = with_gaps(out, m, stride), *d_out = with_gaps(m->d_out, m, stride);
+    float *wanted = spread(out, m->b.n_tokens, m->n_out, stride, NAN);
+    float *d_out = spread(m->d_out, m->b.n_tokens, m->n_out, stride, NAN);
     float *got = guarded_copy(wanted, n_spread);
     for (int64_t t = 0; t < m->b.n_tokens; t++)
         memset(got + t * stride, 0xff, (size_t)m->n_out * sizeof *got);

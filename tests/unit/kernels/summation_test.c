@@ -161,6 +161,45 @@ static void gradients_of_layer_norms(void **state)
     batch_release(&b);
 }
 
+// One vector per token, or several that share the gain.
+static void sum_gains(bd_backend *backend, void *context)
+{
+    batch *b = context;
+    for (int s = 0; s < N_STRIDES; s++)
+        for (int64_t n_vectors = 1; n_vectors <= 5; n_vectors += 4) {
+            // With an inverse deviation of 1, x is the normalised input.
+            const int64_t n = (int64_t)N_TOKENS * n_vectors;
+            float *d_out = terms_by_row(n, N_IN, strides[s]);
+            float *x = ones(n * N_IN), *gain = ones(N_IN), *rstd = ones(n);
+            float *d_x = zeros(n * N_IN), *d_gain = zeros(N_IN);
+            RUN(backend, rms_norm_backward,
+                {.boundaries = b->boundaries,
+                 .n_vectors = n_vectors,
+                 .n_channels = N_IN,
+                 .d_out = d_out,
+                 .x = x,
+                 .gain = gain,
+                 .rstd = rstd,
+                 .d_x = d_x,
+                 .d_gain = d_gain});
+            expect_sums(backend, "d_gain", d_gain, N_IN, n, strides[s], 0);
+            free(d_out);
+            free(x);
+            free(gain);
+            free(rstd);
+            free(d_x);
+            free(d_gain);
+        }
+}
+
+static void gradients_of_rms_norms(void **state)
+{
+    (void)state;
+    batch b = batch_of_rows(N_TOKENS / 8, 8);
+    for_each_isa(sum_gains, &b);
+    batch_release(&b);
+}
+
 // Rows of one token: all have the same id and the same position.
 static void sum_tables(bd_backend *backend, void *context)
 {
@@ -176,6 +215,7 @@ static void sum_tables(bd_backend *backend, void *context)
              .n_vocabulary = 2,
              .n_positions = 3,
              .first_position = 2,
+             .token_scale = 1.0f,
              .d_out = d_out,
              .d_token_table = d_tokens,
              .d_position_table = d_positions});
@@ -300,14 +340,93 @@ static void means_of_layer_norms(void **state)
     batch_release(&b);
 }
 
+// The mean of squares, read from rstd = 1 / sqrt(mean of squares): the squares are the terms.
+// rstd is rounded once, which is 2 roundings of the mean; so is the root of a term.
+static void sum_squares(bd_backend *backend, void *context)
+{
+    batch *b = context;
+    float *gain = ones(N_CHANNELS);
+    for (int s = 0; s < N_STRIDES; s++) {
+        float *x = rows_of_terms(N_ROWS, N_CHANNELS, strides[s]);
+        float *rstd = zeros(N_ROWS);
+        for (int64_t i = 0; i < (int64_t)N_ROWS * N_CHANNELS; i++)
+            x[i] = sqrtf(x[i]);
+        RUN(backend, rms_norm_forward,
+            {.boundaries = b->boundaries,
+             .n_vectors = 1,
+             .n_channels = N_CHANNELS,
+             .x = x,
+             .gain = gain,
+             .out = x,
+             .rstd = rstd});
+        for (int r = 0; r < N_ROWS; r++)
+            rstd[r] = (float)(N_CHANNELS / ((double)rstd[r] * (double)rstd[r]));
+        expect_sums(backend, "mean of squares", rstd, N_ROWS, N_CHANNELS, strides[s], 5);
+        free(x);
+        free(rstd);
+    }
+    free(gain);
+}
+
+static void mean_squares_of_rms_norms(void **state)
+{
+    (void)state;
+    batch b = batch_of_rows(N_ROWS, 1);
+    for_each_isa(sum_squares, &b);
+    batch_release(&b);
+}
+
+// average(g * h), read from d_x = rstd * (g - h * average): with h = 1 and a gradient of 0 in the
+// last channel, that channel's d_x is -average.
+static void sum_averages(bd_backend *backend, void *context)
+{
+    batch *b = context;
+    float *gain = ones(N_CHANNELS), *x = ones((int64_t)N_ROWS * N_CHANNELS);
+    float *rstd = ones(N_ROWS), *d_gain = zeros(N_CHANNELS), sums[N_ROWS];
+    for (int s = 0; s < N_STRIDES; s++) {
+        float *d_out = rows_of_terms(N_ROWS, N_CHANNELS, strides[s]);
+        for (int r = 0; r < N_ROWS; r++)
+            d_out[(r + 1) * N_CHANNELS - 1] = 0.0f;
+        RUN(backend, rms_norm_backward,
+            {.boundaries = b->boundaries,
+             .n_vectors = 1,
+             .n_channels = N_CHANNELS,
+             .d_out = d_out,
+             .x = x,
+             .gain = gain,
+             .rstd = rstd,
+             .d_x = d_out,
+             .d_gain = d_gain});
+        for (int r = 0; r < N_ROWS; r++)
+            sums[r] = -d_out[(r + 1) * N_CHANNELS - 1] * N_CHANNELS;  // a power of 2: exact
+        expect_sums(backend, "average", sums, N_ROWS, N_CHANNELS - 1, strides[s], 2);
+        free(d_out);
+    }
+    free(gain);
+    free(x);
+    free(rstd);
+    free(d_gain);
+}
+
+static void averages_of_rms_norms(void **state)
+{
+    (void)state;
+    batch b = batch_of_rows(N_ROWS, 1);
+    for_each_isa(sum_averages, &b);
+    batch_release(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_of_linear_layers),
         cmocka_unit_test(gradients_of_layer_norms),
+        cmocka_unit_test(gradients_of_rms_norms),
         cmocka_unit_test(gradients_of_embeddings),
         cmocka_unit_test(results_of_linear_layers),
         cmocka_unit_test(means_of_layer_norms),
+        cmocka_unit_test(mean_squares_of_rms_norms),
+        cmocka_unit_test(averages_of_rms_norms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
