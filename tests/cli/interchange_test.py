@@ -261,7 +261,7 @@ if __name__ == "__main__":
     for variable in ("BINDERY_LOGITS_PROBE", "BINDERY_TRANSFORMERS"):
         os.environ[variable] = os.path.abspath(sys.argv.pop(2))
     if not os.path.exists(os.environ["BINDERY_TRANSFORMERS"]):
-        print("skipped: no transformers (scripts/setup --test has it where apt has PyTorch)")
+        print("skipped: no transformers (scripts/setup --test has it on Debian)")
         sys.exit(SKIPPED)
     print(f"seed {SEED}")
     program.main()
