@@ -12,6 +12,7 @@
 #include "trainer/commands.h"
 #include "trainer/group.h"
 #include "trainer/model/backend_choice.h"
+#include "trainer/weights/run.h"
 
 // For bug reports: one fact a line.
 static void print_parts(FILE *out)
@@ -26,7 +27,8 @@ static void print_parts(FILE *out)
 
 int main(int argc, char **argv)
 {
-    const bd_model_exporter exporter = {bd_precision_names, bd_export_model};
+    const bd_model_exporter exporter = {bd_precision_names, bd_weights_choice_names,
+                                        bd_export_model};
     const bd_command *const common_commands[] = {bd_export_command(&exporter), NULL};
     const bd_command_group groups[] = {bd_packer_commands, bd_trainer_commands, common_commands,
                                        NULL};

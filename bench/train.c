@@ -177,7 +177,7 @@ static void open_trainee(trainee *t, const train_settings *s, int n_threads)
         .type = s->precision, .max_rows = s->batch_rows, .seq_len = s->seq_len};
     bench_check(bd_model_init(&t->model, t->backend, &t->parameters, &options, &err), &err);
     const size_t size_bytes = (size_t)t->parameters.n_total * sizeof(float);
-    const bd_adamw_part all = {t->parameters.n_total, 0.1f};
+    const bd_adamw_part all = {t->parameters.n_total, 0.1f, 1.0f};
     t->m = bench_memory(t->backend, NULL, size_bytes);
     t->v = bench_memory(t->backend, NULL, size_bytes);
     t->parts = bench_memory(t->backend, &all, sizeof all);

@@ -1,17 +1,18 @@
 // collectives.h - how the ranks of a training run exchange the backend's memory: sums of
 // gradients, slices of weights.
 //
-// An array of n numbers is divided into slices, one for each rank:
+// An array is divided into slices, one for each rank, by bounds [n_ranks + 1] in host memory:
 //
-//   rank          0         1         2
-//   slice     |- size -|- size -|- size + rest -|  size = n / n_ranks, down to a multiple of 64
+//   rank             0        1         2
+//   slice       |--------|--------|-----------|
+//   bounds      0     bounds[1] bounds[2]  bounds[3], the length of the array
 //
 // Each rank gets the sum of its slice of the gradients, updates its slice of the weights, and
 // gives that to all others. So the optimizer's moments exist only once among all ranks
-// (ZeRO-1).
+// (ZeRO-1). Slices may have any length, 0 included; equal ones are exchanged faster.
 //
-// Every rank makes the same calls in the same order, with arrays of the same size. If a rank
-// fails, the others wait for it for ever: its process must end theirs.
+// Every rank makes the same calls in the same order, with the same bounds. If a rank fails, the
+// others wait for it for ever: its process must end theirs.
 #ifndef BINDERY_KERNELS_COLLECTIVES_H
 #define BINDERY_KERNELS_COLLECTIVES_H
 
@@ -27,13 +28,13 @@ typedef struct bd_collectives bd_collectives;
 typedef struct bd_collectives_operations {
     const char *name;  // "mpi"
 
-    // x [n]: this rank's slice becomes the sum over all ranks, the rest of x is unspecified.
-    // The order of the additions depends only on n and the number of ranks.
-    bd_status (*sum_slices)(bd_collectives *, float *x, int64_t n, bd_error *err);
+    // This rank's slice of x becomes the sum over all ranks, the rest of x is unspecified. The
+    // order of the additions depends only on the bounds.
+    bd_status (*sum_slices)(bd_collectives *, float *x, const int64_t *bounds, bd_error *err);
 
-    // x [n], numbers of `number_bytes` (2 or 4): every rank gets the slices of all others.
-    bd_status (*gather_slices)(bd_collectives *, void *x, int64_t n, size_t number_bytes,
-                               bd_error *err);
+    // x has numbers of `number_bytes` (2 or 4): every rank gets the slices of all others.
+    bd_status (*gather_slices)(bd_collectives *, void *x, const int64_t *bounds,
+                               size_t number_bytes, bd_error *err);
 
     void (*close)(bd_collectives *);
 } bd_collectives_operations;
@@ -54,19 +55,22 @@ typedef struct bd_rank_slice {
     int64_t begin, end;
 } bd_rank_slice;
 
-enum { BD_SLICE_MULTIPLE = 64 };  // numbers; at least a cache line
-
-// The size of a slice, without the rest that the last rank has as well.
-static inline int64_t bd_rank_slice_size(int64_t n, int32_t n_ranks)
+static inline bd_rank_slice bd_rank_slice_of(const int64_t *bounds, int32_t rank)
 {
-    return n / n_ranks / BD_SLICE_MULTIPLE * BD_SLICE_MULTIPLE;
+    const bd_rank_slice slice = {bounds[rank], bounds[rank + 1]};
+    return slice;
 }
 
-static inline bd_rank_slice bd_rank_slice_of(int64_t n, int32_t rank, int32_t n_ranks)
+enum { BD_SLICE_MULTIPLE = 64 };  // numbers; at least a cache line
+
+// Divides n numbers into slices of one size, a multiple of BD_SLICE_MULTIPLE; the last rank has
+// the rest as well.
+static inline void bd_divide_equally(int64_t n, int32_t n_ranks, int64_t *bounds)
 {
-    const int64_t size = bd_rank_slice_size(n, n_ranks);
-    const bd_rank_slice slice = {rank * size, rank == n_ranks - 1 ? n : (rank + 1) * size};
-    return slice;
+    const int64_t size = n / n_ranks / BD_SLICE_MULTIPLE * BD_SLICE_MULTIPLE;
+    for (int32_t r = 0; r < n_ranks; r++)
+        bounds[r] = r * size;
+    bounds[n_ranks] = n;
 }
 
 #endif

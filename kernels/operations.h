@@ -17,6 +17,7 @@
 #include "kernels/gated_activation.h"
 #include "kernels/layer_norm.h"
 #include "kernels/linear.h"
+#include "kernels/muon.h"
 #include "kernels/optimizer.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rotary.h"
@@ -40,6 +41,8 @@
     X(add)                       \
     X(cross_entropy)             \
     X(adamw)                     \
-    X(sum_of_squares)
+    X(muon)                      \
+    X(sum_of_squares)            \
+    X(average)
 
 #endif

@@ -16,12 +16,14 @@
 BD_FOR_EACH_PACKER_COMMAND(BD_COMMAND_DECLARE)
 
 // Exports the model of the training run in the folder `run` into `folder`: the checkpoint of
-// `step` (BD_NOT_GIVEN: the latest), with weights of a type that is an index of type_words.
-// Prints what came of it and returns the exit status.
+// `step` (BD_NOT_GIVEN: the latest), with weights of a type that is an index of type_words,
+// and those weights that an index of weights_words says. Prints what came of it and returns
+// the exit status.
 typedef struct bd_model_exporter {
-    const char *const *type_words;  // ended by NULL
+    const char *const *type_words;     // ended by NULL
+    const char *const *weights_words;  // likewise
     int (*run)(const bd_arguments *arguments, const char *run, const char *folder, int64_t step,
-               int type);
+               int type, int weights);
 } bd_model_exporter;
 
 // `export`. Datasets are the packer's, and models are exported by what is handed in.

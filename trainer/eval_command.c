@@ -16,6 +16,7 @@
 
 typedef struct eval_settings {
     int64_t n_rows, batch_rows;
+    bd_weights_choice weights;
     bd_backend_choice backend;
     const char *backend_module;
     bd_isa_choice isa;
@@ -36,6 +37,11 @@ static const bd_option eval_options[] = {
      BD_INTEGER(eval_settings, batch_rows, 1, 1 << 20),
      .initial = "4",
      .help = "Rows that are computed at a time; memory grows with it"},
+    {.name = "weights",
+     .value = "WHICH",
+     BD_CHOICE(eval_settings, weights, bd_weights_choice_names),
+     .initial = "auto",
+     .help = BD_WEIGHTS_HELP},
     BD_AUTO_BACKEND_OPTIONS(
         eval_settings, "the type that the run was trained in, or float if that needs a device"),
     BD_THREADS_OPTION(eval_settings, n_threads,
@@ -60,7 +66,7 @@ static bd_status open_eval(eval_subject *s, const bd_arguments *arguments, bd_er
     const char *dataset = arguments->operands[1], *fingerprint;
     bd_type type;
     bd_error why;
-    BD_TRY(bd_run_open(&s->run, arguments->operands[0], err));
+    BD_TRY(bd_run_open(&s->run, arguments->operands[0], settings->weights, err));
     BD_TRY(bd_rows_open(&s->rows, dataset, err));
     BD_TRY(bd_rows_check_targets(&s->rows, &dataset, err));
     BD_TRY(bd_json_get_string(s->run.checkpoint.data, "fingerprint", &fingerprint, err));
@@ -147,8 +153,9 @@ static bd_json *evaluation_to_json(const bd_evaluation *evaluation, const eval_s
         bd_json_append(sources, source);
     }
     bd_json *json = bd_json_object();
-    bd_json_set_string(json, "format", "1.0");
+    bd_json_set_string(json, "format", "1.1");
     bd_json_set_integer(json, "step", s->run.checkpoint.step);
+    bd_json_set_string(json, "weights", s->run.averaged ? "average" : "trained");
     bd_json_set_string(json, "precision", bd_precision_names[s->model.type]);
     bd_json_set_integer(json, "rows", evaluation->n_rows);
     set_sum(json, &evaluation->total);

@@ -17,6 +17,7 @@ typedef struct generate_settings {
     double temperature;
     int64_t top_k;
     int64_t seed;
+    bd_weights_choice weights;
     bd_backend_choice backend;
     const char *backend_module;
     bd_isa_choice isa;
@@ -50,6 +51,11 @@ static const bd_option generate_options[] = {
      BD_INTEGER(generate_settings, seed, 0, INT64_MAX),
      .initial = "1",
      .help = "Seed of the draws"},
+    {.name = "weights",
+     .value = "WHICH",
+     BD_CHOICE(generate_settings, weights, bd_weights_choice_names),
+     .initial = "auto",
+     .help = BD_WEIGHTS_HELP},
     BD_AUTO_BACKEND_OPTIONS(
         generate_settings,
         "the type that the run was trained in, or float if that needs a device"),
@@ -73,7 +79,7 @@ static bd_status open_generation(generation *g, const bd_arguments *arguments, b
     const int n_threads = bd_threads_count(settings->n_threads);
     bd_type type;
     bd_error why;
-    BD_TRY(bd_run_open(&g->run, folder, err));
+    BD_TRY(bd_run_open(&g->run, folder, settings->weights, err));
     BD_TRY(bd_run_open_tokenizer(&g->run, folder, &g->tokenizer, err));
     BD_TRY(bd_backend_open_choice(&g->backend, settings->backend, settings->backend_module,
                                   settings->isa, 0, n_threads, err));

@@ -22,9 +22,9 @@ typedef struct bd_group_operations {
     // Fills all [n_ranks][size_bytes] with the `mine` of each rank, in the order of ranks.
     bd_status (*collect)(bd_group *, const void *mine, size_t size_bytes, void *all,
                          bd_error *err);
-    // Puts the slices (kernels/collectives.h) of all ranks together in whole [n] of rank 0; the
+    // Puts the slices (kernels/collectives.h) of all ranks together in `whole` of rank 0; the
     // others pass NULL. `mine` is this rank's slice.
-    bd_status (*assemble)(bd_group *, const float *mine, float *whole, int64_t n,
+    bd_status (*assemble)(bd_group *, const float *mine, float *whole, const int64_t *bounds,
                           bd_error *err);
     // Ends the processes of all ranks, this one too.
     void (*abort)(bd_group *, int exit_status);
@@ -69,7 +69,7 @@ bd_status bd_group_agree(bd_group *group, bd_status status, bd_error *err);
 
 // ---- What program and module agree on -------------------------------------------------------
 
-#define BD_MPI_MODULE_ABI_VERSION 1
+#define BD_MPI_MODULE_ABI_VERSION 2
 #define BD_MPI_MODULE_ABI                                                                      \
     {                                                                                          \
         BD_MPI_MODULE_ABI_VERSION, sizeof(bd_group_operations) + sizeof(bd_group),             \

@@ -15,6 +15,12 @@ const char *const bd_learning_rate_schedules[] = {
     NULL,
 };
 
+static const char *const rate_factor_keys[BD_PARAMETER_KINDS] = {
+    [BD_KIND_MATRIX] = "matrix_rate_factor",
+    [BD_KIND_TABLE] = "table_rate_factor",
+    [BD_KIND_VECTOR] = "vector_rate_factor",
+};
+
 bd_json *bd_hyperparameters_to_json(const bd_hyperparameters *h)
 {
     bd_json *json = bd_json_object();
@@ -34,10 +40,21 @@ bd_json *bd_hyperparameters_to_json(const bd_hyperparameters *h)
     // from what those versions did.
     if (h->type != BD_FLOAT)
         bd_json_set_string(json, "precision", bd_precision_names[h->type]);
+    if (h->optimizer != BD_OPTIMIZER_ADAMW)
+        bd_json_set_string(json, "optimizer", bd_optimizer_kind_names[h->optimizer]);
+    if (h->optimizer == BD_OPTIMIZER_MUON)
+        bd_json_set_real(json, "momentum", h->momentum);
+    for (int kind = 0; kind < BD_PARAMETER_KINDS; kind++)
+        if (h->rate_factors[kind] != 1)
+            bd_json_set_real(json, rate_factor_keys[kind], h->rate_factors[kind]);
     if (h->schedule != BD_SCHEDULE_COSINE)
         bd_json_set_string(json, "schedule", bd_learning_rate_schedules[h->schedule]);
     if (h->schedule == BD_SCHEDULE_WSD)
         bd_json_set_integer(json, "decay_steps", h->decay_steps);
+    if (h->average > 0)
+        bd_json_set_real(json, "average", h->average);
+    if (h->z_loss > 0)
+        bd_json_set_real(json, "z_loss", h->z_loss);
     if (h->skip_spikes > 0)
         bd_json_set_real(json, "skip_spikes", h->skip_spikes);
     return json;
@@ -59,6 +76,14 @@ double bd_learning_rate(const bd_hyperparameters *h, int64_t step)
     if (h->schedule == BD_SCHEDULE_COSINE)
         return floor + 0.5 * (peak - floor) * (1.0 + cos(M_PI * share));
     return floor + (peak - floor) * (1.0 - share);
+}
+
+double bd_average_rate(const bd_hyperparameters *h, int64_t step)
+{
+    // As in TensorFlow's ExponentialMovingAverage: about a mean over the last tenth of the
+    // steps, until the decay is reached.
+    const double early = (1.0 + (double)step) / (10.0 + (double)step);
+    return 1.0 - (early < h->average ? early : h->average);
 }
 
 // Steps that take `n` things, `per_step` each; at least one.

@@ -10,6 +10,7 @@
 #include "common/base/json.h"
 #include "kernels/type.h"
 #include "trainer/data/rows.h"
+#include "trainer/weights/kept_state.h"
 
 // The learning rate after the warm-up.
 typedef enum bd_learning_rate_schedule {
@@ -29,7 +30,12 @@ typedef struct bd_hyperparameters {
     bd_learning_rate_schedule schedule;
     int64_t warm_up_steps, decay_steps;
     double learning_rate, min_learning_rate;
+    double rate_factors[BD_PARAMETER_KINDS];  // of the learning rate, by bd_parameter_kind
+    bd_optimizer_kind optimizer;
+    double momentum;  // of Muon
     double beta1, beta2, epsilon, weight_decay;
+    double average;      // decay of the running average of the weights; 0: there is none
+    double z_loss;       // see kernels/cross_entropy.h
     double clip_norm;    // 0: no clipping
     double skip_spikes;  // see bd_spike_guard_add(); 0: none
     int64_t seed;        // of the order of rows and of the initial weights
@@ -42,6 +48,10 @@ bd_json *bd_hyperparameters_to_json(const bd_hyperparameters *hyperparameters);
 // Rises linearly from 0 over the warm-up, then follows the schedule to the minimum at the last
 // step. A warm-up that is longer than the run rises to the end. step = 1, 2, …
 double bd_learning_rate(const bd_hyperparameters *hyperparameters, int64_t step);
+
+// How far the running average of the weights moves towards those of a step: 1 - average, but
+// more in the first steps, so that the initial weights are soon forgotten.
+double bd_average_rate(const bd_hyperparameters *hyperparameters, int64_t step);
 
 // How long a run is: at most one of these is given, the others are BD_NOT_GIVEN.
 typedef struct bd_run_length {

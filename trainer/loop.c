@@ -30,9 +30,10 @@ static bd_status save(bd_setup *s, bd_error *err)
     const bd_checkpoint_state state = {
         .step = s->trainer.step,
         .parameters = &s->run.parameters,
-        .weights = in_place ? s->trainer.model.masters : arrays[0],
-        .m = in_place ? s->trainer.m : arrays[1],
-        .v = in_place ? s->trainer.v : arrays[2],
+        .weights = in_place ? s->trainer.model.masters : arrays[BD_STATE_WEIGHTS],
+        .m = in_place ? s->trainer.optimizer.m : arrays[BD_STATE_M],
+        .v = in_place ? s->trainer.optimizer.v : arrays[BD_STATE_V],
+        .average = in_place ? s->trainer.optimizer.average : arrays[BD_STATE_AVERAGE],
         .training = s->training_json,
         .data = s->data_json,
         .n_ranks = s->group->n_ranks,
@@ -124,12 +125,23 @@ static bd_status log_step(bd_setup *s, bd_step_line *line, int64_t step_ns, bd_e
     return BD_OK;
 }
 
+static bool evaluation_is_due(const bd_setup *s)
+{
+    return s->eval_datasets.n > 0 &&
+           is_due(s->options->eval_every, s->trainer.step, s->hyperparameters.n_steps);
+}
+
+static bool samples_are_due(const bd_setup *s)
+{
+    return is_due(s->options->sample_every, s->trainer.step, s->hyperparameters.n_steps);
+}
+
 // Evaluates and samples if that is due after the last step. Nothing of the training changes.
 static bd_status evaluate(bd_setup *s, bd_error *err)
 {
     const bd_train_options *options = s->options;
     const int64_t step = s->trainer.step, n_steps = s->hyperparameters.n_steps;
-    if (s->eval_datasets.n > 0 && is_due(options->eval_every, step, n_steps)) {
+    if (evaluation_is_due(s)) {
         const bd_eval_datasets *datasets = &s->eval_datasets;
         BD_TRY(bd_eval_datasets_evaluate(&s->eval_datasets, &s->trainer.model,
                                          options->eval_rows, err));
@@ -146,7 +158,7 @@ static bd_status evaluate(bd_setup *s, bd_error *err)
             putchar('\n');
         }
     }
-    if (is_due(options->sample_every, step, n_steps)) {
+    if (samples_are_due(s)) {
         const bd_samples *samples = &s->samples;
         BD_TRY(bd_samples_write(&s->samples, err));
         BD_TRY(bd_metrics_write_samples(s->metrics, step, samples->values, samples->n, err));
@@ -181,13 +193,17 @@ static bd_status run_steps(bd_setup *s, bool *leaks, bd_error *err)
         if (is_due(s->options->probe_every, result.step, n_steps))
             BD_TRY(probe(s, leaks, err));
 
+        // Only the first rank evaluates, but all have a part of the average.
         bd_status logged = BD_OK;
+        if (evaluation_is_due(s) || samples_are_due(s))
+            BD_TRY(bd_trainer_show_average(&s->trainer, err));
         if (bd_setup_is_first(s)) {
             logged = log_step(s, &line, now_ns - step_begun_ns, err);
             if (logged == BD_OK)
                 logged = bd_checkpoint_writer_check(s->writer, err);
             evaluated = logged == BD_OK ? evaluate(s, err) : BD_OK;
         }
+        bd_trainer_show_trained(&s->trainer);
         BD_TRY(bd_group_agree(s->group, logged, err));
 
         // The ranks ask once in every step whether one of them was interrupted or could not

@@ -45,20 +45,23 @@ static bd_status mpi_check(int code, const char *what, bd_error *err)
 
 // ---- Slices in pieces -----------------------------------------------------------------------
 
-// The piece of a rank's slice of n that is sent in the round that begins `at` numbers into it.
-static bd_rank_slice piece_of(const mpi_group *mpi, int64_t n, int32_t rank, int64_t at)
+// The piece of a rank's slice that is sent in the round that begins `at` numbers into it; empty
+// if the slice has ended before.
+static bd_rank_slice piece_of(const int64_t *bounds, int32_t rank, int64_t at)
 {
-    bd_rank_slice piece = bd_rank_slice_of(n, rank, mpi->base.n_ranks);
+    bd_rank_slice piece = bd_rank_slice_of(bounds, rank);
     piece.begin = piece.begin + at < piece.end ? piece.begin + at : piece.end;
     piece.end = piece.begin + PIECE < piece.end ? piece.begin + PIECE : piece.end;
     return piece;
 }
 
-// The last slice is the longest.
-static int64_t longest_slice(const mpi_group *mpi, int64_t n)
+static int64_t longest_slice(const mpi_group *mpi, const int64_t *bounds)
 {
-    const bd_rank_slice last = bd_rank_slice_of(n, mpi->base.n_ranks - 1, mpi->base.n_ranks);
-    return last.end - last.begin;
+    int64_t longest = 0;
+    for (int32_t r = 0; r < mpi->base.n_ranks; r++)
+        if (bounds[r + 1] - bounds[r] > longest)
+            longest = bounds[r + 1] - bounds[r];
+    return longest;
 }
 
 // Starts to send bytes to a rank and to receive others from it.
@@ -95,13 +98,14 @@ static void add_pieces(const mpi_group *mpi, float *sum, int64_t n)
     }
 }
 
-static bd_status sum_piece(mpi_group *mpi, float *x, int64_t n, int64_t at, bd_error *err)
+static bd_status sum_piece(mpi_group *mpi, float *x, const int64_t *bounds, int64_t at,
+                           bd_error *err)
 {
-    const bd_rank_slice mine = piece_of(mpi, n, mpi->base.rank, at);
+    const bd_rank_slice mine = piece_of(bounds, mpi->base.rank, at);
     const int64_t n_mine = mine.end - mine.begin, number_bytes = sizeof *x;
     int n_requests = 0;
     for (int32_t r = 0; r < mpi->base.n_ranks; r++) {
-        const bd_rank_slice theirs = piece_of(mpi, n, r, at);
+        const bd_rank_slice theirs = piece_of(bounds, r, at);
         float *to = mpi->pieces + (int64_t)r * PIECE;
         if (r == mpi->base.rank)
             memcpy(to, x + mine.begin, (size_t)n_mine * sizeof *x);
@@ -115,21 +119,22 @@ static bd_status sum_piece(mpi_group *mpi, float *x, int64_t n, int64_t at, bd_e
     return BD_OK;
 }
 
-static bd_status sum_slices(bd_collectives *collectives, float *x, int64_t n, bd_error *err)
+static bd_status sum_slices(bd_collectives *collectives, float *x, const int64_t *bounds,
+                            bd_error *err)
 {
     mpi_group *mpi = mpi_of_collectives(collectives);
-    for (int64_t at = 0; at < longest_slice(mpi, n); at += PIECE)
-        BD_TRY(sum_piece(mpi, x, n, at, err));
+    for (int64_t at = 0; at < longest_slice(mpi, bounds); at += PIECE)
+        BD_TRY(sum_piece(mpi, x, bounds, at, err));
     return BD_OK;
 }
 
-static bd_status gather_piece(mpi_group *mpi, char *x, int64_t n, int64_t number_bytes,
-                              int64_t at, bd_error *err)
+static bd_status gather_piece(mpi_group *mpi, char *x, const int64_t *bounds,
+                              int64_t number_bytes, int64_t at, bd_error *err)
 {
-    const bd_rank_slice mine = piece_of(mpi, n, mpi->base.rank, at);
+    const bd_rank_slice mine = piece_of(bounds, mpi->base.rank, at);
     int n_requests = 0;
     for (int32_t r = 0; r < mpi->base.n_ranks; r++) {
-        const bd_rank_slice theirs = piece_of(mpi, n, r, at);
+        const bd_rank_slice theirs = piece_of(bounds, r, at);
         if (r != mpi->base.rank)
             BD_TRY(swap_with(mpi, r, x + mine.begin * number_bytes,
                              (mine.end - mine.begin) * number_bytes,
@@ -139,12 +144,12 @@ static bd_status gather_piece(mpi_group *mpi, char *x, int64_t n, int64_t number
     return wait_for(mpi, n_requests, err);
 }
 
-static bd_status gather_slices(bd_collectives *collectives, void *x, int64_t n,
+static bd_status gather_slices(bd_collectives *collectives, void *x, const int64_t *bounds,
                                size_t number_bytes, bd_error *err)
 {
     mpi_group *mpi = mpi_of_collectives(collectives);
-    for (int64_t at = 0; at < longest_slice(mpi, n); at += PIECE)
-        BD_TRY(gather_piece(mpi, x, n, (int64_t)number_bytes, at, err));
+    for (int64_t at = 0; at < longest_slice(mpi, bounds); at += PIECE)
+        BD_TRY(gather_piece(mpi, x, bounds, (int64_t)number_bytes, at, err));
     return BD_OK;
 }
 
@@ -190,15 +195,15 @@ static bd_status receive_slice(float *to, int64_t n, int32_t rank, bd_error *err
     return BD_OK;
 }
 
-static bd_status mpi_assemble(bd_group *group, const float *mine, float *whole, int64_t n,
-                              bd_error *err)
+static bd_status mpi_assemble(bd_group *group, const float *mine, float *whole,
+                              const int64_t *bounds, bd_error *err)
 {
-    const bd_rank_slice own = bd_rank_slice_of(n, group->rank, group->n_ranks);
+    const bd_rank_slice own = bd_rank_slice_of(bounds, group->rank);
     if (group->rank > 0)
         return send_slice(mine, own.end - own.begin, err);
     memcpy(whole, mine, (size_t)(own.end - own.begin) * sizeof *whole);
     for (int32_t r = 1; r < group->n_ranks; r++) {
-        const bd_rank_slice theirs = bd_rank_slice_of(n, r, group->n_ranks);
+        const bd_rank_slice theirs = bd_rank_slice_of(bounds, r);
         BD_TRY(receive_slice(whole + theirs.begin, theirs.end - theirs.begin, r, err));
     }
     return BD_OK;

@@ -92,8 +92,9 @@ static bd_status open_proved_model(subject *s, const prove_settings *settings,
     bd_model_config config;
     if (settings->run) {
         BD_TRY(settings->step >= 0
-                   ? bd_run_open_step(&s->run, settings->run, settings->step, err)
-                   : bd_run_open(&s->run, settings->run, err));
+                   ? bd_run_open_step(&s->run, settings->run, settings->step,
+                                      BD_WEIGHTS_TRAINED, err)
+                   : bd_run_open(&s->run, settings->run, BD_WEIGHTS_TRAINED, err));
         s->of = &s->run.parameters;
         s->weights = s->run.weights;
         return BD_OK;

@@ -91,6 +91,9 @@ static bd_status check_same_settings(bd_setup *s, bd_error *err)
     bd_json_set_string(json, "precision", bd_precision_choice_names[s->options->precision]);
     bd_json_set_integer(json, "save_every", s->options->save_every);
     bd_json_set_integer(json, "probe_every", s->options->probe_every);
+    bd_json_set_integer(json, "eval_every",
+                        s->eval_datasets.n > 0 ? s->options->eval_every : BD_NOT_GIVEN);
+    bd_json_set_integer(json, "sample_every", s->options->sample_every);
     return check_same_json(s, json, "other settings or other data", err);
 }
 
@@ -375,6 +378,15 @@ static bd_status open_collectives(bd_setup *s, bd_error *err)
                                         &s->collectives, err);
 }
 
+// The average of a new run begins with its weights.
+static void begin_average(const bd_setup *s, const float *weights, const bd_moments *moments)
+{
+    const bd_rank_slice slice = moments->slice;
+    if (moments->average && !s->continues)
+        memcpy(moments->average, weights + slice.begin,
+               (size_t)(slice.end - slice.begin) * sizeof *weights);
+}
+
 // Fills weights [n_total] and moments, which are zero before, in host memory with what the run
 // begins with.
 static bd_status read_state(bd_setup *s, float *weights, const bd_moments *moments,
@@ -393,6 +405,7 @@ static bd_status read_state(bd_setup *s, float *weights, const bd_moments *momen
         bd_parameters_draw(parameters, (uint64_t)s->hyperparameters.seed, weights);
     }
     BD_TRY(bd_group_agree(s->group, status, err));
+    begin_average(s, weights, moments);
     if (s->group->n_ranks == 1)
         return BD_OK;
     // The files of --init have no checksum that the ranks could have compared before.
@@ -400,40 +413,55 @@ static bd_status read_state(bd_setup *s, float *weights, const bd_moments *momen
     return check_same_number(s, bd_hash64(weights, size_bytes, 0), "other weights", err);
 }
 
-static bd_status open_trainer(bd_setup *s, bd_error *err)
+// Reads the state into memory of its own and copies it to the backend.
+static bd_status upload_state(bd_setup *s, bd_error *err)
 {
     bd_trainer *trainer = &s->trainer;
-    const bd_operations *operations = s->backend->operations;
-    const bd_trainer_needs needs = {&s->rows, &s->run.parameters, s->backend, s->group,
-                                    s->collectives};
-    BD_TRY(bd_trainer_init(trainer, &s->hyperparameters, &needs, s->begin_step, err));
-    trainer->spike_guard = s->run.checkpoint.spike_guard;
-    if (operations->works_on_host && s->hyperparameters.type == BD_FLOAT) {
-        // The tensors are read to where they stay, so that memory never holds them twice.
-        const bd_moments moments = {trainer->slice, trainer->m, trainer->v};
-        return read_state(s, trainer->model.masters, &moments, err);
-    }
+    const bd_optimizer *optimizer = &trainer->optimizer;
     const size_t n = (size_t)s->run.parameters.n_total;
-    const size_t n_slice = (size_t)(trainer->slice.end - trainer->slice.begin);
-    const size_t slice_bytes = n_slice * sizeof(float);
+    const size_t n_slice = (size_t)(optimizer->slice.end - optimizer->slice.begin);
     float *weights = calloc(n, sizeof *weights);
-    const bd_moments moments = {trainer->slice, calloc(n_slice + 1, sizeof(float)),
-                                calloc(n_slice + 1, sizeof(float))};
+    const size_t n_v = (size_t)optimizer->n_v, n_average = optimizer->average ? n_slice : 0;
+    float *slices = calloc(n_slice + n_v + n_average + 1, sizeof *slices);
+    const bd_moments moments = {optimizer->slice, slices, slices + n_slice,
+                                optimizer->average ? slices + n_slice + n_v : NULL};
+    const struct {
+        float *to;
+        const float *from;
+        size_t n;
+    } copies[] = {{optimizer->m, moments.m, n_slice},
+                  {optimizer->v, moments.v, n_v},
+                  {optimizer->average, moments.average, n_average}};
     bd_status status = BD_OK;
-    if (!weights || !moments.m || !moments.v)
+    if (!weights || !slices)
         status = bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", n);
     if (status == BD_OK)
         status = read_state(s, weights, &moments, err);
     if (status == BD_OK)
         status = bd_model_set_weights(&trainer->model, weights, err);
-    if (status == BD_OK)
-        status = operations->upload(s->backend, trainer->m, moments.m, slice_bytes, err);
-    if (status == BD_OK)
-        status = operations->upload(s->backend, trainer->v, moments.v, slice_bytes, err);
+    for (size_t i = 0; i < sizeof copies / sizeof *copies; i++)
+        if (status == BD_OK && copies[i].n > 0)
+            status = s->backend->operations->upload(s->backend, copies[i].to, copies[i].from,
+                                                    copies[i].n * sizeof *slices, err);
     free(weights);
-    free(moments.m);
-    free(moments.v);
+    free(slices);
     return status;
+}
+
+static bd_status open_trainer(bd_setup *s, bd_error *err)
+{
+    bd_trainer *trainer = &s->trainer;
+    const bd_optimizer *optimizer = &trainer->optimizer;
+    const bd_trainer_needs needs = {&s->rows, &s->run.parameters, s->backend, s->group,
+                                    s->collectives};
+    BD_TRY(bd_trainer_init(trainer, &s->hyperparameters, &needs, s->begin_step, err));
+    trainer->spike_guard = s->run.checkpoint.spike_guard;
+    if (!s->backend->operations->works_on_host || s->hyperparameters.type != BD_FLOAT)
+        return upload_state(s, err);
+    // The tensors are read to where they stay, so that memory never holds them twice.
+    const bd_moments moments = {optimizer->slice, optimizer->m, optimizer->v,
+                                optimizer->average};
+    return read_state(s, trainer->model.masters, &moments, err);
 }
 
 // ---- What the run writes --------------------------------------------------------------------
@@ -479,11 +507,19 @@ static bd_status open_outputs(bd_setup *s, bd_error *err)
                                s->sources.folders[0], &s->rows.manifests[0], err));
     // Tensors that do not all lie in this process's memory must be copied into it.
     const bool needs_copies = s->group->n_ranks > 1 || !s->backend->operations->works_on_host;
-    const int64_t most_copied =
-        options->save_memory_bytes / (BD_STATE_ARRAYS * (int64_t)sizeof(float));
-    const bd_checkpoint_policy policy = {s->folder, s->n_kept,
-                                         needs_copies || n_total <= most_copied};
-    BD_TRY(bd_checkpoint_writer_new(&s->writer, &policy, n_total, err));
+    const int64_t n_v = s->trainer.v_bounds[s->group->n_ranks];
+    const int64_t n_average = s->hyperparameters.average > 0 ? n_total : 0;
+    const int64_t most_copied = options->save_memory_bytes / (int64_t)sizeof(float);
+    const bd_checkpoint_policy policy = {
+        .folder = s->folder,
+        .n_kept = s->n_kept,
+        .has_memory = needs_copies || 2 * n_total + n_v + n_average <= most_copied,
+        .n_numbers = {[BD_STATE_WEIGHTS] = n_total,
+                      [BD_STATE_M] = n_total,
+                      [BD_STATE_V] = n_v,
+                      [BD_STATE_AVERAGE] = n_average},
+    };
+    BD_TRY(bd_checkpoint_writer_new(&s->writer, &policy, err));
     if (s->begin_step < s->hyperparameters.n_steps) {  // a finished run has nothing to log
         BD_TRY(bd_metrics_open(&s->metrics, s->folder, s->begin_step, &s->run.parameters.config,
                                1e12 * options->peak_tflops, err));

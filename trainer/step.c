@@ -21,7 +21,9 @@ static bd_status check_trainer_memory(const bd_trainer *trainer,
     const bd_trainer_needs *needs = &trainer->needs;
     size_t needed, free_bytes;
     BD_TRY(bd_model_measure(needs->parameters, options, &needed, err));
-    needed += 2 * (size_t)(trainer->slice.end - trainer->slice.begin) * sizeof(float);
+    needed += bd_optimizer_measure(&trainer->hyperparameters, needs->parameters,
+                                   bd_rank_slice_of(trainer->bounds, needs->group->rank),
+                                   needs->group->n_ranks);
     BD_TRY(needs->backend->operations->free_memory(needs->backend, &free_bytes, err));
     if (needed <= free_bytes)
         return BD_OK;
@@ -35,40 +37,21 @@ static bd_status check_trainer_memory(const bd_trainer *trainer,
                    options->recomputes ? "" : ", --recompute");
 }
 
-// Allocates the moments of the slice, which are zero, and a table of the weight decays in it. A
-// slice may begin and end inside a parameter.
-static bd_status open_optimizer(bd_trainer *trainer, bd_error *err)
+static bd_status divide_parameters(bd_trainer *trainer, bd_error *err)
 {
-    bd_backend *backend = trainer->needs.backend;
-    const bd_operations *operations = backend->operations;
     const bd_parameters *parameters = trainer->needs.parameters;
-    const bd_rank_slice slice = trainer->slice;
-    const size_t moment_bytes = (size_t)(slice.end - slice.begin) * sizeof(float);
-    BD_TRY(operations->allocate(backend, moment_bytes, (void **)&trainer->m, err));
-    BD_TRY(operations->allocate(backend, moment_bytes, (void **)&trainer->v, err));
-
-    bd_adamw_part *parts = calloc(parameters->n, sizeof *parts);
-    if (!parts)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", parameters->n);
-    for (size_t i = 0; i < parameters->n; i++) {
-        const bd_parameter *parameter = &parameters->items[i];
-        const int64_t end = parameter->offset + parameter->n;
-        if (end <= slice.begin || parameter->offset >= slice.end)
-            continue;
-        parts[trainer->n_parts++] = (bd_adamw_part){
-            .end = (end < slice.end ? end : slice.end) - slice.begin,
-            .weight_decay = bd_parameter_decays(parameter)
-                                ? (float)trainer->hyperparameters.weight_decay
-                                : 0.0f,
-        };
-    }
-    const size_t parts_bytes = (size_t)trainer->n_parts * sizeof *parts;
-    bd_status status =
-        operations->allocate(backend, parts_bytes, (void **)&trainer->parts, err);
-    if (status == BD_OK)
-        status = operations->upload(backend, trainer->parts, parts, parts_bytes, err);
-    free(parts);
-    return status;
+    const bd_optimizer_kind optimizer = trainer->hyperparameters.optimizer;
+    const int32_t n_ranks = trainer->needs.group->n_ranks;
+    trainer->bounds = calloc((size_t)n_ranks + 1, sizeof *trainer->bounds);
+    trainer->v_bounds = calloc((size_t)n_ranks + 1, sizeof *trainer->v_bounds);
+    if (!trainer->bounds || !trainer->v_bounds)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the slices of %d ranks",
+                       (int)n_ranks);
+    bd_optimizer_divide(optimizer, parameters, n_ranks, trainer->bounds);
+    for (int32_t r = 0; r <= n_ranks; r++)
+        trainer->v_bounds[r] =
+            bd_second_moments_before(optimizer, parameters, trainer->bounds[r]);
+    return BD_OK;
 }
 
 static bd_status fill_trainer(bd_trainer *trainer, bd_error *err)
@@ -82,15 +65,20 @@ static bd_status fill_trainer(bd_trainer *trainer, bd_error *err)
                        "a batch of %" PRId64 " rows leaves some of %d ranks without a row: "
                        "--batch needs one for each",
                        h->batch_rows, (int)n_ranks);
+    BD_TRY(divide_parameters(trainer, err));
     const bd_model_options options = {
         .type = h->type,
         .recomputes = h->recomputes,
         .max_rows = bd_balance_most_rows(h->batch_rows, n_ranks, trainer->n_micro_batches),
         .seq_len = bd_rows_config(needs->rows)->seq_len,
+        .z_loss = h->z_loss,
     };
     BD_TRY(check_trainer_memory(trainer, &options, err));
     BD_TRY(bd_model_init(&trainer->model, needs->backend, needs->parameters, &options, err));
-    BD_TRY(open_optimizer(trainer, err));
+    trainer->trained_weights = trainer->model.weights;
+    BD_TRY(bd_optimizer_init(&trainer->optimizer, h, needs->parameters, needs->backend,
+                             bd_rank_slice_of(trainer->bounds, needs->group->rank), n_ranks,
+                             err));
     bd_loader_order order = {
         .seed = (uint64_t)h->seed,
         .batch_rows = h->batch_rows,
@@ -109,7 +97,6 @@ bd_status bd_trainer_init(bd_trainer *trainer, const bd_hyperparameters *hyperpa
     *trainer = (bd_trainer){
         .hyperparameters = *hyperparameters,
         .needs = *needs,
-        .slice = bd_rank_slice_of(needs->parameters->n_total, group->rank, group->n_ranks),
         .n_micro_batches = bd_balance_micro_batches(
             hyperparameters->batch_rows, hyperparameters->micro_batch_rows, group->n_ranks),
         .step = step,
@@ -124,12 +111,11 @@ void bd_trainer_release(bd_trainer *trainer)
 {
     bd_backend *backend = trainer->needs.backend;
     bd_loader_free(trainer->loader);
-    if (backend) {
-        backend->operations->release(backend, trainer->m);
-        backend->operations->release(backend, trainer->v);
-        backend->operations->release(backend, trainer->parts);
+    bd_optimizer_release(&trainer->optimizer);
+    free(trainer->bounds);
+    free(trainer->v_bounds);
+    if (backend)
         bd_model_release(&trainer->model);
-    }
     *trainer = (bd_trainer){0};
 }
 
@@ -196,33 +182,14 @@ static bd_status compute_gradients(bd_trainer *trainer, double *loss_sum, bd_err
 static bd_status update_weights(bd_trainer *trainer, int64_t step, double learning_rate,
                                 double gradient_scale, bd_error *err)
 {
-    const bd_hyperparameters *h = &trainer->hyperparameters;
     const bd_trainer_needs *needs = &trainer->needs;
     const bd_model *model = &trainer->model;
-    const bd_rank_slice slice = trainer->slice;
-    uint16_t *rounded = model->type == BD_BF16 ? model->weights : NULL;
-    const bd_adamw_args args = {
-        .n = slice.end - slice.begin,
-        .step = step,
-        .learning_rate = (float)learning_rate,
-        .beta1 = (float)h->beta1,
-        .beta2 = (float)h->beta2,
-        .epsilon = (float)h->epsilon,
-        .gradient_scale = (float)gradient_scale,
-        .n_parts = trainer->n_parts,
-        .parts = trainer->parts,
-        .gradient = model->gradients + slice.begin,
-        .parameter = model->masters + slice.begin,
-        .m = trainer->m,
-        .v = trainer->v,
-        .rounded = rounded ? rounded + slice.begin : NULL,
-    };
-    BD_TRY(needs->backend->operations->adamw(needs->backend, &args, err));
+    BD_TRY(bd_optimizer_step(&trainer->optimizer, &trainer->hyperparameters, model, step,
+                             learning_rate, gradient_scale, err));
     if (needs->group->n_ranks == 1)
         return BD_OK;
-    return needs->collectives->operations->gather_slices(needs->collectives, model->weights,
-                                                         needs->parameters->n_total,
-                                                         bd_type_bytes(model->type), err);
+    return needs->collectives->operations->gather_slices(
+        needs->collectives, model->weights, trainer->bounds, bd_type_bytes(model->type), err);
 }
 
 static bd_status fail_not_a_number(const bd_batch *batch, const char *what, int64_t step,
@@ -248,7 +215,7 @@ bd_status bd_trainer_step(bd_trainer *trainer, bd_step_result *result, bd_error 
     const bd_hyperparameters *h = &trainer->hyperparameters;
     const bd_trainer_needs *needs = &trainer->needs;
     bd_group *group = needs->group;
-    const bd_rank_slice slice = trainer->slice;
+    const bd_rank_slice slice = trainer->optimizer.slice;
     const int64_t step = trainer->step + 1;
 
     // A damaged row is the same for all ranks: they agree to fail, and one of them reports it.
@@ -264,7 +231,7 @@ bd_status bd_trainer_step(bd_trainer *trainer, bd_step_result *result, bd_error 
                                             trainer->model.gradients + slice.begin, &sums[1]};
     if (group->n_ranks > 1)
         BD_TRY(needs->collectives->operations->sum_slices(
-            needs->collectives, trainer->model.gradients, needs->parameters->n_total, err));
+            needs->collectives, trainer->model.gradients, trainer->bounds, err));
     BD_TRY(needs->backend->operations->sum_of_squares(needs->backend, &squares, err));
     BD_TRY(bd_group_sum(group, sums, 2, err));
     const double loss = batch->n_targets > 0 ? sums[0] / (double)batch->n_targets : 0.0;
@@ -301,28 +268,61 @@ const bd_batch *bd_trainer_first_rows(const bd_trainer *trainer, int64_t *first,
     return &trainer->balanced->batch;
 }
 
+// ---- The average ----------------------------------------------------------------------------
+
+bd_status bd_trainer_show_average(bd_trainer *trainer, bd_error *err)
+{
+    const bd_trainer_needs *needs = &trainer->needs;
+    const bd_optimizer *optimizer = &trainer->optimizer;
+    const bd_rank_slice slice = optimizer->slice;
+    bd_model *model = &trainer->model;
+    const size_t number_bytes = bd_type_bytes(model->type);
+    if (trainer->hyperparameters.average == 0)
+        return BD_OK;
+    if (!optimizer->averaged) {
+        model->weights = optimizer->average;
+        return BD_OK;
+    }
+    const bd_average_args copy = {
+        .n = slice.end - slice.begin,
+        .average = optimizer->average,
+        .type = model->type,
+        .copy = (char *)optimizer->averaged + (size_t)slice.begin * number_bytes,
+    };
+    BD_TRY(needs->backend->operations->average(needs->backend, &copy, err));
+    if (needs->group->n_ranks > 1)
+        BD_TRY(needs->collectives->operations->gather_slices(
+            needs->collectives, optimizer->averaged, trainer->bounds, number_bytes, err));
+    model->weights = optimizer->averaged;
+    return BD_OK;
+}
+
+void bd_trainer_show_trained(bd_trainer *trainer)
+{
+    trainer->model.weights = trainer->trained_weights;
+}
+
 // ---- For checkpoints ------------------------------------------------------------------------
 
 // Assembles on rank 0 an array whose slices lie in the memory of the ranks' backends.
-static bd_status assemble_array(const bd_trainer *trainer, const float *slice, float *whole,
-                                bd_error *err)
+static bd_status assemble_array(const bd_trainer *trainer, const int64_t *bounds,
+                                const float *slice, float *whole, bd_error *err)
 {
     bd_group *group = trainer->needs.group;
     bd_backend *backend = trainer->needs.backend;
-    const int64_t n_total = trainer->needs.parameters->n_total;
-    const size_t size_bytes =
-        (size_t)(trainer->slice.end - trainer->slice.begin) * sizeof *slice;
+    const bd_rank_slice own = bd_rank_slice_of(bounds, group->rank);
+    const size_t size_bytes = (size_t)(own.end - own.begin) * sizeof *slice;
     if (group->n_ranks == 1)
         return backend->operations->download(backend, whole, slice, size_bytes, err);
     if (backend->operations->works_on_host)
-        return group->operations->assemble(group, slice, whole, n_total, err);
+        return group->operations->assemble(group, slice, whole, bounds, err);
     float *copy = malloc(size_bytes + 1);
     if (!copy)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu bytes of a checkpoint",
                        size_bytes);
     bd_status status = backend->operations->download(backend, copy, slice, size_bytes, err);
     if (status == BD_OK)
-        status = group->operations->assemble(group, copy, whole, n_total, err);
+        status = group->operations->assemble(group, copy, whole, bounds, err);
     free(copy);
     return status;
 }
@@ -330,9 +330,13 @@ static bd_status assemble_array(const bd_trainer *trainer, const float *slice, f
 bd_status bd_trainer_assemble(const bd_trainer *trainer, float *const arrays[BD_STATE_ARRAYS],
                               bd_error *err)
 {
-    const float *const slices[BD_STATE_ARRAYS] = {trainer->model.masters + trainer->slice.begin,
-                                                  trainer->m, trainer->v};
-    for (int i = 0; i < BD_STATE_ARRAYS; i++)
-        BD_TRY(assemble_array(trainer, slices[i], arrays[i], err));
-    return BD_OK;
+    const bd_optimizer *optimizer = &trainer->optimizer;
+    const int64_t *bounds = trainer->bounds;
+    const float *weights = trainer->model.masters + optimizer->slice.begin;
+    BD_TRY(assemble_array(trainer, bounds, weights, arrays[BD_STATE_WEIGHTS], err));
+    BD_TRY(assemble_array(trainer, bounds, optimizer->m, arrays[BD_STATE_M], err));
+    BD_TRY(assemble_array(trainer, trainer->v_bounds, optimizer->v, arrays[BD_STATE_V], err));
+    if (trainer->hyperparameters.average == 0)
+        return BD_OK;
+    return assemble_array(trainer, bounds, optimizer->average, arrays[BD_STATE_AVERAGE], err);
 }

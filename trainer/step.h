@@ -13,6 +13,7 @@
 #include "trainer/metrics/step_result.h"
 #include "trainer/model/model.h"
 #include "trainer/model/parameters.h"
+#include "trainer/optimizer.h"
 #include "trainer/weights/checkpoint.h"
 #include "trainer/weights/spike_guard.h"
 
@@ -28,13 +29,13 @@ typedef struct bd_trainer_needs {
 typedef struct bd_trainer {
     bd_hyperparameters hyperparameters;
     bd_trainer_needs needs;
-    bd_rank_slice slice;      // of the parameters: those that this rank's optimizer moves
+    int64_t *bounds;          // [n_ranks + 1], owned: the slices of the ranks' optimizers
+    int64_t *v_bounds;        // likewise: those of their second moments
     int64_t n_micro_batches;  // of this rank in a step, those without a row included
     bd_model model;           // owned
-    float *m, *v;             // [slice], the backend's memory, owned
-    bd_adamw_part *parts;     // [n_parts], likewise: of the slice
-    int64_t n_parts;
-    bd_loader *loader;                  // owned
+    void *trained_weights;    // of the model, borrowed: see bd_trainer_show_average()
+    bd_optimizer optimizer;   // owned
+    bd_loader *loader;        // owned
     const bd_balanced_batch *balanced;  // of the last step, borrowed from the loader
     bd_sent_batch sent;          // the micro-batch that comes next, if it was sent already
     int64_t step;                // done so far
@@ -48,17 +49,23 @@ typedef struct bd_trainer {
 bd_status bd_trainer_init(bd_trainer *trainer, const bd_hyperparameters *hyperparameters,
                           const bd_trainer_needs *needs, int64_t step, bd_error *err);
 
-// Makes one step, all ranks together: the next batch, its gradients, clipping, AdamW. A loss or a
-// gradient that is not finite is BD_ERR_FORMAT; the message names the step and the rows, and the
-// weights stay as they were. A step whose outcome is not BD_STEP_APPLIED changes neither weights
-// nor moments.
+// Makes one step, all ranks together: the next batch, its gradients, clipping, the update. A
+// loss or a gradient that is not finite is BD_ERR_FORMAT; the message names the step and the
+// rows, and the weights stay as they were. A step whose outcome is not BD_STEP_APPLIED changes
+// neither weights nor moments.
 bd_status bd_trainer_step(bd_trainer *trainer, bd_step_result *result, bd_error *err);
 
 // The batch of the last step; rows [*first, *first + *n) of it are this rank's first micro-batch.
 const bd_batch *bd_trainer_first_rows(const bd_trainer *trainer, int64_t *first, int64_t *n);
 
-// Assembles weights and moments for a checkpoint in arrays [BD_STATE_ARRAYS][n_total] of rank 0's
-// host memory; the other ranks pass NULLs. Every rank must call it.
+// Lets the model compute with the average of the weights, if there is one, until
+// bd_trainer_show_trained(). In between no step must be made. Every rank must call both.
+bd_status bd_trainer_show_average(bd_trainer *trainer, bd_error *err);
+void bd_trainer_show_trained(bd_trainer *trainer);
+
+// Assembles weights, moments and average (see bd_state_array) for a checkpoint in arrays of
+// rank 0's host memory; the other ranks pass NULLs, and so do all for an average that there is
+// not. Every rank must call it.
 bd_status bd_trainer_assemble(const bd_trainer *trainer, float *const arrays[BD_STATE_ARRAYS],
                               bd_error *err);
 

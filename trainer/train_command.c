@@ -11,6 +11,9 @@
     BD_INTEGER(bd_train_options, field, 1, max), BD_GIVEN(bd_train_options, model_given), \
         .initial = "-1", .initial_note = "the preset's"
 
+#define RATE_FACTOR(kind) \
+    BD_REAL(bd_train_options, hyperparameters.rate_factors[kind], 0, 1e3), .initial = "1"
+
 static const bd_option train_options[] = {
     {.group = "The run",
      .name = "data",
@@ -128,7 +131,7 @@ static const bd_option train_options[] = {
      BD_FLAG(bd_train_options, hyperparameters.recomputes),
      .help = "Keep only the output of each layer and recompute the rest in the backward pass: "
              "less memory, more time, the same bits"},
-    {.group = "Learning rate and AdamW",
+    {.group = "Learning rate and optimizer",
      .name = "learning-rate",
      .value = "X",
      .aliases = (const char *const[]){"lr", NULL},
@@ -157,6 +160,29 @@ static const bd_option train_options[] = {
      BD_REAL(bd_train_options, decay, 0, 1e12),
      .initial = "0.1",
      .help = "Length of the fall of wsd: a number of steps, or below 1 a share of all steps"},
+    {.name = "matrix-rate-factor",
+     .value = "X",
+     RATE_FACTOR(BD_KIND_MATRIX),
+     .help = "Learning rate of the matrices of the layers, as a multiple of --learning-rate"},
+    {.name = "table-rate-factor",
+     .value = "X",
+     RATE_FACTOR(BD_KIND_TABLE),
+     .help = "The same for the tables of tokens and positions, and for the head"},
+    {.name = "vector-rate-factor",
+     .value = "X",
+     RATE_FACTOR(BD_KIND_VECTOR),
+     .help = "The same for biases and gains"},
+    {.name = "optimizer",
+     .value = "NAME",
+     BD_CHOICE(bd_train_options, hyperparameters.optimizer, bd_optimizer_kind_names),
+     .initial = "adamw",
+     .help = "adamw for all parameters; or muon for the matrices of the layers and adamw for "
+             "tables, biases and gains, with the same learning rate and weight decay"},
+    {.name = "momentum",
+     .value = "X",
+     BD_REAL(bd_train_options, hyperparameters.momentum, 0, 0.999999),
+     .initial = "0.95",
+     .help = "Muon's momentum"},
     {.name = "beta1",
      .value = "X",
      BD_REAL(bd_train_options, hyperparameters.beta1, 0, 0.999999),
@@ -177,6 +203,19 @@ static const bd_option train_options[] = {
      BD_REAL(bd_train_options, hyperparameters.weight_decay, 0, 100),
      .initial = "0.1",
      .help = "Weight decay of matrices; biases and gains have none"},
+    {.name = "average",
+     .value = "DECAY",
+     BD_REAL(bd_train_options, hyperparameters.average, 0, 0.9999999),
+     .initial = "0",
+     .initial_note = "none",
+     .help = "Keep a running average of the weights, which moves towards them by 1 - DECAY a "
+             "step (0.999 is usual); evaluations, samples, generate and export use it"},
+    {.name = "z-loss",
+     .value = "X",
+     BD_REAL(bd_train_options, hyperparameters.z_loss, 0, 1),
+     .initial = "0",
+     .help = "Also minimise X times the square of every target's log-sum-exp, which keeps "
+             "logits small (1e-4 is usual); it is not part of the loss that is shown"},
     {.name = "clip",
      .value = "NORM",
      BD_REAL(bd_train_options, hyperparameters.clip_norm, 0, 1e30),
@@ -207,7 +246,8 @@ static const bd_option train_options[] = {
      BD_SIZE(bd_train_options, save_memory_bytes, 0, INT64_C(1) << 50),
      .initial = "1G",
      .help = "Copy a checkpoint and write it while training continues if the copy, 12 bytes "
-             "per parameter, is at most SIZE; devices and several ranks always copy"},
+             "per parameter (16 with --average), is at most SIZE; devices and several ranks "
+             "always copy"},
     {.group = "Logging and evaluation",
      .name = "log-every",
      .value = "STEPS",

@@ -1,6 +1,7 @@
 #include "kernels/optimizer.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/type.h"
@@ -12,12 +13,15 @@ typedef struct adamw_loop_args {
     float rate, v_factor;  // the factors that depend only on the step, computed in double
 } adamw_loop_args;
 
-// Updates elements first … last - 1, which have the same decay.
-static void adamw_stretch(const adamw_loop_args *a, int64_t first, int64_t last, float decay)
+// Updates elements first … last - 1, which lie in one part.
+static void adamw_stretch(const adamw_loop_args *a, int64_t first, int64_t last,
+                          const bd_adamw_part *part)
 {
+    const double part_rate = (double)a->step->learning_rate * (double)part->rate_factor;
+    const float decay = (float)(1.0 - part_rate * (double)part->weight_decay);
     const float beta1 = a->step->beta1, beta2 = a->step->beta2;
     const float scale = a->step->gradient_scale, epsilon = a->step->epsilon;
-    const float rate = a->rate, v_factor = a->v_factor;
+    const float rate = a->rate * part->rate_factor, v_factor = a->v_factor;
     const float *gradient = a->step->gradient;
     float *restrict parameter = a->step->parameter;
     float *restrict m = a->step->m;
@@ -52,8 +56,7 @@ static void adamw_loop(const void *context, int64_t first, int64_t last)
     const bd_adamw_part *part = a->step->parts + adamw_part_of(a->step, first);
     for (int64_t i = first; i < last; part++) {
         const int64_t end = bd_min(part->end, last);
-        const double decay = 1.0 - (double)a->step->learning_rate * (double)part->weight_decay;
-        adamw_stretch(a, i, end, (float)decay);
+        adamw_stretch(a, i, end, part);
         i = end;
     }
 }
@@ -108,4 +111,22 @@ BD_CPU_OPERATION(sum_of_squares)
         sum += parts[i];
     *args->sum = sum;
     return BD_OK;
+}
+
+// ---- The average ----------------------------------------------------------------------------
+
+static void average_loop(const void *context, int64_t first, int64_t last)
+{
+    const bd_average_args *a = context;
+    float *average = a->average;
+    for (int64_t i = first; a->parameter && i < last; i++)
+        average[i] += a->rate * (a->parameter[i] - average[i]);
+    if (a->copy)
+        memcpy(bd_floats_out(a->copy, first), average + first,
+               (size_t)(last - first) * sizeof *average);
+}
+
+BD_CPU_OPERATION(average)
+{
+    return bd_cpu_for(backend, args->n, PER_CHUNK, average_loop, args, err);
 }

@@ -24,11 +24,11 @@ typedef struct export_settings {
     // Those of a model.
     const char *model;
     int64_t step;
-    int type;
-    bool step_given, type_given;
+    int type, weights;
+    bool step_given, type_given, weights_given;
 } export_settings;
 
-// Not const: the words of --type are handed in.
+// Not const: the words of --type and --weights are handed in.
 static bd_option export_options[] = {
     {.name = "out",
      .letter = 'o',
@@ -76,6 +76,13 @@ static bd_option export_options[] = {
      BD_GIVEN(export_settings, type_given),
      .initial = "float",
      .help = "Models only: what to store its weights in"},
+    {.name = "weights",
+     .value = "WHICH",
+     BD_CHOICE(export_settings, weights, NULL),
+     BD_GIVEN(export_settings, weights_given),
+     .initial = "auto",
+     .help = "Models only: the weights as they were trained, or their average (train "
+             "--average); auto takes the average if there is one"},
 };
 
 static bd_status check_usage(const bd_arguments *arguments, bd_error *err)
@@ -92,6 +99,7 @@ static bd_status check_usage(const bd_arguments *arguments, bd_error *err)
         {"--threads", settings->threads_given, false},
         {"--step", settings->step_given, true},
         {"--type", settings->type_given, true},
+        {"--weights", settings->weights_given, true},
     };
     if ((arguments->n_operands == 1) == is_model)
         return bd_fail(err, BD_ERR_ARGUMENT, "expected either a DATASET or --model RUN");
@@ -138,7 +146,7 @@ static int export_run(const bd_arguments *arguments)
     if (!settings->model)
         return export_dataset(arguments);
     return model_exporter.run(arguments, settings->model, settings->out, settings->step,
-                              settings->type);
+                              settings->type, settings->weights);
 }
 
 static const bd_command export_command = {
@@ -182,8 +190,12 @@ static const bd_command export_command = {
 const bd_command *bd_export_command(const bd_model_exporter *exporter)
 {
     model_exporter = *exporter;
-    for (size_t i = 0; i < export_command.n_options; i++)
-        if (export_options[i].offset == offsetof(export_settings, type))
-            export_options[i].choices = exporter->type_words;
+    for (size_t i = 0; i < export_command.n_options; i++) {
+        bd_option *option = &export_options[i];
+        if (option->offset == offsetof(export_settings, type))
+            option->choices = exporter->type_words;
+        if (option->offset == offsetof(export_settings, weights))
+            option->choices = exporter->weights_words;
+    }
     return &export_command;
 }

@@ -106,7 +106,8 @@ class Cuda(ProgramTest):
         last = f"step-{n:08}.safetensors"
         for precision, model in (("float", MODEL), ("bf16", BF16_MODEL)):
             with self.subTest(precision):
-                how = ["--steps", n, "--save-every", n // 2, "--precision", precision]
+                how = ["--steps", n, "--save-every", n // 2, "--precision", precision,
+                       "--optimizer", "muon", "--average", 0.9]  # fmt: skip
                 whole = self.train(f"whole-{precision}", *how, *ON_CUDA, model=model)
                 # A run that was stopped after its first half has written the same lines until then.
                 stopped = shutil.copytree(whole, self.folder / f"stopped-{precision}")

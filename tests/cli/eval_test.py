@@ -196,6 +196,25 @@ class Watching(EvalTest):
             self.assertEqual(value["targets"], expected["targets"])
             self.assertAlmostEqual(value["loss"], expected["loss"], delta=1e-6)
 
+    def test_an_average_is_what_is_evaluated(self) -> None:
+        """Averaging changes no training; evaluations take the average."""
+        how = ["--steps", 12, "--learning-rate", 0.01, "--eval", DATASET, "--eval-rows", 5]
+        plain, averaged = self.train("plain", *how), self.train("run", *how, "--average", 0.9)
+        for one, other in zip(self.lines(plain), self.lines(averaged), strict=True):
+            self.assertEqual(one["loss"], other["loss"])
+        (line,) = self.lines(averaged, "eval")
+        found = {choice: self.eval(averaged, DATASET, "--rows", 5, "--weights", choice)
+                 for choice in ("auto", "average", "trained")}  # fmt: skip
+        self.assertEqual([found[choice]["weights"] for choice in found],
+                         ["average", "average", "trained"])  # fmt: skip
+        self.assertEqual(found["auto"], found["average"])
+        self.assertAlmostEqual(line["values"][0]["loss"], found["average"]["loss"], delta=1e-6)
+        (line,) = self.lines(plain, "eval")
+        self.assertAlmostEqual(line["values"][0]["loss"], found["trained"]["loss"], delta=1e-6)
+        self.assertNotAlmostEqual(found["trained"]["loss"], found["average"]["loss"], delta=1e-3)
+        self.assert_refused(bindery("eval", "--weights", "average", plain, DATASET),
+                            "trained without --average")  # fmt: skip
+
     def test_where_nothing_is_predicted_no_loss_is_printed(self) -> None:
         corpus = self.folder / "corpus.jsonl"
         corpus.write_text('{"text": ""}\n')
@@ -220,7 +239,7 @@ class Watching(EvalTest):
         corpus = self.folder / "corpus.txt"
         corpus.write_text("The cat sat on the mat. The hat was on the cat.\n" * 20)
         dataset = self.pack(self.folder / "cats", [corpus], "--seq-len", 64)
-        options = ["--learning-rate", 0.01, "--steps", 150, "--sample-every", 150]
+        options = ["--learning-rate", 0.01, "--steps", 150, "--sample-every", 150, "--average", 0.9]
         run = self.train("run", *options, dataset=dataset)
         (line,) = self.lines(run, "sample")
         (value,) = line["values"]

@@ -242,6 +242,8 @@ class Exporting(ModelTest):
             (["--model", run, DATASET], "either a DATASET or --model RUN"),
             (["--step", 2, DATASET], "--step has no meaning without --model"),
             (["--type", "float", DATASET], "--type has no meaning without --model"),
+            (["--weights", "trained", DATASET], "--weights has no meaning without --model"),
+            (["--model", run, "--weights", "average"], "trained without --average"),
             (["--model", run, "--format", "stream"], "--format has no meaning with --model"),
             (["--model", run, "--columns", "labels"], "--columns has no meaning with --model"),
             (["--model", run, "--overwrite"], "--overwrite has no meaning with --model"),

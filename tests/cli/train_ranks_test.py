@@ -19,6 +19,7 @@ SEED = 20261117
 KILLS = program.amount(brief=1, usual=3, long=15)
 STEPS = 20
 LAST = f"step-{STEPS:08}.safetensors"
+MUON = ["--optimizer", "muon", "--average", 0.9]
 # Root is allowed, because containers run as root; more ranks than cores, for small machines.
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
 ENVIRONMENT = {
@@ -78,10 +79,17 @@ class Equality(RanksTest):
             self.trains(n_ranks, run, "--micro-batch", micro_batch)
             self.assert_same_losses(run, one)
 
+    def test_ranks_of_muon_train_as_one_process_does(self) -> None:
+        one, run = self.folder / "one", self.folder / "ranks"
+        result = bindery(*self.command(one, *MUON)[1:])
+        self.assertEqual(result.status, 0, result)
+        self.trains(3, run, *MUON)
+        self.assert_same_losses(run, one)
+
     def test_as_many_ranks_give_the_same_bytes(self) -> None:
         runs = [self.folder / name for name in ("first", "second")]
         for run in runs:
-            self.trains(3, run)
+            self.trains(3, run, *MUON)
         first, second = (sorted(path.name for path in run.glob("step-*")) for run in runs)
         self.assertEqual(first, second)
         for name in first:
@@ -96,8 +104,8 @@ class Equality(RanksTest):
 
     def test_evaluating_changes_nothing(self) -> None:
         plain, looked = self.folder / "plain", self.folder / "looked"
-        self.trains(2, plain)
-        self.trains(2, looked, "--eval", DATASET, "--eval-rows", 4, "--eval-every", 7,
+        self.trains(2, plain, *MUON)
+        self.trains(2, looked, *MUON, "--eval", DATASET, "--eval-rows", 4, "--eval-every", 7,
                     "--sample-every", 10, "--probe", 6)
         self.assertEqual((plain / LAST).read_bytes(), (looked / LAST).read_bytes())
 
@@ -106,14 +114,14 @@ class Resuming(RanksTest):
     def test_killed_ranks_go_on_to_the_same_bytes(self) -> None:
         rng = random.Random(SEED)
         whole = self.folder / "whole"
-        self.trains(2, whole, "--save-every", 1)
+        self.trains(2, whole, "--save-every", 1, *MUON)
         n_killed = 0
         for n in range(KILLS):
             run = self.folder / f"run-{n}"
             step = rng.randrange(STEPS // 2)
             with self.subTest(kill=n, step=step):
                 n_killed += self.kill_one(run, step, rng.randrange(2))
-                self.trains(2, run, "--save-every", 1)
+                self.trains(2, run, "--save-every", 1, *MUON)
                 self.assertEqual((run / LAST).read_bytes(), (whole / LAST).read_bytes())
                 self.assert_same_losses(run, whole)
             shutil.rmtree(run)
@@ -121,7 +129,7 @@ class Resuming(RanksTest):
 
     def kill_one(self, run: Path, step: int, rank: int) -> int:
         """Kills one of two ranks after that step; mpirun ends the other."""
-        command = [*MPIRUN, "-n", "2", *self.command(run, "--save-every", 1)]
+        command = [*MPIRUN, "-n", "2", *self.command(run, "--save-every", 1, *MUON)]
         process = subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while process.poll() is None and self.n_steps(run) < step:

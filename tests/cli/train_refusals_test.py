@@ -147,6 +147,11 @@ class Refusals(ProgramTest):
         for mention, options in (
             ("only one can say", ["--steps", 1, "--epochs", 1]),
             ("--decay", ["--schedule", "wsd", "--decay", 1.5]),
+            ("--optimizer", ["--optimizer", "sgd"]),
+            ("--momentum", ["--optimizer", "muon", "--momentum", 1]),
+            ("--average", ["--average", 1]),
+            ("--matrix-rate-factor", ["--matrix-rate-factor", -1]),
+            ("--z-loss", ["--z-loss", -1e-4]),
             ("more than 2\\^40 steps", ["--tokens", 2**62, "--batch", 1]),
             ("rows have 96 tokens", ["--eval", longer]),
             ("no-such", ["--eval", "no-such"]),

@@ -14,6 +14,8 @@ from program import ROOT, TIMEOUT_SECONDS, ProgramTest, Result, bindery, changed
 
 DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
 MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
+# A run that keeps everything that a run can keep: Muon's momentum, AdamW's moments, an average.
+OPTIMIZER = ["--optimizer", "muon", "--average", 0.9]
 SEED = 20261116
 KILLS = program.amount(brief=3, usual=5, long=30)
 INTERRUPTS = program.amount(brief=2, usual=3, long=10)
@@ -28,7 +30,7 @@ def heed_interrupts() -> None:
 
 class StopTest(ProgramTest):
     def command(self, run: Path, *arguments: object) -> list[object]:
-        how = [*MODEL, "--steps", STEPS, "--batch", BATCH, "--keep", 0]
+        how = [*MODEL, *OPTIMIZER, "--steps", STEPS, "--batch", BATCH, "--keep", 0]
         return ["train", "-q", "--data", DATASET, "-o", run, *changed(how, *arguments)]
 
     def start(self, run: Path, *arguments: object) -> subprocess.Popen:

@@ -2,6 +2,7 @@
 after a resume, a proof that holds and one that notices sabotage, and errors with their reason."""
 
 import fcntl
+import itertools
 import json
 import os
 import shutil
@@ -19,6 +20,8 @@ DATASET = GOLDEN / "dataset"
 MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
 SABOTAGED = program.amount(brief=4, usual=20, long=20)  # documents
 STEPS = program.amount(brief=12, usual=50, long=50)  # the same with any number of threads
+# Everything that an optimizer can have, besides AdamW's default.
+MUON = ["--optimizer", "muon", "--average", 0.9, "--table-rate-factor", 2, "--z-loss", 1e-4]
 
 
 def forge_weight(run: Path, step: int, name: str, number: float) -> None:
@@ -58,12 +61,11 @@ class TrainTest(ProgramTest):
 
 class Training(TrainTest):
     def test_threads_do_not_change_a_bit(self) -> None:
-        for preset in FAMILIES.values():
-            runs = [
-                self.train(f"{preset}-{n}", "--preset", preset, "--steps", STEPS, "--threads", n)
-                for n in (1, 2, 3)
-            ]
-            with self.subTest(preset):
+        for preset, optimizer in itertools.product(FAMILIES.values(), ([], MUON)):
+            how = ["--preset", preset, "--steps", STEPS, *optimizer]
+            name = f"{preset}-{len(optimizer)}"
+            runs = [self.train(f"{name}-{n}", *how, "--threads", n) for n in (1, 2, 3)]
+            with self.subTest(name):
                 self.assertEqual(len(self.metrics(runs[0])), STEPS)
                 for other in runs[1:]:
                     self.assertEqual(self.metrics(runs[0]), self.metrics(other))
@@ -84,9 +86,12 @@ class Training(TrainTest):
         self.assertEqual((runs[0] / name).read_bytes(), (runs[1] / name).read_bytes())
 
     def test_a_resumed_run_is_the_run_that_did_not_stop(self) -> None:
-        options = ["--steps", 30, "--save-every", 10]
-        whole = self.train("whole", *options)
-        stopped = self.folder / "stopped"
+        for optimizer in ([], MUON):
+            self.check_resuming(f"{len(optimizer)}", "--steps", 30, "--save-every", 10, *optimizer)
+
+    def check_resuming(self, label: str, *options: object) -> None:
+        whole = self.train(f"whole-{label}", *options)
+        stopped = self.folder / f"stopped-{label}"
         shutil.copytree(whole, stopped)
         for path in stopped.glob("step-000000[23]0.*"):
             path.unlink()
@@ -120,9 +125,19 @@ class Training(TrainTest):
         self.assertLess(losses[-1], losses[0] - 1.0)
 
     def test_a_checkpoint_is_what_its_schema_says(self) -> None:
-        run = self.train("run", "--steps", 2)
-        for path in run.glob("step-*.json"):
+        runs = [self.train("run", "--steps", 2), self.train("muon", "--steps", 2, *MUON)]
+        for path in (path for run in runs for path in run.glob("step-*.json")):
             validate(json.loads(path.read_text()), "checkpoint")
+
+    def test_defaults_are_not_written_into_a_checkpoint(self) -> None:
+        """A run of an older version, which knows none of these, is continued."""
+        keys = {"optimizer", "momentum", "average", "table_rate_factor", "z_loss"}
+        plain = self.train("plain", "--steps", 1, "--vector-rate-factor", 1, "--z-loss", 0)
+        muon = self.train("muon", "--steps", 1, *MUON)
+        training = [json.loads((run / "step-00000001.json").read_text())["training"]
+                    for run in (plain, muon)]  # fmt: skip
+        self.assertEqual(training[1].keys() - training[0].keys(), keys)
+        self.assertEqual(training[0].keys() - training[1].keys(), set())
 
     def test_a_folder_that_is_no_run_is_not_overwritten(self) -> None:
         run = self.folder / "run"

@@ -1,4 +1,5 @@
-// AdamW over parts of different weight decay, and the bf16 copy of the parameters.
+// AdamW over parts of different weight decay and learning rate, the bf16 copy of the
+// parameters, and their average.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +53,8 @@ static void run_part_by_part(bd_adamw_args a, const bd_adamw_part *parts, int n_
 {
     int64_t begin = 0;
     for (int k = 0; k < n_parts; k++) {
-        const bd_adamw_part whole = {parts[k].end - begin, parts[k].weight_decay};
+        const bd_adamw_part whole = {parts[k].end - begin, parts[k].weight_decay,
+                                     parts[k].rate_factor};
         bd_adamw_args one = a;
         one.n = whole.end;
         one.n_parts = 1;
@@ -82,8 +84,9 @@ static void expect_same_state(const bd_adamw_args *a, const bd_adamw_args *b)
 
 static void check_adamw(int64_t n)
 {
-    const bd_adamw_part all[N_PARTS] = {{1, 0.1f},   {6, 0.0f},   {7, 0.3f},
-                                        {300, 0.0f}, {302, 0.1f}, {INT64_MAX, 0.2f}};
+    const bd_adamw_part all[N_PARTS] = {{1, 0.1f, 1.0f},   {6, 0.0f, 2.0f},
+                                        {7, 0.3f, 0.5f},   {300, 0.0f, 1.0f},
+                                        {302, 0.1f, 3.0f}, {INT64_MAX, 0.2f, 0.0f}};
     bd_adamw_part parts[N_PARTS];
     int n_parts = 0;
     do
@@ -118,12 +121,58 @@ static void adamw_takes_its_parts_in_one_go(void)
         check_adamw(lengths[i]);
 }
 
+// ---- The average ----------------------------------------------------------------------------
+
+// The copy is the rounding of the average, with and without a step of it.
+static void check_average(int64_t n, bd_type type)
+{
+    uint64_t seed = 48;
+    float *x = random_tensor(&seed, n, 1.0), *before = random_tensor(&seed, n, 1.0);
+    double *wanted = to_double(before, n);
+    for (int64_t i = 0; i < n; i++)
+        wanted[i] += 0.25 * ((double)x[i] - wanted[i]);
+    bd_average_args a = {
+        .n = n,
+        .rate = 0.25f,
+        .parameter = floats_on_device(x, n),
+        .average = floats_on_device(before, n),
+        .type = type,
+    };
+    RUN(cuda, average, a);
+    float *average = fetch_bytes(a.average, (size_t)n * sizeof *average);
+    a.parameter = NULL;
+    a.copy = device_array(NULL, n, bd_type_bytes(type));
+    RUN(cuda, average, a);
+    float *again = fetch_bytes(a.average, (size_t)n * sizeof *again);
+    assert_memory_equal(again, average, (size_t)n * sizeof *again);
+    float *copy = type == BD_BF16 ? fetch_bf16("copy", a.copy, n)
+                                  : fetch_bytes(a.copy, (size_t)n * sizeof *copy);
+    for (int64_t i = 0; i < n; i++)
+        assert_true(copy[i] == (type == BD_BF16 ? rounded_to_bf16(average[i]) : average[i]));
+    expect_floats("average", a.average, wanted, n, few_roundings);
+    release_device();
+    free(x);
+    free(before);
+    free(average);
+    free(again);
+    free(copy);
+}
+
+static void averages_agree(void)
+{
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        check_average(lengths[i], BD_FLOAT);
+        check_average(lengths[i], BD_BF16);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const module_case cases[] = {
         {.name = "adamw_takes_its_parts_in_one_go",
          .check = adamw_takes_its_parts_in_one_go,
          .misaligned = true},
+        {.name = "averages_agree", .check = averages_agree, .misaligned = true},
     };
     return run_module_cases(argc, argv, cases, sizeof cases / sizeof *cases);
 }

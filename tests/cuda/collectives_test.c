@@ -34,7 +34,8 @@ struct rank {
     bd_collectives *collectives;
     bd_collectives_id id;
     int32_t number, n_ranks;
-    int64_t n;  // length of the array
+    int64_t n;                       // length of the array
+    int64_t bounds[MOST_RANKS + 1];  // of the slices
     size_t number_bytes;
     char *array;  // host memory [n], owned: first the input, then the result of the action
     rank_act act;
@@ -141,13 +142,26 @@ typedef struct exercise {
     void (*check)(const rank *r);
 } exercise;
 
-static void run_exercise(const exercise *e, bd_backend *const *backends, int n_ranks, int64_t n)
+// Equal slices, with the rest at the last rank; unequal ones that begin anywhere; and the whole
+// array for the first rank, which leaves the others empty slices.
+enum { EQUAL, UNEQUAL, ALL_FOR_ONE, N_DIVISIONS };
+
+static void divide(int division, int64_t n, int32_t n_ranks, int64_t *bounds)
+{
+    bd_divide_equally(n, n_ranks, bounds);
+    for (int32_t r = 1; division != EQUAL && r < n_ranks; r++)
+        bounds[r] = division == UNEQUAL ? n * r * r / (n_ranks * n_ranks) : n;
+}
+
+static void run_exercise(const exercise *e, bd_backend *const *backends, int n_ranks,
+                         int division, int64_t n)
 {
     rank ranks[MOST_RANKS];
     for (int i = 0; i < n_ranks; i++) {
         ranks[i] = (rank){.backend = backends[i], .number = i, .n_ranks = n_ranks, .n = n};
         ranks[i].number_bytes = e->number_bytes;
         ranks[i].act = e->act;
+        divide(division, n, n_ranks, ranks[i].bounds);
         ranks[i].array = get_memory((size_t)n * e->number_bytes);
         e->put(&ranks[i]);
     }
@@ -161,26 +175,26 @@ static void run_exercise(const exercise *e, bd_backend *const *backends, int n_r
         free(ranks[i].array);
 }
 
-// Runs with every number of ranks and every length.
+// Runs with every number of ranks, every division and every length.
 static void run_everywhere(const exercise *e)
 {
     bd_backend *backends[MOST_RANKS];
     const int n_devices = open_devices(backends);
     for (int n_ranks = 1; n_ranks <= n_devices; n_ranks++)
-        for (int i = 0; i < N_LENGTHS; i++)
-            run_exercise(e, backends, n_ranks, lengths[i]);
+        for (int i = 0; i < N_LENGTHS * N_DIVISIONS; i++)
+            run_exercise(e, backends, n_ranks, i % N_DIVISIONS, lengths[i / N_DIVISIONS]);
     close_devices(backends, n_devices);
 }
 
 static bd_status sum(rank *r, void *x, bd_error *err)
 {
-    return r->collectives->operations->sum_slices(r->collectives, x, r->n, err);
+    return r->collectives->operations->sum_slices(r->collectives, x, r->bounds, err);
 }
 
 static bd_status gather_slices(rank *r, void *x, bd_error *err)
 {
-    return r->collectives->operations->gather_slices(r->collectives, x, r->n, r->number_bytes,
-                                                     err);
+    return r->collectives->operations->gather_slices(r->collectives, x, r->bounds,
+                                                     r->number_bytes, err);
 }
 
 // ---- Sums -----------------------------------------------------------------------------------
@@ -215,7 +229,7 @@ static void expect_number(const rank *r, int64_t i, float wanted)
 
 static void check_sums(const rank *r)
 {
-    const bd_rank_slice own = bd_rank_slice_of(r->n, r->number, r->n_ranks);
+    const bd_rank_slice own = bd_rank_slice_of(r->bounds, r->number);
     for (int64_t i = own.begin; i < own.end; i++)
         expect_number(r, i, sum_of_terms(r->n_ranks, i));
 }
@@ -240,7 +254,7 @@ static void put_number(const rank *r, int64_t i, uint32_t number)
 
 static void put_own_slice(const rank *r)
 {
-    const bd_rank_slice own = bd_rank_slice_of(r->n, r->number, r->n_ranks);
+    const bd_rank_slice own = bd_rank_slice_of(r->bounds, r->number);
     memset(r->array, 0xff, (size_t)r->n * r->number_bytes);
     for (int64_t i = own.begin; i < own.end; i++)
         put_number(r, i, mark_of(r->number, i));
@@ -249,7 +263,7 @@ static void put_own_slice(const rank *r)
 static void check_all_slices(const rank *r)
 {
     for (int owner = 0; owner < r->n_ranks; owner++) {
-        const bd_rank_slice slice = bd_rank_slice_of(r->n, owner, r->n_ranks);
+        const bd_rank_slice slice = bd_rank_slice_of(r->bounds, owner);
         for (int64_t i = slice.begin; i < slice.end; i++) {
             uint32_t got = 0;
             memcpy(&got, r->array + (size_t)i * r->number_bytes, r->number_bytes);
@@ -278,7 +292,7 @@ static bd_status twice(rank *r, float *x, int64_t n, bd_error *err)
 // As in a training step, nothing here waits.
 static bd_status exchange_between_operations(rank *r, void *x, bd_error *err)
 {
-    const bd_rank_slice own = bd_rank_slice_of(r->n, r->number, r->n_ranks);
+    const bd_rank_slice own = bd_rank_slice_of(r->bounds, r->number);
     BD_TRY(twice(r, x, r->n, err));
     BD_TRY(sum(r, x, err));
     BD_TRY(twice(r, (float *)x + own.begin, own.end - own.begin, err));
@@ -309,7 +323,7 @@ static void put_fractions(const rank *r)
 
 static void check_bits(const rank *r)
 {
-    const bd_rank_slice own = bd_rank_slice_of(r->n, r->number, r->n_ranks);
+    const bd_rank_slice own = bd_rank_slice_of(r->bounds, r->number);
     expect_same_in_every_run("sums of fractions", (const float *)r->array + own.begin,
                              (size_t)(own.end - own.begin) * sizeof(float));
 }
@@ -358,9 +372,9 @@ static const struct {
     {15, BD_ERR_DEVICE, "unknown result code"},  // the largest value that the enum has bits for
 };
 
-// Making the id, joining, and twice five calls for an exchange of two parts. Failures of the
-// calls that close a communicator are not reported.
-enum { N_CALLS = 12 };
+// Making the id, joining, and twice four calls for an exchange. Failures of the calls that
+// close a communicator are not reported.
+enum { N_CALLS = 10 };
 
 static void failures_of_nccl_are_reported(void)
 {
@@ -369,8 +383,9 @@ static void failures_of_nccl_are_reported(void)
         return;
     for (size_t f = 0; f < sizeof failures / sizeof *failures; f++)
         for (int n = 0; n <= N_CALLS + 1; n++) {
-            rank r = {.backend = cuda, .n_ranks = 1, .n = 65, .number_bytes = sizeof *array};
+            rank r = {.backend = cuda, .n_ranks = 1, .n = 65, .bounds = {0, 65}};
             bd_error err;
+            r.number_bytes = sizeof *array;
             r.array = (char *)array;
             r.act = sum_and_gather;
             put_terms(&r);

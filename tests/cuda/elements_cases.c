@@ -52,7 +52,7 @@ void check_add(int64_t n)
 
 static void check_adamw(int64_t n, int64_t step)
 {
-    const bd_adamw_part whole = {n, 0.1f};
+    const bd_adamw_part whole = {n, 0.1f, 0.5f};
     uint64_t seed = 17;
     float *gradient = random_tensor(&seed, n, 1.0), *parameter = random_tensor(&seed, n, 1.0);
     float *m = random_tensor(&seed, n, 0.1), *v = random_tensor(&seed, n, 0.1);

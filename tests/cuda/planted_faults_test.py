@@ -297,8 +297,8 @@ FAULTS = [
     Fault(
         "rest_of_a_sum_forgotten",
         "runtime/collectives.cu",
-        "if (code == ncclSuccess && equal < n)",
-        "if (false)",
+        "code == ncclSuccess ? sum_for(",
+        "code != ncclSuccess ? sum_for(",
         "slices_become_sums",
         {"plain": WRONG_VALUE},
         program="collectives",
@@ -306,8 +306,17 @@ FAULTS = [
     Fault(
         "rest_of_a_sum_for_the_first_rank",
         "runtime/collectives.cu",
-        "ncclFloat, ncclSum,\n                          n_ranks - 1,",
-        "ncclFloat, ncclSum,\n                          0,",
+        "x, size * n_ranks, bounds[n_ranks], n_ranks - 1)",
+        "x, size * n_ranks, bounds[n_ranks], 0)",
+        "slices_become_sums",
+        {"plain": WRONG_VALUE},
+        program="collectives",
+    ),
+    Fault(
+        "unequal_slices_taken_for_equal",
+        "runtime/collectives.cu",
+        "if (bounds[r + 1] - bounds[r] != size)",
+        "if (false)",
         "slices_become_sums",
         {"plain": WRONG_VALUE},
         program="collectives",
@@ -315,8 +324,8 @@ FAULTS = [
     Fault(
         "gathered_from_the_wrong_slice",
         "runtime/collectives.cu",
-        "bytes + collectives->rank * size, bytes,",
-        "bytes, bytes,",
+        "x + rank * size, x,",
+        "x, x,",
         "slices_reach_every_rank",
         {"plain": r"emulation: ncclAllGather: rank \d receives where it sends from"},
         program="collectives",
@@ -357,8 +366,8 @@ BARRIERS = {
     "attention/attention_plan.cuh": ("attention/attention_float.cu", "float_agrees_on_small_rows"),
     "operations/columns.cuh": ("operations/layer_norm.cu", "layer_norm_agrees"),
     "operations/cross_entropy.cu": ("", "cross_entropy_agrees"),
-    "operations/optimizer.cu": ("", "sum_of_squares_agrees"),
     "operations/rotary.cu": ("", "rotary_agrees"),
+    "operations/squares.cuh": ("operations/optimizer.cu", "sum_of_squares_agrees"),
 }
 
 

@@ -75,8 +75,9 @@ int main(int argc, char **argv)
     bd_model model = {0};
     if (argc != 3)
         return 2;
-    bd_status status = strcmp(argv[1], "run") == 0 ? bd_run_open(&run, argv[2], &err)
-                                                   : open_folder(&run, argv[2], &err);
+    bd_status status = strcmp(argv[1], "run") == 0
+                           ? bd_run_open(&run, argv[2], BD_WEIGHTS_AUTO, &err)
+                           : open_folder(&run, argv[2], &err);
     if (status == BD_OK)
         status =
             bd_backend_open_choice(&backend, BD_BACKEND_CPU, NULL, BD_ISA_AUTO, 0, 1, &err);

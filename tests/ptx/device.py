@@ -98,15 +98,18 @@ class Device:
         self.architecture, self.settings = architecture, settings
         self.memory = Memory()
 
-    def run(self, operation: str, arguments: ctypes.Structure) -> None:
-        """Calls bd_cuda_OPERATION with exactly the scratch memory that it asks for. A step inside
-        of another operation has no such function: it needs none."""
+    def run(self, operation: str, arguments: ctypes.Structure, scratch_byte=None) -> None:
+        """Calls bd_cuda_OPERATION with exactly the scratch memory that it asks for, filled with
+        `scratch_byte` if that is given. A step inside of another operation has no such function: it
+        needs none."""
         ask = getattr(self.operations, f"bd_cuda_{operation}_scratch", None)
         scratch_bytes = 0
         if ask:
             ask.restype = ctypes.c_size_t
             scratch_bytes = ask(ctypes.byref(arguments))
         scratch = self.memory.allocate(scratch_bytes)
+        if scratch_byte is not None:
+            self.memory.fill(scratch, scratch_byte, scratch_bytes)
         for work in self.record(operation, arguments, scratch, scratch_bytes):
             if isinstance(work, Fill):
                 self.memory.fill(work.address, work.value, work.n_bytes)

@@ -7,14 +7,16 @@ import ctypes
 
 import numpy as np
 
-from operation_case import Case, OperationCase, fields, integers, main, pointers
+from operation_case import TYPE, Case, OperationCase, fields, integers, main, pointers
 from tensors import BF16, FLOAT, Tensor
 
 RATE, BETA1, BETA2, EPSILON, GRADIENT_SCALE = (
     float(np.float32(x)) for x in (1e-2, 0.9, 0.99, 1e-8, 0.5)
 )
 STEP = 3
-PART = np.dtype([("end", np.int64), ("weight_decay", np.float32)], align=True)
+PART = np.dtype(
+    [("end", np.int64), ("weight_decay", np.float32), ("rate_factor", np.float32)], align=True
+)
 
 
 class SumOfSquaresArguments(ctypes.Structure):  # kernels/optimizer.h
@@ -29,11 +31,19 @@ class AdamwArguments(ctypes.Structure):
     ]  # fmt: skip
 
 
+class AverageArguments(ctypes.Structure):
+    _fields_ = [
+        *integers("n"), ("rate", ctypes.c_float), *pointers("parameter average"), TYPE,
+        *pointers("copy"),
+    ]  # fmt: skip
+
+
 def random_parts(rng, n: int) -> np.ndarray:
     """Returns up to six parts with random ends; the first has no decay."""
     ends = np.unique([*rng.integers(1, n + 1, 5), n])
     parts = np.zeros(len(ends), PART)
     parts["end"], parts["weight_decay"][1:] = ends, rng.uniform(0.0, 0.5, len(ends) - 1)
+    parts["rate_factor"] = rng.uniform(0.5, 1.5, len(ends))
     return parts
 
 
@@ -44,8 +54,9 @@ def updated(parts: np.ndarray, g, p, m, v) -> tuple:
     m = BETA1 * m + (1 - BETA1) * g
     v = BETA2 * v + (1 - BETA2) * g**2
     update = (m / (1 - BETA1**STEP)) / (np.sqrt(v / (1 - BETA2**STEP)) + EPSILON)
-    decay = 1 - RATE * parts["weight_decay"][part_of_each].astype(np.float64)
-    return p * decay - RATE * update, m, v
+    rate = RATE * parts["rate_factor"][part_of_each].astype(np.float64)
+    decay = 1 - rate * parts["weight_decay"][part_of_each].astype(np.float64)
+    return p * decay - rate * update, m, v
 
 
 class OptimizerTest(OperationCase):
@@ -76,6 +87,23 @@ class OptimizerTest(OperationCase):
             np.testing.assert_array_equal(rounded.read(), BF16.rounded(state[0].read()))
         else:
             self.assertTrue(np.isnan(rounded.read()).all())
+
+    def run_average(self, case: Case, n: int, moves: bool) -> None:
+        x, before = case.rng.standard_normal((2, 1, n)).astype(np.float32)
+        parameter, average = case.floats(x), case.floats(before)
+        copy = case.room(1, n)
+        case.device.run("average", AverageArguments(
+            n, 0.25, parameter.address if moves else None, average.address, case.kind.number,
+            copy.address))
+        wanted = before + 0.25 * (x.astype(np.float64) - before) * moves
+        self.assert_right(average, wanted, 4e-7 * moves)  # two roundings of values up to about 4
+        np.testing.assert_array_equal(copy.read(), case.kind.rounded(average.read()))
+
+    def test_average_agrees(self):
+        for kind in (FLOAT, BF16):
+            for n in (1, 31, 64, 1030):
+                self.check(self.run_average, kind, n, n != 31)
+            self.check(self.run_average, kind, 65, True, misaligned=True)
 
     def test_sum_of_squares_agrees(self):
         for n in (1, 31, 300, 9000):

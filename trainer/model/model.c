@@ -306,6 +306,7 @@ static bd_status row_losses(bd_model *model, batch_ref batch, int64_t row, bool 
                .stride = model->logits_stride,
                .want_gradient = want_gradient,
                .gradient_scale = (float)gradient_scale,
+               .z_loss = (float)model->z_loss,
                .logits = model->logits,
                .losses = model->losses + row * seq_len});
 }

@@ -46,6 +46,7 @@ typedef struct bd_model {
     bd_type type;                     // of every tensor below that is void
     bool recomputes;                  // layers share all activations but `out`
     int64_t max_rows, seq_len;        // what the buffers are made for
+    double z_loss;                    // see bd_model_options
     void *weights;                    // [n_total], the backend's memory
     float *masters;                   // [n_total]: the weights before rounding
     float *gradients;                 // [n_total]
@@ -80,6 +81,7 @@ typedef struct bd_model_options {
     bd_type type;
     bool recomputes;
     int64_t max_rows, seq_len;  // of a batch
+    double z_loss;  // see kernels/cross_entropy.h: part of the gradients, not of the losses
 } bd_model_options;
 
 // How much of the backend's memory bd_model_init() would take for the same options, but for what

@@ -85,10 +85,10 @@ static void add_model(builder *b)
     const char *prefix = family->prefixes[0];
     const int64_t narrow = c->n_channels, wide = c->n_feed_forward;
     p->n_position_rows = c->n_positions + family->first_position;
-    p->token_table = add(b, BD_ROLE_MATRIX, c->n_vocabulary, narrow, "%s%s.weight", prefix,
+    p->token_table = add(b, BD_ROLE_TABLE, c->n_vocabulary, narrow, "%s%s.weight", prefix,
                          family->token_table);
-    p->position_table = add(b, BD_ROLE_MATRIX, p->n_position_rows, narrow, "%s%s.weight",
-                            prefix, family->position_table);
+    p->position_table = add(b, BD_ROLE_TABLE, p->n_position_rows, narrow, "%s%s.weight", prefix,
+                            family->position_table);
     for (int64_t l = 0; l < c->n_layers; l++) {
         bd_layer_offsets *layer = &p->layers[l];
         char within[48];
@@ -127,6 +127,13 @@ void bd_parameters_release(bd_parameters *parameters)
     *parameters = (bd_parameters){0};
 }
 
+bd_parameter_kind bd_parameter_kind_of(const bd_parameter *parameter)
+{
+    return parameter->n_dimensions == 1       ? BD_KIND_VECTOR
+           : parameter->role == BD_ROLE_TABLE ? BD_KIND_TABLE
+                                              : BD_KIND_MATRIX;
+}
+
 bool bd_parameter_decays(const bd_parameter *parameter)
 {
     return parameter->n_dimensions == 2;
@@ -142,9 +149,9 @@ void bd_parameters_draw(const bd_parameters *parameters, uint64_t seed, float *w
         const bd_parameter *parameter = &parameters->items[i];
         // Each has its own generator, so that its values do not depend on the others' sizes.
         bd_random random = {bd_random_mix(bd_random_mix(seed) + i)};
-        const double scale = parameter->role == BD_ROLE_MATRIX     ? deviation
+        const double scale = parameter->n_dimensions == 1          ? 0.0
                              : parameter->role == BD_ROLE_RESIDUAL ? residual
-                                                                   : 0.0;
+                                                                   : deviation;
         const float constant = parameter->role == BD_ROLE_GAIN ? 1.0f : 0.0f;
         float *values = weights + parameter->offset;
         for (int64_t j = 0; j < parameter->n; j++)

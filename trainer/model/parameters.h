@@ -16,6 +16,7 @@
 typedef enum bd_parameter_role {
     BD_ROLE_MATRIX,    // drawn from a normal distribution
     BD_ROLE_RESIDUAL,  // the same; its results are added to the residual stream
+    BD_ROLE_TABLE,     // the same; a vector for each id or position
     BD_ROLE_BIAS,      // 0 at first
     BD_ROLE_KEY_BIAS,  // the same; it adds the same number to all scores of a query, so that
                        // its gradient is 0 by mathematics
@@ -65,6 +66,16 @@ bd_status bd_parameters_init(bd_parameters *parameters, const bd_model_config *c
                              bd_error *err);
 void bd_parameters_release(
     bd_parameters *parameters);  // safe on an empty struct and safe twice
+
+// What optimizers distinguish.
+typedef enum bd_parameter_kind {
+    BD_KIND_MATRIX,  // of a linear layer
+    BD_KIND_TABLE,   // of ids or positions
+    BD_KIND_VECTOR,  // a bias or a gain
+    BD_PARAMETER_KINDS,
+} bd_parameter_kind;
+
+bd_parameter_kind bd_parameter_kind_of(const bd_parameter *parameter);
 
 // Whether weight decay applies: to matrices (tables included), not to biases and gains.
 bool bd_parameter_decays(const bd_parameter *parameter);

@@ -14,9 +14,6 @@
 
 enum { MAX_JSON_BYTES = 1 << 24 };
 
-// The prefix of the parameter's name: weight, first and second moment.
-static const char *const kind_prefixes[BD_STATE_ARRAYS] = {"", "adamw.m.", "adamw.v."};
-
 typedef struct file_name {
     char text[48];
 } file_name;
@@ -50,15 +47,44 @@ static file_name withdrawn_name(int64_t step)
     return name;
 }
 
+// The prefix of a parameter's name in front of what an array has of it; NULL if the array has
+// nothing of it.
+static const char *prefix_of(bd_state_array array, const bd_kept_state *kept,
+                             const bd_parameter *parameter)
+{
+    const bool by_muon = bd_moved_by_muon(kept->optimizer, parameter);
+    switch (array) {
+    case BD_STATE_M:
+        return by_muon ? "muon.m." : "adamw.m.";
+    case BD_STATE_V:
+        return by_muon ? NULL : "adamw.v.";
+    case BD_STATE_AVERAGE:
+        return kept->has_average ? "average." : NULL;
+    default:
+        return "";
+    }
+}
+
+// Where an array has what belongs to the parameter at `offset`, if it has it.
+static int64_t place_of(bd_state_array array, const bd_kept_state *kept,
+                        const bd_parameters *parameters, int64_t offset)
+{
+    return array == BD_STATE_V ? bd_second_moments_before(kept->optimizer, parameters, offset)
+                               : offset;
+}
+
 typedef struct tensor_name {
     char text[sizeof((bd_parameter *)0)->name + 8];
 } tensor_name;
 
-static tensor_name name_tensor(int kind, const bd_parameter *parameter)
+// Returns whether there is such a tensor.
+static bool name_tensor(tensor_name *name, bd_state_array array, const bd_kept_state *kept,
+                        const bd_parameter *parameter)
 {
-    tensor_name name;
-    snprintf(name.text, sizeof name.text, "%s%s", kind_prefixes[kind], parameter->name);
-    return name;
+    const char *prefix = prefix_of(array, kept, parameter);
+    if (prefix)
+        snprintf(name->text, sizeof name->text, "%s%s", prefix, parameter->name);
+    return prefix;
 }
 
 // ---- Saving -----------------------------------------------------------------------
@@ -67,26 +93,33 @@ static bd_status write_state_tensors(const char *path, const bd_checkpoint_state
                                      bd_safetensors_receipt *receipt, bd_error *err)
 {
     const bd_parameters *parameters = state->parameters;
-    const float *const arrays[BD_STATE_ARRAYS] = {state->weights, state->m, state->v};
-    const size_t n = BD_STATE_ARRAYS * parameters->n;
-    tensor_name *names = calloc(n + 1, sizeof *names);
-    bd_tensor_view *views = calloc(n + 1, sizeof *views);
-    bd_status status;
+    const float *const arrays[BD_STATE_ARRAYS] = {state->weights, state->m, state->v,
+                                                  state->average};
+    const size_t most = BD_STATE_ARRAYS * parameters->n;
+    tensor_name *names = calloc(most + 1, sizeof *names);
+    bd_tensor_view *views = calloc(most + 1, sizeof *views);
+    size_t n = 0;
+    bd_kept_state kept;
+    bd_status status = bd_kept_state_from_json(&kept, state->training, err);
+    if (status != BD_OK)
+        goto done;
     if (!names || !views) {
-        status = bd_fail(err, BD_ERR_MEMORY, "no memory for the names of %zu tensors", n);
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for the names of %zu tensors", most);
         goto done;
     }
-    for (size_t i = 0; i < n; i++) {
-        const int kind = (int)(i / parameters->n);
+    for (size_t i = 0; i < most; i++) {
+        const bd_state_array array = (bd_state_array)(i / parameters->n);
         const bd_parameter *parameter = &parameters->items[i % parameters->n];
-        names[i] = name_tensor(kind, parameter);
-        views[i] = (bd_tensor_view){
-            .name = names[i].text,
+        if (!name_tensor(&names[n], array, &kept, parameter))
+            continue;
+        views[n] = (bd_tensor_view){
+            .name = names[n].text,
             .dtype = BD_DTYPE_F32,
             .n_dimensions = parameter->n_dimensions,
             .shape = {parameter->shape[0], parameter->shape[1]},
-            .data = arrays[kind] + parameter->offset,
+            .data = arrays[array] + place_of(array, &kept, parameters, parameter->offset),
         };
+        n++;
     }
     // Without this pair Hugging Face's transformers do not load a file.
     const bd_safetensors_pair metadata = {"format", "pt"};
@@ -338,6 +371,7 @@ static bd_status checkpoint_from_json(bd_checkpoint *checkpoint, int64_t step, b
     if (status != BD_OK)
         return bd_error_prefix(err, status, "'model'");
     BD_TRY(bd_json_get_object(json, "training", &checkpoint->training, err));
+    BD_TRY(bd_kept_state_from_json(&checkpoint->kept, checkpoint->training, err));
     BD_TRY(bd_json_get_object(json, "data", &checkpoint->data, err));
     checkpoint->n_ranks = 1;
     if (!bd_json_is_null(json, "ranks"))  // format 1.0 does not have it
@@ -406,54 +440,66 @@ static bd_status check_tensors_file(const bd_checkpoint *checkpoint, bd_error *e
     return BD_OK;
 }
 
-// Copies the part of a parameter's moment that lies in the slice to its place in `to` [slice].
-static bd_status load_moment(const bd_safetensors *file, int kind,
-                             const bd_parameter *parameter, bd_rank_slice slice, float *to,
-                             bd_error *err)
+// Where the tensors of one array go: those of the parameters in the slice, in host memory.
+typedef struct destination {
+    bd_state_array array;
+    bd_rank_slice slice;  // of the parameters
+    float *to;            // what the array has of it, or NULL if not wanted
+} destination;
+
+// Copies what the file has of a parameter to where it belongs, and counts it. If the parameter
+// is not wanted, only the tensor's shape is checked.
+static bd_status load_tensor(const bd_safetensors *file, const bd_kept_state *kept,
+                             const bd_parameters *parameters, const bd_parameter *parameter,
+                             const destination *where, size_t *n_loaded, bd_error *err)
 {
+    const bd_rank_slice slice = where->slice;
     const int64_t parameter_end = parameter->offset + parameter->n;
     const int64_t begin = parameter->offset > slice.begin ? parameter->offset : slice.begin;
     const int64_t end = parameter_end < slice.end ? parameter_end : slice.end;
-    const bool has_some = begin < end;
+    const bool has_some = where->to && begin < end;
     const int64_t n = has_some ? end - begin : 0;
-    float *there = has_some ? to + (begin - slice.begin) : NULL;
-    const tensor_name name = name_tensor(kind, parameter);
+    tensor_name name;
+    if (!name_tensor(&name, where->array, kept, parameter))
+        return BD_OK;
+    float *there = NULL;
+    if (has_some)
+        there = where->to + place_of(where->array, kept, parameters, begin) -
+                place_of(where->array, kept, parameters, slice.begin);
     BD_TRY(
         bd_safetensors_copy_some_f32(file, name.text, parameter->n_dimensions, parameter->shape,
                                      has_some ? begin - parameter->offset : 0, n, there, err));
+    ++*n_loaded;
+    // Neither training nor generation can use numbers that are not finite.
     return bd_tensor_check_finite(file, name.text, there, n, err);
-}
-
-static bd_status load_parameter(const bd_safetensors *file, const bd_parameter *parameter,
-                                float *weights, const bd_moments *moments, bd_error *err)
-{
-    static const bd_moments none = {{0, 0}, NULL, NULL};  // only their shapes are checked
-    const bd_moments *to = moments ? moments : &none;
-    const tensor_name name = name_tensor(0, parameter);
-    float *values = weights + parameter->offset;
-    BD_TRY(bd_safetensors_copy_f32(file, name.text, parameter->n_dimensions, parameter->shape,
-                                   values, err));
-    // Neither training nor generation can use weights that are not finite.
-    BD_TRY(bd_tensor_check_finite(file, name.text, values, parameter->n, err));
-    BD_TRY(load_moment(file, 1, parameter, to->slice, to->m, err));
-    return load_moment(file, 2, parameter, to->slice, to->v, err);
 }
 
 bd_status bd_checkpoint_load_tensors(const bd_checkpoint *checkpoint,
                                      const bd_parameters *parameters, float *weights,
                                      const bd_moments *moments, bd_error *err)
 {
+    static const bd_moments none = {{0, 0}, NULL, NULL, NULL};
+    const bd_moments *to = moments ? moments : &none;
+    const destination destinations[BD_STATE_ARRAYS] = {
+        {BD_STATE_WEIGHTS, {0, parameters->n_total}, weights},
+        {BD_STATE_M, to->slice, to->m},
+        {BD_STATE_V, to->slice, to->v},
+        {BD_STATE_AVERAGE, to->slice, to->average},
+    };
     bd_safetensors *file;
     BD_TRY(check_tensors_file(checkpoint, err));
     BD_TRY(bd_safetensors_open(&file, checkpoint->tensors_path, err));
     bd_status status = BD_OK;
-    for (size_t i = 0; status == BD_OK && i < parameters->n; i++)
-        status = load_parameter(file, &parameters->items[i], weights, moments, err);
+    size_t n_loaded = 0;
+    for (size_t i = 0; status == BD_OK && i < BD_STATE_ARRAYS * parameters->n; i++)
+        status = load_tensor(file, &checkpoint->kept, parameters,
+                             &parameters->items[i / BD_STATE_ARRAYS],
+                             &destinations[i % BD_STATE_ARRAYS], &n_loaded, err);
     // Names are unique and every expected tensor was found, so the count tells of others.
-    const size_t n = bd_safetensors_count(file), expected = BD_STATE_ARRAYS * parameters->n;
-    if (status == BD_OK && n != expected)
+    const size_t n = bd_safetensors_count(file);
+    if (status == BD_OK && n != n_loaded)
         status = bd_fail(err, BD_ERR_FORMAT, "'%s' has %zu tensors, %zu more than the model",
-                         checkpoint->tensors_path, n, n - expected);
+                         checkpoint->tensors_path, n, n - n_loaded);
     bd_safetensors_close(file);
     return status;
 }

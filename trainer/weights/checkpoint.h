@@ -1,6 +1,7 @@
 // checkpoint.h - a training run's state on disk, from which it continues bit for bit.
 //
-//   step-00000100.safetensors   weights NAME, moments adamw.m.NAME and adamw.v.NAME, all F32
+//   step-00000100.safetensors   weights NAME, moments adamw.m.NAME and adamw.v.NAME, momentum
+//                               muon.m.NAME, averages average.NAME, all F32
 //   step-00000100.json          published after it: the step exists once this file does
 //
 // Files are published whole (common/base/file.h). The .json is sealed (common/base/json.h) and
@@ -22,17 +23,26 @@
 #include "kernels/collectives.h"
 #include "trainer/model/model_config.h"
 #include "trainer/model/parameters.h"
+#include "trainer/weights/kept_state.h"
 #include "trainer/weights/spike_guard.h"
 
-#define BD_CHECKPOINT_FORMAT "1.2"
+#define BD_CHECKPOINT_FORMAT "1.3"
 
-enum { BD_STATE_ARRAYS = 3 };  // of [n_total] each: weights, first moments, second moments
+// The arrays of a run's state, [n_total] each but BD_STATE_V.
+typedef enum bd_state_array {
+    BD_STATE_WEIGHTS,
+    BD_STATE_M,        // first moments, or Muon's momentum
+    BD_STATE_V,        // second moments, see bd_second_moments_before()
+    BD_STATE_AVERAGE,  // of the weights; only some runs have it
+    BD_STATE_ARRAYS,
+} bd_state_array;
 
 // The state to save; all of it is borrowed for the call.
 typedef struct bd_checkpoint_state {
     int64_t step;  // >= 0
     const bd_parameters *parameters;
-    const float *weights, *m, *v;  // [n_total], host memory
+    const float *weights, *m, *v;  // in host memory, see bd_state_array
+    const float *average;          // likewise, if `training` says that there is one
     const bd_json *training;       // an object: settings that must be the same on resuming
     const bd_json *data;           // an object: which dataset, tokenizer and seq_len
     int64_t n_ranks;               // that trained together; the bits depend on their number
@@ -73,6 +83,7 @@ typedef struct bd_checkpoint {
     int64_t step;
     bd_model_config config;
     const bd_json *training, *data;  // borrowed from `document`
+    bd_kept_state kept;              // follows from `training`
     int64_t n_ranks;                 // at least 1
     const char *isa;                 // borrowed likewise; NULL if it is unknown
     bd_spike_guard spike_guard;
@@ -89,15 +100,18 @@ bd_status bd_checkpoint_load(bd_checkpoint *checkpoint, const char *folder, int6
 // Safe on an empty struct and safe twice.
 void bd_checkpoint_release(bd_checkpoint *checkpoint);
 
-// Where moments go: those of the parameters in the slice, in host memory.
+// Where moments and average go: those of the parameters in the slice, in host memory.
 typedef struct bd_moments {
     bd_rank_slice slice;
-    float *m, *v;  // [slice.end - slice.begin]
+    // [slice.end - slice.begin], v only where there are second moments; NULL if not wanted
+    float *m, *v, *average;
 } bd_moments;
 
 // Checks size and checksum, then that the file holds exactly the tensors of `parameters` and
-// their moments. Fills weights [n_total] in host memory and `moments`, which may be NULL, and
-// checks that every number it copies is finite. On failure their contents are unspecified.
+// what else it keeps. Fills weights [n_total] in host memory and `moments`, which may be NULL,
+// and checks that every number it copies is finite. What the run does not keep (second moments
+// of Muon's matrices, an average) stays as it is. moments->average may be `weights`, which
+// then end up as the average. On failure all contents are unspecified.
 bd_status bd_checkpoint_load_tensors(const bd_checkpoint *checkpoint,
                                      const bd_parameters *parameters, float *weights,
                                      const bd_moments *moments, bd_error *err);

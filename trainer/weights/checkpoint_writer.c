@@ -18,21 +18,19 @@ struct bd_checkpoint_writer {
 };
 
 bd_status bd_checkpoint_writer_new(bd_checkpoint_writer **out,
-                                   const bd_checkpoint_policy *policy, int64_t n_total,
-                                   bd_error *err)
+                                   const bd_checkpoint_policy *policy, bd_error *err)
 {
     *out = NULL;
     bd_checkpoint_writer *writer = calloc(1, sizeof *writer);
     if (!writer)
         return bd_fail(err, BD_ERR_MEMORY, "no memory to save checkpoints");
     writer->policy = *policy;
-    const size_t array_bytes = (size_t)n_total * sizeof(float);
     bd_status status = BD_OK;
     for (int i = 0; status == BD_OK && policy->has_memory && i < BD_STATE_ARRAYS; i++) {
-        writer->arrays[i] = malloc(array_bytes);
-        if (!writer->arrays[i])
+        const size_t array_bytes = (size_t)policy->n_numbers[i] * sizeof(float);
+        if (array_bytes > 0 && !(writer->arrays[i] = malloc(array_bytes)))
             status = bd_fail(err, BD_ERR_MEMORY, "no memory for %zu bytes of a checkpoint",
-                             BD_STATE_ARRAYS * array_bytes);
+                             array_bytes);
     }
     if (status == BD_OK)
         *out = writer;

@@ -1,8 +1,9 @@
 // checkpoint_writer.h - saves the steps of a run while training goes on.
 //
 // A step's weights and moments are copied into host memory that the writer owns (12 bytes per
-// parameter), and a background thread writes them from there, one step at a time. A writer
-// without such memory writes them from the caller's memory before training goes on.
+// parameter, 4 more with an average, less with Muon), and a background thread writes them from
+// there, one step at a time. A writer without such memory writes them from the caller's memory
+// before training goes on.
 #ifndef BINDERY_TRAINER_WEIGHTS_CHECKPOINT_WRITER_H
 #define BINDERY_TRAINER_WEIGHTS_CHECKPOINT_WRITER_H
 
@@ -15,18 +16,19 @@
 typedef struct bd_checkpoint_writer bd_checkpoint_writer;
 
 typedef struct bd_checkpoint_policy {
-    const char *folder;  // borrowed
-    int64_t n_kept;      // steps, the highest ones; 0: all
-    bool has_memory;     // writes in the background from memory of its own
+    const char *folder;                  // borrowed
+    int64_t n_kept;                      // steps, the highest ones; 0: all
+    bool has_memory;                     // writes in the background from memory of its own
+    int64_t n_numbers[BD_STATE_ARRAYS];  // of each array; 0: there is no such array
 } bd_checkpoint_policy;
 
-// Makes a writer for models of n_total parameters. Free the result.
+// Free the result.
 bd_status bd_checkpoint_writer_new(bd_checkpoint_writer **writer,
-                                   const bd_checkpoint_policy *policy, int64_t n_total,
-                                   bd_error *err);
+                                   const bd_checkpoint_policy *policy, bd_error *err);
 
 // Waits for the previous step, whose failure it returns, and says where to copy the next step's
-// weights and moments, [n_total] each; NULL for a writer without memory.
+// weights and moments; NULL for a writer without memory, and for an array that the run does not
+// have.
 bd_status bd_checkpoint_writer_prepare(bd_checkpoint_writer *writer,
                                        float *arrays[BD_STATE_ARRAYS], bd_error *err);
 

@@ -226,14 +226,15 @@ bd_status bd_model_export(const bd_model_export_job *job, bd_model_export_result
                           bd_error *err)
 {
     exporting e = {.job = job};
-    BD_TRY(job->step == BD_LATEST_STEP ? bd_run_open(&e.run, job->run, err)
-                                       : bd_run_open_step(&e.run, job->run, job->step, err));
+    BD_TRY(job->step == BD_LATEST_STEP
+               ? bd_run_open(&e.run, job->run, job->weights, err)
+               : bd_run_open_step(&e.run, job->run, job->step, job->weights, err));
     bd_status status = bd_run_open_tokenizer(&e.run, job->run, &e.text_of, err);
     if (status == BD_OK)
         status = export_into_folder(&e, err);
     if (status == BD_OK)
         *result = (bd_model_export_result){e.run.checkpoint.step, e.run.parameters.n_total,
-                                           e.run.parameters.config.family};
+                                           e.run.averaged, e.run.parameters.config.family};
     bd_run_tokenizer_close(&e.text_of);
     bd_run_release(&e.run);
     return status;

@@ -14,6 +14,7 @@
 #include "common/base/error.h"
 #include "kernels/type.h"
 #include "trainer/model/model_config.h"
+#include "trainer/weights/run.h"
 
 enum { BD_LATEST_STEP = -1 };
 
@@ -22,11 +23,13 @@ typedef struct bd_model_export_job {
     const char *folder;  // absent (its parent must exist) or empty
     int64_t step;        // of the checkpoint, or BD_LATEST_STEP
     bd_type type;        // of the stored weights; bf16 rounds them to the nearest
+    bd_weights_choice weights;
 } bd_model_export_job;
 
 typedef struct bd_model_export_result {
     int64_t step;
     int64_t n_parameters;
+    bool averaged;  // the weights
     const bd_family *family;
 } bd_model_export_result;
 

@@ -8,25 +8,42 @@
 #include "common/base/file.h"
 #include "common/dataset/stored_tokenizer.h"
 
-bd_status bd_run_open(bd_run *run, const char *folder, bd_error *err)
+BD_ENUM_NAMES(bd_weights_choice, BD_WEIGHTS_CHOICES);
+
+bd_status bd_run_open(bd_run *run, const char *folder, bd_weights_choice choice, bd_error *err)
 {
     *run = (bd_run){0};
     int64_t step;
     BD_TRY(bd_checkpoint_find_latest(folder, &step, err));
-    return bd_run_open_step(run, folder, step, err);
+    return bd_run_open_step(run, folder, step, choice, err);
 }
 
-bd_status bd_run_open_step(bd_run *run, const char *folder, int64_t step, bd_error *err)
+static bd_status fill_run(bd_run *run, const char *folder, bd_weights_choice choice,
+                          bd_error *err)
+{
+    const bool has_average = run->checkpoint.kept.has_average;
+    if (choice == BD_WEIGHTS_AVERAGE && !has_average)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "--weights average: '%s' has none, because it was trained without "
+                       "--average",
+                       folder);
+    run->averaged = has_average && choice != BD_WEIGHTS_TRAINED;
+    BD_TRY(bd_parameters_init(&run->parameters, &run->checkpoint.config, err));
+    const int64_t n = run->parameters.n_total;
+    run->weights = malloc((size_t)n * sizeof *run->weights);
+    if (!run->weights)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " parameters", n);
+    const bd_moments average = {.slice = {0, n}, .average = run->weights};
+    return bd_checkpoint_load_tensors(&run->checkpoint, &run->parameters, run->weights,
+                                      run->averaged ? &average : NULL, err);
+}
+
+bd_status bd_run_open_step(bd_run *run, const char *folder, int64_t step,
+                           bd_weights_choice choice, bd_error *err)
 {
     *run = (bd_run){0};
     BD_TRY(bd_checkpoint_load(&run->checkpoint, folder, step, err));
-    bd_status status = bd_parameters_init(&run->parameters, &run->checkpoint.config, err);
-    const size_t n = (size_t)run->parameters.n_total;
-    if (status == BD_OK && !(run->weights = malloc(n * sizeof *run->weights)))
-        status = bd_fail(err, BD_ERR_MEMORY, "no memory for %zu parameters", n);
-    if (status == BD_OK)
-        status = bd_checkpoint_load_tensors(&run->checkpoint, &run->parameters, run->weights,
-                                            NULL, err);
+    const bd_status status = fill_run(run, folder, choice, err);
     if (status != BD_OK)
         bd_run_release(run);
     return status;

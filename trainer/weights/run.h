@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 #include "common/base/json.h"
 #include "common/dataset/manifest.h"
@@ -13,16 +14,30 @@
 #include "trainer/model/parameters.h"
 #include "trainer/weights/checkpoint.h"
 
+#define BD_WEIGHTS_CHOICES(X)                                                               \
+    X(BD_WEIGHTS_AUTO, "auto")       /* the average if the run has one, else the trained */ \
+    X(BD_WEIGHTS_AVERAGE, "average") /* of train --average */                               \
+    X(BD_WEIGHTS_TRAINED, "trained")
+BD_ENUM(bd_weights_choice, BD_WEIGHTS_CHOICES);
+
+#define BD_WEIGHTS_HELP                                                                    \
+    "Which weights of the run: as they were trained, or their average (train --average); " \
+    "auto "                                                                                \
+    "takes the average if there is one"
+
 typedef struct bd_run {
     bd_checkpoint checkpoint;  // owned
     bd_parameters parameters;  // owned
     float *weights;            // [n_total], owned; NULL after bd_run_forget_weights()
+    bool averaged;             // what they are
 } bd_run;
 
-// Opens the latest checkpoint of the run in `folder`. Release what comes out.
-bd_status bd_run_open(bd_run *run, const char *folder, bd_error *err);
+// Opens the latest checkpoint of the run in `folder`. BD_ERR_ARGUMENT if it does not have the
+// weights that are asked for. Release what comes out.
+bd_status bd_run_open(bd_run *run, const char *folder, bd_weights_choice choice, bd_error *err);
 // The same for the checkpoint of `step`.
-bd_status bd_run_open_step(bd_run *run, const char *folder, int64_t step, bd_error *err);
+bd_status bd_run_open_step(bd_run *run, const char *folder, int64_t step,
+                           bd_weights_choice choice, bd_error *err);
 // Frees the weights, 4 bytes per parameter, once they are on the backend.
 void bd_run_forget_weights(bd_run *run);
 void bd_run_release(bd_run *run);  // safe on an empty struct and safe twice

@@ -5,6 +5,7 @@
 #include "kernels/cuda/operations/elements.cuh"
 #include "kernels/cuda/operations/grid.cuh"
 #include "kernels/cuda/operations/operations.h"
+#include "kernels/cuda/operations/squares.cuh"
 #include "kernels/cuda/runtime/check.cuh"
 
 // ---- AdamW ----------------------------------------------------------------------------------
@@ -27,17 +28,22 @@ struct adamw_step {
         }
         return low;
     }
-    __device__ float decay_of(int64_t part) const
+    struct rates {
+        float rate, decay;
+    };
+    __device__ rates rates_of(int64_t part) const
     {
-        return float(1.0 - learning_rate * double(a.parts[part].weight_decay));
+        const bd_adamw_part p = a.parts[part];
+        return {rate * p.rate_factor,
+                float(1.0 - learning_rate * double(p.rate_factor) * double(p.weight_decay))};
     }
-    __device__ void update(float decay, float gradient, float &parameter, float &m,
+    __device__ void update(const rates &r, float gradient, float &parameter, float &m,
                            float &v) const
     {
         const float g = a.gradient_scale * gradient;
         m = a.beta1 * m + (1.0f - a.beta1) * g;
         v = a.beta2 * v + (1.0f - a.beta2) * (g * g);
-        parameter = parameter * decay - rate * m / (sqrtf(v * v_factor) + a.epsilon);
+        parameter = parameter * r.decay - r.rate * m / (sqrtf(v * v_factor) + a.epsilon);
     }
     template <int W>
     __device__ void run(int64_t i, bool aligned) const
@@ -46,12 +52,12 @@ struct adamw_step {
         pack<W> parameter = load_pack<W>(a.parameter + i, aligned);
         pack<W> m = load_pack<W>(a.m + i, aligned), v = load_pack<W>(a.v + i, aligned);
         int64_t part = part_of(i);
-        float decay = decay_of(part);
+        rates r = rates_of(part);
 #pragma unroll
         for (int k = 0; k < W; k++) {
             while (i + k >= a.parts[part].end)
-                decay = decay_of(++part);
-            update(decay, gradient.at[k], parameter.at[k], m.at[k], v.at[k]);
+                r = rates_of(++part);
+            update(r, gradient.at[k], parameter.at[k], m.at[k], v.at[k]);
         }
         store_pack<W>(a.parameter + i, parameter, aligned);
         store_pack<W>(a.m + i, m, aligned);
@@ -78,34 +84,6 @@ extern "C" BD_CUDA_OPERATION(adamw)
 }
 
 // ---- The norm -------------------------------------------------------------------------------
-
-// Enough parts to fill any device, and few enough for one block to add them.
-static constexpr int64_t kMaxParts = 1024;
-static constexpr int64_t kLeastPerPart = 4096;
-static constexpr int kSquares = kPackSize<float>;  // that a thread reads at once
-
-static int64_t elements_per_part(int64_t n)
-{
-    const int64_t per_part =
-        ((n + kMaxParts - 1) / kMaxParts + kSquares - 1) / kSquares * kSquares;
-    return per_part > kLeastPerPart ? per_part : kLeastPerPart;
-}
-
-// The sum over all threads of the block; only the first thread gets it. `staging` is shared
-// memory [kWarpsPerBlock].
-static __device__ double sum_over_block(double x, double *staging)
-{
-    for (int distance = kWarpSize / 2; distance > 0; distance /= 2)
-        x += __shfl_xor_sync(kWholeWarp, x, distance);
-    if (lane_of_thread() == 0)
-        staging[int(threadIdx.x) / kWarpSize] = x;
-    __syncthreads();
-    double sum = 0.0;
-    if (threadIdx.x == 0)
-        for (int w = 0; w < kWarpsPerBlock; w++)
-            sum += staging[w];
-    return sum;
-}
 
 // One block for each part.
 static __global__ void squares_kernel(const float *x, int64_t n, int64_t per_part, bool aligned,
@@ -134,28 +112,57 @@ static __global__ void squares_kernel(const float *x, int64_t n, int64_t per_par
 static __global__ void add_parts_kernel(const double *parts, int64_t n_parts, double *out)
 {
     SHARED_ARRAY(double, staging, kWarpsPerBlock);
-    double sum = 0.0;
-    for (int64_t i = threadIdx.x; i < n_parts; i += kThreadsPerBlock)
-        sum += parts[i];
-    sum = sum_over_block(sum, staging);
+    const double sum = sum_of_parts(parts, n_parts, staging);
     if (threadIdx.x == 0)
         *out = sum;
 }
 
 extern "C" BD_CUDA_SCRATCH(sum_of_squares)
 {
-    return blocks_for(args->n, elements_per_part(args->n)) * sizeof(double);
+    return parts_of(args->n) * sizeof(double);
 }
 
 extern "C" BD_CUDA_OPERATION(sum_of_squares)
 {
-    const int64_t per_part = elements_per_part(args->n);
-    const unsigned n_parts = blocks_for(args->n, per_part);
+    const unsigned n_parts = parts_of(args->n);
     double *parts = (double *)queue->scratch;
     LAUNCH(squares_kernel, n_parts, kThreadsPerBlock, 0, queue->stream, args->x, args->n,
-           per_part, all_aligned({args->x}), parts);
+           elements_per_part(args->n), all_aligned({args->x}), parts);
     BD_TRY(bd_cuda_check_launch("squares", err));
     LAUNCH(add_parts_kernel, 1, kThreadsPerBlock, 0, queue->stream, parts, int64_t(n_parts),
            args->sum);
     return bd_cuda_check_launch("add_parts", err);
+}
+
+// ---- The average ----------------------------------------------------------------------------
+
+template <class T>
+struct average_step {
+    bd_average_args a;
+
+    template <int W>
+    __device__ void run(int64_t i, bool aligned) const
+    {
+        pack<W> average = load_pack<W>(a.average + i, aligned);
+        if (a.parameter) {
+            const pack<W> parameter = load_pack<W>(a.parameter + i, aligned);
+#pragma unroll
+            for (int k = 0; k < W; k++)
+                average.at[k] += a.rate * (parameter.at[k] - average.at[k]);
+            store_pack<W>(a.average + i, average, aligned);
+        }
+        if (a.copy)
+            store_pack<W>((T *)a.copy + i, average, aligned);
+    }
+};
+
+BD_CUDA_NO_SCRATCH(average)
+extern "C" BD_CUDA_OPERATION(average)
+{
+    const bool aligned = all_aligned({args->parameter, args->average, args->copy});
+    return for_elements_of(args->type, [&](auto packs) {
+        typedef typename decltype(packs)::value T;
+        return for_each_element<packs.width>(average_step<T>{*args}, args->n, aligned,
+                                             "average", queue->stream, err);
+    });
 }

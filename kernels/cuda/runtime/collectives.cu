@@ -1,5 +1,6 @@
-// All slices are equal, except that the last one also has the rest. So each exchange is a group
-// of two calls of NCCL: one for the equal parts of all slices and one for the rest.
+// If all slices are equal, except that the last one also has a rest, an exchange is a group of
+// two calls of NCCL: one for the equal parts of all slices and one for the rest. Otherwise it
+// is a group of one call for each slice.
 #include "kernels/cuda/runtime/collectives.h"
 
 #include <cstdlib>
@@ -43,42 +44,91 @@ static bd_status enter_exchange(const nccl_collectives *nccl, bd_error *err)
 
 // ---- Exchanges ------------------------------------------------------------------------------
 
-static bd_status sum_slices(bd_collectives *collectives, float *x, int64_t n, bd_error *err)
+// The size of all slices but for the rest of the last one; -1 if they have different sizes.
+static int64_t equal_size(const int64_t *bounds, int32_t n_ranks)
 {
-    const nccl_collectives *nccl = (nccl_collectives *)collectives;
-    const int32_t rank = collectives->rank, n_ranks = collectives->n_ranks;
-    const int64_t size = bd_rank_slice_size(n, n_ranks), equal = size * n_ranks;
-    BD_TRY(enter_exchange(nccl, err));
-    BD_TRY(check_nccl(ncclGroupStart(), "sum over the ranks", err));
+    const int64_t size = bounds[1] - bounds[0];
+    for (int32_t r = 1; r < n_ranks - 1; r++)
+        if (bounds[r + 1] - bounds[r] != size)
+            return -1;
+    return bounds[n_ranks] - bounds[n_ranks - 1] >= size ? size : -1;
+}
+
+// Queues the sum of [begin, end) of x for one rank.
+static ncclResult_t sum_for(const nccl_collectives *nccl, float *x, int64_t begin, int64_t end,
+                            int32_t rank)
+{
+    return begin == end ? ncclSuccess
+                        : ncclReduce(x + begin, x + begin, size_t(end - begin), ncclFloat,
+                                     ncclSum, rank, nccl->communicator, nccl->stream);
+}
+
+static ncclResult_t queue_sums(const nccl_collectives *nccl, float *x, const int64_t *bounds)
+{
+    const int32_t rank = nccl->base.rank, n_ranks = nccl->base.n_ranks;
+    const int64_t size = equal_size(bounds, n_ranks);
     ncclResult_t code = ncclSuccess;
+    if (size < 0) {
+        for (int32_t r = 0; code == ncclSuccess && r < n_ranks; r++)
+            code = sum_for(nccl, x, bounds[r], bounds[r + 1], r);
+        return code;
+    }
     if (size > 0)
         code = ncclReduceScatter(x, x + rank * size, size_t(size), ncclFloat, ncclSum,
                                  nccl->communicator, nccl->stream);
-    if (code == ncclSuccess && equal < n)
-        code = ncclReduce(x + equal, x + equal, size_t(n - equal), ncclFloat, ncclSum,
-                          n_ranks - 1, nccl->communicator, nccl->stream);
+    return code == ncclSuccess ? sum_for(nccl, x, size * n_ranks, bounds[n_ranks], n_ranks - 1)
+                               : code;
+}
+
+static bd_status sum_slices(bd_collectives *collectives, float *x, const int64_t *bounds,
+                            bd_error *err)
+{
+    const nccl_collectives *nccl = (nccl_collectives *)collectives;
+    BD_TRY(enter_exchange(nccl, err));
+    BD_TRY(check_nccl(ncclGroupStart(), "sum over the ranks", err));
+    const ncclResult_t code = queue_sums(nccl, x, bounds);
     const ncclResult_t end = ncclGroupEnd();  // in any case: groups nest
     return check_nccl(code != ncclSuccess ? code : end, "sum over the ranks", err);
 }
 
-// The numbers are only moved, so that their type does not matter: for NCCL they are bytes.
-static bd_status gather_slices(bd_collectives *collectives, void *x, int64_t n,
+// Queues the broadcast of bytes [begin, end) of x from one rank. The numbers are only moved, so
+// that their type does not matter: for NCCL they are bytes.
+static ncclResult_t send_from(const nccl_collectives *nccl, char *x, size_t begin, size_t end,
+                              int32_t rank)
+{
+    return begin == end ? ncclSuccess
+                        : ncclBroadcast(x + begin, x + begin, end - begin, ncclUint8, rank,
+                                        nccl->communicator, nccl->stream);
+}
+
+static ncclResult_t queue_slices(const nccl_collectives *nccl, char *x, const int64_t *bounds,
+                                 size_t number_bytes)
+{
+    const int32_t rank = nccl->base.rank, n_ranks = nccl->base.n_ranks;
+    const int64_t equal = equal_size(bounds, n_ranks);
+    ncclResult_t code = ncclSuccess;
+    if (equal < 0) {
+        for (int32_t r = 0; code == ncclSuccess && r < n_ranks; r++)
+            code = send_from(nccl, x, size_t(bounds[r]) * number_bytes,
+                             size_t(bounds[r + 1]) * number_bytes, r);
+        return code;
+    }
+    const size_t size = size_t(equal) * number_bytes;
+    if (size > 0)
+        code = ncclAllGather(x + rank * size, x, size, ncclUint8, nccl->communicator,
+                             nccl->stream);
+    return code == ncclSuccess ? send_from(nccl, x, size * n_ranks,
+                                           size_t(bounds[n_ranks]) * number_bytes, n_ranks - 1)
+                               : code;
+}
+
+static bd_status gather_slices(bd_collectives *collectives, void *x, const int64_t *bounds,
                                size_t number_bytes, bd_error *err)
 {
     const nccl_collectives *nccl = (nccl_collectives *)collectives;
-    const int32_t n_ranks = collectives->n_ranks;
-    const size_t size = size_t(bd_rank_slice_size(n, n_ranks)) * number_bytes;
-    const size_t equal = size * n_ranks, whole = size_t(n) * number_bytes;
-    char *bytes = (char *)x;
     BD_TRY(enter_exchange(nccl, err));
     BD_TRY(check_nccl(ncclGroupStart(), "gather from the ranks", err));
-    ncclResult_t code = ncclSuccess;
-    if (size > 0)
-        code = ncclAllGather(bytes + collectives->rank * size, bytes, size, ncclUint8,
-                             nccl->communicator, nccl->stream);
-    if (code == ncclSuccess && equal < whole)
-        code = ncclBroadcast(bytes + equal, bytes + equal, whole - equal, ncclUint8,
-                             n_ranks - 1, nccl->communicator, nccl->stream);
+    const ncclResult_t code = queue_slices(nccl, (char *)x, bounds, number_bytes);
     const ncclResult_t end = ncclGroupEnd();
     return check_nccl(code != ncclSuccess ? code : end, "gather from the ranks", err);
 }

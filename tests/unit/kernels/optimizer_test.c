@@ -13,7 +13,8 @@
 enum { N = 40003, N_STEPS = 5 };
 
 // One part has a single element, and one ends within a chunk.
-static const bd_adamw_part parts[] = {{31, 0.1f}, {32, 0.5f}, {20001, 0.0f}, {N, 0.1f}};
+static const bd_adamw_part parts[] = {
+    {31, 0.1f, 1.0f}, {32, 0.5f, 3.0f}, {20001, 0.0f, 0.25f}, {N, 0.1f, 0.5f}};
 
 static const bd_adamw_args settings = {
     .n = N,
@@ -36,24 +37,25 @@ static float *gradient_of_step(int step)
 
 // ---- AdamW ----------------------------------------------------------------------------------
 
-static double decay_of(int i)
+static const bd_adamw_part *part_of(int i)
 {
     int part = 0;
     while (i >= parts[part].end)
         part++;
-    return (double)parts[part].weight_decay;
+    return &parts[part];
 }
 
 static void reference_step(int step, const float *gradient, double *parameter, double *m,
                            double *v)
 {
-    const double rate = (double)settings.learning_rate, beta1 = (double)settings.beta1;
+    const double beta1 = (double)settings.beta1;
     const double beta2 = (double)settings.beta2;
     for (int i = 0; i < N; i++) {
         const double g = (double)settings.gradient_scale * (double)gradient[i];
         m[i] = beta1 * m[i] + (1.0 - beta1) * g;
         v[i] = beta2 * v[i] + (1.0 - beta2) * g * g;
-        parameter[i] -= rate * decay_of(i) * parameter[i];
+        const double rate = (double)settings.learning_rate * (double)part_of(i)->rate_factor;
+        parameter[i] -= rate * (double)part_of(i)->weight_decay * parameter[i];
         parameter[i] -= rate * (m[i] / (1.0 - pow(beta1, step))) /
                         (sqrt(v[i] / (1.0 - pow(beta2, step))) + (double)settings.epsilon);
     }
@@ -156,6 +158,40 @@ static void norm_of_many_parts_is_whole(void **state)
     free(x);
 }
 
+// ---- The average ----------------------------------------------------------------------------
+
+static void check_average(bd_backend *backend, void *context)
+{
+    const float *x = context;
+    uint64_t seed = 33;
+    float *before = random_tensor(&seed, N, 1.0), *average = guarded_copy(before, N);
+    float *copy = guarded(N);
+    double *wanted = to_double(before, N);
+    for (int i = 0; i < N; i++)
+        wanted[i] += 0.25 * ((double)x[i] - wanted[i]);
+    RUN(backend, average, {.n = N, .rate = 0.25f, .parameter = x, .average = average});
+    expect_close("average", average, wanted, N, 3e-7);
+    before[5] = average[5] = -0.0f;  // a copy does not even change a sign
+    float *kept = guarded_copy(average, N);
+    RUN(backend, average, {.n = N, .average = average, .copy = copy});
+    expect_same("average", average, kept, N);
+    expect_same("copy", copy, kept, N);
+    free(before);
+    free(wanted);
+    guarded_free(average);
+    guarded_free(copy);
+    guarded_free(kept);
+}
+
+static void average_agrees_with_double_precision(void **state)
+{
+    (void)state;
+    uint64_t seed = 34;
+    float *x = random_tensor(&seed, N, 1.0);
+    for_each_isa(check_average, x);
+    free(x);
+}
+
 static void compute_everything(bd_backend *backend, float *out, void *context)
 {
     const float *start = context;
@@ -184,6 +220,7 @@ int main(void)
         cmocka_unit_test(adamw_agrees_with_double_precision),
         cmocka_unit_test(norm_agrees_with_double_precision),
         cmocka_unit_test(norm_of_many_parts_is_whole),
+        cmocka_unit_test(average_agrees_with_double_precision),
         cmocka_unit_test(threads_do_not_matter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

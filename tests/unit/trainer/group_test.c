@@ -138,9 +138,10 @@ static void slices_cover_all_numbers_and_begin_at_cache_lines(void **state)
     static const int64_t sizes[] = {0, 1, 63, 64, 65, 127, 128, 129, 1000, INT64_C(1) << 40};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int32_t n_ranks = 1; n_ranks <= 7; n_ranks++) {
-            int64_t at = 0;
+            int64_t at = 0, bounds[8];
+            bd_divide_equally(sizes[i], n_ranks, bounds);
             for (int32_t r = 0; r < n_ranks; r++) {
-                const bd_rank_slice slice = bd_rank_slice_of(sizes[i], r, n_ranks);
+                const bd_rank_slice slice = bd_rank_slice_of(bounds, r);
                 assert_int_equal(slice.begin, at);
                 assert_int_equal(slice.begin % BD_SLICE_MULTIPLE, 0);
                 assert_true(slice.end >= slice.begin);

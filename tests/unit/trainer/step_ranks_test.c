@@ -19,6 +19,7 @@ static const bd_hyperparameters SETTINGS = {
     .batch_rows = 7,
     .micro_batch_rows = 7,
     .warm_up_steps = 5,
+    .rate_factors = {1, 1, 1},
     .learning_rate = 1e-3,
     .min_learning_rate = 1e-4,
     .beta1 = 0.9,
@@ -28,6 +29,15 @@ static const bd_hyperparameters SETTINGS = {
     .clip_norm = 1.0,
     .seed = 1234,
 };
+
+static bd_hyperparameters settings_of(bd_optimizer_kind optimizer)
+{
+    bd_hyperparameters settings = SETTINGS;
+    settings.optimizer = optimizer;
+    settings.momentum = 0.95;
+    settings.average = optimizer == BD_OPTIMIZER_MUON ? 0.5 : 0;
+    return settings;
+}
 
 // The result of a run of several ranks. Arrays are [n_total], owned.
 typedef struct outcome {
@@ -39,6 +49,7 @@ typedef struct outcome {
     bd_step_result steps[MAX_STEPS];          // those of rank 0
     float *state[BD_STATE_ARRAYS];            // at the end, put together
     float *weights[MAX_THREAD_RANKS];         // those of each rank at the end
+    float *shown;                             // rank 0's, while it shows the average; or NULL
     int64_t n_moments[MAX_THREAD_RANKS];      // by rank
     bd_step_result others[MAX_THREAD_RANKS];  // of the last step
 } outcome;
@@ -79,10 +90,13 @@ static void train(bd_group *group, void *context)
     if (module_path)
         open_device(group, &needs);
     const int64_t n = s.parameters.n_total;
-    const bd_rank_slice slice = bd_rank_slice_of(n, group->rank, group->n_ranks);
     check(bd_trainer_init(&trainer, &o->settings, &needs, o->first_step, &err), &err);
+    const bd_rank_slice slice = trainer.optimizer.slice;
+    const bool has_average = o->settings.average > 0;
     if (o->first_step > 0)
-        set_state(&trainer, o->start[0], o->start[1] + slice.begin, o->start[2] + slice.begin);
+        set_state(&trainer, o->start[0], o->start[1] + slice.begin,
+                  o->start[2] + trainer.v_bounds[group->rank],
+                  has_average ? o->start[3] + slice.begin : NULL);
     else
         check(bd_model_set_weights(&trainer.model, s.weights, &err), &err);
     for (int64_t i = o->first_step; i < o->end_step; i++) {
@@ -94,13 +108,22 @@ static void train(bd_group *group, void *context)
     }
     float *whole[BD_STATE_ARRAYS] = {NULL};  // stays NULL except on rank 0
     for (int i = 0; group->rank == 0 && i < BD_STATE_ARRAYS; i++)
-        whole[i] = o->state[i] = malloc((size_t)n * sizeof(float));
+        whole[i] = o->state[i] = calloc((size_t)n, sizeof(float));
     check(bd_trainer_assemble(&trainer, whole, &err), &err);
     o->weights[group->rank] = malloc((size_t)n * sizeof(float));
     check(bd_model_download(&trainer.model, o->weights[group->rank], trainer.model.masters, n,
                             &err),
           &err);
-    o->n_moments[group->rank] = trainer.slice.end - trainer.slice.begin;
+    if (has_average) {
+        check(bd_trainer_show_average(&trainer, &err), &err);
+        if (group->rank == 0) {
+            o->shown = malloc((size_t)n * sizeof(float));
+            check(bd_model_download(&trainer.model, o->shown, trainer.model.weights, n, &err),
+                  &err);
+        }
+        bd_trainer_show_trained(&trainer);
+    }
+    o->n_moments[group->rank] = slice.end - slice.begin;
     if (group->rank == 0)
         o->n_total = n;
     bd_trainer_release(&trainer);
@@ -132,6 +155,7 @@ static void release(outcome *o)
         free(o->state[i]);
     for (int r = 0; r < MAX_THREAD_RANKS; r++)
         free(o->weights[r]);
+    free(o->shown);
 }
 
 // Floats are summed in another order; steps increase the difference.
@@ -148,17 +172,27 @@ static void assert_same_losses(const outcome *one, const outcome *several)
     }
 }
 
+// The model of rank 0 has the averages of all ranks while it shows them.
+static void assert_shows_the_average(const outcome *o)
+{
+    if (o->settings.average > 0)
+        assert_memory_equal(o->shown, o->state[BD_STATE_AVERAGE],
+                            (size_t)o->n_total * sizeof(float));
+}
+
 static void several_ranks_train_as_one_does(void **state)
 {
     (void)state;
     static const char *const models[] = {"opt", "gpt2"};
-    for (int m = 0; m < 2; m++) {
-        outcome one = train_with(1, models[m], SETTINGS);
+    for (int m = 0; m < 4; m++) {
+        bd_hyperparameters settings =
+            settings_of(m / 2 ? BD_OPTIMIZER_MUON : BD_OPTIMIZER_ADAMW);
+        outcome one = train_with(1, models[m % 2], settings);
         for (int32_t n_ranks = 2; n_ranks <= MAX_THREAD_RANKS; n_ranks++) {
-            bd_hyperparameters settings = SETTINGS;
             settings.micro_batch_rows = n_ranks == 3 ? 1 : 7;  // the last rank then has no row
-            outcome several = train_with(n_ranks, models[m], settings);
+            outcome several = train_with(n_ranks, models[m % 2], settings);
             assert_same_losses(&one, &several);
+            assert_shows_the_average(&several);
             release(&several);
         }
         release(&one);
@@ -185,12 +219,47 @@ static void ranks_have_the_same_weights_and_share_the_moments(void **state)
 static void the_same_number_of_ranks_gives_the_same_bits(void **state)
 {
     (void)state;
-    outcome first = train_with(3, "gpt2", SETTINGS), second = train_with(3, "gpt2", SETTINGS);
-    for (int i = 0; i < BD_STATE_ARRAYS; i++)
-        assert_memory_equal(first.state[i], second.state[i],
-                            (size_t)first.n_total * sizeof(float));
-    release(&first);
-    release(&second);
+    for (int optimizer = 0; optimizer < BD_ENUM_COUNT(BD_OPTIMIZERS); optimizer++) {
+        const bd_hyperparameters settings = settings_of((bd_optimizer_kind)optimizer);
+        outcome first = train_with(3, "gpt2", settings);
+        outcome second = train_with(3, "gpt2", settings);
+        for (int i = 0; i < BD_STATE_ARRAYS; i++)
+            assert_memory_equal(first.state[i], second.state[i],
+                                (size_t)first.n_total * sizeof(float));
+        release(&first);
+        release(&second);
+    }
+}
+
+// With Muon every parameter has one owner, and nobody has much more than a fair share and the
+// largest parameter.
+static void muons_slices_end_between_parameters(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"opt", "gpt2"};
+    for (int m = 0; m < 2; m++) {
+        subject s;
+        open_subject(&s, models[m]);
+        const bd_parameters *p = &s.parameters;
+        for (int32_t n_ranks = 1; n_ranks <= 40; n_ranks++) {
+            int64_t bounds[41], largest = 0;
+            size_t edges = 0;
+            bd_optimizer_divide(BD_OPTIMIZER_MUON, p, n_ranks, bounds);
+            assert_int_equal(bounds[0], 0);
+            assert_int_equal(bounds[n_ranks], p->n_total);
+            for (size_t i = 0; i < p->n; i++)
+                largest = p->items[i].n > largest ? p->items[i].n : largest;
+            for (int32_t r = 0; r < n_ranks; r++) {
+                const int64_t n = bounds[r + 1] - bounds[r];
+                assert_true(n > 0 || bounds[r] == p->n_total);
+                assert_true(n <= p->n_total / n_ranks + largest);
+                while (edges < p->n && p->items[edges].offset < bounds[r])
+                    edges++;
+                assert_true(edges == p->n || p->items[edges].offset == bounds[r]);
+            }
+        }
+        close_subject(&s);
+    }
 }
 
 // Continues from a checkpoint's contents: with as many ranks bit for bit, with another number
@@ -199,8 +268,9 @@ static void ranks_resume_what_other_ranks_have_saved(void **state)
 {
     (void)state;
     const int64_t n_half = n_steps * 3 / 5;
-    const outcome beginning = {.model = "opt", .settings = SETTINGS};
-    outcome whole = train_with(2, "opt", SETTINGS), half = train_part(2, &beginning, n_half);
+    const bd_hyperparameters settings = settings_of(BD_OPTIMIZER_MUON);
+    const outcome beginning = {.model = "opt", .settings = settings};
+    outcome whole = train_with(2, "opt", settings), half = train_part(2, &beginning, n_half);
     for (int32_t n_ranks = 1; n_ranks <= 3; n_ranks++) {
         outcome rest = train_part(n_ranks, &half, n_steps);
         memcpy(rest.steps, half.steps, (size_t)n_half * sizeof *half.steps);
@@ -236,16 +306,20 @@ static void ranks_on_devices_train_as_one_on_the_cpu_does(void **state)
 {
     (void)state;
     const char *const module = module_path;
-    module_path = NULL;
-    outcome one = train_with(1, "gpt2", SETTINGS);
-    module_path = module;
-    outcome several = train_with(3, "gpt2", SETTINGS);
-    assert_same_losses(&one, &several);
-    for (int r = 0; r < 3; r++)
-        assert_memory_equal(several.weights[r], several.state[0],
-                            (size_t)several.n_total * sizeof(float));
-    release(&one);
-    release(&several);
+    for (int optimizer = 0; optimizer < BD_ENUM_COUNT(BD_OPTIMIZERS); optimizer++) {
+        const bd_hyperparameters settings = settings_of((bd_optimizer_kind)optimizer);
+        module_path = NULL;
+        outcome one = train_with(1, "gpt2", settings);
+        module_path = module;
+        outcome several = train_with(3, "gpt2", settings);
+        assert_same_losses(&one, &several);
+        assert_shows_the_average(&several);
+        for (int r = 0; r < 3; r++)
+            assert_memory_equal(several.weights[r], several.state[0],
+                                (size_t)several.n_total * sizeof(float));
+        release(&one);
+        release(&several);
+    }
 }
 
 // With the CUDA backend's module as an argument, the ranks use that.
@@ -255,6 +329,7 @@ int main(int argc, char **argv)
         test_inside_folder(several_ranks_train_as_one_does),
         test_inside_folder(ranks_have_the_same_weights_and_share_the_moments),
         test_inside_folder(the_same_number_of_ranks_gives_the_same_bits),
+        test_inside_folder(muons_slices_end_between_parameters),
         test_inside_folder(ranks_resume_what_other_ranks_have_saved),
         test_inside_folder(a_batch_without_a_row_for_every_rank_is_refused),
     };

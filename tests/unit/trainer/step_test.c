@@ -11,6 +11,7 @@ static const bd_hyperparameters SETTINGS = {
     .batch_rows = 4,
     .micro_batch_rows = 4,
     .warm_up_steps = 10,
+    .rate_factors = {1, 1, 1},
     .learning_rate = 1e-3,
     .min_learning_rate = 1e-4,
     .beta1 = 0.9,
@@ -90,12 +91,15 @@ static float *snapshot(const bd_trainer *trainer)
 {
     bd_error err;
     const size_t n = (size_t)trainer->needs.parameters->n_total;
-    const float *const from[] = {trainer->model.weights, trainer->m, trainer->v};
+    const float *const from[] = {trainer->model.weights, trainer->optimizer.m,
+                                 trainer->optimizer.v};
     float *to = malloc(3 * n * sizeof *to);
     assert_non_null(to);
+    const size_t sizes[] = {n, n, (size_t)trainer->optimizer.n_v};
+    memset(to, 0, 3 * n * sizeof *to);
     for (size_t i = 0; i < 3; i++)
-        check(trainer->needs.backend->operations->download(trainer->needs.backend, to + i * n,
-                                                           from[i], n * sizeof *to, &err),
+        check(trainer->needs.backend->operations->download(
+                  trainer->needs.backend, to + i * n, from[i], sizes[i] * sizeof *to, &err),
               &err);
     return to;
 }
@@ -207,6 +211,277 @@ static void the_gradient_is_clipped_to_the_norm(void **state)
     close_subject(&s);
 }
 
+// ---- Muon -----------------------------------------------------------------------------------
+
+// out [rows][columns] = a [rows][k] * b [k][columns]
+static void multiply(int64_t rows, int64_t k, int64_t columns, const double *a, const double *b,
+                     double *out)
+{
+    memset(out, 0, (size_t)(rows * columns) * sizeof *out);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t l = 0; l < k; l++)
+            for (int64_t j = 0; j < columns; j++)
+                out[i * columns + j] += a[i * k + l] * b[l * columns + j];
+}
+
+// The definition in double: the direction divided by its norm, then five times
+// X = a X + (b A + c A A) X with A = X X^T.
+static void make_orthogonal(int64_t rows, int64_t columns, double *x)
+{
+    const size_t n = (size_t)(rows * columns), n_square = (size_t)(rows * rows);
+    double *transposed = calloc(n, sizeof *x), *product = calloc(n, sizeof *x);
+    double *gram = calloc(n_square, sizeof *x), *square = calloc(n_square, sizeof *x);
+    double squares = 0;
+    assert_true(transposed && product && gram && square);
+    for (size_t i = 0; i < n; i++)
+        squares += x[i] * x[i];
+    for (size_t i = 0; i < n; i++)
+        x[i] /= sqrt(squares);
+    for (int iteration = 0; iteration < 5; iteration++) {
+        for (int64_t i = 0; i < rows * columns; i++)
+            transposed[i % columns * rows + i / columns] = x[i];
+        multiply(rows, columns, rows, x, transposed, gram);
+        multiply(rows, rows, rows, gram, gram, square);
+        for (size_t i = 0; i < n_square; i++)
+            gram[i] = -4.7750 * gram[i] + 2.0315 * square[i];
+        multiply(rows, rows, columns, gram, x, product);
+        for (size_t i = 0; i < n; i++)
+            x[i] = 3.4445 * x[i] + product[i];
+    }
+    free(transposed);
+    free(product);
+    free(gram);
+    free(square);
+}
+
+// The parameters that Muon must move: those with two dimensions inside a layer.
+static bool is_layer_matrix(const bd_parameter *p)
+{
+    return p->n_dimensions == 2 && (strstr(p->name, ".layers.") || strstr(p->name, ".h."));
+}
+
+// One step in double on state [3][n_total], with the gradients [n_total] of the model.
+static void reference_step(const bd_parameters *parameters, const bd_hyperparameters *h,
+                           const bd_step_result *result, const float *gradients, double *state)
+{
+    const int64_t n_total = parameters->n_total;
+    const double clip = fmin(1.0, h->clip_norm / (result->gradient_norm + 1e-6));
+    const double step = (double)result->step;
+    for (size_t i = 0; i < parameters->n; i++) {
+        const bd_parameter *p = &parameters->items[i];
+        const double rate = result->learning_rate * h->rate_factors[p->n_dimensions == 1 ? 2
+                                                                    : is_layer_matrix(p) ? 0
+                                                                                         : 1];
+        double *weight = state + p->offset, *m = weight + n_total, *v = m + n_total;
+        double *x = calloc((size_t)p->n, sizeof *x);
+        const double decay = p->n_dimensions == 2 ? 1.0 - rate * h->weight_decay : 1.0;
+        const double scale =
+            0.2 * sqrt((double)(p->shape[0] > p->shape[1] ? p->shape[0] : p->shape[1]));
+        assert_non_null(x);
+        for (int64_t j = 0; j < p->n; j++) {
+            const double g = clip * (double)gradients[p->offset + j];
+            if (is_layer_matrix(p)) {
+                m[j] = h->momentum * m[j] + g;
+                x[j] = g + h->momentum * m[j];
+            } else {
+                m[j] = h->beta1 * m[j] + (1 - h->beta1) * g;
+                v[j] = h->beta2 * v[j] + (1 - h->beta2) * g * g;
+                x[j] = m[j] / (1 - pow(h->beta1, step)) /
+                       (sqrt(v[j] / (1 - pow(h->beta2, step))) + h->epsilon);
+            }
+        }
+        if (is_layer_matrix(p))
+            make_orthogonal(p->shape[0], p->shape[1], x);
+        for (int64_t j = 0; j < p->n; j++)
+            weight[j] = decay * weight[j] - rate * (is_layer_matrix(p) ? scale : 1.0) * x[j];
+        free(x);
+    }
+}
+
+// Weights and moments of parameters that have a gradient to speak of: AdamW divides a gradient
+// that is nothing but rounding by itself. Of second moments there are only AdamW's, without
+// gaps.
+static void expect_same_state(const bd_parameters *parameters, const float *got,
+                              const double *wanted)
+{
+    const int64_t n_total = parameters->n_total;
+    int64_t n_v = 0;
+    for (size_t i = 0; i < parameters->n; i++) {
+        const bd_parameter *p = &parameters->items[i];
+        const float *arrays[] = {got + p->offset, got + n_total + p->offset,
+                                 got + 2 * n_total + n_v};
+        const int n_arrays = is_layer_matrix(p) ? 2 : 3;
+        for (int array = 0; array < n_arrays && p->role != BD_ROLE_KEY_BIAS; array++) {
+            const double *expected = wanted + array * n_total + p->offset;
+            double largest = 0, worst = 0;
+            for (int64_t j = 0; j < p->n; j++) {
+                largest = fmax(largest, fabs(expected[j]));
+                worst = fmax(worst, fabs((double)arrays[array][j] - expected[j]));
+            }
+            if (!(worst <= 1e-5 * largest))
+                fail_msg("array %d of %s differs by %g of %g", array, p->name, worst, largest);
+        }
+        if (!is_layer_matrix(p))
+            n_v += p->n;
+    }
+}
+
+static void muon_moves_matrices_and_adamw_the_rest(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"opt", "gpt2"};
+    bd_hyperparameters settings = SETTINGS;
+    settings.optimizer = BD_OPTIMIZER_MUON;
+    settings.momentum = 0.9;
+    settings.warm_up_steps = 0;
+    settings.learning_rate = 0.02;  // a step that is large beside the initial weights
+    settings.rate_factors[0] = 0.75;
+    settings.rate_factors[1] = 2;
+    settings.rate_factors[2] = 0.5;
+    for (int model = 0; model < 2; model++) {
+        subject s;
+        bd_error err;
+        bd_trainer trainer;
+        open_subject(&s, models[model]);
+        const int64_t n = s.parameters.n_total;
+        double *wanted = calloc(3 * (size_t)n, sizeof *wanted);
+        float *gradients = calloc((size_t)n, sizeof *gradients);
+        assert_true(wanted && gradients);
+        for (int64_t i = 0; i < n; i++)
+            wanted[i] = (double)s.weights[i];
+        begin(&trainer, &s, settings);
+        for (int step = 0; step < 3; step++) {
+            bd_step_result result;
+            check(bd_trainer_step(&trainer, &result, &err), &err);
+            check(bd_model_get_gradients(&trainer.model, gradients, &err), &err);
+            reference_step(&s.parameters, &settings, &result, gradients, wanted);
+        }
+        int64_t n_v = 0;
+        for (size_t i = 0; i < s.parameters.n; i++)
+            n_v += is_layer_matrix(&s.parameters.items[i]) ? 0 : s.parameters.items[i].n;
+        assert_int_equal(trainer.optimizer.n_v, n_v);
+        float *got = snapshot(&trainer);
+        expect_same_state(&s.parameters, got, wanted);
+        free(got);
+        free(wanted);
+        free(gradients);
+        bd_trainer_release(&trainer);
+        close_subject(&s);
+    }
+}
+
+// ---- The average ----------------------------------------------------------------------------
+
+static void download(const bd_trainer *trainer, const float *from, float *to)
+{
+    bd_error err;
+    bd_backend *backend = trainer->needs.backend;
+    const size_t n = (size_t)trainer->needs.parameters->n_total;
+    check(backend->operations->download(backend, to, from, n * sizeof *to, &err), &err);
+}
+
+// The losses of the first rows of the dataset, by the weights that the model shows.
+static float *losses_of(bd_model *model, const subject *s)
+{
+    static const int64_t numbers[] = {0, 1, 2};
+    bd_error err;
+    bd_batch batch = load_batch(&s->rows, numbers, 3);
+    const bd_model_batch part = bd_batch_part(&batch, 0, 3);
+    float *losses = calloc((size_t)(3 * batch.boundaries.seq_len), sizeof *losses);
+    assert_non_null(losses);
+    check(bd_model_losses(model, &part, losses, &err), &err);
+    bd_batch_release(&batch);
+    return losses;
+}
+
+// 1 - decay, but (10 - 1) / (10 + step) while that is more.
+static void the_average_follows_the_weights(void **state)
+{
+    (void)state;
+    subject s;
+    bd_error err;
+    bd_trainer trainer;
+    bd_hyperparameters settings = SETTINGS;
+    settings.average = 0.25;
+    open_subject(&s, "opt");
+    const int64_t n = s.parameters.n_total;
+    float *weights = calloc((size_t)n, sizeof *weights), *got = calloc((size_t)n, sizeof *got);
+    double *wanted = calloc((size_t)n, sizeof *wanted);
+    float *zeros = calloc((size_t)n, sizeof *zeros);
+    assert_true(weights && got && wanted && zeros);
+    begin(&trainer, &s, settings);
+    set_state(&trainer, s.weights, zeros, zeros, s.weights);
+    for (int64_t i = 0; i < n; i++)
+        wanted[i] = (double)s.weights[i];
+    for (int step = 1; step <= 6; step++) {
+        bd_step_result result;
+        check(bd_trainer_step(&trainer, &result, &err), &err);
+        download(&trainer, trainer.model.masters, weights);
+        const double rate = fmax(0.75, 9.0 / (10.0 + step));
+        for (int64_t i = 0; i < n; i++)
+            wanted[i] += rate * ((double)weights[i] - wanted[i]);
+    }
+    download(&trainer, trainer.optimizer.average, got);
+    for (int64_t i = 0; i < n; i++)
+        assert_true(fabs((double)got[i] - wanted[i]) <= 1e-6 * fmax(1e-3, fabs(wanted[i])));
+    bd_trainer_release(&trainer);
+    free(weights);
+    free(got);
+    free(wanted);
+    free(zeros);
+    close_subject(&s);
+}
+
+// A model that has the average's numbers as its weights computes the same, and showing the
+// average changes nothing of the training.
+static void showing_the_average_changes_no_training(void **state)
+{
+    (void)state;
+    subject s;
+    bd_error err;
+    bd_trainer trainer;
+    bd_step_result result;
+    float *whole;
+    bd_hyperparameters settings = SETTINGS;
+    settings.average = 0.5;
+    open_subject(&s, "gpt2");
+    const size_t n = (size_t)s.parameters.n_total;
+    run(&s, settings, 4, &whole);
+    begin(&trainer, &s, settings);
+    float *average = calloc(n, sizeof *average);
+    assert_non_null(average);
+    for (int step = 0; step < 4; step++) {
+        check(bd_trainer_step(&trainer, &result, &err), &err);
+        float *trained = losses_of(&trainer.model, &s);
+        check(bd_trainer_show_average(&trainer, &err), &err);
+        float *shown = losses_of(&trainer.model, &s);
+        bd_trainer_show_trained(&trainer);
+        float *again = losses_of(&trainer.model, &s);
+        const size_t losses_bytes = 3 * (size_t)trainer.model.seq_len * sizeof *shown;
+        assert_memory_equal(again, trained, losses_bytes);
+        assert_memory_not_equal(shown, trained, losses_bytes);
+
+        bd_trainer other;
+        begin(&other, &s, settings);
+        download(&trainer, trainer.optimizer.average, average);
+        check(bd_model_set_weights(&other.model, average, &err), &err);
+        float *expected = losses_of(&other.model, &s);
+        assert_memory_equal(shown, expected, losses_bytes);
+        bd_trainer_release(&other);
+        free(trained);
+        free(shown);
+        free(again);
+        free(expected);
+    }
+    float *end = snapshot(&trainer);
+    assert_memory_equal(end, whole, 3 * n * sizeof *end);
+    bd_trainer_release(&trainer);
+    free(average);
+    free(whole);
+    free(end);
+    close_subject(&s);
+}
+
 // ---- Steps ----------------------------------------------------------------------------------
 
 static void a_batch_without_targets_changes_nothing(void **state)
@@ -277,7 +552,7 @@ static void a_resumed_training_is_the_one_that_did_not_stop(void **state)
     const int64_t n = s.parameters.n_total;
     const bd_trainer_needs needs = needs_of(&s);
     check(bd_trainer_init(&trainer, &SETTINGS, &needs, 5, &err), &err);
-    set_state(&trainer, half, half + n, half + 2 * n);
+    set_state(&trainer, half, half + n, half + 2 * n, NULL);
     for (int i = 0; i < 3; i++)
         check(bd_trainer_step(&trainer, &result, &err), &err);
     end = snapshot(&trainer);
@@ -369,6 +644,33 @@ static void many_rows_are_counted_where_they_cannot_be_listed(void **state)
 }
 
 static const bd_operations *honest;
+static float seen_z_loss;
+
+static bd_status seen_cross_entropy(bd_backend *backend, const bd_cross_entropy_args *args,
+                                    bd_error *err)
+{
+    seen_z_loss = args->z_loss;
+    return honest->cross_entropy(backend, args, err);
+}
+
+static void z_loss_reaches_the_loss(void **state)
+{
+    (void)state;
+    subject s;
+    float *end;
+    bd_hyperparameters settings = SETTINGS;
+    settings.z_loss = 1e-4;
+    open_subject(&s, "opt");
+    honest = s.honest;
+    s.operations.cross_entropy = seen_cross_entropy;
+    run(&s, settings, 1, &end);
+    free(end);
+    assert_true(seen_z_loss == 1e-4f);
+    run(&s, SETTINGS, 1, &end);
+    free(end);
+    assert_true(seen_z_loss == 0.0f);
+    close_subject(&s);
+}
 
 static bd_status infinite_embedding_backward(bd_backend *backend,
                                              const bd_embedding_backward_args *args,
@@ -473,6 +775,10 @@ int main(void)
         cmocka_unit_test(settings_are_kept_in_full),
         cmocka_unit_test(decay_is_for_matrices_alone),
         cmocka_unit_test(the_gradient_is_clipped_to_the_norm),
+        test_inside_folder(z_loss_reaches_the_loss),
+        test_inside_folder(the_average_follows_the_weights),
+        test_inside_folder(showing_the_average_changes_no_training),
+        test_inside_folder(muon_moves_matrices_and_adamw_the_rest),
         test_inside_folder(a_batch_without_targets_changes_nothing),
         cmocka_unit_test(micro_batches_add_up_to_the_batch),
         cmocka_unit_test(a_resumed_training_is_the_one_that_did_not_stop),

@@ -53,13 +53,13 @@ static bd_status collect(bd_group *group, const void *mine, size_t size_bytes, v
     return BD_OK;
 }
 
-static bd_status assemble(bd_group *group, const float *mine, float *whole, int64_t n,
-                          bd_error *err)
+static bd_status assemble(bd_group *group, const float *mine, float *whole,
+                          const int64_t *bounds, bd_error *err)
 {
     (void)err;
     const void *const *given = hand_out(rank_of(group), mine);
     for (int32_t r = 0; group->rank == 0 && r < group->n_ranks; r++) {
-        const bd_rank_slice slice = bd_rank_slice_of(n, r, group->n_ranks);
+        const bd_rank_slice slice = bd_rank_slice_of(bounds, r);
         memcpy(whole + slice.begin, given[r],
                (size_t)(slice.end - slice.begin) * sizeof *whole);
     }
@@ -67,11 +67,12 @@ static bd_status assemble(bd_group *group, const float *mine, float *whole, int6
     return BD_OK;
 }
 
-static bd_status sum_slices(bd_collectives *collectives, float *x, int64_t n, bd_error *err)
+static bd_status sum_slices(bd_collectives *collectives, float *x, const int64_t *bounds,
+                            bd_error *err)
 {
     (void)err;
     thread_rank *rank = rank_of_collectives(collectives);
-    const bd_rank_slice own = bd_rank_slice_of(n, collectives->rank, collectives->n_ranks);
+    const bd_rank_slice own = bd_rank_slice_of(bounds, collectives->rank);
     float *sums = calloc((size_t)(own.end - own.begin) + 1, sizeof *sums);
     if (!sums)
         abort();
@@ -80,20 +81,21 @@ static bd_status sum_slices(bd_collectives *collectives, float *x, int64_t n, bd
         for (int32_t r = 0; r < collectives->n_ranks; r++)
             sums[i - own.begin] += ((const float *)given[r])[i];
     meet(rank);
-    memset(x, 0xff, (size_t)n * sizeof *x);  // the rest is unspecified and must not be used
+    // The rest is unspecified and must not be used.
+    memset(x, 0xff, (size_t)bounds[collectives->n_ranks] * sizeof *x);
     memcpy(x + own.begin, sums, (size_t)(own.end - own.begin) * sizeof *x);
     free(sums);
     return BD_OK;
 }
 
-static bd_status gather_slices(bd_collectives *collectives, void *x, int64_t n,
+static bd_status gather_slices(bd_collectives *collectives, void *x, const int64_t *bounds,
                                size_t number_bytes, bd_error *err)
 {
     (void)err;
     thread_rank *rank = rank_of_collectives(collectives);
     const void *const *given = hand_out(rank, x);
     for (int32_t r = 0; r < collectives->n_ranks; r++) {
-        const bd_rank_slice slice = bd_rank_slice_of(n, r, collectives->n_ranks);
+        const bd_rank_slice slice = bd_rank_slice_of(bounds, r);
         const size_t at = (size_t)slice.begin * number_bytes;
         if (r != collectives->rank)
             memcpy((char *)x + at, (const char *)given[r] + at,

@@ -171,12 +171,20 @@ bd_trainer_needs needs_of(const subject *s)
                               s->group->collectives};
 }
 
-void set_state(bd_trainer *trainer, const float *weights, const float *m, const float *v)
+void set_state(bd_trainer *trainer, const float *weights, const float *m, const float *v,
+               const float *average)
 {
     bd_error err;
     bd_backend *backend = trainer->needs.backend;
-    const size_t size_bytes = (size_t)(trainer->slice.end - trainer->slice.begin) * sizeof *m;
+    const bd_optimizer *optimizer = &trainer->optimizer;
+    const bd_rank_slice slice = optimizer->slice;
+    const size_t size_bytes = (size_t)(slice.end - slice.begin) * sizeof *m;
     check(bd_model_set_weights(&trainer->model, weights, &err), &err);
-    check(backend->operations->upload(backend, trainer->m, m, size_bytes, &err), &err);
-    check(backend->operations->upload(backend, trainer->v, v, size_bytes, &err), &err);
+    check(backend->operations->upload(backend, optimizer->m, m, size_bytes, &err), &err);
+    const size_t v_bytes = (size_t)optimizer->n_v * sizeof *v;
+    check(backend->operations->upload(backend, optimizer->v, v, v_bytes, &err), &err);
+    if (average)
+        check(
+            backend->operations->upload(backend, optimizer->average, average, size_bytes, &err),
+            &err);
 }

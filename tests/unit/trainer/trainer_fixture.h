@@ -57,7 +57,9 @@ void open_subject(subject *s, const char *model);
 void close_subject(subject *s);
 bd_trainer_needs needs_of(const subject *s);
 
-// Weights [n_total] and moments [slice] of a checkpoint.
-void set_state(bd_trainer *trainer, const float *weights, const float *m, const float *v);
+// Weights [n_total], moments and average of the slice, of a checkpoint; average is NULL if the
+// trainer has none.
+void set_state(bd_trainer *trainer, const float *weights, const float *m, const float *v,
+               const float *average);
 
 #endif

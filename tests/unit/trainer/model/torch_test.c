@@ -238,6 +238,7 @@ static void training_follows_pytorch(const char *model)
         .batch_rows = 4,
         .micro_batch_rows = 4,
         .warm_up_steps = 20,
+        .rate_factors = {1, 1, 1},
         .learning_rate = 1e-3,
         .min_learning_rate = 1e-4,
         .beta1 = 0.9,

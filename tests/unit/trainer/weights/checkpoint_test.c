@@ -90,7 +90,7 @@ static bd_status load_as(const char *folder, int64_t step, const bd_model_config
     bd_checkpoint checkpoint;
     BD_TRY(bd_checkpoint_load(&checkpoint, folder, step, err));
     example e = make_example(config, 0);
-    const bd_moments moments = {{0, e.parameters.n_total}, e.m, e.v};
+    const bd_moments moments = {{0, e.parameters.n_total}, e.m, e.v, NULL};
     const bd_status status =
         bd_checkpoint_load_tensors(&checkpoint, &e.parameters, e.weights, &moments, err);
     free_example(&e);
@@ -130,7 +130,7 @@ static void assert_holds(const char *folder, int64_t step, int seed)
     example actual = make_example(&checkpoint.config, seed + 500);
     assert_false(bd_json_difference(checkpoint.training, expected.training, where, 256));
     assert_false(bd_json_difference(checkpoint.data, expected.data, where, 256));
-    const bd_moments moments = {{0, actual.parameters.n_total}, actual.m, actual.v};
+    const bd_moments moments = {{0, actual.parameters.n_total}, actual.m, actual.v, NULL};
     if (bd_checkpoint_load_tensors(&checkpoint, &actual.parameters, actual.weights, &moments,
                                    &err) != BD_OK)
         fail_msg("%s", err.message);
@@ -198,6 +198,93 @@ static void tensors_have_hugging_faces_names_and_their_moments_prefixes(void **s
     bd_safetensors_close(file);
 }
 
+// Matrices have a momentum and no second moment; tables and vectors have AdamW's moments.
+static void a_run_of_muon_keeps_what_muon_has(void **state)
+{
+    example e = make_example(&tiny, 1), loaded = make_example(&tiny, 2);
+    bd_json_set_string(e.training, "optimizer", "muon");
+    assert_int_equal(save(*state, 100, &e, NULL), BD_OK);
+    bd_safetensors *file;
+    assert_int_equal(bd_safetensors_open(&file, in(*state, "step-00000100.safetensors"), NULL),
+                     BD_OK);
+    enum { N_MATRICES = 6 };  // q, k, v, out_proj, fc1, fc2
+    assert_int_equal(bd_safetensors_count(file), 3 * e.parameters.n - N_MATRICES);
+    const int64_t shape[] = {2, 2}, table[] = {5, 2};
+    float values[10];
+    assert_int_equal(
+        bd_safetensors_copy_f32(file, "muon.m.model.decoder.layers.0.self_attn.k_proj.weight",
+                                2, shape, values, NULL),
+        BD_OK);
+    assert_int_equal(bd_safetensors_copy_f32(file, "adamw.v.model.decoder.embed_tokens.weight",
+                                             2, table, values, NULL),
+                     BD_OK);
+    bd_safetensors_close(file);
+
+    bd_checkpoint checkpoint;
+    const int64_t n = e.parameters.n_total;
+    assert_int_equal(bd_checkpoint_load(&checkpoint, *state, 100, NULL), BD_OK);
+    assert_int_equal(checkpoint.kept.optimizer, BD_OPTIMIZER_MUON);
+    const bd_moments moments = {{0, n}, loaded.m, loaded.v, NULL};
+    const int64_t n_v = bd_second_moments_before(BD_OPTIMIZER_MUON, &e.parameters, n);
+    float *before = numbers(&loaded, 20002);
+    assert_int_equal(bd_checkpoint_load_tensors(&checkpoint, &loaded.parameters, loaded.weights,
+                                                &moments, NULL),
+                     BD_OK);
+    assert_memory_equal(loaded.weights, e.weights, (size_t)n * sizeof(float));
+    assert_memory_equal(loaded.m, e.m, (size_t)n * sizeof(float));
+    // Second moments lie without gaps: 5 x 2 and 6 x 2 of tables, 2 of each norm and bias, 3
+    // of one.
+    assert_int_equal(n_v, 10 + 12 + 6 * 2 + 4 * 2 + 3 + 2);
+    assert_memory_equal(loaded.v, e.v, (size_t)n_v * sizeof(float));
+    assert_memory_equal(loaded.v + n_v, before + n_v, (size_t)(n - n_v) * sizeof(float));
+    free(before);
+    free_example(&e);
+    free_example(&loaded);
+    bd_checkpoint_release(&checkpoint);
+}
+
+// An average is kept if the settings say so, and may be loaded in place of the weights.
+static void an_average_is_kept_beside_the_weights(void **state)
+{
+    example e = make_example(&tiny, 1), loaded = make_example(&tiny, 2);
+    const int64_t n = e.parameters.n_total;
+    float *average = numbers(&e, 30000), *loaded_average = numbers(&e, 0);
+    bd_json_set_real(e.training, "average", 0.99);
+    const bd_checkpoint_state whole = {
+        .step = 100,
+        .parameters = &e.parameters,
+        .weights = e.weights,
+        .m = e.m,
+        .v = e.v,
+        .average = average,
+        .training = e.training,
+        .data = e.data,
+        .n_ranks = 1,
+    };
+    bd_checkpoint checkpoint;
+    assert_int_equal(bd_checkpoint_save(*state, &whole, NULL), BD_OK);
+    assert_int_equal(bd_checkpoint_load(&checkpoint, *state, 100, NULL), BD_OK);
+    assert_true(checkpoint.kept.has_average);
+    const bd_moments beside = {{0, n}, loaded.m, loaded.v, loaded_average};
+    const bd_moments instead = {{0, n}, NULL, NULL, loaded.weights};
+    const size_t size_bytes = (size_t)n * sizeof(float);
+    assert_int_equal(
+        bd_checkpoint_load_tensors(&checkpoint, &e.parameters, loaded.weights, &beside, NULL),
+        BD_OK);
+    assert_memory_equal(loaded.weights, e.weights, size_bytes);
+    assert_memory_equal(loaded.v, e.v, size_bytes);
+    assert_memory_equal(loaded_average, average, size_bytes);
+    assert_int_equal(
+        bd_checkpoint_load_tensors(&checkpoint, &e.parameters, loaded.weights, &instead, NULL),
+        BD_OK);
+    assert_memory_equal(loaded.weights, average, size_bytes);
+    free(average);
+    free(loaded_average);
+    free_example(&e);
+    free_example(&loaded);
+    bd_checkpoint_release(&checkpoint);
+}
+
 // Slices begin and end inside parameters, and one is empty.
 static void a_slice_of_the_moments_is_that_of_the_whole(void **state)
 {
@@ -209,7 +296,8 @@ static void a_slice_of_the_moments_is_that_of_the_whole(void **state)
     const int64_t ends[] = {0, 1, 1, 65, n / 2, n - 1, n};
     for (size_t i = 1; i < sizeof ends / sizeof *ends; i++) {
         const bd_rank_slice slice = {ends[i - 1], ends[i]};
-        const bd_moments moments = {slice, actual.m + slice.begin, actual.v + slice.begin};
+        const bd_moments moments = {slice, actual.m + slice.begin, actual.v + slice.begin,
+                                    NULL};
         assert_int_equal(bd_checkpoint_load_tensors(&checkpoint, &actual.parameters,
                                                     actual.weights, &moments, NULL),
                          BD_OK);
@@ -545,13 +633,14 @@ static void sealed_lie_is_refused(void **state)
         const char *from, *to, *reason;
         bd_status status;
     } cases[] = {
-        {"\"1.2\"", "\"2.0\"", "format '2.0' is not one", BD_ERR_UNSUPPORTED},
+        {"\"1.3\"", "\"2.0\"", "format '2.0' is not one", BD_ERR_UNSUPPORTED},
         {"\"step\": 100", "\"step\": 101", "it is of step 101", BD_ERR_FORMAT},
         {"\"step-00000100.", "\"step-00000101.", "'file' is 'step-00000101.safetensors'",
          BD_ERR_FORMAT},
         {"\"step-00000100.", "\"../../secrets/", "'file' is '../../secrets/", BD_ERR_FORMAT},
         {"\"hidden_size\": 2", "\"hidden_size\": 0", "'model': 'hidden_size'", BD_ERR_FORMAT},
         {"\"data\": {", "\"step\": {", "duplicate", BD_ERR_FORMAT},
+        {"\"learning_rate\": ", "\"optimizer\": ", "'optimizer'", BD_ERR_FORMAT},
     };
     save_tiny(*state, 100, 1);
     const char *path = in(*state, "step-00000100.json");
@@ -665,6 +754,8 @@ int main(void)
         test_in_folder(saved_state_is_loaded_bit_for_bit),
         test_in_folder(both_families_and_any_step_are_saved),
         test_in_folder(tensors_have_hugging_faces_names_and_their_moments_prefixes),
+        test_in_folder(a_run_of_muon_keeps_what_muon_has),
+        test_in_folder(an_average_is_kept_beside_the_weights),
         test_in_folder(a_slice_of_the_moments_is_that_of_the_whole),
         test_in_folder(moments_may_be_left_out),
         test_in_folder(same_state_gives_the_same_bytes),

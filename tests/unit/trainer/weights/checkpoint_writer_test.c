@@ -23,8 +23,9 @@ static bd_checkpoint_writer *open_writer(const subject *s, const char *folder, i
 {
     bd_error err;
     bd_checkpoint_writer *writer;
-    const bd_checkpoint_policy policy = {folder, n_kept, has_memory};
-    check(bd_checkpoint_writer_new(&writer, &policy, s->parameters.n_total, &err), &err);
+    const int64_t n = s->parameters.n_total;
+    const bd_checkpoint_policy policy = {folder, n_kept, has_memory, {n, n, n}};
+    check(bd_checkpoint_writer_new(&writer, &policy, &err), &err);
     return writer;
 }
 
@@ -32,7 +33,7 @@ static bd_checkpoint_writer *open_writer(const subject *s, const char *folder, i
 static bd_status save(bd_checkpoint_writer *writer, const bd_checkpoint_state *step,
                       bd_error *err)
 {
-    float *arrays[3];
+    float *arrays[BD_STATE_ARRAYS];
     bd_checkpoint_state handed = *step;
     BD_TRY(bd_checkpoint_writer_prepare(writer, arrays, err));
     if (arrays[0]) {
