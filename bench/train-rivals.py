@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""PyTorch training GPT-2 on packed documents: tokens per second, CPU ms per token.
+"""PyTorch training GPT-2 or Llama on packed documents: tokens per second, CPU ms per token.
 
     bench/train                                             runs it beside ours
     python3 bench/train-rivals.py [--rows FILE.json] [--compile]     with a torch, alone
 
-By default 4 layers, 256 channels, 4 heads, rows of 512 tokens, 4 rows per step, vocabulary 8192;
-float. A step is forward, backward and fused AdamW on rows with document attention, restarting
+By default GPT-2 with 4 layers, 256 channels, 4 heads, rows of 512 tokens, 4 rows per step,
+vocabulary 8192; float. With --kv-heads it is Llama: rotary positions, whose cosines and sines are
+made once for each batch and not timed, RMS norms, a gated feed-forward block, and grouped heads, each
+by the function that PyTorch has for it. A step is forward, backward and fused AdamW on rows with document attention, restarting
 positions and targets inside documents. Attention is done in the two ways that PyTorch offers on a
 CPU:
 
@@ -57,6 +59,8 @@ class Sizes:
     seq_len: int
     batch: int
     vocabulary: int
+    kv_heads: int  # 0: GPT-2
+    feed_forward: int
 
 
 def generated_rows(n_rows: int, seq_len: int) -> list[list[int]]:
@@ -149,8 +153,8 @@ class Block(nn.Module):
         self.qkv = nn.Linear(channels, 3 * channels)
         self.proj = nn.Linear(channels, channels)
         self.ln_2 = nn.LayerNorm(channels)
-        self.fc_1 = nn.Linear(channels, 4 * channels)
-        self.fc_2 = nn.Linear(4 * channels, channels)
+        self.fc_1 = nn.Linear(channels, sizes.feed_forward)
+        self.fc_2 = nn.Linear(sizes.feed_forward, channels)
 
     def forward(self, x: Tensor, attend: Attention) -> Tensor:
         n_rows, n_tokens, n_channels = x.shape
@@ -172,11 +176,69 @@ class Gpt2(nn.Module):
         for table in (self.tokens, self.positions):
             nn.init.normal_(table.weight, std=0.02)
 
+    def prepare(self, batch: Batch) -> None:
+        """Makes what depends on a batch alone. GPT-2 needs nothing."""
+
     def forward(self, batch: Batch, attend: Attention) -> Tensor:
         x = self.tokens(batch.ids) + self.positions(batch.positions)
         for block in self.blocks:
             x = block(x, attend)
         logits = functional.linear(self.ln_f(x), self.tokens.weight)
+        return functional.cross_entropy(
+            logits.flatten(0, 1), batch.targets.flatten(), ignore_index=NO_TARGET
+        )
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        channels, self.head_size = sizes.channels, sizes.channels // sizes.heads
+        self.n_heads, self.n_kv_heads = sizes.heads, sizes.kv_heads
+        self.norm_1 = nn.RMSNorm(channels, eps=1e-5)
+        n_heads = sizes.heads + 2 * sizes.kv_heads
+        self.qkv = nn.Linear(channels, n_heads * self.head_size, bias=False)
+        self.proj = nn.Linear(channels, channels, bias=False)
+        self.norm_2 = nn.RMSNorm(channels, eps=1e-5)
+        self.gate_up = nn.Linear(channels, 2 * sizes.feed_forward, bias=False)
+        self.down = nn.Linear(sizes.feed_forward, channels, bias=False)
+
+    def forward(self, x: Tensor, attend: Attention, cos: Tensor, sin: Tensor) -> Tensor:
+        n_rows, n_tokens, n_channels = x.shape
+        heads = self.qkv(self.norm_1(x)).view(n_rows, n_tokens, -1, self.head_size).transpose(1, 2)
+        rotated, v = heads.split([self.n_heads + self.n_kv_heads, self.n_kv_heads], dim=1)
+        first, second = rotated.chunk(2, dim=-1)
+        rotated = rotated * cos + torch.cat([-second, first], dim=-1) * sin
+        q, k = rotated.split([self.n_heads, self.n_kv_heads], dim=1)
+        group = self.n_heads // self.n_kv_heads
+        y = attend(q, k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1))
+        x = x + self.proj(y.transpose(1, 2).reshape(n_rows, n_tokens, n_channels))
+        gate, up = self.gate_up(self.norm_2(x)).chunk(2, dim=-1)
+        return x + self.down(functional.silu(gate) * up)
+
+
+class Llama(nn.Module):
+    """Returns the mean loss over a batch's targets."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.head_size = sizes.channels // sizes.heads
+        self.tokens = nn.Embedding(sizes.vocabulary, sizes.channels)
+        self.blocks = nn.ModuleList(LlamaBlock(sizes) for _ in range(sizes.layers))
+        self.norm = nn.RMSNorm(sizes.channels, eps=1e-5)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        self.angles: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def prepare(self, batch: Batch) -> None:
+        frequencies = 1e5 ** (-torch.arange(0, self.head_size, 2) / self.head_size)
+        angles = (batch.positions[:, None, :, None] * frequencies).repeat(1, 1, 1, 2)
+        self.angles[id(batch)] = angles.cos(), angles.sin()
+
+    def forward(self, batch: Batch, attend: Attention) -> Tensor:
+        cos, sin = self.angles[id(batch)]
+        x = self.tokens(batch.ids)
+        for block in self.blocks:
+            x = block(x, attend, cos, sin)
+        logits = functional.linear(self.norm(x), self.tokens.weight)
         return functional.cross_entropy(
             logits.flatten(0, 1), batch.targets.flatten(), ignore_index=NO_TARGET
         )
@@ -193,7 +255,9 @@ class Trainer:
         self.name = name
         self.batches = batches
         self.attends = [VARIANTS[name](batch) for batch in batches]
-        self.model = Gpt2(sizes)
+        self.model = Llama(sizes) if sizes.kv_heads else Gpt2(sizes)
+        for batch in batches:
+            self.model.prepare(batch)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
         self.wall_per_token: list[float] = []
         self.cpu_per_token: list[float] = []
@@ -262,6 +326,8 @@ def make_parser() -> argparse.ArgumentParser:
     add("--layers", type=int, default=4, help="[default: 4]")
     add("--channels", type=int, default=256, help="[default: 256]")
     add("--heads", type=int, default=4, help="[default: 4]")
+    add("--kv-heads", type=int, default=0, help="heads of keys, for Llama [default: GPT-2]")
+    add("--feed-forward", type=int, default=0, help="[default: 4 times the channels]")
     add("--seq-len", type=int, default=512, help="tokens in a row [default: 512]")
     add("--batch", type=int, default=4, help="rows of a step [default: 4]")
     add("--vocabulary", type=int, default=8192, help="[default: 8192]")
@@ -276,7 +342,7 @@ def main() -> None:
     parser = make_parser()
     given = parser.parse_args()
     sizes = Sizes(given.layers, given.channels, given.heads, given.seq_len, given.batch,
-                  given.vocabulary)
+                  given.vocabulary, given.kv_heads, given.feed_forward or 4 * given.channels)
     torch.set_num_threads(given.threads)
     torch.manual_seed(SEED)
     rows = (

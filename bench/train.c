@@ -263,9 +263,8 @@ static measured time_steps(trainee *t, const corpus *c, int64_t n_steps)
 static double flop_per_token(const bd_model_config *config, const corpus *c)
 {
     const bd_boundaries all = {c->n_rows, c->seq_len, c->offsets, c->values};
-    int64_t n_used, n_pairs;
-    bd_count_work(&all, &n_used, &n_pairs);
-    return bd_model_flop(config, n_used, n_pairs) / (double)n_used;
+    const bd_step_work work = bd_count_work(&all, config->window);
+    return bd_model_flop(config, &work) / (double)work.n_used;
 }
 
 typedef struct figures {

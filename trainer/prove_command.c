@@ -85,11 +85,37 @@ typedef struct subject {
     const float *weights;      // likewise
 } subject;
 
+// A small model of the family. What the family can have, it has: heads that share keys, windows
+// shorter than most documents, layers that are not rotated.
+static bd_status make_small_model(bd_model_config *config, const bd_family *family,
+                                  const bd_dataset_config *dataset, bd_error *err)
+{
+    enum { WINDOW = 24, UNROTATED_INTERVAL = 4 };
+    BD_TRY(bd_model_config_preset(config, family->position_table ? "tiny" : "llama-tiny", err));
+    config->family = family;
+    bd_model_config_set_defaults(config);
+    config->n_vocabulary = dataset->vocab_size;
+    if (config->n_positions < dataset->seq_len)
+        config->n_positions = dataset->seq_len;
+    if (family->windows != BD_WINDOWS_NONE)
+        config->window = WINDOW;
+    for (int64_t l = 0; l < config->n_layers; l++) {
+        const bool is_unrotated =
+            family->has_unrotated_layers && (l + 1) % UNROTATED_INTERVAL == 0;
+        const bool has_window = family->windows == BD_WINDOWS_UNROTATED
+                                    ? is_unrotated
+                                    : family->windows == BD_WINDOWS_ALL || l % 2 == 0;
+        if (is_unrotated)
+            bd_layer_set_add(&config->unrotated, l);
+        if (config->window > 0 && has_window)
+            bd_layer_set_add(&config->windowed, l);
+    }
+    return bd_model_config_complete(config, err);
+}
+
 static bd_status open_proved_model(subject *s, const prove_settings *settings,
                                    const bd_rows *rows, bd_error *err)
 {
-    const bd_dataset_config *dataset = &rows->manifests[0].config;
-    bd_model_config config;
     if (settings->run) {
         BD_TRY(settings->step >= 0
                    ? bd_run_open_step(&s->run, settings->run, settings->step,
@@ -99,12 +125,9 @@ static bd_status open_proved_model(subject *s, const prove_settings *settings,
         s->weights = s->run.weights;
         return BD_OK;
     }
-    BD_TRY(bd_model_config_preset(&config, "tiny", err));
-    config.family = bd_families[settings->family];
-    config.n_vocabulary = dataset->vocab_size;
-    if (config.n_positions < dataset->seq_len)
-        config.n_positions = dataset->seq_len;
-    BD_TRY(bd_model_config_check(&config, err));
+    bd_model_config config;
+    BD_TRY(make_small_model(&config, bd_families[settings->family], &rows->manifests[0].config,
+                            err));
     BD_TRY(bd_parameters_init(&s->parameters, &config, err));
     s->drawn = malloc((size_t)s->parameters.n_total * sizeof *s->drawn);
     if (!s->drawn)
@@ -396,9 +419,13 @@ const bd_command bd_prove_command = {
         "all three. Then three documents are changed, one at a time, and no bit of any other "
         "token's logits and gradients may change.\n"
         "\n"
-        "--sabotage gives the boundaries {0, used} to attention (mask), to the embedding "
-        "(positions) or to the loss (targets): that is what systems without boundaries do, and "
-        "the proof must then fail. --probe makes the second experiment alone.\n"
+        "--sabotage gives the boundaries {0, used} to attention (mask), to learned positions "
+        "(positions), to the rotation of queries (rotation) or to the loss (targets): that is "
+        "what systems without boundaries do, and the proof must then fail. Positions are "
+        "learned "
+        "in opt and gpt2, and rotated in all other families. --probe makes the second "
+        "experiment "
+        "alone.\n"
         "\n"
         "Exit status: 0 proved (or a sabotage that was not noticed), 1 not proved, 2 it could "
         "not "

@@ -58,7 +58,7 @@ static bd_status open_inputs(bd_setup *s, bd_error *err)
 {
     const bd_train_options *options = s->options;
     s->folder = options->out ? options->out : options->resume;
-    if (!s->folder)
+    if (!s->folder && !options->dry_run)
         return bd_fail(err, BD_ERR_ARGUMENT, "-o DIR or --resume DIR is required");
     if (options->resume && strcmp(s->folder, options->resume) != 0)
         return bd_fail(err, BD_ERR_ARGUMENT, "-o and --resume name different folders");
@@ -136,21 +136,35 @@ static bd_status apply_model_options(bd_model_config *config, const bd_train_opt
         if (status != BD_OK)
             return bd_error_prefix(err, status, "--config");
     }
+    // Widths that follow from others are counted again (bd_model_config_complete) unless they are
+    // given as well.
     if (options->n_channels != BD_NOT_GIVEN && options->n_channels != config->n_channels) {
         config->n_channels = options->n_channels;
-        config->n_feed_forward = 4 * options->n_channels;
+        config->n_feed_forward = 0;
+        config->head_size = 0;
+        config->query_scale = 0;
+    }
+    if (options->n_heads != BD_NOT_GIVEN && options->n_heads != config->n_heads) {
+        config->n_heads = options->n_heads;
+        config->n_kv_heads = 0;
+        config->head_size = 0;
+        config->query_scale = 0;
+    }
+    if (options->n_kv_heads != BD_NOT_GIVEN)
+        config->n_kv_heads = options->n_kv_heads;
+    if (options->head_size != BD_NOT_GIVEN && options->head_size != config->head_size) {
+        config->head_size = options->head_size;
+        config->query_scale = 0;
     }
     if (options->n_feed_forward != BD_NOT_GIVEN)
         config->n_feed_forward = options->n_feed_forward;
     if (options->n_layers != BD_NOT_GIVEN)
         config->n_layers = options->n_layers;
-    if (options->n_heads != BD_NOT_GIVEN)
-        config->n_heads = options->n_heads;
     if (options->n_positions != BD_NOT_GIVEN)
         config->n_positions = options->n_positions;
     if (options->n_vocabulary != BD_NOT_GIVEN)
         config->n_vocabulary = options->n_vocabulary;
-    return bd_model_config_check(config, err);
+    return bd_model_config_complete(config, err);
 }
 
 // The shape that the options ask for. With --init they may repeat the shape of the weights, but
@@ -552,6 +566,21 @@ bd_status bd_setup_open(bd_setup *s, const bd_train_options *options, bd_group *
     BD_TRY(bd_group_agree(group, open_outputs(s, err), err));
     s->n_made = 0;  // the folder holds a run now, and stays
     return BD_OK;
+}
+
+bd_status bd_setup_describe(bd_setup *s, const bd_train_options *options, bd_group *group,
+                            bd_error *err)
+{
+    *s = (bd_setup){.options = options, .group = group, .lock = -1};
+    BD_TRY(open_inputs(s, err));
+    if (options->resume) {
+        BD_TRY(bd_checkpoint_find_latest(s->folder, &s->begin_step, err));
+        s->continues = true;
+        return open_checkpoint(s, err);
+    }
+    BD_TRY(describe_new_model(s, err));
+    BD_TRY(settle_type(s, err));
+    return bd_check_fit(&s->run.parameters.config, &s->rows, err);
 }
 
 void bd_setup_close(bd_setup *s)

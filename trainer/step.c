@@ -13,28 +13,50 @@
 
 // ---- Beginning and end ------------------------------------------------------------------
 
+bd_status bd_training_measure(bd_training_size *size, const bd_hyperparameters *h,
+                              const bd_parameters *parameters, int64_t seq_len,
+                              const bd_group *group, bd_error *err)
+{
+    const int64_t n_micro_batches =
+        bd_balance_micro_batches(h->batch_rows, h->micro_batch_rows, group->n_ranks);
+    *size = (bd_training_size){
+        .model = {.type = h->type,
+                  .recomputes = h->recomputes,
+                  .max_rows =
+                      bd_balance_most_rows(h->batch_rows, group->n_ranks, n_micro_batches),
+                  .seq_len = seq_len,
+                  .z_loss = h->z_loss},
+    };
+    int64_t *bounds = calloc((size_t)group->n_ranks + 1, sizeof *bounds);
+    if (!bounds)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the slices of %d ranks",
+                       (int)group->n_ranks);
+    bd_optimizer_divide(h->optimizer, parameters, group->n_ranks, bounds);
+    size->optimizer_bytes = bd_optimizer_measure(
+        h, parameters, bd_rank_slice_of(bounds, group->rank), group->n_ranks);
+    free(bounds);
+    BD_TRY(bd_model_measure(parameters, &size->model, &size->memory, err));
+    size->total_bytes = size->memory.total + size->optimizer_bytes;
+    return BD_OK;
+}
+
 // Fails if the backend has too little memory: a system that overcommits would grant it, and kill
 // the process when it is used.
-static bd_status check_trainer_memory(const bd_trainer *trainer,
-                                      const bd_model_options *options, bd_error *err)
+static bd_status check_trainer_memory(const bd_training_size *size, bd_backend *backend,
+                                      bd_error *err)
 {
-    const bd_trainer_needs *needs = &trainer->needs;
-    size_t needed, free_bytes;
-    BD_TRY(bd_model_measure(needs->parameters, options, &needed, err));
-    needed += bd_optimizer_measure(&trainer->hyperparameters, needs->parameters,
-                                   bd_rank_slice_of(trainer->bounds, needs->group->rank),
-                                   needs->group->n_ranks);
-    BD_TRY(needs->backend->operations->free_memory(needs->backend, &free_bytes, err));
-    if (needed <= free_bytes)
+    size_t free_bytes;
+    BD_TRY(backend->operations->free_memory(backend, &free_bytes, err));
+    if (size->total_bytes <= free_bytes)
         return BD_OK;
     return bd_fail(err, BD_ERR_MEMORY,
                    "training takes %s of the memory of %s, and %s are free: a smaller "
                    "--micro-batch (now %" PRId64 " rows of %" PRId64
                    " tokens)%s, a smaller --preset or shorter rows (bindery repack --seq-len) "
-                   "take less",
-                   bd_format_bytes(needed).text, needs->backend->operations->name,
-                   bd_format_bytes(free_bytes).text, options->max_rows, options->seq_len,
-                   options->recomputes ? "" : ", --recompute");
+                   "take less; --dry-run says what takes how much",
+                   bd_format_bytes(size->total_bytes).text, backend->operations->name,
+                   bd_format_bytes(free_bytes).text, size->model.max_rows, size->model.seq_len,
+                   size->model.recomputes ? "" : ", --recompute");
 }
 
 static bd_status divide_parameters(bd_trainer *trainer, bd_error *err)
@@ -59,22 +81,18 @@ static bd_status fill_trainer(bd_trainer *trainer, bd_error *err)
     const bd_hyperparameters *h = &trainer->hyperparameters;
     const bd_trainer_needs *needs = &trainer->needs;
     const int32_t n_ranks = needs->group->n_ranks;
+    bd_training_size size;
     BD_TRY(bd_check_fit(&needs->parameters->config, needs->rows, err));
     if (h->batch_rows < n_ranks)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "a batch of %" PRId64 " rows leaves some of %d ranks without a row: "
                        "--batch needs one for each",
                        h->batch_rows, (int)n_ranks);
+    BD_TRY(bd_training_measure(&size, h, needs->parameters,
+                               bd_rows_config(needs->rows)->seq_len, needs->group, err));
+    BD_TRY(check_trainer_memory(&size, needs->backend, err));
     BD_TRY(divide_parameters(trainer, err));
-    const bd_model_options options = {
-        .type = h->type,
-        .recomputes = h->recomputes,
-        .max_rows = bd_balance_most_rows(h->batch_rows, n_ranks, trainer->n_micro_batches),
-        .seq_len = bd_rows_config(needs->rows)->seq_len,
-        .z_loss = h->z_loss,
-    };
-    BD_TRY(check_trainer_memory(trainer, &options, err));
-    BD_TRY(bd_model_init(&trainer->model, needs->backend, needs->parameters, &options, err));
+    BD_TRY(bd_model_init(&trainer->model, needs->backend, needs->parameters, &size.model, err));
     trainer->trained_weights = trainer->model.weights;
     BD_TRY(bd_optimizer_init(&trainer->optimizer, h, needs->parameters, needs->backend,
                              bd_rank_slice_of(trainer->bounds, needs->group->rank), n_ranks,
@@ -257,8 +275,8 @@ bd_status bd_trainer_step(bd_trainer *trainer, bd_step_result *result, bd_error 
         .learning_rate = learning_rate,
         .n_targets = batch->n_targets,
         .n_tokens = batch->boundaries.n_rows * batch->boundaries.seq_len,
+        .work = bd_count_work(&batch->boundaries, needs->parameters->config.window),
     };
-    bd_count_work(&batch->boundaries, &result->n_used, &result->n_pairs);
     return BD_OK;
 }
 

@@ -26,6 +26,18 @@ typedef struct bd_trainer_needs {
     bd_collectives *collectives;  // theirs, of the backend's memory
 } bd_trainer_needs;
 
+// What a rank's part of a training takes of its backend's memory.
+typedef struct bd_training_size {
+    bd_model_options model;  // what the model's buffers are made for
+    bd_model_memory memory;
+    size_t optimizer_bytes;
+    size_t total_bytes;  // of model and optimizer
+} bd_training_size;
+
+bd_status bd_training_measure(bd_training_size *size, const bd_hyperparameters *hyperparameters,
+                              const bd_parameters *parameters, int64_t seq_len,
+                              const bd_group *group, bd_error *err);
+
 typedef struct bd_trainer {
     bd_hyperparameters hyperparameters;
     bd_trainer_needs needs;

@@ -2,6 +2,7 @@
 #include "common/base/interrupt.h"
 #include "common/cli/program.h"
 #include "trainer/commands.h"
+#include "trainer/dry_run.h"
 #include "trainer/loop.h"
 #include "trainer/model/model_config.h"
 #include "trainer/train_options.h"
@@ -70,6 +71,13 @@ static const bd_option train_options[] = {
      .initial_note = "the latest",
      .help = "Continue from the checkpoint of this step, and remove those after it"},
     BD_SETTINGS_OPTION(bd_train_options, settings_file, "steps: 300"),
+    {.name = "dry-run",
+     .letter = 'n',
+     .is_saved_nowhere = true,
+     BD_FLAG(bd_train_options, dry_run),
+     .help =
+         "Train nothing and write nothing: print the model, the memory that each part takes, "
+         "and how long the run may take; exit status 1 if it does not fit"},
     {.group = "The model",
      .name = "preset",
      .value = "NAME",
@@ -95,6 +103,16 @@ static const bd_option train_options[] = {
     {.name = "layers", .value = "N", OVERRIDE(n_layers, 1024), .help = "Layers"},
     {.name = "channels", .value = "N", OVERRIDE(n_channels, 1 << 16), .help = "Channels"},
     {.name = "heads", .value = "N", OVERRIDE(n_heads, 1024), .help = "Attention heads"},
+    {.name = "kv-heads",
+     .value = "N",
+     OVERRIDE(n_kv_heads, 1024),
+     .help =
+         "Heads of keys and values, each for several of queries; as many as --heads if only "
+         "that is given"},
+    {.name = "head-size",
+     .value = "N",
+     OVERRIDE(head_size, 256),
+     .help = "Channels of a head; --channels divided by --heads if only these are given"},
     {.name = "feed-forward",
      .value = "N",
      OVERRIDE(n_feed_forward, 1 << 18),
@@ -322,11 +340,14 @@ static int train_run(const bd_arguments *arguments)
     bool leaks = false;
     if (bd_group_join(&group, &err) != BD_OK)
         return bd_command_fail(arguments, &err);
+    const bd_train_options *options = arguments->settings;
+    bool fits = true;
     const bd_status status =
-        bd_train_loop(arguments->settings, group, arguments->quiet, &leaks, &err);
-    const int exit_status = status == BD_OK ? BD_EXIT_DONE
-                            : leaks         ? BD_EXIT_NO
-                                            : BD_EXIT_FAILED;
+        options->dry_run ? bd_train_dry_run(stdout, options, group, &fits, &err)
+                         : bd_train_loop(options, group, arguments->quiet, &leaks, &err);
+    const int exit_status = status != BD_OK ? leaks ? BD_EXIT_NO : BD_EXIT_FAILED
+                            : fits          ? BD_EXIT_DONE
+                                            : BD_EXIT_NO;
     if (status != BD_OK && (!group->agreed_to_fail || group->reports))
         bd_command_say(arguments, &err);
     bd_group_leave(group, status != BD_OK, exit_status);

@@ -12,13 +12,15 @@
 typedef struct bd_train_options {
     const char *settings_file;  // read by the parser
     bd_texts data;              // see data_sources.h
-    const char *out, *resume;   // the run's folder; at least one of them names it
-    int64_t resume_from;        // a step; BD_NOT_GIVEN: the latest
+    bool dry_run;
+    const char *out, *resume;  // the run's folder; at least one of them names it
+    int64_t resume_from;       // a step; BD_NOT_GIVEN: the latest
     int preset;
     bool preset_given;
     bool model_given;  // one of the other options of the model was given
     const char *config, *init;
-    int64_t n_layers, n_channels, n_heads, n_feed_forward, n_positions, n_vocabulary;
+    int64_t n_layers, n_channels, n_heads, n_kv_heads, head_size, n_feed_forward, n_positions,
+        n_vocabulary;
     bd_run_length length;
     // setup.c decides n_steps, decay_steps, type and, if it is not given, micro_batch_rows.
     bd_hyperparameters hyperparameters;

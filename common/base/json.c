@@ -197,6 +197,12 @@ bd_status bd_json_as_integer(const bd_json *value, int64_t min, int64_t max, int
     return BD_OK;
 }
 
+bd_status bd_json_as_string(const bd_json *value, const char **out, bd_error *err)
+{
+    *out = json_string_value(unwrap(value));
+    return *out ? BD_OK : bd_fail(err, BD_ERR_FORMAT, "not a string");
+}
+
 bd_status bd_json_get_integer(const bd_json *object, const char *key, int64_t min, int64_t max,
                               int64_t *value, bd_error *err)
 {

@@ -66,6 +66,7 @@ size_t bd_json_length(const bd_json *array);
 const bd_json *bd_json_at(const bd_json *array, size_t index);
 bd_status bd_json_as_integer(const bd_json *value, int64_t min, int64_t max, int64_t *out,
                              bd_error *err);
+bd_status bd_json_as_string(const bd_json *value, const char **out, bd_error *err);
 
 // The members of an object whose keys are not known beforehand, in their order; a value that is
 // not an object has none. Both parts are borrowed.

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 import program
-from program import BRIEF, FAMILIES, LONG, ROOT, ProgramTest, bindery
+from program import ALL_FAMILIES, BRIEF, FAMILIES, LONG, ROOT, ProgramTest, bindery, sabotages
 
 MODULE = os.environ["BINDERY_CUDA_MODULE"]
 DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
@@ -23,9 +23,10 @@ PRECISIONS = ("float", "bf16")
 # The worst element exceeds its bound by at least this factor.
 SABOTAGE_RATIOS = {"float": 100, "bf16": 5}
 # Each with each; in a brief run every one of both, but once.
-MODELS = [*(zip if BRIEF else itertools.product)(FAMILIES, PRECISIONS)]
+MODELS = [*(zip(ALL_FAMILIES, itertools.cycle(PRECISIONS)) if BRIEF
+            else itertools.product(ALL_FAMILIES, PRECISIONS))]
 DOCUMENTS = str(program.amount(brief=4, usual=8, long=20))  # in a proof
-SABOTAGES = ("mask", "positions", "targets")
+SABOTAGES = [*((family, what) for family in ("opt", "llama") for what in sabotages(family))]
 SABOTAGED = [*(zip(SABOTAGES, itertools.cycle(PRECISIONS)) if BRIEF
                else itertools.product(SABOTAGES, PRECISIONS))]
 # Both sum in float, in different orders; over 20 steps the differences stay far below this.
@@ -70,9 +71,9 @@ class Cuda(ProgramTest):
         self.succeeds(*how, "-o", self.folder / "honest", *ON_CUDA, "--probe", 3)
 
     def test_every_sabotage_is_noticed(self) -> None:
-        for operation, precision in SABOTAGED:
-            with self.subTest(operation, precision=precision):
-                how = ["--json", "--sabotage", operation, "--documents", "4"]
+        for (model, operation), precision in SABOTAGED:
+            with self.subTest(operation, model=model, precision=precision):
+                how = ["--json", "--model", model, "--sabotage", operation, "--documents", "4"]
                 result = self.prove(precision, *how)
                 self.assertEqual(result.status, 1, result)
                 ratio = json.loads(result.stdout)["gradients"]["worst_ratio"]

@@ -5,6 +5,7 @@ BINDERY_TEST_LONG=1 makes the random tests larger, BINDERY_TEST_BRIEF=1 smaller 
 Importing this module also makes the modules of `tests/oracle` importable.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -22,7 +23,40 @@ from reference_packer import Input, Options  # noqa: E402
 LONG = os.environ.get("BINDERY_TEST_LONG") == "1"
 BRIEF = os.environ.get("BINDERY_TEST_BRIEF") == "1" and not LONG
 TIMEOUT_SECONDS = 120
-FAMILIES = {"opt": "tiny", "gpt2": "tiny-gpt2"}  # of models, with a small preset of each
+# Families of models: those with a small preset, and a small config.json of the others. A window is
+# shorter than most documents, and what can differ between layers does.
+FAMILIES = {"opt": "tiny", "gpt2": "tiny-gpt2", "llama": "llama-tiny"}
+SMALL = {
+    "vocab_size": 257,
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+}
+CONFIGS = {
+    "mistral": {**SMALL, "sliding_window": 10},
+    "qwen2": {
+        **SMALL,
+        "use_sliding_window": True,
+        "sliding_window": 6,
+        "max_window_layers": 1,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+    },
+    "qwen3": {**SMALL, "head_dim": 12},
+    "olmo2": {**SMALL, "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+    "smollm3": {**SMALL, "no_rope_layers": [1, 0]},
+    "gemma3_text": {
+        **SMALL,
+        "head_dim": 12,
+        "query_pre_attn_scalar": 20,
+        "sliding_window": 8,
+        "sliding_window_pattern": 2,
+    },
+}
+ALL_FAMILIES = (*FAMILIES, *CONFIGS)
+LEARNED_POSITIONS = ("opt", "gpt2")  # all others rotate
 
 SANITIZER_REPORT = re.compile(
     r"AddressSanitizer|LeakSanitizer|ThreadSanitizer|UndefinedBehaviorSanitizer|runtime error:"
@@ -140,6 +174,22 @@ def input_arguments(inputs: list[Input], paths: list[Path]) -> list[str | Path]:
     for item, path in zip(inputs, paths):
         given += [path] if item.source == "default" else ["--source", f"{item.source}={path}"]
     return given
+
+
+def sabotages(family: str) -> tuple[str, ...]:
+    """Returns what `prove` can break in a family: a rotation is relative, and learned positions
+    are not rotated."""
+    positions = "positions" if family in LEARNED_POSITIONS else "rotation"
+    return ("mask", positions, "targets")
+
+
+def shape_arguments(family: str, folder: Path) -> list[str | Path]:
+    """Returns the options with which `train` makes a small model; `folder` may get its file."""
+    if family in FAMILIES:
+        return ["--preset", FAMILIES[family]]
+    path = folder / f"{family}.json"
+    path.write_text(json.dumps({"model_type": family, **CONFIGS[family]}))
+    return ["--config", path]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

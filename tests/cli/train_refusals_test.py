@@ -2,6 +2,8 @@
 helps, and leaves nothing behind."""
 
 import json
+import math
+import re
 import shutil
 from pathlib import Path
 
@@ -55,6 +57,58 @@ class Defaults(ProgramTest):
             path.unlink()
         self.succeeds(*how)
         self.assertTrue((self.folder / "run" / "step-00000002.json").exists())
+
+
+class DryRuns(ProgramTest):
+    """What a run takes is counted from tensors that a real run of the same model has saved."""
+
+    HOW = ["--data", DATASET, "--preset", "llama-tiny", "--layers", 2, "--steps", 3, "--batch", 4]
+
+    def figures(self, *arguments: object) -> dict[str, str]:
+        """The amounts of the lines on memory, by kind."""
+        result = self.succeeds("train", "--dry-run", *self.HOW, *arguments)
+        kinds = "weights|gradients|optimizer|activations|logits|in all"
+        return dict(re.findall(rf"({kinds}) +([0-9.]+ [KMG]?i?B)", result.stdout))
+
+    def bytes_of(self, amount: str) -> float:
+        number, unit = amount.split()
+        return float(number) * {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[unit]
+
+    def test_memory_is_that_of_the_parameters_and_the_batch(self) -> None:
+        run = self.folder / "run"
+        self.succeeds("train", "-q", *self.HOW, "-o", run)
+        header = (run / "step-00000003.safetensors").read_bytes()
+        size = int.from_bytes(header[:8], "little")
+        tensors = json.loads(header[8 : 8 + size])
+        n = sum(math.prod(t["shape"]) for name, t in tensors.items()
+                if name != "__metadata__" and not name.startswith(("adamw.", "muon.")))
+        figures = self.figures()
+        shown = self.succeeds("train", "--dry-run", *self.HOW).stdout
+        self.assertIn(f"llama with {n:,} parameters", shown)
+        self.assertIn("3 steps of 4 rows of 64 tokens: 256 tokens a step", shown)
+        half_a_digit = 0.01  # amounts have three digits
+        for kind, expected in (("gradients", 4 * n), ("optimizer", 8 * n)):
+            difference = abs(self.bytes_of(figures[kind]) - expected)
+            self.assertLessEqual(difference, half_a_digit * expected, kind)
+        parts = sum(self.bytes_of(v) for kind, v in figures.items() if kind != "in all")
+        whole = self.bytes_of(figures["in all"])
+        self.assertLessEqual(abs(parts - whole), half_a_digit * whole)
+        fewer = self.figures("--micro-batch", 2)
+        ratio = self.bytes_of(figures["activations"]) / self.bytes_of(fewer["activations"])
+        self.assertAlmostEqual(ratio, 2, delta=0.1)
+        again = self.figures("--recompute")
+        self.assertLess(self.bytes_of(again["activations"]), self.bytes_of(figures["activations"]))
+
+    def test_nothing_is_written(self) -> None:
+        self.succeeds("train", "--dry-run", *self.HOW, "-o", self.folder / "above" / "run")
+        self.assertFalse((self.folder / "above").exists())
+
+    def test_what_does_not_fit_is_said_with_what_helps(self) -> None:
+        huge = ["--preset", "llama-8b", "--layers", 1000, "--data", DATASET]
+        result = bindery("train", "--dry-run", *huge)
+        self.assertEqual(result.status, 1, result)
+        self.assertRegex(result.stdout, "It does not fit")
+        self.assertRegex(result.stdout, "--recompute takes .*\n.*--recompute --micro-batch 1 takes")
 
 
 class Refusals(ProgramTest):
@@ -114,7 +168,7 @@ class Refusals(ProgramTest):
             ("--heads", ["--channels", 100, "--heads", 3]),
             ("vocabulary of 256.*--vocab-size", ["--config", self.config(vocab_size=256)]),
             ("vocabulary of 256.*--vocab-size", ["--vocab-size", 256]),
-            ("llama.json.*llama", ["--config", self.write("llama.json", '{"model_type": "llama"}')]),
+            ("mamba.json.*mamba", ["--config", self.write("mamba.json", '{"model_type": "mamba"}')]),
             ("no-such", ["--config", self.folder / "no-such"]),
         ):
             with self.subTest(mention):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import program
 from forged_dataset import Forgery, checksum_of, seal
-from program import FAMILIES, ROOT, ProgramTest, Result, bindery
+from program import ALL_FAMILIES, FAMILIES, LEARNED_POSITIONS, ROOT, ProgramTest, Result, bindery
 from schemas import validate
 
 GOLDEN = ROOT / "tests" / "golden" / "train-1"
@@ -391,7 +391,7 @@ class Proving(TrainTest):
         return proof
 
     def test_packing_changes_no_gradient(self) -> None:
-        for family in FAMILIES:
+        for family in ALL_FAMILIES:
             with self.subTest(family):
                 proof = self.proof("--model", family, status=0)
                 self.assertGreaterEqual(proof["segments"], 20)
@@ -400,10 +400,10 @@ class Proving(TrainTest):
                 self.assertTrue(proof["probe"]["clean"])
 
     def test_a_trained_model_proves_it_as_well(self) -> None:
-        for family, preset in FAMILIES.items():
+        for family in ALL_FAMILIES:
             with self.subTest(family):
-                run = self.train(family, "--preset", preset, "--steps", 30)
-                self.proof("--run", run, status=0)
+                shape = program.shape_arguments(family, self.folder)
+                self.proof("--run", self.train(family, *shape, "--steps", 30), status=0)
 
     def test_sabotage_is_noticed_and_named(self) -> None:
         for sabotage in ("mask", "positions", "targets"):
@@ -421,13 +421,27 @@ class Proving(TrainTest):
                 self.assertEqual(text.status, 1)
                 self.assertRegex(text.stdout, r"embed_positions\.weight\[\d+\] .* DIFFERS, only when")
 
+    def test_a_sabotage_that_changes_nothing_is_refused(self) -> None:
+        for family in ALL_FAMILIES:
+            with self.subTest(family):
+                learned = family in LEARNED_POSITIONS
+                possible, refused = ["positions", "rotation"][:: 1 if learned else -1]
+                result = bindery("prove", "--model", family, "--sabotage", refused, DATASET)
+                self.assert_refused(result, f"'{family}'", f"--sabotage {possible} breaks them",
+                                    "learned" if learned else "a rotation is relative")
+                self.assertEqual(result.stdout, "")
+                proof = self.proof("--model", family, "--sabotage", possible,
+                                   "--documents", SABOTAGED, status=1)
+                worst = proof["gradients"]["worst_ratio"]
+                self.assertTrue(worst is None or worst >= 100, worst)
+
     def test_two_experiments_at_once_are_refused(self) -> None:
         result = bindery("prove", "--probe", "--sabotage", "mask", DATASET)
         self.assert_refused(result, "--probe", "--sabotage")
         self.assertEqual(result.stdout, "")
 
     def test_no_bit_leaks_into_another_document(self) -> None:
-        for family in FAMILIES:
+        for family in ALL_FAMILIES:
             with self.subTest(family):
                 proof = self.proof("--probe", "--model", family, status=0)
                 self.assertNotIn("gradients", proof)

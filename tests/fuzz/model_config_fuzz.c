@@ -1,5 +1,6 @@
 // A config.json made of any bytes is refused with its name, or is a model: it survives being
 // written and read again, and its parameters lie one after the other.
+#include <math.h>
 #include <string.h>
 
 #include "tests/fuzz/json_mutator.h"
@@ -31,6 +32,19 @@ static void check_parameters(const bd_model_config *config)
     bd_parameters_release(&parameters);
 }
 
+// No pair turns faster than the first, by more than a radian, or backwards.
+static void check_rotation(const bd_model_config *config)
+{
+    uint64_t turns[128];
+    if (config->family->position_table)
+        return;
+    REQUIRE(config->head_size <= 256);
+    bd_rotation_turns(&config->rotation, config->head_size, turns);
+    for (int64_t i = 0; i < config->head_size / 2; i++)
+        REQUIRE(turns[i] <= UINT64_C(1) << 62);
+    REQUIRE(isfinite(bd_rotation_scale(&config->rotation)));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     bd_model_config config, again;
@@ -40,11 +54,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         REQUIRE(strstr(err.message, memory_file_path()));
         return 0;
     }
-    REQUIRE(bd_model_config_check(&config, NULL) == BD_OK);
+    REQUIRE(bd_model_config_complete(&config, NULL) == BD_OK);
     bd_json *json = bd_model_config_to_json(&config);
     REQUIRE(bd_model_config_from_json(&again, json, NULL) == BD_OK);
     REQUIRE(memcmp(&config, &again, sizeof config) == 0);
     bd_json_free(json);
     check_parameters(&config);
+    check_rotation(&config);
     return 0;
 }

@@ -27,8 +27,7 @@ static void write_step(bd_metrics *metrics, int64_t step)
         .learning_rate = 1e-3 * share,
         .n_targets = step == 3 ? 0 : 90,
         .n_tokens = 100,
-        .n_used = 91,
-        .n_pairs = 1000 + step,
+        .work = {.n_used = 91, .n_pairs = 1000 + step},
     };
     require(bd_metrics_write(metrics, &result, 1000000 * (1 + step % 3), &err), &err);
 }
@@ -54,7 +53,13 @@ int main(int argc, char **argv)
     if (argc != 4)
         return 2;
     const int64_t after = atol(argv[2]), last = atol(argv[3]);
-    const bd_model_config config = {.n_layers = 1, .n_channels = 8, .n_vocabulary = 10};
+    const bd_model_config config = {.family = &bd_family_opt,
+                                    .n_layers = 1,
+                                    .n_channels = 8,
+                                    .n_heads = 1,
+                                    .n_kv_heads = 1,
+                                    .head_size = 8,
+                                    .n_vocabulary = 10};
     require(bd_metrics_open(&metrics, argv[1], after, &config, 1e9, &err), &err);
     for (int64_t step = after + 1; step <= last; step++) {
         write_step(metrics, step);

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from torch_loader import Row, epoch_order, read_dataset, rows_of_step
 from torch_models import (
@@ -26,6 +27,7 @@ from torch_models import (
     Weights,
     break_mask,
     break_positions,
+    break_rotation,
     break_targets,
     cast,
     gradients,
@@ -42,17 +44,18 @@ from torch_models import (
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "train-1"
 SEQ_LEN = 64
 SEPARATOR = 256
-SIZES = {
-    "n_layers": 2,
-    "n_channels": 24,
-    "n_heads": 3,
-    "n_positions": SEQ_LEN,
-    "vocab_size": SEPARATOR + 1,
+SIZES = {"n_layers": 2, "n_channels": 24, "n_positions": SEQ_LEN, "vocab_size": SEPARATOR + 1}
+HEADS = {  # heads of queries, heads of keys, channels of a head, width of the feed-forward layer
+    "opt": (3, 3, 8, 96),
+    "gpt2": (3, 3, 8, 96),
+    "llama": (6, 2, 4, 40),
+    "qwen3": (3, 1, 10, 40),
+    "olmo2": (4, 4, 6, 40),
 }
 # With some seeds (20, 2) an activation of OPT passes so close to ReLU's kink that float and double
 # are on different sides, and their losses differ by 5e-5. With this seed they agree within 1e-6, so
 # that a test of another program can be as strict.
-WEIGHTS_SEED = {"opt": 1, "gpt2": 2}
+WEIGHTS_SEED = {"opt": 1, "gpt2": 2, "llama": 3, "qwen3": 4, "olmo2": 5}
 TRAINING = {
     "seed": 1234,
     "steps": 200,
@@ -65,6 +68,13 @@ TRAINING = {
     "weight_decay": 0.1,
     "clip_norm": 1.0,
 }
+MUON = {
+    "momentum": 0.95,
+    "iterations": 5,
+    "coefficients": [3.4445, -4.7750, 2.0315],
+    "scale": 0.2,
+}
+MUON_MODELS = ("llama",)
 DTYPES = {"float": torch.float32, "double": torch.float64}
 
 
@@ -93,7 +103,8 @@ def differences(a: Weights, b: Weights) -> dict[str, float]:
 
 def broken_losses(config: Config, weights: Weights, batch: Batch, rows: list[Row]) -> dict:
     """Returns the loss of each fault, which a test must be able to notice."""
-    return {
+    rotation = {"rotation": loss(config, weights, [break_rotation(batch)])}
+    return (rotation if config.position_table is None else {}) | {
         "positions": loss(config, weights, [break_positions(batch)]),
         "mask": loss(config, weights, [break_mask(batch)]),
         "targets": loss(config, weights, [break_targets(batch, rows)]),
@@ -120,12 +131,9 @@ def expectations(config: Config, stored: Weights, rows: list[Row]) -> tuple[dict
     broken = {}
     for fault, value in broken_losses(config, weights, batch, rows).items():
         wrong = differences(gradients(value, weights), exact)
-        broken[fault] = {
-            "loss": shortest(value),
-            "positions": wrong[table],
-            "worst": max(wrong.values()),
-        }
-    first = config.first_position_row
+        broken[fault] = {"loss": shortest(value)}
+        broken[fault] |= {"positions": wrong[table]} if table else {}
+        broken[fault] |= {"worst": max(wrong.values())}
     row_0 = token_losses(config, weights, pack(rows[:1]))[0]
     has_target = pack(rows[:1]).targets[0] >= 0
     return {
@@ -133,12 +141,7 @@ def expectations(config: Config, stored: Weights, rows: list[Row]) -> tuple[dict
         "targets": batch.n_targets,
         "loss": losses,
         "worst_difference": {precision: max(d.values()) for precision, d in apart.items()},
-        "positions": {
-            "tensor": table,
-            "rows": list(range(first, first + 8)),
-            "norms": exact[table][first : first + 8].norm(dim=1).tolist(),
-            "difference": {precision: d[table] for precision, d in apart.items()},
-        },
+        **({"positions": position_norms(config, exact, apart)} if table else {}),
         "broken": broken,
         "parameters": {
             name: {
@@ -154,6 +157,17 @@ def expectations(config: Config, stored: Weights, rows: list[Row]) -> tuple[dict
     }, exact
 
 
+def position_norms(config: Config, exact: Weights, apart: dict[str, dict[str, float]]) -> dict:
+    """Returns what expected.json has of the position table's gradient."""
+    table, first = config.position_table, config.first_position_row
+    return {
+        "tensor": table,
+        "rows": list(range(first, first + 8)),
+        "norms": exact[table][first : first + 8].norm(dim=1).tolist(),
+        "difference": {precision: d[table] for precision, d in apart.items()},
+    }
+
+
 def learning_rate(step: int) -> float:
     """Linear warm-up, then cosine; steps count from 1."""
     top, bottom = TRAINING["learning_rate"], TRAINING["final_learning_rate"]
@@ -164,30 +178,75 @@ def learning_rate(step: int) -> float:
     return bottom + 0.5 * (top - bottom) * (1 + math.cos(math.pi * progress))
 
 
-def train(config: Config, weights: Weights, batches: list[Batch]) -> dict[str, list[float]]:
-    """Returns the loss of every step, and the norm of its gradient before clipping."""
-    matrices = [w for w in weights.values() if w.dim() == 2]
-    vectors = [w for w in weights.values() if w.dim() == 1]
-    optimizer = torch.optim.AdamW(
+def orthogonalized(matrix: Tensor) -> Tensor:
+    """Moves all singular values near 1 by Newton and Schulz's iteration, of degree five.
+
+    With X = U S V', a X + b X X' X + c X X' X X' X = U (a S + b S^3 + c S^5) V'.
+    """
+    a, b, c = MUON["coefficients"]
+    x = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    x = x / (x.norm() + 1e-7)
+    for _ in range(MUON["iterations"]):
+        square = x @ x.T
+        x = a * x + (b * square + c * square @ square) @ x
+    return x if matrix.shape[0] <= matrix.shape[1] else x.T
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum of Nesterov's kind, orthogonalized; decay as AdamW has it. An update has the root
+    mean square of AdamW's, about 0.2, so that both take the same learning rate."""
+
+    def __init__(self, matrices: list[Tensor], weight_decay: float) -> None:
+        super().__init__(matrices, {"lr": 0.0, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        momentum = MUON["momentum"]
+        for group in self.param_groups:
+            for weight in group["params"]:
+                average = self.state[weight].setdefault("average", torch.zeros_like(weight))
+                average.mul_(momentum).add_(weight.grad)
+                update = orthogonalized(weight.grad + momentum * average)
+                scale = MUON["scale"] * math.sqrt(max(weight.shape))
+                weight.mul_(1 - group["lr"] * group["weight_decay"])
+                weight.sub_(group["lr"] * scale * update)
+
+
+def optimizers(weights: Weights, with_muon: bool) -> list[torch.optim.Optimizer]:
+    """Returns AdamW for all tensors, or Muon for the matrices of layers and AdamW for the rest."""
+    decay = TRAINING["weight_decay"]
+    muons = [w for n, w in weights.items() if with_muon and w.dim() == 2 and ".layers." in n]
+    others = [w for w in weights.values() if not any(w is m for m in muons)]
+    adamw = torch.optim.AdamW(
         [
-            {"params": matrices, "weight_decay": TRAINING["weight_decay"]},
-            {"params": vectors, "weight_decay": 0.0},
+            {"params": [w for w in others if w.dim() == 2], "weight_decay": decay},
+            {"params": [w for w in others if w.dim() == 1], "weight_decay": 0.0},
         ],
         betas=tuple(TRAINING["betas"]),
         eps=TRAINING["epsilon"],
         foreach=False,
     )
+    return [adamw, Muon(muons, decay)] if with_muon else [adamw]
+
+
+def train(
+    config: Config, weights: Weights, batches: list[Batch], with_muon: bool
+) -> dict[str, list[float]]:
+    """Returns the loss of every step, and the norm of its gradient before clipping."""
+    used = optimizers(weights, with_muon)
     losses, norms = [], []
     for step, batch in enumerate(batches, start=1):
-        for group in optimizer.param_groups:
+        for group in (group for optimizer in used for group in optimizer.param_groups):
             group["lr"] = learning_rate(step)
-        optimizer.zero_grad()
+        for weight in weights.values():
+            weight.grad = None
         value = loss(config, weights, [batch])
         value.backward()
         norm = torch.nn.utils.clip_grad_norm_(
             weights.values(), TRAINING["clip_norm"], foreach=False
         )
-        optimizer.step()
+        for optimizer in used:
+            optimizer.step()
         losses.append(shortest(value))
         norms.append(shortest(norm))
     return {"losses": losses, "gradient_norms": norms}
@@ -195,44 +254,65 @@ def train(config: Config, weights: Weights, batches: list[Batch]) -> dict[str, l
 
 def make_model(model: str, rows: list[Row], blocks: tuple[int, ...]) -> None:
     """Writes the folder of one model."""
-    config = Config(model, **SIZES)
+    n_heads, n_key_heads, head_size, n_hidden = HEADS[model]
+    config = Config(
+        model,
+        n_heads=n_heads,
+        n_key_heads=n_key_heads,
+        head_size=head_size,
+        n_hidden=n_hidden,
+        **SIZES,
+    )
     stored = random_weights(config, WEIGHTS_SEED[model])
     expected, exact = expectations(config, stored, rows)
-    order = [
-        rows_of_step(blocks, TRAINING["seed"], step, TRAINING["rows_per_step"])
-        for step in range(1, TRAINING["steps"] + 1)
-    ]
-    batches = [pack(rows[r] for r in chosen) for chosen in order]
-    runs = {p: train(config, cast(stored, dtype), batches) for p, dtype in DTYPES.items()}
-
     folder = GOLDEN / model
     folder.mkdir(exist_ok=True)
     write_json(folder / "config.json", hugging_face_config(config, SEPARATOR))
     save_file(stored, folder / "weights.safetensors", metadata={"format": "pt"})
     save_file(exact, folder / "gradients.safetensors", metadata={"format": "pt"})
     write_json(folder / "expected.json", expected)
+    report(model, expected)
+    make_training(config, stored, rows, blocks, with_muon=False)
+    if model in MUON_MODELS:
+        make_training(config, stored, rows, blocks, with_muon=True)
+
+
+def make_training(
+    config: Config, stored: Weights, rows: list[Row], blocks: tuple[int, ...], with_muon: bool
+) -> None:
+    """Writes training.json or training-muon.json."""
+    order = [
+        rows_of_step(blocks, TRAINING["seed"], step, TRAINING["rows_per_step"])
+        for step in range(1, TRAINING["steps"] + 1)
+    ]
+    batches = [pack(rows[r] for r in chosen) for chosen in order]
+    runs = {
+        precision: train(config, cast(stored, dtype), batches, with_muon)
+        for precision, dtype in DTYPES.items()
+    }
     write_json(
-        folder / "training.json",
+        GOLDEN / config.model / ("training-muon.json" if with_muon else "training.json"),
         TRAINING
+        | ({"muon": MUON} if with_muon else {})
         | {"rows": [r for chosen in order[:10] for r in chosen]}
         | runs["float"]
         | {"in_double": runs["double"]},
     )
-    report(model, expected, runs)
-
-
-def report(model: str, expected: dict, runs: dict) -> None:
-    """Prints the results for the person who made the files."""
-    print(f"{model}: {expected['targets']} targets, loss {expected['loss']['packed']['double']}")
-    for precision in DTYPES:
-        worst = expected["worst_difference"][precision]
-        positions = expected["positions"]["difference"][precision]
-        print(f"  packed - separate, {precision}: positions {positions:.1e}, worst {worst:.1e}")
-    for fault, found in expected["broken"].items():
-        print(f"  broken {fault}: positions {found['positions']:.1e}, worst {found['worst']:.1e}")
     single, double = (np.array(runs[precision]["losses"]) for precision in DTYPES)
-    print(f"  training: loss {single[0]:.4f} to {single[-1]:.4f}", end="; ")
+    name = "Muon" if with_muon else "AdamW"
+    print(f"  {name}: loss {single[0]:.4f} to {single[-1]:.4f}", end="; ")
     print(f"float - double {abs(single - double).max():.1e}")
+
+
+def report(model: str, expected: dict) -> None:
+    """Prints the results for the person who made the files."""
+    print(
+        f"{model}: {expected['targets']} targets, loss {expected['loss']['packed']['double']}"
+    )
+    for precision, worst in expected["worst_difference"].items():
+        print(f"  packed - separate, {precision}: worst {worst:.1e}")
+    for fault, found in expected["broken"].items():
+        print(f"  broken {fault}: worst {found['worst']:.1e}")
 
 
 def make_orders() -> None:

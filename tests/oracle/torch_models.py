@@ -1,4 +1,5 @@
-"""OPT and GPT-2 in plain PyTorch, run on packed rows or on one segment per sequence.
+"""OPT, GPT-2, Llama, Qwen 3 and OLMo 2 in plain PyTorch, run on packed rows or on one segment per
+sequence.
 
 A model is its configuration and a dictionary of tensors with Hugging Face's names. It was written
 from the papers and the names alone; that it equals the published model is checked with
@@ -29,33 +30,39 @@ from torch_loader import Row
 
 Weights = dict[str, Tensor]
 
-MODELS = ("opt", "gpt2")
-EPSILON = 1e-5  # of every layer norm
+MODELS = ("opt", "gpt2", "llama", "qwen3", "olmo2")
+TIED = ("opt", "gpt2", "qwen3")  # the output matrix is the token table
+EPSILON = 1e-5  # of every norm
+THETA = 500.0  # of rotations, small enough for all pairs of channels to turn within 64 tokens
 SPREAD = 0.2  # standard deviation of random weights
 NO_TARGET = -100
-CHECK_BOUND = 1e-12  # on the difference from transformers
+# Bounds on the difference from transformers. Their RMS norms and their angles are float always.
+CHECK_BOUND = {"opt": 1e-12, "gpt2": 1e-12, "llama": 2e-6, "qwen3": 2e-6, "olmo2": 2e-6}
 
 
 @dataclass(frozen=True)
 class Config:
-    """A model's kind and sizes. The feed-forward layer has 4 × n_channels units."""
+    """A model's kind and sizes. n_key_heads heads have keys and values: neighbouring heads of
+    queries share one. n_hidden is the width of the feed-forward layer."""
 
     model: str
     n_layers: int
     n_channels: int
     n_heads: int
+    n_key_heads: int
+    head_size: int
+    n_hidden: int
     n_positions: int
     vocab_size: int
 
     @property
-    def n_hidden(self) -> int:
-        return 4 * self.n_channels
-
-    @property
-    def position_table(self) -> str:
-        """The name of the tensor."""
-        opt = "model.decoder.embed_positions.weight"
-        return opt if self.model == "opt" else "transformer.wpe.weight"
+    def position_table(self) -> str | None:
+        """The name of the tensor; None if the model rotates."""
+        tables = {
+            "opt": "model.decoder.embed_positions.weight",
+            "gpt2": "transformer.wpe.weight",
+        }
+        return tables.get(self.model)
 
     @property
     def first_position_row(self) -> int:
@@ -64,8 +71,11 @@ class Config:
 
 
 def hugging_face_config(config: Config, separator: int) -> dict:
-    """config.json with the fields that opt-125m and gpt2 have, without dropout."""
+    """config.json with the fields that opt-125m, gpt2, Llama-3.2-1B, Qwen3-0.6B and
+    OLMo-2-0425-1B have, without dropout."""
     common = {"bos_token_id": separator, "eos_token_id": separator}
+    if config.position_table is None:
+        return common | rotary_config(config)
     if config.model == "opt":
         return common | {
             "activation_dropout": 0.0,
@@ -109,8 +119,42 @@ def hugging_face_config(config: Config, separator: int) -> dict:
     }
 
 
+def rotary_config(config: Config) -> dict:
+    fields = {
+        "architectures": [f"{config.model.capitalize()}ForCausalLM"],
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "head_dim": config.head_size,
+        "hidden_act": "silu",
+        "hidden_size": config.n_channels,
+        "initializer_range": 0.02,
+        "intermediate_size": config.n_hidden,
+        "max_position_embeddings": config.n_positions,
+        "model_type": config.model,
+        "num_attention_heads": config.n_heads,
+        "num_hidden_layers": config.n_layers,
+        "num_key_value_heads": config.n_key_heads,
+        "rms_norm_eps": EPSILON,
+        "rope_scaling": None,
+        "rope_theta": THETA,
+        "tie_word_embeddings": config.model in TIED,
+        "torch_dtype": "float32",
+        "use_cache": True,
+        "vocab_size": config.vocab_size,
+    }
+    if config.model == "llama":
+        return fields | {"mlp_bias": False, "pretraining_tp": 1}
+    if config.model == "qwen3":
+        window = {"max_window_layers": config.n_layers, "sliding_window": None}
+        return fields | window | {"use_sliding_window": False}
+    del fields["head_dim"]  # OLMo 2 has none: it is n_channels / n_heads
+    return fields
+
+
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
     """The name and shape of every tensor of a model."""
+    if config.position_table is None:
+        return rotary_shapes(config)
     c, f = config.n_channels, config.n_hidden
     n_position_rows = config.n_positions + config.first_position_row
     if config.model == "opt":
@@ -138,6 +182,36 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
     return result
 
 
+def rotary_shapes(config: Config) -> dict[str, tuple[int, ...]]:
+    """Nothing here has a bias."""
+    c, f = config.n_channels, config.n_hidden
+    q, k = config.n_heads * config.head_size, config.n_key_heads * config.head_size
+    parts: dict[str, tuple[int, ...]] = {
+        "self_attn.q_proj": (q, c),
+        "self_attn.k_proj": (k, c),
+        "self_attn.v_proj": (k, c),
+        "self_attn.o_proj": (c, q),
+        "mlp.gate_proj": (f, c),
+        "mlp.up_proj": (f, c),
+        "mlp.down_proj": (c, f),
+        "post_attention_layernorm": (c,),
+    }
+    if config.model == "olmo2":
+        parts |= {"post_feedforward_layernorm": (c,)}
+        parts |= {"self_attn.q_norm": (q,), "self_attn.k_norm": (k,)}
+    else:
+        parts |= {"input_layernorm": (c,)}
+    if config.model == "qwen3":
+        parts |= {f"self_attn.{p}_norm": (config.head_size,) for p in ("q", "k")}
+    result = {"model.embed_tokens.weight": (config.vocab_size, c)}
+    for n in range(config.n_layers):
+        result |= {f"model.layers.{n}.{part}.weight": shape for part, shape in parts.items()}
+    result["model.norm.weight"] = (c,)
+    if config.model not in TIED:
+        result["lm_head.weight"] = (config.vocab_size, c)
+    return result
+
+
 def random_weights(config: Config, seed: int) -> Weights:
     """Weights of which none is accidentally zero or one; the same bits on every machine.
 
@@ -147,8 +221,8 @@ def random_weights(config: Config, seed: int) -> Weights:
     weights = {}
     for name, shape in shapes(config).items():
         value = (torch.rand(shape) * 2 - 1) * (SPREAD * math.sqrt(3))
-        is_layer_norm_scale = len(shape) == 1 and name.endswith(".weight")
-        weights[name] = value + 1 if is_layer_norm_scale else value
+        is_scale_of_norm = len(shape) == 1 and name.endswith(".weight")
+        weights[name] = value + 1 if is_scale_of_norm else value
     return weights
 
 
@@ -157,11 +231,13 @@ class Batch:
     """Sequences as the models take them, and what is to be predicted.
 
     ids, positions, targets   [sequences][tokens]; a target is an id or NO_TARGET
+    query_positions           by which queries are rotated; the same, unless broken on purpose
     visible                   [sequences][tokens][tokens]; query, then key
     """
 
     ids: Tensor
     positions: Tensor
+    query_positions: Tensor
     visible: Tensor
     targets: Tensor
 
@@ -187,7 +263,7 @@ def pack(rows: Iterable[Row]) -> Batch:
         targets = torch.full_like(ids, NO_TARGET)
         inside = (segment[1:] == segment[:-1]) & (index[1:] < row.boundaries[-1])
         targets[:-1][inside] = ids[1:][inside]
-        parts.append((ids, index - start, visible, targets))
+        parts.append((ids, index - start, index - start, visible, targets))
     return Batch(*(torch.stack(column) for column in zip(*parts, strict=True)))
 
 
@@ -205,12 +281,20 @@ def causal(ids: Tensor) -> Batch:
     n = len(ids)
     targets = torch.cat([ids[1:], torch.tensor([NO_TARGET])])
     visible = torch.ones(n, n, dtype=torch.bool).tril()
-    return Batch(ids[None], torch.arange(n)[None], visible[None], targets[None])
+    positions = torch.arange(n)[None]
+    return Batch(ids[None], positions, positions, visible[None], targets[None])
 
 
 def break_positions(batch: Batch) -> Batch:
-    """A fault: positions count through the row."""
-    return replace(batch, positions=torch.arange(batch.ids.shape[1]).expand_as(batch.ids))
+    """A fault: positions count through the row. To rotations it makes no difference."""
+    through = torch.arange(batch.ids.shape[1]).expand_as(batch.ids)
+    return replace(batch, positions=through, query_positions=through)
+
+
+def break_rotation(batch: Batch) -> Batch:
+    """A fault: queries are rotated by positions in the row, keys by those in the document."""
+    through = torch.arange(batch.ids.shape[1]).expand_as(batch.ids)
+    return replace(batch, query_positions=through)
 
 
 def break_mask(batch: Batch) -> Batch:
@@ -227,10 +311,17 @@ def break_targets(batch: Batch, rows: Iterable[Row]) -> Batch:
     return replace(batch, targets=targets)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, n_heads: int) -> Tensor:
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, visible: Tensor, n_heads: int, n_key_heads: int
+) -> Tensor:
     """[sequences][tokens][channels], in and out."""
     n_sequences, n_tokens, n_channels = q.shape
-    q, k, v = (x.view(n_sequences, n_tokens, n_heads, -1).transpose(1, 2) for x in (q, k, v))
+    q, k, v = (
+        x.view(n_sequences, n_tokens, n, -1).transpose(1, 2)
+        for x, n in ((q, n_heads), (k, n_key_heads), (v, n_key_heads))
+    )
+    shared_by = [head * n_key_heads // n_heads for head in range(n_heads)]
+    k, v = k[:, shared_by], v[:, shared_by]
     scores = q @ k.transpose(2, 3) / math.sqrt(n_channels // n_heads)
     scores = scores.masked_fill(~visible[:, None], -math.inf)
     mixed = scores.softmax(dim=-1) @ v
@@ -254,7 +345,7 @@ def opt_logits(config: Config, weights: Weights, batch: Batch) -> Tensor:
         layer = f"model.decoder.layers.{n}"
         y = layer_norm(x, weights, f"{layer}.self_attn_layer_norm")
         q, k, v = (linear(y, f"{layer}.self_attn.{p}_proj") for p in ("q", "k", "v"))
-        y = attention(q, k, v, batch.visible, config.n_heads)
+        y = attention(q, k, v, batch.visible, config.n_heads, config.n_key_heads)
         x = x + linear(y, f"{layer}.self_attn.out_proj")
         y = layer_norm(x, weights, f"{layer}.final_layer_norm")
         x = x + linear(linear(y, f"{layer}.fc1").relu(), f"{layer}.fc2")
@@ -270,16 +361,77 @@ def gpt2_logits(config: Config, weights: Weights, batch: Batch) -> Tensor:
     for n in range(config.n_layers):
         layer = f"transformer.h.{n}"
         y = conv1d(layer_norm(x, weights, f"{layer}.ln_1"), f"{layer}.attn.c_attn")
-        y = attention(*y.chunk(3, dim=-1), batch.visible, config.n_heads)
+        q, k, v = y.chunk(3, dim=-1)
+        y = attention(q, k, v, batch.visible, config.n_heads, config.n_key_heads)
         x = x + conv1d(y, f"{layer}.attn.c_proj")
         y = conv1d(layer_norm(x, weights, f"{layer}.ln_2"), f"{layer}.mlp.c_fc")
         x = x + conv1d(functional.gelu(y, approximate="tanh"), f"{layer}.mlp.c_proj")
     return layer_norm(x, weights, "transformer.ln_f") @ tokens.T
 
 
+def rms_norm(x: Tensor, scale: Tensor) -> Tensor:
+    return x / (x.square().mean(dim=-1, keepdim=True) + EPSILON).sqrt() * scale
+
+
+def rotate(x: Tensor, positions: Tensor, head_size: int) -> Tensor:
+    """Turns channel i and channel i + head_size / 2 of every head, as a plane, by position times
+    THETA^(-2 i / head_size). Angles are double, and so are their sines and cosines."""
+    pairs = torch.arange(head_size // 2, dtype=torch.float64)
+    angles = positions[..., None, None] * THETA ** (-2 * pairs / head_size)
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    a, b = x.view(*x.shape[:2], -1, 2, head_size // 2).unbind(dim=3)
+    return torch.stack([a * cos - b * sin, b * cos + a * sin], dim=3).reshape(x.shape)
+
+
+def norm_queries(config: Config, x: Tensor, scale: Tensor | None) -> Tensor:
+    """Norms queries or keys: all channels of a token together, each head, or not at all."""
+    if config.model == "olmo2":
+        return rms_norm(x, scale)
+    if config.model == "qwen3":
+        return rms_norm(x.view(*x.shape[:2], -1, config.head_size), scale).reshape(x.shape)
+    return x
+
+
+def rotary_attention(config: Config, part: Weights, x: Tensor, batch: Batch) -> Tensor:
+    q, k, v = (x @ part[f"self_attn.{p}_proj"].T for p in ("q", "k", "v"))
+    q = norm_queries(config, q, part.get("self_attn.q_norm"))
+    k = norm_queries(config, k, part.get("self_attn.k_norm"))
+    q = rotate(q, batch.query_positions, config.head_size)
+    k = rotate(k, batch.positions, config.head_size)
+    y = attention(q, k, v, batch.visible, config.n_heads, config.n_key_heads)
+    return y @ part["self_attn.o_proj"].T
+
+
+def gated_layer(part: Weights, x: Tensor) -> Tensor:
+    gate, up = x @ part["mlp.gate_proj"].T, x @ part["mlp.up_proj"].T
+    return (gate * gate.sigmoid() * up) @ part["mlp.down_proj"].T
+
+
+def rotary_logits(config: Config, weights: Weights, batch: Batch) -> Tensor:
+    tokens = weights["model.embed_tokens.weight"]
+    x = tokens[batch.ids]
+    for n in range(config.n_layers):
+        prefix = f"model.layers.{n}."
+        part = {
+            name.removeprefix(prefix).removesuffix(".weight"): weight
+            for name, weight in weights.items()
+            if name.startswith(prefix)
+        }
+        after_attention = part["post_attention_layernorm"]
+        if config.model == "olmo2":
+            x = x + rms_norm(rotary_attention(config, part, x, batch), after_attention)
+            x = x + rms_norm(gated_layer(part, x), part["post_feedforward_layernorm"])
+        else:
+            y = rms_norm(x, part["input_layernorm"])
+            x = x + rotary_attention(config, part, y, batch)
+            x = x + gated_layer(part, rms_norm(x, after_attention))
+    return rms_norm(x, weights["model.norm.weight"]) @ weights.get("lm_head.weight", tokens).T
+
+
 def logits(config: Config, weights: Weights, batch: Batch) -> Tensor:
     """[sequences][tokens][vocab_size]"""
-    return (opt_logits if config.model == "opt" else gpt2_logits)(config, weights, batch)
+    kinds = {"opt": opt_logits, "gpt2": gpt2_logits}
+    return kinds.get(config.model, rotary_logits)(config, weights, batch)
 
 
 def token_losses(config: Config, weights: Weights, batch: Batch) -> Tensor:
@@ -327,16 +479,18 @@ def check_against_transformers(model: str) -> float:
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    config = Config(model, n_layers=3, n_channels=40, n_heads=5, n_positions=48, vocab_size=101)
+    heads = {"llama": (4, 2, 10), "qwen3": (8, 1, 14)}
+    n_heads, n_key_heads, head_size = heads.get(model, (5, 5, 8))
+    n_hidden = 160 if model in ("opt", "gpt2") else 77
+    config = Config(model, 3, 40, n_heads, n_key_heads, head_size, n_hidden, 48, vocab_size=101)
     stored = random_weights(config, seed=1)
     ids = torch.randint(config.vocab_size - 1, (config.n_positions,))
-    kinds = {"opt": transformers.OPTForCausalLM, "gpt2": transformers.GPT2LMHeadModel}
     with tempfile.TemporaryDirectory() as folder:
         fields = hugging_face_config(config, separator=config.vocab_size - 1)
         (Path(folder) / "config.json").write_text(json.dumps(fields), encoding="utf-8")
         save_file(stored, Path(folder) / "model.safetensors", metadata={"format": "pt"})
         # Their loss is always in float, and so is the softmax of their eager attention.
-        other = kinds[model].from_pretrained(
+        other = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float64, attn_implementation="sdpa"
         )
     their_weights = dict(other.named_parameters())
@@ -345,7 +499,9 @@ def check_against_transformers(model: str) -> float:
 
     weights = cast(stored, torch.float64)
     if set(theirs) != set(weights):
-        raise ValueError(f"tensors that only one side has: {sorted(set(theirs) ^ set(weights))}")
+        raise ValueError(
+            f"tensors that only one side has: {sorted(set(theirs) ^ set(weights))}"
+        )
     our_logits = logits(config, weights, causal(ids))[0]
     ours = gradients(loss(config, weights, [causal(ids)]), weights)
     return max(
@@ -362,8 +518,8 @@ def main() -> None:
     failed = False
     for model in MODELS:
         difference = check_against_transformers(model)
-        failed |= not difference <= CHECK_BOUND
-        print(f"{model}: differs by {difference:.1e}, allowed {CHECK_BOUND:.0e}")
+        failed |= not difference <= CHECK_BOUND[model]
+        print(f"{model}: differs by {difference:.1e}, allowed {CHECK_BOUND[model]:.0e}")
     sys.exit(failed)
 
 

@@ -39,15 +39,25 @@ bd_status bd_batch_rearrange(bd_batch *batch, const bd_batch *from, const int64_
 
 void bd_batch_release(bd_batch *batch);  // safe on an empty struct and safe twice
 
-// A batch as the model takes it. The three boundaries are one and the same, except where `prove
-// --sabotage` breaks one on purpose to show that it is noticed.
+enum { BD_BATCH_BOUNDARIES = 4 };
+
+// A batch as the model takes it. The boundaries are one and the same for every use, except where
+// `prove --sabotage` breaks one on purpose to show that it is noticed.
 typedef struct bd_model_batch {
     BD_TOKENS;  // [n_rows][seq_len]
     int32_t id_bytes;
-    bd_boundaries attention, positions, targets;
+    union {
+        struct {
+            bd_boundaries attention;
+            bd_boundaries positions;        // learned ones, and by which keys are rotated
+            bd_boundaries query_positions;  // by which queries are rotated
+            bd_boundaries targets;
+        };
+        bd_boundaries boundaries[BD_BATCH_BOUNDARIES];  // the same, by number
+    };
 } bd_model_batch;
 
-// A batch of nothing but ids, with the same boundaries for all three.
+// A batch of nothing but ids, with the same boundaries for every use.
 static inline bd_model_batch bd_model_batch_of(const void *ids, int32_t id_bytes,
                                                bd_boundaries boundaries)
 {
@@ -55,6 +65,7 @@ static inline bd_model_batch bd_model_batch_of(const void *ids, int32_t id_bytes
                             .id_bytes = id_bytes,
                             .attention = boundaries,
                             .positions = boundaries,
+                            .query_positions = boundaries,
                             .targets = boundaries};
 }
 

@@ -92,18 +92,18 @@ bd_status bd_batch_send(bd_batch_transfer *transfer, const bd_model_batch *host,
         BD_TRY(operations->send(backend, number, slot->columns[c], host->columns[c],
                                 bd_column_bytes(n_tokens, bd_token_bits(c, host->id_bytes)),
                                 err));
-    const bd_boundaries *all[] = {&host->attention, &host->positions, &host->targets};
     for (int k = 0; k < BD_BATCH_BOUNDARIES; k++) {
-        if (k > 0 && same_boundaries(all[k], all[0]))
-            continue;  // those of attention serve for both
-        const int32_t first = all[k]->offsets[0];
-        const size_t n_offsets = (size_t)all[k]->n_rows + 1;
-        const size_t n_values = (size_t)(all[k]->offsets[all[k]->n_rows] - first);
+        const bd_boundaries *boundaries = &host->boundaries[k];
+        if (k > 0 && same_boundaries(boundaries, &host->boundaries[0]))
+            continue;  // the first serve for both
+        const int32_t first = boundaries->offsets[0];
+        const size_t n_offsets = (size_t)boundaries->n_rows + 1;
+        const size_t n_values = (size_t)(boundaries->offsets[boundaries->n_rows] - first);
         for (size_t i = 0; i < n_offsets; i++)
-            transfer->counted[i] = all[k]->offsets[i] - first;
+            transfer->counted[i] = boundaries->offsets[i] - first;
         BD_TRY(operations->send(backend, number, slot->offsets[k], transfer->counted,
                                 n_offsets * sizeof(int32_t), err));
-        BD_TRY(operations->send(backend, number, slot->values[k], all[k]->values + first,
+        BD_TRY(operations->send(backend, number, slot->values[k], boundaries->values + first,
                                 n_values * sizeof(int32_t), err));
     }
     return BD_OK;
@@ -119,11 +119,11 @@ bd_status bd_batch_receive(bd_batch_transfer *transfer, const bd_sent_batch *sen
     const bd_transfer_slot *slot = &transfer->slots[sent->slot];
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
         there->columns[c] = slot->columns[c];
-    bd_boundaries *all[] = {&there->attention, &there->positions, &there->targets};
     for (int k = 0; k < BD_BATCH_BOUNDARIES; k++) {
-        const int at = same_boundaries(all[k], &sent->host.attention) ? 0 : k;
-        all[k]->offsets = slot->offsets[at];
-        all[k]->values = slot->values[at];
+        const int at =
+            same_boundaries(&there->boundaries[k], &sent->host.boundaries[0]) ? 0 : k;
+        there->boundaries[k].offsets = slot->offsets[at];
+        there->boundaries[k].values = slot->values[at];
     }
     return BD_OK;
 }

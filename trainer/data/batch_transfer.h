@@ -19,8 +19,6 @@
 #include "kernels/backend.h"
 #include "trainer/data/batch.h"
 
-enum { BD_BATCH_BOUNDARIES = 3 };  // of attention, positions and targets
-
 // The backend's memory, owned; all NULL if the backend works on the host.
 typedef struct bd_transfer_slot {
     void *columns[BD_N_TOKEN_COLUMNS];

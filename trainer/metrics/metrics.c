@@ -126,7 +126,7 @@ bd_status bd_metrics_write(bd_metrics *metrics, const bd_step_result *result,
                            int64_t elapsed_ns, bd_error *err)
 {
     const double seconds = (double)elapsed_ns / 1e9;
-    const double flop = bd_model_flop(&metrics->config, result->n_used, result->n_pairs);
+    const double flop = bd_model_flop(&metrics->config, &result->work);
     const double flops = flop / seconds;
     const double mfu = metrics->peak_flops > 0 ? flops / metrics->peak_flops : NAN;
     if (result->n_targets > 0 && isfinite(result->loss))
@@ -139,8 +139,8 @@ bd_status bd_metrics_write(bd_metrics *metrics, const bd_step_result *result,
     bd_json_set_real(json, "learning_rate", result->learning_rate);
     bd_json_set_integer(json, "targets", result->n_targets);
     bd_json_set_integer(json, "tokens", result->n_tokens);
-    bd_json_set_integer(json, "used", result->n_used);
-    bd_json_set_integer(json, "pairs", result->n_pairs);
+    bd_json_set_integer(json, "used", result->work.n_used);
+    bd_json_set_integer(json, "pairs", result->work.n_pairs);
     bd_json_set_real(json, "flop", flop);
     if (result->outcome != BD_STEP_APPLIED)
         bd_json_set_string(json, "skipped", bd_step_outcome_names[result->outcome]);
@@ -158,7 +158,7 @@ bd_status bd_metrics_write(bd_metrics *metrics, const bd_step_result *result,
     bd_event_file_add_scalar(events, "train/learning_rate", result->learning_rate);
     bd_event_file_add_scalar(events, "train/gradient_norm", result->gradient_norm);
     bd_event_file_add_scalar(events, "speed/tokens_per_second",
-                             (double)result->n_used / seconds);
+                             (double)result->work.n_used / seconds);
     bd_event_file_add_scalar(events, "speed/gigaflops", flops / 1e9);
     if (!isnan(mfu))
         bd_event_file_add_scalar(events, "speed/mfu", mfu);

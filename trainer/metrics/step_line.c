@@ -10,8 +10,8 @@
 void bd_pace_add(bd_pace *pace, const bd_step_result *result, const bd_model_config *config)
 {
     pace->n_steps++;
-    pace->n_used += result->n_used;
-    pace->flop += bd_model_flop(config, result->n_used, result->n_pairs);
+    pace->n_used += result->work.n_used;
+    pace->flop += bd_model_flop(config, &result->work);
 }
 
 // A rate as a count; 0 if it is too large for one, as after no time at all.

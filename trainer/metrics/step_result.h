@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "trainer/data/step_work.h"
 #include "trainer/weights/spike_guard.h"
 
 typedef struct bd_step_result {
@@ -13,7 +14,7 @@ typedef struct bd_step_result {
     double gradient_norm;  // before clipping
     double learning_rate;
     int64_t n_targets, n_tokens;
-    int64_t n_used, n_pairs;  // without padding; bd_count_work()
+    bd_step_work work;
 } bd_step_result;
 
 #endif

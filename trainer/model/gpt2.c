@@ -6,7 +6,7 @@ static const bd_config_field gpt2_fields[] = {
     {"n_layer", BD_FIELD_READ, BD_CONFIG_NUMBER(n_layers)},
     {"n_embd", BD_FIELD_READ, BD_CONFIG_NUMBER(n_channels)},
     {"n_head", BD_FIELD_READ, BD_CONFIG_NUMBER(n_heads)},
-    {"n_inner", BD_FIELD_READ, BD_CONFIG_NUMBER(n_feed_forward), .default_channels = 4},
+    {"n_inner", BD_FIELD_READ, BD_CONFIG_OPTIONAL(n_feed_forward)},
     {"n_positions", BD_FIELD_READ, BD_CONFIG_NUMBER(n_positions)},
     {"tie_word_embeddings", BD_FIELD_FIXED, BD_CONFIG_BOOL(true)},
     {"activation_function", BD_FIELD_FIXED, BD_CONFIG_TEXT("gelu_new")},
@@ -16,6 +16,13 @@ static const bd_config_field gpt2_fields[] = {
     {"resid_pdrop", BD_FIELD_EXPORTED, BD_CONFIG_REAL(0.0)},
     {"attn_pdrop", BD_FIELD_EXPORTED, BD_CONFIG_REAL(0.0)},
     {"embd_pdrop", BD_FIELD_EXPORTED, BD_CONFIG_REAL(0.0)},
+    {"n_ctx", BD_FIELD_IGNORED, BD_CONFIG_TEXT("")},  // n_positions again
+    {"reorder_and_upcast_attn", BD_FIELD_IGNORED, BD_CONFIG_TEXT("")},
+    {"summary_activation", BD_FIELD_IGNORED, BD_CONFIG_TEXT("")},
+    {"summary_first_dropout", BD_FIELD_IGNORED, BD_CONFIG_TEXT("")},
+    {"summary_proj_to_labels", BD_FIELD_IGNORED, BD_CONFIG_TEXT("")},
+    {"summary_type", BD_FIELD_IGNORED, BD_CONFIG_TEXT("")},
+    {"summary_use_proj", BD_FIELD_IGNORED, BD_CONFIG_TEXT("")},
     {0},
 };
 
@@ -37,7 +44,11 @@ const bd_family bd_family_gpt2 = {
     .buffers = {"attn.bias", "attn.masked_bias"},
     .layout = BD_WEIGHT_IN_OUT,
     .first_position = 0,
+    .centers = true,
     .norm_epsilon = 1e-5,
+    .qkv_bias = true,
+    .projection_bias = true,
+    .feed_forward_bias = true,
     .activation = BD_ACTIVATION_GELU,
     .scales_residual = true,
 };

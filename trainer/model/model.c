@@ -82,44 +82,89 @@ static const void *weight_at(const bd_model *model, int64_t offset)
     return tensor_at(model, model->weights, offset);
 }
 
+static const void *bias_at(const bd_model *model, const bd_linear_offsets *offsets)
+{
+    return offsets->bias == BD_NO_PARAMETER ? NULL : weight_at(model, offsets->bias);
+}
+
+static float gain_offset(const bd_model *model)
+{
+    return model->parameters->config.family->gains_from_one ? 1.0f : 0.0f;
+}
+
 static int64_t count_batch_tokens(batch_ref batch)
 {
     return batch->attention.n_rows * batch->attention.seq_len;
 }
 
-static bd_status norm_forward(bd_model *model, batch_ref batch, const bd_norm_offsets *offsets,
-                              const void *x, void *out, float *mean, float *rstd, bd_error *err)
+static bool has_norm(const bd_norm_offsets *offsets)
 {
-    return OP(model, layer_norm_forward,
-              {.boundaries = batch->attention,
-               .type = model->type,
-               .n_channels = model->parameters->config.n_channels,
-               .epsilon = (float)model->parameters->config.family->norm_epsilon,
-               .x = x,
-               .gamma = weight_at(model, offsets->gamma),
-               .beta = weight_at(model, offsets->beta),
-               .out = out,
-               .mean = mean,
-               .rstd = rstd});
+    return offsets->gain != BD_NO_PARAMETER;
 }
 
-// Adds to d_stream the gradient that flows back through the norm of x.
-static bd_status norm_backward(bd_model *model, batch_ref batch, const bd_norm_offsets *offsets,
-                               const void *x, const float *mean, const float *rstd,
-                               const void *d_out, bd_error *err)
+static bd_status norm_forward(bd_model *model, batch_ref batch, const bd_norm_offsets *offsets,
+                              const void *x, void *out, bd_norm_statistics statistics,
+                              bd_error *err)
 {
-    return OP(model, layer_norm_backward,
+    const bd_model_config *c = &model->parameters->config;
+    if (c->family->centers)
+        return OP(model, layer_norm_forward,
+                  {.boundaries = batch->attention,
+                   .type = model->type,
+                   .n_channels = c->n_channels,
+                   .epsilon = (float)c->norm_epsilon,
+                   .x = x,
+                   .gamma = weight_at(model, offsets->gain),
+                   .beta = weight_at(model, offsets->shift),
+                   .out = out,
+                   .mean = statistics.mean,
+                   .rstd = statistics.rstd});
+    return OP(model, rms_norm_forward,
               {.boundaries = batch->attention,
                .type = model->type,
-               .n_channels = model->parameters->config.n_channels,
+               .n_vectors = 1,
+               .n_channels = c->n_channels,
+               .epsilon = (float)c->norm_epsilon,
+               .gain_offset = gain_offset(model),
+               .x = x,
+               .gain = weight_at(model, offsets->gain),
+               .out = out,
+               .rstd = statistics.rstd});
+}
+
+// The gradient that flows back through the norm of x: added to d_x, or written there. (Only RMS
+// norms are ever written.)
+static bd_status norm_backward(bd_model *model, batch_ref batch, const bd_norm_offsets *offsets,
+                               const void *x, bd_norm_statistics statistics, const void *d_out,
+                               void *d_x, bool adds, bd_error *err)
+{
+    const bd_model_config *c = &model->parameters->config;
+    if (c->family->centers)
+        return OP(model, layer_norm_backward,
+                  {.boundaries = batch->attention,
+                   .type = model->type,
+                   .n_channels = c->n_channels,
+                   .d_out = d_out,
+                   .x = x,
+                   .gamma = weight_at(model, offsets->gain),
+                   .mean = statistics.mean,
+                   .rstd = statistics.rstd,
+                   .d_x = d_x,
+                   .d_gamma = model->gradients + offsets->gain,
+                   .d_beta = model->gradients + offsets->shift});
+    return OP(model, rms_norm_backward,
+              {.boundaries = batch->attention,
+               .type = model->type,
+               .n_vectors = 1,
+               .n_channels = c->n_channels,
+               .gain_offset = gain_offset(model),
+               .adds = adds,
                .d_out = d_out,
                .x = x,
-               .gamma = weight_at(model, offsets->gamma),
-               .mean = mean,
-               .rstd = rstd,
-               .d_x = model->d_stream,
-               .d_gamma = model->gradients + offsets->gamma,
-               .d_beta = model->gradients + offsets->beta});
+               .gain = weight_at(model, offsets->gain),
+               .rstd = statistics.rstd,
+               .d_x = d_x,
+               .d_gain = model->gradients + offsets->gain});
 }
 
 static bd_status linear_forward(bd_model *model, batch_ref batch,
@@ -132,9 +177,10 @@ static bd_status linear_forward(bd_model *model, batch_ref batch,
                .n_in = n_in,
                .n_out = n_out,
                .layout = model->parameters->config.family->layout,
+               .activation = BD_ACTIVATION_NONE,
                .x = x,
                .weight = weight_at(model, offsets->weight),
-               .bias = weight_at(model, offsets->bias),
+               .bias = bias_at(model, offsets),
                .out = out});
 }
 
@@ -142,38 +188,165 @@ static bd_status linear_backward(bd_model *model, batch_ref batch,
                                  const bd_linear_offsets *offsets, int64_t n_in, int64_t n_out,
                                  const void *x, const void *d_out, void *d_x, bd_error *err)
 {
-    return OP(model, linear_backward,
-              {.boundaries = batch->attention,
-               .type = model->type,
-               .n_in = n_in,
-               .n_out = n_out,
-               .layout = model->parameters->config.family->layout,
-               .d_out = d_out,
-               .x = x,
-               .weight = weight_at(model, offsets->weight),
-               .d_x = d_x,
-               .d_weight = model->gradients + offsets->weight,
-               .d_bias = model->gradients + offsets->bias});
+    return OP(
+        model, linear_backward,
+        {.boundaries = batch->attention,
+         .type = model->type,
+         .n_in = n_in,
+         .n_out = n_out,
+         .layout = model->parameters->config.family->layout,
+         .d_out = d_out,
+         .x = x,
+         .weight = weight_at(model, offsets->weight),
+         .d_x = d_x,
+         .d_weight = model->gradients + offsets->weight,
+         .d_bias = offsets->bias == BD_NO_PARAMETER ? NULL : model->gradients + offsets->bias});
 }
 
-// q, k and v of a token lie side by side in memory, as do their gradients.
-static bd_attention_forward_args attention_of(const bd_model *model, batch_ref batch,
-                                              const bd_layer_activations *a)
+static bd_status add_tensors(bd_model *model, batch_ref batch, const void *a, const void *b,
+                             void *out, bd_error *err)
+{
+    return OP(model, add,
+              {.type = model->type,
+               .n = count_batch_tokens(batch) * model->parameters->config.n_channels,
+               .a = a,
+               .b = b,
+               .out = out});
+}
+
+// ---- Queries and keys -------------------------------------------------------------------
+
+// The heads of queries, or of keys, in rows of q, k and v.
+typedef struct heads {
+    int64_t first, n;  // the first one's number among all heads of a row
+    bd_norm_offsets norm;
+    float *rstd;
+    const bd_boundaries *positions;
+} heads;
+
+enum { QUERIES, KEYS, N_ROTATED };
+
+static void rotated_heads(const bd_model *model, batch_ref batch, int64_t l,
+                          heads parts[N_ROTATED])
 {
     const bd_model_config *c = &model->parameters->config;
-    const int64_t channels = c->n_channels, head_size = channels / c->n_heads;
+    const bd_layer_offsets *offsets = &model->parameters->layers[l];
+    const bd_layer_activations *a = &model->layers[l];
+    parts[QUERIES] =
+        (heads){0, c->n_heads, offsets->query_norm, a->query_rstd, &batch->query_positions};
+    parts[KEYS] =
+        (heads){c->n_heads, c->n_kv_heads, offsets->key_norm, a->key_rstd, &batch->positions};
+}
+
+// Element 0 of these heads in rows of q, k and v.
+static void *heads_at(const bd_model *model, void *rows, const heads *part)
+{
+    return tensor_at(model, rows, part->first * model->parameters->config.head_size);
+}
+
+// The queries and keys that attention reads: those that the linear layer gave, or their norms,
+// which lie at the same places of an array of their own (whose place for v is not used).
+static void *attended_rows(const bd_layer_activations *a)
+{
+    return a->normed ? a->normed : a->qkv;
+}
+
+static bd_status rotate(bd_model *model, int64_t l, const heads *part, void *rows, bool inverse,
+                        bd_error *err)
+{
+    const bd_model_config *c = &model->parameters->config;
+    if (c->family->position_table || bd_layer_set_has(&c->unrotated, l))
+        return BD_OK;
+    const bool local = c->family->has_local_rotation && bd_layer_window(c, l) > 0;
+    return OP(model, rotary,
+              {.boundaries = *part->positions,
+               .type = model->type,
+               .n_heads = part->n,
+               .head_size = c->head_size,
+               .stride = bd_qkv_width(c),
+               .turns = local ? model->local_turns : model->turns,
+               .scale = local ? 1.0f : (float)bd_rotation_scale(&c->rotation),
+               .inverse = inverse,
+               .x = heads_at(model, rows, part)});
+}
+
+// Norms and rotation, from what the linear layer gave to what attention reads.
+static bd_status prepare_heads(bd_model *model, batch_ref batch, int64_t l, bd_error *err)
+{
+    const bd_model_config *c = &model->parameters->config;
+    const bd_layer_activations *a = &model->layers[l];
+    const bool whole = c->family->norms_whole_width;
+    heads parts[N_ROTATED];
+    rotated_heads(model, batch, l, parts);
+    for (int i = 0; i < N_ROTATED; i++) {
+        const heads *part = &parts[i];
+        if (has_norm(&part->norm))
+            BD_TRY(OP(model, rms_norm_forward,
+                      {.boundaries = batch->attention,
+                       .type = model->type,
+                       .n_vectors = whole ? 1 : part->n,
+                       .n_channels = whole ? part->n * c->head_size : c->head_size,
+                       .x_stride = bd_qkv_width(c),
+                       .out_stride = bd_qkv_width(c),
+                       .epsilon = (float)c->norm_epsilon,
+                       .gain_offset = gain_offset(model),
+                       .x = heads_at(model, a->qkv, part),
+                       .gain = weight_at(model, part->norm.gain),
+                       .out = heads_at(model, a->normed, part),
+                       .rstd = part->rstd}));
+        BD_TRY(rotate(model, l, part, attended_rows(a), false, err));
+    }
+    return BD_OK;
+}
+
+// prepare_heads() backward, in place on the gradients of q and k in d_wide.
+static bd_status prepare_heads_backward(bd_model *model, batch_ref batch, int64_t l,
+                                        bd_error *err)
+{
+    const bd_model_config *c = &model->parameters->config;
+    const bool whole = c->family->norms_whole_width;
+    heads parts[N_ROTATED];
+    rotated_heads(model, batch, l, parts);
+    for (int i = 0; i < N_ROTATED; i++) {
+        const heads *part = &parts[i];
+        BD_TRY(rotate(model, l, part, model->d_wide, true, err));
+        if (has_norm(&part->norm))
+            BD_TRY(OP(model, rms_norm_backward,
+                      {.boundaries = batch->attention,
+                       .type = model->type,
+                       .n_vectors = whole ? 1 : part->n,
+                       .n_channels = whole ? part->n * c->head_size : c->head_size,
+                       .x_stride = bd_qkv_width(c),
+                       .d_out_stride = bd_qkv_width(c),
+                       .d_x_stride = bd_qkv_width(c),
+                       .gain_offset = gain_offset(model),
+                       .d_out = heads_at(model, model->d_wide, part),
+                       .x = heads_at(model, model->layers[l].qkv, part),
+                       .gain = weight_at(model, part->norm.gain),
+                       .rstd = part->rstd,
+                       .d_x = heads_at(model, model->d_wide, part),
+                       .d_gain = model->gradients + part->norm.gain}));
+    }
+    return BD_OK;
+}
+
+static bd_attention_forward_args attention_of(const bd_model *model, batch_ref batch, int64_t l)
+{
+    const bd_model_config *c = &model->parameters->config;
+    const bd_layer_activations *a = &model->layers[l];
     return (bd_attention_forward_args){
         .boundaries = batch->attention,
         .type = model->type,
         .n_heads = c->n_heads,
-        .n_kv_heads = c->n_heads,
-        .head_size = head_size,
-        .q_stride = 3 * channels,
-        .kv_stride = 3 * channels,
-        .scale = 1.0f / sqrtf((float)head_size),
-        .q = a->qkv,
-        .k = tensor_at(model, a->qkv, channels),
-        .v = tensor_at(model, a->qkv, 2 * channels),
+        .n_kv_heads = c->n_kv_heads,
+        .head_size = c->head_size,
+        .q_stride = bd_qkv_width(c),
+        .kv_stride = bd_qkv_width(c),
+        .window = bd_layer_window(c, l),
+        .scale = (float)(1.0 / sqrt(c->query_scale)),
+        .q = attended_rows(a),
+        .k = tensor_at(model, attended_rows(a), c->n_heads * c->head_size),
+        .v = tensor_at(model, a->qkv, (c->n_heads + c->n_kv_heads) * c->head_size),
         .out = a->attention_out,
         .lse = a->lse,
     };
@@ -181,65 +354,104 @@ static bd_attention_forward_args attention_of(const bd_model *model, batch_ref b
 
 // ---- Forward ----------------------------------------------------------------------------
 
-// The residual stream that enters layer l; for l = n_layers, the one that leaves the last
-// layer.
+// The residual stream that enters layer `l`; for n_layers the one that leaves the last.
 static const void *stream_into(const bd_model *model, int64_t l)
 {
-    return l == 0 ? model->embedded : model->layers[l - 1].out;
+    return l > 0 ? model->layers[l - 1].out : model->embedded;
 }
 
-// stream + attention(norm(stream)), then stream + feed_forward(norm(stream)). With `again` a
-// model that recomputes restores what the backward pass reads of the layer; the stream that
-// leaves it was kept.
+// *block becomes what a block reads: the norm of the stream, or the stream itself.
+static bd_status enter_block(bd_model *model, batch_ref batch, const bd_norm_offsets *norm,
+                             const void *stream, void *normed, bd_norm_statistics statistics,
+                             const void **block, bd_error *err)
+{
+    *block = has_norm(norm) ? normed : stream;
+    return has_norm(norm) ? norm_forward(model, batch, norm, stream, normed, statistics, err)
+                          : BD_OK;
+}
+
+// The linear layer with which a block ends, and the norm after it, if there is one: what is to be
+// added to the stream is in model->branch. With a norm, its input is kept in `kept`.
+static bd_status leave_block(bd_model *model, batch_ref batch, const bd_linear_offsets *linear,
+                             int64_t n_in, const void *x, const bd_norm_offsets *norm,
+                             void *kept, bd_norm_statistics statistics, bd_error *err)
+{
+    const int64_t n_out = model->parameters->config.n_channels;
+    if (!has_norm(norm))
+        return linear_forward(model, batch, linear, n_in, n_out, x, model->branch, err);
+    BD_TRY(linear_forward(model, batch, linear, n_in, n_out, x, kept, err));
+    return norm_forward(model, batch, norm, kept, model->branch, statistics, err);
+}
+
+// The first half of a feed-forward block: from x to what the last matrix is multiplied by.
+static bd_status expand(bd_model *model, batch_ref batch, int64_t l, const void *x,
+                        bd_error *err)
+{
+    const bd_model_config *c = &model->parameters->config;
+    const bd_linear_offsets *offsets = &model->parameters->layers[l].expand;
+    const bd_layer_activations *a = &model->layers[l];
+    if (c->family->gate) {
+        BD_TRY(linear_forward(model, batch, offsets, c->n_channels, bd_expanded_width(c), x,
+                              a->expanded, err));
+        return OP(model, gated_activation_forward,
+                  {.type = model->type,
+                   .activation = c->family->activation,
+                   .n_tokens = count_batch_tokens(batch),
+                   .n_channels = c->n_feed_forward,
+                   .x = a->expanded,
+                   .out = a->activated});
+    }
+    return OP(model, linear_forward,
+              {.boundaries = batch->attention,
+               .type = model->type,
+               .n_in = c->n_channels,
+               .n_out = c->n_feed_forward,
+               .layout = c->family->layout,
+               .activation = c->family->activation,
+               .x = x,
+               .weight = weight_at(model, offsets->weight),
+               .bias = bias_at(model, offsets),
+               .out = a->expanded,
+               .activated = a->activated});
+}
+
+// middle = stream + attention(stream); out = middle + feed_forward(middle). With `again` a model
+// that recomputes restores what the backward pass reads of the layer; the stream that leaves it
+// was kept.
 static bd_status layer_forward(bd_model *model, batch_ref batch, int64_t l, bool again,
                                bd_error *err)
 {
     const bd_model_config *c = &model->parameters->config;
     const bd_layer_offsets *offsets = &model->parameters->layers[l];
     const bd_layer_activations *a = &model->layers[l];
-    const int64_t narrow = c->n_channels, wide = c->n_feed_forward;
-    const int64_t n_stream = count_batch_tokens(batch) * narrow;
-    const void *stream = stream_into(model, l);
+    const void *stream = stream_into(model, l), *in;
 
-    BD_TRY(norm_forward(model, batch, &offsets->attention_norm, stream, a->attention_in,
-                        a->attention_mean, a->attention_rstd, err));
-    BD_TRY(linear_forward(model, batch, &offsets->qkv, narrow, 3 * narrow, a->attention_in,
+    BD_TRY(enter_block(model, batch, &offsets->attention_norm, stream, a->attention_in,
+                       a->attention_norm, &in, err));
+    BD_TRY(linear_forward(model, batch, &offsets->qkv, c->n_channels, bd_qkv_width(c), in,
                           a->qkv, err));
-    const bd_attention_forward_args attention = attention_of(model, batch, a);
+    BD_TRY(prepare_heads(model, batch, l, err));
+    const bd_attention_forward_args attention = attention_of(model, batch, l);
     BD_TRY(model->backend->operations->attention_forward(model->backend, &attention, err));
-    BD_TRY(linear_forward(model, batch, &offsets->projection, narrow, narrow, a->attention_out,
-                          model->branch, err));
-    BD_TRY(OP(model, add,
-              {.type = model->type,
-               .n = n_stream,
-               .a = stream,
-               .b = model->branch,
-               .out = a->middle}));
+    BD_TRY(leave_block(model, batch, &offsets->projection, c->n_heads * c->head_size,
+                       a->attention_out, &offsets->attention_post_norm, a->attention_branch,
+                       a->attention_post_norm, err));
+    BD_TRY(add_tensors(model, batch, stream, model->branch, a->middle, err));
 
-    BD_TRY(norm_forward(model, batch, &offsets->feed_forward_norm, a->middle,
-                        a->feed_forward_in, a->feed_forward_mean, a->feed_forward_rstd, err));
-    BD_TRY(OP(model, linear_forward,
-              {.boundaries = batch->attention,
-               .type = model->type,
-               .n_in = narrow,
-               .n_out = wide,
-               .layout = c->family->layout,
-               .activation = c->family->activation,
-               .x = a->feed_forward_in,
-               .weight = weight_at(model, offsets->expand.weight),
-               .bias = weight_at(model, offsets->expand.bias),
-               .out = a->expanded,
-               .activated = a->activated}));
-    if (again)
+    BD_TRY(enter_block(model, batch, &offsets->feed_forward_norm, a->middle, a->feed_forward_in,
+                       a->feed_forward_norm, &in, err));
+    BD_TRY(expand(model, batch, l, in, err));
+    if (again && !has_norm(&offsets->feed_forward_post_norm))
         return BD_OK;
-    BD_TRY(linear_forward(model, batch, &offsets->contract, wide, narrow, a->activated,
-                          model->branch, err));
-    return OP(model, add,
-              {.type = model->type,
-               .n = n_stream,
-               .a = a->middle,
-               .b = model->branch,
-               .out = a->out});
+    BD_TRY(leave_block(model, batch, &offsets->contract, c->n_feed_forward, a->activated,
+                       &offsets->feed_forward_post_norm, a->feed_forward_branch,
+                       a->feed_forward_post_norm, err));
+    return again ? BD_OK : add_tensors(model, batch, a->middle, model->branch, a->out, err);
+}
+
+static float token_scale(const bd_model_config *config)
+{
+    return config->family->scales_tokens ? sqrtf((float)config->n_channels) : 1.0f;
 }
 
 // From the ids to the final norm.
@@ -256,14 +468,16 @@ static bd_status run_forward(bd_model *model, batch_ref batch, bd_error *err)
                .n_vocabulary = c->n_vocabulary,
                .n_positions = p->n_position_rows,
                .first_position = c->family->first_position,
-               .token_scale = 1.0f,
+               .token_scale = token_scale(c),
                .token_table = weight_at(model, p->token_table),
-               .position_table = weight_at(model, p->position_table),
+               .position_table = p->position_table == BD_NO_PARAMETER
+                                     ? NULL
+                                     : weight_at(model, p->position_table),
                .out = model->embedded}));
     for (int64_t l = 0; l < c->n_layers; l++)
         BD_TRY(layer_forward(model, batch, l, false, err));
     return norm_forward(model, batch, &p->final_norm, stream_into(model, c->n_layers),
-                        model->final_in, model->final_mean, model->final_rstd, err);
+                        model->final_in, model->final_norm, err);
 }
 
 // ---- The head: row by row, so that the logits of only one row exist ---------------------
@@ -286,7 +500,7 @@ static bd_status logits_of_row(bd_model *model, batch_ref batch, int64_t row, bd
                .layout = BD_WEIGHT_OUT_IN,
                .x = tensor_at(model, model->final_in,
                               row * batch->attention.seq_len * p->config.n_channels),
-               .weight = weight_at(model, p->token_table),
+               .weight = weight_at(model, p->head),
                .out = model->logits});
 }
 
@@ -328,14 +542,67 @@ static bd_status run_head(bd_model *model, batch_ref batch, double gradient_scal
                    .layout = BD_WEIGHT_OUT_IN,
                    .d_out = model->logits,
                    .x = tensor_at(model, model->final_in, row * row_size),
-                   .weight = weight_at(model, p->token_table),
+                   .weight = weight_at(model, p->head),
                    .d_x = tensor_at(model, model->d_narrow, row * row_size),
-                   .d_weight = model->gradients + p->token_table}));
+                   .d_weight = model->gradients + p->head}));
     }
     return BD_OK;
 }
 
 // ---- Backward ---------------------------------------------------------------------------
+
+// leave_block() backward: writes d_x, the gradient of x. model->branch is free by now and takes
+// the gradient of what the linear layer gave.
+static bd_status leave_block_backward(bd_model *model, batch_ref batch,
+                                      const bd_linear_offsets *linear, int64_t n_in,
+                                      const void *x, void *d_x, const bd_norm_offsets *norm,
+                                      const void *kept, bd_norm_statistics statistics,
+                                      bd_error *err)
+{
+    const int64_t n_out = model->parameters->config.n_channels;
+    const void *d_branch = model->d_stream;
+    if (has_norm(norm)) {
+        BD_TRY(norm_backward(model, batch, norm, kept, statistics, model->d_stream,
+                             model->branch, false, err));
+        d_branch = model->branch;
+    }
+    return linear_backward(model, batch, linear, n_in, n_out, x, d_branch, d_x, err);
+}
+
+// enter_block() backward: adds to d_stream what flows back from the block, which is in d_narrow.
+static bd_status enter_block_backward(bd_model *model, batch_ref batch,
+                                      const bd_norm_offsets *norm, const void *stream,
+                                      bd_norm_statistics statistics, bd_error *err)
+{
+    return has_norm(norm) ? norm_backward(model, batch, norm, stream, statistics,
+                                          model->d_narrow, model->d_stream, true, err)
+                          : add_tensors(model, batch, model->d_stream, model->d_narrow,
+                                        model->d_stream, err);
+}
+
+// The gradient of what the activation gave lies in d_activated; that of its input goes to d_wide.
+static bd_status activation_backward(bd_model *model, batch_ref batch, int64_t l, bd_error *err)
+{
+    const bd_model_config *c = &model->parameters->config;
+    const bd_layer_activations *a = &model->layers[l];
+    const int64_t n_tokens = count_batch_tokens(batch);
+    if (c->family->gate)
+        return OP(model, gated_activation_backward,
+                  {.type = model->type,
+                   .activation = c->family->activation,
+                   .n_tokens = n_tokens,
+                   .n_channels = c->n_feed_forward,
+                   .x = a->expanded,
+                   .d_out = model->d_activated,
+                   .d_x = model->d_wide});
+    return OP(model, activation_backward,
+              {.type = model->type,
+               .activation = c->family->activation,
+               .n = n_tokens * c->n_feed_forward,
+               .x = a->expanded ? a->expanded : a->activated,
+               .d_out = model->d_activated,
+               .d_x = model->d_wide});
+}
 
 // layer_forward() from its last line to its first. d_stream is the gradient of the stream that
 // leaves the layer and becomes that of the stream that enters it: a block adds its part to what
@@ -345,37 +612,40 @@ static bd_status layer_backward(bd_model *model, batch_ref batch, int64_t l, bd_
     const bd_model_config *c = &model->parameters->config;
     const bd_layer_offsets *offsets = &model->parameters->layers[l];
     const bd_layer_activations *a = &model->layers[l];
-    const int64_t narrow = c->n_channels, wide = c->n_feed_forward;
+    const int64_t narrow = c->n_channels, qkv = bd_qkv_width(c);
+    const void *stream = stream_into(model, l);
     if (model->recomputes && l < c->n_layers - 1)  // the last layer's values are still there
         BD_TRY(layer_forward(model, batch, l, true, err));
 
-    BD_TRY(linear_backward(model, batch, &offsets->contract, wide, narrow, a->activated,
-                           model->d_stream, model->d_wide, err));
-    BD_TRY(OP(model, activation_backward,
-              {.type = model->type,
-               .activation = c->family->activation,
-               .n = count_batch_tokens(batch) * wide,
-               .x = a->expanded ? a->expanded : a->activated,
-               .d_out = model->d_wide,
-               .d_x = model->d_wide}));
-    BD_TRY(linear_backward(model, batch, &offsets->expand, narrow, wide, a->feed_forward_in,
-                           model->d_wide, model->d_narrow, err));
-    BD_TRY(norm_backward(model, batch, &offsets->feed_forward_norm, a->middle,
-                         a->feed_forward_mean, a->feed_forward_rstd, model->d_narrow, err));
+    BD_TRY(leave_block_backward(model, batch, &offsets->contract, c->n_feed_forward,
+                                a->activated, model->d_activated,
+                                &offsets->feed_forward_post_norm, a->feed_forward_branch,
+                                a->feed_forward_post_norm, err));
+    BD_TRY(activation_backward(model, batch, l, err));
+    BD_TRY(linear_backward(model, batch, &offsets->expand, narrow, bd_expanded_width(c),
+                           a->feed_forward_in ? a->feed_forward_in : a->middle, model->d_wide,
+                           model->d_narrow, err));
+    BD_TRY(enter_block_backward(model, batch, &offsets->feed_forward_norm, a->middle,
+                                a->feed_forward_norm, err));
 
-    BD_TRY(linear_backward(model, batch, &offsets->projection, narrow, narrow, a->attention_out,
-                           model->d_stream, model->d_narrow, err));
-    const bd_attention_forward_args attention = attention_of(model, batch, a);
+    BD_TRY(leave_block_backward(model, batch, &offsets->projection, c->n_heads * c->head_size,
+                                a->attention_out, model->d_narrow,
+                                &offsets->attention_post_norm, a->attention_branch,
+                                a->attention_post_norm, err));
+    const bd_attention_forward_args attention = attention_of(model, batch, l);
     bd_attention_backward_args d_attention = bd_attention_backward_of(&attention);
     d_attention.d_out = model->d_narrow;
     d_attention.d_q = model->d_wide;
-    d_attention.d_k = tensor_at(model, model->d_wide, narrow);
-    d_attention.d_v = tensor_at(model, model->d_wide, 2 * narrow);
+    d_attention.d_k = tensor_at(model, model->d_wide, c->n_heads * c->head_size);
+    d_attention.d_v =
+        tensor_at(model, model->d_wide, (c->n_heads + c->n_kv_heads) * c->head_size);
     BD_TRY(model->backend->operations->attention_backward(model->backend, &d_attention, err));
-    BD_TRY(linear_backward(model, batch, &offsets->qkv, narrow, 3 * narrow, a->attention_in,
-                           model->d_wide, model->d_narrow, err));
-    return norm_backward(model, batch, &offsets->attention_norm, stream_into(model, l),
-                         a->attention_mean, a->attention_rstd, model->d_narrow, err);
+    BD_TRY(prepare_heads_backward(model, batch, l, err));
+    BD_TRY(linear_backward(model, batch, &offsets->qkv, narrow, qkv,
+                           a->attention_in ? a->attention_in : stream, model->d_wide,
+                           model->d_narrow, err));
+    return enter_block_backward(model, batch, &offsets->attention_norm, stream,
+                                a->attention_norm, err);
 }
 
 // From the output of the final norm, whose gradient is in d_narrow, to the tables.
@@ -388,7 +658,7 @@ static bd_status run_backward(bd_model *model, batch_ref batch, bd_error *err)
     BD_TRY(
         model->backend->operations->zero(model->backend, model->d_stream, stream_bytes, err));
     BD_TRY(norm_backward(model, batch, &p->final_norm, stream_into(model, c->n_layers),
-                         model->final_mean, model->final_rstd, model->d_narrow, err));
+                         model->final_norm, model->d_narrow, model->d_stream, true, err));
     for (int64_t l = c->n_layers - 1; l >= 0; l--)
         BD_TRY(layer_backward(model, batch, l, err));
     return OP(model, embedding_backward,
@@ -400,10 +670,12 @@ static bd_status run_backward(bd_model *model, batch_ref batch, bd_error *err)
                .n_vocabulary = c->n_vocabulary,
                .n_positions = p->n_position_rows,
                .first_position = c->family->first_position,
-               .token_scale = 1.0f,
+               .token_scale = token_scale(c),
                .d_out = model->d_stream,
                .d_token_table = model->gradients + p->token_table,
-               .d_position_table = model->gradients + p->position_table});
+               .d_position_table = p->position_table == BD_NO_PARAMETER
+                                       ? NULL
+                                       : model->gradients + p->position_table});
 }
 
 // ---- Whole passes -----------------------------------------------------------------------

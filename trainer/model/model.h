@@ -1,16 +1,22 @@
 // model.h - a decoder on a backend: forward, backward, gradients.
 //
 //   ids -> embedding -> n_layers x [ x + attention(norm(x)), then x + feed_forward(norm(x)) ]
-//       -> final norm -> logits by the tied token table -> loss
+//       -> final norm -> logits by the head -> loss
 //
-// The batch's boundaries reach every operation unchanged. Memory, floats, for n = max_rows *
-// seq_len tokens: 2 x parameters (weights and gradients; the optimizer's moments are
-// elsewhere), n_layers x n x (8 n_channels + 2 n_feed_forward + n_heads + 4) activations (with
-// ReLU n_feed_forward once), about n x (5 n_channels + max(3 n_channels, n_feed_forward)) on
-// the way through, and seq_len x n_vocabulary (rounded up to 64) for the logits of one row,
-// which never exist all at once. In bf16 the weights are kept a second time, rounded, and all
-// tensors but gradients of parameters and statistics (mean, rstd, lse, losses) take half as
-// much.
+// The family (family.h) says which of the parts a model has: norms before or after blocks, norms
+// of queries and keys, rotation, gates, biases, a head of its own.
+//
+// The batch's boundaries reach every operation unchanged. Memory, in floats, for n = max_rows *
+// seq_len tokens:
+//   2 x parameters (weights and gradients; the optimizer's moments are elsewhere);
+//   n_layers x n x the activations of a layer: 4 n_channels (5 or 6 with norms after blocks, 1
+//     less for each block without a norm before it), q, k and v (twice with norms of them), heads
+//     x head_size, n_feed_forward two or, gated, three times (with ReLU once), and statistics;
+//   about n x (5 n_channels + q, k and v or what a block expands to) on the way through;
+//   seq_len x n_vocabulary (rounded up to 64) for the logits of one row, which never exist all at
+//     once.
+// In bf16 the weights are kept a second time, rounded, and all tensors but gradients of
+// parameters and statistics (mean, rstd, lse, losses) take half as much.
 //
 // A model that recomputes keeps only the output of each layer, n x n_channels; all layers share
 // the memory for the other activations, and the backward pass computes those of each layer
@@ -21,24 +27,52 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 #include "kernels/backend.h"
 #include "trainer/data/batch_transfer.h"
 #include "trainer/model/parameters.h"
 
+// What a norm keeps for its backward pass, [n] each. RMS norms have no mean.
+typedef struct bd_norm_statistics {
+    float *mean, *rstd;
+} bd_norm_statistics;
+
+// All are the backend's memory; NULL if the family has no such part.
 typedef struct bd_layer_activations {
-    void *attention_in;  // the norm's output, [n][n_channels]; all are the backend's memory
-    float *attention_mean, *attention_rstd;
-    void *qkv;            // [n][3 n_channels]
-    void *attention_out;  // [n][n_channels]
-    float *lse;           // [n][n_heads]
-    void *middle;         // the residual stream after attention
+    void *attention_in;  // the norm's output, [n][n_channels]
+    bd_norm_statistics attention_norm;
+    void *qkv;                     // [n][bd_qkv_width()]
+    void *normed;                  // of the same shape: queries and keys after their norms
+    float *query_rstd, *key_rstd;  // [n][heads], or [n] for norms of the whole width
+    void *attention_out;           // [n][n_heads * head_size]
+    float *lse;                    // [n][n_heads]
+    void *attention_branch;        // [n][n_channels]: the input of the norm after attention
+    bd_norm_statistics attention_post_norm;
+    void *middle;  // the residual stream after attention
     void *feed_forward_in;
-    float *feed_forward_mean, *feed_forward_rstd;
-    void *expanded;  // [n][n_feed_forward]; NULL with ReLU, whose slope follows from its result
+    bd_norm_statistics feed_forward_norm;
+    void *expanded;   // [n][bd_expanded_width()]; NULL with ReLU, whose slope follows from its
+                      // result
     void *activated;  // [n][n_feed_forward]
-    void *out;        // the residual stream after the layer
+    void *feed_forward_branch;
+    bd_norm_statistics feed_forward_post_norm;
+    void *out;  // the residual stream after the layer
 } bd_layer_activations;
+
+// Bytes of the backend's memory, by what they are for.
+#define BD_MEMORY_KINDS(X)                  \
+    X(BD_MEMORY_WEIGHTS, "weights")         \
+    X(BD_MEMORY_GRADIENTS, "gradients")     \
+    X(BD_MEMORY_ACTIVATIONS, "activations") \
+    X(BD_MEMORY_LOGITS, "logits") /* of one row */
+BD_ENUM(bd_memory_kind, BD_MEMORY_KINDS);
+enum { BD_N_MEMORY_KINDS = BD_ENUM_COUNT(BD_MEMORY_KINDS) };
+
+typedef struct bd_model_memory {
+    size_t of[BD_N_MEMORY_KINDS];
+    size_t total;
+} bd_model_memory;
 
 typedef struct bd_model {
     bd_backend *backend;              // borrowed
@@ -53,22 +87,24 @@ typedef struct bd_model {
     bd_batch_transfer transfer;       // owned
     void **allocated;                 // every block of the backend's memory, owned
     size_t n_allocated, allocated_capacity;
-    size_t size_bytes;  // of all of them
-    bool only_counts;   // the model is only measured: nothing is allocated
+    bd_model_memory memory;  // of all of them
+    bool only_counts;        // the model is only measured: nothing is allocated
 
     void *embedded;  // [n][n_channels]: the residual stream before the first layer
     bd_layer_activations *layers;  // [n_layers], owned
     void *final_in;
-    float *final_mean, *final_rstd;
-    int64_t logits_stride;  // n_vocabulary, rounded up
-    void *logits;           // [seq_len][logits_stride]: of one row at a time
-    float *losses;          // [n]
-    float *host_losses;     // [n], host memory, owned: a copy of them
+    bd_norm_statistics final_norm;
+    uint64_t *turns, *local_turns;  // [head_size / 2], of all layers and of those with a window
+    int64_t logits_stride;          // n_vocabulary, rounded up
+    void *logits;                   // [seq_len][logits_stride]: of one row at a time
+    float *losses;                  // [n]
+    float *host_losses;             // [n], host memory, owned: a copy of them
     // Gradients of the backward pass.
-    void *d_stream;  // [n][n_channels]
-    void *d_narrow;  // [n][n_channels]
-    void *d_wide;    // [n][max(3 n_channels, n_feed_forward)]
-    void *branch;    // [n][n_channels]: what a block adds to the stream
+    void *d_stream;     // [n][n_channels]
+    void *d_narrow;     // [n][max(n_channels, n_heads * head_size)]
+    void *d_wide;       // [n][max(bd_qkv_width(), bd_expanded_width())]
+    void *d_activated;  // [n][n_feed_forward]; d_wide itself without a gate
+    void *branch;       // [n][n_channels]: what a block adds to the stream
 } bd_model;
 
 // Whether the backend computes a model of this shape in this type; BD_ERR_UNSUPPORTED says why
@@ -87,7 +123,7 @@ typedef struct bd_model_options {
 // How much of the backend's memory bd_model_init() would take for the same options, but for what
 // a batch itself takes.
 bd_status bd_model_measure(const bd_parameters *parameters, const bd_model_options *options,
-                           size_t *size_bytes, bd_error *err);
+                           bd_model_memory *memory, bd_error *err);
 
 // Makes the buffers. The weights are zero until uploaded. BD_ERR_UNSUPPORTED says what the
 // backend cannot do in bf16. Release what comes out.

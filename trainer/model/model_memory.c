@@ -11,15 +11,18 @@
 // well.
 enum { LOGITS_APART = 64 };
 
+BD_ENUM_NAMES(bd_memory_kind, BD_MEMORY_KINDS);
+
 // Allocates n x width numbers of a type in the backend's memory and remembers them for release.
-static bd_status allocate_tensor(bd_model *model, void **memory, int64_t n, int64_t width,
-                                 bd_type type, bd_error *err)
+static bd_status allocate(bd_model *model, bd_memory_kind kind, void **memory, int64_t n,
+                          int64_t width, bd_type type, bd_error *err)
 {
     size_t count, size_bytes;
     if (!bd_size_mul((size_t)n, (size_t)width, &count) ||
         !bd_size_mul(count, bd_type_bytes(type), &size_bytes) ||
-        !bd_size_add(model->size_bytes, size_bytes, &model->size_bytes))
+        !bd_size_add(model->memory.total, size_bytes, &model->memory.total))
         return bd_fail(err, BD_ERR_MEMORY, "the model's buffers are too large");
+    model->memory.of[kind] += size_bytes;
     if (model->only_counts)
         return BD_OK;
     BD_TRY(bd_array_reserve((void **)&model->allocated, &model->allocated_capacity,
@@ -29,13 +32,38 @@ static bd_status allocate_tensor(bd_model *model, void **memory, int64_t n, int6
     return BD_OK;
 }
 
+static bd_status allocate_tensor(bd_model *model, void **memory, int64_t n, int64_t width,
+                                 bd_error *err)
+{
+    return allocate(model, BD_MEMORY_ACTIVATIONS, memory, n, width, model->type, err);
+}
+
 static bd_status allocate_floats(bd_model *model, float **memory, int64_t n, int64_t width,
                                  bd_error *err)
 {
     void *block;
-    BD_TRY(allocate_tensor(model, &block, n, width, BD_FLOAT, err));
+    BD_TRY(allocate(model, BD_MEMORY_ACTIVATIONS, &block, n, width, BD_FLOAT, err));
     *memory = block;
     return BD_OK;
+}
+
+// A float for each parameter.
+static bd_status allocate_parameters(bd_model *model, bd_memory_kind kind, float **memory,
+                                     bd_error *err)
+{
+    void *block;
+    BD_TRY(allocate(model, kind, &block, model->parameters->n_total, 1, BD_FLOAT, err));
+    *memory = block;
+    return BD_OK;
+}
+
+static bd_status allocate_statistics(bd_model *model, bd_norm_statistics *statistics, int64_t n,
+                                     bd_error *err)
+{
+    BD_TRY(allocate_floats(model, &statistics->rstd, n, 1, err));
+    return model->parameters->config.family->centers
+               ? allocate_floats(model, &statistics->mean, n, 1, err)
+               : BD_OK;
 }
 
 // Allocates everything but `out`.
@@ -43,76 +71,123 @@ static bd_status allocate_layer(bd_model *model, bd_layer_activations *layer, in
                                 bd_error *err)
 {
     const bd_model_config *c = &model->parameters->config;
-    const bool keeps_expanded = c->family->activation != BD_ACTIVATION_RELU;
+    const bd_family *family = c->family;
+    const int64_t narrow = c->n_channels;
+    const bool keeps_expanded = family->gate || family->activation != BD_ACTIVATION_RELU;
+    const bool whole = family->norms_whole_width;
     const struct {
+        bool exists;
         void **memory;
         int64_t width;
     } tensors[] = {
-        {&layer->attention_in, c->n_channels},    {&layer->qkv, 3 * c->n_channels},
-        {&layer->attention_out, c->n_channels},   {&layer->middle, c->n_channels},
-        {&layer->feed_forward_in, c->n_channels}, {&layer->activated, c->n_feed_forward},
+        {family->attention_norm, &layer->attention_in, narrow},
+        {true, &layer->qkv, bd_qkv_width(c)},
+        {family->query_norm, &layer->normed, bd_qkv_width(c)},
+        {true, &layer->attention_out, c->n_heads * c->head_size},
+        {family->attention_post_norm, &layer->attention_branch, narrow},
+        {true, &layer->middle, narrow},
+        {family->feed_forward_norm, &layer->feed_forward_in, narrow},
+        {keeps_expanded, &layer->expanded, bd_expanded_width(c)},
+        {true, &layer->activated, c->n_feed_forward},
+        {family->feed_forward_post_norm, &layer->feed_forward_branch, narrow},
     };
     const struct {
-        float **memory;
-        int64_t width;
-    } statistics[] = {
-        {&layer->attention_mean, 1},    {&layer->attention_rstd, 1},
-        {&layer->lse, c->n_heads},      {&layer->feed_forward_mean, 1},
-        {&layer->feed_forward_rstd, 1},
+        bool exists;
+        bd_norm_statistics *of;
+    } norms[] = {
+        {family->attention_norm, &layer->attention_norm},
+        {family->attention_post_norm, &layer->attention_post_norm},
+        {family->feed_forward_norm, &layer->feed_forward_norm},
+        {family->feed_forward_post_norm, &layer->feed_forward_post_norm},
     };
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
-        BD_TRY(
-            allocate_tensor(model, tensors[i].memory, n, tensors[i].width, model->type, err));
-    for (size_t i = 0; i < sizeof statistics / sizeof statistics[0]; i++)
-        BD_TRY(allocate_floats(model, statistics[i].memory, n, statistics[i].width, err));
-    if (keeps_expanded)
-        BD_TRY(
-            allocate_tensor(model, &layer->expanded, n, c->n_feed_forward, model->type, err));
-    return BD_OK;
+        if (tensors[i].exists)
+            BD_TRY(allocate_tensor(model, tensors[i].memory, n, tensors[i].width, err));
+    for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++)
+        if (norms[i].exists)
+            BD_TRY(allocate_statistics(model, norms[i].of, n, err));
+    if (family->query_norm) {
+        BD_TRY(allocate_floats(model, &layer->query_rstd, n, whole ? 1 : c->n_heads, err));
+        BD_TRY(allocate_floats(model, &layer->key_rstd, n, whole ? 1 : c->n_kv_heads, err));
+    }
+    return allocate_floats(model, &layer->lse, n, c->n_heads, err);
+}
+
+static int64_t larger_width(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+// The angles of rotation in the backend's memory.
+static bd_status make_turns(bd_model *model, uint64_t **to, const bd_rotation *rotation,
+                            bd_error *err)
+{
+    const int64_t head_size = model->parameters->config.head_size;
+    const size_t size_bytes = (size_t)(head_size / 2) * sizeof **to;
+    void *memory;
+    // Two floats have the size of one uint64_t.
+    BD_TRY(allocate(model, BD_MEMORY_WEIGHTS, &memory, head_size / 2, 2, BD_FLOAT, err));
+    if (model->only_counts)
+        return BD_OK;
+    *to = memory;
+    uint64_t *turns = malloc(size_bytes);
+    if (!turns)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the angles of %" PRId64 " channels",
+                       head_size);
+    bd_rotation_turns(rotation, head_size, turns);
+    const bd_status status =
+        model->backend->operations->upload(model->backend, memory, turns, size_bytes, err);
+    free(turns);
+    return status;
 }
 
 static bd_status allocate_all(bd_model *model, bd_error *err)
 {
     const bd_model_config *c = &model->parameters->config;
-    const int64_t wide =
-        3 * c->n_channels > c->n_feed_forward ? 3 * c->n_channels : c->n_feed_forward;
+    const int64_t narrow = c->n_channels;
     int64_t n;
     if (!bd_int64_mul(model->max_rows, model->seq_len, &n))
         return bd_fail(err, BD_ERR_MEMORY, "a batch is too large");
     const struct {
         void **memory;
-        int64_t n, width;
+        int64_t width;
     } tensors[] = {
-        {&model->embedded, n, c->n_channels},
-        {&model->final_in, n, c->n_channels},
-        {&model->logits, model->seq_len, model->logits_stride},
-        {&model->d_stream, n, c->n_channels},
-        {&model->d_narrow, n, c->n_channels},
-        {&model->d_wide, n, wide},
-        {&model->branch, n, c->n_channels},
+        {&model->embedded, narrow},
+        {&model->final_in, narrow},
+        {&model->d_stream, narrow},
+        {&model->d_narrow, larger_width(narrow, c->n_heads * c->head_size)},
+        {&model->d_wide, larger_width(bd_qkv_width(c), bd_expanded_width(c))},
+        {&model->branch, narrow},
     };
-    BD_TRY(allocate_floats(model, &model->masters, model->parameters->n_total, 1, err));
-    BD_TRY(allocate_floats(model, &model->gradients, model->parameters->n_total, 1, err));
+    BD_TRY(allocate_parameters(model, BD_MEMORY_WEIGHTS, &model->masters, err));
+    BD_TRY(allocate_parameters(model, BD_MEMORY_GRADIENTS, &model->gradients, err));
     model->weights = model->masters;  // the same memory in float
     if (model->type != BD_FLOAT)
-        BD_TRY(allocate_tensor(model, &model->weights, model->parameters->n_total, 1,
-                               model->type, err));
+        BD_TRY(allocate(model, BD_MEMORY_WEIGHTS, &model->weights, model->parameters->n_total,
+                        1, model->type, err));
+    BD_TRY(allocate(model, BD_MEMORY_LOGITS, &model->logits, model->seq_len,
+                    model->logits_stride, model->type, err));
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
-        BD_TRY(allocate_tensor(model, tensors[i].memory, tensors[i].n, tensors[i].width,
-                               model->type, err));
-    BD_TRY(allocate_floats(model, &model->final_mean, n, 1, err));
-    BD_TRY(allocate_floats(model, &model->final_rstd, n, 1, err));
+        BD_TRY(allocate_tensor(model, tensors[i].memory, n, tensors[i].width, err));
+    model->d_activated = model->d_wide;
+    if (c->family->gate)
+        BD_TRY(allocate_tensor(model, &model->d_activated, n, c->n_feed_forward, err));
+    BD_TRY(allocate_statistics(model, &model->final_norm, n, err));
     BD_TRY(allocate_floats(model, &model->losses, n, 1, err));
     if (!model->only_counts &&
         !(model->host_losses = calloc((size_t)n, sizeof *model->host_losses)))
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " losses", n);
+    if (!c->family->position_table)
+        BD_TRY(make_turns(model, &model->turns, &c->rotation, err));
+    if (c->family->has_local_rotation)
+        BD_TRY(make_turns(model, &model->local_turns, &(bd_rotation){.theta = c->local_theta},
+                          err));
     for (int64_t l = 0; l < c->n_layers; l++) {
         if (l > 0 && model->recomputes)
             model->layers[l] = model->layers[0];
         else
             BD_TRY(allocate_layer(model, &model->layers[l], n, err));
-        BD_TRY(
-            allocate_tensor(model, &model->layers[l].out, n, c->n_channels, model->type, err));
+        BD_TRY(allocate_tensor(model, &model->layers[l].out, n, narrow, err));
     }
     return BD_OK;
 }
@@ -121,7 +196,7 @@ static bd_status allocate_all(bd_model *model, bd_error *err)
 bd_status bd_model_check_type(const bd_backend *backend, const bd_model_config *config,
                               bd_type type, bd_error *err)
 {
-    const int64_t head_size = config->n_channels / config->n_heads;
+    const int64_t head_size = config->head_size;
     BD_TRY(bd_backend_check_type(backend, type, err));
     if (type == BD_BF16 && head_size != 64 && head_size != 128)
         return bd_fail(err, BD_ERR_UNSUPPORTED,
@@ -153,12 +228,12 @@ static bd_model empty_model(bd_backend *backend, const bd_parameters *parameters
 }
 
 bd_status bd_model_measure(const bd_parameters *parameters, const bd_model_options *options,
-                           size_t *size_bytes, bd_error *err)
+                           bd_model_memory *memory, bd_error *err)
 {
     bd_model model = empty_model(NULL, parameters, options);
     model.only_counts = true;
     const bd_status status = make_buffers(&model, err);
-    *size_bytes = model.size_bytes;
+    *memory = model.memory;
     bd_model_release(&model);
     return status;
 }
@@ -167,17 +242,18 @@ bd_status bd_model_measure(const bd_parameters *parameters, const bd_model_optio
 static bd_status check_memory(const bd_model *model, const bd_model_options *options,
                               bd_error *err)
 {
-    size_t needed, free_bytes;
+    bd_model_memory needed;
+    size_t free_bytes;
     BD_TRY(bd_model_measure(model->parameters, options, &needed, err));
     BD_TRY(model->backend->operations->free_memory(model->backend, &free_bytes, err));
-    if (needed <= free_bytes)
+    if (needed.total <= free_bytes)
         return BD_OK;
     return bd_fail(err, BD_ERR_MEMORY,
                    "a model of %s parameters and %" PRId64 " rows of %" PRId64
                    " tokens take %s of the memory of %s, and %s are free: fewer or shorter "
                    "rows at a time, or a smaller model, take less",
                    bd_format_count((uint64_t)model->parameters->n_total).text, model->max_rows,
-                   model->seq_len, bd_format_bytes(needed).text,
+                   model->seq_len, bd_format_bytes(needed.total).text,
                    model->backend->operations->name, bd_format_bytes(free_bytes).text);
 }
 

@@ -17,6 +17,7 @@ static const bd_config_field opt_fields[] = {
     {"_remove_final_layer_norm", BD_FIELD_IMPLIED, BD_CONFIG_BOOL(false)},
     {"dropout", BD_FIELD_EXPORTED, BD_CONFIG_REAL(0.0)},
     {"attention_dropout", BD_FIELD_EXPORTED, BD_CONFIG_REAL(0.0)},
+    {"activation_dropout", BD_FIELD_IGNORED, BD_CONFIG_REAL(0.0)},
     {"layerdrop", BD_FIELD_EXPORTED, BD_CONFIG_REAL(0.0)},
     {0},
 };
@@ -38,6 +39,10 @@ const bd_family bd_family_opt = {
     .final_norm = "final_layer_norm",
     .layout = BD_WEIGHT_OUT_IN,
     .first_position = 2,
+    .centers = true,
     .norm_epsilon = 1e-5,
+    .qkv_bias = true,
+    .projection_bias = true,
+    .feed_forward_bias = true,
     .activation = BD_ACTIVATION_RELU,
 };

@@ -44,37 +44,84 @@ add(builder *b, bd_parameter_role role, int64_t rows, int64_t columns, const cha
     return parameter->offset;
 }
 
-static bd_norm_offsets add_norm(builder *b, const char *prefix, const char *name)
+// A norm of n channels; none if the family has no name for it.
+static bd_norm_offsets add_norm(builder *b, int64_t n, const char *prefix, const char *name)
 {
-    const int64_t n = b->parameters->config.n_channels;
-    const int64_t gamma = add(b, BD_ROLE_GAIN, n, 0, "%s%s.weight", prefix, name);
-    return (bd_norm_offsets){gamma, add(b, BD_ROLE_BIAS, n, 0, "%s%s.bias", prefix, name)};
+    bd_norm_offsets offsets = {BD_NO_PARAMETER, BD_NO_PARAMETER};
+    if (!name)
+        return offsets;
+    offsets.gain = add(b, BD_ROLE_GAIN, n, 0, "%s%s.weight", prefix, name);
+    if (b->parameters->config.family->centers)
+        offsets.shift = add(b, BD_ROLE_BIAS, n, 0, "%s%s.bias", prefix, name);
+    return offsets;
 }
+
+// Parameters that are used as one linear layer: matrices that follow each other, each
+// [n_out][n_in], are one matrix of all their outputs, and so are their biases.
+typedef struct linear_part {
+    const char *name;  // NULL: there is no such part
+    int64_t n_out;
+    bd_parameter_role bias_role;
+} linear_part;
 
 static bd_linear_offsets add_linear(builder *b, bd_parameter_role role, int64_t n_in,
-                                    int64_t n_out, const char *prefix, const char *name)
+                                    bool has_bias, const char *prefix, const linear_part *parts,
+                                    int n_parts)
 {
     const bool out_first = b->parameters->config.family->layout == BD_WEIGHT_OUT_IN;
-    const int64_t weight = add(b, role, out_first ? n_out : n_in, out_first ? n_in : n_out,
-                               "%s%s.weight", prefix, name);
-    return (bd_linear_offsets){weight,
-                               add(b, BD_ROLE_BIAS, n_out, 0, "%s%s.bias", prefix, name)};
+    bd_linear_offsets offsets = {b->parameters->n_total, BD_NO_PARAMETER};
+    for (int i = 0; i < n_parts; i++)
+        if (parts[i].name)
+            add(b, role, out_first ? parts[i].n_out : n_in, out_first ? n_in : parts[i].n_out,
+                "%s%s.weight", prefix, parts[i].name);
+    if (!has_bias)
+        return offsets;
+    offsets.bias = b->parameters->n_total;
+    for (int i = 0; i < n_parts; i++)
+        if (parts[i].name)
+            add(b, parts[i].bias_role, parts[i].n_out, 0, "%s%s.bias", prefix, parts[i].name);
+    return offsets;
 }
 
-// Three matrices [n][n] that follow each other are one [3n][n], and three biases one of 3n.
 static bd_linear_offsets add_qkv(builder *b, const char *prefix)
 {
-    const char *const *names = b->parameters->config.family->qkv;
-    const int64_t n = b->parameters->config.n_channels;
-    if (!names[1])
-        return add_linear(b, BD_ROLE_MATRIX, n, 3 * n, prefix, names[0]);
-    bd_linear_offsets offsets = {.weight = b->parameters->n_total};
-    for (int i = 0; i < 3; i++)
-        add(b, BD_ROLE_MATRIX, n, n, "%s%s.weight", prefix, names[i]);
-    offsets.bias = b->parameters->n_total;
-    for (int i = 0; i < 3; i++)
-        add(b, i == 1 ? BD_ROLE_KEY_BIAS : BD_ROLE_BIAS, n, 0, "%s%s.bias", prefix, names[i]);
-    return offsets;
+    const bd_model_config *c = &b->parameters->config;
+    const bd_family *family = c->family;
+    const int64_t q = c->n_heads * c->head_size, kv = c->n_kv_heads * c->head_size;
+    const bool fused = !family->qkv[1];
+    const linear_part parts[] = {
+        {family->qkv[0], fused ? bd_qkv_width(c) : q, BD_ROLE_BIAS},
+        {family->qkv[1], kv, family->position_table ? BD_ROLE_KEY_BIAS : BD_ROLE_BIAS},
+        {family->qkv[2], kv, BD_ROLE_BIAS},
+    };
+    return add_linear(b, BD_ROLE_MATRIX, c->n_channels, family->qkv_bias || c->attention_bias,
+                      prefix, parts, 3);
+}
+
+static void add_layer(builder *b, bd_layer_offsets *layer, const char *prefix)
+{
+    const bd_model_config *c = &b->parameters->config;
+    const bd_family *family = c->family;
+    const int64_t narrow = c->n_channels, wide = c->n_feed_forward;
+    const int64_t attended = c->n_heads * c->head_size, keys = c->n_kv_heads * c->head_size;
+    const bool whole = family->norms_whole_width;
+    const bool feed_forward_bias = family->feed_forward_bias || c->feed_forward_bias;
+    const linear_part expand[] = {{family->gate, wide, BD_ROLE_BIAS},
+                                  {family->expand, wide, BD_ROLE_BIAS}};
+    layer->attention_norm = add_norm(b, narrow, prefix, family->attention_norm);
+    layer->qkv = add_qkv(b, prefix);
+    layer->query_norm =
+        add_norm(b, whole ? attended : c->head_size, prefix, family->query_norm);
+    layer->key_norm = add_norm(b, whole ? keys : c->head_size, prefix, family->key_norm);
+    layer->projection =
+        add_linear(b, BD_ROLE_RESIDUAL, attended, family->projection_bias || c->attention_bias,
+                   prefix, &(linear_part){family->projection, narrow, BD_ROLE_BIAS}, 1);
+    layer->attention_post_norm = add_norm(b, narrow, prefix, family->attention_post_norm);
+    layer->feed_forward_norm = add_norm(b, narrow, prefix, family->feed_forward_norm);
+    layer->expand = add_linear(b, BD_ROLE_MATRIX, narrow, feed_forward_bias, prefix, expand, 2);
+    layer->contract = add_linear(b, BD_ROLE_RESIDUAL, wide, feed_forward_bias, prefix,
+                                 &(linear_part){family->contract, narrow, BD_ROLE_BIAS}, 1);
+    layer->feed_forward_post_norm = add_norm(b, narrow, prefix, family->feed_forward_post_norm);
 }
 
 static void add_model(builder *b)
@@ -83,32 +130,30 @@ static void add_model(builder *b)
     const bd_model_config *c = &p->config;
     const bd_family *family = c->family;
     const char *prefix = family->prefixes[0];
-    const int64_t narrow = c->n_channels, wide = c->n_feed_forward;
-    p->n_position_rows = c->n_positions + family->first_position;
-    p->token_table = add(b, BD_ROLE_TABLE, c->n_vocabulary, narrow, "%s%s.weight", prefix,
-                         family->token_table);
-    p->position_table = add(b, BD_ROLE_TABLE, p->n_position_rows, narrow, "%s%s.weight", prefix,
-                            family->position_table);
+    p->token_table = add(b, BD_ROLE_TABLE, c->n_vocabulary, c->n_channels, "%s%s.weight",
+                         prefix, family->token_table);
+    p->position_table = BD_NO_PARAMETER;
+    if (family->position_table) {
+        p->n_position_rows = c->n_positions + family->first_position;
+        p->position_table = add(b, BD_ROLE_TABLE, p->n_position_rows, c->n_channels,
+                                "%s%s.weight", prefix, family->position_table);
+    }
     for (int64_t l = 0; l < c->n_layers; l++) {
-        bd_layer_offsets *layer = &p->layers[l];
         char within[48];
         snprintf(within, sizeof within, "%s%s.%" PRId64 ".", prefix, family->layers, l);
-        layer->attention_norm = add_norm(b, within, family->attention_norm);
-        layer->qkv = add_qkv(b, within);
-        layer->projection =
-            add_linear(b, BD_ROLE_RESIDUAL, narrow, narrow, within, family->projection);
-        layer->feed_forward_norm = add_norm(b, within, family->feed_forward_norm);
-        layer->expand = add_linear(b, BD_ROLE_MATRIX, narrow, wide, within, family->expand);
-        layer->contract =
-            add_linear(b, BD_ROLE_RESIDUAL, wide, narrow, within, family->contract);
+        add_layer(b, &p->layers[l], within);
     }
-    p->final_norm = add_norm(b, prefix, family->final_norm);
+    p->final_norm = add_norm(b, c->n_channels, prefix, family->final_norm);
+    p->head = c->has_head
+                  ? add(b, BD_ROLE_TABLE, c->n_vocabulary, c->n_channels, "%s", BD_HEAD_NAME)
+                  : p->token_table;
 }
 
 bd_status bd_parameters_init(bd_parameters *parameters, const bd_model_config *config,
                              bd_error *err)
 {
     *parameters = (bd_parameters){.config = *config};
+    BD_TRY(bd_model_config_complete(&parameters->config, err));
     parameters->layers = calloc((size_t)config->n_layers, sizeof *parameters->layers);
     if (!parameters->layers)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " layers",
@@ -152,7 +197,8 @@ void bd_parameters_draw(const bd_parameters *parameters, uint64_t seed, float *w
         const double scale = parameter->n_dimensions == 1          ? 0.0
                              : parameter->role == BD_ROLE_RESIDUAL ? residual
                                                                    : deviation;
-        const float constant = parameter->role == BD_ROLE_GAIN ? 1.0f : 0.0f;
+        const float constant =
+            parameter->role == BD_ROLE_GAIN && !c->family->gains_from_one ? 1.0f : 0.0f;
         float *values = weights + parameter->offset;
         for (int64_t j = 0; j < parameter->n; j++)
             values[j] = scale > 0 ? (float)(scale * bd_random_normal(&random)) : constant;

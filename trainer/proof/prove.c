@@ -76,7 +76,7 @@ static bd_status check_proof_memory(const bench *b, const bd_experiment *e, bd_e
     const size_t of_sequence =
         bd_reference_bytes(&e->parameters->config, bd_rows_longest_segment(e->rows));
     const size_t of_model =
-        e->backend->operations->works_on_host ? b->model.size_bytes - n * sizeof(float) : 0;
+        e->backend->operations->works_on_host ? b->model.memory.total - n * sizeof(float) : 0;
     const size_t needed = of_model + n * ((n_runs + 2) * sizeof(double) + 2 * sizeof(float)) +
                           (n_threads < n_runs ? n_threads : n_runs) * of_sequence;
     if (needed <= free_bytes)
@@ -118,8 +118,44 @@ static bd_status make_whole_rows(whole_rows *whole, const bd_boundaries *boundar
     return BD_OK;
 }
 
+static bool has_rotated_layer(const bd_model_config *c)
+{
+    for (int64_t l = 0; !c->family->position_table && l < c->n_layers; l++)
+        if (!bd_layer_set_has(&c->unrotated, l))
+            return true;
+    return false;
+}
+
+// Fails if the sabotage would change nothing by mathematics, or is impossible.
+static bd_status check_sabotage(const bd_experiment *e, bd_sabotage sabotage, bd_error *err)
+{
+    const bd_model_config *c = &e->parameters->config;
+    const int64_t seq_len = bd_rows_config(e->rows)->seq_len;
+    const bool is_learned = c->family->position_table;
+    if (sabotage == BD_SABOTAGE_POSITIONS && !is_learned)
+        return bd_fail(
+            err, BD_ERR_ARGUMENT,
+            "--sabotage positions changes nothing in '%s': a rotation is relative, so "
+            "that only differences of positions count; --sabotage rotation breaks them",
+            c->family->name);
+    if (sabotage == BD_SABOTAGE_POSITIONS && seq_len > c->n_positions)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "positions cannot be sabotaged: rows have %" PRId64
+                       " tokens, the model %" PRId64 " positions",
+                       seq_len, c->n_positions);
+    if (sabotage == BD_SABOTAGE_ROTATION && is_learned)
+        return bd_fail(
+            err, BD_ERR_ARGUMENT,
+            "'%s' has no rotation that could be sabotaged, its positions are learned: "
+            "--sabotage positions breaks them",
+            c->family->name);
+    if (sabotage == BD_SABOTAGE_ROTATION && !has_rotated_layer(c))
+        return bd_fail(err, BD_ERR_ARGUMENT, "no layer of the model is rotated");
+    return BD_OK;
+}
+
 static bd_status sabotage_batch(bd_model_batch *batch, bd_sabotage sabotage, whole_rows *whole,
-                                const bd_parameters *parameters, bd_error *err)
+                                bd_error *err)
 {
     if (sabotage == BD_SABOTAGE_NONE)
         return BD_OK;
@@ -128,16 +164,12 @@ static bd_status sabotage_batch(bd_model_batch *batch, bd_sabotage sabotage, who
                                   whole->offsets, whole->values};
     if (sabotage == BD_SABOTAGE_MASK)
         batch->attention = broken;
+    if (sabotage == BD_SABOTAGE_POSITIONS)
+        batch->positions = broken;
+    if (sabotage == BD_SABOTAGE_ROTATION)
+        batch->query_positions = broken;
     if (sabotage == BD_SABOTAGE_TARGETS)
         batch->targets = broken;
-    if (sabotage == BD_SABOTAGE_POSITIONS) {
-        if (broken.seq_len > parameters->config.n_positions)
-            return bd_fail(err, BD_ERR_ARGUMENT,
-                           "positions cannot be sabotaged: rows have %" PRId64
-                           " tokens, the model %" PRId64 " positions",
-                           broken.seq_len, parameters->config.n_positions);
-        batch->positions = broken;
-    }
     return BD_OK;
 }
 
@@ -217,7 +249,7 @@ static bd_status compute_packed(computed *c, bench *b, bd_sabotage sabotage, bd_
     bd_model_batch batch = bd_batch_part(&b->batch, 0, b->batch.boundaries.n_rows);
     bd_status status = new_computed(c, b, err);
     if (status == BD_OK)
-        status = sabotage_batch(&batch, sabotage, &whole, b->model.parameters, err);
+        status = sabotage_batch(&batch, sabotage, &whole, err);
     if (status == BD_OK)
         status = bd_model_train(&b->model, &batch, 1.0 / (double)b->batch.n_targets,
                                 &c->loss_sum, err);
@@ -302,11 +334,7 @@ static bd_status compute_lone_rows(computed *c, bench *b, lone_rows *lone, bd_er
 {
     const bd_boundaries boundaries = {lone->n, b->batch.boundaries.seq_len, lone->offsets,
                                       lone->values};
-    const bd_model_batch batch = {.ids = lone->ids,
-                                  .id_bytes = b->batch.id_bytes,
-                                  .attention = boundaries,
-                                  .positions = boundaries,
-                                  .targets = boundaries};
+    const bd_model_batch batch = bd_model_batch_of(lone->ids, b->batch.id_bytes, boundaries);
     double loss_sum = 0;
     BD_TRY(bd_model_train(&b->model, &batch, 1.0 / (double)b->batch.n_targets, &loss_sum, err));
     c->loss_sum += loss_sum;
@@ -478,7 +506,9 @@ bd_status bd_prove(bd_proof *proof, const bd_experiment *experiment, bd_sabotage
     bench b = {0};
     computed packed = {0}, alone = {0};
     expected x = {0};
-    bd_status status = set_up(&b, experiment, err);
+    bd_status status = check_sabotage(experiment, sabotage, err);
+    if (status == BD_OK)
+        status = set_up(&b, experiment, err);
     if (status == BD_OK)
         status = check_proof_memory(&b, experiment, err);
     if (status == BD_OK)

@@ -24,11 +24,14 @@
 #include "trainer/proof/probe.h"
 #include "trainer/proof/uncertainty.h"
 
-// Which operation is broken on purpose: it gets the boundaries {0, used} for every row.
-#define BD_SABOTAGES(X)                                                                \
-    X(BD_SABOTAGE_NONE, "none")                                                        \
-    X(BD_SABOTAGE_MASK, "mask")           /* attention sees the whole row before it */ \
-    X(BD_SABOTAGE_POSITIONS, "positions") /* positions count through the row */        \
+// Which operation is broken on purpose: it gets the boundaries {0, used} for every row. Positions
+// are learned or rotated. A rotation depends on differences of positions alone, so that counting
+// through the row is not noticed unless queries count so and keys do not.
+#define BD_SABOTAGES(X)                                                                  \
+    X(BD_SABOTAGE_NONE, "none")                                                          \
+    X(BD_SABOTAGE_MASK, "mask")           /* attention sees the whole row before it */   \
+    X(BD_SABOTAGE_POSITIONS, "positions") /* learned positions count through the row */  \
+    X(BD_SABOTAGE_ROTATION, "rotation")   /* so do those by which queries are rotated */ \
     X(BD_SABOTAGE_TARGETS, "targets")     /* documents predict the first token of the next */
 BD_ENUM(bd_sabotage, BD_SABOTAGES);
 
@@ -88,7 +91,8 @@ typedef struct bd_experiment {
 
 enum { BD_PROBED_DOCUMENTS = 3 };  // documents that a proof changes, one at a time
 
-// BD_OK means that there is a result, whether or not it is a proof. Release it. Memory: 64
+// BD_OK means that there is a result, whether or not it is a proof. Release it. A sabotage that
+// would change nothing in this model is BD_ERR_ARGUMENT. Memory: 64
 // bytes on the host for each parameter, the model's own, and that of a sequence in reference.h
 // on each of up to 1 + BD_NOISE_RUNS threads.
 bd_status bd_prove(bd_proof *proof, const bd_experiment *experiment, bd_sabotage sabotage,

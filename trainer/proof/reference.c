@@ -1,5 +1,4 @@
-// Written to be obviously right, not to be quick: nothing but sums in double precision. It
-// shares the description of the model (family.h, parameters.h) with the kernels, and no code.
+// Written to be obviously right, not to be quick.
 #include "trainer/proof/reference.h"
 
 #include <inttypes.h>
@@ -8,29 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/proof/exact_operations.h"
+
 enum {
-    TILE = 32,        // rows and columns of a tile, which stays in the cache during a product
-    LANES = 8,        // numbers in a vector
-    HEAD_TOKENS = 64  // tokens whose logits exist at once: those of all would not fit
+    HEAD_TOKENS = 64,          // tokens whose logits exist at once: those of all would not fit
+    ACTIVATION_OPERATIONS = 8  // about as many in GELU and SiLU, and in their slopes
 };
 
-// The few loops that take nearly all of the time are compiled once for each generation of
-// processors. The loader chooses among them, which is before a sanitizer is ready.
-#if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define VECTOR_CLONES \
-    __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define VECTOR_CLONES
-#endif
-
-// The values of one layer that the backward pass needs.
+// The values of one layer that the backward pass needs. An operation that the family does not
+// have leaves its input where it is: then both have the same array.
 typedef struct layer_values {
     double *x, *middle;              // [n][n_channels], the residual stream
-    double *normed, *middle_normed;  // [n][n_channels]
-    double *qkv;                     // [n][3][n_channels], heads side by side
-    double *attended;                // [n][n_channels]
-    double *activated, *slopes;      // [n][n_feed_forward]
+    double *normed, *middle_normed;  // [n][n_channels], what the two blocks read
+    double *qkv, *turned;            // [n][qkv width], before and after norms and rotation
+    double *attended;                // [n][n_heads * head_size]
+    double *projected, *contracted;  // [n][n_channels], what the norms after blocks read
+    double *expanded;                // [n][expanded width], before the activation
+    double *activated;               // [n][n_feed_forward]
 } layer_values;
 
 typedef struct sequence {
@@ -38,397 +31,34 @@ typedef struct sequence {
     const bd_model_config *config;
     const uint32_t *ids;               // [n]
     const float *const *relu_results;  // [n_layers] of [n][n_feed_forward], or NULL
-    int64_t n, head_size;
-    double scale;          // of the attention scores
+    int64_t n;
     layer_values *layers;  // [n_layers + 1], owned; the last has only x, the layers' output
     double *memory;        // owned: all the doubles in layers and below
     double *normed;        // [n][n_channels], the final norm's
     double *logits;        // [HEAD_TOKENS][n_vocabulary]
     double *d_x;           // [n][n_channels], of the residual stream
+    double *d_branch;      // [n][n_channels], of what a block adds to the stream
     double *d_narrow;      // [n][n_channels]
-    double *d_qkv;         // [n][3][n_channels]
-    double *d_wide;        // [n][n_feed_forward]
-    double *p, *d_p;       // [n], attention weights of one token in one head
-    double *row;           // [3][n_channels], of one token
+    double *d_attended;    // [n][n_heads * head_size]
+    double *d_qkv;         // [n][qkv width]
+    double *d_activated;   // [n][n_feed_forward]
+    double *d_expanded;    // [n][expanded width]
+    double *scratch;
 } sequence;
-
-// ---- Random rounding ---------------------------------------------------------------------
-// With a rounding of 0 nothing here has an effect.
-
-static double larger(double a, double b)
-{
-    return a < b ? b : a;
-}
-
-// A random number in [-1, 1].
-static double either_way(bd_rounding *rounding)
-{
-    return (double)(int64_t)bd_random_next(&rounding->random) * 0x1p-63;
-}
-
-// The number of roundings that n successive additions amount to. Within TILE additions all
-// errors may have the same sign, since a sum that grows steadily loses the same bits each time:
-// they add up. Errors of different groups of TILE are independent: their squares add up.
-static double roundings(int64_t n)
-{
-    return n <= TILE ? (double)n : sqrt((double)(TILE * n));
-}
-
-// The sum x of n terms as a loop computes it that rounds after every addition. Each error is a
-// share of the sum so far, which is about as large as x, or, where terms cancel, as `size`, the
-// root of the sum of their squares.
-static double as_sum(const sequence *s, double x, double size, int64_t n)
-{
-    bd_rounding *rounding = &s->r->rounding;
-    if (rounding->sum == 0.0)
-        return x;
-    return x + rounding->sum * roundings(n) * larger(fabs(x), size) * either_way(rounding);
-}
-
-static void as_sums(const sequence *s, double *x, int64_t count, int64_t n)
-{
-    for (int64_t i = 0; s->r->rounding.sum != 0.0 && i < count; i++)
-        x[i] = as_sum(s, x[i], 0.0, n);
-}
-
-// Rounds x [n] as it is rounded when one operation stores it for the next.
-static void round_stored(const sequence *s, double *x, int64_t n)
-{
-    bd_rounding *rounding = &s->r->rounding;
-    for (int64_t i = 0; rounding->stored != 0.0 && i < n; i++)
-        x[i] *= 1.0 + rounding->stored * either_way(rounding);
-}
-
-// ---- Matrix products ---------------------------------------------------------------------
-
-// Element (i, j) is at[i * row_step + j * column_step], or its absolute value.
-typedef struct matrix {
-    const double *at;
-    int64_t rows, columns;
-    int64_t row_step, column_step;
-    bool is_absolute;
-} matrix;
-
-static matrix row_major(const double *at, int64_t rows, int64_t columns)
-{
-    return (matrix){at, rows, columns, columns, 1, false};
-}
-
-static matrix transposed(matrix m)
-{
-    return (matrix){m.at, m.columns, m.rows, m.column_step, m.row_step, m.is_absolute};
-}
-
-static matrix absolute(matrix m)
-{
-    m.is_absolute = true;
-    return m;
-}
-
-static double matrix_element(matrix m, int64_t i, int64_t j)
-{
-    const double value = m.at[i * m.row_step + j * m.column_step];
-    return m.is_absolute ? fabs(value) : value;
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-// LANES numbers, for which the compiler uses the vectors that the processor has.
-typedef double lanes __attribute__((vector_size(LANES * sizeof(double)), may_alias));
-enum { TILE_LANES = TILE / LANES };
-
-// c[i][j] += sum over k of a(i, k) * tile[k][j]. c is `width` wide, its rows `c_step` apart.
-// With a rounding, c is rounded as often as terms were added to it.
-VECTOR_CLONES
-static void add_tile_product(bd_rounding *rounding, double *c, int64_t c_step, int64_t width,
-                             matrix a, lanes (*tile)[TILE_LANES])
-{
-    const double share = rounding ? rounding->sum * roundings(a.columns) : 0.0;
-    for (int64_t i = 0; i < a.rows; i++) {
-        lanes sums[TILE_LANES] = {0};
-        for (int64_t k = 0; k < a.columns; k++) {
-            const double factor = matrix_element(a, i, k);
-#pragma GCC unroll 4
-            for (int64_t v = 0; v < TILE_LANES; v++)
-                sums[v] += factor * tile[k][v];
-        }
-        double *row = c + i * c_step;
-        for (int64_t j = 0; j < width; j++) {
-            const double sum = sums[j / LANES][j % LANES];
-            row[j] += sum;
-            if (share != 0.0)
-                row[j] += share * larger(fabs(row[j]), fabs(sum)) * either_way(rounding);
-        }
-    }
-}
-
-// c [a.rows][b.columns] += a * b; exact up to double precision without a rounding (NULL).
-static void add_product(bd_rounding *rounding, double *c, matrix a, matrix b)
-{
-    lanes tile[TILE][TILE_LANES] = {{{0.0}}};  // a part of b, row-major even if b is not
-    for (int64_t j0 = 0; j0 < b.columns; j0 += TILE)
-        for (int64_t k0 = 0; k0 < b.rows; k0 += TILE) {
-            const int64_t width = smaller(TILE, b.columns - j0);
-            matrix part = a;
-            part.at += k0 * a.column_step;
-            part.columns = smaller(TILE, b.rows - k0);
-            for (int64_t k = 0; k < part.columns; k++)
-                for (int64_t j = 0; j < width; j++)
-                    tile[k][j / LANES][j % LANES] = matrix_element(b, k0 + k, j0 + j);
-            add_tile_product(rounding, c + j0, b.columns, width, part, tile);
-        }
-}
-
-// Returns the sum of a[i] * b[i] and sets *squares to the sum of their squares.
-VECTOR_CLONES
-static double sum_products(const double *a, const double *b, int64_t n, double *squares)
-{
-    lanes sums = {0.0}, square_sums = {0.0};
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        lanes x, y;
-        memcpy(&x, a + i, sizeof x);
-        memcpy(&y, b + i, sizeof y);
-        sums += x * y;
-        square_sums += x * y * (x * y);
-    }
-    double sum = *squares = 0.0;
-    for (; i < n; i++) {
-        sum += a[i] * b[i];
-        *squares += a[i] * b[i] * (a[i] * b[i]);
-    }
-    for (int64_t j = 0; j < LANES; j++) {
-        sum += sums[j];
-        *squares += square_sums[j];
-    }
-    return sum;
-}
-
-static double dot(const sequence *s, const double *a, const double *b, int64_t n)
-{
-    double squares;
-    const double sum = sum_products(a, b, n, &squares);
-    return as_sum(s, sum, sqrt(squares), n);
-}
-
-// y += factor * x
-VECTOR_CLONES
-static void add_scaled(double *y, double factor, const double *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        y[i] += factor * x[i];
-}
 
 static void zero_doubles(double *x, int64_t n)
 {
     memset(x, 0, (size_t)n * sizeof *x);
 }
 
-// ---- Gradients of parameters -------------------------------------------------------------
-// Added up without rounding: the error of these sums is bounded by the magnitudes.
-
-// Adds a * b to the gradient of the parameter at `offset`.
-static void add_gradients(const sequence *s, int64_t offset, matrix a, matrix b)
+// y += x, stored for the next operation.
+static void add_rounded(const sequence *s, double *y, const double *x, int64_t n)
 {
-    add_product(NULL, s->r->gradients + offset, a, b);
-    if (s->r->magnitudes)
-        add_product(NULL, s->r->magnitudes + offset, absolute(a), absolute(b));
+    bd_exact_add_scaled(y, 1.0, x, n);
+    bd_round_stored(&s->r->rounding, y, n);
 }
 
-// Adds x [n] to the gradients of the n numbers from `offset` on.
-static void add_gradient(const sequence *s, int64_t offset, const double *x, int64_t n)
-{
-    add_scaled(s->r->gradients + offset, 1.0, x, n);
-    for (int64_t i = 0; s->r->magnitudes && i < n; i++)
-        s->r->magnitudes[offset + i] += fabs(x[i]);
-}
-
-// ---- Linear: out = x * weight + bias -----------------------------------------------------
-
-typedef struct linear {
-    bd_linear_offsets at;
-    int64_t n_in, n_out;
-} linear;
-
-// The weight as [n_in][n_out].
-static matrix weight_matrix(const sequence *s, linear l)
-{
-    const double *weight = s->r->weights + l.at.weight;
-    return s->config->family->layout == BD_WEIGHT_IN_OUT
-               ? row_major(weight, l.n_in, l.n_out)
-               : transposed(row_major(weight, l.n_out, l.n_in));
-}
-
-static void exact_linear_forward(const sequence *s, linear l, const double *x, double *out)
-{
-    for (int64_t t = 0; t < s->n; t++)
-        memcpy(out + t * l.n_out, s->r->weights + l.at.bias, (size_t)l.n_out * sizeof *out);
-    add_product(&s->r->rounding, out, row_major(x, s->n, l.n_in), weight_matrix(s, l));
-    round_stored(s, out, s->n * l.n_out);
-}
-
-// Writes d_x.
-static void exact_linear_backward(const sequence *s, linear l, const double *x,
-                                  const double *d_out, double *d_x)
-{
-    const matrix inputs = row_major(x, s->n, l.n_in);
-    const matrix d_outputs = row_major(d_out, s->n, l.n_out);
-    zero_doubles(d_x, s->n * l.n_in);
-    add_product(&s->r->rounding, d_x, d_outputs, transposed(weight_matrix(s, l)));
-    round_stored(s, d_x, s->n * l.n_in);
-    if (s->config->family->layout == BD_WEIGHT_IN_OUT)
-        add_gradients(s, l.at.weight, transposed(inputs), d_outputs);
-    else
-        add_gradients(s, l.at.weight, transposed(d_outputs), inputs);
-    for (int64_t t = 0; t < s->n; t++)
-        add_gradient(s, l.at.bias, d_out + t * l.n_out, l.n_out);
-}
-
-// ---- Layer norm and activation -----------------------------------------------------------
-
-// Mean and 1 / standard deviation of x [n].
-static void moments(const sequence *s, const double *x, int64_t n, double *mean, double *rstd)
-{
-    double sum = 0.0, squares = 0.0, deviations = 0.0;
-    for (int64_t i = 0; i < n; i++) {
-        sum += x[i];
-        squares += x[i] * x[i];
-    }
-    *mean = as_sum(s, sum, sqrt(squares), n) / (double)n;
-    for (int64_t i = 0; i < n; i++)
-        deviations += (x[i] - *mean) * (x[i] - *mean);
-    *rstd =
-        1.0 / sqrt(as_sum(s, deviations, 0.0, n) / (double)n + s->config->family->norm_epsilon);
-}
-
-static void exact_norm_forward(const sequence *s, bd_norm_offsets at, const double *x,
-                               double *out)
-{
-    const double *gamma = s->r->weights + at.gamma, *beta = s->r->weights + at.beta;
-    const int64_t n = s->config->n_channels;
-    for (int64_t t = 0; t < s->n; t++, x += n, out += n) {
-        double mean, rstd;
-        moments(s, x, n, &mean, &rstd);
-        for (int64_t i = 0; i < n; i++)
-            out[i] = as_sum(s, (x[i] - mean) * rstd * gamma[i], 0.0, 3) + beta[i];
-        round_stored(s, out, n);
-    }
-}
-
-// Adds to d_x, which already has the gradient that bypasses the norm. The norm's own is
-// rstd * (g - mean(g) - z * mean(g * z)) with z = (x - mean) * rstd and g = gamma * d_out.
-static void exact_norm_backward(const sequence *s, bd_norm_offsets at, const double *x,
-                                const double *d_out, double *d_x)
-{
-    const double *gamma = s->r->weights + at.gamma;
-    const int64_t n = s->config->n_channels;
-    double *g = s->row, *z = s->row + n, *d_gamma = s->row + 2 * n;
-    for (int64_t t = 0; t < s->n; t++, x += n, d_out += n, d_x += n) {
-        double mean, rstd;
-        moments(s, x, n, &mean, &rstd);
-        for (int64_t i = 0; i < n; i++) {
-            z[i] = as_sum(s, (x[i] - mean) * rstd, 0.0, 2);
-            g[i] = gamma[i] * d_out[i];
-            d_gamma[i] = d_out[i] * z[i];
-        }
-        add_gradient(s, at.gamma, d_gamma, n);
-        add_gradient(s, at.beta, d_out, n);
-        const double mean_g = dot(s, gamma, d_out, n) / (double)n;
-        const double mean_gz = dot(s, g, z, n) / (double)n;
-        for (int64_t i = 0; i < n; i++)
-            d_x[i] += as_sum(s, rstd * (g[i] - mean_g - z[i] * mean_gz), 0.0, 4);
-        round_stored(s, d_x, n);
-    }
-}
-
-enum { ACTIVATION_OPERATIONS = 8 };  // about as many in GELU, and in its slope
-
-static double activation(bd_activation which, double x, double *slope)
-{
-    if (which == BD_ACTIVATION_RELU) {
-        *slope = x > 0.0 ? 1.0 : 0.0;
-        return x > 0.0 ? x : 0.0;
-    }
-    const double a = sqrt(2.0 / M_PI), b = 0.044715;
-    const double y = tanh(a * (x + b * x * x * x));
-    *slope = 0.5 * (1.0 + y) + 0.5 * x * (1.0 - y * y) * a * (1.0 + 3.0 * b * x * x);
-    return 0.5 * x * (1.0 + y);
-}
-
-// ---- Attention: a token sees itself and every token before it ----------------------------
-
-enum { Q, K, V };
-
-// The index of q, k or v of token t in head h in a [n][3][n_channels] array.
-static int64_t at_qkv(const sequence *s, int part, int64_t t, int64_t h)
-{
-    return (3 * t + part) * s->config->n_channels + h * s->head_size;
-}
-
-// p[i], i <= t: the weight that token t gives to token i in head h.
-static void exact_attention_weights(const sequence *s, const double *qkv, int64_t t, int64_t h)
-{
-    const double *q = qkv + at_qkv(s, Q, t, h);
-    double top = -INFINITY, sum = 0.0;
-    for (int64_t i = 0; i <= t; i++) {
-        s->p[i] = s->scale * dot(s, q, qkv + at_qkv(s, K, i, h), s->head_size);
-        top = fmax(top, s->p[i]);
-    }
-    for (int64_t i = 0; i <= t; i++) {
-        s->p[i] = exp(s->p[i] - top);
-        sum += s->p[i];
-    }
-    sum = as_sum(s, sum, 0.0, t + 1);
-    for (int64_t i = 0; i <= t; i++)
-        s->p[i] /= sum;
-    round_stored(s, s->p, t + 1);
-}
-
-static void exact_attention_forward(const sequence *s, const double *qkv, double *out)
-{
-    const int64_t size = s->head_size;
-    zero_doubles(out, s->n * s->config->n_channels);
-    for (int64_t t = 0; t < s->n; t++)
-        for (int64_t h = 0; h < s->config->n_heads; h++, out += size) {
-            exact_attention_weights(s, qkv, t, h);
-            for (int64_t i = 0; i <= t; i++)
-                add_scaled(out, s->p[i], qkv + at_qkv(s, V, i, h), size);
-            as_sums(s, out, size, t + 1);
-            round_stored(s, out, size);
-        }
-}
-
-// Writes d_qkv.
-static void exact_attention_backward(const sequence *s, const double *qkv, const double *d_out,
-                                     double *d_qkv)
-{
-    const int64_t size = s->head_size;
-    zero_doubles(d_qkv, 3 * s->n * s->config->n_channels);
-    for (int64_t t = 0; t < s->n; t++)
-        for (int64_t h = 0; h < s->config->n_heads; h++, d_out += size) {
-            const int64_t q = at_qkv(s, Q, t, h);
-            exact_attention_weights(s, qkv, t, h);
-            for (int64_t i = 0; i <= t; i++)
-                s->d_p[i] = dot(s, d_out, qkv + at_qkv(s, V, i, h), size);
-            const double mean = dot(s, s->p, s->d_p, t + 1);
-            for (int64_t i = 0; i <= t; i++)  // now the gradient of the scores
-                s->d_p[i] = s->scale * s->p[i] * (s->d_p[i] - mean);
-            round_stored(s, s->d_p, t + 1);
-            for (int64_t i = 0; i <= t; i++) {
-                const int64_t k = at_qkv(s, K, i, h), v = at_qkv(s, V, i, h);
-                add_scaled(d_qkv + q, s->d_p[i], qkv + k, size);
-                add_scaled(d_qkv + k, s->d_p[i], qkv + q, size);
-                add_scaled(d_qkv + v, s->p[i], d_out, size);
-            }
-        }
-    as_sums(s, d_qkv, 3 * s->n * s->config->n_channels, s->n);
-    round_stored(s, d_qkv, 3 * s->n * s->config->n_channels);
-}
-
-// ---- The model ---------------------------------------------------------------------------
+// ---- Embedding ---------------------------------------------------------------------------
 
 // The offsets of token t's rows of the two tables in the flat arrays.
 static int64_t token_row(const sequence *s, int64_t t)
@@ -442,205 +72,407 @@ static int64_t position_row(const sequence *s, int64_t t)
     return s->r->parameters->position_table + row * s->config->n_channels;
 }
 
-static void exact_embedding_forward(const sequence *s, double *x)
+static double token_scale(const sequence *s)
+{
+    return s->config->family->scales_tokens ? sqrt((double)s->config->n_channels) : 1.0;
+}
+
+static void embedding_forward(const sequence *s, double *x)
 {
     const int64_t n = s->config->n_channels;
     zero_doubles(x, s->n * n);
     for (int64_t t = 0; t < s->n; t++, x += n) {
-        add_scaled(x, 1.0, s->r->weights + token_row(s, t), n);
-        add_scaled(x, 1.0, s->r->weights + position_row(s, t), n);
-        round_stored(s, x, n);
+        bd_exact_add_scaled(x, token_scale(s), s->r->weights + token_row(s, t), n);
+        if (s->config->family->position_table)
+            bd_exact_add_scaled(x, 1.0, s->r->weights + position_row(s, t), n);
+        bd_round_stored(&s->r->rounding, x, n);
     }
 }
 
-static void exact_embedding_backward(const sequence *s, const double *d_x)
+// Changes d_x.
+static void embedding_backward(const sequence *s, double *d_x)
 {
     const int64_t n = s->config->n_channels;
     for (int64_t t = 0; t < s->n; t++, d_x += n) {
-        add_gradient(s, token_row(s, t), d_x, n);
-        add_gradient(s, position_row(s, t), d_x, n);
+        if (s->config->family->position_table)
+            bd_exact_add_gradient(s->r, position_row(s, t), d_x, n);
+        for (int64_t i = 0; i < n; i++)
+            d_x[i] *= token_scale(s);
+        bd_exact_add_gradient(s->r, token_row(s, t), d_x, n);
     }
 }
 
-// Applies the activation to one token in place and keeps its slopes; reference.h explains
-// kinks.
-static void activate_token(const sequence *s, int64_t l, int64_t t)
+// ---- Norms of the stream -----------------------------------------------------------------
+
+static bool exists(bd_norm_offsets at)
 {
-    const int64_t wide = s->config->n_feed_forward;
-    double *x = s->layers[l].activated + t * wide, *slopes = s->layers[l].slopes + t * wide;
-    const bd_activation which = s->config->family->activation;
-    const bool decides = s->relu_results && which == BD_ACTIVATION_RELU;
-    double largest = 0;
-    for (int64_t i = 0; decides && i < wide; i++)
-        largest = fmax(largest, fabs(x[i]));
-    for (int64_t i = 0; i < wide; i++) {
-        const double input = x[i];
-        x[i] = activation(which, input, &slopes[i]);
-        if (decides && fabs(input) <= s->r->nearly_zero * largest) {
-            const bool positive = s->relu_results[l][t * wide + i] > 0;
-            s->r->n_kinks += positive != (input > 0);
-            slopes[i] = positive ? 1.0 : 0.0;
+    return at.gain != BD_NO_PARAMETER;
+}
+
+static bd_exact_norm stream_norm(const sequence *s, bd_norm_offsets at)
+{
+    return (bd_exact_norm){at, 1, s->config->n_channels, s->config->n_channels};
+}
+
+// Without a norm, `normed` is x itself.
+static void norm_forward(const sequence *s, bd_norm_offsets at, const double *x, double *normed)
+{
+    if (exists(at))
+        bd_exact_norm_forward(s->r, stream_norm(s, at), s->n, x, normed);
+}
+
+// Adds the gradient of what a block read, in d_narrow, to that of the stream.
+static void join_stream_backward(const sequence *s, bd_norm_offsets at, const double *x)
+{
+    if (exists(at))
+        bd_exact_norm_backward(s->r, stream_norm(s, at), s->n, x, s->d_narrow, s->d_x, true,
+                               s->scratch);
+    else
+        add_rounded(s, s->d_x, s->d_narrow, s->n * s->config->n_channels);
+}
+
+// The block's result, or its norm, is in `out`; there the stream is added.
+static void leave_block(const sequence *s, bd_norm_offsets at, const double *result,
+                        const double *stream, double *out)
+{
+    norm_forward(s, at, result, out);
+    add_rounded(s, out, stream, s->n * s->config->n_channels);
+}
+
+// The gradient of the block's result.
+static const double *leave_block_backward(const sequence *s, bd_norm_offsets at,
+                                          const double *result)
+{
+    if (!exists(at))
+        return s->d_x;
+    bd_exact_norm_backward(s->r, stream_norm(s, at), s->n, result, s->d_x, s->d_branch, false,
+                           s->scratch);
+    return s->d_branch;
+}
+
+// ---- Attention ---------------------------------------------------------------------------
+
+// Heads of queries or of keys, and what happens to them before attention.
+typedef struct heads {
+    int64_t first, n;  // among the heads of a token's q, k and v
+    bd_norm_offsets norm;
+} heads;
+
+enum { N_PREPARED = 2 };  // queries and keys
+
+static heads prepared_heads(const sequence *s, int64_t l, int which)
+{
+    const bd_layer_offsets *at = &s->r->parameters->layers[l];
+    return which == 0 ? (heads){0, s->config->n_heads, at->query_norm}
+                      : (heads){s->config->n_heads, s->config->n_kv_heads, at->key_norm};
+}
+
+static bd_exact_norm heads_norm(const sequence *s, heads part)
+{
+    const int64_t size = s->config->head_size, stride = bd_qkv_width(s->config);
+    return s->config->family->norms_whole_width
+               ? (bd_exact_norm){part.norm, 1, part.n * size, stride}
+               : (bd_exact_norm){part.norm, part.n, size, stride};
+}
+
+static void rotate_heads(const sequence *s, int64_t l, heads part, bool inverse, double *x)
+{
+    const bd_model_config *c = s->config;
+    if (c->family->position_table || bd_layer_set_has(&c->unrotated, l))
+        return;
+    bd_exact_rotation rotation = {c->rotation, part.n, c->head_size, bd_qkv_width(c), inverse};
+    if (c->family->has_local_rotation && bd_layer_set_has(&c->windowed, l))
+        rotation.how = (bd_rotation){.theta = c->local_theta};
+    bd_exact_rotate(s->r, &rotation, s->n, x);
+}
+
+static bd_exact_attention layer_attention(const sequence *s, int64_t l)
+{
+    const bd_model_config *c = s->config;
+    return (bd_exact_attention){
+        .n_heads = c->n_heads,
+        .n_kv_heads = c->n_kv_heads,
+        .head_size = c->head_size,
+        .window = bd_layer_set_has(&c->windowed, l) ? c->window : 0,
+        .scale = 1.0 / sqrt(c->query_scale),
+    };
+}
+
+static void attention_forward(const sequence *s, int64_t l)
+{
+    const layer_values *v = &s->layers[l];
+    const int64_t n_doubles = s->n * bd_qkv_width(s->config);
+    if (v->turned != v->qkv)
+        memcpy(v->turned, v->qkv, (size_t)n_doubles * sizeof(double));
+    for (int i = 0; i < N_PREPARED; i++) {
+        const heads part = prepared_heads(s, l, i);
+        const int64_t at = part.first * s->config->head_size;
+        if (exists(part.norm))
+            bd_exact_norm_forward(s->r, heads_norm(s, part), s->n, v->qkv + at, v->turned + at);
+        rotate_heads(s, l, part, false, v->turned + at);
+    }
+    const bd_exact_attention attention = layer_attention(s, l);
+    bd_exact_attention_forward(s->r, &attention, s->n, v->turned, v->attended, s->scratch);
+}
+
+// From d_attended to d_qkv.
+static void attention_backward(const sequence *s, int64_t l)
+{
+    const layer_values *v = &s->layers[l];
+    const bd_exact_attention attention = layer_attention(s, l);
+    bd_exact_attention_backward(s->r, &attention, s->n, v->turned, v->attended, s->d_attended,
+                                s->d_qkv, s->scratch);
+    for (int i = 0; i < N_PREPARED; i++) {
+        const heads part = prepared_heads(s, l, i);
+        const int64_t at = part.first * s->config->head_size;
+        rotate_heads(s, l, part, true, s->d_qkv + at);
+        if (exists(part.norm))
+            bd_exact_norm_backward(s->r, heads_norm(s, part), s->n, v->qkv + at, s->d_qkv + at,
+                                   s->d_qkv + at, false, s->scratch);
+    }
+}
+
+// ---- Activation --------------------------------------------------------------------------
+
+// f(x), or f(gate) * up, of every token.
+static void activation_forward(const sequence *s, int64_t l)
+{
+    const bd_family *family = s->config->family;
+    const int64_t wide = s->config->n_feed_forward, width = bd_expanded_width(s->config);
+    const layer_values *v = &s->layers[l];
+    for (int64_t t = 0; t < s->n; t++)
+        for (int64_t i = 0; i < wide; i++) {
+            const double *x = v->expanded + t * width + i;
+            double slope;
+            const double f = bd_exact_activation(family->activation, x[0], &slope);
+            v->activated[t * wide + i] = family->gate ? f * x[wide] : f;
+        }
+    if (family->activation != BD_ACTIVATION_RELU) {  // which has nothing to round
+        bd_round_sums(&s->r->rounding, v->activated, s->n * wide, ACTIVATION_OPERATIONS);
+        bd_round_stored(&s->r->rounding, v->activated, s->n * wide);
+    }
+}
+
+// The slope of ReLU at x, input i of token t, if that is nearly 0: the kernels' side decides
+// (reference.h). `largest` is that of the token.
+static double decided_slope(const sequence *s, int64_t l, int64_t t, int64_t i, double x,
+                            double largest)
+{
+    const double slope = x > 0 ? 1.0 : 0.0;
+    if (!s->relu_results || fabs(x) > s->r->nearly_zero * largest)
+        return slope;
+    const bool positive = s->relu_results[l][t * s->config->n_feed_forward + i] > 0;
+    s->r->n_kinks += positive != (x > 0);
+    return positive ? 1.0 : 0.0;
+}
+
+// From d_activated to d_expanded.
+static void activation_backward(const sequence *s, int64_t l)
+{
+    const bd_family *family = s->config->family;
+    const int64_t wide = s->config->n_feed_forward, width = bd_expanded_width(s->config);
+    for (int64_t t = 0; t < s->n; t++) {
+        const double *x = s->layers[l].expanded + t * width;
+        const double *d_out = s->d_activated + t * wide;
+        double *d_x = s->d_expanded + t * width, largest = 0.0;
+        for (int64_t i = 0; i < wide; i++)
+            largest = fmax(largest, fabs(x[i]));
+        for (int64_t i = 0; i < wide; i++) {
+            double slope, f = bd_exact_activation(family->activation, x[i], &slope);
+            if (family->activation == BD_ACTIVATION_RELU) {
+                slope = decided_slope(s, l, t, i, x[i], largest);
+            } else {
+                f = bd_round_sum(&s->r->rounding, f, 0.0, ACTIVATION_OPERATIONS);
+                slope = bd_round_sum(&s->r->rounding, slope, 0.0, ACTIVATION_OPERATIONS);
+            }
+            d_x[i] = d_out[i] * slope * (family->gate ? x[wide + i] : 1.0);
+            if (family->gate)
+                d_x[wide + i] = d_out[i] * f;
         }
     }
-    if (which != BD_ACTIVATION_RELU) {  // which has nothing to round
-        as_sums(s, x, wide, ACTIVATION_OPERATIONS);
-        as_sums(s, slopes, wide, ACTIVATION_OPERATIONS);
-        round_stored(s, x, wide);
-    }
+    bd_round_stored(&s->r->rounding, s->d_expanded, s->n * width);
 }
 
-static void exact_layer_forward(const sequence *s, int64_t l)
+// ---- A layer -----------------------------------------------------------------------------
+
+// The four linear maps of a layer.
+typedef struct layer_linears {
+    bd_exact_linear qkv, projection, expand, contract;
+} layer_linears;
+
+static layer_linears linears_of(const sequence *s, int64_t l)
+{
+    const bd_model_config *c = s->config;
+    const bd_layer_offsets *at = &s->r->parameters->layers[l];
+    return (layer_linears){
+        .qkv = {at->qkv, c->n_channels, bd_qkv_width(c)},
+        .projection = {at->projection, c->n_heads * c->head_size, c->n_channels},
+        .expand = {at->expand, c->n_channels, bd_expanded_width(c)},
+        .contract = {at->contract, c->n_feed_forward, c->n_channels},
+    };
+}
+
+static void layer_forward(const sequence *s, int64_t l)
 {
     const bd_layer_offsets *at = &s->r->parameters->layers[l];
-    const int64_t narrow = s->config->n_channels, wide = s->config->n_feed_forward;
+    const layer_linears linears = linears_of(s, l);
     const layer_values *v = &s->layers[l];
-    exact_norm_forward(s, at->attention_norm, v->x, v->normed);
-    exact_linear_forward(s, (linear){at->qkv, narrow, 3 * narrow}, v->normed, v->qkv);
-    exact_attention_forward(s, v->qkv, v->attended);
-    exact_linear_forward(s, (linear){at->projection, narrow, narrow}, v->attended, v->middle);
-    add_scaled(v->middle, 1.0, v->x, s->n * narrow);
-    round_stored(s, v->middle, s->n * narrow);
+    norm_forward(s, at->attention_norm, v->x, v->normed);
+    bd_exact_linear_forward(s->r, linears.qkv, s->n, v->normed, v->qkv);
+    attention_forward(s, l);
+    bd_exact_linear_forward(s->r, linears.projection, s->n, v->attended, v->projected);
+    leave_block(s, at->attention_post_norm, v->projected, v->x, v->middle);
 
-    double *out = s->layers[l + 1].x;
-    exact_norm_forward(s, at->feed_forward_norm, v->middle, v->middle_normed);
-    exact_linear_forward(s, (linear){at->expand, narrow, wide}, v->middle_normed, v->activated);
-    for (int64_t t = 0; t < s->n; t++)
-        activate_token(s, l, t);
-    exact_linear_forward(s, (linear){at->contract, wide, narrow}, v->activated, out);
-    add_scaled(out, 1.0, v->middle, s->n * narrow);
-    round_stored(s, out, s->n * narrow);
+    norm_forward(s, at->feed_forward_norm, v->middle, v->middle_normed);
+    bd_exact_linear_forward(s->r, linears.expand, s->n, v->middle_normed, v->expanded);
+    activation_forward(s, l);
+    bd_exact_linear_forward(s->r, linears.contract, s->n, v->activated, v->contracted);
+    leave_block(s, at->feed_forward_post_norm, v->contracted, v->middle, s->layers[l + 1].x);
 }
 
-// exact_layer_forward() from its last line to its first; d_x is the gradient of the residual
-// stream.
-static void exact_layer_backward(const sequence *s, int64_t l)
+// layer_forward() from its last line to its first; d_x is the gradient of the residual stream.
+static void layer_backward(const sequence *s, int64_t l)
 {
     const bd_layer_offsets *at = &s->r->parameters->layers[l];
-    const int64_t narrow = s->config->n_channels, wide = s->config->n_feed_forward;
+    const layer_linears linears = linears_of(s, l);
     const layer_values *v = &s->layers[l];
-    exact_linear_backward(s, (linear){at->contract, wide, narrow}, v->activated, s->d_x,
-                          s->d_wide);
-    for (int64_t i = 0; i < s->n * wide; i++)
-        s->d_wide[i] *= v->slopes[i];
-    round_stored(s, s->d_wide, s->n * wide);
-    exact_linear_backward(s, (linear){at->expand, narrow, wide}, v->middle_normed, s->d_wide,
-                          s->d_narrow);
-    exact_norm_backward(s, at->feed_forward_norm, v->middle, s->d_narrow, s->d_x);
+    const double *d_result = leave_block_backward(s, at->feed_forward_post_norm, v->contracted);
+    bd_exact_linear_backward(s->r, linears.contract, s->n, v->activated, d_result,
+                             s->d_activated);
+    activation_backward(s, l);
+    bd_exact_linear_backward(s->r, linears.expand, s->n, v->middle_normed, s->d_expanded,
+                             s->d_narrow);
+    join_stream_backward(s, at->feed_forward_norm, v->middle);
 
-    exact_linear_backward(s, (linear){at->projection, narrow, narrow}, v->attended, s->d_x,
-                          s->d_narrow);
-    exact_attention_backward(s, v->qkv, s->d_narrow, s->d_qkv);
-    exact_linear_backward(s, (linear){at->qkv, narrow, 3 * narrow}, v->normed, s->d_qkv,
-                          s->d_narrow);
-    exact_norm_backward(s, at->attention_norm, v->x, s->d_narrow, s->d_x);
+    d_result = leave_block_backward(s, at->attention_post_norm, v->projected);
+    bd_exact_linear_backward(s->r, linears.projection, s->n, v->attended, d_result,
+                             s->d_attended);
+    attention_backward(s, l);
+    bd_exact_linear_backward(s->r, linears.qkv, s->n, v->normed, s->d_qkv, s->d_narrow);
+    join_stream_backward(s, at->attention_norm, v->x);
 }
 
-// Turns one token's logits [n] into their gradient and returns -log p(target).
-static double exact_cross_entropy(const sequence *s, double *logits, int64_t n, uint32_t target,
-                                  double loss_scale)
-{
-    double top = -INFINITY, sum = 0.0;
-    for (int64_t i = 0; i < n; i++)
-        top = fmax(top, logits[i]);
-    for (int64_t i = 0; i < n; i++)
-        sum += exp(logits[i] - top);
-    const double log_sum = top + log(as_sum(s, sum, 0.0, n));
-    const double loss = log_sum - logits[target];
-    for (int64_t i = 0; i < n; i++)
-        logits[i] = loss_scale *
-                    (as_sum(s, exp(logits[i] - log_sum), 0.0, 2) - (i == target ? 1.0 : 0.0));
-    round_stored(s, logits, n);
-    return loss;
-}
+// ---- The head ----------------------------------------------------------------------------
 
 // Final norm, logits and loss, and their gradient into d_x. The last token has no target.
-static double exact_head(const sequence *s, double loss_scale)
+static double head_forward_and_backward(const sequence *s, double loss_scale)
 {
     const int64_t n_channels = s->config->n_channels, n_vocabulary = s->config->n_vocabulary;
-    const int64_t at_table = s->r->parameters->token_table, n_targets = s->n - 1;
-    const matrix table = row_major(s->r->weights + at_table, n_vocabulary, n_channels);
+    const int64_t at_head = s->r->parameters->head, n_targets = s->n - 1;
+    const bd_matrix head = bd_matrix_of_rows(s->r->weights + at_head, n_vocabulary, n_channels);
+    const bd_exact_norm norm = stream_norm(s, s->r->parameters->final_norm);
     const double *x = s->layers[s->config->n_layers].x;
     double loss = 0.0;
-    exact_norm_forward(s, s->r->parameters->final_norm, x, s->normed);
+    bd_exact_norm_forward(s->r, norm, s->n, x, s->normed);
     zero_doubles(s->d_narrow, s->n * n_channels);
     for (int64_t first = 0; first < n_targets; first += HEAD_TOKENS) {
-        const int64_t n = smaller(HEAD_TOKENS, n_targets - first);
-        const matrix normed = row_major(s->normed + first * n_channels, n, n_channels);
-        const matrix logits = row_major(s->logits, n, n_vocabulary);
+        const int64_t n = n_targets - first < HEAD_TOKENS ? n_targets - first : HEAD_TOKENS;
+        const bd_matrix normed =
+            bd_matrix_of_rows(s->normed + first * n_channels, n, n_channels);
+        const bd_matrix logits = bd_matrix_of_rows(s->logits, n, n_vocabulary);
         zero_doubles(s->logits, n * n_vocabulary);
-        add_product(&s->r->rounding, s->logits, normed, transposed(table));
-        round_stored(s, s->logits, n * n_vocabulary);
+        bd_matrix_add_product(&s->r->rounding, s->logits, normed, bd_matrix_transposed(head));
+        bd_round_stored(&s->r->rounding, s->logits, n * n_vocabulary);
         for (int64_t t = 0; t < n; t++)
-            loss += exact_cross_entropy(s, s->logits + t * n_vocabulary, n_vocabulary,
-                                        s->ids[first + t + 1], loss_scale);
-        add_product(&s->r->rounding, s->d_narrow + first * n_channels, logits, table);
-        add_gradients(s, at_table, transposed(logits), normed);
+            loss += bd_exact_cross_entropy(s->r, s->logits + t * n_vocabulary, n_vocabulary,
+                                           s->ids[first + t + 1], loss_scale);
+        bd_matrix_add_product(&s->r->rounding, s->d_narrow + first * n_channels, logits, head);
+        bd_exact_add_gradients(s->r, at_head, bd_matrix_transposed(logits), normed);
     }
-    round_stored(s, s->d_narrow, s->n * n_channels);
-    zero_doubles(s->d_x, s->n * n_channels);
-    exact_norm_backward(s, s->r->parameters->final_norm, x, s->d_narrow, s->d_x);
+    bd_round_stored(&s->r->rounding, s->d_narrow, s->n * n_channels);
+    bd_exact_norm_backward(s->r, norm, s->n, x, s->d_narrow, s->d_x, false, s->scratch);
     return loss;
 }
 
-// ---- A run -------------------------------------------------------------------------------
+// ---- Memory ------------------------------------------------------------------------------
 
-static double *take_doubles(double **rest, int64_t n)
+// Hands out doubles one after another, or only counts them if there is no memory.
+typedef struct supply {
+    double *memory;
+    int64_t n_taken;
+} supply;
+
+static double *take(supply *from, int64_t n)
 {
-    double *taken = *rest;
-    *rest += n;
+    double *taken = from->memory ? from->memory + from->n_taken : NULL;
+    from->n_taken += n;
     return taken;
 }
 
-// The doubles that sequence_init() hands out for n tokens. Nothing overflows, because
-// bd_model_config_check() has bounded every factor.
-static int64_t count_doubles(const bd_model_config *c, int64_t n)
+// Memory for what a norm gives, or what it reads instead, if there is none.
+static double *take_unless(supply *from, bool shares, double *shared, int64_t n)
 {
-    const int64_t narrow = n * c->n_channels, wide = n * c->n_feed_forward;
-    return c->n_layers * (8 * narrow + 2 * wide) + 7 * narrow + wide +
-           HEAD_TOKENS * c->n_vocabulary + 2 * n + 3 * c->n_channels;
+    return shares ? shared : take(from, n);
+}
+
+// The arrays of a layer whose input is x and whose output is next_x.
+static layer_values take_layer(supply *from, const bd_model_config *c, int64_t n, double *x,
+                               double *next_x)
+{
+    const bd_family *family = c->family;
+    const int64_t narrow = n * c->n_channels, qkv = n * bd_qkv_width(c);
+    layer_values v = {.x = x, .middle = take(from, narrow)};
+    v.normed = take_unless(from, !family->attention_norm, x, narrow);
+    v.middle_normed = take_unless(from, !family->feed_forward_norm, v.middle, narrow);
+    v.qkv = take(from, qkv);
+    v.turned = take_unless(from, family->position_table && !family->query_norm, v.qkv, qkv);
+    v.attended = take(from, n * c->n_heads * c->head_size);
+    v.projected = take_unless(from, !family->attention_post_norm, v.middle, narrow);
+    v.contracted = take_unless(from, !family->feed_forward_post_norm, next_x, narrow);
+    v.expanded = take(from, n * bd_expanded_width(c));
+    v.activated = take(from, n * c->n_feed_forward);
+    return v;
+}
+
+// Gives the sequence its arrays and returns their size. Nothing overflows, because
+// bd_model_config_complete() has bounded every factor.
+static int64_t take_all(sequence *s, double *memory)
+{
+    const bd_model_config *c = s->config;
+    const int64_t narrow = s->n * c->n_channels, attended = c->n_heads * c->head_size;
+    const int64_t longest_norm = attended > c->n_channels ? attended : c->n_channels;
+    supply from = {.memory = memory};
+    double *x = take(&from, narrow);
+    for (int64_t l = 0; l < c->n_layers; l++) {
+        double *next_x = take(&from, narrow);
+        const layer_values v = take_layer(&from, c, s->n, x, next_x);
+        if (memory)
+            s->layers[l] = v;
+        x = next_x;
+    }
+    if (memory)
+        s->layers[c->n_layers].x = x;
+    s->normed = take(&from, narrow);
+    s->logits = take(&from, HEAD_TOKENS * c->n_vocabulary);
+    s->d_x = take(&from, narrow);
+    s->d_branch = take(&from, narrow);
+    s->d_narrow = take(&from, narrow);
+    s->d_attended = take(&from, s->n * attended);
+    s->d_qkv = take(&from, s->n * bd_qkv_width(c));
+    s->d_activated = take(&from, s->n * c->n_feed_forward);
+    s->d_expanded = take(&from, s->n * bd_expanded_width(c));
+    s->scratch = take(&from, 3 * longest_norm > 2 * s->n ? 3 * longest_norm : 2 * s->n);
+    return from.n_taken;
 }
 
 size_t bd_reference_bytes(const bd_model_config *config, int64_t n)
 {
-    return (size_t)count_doubles(config, n) * sizeof(double);
+    sequence s = {.config = config, .n = n};
+    return (size_t)take_all(&s, NULL) * sizeof(double);
 }
 
 static bd_status sequence_init(sequence *s, bd_error *err)
 {
-    const bd_model_config *c = s->config;
-    const int64_t narrow = s->n * c->n_channels, wide = s->n * c->n_feed_forward;
-    const int64_t n_doubles = count_doubles(c, s->n);
-    s->head_size = c->n_channels / c->n_heads;
-    s->scale = 1.0 / sqrt((double)s->head_size);
-    s->layers = calloc((size_t)c->n_layers + 1, sizeof *s->layers);
-    s->memory = malloc((size_t)n_doubles * sizeof *s->memory);
+    s->layers = calloc((size_t)s->config->n_layers + 1, sizeof *s->layers);
+    s->memory = malloc(bd_reference_bytes(s->config, s->n));
     if (!s->layers || !s->memory)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for a sequence of %" PRId64 " tokens",
                        s->n);
-    double *rest = s->memory;
-    for (int64_t l = 0; l < c->n_layers; l++)
-        s->layers[l] = (layer_values){
-            .x = take_doubles(&rest, narrow),
-            .normed = take_doubles(&rest, narrow),
-            .qkv = take_doubles(&rest, 3 * narrow),
-            .attended = take_doubles(&rest, narrow),
-            .middle = take_doubles(&rest, narrow),
-            .middle_normed = take_doubles(&rest, narrow),
-            .activated = take_doubles(&rest, wide),
-            .slopes = take_doubles(&rest, wide),
-        };
-    s->layers[c->n_layers].x = take_doubles(&rest, narrow);
-    s->normed = take_doubles(&rest, narrow);
-    s->logits = take_doubles(&rest, HEAD_TOKENS * c->n_vocabulary);
-    s->d_x = take_doubles(&rest, narrow);
-    s->d_narrow = take_doubles(&rest, narrow);
-    s->d_qkv = take_doubles(&rest, 3 * narrow);
-    s->d_wide = take_doubles(&rest, wide);
-    s->p = take_doubles(&rest, s->n);
-    s->d_p = take_doubles(&rest, s->n);
-    s->row = take_doubles(&rest, 3 * c->n_channels);
+    take_all(s, s->memory);
     return BD_OK;
 }
+
+// ---- A run -------------------------------------------------------------------------------
 
 bd_status bd_reference_add(bd_reference *reference, const uint32_t *ids, int64_t n,
                            double loss_scale, const float *const *relu_results, bd_error *err)
@@ -661,13 +493,13 @@ bd_status bd_reference_add(bd_reference *reference, const uint32_t *ids, int64_t
         .r = reference, .config = config, .ids = ids, .n = n, .relu_results = relu_results};
     const bd_status status = sequence_init(&s, err);
     if (status == BD_OK) {
-        exact_embedding_forward(&s, s.layers[0].x);
+        embedding_forward(&s, s.layers[0].x);
         for (int64_t l = 0; l < config->n_layers; l++)
-            exact_layer_forward(&s, l);
-        reference->loss_sum += exact_head(&s, loss_scale);
+            layer_forward(&s, l);
+        reference->loss_sum += head_forward_and_backward(&s, loss_scale);
         for (int64_t l = config->n_layers - 1; l >= 0; l--)
-            exact_layer_backward(&s, l);
-        exact_embedding_backward(&s, s.d_x);
+            layer_backward(&s, l);
+        embedding_backward(&s, s.d_x);
     }
     free(s.layers);
     free(s.memory);

@@ -1,8 +1,10 @@
 // reference.h - one sequence through the model in double precision, by plain loops: the values
 // that `prove` compares the kernels with.
 //
-// A sequence is one document: plain causal attention over all of it, positions 0, 1, 2, …
-// It knows no boundaries and shares no code with the kernels.
+// A sequence is one document: plain causal attention over all of it (or over a window, where the
+// model has one), positions 0, 1, 2, … It knows no boundaries. It shares the description of the
+// model (family.h, parameters.h) with the kernels, and no code: even the frequencies of a
+// rotation are computed apart (exact_operations.h).
 //
 // ReLU has no derivative at 0. The kernels' rounding may move an input that is nearly 0 to the
 // other side of 0, and then the gradient of a whole unit differs although neither side is
@@ -10,25 +12,16 @@
 // token, and only for these, the reference takes the side that the kernels took; it counts how
 // often that was not its own.
 //
-// How exact can a program be that computes in float? Monte Carlo arithmetic answers this
-// without looking at any program: a run with a rounding moves every result at random, up or
-// down, by as much as plain loops in float may move it. The gradients of a few such runs
-// scatter around the exact ones as those of a correct float program do.
+// With a rounding (exact_arithmetic.h) the gradients of a few runs scatter around the exact ones
+// as those of a correct float program do.
 #ifndef BINDERY_TRAINER_PROOF_REFERENCE_H
 #define BINDERY_TRAINER_PROOF_REFERENCE_H
 
 #include <stdint.h>
 
 #include "common/base/error.h"
-#include "common/base/random.h"
 #include "trainer/model/parameters.h"
-
-// Units are the largest relative error of one rounding: 2^-24 in float, 2^-8 in bf16.
-typedef struct bd_rounding {
-    double sum;     // of every addition of a sum inside an operation; 0: exact
-    double stored;  // of every number that an operation hands to the next one; 0: exact
-    bd_random random;
-} bd_rounding;
+#include "trainer/proof/exact_arithmetic.h"
 
 typedef struct bd_reference {
     const bd_parameters *parameters;  // borrowed, must outlive the reference
@@ -59,8 +52,8 @@ void bd_reference_release(bd_reference *reference);  // safe on an empty struct 
 // token has no target and adds nothing. BD_ERR_ARGUMENT if n is not from 1 to n_positions or an
 // id is not in the vocabulary; a failure adds nothing.
 //
-// Memory besides the weights and gradients: n_layers * n * (8 n_channels + 2 n_feed_forward)
-// doubles and a little more, nothing of size n x n.
+// Memory besides the weights and gradients: for each layer and token some doubles for each channel
+// of the stream, of q, k and v, and of the feed-forward block; nothing of size n x n.
 bd_status bd_reference_add(bd_reference *reference, const uint32_t *ids, int64_t n,
                            double loss_scale, const float *const *relu_results, bd_error *err);
 

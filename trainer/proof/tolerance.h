@@ -8,8 +8,8 @@
 // two such numbers, and where these are alike, as the gradients at the targets of an untrained
 // model are, so are their errors. The second argument of max() bounds, to first order, the
 // error of the sum and of storing its terms; the first is statistical and covers the error that
-// the terms have from the layers before. An element without any term (S_i = 0) must be exactly
-// 0. No number here depends on a processor. docs/proof.md has the derivation, and says which
+// the terms have from the layers before. An element without a term, which no rounding moves
+// (S_i = N_i = 0), must be exactly 0. No number here depends on a processor. docs/proof.md has the derivation, and says which
 // choices were made after looking at results.
 #ifndef BINDERY_TRAINER_PROOF_TOLERANCE_H
 #define BINDERY_TRAINER_PROOF_TOLERANCE_H
@@ -46,8 +46,6 @@ static inline double bd_sum_rounding(int64_t longest_sum, bd_type type)
 
 static inline double bd_tolerance(double noise, double magnitude, double sum_rounding)
 {
-    if (magnitude == 0.0)
-        return 0.0;
     const double own_sum = sum_rounding * magnitude;
     // Unlike fmax(), this does not ignore NaN.
     return BD_TOLERANCE_FACTOR * (noise <= own_sum ? own_sum : noise);

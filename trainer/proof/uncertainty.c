@@ -1,6 +1,7 @@
 #include "trainer/proof/uncertainty.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "trainer/proof/reference.h"
@@ -110,9 +111,9 @@ bd_status bd_exact_init(bd_exact *exact, const bd_reference_task *task, bd_relu_
 
 // ---- Noise ----------------------------------------------------------------------------------
 
-// Raises every element to at least the root mean square of its row of the matrix (a vector is
-// one row).
-static void smooth(double *noise, const bd_parameter *parameter)
+// Raises every element that has a term to at least the root mean square of its row of the matrix
+// (a vector is one row).
+static void smooth(double *noise, const double *magnitudes, const bd_parameter *parameter)
 {
     const int64_t width = parameter->shape[parameter->n_dimensions - 1];
     for (int64_t first = 0; first < parameter->n; first += width) {
@@ -120,9 +121,11 @@ static void smooth(double *noise, const bd_parameter *parameter)
         for (int64_t i = first; i < first + width; i++)
             squares += noise[i] * noise[i];
         const double typical = sqrt(squares / (double)width);
-        for (int64_t i = first; i < first + width; i++)
-            if (!(noise[i] >= typical))  // NaN stays NaN
+        for (int64_t i = first; i < first + width; i++) {
+            const bool has_term = magnitudes[i] != 0.0 || noise[i] != 0.0;
+            if (has_term && !(noise[i] >= typical))  // NaN stays NaN
                 noise[i] = typical;
+        }
     }
 }
 
@@ -144,8 +147,10 @@ static void take_uncertainty(bd_uncertainty *uncertainty, runs *r)
             largest = larger_or_nan(largest, fabs(r->references[run].gradients[i] - exact[i]));
         noise[i] = largest;
     }
-    for (size_t i = 0; i < parameters->n; i++)
-        smooth(noise + parameters->items[i].offset, &parameters->items[i]);
+    for (size_t i = 0; i < parameters->n; i++) {
+        const int64_t at = parameters->items[i].offset;
+        smooth(noise + at, r->references[0].magnitudes + at, &parameters->items[i]);
+    }
     *uncertainty = (bd_uncertainty){r->references[0].magnitudes, noise};
     r->references[0].magnitudes = NULL;
     r->references[1].gradients = NULL;

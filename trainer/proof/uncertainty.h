@@ -7,7 +7,8 @@
 //   N_i   the error of these terms, which comes from the layers before: the largest
 //         |D'_i - D_i| over BD_NOISE_RUNS runs with random rounding, or the root mean square of
 //         that over the element's row of its matrix if this is more, since a few runs may by
-//         chance move an element little
+//         chance move an element little. N_i is 0 if S_i is and no run moves the element: it
+//         has no term
 //
 // docs/proof.md has the derivation.
 #ifndef BINDERY_TRAINER_PROOF_UNCERTAINTY_H

@@ -81,7 +81,7 @@ static bd_status assign(sources *s, const bd_safetensors *file, const char *name
     switch (bd_pretrained_meaning(&s->names, name, &index)) {
     case BD_TENSOR_PARAMETER:
         return take_tensor(&s->parameters[index], file, name, err);
-    case BD_TENSOR_HEAD:
+    case BD_TENSOR_TIED_HEAD:
         return take_tensor(&s->head, file, name, err);
     case BD_TENSOR_BUFFER:
         return BD_OK;
@@ -146,10 +146,11 @@ static bd_status check_tied_head(const source *head, const bd_parameter *table,
         return bd_fail(err, BD_ERR_MEMORY, "no memory for '%s'", head->name);
     bd_status status = convert(head, table, values, err);
     if (status == BD_OK && memcmp(values, tokens, (size_t)table->n * sizeof *values) != 0)
-        status = bd_fail(err, BD_ERR_UNSUPPORTED,
-                         "tensor '%s' of '%s' is not the token table '%s': only models with "
-                         "tied embeddings can be trained",
-                         head->name, bd_safetensors_path(head->file), table->name);
+        status =
+            bd_fail(err, BD_ERR_UNSUPPORTED,
+                    "tensor '%s' of '%s' is not the token table '%s', but " BD_PRETRAINED_CONFIG
+                    " says that they are tied",
+                    head->name, bd_safetensors_path(head->file), table->name);
     free(values);
     return status;
 }

@@ -30,12 +30,12 @@ void bd_pretrained_names_release(bd_pretrained_names *names)
     *names = (bd_pretrained_names){0};
 }
 
-// The parameter that is called `rest` behind our own prefix; NULL if none is.
-static const bd_parameter *find_parameter(const bd_pretrained_names *names, const char *rest)
+// The parameter that is called `rest` behind `prefix`; NULL if none is.
+static const bd_parameter *find_parameter(const bd_pretrained_names *names, const char *prefix,
+                                          const char *rest)
 {
     bd_parameter wanted;
-    const int n = snprintf(wanted.name, sizeof wanted.name, "%s%s",
-                           names->parameters->config.family->prefixes[0], rest);
+    const int n = snprintf(wanted.name, sizeof wanted.name, "%s%s", prefix, rest);
     if (n < 0 || (size_t)n >= sizeof wanted.name)
         return NULL;  // longer than any of ours
     const bd_parameter *key = &wanted;
@@ -65,19 +65,24 @@ bd_tensor_meaning bd_pretrained_meaning(const bd_pretrained_names *names, const 
                                         size_t *index)
 {
     const bd_model_config *config = &names->parameters->config;
-    if (strcmp(name, "lm_head.weight") == 0)
-        return BD_TENSOR_HEAD;
-    for (const char *const *prefix = config->family->prefixes; *prefix; prefix++) {
+    const char *ours = config->family->prefixes[0];
+    const bd_parameter *parameter = NULL;
+    if (strcmp(name, BD_HEAD_NAME) == 0) {
+        if (!config->has_head)
+            return BD_TENSOR_TIED_HEAD;
+        parameter = find_parameter(names, "", name);
+    }
+    for (const char *const *prefix = config->family->prefixes; !parameter && *prefix;
+         prefix++) {
         if (strncmp(name, *prefix, strlen(*prefix)) != 0)
             continue;
         const char *rest = name + strlen(*prefix);
-        const bd_parameter *parameter = find_parameter(names, rest);
-        if (parameter) {
-            *index = (size_t)(parameter - names->parameters->items);
-            return BD_TENSOR_PARAMETER;
-        }
-        if (is_buffer(config, rest))
+        parameter = find_parameter(names, ours, rest);
+        if (!parameter && is_buffer(config, rest))
             return BD_TENSOR_BUFFER;
     }
-    return BD_TENSOR_UNKNOWN;
+    if (!parameter)
+        return BD_TENSOR_UNKNOWN;
+    *index = (size_t)(parameter - names->parameters->items);
+    return BD_TENSOR_PARAMETER;
 }

@@ -16,7 +16,8 @@
 typedef enum bd_tensor_meaning {
     BD_TENSOR_UNKNOWN,    // the model has no such thing
     BD_TENSOR_PARAMETER,  // one of the parameters
-    BD_TENSOR_HEAD,       // the output matrix, which must equal the token table
+    BD_TENSOR_TIED_HEAD,  // the output matrix of a model that has no such parameter: it must
+                          // equal the token table
     BD_TENSOR_BUFFER,     // bd_family.buffers: not learned, so it is ignored
 } bd_tensor_meaning;
 

@@ -102,7 +102,7 @@ static void a_loss_that_is_no_number_names_its_row(void **state)
     bd_model model;
     bd_evaluation evaluation;
     open_subject(&s, "gpt2");
-    s.weights[s.parameters.final_norm.gamma] = NAN;
+    s.weights[s.parameters.final_norm.gain] = NAN;
     const bd_model_options options = {.max_rows = 2, .seq_len = 64};
     check(bd_model_init(&model, s.backend, &s.parameters, &options, &err), &err);
     check(bd_model_set_weights(&model, s.weights, &err), &err);

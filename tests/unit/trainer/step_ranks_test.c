@@ -164,8 +164,8 @@ static void assert_same_losses(const outcome *one, const outcome *several)
     for (int i = 0; i < n_steps; i++) {
         const bd_step_result *a = &one->steps[i], *b = &several->steps[i];
         assert_int_equal(a->n_targets, b->n_targets);
-        assert_int_equal(a->n_used, b->n_used);
-        assert_int_equal(a->n_pairs, b->n_pairs);
+        assert_int_equal(a->work.n_used, b->work.n_used);
+        assert_int_equal(a->work.n_pairs, b->work.n_pairs);
         if (!(fabs(a->loss - b->loss) <= 1e-6))
             fail_msg("step %d: loss %.9f by one rank, %.9f by several", i + 1, a->loss,
                      b->loss);

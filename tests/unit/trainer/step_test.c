@@ -612,7 +612,7 @@ static void a_loss_that_is_no_number_names_step_and_rows(void **state)
     bd_error err = {0};
     char rows[100];
     open_subject(&s, "opt");
-    s.weights[s.parameters.final_norm.gamma] = NAN;
+    s.weights[s.parameters.final_norm.gain] = NAN;
     assert_step_fails_and_changes_nothing(&s, SETTINGS, &err);
     list_first_rows(&s, rows, sizeof rows);
     assert_mentions(&err, "the loss of step 1 is ");
@@ -628,7 +628,7 @@ static void many_rows_are_counted_where_they_cannot_be_listed(void **state)
     bd_error err = {0};
     bd_hyperparameters settings = SETTINGS;
     open_subject(&s, "opt");
-    s.weights[s.parameters.final_norm.gamma] = NAN;
+    s.weights[s.parameters.final_norm.gain] = NAN;
     settings.batch_rows = 300;
     settings.micro_batch_rows = 10;
     assert_step_fails_and_changes_nothing(&s, settings, &err);

@@ -1,5 +1,6 @@
 #include "tests/unit/trainer/trainer_fixture.h"
 
+#include "common/base/random.h"
 #include "packer/input/examine.h"
 #include "packer/pack/pack.h"
 #include "tests/unit/random.h"
@@ -138,6 +139,16 @@ static void read_weights(subject *s, const char *folder)
     bd_safetensors_close(file);
 }
 
+static void open_backend(subject *s)
+{
+    bd_error err;
+    check(bd_group_join(&s->group, &err), &err);
+    check(bd_backend_open_cpu(&s->backend, N_THREADS, &err), &err);
+    s->honest = s->backend->operations;
+    s->operations = *s->honest;
+    s->backend->operations = &s->operations;
+}
+
 void open_subject(subject *s, const char *model)
 {
     bd_error err;
@@ -149,11 +160,22 @@ void open_subject(subject *s, const char *model)
     bd_json_free(json);
     check(bd_parameters_init(&s->parameters, &config, &err), &err);
     read_weights(s, in(BINDERY_GOLDEN "/train-1", model));
-    check(bd_group_join(&s->group, &err), &err);
-    check(bd_backend_open_cpu(&s->backend, N_THREADS, &err), &err);
-    s->honest = s->backend->operations;
-    s->operations = *s->honest;
-    s->backend->operations = &s->operations;
+    open_backend(s);
+}
+
+void open_random_subject(subject *s, bd_model_config config)
+{
+    bd_error err;
+    bd_random random = {20};
+    *s = (subject){0};
+    open_golden_rows(&s->rows);
+    check(bd_model_config_complete(&config, &err), &err);
+    check(bd_parameters_init(&s->parameters, &config, &err), &err);
+    s->weights = malloc((size_t)s->parameters.n_total * sizeof *s->weights);
+    assert_non_null(s->weights);
+    for (int64_t i = 0; i < s->parameters.n_total; i++)
+        s->weights[i] = (float)(0.1 + 0.3 * bd_random_normal(&random));
+    open_backend(s);
 }
 
 void close_subject(subject *s)

@@ -41,7 +41,7 @@ bd_batch load_batch(const bd_rows *rows, const int64_t *numbers, int64_t n);
 
 // ---- Models
 
-// One of the golden models, "opt" or "gpt2", with its dataset.
+// A model with the golden dataset; by name one of the golden models, "opt" or "gpt2".
 typedef struct subject {
     bd_rows rows;
     bd_parameters parameters;
@@ -54,6 +54,8 @@ typedef struct subject {
 } subject;
 
 void open_subject(subject *s, const char *model);
+// Another model, with random weights that are far from 0, on the same dataset.
+void open_random_subject(subject *s, bd_model_config config);
 void close_subject(subject *s);
 bd_trainer_needs needs_of(const subject *s);
 

@@ -117,6 +117,7 @@ static void use_sent(bd_batch_transfer *transfer, const bd_sent_batch *sent,
                         (size_t)(host->attention.n_rows * 4 * host->id_bytes));
     assert_same_boundaries(&there.attention, &host->attention);
     assert_same_boundaries(&there.positions, &host->positions);
+    assert_same_boundaries(&there.query_positions, &host->query_positions);
     assert_same_boundaries(&there.targets, &host->targets);
     assert_int_equal(bd_batch_finish(transfer, sent, NULL), BD_OK);
 }
@@ -179,14 +180,9 @@ static void a_batch_that_was_sent_ahead_stays_while_others_are_used(void **state
 static void boundaries_that_differ_stay_different(void **state)
 {
     const bd_boundaries whole = {3, 4, whole_offsets, whole_values};
-    for (int which = 0; which < 3; which++) {
+    for (int which = 0; which < BD_BATCH_BOUNDARIES; which++) {
         bd_model_batch batch = rows(0, 3);
-        if (which == 0)
-            batch.attention = whole;
-        else if (which == 1)
-            batch.positions = whole;
-        else
-            batch.targets = whole;
+        batch.boundaries[which] = whole;
         use(*state, &batch);
     }
 }

@@ -13,9 +13,12 @@
 #define LINE(step) "{\"step\":" #step "," FIGURES "\"seconds\":0.5}\n"
 #define EVAL(step) "{\"event\":\"eval\",\"step\":" #step ",\"values\":[]}\n"
 
-static const bd_model_config config = {.n_layers = 1,
+static const bd_model_config config = {.family = &bd_family_opt,
+                                       .n_layers = 1,
                                        .n_channels = 2,
                                        .n_heads = 1,
+                                       .n_kv_heads = 1,
+                                       .head_size = 2,
                                        .n_feed_forward = 3,
                                        .n_positions = 64,
                                        .n_vocabulary = 5};
@@ -105,8 +108,7 @@ static void a_step_is_one_line_of_the_schema(void **state)
                                    .learning_rate = 0.125,
                                    .n_targets = 11,
                                    .n_tokens = 64,
-                                   .n_used = 10,
-                                   .n_pairs = 30};
+                                   .work = {.n_used = 10, .n_pairs = 30}};
     bd_metrics *metrics = open_metrics(0, 4096);
     assert_int_equal(bd_metrics_write(metrics, &result, 1500000000, &err), BD_OK);
     // The lines are with the system already, so a killed run would leave them. The matrices
@@ -140,7 +142,7 @@ static void write_step(bd_metrics *metrics, int64_t step, double loss, int64_t n
 {
     bd_error err;
     const bd_step_result result = {
-        .step = step, .loss = loss, .n_targets = n_targets, .n_tokens = 10, .n_used = 10};
+        .step = step, .loss = loss, .n_targets = n_targets, .n_tokens = 10, .work.n_used = 10};
     assert_int_equal(bd_metrics_write(metrics, &result, 1, &err), BD_OK);
 }
 

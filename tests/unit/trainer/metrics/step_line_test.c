@@ -67,35 +67,59 @@ static void work_is_counted_without_padding_and_across_no_boundary(void **state)
     (void)state;
     const int32_t offsets[] = {1, 3, 6, 9}, values[] = {99, 0, 1, 0, 31, 33, 0, 2, 5};
     const bd_boundaries boundaries = {3, 33, offsets, values};
-    int64_t n_used, n_pairs;
-    bd_count_work(&boundaries, &n_used, &n_pairs);
-    assert_int_equal(n_used, 1 + 33 + 5);
-    assert_int_equal(n_pairs, 1 + (496 + 3) + (3 + 6));
+    const bd_step_work work = bd_count_work(&boundaries, 0);
+    assert_int_equal(work.n_used, 1 + 33 + 5);
+    assert_int_equal(work.n_pairs, 1 + (496 + 3) + (3 + 6));
+    assert_int_equal(work.n_window_pairs, work.n_pairs);
+    // Segments of 1; 31 and 2; 2 and 3 tokens.
+    const bd_step_work narrow = bd_count_work(&boundaries, 2);
+    assert_int_equal(narrow.n_pairs, work.n_pairs);
+    assert_int_equal(narrow.n_window_pairs, 1 + (61 + 3) + (3 + 5));
 }
 
 // Compared with a count by hand of every matrix product of GPT-2 124M.
 static void flop_are_those_of_the_matrices_and_the_pairs(void **state)
 {
     (void)state;
-    const bd_model_config gpt2 = {.family = &bd_family_gpt2,
-                                  .n_layers = 12,
-                                  .n_channels = 768,
-                                  .n_heads = 12,
-                                  .n_feed_forward = 3072,
-                                  .n_positions = 1024,
-                                  .n_vocabulary = 50257};
+    bd_error err;
+    bd_model_config gpt2;
+    assert_int_equal(bd_model_config_preset(&gpt2, "gpt2-124m", &err), BD_OK);
+    gpt2.n_vocabulary = 50257;
     const double layer = 768.0 * (3 * 768) + 768.0 * 768 + 2 * 768.0 * 3072;
     const double weights = 12 * layer + 768.0 * 50257;
-    assert_true(bd_model_flop(&gpt2, 1, 0) == 6 * weights);
+    assert_true(bd_model_flop(&gpt2, &(bd_step_work){.n_used = 1}) == 6 * weights);
     // q k' and p v, 2 FLOP for each channel: forward once, backward twice.
-    assert_true(bd_model_flop(&gpt2, 0, 1) == 12 * (2 * 2 * 768.0) * 3);
+    assert_true(bd_model_flop(&gpt2, &(bd_step_work){.n_pairs = 1}) ==
+                12 * (2 * 2 * 768.0) * 3);
+
+    // Grouped heads, a gate, and a window in one of two layers; the head is a matrix, tied or not.
+    bd_model_config gemma = {.family = &bd_family_gemma3_text,
+                             .n_layers = 2,
+                             .n_channels = 24,
+                             .n_heads = 4,
+                             .n_kv_heads = 2,
+                             .head_size = 10,
+                             .n_feed_forward = 50,
+                             .n_positions = 64,
+                             .n_vocabulary = 11,
+                             .window = 3};
+    bd_layer_set_add(&gemma.windowed, 1);
+    const double matrices = 2 * 24.0 * (40 + 2 * 20 + 40 + 3 * 50) + 24.0 * 11;
+    const bd_step_work work = {.n_used = 5, .n_pairs = 100, .n_window_pairs = 7};
+    assert_true(bd_model_flop(&gemma, &work) == 6 * matrices * 5 + 12 * 40.0 * (100 + 7));
 }
 
 static void a_pace_adds_up(void **state)
 {
     (void)state;
-    const bd_model_config config = {.n_layers = 1, .n_channels = 1, .n_vocabulary = 1};
-    const bd_step_result result = {.n_used = 3, .n_pairs = 6};
+    const bd_model_config config = {.family = &bd_family_opt,
+                                    .n_layers = 1,
+                                    .n_channels = 1,
+                                    .n_heads = 1,
+                                    .n_kv_heads = 1,
+                                    .head_size = 1,
+                                    .n_vocabulary = 1};
+    const bd_step_result result = {.work = {.n_used = 3, .n_pairs = 6}};
     bd_pace pace = {0};
     bd_pace_add(&pace, &result, &config);
     bd_pace_add(&pace, &result, &config);

@@ -6,14 +6,33 @@
 #include "tests/unit/trainer/trainer_fixture.h"
 #include "trainer/weights/safetensors.h"
 
-static const bd_model_config OPT = {&bd_family_opt, 3, 32, 4, 100, 50, 257};
-static const bd_model_config GPT2 = {&bd_family_gpt2, 3, 32, 4, 100, 50, 257};
+static const bd_model_config OPT = {.family = &bd_family_opt,
+                                    .n_layers = 3,
+                                    .n_channels = 32,
+                                    .n_heads = 4,
+                                    .n_feed_forward = 100,
+                                    .n_positions = 50,
+                                    .n_vocabulary = 257};
+
+// The same shape in another family. Families that rotate get one head of keys for two of queries,
+// and heads that do not divide the channels.
+static bd_model_config as(const bd_family *family)
+{
+    bd_model_config config = OPT;
+    config.family = family;
+    if (family->position_table)
+        return config;
+    config.n_kv_heads = 2;
+    config.head_size = 10;
+    config.rotation.theta = config.local_theta = 1e4;
+    return config;
+}
 
 static bd_parameters lay_out(bd_model_config config)
 {
     bd_error err;
     bd_parameters parameters;
-    check(bd_model_config_check(&config, &err), &err);
+    check(bd_model_config_complete(&config, &err), &err);
     check(bd_parameters_init(&parameters, &config, &err), &err);
     return parameters;
 }
@@ -47,6 +66,7 @@ static void assert_names_of(const bd_model_config *config, const char *const *na
     bd_parameters_release(&parameters);
 }
 
+#define LAYER(name)      "model.layers.0." name
 #define OPT_LAYER(name)  "model.decoder.layers.0." name
 #define GPT2_LAYER(name) "transformer.h.0." name
 
@@ -92,6 +112,116 @@ static void names_and_their_order_are_as_always(void **state)
     assert_names_of(&config, gpt2, sizeof gpt2 / sizeof gpt2[0]);
 }
 
+// Each name that a layer of a family of today may have, in order, and which families have it.
+static void names_of_todays_layers(void **state)
+{
+    (void)state;
+    enum { LLAMA = 1, QWEN2 = 2, QWEN3 = 4, OLMO2 = 8, GEMMA3 = 16, ALL = 31 };
+    static const struct {
+        const char *name;
+        unsigned families;
+    } parts[] = {
+        {"model.embed_tokens.weight", ALL},
+        {LAYER("input_layernorm.weight"), LLAMA | QWEN2 | QWEN3 | GEMMA3},
+        {LAYER("self_attn.q_proj.weight"), ALL},
+        {LAYER("self_attn.k_proj.weight"), ALL},
+        {LAYER("self_attn.v_proj.weight"), ALL},
+        {LAYER("self_attn.q_proj.bias"), QWEN2},
+        {LAYER("self_attn.k_proj.bias"), QWEN2},
+        {LAYER("self_attn.v_proj.bias"), QWEN2},
+        {LAYER("self_attn.q_norm.weight"), QWEN3 | OLMO2 | GEMMA3},
+        {LAYER("self_attn.k_norm.weight"), QWEN3 | OLMO2 | GEMMA3},
+        {LAYER("self_attn.o_proj.weight"), ALL},
+        {LAYER("post_attention_layernorm.weight"), ALL},
+        {LAYER("pre_feedforward_layernorm.weight"), GEMMA3},
+        {LAYER("mlp.gate_proj.weight"), ALL},
+        {LAYER("mlp.up_proj.weight"), ALL},
+        {LAYER("mlp.down_proj.weight"), ALL},
+        {LAYER("post_feedforward_layernorm.weight"), OLMO2 | GEMMA3},
+        {"model.norm.weight", ALL},
+        {"lm_head.weight", LLAMA | OLMO2},
+    };
+    enum { N_PARTS = sizeof parts / sizeof parts[0] };
+    static const bd_family *const families[] = {&bd_family_llama, &bd_family_qwen2,
+                                                &bd_family_qwen3, &bd_family_olmo2,
+                                                &bd_family_gemma3_text};
+    for (int f = 0; f < 5; f++) {
+        bd_model_config config = as(families[f]);
+        const char *names[N_PARTS];
+        size_t n = 0;
+        config.n_layers = 1;
+        config.has_head = (LLAMA | OLMO2) & 1u << f;
+        for (size_t i = 0; i < N_PARTS; i++)
+            if (parts[i].families & 1u << f)
+                names[n++] = parts[i].name;
+        assert_names_of(&config, names, n);
+    }
+}
+
+static void assert_part(const bd_parameters *parameters, const char *name, int64_t rows,
+                        int64_t columns, int64_t offset)
+{
+    const bd_parameter *p = find(parameters, name);
+    assert_int_equal(p->n_dimensions, columns > 0 ? 2 : 1);
+    assert_int_equal(p->shape[0], rows);
+    assert_int_equal(p->shape[1], columns);
+    assert_int_equal(p->offset, offset);
+}
+
+// Queries of 4 heads of 10 channels, keys and values of 2; the gate before what it gates.
+static void todays_parts_have_their_shapes_and_places(void **state)
+{
+    (void)state;
+    for (size_t f = 0; bd_families[f]; f++) {
+        const bd_family *family = bd_families[f];
+        if (family->position_table)
+            continue;
+        bd_model_config config = as(family);
+        config.has_head = f % 2;
+        bd_parameters p = lay_out(config);
+        const bd_layer_offsets *at = &p.layers[0];
+        assert_int_equal(p.position_table, BD_NO_PARAMETER);
+        assert_int_equal(p.n_position_rows, 0);
+        assert_part(&p, LAYER("self_attn.q_proj.weight"), 40, 32, at->qkv.weight);
+        assert_part(&p, LAYER("self_attn.k_proj.weight"), 20, 32, at->qkv.weight + 40 * 32);
+        assert_part(&p, LAYER("self_attn.v_proj.weight"), 20, 32, at->qkv.weight + 60 * 32);
+        assert_part(&p, LAYER("self_attn.o_proj.weight"), 32, 40, at->projection.weight);
+        assert_part(&p, LAYER("mlp.gate_proj.weight"), 100, 32, at->expand.weight);
+        assert_part(&p, LAYER("mlp.up_proj.weight"), 100, 32, at->expand.weight + 100 * 32);
+        assert_part(&p, LAYER("mlp.down_proj.weight"), 32, 100, at->contract.weight);
+        assert_part(&p, "model.norm.weight", 32, 0, p.final_norm.gain);
+        assert_int_equal(p.final_norm.shift, BD_NO_PARAMETER);
+        assert_int_equal(at->contract.bias, BD_NO_PARAMETER);
+        assert_int_equal(at->qkv.bias == BD_NO_PARAMETER, family != &bd_family_qwen2);
+        if (family->query_norm) {
+            const bool whole = family == &bd_family_olmo2;
+            assert_part(&p, LAYER("self_attn.q_norm.weight"), whole ? 40 : 10, 0,
+                        at->query_norm.gain);
+            assert_part(&p, LAYER("self_attn.k_norm.weight"), whole ? 20 : 10, 0,
+                        at->key_norm.gain);
+        } else {
+            assert_int_equal(at->query_norm.gain, BD_NO_PARAMETER);
+            assert_int_equal(at->key_norm.gain, BD_NO_PARAMETER);
+        }
+        if (config.has_head)
+            assert_part(&p, "lm_head.weight", 257, 32, p.head);
+        else
+            assert_int_equal(p.head, p.token_table);
+        bd_parameters_release(&p);
+    }
+}
+
+// A key's bias adds the same to all scores of a query, unless keys are rotated.
+static void only_without_rotation_a_key_bias_has_no_gradient(void **state)
+{
+    (void)state;
+    bd_parameters opt = lay_out(OPT), qwen2 = lay_out(as(&bd_family_qwen2));
+    assert_int_equal(find(&opt, OPT_LAYER("self_attn.k_proj.bias"))->role, BD_ROLE_KEY_BIAS);
+    assert_int_equal(find(&qwen2, LAYER("self_attn.k_proj.bias"))->role, BD_ROLE_BIAS);
+    bd_parameters_release(&opt);
+    bd_parameters_release(&qwen2);
+}
+
 static void assert_names_and_shapes_of_file(const char *model)
 {
     bd_error err;
@@ -122,17 +252,16 @@ static void assert_names_and_shapes_of_file(const char *model)
 static void names_and_shapes_are_hugging_faces(void **state)
 {
     (void)state;
-    assert_names_and_shapes_of_file("opt");
-    assert_names_and_shapes_of_file("gpt2");
+    static const char *const models[] = {"opt", "gpt2", "llama", "qwen3", "olmo2"};
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
+        assert_names_and_shapes_of_file(models[i]);
 }
 
 static void parameters_lie_end_to_end(void **state)
 {
     (void)state;
     for (size_t f = 0; bd_families[f]; f++) {
-        bd_model_config config = OPT;
-        config.family = bd_families[f];
-        bd_parameters parameters = lay_out(config);
+        bd_parameters parameters = lay_out(as(bd_families[f]));
         int64_t end = 0;
         for (size_t i = 0; i < parameters.n; i++) {
             const bd_parameter *p = &parameters.items[i];
@@ -157,14 +286,14 @@ static void assert_at(const bd_parameters *parameters, int64_t offset, const cha
 static void the_model_finds_its_parts(void **state)
 {
     (void)state;
-    bd_parameters opt = lay_out(OPT), gpt2 = lay_out(GPT2);
+    bd_parameters opt = lay_out(OPT), gpt2 = lay_out(as(&bd_family_gpt2));
     assert_int_equal(opt.n_position_rows, 52);
     assert_int_equal(gpt2.n_position_rows, 50);
     for (int64_t l = 0; l < 3; l++) {
         const bd_layer_offsets *o = &opt.layers[l], *g = &gpt2.layers[l];
-        assert_at(&opt, o->attention_norm.gamma,
+        assert_at(&opt, o->attention_norm.gain,
                   "model.decoder.layers.%d.self_attn_layer_norm.weight", l);
-        assert_at(&opt, o->attention_norm.beta,
+        assert_at(&opt, o->attention_norm.shift,
                   "model.decoder.layers.%d.self_attn_layer_norm.bias", l);
         assert_at(&opt, o->qkv.weight, "model.decoder.layers.%d.self_attn.q_proj.weight", l);
         assert_at(&opt, o->qkv.weight + 32 * 32,
@@ -176,19 +305,19 @@ static void the_model_finds_its_parts(void **state)
         assert_at(&opt, o->qkv.bias + 64, "model.decoder.layers.%d.self_attn.v_proj.bias", l);
         assert_at(&opt, o->projection.weight,
                   "model.decoder.layers.%d.self_attn.out_proj.weight", l);
-        assert_at(&opt, o->feed_forward_norm.gamma,
+        assert_at(&opt, o->feed_forward_norm.gain,
                   "model.decoder.layers.%d.final_layer_norm.weight", l);
         assert_at(&opt, o->expand.weight, "model.decoder.layers.%d.fc1.weight", l);
         assert_at(&opt, o->contract.bias, "model.decoder.layers.%d.fc2.bias", l);
         assert_at(&gpt2, g->qkv.weight, "transformer.h.%d.attn.c_attn.weight", l);
         assert_at(&gpt2, g->qkv.bias, "transformer.h.%d.attn.c_attn.bias", l);
         assert_at(&gpt2, g->projection.weight, "transformer.h.%d.attn.c_proj.weight", l);
-        assert_at(&gpt2, g->feed_forward_norm.beta, "transformer.h.%d.ln_2.bias", l);
+        assert_at(&gpt2, g->feed_forward_norm.shift, "transformer.h.%d.ln_2.bias", l);
         assert_at(&gpt2, g->expand.weight, "transformer.h.%d.mlp.c_fc.weight", l);
         assert_at(&gpt2, g->contract.weight, "transformer.h.%d.mlp.c_proj.weight", l);
     }
-    assert_at(&opt, opt.final_norm.gamma, "model.decoder.final_layer_norm.weight", 0);
-    assert_at(&gpt2, gpt2.final_norm.beta, "transformer.ln_f.bias", 0);
+    assert_at(&opt, opt.final_norm.gain, "model.decoder.final_layer_norm.weight", 0);
+    assert_at(&gpt2, gpt2.final_norm.shift, "transformer.ln_f.bias", 0);
     assert_at(&opt, opt.position_table, "model.decoder.embed_positions.weight", 0);
     assert_at(&gpt2, gpt2.token_table, "transformer.wte.weight", 0);
     bd_parameters_release(&opt);
@@ -198,12 +327,23 @@ static void the_model_finds_its_parts(void **state)
 static void the_largest_model_is_counted_without_overflow(void **state)
 {
     (void)state;
-    const bd_model_config largest = {&bd_family_opt, 1024,    1 << 16,         1 << 10,
-                                     1 << 18,        1 << 24, INT64_C(1) << 32};
-    bd_parameters parameters = lay_out(largest);
-    assert_true(parameters.n_total > INT64_C(1) << 48);
-    assert_true(parameters.n_total <= INT64_MAX / 16);
-    bd_parameters_release(&parameters);
+    for (size_t f = 0; bd_families[f]; f++) {
+        const bd_model_config largest = {.family = bd_families[f],
+                                         .n_layers = 1024,
+                                         .n_channels = 1 << 16,
+                                         .n_heads = 1 << 10,
+                                         .head_size = 256,
+                                         .n_feed_forward = 1 << 18,
+                                         .n_positions = 1 << 24,
+                                         .n_vocabulary = INT64_C(1) << 32,
+                                         .has_head = true,
+                                         .rotation.theta = 1e4,
+                                         .local_theta = 1e4};
+        bd_parameters parameters = lay_out(largest);
+        assert_true(parameters.n_total > INT64_C(1) << 48);
+        assert_true(parameters.n_total <= INT64_MAX / 16);
+        bd_parameters_release(&parameters);
+    }
 }
 
 // ---- Initial weights ------------------------------------------------------------------------
@@ -232,10 +372,12 @@ static void assert_drawn_as_the_originals(bd_model_config config)
     int n_scaled = 0;
     for (size_t i = 0; i < parameters.n; i++) {
         const bd_parameter *p = &parameters.items[i];
-        const bool projects = strstr(p->name, "c_proj.weight") ||
-                              strstr(p->name, "out_proj.weight") ||
-                              strstr(p->name, "fc2.weight");
-        const bool gain = strstr(p->name, ".weight") && p->n_dimensions == 1;
+        const bool projects =
+            strstr(p->name, "c_proj.weight") || strstr(p->name, "out_proj.weight") ||
+            strstr(p->name, "o_proj.weight") || strstr(p->name, "fc2.weight") ||
+            strstr(p->name, "down_proj.weight");
+        const bool gain = strstr(p->name, ".weight") && p->n_dimensions == 1 &&
+                          config.family != &bd_family_gemma3_text;
         n_scaled += projects;
         if (p->n_dimensions == 2)
             assert_normal(p, weights, projects ? residual : 0.02);
@@ -251,8 +393,8 @@ static void assert_drawn_as_the_originals(bd_model_config config)
 static void weights_are_drawn_as_the_originals(void **state)
 {
     (void)state;
-    assert_drawn_as_the_originals(OPT);
-    assert_drawn_as_the_originals(GPT2);
+    for (size_t f = 0; bd_families[f]; f++)
+        assert_drawn_as_the_originals(as(bd_families[f]));
 }
 
 static void no_two_parameters_are_alike(void **state)
@@ -322,6 +464,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_their_order_are_as_always),
+        cmocka_unit_test(names_of_todays_layers),
+        cmocka_unit_test(todays_parts_have_their_shapes_and_places),
+        cmocka_unit_test(only_without_rotation_a_key_bias_has_no_gradient),
         cmocka_unit_test(names_and_shapes_are_hugging_faces),
         cmocka_unit_test(parameters_lie_end_to_end),
         cmocka_unit_test(the_model_finds_its_parts),

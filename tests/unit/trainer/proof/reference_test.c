@@ -14,14 +14,25 @@
 #include "common/base/random.h"
 #include "common/dataset/manifest.h"
 #include "common/dataset/shard.h"
+#include "tests/unit/trainer/awkward_models.h"
 #include "trainer/weights/safetensors.h"
 
-#define TINY(name) {&bd_family_##name, 2, 8, 2, 12, 9, 11},
-static const bd_model_config tiny[] = {BD_FOR_EACH_FAMILY(TINY)};
+enum { N_MODELS = N_AWKWARD_MODELS };
+
+static bd_model_config tiny(int i)
+{
+    return awkward_model(i, 9, 11);
+}
+
 // Longer than a block of the head and wider than a tile of the matrix product.
-#define LONGER(name) {&bd_family_##name, 1, 8, 2, 70, 131, 67},
-static const bd_model_config longer[] = {BD_FOR_EACH_FAMILY(LONGER)};
-enum { N_FAMILIES = sizeof tiny / sizeof tiny[0] };
+static bd_model_config longer(int i)
+{
+    bd_model_config config = awkward_model(i, 131, 67);
+    config.n_layers = 1;
+    config.n_feed_forward = 70;
+    config.window *= 20;
+    return config;
+}
 
 static const struct {
     int64_t n;
@@ -42,9 +53,10 @@ typedef struct model {
 
 // Weights large enough for attention and activations to be far from linear, and none of them 0
 // or 1, so that a forgotten one shows.
-static void model_init(model *m, const bd_model_config *config)
+static void model_init(model *m, bd_model_config config)
 {
-    assert_int_equal(bd_parameters_init(&m->parameters, config, NULL), BD_OK);
+    assert_int_equal(bd_model_config_complete(&config, NULL), BD_OK);
+    assert_int_equal(bd_parameters_init(&m->parameters, &config, NULL), BD_OK);
     m->weights = malloc((size_t)m->parameters.n_total * sizeof *m->weights);
     assert_non_null(m->weights);
     bd_random random = {20};
@@ -117,24 +129,24 @@ static void assert_close(const double *actual, const double *expected, int64_t n
 
 // ---- The gradient is that of the loss ----------------------------------------------------
 
-// Four points: the error is of order step^4, small compared with the rounding of the loss. A
+// Six points: the error is of order step^6, small compared with the rounding of the loss. A
 // larger step is more exact but moves an activation of OPT across ReLU's kink.
 static const double step = 1e-4;
 
 static double slope(bd_reference *reference, double *weight)
 {
-    static const double places[] = {-2.0, -1.0, 1.0, 2.0};
-    static const double factors[] = {1.0, -8.0, 8.0, -1.0};
+    static const double places[] = {-3.0, -2.0, -1.0, 1.0, 2.0, 3.0};
+    static const double factors[] = {-1.0, 9.0, -45.0, 45.0, -9.0, 1.0};
     const double stored = *weight;
     double sum = 0.0;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         *weight = stored + places[i] * step;
         reference->loss_sum = 0.0;
         add_all(reference);
         sum += factors[i] * reference->loss_sum;
     }
     *weight = stored;
-    return sum / (12.0 * step);
+    return sum / (60.0 * step);
 }
 
 // The differences are as exact as the rounding of the loss L: about 10 L DBL_EPSILON, which the
@@ -143,9 +155,9 @@ static double slope(bd_reference *reference, double *weight)
 static void gradient_is_that_of_the_loss(void **state)
 {
     (void)state;
-    for (int f = 0; f < N_FAMILIES; f++) {
+    for (int f = 0; f < N_MODELS; f++) {
         model m;
-        model_init(&m, &tiny[f]);
+        model_init(&m, tiny(f));
         add_all(&m.reference);
         const double rounding = 10.0 * DBL_EPSILON * m.reference.loss_sum / step;
         double *gradients = copy(m.reference.gradients, m.parameters.n_total);
@@ -168,9 +180,9 @@ static void gradient_of_a_long_sequence_is_that_of_its_loss(void **state)
 {
     (void)state;
     static const double short_step = 1e-6;
-    for (int f = 0; f < N_FAMILIES; f++) {
+    for (int f = 0; f < N_MODELS; f++) {
         model m;
-        model_init(&m, &longer[f]);
+        model_init(&m, longer(f));
         bd_random random = {21};
         uint32_t ids[131];
         for (int t = 0; t < 131; t++)
@@ -205,9 +217,9 @@ static void probabilities_of_the_next_token_sum_to_one(void **state)
 {
     (void)state;
     static const int64_t lengths[] = {1, 2, 64, 65, 130};
-    for (int f = 0; f < N_FAMILIES; f++) {
+    for (int f = 0; f < N_MODELS; f++) {
         model m;
-        model_init(&m, &longer[f]);
+        model_init(&m, longer(f));
         uint32_t ids[131];
         bd_random random = {23};
         for (int t = 0; t < 131; t++)
@@ -225,6 +237,186 @@ static void probabilities_of_the_next_token_sum_to_one(void **state)
                 fail_msg("after %lld tokens they sum to %.17g", (long long)n, sum);
         }
         model_release(&m);
+    }
+}
+
+// ---- What a token sees ---------------------------------------------------------------------
+
+// The loss of the last of n tokens alone.
+static double last_loss(bd_reference *reference, const uint32_t *ids, int64_t n)
+{
+    return loss_of(reference, ids, n) - loss_of(reference, ids, n - 1);
+}
+
+static void a_window_counts_its_keys_with_the_token_itself(void **state)
+{
+    (void)state;
+    enum { N = 9, WINDOW = 3 };
+    for (int f = 0; f < N_MODELS; f++) {
+        bd_model_config config = tiny(f);
+        config.n_layers = 1;
+        config.window = WINDOW;
+        config.windowed = (bd_layer_set){{LAYER(0)}};
+        model m;
+        model_init(&m, config);
+        uint32_t ids[N];
+        memcpy(ids, sequences[N_SEQUENCES - 1].ids, sizeof ids);
+        const double loss = last_loss(&m.reference, ids, N);
+        for (int t = 0; t < N - 1; t++) {  // the last token is the target
+            const uint32_t stored = ids[t];
+            ids[t] = (ids[t] + 1) % 11;
+            const double change = fabs(last_loss(&m.reference, ids, N) - loss);
+            const bool is_seen = t >= N - 1 - WINDOW;
+            if (is_seen ? change < 1e-6 : change > 1e-12)
+                fail_msg("%s: token %d of %d moves the loss by %.2e", config.family->name, t, N,
+                         change);
+            ids[t] = stored;
+        }
+        model_release(&m);
+    }
+}
+
+// A window that is as long as the sequence hides nothing. (Gemma's layers with a window have
+// another theta.)
+static void a_window_as_long_as_the_sequence_changes_nothing(void **state)
+{
+    (void)state;
+    for (int f = 0; f < N_MODELS; f++) {
+        bd_model_config config = tiny(f);
+        config.local_theta = config.rotation.theta;
+        config.rotation.scaling = BD_SCALING_NONE;
+        config.window = 9;
+        config.windowed = (bd_layer_set){{LAYER(0) | LAYER(1) | LAYER(2)}};
+        double losses[2];
+        for (int i = 0; i < 2; i++) {
+            model m;
+            model_init(&m, config);
+            losses[i] = loss_of(&m.reference, sequences[N_SEQUENCES - 1].ids, 9);
+            model_release(&m);
+            config.window = 0;
+            config.windowed = (bd_layer_set){{0}};
+        }
+        assert_true(losses[0] == losses[1]);
+    }
+}
+
+// What one unrotated layer sees is a set: the order of earlier tokens does not count.
+static void without_rotation_a_layer_knows_no_order(void **state)
+{
+    (void)state;
+    static const uint32_t ids[] = {1, 2, 3, 4, 5}, other[] = {3, 1, 2, 4, 5};
+    for (int rotated = 0; rotated < 2; rotated++) {
+        bd_model_config config = {.family = &bd_family_smollm3,
+                                  AWKWARD_SHAPE(1, 6, 3, 1, 4, 5),
+                                  .n_positions = 9,
+                                  .n_vocabulary = 11,
+                                  .rotation = {.theta = 10},
+                                  .unrotated = {{rotated ? 0 : LAYER(0)}}};
+        model m;
+        model_init(&m, config);
+        const double difference =
+            fabs(last_loss(&m.reference, ids, 5) - last_loss(&m.reference, other, 5));
+        assert_true(rotated ? difference > 1e-4 : difference < 1e-12);
+        model_release(&m);
+    }
+}
+
+// ---- Parts that a model can have in another way --------------------------------------------
+
+// The loss of the longest sequence, with `add` added to gains and the tokens' vectors multiplied.
+static double loss_with(const bd_model_config *config, double add, double factor)
+{
+    model m;
+    model_init(&m, *config);
+    for (size_t i = 0; i < m.parameters.n; i++) {
+        const bd_parameter *p = &m.parameters.items[i];
+        for (int64_t j = p->offset; j < p->offset + p->n; j++)
+            m.weights[j] = p->role == BD_ROLE_GAIN                 ? m.weights[j] + add
+                           : p->offset == m.parameters.token_table ? m.weights[j] * factor
+                                                                   : m.weights[j];
+    }
+    const double loss = loss_of(&m.reference, sequences[N_SEQUENCES - 1].ids, 9);
+    model_release(&m);
+    return loss;
+}
+
+// Gemma's gains count from one and its tokens' vectors are scaled by sqrt(n_channels); so a
+// family without either computes the same from other weights, if the head is not the table.
+static void gains_from_one_and_scaled_tokens_are_other_weights(void **state)
+{
+    (void)state;
+    bd_family plain = bd_family_gemma3_text;
+    plain.gains_from_one = plain.scales_tokens = false;
+    bd_model_config config = tiny(N_MODELS - 1);
+    assert_ptr_equal(config.family, &bd_family_gemma3_text);
+    config.has_head = true;
+    const double gemma = loss_with(&config, 0.0, 1.0);
+    config.family = &plain;
+    const double same = loss_with(&config, 1.0, sqrt(6.0));
+    assert_true(fabs(gemma - same) <= 1e-12 * gemma);
+    assert_true(fabs(gemma - loss_with(&config, 0.0, 1.0)) > 1e-3);
+}
+
+// A head of keys and values that neighbouring heads of queries share is as good as a copy for each.
+static void shared_heads_are_copies(void **state)
+{
+    (void)state;
+    const bd_model_config shared = {.family = &bd_family_llama,
+                                    AWKWARD_SHAPE(2, 6, 6, 2, 4, 5),
+                                    .n_positions = 9,
+                                    .n_vocabulary = 11,
+                                    .rotation = {.theta = 10}};
+    bd_model_config copied = shared;
+    copied.n_kv_heads = copied.n_heads;
+    model a, b;
+    model_init(&a, shared);
+    model_init(&b, copied);
+    assert_int_equal(a.parameters.n, b.parameters.n);
+    for (size_t i = 0; i < a.parameters.n; i++) {
+        const bd_parameter *p = &a.parameters.items[i], *q = &b.parameters.items[i];
+        const int64_t group = q->n / p->n;  // 1, or 3 for keys and values
+        const int64_t head = group > 1 ? 4 * p->shape[1] : p->n;
+        for (int64_t j = 0; j < q->n; j++)
+            b.weights[q->offset + j] =
+                a.weights[p->offset + j / head / group * head + j % head];
+    }
+    const double one = loss_of(&a.reference, sequences[N_SEQUENCES - 1].ids, 9);
+    const double other = loss_of(&b.reference, sequences[N_SEQUENCES - 1].ids, 9);
+    assert_true(fabs(one - other) <= 1e-12 * one);
+    model_release(&a);
+    model_release(&b);
+}
+
+// Queries and keys that grow by a are scores that grow by a^2. Without a given factor a is
+// 0.1 ln(factor) + 1.
+static void yarns_growth_is_a_scale_of_scores(void **state)
+{
+    (void)state;
+    const double growths[] = {1.3, 0.1 * log(4.0) + 1.0};
+    for (int i = 0; i < 2; i++) {
+        bd_model_config config = {.family = &bd_family_qwen3,
+                                  AWKWARD_SHAPE(2, 5, 4, 2, 8, 6),
+                                  .n_positions = 9,
+                                  .n_vocabulary = 11,
+                                  .rotation = YARN(1.3, true)};
+        config.rotation.attention_factor = i == 0 ? growths[i] : 0.0;
+        const double loss = loss_with(&config, 0.0, 1.0);
+        config.rotation.attention_factor = 1.0;
+        const double other = loss_with(&config, 0.0, 1.0);
+        config.query_scale = 8.0 / pow(growths[i], 4.0);
+        const double same = loss_with(&config, 0.0, 1.0);
+        assert_true(fabs(loss - same) <= 1e-12 * loss && fabs(loss - other) > 1e-3);
+    }
+}
+
+static void every_family_is_tested(void **state)
+{
+    (void)state;
+    for (int i = 0; bd_families[i]; i++) {
+        bool found = false;
+        for (int f = 0; f < N_MODELS; f++)
+            found = found || awkward_models[f].family == bd_families[i];
+        assert_true(found);
     }
 }
 
@@ -263,6 +455,14 @@ static int64_t add_dataset(bd_reference *reference, double loss_scale)
     return n_targets;
 }
 
+// A file of a golden model.
+static const char *golden(const char *name, const char *file)
+{
+    static char path[512];
+    snprintf(path, sizeof path, BINDERY_GOLDEN "/train-1/%s/%s", name, file);
+    return path;
+}
+
 static bd_safetensors *open_tensors(const char *path)
 {
     bd_safetensors *file;
@@ -273,17 +473,18 @@ static bd_safetensors *open_tensors(const char *path)
 }
 
 // The model of a folder in tests/golden/train-1.
-static void model_read(model *m, const char *config_path, const char *weights_path)
+static void model_read(model *m, const char *name)
 {
     bd_json *json;
     bd_model_config config;
-    assert_int_equal(bd_json_read_file(config_path, 1 << 20, &json, NULL), BD_OK);
+    assert_int_equal(bd_json_read_file(golden(name, "config.json"), 1 << 20, &json, NULL),
+                     BD_OK);
     assert_int_equal(bd_model_config_from_json(&config, json, NULL), BD_OK);
     bd_json_free(json);
     assert_int_equal(bd_parameters_init(&m->parameters, &config, NULL), BD_OK);
     float *weights = malloc((size_t)m->parameters.n_total * sizeof *weights);
     assert_non_null(weights);
-    bd_safetensors *file = open_tensors(weights_path);
+    bd_safetensors *file = open_tensors(golden(name, "weights.safetensors"));
     for (size_t i = 0; i < m->parameters.n; i++) {
         const bd_parameter *p = &m->parameters.items[i];
         assert_int_equal(bd_safetensors_copy_f32(file, p->name, p->n_dimensions, p->shape,
@@ -300,11 +501,11 @@ static void model_read(model *m, const char *config_path, const char *weights_pa
                      BD_OK);
 }
 
-static void assert_gradients_of(const bd_reference *reference, const char *path)
+static void assert_gradients_of(const bd_reference *reference, const char *name)
 {
     const bd_parameters *parameters = reference->parameters;
     const double bound = 1e-12 * largest(reference->gradients, parameters->n_total);
-    bd_safetensors *file = open_tensors(path);
+    bd_safetensors *file = open_tensors(golden(name, "gradients.safetensors"));
     for (size_t i = 0; i < parameters->n; i++) {
         const bd_parameter *p = &parameters->items[i];
         const bd_tensor_view *golden = bd_safetensors_find(file, p->name);
@@ -318,20 +519,13 @@ static void assert_gradients_of(const bd_reference *reference, const char *path)
 static void gradients_are_those_of_pytorch(void **state)
 {
     (void)state;
-    static const char *const paths[][3] = {
-        {BINDERY_GOLDEN "/train-1/opt/config.json",
-         BINDERY_GOLDEN "/train-1/opt/weights.safetensors",
-         BINDERY_GOLDEN "/train-1/opt/gradients.safetensors"},
-        {BINDERY_GOLDEN "/train-1/gpt2/config.json",
-         BINDERY_GOLDEN "/train-1/gpt2/weights.safetensors",
-         BINDERY_GOLDEN "/train-1/gpt2/gradients.safetensors"},
-    };
+    static const char *const models[] = {"opt", "gpt2", "llama", "qwen3", "olmo2"};
     static const int64_t n_targets = 1637;  // tests/golden/train-1/*/expected.json
-    for (int f = 0; f < 2; f++) {
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
         model m;
-        model_read(&m, paths[f][0], paths[f][1]);
+        model_read(&m, models[i]);
         assert_int_equal(add_dataset(&m.reference, 1.0 / (double)n_targets), n_targets);
-        assert_gradients_of(&m.reference, paths[f][2]);
+        assert_gradients_of(&m.reference, models[i]);
         model_release(&m);
     }
 }
@@ -341,9 +535,9 @@ static void gradients_are_those_of_pytorch(void **state)
 static void sequences_add_up(void **state)
 {
     (void)state;
-    for (int f = 0; f < N_FAMILIES; f++) {
+    for (int f = 0; f < N_MODELS; f++) {
         model m;
-        model_init(&m, &tiny[f]);
+        model_init(&m, tiny(f));
         const int64_t n = m.parameters.n_total;
         add_all(&m.reference);
         const double loss = m.reference.loss_sum;
@@ -369,7 +563,7 @@ static void loss_scale_is_of_the_gradients_alone(void **state)
 {
     (void)state;
     model m;
-    model_init(&m, &tiny[0]);
+    model_init(&m, tiny(0));
     const double loss = loss_of(&m.reference, sequences[3].ids, 9);
     double *gradients = copy(m.reference.gradients, m.parameters.n_total);
     forget(&m.reference);
@@ -385,7 +579,7 @@ static void sequence_of_one_token_adds_nothing(void **state)
 {
     (void)state;
     model m;
-    model_init(&m, &tiny[1]);
+    model_init(&m, tiny(1));
     add(&m.reference, sequences[0].ids, 1, 1.0);
     assert_true(m.reference.loss_sum == 0.0);
     assert_true(largest(m.reference.gradients, m.parameters.n_total) == 0.0);
@@ -405,7 +599,7 @@ static void impossible_sequence_is_refused_and_adds_nothing(void **state)
         {3, "token 2 has id 11, the vocabulary 11"},
     };
     model m;
-    model_init(&m, &tiny[0]);
+    model_init(&m, tiny(0));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         bd_error err = {0};
         assert_int_equal(bd_reference_add(&m.reference, ids, cases[i].n, 1.0, NULL, &err),
@@ -420,22 +614,21 @@ static void impossible_sequence_is_refused_and_adds_nothing(void **state)
 
 // ---- Magnitudes and random rounding -------------------------------------------------------
 
-// If all terms have one sign, the sum of their magnitudes is the gradient's magnitude: a bias
-// of the last layer norm is the sum of the gradients from the logits, one term for each target.
-// One sequence of two tokens has one target, and so one term.
+// If all terms have one sign, the sum of their magnitudes is the gradient's magnitude. The gain of
+// the last norm has one term for each target, and a sequence of two tokens has one target.
 static void magnitudes_are_sums_of_absolute_terms(void **state)
 {
     (void)state;
-    for (int f = 0; f < N_FAMILIES; f++) {
+    for (int f = 0; f < N_MODELS; f++) {
         model m;
-        model_init(&m, &tiny[f]);
+        model_init(&m, tiny(f));
         const int64_t n = m.parameters.n_total;
         assert_int_equal(bd_reference_measure(&m.reference, NULL), BD_OK);
         add(&m.reference, sequences[1].ids, 2, 1.0);
-        const int64_t beta = m.parameters.final_norm.beta;
-        for (int64_t i = 0; i < m.parameters.config.n_channels; i++)
-            assert_true(m.reference.magnitudes[beta + i] ==
-                        fabs(m.reference.gradients[beta + i]));
+        const int64_t gain = m.parameters.final_norm.gain;
+        for (int64_t i = gain; i < gain + m.parameters.config.n_channels; i++)
+            assert_true(m.reference.magnitudes[i] == fabs(m.reference.gradients[i]) &&
+                        m.reference.magnitudes[i] > 0);
         // Sequences add up, and terms may cancel only in the gradient.
         double *one = copy(m.reference.magnitudes, n);
         add_all(&m.reference);
@@ -468,9 +661,9 @@ static double scatter(model *m, bd_rounding rounding, const double *exact)
 static void random_rounding_scatters_gradients_in_proportion(void **state)
 {
     (void)state;
-    for (int f = 0; f < N_FAMILIES; f++) {
+    for (int f = 0; f < N_MODELS; f++) {
         model m;
-        model_init(&m, &tiny[f]);
+        model_init(&m, tiny(f));
         add_all(&m.reference);
         double *exact = copy(m.reference.gradients, m.parameters.n_total);
         const double none = scatter(&m, (bd_rounding){.random = {1}}, exact);
@@ -494,6 +687,13 @@ int main(void)
         cmocka_unit_test(gradient_is_that_of_the_loss),
         cmocka_unit_test(gradient_of_a_long_sequence_is_that_of_its_loss),
         cmocka_unit_test(probabilities_of_the_next_token_sum_to_one),
+        cmocka_unit_test(a_window_counts_its_keys_with_the_token_itself),
+        cmocka_unit_test(a_window_as_long_as_the_sequence_changes_nothing),
+        cmocka_unit_test(without_rotation_a_layer_knows_no_order),
+        cmocka_unit_test(gains_from_one_and_scaled_tokens_are_other_weights),
+        cmocka_unit_test(shared_heads_are_copies),
+        cmocka_unit_test(yarns_growth_is_a_scale_of_scores),
+        cmocka_unit_test(every_family_is_tested),
         cmocka_unit_test(gradients_are_those_of_pytorch),
         cmocka_unit_test(sequences_add_up),
         cmocka_unit_test(loss_scale_is_of_the_gradients_alone),

@@ -12,7 +12,14 @@
 #include "trainer/weights/pretrained.h"
 #include "trainer/weights/safetensors.h"
 
-#define SMALL(name) {&bd_family_##name, 2, 6, 3, 5, 7, 257},
+#define SMALL(name)               \
+    {.family = &bd_family_##name, \
+     .n_layers = 2,               \
+     .n_channels = 6,             \
+     .n_heads = 3,                \
+     .n_feed_forward = 5,         \
+     .n_positions = 7,            \
+     .n_vocabulary = 257},
 static const bd_model_config families[] = {BD_FOR_EACH_FAMILY(SMALL)};
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
@@ -82,10 +89,11 @@ static void assert_exported(const char *folder, const bd_model_config *config, i
                             bd_type type)
 {
     bd_error err = {0};
-    bd_model_config read;
+    bd_model_config read, complete = *config;
     bd_parameters parameters;
+    assert_int_equal(bd_model_config_complete(&complete, &err), BD_OK);
     assert_int_equal(bd_pretrained_config(&read, folder, &err), BD_OK);
-    assert_memory_equal(&read, config, sizeof read);
+    assert_memory_equal(&read, &complete, sizeof read);
     assert_int_equal(bd_parameters_init(&parameters, &read, NULL), BD_OK);
     float *weights = malloc((size_t)parameters.n_total * sizeof *weights);
     if (bd_pretrained_read(folder, &parameters, weights, &err) != BD_OK)
@@ -106,7 +114,9 @@ static void the_latest_step_is_exported(void **state)
     for (int f = 0; f < N_FAMILIES; f++) {
         bd_model_export_result result;
         const char *run = make_run(&families[f]), *out = families[f].family->architecture;
-        export_model(&(bd_model_export_job){run, out, BD_LATEST_STEP, BD_FLOAT}, &result);
+        export_model(
+            &(bd_model_export_job){run, out, BD_LATEST_STEP, BD_FLOAT, BD_WEIGHTS_AUTO},
+            &result);
         assert_int_equal(result.step, 12);
         assert_ptr_equal(result.family, families[f].family);
         assert_exported(out, &families[f], 12, BD_FLOAT);
@@ -120,7 +130,7 @@ static void another_step_and_type_are_exported(void **state)
         bd_model_export_result result;
         const char *run = make_run(&families[f]), *out = families[f].family->architecture;
         add_folder(out);  // empty, which is as good as absent
-        export_model(&(bd_model_export_job){run, out, 3, BD_BF16}, &result);
+        export_model(&(bd_model_export_job){run, out, 3, BD_BF16, BD_WEIGHTS_AUTO}, &result);
         assert_int_equal(result.step, 3);
         assert_exported(out, &families[f], 3, BD_BF16);
     }
@@ -131,7 +141,8 @@ static void the_file_is_one_that_transformers_take(void **state)
     (void)state;
     bd_model_export_result result;
     const char *run = make_run(&families[0]), *out = "out";
-    export_model(&(bd_model_export_job){run, out, BD_LATEST_STEP, BD_BF16}, &result);
+    export_model(&(bd_model_export_job){run, out, BD_LATEST_STEP, BD_BF16, BD_WEIGHTS_AUTO},
+                 &result);
     bd_safetensors *file;
     assert_int_equal(bd_safetensors_open(&file, in(out, "model.safetensors"), NULL), BD_OK);
     const bd_tensor_view *table =
@@ -183,7 +194,7 @@ static void a_folder_that_is_not_empty_is_left_alone(void **state)
     const char *run = make_run(&families[0]), *out = "out";
     add_folder(out);
     write_text(in(out, "notes"), "mine");
-    const bd_model_export_job job = {run, out, BD_LATEST_STEP, BD_FLOAT};
+    const bd_model_export_job job = {run, out, BD_LATEST_STEP, BD_FLOAT, BD_WEIGHTS_AUTO};
     assert_refused(&job, BD_ERR_ARGUMENT, "not empty ('notes')");
     assert_int_equal(count_entries(out), 1);
     assert_file_holds(in(out, "notes"), "mine");
@@ -201,16 +212,16 @@ static void a_run_that_cannot_be_exported_makes_no_folder(void **state)
 {
     (void)state;
     const char *run = make_run(&families[0]), *out = "out";
-    assert_refused(&(bd_model_export_job){run, out, 4, BD_FLOAT}, BD_ERR_IO,
+    assert_refused(&(bd_model_export_job){run, out, 4, BD_FLOAT, BD_WEIGHTS_AUTO}, BD_ERR_IO,
                    "step-00000004.json");
     save_step(run, &families[0], 20, "00000000000000000000000000000000");
-    assert_refused(&(bd_model_export_job){run, out, BD_LATEST_STEP, BD_FLOAT}, BD_ERR_ARGUMENT,
-                   "another tokenizer");
+    assert_refused(&(bd_model_export_job){run, out, BD_LATEST_STEP, BD_FLOAT, BD_WEIGHTS_AUTO},
+                   BD_ERR_ARGUMENT, "another tokenizer");
     write_text(in(run, "step-00000012.safetensors"), "damaged");
-    assert_refused(&(bd_model_export_job){run, out, 12, BD_FLOAT}, BD_ERR_FORMAT,
-                   "step-00000012.safetensors");
-    assert_refused(&(bd_model_export_job){".", out, BD_LATEST_STEP, BD_FLOAT}, BD_ERR_ARGUMENT,
-                   "holds no checkpoint");
+    assert_refused(&(bd_model_export_job){run, out, 12, BD_FLOAT, BD_WEIGHTS_AUTO},
+                   BD_ERR_FORMAT, "step-00000012.safetensors");
+    assert_refused(&(bd_model_export_job){".", out, BD_LATEST_STEP, BD_FLOAT, BD_WEIGHTS_AUTO},
+                   BD_ERR_ARGUMENT, "holds no checkpoint");
     assert_false(exists(out));
 }
 
@@ -228,7 +239,8 @@ static void a_write_that_fails_leaves_no_file(void **state)
         bd_error err = {0};
         bd_model_export_result result;
         const bd_status status = bd_model_export(
-            &(bd_model_export_job){run, out, BD_LATEST_STEP, BD_BF16}, &result, &err);
+            &(bd_model_export_job){run, out, BD_LATEST_STEP, BD_BF16, BD_WEIGHTS_AUTO}, &result,
+            &err);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
         assert_int_equal(status, BD_ERR_IO);
         assert_non_null(strstr(err.message, "cannot write"));

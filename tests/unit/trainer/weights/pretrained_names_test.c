@@ -9,8 +9,20 @@
 
 #include <cmocka.h>
 
-static const bd_model_config opt = {&bd_family_opt, 11, 6, 3, 5, 7, 9};
-static const bd_model_config gpt2 = {&bd_family_gpt2, 11, 6, 3, 5, 7, 9};
+static const bd_model_config opt = {.family = &bd_family_opt,
+                                    .n_layers = 11,
+                                    .n_channels = 6,
+                                    .n_heads = 3,
+                                    .n_feed_forward = 5,
+                                    .n_positions = 7,
+                                    .n_vocabulary = 9};
+static const bd_model_config gpt2 = {.family = &bd_family_gpt2,
+                                     .n_layers = 11,
+                                     .n_channels = 6,
+                                     .n_heads = 3,
+                                     .n_feed_forward = 5,
+                                     .n_positions = 7,
+                                     .n_vocabulary = 9};
 
 typedef struct subject {
     bd_parameters parameters;
@@ -73,7 +85,7 @@ static void head_and_stored_masks_are_known(void **state)
     (void)state;
     subject s;
     open_names(&s, &gpt2);
-    assert_int_equal(meaning(&s, "lm_head.weight"), BD_TENSOR_HEAD);
+    assert_int_equal(meaning(&s, "lm_head.weight"), BD_TENSOR_TIED_HEAD);
     static const char *const buffers[] = {"h.0.attn.bias", "transformer.h.10.attn.bias",
                                           "h.9.attn.masked_bias",
                                           "transformer.h.0.attn.masked_bias"};

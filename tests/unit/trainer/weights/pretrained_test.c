@@ -7,7 +7,14 @@
 #include "tests/unit/temporary_folder.h"
 #include "trainer/weights/safetensors.h"
 
-#define SMALL(name) {&bd_family_##name, 2, 6, 3, 5, 7, 9},
+#define SMALL(name)               \
+    {.family = &bd_family_##name, \
+     .n_layers = 2,               \
+     .n_channels = 6,             \
+     .n_heads = 3,                \
+     .n_feed_forward = 5,         \
+     .n_positions = 7,            \
+     .n_vocabulary = 9},
 static const bd_model_config families[] = {BD_FOR_EACH_FAMILY(SMALL)};
 enum { N_FAMILIES = sizeof families / sizeof families[0], MORE_VIEWS = 4 };
 

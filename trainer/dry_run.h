@@ -1,0 +1,18 @@
+// dry_run.h - what a training would take, before it is begun.
+#ifndef BINDERY_TRAINER_DRY_RUN_H
+#define BINDERY_TRAINER_DRY_RUN_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "common/base/error.h"
+#include "trainer/group.h"
+#include "trainer/train_options.h"
+
+// Prints the model, the run, the memory of this rank by kind, and an estimate of the time; rank 0
+// prints for all. *fits says whether the memory is free; if it is not, the last lines say which
+// options would help.
+bd_status bd_train_dry_run(FILE *out, const bd_train_options *options, bd_group *group,
+                           bool *fits, bd_error *err);
+
+#endif
