@@ -83,6 +83,17 @@ static bd_status measure_speed(const bd_setup *s, double *flop_per_second, bd_er
 
 // ---- Printing -----------------------------------------------------------------------------
 
+// Amounts that no integer holds are shown as the largest.
+static bd_formatted format_amount(double amount)
+{
+    return bd_format_count(amount < 0x1p63 ? (uint64_t)amount : UINT64_C(1) << 63);
+}
+
+static bd_formatted format_seconds(double seconds)
+{
+    return bd_format_duration(seconds < 9e9 ? (int64_t)(1e9 * seconds) : INT64_MAX);
+}
+
 static void print_model(FILE *out, const bd_setup *s)
 {
     const bd_model_config *c = &s->run.parameters.config;
@@ -107,7 +118,7 @@ static void print_run(FILE *out, const bd_setup *s)
             "%s in all, %.3g passes over the data\n",
             bd_format_exact(h->n_steps).text, h->batch_rows, seq_len,
             bd_format_exact(h->batch_rows * seq_len).text,
-            bd_format_count((uint64_t)(per_step * (double)h->n_steps)).text,
+            format_amount(per_step * (double)h->n_steps).text,
             (double)h->n_steps * (double)h->batch_rows / (double)bd_rows_count(&s->rows));
 }
 
@@ -165,19 +176,16 @@ static bd_status print_time(FILE *out, const bd_setup *s, bd_error *err)
 {
     const double flop = step_flop(s);
     const double n_steps = (double)(s->hyperparameters.n_steps - s->begin_step);
+    const double peak = 1e12 * s->options->peak_tflops;
     double speed;
     BD_TRY(measure_speed(s, &speed, err));
     speed *= s->group->n_ranks;
-    fprintf(out, "work        %sFLOP a step, without padding\n",
-            bd_format_count((uint64_t)flop).text);
+    fprintf(out, "work        %sFLOP a step, without padding\n", format_amount(flop).text);
     fprintf(out, "time        about %s at %sFLOP/s, the speed of its matrix products here\n",
-            bd_format_duration((int64_t)(1e9 * n_steps * flop / speed)).text,
-            bd_format_count((uint64_t)speed).text);
-    if (s->options->peak_tflops > 0)
+            format_seconds(n_steps * flop / speed).text, format_amount(speed).text);
+    if (peak > 0)
         fprintf(out, "            %s at 40 %% of --peak-tflops\n",
-                bd_format_duration(
-                    (int64_t)(1e9 * n_steps * flop / (0.4e12 * s->options->peak_tflops)))
-                    .text);
+                format_seconds(n_steps * flop / (0.4 * peak)).text);
     return BD_OK;
 }
 
@@ -194,8 +202,7 @@ static bd_status report(FILE *out, const bd_setup *s, bool *fits, bd_error *err)
     print_model(out, s);
     print_run(out, s);
     print_memory(out, s, &size, free_bytes);
-    BD_TRY(print_time(out, s, err));
-    return *fits ? BD_OK : print_remedies(out, s, free_bytes, err);
+    return *fits ? print_time(out, s, err) : print_remedies(out, s, free_bytes, err);
 }
 
 bd_status bd_train_dry_run(FILE *out, const bd_train_options *options, bd_group *group,

@@ -158,8 +158,15 @@ static bd_status apply_model_options(bd_model_config *config, const bd_train_opt
     }
     if (options->n_feed_forward != BD_NOT_GIVEN)
         config->n_feed_forward = options->n_feed_forward;
-    if (options->n_layers != BD_NOT_GIVEN)
+    if (options->n_layers != BD_NOT_GIVEN && options->n_layers != config->n_layers) {
+        static const bd_layer_set none;
+        if (config->window > 0 || memcmp(&config->unrotated, &none, sizeof none) != 0)
+            return bd_fail(err, BD_ERR_ARGUMENT,
+                           "--layers %" PRId64 " cannot be given for a model whose layers have "
+                           "windows or differ in their rotation: change the file of --config",
+                           options->n_layers);
         config->n_layers = options->n_layers;
+    }
     if (options->n_positions != BD_NOT_GIVEN)
         config->n_positions = options->n_positions;
     if (options->n_vocabulary != BD_NOT_GIVEN)
@@ -341,13 +348,9 @@ static bd_status open_checkpoint(bd_setup *s, bd_error *err)
     return BD_OK;
 }
 
-// Only rank 0 reads the folder; it sends the others the step to begin from.
-static bd_status open_model(bd_setup *s, bd_error *err)
+// The model of the checkpoint of `step`, or a new one if that is -1.
+static bd_status describe_model(bd_setup *s, int64_t step, bd_error *err)
 {
-    int64_t step = -1;
-    const bd_status taken = bd_setup_is_first(s) ? take_folder(s, &step, err) : BD_OK;
-    BD_TRY(bd_group_agree(s->group, taken, err));
-    BD_TRY(bd_group_follow(s->group, &step, sizeof step, err));
     s->continues = step >= 0;
     s->begin_step = s->continues ? step : 0;
     s->n_steps_before = s->hyperparameters.n_steps;
@@ -360,6 +363,16 @@ static bd_status open_model(bd_setup *s, bd_error *err)
     const bd_model_config *config = &s->run.parameters.config;
     BD_TRY(bd_check_fit(config, &s->rows, err));
     return bd_eval_datasets_check_fit(&s->eval_datasets, config, err);
+}
+
+// Only rank 0 reads the folder; it sends the others the step to begin from.
+static bd_status open_model(bd_setup *s, bd_error *err)
+{
+    int64_t step = -1;
+    const bd_status taken = bd_setup_is_first(s) ? take_folder(s, &step, err) : BD_OK;
+    BD_TRY(bd_group_agree(s->group, taken, err));
+    BD_TRY(bd_group_follow(s->group, &step, sizeof step, err));
+    return describe_model(s, step, err);
 }
 
 static bd_status check_same_model(bd_setup *s, bd_error *err)
@@ -573,14 +586,13 @@ bd_status bd_setup_describe(bd_setup *s, const bd_train_options *options, bd_gro
 {
     *s = (bd_setup){.options = options, .group = group, .lock = -1};
     BD_TRY(open_inputs(s, err));
-    if (options->resume) {
-        BD_TRY(bd_checkpoint_find_latest(s->folder, &s->begin_step, err));
-        s->continues = true;
-        return open_checkpoint(s, err);
-    }
-    BD_TRY(describe_new_model(s, err));
-    BD_TRY(settle_type(s, err));
-    return bd_check_fit(&s->run.parameters.config, &s->rows, err);
+    int64_t step = -1;
+    if (must_continue(options))
+        BD_TRY(bd_checkpoint_find_latest(s->folder, &step, err));
+    else if (s->folder && bd_checkpoint_find_up_to(s->folder, INT64_MAX, &step, NULL) != BD_OK)
+        step = -1;  // there is no such folder yet
+    return describe_model(s, options->resume_from != BD_NOT_GIVEN ? options->resume_from : step,
+                          err);
 }
 
 void bd_setup_close(bd_setup *s)

@@ -227,7 +227,8 @@ static const bd_option train_options[] = {
      .initial = "0",
      .initial_note = "none",
      .help = "Keep a running average of the weights, which moves towards them by 1 - DECAY a "
-             "step (0.999 is usual); evaluations, samples, generate and export use it"},
+             "step, faster at first (0.999 is usual); evaluations, samples, generate and "
+             "export use it"},
     {.name = "z-loss",
      .value = "X",
      BD_REAL(bd_train_options, hyperparameters.z_loss, 0, 1),

@@ -29,7 +29,12 @@
 
 // In a block on the diagonal, only those GROUP x GROUP squares are computed that hold a visible
 // pair.
-enum { BLOCK = 64, GROUP = 16, MAX_HEAD_SIZE = 256, PADDING_TOKENS_PER_TASK = 256 };
+enum {
+    BLOCK = 64,
+    GROUP = 16,
+    MAX_HEAD_SIZE = BD_MOST_HEAD_SIZE,
+    PADDING_TOKENS_PER_TASK = 256
+};
 
 typedef float block_rows[BLOCK * MAX_HEAD_SIZE];     // [BLOCK][width]
 typedef float block_columns[MAX_HEAD_SIZE * BLOCK];  // [head_size][BLOCK]

@@ -174,7 +174,7 @@ class HostileFolders(ModelTest):
             ({"n_layer": -1}, "n_layer"),
             ({"n_layer": 1.5}, "n_layer"),
             ({"n_layer": 1024}, "has no tensor"),
-            ({"n_embd": 2**16, "n_head": 1}, "instead of [257, 65536]"),
+            ({"n_embd": 2**16, "n_head": 2**8}, "instead of [257, 65536]"),
             ({"n_head": 5}, "24 channels cannot be divided among 5 heads"),
             ({"n_positions": 2**24}, "instead of [16777216, 24]"),
             ({"n_inner": 2**18}, "instead of [24, 262144]"),

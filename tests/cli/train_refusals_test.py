@@ -162,10 +162,18 @@ class Refusals(ProgramTest):
             with self.subTest(mention):
                 self.assert_nothing_left(mention, *(part for d in data for part in ("--data", d)))
 
+    def mistral(self) -> Path:
+        config = {"model_type": "mistral", **program.CONFIGS["mistral"]}
+        return self.write("mistral.json", json.dumps(config))
+
     def test_a_model_that_cannot_be(self) -> None:
         for mention, options in (
             ("--positions 63 .*segment of 64", ["--positions", 63]),
             ("--heads", ["--channels", 100, "--heads", 3]),
+            ("--kv-heads", ["--kv-heads", 1]),  # OPT has none of its own
+            ("--kv-heads must divide", ["--preset", "llama-tiny", "--kv-heads", 3]),
+            ("--head-size must be even", ["--preset", "llama-tiny", "--head-size", 7]),
+            ("--layers 5 .*windows", ["--config", self.mistral(), "--layers", 5]),
             ("vocabulary of 256.*--vocab-size", ["--config", self.config(vocab_size=256)]),
             ("vocabulary of 256.*--vocab-size", ["--vocab-size", 256]),
             ("mamba.json.*mamba", ["--config", self.write("mamba.json", '{"model_type": "mamba"}')]),

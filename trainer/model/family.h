@@ -103,7 +103,7 @@ typedef struct bd_family {
     bool centers;             // norms are layer norms, with a shift; otherwise RMS norms
     bool gains_from_one;      // a gain is stored minus 1
     bool norms_whole_width;   // query and key norms span all heads; otherwise each head
-    double norm_epsilon;      // if the config does not say
+    double norm_epsilon;      // if no field of config.json says it
     bool qkv_bias, projection_bias, feed_forward_bias;  // that all its models have
     bd_activation activation;
     bool scales_tokens;    // token vectors are multiplied by sqrt(n_channels)

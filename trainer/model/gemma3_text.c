@@ -25,7 +25,6 @@ const bd_family bd_family_gemma3_text = {
     .feed_forward_norm = "pre_feedforward_layernorm",
     .feed_forward_post_norm = "post_feedforward_layernorm",
     .gains_from_one = true,
-    .norm_epsilon = 1e-6,
     .activation = BD_ACTIVATION_GELU,
     .scales_tokens = true,
     .windows = BD_WINDOWS_MOST,

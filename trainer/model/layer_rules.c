@@ -20,9 +20,9 @@ static const struct {
     bool rotations;    // families with unrotated layers read it
 } rule_fields[] = {
     {"sliding_window", RULE(ALL) | RULE(LATER) | RULE(MOST) | RULE(UNROTATED), false},
-    {"layer_types", RULE(ALL) | RULE(LATER) | RULE(MOST) | RULE(UNROTATED), false},
+    {"layer_types", RULE(LATER) | RULE(MOST) | RULE(UNROTATED), false},
     {"use_sliding_window", RULE(LATER) | RULE(UNROTATED), false},
-    {"max_window_layers", RULE(LATER), false},
+    {"max_window_layers", RULE(LATER) | RULE(UNROTATED), false},
     {"sliding_window_pattern", RULE(MOST), false},
     {"_sliding_window_pattern", RULE(MOST), false},
     {"no_rope_layers", 0, true},
@@ -97,7 +97,6 @@ static bd_status read_windows(bd_model_config *config, const bd_json *json, bd_e
     if (rule == BD_WINDOWS_LATER)
         BD_TRY(optional_integer(json, "max_window_layers", 0, &first, err));
     if (rule == BD_WINDOWS_MOST) {
-        BD_TRY(optional_integer(json, "_sliding_window_pattern", 1, &pattern, err));
         BD_TRY(optional_integer(json, "sliding_window_pattern", 1, &pattern, err));
     }
     if (uses) {
@@ -119,6 +118,9 @@ static bd_status read_windows(bd_model_config *config, const bd_json *json, bd_e
     int64_t n_windowed = 0;
     for (int64_t l = 0; l < config->n_layers; l++)
         n_windowed += bd_layer_set_has(&config->windowed, l);
+    if (rule == BD_WINDOWS_MOST && config->window == 0 && bd_json_is_null(json, "layer_types"))
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "'sliding_window' is null, but most layers have one");
     if (n_windowed > 0 && config->window == 0)
         return bd_fail(err, BD_ERR_FORMAT, "'layer_types' has %s, but there is no window",
                        SLIDING);

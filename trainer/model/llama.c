@@ -15,6 +15,5 @@ const bd_family bd_family_llama = {
     .fields = llama_fields,
     BD_LLAMA_NAMES,
     BD_LLAMA_NORMS,
-    .norm_epsilon = 1e-6,
     .activation = BD_ACTIVATION_SILU,
 };

@@ -13,7 +13,6 @@ const bd_family bd_family_mistral = {
     .fields = mistral_fields,
     BD_LLAMA_NAMES,
     BD_LLAMA_NORMS,
-    .norm_epsilon = 1e-6,
     .activation = BD_ACTIVATION_SILU,
     .windows = BD_WINDOWS_ALL,
 };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/cli/human.h"
+#include "kernels/attention.h"
 #include "trainer/model/layer_rules.h"
 
 // ---- Presets ----------------------------------------------------------------------------
@@ -72,8 +73,6 @@ void bd_model_preset_describe(int preset, char *text, size_t size_bytes)
 
 // ---- Limits -----------------------------------------------------------------------------
 
-#define USUAL_THETA 1e4
-
 static void take_usual_values(bd_model_config *c)
 {
     if (c->n_kv_heads == 0)
@@ -82,14 +81,26 @@ static void take_usual_values(bd_model_config *c)
         c->head_size = c->n_channels / c->n_heads;
     if (c->n_feed_forward == 0 && c->n_channels <= 1 << 16)
         c->n_feed_forward = 4 * c->n_channels;
-    if (c->norm_epsilon == 0)
-        c->norm_epsilon = c->family->norm_epsilon;
-    if (c->rotation.theta == 0 && !c->family->position_table)
-        c->rotation.theta = USUAL_THETA;
-    if (c->local_theta == 0 && c->family->has_local_rotation)
-        c->local_theta = USUAL_THETA;
     if (c->query_scale == 0)
         c->query_scale = (double)c->head_size;
+    for (const bd_config_field *f = c->family->fields; f->key; f++) {
+        double *measure = (double *)((char *)c + f->member);
+        if (f->kind == BD_FIELD_MEASURE && *measure == 0)
+            *measure = f->real;
+    }
+    if (c->norm_epsilon == 0)
+        c->norm_epsilon = c->family->norm_epsilon;
+}
+
+#define AT(member) offsetof(bd_model_config, member)
+
+// Whether config.json of the family can say what the member at this place is.
+static bool has_field(const bd_family *family, size_t member)
+{
+    for (const bd_config_field *f = family->fields; f->key; f++)
+        if (f->use == BD_FIELD_READ && f->member == member)
+            return true;
+    return false;
 }
 
 bd_status bd_model_config_complete(bd_model_config *config, bd_error *err)
@@ -103,7 +114,7 @@ bd_status bd_model_config_complete(bd_model_config *config, bd_error *err)
         {"channels", &config->n_channels, 1, 1 << 16},
         {"heads", &config->n_heads, 1, 1 << 10},
         {"heads of keys", &config->n_kv_heads, 1, 1 << 10},
-        {"channels in a head", &config->head_size, 1, 256},  // kernels/attention.h
+        {"channels in a head", &config->head_size, 1, BD_MOST_HEAD_SIZE},
         {"feed-forward channels", &config->n_feed_forward, 1, 1 << 18},
         {"positions", &config->n_positions, 1, 1 << 24},
         {"ids", &config->n_vocabulary, 1, INT64_C(1) << 32},
@@ -125,6 +136,13 @@ bd_status bd_model_config_complete(bd_model_config *config, bd_error *err)
                        "%" PRId64 " heads cannot share %" PRId64
                        " heads of keys: --kv-heads must divide --heads",
                        config->n_heads, config->n_kv_heads);
+    if ((config->n_kv_heads != config->n_heads && !has_field(config->family, AT(n_kv_heads))) ||
+        (config->head_size * config->n_heads != config->n_channels &&
+         !has_field(config->family, AT(head_size))))
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "a model of '%s' has as many heads of keys as heads, which divide its "
+                       "channels: leave out --kv-heads and --head-size",
+                       config->family->name);
     if (!config->family->position_table && config->head_size % 2 != 0)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "heads of %" PRId64 " channels cannot be rotated, which takes pairs: "
@@ -152,6 +170,7 @@ static const char *const harmless_fields[] = {
     "architectures",
     "attn_implementation",
     "bos_token_id",
+    "cache_implementation",
     "chunk_size_feed_forward",
     "decoder_start_token_id",
     "diversity_penalty",
@@ -164,6 +183,7 @@ static const char *const harmless_fields[] = {
     "init_std",
     "initializer_range",
     "is_decoder",
+    "is_llama_config",
     "keys_to_ignore_at_inference",
     "label2id",
     "length_penalty",
@@ -191,8 +211,10 @@ static const char *const harmless_fields[] = {
     "top_k",
     "top_p",
     "torch_dtype",
+    "transformers.js_config",
     "transformers_version",
     "typical_p",
+    "unk_token_id",
     "use_cache",
 };
 
@@ -271,6 +293,14 @@ bd_json *bd_model_config_to_json(const bd_model_config *config)
     return json;
 }
 
+// 1 and 1.0 are the same number.
+static bool same_number(const bd_json *a, const bd_json *b, const char *key)
+{
+    double x, y;
+    return bd_json_get_real(a, key, -INFINITY, INFINITY, &x, NULL) == BD_OK &&
+           bd_json_get_real(b, key, -INFINITY, INFINITY, &y, NULL) == BD_OK && x == y;
+}
+
 // Fails if `json` has one of the fields that we do not leave open, with another value than
 // ours.
 static bd_status refuse_variants(const bd_model_config *config, const bd_json *json,
@@ -286,6 +316,7 @@ static bd_status refuse_variants(const bd_model_config *config, const bd_json *j
         for (bd_json_member n = bd_json_first(json); status == BD_OK && n.key;
              n = bd_json_next(json, n)) {
             if (strcmp(n.key, m.key) != 0 || bd_json_is_null(json, n.key) ||
+                same_number(json, ours, m.key) ||
                 !bd_json_difference(n.value, m.value, where, sizeof where))
                 continue;
             status = bd_json_print(m.value, BD_JSON_COMPACT, &text, err);
@@ -347,6 +378,11 @@ static bd_status read_field(bd_model_config *config, const bd_config_field *f,
 static bd_status read_rotation(bd_model_config *config, const bd_json *json, bd_error *err)
 {
     const bd_json *object = NULL;
+    if (config->family->has_local_rotation && !bd_json_is_null(json, "rope_scaling") &&
+        !bd_json_is_null(json, "rope_parameters"))
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "'rope_scaling' and 'rope_parameters' are two forms of one thing: leave "
+                       "one of them out");
     if (!bd_json_is_null(json, "rope_scaling"))
         BD_TRY(bd_json_get_object(json, "rope_scaling", &object, err));
     else if (!bd_json_is_null(json, "rope_parameters"))

@@ -123,22 +123,16 @@ static bd_status make_turns(bd_model *model, uint64_t **to, const bd_rotation *r
                             bd_error *err)
 {
     const int64_t head_size = model->parameters->config.head_size;
-    const size_t size_bytes = (size_t)(head_size / 2) * sizeof **to;
+    uint64_t turns[BD_MOST_HEAD_SIZE / 2];
     void *memory;
     // Two floats have the size of one uint64_t.
     BD_TRY(allocate(model, BD_MEMORY_WEIGHTS, &memory, head_size / 2, 2, BD_FLOAT, err));
     if (model->only_counts)
         return BD_OK;
     *to = memory;
-    uint64_t *turns = malloc(size_bytes);
-    if (!turns)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the angles of %" PRId64 " channels",
-                       head_size);
     bd_rotation_turns(rotation, head_size, turns);
-    const bd_status status =
-        model->backend->operations->upload(model->backend, memory, turns, size_bytes, err);
-    free(turns);
-    return status;
+    return model->backend->operations->upload(model->backend, memory, turns,
+                                              (size_t)(head_size / 2) * sizeof **to, err);
 }
 
 static bd_status allocate_all(bd_model *model, bd_error *err)

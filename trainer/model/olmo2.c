@@ -18,6 +18,5 @@ const bd_family bd_family_olmo2 = {
     .attention_post_norm = "post_attention_layernorm",
     .feed_forward_post_norm = "post_feedforward_layernorm",
     .norms_whole_width = true,
-    .norm_epsilon = 1e-5,
     .activation = BD_ACTIVATION_SILU,
 };

@@ -83,23 +83,25 @@ static bd_linear_offsets add_linear(builder *b, bd_parameter_role role, int64_t 
     return offsets;
 }
 
-static bd_linear_offsets add_qkv(builder *b, const char *prefix)
+static bd_linear_offsets add_qkv(builder *b, int64_t l, const char *prefix)
 {
     const bd_model_config *c = &b->parameters->config;
     const bd_family *family = c->family;
     const int64_t q = c->n_heads * c->head_size, kv = c->n_kv_heads * c->head_size;
     const bool fused = !family->qkv[1];
+    const bool rotates = !family->position_table && !bd_layer_set_has(&c->unrotated, l);
     const linear_part parts[] = {
         {family->qkv[0], fused ? bd_qkv_width(c) : q, BD_ROLE_BIAS},
-        {family->qkv[1], kv, family->position_table ? BD_ROLE_KEY_BIAS : BD_ROLE_BIAS},
+        {family->qkv[1], kv, rotates ? BD_ROLE_BIAS : BD_ROLE_KEY_BIAS},
         {family->qkv[2], kv, BD_ROLE_BIAS},
     };
     return add_linear(b, BD_ROLE_MATRIX, c->n_channels, family->qkv_bias || c->attention_bias,
                       prefix, parts, 3);
 }
 
-static void add_layer(builder *b, bd_layer_offsets *layer, const char *prefix)
+static void add_layer(builder *b, int64_t l, const char *prefix)
 {
+    bd_layer_offsets *layer = &b->parameters->layers[l];
     const bd_model_config *c = &b->parameters->config;
     const bd_family *family = c->family;
     const int64_t narrow = c->n_channels, wide = c->n_feed_forward;
@@ -109,7 +111,7 @@ static void add_layer(builder *b, bd_layer_offsets *layer, const char *prefix)
     const linear_part expand[] = {{family->gate, wide, BD_ROLE_BIAS},
                                   {family->expand, wide, BD_ROLE_BIAS}};
     layer->attention_norm = add_norm(b, narrow, prefix, family->attention_norm);
-    layer->qkv = add_qkv(b, prefix);
+    layer->qkv = add_qkv(b, l, prefix);
     layer->query_norm =
         add_norm(b, whole ? attended : c->head_size, prefix, family->query_norm);
     layer->key_norm = add_norm(b, whole ? keys : c->head_size, prefix, family->key_norm);
@@ -141,7 +143,7 @@ static void add_model(builder *b)
     for (int64_t l = 0; l < c->n_layers; l++) {
         char within[48];
         snprintf(within, sizeof within, "%s%s.%" PRId64 ".", prefix, family->layers, l);
-        add_layer(b, &p->layers[l], within);
+        add_layer(b, l, within);
     }
     p->final_norm = add_norm(b, c->n_channels, prefix, family->final_norm);
     p->head = c->has_head

@@ -1,9 +1,9 @@
 // parameters.h - every parameter of a model by name, and where it lies in one flat array.
 //
-// Weights, gradients and the optimizer's moments are arrays of `n_total` floats with the same
-// layout. Names and shapes are Hugging Face's, so that files can be exchanged. Where q, k and v
-// are three parameters (all but GPT-2), they lie side by side and are used as one matrix; so do
-// the gate and the up projection of a gated feed-forward block.
+// Weights, gradients and first moments are arrays of `n_total` floats with the same layout. Names
+// and shapes are Hugging Face's, so that files can be exchanged. Where q, k and v are three
+// parameters (all but GPT-2), they lie side by side and are used as one matrix; so do the gate and
+// the up projection of a gated feed-forward block.
 #ifndef BINDERY_TRAINER_MODEL_PARAMETERS_H
 #define BINDERY_TRAINER_MODEL_PARAMETERS_H
 

@@ -13,7 +13,6 @@ const bd_family bd_family_qwen2 = {
     .fields = qwen2_fields,
     BD_LLAMA_NAMES,
     BD_LLAMA_NORMS,
-    .norm_epsilon = 1e-6,
     .qkv_bias = true,
     .activation = BD_ACTIVATION_SILU,
     .windows = BD_WINDOWS_LATER,

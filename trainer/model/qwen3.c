@@ -16,7 +16,6 @@ const bd_family bd_family_qwen3 = {
     BD_LLAMA_NORMS,
     .query_norm = "self_attn.q_norm",
     .key_norm = "self_attn.k_norm",
-    .norm_epsilon = 1e-6,
     .activation = BD_ACTIVATION_SILU,
     .windows = BD_WINDOWS_LATER,
 };

@@ -81,9 +81,9 @@ double bd_rotation_scale(const bd_rotation *r)
 // The members of a scaling's object in config.json; each is read for the scalings of `used_by`.
 typedef struct scaling_member {
     const char *key;
-    unsigned used_by;   // 1 << scaling
-    size_t at;          // where the double lies in a bd_rotation
-    double min, usual;  // 0 as the usual value: it must be there
+    unsigned used_by;  // 1 << scaling
+    size_t at;         // where the double lies in a bd_rotation
+    double min, usual;
     bool may_be_left_out;
 } scaling_member;
 
@@ -108,7 +108,7 @@ static double *member_of(bd_rotation *r, const scaling_member *member)
     return (double *)((char *)r + member->at);
 }
 
-// Members of the object that mean nothing by themselves.
+// Whether the object may have this member: those that the table does not list are read elsewhere.
 static bool is_known_member(const char *key, bd_rotation_scaling scaling)
 {
     static const char *const others[] = {"rope_type", "type", "rope_theta"};
@@ -140,6 +140,10 @@ static bd_status read_yarn(bd_rotation *r, const bd_json *json, bd_error *err)
     if (r->attention_factor == 0 && mscale > 0 && of_all > 0)
         r->attention_factor =
             (0.1 * mscale * log(r->factor) + 1.0) / (0.1 * of_all * log(r->factor) + 1.0);
+    if (r->attention_factor > 0 &&
+        !(r->attention_factor >= 1e-9 && r->attention_factor <= 1e12))
+        return bd_fail(err, BD_ERR_FORMAT, "'mscale' gives an attention factor of %g",
+                       r->attention_factor);
     return BD_OK;
 }
 
@@ -175,7 +179,8 @@ bd_status bd_rotation_read_scaling(bd_rotation *r, const bd_json *json, int64_t 
             BD_TRY(bd_json_get_real(json, member->key, member->min, 1e12, member_of(r, member),
                                     err));
     }
-    if (r->original_positions == 0)
+    const bool has_original = r->scaling == BD_SCALING_LLAMA3 || r->scaling == BD_SCALING_YARN;
+    if (has_original && r->original_positions == 0)
         r->original_positions = (double)n_positions;
     if (r->original_positions != floor(r->original_positions))
         return bd_fail(err, BD_ERR_FORMAT,

@@ -15,7 +15,6 @@ const bd_family bd_family_smollm3 = {
     .fields = smollm3_fields,
     BD_LLAMA_NAMES,
     BD_LLAMA_NORMS,
-    .norm_epsilon = 1e-6,
     .activation = BD_ACTIVATION_SILU,
     .windows = BD_WINDOWS_UNROTATED,
     .has_unrotated_layers = true,
