@@ -14,11 +14,14 @@
 // token_table     [n_vocabulary][n_channels]
 // token_scale     the factor of a token's vector: 1, or what Gemma has
 // position_table  [n_positions][n_channels]; token t of a segment that begins at b uses row
-//                 first_position + t - b, which is below n_positions. NULL if positions are not
-//                 learned; then n_positions and first_position are 0
+//                 first_position + past + t - b, which is below n_positions. NULL if positions
+//                 are not learned; then n_positions and first_position are 0
+// past            [segments of the batch]: how many tokens of its document precede a segment;
+//                 NULL: none
 // out             [n_rows][seq_len][n_channels]; exactly 0 in padding
 typedef struct bd_embedding_forward_args {
     bd_boundaries boundaries;
+    const int32_t *past;
     bd_type type;
     const void *ids;
     int32_t id_bytes;

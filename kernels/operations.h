@@ -12,11 +12,13 @@
 
 #include "kernels/activation.h"
 #include "kernels/attention.h"
+#include "kernels/attention_cached.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/embedding.h"
 #include "kernels/gated_activation.h"
 #include "kernels/layer_norm.h"
 #include "kernels/linear.h"
+#include "kernels/linear_by_token.h"
 #include "kernels/muon.h"
 #include "kernels/optimizer.h"
 #include "kernels/rms_norm.h"
@@ -33,8 +35,10 @@
     X(rotary)                    \
     X(linear_forward)            \
     X(linear_backward)           \
+    X(linear_by_token)           \
     X(attention_forward)         \
     X(attention_backward)        \
+    X(attention_cached)          \
     X(activation_backward)       \
     X(gated_activation_forward)  \
     X(gated_activation_backward) \

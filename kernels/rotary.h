@@ -2,8 +2,8 @@
 // grows with the token's position in its document.
 //
 // Of a head, channels i and i + head_size / 2 are the coordinates of pair i (the half-rotation of
-// transformers). With p = t - b, the position of token t of a segment that begins at b, pair i is
-// turned by p * turns[i]:
+// transformers). With p = past + t - b, the position of token t of a segment that begins at b,
+// pair i is turned by p * turns[i]:
 //
 //   (x, y) -> scale * (x cos a - y sin a, y cos a + x sin a)        a = 2 pi p turns[i]
 //
@@ -19,15 +19,17 @@
 #include "kernels/boundaries.h"
 #include "kernels/type.h"
 
+// past   [segments of the batch]: how many tokens of its document precede a segment; NULL: none
 // x      token t, head h: x[t * stride + h * head_size …], of `type`, turned in place; padding
 //        is left alone. n_heads neighbouring heads; numbers between tokens are left alone
-// head_size  even, at most 256
+// head_size  even, at most BD_MOST_HEAD_SIZE (attention.h)
 // turns  [head_size / 2], the backend's memory
 // scale  of the result; 1, or YaRN's factor
 // inverse  turns back: the transpose, which the backward pass needs. (The scale is the same:
 //        the transpose of scale * rotation is scale * inverse rotation)
 typedef struct bd_rotary_args {
     bd_boundaries boundaries;
+    const int32_t *past;
     bd_type type;
     int64_t n_heads, head_size, stride;
     const uint64_t *turns;

@@ -1,6 +1,11 @@
 // `bindery generate`: text from a trained model.
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "common/base/file.h"
+#include "common/base/json.h"
+#include "common/base/memory.h"
 #include "common/base/threads.h"
 #include "common/base/utf8.h"
 #include "common/cli/program.h"
@@ -8,15 +13,18 @@
 #include "trainer/commands.h"
 #include "trainer/generator.h"
 #include "trainer/model/backend_choice.h"
-#include "trainer/model/model.h"
 #include "trainer/weights/run.h"
 
 typedef struct generate_settings {
-    const char *prompt;
+    bd_texts prompts;
+    const char *prompts_file;
     int64_t n_tokens;
     double temperature;
     int64_t top_k;
+    double top_p, min_p;
+    bd_texts stops;
     int64_t seed;
+    bool json;
     bd_weights_choice weights;
     bd_backend_choice backend;
     const char *backend_module;
@@ -28,14 +36,23 @@ typedef struct generate_settings {
 static const bd_option generate_options[] = {
     {.name = "prompt",
      .value = "TEXT",
-     BD_TEXT(generate_settings, prompt),
-     .initial = "The",
-     .help = "Text to continue"},
+     BD_TEXTS(generate_settings, prompts),
+     .initial_note = "The",
+     .help = "Text to continue; can be given several times"},
+    {.name = "prompts",
+     .value = "FILE",
+     BD_FILE(generate_settings, prompts_file),
+     .help = "Continue each line of FILE"},
     {.name = "tokens",
      .value = "N",
      BD_INTEGER(generate_settings, n_tokens, 1, 1 << 20),
      .initial = "200",
      .help = "Stop after N tokens, or when the document ends"},
+    {.name = "stop",
+     .value = "TEXT",
+     BD_TEXTS(generate_settings, stops),
+     .help = "Stop when the new text contains TEXT, and leave that out; can be given several "
+             "times"},
     {.name = "temperature",
      .value = "X",
      BD_REAL(generate_settings, temperature, 0, 100),
@@ -46,11 +63,24 @@ static const bd_option generate_options[] = {
      BD_INTEGER(generate_settings, top_k, 0, INT64_C(1) << 32),
      .initial = "40",
      .help = "Draw from the N likeliest tokens; 0 draws from all"},
+    {.name = "top-p",
+     .value = "X",
+     BD_REAL(generate_settings, top_p, 0, 1),
+     .initial = "1",
+     .help = "Draw from the likeliest tokens that together have the probability X"},
+    {.name = "min-p",
+     .value = "X",
+     BD_REAL(generate_settings, min_p, 0, 1),
+     .initial = "0",
+     .help = "Draw from tokens that are at least X times as likely as the likeliest"},
     {.name = "seed",
      .value = "N",
      BD_INTEGER(generate_settings, seed, 0, INT64_MAX),
      .initial = "1",
      .help = "Seed of the draws"},
+    {.name = "json",
+     BD_FLAG(generate_settings, json),
+     .help = "Print a line of JSON for each prompt"},
     {.name = "weights",
      .value = "WHICH",
      BD_CHOICE(generate_settings, weights, bd_weights_choice_names),
@@ -65,70 +95,171 @@ static const bd_option generate_options[] = {
 
 // Everything that generating needs, all owned.
 typedef struct generation {
+    char *lines;  // of --prompts; each has a NUL at its end
+    const char **prompts;
+    size_t n_prompts, prompts_capacity;
     bd_run run;
     bd_backend *backend;
-    bd_model model;
     bd_run_tokenizer tokenizer;
     bd_generator generator;
 } generation;
+
+// ---- Prompts ----------------------------------------------------------------------------
+
+static bd_status add_prompt(generation *g, const char *prompt, bd_error *err)
+{
+    BD_TRY(bd_array_reserve((void **)&g->prompts, &g->prompts_capacity, g->n_prompts + 1,
+                            sizeof *g->prompts, err));
+    g->prompts[g->n_prompts++] = prompt;
+    return BD_OK;
+}
+
+// A line ends with LF or CRLF, the last one perhaps with nothing.
+static bd_status add_lines(generation *g, const char *path, bd_error *err)
+{
+    enum { MAX_BYTES = 1 << 30 };
+    size_t size_bytes;
+    BD_TRY(bd_file_read(path, MAX_BYTES, &g->lines, &size_bytes, err));
+    if (memchr(g->lines, '\0', size_bytes))
+        return bd_fail(err, BD_ERR_FORMAT, "'%s' is no text: it has a byte that is 0", path);
+    char *const end = g->lines + size_bytes;
+    for (char *line = g->lines; line < end;) {
+        char *newline = memchr(line, '\n', (size_t)(end - line));
+        char *last = newline ? newline : end;
+        *last = '\0';
+        if (last > line && last[-1] == '\r')
+            last[-1] = '\0';
+        BD_TRY(add_prompt(g, line, err));
+        line = last + 1;
+    }
+    return g->n_prompts > 0 ? BD_OK : bd_fail(err, BD_ERR_ARGUMENT, "'%s' has no line", path);
+}
+
+static bd_status gather_prompts(generation *g, const generate_settings *settings, bd_error *err)
+{
+    for (size_t i = 0; i < settings->prompts.n; i++)
+        BD_TRY(add_prompt(g, settings->prompts.items[i], err));
+    if (settings->prompts_file)
+        return add_lines(g, settings->prompts_file, err);
+    return g->n_prompts > 0 ? BD_OK : add_prompt(g, "The", err);
+}
+
+// ---- Opening ----------------------------------------------------------------------------
 
 static bd_status open_generation(generation *g, const bd_arguments *arguments, bd_error *err)
 {
     const generate_settings *settings = arguments->settings;
     const char *folder = arguments->operands[0];
     const int n_threads = bd_threads_count(settings->n_threads);
-    bd_type type;
     bd_error why;
+    for (size_t i = 0; i < settings->stops.n; i++)
+        if (!settings->stops.items[i][0])
+            return bd_fail(err, BD_ERR_ARGUMENT, "--stop: every text contains an empty one");
+    BD_TRY(gather_prompts(g, settings, err));
     BD_TRY(bd_run_open(&g->run, folder, settings->weights, err));
     BD_TRY(bd_run_open_tokenizer(&g->run, folder, &g->tokenizer, err));
     BD_TRY(bd_backend_open_choice(&g->backend, settings->backend, settings->backend_module,
                                   settings->isa, 0, n_threads, err));
-    BD_TRY(bd_run_settle_type(&g->run, settings->precision, g->backend, &type, &why, err));
+    bd_generator_options options = {
+        .max_tokens = settings->n_tokens,
+        .drawing = {settings->temperature, settings->top_k, settings->top_p, settings->min_p},
+        .seed = (uint64_t)settings->seed,
+        .stops = &settings->stops,
+    };
+    BD_TRY(
+        bd_run_settle_type(&g->run, settings->precision, g->backend, &options.type, &why, err));
     if (why.message[0] && !arguments->quiet)
         bd_command_note(arguments, "computes in float: %s", why.message);
-    const bd_model_options options = {
-        .type = type, .max_rows = 1, .seq_len = g->run.parameters.config.n_positions};
-    BD_TRY(bd_model_init(&g->model, g->backend, &g->run.parameters, &options, err));
-    BD_TRY(bd_model_set_weights(&g->model, g->run.weights, err));
+    const bd_status status =
+        bd_generator_init(&g->generator, g->backend, &g->run.parameters, &g->tokenizer,
+                          g->prompts, g->n_prompts, &options, err);
+    if (status != BD_OK)
+        return bd_error_prefix(err, status, "--prompt");
+    BD_TRY(bd_decoder_set_weights(&g->generator.decoder, g->run.weights, err));
     bd_run_forget_weights(&g->run);
-    BD_TRY(bd_generator_init(&g->generator, &g->model, &g->tokenizer, err));
-    const bd_status status = bd_generator_begin(&g->generator, settings->prompt, err);
-    return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "--prompt");
+    return BD_OK;
 }
 
 static void close_generation(generation *g)
 {
     bd_generator_release(&g->generator);
     bd_run_tokenizer_close(&g->tokenizer);
-    bd_model_release(&g->model);
     if (g->backend)
         g->backend->operations->close(g->backend);
     bd_run_release(&g->run);
+    free(g->prompts);
+    free(g->lines);
 }
 
-// Prints the text up to its last whole character, which may still lack up to 3 bytes.
-static void print_text(bd_generator *generator, bool finished)
+// ---- Printing ---------------------------------------------------------------------------
+
+// How far the documents are printed: all before `document`, and that one's first n_bytes.
+typedef struct printed {
+    size_t document, n_bytes;
+} printed;
+
+// Prints what is certain of a document's text, up to its last whole character, which may still lack
+// up to 3 bytes.
+static void print_text(const bd_continuation *document, printed *at)
 {
     enum { LONGEST_CHARACTER = 4 };
-    size_t n = bd_utf8_valid_prefix(generator->text, generator->n_text);
-    if (finished || generator->n_text - n >= LONGEST_CHARACTER)
-        n = generator->n_text;
-    bd_print_safely(stdout, generator->text, n, true);
-    fflush(stdout);
-    bd_generator_take(generator, n);
+    const char *text = document->text + at->n_bytes;
+    const size_t n_new = document->n_certain - at->n_bytes;
+    size_t n = bd_utf8_valid_prefix(text, n_new);
+    if (document->ending != BD_ENDING_NONE || n_new - n >= LONGEST_CHARACTER)
+        n = n_new;
+    bd_print_safely(stdout, text, n, true);
+    at->n_bytes += n;
 }
 
-static bd_status generate(generation *g, const generate_settings *settings, bd_error *err)
+static bd_status print_json(const generation *g, size_t i, bd_error *err)
 {
-    const bd_drawing drawing = {settings->temperature, settings->top_k};
-    bd_random random = {bd_random_mix((uint64_t)settings->seed)};
-    bool ended = false;
-    for (int64_t i = 0; i < settings->n_tokens && !ended; i++) {
-        BD_TRY(bd_generator_next(&g->generator, drawing, &random, &ended, err));
-        print_text(&g->generator, false);
+    const bd_continuation *document = &g->generator.documents[i];
+    char *text = bd_continuation_text(document);
+    if (!text)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a text");
+    bd_json *json = bd_json_object();
+    bd_json_set_string(json, "format", "1.0");
+    bd_json_set_string(json, "prompt", g->prompts[i]);
+    bd_json_set_string(json, "text", text);
+    bd_json_set_integer(json, "prompt_tokens", document->n_prompt);
+    bd_json_set_integer(json, "tokens", document->n_drawn);
+    bd_json_set_string(json, "ended_by", bd_ending_names[document->ending]);
+    free(text);
+    return bd_json_put(json, BD_JSON_COMPACT, stdout, err);
+}
+
+// Prints documents in their order: of the first that has not ended what there is, as JSON nothing.
+static bd_status print_documents(const generation *g, bool json, printed *at, bd_error *err)
+{
+    while (at->document < g->n_prompts) {
+        const bd_continuation *document = &g->generator.documents[at->document];
+        const bool ended = document->ending != BD_ENDING_NONE;
+        if (json && ended)
+            BD_TRY(print_json(g, at->document, err));
+        if (!json && g->n_prompts > 1 && at->n_bytes == 0)
+            printf("%s==> %zu of %zu <==\n", at->document > 0 ? "\n" : "", at->document + 1,
+                   g->n_prompts);
+        if (!json)
+            print_text(document, at);
+        if (!json && ended)
+            putchar('\n');
+        if (!ended)
+            break;
+        *at = (printed){at->document + 1, 0};
     }
-    print_text(&g->generator, true);
-    putchar('\n');
+    fflush(stdout);
+    return BD_OK;
+}
+
+static bd_status generate(generation *g, bool json, bd_error *err)
+{
+    printed at = {0, 0};
+    bool ended = false;
+    while (!ended) {
+        BD_TRY(bd_generator_step(&g->generator, &ended, err));
+        BD_TRY(print_documents(g, json, &at, err));
+    }
     return BD_OK;
 }
 
@@ -139,7 +270,7 @@ static int generate_run(const bd_arguments *arguments)
     generation g = {0};
     bd_status status = open_generation(&g, arguments, &err);
     if (status == BD_OK)
-        status = generate(&g, settings, &err);
+        status = generate(&g, settings->json, &err);
     close_generation(&g);
     return status == BD_OK ? BD_EXIT_DONE : bd_command_fail(arguments, &err);
 }
@@ -148,8 +279,12 @@ const bd_command bd_generate_command = {
     .name = "generate",
     .summary = "Generate text with a trained model",
     .description =
-        "Continues the prompt until the document ends, --tokens tokens are written, or the "
-        "model has no more positions.\n",
+        "Continues each prompt until the document ends, --tokens tokens are written, the text "
+        "contains one of --stop, or the model has no more positions.\n"
+        "\n"
+        "Prompts are continued side by side. What is written for one depends on its number and "
+        "on "
+        "--seed, not on the others.\n",
     .operands = "RUN",
     .operand_kind = BD_OPTION_DIRECTORY,
     .options = generate_options,

@@ -5,110 +5,206 @@
 #include <string.h>
 
 #include "common/base/memory.h"
-#include "trainer/sampling.h"
 
-bd_status bd_generator_init(bd_generator *g, bd_model *model, const bd_run_tokenizer *tokenizer,
-                            bd_error *err)
+BD_ENUM_NAMES(bd_ending, BD_ENDINGS);
+
+// ---- Prompts ----------------------------------------------------------------------------
+
+// `document` gets the ids of the prompt, which leaves room for a token.
+static bd_status encode_prompt(bd_generator *g, bd_encoder *encoder, const char *prompt,
+                               int64_t n_positions, bd_continuation *document, bd_error *err)
 {
-    const bd_model_config *c = &model->parameters->config;
-    *g = (bd_generator){
-        .model = model,
-        .tokenizer = tokenizer,
-        .max_tokens = c->n_positions < model->seq_len ? c->n_positions : model->seq_len,
-    };
-    g->ids = calloc((size_t)g->max_tokens, sizeof *g->ids);
-    g->logits = malloc((size_t)(g->max_tokens * c->n_vocabulary) * sizeof *g->logits);
-    g->scratch = malloc((size_t)c->n_vocabulary * sizeof *g->scratch);
-    if (!g->ids || !g->logits || !g->scratch)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory to generate");
+    const bd_tokenizer *tokenizer = g->tokenizer->tokenizer;
+    const size_t n_bytes = strlen(prompt), n_bos = g->tokenizer->bos != BD_NO_BOS;
+    const size_t most = (size_t)n_positions - 1 - n_bos;
+    size_t n = 0;
+    document->ids =
+        malloc((n_bos + tokenizer->kind->max_ids(tokenizer, n_bytes) + 1) * sizeof(uint32_t));
+    if (!document->ids)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the prompt");
+    if (n_bos)
+        document->ids[0] = (uint32_t)g->tokenizer->bos;
+    BD_TRY(bd_encode(encoder, prompt, n_bytes, document->ids + n_bos, &n, err));
+    if (n + n_bos == 0 || n > most)
+        return bd_fail(err, BD_ERR_ARGUMENT, "%zu tokens; a prompt may have from %zu to %zu", n,
+                       1 - n_bos, most);
+    document->n_prompt = (int64_t)(n + n_bos);
     return BD_OK;
+}
+
+static bd_status encode_prompts(bd_generator *g, const char *const *prompts,
+                                int64_t n_positions, bd_error *err)
+{
+    bd_encoder encoder;
+    BD_TRY(bd_encoder_init(&encoder, g->tokenizer->tokenizer, err));
+    bd_status status = BD_OK;
+    for (size_t i = 0; i < g->n_documents && status == BD_OK; i++) {
+        status = encode_prompt(g, &encoder, prompts[i], n_positions, &g->documents[i], err);
+        if (status != BD_OK && g->n_documents > 1)
+            status = bd_error_prefix(err, status, "prompt %zu", i + 1);
+    }
+    bd_encoder_release(&encoder);
+    return status;
+}
+
+bd_status bd_generator_init(bd_generator *g, bd_backend *backend,
+                            const bd_parameters *parameters, const bd_run_tokenizer *tokenizer,
+                            const char *const *prompts, size_t n,
+                            const bd_generator_options *options, bd_error *err)
+{
+    const bd_model_config *c = &parameters->config;
+    *g = (bd_generator){.options = *options, .tokenizer = tokenizer, .n_documents = n};
+    g->documents = calloc(n, sizeof *g->documents);
+    g->tokens = calloc(n, sizeof *g->tokens);
+    if (!g->documents || !g->tokens)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu prompts", n);
+    BD_TRY(encode_prompts(g, prompts, c->n_positions, err));
+    bd_decoder_options of_decoder = {
+        .type = options->type, .n_documents = (int64_t)n, .borrows = options->borrows};
+    for (size_t i = 0; i < n; i++)
+        if (g->documents[i].n_prompt + options->max_tokens > of_decoder.max_tokens)
+            of_decoder.max_tokens = g->documents[i].n_prompt + options->max_tokens;
+    BD_TRY(bd_decoder_init(&g->decoder, backend, parameters, &of_decoder, err));
+    g->logits = malloc(n * (size_t)c->n_vocabulary * sizeof *g->logits);
+    g->scratch = malloc((size_t)c->n_vocabulary * sizeof *g->scratch);
+    if (!g->logits || !g->scratch)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the logits of %zu prompts", n);
+    return bd_generator_begin(g, err);
 }
 
 void bd_generator_release(bd_generator *g)
 {
-    free(g->ids);
+    bd_decoder_release(&g->decoder);
+    for (size_t i = 0; g->documents && i < g->n_documents; i++) {
+        free(g->documents[i].ids);
+        free(g->documents[i].text);
+    }
+    free(g->documents);
+    free(g->tokens);
     free(g->logits);
     free(g->scratch);
-    free(g->text);
     *g = (bd_generator){0};
 }
 
 // ---- Text -------------------------------------------------------------------------------
 
-static bd_status add_text(bd_generator *g, uint32_t id, bd_error *err)
+static bd_status add_text(const bd_generator *g, bd_continuation *document, uint32_t id,
+                          bd_error *err)
 {
     const bd_tokenizer *tokenizer = g->tokenizer->tokenizer;
     size_t size_bytes;
     const char *bytes = tokenizer->kind->token_bytes(tokenizer, id, &size_bytes);
-    BD_TRY(
-        bd_array_reserve((void **)&g->text, &g->text_capacity, g->n_text + size_bytes, 1, err));
+    BD_TRY(bd_array_reserve((void **)&document->text, &document->text_capacity,
+                            document->n_text + size_bytes, 1, err));
     if (size_bytes > 0)
-        memcpy(g->text + g->n_text, bytes, size_bytes);
-    g->n_text += size_bytes;
+        memcpy(document->text + document->n_text, bytes, size_bytes);
+    document->n_text += size_bytes;
     return BD_OK;
 }
 
-void bd_generator_take(bd_generator *g, size_t n)
+char *bd_continuation_text(const bd_continuation *document)
 {
-    if (n > 0)
-        memmove(g->text, g->text + n, g->n_text - n);
-    g->n_text -= n;
+    const size_t n = document->n_text - document->n_prompt_text;
+    char *copy = malloc(n + 1);
+    for (size_t i = 0; copy && i < n; i++) {
+        const char byte = document->text[document->n_prompt_text + i];
+        copy[i] = byte ? byte : '\xff';
+    }
+    if (copy)
+        copy[n] = '\0';
+    return copy;
+}
+
+// Ends the document before the first of the texts to stop at. Only what follows n_certain can be
+// part of one.
+static void look_for_stops(const bd_texts *stops, bd_continuation *document)
+{
+    for (size_t at = document->n_certain; at < document->n_text; at++)
+        for (size_t i = 0; i < stops->n; i++) {
+            const size_t size = strlen(stops->items[i]), left = document->n_text - at;
+            if (memcmp(document->text + at, stops->items[i], left < size ? left : size) != 0)
+                continue;
+            document->n_certain = at;
+            if (left < size)
+                return;  // it may become one
+            document->n_text = at;
+            document->ending = BD_ENDING_STOP;
+            return;
+        }
+    document->n_certain = document->n_text;
 }
 
 // ---- Tokens -----------------------------------------------------------------------------
 
-bd_status bd_generator_begin(bd_generator *g, const char *prompt, bd_error *err)
+bd_status bd_generator_begin(bd_generator *g, bd_error *err)
 {
-    const bd_tokenizer *tokenizer = g->tokenizer->tokenizer;
-    const size_t n_bytes = strlen(prompt);
-    const size_t n_bos = g->tokenizer->bos != BD_NO_BOS, max_tokens = (size_t)g->max_tokens;
-    bd_encoder encoder;
-    size_t n = 0;
-    uint32_t *ids = malloc(tokenizer->kind->max_ids(tokenizer, n_bytes) * sizeof *ids + 1);
-    if (!ids)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the prompt");
-    bd_status status = bd_encoder_init(&encoder, tokenizer, err);
-    if (status == BD_OK) {
-        status = bd_encode(&encoder, prompt, n_bytes, ids, &n, err);
-        bd_encoder_release(&encoder);
+    // Odd, and far larger than any seed that a person would try.
+    const uint64_t apart = UINT64_C(0xd1b54a32d192ed03);
+    for (size_t i = 0; i < g->n_documents; i++) {
+        bd_continuation *document = &g->documents[i];
+        document->n_drawn = 0;
+        document->n_text = 0;
+        document->ending = BD_ENDING_NONE;
+        document->random = (bd_random){bd_random_mix(g->options.seed + i * apart)};
+        for (int64_t t = g->tokenizer->bos != BD_NO_BOS; t < document->n_prompt; t++)
+            BD_TRY(add_text(g, document, document->ids[t], err));
+        document->n_prompt_text = document->n_certain = document->n_text;
+        bd_decoder_empty(&g->decoder, (int64_t)i);
     }
-    if (status == BD_OK && (n + n_bos == 0 || n + n_bos >= max_tokens))
-        status = bd_fail(err, BD_ERR_ARGUMENT, "%zu tokens; a prompt may have from %zu to %zu",
-                         n, 1 - n_bos, max_tokens - 1 - n_bos);
-    if (status == BD_OK) {
-        if (n_bos)
-            g->ids[0] = (uint32_t)g->tokenizer->bos;
-        if (n > 0)
-            memcpy(g->ids + n_bos, ids, n * sizeof *ids);
-        g->n = (int64_t)(n + n_bos);
-        g->n_text = 0;
-    }
-    for (size_t i = 0; status == BD_OK && i < n; i++)
-        status = add_text(g, ids[i], err);
-    free(ids);
-    return status;
+    return BD_OK;
 }
 
-// Computes the whole document again, as one row, for the token after it.
-bd_status bd_generator_next(bd_generator *g, bd_drawing drawing, bd_random *random, bool *ended,
-                            bd_error *err)
+static bd_status draw(bd_generator *g, bd_continuation *document, const float *logits,
+                      bd_error *err)
 {
-    const int64_t n_vocabulary = g->model->parameters->config.n_vocabulary;
-    const int32_t offsets[] = {0, 2}, values[] = {0, (int32_t)g->n};
-    const bd_boundaries boundaries = {1, g->n, offsets, values};
-    const bd_model_batch batch = bd_model_batch_of(g->ids, sizeof *g->ids, boundaries);
-    *ended = g->n == g->max_tokens;
-    if (*ended)
-        return BD_OK;
-    BD_TRY(bd_model_forward(g->model, &batch, err));
-    BD_TRY(bd_model_row_logits(g->model, &batch, 0, g->logits, err));
     // The model's table may be padded with rows that are no tokens.
-    const uint32_t id = bd_sample_token(random, g->logits + (g->n - 1) * n_vocabulary,
-                                        g->tokenizer->tokenizer->vocab_size,
-                                        drawing.temperature, drawing.top_k, g->scratch);
-    *ended = id == g->tokenizer->separator;
-    if (*ended)
+    const uint32_t id =
+        bd_sample_token(&document->random, logits, g->tokenizer->tokenizer->vocab_size,
+                        &g->options.drawing, g->scratch);
+    if (id == g->tokenizer->separator) {
+        document->ending = BD_ENDING_SEPARATOR;
+        document->n_certain = document->n_text;
         return BD_OK;
-    g->ids[g->n++] = id;
-    return add_text(g, id, err);
+    }
+    document->last = id;
+    document->n_drawn++;
+    BD_TRY(add_text(g, document, id, err));
+    if (g->options.stops)
+        look_for_stops(g->options.stops, document);
+    else
+        document->n_certain = document->n_text;
+    if (document->ending != BD_ENDING_NONE)
+        return BD_OK;
+    if (document->n_prompt + document->n_drawn >= g->decoder.parameters->config.n_positions)
+        document->ending = BD_ENDING_POSITIONS;
+    if (document->n_drawn == g->options.max_tokens)
+        document->ending = BD_ENDING_TOKENS;
+    if (document->ending != BD_ENDING_NONE)
+        document->n_certain = document->n_text;
+    return BD_OK;
+}
+
+bd_status bd_generator_step(bd_generator *g, bool *ended, bd_error *err)
+{
+    const int64_t n_vocabulary = g->decoder.parameters->config.n_vocabulary;
+    int64_t n = 0;
+    for (size_t i = 0; i < g->n_documents; i++) {
+        const bd_continuation *document = &g->documents[i];
+        const bool first = document->n_drawn == 0;
+        if (document->ending != BD_ENDING_NONE)
+            continue;
+        g->tokens[n] = (bd_new_tokens){.document = (int64_t)i,
+                                       .ids = first ? document->ids : &document->last,
+                                       .n = first ? document->n_prompt : 1,
+                                       .logits = g->logits + n * n_vocabulary};
+        n++;
+    }
+    BD_TRY(bd_decoder_add(&g->decoder, g->tokens, n, err));
+    *ended = true;
+    for (int64_t i = 0; i < n; i++) {
+        bd_continuation *document = &g->documents[g->tokens[i].document];
+        BD_TRY(draw(g, document, g->tokens[i].logits, err));
+        *ended = *ended && document->ending != BD_ENDING_NONE;
+    }
+    return BD_OK;
 }

@@ -1,4 +1,4 @@
-// generator.h - generates a document token by token.
+// generator.h - continues prompts token by token, all of them side by side.
 #ifndef BINDERY_TRAINER_GENERATOR_H
 #define BINDERY_TRAINER_GENERATOR_H
 
@@ -6,46 +6,77 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
-#include "trainer/model/model.h"
+#include "common/cli/options.h"
+#include "trainer/model/decoder.h"
+#include "trainer/sampling.h"
 #include "trainer/weights/run.h"
 
-// See bd_sample_token().
-typedef struct bd_drawing {
-    double temperature;
-    int64_t top_k;
-} bd_drawing;
+// Why a document has ended.
+#define BD_ENDINGS(X)                                                             \
+    X(BD_ENDING_NONE, "none")           /* it has not */                          \
+    X(BD_ENDING_SEPARATOR, "end")       /* the model ended the document */        \
+    X(BD_ENDING_STOP, "stop")           /* its text contains a text to stop at */ \
+    X(BD_ENDING_TOKENS, "tokens")       /* as many tokens as were asked for */    \
+    X(BD_ENDING_POSITIONS, "positions") /* the model has no more positions */
+BD_ENUM(bd_ending, BD_ENDINGS);
 
-// Memory: logits of max_tokens tokens; the system provides it as the document grows.
-typedef struct bd_generator {
-    bd_model *model;                    // borrowed
-    const bd_run_tokenizer *tokenizer;  // borrowed
-    int64_t max_tokens;                 // what positions and the model's buffers allow
-    uint32_t *ids;                      // [max_tokens], owned
-    int64_t n;                          // tokens so far
-    float *logits;                      // [max_tokens][n_vocabulary], owned
-    double *scratch;                    // [n_vocabulary], owned
-    char *text;                         // not taken yet, owned; not ended by a NUL
+// One prompt and what follows it.
+typedef struct bd_continuation {
+    uint32_t *ids;     // [n_prompt], owned: the prompt's, with BOS before them
+    int64_t n_prompt;  // tokens
+    int64_t n_drawn;   // tokens since
+    uint32_t last;     // of these
+    char *text;        // owned; not ended by a NUL
     size_t n_text, text_capacity;
+    size_t n_prompt_text;  // bytes of the text that are the prompt's
+    size_t n_certain;  // bytes that stay whatever comes: later ones may begin a text to stop at
+    bd_random random;
+    bd_ending ending;
+} bd_continuation;
+
+typedef struct bd_generator_options {
+    bd_type type;
+    bool borrows;        // the weights: see bd_decoder_options
+    int64_t max_tokens;  // to draw for each prompt
+    bd_drawing drawing;
+    uint64_t seed;
+    const bd_texts
+        *stops;  // end a document when its new text contains one, and are left out of
+                 // it; NULL: none. Borrowed; no text is empty
+} bd_generator_options;
+
+typedef struct bd_generator {
+    bd_generator_options options;
+    const bd_run_tokenizer *tokenizer;  // borrowed
+    bd_decoder decoder;
+    bd_continuation *documents;  // [n_documents], owned
+    size_t n_documents;
+    bd_new_tokens *tokens;  // [n_documents], owned
+    float *logits;          // [n_documents][n_vocabulary], owned
+    double *scratch;        // [n_vocabulary], owned
 } bd_generator;
 
-// The model's buffers must have room for one row. Each token is computed with the weights that
-// the model has by then. Release the generator also after a failure.
-bd_status bd_generator_init(bd_generator *generator, bd_model *model,
-                            const bd_run_tokenizer *tokenizer, bd_error *err);
+// Encodes `prompts` [n] and makes a decoder for them, which still needs its weights. A prompt that has no token, or leaves no room
+// for one, is BD_ERR_ARGUMENT. Release the generator also after a failure.
+bd_status bd_generator_init(bd_generator *generator, bd_backend *backend,
+                            const bd_parameters *parameters, const bd_run_tokenizer *tokenizer,
+                            const char *const *prompts, size_t n,
+                            const bd_generator_options *options, bd_error *err);
 void bd_generator_release(bd_generator *generator);  // safe on an empty struct and safe twice
 
-// Begins a new document with `prompt`, which becomes its text. BD_ERR_ARGUMENT if the prompt has
-// no token, or leaves no room for one.
-bd_status bd_generator_begin(bd_generator *generator, const char *prompt, bd_error *err);
+// Begins all documents anew: each has the text of its prompt. What document i draws depends on
+// the seed and i, not on the others.
+bd_status bd_generator_begin(bd_generator *generator, bd_error *err);
 
-// Draws the next token, one that the tokenizer knows, and appends its text. *ended becomes true
-// if the token ends the document, or if there is no more room.
-bd_status bd_generator_next(bd_generator *generator, bd_drawing drawing, bd_random *random,
-                            bool *ended, bd_error *err);
+// A copy of the document's text without its prompt, malloc'd, with a NUL at its end and nowhere
+// else: others become 0xff. NULL if there is no memory.
+char *bd_continuation_text(const bd_continuation *document);
 
-// Removes the first n bytes of the text.
-void bd_generator_take(bd_generator *generator, size_t n);
+// Draws one more token, one that the tokenizer knows, for every document that has not ended.
+// *ended becomes true if all have.
+bd_status bd_generator_step(bd_generator *generator, bool *ended, bd_error *err);
 
 #endif

@@ -1,38 +1,43 @@
 #include "trainer/samples.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "common/base/interrupt.h"
 #include "common/dataset/stored_tokenizer.h"
 
-static const bd_drawing drawing = {.temperature = 0.8, .top_k = 40};
-enum { SEED = 1 };
+static const char *const usual_prompt = "The";
 
-bd_status bd_samples_open(bd_samples *samples, const bd_texts *prompts, bd_model *model,
+bd_status bd_samples_open(bd_samples *samples, const bd_texts *prompts, const bd_model *model,
                           const char *folder, const bd_manifest *manifest, bd_error *err)
 {
     const bd_dataset_config *dataset = &manifest->config;
+    const bd_generator_options options = {
+        .type = model->type,
+        .borrows = true,
+        .max_tokens = BD_SAMPLE_TOKENS,
+        .drawing = {.temperature = 0.8, .top_k = 40, .top_p = 1},
+        .seed = 1,
+    };
+    const char *const *texts = prompts->n > 0 ? prompts->items : &usual_prompt;
     bd_run_tokenizer *opened = &samples->tokenizer;
-    *samples = (bd_samples){.n = prompts->n > 0 ? prompts->n : 1};
+    *samples = (bd_samples){.model = model, .n = prompts->n > 0 ? prompts->n : 1};
     *opened = (bd_run_tokenizer){.separator = dataset->separator, .bos = dataset->bos};
     BD_TRY(bd_stored_tokenizer_open(&opened->tokenizer, folder, dataset, err));
     if (!opened->tokenizer->takes_text)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "--sample-every: the dataset's tokenizer '%s' has no text to write",
                        opened->tokenizer->name);
-    BD_TRY(bd_generator_init(&samples->generator, model, opened, err));
+    // A prompt that does not fit is refused before the first step, not at the first sample.
+    const bd_status status =
+        bd_generator_init(&samples->generator, model->backend, model->parameters, opened, texts,
+                          samples->n, &options, err);
+    if (status != BD_OK)
+        return bd_error_prefix(err, status, "--sample-prompt");
     samples->values = calloc(samples->n, sizeof *samples->values);
     if (!samples->values)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu samples", samples->n);
-    for (size_t i = 0; i < samples->n; i++) {
-        const char *prompt = prompts->n > 0 ? prompts->items[i] : "The";
-        samples->values[i].prompt = prompt;
-        // A prompt that does not fit is refused before the first step, not at the first sample.
-        const bd_status status = bd_generator_begin(&samples->generator, prompt, err);
-        if (status != BD_OK)
-            return bd_error_prefix(err, status, "--sample-prompt");
-    }
+    for (size_t i = 0; i < samples->n; i++)
+        samples->values[i].prompt = texts[i];
     return BD_OK;
 }
 
@@ -46,35 +51,22 @@ void bd_samples_close(bd_samples *samples)
     *samples = (bd_samples){0};
 }
 
-// The generator's text with a NUL at its end and nowhere else; NULL if there is no memory.
-static char *copy_without_nul(const bd_generator *generator)
-{
-    char *text = malloc(generator->n_text + 1);
-    for (size_t i = 0; text && i < generator->n_text; i++)
-        text[i] = generator->text[i] ? generator->text[i] : '\xff';
-    if (text)
-        text[generator->n_text] = '\0';
-    return text;
-}
-
-static bd_status write_sample(bd_generator *generator, bd_sample_value *value, bd_error *err)
-{
-    bd_random random = {bd_random_mix(SEED)};
-    bool ended = false;
-    BD_TRY(bd_generator_begin(generator, value->prompt, err));
-    bd_generator_take(generator, generator->n_text);
-    for (int i = 0; i < BD_SAMPLE_TOKENS && !ended; i++) {
-        BD_TRY(bd_interrupt_check(err));
-        BD_TRY(bd_generator_next(generator, drawing, &random, &ended, err));
-    }
-    free((char *)value->text);
-    value->text = copy_without_nul(generator);
-    return value->text ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for a sample");
-}
-
 bd_status bd_samples_write(bd_samples *samples, bd_error *err)
 {
-    for (size_t i = 0; i < samples->n; i++)
-        BD_TRY(write_sample(&samples->generator, &samples->values[i], err));
+    bd_generator *generator = &samples->generator;
+    bool ended = false;
+    bd_decoder_borrow(&generator->decoder, samples->model->weights);
+    BD_TRY(bd_generator_begin(generator, err));
+    while (!ended) {
+        BD_TRY(bd_interrupt_check(err));
+        BD_TRY(bd_generator_step(generator, &ended, err));
+    }
+    for (size_t i = 0; i < samples->n; i++) {
+        bd_sample_value *value = &samples->values[i];
+        free((char *)value->text);
+        value->text = bd_continuation_text(&generator->documents[i]);
+        if (!value->text)
+            return bd_fail(err, BD_ERR_MEMORY, "no memory for a sample");
+    }
     return BD_OK;
 }

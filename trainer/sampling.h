@@ -1,4 +1,4 @@
-// sampling.h - draws the next token from logits by temperature and top-k.
+// sampling.h - draws the next token from logits.
 #ifndef BINDERY_TRAINER_SAMPLING_H
 #define BINDERY_TRAINER_SAMPLING_H
 
@@ -6,10 +6,19 @@
 
 #include "common/base/random.h"
 
-// Draws an id below n_vocabulary with probability proportional to exp(logits / temperature)
-// among the top_k largest (0: all; all ties with the k-th are included). Temperature 0 takes the
-// largest, the first of equals. `weights` is scratch memory, [n_vocabulary].
+// Which tokens are drawn, and how often. The probability of an id is proportional to
+// exp(logit / temperature). Each limit leaves out ids that are too unlikely, those that are as
+// likely as the last one that stays are all in, and the likeliest always is.
+typedef struct bd_drawing {
+    double temperature;  // 0 takes the likeliest, the first of equals
+    int64_t top_k;       // the k likeliest; 0: all
+    double
+        top_p;  // of these the likeliest that together have at least this probability; 1: all
+    double min_p;  // of these those at least min_p times as likely as the likeliest; 0: all
+} bd_drawing;
+
+// Draws an id below n_vocabulary. `weights` is scratch memory, [n_vocabulary].
 uint32_t bd_sample_token(bd_random *random, const float *logits, int64_t n_vocabulary,
-                         double temperature, int64_t top_k, double *weights);
+                         const bd_drawing *drawing, double *weights);
 
 #endif

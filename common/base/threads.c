@@ -109,6 +109,8 @@ bd_status bd_threads_new(bd_threads **out, int n_threads, bd_error *err)
 bd_status bd_threads_run(bd_threads *threads, bd_task task, void *context, int64_t n_tasks,
                          bd_error *err)
 {
+    if (n_tasks == 1)  // waking the workers would take longer than most single tasks
+        return task(context, 0, err);
     pthread_mutex_lock(&threads->lock);
     threads->task = task;
     threads->context = context;

@@ -98,15 +98,20 @@ static inline const int32_t *bd_segment_around(const int32_t *bounds, int64_t n_
     return bounds + low;
 }
 
-// The position of token `token` of the batch in its segment; -1 in padding.
-static inline int64_t bd_token_position(const bd_boundaries *boundaries, int64_t token)
+// The position of token `token` of the batch in its document, of which past[s] tokens (NULL: none)
+// precede segment s of the batch; -1 in padding.
+static inline int64_t bd_token_position(const bd_boundaries *boundaries, const int32_t *past,
+                                        int64_t token)
 {
     const int64_t r = token / boundaries->seq_len, t = token % boundaries->seq_len;
     if (t >= bd_row_used(boundaries, r))
         return -1;
     int64_t n_segments;
     const int32_t *bounds = bd_row_bounds(boundaries, r, &n_segments);
-    return t - *bd_segment_around(bounds, n_segments, t);
+    const int32_t *begin = bd_segment_around(bounds, n_segments, t);
+    // Each row has one bound more than segments.
+    const int64_t segment = begin - boundaries->values - boundaries->offsets[0] - r;
+    return t - *begin + (past ? past[segment] : 0);
 }
 
 // ---- The operations, once for each instruction set ------------------------------------------

@@ -15,7 +15,7 @@ static void embedding_forward_loop(const void *context, int64_t first, int64_t l
     const bd_embedding_forward_args *a = context;
     const int64_t n = a->n_channels;
     for (int64_t token = first; token < last; token++) {
-        const int64_t position = bd_token_position(&a->boundaries, token);
+        const int64_t position = bd_token_position(&a->boundaries, a->past, token);
         float *restrict out = bd_floats_out(a->out, token * n);
         if (position < 0) {
             memset(out, 0, (size_t)n * sizeof *out);

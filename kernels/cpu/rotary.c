@@ -1,9 +1,10 @@
 #include "kernels/rotary.h"
 
+#include "kernels/attention.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vector_math.h"
 
-enum { TOKENS_PER_CHUNK = 32, MOST_PAIRS = 128 };
+enum { TOKENS_PER_CHUNK = 32, MOST_PAIRS = BD_MOST_HEAD_SIZE / 2 };
 
 // All heads of a token turn by the same angles.
 static void rotate_token(const bd_rotary_args *a, int64_t token, uint64_t position)
@@ -32,7 +33,7 @@ static void rotary_loop(const void *context, int64_t first, int64_t last)
 {
     const bd_rotary_args *a = context;
     for (int64_t token = first; token < last; token++) {
-        const int64_t position = bd_token_position(&a->boundaries, token);
+        const int64_t position = bd_token_position(&a->boundaries, a->past, token);
         if (position >= 0)
             rotate_token(a, token, (uint64_t)position);
     }

@@ -102,6 +102,21 @@ class Cuda(ProgramTest):
                                        strict=True):
                     self.assertAlmostEqual(here, there, delta=BF16_TOLERANCE)
 
+    def test_generation_follows_the_cpu(self) -> None:
+        """In float the likeliest tokens are the same; in bf16 a prompt is what it is alone."""
+        prompts = ["The", "A longer prompt"]
+        given = [word for prompt in prompts for word in ("--prompt", prompt)]
+        how = ["generate", "--json", "--tokens", 8, "--temperature", 0]
+        for preset in FAMILIES.values():
+            with self.subTest(preset):
+                run = self.train(f"{preset}-run", "--preset", preset, "--steps", 10, model=BF16_MODEL)
+                cpu = self.succeeds(*how, *given, "--backend", "cpu", run).stdout
+                self.assertEqual(self.succeeds(*how, *given, *ON_CUDA, run).stdout, cpu)
+                together = self.succeeds(*how, *given, *IN_BF16, run).stdout.splitlines()
+                for prompt, line in zip(prompts, together, strict=True):
+                    alone = self.succeeds(*how, "--prompt", prompt, *IN_BF16, run).stdout
+                    self.assertEqual(alone, f"{line}\n")
+
     def test_a_resumed_run_ends_with_the_same_bits(self) -> None:
         n = 8 if LONG else 4
         last = f"step-{n:08}.safetensors"

@@ -451,41 +451,5 @@ class Proving(TrainTest):
                 self.assertGreater(probe["other_tokens"], 0)
 
 
-class Generating(TrainTest):
-    def test_the_same_seed_writes_the_same_text(self) -> None:
-        run = self.train("run", "--steps", 30)
-        text = [
-            self.succeeds("generate", "--tokens", 20, "--seed", seed, run).stdout
-            for seed in (1, 1, 2)
-        ]
-        self.assertEqual(text[0], text[1])
-        self.assertNotEqual(text[0], text[2])
-        self.assertTrue(text[0].startswith("The"))
-
-    def test_temperature_zero_needs_no_seed(self) -> None:
-        run = self.train("run", "--steps", 30)
-        text = {
-            self.succeeds(
-                "generate", "--temperature", 0, "--tokens", 20, "--seed", seed, run
-            ).stdout
-            for seed in (1, 2, 3)
-        }
-        self.assertEqual(len(text), 1)
-
-    def test_a_prompt_follows_the_bos_of_the_data(self) -> None:
-        dataset = self.pack(self.folder / "bos", [GOLDEN / "corpus"], "--seq-len", 64, "--bos", 256)
-        run = self.train("run", "--steps", 2, dataset=dataset)
-        text = self.succeeds("generate", "--tokens", 3, "--prompt", "Ab", run).stdout
-        self.assertTrue(text.startswith("Ab"), text)
-        self.succeeds("generate", "--tokens", 3, "--prompt", "", run)
-
-    def test_a_prompt_must_fit(self) -> None:
-        run = self.train("run", "--steps", 2)
-        for prompt in ("", "x" * 64):
-            result = bindery("generate", "--prompt", prompt, run)
-            self.assertEqual(result.status, 2, result)
-            self.assertIn("--prompt", result.stderr)
-
-
 if __name__ == "__main__":
     program.main()

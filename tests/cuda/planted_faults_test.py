@@ -278,9 +278,27 @@ FAULTS = [
         {"plain": WRONG_VALUE},
     ),
     Fault(
+        "chunk_left_out",
+        "operations/attention_cached.cu",
+        "last = position / kKeysPerChunk;",
+        "last = (position - 1) / kKeysPerChunk;",
+        "attention_cached_agrees",
+        {"plain": WRONG_VALUE},
+        program="decoding",
+    ),
+    Fault(
+        "unsynchronised_columns",
+        "operations/linear_by_token.cu",
+        "staging[threadIdx.x] = sums[s];\n        __syncthreads();\n",
+        "staging[threadIdx.x] = sums[s];\n",
+        "linear_by_token_agrees",
+        {"thread": RACE, "plain": WRONG_VALUE},
+        program="decoding",
+    ),
+    Fault(
         "position_in_the_row",
         "operations/rotary.cu",
-        "uint64_t(segment.t - segment.begin)",
+        "uint64_t(position_of(segment, a.past))",
         "uint64_t(segment.t)",
         "rotary_agrees",
         {"plain": WRONG_VALUE},
@@ -356,18 +374,22 @@ NO_FAULT = Fault(
 )
 
 
-# The tests of a file's barriers: the unit to compile, and the case that runs it.
+# The tests of a file's barriers: the unit to compile, the case that runs it, and its program.
 BARRIERS = {
-    "attention/attention_backward.cu": ("", "bf16_agrees_on_small_rows"),
-    "attention/attention_common.cuh": ("attention/attention_backward.cu", "bf16_agrees_on_small_rows"),
-    "attention/attention_float.cu": ("", "float_agrees_on_small_rows"),
-    "attention/attention_forward.cu": ("", "bf16_agrees_on_small_rows"),
-    "attention/attention_plan.cu": ("", "float_agrees_on_small_rows"),
-    "attention/attention_plan.cuh": ("attention/attention_float.cu", "float_agrees_on_small_rows"),
-    "operations/columns.cuh": ("operations/layer_norm.cu", "layer_norm_agrees"),
-    "operations/cross_entropy.cu": ("", "cross_entropy_agrees"),
-    "operations/rotary.cu": ("", "rotary_agrees"),
-    "operations/squares.cuh": ("operations/optimizer.cu", "sum_of_squares_agrees"),
+    "attention/attention_backward.cu": ("", "bf16_agrees_on_small_rows", "attention"),
+    "attention/attention_common.cuh": (
+        "attention/attention_backward.cu", "bf16_agrees_on_small_rows", "attention"),
+    "attention/attention_float.cu": ("", "float_agrees_on_small_rows", "attention"),
+    "attention/attention_forward.cu": ("", "bf16_agrees_on_small_rows", "attention"),
+    "attention/attention_plan.cu": ("", "float_agrees_on_small_rows", "attention"),
+    "attention/attention_plan.cuh": (
+        "attention/attention_float.cu", "float_agrees_on_small_rows", "attention"),
+    "operations/attention_cached.cu": ("", "attention_cached_agrees", "decoding"),
+    "operations/columns.cuh": ("operations/layer_norm.cu", "layer_norm_agrees", "operations"),
+    "operations/cross_entropy.cu": ("", "cross_entropy_agrees", "operations"),
+    "operations/linear_by_token.cu": ("", "linear_by_token_agrees", "decoding"),
+    "operations/rotary.cu": ("", "rotary_agrees", "operations"),
+    "operations/squares.cuh": ("operations/optimizer.cu", "sum_of_squares_agrees", "operations"),
 }
 
 
@@ -386,11 +408,11 @@ def removed_barriers(source: Path) -> list[Fault]:
             line = text.count("\n", 0, match.start()) + 1
             if file not in BARRIERS:
                 sys.exit(f"kernels/cuda/{file} has barriers, but no case in BARRIERS")
-            unit, case = BARRIERS[file]
+            unit, case, name = BARRIERS[file]
             faults.append(Fault(
                 f"{file}:{line}", file, text[begin:match.end()],
                 text[begin:match.start()], case, {"thread": RACE}, unit,
-                program="attention" if file.startswith("attention/") else "operations",
+                program=name,
             ))
     return faults
 

@@ -33,6 +33,17 @@ class Documents:
             for begin, end in zip(bounds, bounds[1:]):
                 yield r * self.seq_len + begin, r * self.seq_len + end
 
+    def positions(self, past=None) -> np.ndarray:
+        """Returns the position of each token in its document, of which `past` tokens (None: none)
+        precede each segment; 0 in padding."""
+        result = np.zeros(self.n_tokens, np.int64)
+        for segment, (begin, end) in enumerate(self.spans()):
+            result[begin:end] = np.arange(end - begin) + (0 if past is None else past[segment])
+        return result
+
+    def random_past(self, rng, most: int) -> np.ndarray:
+        return rng.integers(0, most + 1, len(list(self.spans()))).astype(np.int32)
+
     def put(self, device: Device) -> Boundaries:
         """Puts them as a slice of a shard's boundaries: other rows come before."""
         before = [0, 1, 5]

@@ -23,7 +23,8 @@ COMMON = [
 
 
 class ForwardArguments(ctypes.Structure):  # kernels/embedding.h
-    _fields_ = COMMON + pointers("token_table position_table out")
+    _fields_ = [BOUNDARIES, *pointers("past"), *COMMON[1:],
+                *pointers("token_table position_table out")]  # fmt: skip
 
 
 class BackwardArguments(ctypes.Structure):
@@ -35,18 +36,11 @@ class Variant:
     id_bytes: int
     token_scale: float = 1.0
     with_positions: bool = True
+    with_past: bool = False  # tokens precede the segments
 
     def tables(self, *addresses: int) -> list:
         """Returns the addresses of the tables; the second is left out without positions."""
         return [addresses[0], addresses[1] if self.with_positions else None]
-
-
-def positions(documents: Documents) -> np.ndarray:
-    """Returns the row of the position table of each token; 0 in padding."""
-    rows = np.zeros(documents.n_tokens, int)
-    for begin, end in documents.spans():
-        rows[begin:end] = FIRST_POSITION + np.arange(end - begin)
-    return rows
 
 
 def sum_of(rows: np.ndarray, scale: float) -> np.ndarray:
@@ -76,12 +70,15 @@ class EmbeddingTest(OperationCase):
         tables = [case.numbers(n, width) for n in (N_VOCABULARY, N_POSITIONS)]
         given = [case.tensor(table).address for table in tables]
         out = case.room(documents.n_tokens, width)
+        past = documents.random_past(case.rng, 3) if v.with_past else None
+        boundaries, *common = self.common(case, documents, ids, width, v)
         case.device.run("embedding_forward", ForwardArguments(
-            *self.common(case, documents, ids, width, v), *v.tables(*given), out.address))
+            boundaries, case.device.memory.put(past) if v.with_past else None, *common,
+            *v.tables(*given), out.address))
         exact = v.token_scale * tables[0][ids].astype(np.float64)
         size = np.abs(exact)
         if v.with_positions:
-            places = tables[1][positions(documents)]
+            places = tables[1][FIRST_POSITION + documents.positions(past)]
             exact, size = exact + places, size + np.abs(places)
         self.assert_right(out, exact, FEW_ROUNDINGS * size, documents.padding)
 
@@ -98,7 +95,7 @@ class EmbeddingTest(OperationCase):
         case.device.run("embedding_backward", BackwardArguments(
             *self.common(case, documents, ids, width, v), case.tensor(d_out).address,
             *v.tables(*[table.address for table in tables])))
-        sums = [(ids, v.token_scale), (positions(documents), 1.0)]
+        sums = [(ids, v.token_scale), (FIRST_POSITION + documents.positions(), 1.0)]
         for table, exact, (rows, scale) in zip(tables, wanted, sums[: 1 + v.with_positions]):
             for row in np.unique(rows[~documents.padding]):
                 exact[row] += sum_of(d_out[~documents.padding & (rows == row)], scale)
@@ -114,6 +111,11 @@ class EmbeddingTest(OperationCase):
         for shape in MISALIGNED_SHAPES:
             self.check_both(BF16, shape, Variant(2), misaligned=True)
         self.check_both(FLOAT, (1, 20, 36), Variant(4))
+
+    def test_agrees_after_other_tokens(self):
+        for shape in ((3, 31, 33), (2, 33, 264)):
+            self.check(self.run_forward, BF16, shape, Variant(4, with_past=True))
+        self.check(self.run_forward, FLOAT, (2, 20, 36), Variant(4, with_past=True))
 
     def test_agrees_without_positions(self):
         for shape in ((2, 9, 65), (3, 3, 1288)):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from documents import Documents
 from operation_case import (
     BOUNDARIES, TYPE, Case, OperationCase, integers, main, pointers,
 )  # fmt: skip
@@ -19,7 +18,8 @@ SCALE = 1.25
 
 class Arguments(ctypes.Structure):  # kernels/rotary.h
     _fields_ = [
-        BOUNDARIES, TYPE, *integers("n_heads head_size stride"), *pointers("turns"),
+        BOUNDARIES, *pointers("past"), TYPE, *integers("n_heads head_size stride"),
+        *pointers("turns"),
         ("scale", ctypes.c_float), ("inverse", ctypes.c_int32), *pointers("x"),
     ]  # fmt: skip
 
@@ -32,6 +32,7 @@ class Shape:
     n_rows: int = 2
     seq_len: int = 9
     inverse: bool = False
+    with_past: bool = False  # tokens precede the segments
 
 
 def make_turns(rng, n_pairs: int) -> np.ndarray:
@@ -40,14 +41,10 @@ def make_turns(rng, n_pairs: int) -> np.ndarray:
     return rng.integers(2**63, 2**64 - 1, n_pairs, np.uint64) >> shifts
 
 
-def angles(documents: Documents, turns: np.ndarray) -> np.ndarray:
+def angles(positions: np.ndarray, turns: np.ndarray) -> np.ndarray:
     """Returns the angle of each token and pair, by integers of any size."""
-    result = np.zeros((documents.n_tokens, len(turns)))
-    for begin, end in documents.spans():
-        for t in range(begin, end):
-            fractions = [(t - begin) * int(turn) % 2**64 / 2**64 for turn in turns]
-            result[t] = 2 * np.pi * np.array(fractions)
-    return result
+    fractions = [[int(p) * int(turn) % 2**64 / 2**64 for turn in turns] for p in positions]
+    return 2 * np.pi * np.array(fractions)
 
 
 class RotaryTest(OperationCase):
@@ -59,10 +56,12 @@ class RotaryTest(OperationCase):
         before, turns = case.numbers(n, s.n_heads * s.head_size), make_turns(case.rng, half)
         stride = s.n_heads * s.head_size + s.gap
         given = case.tensor(before, stride)
+        past = documents.random_past(case.rng, 2**31 - 100) if s.with_past else None
         case.device.run("rotary", Arguments(
-            documents.put(case.device), case.kind.number, s.n_heads, s.head_size, stride,
+            documents.put(case.device), case.device.memory.put(past) if s.with_past else None,
+            case.kind.number, s.n_heads, s.head_size, stride,
             case.device.memory.put(turns), SCALE, s.inverse, given.address))
-        angle = angles(documents, turns)[:, None] * (-1 if s.inverse else 1)
+        angle = angles(documents.positions(past), turns)[:, None] * (-1 if s.inverse else 1)
         x, y = np.moveaxis(before.astype(np.float64).reshape(n, s.n_heads, 2, half), 2, 0)
         turned = [x * np.cos(angle) - y * np.sin(angle), y * np.cos(angle) + x * np.sin(angle)]
         exact = SCALE * np.stack(turned, 2)
@@ -84,6 +83,8 @@ class RotaryTest(OperationCase):
         self.check(self.run_rotary, BF16, Shape(64, gap=8), misaligned=True)
         self.check(self.run_rotary, FLOAT, Shape(64, n_heads=5, gap=4, inverse=True))
         self.check(self.run_rotary, FLOAT, Shape(30, n_heads=2))
+        self.check(self.run_rotary, BF16, Shape(64, n_rows=3, with_past=True))
+        self.check(self.run_rotary, FLOAT, Shape(30, seq_len=33, with_past=True))
 
 
 if __name__ == "__main__":

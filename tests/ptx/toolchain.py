@@ -19,9 +19,9 @@ LONG = os.environ.get("BINDERY_TEST_LONG") == "1"
 ARCHITECTURES = (80, 90, 100, 120) if LONG else (80, 100)
 # The sources whose operations the tests call. No kernel of any other may have inline assembly.
 EXECUTED = (
-    "activation", "attention_backward", "attention_forward", "attention_plan", "cross_entropy",
-    "embedding", "gated_activation", "layer_norm", "linear", "muon", "optimizer", "rms_norm",
-    "rotary",
+    "activation", "attention_backward", "attention_cached", "attention_forward", "attention_plan",
+    "cross_entropy", "embedding", "gated_activation", "layer_norm", "linear", "linear_by_token",
+    "muon", "optimizer", "rms_norm", "rotary",
 )  # fmt: skip
 # The operations' host code is linked with these.
 STAND_INS = ("tests/ptx/launch_recorder.cpp", "tests/ptx/no_gemm.cpp", "common/base/error.c")

@@ -1,9 +1,12 @@
 #include "trainer/model/model.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "trainer/model/typed_copy.h"
 
 // ---- Weights and gradients --------------------------------------------------------------
 
@@ -12,42 +15,20 @@ static size_t parameter_bytes(const bd_model *model)
     return (size_t)model->parameters->n_total * sizeof(float);
 }
 
-static bd_status upload_rounded(bd_model *model, const float *weights, bd_error *err)
-{
-    const int64_t n = model->parameters->n_total;
-    uint16_t *rounded = malloc((size_t)n * sizeof *rounded);
-    if (!rounded)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " rounded weights", n);
-    for (int64_t i = 0; i < n; i++)
-        rounded[i] = bd_bf16_of_float(weights[i]);
-    const bd_status status = model->backend->operations->upload(
-        model->backend, model->weights, rounded, (size_t)n * sizeof *rounded, err);
-    free(rounded);
-    return status;
-}
-
 bd_status bd_model_set_weights(bd_model *model, const float *weights, bd_error *err)
 {
     BD_TRY(model->backend->operations->upload(model->backend, model->masters, weights,
                                               parameter_bytes(model), err));
-    return model->type == BD_FLOAT ? BD_OK : upload_rounded(model, weights, err);
+    return model->type == BD_FLOAT
+               ? BD_OK
+               : bd_upload_floats(model->backend, model->type, model->weights, weights,
+                                  model->parameters->n_total, err);
 }
 
 bd_status bd_model_download(bd_model *model, float *to, const void *tensor, int64_t n,
                             bd_error *err)
 {
-    const bd_operations *operations = model->backend->operations;
-    // bf16 arrives in the upper half of the memory and is widened from the front, so that each
-    // value is read before its place is overwritten.
-    char *arrives = (char *)to + (size_t)n * (sizeof *to - bd_type_bytes(model->type));
-    BD_TRY(operations->download(model->backend, arrives, tensor,
-                                (size_t)n * bd_type_bytes(model->type), err));
-    for (int64_t i = 0; model->type == BD_BF16 && i < n; i++) {
-        uint16_t value;
-        memcpy(&value, arrives + i * (int64_t)sizeof value, sizeof value);
-        to[i] = bd_float_of_bf16(value);
-    }
-    return BD_OK;
+    return bd_download_floats(model->backend, model->type, to, tensor, n, err);
 }
 
 bd_status bd_model_get_gradients(bd_model *model, float *gradients, bd_error *err)
@@ -139,6 +120,7 @@ static bd_status norm_backward(bd_model *model, batch_ref batch, const bd_norm_o
                                void *d_x, bool adds, bd_error *err)
 {
     const bd_model_config *c = &model->parameters->config;
+    assert(adds || !c->family->centers);
     if (c->family->centers)
         return OP(model, layer_norm_backward,
                   {.boundaries = batch->attention,
@@ -449,11 +431,6 @@ static bd_status layer_forward(bd_model *model, batch_ref batch, int64_t l, bool
     return again ? BD_OK : add_tensors(model, batch, a->middle, model->branch, a->out, err);
 }
 
-static float token_scale(const bd_model_config *config)
-{
-    return config->family->scales_tokens ? sqrtf((float)config->n_channels) : 1.0f;
-}
-
 // From the ids to the final norm.
 static bd_status run_forward(bd_model *model, batch_ref batch, bd_error *err)
 {
@@ -468,7 +445,7 @@ static bd_status run_forward(bd_model *model, batch_ref batch, bd_error *err)
                .n_vocabulary = c->n_vocabulary,
                .n_positions = p->n_position_rows,
                .first_position = c->family->first_position,
-               .token_scale = token_scale(c),
+               .token_scale = bd_token_scale(c),
                .token_table = weight_at(model, p->token_table),
                .position_table = p->position_table == BD_NO_PARAMETER
                                      ? NULL
@@ -670,7 +647,7 @@ static bd_status run_backward(bd_model *model, batch_ref batch, bd_error *err)
                .n_vocabulary = c->n_vocabulary,
                .n_positions = p->n_position_rows,
                .first_position = c->family->first_position,
-               .token_scale = token_scale(c),
+               .token_scale = bd_token_scale(c),
                .d_out = model->d_stream,
                .d_token_table = model->gradients + p->token_table,
                .d_position_table = p->position_table == BD_NO_PARAMETER

@@ -3,6 +3,7 @@
 #ifndef BINDERY_TRAINER_MODEL_MODEL_CONFIG_H
 #define BINDERY_TRAINER_MODEL_MODEL_CONFIG_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -64,6 +65,12 @@ static inline int64_t bd_qkv_width(const bd_model_config *config)
 static inline int64_t bd_expanded_width(const bd_model_config *config)
 {
     return (config->family->gate ? 2 : 1) * config->n_feed_forward;
+}
+
+// The factor of a token's vector.
+static inline float bd_token_scale(const bd_model_config *config)
+{
+    return config->family->scales_tokens ? sqrtf((float)config->n_channels) : 1.0f;
 }
 
 // The keys that a query of layer `l` sees at most; 0: no limit.

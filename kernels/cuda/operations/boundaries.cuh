@@ -8,6 +8,7 @@
 // The segment around token t of a row: begin <= t < end. In padding it is empty, with end = 0.
 struct token_segment {
     int32_t t, begin, end;
+    int64_t number;  // among the segments of the batch
 };
 
 static __device__ __forceinline__ int64_t n_tokens_of(const bd_boundaries &boundaries)
@@ -32,7 +33,7 @@ static __device__ __forceinline__ token_segment segment_around(const bd_boundari
     const int32_t *bounds = boundaries.values + boundaries.offsets[row];
     int32_t low = 0, high = boundaries.offsets[row + 1] - boundaries.offsets[row] - 1;
     if (t >= bounds[high])
-        return {t, 0, 0};
+        return {t, 0, 0, 0};
     while (high - low > 1) {  // bounds[low] <= t < bounds[high]
         const int32_t middle = low + (high - low) / 2;
         if (bounds[middle] <= t)
@@ -40,7 +41,17 @@ static __device__ __forceinline__ token_segment segment_around(const bd_boundari
         else
             high = middle;
     }
-    return {t, bounds[low], bounds[high]};
+    // Each row has one bound more than segments.
+    return {t, bounds[low], bounds[high],
+            boundaries.offsets[row] - boundaries.offsets[0] - row + low};
+}
+
+// The position of the token in its document, of which past[s] tokens (NULL: none) precede segment s
+// of the batch.
+static __device__ __forceinline__ int64_t position_of(const token_segment &segment,
+                                                      const int32_t *past)
+{
+    return segment.t - segment.begin + (past ? past[segment.number] : 0);
 }
 
 static __device__ __forceinline__ uint32_t token_id(const void *ids, int32_t id_bytes,

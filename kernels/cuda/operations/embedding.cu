@@ -36,7 +36,7 @@ static __global__ void embedding_forward_kernel(bd_embedding_forward_args a, boo
         return;
     }
     const T *word = (const T *)a.token_table + token_id(a.ids, a.id_bytes, token) * n;
-    const int64_t position = a.first_position + segment.t - segment.begin;
+    const int64_t position = a.first_position + position_of(segment, a.past);
     const T *place = a.position_table ? (const T *)a.position_table + position * n : nullptr;
     for (int64_t c = first; c < n; c += kWarpSize * W) {
         pack<W> sum = load_pack<W>(word + c, aligned);

@@ -58,7 +58,7 @@ static __global__ void rotary_kernel(bd_rotary_args a, bool aligned)
     const int warp = int(threadIdx.x) / kWarpSize, lane = lane_of_thread();
     pack<W> *cosines = all_cosines + warp * (kMostPairs / W);
     pack<W> *sines = all_sines + warp * (kMostPairs / W);
-    fill_turn<W>(a, uint64_t(segment.t - segment.begin), cosines, sines);
+    fill_turn<W>(a, uint64_t(position_of(segment, a.past)), cosines, sines);
     __syncwarp();
 
     const int half = int(a.head_size) / 2;

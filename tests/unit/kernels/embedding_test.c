@@ -60,10 +60,12 @@ static void for_each_model(void (*check)(bd_backend *backend, void *context))
     }
 }
 
-static void forward(bd_backend *backend, const model *m, bool narrow, float *out)
+static void forward_after(bd_backend *backend, const model *m, const int32_t *past, bool narrow,
+                          float *out)
 {
     RUN(backend, embedding_forward,
         {.boundaries = m->b.boundaries,
+         .past = past,
          .ids = narrow ? (const void *)m->b.ids_16 : m->b.ids,
          .id_bytes = narrow ? 2 : 4,
          .n_channels = N_CHANNELS,
@@ -74,6 +76,11 @@ static void forward(bd_backend *backend, const model *m, bool narrow, float *out
          .token_table = m->token_table,
          .position_table = m->position_table,
          .out = out});
+}
+
+static void forward(bd_backend *backend, const model *m, bool narrow, float *out)
+{
+    forward_after(backend, m, NULL, narrow, out);
 }
 
 static void backward(bd_backend *backend, const model *m, bool narrow, float *d_token_table,
@@ -172,6 +179,40 @@ static void positions_count_from_the_document_start(void **state)
 }
 
 // The gradients are added to existing values: 1 everywhere.
+// Tokens that precede a segment move its positions as another first position would.
+static void check_past(bd_backend *backend, void *context)
+{
+    const model *m = context;
+    model moved = *m;
+    int32_t past[160];
+    int64_t begin, end;
+    int n = 0;
+    for (; segment_at(&m->b, n, &begin, &end); n++)
+        past[n] = n * 29 % 100;
+    float *out = guarded(m->n_out), *wanted = guarded(m->n_out);
+    forward_after(backend, m, past, false, out);
+    expect_padding_zero("after others", &m->b, out, N_CHANNELS);
+    for (int i = 0; i < n && segment_at(&m->b, i, &begin, &end); i++) {
+        moved.first_position = FIRST_POSITION + past[i];
+        forward(backend, &moved, false, wanted);
+        expect_same("after others", out + begin * N_CHANNELS, wanted + begin * N_CHANNELS,
+                    (end - begin) * N_CHANNELS);
+    }
+    guarded_free(out);
+    guarded_free(wanted);
+}
+
+static void tokens_before_a_segment_count(void **state)
+{
+    (void)state;
+    model m = make_model(1.0f, true);
+    batch_release(&m.b);
+    m.b = random_batch(3, 4, 60);
+    m.n_out = m.b.n_tokens * N_CHANNELS;
+    for_each_isa(check_past, &m);
+    free_model(&m);
+}
+
 static void check_backward(bd_backend *backend, void *context)
 {
     model *m = context;
@@ -248,6 +289,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(positions_count_from_the_document_start),
+        cmocka_unit_test(tokens_before_a_segment_count),
         cmocka_unit_test(gradients_are_added_to_the_tables),
         cmocka_unit_test(reference_agrees_with_differences),
         cmocka_unit_test(threads_do_not_matter),

@@ -56,12 +56,13 @@ static void free_model(model *m)
 }
 
 // Returns x (without gaps) turned; free with free().
-static float *turn(bd_backend *backend, const model *m, const float *x, float scale,
-                   bool inverse)
+static float *turn_after(bd_backend *backend, const model *m, const int32_t *past,
+                         const float *x, float scale, bool inverse)
 {
     float *turned = spread(x, m->b.n_tokens, m->width, m->s.stride, filler);
     RUN(backend, rotary,
         {.boundaries = m->b.boundaries,
+         .past = past,
          .n_heads = m->s.n_heads,
          .head_size = m->s.head_size,
          .stride = m->s.stride,
@@ -70,6 +71,12 @@ static float *turn(bd_backend *backend, const model *m, const float *x, float sc
          .inverse = inverse,
          .x = turned});
     return gather(turned, m->b.n_tokens, m->width, m->s.stride, filler);
+}
+
+static float *turn(bd_backend *backend, const model *m, const float *x, float scale,
+                   bool inverse)
+{
+    return turn_after(backend, m, NULL, x, scale, inverse);
 }
 
 // Token `token` at `position`. At a million, an angle in long double is exact to 1e-13.
@@ -163,6 +170,42 @@ static void angles_are_exact_at_any_position(void **state)
     free_model(&m);
 }
 
+// A token that others precede in its document is turned as at that place of a whole one.
+static void check_past(bd_backend *backend, void *context)
+{
+    const model *m = context;
+    model whole = make_model(m->s, batch_of_one(400));
+    float *x = random_tensor(&(uint64_t){5}, m->width, 1.0);
+    float *same = get_memory((size_t)m->n * sizeof *same);
+    for (int64_t t = 0; t < whole.b.n_tokens; t++)
+        memcpy(whole.x + t * m->width, x, (size_t)m->width * sizeof *x);
+    for (int64_t t = 0; t < m->b.n_tokens; t++)
+        memcpy(same + t * m->width, x, (size_t)m->width * sizeof *x);
+    int32_t past[16];
+    int64_t begin, end;
+    int n = 0;
+    for (; segment_at(&m->b, n, &begin, &end); n++)
+        past[n] = n * 29 % 200;
+    float *wanted = turn(backend, &whole, whole.x, m->s.scale, false);
+    float *got = turn_after(backend, m, past, same, m->s.scale, false);
+    for (int i = 0; i < n && segment_at(&m->b, i, &begin, &end); i++)
+        expect_same("after others", got + begin * m->width, wanted + past[i] * m->width,
+                    (end - begin) * m->width);
+    free(x);
+    free(same);
+    free(wanted);
+    free(got);
+    free_model(&whole);
+}
+
+static void tokens_before_a_segment_count(void **state)
+{
+    (void)state;
+    model m = make_model(shapes[2], awkward_batch(5));
+    for_each_isa(check_past, &m);
+    free_model(&m);
+}
+
 static void check_inverse(bd_backend *backend, void *context)
 {
     const model *m = context;
@@ -239,6 +282,7 @@ int main(void)
         cmocka_unit_test(positions_count_from_the_document_start),
         cmocka_unit_test(position_0_does_not_turn),
         cmocka_unit_test(angles_are_exact_at_any_position),
+        cmocka_unit_test(tokens_before_a_segment_count),
         cmocka_unit_test(inverse_turns_back),
         cmocka_unit_test(neighbours_do_not_matter),
         cmocka_unit_test(threads_do_not_matter),

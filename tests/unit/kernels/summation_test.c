@@ -272,6 +272,16 @@ static void sum_layers(bd_backend *backend, void *context)
                  .bias = bias,
                  .out = sums});
             expect_sums(backend, "out", sums, N_ROWS * N_IN, MANY, strides[s], 1);
+            RUN(backend, linear_by_token,
+                {.n_tokens = N_ROWS,
+                 .n_in = MANY,
+                 .n_out = N_IN,
+                 .layout = (bd_weight_layout)layout,
+                 .x = terms,
+                 .weight = weight,
+                 .bias = bias,
+                 .out = sums});
+            expect_sums(backend, "out by token", sums, N_ROWS * N_IN, MANY, strides[s], 1);
             RUN(backend, linear_backward,
                 {.boundaries = b->boundaries,
                  .n_in = N_IN,
