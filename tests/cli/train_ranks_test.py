@@ -14,7 +14,8 @@ import program
 from program import ROOT, TIMEOUT_SECONDS, ProgramTest, Result, bindery, changed
 
 DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
-MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
+MODEL = ["--preset", "llama-tiny", "--layers", "2", "--channels", "32", "--heads", "4",
+         "--kv-heads", "2"]  # fmt: skip
 SEED = 20261117
 KILLS = program.amount(brief=1, usual=3, long=15)
 STEPS = 20

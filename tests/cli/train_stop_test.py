@@ -13,7 +13,8 @@ import program
 from program import ROOT, TIMEOUT_SECONDS, ProgramTest, Result, bindery, changed
 
 DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
-MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
+MODEL = ["--preset", "llama-tiny", "--layers", "2", "--channels", "32", "--heads", "4",
+         "--kv-heads", "2"]  # fmt: skip
 # A run that keeps everything that a run can keep: Muon's momentum, AdamW's moments, an average.
 OPTIMIZER = ["--optimizer", "muon", "--average", 0.9]
 SEED = 20261116
