@@ -21,6 +21,7 @@
 
 #include "tests/emulation/device.h"
 #include "tests/emulation/device_memory.h"
+#include "tests/emulation/fiber.h"
 #include "tests/emulation/runtime.h"
 
 namespace emulation
@@ -47,6 +48,13 @@ struct Exchange {
     std::vector<std::vector<Call>> calls;  // by rank
     int n_entered, n_arrived;
     std::shared_ptr<Mark> done;
+
+    // ThreadSanitizer does not see that references are counted: the last one frees what all ranks
+    // have allocated.
+    ~Exchange()
+    {
+        order_acquire(this);
+    }
 };
 
 struct Clique {
@@ -287,6 +295,7 @@ std::shared_ptr<Exchange> enter_exchange(ncclComm_t communicator, std::vector<Ca
                      std::make_shared<Mark>(Mark{false, true})});
     const std::shared_ptr<Exchange> exchange = slot;
     exchange->calls[static_cast<size_t>(communicator->rank)] = std::move(calls);
+    order_release(exchange.get());
     if (++exchange->n_entered == clique->n_ranks)
         clique->exchanges.erase(number);
     return exchange;
