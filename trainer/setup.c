@@ -313,6 +313,9 @@ static bd_status settle_type(bd_setup *s, bd_error *err)
     } else {
         *type = bd_precision_settle(s->options->precision, BD_BF16, s->backend, config,
                                     &s->why_float);
+        const bd_status status = bd_model_check_type(s->backend, config, *type, err);
+        if (status != BD_OK)
+            return bd_error_suffix(err, status, "--precision float can be computed everywhere");
     }
     bd_json_free(s->training_json);
     s->training_json = bd_hyperparameters_to_json(&s->hyperparameters);

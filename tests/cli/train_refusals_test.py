@@ -103,6 +103,12 @@ class DryRuns(ProgramTest):
         self.succeeds("train", "--dry-run", *self.HOW, "-o", self.folder / "above" / "run")
         self.assertFalse((self.folder / "above").exists())
 
+    def test_a_type_that_the_backend_lacks_is_refused(self) -> None:
+        result = bindery("train", "--dry-run", *self.HOW, "--backend", "cpu", "--precision", "bf16")
+        self.assertEqual(result.status, 2, result)
+        self.assertEqual(result.stdout, "")
+        self.assertRegex(result.stderr, "computes in float only; --precision float")
+
     def test_what_does_not_fit_is_said_with_what_helps(self) -> None:
         huge = ["--preset", "llama-8b", "--layers", 1000, "--data", DATASET]
         result = bindery("train", "--dry-run", *huge)
