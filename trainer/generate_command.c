@@ -164,7 +164,7 @@ static bd_status open_generation(generation *g, const bd_arguments *arguments, b
         .max_tokens = settings->n_tokens,
         .drawing = {settings->temperature, settings->top_k, settings->top_p, settings->min_p},
         .seed = (uint64_t)settings->seed,
-        .stops = &settings->stops,
+        .stops = settings->stops,
     };
     BD_TRY(
         bd_run_settle_type(&g->run, settings->precision, g->backend, &options.type, &why, err));

@@ -16,8 +16,13 @@ static bd_status encode_prompt(bd_generator *g, bd_encoder *encoder, const char 
 {
     const bd_tokenizer *tokenizer = g->tokenizer->tokenizer;
     const size_t n_bytes = strlen(prompt), n_bos = g->tokenizer->bos != BD_NO_BOS;
-    const size_t most = (size_t)n_positions - 1 - n_bos;
+    const int64_t least = n_bos ? 0 : 1, most = n_positions - 1 - (int64_t)n_bos;
     size_t n = 0;
+    if (most < least)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "the model has no room for a prompt and a token: its positions are "
+                       "%" PRId64,
+                       n_positions);
     document->ids =
         malloc((n_bos + tokenizer->kind->max_ids(tokenizer, n_bytes) + 1) * sizeof(uint32_t));
     if (!document->ids)
@@ -25,9 +30,10 @@ static bd_status encode_prompt(bd_generator *g, bd_encoder *encoder, const char 
     if (n_bos)
         document->ids[0] = (uint32_t)g->tokenizer->bos;
     BD_TRY(bd_encode(encoder, prompt, n_bytes, document->ids + n_bos, &n, err));
-    if (n + n_bos == 0 || n > most)
-        return bd_fail(err, BD_ERR_ARGUMENT, "%zu tokens; a prompt may have from %zu to %zu", n,
-                       1 - n_bos, most);
+    if ((int64_t)n < least || (int64_t)n > most)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "%zu tokens; a prompt may have from %" PRId64 " to %" PRId64, n, least,
+                       most);
     document->n_prompt = (int64_t)(n + n_bos);
     return BD_OK;
 }
@@ -115,23 +121,27 @@ char *bd_continuation_text(const bd_continuation *document)
     return copy;
 }
 
-// Ends the document before the first of the texts to stop at. Only what follows n_certain can be
-// part of one.
+// Ends the document before the first of the texts to stop at. If there is none, what could still
+// become one stays uncertain. Only what follows n_certain can be part of either.
 static void look_for_stops(const bd_texts *stops, bd_continuation *document)
 {
-    for (size_t at = document->n_certain; at < document->n_text; at++)
+    const size_t n_text = document->n_text;
+    size_t n_certain = n_text;
+    for (size_t at = document->n_certain; at < n_text; at++)
         for (size_t i = 0; i < stops->n; i++) {
-            const size_t size = strlen(stops->items[i]), left = document->n_text - at;
+            const size_t size = strlen(stops->items[i]), left = n_text - at;
             if (memcmp(document->text + at, stops->items[i], left < size ? left : size) != 0)
                 continue;
-            document->n_certain = at;
-            if (left < size)
-                return;  // it may become one
-            document->n_text = at;
-            document->ending = BD_ENDING_STOP;
-            return;
+            if (size <= left) {
+                document->n_text = at;
+                document->ending = BD_ENDING_STOP;
+                return;
+            }
+            // The search goes on: another text may be complete before this one is.
+            if (at < n_certain)
+                n_certain = at;
         }
-    document->n_certain = document->n_text;
+    document->n_certain = n_certain;
 }
 
 // ---- Tokens -----------------------------------------------------------------------------
@@ -163,22 +173,16 @@ static bd_status draw(bd_generator *g, bd_continuation *document, const float *l
                         &g->options.drawing, g->scratch);
     if (id == g->tokenizer->separator) {
         document->ending = BD_ENDING_SEPARATOR;
-        document->n_certain = document->n_text;
-        return BD_OK;
+    } else {
+        document->last = id;
+        document->n_drawn++;
+        BD_TRY(add_text(g, document, id, err));
+        if (document->n_prompt + document->n_drawn >= g->decoder.parameters->config.n_positions)
+            document->ending = BD_ENDING_POSITIONS;
+        if (document->n_drawn == g->options.max_tokens)
+            document->ending = BD_ENDING_TOKENS;
+        look_for_stops(&g->options.stops, document);  // last, because it outranks both
     }
-    document->last = id;
-    document->n_drawn++;
-    BD_TRY(add_text(g, document, id, err));
-    if (g->options.stops)
-        look_for_stops(g->options.stops, document);
-    else
-        document->n_certain = document->n_text;
-    if (document->ending != BD_ENDING_NONE)
-        return BD_OK;
-    if (document->n_prompt + document->n_drawn >= g->decoder.parameters->config.n_positions)
-        document->ending = BD_ENDING_POSITIONS;
-    if (document->n_drawn == g->options.max_tokens)
-        document->ending = BD_ENDING_TOKENS;
     if (document->ending != BD_ENDING_NONE)
         document->n_certain = document->n_text;
     return BD_OK;

@@ -43,9 +43,8 @@ typedef struct bd_generator_options {
     int64_t max_tokens;  // to draw for each prompt
     bd_drawing drawing;
     uint64_t seed;
-    const bd_texts
-        *stops;  // end a document when its new text contains one, and are left out of
-                 // it; NULL: none. Borrowed; no text is empty
+    // A document ends when its new text contains one of these, which is left out. None is empty.
+    bd_texts stops;
 } bd_generator_options;
 
 typedef struct bd_generator {
@@ -59,8 +58,9 @@ typedef struct bd_generator {
     double *scratch;        // [n_vocabulary], owned
 } bd_generator;
 
-// Encodes `prompts` [n] and makes a decoder for them, which still needs its weights. A prompt that has no token, or leaves no room
-// for one, is BD_ERR_ARGUMENT. Release the generator also after a failure.
+// Encodes `prompts` [n] and makes a decoder for them, which still needs its weights. A prompt that
+// has no token, or leaves no room for one, is BD_ERR_ARGUMENT. Tokenizer, parameters and the texts
+// to stop at must outlive the generator. Release it also after a failure.
 bd_status bd_generator_init(bd_generator *generator, bd_backend *backend,
                             const bd_parameters *parameters, const bd_run_tokenizer *tokenizer,
                             const char *const *prompts, size_t n,
