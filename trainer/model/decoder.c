@@ -37,7 +37,12 @@ static int64_t cache_size(const bd_decoder *d)
     return d->options.n_documents * d->capacity * c->n_kv_heads * bd_cache_width(c->head_size);
 }
 
-// Allocates the buffers, or only adds up their sizes.
+// Both backends divide the keys of a document into chunks of this, and keep what each chunk gives
+// for a query.
+enum { KEYS_PER_CHUNK = 256 };
+
+// Allocates the buffers, or only adds up the sizes of these and of the scratch memory that the
+// backend takes while it computes.
 static bd_status make_buffers(bd_decoder *d, bool only_counts, size_t *total, bd_error *err)
 {
     const bd_model_config *c = &d->parameters->config;
@@ -66,16 +71,23 @@ static bd_status make_buffers(bd_decoder *d, bool only_counts, size_t *total, bd
         {(void **)&d->rstd, n, c->n_heads, sizeof *d->rstd},
         {&d->logits, smaller_of(d->options.n_documents, n), c->n_vocabulary, of_type},
     };
-    *total = 0;
+    _Static_assert(sizeof buffers / sizeof buffers[0] == BD_DECODER_BUFFERS, "all are owned");
+    const int64_t n_partials = smaller_of(n, d->max_tokens * d->options.n_documents) *
+                               ((d->max_tokens + KEYS_PER_CHUNK - 1) / KEYS_PER_CHUNK);
+    if (!bd_size_mul((size_t)(n_partials * c->n_heads),
+                     (size_t)(2 + bd_cache_width(c->head_size)) * sizeof(float), total))
+        return bd_fail(err, BD_ERR_MEMORY, "the documents are too long or too many");
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
         size_t count, size_bytes;
         if (!bd_size_mul((size_t)buffers[i].n, (size_t)buffers[i].width, &count) ||
             !bd_size_mul(count, buffers[i].each, &size_bytes) ||
             !bd_size_add(*total, size_bytes, total))
             return bd_fail(err, BD_ERR_MEMORY, "the documents are too long or too many");
-        if (!only_counts && size_bytes > 0)
-            BD_TRY(d->backend->operations->allocate(d->backend, size_bytes, buffers[i].memory,
-                                                    err));
+        if (only_counts || size_bytes == 0)
+            continue;
+        BD_TRY(
+            d->backend->operations->allocate(d->backend, size_bytes, buffers[i].memory, err));
+        d->owned[d->n_owned++] = *buffers[i].memory;
     }
     return BD_OK;
 }
@@ -84,13 +96,13 @@ static bd_status describe(bd_decoder *d, bd_backend *backend, const bd_parameter
                           const bd_decoder_options *options, bd_error *err)
 {
     const int64_t max_tokens = smaller_of(options->max_tokens, parameters->config.n_positions);
-    const int64_t per_document =
+    const int64_t per_token =
         parameters->config.n_kv_heads * bd_cache_width(parameters->config.head_size);
     int64_t capacity, size;
     *d = (bd_decoder){.backend = backend, .parameters = parameters, .options = *options};
     if (!bd_int64_add(max_tokens, BD_CACHE_BLOCK - 1, &capacity) ||
         !bd_int64_mul(capacity, options->n_documents, &size) ||
-        !bd_int64_mul(size, per_document, &size))
+        !bd_int64_mul(size, per_token, &size))
         return bd_fail(err, BD_ERR_MEMORY, "the documents are too long or too many");
     d->max_tokens = max_tokens;
     d->capacity = capacity / BD_CACHE_BLOCK * BD_CACHE_BLOCK;
@@ -105,7 +117,25 @@ bd_status bd_decoder_measure(const bd_parameters *parameters, const bd_decoder_o
     return make_buffers(&d, true, size_bytes, err);
 }
 
-// Before memory is asked for that the system would give, and then end us for taking it.
+int64_t bd_decoder_most_documents(const bd_parameters *parameters,
+                                  const bd_decoder_options *options, size_t size_bytes)
+{
+    int64_t fit = 0, too_many = options->n_documents + 1;
+    while (too_many - fit > 1) {
+        bd_decoder_options tried = *options;
+        size_t needed;
+        tried.n_documents = fit + (too_many - fit) / 2;
+        if (bd_decoder_measure(parameters, &tried, &needed, NULL) == BD_OK &&
+            needed <= size_bytes)
+            fit = tried.n_documents;
+        else
+            too_many = tried.n_documents;
+    }
+    return fit;
+}
+
+// Linux grants memory that it does not have and kills the process that touches it; so compare
+// first.
 static bd_status check_memory(bd_decoder *d, bd_error *err)
 {
     size_t needed, free_bytes;
@@ -115,12 +145,13 @@ static bd_status check_memory(bd_decoder *d, bd_error *err)
         return BD_OK;
     return bd_fail(err, BD_ERR_MEMORY,
                    "a model of %s parameters and the keys and values of %" PRId64
-                   " documents of up to %" PRId64
-                   " tokens take %s of the memory of %s, and %s are "
-                   "free: fewer documents at a time, or fewer tokens, take less",
+                   " document%s of up to %" PRId64
+                   " tokens take %s of the memory of %s, and %s are free: shorter documents "
+                   "take less",
                    bd_format_count((uint64_t)d->parameters->n_total).text,
-                   d->options.n_documents, d->max_tokens, bd_format_bytes(needed).text,
-                   d->backend->operations->name, bd_format_bytes(free_bytes).text);
+                   d->options.n_documents, d->options.n_documents == 1 ? "" : "s",
+                   d->max_tokens, bd_format_bytes(needed).text, d->backend->operations->name,
+                   bd_format_bytes(free_bytes).text);
 }
 
 static bd_status set_turns(bd_decoder *d, uint64_t *to, const bd_rotation *rotation,
@@ -164,13 +195,8 @@ bd_status bd_decoder_init(bd_decoder *decoder, bd_backend *backend,
 
 void bd_decoder_release(bd_decoder *d)
 {
-    void *const owned[] = {
-        d->own_weights, d->keys,   d->values, d->turns,    d->local_turns, d->numbers,
-        d->stream,      d->normed, d->qkv,    d->attended, d->branch,      d->expanded,
-        d->activated,   d->mean,   d->rstd,   d->logits,
-    };
-    for (size_t i = 0; d->backend && i < sizeof owned / sizeof owned[0]; i++)
-        d->backend->operations->release(d->backend, owned[i]);
+    for (size_t i = 0; i < d->n_owned; i++)
+        d->backend->operations->release(d->backend, d->owned[i]);
     free(d->lengths);
     *d = (bd_decoder){0};
 }

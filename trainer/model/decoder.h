@@ -1,15 +1,17 @@
 // decoder.h - a model that continues documents: each new token is computed from those before it,
 // whose keys and values are kept.
 //
-// It computes what bd_model_forward() computes for the whole document, with sums in another order:
-// in float, a logit differs by at most BD_LONGEST_SUM (kernels/summation.h) units of rounding of
-// the sum of its absolute terms. Bit for bit, a document's logits depend on its own tokens alone:
-// neither on how many are added at a time, nor on the other documents, nor on the number of
-// threads.
+// It computes what bd_model_forward() computes for the whole document, with sums in another order.
+// The tests hold the difference of a logit, in float, to the bound of a single sum (BD_LONGEST_SUM
+// units of rounding of the sum of its absolute terms, kernels/summation.h); they see 7 of 192. Bit
+// for bit, a document's logits depend on its own tokens alone: neither on how many are added at a
+// time, nor on the other documents, nor on the number of threads.
 //
 // Memory of the backend: the weights, unless they are borrowed; of every layer the keys and values
-// of n_documents x max_tokens (rounded up to 64) tokens; and the activations of one layer for
-// BD_DECODER_TOKENS tokens. There are no gradients.
+// of n_documents x max_tokens (rounded up to 64) tokens; the activations of one layer for
+// BD_DECODER_TOKENS tokens; and the scratch memory of attention for as many tokens at the end of a
+// document of max_tokens: BD_DECODER_TOKENS x n_heads x max_tokens / 256 x (2 + head_size) floats.
+// There are no gradients.
 #ifndef BINDERY_TRAINER_MODEL_DECODER_H
 #define BINDERY_TRAINER_MODEL_DECODER_H
 
@@ -21,7 +23,10 @@
 #include "kernels/backend.h"
 #include "trainer/model/parameters.h"
 
-enum { BD_DECODER_TOKENS = 64 };  // that go through the layers together
+enum {
+    BD_DECODER_TOKENS = 64,  // that go through the layers together
+    BD_DECODER_BUFFERS = 16,
+};
 
 typedef struct bd_decoder_options {
     bd_type type;
@@ -39,19 +44,25 @@ typedef struct bd_decoder {
     int64_t capacity;     // the same, rounded up to BD_CACHE_BLOCK
     int64_t *lengths;     // [n_documents], owned: tokens so far
 
-    // All are the backend's memory, owned.
+    // All are the backend's memory.
+    void *owned[BD_DECODER_BUFFERS];  // [n_owned]: those below that exist, to be released
+    size_t n_owned;
     void *own_weights;
     void *keys, *values;            // [n_layers], each a cache of kernels/attention_cached.h
     uint64_t *turns, *local_turns;  // [head_size / 2], of all layers and of those with a window
     void *numbers;                  // ids, boundaries and the like of the new tokens
     void *stream, *normed, *qkv, *attended, *branch, *expanded, *activated;
     float *mean, *rstd;
-    void *logits;  // [BD_DECODER_TOKENS or n_documents][n_vocabulary]
+    void *logits;  // [min(BD_DECODER_TOKENS, n_documents)][n_vocabulary]
 } bd_decoder;
 
-// How much of the backend's memory a decoder takes.
+// How much of the backend's memory a decoder takes, scratch memory included.
 bd_status bd_decoder_measure(const bd_parameters *parameters, const bd_decoder_options *options,
                              size_t *size_bytes, bd_error *err);
+// The most documents, up to n_documents, for which it takes at most `size_bytes`; 0 if one takes
+// more.
+int64_t bd_decoder_most_documents(const bd_parameters *parameters,
+                                  const bd_decoder_options *options, size_t size_bytes);
 
 // Compares the memory that it takes with what is free, then makes the buffers. All documents are
 // empty. Release what comes out.
@@ -70,9 +81,8 @@ typedef struct bd_new_tokens {
     int64_t document;
     const uint32_t *ids;  // [n], n >= 1, all below n_vocabulary
     int64_t n;
-    float
-        *logits;  // [n_vocabulary], host memory: for the token after the last of these; NULL if
-                  // not wanted
+    // [n_vocabulary], host memory: for the token after the last of these; NULL if not wanted.
+    float *logits;
 } bd_new_tokens;
 
 // Adds tokens to n documents, none of which comes twice. A document that would get too long is

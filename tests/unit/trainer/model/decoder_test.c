@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "common/base/random.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/summation.h"
 #include "tests/unit/temporary_folder.h"
 #include "tests/unit/trainer/awkward_models.h"
@@ -325,7 +326,7 @@ static void memory_is_what_was_measured(void **state)
     free_bytes = measured;
     n_allocated_bytes = 0;
     check(bd_decoder_init(&decoder, backend, &w.parameters, &options, &err), &err);
-    assert_int_equal(n_allocated_bytes, measured);
+    const size_t scratch_bytes = measured - n_allocated_bytes;
     bd_decoder_release(&decoder);
     const int n_all = n_blocks;
     for (fail_at_block = 1; fail_at_block <= n_all; fail_at_block++) {
@@ -334,10 +335,60 @@ static void memory_is_what_was_measured(void **state)
                          BD_ERR_MEMORY);
         assert_null(decoder.keys);
     }
+    // 64 tokens at a time, whose documents have less than a chunk of keys.
+    assert_int_equal(scratch_bytes, 64 * c->n_heads * (2 + 16) * sizeof(float));
     const bd_decoder_options huge = {.n_documents = INT64_MAX / 2, .max_tokens = 65};
     assert_int_equal(bd_decoder_measure(&w.parameters, &huge, &measured, &err), BD_ERR_MEMORY);
     backend->operations = honest;
     backend->operations->close(backend);
+    free_world(&w);
+}
+
+// The scratch memory that was measured is what attention has taken at the end of the longest
+// document.
+static void scratch_is_what_was_measured(void **state)
+{
+    (void)state;
+    bd_error err;
+    world w = make_world(config_of(&bd_family_llama));
+    bd_backend *backend = open_cpu(1, bd_cpu_isa_best());
+    bd_operations table = *backend->operations;
+    honest = backend->operations;
+    table.allocate = counting_allocate;
+    backend->operations = &table;
+    n_allocated_bytes = 0;
+    n_blocks = fail_at_block = 0;
+    const bd_decoder_options options = {.n_documents = 1, .max_tokens = N_POSITIONS};
+    size_t measured;
+    check(bd_decoder_measure(&w.parameters, &options, &measured, &err), &err);
+    bd_decoder decoder = make_decoder(&w, backend, 1);
+    const bd_new_tokens first = {0, w.ids[2], N_POSITIONS - BD_DECODER_TOKENS, NULL};
+    const bd_new_tokens last = {0, w.ids[2], BD_DECODER_TOKENS, NULL};
+    check(bd_decoder_add(&decoder, &first, 1, &err), &err);
+    check(bd_decoder_add(&decoder, &last, 1, &err), &err);
+    assert_int_equal(((bd_cpu_backend *)backend)->scratch_bytes, measured - n_allocated_bytes);
+    bd_decoder_release(&decoder);
+    backend->operations = honest;
+    backend->operations->close(backend);
+    free_world(&w);
+}
+
+static void as_many_documents_as_fit_are_counted(void **state)
+{
+    (void)state;
+    bd_error err;
+    world w = make_world(config_of(&bd_family_llama));
+    const bd_decoder_options nine = {.n_documents = 9, .max_tokens = 70};
+    bd_decoder_options options = nine;
+    for (options.n_documents = 1; options.n_documents <= 9; options.n_documents++) {
+        size_t measured;
+        check(bd_decoder_measure(&w.parameters, &options, &measured, &err), &err);
+        assert_int_equal(bd_decoder_most_documents(&w.parameters, &nine, measured),
+                         options.n_documents);
+        assert_int_equal(bd_decoder_most_documents(&w.parameters, &nine, measured - 1),
+                         options.n_documents - 1);
+    }
+    assert_int_equal(bd_decoder_most_documents(&w.parameters, &nine, SIZE_MAX), 9);
     free_world(&w);
 }
 
@@ -401,6 +452,8 @@ int main(void)
         cmocka_unit_test(bits_depend_on_the_document_alone),
         cmocka_unit_test(many_documents_are_each_as_if_alone),
         cmocka_unit_test(memory_is_what_was_measured),
+        cmocka_unit_test(scratch_is_what_was_measured),
+        cmocka_unit_test(as_many_documents_as_fit_are_counted),
         cmocka_unit_test(a_document_that_gets_too_long_is_refused),
         cmocka_unit_test(borrowed_weights_are_read_in_place),
     };
