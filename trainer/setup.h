@@ -54,8 +54,8 @@ static inline bool bd_setup_is_first(const bd_setup *setup)
 // Close the setup also after a failure.
 bd_status bd_setup_open(bd_setup *setup, const bd_train_options *options, bd_group *group,
                         bool quiet, bd_error *err);
-// Opens data, backend and the description of the model alone, without the run's folder, and
-// without weights: for a dry run. Close the setup likewise.
+// Opens data, backend and the description of the model alone, without locking or writing the run's
+// folder, and without weights: for a dry run. Close the setup likewise.
 bd_status bd_setup_describe(bd_setup *setup, const bd_train_options *options, bd_group *group,
                             bd_error *err);
 void bd_setup_close(bd_setup *setup);  // safe twice

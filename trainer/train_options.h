@@ -13,8 +13,9 @@ typedef struct bd_train_options {
     const char *settings_file;  // read by the parser
     bd_texts data;              // see data_sources.h
     bool dry_run;
-    const char *out, *resume;  // the run's folder; at least one of them names it
-    int64_t resume_from;       // a step; BD_NOT_GIVEN: the latest
+    // The run's folder; at least one of them names it, except in a dry run.
+    const char *out, *resume;
+    int64_t resume_from;  // a step; BD_NOT_GIVEN: the latest
     int preset;
     bool preset_given;
     bool model_given;  // one of the other options of the model was given

@@ -232,7 +232,8 @@ bd_status bd_model_measure(const bd_parameters *parameters, const bd_model_optio
     return status;
 }
 
-// Before memory is asked for that the system would give, and then end us for taking it.
+// Linux grants memory that it does not have and kills the process that touches it; so compare
+// first.
 static bd_status check_memory(const bd_model *model, const bd_model_options *options,
                               bd_error *err)
 {
