@@ -144,6 +144,18 @@ static bd_status gather_prompts(generation *g, const generate_settings *settings
     return g->n_prompts > 0 ? BD_OK : add_prompt(g, "The", err);
 }
 
+// Puts before the message in *err where prompt i was given.
+static bd_status name_prompt(const generate_settings *settings, size_t i, bd_status status,
+                             bd_error *err)
+{
+    const size_t n = settings->prompts.n;
+    if (settings->prompts_file && i >= n)
+        return bd_error_prefix(err, status, "'%s', line %zu", settings->prompts_file,
+                               i - n + 1);
+    return n > 1 ? bd_error_prefix(err, status, "--prompt number %zu", i + 1)
+                 : bd_error_prefix(err, status, "--prompt");
+}
+
 // ---- Opening ----------------------------------------------------------------------------
 
 static bd_status open_generation(generation *g, const bd_arguments *arguments, bd_error *err)
@@ -173,8 +185,11 @@ static bd_status open_generation(generation *g, const bd_arguments *arguments, b
     const bd_status status =
         bd_generator_init(&g->generator, g->backend, &g->run.parameters, &g->tokenizer,
                           g->prompts, g->n_prompts, &options, err);
-    if (status != BD_OK)
-        return bd_error_prefix(err, status, "--prompt");
+    if (status != BD_OK && g->generator.refused < g->n_prompts)
+        return name_prompt(settings, g->generator.refused, status, err);
+    if (status == BD_ERR_MEMORY)
+        return bd_error_suffix(err, status, "--tokens limits what follows a prompt");
+    BD_TRY(status);
     BD_TRY(bd_decoder_set_weights(&g->generator.decoder, g->run.weights, err));
     bd_run_forget_weights(&g->run);
     return BD_OK;
@@ -193,21 +208,32 @@ static void close_generation(generation *g)
 
 // ---- Printing ---------------------------------------------------------------------------
 
-// How far the documents are printed: all before `document`, and that one's first n_bytes.
+// How far the documents are printed: all before `document`, and that one's first n_bytes. `begun`
+// says whether its header is printed.
 typedef struct printed {
     size_t document, n_bytes;
+    bool begun;
 } printed;
 
-// Prints what is certain of a document's text, up to its last whole character, which may still lack
-// up to 3 bytes.
-static void print_text(const bd_continuation *document, printed *at)
+// The bytes of `text` that are printed before more of it is known: all but a last character that
+// may lack bytes. A byte that no following one can make valid is passed over.
+static size_t count_settled(const char *text, size_t n)
 {
     enum { LONGEST_CHARACTER = 4 };
+    size_t settled = bd_utf8_valid_prefix(text, n);
+    while (n - settled >= LONGEST_CHARACTER) {
+        settled++;
+        settled += bd_utf8_valid_prefix(text + settled, n - settled);
+    }
+    return settled;
+}
+
+// Prints what is certain of a document's text and not yet printed.
+static void print_text(const bd_continuation *document, printed *at)
+{
     const char *text = document->text + at->n_bytes;
     const size_t n_new = document->n_certain - at->n_bytes;
-    size_t n = bd_utf8_valid_prefix(text, n_new);
-    if (document->ending != BD_ENDING_NONE || n_new - n >= LONGEST_CHARACTER)
-        n = n_new;
+    const size_t n = document->ending != BD_ENDING_NONE ? n_new : count_settled(text, n_new);
     bd_print_safely(stdout, text, n, true);
     at->n_bytes += n;
 }
@@ -237,16 +263,17 @@ static bd_status print_documents(const generation *g, bool json, printed *at, bd
         const bool ended = document->ending != BD_ENDING_NONE;
         if (json && ended)
             BD_TRY(print_json(g, at->document, err));
-        if (!json && g->n_prompts > 1 && at->n_bytes == 0)
+        if (!json && g->n_prompts > 1 && !at->begun)
             printf("%s==> %zu of %zu <==\n", at->document > 0 ? "\n" : "", at->document + 1,
                    g->n_prompts);
+        at->begun = true;
         if (!json)
             print_text(document, at);
         if (!json && ended)
             putchar('\n');
         if (!ended)
             break;
-        *at = (printed){at->document + 1, 0};
+        *at = (printed){.document = at->document + 1};
     }
     fflush(stdout);
     return BD_OK;
@@ -254,7 +281,7 @@ static bd_status print_documents(const generation *g, bool json, printed *at, bd
 
 static bd_status generate(generation *g, bool json, bd_error *err)
 {
-    printed at = {0, 0};
+    printed at = {0};
     bool ended = false;
     while (!ended) {
         BD_TRY(bd_generator_step(&g->generator, &ended, err));
@@ -282,9 +309,8 @@ const bd_command bd_generate_command = {
         "Continues each prompt until the document ends, --tokens tokens are written, the text "
         "contains one of --stop, or the model has no more positions.\n"
         "\n"
-        "Prompts are continued side by side. What is written for one depends on its number and "
-        "on "
-        "--seed, not on the others.\n",
+        "Prompts are continued side by side, up to 64 at a time and fewer if memory is short. "
+        "What is written for one depends on its number and on --seed, not on the others.\n",
     .operands = "RUN",
     .operand_kind = BD_OPTION_DIRECTORY,
     .options = generate_options,

@@ -46,11 +46,33 @@ static bd_status encode_prompts(bd_generator *g, const char *const *prompts,
     bd_status status = BD_OK;
     for (size_t i = 0; i < g->n_documents && status == BD_OK; i++) {
         status = encode_prompt(g, &encoder, prompts[i], n_positions, &g->documents[i], err);
-        if (status != BD_OK && g->n_documents > 1)
-            status = bd_error_prefix(err, status, "prompt %zu", i + 1);
+        if (status != BD_OK && status != BD_ERR_MEMORY)
+            g->refused = i;
     }
     bd_encoder_release(&encoder);
     return status;
+}
+
+// ---- Beginning and end ------------------------------------------------------------------
+
+// Documents beyond the first take at most half of the memory that the first leaves free, because
+// others may want some of it later.
+static bd_status choose_slots(bd_generator *g, bd_backend *backend,
+                              const bd_parameters *parameters, bd_decoder_options *of_decoder,
+                              bd_error *err)
+{
+    const int64_t n = (int64_t)g->n_documents;
+    size_t one_bytes, free_bytes;
+    of_decoder->n_documents = 1;
+    BD_TRY(bd_decoder_measure(parameters, of_decoder, &one_bytes, err));
+    BD_TRY(backend->operations->free_memory(backend, &free_bytes, err));
+    if (one_bytes < free_bytes) {
+        of_decoder->n_documents = n < BD_DECODER_TOKENS ? n : BD_DECODER_TOKENS;
+        of_decoder->n_documents = bd_decoder_most_documents(
+            parameters, of_decoder, one_bytes + (free_bytes - one_bytes) / 2);
+    }
+    g->n_slots = (size_t)of_decoder->n_documents;
+    return BD_OK;
 }
 
 bd_status bd_generator_init(bd_generator *g, bd_backend *backend,
@@ -59,22 +81,25 @@ bd_status bd_generator_init(bd_generator *g, bd_backend *backend,
                             const bd_generator_options *options, bd_error *err)
 {
     const bd_model_config *c = &parameters->config;
-    *g = (bd_generator){.options = *options, .tokenizer = tokenizer, .n_documents = n};
+    *g = (bd_generator){
+        .options = *options, .tokenizer = tokenizer, .n_documents = n, .refused = n};
     g->documents = calloc(n, sizeof *g->documents);
-    g->tokens = calloc(n, sizeof *g->tokens);
-    if (!g->documents || !g->tokens)
+    if (!g->documents)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu prompts", n);
     BD_TRY(encode_prompts(g, prompts, c->n_positions, err));
-    bd_decoder_options of_decoder = {
-        .type = options->type, .n_documents = (int64_t)n, .borrows = options->borrows};
+    bd_decoder_options of_decoder = {.type = options->type, .borrows = options->borrows};
     for (size_t i = 0; i < n; i++)
         if (g->documents[i].n_prompt + options->max_tokens > of_decoder.max_tokens)
             of_decoder.max_tokens = g->documents[i].n_prompt + options->max_tokens;
+    BD_TRY(choose_slots(g, backend, parameters, &of_decoder, err));
     BD_TRY(bd_decoder_init(&g->decoder, backend, parameters, &of_decoder, err));
-    g->logits = malloc(n * (size_t)c->n_vocabulary * sizeof *g->logits);
-    g->scratch = malloc((size_t)c->n_vocabulary * sizeof *g->scratch);
-    if (!g->logits || !g->scratch)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the logits of %zu prompts", n);
+    g->in_slot = calloc(g->n_slots, sizeof *g->in_slot);
+    g->tokens = calloc(g->n_slots, sizeof *g->tokens);
+    g->logits = calloc(g->n_slots, (size_t)c->n_vocabulary * sizeof *g->logits);
+    g->scratch = calloc((size_t)c->n_vocabulary, sizeof *g->scratch);
+    if (!g->in_slot || !g->tokens || !g->logits || !g->scratch)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the logits of %zu documents",
+                       g->n_slots);
     return bd_generator_begin(g, err);
 }
 
@@ -86,6 +111,7 @@ void bd_generator_release(bd_generator *g)
         free(g->documents[i].text);
     }
     free(g->documents);
+    free(g->in_slot);
     free(g->tokens);
     free(g->logits);
     free(g->scratch);
@@ -159,8 +185,10 @@ bd_status bd_generator_begin(bd_generator *g, bd_error *err)
         for (int64_t t = g->tokenizer->bos != BD_NO_BOS; t < document->n_prompt; t++)
             BD_TRY(add_text(g, document, document->ids[t], err));
         document->n_prompt_text = document->n_certain = document->n_text;
-        bd_decoder_empty(&g->decoder, (int64_t)i);
     }
+    g->n_begun = 0;
+    for (size_t slot = 0; slot < g->n_slots; slot++)
+        g->in_slot[slot] = g->n_documents;
     return BD_OK;
 }
 
@@ -188,27 +216,37 @@ static bd_status draw(bd_generator *g, bd_continuation *document, const float *l
     return BD_OK;
 }
 
+static bool has_ended(const bd_generator *g, size_t slot)
+{
+    const size_t i = g->in_slot[slot];
+    return i == g->n_documents || g->documents[i].ending != BD_ENDING_NONE;
+}
+
 bd_status bd_generator_step(bd_generator *g, bool *ended, bd_error *err)
 {
     const int64_t n_vocabulary = g->decoder.parameters->config.n_vocabulary;
     int64_t n = 0;
-    for (size_t i = 0; i < g->n_documents; i++) {
-        const bd_continuation *document = &g->documents[i];
-        const bool first = document->n_drawn == 0;
-        if (document->ending != BD_ENDING_NONE)
+    for (size_t slot = 0; slot < g->n_slots; slot++) {
+        if (has_ended(g, slot) && g->n_begun < g->n_documents) {
+            g->in_slot[slot] = g->n_begun++;
+            bd_decoder_empty(&g->decoder, (int64_t)slot);
+        }
+        if (has_ended(g, slot))
             continue;
-        g->tokens[n] = (bd_new_tokens){.document = (int64_t)i,
+        const bd_continuation *document = &g->documents[g->in_slot[slot]];
+        const bool first = document->n_drawn == 0;
+        g->tokens[n] = (bd_new_tokens){.document = (int64_t)slot,
                                        .ids = first ? document->ids : &document->last,
                                        .n = first ? document->n_prompt : 1,
                                        .logits = g->logits + n * n_vocabulary};
         n++;
     }
     BD_TRY(bd_decoder_add(&g->decoder, g->tokens, n, err));
-    *ended = true;
+    *ended = g->n_begun == g->n_documents;
     for (int64_t i = 0; i < n; i++) {
-        bd_continuation *document = &g->documents[g->tokens[i].document];
-        BD_TRY(draw(g, document, g->tokens[i].logits, err));
-        *ended = *ended && document->ending != BD_ENDING_NONE;
+        const size_t slot = (size_t)g->tokens[i].document;
+        BD_TRY(draw(g, &g->documents[g->in_slot[slot]], g->tokens[i].logits, err));
+        *ended = *ended && has_ended(g, slot);
     }
     return BD_OK;
 }

@@ -1,4 +1,8 @@
-// generator.h - continues prompts token by token, all of them side by side.
+// generator.h - continues prompts token by token, many of them side by side.
+//
+// The decoder has slots for up to BD_DECODER_TOKENS documents, which go through its layers
+// together; more would be no faster. If memory is short, it has fewer. Documents take slots in
+// their order, each when an earlier one has ended.
 #ifndef BINDERY_TRAINER_GENERATOR_H
 #define BINDERY_TRAINER_GENERATOR_H
 
@@ -53,14 +57,19 @@ typedef struct bd_generator {
     bd_decoder decoder;
     bd_continuation *documents;  // [n_documents], owned
     size_t n_documents;
-    bd_new_tokens *tokens;  // [n_documents], owned
-    float *logits;          // [n_documents][n_vocabulary], owned
+    size_t n_begun;         // documents that have got a slot so far
+    size_t refused;         // the prompt that init refused; n_documents: none
+    size_t n_slots;         // of the decoder
+    size_t *in_slot;        // [n_slots], owned: the document, or n_documents if there is none
+    bd_new_tokens *tokens;  // [n_slots], owned
+    float *logits;          // [n_slots][n_vocabulary], owned
     double *scratch;        // [n_vocabulary], owned
 } bd_generator;
 
 // Encodes `prompts` [n] and makes a decoder for them, which still needs its weights. A prompt that
-// has no token, or leaves no room for one, is BD_ERR_ARGUMENT. Tokenizer, parameters and the texts
-// to stop at must outlive the generator. Release it also after a failure.
+// has no token, or leaves no room for one, is BD_ERR_ARGUMENT; `refused` tells the caller which, to
+// name it in the message. Tokenizer, parameters and the texts to stop at must outlive the
+// generator. Release it also after a failure.
 bd_status bd_generator_init(bd_generator *generator, bd_backend *backend,
                             const bd_parameters *parameters, const bd_run_tokenizer *tokenizer,
                             const char *const *prompts, size_t n,
@@ -75,8 +84,8 @@ bd_status bd_generator_begin(bd_generator *generator, bd_error *err);
 // else: others become 0xff. NULL if there is no memory.
 char *bd_continuation_text(const bd_continuation *document);
 
-// Draws one more token, one that the tokenizer knows, for every document that has not ended.
-// *ended becomes true if all have.
+// Gives free slots to documents that wait. Then draws one more token, one that the tokenizer
+// knows, for every document that has a slot. *ended becomes true if all documents have ended.
 bd_status bd_generator_step(bd_generator *generator, bool *ended, bd_error *err);
 
 #endif

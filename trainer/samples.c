@@ -31,8 +31,13 @@ bd_status bd_samples_open(bd_samples *samples, const bd_texts *prompts, const bd
     const bd_status status =
         bd_generator_init(&samples->generator, model->backend, model->parameters, opened, texts,
                           samples->n, &options, err);
-    if (status != BD_OK)
+    if (status != BD_OK && samples->generator.refused == samples->n)
+        return bd_error_prefix(err, status, "--sample-every");
+    if (status != BD_OK && samples->n == 1)
         return bd_error_prefix(err, status, "--sample-prompt");
+    if (status != BD_OK)
+        return bd_error_prefix(err, status, "--sample-prompt number %zu",
+                               samples->generator.refused + 1);
     samples->values = calloc(samples->n, sizeof *samples->values);
     if (!samples->values)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu samples", samples->n);

@@ -10,6 +10,7 @@ from schemas import validate
 
 DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
 MODEL = ["--layers", "2", "--channels", "32", "--heads", "4", "--positions", "64"]
+CATS = "The cat sat on the mat. The hat was on the cat.\n" * 20
 PROMPTS = ["The", "A much longer prompt than the others", "x", "The"]
 
 
@@ -19,11 +20,11 @@ class GenerateTest(ProgramTest):
         self.succeeds("train", "-q", "--data", dataset, "-o", run, "--steps", 20, *arguments)
         return run
 
-    def train_on_cats(self) -> Path:
+    def train_on_cats(self, *packing: object, text: str = CATS) -> Path:
         """Returns a run whose model writes plain text."""
         corpus = self.folder / "corpus.txt"
-        corpus.write_text("The cat sat on the mat. The hat was on the cat.\n" * 20)
-        dataset = self.pack(self.folder / "cats", [corpus], "--seq-len", 64)
+        corpus.write_text(text)
+        dataset = self.pack(self.folder / "cats", [corpus], "--seq-len", 64, *packing)
         run = self.folder / "cats-run"
         self.succeeds("train", "-q", "--data", dataset, "-o", run, "--steps", 150,
                       "--learning-rate", 0.01, *MODEL)  # fmt: skip
@@ -113,7 +114,11 @@ class SeveralPrompts(GenerateTest):
         path.write_bytes(b"a\0b\n")
         self.assertIn("no text", self.refuses("--prompts", path, run))
         path.write_bytes(b"fits\n" + b"x" * 64)
-        self.assertRegex(self.refuses("--prompts", path, run), "prompt 2: 64 tokens")
+        self.assertRegex(self.refuses("--prompts", path, run), r"prompts\.txt', line 2: 64 tokens")
+        self.assertRegex(self.refuses("--prompt", "x", "--prompts", path, run), "', line 2: 64")
+        path.write_bytes(b"fits")
+        said = self.refuses("--prompt", "x", "--prompt", "x" * 64, "--prompts", path, run)
+        self.assertIn(" --prompt number 2: 64 tokens", said)
         self.assertIn("absent", self.refuses("--prompts", self.folder / "absent", run))
 
     def test_texts_are_printed_one_after_the_other(self) -> None:
@@ -124,12 +129,43 @@ class SeveralPrompts(GenerateTest):
                   for i, line in enumerate(lines, 1)]  # fmt: skip
         self.assertEqual(self.succeeds("generate", *how, run).stdout, "\n".join(wanted))
 
-    def test_more_prompts_than_memory_are_refused(self) -> None:
-        run = self.train(*MODEL[:-1], 1 << 20, "--preset", "llama-tiny")
+    def test_a_text_that_is_held_back_gets_one_header(self) -> None:
+        """Nothing is certain of the first text until its sixth token, and its prompt is empty."""
+        run = self.train_on_cats("--bos", 256)
+        how = ["--tokens", 8, *self.prompts(["", "x"])]
+        stop = self.generate(run, *how)[0]["text"][:5] + "~"
+        lines = self.generate(run, *how, "--stop", stop)
+        wanted = [f"==> {i} of 2 <==\n{line['prompt']}{line['text']}\n"
+                  for i, line in enumerate(lines, 1)]  # fmt: skip
+        said = self.succeeds("generate", *how, "--stop", stop, run).stdout
+        self.assertEqual(said, "\n".join(wanted))
+
+    def test_a_character_stays_whole_behind_a_byte_that_is_none(self) -> None:
+        """The model writes the last two bytes of a character, one after the other."""
+        run = self.train_on_cats(text="\u20ac" * 400)
         path = self.folder / "prompts.txt"
-        path.write_text("x\n" * 50000)
-        said = self.refuses("--prompts", path, "--tokens", 1 << 19, run)
-        self.assertIn("50000 documents of up to 524289 tokens", said)
+        path.write_bytes(b"\xff\xe2\x82\xac\xe2")
+        how = ["--tokens", 8, "--temperature", 0, "--prompts", path]
+        self.assertEqual(self.succeeds("generate", *how, run).stdout, "\\xff" + "\u20ac" * 4 + "\n")
+
+    def test_more_prompts_than_go_side_by_side_change_nothing(self) -> None:
+        run = self.train(*MODEL)
+        path = self.folder / "prompts.txt"
+        path.write_text("".join(prompt + "\n" for prompt in PROMPTS * 40))
+        how = ["--tokens", 9, "--temperature", 0]
+        few = self.generate(run, *how, *self.prompts(PROMPTS))
+        self.assertEqual(self.generate(run, *how, "--prompts", path), few * 40)
+
+    def test_a_text_longer_than_memory_is_refused_with_the_option_that_helps(self) -> None:
+        shape = ["--layers", 24, "--channels", 8, "--heads", 64, "--head-size", 64,
+                 "--feed-forward", 8, "--positions", 1 << 24]  # fmt: skip
+        run = self.folder / "run"
+        self.succeeds("train", "-q", "--data", DATASET, "-o", run, "--steps", 1, "--batch", 1,
+                      "--preset", "llama-tiny", *shape)  # fmt: skip
+        said = self.refuses("--prompt", "x", "--tokens", 1 << 20, run)
+        self.assertIn("1 document of up to 1048577 tokens take", said)
+        self.assertIn("--tokens", said)
+        self.assertNotIn("--prompt", said)
 
 
 class Stopping(GenerateTest):
@@ -157,6 +193,16 @@ class Stopping(GenerateTest):
         self.assertEqual(self.generate(run, *how, *stopped), [free])
         said = self.succeeds("generate", *how, run).stdout
         self.assertEqual(self.succeeds("generate", *how, *stopped, run).stdout, said)
+
+    def test_one_inside_the_beginning_of_another_is_found(self) -> None:
+        run = self.train_on_cats()
+        (free,) = self.generate(run, "--tokens", 30, "--prompt", "The")
+        text = free["text"]
+        outer, inner = text[4:12] + "~", text[8:11]
+        how = ["--tokens", 12, "--prompt", "The", "--stop", outer, "--stop", inner]
+        (line,) = self.generate(run, *how)
+        self.assertEqual(line["text"], text[: text.index(inner)])
+        self.assertEqual(line["ended_by"], "stop")
 
     def test_the_prompt_may_contain_it(self) -> None:
         run = self.train(*MODEL)

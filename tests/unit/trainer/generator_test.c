@@ -50,6 +50,15 @@ enum { N_POSITIONS = 32, MAX_SCRIPT = 12 };
 static const bd_operations *honest;
 static uint32_t script[MAX_SCRIPT];
 static int n_written;
+static size_t free_bytes;
+
+static bd_status stated_free_memory(bd_backend *backend, size_t *size_bytes, bd_error *err)
+{
+    (void)backend;
+    (void)err;
+    *size_bytes = free_bytes;
+    return BD_OK;
+}
 
 static bd_status follow_script(bd_backend *backend, const bd_linear_by_token_args *args,
                                bd_error *err)
@@ -270,6 +279,82 @@ static void every_text_is_searched_as_a_whole(void **state)
     close_world(&w);
 }
 
+enum { N_PROMPTS = 5, MOST_TOKENS = 9, MOST_TEXT = 64 };
+
+// Continues N_PROMPTS prompts by a model of random weights, twice, with so much free memory.
+// Returns the number of slots.
+static size_t write_texts(world *w, size_t free_memory, char texts[N_PROMPTS][MOST_TEXT],
+                          bd_ending *endings)
+{
+    static const char *const prompts[N_PROMPTS] = {"c", "at", "cat!", "t", "ca"};
+    const bd_generator_options options = {
+        .max_tokens = MOST_TOKENS, .drawing = {.temperature = 1, .top_p = 1}, .seed = 3};
+    bd_error err;
+    bd_generator g;
+    bd_random random = {5};
+    const size_t n_total = (size_t)w->parameters.n_total;
+    float *weights = calloc(n_total, sizeof *weights);
+    assert_non_null(weights);
+    for (size_t i = 0; i < n_total; i++)
+        weights[i] = (float)bd_random_normal(&random);
+    free_bytes = free_memory;
+    check(bd_generator_init(&g, w->backend, &w->parameters, &w->tokenizer, prompts, N_PROMPTS,
+                            &options, &err),
+          &err);
+    check(bd_decoder_set_weights(&g.decoder, weights, &err), &err);
+    for (int again = 0; again < 2; again++) {
+        bool ended = false;
+        int n_steps = 0;
+        check(bd_generator_begin(&g, &err), &err);
+        for (; !ended; n_steps++)
+            check(bd_generator_step(&g, &ended, &err), &err);
+        assert_in_range(n_steps, 1, MOST_TOKENS * N_PROMPTS);
+        for (int i = 0; i < N_PROMPTS; i++) {
+            char *text = bd_continuation_text(&g.documents[i]);
+            assert_non_null(text);
+            if (again)
+                assert_string_equal(texts[i], text);
+            assert_true(strlen(text) < MOST_TEXT);
+            strcpy(texts[i], text);
+            endings[i] = g.documents[i].ending;
+            free(text);
+        }
+    }
+    const size_t n_slots = g.n_slots;
+    bd_generator_release(&g);
+    free(weights);
+    return n_slots;
+}
+
+static void fewer_slots_than_documents_change_no_text(void **state)
+{
+    (void)state;
+    world w;
+    bd_error err;
+    char wanted[N_PROMPTS][MOST_TEXT], texts[N_PROMPTS][MOST_TEXT];
+    bd_ending wanted_endings[N_PROMPTS], endings[N_PROMPTS];
+    open_world(&w, N_POSITIONS, BD_NO_BOS);
+    w.table.linear_by_token = honest->linear_by_token;
+    w.table.free_memory = stated_free_memory;
+    assert_int_equal(write_texts(&w, SIZE_MAX, wanted, wanted_endings), N_PROMPTS);
+    assert_string_not_equal(wanted[0], wanted[3]);
+    for (int64_t n = 1; n <= N_PROMPTS; n++) {
+        const bd_decoder_options one = {.n_documents = 1, .max_tokens = 4 + MOST_TOKENS};
+        bd_decoder_options several = one;
+        size_t one_bytes, several_bytes;
+        several.n_documents = n;
+        check(bd_decoder_measure(&w.parameters, &one, &one_bytes, &err), &err);
+        check(bd_decoder_measure(&w.parameters, &several, &several_bytes, &err), &err);
+        const size_t enough = one_bytes + 2 * (several_bytes - one_bytes);
+        assert_int_equal(write_texts(&w, enough, texts, endings), n);
+        for (int i = 0; i < N_PROMPTS; i++) {
+            assert_string_equal(texts[i], wanted[i]);
+            assert_int_equal(endings[i], wanted_endings[i]);
+        }
+    }
+    close_world(&w);
+}
+
 static void a_model_of_one_position_has_no_room_after_bos(void **state)
 {
     (void)state;
@@ -284,6 +369,7 @@ static void a_model_of_one_position_has_no_room_after_bos(void **state)
                                            &prompts[i], 1, &options, &err),
                          BD_ERR_ARGUMENT);
         assert_mentions(&err, "no room");
+        assert_int_equal(generator.refused, 0);
         bd_generator_release(&generator);
     }
     close_world(&w);
@@ -296,6 +382,7 @@ int main(void)
         cmocka_unit_test(a_stop_outranks_the_last_position),
         cmocka_unit_test(stops_may_span_tokens_and_characters),
         cmocka_unit_test(every_text_is_searched_as_a_whole),
+        cmocka_unit_test(fewer_slots_than_documents_change_no_text),
         cmocka_unit_test(a_model_of_one_position_has_no_room_after_bos),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
