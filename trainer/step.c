@@ -17,6 +17,11 @@ bd_status bd_training_measure(bd_training_size *size, const bd_hyperparameters *
                               const bd_parameters *parameters, int64_t seq_len,
                               const bd_group *group, bd_error *err)
 {
+    if (h->batch_rows < group->n_ranks)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "a batch of %" PRId64 " rows leaves some of %d ranks without a row: "
+                       "--batch needs one for each",
+                       h->batch_rows, (int)group->n_ranks);
     const int64_t n_micro_batches =
         bd_balance_micro_batches(h->batch_rows, h->micro_batch_rows, group->n_ranks);
     *size = (bd_training_size){
@@ -83,11 +88,6 @@ static bd_status fill_trainer(bd_trainer *trainer, bd_error *err)
     const int32_t n_ranks = needs->group->n_ranks;
     bd_training_size size;
     BD_TRY(bd_check_fit(&needs->parameters->config, needs->rows, err));
-    if (h->batch_rows < n_ranks)
-        return bd_fail(err, BD_ERR_ARGUMENT,
-                       "a batch of %" PRId64 " rows leaves some of %d ranks without a row: "
-                       "--batch needs one for each",
-                       h->batch_rows, (int)n_ranks);
     BD_TRY(bd_training_measure(&size, h, needs->parameters,
                                bd_rows_config(needs->rows)->seq_len, needs->group, err));
     BD_TRY(check_trainer_memory(&size, needs->backend, err));

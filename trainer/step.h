@@ -34,6 +34,7 @@ typedef struct bd_training_size {
     size_t total_bytes;  // of model and optimizer
 } bd_training_size;
 
+// BD_ERR_ARGUMENT if there is not a row for every rank.
 bd_status bd_training_measure(bd_training_size *size, const bd_hyperparameters *hyperparameters,
                               const bd_parameters *parameters, int64_t seq_len,
                               const bd_group *group, bd_error *err);
