@@ -1,11 +1,30 @@
 #include "trainer/samples.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/interrupt.h"
 #include "common/dataset/stored_tokenizer.h"
 
 static const char *const usual_prompt = "The";
+
+bd_status bd_samples_measure(const bd_texts *prompts, bd_type type,
+                             const bd_parameters *parameters, size_t *size_bytes, bd_error *err)
+{
+    size_t longest = strlen(usual_prompt);
+    for (size_t i = 0; i < prompts->n; i++)
+        if (strlen(prompts->items[i]) > longest)
+            longest = strlen(prompts->items[i]);
+    const bd_decoder_options options = {
+        .type = type,
+        .borrows = true,
+        .n_documents = prompts->n == 0                  ? 1
+                       : prompts->n > BD_DECODER_TOKENS ? BD_DECODER_TOKENS
+                                                        : (int64_t)prompts->n,
+        .max_tokens = 1 + (int64_t)longest + BD_SAMPLE_TOKENS,  // BOS is one
+    };
+    return bd_decoder_measure(parameters, &options, size_bytes, err);
+}
 
 bd_status bd_samples_open(bd_samples *samples, const bd_texts *prompts, const bd_model *model,
                           const char *folder, const bd_manifest *manifest, bd_error *err)

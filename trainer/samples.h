@@ -25,6 +25,11 @@ typedef struct bd_samples {
 // BD_ERR_ARGUMENT. Close the samples also after a failure.
 bd_status bd_samples_open(bd_samples *samples, const bd_texts *prompts, const bd_model *model,
                           const char *folder, const bd_manifest *manifest, bd_error *err);
+// The most of the backend's memory that these samples take: as if every byte of a prompt were a
+// token.
+bd_status bd_samples_measure(const bd_texts *prompts, bd_type type,
+                             const bd_parameters *parameters, size_t *size_bytes,
+                             bd_error *err);
 void bd_samples_close(bd_samples *samples);  // safe on an empty struct and safe twice
 
 // Continues every prompt into samples->values, as `bindery generate` does with these prompts and

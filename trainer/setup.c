@@ -7,7 +7,9 @@
 
 #include "common/base/file.h"
 #include "common/base/folder.h"
+#include "common/base/memory.h"
 #include "common/base/threads.h"
+#include "common/cli/human.h"
 #include "common/dataset/stored_tokenizer.h"
 #include "trainer/commands.h"
 #include "trainer/run_folder.h"
@@ -388,6 +390,91 @@ static bd_status check_same_model(bd_setup *s, bd_error *err)
     return check_same_json(s, json, "another model or another checkpoint", err);
 }
 
+// ---- Memory ---------------------------------------------------------------------------------
+
+// Tensors that do not all lie in this process's memory must be copied into it before they are
+// written, others may be.
+static bd_checkpoint_policy checkpoint_policy(const bd_setup *s, const bd_hyperparameters *h)
+{
+    const bd_parameters *parameters = &s->run.parameters;
+    const int64_t n_total = parameters->n_total;
+    const int64_t n_v = bd_second_moments_before(h->optimizer, parameters, n_total);
+    const int64_t n_average = h->average > 0 ? n_total : 0;
+    const bool needs_copies = s->group->n_ranks > 1 || !s->backend->operations->works_on_host;
+    const int64_t most_copied = s->options->save_memory_bytes / (int64_t)sizeof(float);
+    return (bd_checkpoint_policy){
+        .folder = s->folder,
+        .n_kept = s->n_kept,
+        .has_memory = needs_copies || 2 * n_total + n_v + n_average <= most_copied,
+        .n_numbers = {[BD_STATE_WEIGHTS] = n_total,
+                      [BD_STATE_M] = n_total,
+                      [BD_STATE_V] = n_v,
+                      [BD_STATE_AVERAGE] = n_average},
+    };
+}
+
+// A device keeps the most that an operation has needed: the workspace of matrix products, or, for
+// gradients of attention in bf16, a float for every number of the queries. The CPU needs little.
+static size_t measure_scratch(const bd_setup *s, const bd_model_options *model)
+{
+    const size_t workspace = (size_t)32 << 20;
+    const bd_model_config *c = &s->run.parameters.config;
+    const int64_t n_tokens = model->max_rows * model->seq_len;
+    const size_t of_query =
+        ((model->type == BD_FLOAT ? 0 : (size_t)c->head_size) + 4) * sizeof(float);
+    const size_t attention = (size_t)(n_tokens * c->n_heads) * of_query;
+    if (s->backend->operations->works_on_host)
+        return 0;
+    size_t slot = 0;
+    for (int column = 0; column < BD_N_TOKEN_COLUMNS; column++)
+        slot += bd_column_bytes(n_tokens, bd_token_bits(column, sizeof(uint32_t)));
+    slot += BD_BATCH_BOUNDARIES * (size_t)(3 * n_tokens + 1) * sizeof(int32_t);
+    return (attention > workspace ? attention : workspace) + BD_TRANSFER_SLOTS * slot;
+}
+
+bd_status bd_setup_measure(const bd_setup *s, const bd_hyperparameters *h, int32_t rank,
+                           bd_run_size *size, bd_error *err)
+{
+    const bd_checkpoint_policy policy = checkpoint_policy(s, h);
+    bd_group seen_by_rank = *s->group;
+    seen_by_rank.rank = rank;
+    *size = (bd_run_size){0};
+    BD_TRY(bd_training_measure(&size->training, h, &s->run.parameters,
+                               bd_rows_config(&s->rows)->seq_len, &seen_by_rank, err));
+    size->scratch = measure_scratch(s, &size->training.model);
+    if (rank == 0 && s->options->sample_every != BD_NOT_GIVEN)
+        BD_TRY(bd_samples_measure(&s->options->sample_prompts, h->type, &s->run.parameters,
+                                  &size->samples, err));
+    for (int i = 0; rank == 0 && policy.has_memory && i < BD_STATE_ARRAYS; i++)
+        size->copies += (size_t)policy.n_numbers[i] * sizeof(float);
+    const size_t others[] = {size->scratch, size->samples,
+                             s->backend->operations->works_on_host ? size->copies : 0};
+    size->total = size->training.total_bytes;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (!bd_size_add(size->total, others[i], &size->total))
+            return bd_fail(err, BD_ERR_MEMORY, "the run's buffers are too large");
+    return BD_OK;
+}
+
+// The trainer compares what it takes itself, and says what would help.
+static bd_status check_other_memory(const bd_setup *s, bd_error *err)
+{
+    bd_run_size size;
+    size_t free_bytes;
+    BD_TRY(bd_setup_measure(s, &s->hyperparameters, s->group->rank, &size, err));
+    BD_TRY(s->backend->operations->free_memory(s->backend, &free_bytes, err));
+    if (size.training.total_bytes > free_bytes || size.total <= free_bytes)
+        return BD_OK;
+    return bd_fail(
+        err, BD_ERR_MEMORY,
+        "the run takes %s of the memory of %s, %s of it for scratch, samples and "
+        "copies of checkpoints (--save-memory), and %s are free; --dry-run says what "
+        "takes how much",
+        bd_format_bytes(size.total).text, s->backend->operations->name,
+        bd_format_bytes(size.total - size.training.total_bytes).text,
+        bd_format_bytes(free_bytes).text);
+}
+
 // ---- Weights and moments --------------------------------------------------------------------
 
 // A device's memory is exchanged by collectives of the device.
@@ -484,6 +571,7 @@ static bd_status open_trainer(bd_setup *s, bd_error *err)
     const bd_optimizer *optimizer = &trainer->optimizer;
     const bd_trainer_needs needs = {&s->rows, &s->run.parameters, s->backend, s->group,
                                     s->collectives};
+    BD_TRY(check_other_memory(s, err));
     BD_TRY(bd_trainer_init(trainer, &s->hyperparameters, &needs, s->begin_step, err));
     trainer->spike_guard = s->run.checkpoint.spike_guard;
     if (!s->backend->operations->works_on_host || s->hyperparameters.type != BD_FLOAT)
@@ -529,26 +617,12 @@ static bd_status remove_unfinished(void *context, const char *folder, const char
 static bd_status open_outputs(bd_setup *s, bd_error *err)
 {
     const bd_train_options *options = s->options;
-    const int64_t n_total = s->run.parameters.n_total;
     if (!bd_setup_is_first(s))
         return BD_OK;
     if (options->sample_every != BD_NOT_GIVEN)
         BD_TRY(bd_samples_open(&s->samples, &options->sample_prompts, &s->trainer.model,
                                s->sources.folders[0], &s->rows.manifests[0], err));
-    // Tensors that do not all lie in this process's memory must be copied into it.
-    const bool needs_copies = s->group->n_ranks > 1 || !s->backend->operations->works_on_host;
-    const int64_t n_v = s->trainer.v_bounds[s->group->n_ranks];
-    const int64_t n_average = s->hyperparameters.average > 0 ? n_total : 0;
-    const int64_t most_copied = options->save_memory_bytes / (int64_t)sizeof(float);
-    const bd_checkpoint_policy policy = {
-        .folder = s->folder,
-        .n_kept = s->n_kept,
-        .has_memory = needs_copies || 2 * n_total + n_v + n_average <= most_copied,
-        .n_numbers = {[BD_STATE_WEIGHTS] = n_total,
-                      [BD_STATE_M] = n_total,
-                      [BD_STATE_V] = n_v,
-                      [BD_STATE_AVERAGE] = n_average},
-    };
+    const bd_checkpoint_policy policy = checkpoint_policy(s, &s->hyperparameters);
     BD_TRY(bd_checkpoint_writer_new(&s->writer, &policy, err));
     if (s->begin_step < s->hyperparameters.n_steps) {  // a finished run has nothing to log
         BD_TRY(bd_metrics_open(&s->metrics, s->folder, s->begin_step, &s->run.parameters.config,

@@ -43,6 +43,15 @@ typedef struct bd_setup {
     int n_made;                 // folders to remove again if the run does not begin
 } bd_setup;
 
+// What one rank of a run takes, in bytes.
+typedef struct bd_run_size {
+    bd_training_size training;
+    size_t scratch;  // of a device, while it computes, and for batches on their way to it
+    size_t samples;  // at most, for --sample-every
+    size_t copies;   // of checkpoints, in the host's memory
+    size_t total;    // of the backend's memory, which on the CPU has the copies too
+} bd_run_size;
+
 static inline bool bd_setup_is_first(const bd_setup *setup)
 {
     return setup->group->rank == 0;
@@ -58,6 +67,10 @@ bd_status bd_setup_open(bd_setup *setup, const bd_train_options *options, bd_gro
 // folder, and without weights: for a dry run. Close the setup likewise.
 bd_status bd_setup_describe(bd_setup *setup, const bd_train_options *options, bd_group *group,
                             bd_error *err);
+// Counts what `rank` takes of memory with these hyperparameters, which may differ from the setup's.
+// Rank 0 has samples and copies.
+bd_status bd_setup_measure(const bd_setup *setup, const bd_hyperparameters *hyperparameters,
+                           int32_t rank, bd_run_size *size, bd_error *err);
 void bd_setup_close(bd_setup *setup);  // safe twice
 
 #endif

@@ -4,6 +4,7 @@ bit for bit, killed and resumed or not; and a failure of one process ends all of
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -189,6 +190,35 @@ class Resuming(RanksTest):
         self.trains(2, whole, *many)
         name = "step-00000400.safetensors"
         self.assertEqual((run / name).read_bytes(), (whole / name).read_bytes())
+
+
+class DryRuns(RanksTest):
+    def total(self, said: str) -> tuple[float, float]:
+        """MiB of the rank that is shown, and of all ranks on the machine."""
+        found = re.search(r"in all +([0-9.]+) MiB; the 3 ranks on its machine take ([0-9.]+) MiB", said)
+        self.assertIsNotNone(found, said)
+        return float(found[1]), float(found[2])
+
+    def test_ranks_on_one_machine_share_its_memory(self) -> None:
+        """Rank 0 has the copies of checkpoints; the others have about a third of the optimizer."""
+        large = ["--channels", 256, "--save-every", 10, *MUON, "--dry-run"]
+        run = self.folder / "run"
+        said = self.trains(3, run, *large).stdout
+        self.assertIn("rank 0 ", said)
+        of_rank, of_all = self.total(said)
+        self.assertTrue(1.5 * of_rank < of_all < 3 * of_rank, said)
+        self.assertFalse(run.exists())
+
+    def test_ranks_agree_that_it_does_not_fit(self) -> None:
+        huge = ["--dry-run", "--layers", 1000, "--channels", 4096, "--heads", 32]
+        result = self.mpirun(3, self.folder / "run", *huge)
+        self.assertEqual(result.status, 1, result)
+        self.assertEqual(result.stdout.count("It does not fit"), 1, result)
+        self.assertNotIn("bindery train:", result.stderr)
+
+    def test_what_the_run_refuses_is_refused(self) -> None:
+        self.assert_refused(self.mpirun(3, self.folder / "run", "--dry-run", "--batch", 2),
+                            "a batch of 2 rows leaves some of 3 ranks without a row")
 
 
 class Refusals(RanksTest):

@@ -66,8 +66,9 @@ class DryRuns(ProgramTest):
 
     def figures(self, *arguments: object) -> dict[str, str]:
         """The amounts of the lines on memory, by kind."""
-        result = self.succeeds("train", "--dry-run", *self.HOW, *arguments)
-        kinds = "weights|gradients|optimizer|activations|logits|in all"
+        how = changed(self.HOW, *arguments)
+        result = self.succeeds("train", "--dry-run", *how)
+        kinds = "weights|gradients|optimizer|activations|logits|scratch|samples|checkpoint|in all"
         return dict(re.findall(rf"({kinds}) +([0-9.]+ [KMG]?i?B)", result.stdout))
 
     def bytes_of(self, amount: str) -> float:
@@ -87,7 +88,7 @@ class DryRuns(ProgramTest):
         self.assertIn(f"llama with {n:,} parameters", shown)
         self.assertIn("3 steps of 4 rows of 64 tokens: 256 tokens a step", shown)
         half_a_digit = 0.01  # amounts have three digits
-        for kind, expected in (("gradients", 4 * n), ("optimizer", 8 * n)):
+        for kind, expected in (("gradients", 4 * n), ("optimizer", 8 * n), ("checkpoint", 12 * n)):
             difference = abs(self.bytes_of(figures[kind]) - expected)
             self.assertLessEqual(difference, half_a_digit * expected, kind)
         parts = sum(self.bytes_of(v) for kind, v in figures.items() if kind != "in all")
@@ -115,6 +116,59 @@ class DryRuns(ProgramTest):
         self.assertEqual(result.status, 1, result)
         self.assertRegex(result.stdout, "It does not fit")
         self.assertRegex(result.stdout, "--recompute takes .*\n.*--recompute --micro-batch 1 takes")
+        result = bindery("train", "--dry-run", *huge, "--recompute", "--peak-tflops", 100)
+        self.assertEqual(result.status, 1, result)
+        self.assertRegex(result.stdout, "help:\n +--micro-batch 1 takes")
+        self.assertRegex(result.stdout, "at 40 % of --peak-tflops")
+
+    def work(self, *arguments: object) -> tuple[float, float, str]:
+        """FLOP of a step, those that are more than the model's mathematics, and what for."""
+        said = self.succeeds("train", "--dry-run", *changed(self.HOW, *arguments)).stdout
+        pattern = r"work +(?:at most )?([0-9.]+) ([kMG])FLOP a step[^;\n]*(?:; ([0-9.]+) ([kMG])FLOP more (.*))?"
+        flop, unit, more, unit_of_more, why = re.search(pattern, said).groups()
+        factors = {"k": 1e3, "M": 1e6, "G": 1e9}
+        return (float(flop) * factors[unit],
+                float(more) * factors[unit_of_more] if more else 0, why or "")  # fmt: skip
+
+    def test_copies_and_samples_are_counted(self) -> None:
+        weights = self.bytes_of(self.figures()["weights"])
+        averaged = self.figures("--average", 0.9)
+        self.assertAlmostEqual(self.bytes_of(averaged["checkpoint"]) / weights, 4, delta=0.05)
+        self.assertNotIn("checkpoint", self.figures("--save-memory", 0))
+        sampled = self.figures("--sample-every", 2)
+        self.assertIn("samples", sampled)
+        more = self.figures("--sample-every", 2, "--sample-prompt", "x", "--sample-prompt", "y" * 99)
+        self.assertLess(self.bytes_of(sampled["samples"]), self.bytes_of(more["samples"]))
+
+    def test_work_beyond_the_models_mathematics_is_told(self) -> None:
+        flop, more, why = self.work()
+        self.assertEqual((more, why), (0, ""))
+        same, again, why = self.work("--recompute")
+        self.assertEqual((same, why), (flop, "to recompute layers"))
+        self.assertTrue(0.25 * flop < again < flop / 3, (flop, again))  # the head is not
+        # 2 layers of 128 channels: q and output, k and v, gate and up, down.
+        shapes = 2 * ([(128, 128)] * 2 + [(64, 128)] * 2 + [(384, 128)] * 3)
+        expected = sum(5 * min(s) ** 2 * (3 * max(s) + min(s)) for s in shapes)
+        same, by_muon, why = self.work("--optimizer", "muon")
+        self.assertEqual((same, why), (flop, "for Muon"))
+        self.assertAlmostEqual(by_muon / expected, 1, delta=0.01)
+        both = self.work("--optimizer", "muon", "--recompute")
+        self.assertAlmostEqual(both[1] / (by_muon + again), 1, delta=0.01)
+        self.assertEqual(both[2], "to recompute layers and for Muon")
+
+    def test_datasets_are_weighted_by_their_shares(self) -> None:
+        corpus = self.folder / "corpus.jsonl"
+        corpus.write_text('{"text": "short"}\n' * 500)
+        sparse = self.pack(self.folder / "sparse", [corpus], "--seq-len", 64, "--max-documents", 1)
+        how = [*self.HOW[2:]]
+        def flop(*data: object) -> float:
+            said = self.succeeds("train", "--dry-run", *data, *how).stdout
+            amount, unit = re.search(r"work +([0-9.]+) ([kMG])FLOP", said).groups()
+            return float(amount) * {"k": 1e3, "M": 1e6, "G": 1e9}[unit]
+        dense, thin = flop("--data", DATASET), flop("--data", sparse)
+        self.assertLess(thin, 0.2 * dense)
+        mixed = flop("--data", f"{DATASET}:0.9", "--data", f"{sparse}:0.1")
+        self.assertAlmostEqual(mixed / (0.9 * dense + 0.1 * thin), 1, delta=0.01)
 
 
 class Refusals(ProgramTest):
