@@ -87,6 +87,25 @@ class ThereAndBack(ModelTest):
                 copy = self.export(again, f"{family}-copy")
                 self.assertEqual(contents(copy), contents(model))
 
+    def test_an_export_holds_the_average_or_what_was_trained(self) -> None:
+        """The tensors are those of the checkpoint, bit for bit, and the two kinds differ."""
+        run = self.train("run", *MODEL, "--average", 0.9, "--learning-rate", 0.01, steps=5)
+        saved, data = read_tensors(run / "step-00000005.safetensors")
+
+        def bits(header: dict, data: bytes, name: str) -> bytes:
+            begin, end = header[name]["data_offsets"]
+            return data[begin:end]
+
+        for choice, prefix in (("auto", "average."), ("average", "average."), ("trained", "")):
+            model = self.export(run, choice, "--weights", choice)
+            header, exported = read_tensors(model / "model.safetensors")
+            names = [name for name in header if name != "__metadata__"]
+            self.assertEqual(len(names), 20)
+            for name in names:
+                self.assertEqual(bits(header, exported, name), bits(saved, data, prefix + name))
+                other = "" if prefix else "average."
+                self.assertNotEqual(bits(header, exported, name), bits(saved, data, other + name))
+
     def test_a_padded_model_is_trained_on_and_writes_tokens_alone(self) -> None:
         for family, preset in FAMILIES.items():
             with self.subTest(family):

@@ -18,10 +18,12 @@ DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
 MODEL = ["--preset", "llama-tiny", "--layers", "2", "--channels", "32", "--heads", "4",
          "--kv-heads", "2"]  # fmt: skip
 SEED = 20261117
-KILLS = program.amount(brief=1, usual=3, long=15)
+KILLS = program.amount(brief=2, usual=3, long=15)
 STEPS = 20
 LAST = f"step-{STEPS:08}.safetensors"
 MUON = ["--optimizer", "muon", "--average", 0.9]
+# The other kind of run: a family with biases and learned positions, AdamW for all of it.
+OPT = ["--preset", "tiny", "--kv-heads", 4]
 # Root is allowed, because containers run as root; more ranks than cores, for small machines.
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
 ENVIRONMENT = {
@@ -115,23 +117,26 @@ class Equality(RanksTest):
 class Resuming(RanksTest):
     def test_killed_ranks_go_on_to_the_same_bytes(self) -> None:
         rng = random.Random(SEED)
-        whole = self.folder / "whole"
-        self.trains(2, whole, "--save-every", 1, *MUON)
+        kinds = [MUON, OPT]
+        wholes = [self.folder / "whole", self.folder / "whole-opt"]
+        for whole, kind in zip(wholes, kinds, strict=True):
+            self.trains(2, whole, "--save-every", 1, *kind)
         n_killed = 0
         for n in range(KILLS):
-            run = self.folder / f"run-{n}"
+            run, whole = self.folder / f"run-{n}", wholes[n % 2]
+            how = ["--save-every", 1, *kinds[n % 2]]
             step = rng.randrange(STEPS // 2)
             with self.subTest(kill=n, step=step):
-                n_killed += self.kill_one(run, step, rng.randrange(2))
-                self.trains(2, run, "--save-every", 1, *MUON)
+                n_killed += self.kill_one(run, step, rng.randrange(2), *how)
+                self.trains(2, run, *how)
                 self.assertEqual((run / LAST).read_bytes(), (whole / LAST).read_bytes())
                 self.assert_same_losses(run, whole)
             shutil.rmtree(run)
         self.assertGreater(n_killed, 0)
 
-    def kill_one(self, run: Path, step: int, rank: int) -> int:
+    def kill_one(self, run: Path, step: int, rank: int, *arguments: object) -> int:
         """Kills one of two ranks after that step; mpirun ends the other."""
-        command = [*MPIRUN, "-n", "2", *self.command(run, "--save-every", 1, *MUON)]
+        command = [*MPIRUN, "-n", "2", *self.command(run, *arguments)]
         process = subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while process.poll() is None and self.n_steps(run) < step:

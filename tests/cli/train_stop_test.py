@@ -17,6 +17,8 @@ MODEL = ["--preset", "llama-tiny", "--layers", "2", "--channels", "32", "--heads
          "--kv-heads", "2"]  # fmt: skip
 # A run that keeps everything that a run can keep: Muon's momentum, AdamW's moments, an average.
 OPTIMIZER = ["--optimizer", "muon", "--average", 0.9]
+# The other kind of run: a family with biases and learned positions, AdamW for all of it.
+OPT_WITH_ADAMW = ["--preset", "tiny", "--kv-heads", 4, "--optimizer", "adamw", "--average", 0]
 SEED = 20261116
 KILLS = program.amount(brief=3, usual=5, long=30)
 INTERRUPTS = program.amount(brief=2, usual=3, long=10)
@@ -85,10 +87,12 @@ class Kills(StopTest):
 
     def test_a_killed_run_goes_on_to_the_same_bytes(self) -> None:
         rng = random.Random(SEED)
-        whole = self.folder / "whole"
+        kinds = [[], OPT_WITH_ADAMW]
+        wholes = [self.folder / "whole", self.folder / "whole-opt"]
         begin = time.monotonic()
-        self.succeeds(*self.command(whole, "--save-every", 1))
-        duration = time.monotonic() - begin
+        for whole, kind in zip(wholes, kinds, strict=True):
+            self.succeeds(*self.command(whole, "--save-every", 1, *kind))
+        duration = (time.monotonic() - begin) / len(kinds)
         n_while_saving = 0
         for n in range(10 * KILLS):  # more than KILLS only until one falls into a save
             if n >= KILLS and n_while_saving > 0:
@@ -96,14 +100,14 @@ class Kills(StopTest):
             run = self.folder / f"run-{n}"
             # Checkpoints are written during training, or before it continues; all are kept, or two.
             options = ["--save-every", 1, "--save-memory", rng.choice(["0", "1G"])]
-            options += ["--keep", rng.choice([0, 2])]
+            options += ["--keep", rng.choice([0, 2]), *kinds[n % 2]]
             # Sometimes the run that continues is killed, too.
             moments = [rng.random() * duration for _ in range(rng.choice([1, 2]))]
             with self.subTest(kill=n, moments=moments, options=options):
                 for moment in moments:
-                    n_while_saving += self.kill(run, moment, n % 2 == 0, *options)
+                    n_while_saving += self.kill(run, moment, n // 2 % 2 == 0, *options)
                 self.succeeds(*self.command(run, *options))
-                self.assert_same_end(run, whole)
+                self.assert_same_end(run, wholes[n % 2])
             shutil.rmtree(run)
         print(f"{n_while_saving} kills while a step was being saved")
         self.assertGreater(n_while_saving, 0)
