@@ -149,6 +149,15 @@ class Cuda(ProgramTest):
                 self.assertIn(reason, result.stderr)
                 self.assertEqual(list(run.glob("step*")), [])
 
+    def test_a_dry_run_refuses_impossible_bf16_and_counts_scratch(self) -> None:
+        dry = ["train", "--dry-run", "--data", DATASET, "--steps", "1", *IN_BF16]
+        result = bindery(*dry, *MODEL)
+        self.assertEqual(result.status, 2, result)
+        self.assertIn("heads of 64 or 128 channels, the model's have 8", result.stderr)
+        said = self.succeeds(*dry, *BF16_MODEL).stdout
+        self.assertRegex(said, r"scratch +32\.[0-9] MiB  of the device")
+        self.assertRegex(said, r"in all .*\n +checkpoint .*  of the host's memory")
+
     def test_bf16_is_what_a_device_computes_in_if_the_heads_allow(self) -> None:
         for model, precision, line in (
             (BF16_MODEL, "bf16", ""),
