@@ -2,13 +2,23 @@
 says what is wrong with a folder or with the options, and nothing is left behind."""
 
 import json
+import math
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import program
-from program import CONTROL_CHARACTER, FAMILIES, ROOT, ProgramTest, Result, bindery, contents
+from program import (
+    CONTROL_CHARACTER,
+    FAMILIES,
+    ROOT,
+    ProgramTest,
+    Result,
+    bindery,
+    contents,
+    shape_arguments,
+)
 
 GOLDEN = ROOT / "tests" / "golden" / "train-1"
 DATASET = GOLDEN / "dataset"
@@ -157,10 +167,10 @@ class ThereAndBack(ModelTest):
                 self.assert_refused(result, "another model", str(model), mention)
 
 
-class HostileFolders(ModelTest):
-    def setUp(self) -> None:
-        super().setUp()
-        self.good = self.export(self.train("run", "--preset", "tiny-gpt2", *MODEL), "good")
+class DamagedFolder(ModelTest):
+    """Has a good folder, `good`, and damages copies of it."""
+
+    good: Path
 
     def refused(self, damage: Callable[[Path], object], *mentions: str) -> None:
         """A copy of a good folder, changed by `damage`, must be refused."""
@@ -186,6 +196,12 @@ class HostileFolders(ModelTest):
             write_tensors(folder / "model.safetensors", header, data)
 
         return rewrite
+
+
+class HostileFolders(DamagedFolder):
+    def setUp(self) -> None:
+        super().setUp()
+        self.good = self.export(self.train("run", "--preset", "tiny-gpt2", *MODEL), "good")
 
     def test_absurd_sizes(self) -> None:
         for fields, mention in [
@@ -251,6 +267,92 @@ class HostileFolders(ModelTest):
             (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
         self.refused(scatter, "index.json", "'../outside.safetensors', which is not a file")
+
+
+def add_tensor(name: str, shape: list[int], value: float = 1.0) -> Callable[[Path], object]:
+    """Adds a tensor of one value to a model's file."""
+
+    def add(folder: Path) -> None:
+        header, data = read_tensors(folder / "model.safetensors")
+        more = struct.pack("<f", value) * math.prod(shape)
+        offsets = [len(data), len(data) + len(more)]
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": offsets}
+        write_tensors(folder / "model.safetensors", header, data + more)
+
+    return add
+
+
+class HostileFoldersOfRotaryFamilies(DamagedFolder):
+    """The widths are those of program.SMALL: 32 channels, 4 heads of queries and 2 of keys."""
+
+    def each_family(self, *families: str) -> Iterator[str]:
+        for family in families:
+            shape = shape_arguments(family, self.folder)
+            self.good = self.export(self.train(f"{family}-run", *shape, steps=1), family)
+            with self.subTest(family):
+                yield family
+
+    def test_the_head_and_the_configuration_contradict_each_other(self) -> None:
+        for _ in self.each_family("mistral", "qwen3", "olmo2"):
+            tied = self.change_config(tie_word_embeddings=True)
+            self.refused(tied, "lm_head.weight", "is not the token table", "are tied")
+        for _ in self.each_family("smollm3", "gemma3_text"):
+            untied = self.change_config(tie_word_embeddings=False)
+            self.refused(untied, "has no tensor 'lm_head.weight'")
+            head = "lm_head.weight"
+            self.refused(add_tensor(head, [257, 32]), head, "is not the token table")
+            self.refused(add_tensor(head, [32, 257]), head, "instead of [257, 32]")
+
+    def test_norms_of_queries_and_keys_that_are_missing_or_of_another_width(self) -> None:
+        prefix = "model.layers.1.self_attn"
+        for family in self.each_family("qwen3", "gemma3_text", "olmo2"):
+            for name, channels in [("q_norm", 32), ("k_norm", 16)]:
+                width = channels if family == "olmo2" else 12
+                tensor = f"{prefix}.{name}.weight"
+                other = f"{prefix}.{name}.other"
+                rename = self.change_header(lambda h: h.update({other: h.pop(tensor)}))
+                self.refused(rename, f"tensor '{other}'", "is unexpected")
+                square = self.change_header(lambda h: h[tensor].update(shape=[1, width]))
+                self.refused(square, tensor, f"instead of [{width}]")
+        for _ in self.each_family("llama", "mistral"):
+            self.refused(add_tensor(f"{prefix}.q_norm.weight", [8]), "is unexpected")
+
+    def test_one_parameter_under_two_names(self) -> None:
+        for _ in self.each_family("llama", "qwen2", "gemma3_text"):
+            twice = "'model.norm.weight' is the same parameter"
+            self.refused(add_tensor("norm.weight", [32]), twice)
+
+    def test_buffers_of_layers_that_are_not_there(self) -> None:
+        for _ in self.each_family("llama", "olmo2"):
+            buffer = "model.layers.1000.self_attn.rotary_emb.inv_freq"
+            self.refused(add_tensor(buffer, [4]), buffer, "is unexpected")
+
+    def test_weights_that_are_not_finite(self) -> None:
+        def spoil(folder: Path) -> None:
+            header, data = read_tensors(folder / "model.safetensors")
+            at = header["model.norm.weight"]["data_offsets"][0]
+            changed = data[:at] + struct.pack("<f", math.nan) + data[at + 4 :]
+            write_tensors(folder / "model.safetensors", header, changed)
+
+        for _ in self.each_family("qwen2", "smollm3"):
+            self.refused(spoil, "model.norm.weight", "finite")
+
+    def test_absurd_sizes(self) -> None:
+        for _ in self.each_family("llama", "qwen3", "gemma3_text"):
+            for fields, mention in [
+                ({"num_hidden_layers": 10**9}, "1000000000 layers"),
+                ({"num_key_value_heads": 3}, "heads cannot share 3 heads of keys"),
+                ({"num_key_value_heads": 0}, "num_key_value_heads"),
+                ({"head_dim": 2**20}, "1048576 channels in a head"),
+                ({"head_dim": 7}, "heads of 7 channels cannot be rotated"),
+                ({"rope_theta": 0}, "rope_theta"),
+                ({"rope_theta": "1e4"}, "rope_theta"),
+                ({"rms_norm_eps": -1}, "rms_norm_eps"),
+                ({"sliding_window": -5, "use_sliding_window": True}, "sliding_window"),
+                ({"intermediate_size": 2**18}, "instead of [262144, "),
+            ]:
+                with self.subTest(fields):
+                    self.refused(self.change_config(**fields), "bad", mention)
 
 
 class Exporting(ModelTest):
