@@ -12,7 +12,8 @@
 #include "kernels/type.h"
 
 // The iteration of Newton and Schulz with Keller Jordan's coefficients, which trade exactness
-// for speed: it brings singular values between about 0.001 and 1 to between 0.7 and 1.2.
+// for speed: five iterations bring singular values between 0.002 and 1 to between 0.68 and
+// 1.21. Smaller ones stay smaller.
 enum { BD_MUON_ITERATIONS = 5 };
 static const float bd_muon_a = 3.4445f, bd_muon_b = -4.7750f, bd_muon_c = 2.0315f;
 
