@@ -5,9 +5,10 @@
     python3 bench/train-rivals.py [--rows FILE.json] [--compile]     with a torch, alone
 
 By default GPT-2 with 4 layers, 256 channels, 4 heads, rows of 512 tokens, 4 rows per step,
-vocabulary 8192; float. With --kv-heads it is Llama: rotary positions, whose cosines and sines are
-made once for each batch and not timed, RMS norms, a gated feed-forward block, and grouped heads, each
-by the function that PyTorch has for it. A step is forward, backward and fused AdamW on rows with document attention, restarting
+vocabulary 8192; float. With --kv-heads it is Llama: RMS norms by PyTorch's own function, rotary
+positions by elementwise operations, with cosines and sines that are made once for each batch and
+not timed, grouped heads by repeating keys and values (repeat_interleave), and a gated feed-forward
+block. A step is forward, backward and fused AdamW on rows with document attention, restarting
 positions and targets inside documents. Attention is done in the two ways that PyTorch offers on a
 CPU:
 

@@ -23,8 +23,9 @@ enum { BD_MOST_HEAD_SIZE = 256 };  // of attention and rotation
 // k, v token t, head g: k[t * kv_stride + g * head_size …]                   n_kv_heads heads
 // (so that q, k and v may be parts of one [n_tokens][3 * n_channels] array)
 // n_heads is a multiple of n_kv_heads; query head h uses key head h / (n_heads / n_kv_heads)
-// head_size  at most BD_MOST_HEAD_SIZE; in bf16 64 or 128, with pointers aligned to 16 bytes and strides that
-//            are multiples of 8. A backend refuses anything else (BD_ERR_UNSUPPORTED)
+// head_size  at most BD_MOST_HEAD_SIZE; in bf16 64 or 128, with pointers aligned to 16 bytes and
+//            strides that are multiples of 8. A backend refuses anything else
+//            (BD_ERR_UNSUPPORTED)
 // window     the number of keys that a query sees at most, itself included; 0: no window
 // scale  > 0, applied to q·k before the softmax
 // out  [n_tokens][n_heads * head_size]; exactly 0 in padding

@@ -1,7 +1,7 @@
 // rotary.h - rotary positions: pairs of channels of queries and keys are turned by an angle that
 // grows with the token's position in its document.
 //
-// Of a head, channels i and i + head_size / 2 are the coordinates of pair i (the half-rotation of
+// Channels i and i + head_size / 2 of a head are the coordinates of pair i (the half-rotation of
 // transformers). With p = past + t - b, the position of token t of a segment that begins at b,
 // pair i is turned by p * turns[i]:
 //

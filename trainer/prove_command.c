@@ -412,9 +412,8 @@ const bd_command bd_prove_command = {
         "times: packed, through the loader and the kernels that training uses; with every "
         "document alone in a row of its own, through the same kernels; and alone through a "
         "plain double-precision reference that knows no boundaries. Every element of both must "
-        "be "
-        "as close to the reference as arithmetic in float can be, by a bound that follows from "
-        "that element's own terms and from random rounding of the reference, and from no "
+        "be as close to the reference as arithmetic in float can be, by a bound that follows "
+        "from that element's own terms and from random rounding of the reference, and from no "
         "processor (docs/proof.md). With --precision bf16 the weights are the rounded ones in "
         "all three. Then three documents are changed, one at a time, and no bit of any other "
         "token's logits and gradients may change.\n"
@@ -422,14 +421,11 @@ const bd_command bd_prove_command = {
         "--sabotage gives the boundaries {0, used} to attention (mask), to learned positions "
         "(positions), to the rotation of queries (rotation) or to the loss (targets): that is "
         "what systems without boundaries do, and the proof must then fail. Positions are "
-        "learned "
-        "in opt and gpt2, and rotated in all other families. --probe makes the second "
-        "experiment "
-        "alone.\n"
+        "learned in opt and gpt2, and rotated in all other families. --probe makes the second "
+        "experiment alone.\n"
         "\n"
         "Exit status: 0 proved (or a sabotage that was not noticed), 1 not proved, 2 it could "
-        "not "
-        "be done.\n",
+        "not be done.\n",
     .operands = "DATASET",
     .operand_kind = BD_OPTION_DIRECTORY,
     .options = prove_options,

@@ -106,9 +106,8 @@ static const bd_option train_options[] = {
     {.name = "kv-heads",
      .value = "N",
      OVERRIDE(n_kv_heads, 1024),
-     .help =
-         "Heads of keys and values, each for several of queries; as many as --heads if only "
-         "that is given"},
+     .help = "Heads of keys and values; each serves several heads of queries. If only --heads "
+             "is given, as many as that"},
     {.name = "head-size",
      .value = "N",
      OVERRIDE(head_size, 256),

@@ -8,7 +8,7 @@
 // own keys of a block alone. So the order of its sums depends only on its position, wherever the
 // document's tokens were cut.
 //
-// Of keys, the cache has blocks of 64 with the channels as rows, [slot][head][block][channel][64],
+// Keys are cached in blocks of 64, with the channels as rows, [slot][head][block][channel][64],
 // so that a product with queries gives the scores of neighbouring keys side by side; values are
 // [slot][head][token][width].
 #include "kernels/attention_cached.h"

@@ -224,8 +224,8 @@ static void by_token_loop(const void *context, int64_t first, int64_t last)
 // ---- BD_WEIGHT_IN_OUT and a lone token --------------------------------------------------
 
 // Then a task has a run of inputs: it reads whole rows, one after the other, which is far quicker
-// than strips of columns (bench/generate.c, GPT-2: twice as quick), and keeps its sums in the cache.
-// The order of the additions is the same.
+// than strips of columns (bench/generate.c, GPT-2: twice as quick), and keeps its sums in the
+// cache. The order of the additions is the same.
 
 static int64_t whole_vectors(int64_t n_out)
 {

@@ -36,8 +36,8 @@ static inline void bd_store(float *to, bd_vector v)
 // The number of vectors that are added one after the other in a stretch.
 enum { BD_STRETCH = 64 };
 
-// The sum of the lanes, added pair by pair: each half of a vector to the other one. (Of a loop
-// over lanes in memory GCC makes slow code.)
+// The sum of the lanes, added pair by pair: each half of a vector to the other one. (GCC makes
+// slow code of a loop over lanes in memory.)
 static inline double bd_add_lanes(bd_vector v)
 {
 #if defined(__AVX512F__)

@@ -187,7 +187,8 @@ static int64_t smaller(int64_t a, int64_t b)
 }
 
 // All tokens, at most `step` of each document at a time, through a cache, which is brought back
-// after each call, so that guard bands around it are checked; document i lies in slot N_DOCUMENTS - 1 - i. Returns [document][token][out_width].
+// after each call, so that guard bands around it are checked. Document i lies in slot
+// N_DOCUMENTS - 1 - i. Returns [document][token][out_width].
 static float *attend_in_steps(const documents *d, float *const *qkv, int64_t step)
 {
     const int64_t wide = row_width(d), narrow = out_width(d);

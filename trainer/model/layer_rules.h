@@ -14,7 +14,8 @@ bd_status bd_layer_rules_read(bd_model_config *config, const bd_json *json, bd_e
 // Adds the same fields to `json`.
 void bd_layer_rules_write(bd_json *json, const bd_model_config *config);
 
-// Whether `key` is one of the fields that are read for the family.
+// Whether `key` is a field of these rules in the family's files. (transformers write some that
+// they do not read.)
 bool bd_layer_rules_know(const bd_family *family, const char *key);
 
 #endif

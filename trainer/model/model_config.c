@@ -338,10 +338,11 @@ static bd_status find_family(const bd_family **family, const char *name, bd_erro
             return BD_OK;
         }
         if (n < sizeof names)
-            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i > 0 ? " or " : "",
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i > 0 ? ", " : "",
                                   bd_families[i]->name);
     }
-    return bd_fail(err, BD_ERR_UNSUPPORTED, "'model_type' is '%.40s', not %s", name, names);
+    return bd_fail(err, BD_ERR_UNSUPPORTED, "'model_type' is '%.40s'; known are %s", name,
+                   names);
 }
 
 void bd_model_config_set_defaults(bd_model_config *config)

@@ -62,8 +62,7 @@ typedef struct bd_parameters {
     size_t n, capacity;
     int64_t n_total;  // floats
     int64_t token_table, position_table;
-    int64_t
-        head;  // the output matrix [n_vocabulary][n_channels]; the token table if they are tied
+    int64_t head;  // the output matrix [n_vocabulary][n_channels]; the token table if tied
     int64_t n_position_rows;
     bd_layer_offsets *layers;  // [config.n_layers], owned
     bd_norm_offsets final_norm;
@@ -73,8 +72,8 @@ typedef struct bd_parameters {
 // model. Release the result.
 bd_status bd_parameters_init(bd_parameters *parameters, const bd_model_config *config,
                              bd_error *err);
-void bd_parameters_release(
-    bd_parameters *parameters);  // safe on an empty struct and safe twice
+// Safe on an empty struct and safe twice.
+void bd_parameters_release(bd_parameters *parameters);
 
 // What optimizers distinguish.
 typedef enum bd_parameter_kind {

@@ -160,8 +160,8 @@ bd_status bd_rotation_read_scaling(bd_rotation *r, const bd_json *json, int64_t 
         scaling++;
     if (!bd_rotation_scaling_names[scaling])
         return bd_fail(err, BD_ERR_UNSUPPORTED,
-                       "'%s' of the rotation is '%.40s', not default, linear, llama3 or yarn",
-                       key, type);
+                       "'%s' of the rotation is '%.40s', which this version does not know", key,
+                       type);
     r->scaling = (bd_rotation_scaling)scaling;
     for (bd_json_member m = bd_json_first(json); m.key; m = bd_json_next(json, m))
         if (!is_known_member(m.key, r->scaling) && !bd_json_is_null(json, m.key))

@@ -167,8 +167,8 @@ void bd_exact_norm_backward(bd_reference *r, bd_exact_norm norm, int64_t n, cons
 // rounded, and so are its sine and cosine.
 #define ANGLE_ROUNDINGS 2.0
 
-// The dimension of a head that turns `n_turns` times over the original positions, by the inverse
-// of frequency(d) = theta^(-d / head_size), halved: in pairs.
+// The pair, as a real number, that turns `n_turns` times over the original positions: the inverse
+// of frequency(i) = theta^(-2i / head_size).
 static double yarn_dimension(const bd_rotation *how, int64_t head_size, double n_turns)
 {
     const double wavelength = how->original_positions / n_turns;

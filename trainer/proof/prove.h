@@ -92,9 +92,9 @@ typedef struct bd_experiment {
 enum { BD_PROBED_DOCUMENTS = 3 };  // documents that a proof changes, one at a time
 
 // BD_OK means that there is a result, whether or not it is a proof. Release it. A sabotage that
-// would change nothing in this model is BD_ERR_ARGUMENT. Memory: 64
-// bytes on the host for each parameter, the model's own, and that of a sequence in reference.h
-// on each of up to 1 + BD_NOISE_RUNS threads.
+// would change nothing in this model is BD_ERR_ARGUMENT. Memory: 64 bytes on the host for each
+// parameter, the model's own, and that of a sequence in reference.h on each of up to
+// 1 + BD_NOISE_RUNS threads.
 bd_status bd_prove(bd_proof *proof, const bd_experiment *experiment, bd_sabotage sabotage,
                    bd_error *err);
 void bd_proof_release(bd_proof *proof);  // safe on an empty struct and safe twice

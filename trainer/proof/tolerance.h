@@ -9,8 +9,8 @@
 // model are, so are their errors. The second argument of max() bounds, to first order, the
 // error of the sum and of storing its terms; the first is statistical and covers the error that
 // the terms have from the layers before. An element without a term, which no rounding moves
-// (S_i = N_i = 0), must be exactly 0. No number here depends on a processor. docs/proof.md has the derivation, and says which
-// choices were made after looking at results.
+// (S_i = N_i = 0), must be exactly 0. No number here depends on a processor. docs/proof.md has
+// the derivation, and says which choices were made after looking at results.
 #ifndef BINDERY_TRAINER_PROOF_TOLERANCE_H
 #define BINDERY_TRAINER_PROOF_TOLERANCE_H
 

@@ -29,7 +29,7 @@ typedef struct bd_model_export_job {
 typedef struct bd_model_export_result {
     int64_t step;
     int64_t n_parameters;
-    bool averaged;  // the weights
+    bool averaged;  // the weights are the average
     const bd_family *family;
 } bd_model_export_result;
 

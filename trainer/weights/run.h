@@ -22,14 +22,13 @@ BD_ENUM(bd_weights_choice, BD_WEIGHTS_CHOICES);
 
 #define BD_WEIGHTS_HELP                                                                    \
     "Which weights of the run: as they were trained, or their average (train --average); " \
-    "auto "                                                                                \
-    "takes the average if there is one"
+    "auto takes the average if there is one"
 
 typedef struct bd_run {
     bd_checkpoint checkpoint;  // owned
     bd_parameters parameters;  // owned
     float *weights;            // [n_total], owned; NULL after bd_run_forget_weights()
-    bool averaged;             // what they are
+    bool averaged;             // the weights are the average
 } bd_run;
 
 // Opens the latest checkpoint of the run in `folder`. BD_ERR_ARGUMENT if it does not have the

@@ -266,8 +266,8 @@ static void hostile_files_are_refused(void **state)
     } cases[] = {
         {"{}", BD_ERR_FORMAT, "model_type"},
         {"{\"model_type\": 5}", BD_ERR_FORMAT, "model_type"},
-        {"{\"model_type\": \"llama4\"}", BD_ERR_UNSUPPORTED, "'llama4', not opt"},
-        {"{\"model_type\": \"gemma3\"}", BD_ERR_UNSUPPORTED, "'gemma3', not opt"},
+        {"{\"model_type\": \"llama4\"}", BD_ERR_UNSUPPORTED, "'llama4'; known are opt, gpt2"},
+        {"{\"model_type\": \"gemma3\"}", BD_ERR_UNSUPPORTED, "'gemma3'; known are opt, gpt2"},
         {"{\"model_type\": \"\"}", BD_ERR_UNSUPPORTED, "model_type"},
         {"{\"model_type\": \"opt\"}", BD_ERR_FORMAT, "vocab_size"},
         {"[]", BD_ERR_FORMAT, "model_type"},
