@@ -67,46 +67,34 @@ static bd_status multiply(bd_backend *backend, muon_product product, bd_error *e
 
 // ---- Elements -------------------------------------------------------------------------------
 
-enum { PER_CHUNK = 16384, MAX_PARTS = 512, LANES = 16 };
+enum { PER_CHUNK = 16384 };
 
 typedef struct muon_step {
     const bd_muon_args *args;
-    int64_t per_part;
-    double *parts;  // [MAX_PARTS], sums of squares of u
-    float factor;   // 1 / |u|
-    float *x;       // [n_rows][n_columns]
+    float factor;  // 1 / |u|
+    float *x;      // [n_rows][n_columns]: u, then X
 } muon_step;
 
-// The sums are in double, in an order that depends only on n.
 static void momentum_loop(const void *context, int64_t first, int64_t last)
 {
     const muon_step *step = context;
     const float scale = step->args->gradient_scale, momentum = step->args->momentum;
     const float *gradient = step->args->gradient;
     float *restrict m = step->args->m;
-    double lanes[LANES] = {0};
-    for (int64_t i = first; i < last; i += LANES) {
-        const int64_t n = bd_min(LANES, last - i);
-        for (int64_t j = 0; j < n; j++) {
-            const float g = scale * gradient[i + j];
-            m[i + j] = momentum * m[i + j] + g;
-            const double u = (double)(g + momentum * m[i + j]);
-            lanes[j] += u * u;
-        }
+    float *restrict x = step->x;
+    for (int64_t i = first; i < last; i++) {
+        const float g = scale * gradient[i];
+        m[i] = momentum * m[i] + g;
+        x[i] = g + momentum * m[i];
     }
-    for (int j = 1; j < LANES; j++)
-        lanes[0] += lanes[j];
-    step->parts[first / step->per_part] = lanes[0];
 }
 
-static void direction_loop(const void *context, int64_t first, int64_t last)
+static void normalize_loop(const void *context, int64_t first, int64_t last)
 {
     const muon_step *step = context;
-    const float scale = step->args->gradient_scale, momentum = step->args->momentum;
-    const float *gradient = step->args->gradient, *m = step->args->m;
-    float *restrict x = step->x;
+    float *x = step->x;
     for (int64_t i = first; i < last; i++)
-        x[i] = (scale * gradient[i] + momentum * m[i]) * step->factor;
+        x[i] *= step->factor;
 }
 
 static void update_loop(const void *context, int64_t first, int64_t last)
@@ -126,18 +114,13 @@ static void update_loop(const void *context, int64_t first, int64_t last)
 // Moves the momentum, and makes X of it.
 static bd_status make_direction(bd_backend *backend, muon_step *step, int64_t n, bd_error *err)
 {
-    double parts[MAX_PARTS];
-    step->parts = parts;
-    step->per_part = bd_ceil_divide(n, MAX_PARTS);
-    if (step->per_part < PER_CHUNK)
-        step->per_part = PER_CHUNK;
-    BD_TRY(bd_cpu_for(backend, n, step->per_part, momentum_loop, step, err));
-    double sum = 0.0;
-    for (int64_t i = 0; i < bd_ceil_divide(n, step->per_part); i++)
-        sum += parts[i];
-    const double norm = sqrt(sum);
+    double squares;
+    BD_TRY(bd_cpu_for(backend, n, PER_CHUNK, momentum_loop, step, err));
+    const bd_sum_of_squares_args sum = {.n = n, .x = step->x, .sum = &squares};
+    BD_TRY(BD_CPU(sum_of_squares)(backend, &sum, err));
+    const double norm = sqrt(squares);
     step->factor = norm > bd_muon_least_norm ? (float)(1.0 / norm) : 0.0f;
-    return bd_cpu_for(backend, n, PER_CHUNK, direction_loop, step, err);
+    return bd_cpu_for(backend, n, PER_CHUNK, normalize_loop, step, err);
 }
 
 // next = a X + B X with B = b A + c A A and A = X X^T; for a tall matrix X B and X^T X. `gram`
