@@ -98,15 +98,6 @@ static double normal(uint64_t *state)
     return radius * cos(2.0 * M_PI * uniform(state));
 }
 
-static void *get_memory(size_t size_bytes)
-{
-    void *memory = malloc(size_bytes);
-    bd_error err;
-    if (!memory)
-        bench_check(bd_fail(&err, BD_ERR_MEMORY, "no memory for %zu bytes", size_bytes), &err);
-    return memory;
-}
-
 // Lengths are log-normal.
 typedef struct lengths {
     double mean;
@@ -145,7 +136,7 @@ static int32_t *add_documents(attention_case *c, int32_t *bounds, int64_t first,
     const lengths like = lengths_of(c->which, c->seq_len);
     const double n_tokens = (double)(last - first);
     const int n = (int)fmax(1.0, n_tokens / like.mean);
-    double *length = get_memory((size_t)n * sizeof *length), total = 0.0, so_far = 0.0;
+    double *length = bench_allocate((size_t)n * sizeof *length), total = 0.0, so_far = 0.0;
     int32_t begin = (int32_t)first;
     for (int i = 0; i < n; i++)
         total += length[i] = exp(like.spread * normal(state));
@@ -184,8 +175,8 @@ static void make_documents(attention_case *c)
 {
     const size_t most = (size_t)c->n_rows * (size_t)(c->seq_len + 1);
     uint64_t state = 1;
-    c->offsets = get_memory((size_t)(c->n_rows + 1) * sizeof *c->offsets);
-    c->values = get_memory(most * sizeof *c->values);
+    c->offsets = bench_allocate((size_t)(c->n_rows + 1) * sizeof *c->offsets);
+    c->values = bench_allocate(most * sizeof *c->values);
     c->offsets[0] = 0;
     c->pairs = 0.0;
     for (int64_t r = 0; r < c->n_rows; r++)
@@ -205,7 +196,7 @@ static void *random_tensor(bd_backend *backend, int64_t n, bd_type type)
 {
     uint64_t state = 2;
     const size_t size_bytes = (size_t)n * bd_type_bytes(type);
-    void *host = get_memory(size_bytes);
+    void *host = bench_allocate(size_bytes);
     for (int64_t i = 0; i < n; i++) {
         const float x = (float)(uniform(&state) - 0.5);
         if (type == BD_FLOAT)

@@ -56,15 +56,6 @@ static const bd_option generate_options[] = {
     {.name = "json", BD_FLAG(generate_settings, json), .help = "Print one JSON object"},
 };
 
-static void *get_memory(size_t size_bytes)
-{
-    void *memory = malloc(size_bytes);
-    bd_error err;
-    if (!memory)
-        bench_check(bd_fail(&err, BD_ERR_MEMORY, "no memory for %zu bytes", size_bytes), &err);
-    return memory;
-}
-
 // ---- Reading the weights ------------------------------------------------------------------
 
 enum { NUMBERS_PER_TASK = 1 << 18, SUMS = 64 };  // more sums than a processor adds at a time
@@ -86,6 +77,7 @@ static bd_status read_part(void *context, int64_t index, bd_error *err)
     for (int64_t i = 0; i < n; i += SUMS)
         for (int k = 0; k < SUMS; k++)
             sums[k] += numbers[i + k];
+    r->sums[index] = 0.0f;
     for (int k = 0; k < SUMS; k++)
         r->sums[index] += sums[k];
     return BD_OK;
@@ -105,14 +97,14 @@ static measured measure(bd_decoder *decoder, const generate_settings *s, int n_t
     const int64_t n = s->n_documents, n_vocabulary = p->config.n_vocabulary;
     measured m = {.n_read = p->n_total -
                             (p->config.has_head ? n_vocabulary * p->config.n_channels : 0)};
-    uint32_t *ids = get_memory((size_t)s->n_past * sizeof *ids);
-    float *logits = get_memory((size_t)(n * n_vocabulary) * sizeof *logits);
-    bd_new_tokens *tokens = get_memory((size_t)n * sizeof *tokens);
-    bench_time *steps = get_memory((size_t)s->n_steps * sizeof *steps);
-    bench_time *reads = get_memory((size_t)s->n_steps * sizeof *reads);
+    uint32_t *ids = bench_allocate((size_t)s->n_past * sizeof *ids);
+    float *logits = bench_allocate((size_t)(n * n_vocabulary) * sizeof *logits);
+    bd_new_tokens *tokens = bench_allocate((size_t)n * sizeof *tokens);
+    bench_time *steps = bench_allocate((size_t)s->n_steps * sizeof *steps);
+    bench_time *reads = bench_allocate((size_t)s->n_steps * sizeof *reads);
     reading r = {decoder->weights, m.n_read, NULL};
     const int64_t n_tasks = (m.n_read + NUMBERS_PER_TASK - 1) / NUMBERS_PER_TASK;
-    r.sums = calloc((size_t)n_tasks, sizeof *r.sums);
+    r.sums = bench_allocate((size_t)n_tasks * sizeof *r.sums);
     bd_threads *threads;
     bench_check(bd_threads_new(&threads, n_threads, &err), &err);
     bd_random random = {1};
@@ -194,7 +186,7 @@ static int run(const bd_arguments *arguments)
                                         .n_documents = s->n_documents,
                                         .max_tokens = s->n_past + s->n_steps};
     bench_check(bd_decoder_init(&decoder, backend, &parameters, &options, &err), &err);
-    float *weights = get_memory((size_t)parameters.n_total * sizeof *weights);
+    float *weights = bench_allocate((size_t)parameters.n_total * sizeof *weights);
     bd_parameters_draw(&parameters, 1, weights);
     bench_check(bd_decoder_set_weights(&decoder, weights, &err), &err);
     free(weights);

@@ -58,6 +58,15 @@ int bench_threads(const bd_arguments *arguments, int otherwise)
     return (int)n;
 }
 
+void *bench_allocate(size_t size_bytes)
+{
+    void *memory = malloc(size_bytes);
+    bd_error err;
+    if (!memory)
+        bench_check(bd_fail(&err, BD_ERR_MEMORY, "no memory for %zu bytes", size_bytes), &err);
+    return memory;
+}
+
 bd_backend *bench_open(bd_backend_choice choice, const char *module, bd_isa_choice isa,
                        int n_threads, bd_type type)
 {

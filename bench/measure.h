@@ -19,6 +19,9 @@ void bench_check(bd_status status, const bd_error *err);
 // Returns the operand [THREADS], or `otherwise` if it is absent.
 int bench_threads(const bd_arguments *arguments, int otherwise);
 
+// Memory of the host; free() it.
+void *bench_allocate(size_t size_bytes);
+
 // Opens the backend and checks that it computes in `type`.
 bd_backend *bench_open(bd_backend_choice choice, const char *module, bd_isa_choice isa,
                        int n_threads, bd_type type);

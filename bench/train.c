@@ -75,15 +75,6 @@ static const bd_option train_options[] = {
     {.name = "json", BD_FLAG(train_settings, json), .help = "Print one JSON object"},
 };
 
-static void *get_memory(size_t size_bytes)
-{
-    void *memory = malloc(size_bytes);
-    bd_error err;
-    if (!memory)
-        bench_check(bd_fail(&err, BD_ERR_MEMORY, "no memory for %zu bytes", size_bytes), &err);
-    return memory;
-}
-
 // ---- Rows -----------------------------------------------------------------------------------
 
 typedef struct corpus {
@@ -97,9 +88,9 @@ static void make_corpus(corpus *c, const train_settings *s)
 {
     const int64_t n_rows = s->n_distinct * s->batch_rows, n_tokens = n_rows * s->seq_len;
     *c = (corpus){.n_rows = n_rows, .seq_len = s->seq_len, .batch_rows = s->batch_rows};
-    c->offsets = get_memory((size_t)(n_rows + 1) * sizeof *c->offsets);
-    c->values = get_memory((size_t)(n_tokens + n_rows) * sizeof *c->values);
-    c->ids = get_memory((size_t)n_tokens * sizeof *c->ids);
+    c->offsets = bench_allocate((size_t)(n_rows + 1) * sizeof *c->offsets);
+    c->values = bench_allocate((size_t)(n_tokens + n_rows) * sizeof *c->values);
+    c->ids = bench_allocate((size_t)n_tokens * sizeof *c->ids);
     bd_random random = {1};
     double left = 0;
     int32_t n = 0;
@@ -181,7 +172,7 @@ static void open_trainee(trainee *t, const train_settings *s, int n_threads)
     t->m = bench_memory(t->backend, NULL, size_bytes);
     t->v = bench_memory(t->backend, NULL, size_bytes);
     t->parts = bench_memory(t->backend, &all, sizeof all);
-    float *weights = get_memory(size_bytes);
+    float *weights = bench_allocate(size_bytes);
     bd_parameters_draw(&t->parameters, 1, weights);
     bench_check(bd_model_set_weights(&t->model, weights, &err), &err);
     free(weights);
@@ -244,7 +235,7 @@ static measured time_steps(trainee *t, const corpus *c, int64_t n_steps)
 {
     const int64_t round = c->n_rows / c->batch_rows,
                   warm_up = n_steps < round ? n_steps : round;
-    bench_time *times = get_memory((size_t)n_steps * sizeof *times);
+    bench_time *times = bench_allocate((size_t)n_steps * sizeof *times);
     const double first_loss = train_step(t, c, 0);
     for (int64_t step = 1; step < warm_up; step++)
         train_step(t, c, step);
