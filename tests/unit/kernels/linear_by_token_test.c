@@ -134,7 +134,7 @@ static void check_activation(bd_backend *backend, void *context)
     const int64_t n = l->n_tokens * l->n_out;
     float *sums = guarded(n), *wanted = guarded(n), *out = guarded(n);
     RUN(backend, linear_by_token, args_of(l, sums));
-    for (bd_activation f = BD_ACTIVATION_RELU; f <= BD_ACTIVATION_GELU; f++) {
+    for (bd_activation f = BD_ACTIVATION_RELU; f <= BD_ACTIVATION_SILU; f++) {
         bd_linear_by_token_args args = args_of(l, out);
         args.activation = f;
         RUN(backend, linear_by_token, args);

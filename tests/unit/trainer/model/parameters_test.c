@@ -112,8 +112,8 @@ static void names_and_their_order_are_as_always(void **state)
     assert_names_of(&config, gpt2, sizeof gpt2 / sizeof gpt2[0]);
 }
 
-// Each name that a layer of a family of today may have, in order, and which families have it.
-static void names_of_todays_layers(void **state)
+// Each name that a layer of Llama's relatives may have, in order, and which families have it.
+static void names_of_llamas_relatives(void **state)
 {
     (void)state;
     enum { LLAMA = 1, QWEN2 = 2, QWEN3 = 4, OLMO2 = 8, GEMMA3 = 16, ALL = 31 };
@@ -168,8 +168,18 @@ static void assert_part(const bd_parameters *parameters, const char *name, int64
     assert_int_equal(p->offset, offset);
 }
 
+// The same for a part of the first layer, by the family's word for it.
+static void assert_layer_part(const bd_parameters *parameters, const char *part, int64_t rows,
+                              int64_t columns, int64_t offset)
+{
+    const bd_family *family = parameters->config.family;
+    char name[80];
+    snprintf(name, sizeof name, "%s%s.0.%s.weight", family->prefixes[0], family->layers, part);
+    assert_part(parameters, name, rows, columns, offset);
+}
+
 // Queries of 4 heads of 10 channels, keys and values of 2; the gate before what it gates.
-static void todays_parts_have_their_shapes_and_places(void **state)
+static void parts_of_rotary_families_have_their_shapes_and_places(void **state)
 {
     (void)state;
     for (size_t f = 0; bd_families[f]; f++) {
@@ -182,27 +192,27 @@ static void todays_parts_have_their_shapes_and_places(void **state)
         const bd_layer_offsets *at = &p.layers[0];
         assert_int_equal(p.position_table, BD_NO_PARAMETER);
         assert_int_equal(p.n_position_rows, 0);
-        assert_part(&p, LAYER("self_attn.q_proj.weight"), 40, 32, at->qkv.weight);
-        assert_part(&p, LAYER("self_attn.k_proj.weight"), 20, 32, at->qkv.weight + 40 * 32);
-        assert_part(&p, LAYER("self_attn.v_proj.weight"), 20, 32, at->qkv.weight + 60 * 32);
-        assert_part(&p, LAYER("self_attn.o_proj.weight"), 32, 40, at->projection.weight);
-        assert_part(&p, LAYER("mlp.gate_proj.weight"), 100, 32, at->expand.weight);
-        assert_part(&p, LAYER("mlp.up_proj.weight"), 100, 32, at->expand.weight + 100 * 32);
-        assert_part(&p, LAYER("mlp.down_proj.weight"), 32, 100, at->contract.weight);
-        assert_part(&p, "model.norm.weight", 32, 0, p.final_norm.gain);
+        assert_layer_part(&p, family->qkv[0], 40, 32, at->qkv.weight);
+        assert_layer_part(&p, family->qkv[1], 20, 32, at->qkv.weight + 40 * 32);
+        assert_layer_part(&p, family->qkv[2], 20, 32, at->qkv.weight + 60 * 32);
+        assert_layer_part(&p, family->projection, 32, 40, at->projection.weight);
+        assert_layer_part(&p, family->gate, 100, 32, at->expand.weight);
+        assert_layer_part(&p, family->expand, 100, 32, at->expand.weight + 100 * 32);
+        assert_layer_part(&p, family->contract, 32, 100, at->contract.weight);
         assert_int_equal(p.final_norm.shift, BD_NO_PARAMETER);
         assert_int_equal(at->contract.bias, BD_NO_PARAMETER);
         assert_int_equal(at->qkv.bias == BD_NO_PARAMETER, family != &bd_family_qwen2);
         if (family->query_norm) {
             const bool whole = family == &bd_family_olmo2;
-            assert_part(&p, LAYER("self_attn.q_norm.weight"), whole ? 40 : 10, 0,
-                        at->query_norm.gain);
-            assert_part(&p, LAYER("self_attn.k_norm.weight"), whole ? 20 : 10, 0,
-                        at->key_norm.gain);
+            assert_layer_part(&p, family->query_norm, whole ? 40 : 10, 0, at->query_norm.gain);
+            assert_layer_part(&p, family->key_norm, whole ? 20 : 10, 0, at->key_norm.gain);
         } else {
             assert_int_equal(at->query_norm.gain, BD_NO_PARAMETER);
             assert_int_equal(at->key_norm.gain, BD_NO_PARAMETER);
         }
+        char norm[80];
+        snprintf(norm, sizeof norm, "%s%s.weight", family->prefixes[0], family->final_norm);
+        assert_part(&p, norm, 32, 0, p.final_norm.gain);
         if (config.has_head)
             assert_part(&p, "lm_head.weight", 257, 32, p.head);
         else
@@ -364,6 +374,14 @@ static void assert_normal(const bd_parameter *p, const float *weights, double de
                  deviation);
 }
 
+static bool is_part(const bd_parameter *p, const char *part)
+{
+    char ending[80];
+    snprintf(ending, sizeof ending, ".%s.weight", part);
+    const size_t n = strlen(p->name), length = strlen(ending);
+    return n > length && strcmp(p->name + n - length, ending) == 0;
+}
+
 static void assert_drawn_as_the_originals(bd_model_config config)
 {
     bd_parameters parameters = lay_out(config);
@@ -372,10 +390,8 @@ static void assert_drawn_as_the_originals(bd_model_config config)
     int n_scaled = 0;
     for (size_t i = 0; i < parameters.n; i++) {
         const bd_parameter *p = &parameters.items[i];
-        const bool projects =
-            strstr(p->name, "c_proj.weight") || strstr(p->name, "out_proj.weight") ||
-            strstr(p->name, "o_proj.weight") || strstr(p->name, "fc2.weight") ||
-            strstr(p->name, "down_proj.weight");
+        const bool projects = p->n_dimensions == 2 && (is_part(p, config.family->projection) ||
+                                                       is_part(p, config.family->contract));
         const bool gain = strstr(p->name, ".weight") && p->n_dimensions == 1 &&
                           config.family != &bd_family_gemma3_text;
         n_scaled += projects;
@@ -464,8 +480,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_their_order_are_as_always),
-        cmocka_unit_test(names_of_todays_layers),
-        cmocka_unit_test(todays_parts_have_their_shapes_and_places),
+        cmocka_unit_test(names_of_llamas_relatives),
+        cmocka_unit_test(parts_of_rotary_families_have_their_shapes_and_places),
         cmocka_unit_test(only_without_rotation_a_key_bias_has_no_gradient),
         cmocka_unit_test(names_and_shapes_are_hugging_faces),
         cmocka_unit_test(parameters_lie_end_to_end),
