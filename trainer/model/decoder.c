@@ -1,7 +1,6 @@
 #include "trainer/model/decoder.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,18 +153,6 @@ static bd_status check_memory(bd_decoder *d, bd_error *err)
                    bd_format_bytes(free_bytes).text);
 }
 
-static bd_status set_turns(bd_decoder *d, uint64_t *to, const bd_rotation *rotation,
-                           bd_error *err)
-{
-    const int64_t head_size = d->parameters->config.head_size;
-    uint64_t turns[BD_MOST_HEAD_SIZE / 2];
-    if (!to)
-        return BD_OK;
-    bd_rotation_turns(rotation, head_size, turns);
-    return d->backend->operations->upload(d->backend, to, turns,
-                                          (size_t)(head_size / 2) * sizeof *to, err);
-}
-
 static bd_status fill(bd_decoder *d, bd_error *err)
 {
     const bd_model_config *c = &d->parameters->config;
@@ -178,8 +165,12 @@ static bd_status fill(bd_decoder *d, bd_error *err)
     if (!d->lengths)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " documents",
                        d->options.n_documents);
-    BD_TRY(set_turns(d, d->turns, &c->rotation, err));
-    return set_turns(d, d->local_turns, &(bd_rotation){.theta = c->local_theta}, err);
+    if (d->turns)
+        BD_TRY(bd_upload_turns(d->backend, d->turns, &c->rotation, c->head_size, err));
+    if (!d->local_turns)
+        return BD_OK;
+    return bd_upload_turns(d->backend, d->local_turns, &(bd_rotation){.theta = c->local_theta},
+                           c->head_size, err);
 }
 
 bd_status bd_decoder_init(bd_decoder *decoder, bd_backend *backend,
@@ -239,11 +230,6 @@ static const void *weight_at(const bd_decoder *d, int64_t offset)
     return offset == BD_NO_PARAMETER ? NULL : element(d, d->weights, offset);
 }
 
-static bool has_norm(const bd_norm_offsets *offsets)
-{
-    return offsets->gain != BD_NO_PARAMETER;
-}
-
 // RMS norms of `n_vectors` vectors of each token, in rows that are `stride` apart.
 static bd_status rms_norm(bd_decoder *d, const token_row *row, int64_t n_vectors,
                           int64_t n_channels, int64_t stride, int64_t gain, const void *x,
@@ -258,7 +244,7 @@ static bd_status rms_norm(bd_decoder *d, const token_row *row, int64_t n_vectors
                .x_stride = stride,
                .out_stride = stride,
                .epsilon = (float)c->norm_epsilon,
-               .gain_offset = c->family->gains_from_one ? 1.0f : 0.0f,
+               .gain_offset = bd_gain_offset(c),
                .x = x,
                .gain = weight_at(d, gain),
                .out = out,
@@ -270,8 +256,8 @@ static bd_status norm(bd_decoder *d, const token_row *row, const bd_norm_offsets
                       const void *x, const void **out, bd_error *err)
 {
     const bd_model_config *c = &d->parameters->config;
-    *out = has_norm(offsets) ? d->normed : x;
-    if (!has_norm(offsets))
+    *out = bd_norm_exists(offsets) ? d->normed : x;
+    if (!bd_norm_exists(offsets))
         return BD_OK;
     if (!c->family->centers)
         return rms_norm(d, row, 1, c->n_channels, 0, offsets->gain, x, d->normed, err);
@@ -313,12 +299,12 @@ static bd_status prepare_heads(bd_decoder *d, const token_row *row, int64_t l, i
 {
     const bd_model_config *c = &d->parameters->config;
     const bool whole = c->family->norms_whole_width;
-    const bool local = c->family->has_local_rotation && bd_layer_window(c, l) > 0;
+    const bool local = bd_layer_has_local_rotation(c, l);
     void *heads = element(d, d->qkv, first * c->head_size);
-    if (has_norm(offsets))
+    if (bd_norm_exists(offsets))
         BD_TRY(rms_norm(d, row, whole ? 1 : n, whole ? n * c->head_size : c->head_size,
                         bd_qkv_width(c), offsets->gain, heads, heads, err));
-    if (c->family->position_table || bd_layer_set_has(&c->unrotated, l))
+    if (!bd_layer_rotates(c, l))
         return BD_OK;
     return OP(d, rotary,
               {.boundaries = row->boundaries,
@@ -346,7 +332,7 @@ static bd_status attend(bd_decoder *d, const token_row *row, int64_t l, bd_error
                .window = bd_layer_window(c, l),
                .capacity = d->capacity,
                .longest = row->longest,
-               .scale = (float)(1.0 / sqrt(c->query_scale)),
+               .scale = bd_score_scale(c),
                .slots = row->slots,
                .past = row->past,
                .q = d->qkv,

@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,29 +57,20 @@ static void *tensor_at(const bd_model *model, void *tensor, int64_t i)
     return (char *)tensor + i * (int64_t)bd_type_bytes(model->type);
 }
 
+// Both are NULL for BD_NO_PARAMETER.
 static const void *weight_at(const bd_model *model, int64_t offset)
 {
-    return tensor_at(model, model->weights, offset);
+    return offset == BD_NO_PARAMETER ? NULL : tensor_at(model, model->weights, offset);
 }
 
-static const void *bias_at(const bd_model *model, const bd_linear_offsets *offsets)
+static float *gradient_at(const bd_model *model, int64_t offset)
 {
-    return offsets->bias == BD_NO_PARAMETER ? NULL : weight_at(model, offsets->bias);
-}
-
-static float gain_offset(const bd_model *model)
-{
-    return model->parameters->config.family->gains_from_one ? 1.0f : 0.0f;
+    return offset == BD_NO_PARAMETER ? NULL : model->gradients + offset;
 }
 
 static int64_t count_batch_tokens(batch_ref batch)
 {
     return batch->attention.n_rows * batch->attention.seq_len;
-}
-
-static bool has_norm(const bd_norm_offsets *offsets)
-{
-    return offsets->gain != BD_NO_PARAMETER;
 }
 
 static bd_status norm_forward(bd_model *model, batch_ref batch, const bd_norm_offsets *offsets,
@@ -106,7 +96,7 @@ static bd_status norm_forward(bd_model *model, batch_ref batch, const bd_norm_of
                .n_vectors = 1,
                .n_channels = c->n_channels,
                .epsilon = (float)c->norm_epsilon,
-               .gain_offset = gain_offset(model),
+               .gain_offset = bd_gain_offset(c),
                .x = x,
                .gain = weight_at(model, offsets->gain),
                .out = out,
@@ -132,21 +122,21 @@ static bd_status norm_backward(bd_model *model, batch_ref batch, const bd_norm_o
                    .mean = statistics.mean,
                    .rstd = statistics.rstd,
                    .d_x = d_x,
-                   .d_gamma = model->gradients + offsets->gain,
-                   .d_beta = model->gradients + offsets->shift});
+                   .d_gamma = gradient_at(model, offsets->gain),
+                   .d_beta = gradient_at(model, offsets->shift)});
     return OP(model, rms_norm_backward,
               {.boundaries = batch->attention,
                .type = model->type,
                .n_vectors = 1,
                .n_channels = c->n_channels,
-               .gain_offset = gain_offset(model),
+               .gain_offset = bd_gain_offset(c),
                .adds = adds,
                .d_out = d_out,
                .x = x,
                .gain = weight_at(model, offsets->gain),
                .rstd = statistics.rstd,
                .d_x = d_x,
-               .d_gain = model->gradients + offsets->gain});
+               .d_gain = gradient_at(model, offsets->gain)});
 }
 
 static bd_status linear_forward(bd_model *model, batch_ref batch,
@@ -162,7 +152,7 @@ static bd_status linear_forward(bd_model *model, batch_ref batch,
                .activation = BD_ACTIVATION_NONE,
                .x = x,
                .weight = weight_at(model, offsets->weight),
-               .bias = bias_at(model, offsets),
+               .bias = weight_at(model, offsets->bias),
                .out = out});
 }
 
@@ -170,19 +160,18 @@ static bd_status linear_backward(bd_model *model, batch_ref batch,
                                  const bd_linear_offsets *offsets, int64_t n_in, int64_t n_out,
                                  const void *x, const void *d_out, void *d_x, bd_error *err)
 {
-    return OP(
-        model, linear_backward,
-        {.boundaries = batch->attention,
-         .type = model->type,
-         .n_in = n_in,
-         .n_out = n_out,
-         .layout = model->parameters->config.family->layout,
-         .d_out = d_out,
-         .x = x,
-         .weight = weight_at(model, offsets->weight),
-         .d_x = d_x,
-         .d_weight = model->gradients + offsets->weight,
-         .d_bias = offsets->bias == BD_NO_PARAMETER ? NULL : model->gradients + offsets->bias});
+    return OP(model, linear_backward,
+              {.boundaries = batch->attention,
+               .type = model->type,
+               .n_in = n_in,
+               .n_out = n_out,
+               .layout = model->parameters->config.family->layout,
+               .d_out = d_out,
+               .x = x,
+               .weight = weight_at(model, offsets->weight),
+               .d_x = d_x,
+               .d_weight = gradient_at(model, offsets->weight),
+               .d_bias = gradient_at(model, offsets->bias)});
 }
 
 static bd_status add_tensors(bd_model *model, batch_ref batch, const void *a, const void *b,
@@ -237,9 +226,9 @@ static bd_status rotate(bd_model *model, int64_t l, const heads *part, void *row
                         bd_error *err)
 {
     const bd_model_config *c = &model->parameters->config;
-    if (c->family->position_table || bd_layer_set_has(&c->unrotated, l))
+    if (!bd_layer_rotates(c, l))
         return BD_OK;
-    const bool local = c->family->has_local_rotation && bd_layer_window(c, l) > 0;
+    const bool local = bd_layer_has_local_rotation(c, l);
     return OP(model, rotary,
               {.boundaries = *part->positions,
                .type = model->type,
@@ -262,7 +251,7 @@ static bd_status prepare_heads(bd_model *model, batch_ref batch, int64_t l, bd_e
     rotated_heads(model, batch, l, parts);
     for (int i = 0; i < N_ROTATED; i++) {
         const heads *part = &parts[i];
-        if (has_norm(&part->norm))
+        if (bd_norm_exists(&part->norm))
             BD_TRY(OP(model, rms_norm_forward,
                       {.boundaries = batch->attention,
                        .type = model->type,
@@ -271,7 +260,7 @@ static bd_status prepare_heads(bd_model *model, batch_ref batch, int64_t l, bd_e
                        .x_stride = bd_qkv_width(c),
                        .out_stride = bd_qkv_width(c),
                        .epsilon = (float)c->norm_epsilon,
-                       .gain_offset = gain_offset(model),
+                       .gain_offset = bd_gain_offset(c),
                        .x = heads_at(model, a->qkv, part),
                        .gain = weight_at(model, part->norm.gain),
                        .out = heads_at(model, a->normed, part),
@@ -292,7 +281,7 @@ static bd_status prepare_heads_backward(bd_model *model, batch_ref batch, int64_
     for (int i = 0; i < N_ROTATED; i++) {
         const heads *part = &parts[i];
         BD_TRY(rotate(model, l, part, model->d_wide, true, err));
-        if (has_norm(&part->norm))
+        if (bd_norm_exists(&part->norm))
             BD_TRY(OP(model, rms_norm_backward,
                       {.boundaries = batch->attention,
                        .type = model->type,
@@ -301,13 +290,13 @@ static bd_status prepare_heads_backward(bd_model *model, batch_ref batch, int64_
                        .x_stride = bd_qkv_width(c),
                        .d_out_stride = bd_qkv_width(c),
                        .d_x_stride = bd_qkv_width(c),
-                       .gain_offset = gain_offset(model),
+                       .gain_offset = bd_gain_offset(c),
                        .d_out = heads_at(model, model->d_wide, part),
                        .x = heads_at(model, model->layers[l].qkv, part),
                        .gain = weight_at(model, part->norm.gain),
                        .rstd = part->rstd,
                        .d_x = heads_at(model, model->d_wide, part),
-                       .d_gain = model->gradients + part->norm.gain}));
+                       .d_gain = gradient_at(model, part->norm.gain)}));
     }
     return BD_OK;
 }
@@ -325,7 +314,7 @@ static bd_attention_forward_args attention_of(const bd_model *model, batch_ref b
         .q_stride = bd_qkv_width(c),
         .kv_stride = bd_qkv_width(c),
         .window = bd_layer_window(c, l),
-        .scale = (float)(1.0 / sqrt(c->query_scale)),
+        .scale = bd_score_scale(c),
         .q = attended_rows(a),
         .k = tensor_at(model, attended_rows(a), c->n_heads * c->head_size),
         .v = tensor_at(model, a->qkv, (c->n_heads + c->n_kv_heads) * c->head_size),
@@ -342,27 +331,89 @@ static const void *stream_into(const bd_model *model, int64_t l)
     return l > 0 ? model->layers[l - 1].out : model->embedded;
 }
 
-// *block becomes what a block reads: the norm of the stream, or the stream itself.
-static bd_status enter_block(bd_model *model, batch_ref batch, const bd_norm_offsets *norm,
-                             const void *stream, void *normed, bd_norm_statistics statistics,
-                             const void **block, bd_error *err)
+// How a block begins: with a norm of the stream, or with the stream itself.
+typedef struct block_begin {
+    const bd_norm_offsets *norm;
+    const void *stream;
+    void *normed;
+    bd_norm_statistics statistics;
+} block_begin;
+
+static block_begin begin_of_attention(const bd_model *model, int64_t l)
 {
-    *block = has_norm(norm) ? normed : stream;
-    return has_norm(norm) ? norm_forward(model, batch, norm, stream, normed, statistics, err)
-                          : BD_OK;
+    const bd_layer_activations *a = &model->layers[l];
+    return (block_begin){&model->parameters->layers[l].attention_norm, stream_into(model, l),
+                         a->attention_in, a->attention_norm};
 }
 
-// The linear layer with which a block ends, and the norm after it, if there is one: what is to be
-// added to the stream is in model->branch. With a norm, its input is kept in `kept`.
-static bd_status leave_block(bd_model *model, batch_ref batch, const bd_linear_offsets *linear,
-                             int64_t n_in, const void *x, const bd_norm_offsets *norm,
-                             void *kept, bd_norm_statistics statistics, bd_error *err)
+static block_begin begin_of_feed_forward(const bd_model *model, int64_t l)
+{
+    const bd_layer_activations *a = &model->layers[l];
+    return (block_begin){&model->parameters->layers[l].feed_forward_norm, a->middle,
+                         a->feed_forward_in, a->feed_forward_norm};
+}
+
+// What the block reads.
+static const void *block_input(const block_begin *begin)
+{
+    return bd_norm_exists(begin->norm) ? begin->normed : begin->stream;
+}
+
+static bd_status enter_block(bd_model *model, batch_ref batch, const block_begin *begin,
+                             bd_error *err)
+{
+    if (!bd_norm_exists(begin->norm))
+        return BD_OK;
+    return norm_forward(model, batch, begin->norm, begin->stream, begin->normed,
+                        begin->statistics, err);
+}
+
+// How a block ends: with a linear layer, and maybe a norm after it.
+typedef struct block_end {
+    const bd_linear_offsets *linear;
+    int64_t n_in;
+    const void *x;
+    const bd_norm_offsets *norm;
+    void *kept;  // the norm's input
+    bd_norm_statistics statistics;
+} block_end;
+
+static block_end end_of_attention(const bd_model *model, int64_t l)
+{
+    const bd_model_config *c = &model->parameters->config;
+    const bd_layer_offsets *offsets = &model->parameters->layers[l];
+    const bd_layer_activations *a = &model->layers[l];
+    return (block_end){.linear = &offsets->projection,
+                       .n_in = c->n_heads * c->head_size,
+                       .x = a->attention_out,
+                       .norm = &offsets->attention_post_norm,
+                       .kept = a->attention_branch,
+                       .statistics = a->attention_post_norm};
+}
+
+static block_end end_of_feed_forward(const bd_model *model, int64_t l)
+{
+    const bd_layer_offsets *offsets = &model->parameters->layers[l];
+    const bd_layer_activations *a = &model->layers[l];
+    return (block_end){.linear = &offsets->contract,
+                       .n_in = model->parameters->config.n_feed_forward,
+                       .x = a->activated,
+                       .norm = &offsets->feed_forward_post_norm,
+                       .kept = a->feed_forward_branch,
+                       .statistics = a->feed_forward_post_norm};
+}
+
+// What is to be added to the stream is then in model->branch.
+static bd_status leave_block(bd_model *model, batch_ref batch, const block_end *end,
+                             bd_error *err)
 {
     const int64_t n_out = model->parameters->config.n_channels;
-    if (!has_norm(norm))
-        return linear_forward(model, batch, linear, n_in, n_out, x, model->branch, err);
-    BD_TRY(linear_forward(model, batch, linear, n_in, n_out, x, kept, err));
-    return norm_forward(model, batch, norm, kept, model->branch, statistics, err);
+    const bool normed = bd_norm_exists(end->norm);
+    BD_TRY(linear_forward(model, batch, end->linear, end->n_in, n_out, end->x,
+                          normed ? end->kept : model->branch, err));
+    return normed ? norm_forward(model, batch, end->norm, end->kept, model->branch,
+                                 end->statistics, err)
+                  : BD_OK;
 }
 
 // The first half of a feed-forward block: from x to what the last matrix is multiplied by.
@@ -392,7 +443,7 @@ static bd_status expand(bd_model *model, batch_ref batch, int64_t l, const void 
                .activation = c->family->activation,
                .x = x,
                .weight = weight_at(model, offsets->weight),
-               .bias = bias_at(model, offsets),
+               .bias = weight_at(model, offsets->bias),
                .out = a->expanded,
                .activated = a->activated});
 }
@@ -406,28 +457,25 @@ static bd_status layer_forward(bd_model *model, batch_ref batch, int64_t l, bool
     const bd_model_config *c = &model->parameters->config;
     const bd_layer_offsets *offsets = &model->parameters->layers[l];
     const bd_layer_activations *a = &model->layers[l];
-    const void *stream = stream_into(model, l), *in;
 
-    BD_TRY(enter_block(model, batch, &offsets->attention_norm, stream, a->attention_in,
-                       a->attention_norm, &in, err));
-    BD_TRY(linear_forward(model, batch, &offsets->qkv, c->n_channels, bd_qkv_width(c), in,
-                          a->qkv, err));
+    block_begin begin = begin_of_attention(model, l);
+    BD_TRY(enter_block(model, batch, &begin, err));
+    BD_TRY(linear_forward(model, batch, &offsets->qkv, c->n_channels, bd_qkv_width(c),
+                          block_input(&begin), a->qkv, err));
     BD_TRY(prepare_heads(model, batch, l, err));
     const bd_attention_forward_args attention = attention_of(model, batch, l);
     BD_TRY(model->backend->operations->attention_forward(model->backend, &attention, err));
-    BD_TRY(leave_block(model, batch, &offsets->projection, c->n_heads * c->head_size,
-                       a->attention_out, &offsets->attention_post_norm, a->attention_branch,
-                       a->attention_post_norm, err));
-    BD_TRY(add_tensors(model, batch, stream, model->branch, a->middle, err));
+    block_end end = end_of_attention(model, l);
+    BD_TRY(leave_block(model, batch, &end, err));
+    BD_TRY(add_tensors(model, batch, begin.stream, model->branch, a->middle, err));
 
-    BD_TRY(enter_block(model, batch, &offsets->feed_forward_norm, a->middle, a->feed_forward_in,
-                       a->feed_forward_norm, &in, err));
-    BD_TRY(expand(model, batch, l, in, err));
-    if (again && !has_norm(&offsets->feed_forward_post_norm))
+    begin = begin_of_feed_forward(model, l);
+    BD_TRY(enter_block(model, batch, &begin, err));
+    BD_TRY(expand(model, batch, l, block_input(&begin), err));
+    end = end_of_feed_forward(model, l);
+    if (again && !bd_norm_exists(end.norm))
         return BD_OK;
-    BD_TRY(leave_block(model, batch, &offsets->contract, c->n_feed_forward, a->activated,
-                       &offsets->feed_forward_post_norm, a->feed_forward_branch,
-                       a->feed_forward_post_norm, err));
+    BD_TRY(leave_block(model, batch, &end, err));
     return again ? BD_OK : add_tensors(model, batch, a->middle, model->branch, a->out, err);
 }
 
@@ -447,9 +495,7 @@ static bd_status run_forward(bd_model *model, batch_ref batch, bd_error *err)
                .first_position = c->family->first_position,
                .token_scale = bd_token_scale(c),
                .token_table = weight_at(model, p->token_table),
-               .position_table = p->position_table == BD_NO_PARAMETER
-                                     ? NULL
-                                     : weight_at(model, p->position_table),
+               .position_table = weight_at(model, p->position_table),
                .out = model->embedded}));
     for (int64_t l = 0; l < c->n_layers; l++)
         BD_TRY(layer_forward(model, batch, l, false, err));
@@ -521,7 +567,7 @@ static bd_status run_head(bd_model *model, batch_ref batch, double gradient_scal
                    .x = tensor_at(model, model->final_in, row * row_size),
                    .weight = weight_at(model, p->head),
                    .d_x = tensor_at(model, model->d_narrow, row * row_size),
-                   .d_weight = model->gradients + p->head}));
+                   .d_weight = gradient_at(model, p->head)}));
     }
     return BD_OK;
 }
@@ -530,31 +576,29 @@ static bd_status run_head(bd_model *model, batch_ref batch, double gradient_scal
 
 // leave_block() backward: writes d_x, the gradient of x. model->branch is free by now and takes
 // the gradient of what the linear layer gave.
-static bd_status leave_block_backward(bd_model *model, batch_ref batch,
-                                      const bd_linear_offsets *linear, int64_t n_in,
-                                      const void *x, void *d_x, const bd_norm_offsets *norm,
-                                      const void *kept, bd_norm_statistics statistics,
-                                      bd_error *err)
+static bd_status leave_block_backward(bd_model *model, batch_ref batch, const block_end *end,
+                                      void *d_x, bd_error *err)
 {
     const int64_t n_out = model->parameters->config.n_channels;
     const void *d_branch = model->d_stream;
-    if (has_norm(norm)) {
-        BD_TRY(norm_backward(model, batch, norm, kept, statistics, model->d_stream,
-                             model->branch, false, err));
+    if (bd_norm_exists(end->norm)) {
+        BD_TRY(norm_backward(model, batch, end->norm, end->kept, end->statistics,
+                             model->d_stream, model->branch, false, err));
         d_branch = model->branch;
     }
-    return linear_backward(model, batch, linear, n_in, n_out, x, d_branch, d_x, err);
+    return linear_backward(model, batch, end->linear, end->n_in, n_out, end->x, d_branch, d_x,
+                           err);
 }
 
 // enter_block() backward: adds to d_stream what flows back from the block, which is in d_narrow.
 static bd_status enter_block_backward(bd_model *model, batch_ref batch,
-                                      const bd_norm_offsets *norm, const void *stream,
-                                      bd_norm_statistics statistics, bd_error *err)
+                                      const block_begin *begin, bd_error *err)
 {
-    return has_norm(norm) ? norm_backward(model, batch, norm, stream, statistics,
-                                          model->d_narrow, model->d_stream, true, err)
-                          : add_tensors(model, batch, model->d_stream, model->d_narrow,
-                                        model->d_stream, err);
+    if (!bd_norm_exists(begin->norm))
+        return add_tensors(model, batch, model->d_stream, model->d_narrow, model->d_stream,
+                           err);
+    return norm_backward(model, batch, begin->norm, begin->stream, begin->statistics,
+                         model->d_narrow, model->d_stream, true, err);
 }
 
 // The gradient of what the activation gave lies in d_activated; that of its input goes to d_wide.
@@ -588,27 +632,20 @@ static bd_status layer_backward(bd_model *model, batch_ref batch, int64_t l, bd_
 {
     const bd_model_config *c = &model->parameters->config;
     const bd_layer_offsets *offsets = &model->parameters->layers[l];
-    const bd_layer_activations *a = &model->layers[l];
-    const int64_t narrow = c->n_channels, qkv = bd_qkv_width(c);
-    const void *stream = stream_into(model, l);
     if (model->recomputes && l < c->n_layers - 1)  // the last layer's values are still there
         BD_TRY(layer_forward(model, batch, l, true, err));
 
-    BD_TRY(leave_block_backward(model, batch, &offsets->contract, c->n_feed_forward,
-                                a->activated, model->d_activated,
-                                &offsets->feed_forward_post_norm, a->feed_forward_branch,
-                                a->feed_forward_post_norm, err));
+    block_begin begin = begin_of_feed_forward(model, l);
+    block_end end = end_of_feed_forward(model, l);
+    BD_TRY(leave_block_backward(model, batch, &end, model->d_activated, err));
     BD_TRY(activation_backward(model, batch, l, err));
-    BD_TRY(linear_backward(model, batch, &offsets->expand, narrow, bd_expanded_width(c),
-                           a->feed_forward_in ? a->feed_forward_in : a->middle, model->d_wide,
-                           model->d_narrow, err));
-    BD_TRY(enter_block_backward(model, batch, &offsets->feed_forward_norm, a->middle,
-                                a->feed_forward_norm, err));
+    BD_TRY(linear_backward(model, batch, &offsets->expand, c->n_channels, bd_expanded_width(c),
+                           block_input(&begin), model->d_wide, model->d_narrow, err));
+    BD_TRY(enter_block_backward(model, batch, &begin, err));
 
-    BD_TRY(leave_block_backward(model, batch, &offsets->projection, c->n_heads * c->head_size,
-                                a->attention_out, model->d_narrow,
-                                &offsets->attention_post_norm, a->attention_branch,
-                                a->attention_post_norm, err));
+    begin = begin_of_attention(model, l);
+    end = end_of_attention(model, l);
+    BD_TRY(leave_block_backward(model, batch, &end, model->d_narrow, err));
     const bd_attention_forward_args attention = attention_of(model, batch, l);
     bd_attention_backward_args d_attention = bd_attention_backward_of(&attention);
     d_attention.d_out = model->d_narrow;
@@ -618,11 +655,9 @@ static bd_status layer_backward(bd_model *model, batch_ref batch, int64_t l, bd_
         tensor_at(model, model->d_wide, (c->n_heads + c->n_kv_heads) * c->head_size);
     BD_TRY(model->backend->operations->attention_backward(model->backend, &d_attention, err));
     BD_TRY(prepare_heads_backward(model, batch, l, err));
-    BD_TRY(linear_backward(model, batch, &offsets->qkv, narrow, qkv,
-                           a->attention_in ? a->attention_in : stream, model->d_wide,
-                           model->d_narrow, err));
-    return enter_block_backward(model, batch, &offsets->attention_norm, stream,
-                                a->attention_norm, err);
+    BD_TRY(linear_backward(model, batch, &offsets->qkv, c->n_channels, bd_qkv_width(c),
+                           block_input(&begin), model->d_wide, model->d_narrow, err));
+    return enter_block_backward(model, batch, &begin, err);
 }
 
 // From the output of the final norm, whose gradient is in d_narrow, to the tables.
@@ -649,10 +684,8 @@ static bd_status run_backward(bd_model *model, batch_ref batch, bd_error *err)
                .first_position = c->family->first_position,
                .token_scale = bd_token_scale(c),
                .d_out = model->d_stream,
-               .d_token_table = model->gradients + p->token_table,
-               .d_position_table = p->position_table == BD_NO_PARAMETER
-                                       ? NULL
-                                       : model->gradients + p->position_table});
+               .d_token_table = gradient_at(model, p->token_table),
+               .d_position_table = gradient_at(model, p->position_table)});
 }
 
 // ---- Whole passes -----------------------------------------------------------------------

@@ -79,6 +79,30 @@ static inline int64_t bd_layer_window(const bd_model_config *config, int64_t l)
     return bd_layer_set_has(&config->windowed, l) ? config->window : 0;
 }
 
+// Whether queries and keys of layer `l` are rotated.
+static inline bool bd_layer_rotates(const bd_model_config *config, int64_t l)
+{
+    return !config->family->position_table && !bd_layer_set_has(&config->unrotated, l);
+}
+
+// Whether they are rotated by local_theta instead of `rotation`.
+static inline bool bd_layer_has_local_rotation(const bd_model_config *config, int64_t l)
+{
+    return config->family->has_local_rotation && bd_layer_window(config, l) > 0;
+}
+
+// The factor of q·k.
+static inline float bd_score_scale(const bd_model_config *config)
+{
+    return (float)(1.0 / sqrt(config->query_scale));
+}
+
+// What is added to the gain of an RMS norm before it is used.
+static inline float bd_gain_offset(const bd_model_config *config)
+{
+    return config->family->gains_from_one ? 1.0f : 0.0f;
+}
+
 // Presets by name, "tiny" to "llama-8b", ended by NULL; each takes the vocabulary of its
 // dataset.
 extern const char *const bd_model_presets[];

@@ -5,6 +5,7 @@
 #include "common/base/memory.h"
 #include "common/cli/human.h"
 #include "trainer/model/model.h"
+#include "trainer/model/typed_copy.h"
 
 // Logits of one token are padded to a multiple of this, because tensor cores want rows that
 // begin at a multiple of 16 bytes whatever the vocabulary; 64 numbers fill whole cache lines as
@@ -123,16 +124,13 @@ static bd_status make_turns(bd_model *model, uint64_t **to, const bd_rotation *r
                             bd_error *err)
 {
     const int64_t head_size = model->parameters->config.head_size;
-    uint64_t turns[BD_MOST_HEAD_SIZE / 2];
     void *memory;
     // Two floats have the size of one uint64_t.
     BD_TRY(allocate(model, BD_MEMORY_WEIGHTS, &memory, head_size / 2, 2, BD_FLOAT, err));
     if (model->only_counts)
         return BD_OK;
     *to = memory;
-    bd_rotation_turns(rotation, head_size, turns);
-    return model->backend->operations->upload(model->backend, memory, turns,
-                                              (size_t)(head_size / 2) * sizeof **to, err);
+    return bd_upload_turns(model->backend, *to, rotation, head_size, err);
 }
 
 static bd_status allocate_all(bd_model *model, bd_error *err)

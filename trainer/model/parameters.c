@@ -89,7 +89,7 @@ static bd_linear_offsets add_qkv(builder *b, int64_t l, const char *prefix)
     const bd_family *family = c->family;
     const int64_t q = c->n_heads * c->head_size, kv = c->n_kv_heads * c->head_size;
     const bool fused = !family->qkv[1];
-    const bool rotates = !family->position_table && !bd_layer_set_has(&c->unrotated, l);
+    const bool rotates = bd_layer_rotates(c, l);
     const linear_part parts[] = {
         {family->qkv[0], fused ? bd_qkv_width(c) : q, BD_ROLE_BIAS},
         {family->qkv[1], kv, rotates ? BD_ROLE_BIAS : BD_ROLE_KEY_BIAS},

@@ -40,6 +40,11 @@ typedef struct bd_norm_offsets {
     int64_t gain, shift;  // only layer norms have a shift
 } bd_norm_offsets;
 
+static inline bool bd_norm_exists(const bd_norm_offsets *norm)
+{
+    return norm->gain != BD_NO_PARAMETER;
+}
+
 typedef struct bd_linear_offsets {
     int64_t weight, bias;
 } bd_linear_offsets;

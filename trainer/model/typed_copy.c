@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/attention.h"
+
 static bd_status upload_rounded(bd_backend *backend, void *to, const float *from, int64_t n,
                                 bd_error *err)
 {
@@ -40,4 +42,13 @@ bd_status bd_download_floats(bd_backend *backend, bd_type type, float *to, const
         to[i] = bd_float_of_bf16(value);
     }
     return BD_OK;
+}
+
+bd_status bd_upload_turns(bd_backend *backend, uint64_t *to, const bd_rotation *rotation,
+                          int64_t head_size, bd_error *err)
+{
+    uint64_t turns[BD_MOST_HEAD_SIZE / 2];
+    bd_rotation_turns(rotation, head_size, turns);
+    return backend->operations->upload(backend, to, turns,
+                                       (size_t)(head_size / 2) * sizeof *turns, err);
 }
