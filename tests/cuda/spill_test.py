@@ -1,5 +1,5 @@
 """No main loop of the attention kernels keeps a value on the stack, and every loop is found. The
-kernels of the other operations use no stack at all.
+other kernels use no stack at all, but for one number in one of them.
 
     spill_test.py [ROOT]     the checkout whose kernels are compiled [default: this one]
 
@@ -24,9 +24,16 @@ from loops import Loop, main_loops  # noqa: E402
 from tools import Resources, ToolError, compile_kernels, demangle, find_tool  # noqa: E402
 
 LONG = os.environ.get("BINDERY_TEST_LONG") == "1"
-ARCHITECTURES = [80, 90, 100, 120] if LONG else [80, 100]
+ARCHITECTURES = [80, 90, 100, 120] if LONG else [80, 90, 100]
 HEAD_SIZES = [64, 128]
-OPERATIONS = "kernels/cuda/operations/*.cu"
+# Sources whose kernels are checked for stack, and what is known of them: (kernel, architecture) and
+# bytes of stack, of stores and of loads.
+WITHOUT_TENSOR_CORES = (
+    "kernels/cuda/operations/*.cu",
+    "kernels/cuda/attention/attention_float.cu",
+    "kernels/cuda/attention/attention_plan.cu",
+)
+KNOWN_STACK = {("query_gradient_kernel", 80): (8, 4, 4)}
 # Overrides also the number that a kernel itself requests.
 FEW_REGISTERS = ["-maxrregcount=96", "-Xptxas=--override-directive-values"]
 
@@ -102,13 +109,14 @@ class Spills(unittest.TestCase):
                 self.assertTrue(any(loop.spills for loop in loops))
 
     def test_operations_use_no_stack(self):
-        sources = sorted(path.relative_to(ROOT) for path in ROOT.glob(OPERATIONS))
-        self.assertNotEqual(sources, [])
+        found = [sorted(ROOT.glob(pattern)) for pattern in WITHOUT_TENSOR_CORES]
+        self.assertTrue(all(found))
+        sources = [path.relative_to(ROOT) for paths in found for path in paths]
         for source, architecture in product(sources, ARCHITECTURES):
             for kernel, used in resources_of(str(source), architecture).items():
                 with self.subTest(f"{kernel} of {source.name} for sm_{architecture}"):
                     stack = (used.stack_bytes, used.spill_store_bytes, used.spill_load_bytes)
-                    self.assertEqual(stack, (0, 0, 0))
+                    self.assertEqual(stack, KNOWN_STACK.get((kernel, architecture), (0, 0, 0)))
 
     def test_stack_that_is_provoked_is_found(self):
         used = resources_of("kernels/cuda/operations/rms_norm.cu", 80, "-maxrregcount=24")

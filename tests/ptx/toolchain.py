@@ -16,7 +16,7 @@ from pathlib import Path
 from ptx_text import parse_module
 
 LONG = os.environ.get("BINDERY_TEST_LONG") == "1"
-ARCHITECTURES = (80, 90, 100, 120) if LONG else (80, 100)
+ARCHITECTURES = (80, 90, 100, 120) if LONG else (80, 90, 100)
 # The sources whose operations the tests call. No kernel of any other may have inline assembly.
 EXECUTED = (
     "activation", "attention_backward", "attention_cached", "attention_forward", "attention_plan",
