@@ -100,7 +100,7 @@ static const bd_option train_options[] = {
      .initial_note = "random weights",
      .help = "Begin a new run with the shape and weights in a Hugging Face folder (config.json "
              "and safetensors)"},
-    {.name = "layers", .value = "N", OVERRIDE(n_layers, 1024), .help = "Layers"},
+    {.name = "layers", .value = "N", OVERRIDE(n_layers, BD_MOST_LAYERS), .help = "Layers"},
     {.name = "channels", .value = "N", OVERRIDE(n_channels, 1 << 16), .help = "Channels"},
     {.name = "heads", .value = "N", OVERRIDE(n_heads, 1024), .help = "Attention heads"},
     {.name = "kv-heads",
@@ -110,7 +110,7 @@ static const bd_option train_options[] = {
              "is given, as many as that"},
     {.name = "head-size",
      .value = "N",
-     OVERRIDE(head_size, 256),
+     OVERRIDE(head_size, BD_MOST_HEAD_SIZE),
      .help = "Channels of a head; --channels divided by --heads if only these are given"},
     {.name = "feed-forward",
      .value = "N",

@@ -21,11 +21,11 @@
 #include "kernels/cpu/vector_math.h"
 
 enum { BLOCK = BD_CACHE_BLOCK, KEYS_PER_CHUNK = 4 * BLOCK, GROUP = 16 };
-enum { MAX_HEAD_SIZE = 256, MAX_QUERIES = 64, JOINS_PER_TASK = 64 };
+enum { MAX_HEAD_SIZE = BD_MOST_HEAD_SIZE, MAX_QUERIES = 64, JOINS_PER_TASK = 64 };
 
 typedef struct cached_work {
     const bd_attention_cached_args *args;
-    int64_t n_segments, n_chunks;
+    int64_t n_chunks;
     int64_t width;    // bd_cache_width()
     float *partials;  // [token][head][chunk][2 + width]: top, sum, sum of values
 } cached_work;
@@ -283,12 +283,10 @@ static void join_loop(const void *context, int64_t first, int64_t last)
 {
     const cached_work *work = context;
     const bd_attention_cached_args *a = work->args;
-    int64_t n_segments;
-    const int32_t *bounds = bd_row_bounds(&a->boundaries, 0, &n_segments);
     for (int64_t query = first; query < last; query++) {
         const int64_t token = query / a->n_heads;
-        const int32_t *begin = bd_segment_around(bounds, n_segments, token);
-        join_chunks(work, token, query % a->n_heads, a->past[begin - bounds] + token - *begin);
+        join_chunks(work, token, query % a->n_heads,
+                    bd_token_position(&a->boundaries, a->past, token));
     }
 }
 
@@ -298,9 +296,9 @@ BD_CPU_OPERATION(attention_cached)
         return bd_fail(err, BD_ERR_UNSUPPORTED, "attention heads of %lld channels (at most %d)",
                        (long long)args->head_size, MAX_HEAD_SIZE);
     const int64_t n_queries = args->boundaries.seq_len * args->n_heads;
+    const int64_t n_segments = bd_count_segments(&args->boundaries);
     cached_work work = {
         .args = args,
-        .n_segments = bd_count_segments(&args->boundaries),
         .n_chunks = bd_ceil_divide(args->longest, KEYS_PER_CHUNK),
         .width = bd_cache_width(args->head_size),
     };
@@ -310,6 +308,6 @@ BD_CPU_OPERATION(attention_cached)
         &memory, err));
     work.partials = memory;
     BD_TRY(bd_threads_run(((bd_cpu_backend *)backend)->threads, cached_task, &work,
-                          work.n_segments * args->n_kv_heads * work.n_chunks, err));
+                          n_segments * args->n_kv_heads * work.n_chunks, err));
     return bd_cpu_for(backend, n_queries, JOINS_PER_TASK, join_loop, &work, err);
 }

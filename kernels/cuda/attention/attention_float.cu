@@ -11,7 +11,7 @@
 
 static constexpr int kTile = 16;
 static constexpr int kThreads = kTile * kTile;
-static constexpr int kMaxHeadSize = 256;
+static constexpr int kMaxHeadSize = BD_MOST_HEAD_SIZE;
 static constexpr int kColumns = kMaxHeadSize / kTile;  // of a thread
 
 static __device__ __forceinline__ const float *floats(const void *tensor)

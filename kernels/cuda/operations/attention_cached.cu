@@ -13,7 +13,7 @@
 #include "kernels/cuda/operations/packs.cuh"
 #include "kernels/cuda/runtime/check.cuh"
 
-static constexpr int kKeysPerChunk = 256, kMaxHeadSize = 256;
+static constexpr int kKeysPerChunk = 256, kMaxHeadSize = BD_MOST_HEAD_SIZE;
 static_assert(kKeysPerChunk == kThreadsPerBlock, "each thread has one key of a chunk");
 
 struct cached_arguments : bd_attention_cached_args {
@@ -243,7 +243,7 @@ extern "C" BD_CUDA_OPERATION(attention_cached)
     return for_rows_of(args->type, args->head_size, [&](auto packs) {
         typedef typename decltype(packs)::value T;
         const bool aligned =
-            all_aligned({args->q, args->keys}) && args->q_stride % packs.width == 0;
+            all_aligned({args->q, args->keys}) && all_multiples({args->q_stride}, packs.width);
         LAUNCH(remember_kernel<T>,
                blocks_for(args->boundaries.seq_len * args->n_kv_heads, kWarpsPerBlock),
                kThreadsPerBlock, 0, queue->stream, a);

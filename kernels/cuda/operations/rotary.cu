@@ -8,7 +8,7 @@
 #include "kernels/cuda/operations/packs.cuh"
 #include "kernels/cuda/runtime/check.cuh"
 
-static constexpr int kMostPairs = 128;  // of a head
+static constexpr int kMostPairs = BD_MOST_HEAD_SIZE / 2;  // of a head
 
 // The fraction of a turn, as half turns in [-1, 1]: sincospif() takes them.
 static __device__ __forceinline__ float half_turns(uint64_t position, uint64_t turns)
