@@ -164,6 +164,7 @@ bd_status bd_model_config_complete(bd_model_config *config, bd_error *err)
 // Fields of any family that do not change what a model computes.
 static const char *const harmless_fields[] = {
     "_attn_implementation",
+    "_attn_implementation_autoset",
     "_attn_implementation_internal",
     "_model_name_or_path",
     "_name_or_path",
@@ -215,6 +216,8 @@ static const char *const harmless_fields[] = {
     "transformers_version",
     "typical_p",
     "unk_token_id",
+    "unsloth_fixed",
+    "unsloth_version",
     "use_cache",
 };
 
@@ -373,18 +376,28 @@ static bd_status read_field(bd_model_config *config, const bd_config_field *f,
     return BD_OK;
 }
 
+// Whether a file says nothing by this field. transformers take an empty object for none.
+static bool is_null_or_empty(const bd_json *json, const char *key)
+{
+    const bd_json *object;
+    return bd_json_is_null(json, key) ||
+           (bd_json_get_object(json, key, &object, NULL) == BD_OK &&
+            !bd_json_first(object).key);
+}
+
 // Files of transformers before version 5 have "rope_theta" and "rope_scaling", newer ones both in
 // "rope_parameters"; Gemma 3's has one such object for each type of layer. transformers prefer
 // the old form where a file has both.
 static bd_status read_rotation(bd_model_config *config, const bd_json *json, bd_error *err)
 {
     const bd_json *object = NULL;
-    if (config->family->has_local_rotation && !bd_json_is_null(json, "rope_scaling") &&
+    const bool has_old_form = !is_null_or_empty(json, "rope_scaling");
+    if (config->family->has_local_rotation && has_old_form &&
         !bd_json_is_null(json, "rope_parameters"))
         return bd_fail(err, BD_ERR_UNSUPPORTED,
                        "'rope_scaling' and 'rope_parameters' are two forms of one thing: leave "
                        "one of them out");
-    if (!bd_json_is_null(json, "rope_scaling"))
+    if (has_old_form)
         BD_TRY(bd_json_get_object(json, "rope_scaling", &object, err));
     else if (!bd_json_is_null(json, "rope_parameters"))
         BD_TRY(bd_json_get_object(json, "rope_parameters", &object, err));

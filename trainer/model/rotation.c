@@ -111,7 +111,8 @@ static double *member_of(bd_rotation *r, const scaling_member *member)
 // Whether the object may have this member: those that the table does not list are read elsewhere.
 static bool is_known_member(const char *key, bd_rotation_scaling scaling)
 {
-    static const char *const others[] = {"rope_type", "type", "rope_theta"};
+    static const char *const others[] = {"rope_type", "type", "rope_theta",
+                                         "partial_rotary_factor"};
     static const char *const of_yarn[] = {"truncate", "mscale", "mscale_all_dim"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (strcmp(key, others[i]) == 0)
@@ -170,6 +171,13 @@ bd_status bd_rotation_read_scaling(bd_rotation *r, const bd_json *json, int64_t 
                            type);
     if (!bd_json_is_null(json, "rope_theta"))
         BD_TRY(bd_json_get_real(json, "rope_theta", 1, 1e12, &r->theta, err));
+    double share = 1;  // of a head's channels that are rotated
+    if (!bd_json_is_null(json, "partial_rotary_factor"))
+        BD_TRY(
+            bd_json_get_real(json, "partial_rotary_factor", -INFINITY, INFINITY, &share, err));
+    if (share != 1)
+        return bd_fail(err, BD_ERR_UNSUPPORTED,
+                       "'partial_rotary_factor' of the rotation is not 1");
     for (size_t i = 0; i < N_SCALING_MEMBERS; i++) {
         const scaling_member *member = &scaling_members[i];
         if (!(member->used_by & 1u << r->scaling))

@@ -471,6 +471,17 @@ static void both_forms_of_the_rotation_are_read(void **state)
                          "\"rope_parameters\": {\"rope_type\": \"default\", "
                          "\"rope_theta\": 7e5}"),
          BD_SCALING_LINEAR, 5e5, 0},
+        // An empty object says nothing, as in transformers.
+        {ROTARY("llama", ", \"rope_scaling\": {}, \"rope_parameters\": {" LINEAR
+                         ", \"rope_theta\": 7e5}"),
+         BD_SCALING_LINEAR, 7e5, 0},
+        {ROTARY("gemma3_text", ", \"rope_scaling\": {}, \"rope_parameters\": {"
+                               "\"full_attention\": {" LINEAR ", \"rope_theta\": 7e5}, "
+                               "\"sliding_attention\": {\"rope_theta\": 2e4}}"),
+         BD_SCALING_LINEAR, 7e5, 2e4},
+        {ROTARY("llama", ", \"rope_parameters\": {" LINEAR ", \"rope_theta\": 7e5, "
+                         "\"partial_rotary_factor\": 1.0}"),
+         BD_SCALING_LINEAR, 7e5, 0},
         {ROTARY("gemma3_text", ", \"rope_theta\": 5e5, \"rope_local_base_freq\": 3e4, "
                                "\"rope_scaling\": {" LINEAR "}"),
          BD_SCALING_LINEAR, 5e5, 3e4},
@@ -508,10 +519,14 @@ static void unknown_fields_are_refused_by_name(void **state)
             {"\"experts\": {\"n\": 8}", true},
             {"\"logit_scale\": 0", true},
             {"\"dtype\": \"bfloat16\"", false},
+            {"\"_attn_implementation_autoset\": true", false},
+            {"\"unsloth_fixed\": true", false},
+            {"\"unsloth_version\": \"2025.11.3\"", false},
             {"\"eos_token_id\": [1, 2]", false},
             {"\"attention_dropout\": 0.5", false},
             {"\"partial_rotary_factor\": 0.5", true},
             {"\"partial_rotary_factor\": 1.0", false},
+            {"\"rope_scaling\": {}", false},
         };
         for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
             char text[1024], name[64];
@@ -549,6 +564,8 @@ static void hostile_fields_of_rotary_families_are_refused(void **state)
         {ROTARY("llama", ", \"rope_scaling\": []"), BD_ERR_FORMAT, "rope_scaling"},
         {ROTARY("llama", ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2}"),
          BD_ERR_UNSUPPORTED, "'dynamic'"},
+        {ROTARY("llama", ", \"rope_parameters\": {\"partial_rotary_factor\": 0.25}"),
+         BD_ERR_UNSUPPORTED, "'partial_rotary_factor' of the rotation is not 1"},
         {ROTARY("llama", ", \"tie_word_embeddings\": 1"), BD_ERR_FORMAT, "tie_word_embeddings"},
         {ROTARY("llama", ", \"sliding_window\": 5"), BD_ERR_UNSUPPORTED, "'sliding_window'"},
         {ROTARY("llama", ", \"layer_types\": [\"full_attention\"]"), BD_ERR_UNSUPPORTED,

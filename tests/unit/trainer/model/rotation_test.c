@@ -263,6 +263,9 @@ static void all_forms_are_read(void **state)
         {"{\"rope_type\": \"default\"}", &plain},
         {"{\"type\": \"default\", \"rope_type\": null}", &plain},
         {"{\"rope_type\": \"default\", \"rope_theta\": 500000}", &other_theta},
+        {"{\"partial_rotary_factor\": 1}", &plain},
+        {"{\"partial_rotary_factor\": 1.0, \"rope_theta\": 5e5}", &other_theta},
+        {"{\"rope_type\": \"linear\", \"factor\": 4, \"partial_rotary_factor\": 1.0}", &linear},
         {"{\"rope_type\": \"linear\", \"factor\": 4.0}", &linear},
         {"{\"type\": \"linear\", \"factor\": 4}", &linear},
         {"{\"rope_type\": \"linear\", \"type\": \"yarn\", \"factor\": 4}", &linear},
@@ -376,6 +379,12 @@ static void what_is_not_known_is_refused_by_name(void **state)
         {"{\"rope_type\": \"yarn\", \"factor\": 2, \"mscale\": true}", BD_ERR_FORMAT, "mscale"},
         {"{\"rope_type\": \"yarn\", \"factor\": 2, \"partial_rotary_factor\": 0.5}",
          BD_ERR_UNSUPPORTED, "'partial_rotary_factor'"},
+        {"{\"partial_rotary_factor\": 0.99999}", BD_ERR_UNSUPPORTED,
+         "'partial_rotary_factor' of the rotation is not 1"},
+        {"{\"partial_rotary_factor\": 2}", BD_ERR_UNSUPPORTED,
+         "'partial_rotary_factor' of the rotation is not 1"},
+        {"{\"partial_rotary_factor\": \"1.0\"}", BD_ERR_FORMAT, "partial_rotary_factor"},
+        {"{\"partial_rotary_factor\": true}", BD_ERR_FORMAT, "partial_rotary_factor"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         bd_error err = {0};
