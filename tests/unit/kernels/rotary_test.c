@@ -79,8 +79,8 @@ static float *turn(bd_backend *backend, const model *m, const float *x, float sc
     return turn_after(backend, m, NULL, x, scale, inverse);
 }
 
-// Token `token` at `position`. At a million, an angle in long double is exact to 1e-13.
-static void reference_token(const model *m, int64_t token, int64_t position, bool inverse,
+// One token at `position`. At a million, an angle in long double is exact to 1e-13.
+static void reference_token(const model *m, const double *in, int64_t position, bool inverse,
                             double *out)
 {
     const int64_t half = m->s.head_size / 2;
@@ -90,11 +90,20 @@ static void reference_token(const model *m, int64_t token, int64_t position, boo
             const double c = (double)cosl(angle) * (double)m->s.scale;
             const double s = (double)sinl(angle) * (double)m->s.scale * (inverse ? -1.0 : 1.0);
             const int64_t at = h * m->s.head_size + i;
-            const double x = (double)m->x[token * m->width + at];
-            const double y = (double)m->x[token * m->width + at + half];
+            const double x = in[at], y = in[at + half];
             out[at] = x * c - y * s;
             out[at + half] = y * c + x * s;
         }
+}
+
+// All tokens; padding is left alone.
+static void reference_batch(const model *m, const double *in, bool inverse, double *out)
+{
+    memcpy(out, in, (size_t)m->n * sizeof *out);
+    for (int64_t t = 0; t < m->b.n_tokens; t++)
+        if (!is_padding(&m->b, t))
+            reference_token(m, in + t * m->width, t - segment_begin(&m->b, t), inverse,
+                            out + t * m->width);
 }
 
 // ---- Promises -------------------------------------------------------------------------------
@@ -102,12 +111,9 @@ static void reference_token(const model *m, int64_t token, int64_t position, boo
 static void check_parity(bd_backend *backend, void *context)
 {
     const model *m = context;
-    double *wanted = to_double(m->x, m->n);  // padding is left alone
+    double *x = to_double(m->x, m->n), *wanted = to_double(m->x, m->n);
     for (int inverse = 0; inverse < 2; inverse++) {
-        for (int64_t t = 0; t < m->b.n_tokens; t++)
-            if (!is_padding(&m->b, t))
-                reference_token(m, t, t - segment_begin(&m->b, t), inverse,
-                                wanted + t * m->width);
+        reference_batch(m, x, inverse, wanted);
         float *got = turn(backend, m, m->x, m->s.scale, inverse);
         expect_close(inverse ? "turned back" : "turned", got, wanted, m->n, tolerance);
         for (int64_t t = 0; t < m->b.n_tokens; t++)
@@ -115,6 +121,7 @@ static void check_parity(bd_backend *backend, void *context)
                 expect_same("padding", got + t * m->width, m->x + t * m->width, m->width);
         free(got);
     }
+    free(x);
     free(wanted);
 }
 
@@ -124,6 +131,44 @@ static void positions_count_from_the_document_start(void **state)
     for (int i = 0; i < N_SHAPES; i++) {
         model m = make_model(shapes[i], awkward_batch(25));
         for_each_isa(check_parity, &m);
+        free_model(&m);
+    }
+}
+
+typedef struct differentiated {
+    const model *m;
+    double *x, *out;
+    const double *d_out;
+} differentiated;
+
+static double reference_loss(void *context)
+{
+    const differentiated *d = context;
+    reference_batch(d->m, d->x, false, d->out);
+    double loss = 0.0;
+    for (int64_t i = 0; i < d->m->n; i++)
+        loss += d->out[i] * d->d_out[i];
+    return loss;
+}
+
+// The backward pass turns gradients by `inverse`, which check_parity() compares with the
+// reference: here, that it is the gradient of turning at all.
+static void reference_agrees_with_differences(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_SHAPES; i++) {
+        model m = make_model(shapes[i], random_batch(26, 2, 20));
+        float *d_out = random_tensor(&(uint64_t){27}, m.n, 1.0);
+        double *d = to_double(d_out, m.n), *d_x = to_double(d_out, m.n);
+        differentiated context = {&m, to_double(m.x, m.n), to_double(m.x, m.n), d};
+        reference_batch(&m, d, true, d_x);
+        // The loss is linear in x, so differences are exact but for rounding.
+        expect_gradient("x", reference_loss, &context, context.x, d_x, m.n, 100, 1e-3, 1e-8);
+        free(d_out);
+        free(d);
+        free(d_x);
+        free(context.x);
+        free(context.out);
         free_model(&m);
     }
 }
@@ -153,11 +198,13 @@ static void check_far(bd_backend *backend, void *context)
     const model *m = context;
     const int64_t n_checked = 40, first = m->b.n_tokens - n_checked;
     float *got = turn(backend, m, m->x, m->s.scale, false);
+    double *x = to_double(m->x + first * m->width, n_checked * m->width);
     double *wanted = get_memory((size_t)(n_checked * m->width) * sizeof *wanted);
     for (int64_t t = 0; t < n_checked; t++)
-        reference_token(m, first + t, first + t, false, wanted + t * m->width);
+        reference_token(m, x + t * m->width, first + t, false, wanted + t * m->width);
     expect_close("far from the start", got + first * m->width, wanted, n_checked * m->width,
                  tolerance);
+    free(x);
     free(wanted);
     free(got);
 }
@@ -280,6 +327,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(positions_count_from_the_document_start),
+        cmocka_unit_test(reference_agrees_with_differences),
         cmocka_unit_test(position_0_does_not_turn),
         cmocka_unit_test(angles_are_exact_at_any_position),
         cmocka_unit_test(tokens_before_a_segment_count),
