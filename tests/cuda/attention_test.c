@@ -178,7 +178,8 @@ static const shape shapes[] = {
     {2, 2, 64, true, true},    {4, 2, 64, true, false}, {2, 1, 128, true, true},
     {1, 1, 128, true, false},  {1, 1, 1, false, false}, {2, 1, 33, false, true},
     {1, 1, 80, false, false},  {4, 2, 64, false, true}, {1, 1, 256, false, true},
-    {3, 1, 128, false, false},
+    {3, 1, 128, false, false}, {3, 1, 64, true, true},  {8, 1, 64, true, false},
+    {8, 1, 6, false, true},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 

@@ -125,10 +125,13 @@ static void check_attention(const batch *b, heads h, int64_t window)
 
 static void attention_agrees(void)
 {
-    static const int64_t lengths[] = {1, 31, 65, 300};
-    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        batch b = random_batch(60 + i, 2, lengths[i]);
-        const heads h = {2, 1, i % 2 == 0 ? 64 : 128};
+    static const struct {
+        int64_t seq_len;
+        heads h;
+    } cases[] = {{1, {2, 1, 64}}, {31, {3, 1, 128}}, {65, {8, 1, 64}}, {300, {2, 1, 128}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        batch b = random_batch(60 + i, 2, cases[i].seq_len);
+        const heads h = cases[i].h;
         check_attention(&b, h, 0);
         check_attention(&b, h, 20);
         batch_release(&b);
@@ -136,14 +139,16 @@ static void attention_agrees(void)
 }
 
 // Enough blocks to fill a device, where their order differs from run to run. The emulation is
-// told its order and needs few.
+// told its order and needs few: one head of keys with its group.
 static void long_documents_agree(void)
 {
     const int64_t n_rows = configure_emulation ? 1 : 2;
     const int64_t seq_len = configure_emulation ? 200 : 4096;
     const heads shapes[] = {{12, 12, 64}, {12, 4, 128}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        const heads h = configure_emulation ? (heads){1, 1, shapes[i].size} : shapes[i];
+        heads h = shapes[i];
+        if (configure_emulation)
+            h = (heads){h.n / h.n_kv, 1, h.size};
         batch whole = batch_of_rows(n_rows, seq_len);
         batch mixed = random_batch(70 + i, n_rows, seq_len);
         check_attention(&whole, h, 0);

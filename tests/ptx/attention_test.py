@@ -45,6 +45,9 @@ def batches():
         for window in (0, 200, 20):
             rng = np.random.default_rng(SEED)
             yield Batch(rng, shape, 300, [[0, 290]], window)
+    # More heads of queries on one of keys than two, in one group and in two.
+    for shape in (Shape(3, 1, 128, True), Shape(8, 1, 64, False), Shape(6, 2, 64, True)):
+        yield make_batch(shape, 1, 65)
 
 
 class AttentionTest(unittest.TestCase):
