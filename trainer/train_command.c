@@ -85,8 +85,8 @@ static const bd_option train_options[] = {
      BD_GIVEN(bd_train_options, preset_given),
      .initial = "tiny",
      .describe_choice = bd_model_preset_describe,
-     .help = "Shape of the model: family, layers x channels, heads, and parameters without the "
-             "embeddings"},
+     .help = "Shape of the model: family, layers x channels, heads and their size, channels "
+             "inside a feed-forward block, and parameters without the embeddings"},
     {.name = "config",
      .value = "FILE",
      BD_FILE(bd_train_options, config),

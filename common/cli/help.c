@@ -173,8 +173,9 @@ static void print_options(const bd_command *command, FILE *out)
         if (grouped && option->group)
             fprintf(out, "%s%s:\n", i ? "\n" : "", option->group);
         print_labelled(option_label(option).text, width, describe_option(option).text, out);
+        // Under the option's name, not under its description: a note may take most of a line.
         for (int k = 0; option->describe_choice && option->choices[k]; k++)
-            fprintf(out, "%*s%s\n", (int)width + 4, "", describe_choice(option, k).text);
+            fprintf(out, "%10s%s\n", "", describe_choice(option, k).text);
     }
 }
 

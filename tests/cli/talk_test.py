@@ -18,6 +18,24 @@ CORPUS = GOLDEN / "corpus"
 MODEL = ["--layers", 1, "--channels", 16, "--heads", 2, "--positions", 64]
 TIME = r"bindery {}: done in (\d+ m?s|\d+ min \d\d s), {} {}, [\d.]+ [KMG]?i?B/s\n"
 
+# Family, layers, channels, heads of queries and of keys, channels of a head and of a feed-forward
+# block. Presets that are named after a published model have its shape.
+PRESETS = {
+    "tiny": ("opt", 4, 128, 2, 2, 64, 512),
+    "tiny-gpt2": ("gpt2", 4, 128, 2, 2, 64, 512),
+    "small": ("opt", 4, 256, 4, 4, 64, 1024),
+    "small-gpt2": ("gpt2", 4, 256, 4, 4, 64, 1024),
+    "opt-125m": ("opt", 12, 768, 12, 12, 64, 3072),
+    "gpt2-124m": ("gpt2", 12, 768, 12, 12, 64, 3072),
+    "llama-tiny": ("llama", 4, 128, 2, 1, 64, 384),
+    "smollm2-135m": ("llama", 30, 576, 9, 3, 64, 1536),
+    "llama-350m": ("llama", 24, 1024, 16, 4, 64, 2816),
+    "qwen3-0.6b": ("qwen3", 28, 1024, 16, 8, 128, 3072),
+    "llama-1b": ("llama", 16, 2048, 32, 8, 64, 8192),
+    "llama-3b": ("llama", 28, 3072, 24, 8, 128, 8192),
+    "llama-8b": ("llama", 32, 4096, 32, 8, 128, 14336),
+}
+
 
 def as_people_write(n_bytes: int) -> str:
     """The oracle of common/cli/human.h, for sizes below a gigabyte."""
@@ -163,6 +181,28 @@ class DryRun(ProgramTest):
 
 
 class Help(ProgramTest):
+    def test_every_preset_is_in_the_help_with_its_shape(self) -> None:
+        shown = self.succeeds("train", "--help").stdout
+        listed = re.findall(
+            r"(?m)^ +(\S+) +(\w+), (\d+) x (\d+), (\d+)(?:/(\d+))? heads of (\d+), (\d+), "
+            r"(\S+) ([kMG])$",
+            shown,
+        )
+        self.assertEqual({name for name, *_ in listed}, {*PRESETS})
+        for name, family, *numbers, amount, unit in listed:
+            with self.subTest(name):
+                layers, channels, heads, kv_heads, size, inside = (int(n or 0) for n in numbers)
+                kv_heads = kv_heads or heads
+                self.assertEqual(
+                    (family, layers, channels, heads, kv_heads, size, inside), PRESETS[name]
+                )
+                gated = family not in program.LEARNED_POSITIONS
+                attention = size * (2 * heads + 2 * kv_heads)  # queries, results, keys, values
+                weights = layers * channels * (attention + (2 + gated) * inside)
+                scale = {"k": 1e3, "M": 1e6, "G": 1e9}[unit]
+                # Three digits are shown.
+                self.assertAlmostEqual(float(amount) * scale / weights, 1.0, delta=0.005)
+
     def test_every_option_is_in_the_help_and_in_the_man_page(self) -> None:
         """Returns the table's options, as the completion of fish lists them."""
         options: dict[str, set[str]] = {}

@@ -66,9 +66,11 @@ void bd_model_preset_describe(int preset, char *text, size_t size_bytes)
     char groups[32] = "";
     if (c->n_kv_heads != c->n_heads)
         snprintf(groups, sizeof groups, "/%" PRId64, c->n_kv_heads);
-    snprintf(text, size_bytes, "%s, %" PRId64 " x %" PRId64 ", %" PRId64 "%s heads, %s",
-             c->family->name, c->n_layers, c->n_channels, c->n_heads, groups,
-             bd_format_count((uint64_t)(c->n_layers * layer_weights(c))).text);
+    snprintf(
+        text, size_bytes,
+        "%s, %" PRId64 " x %" PRId64 ", %" PRId64 "%s heads of %" PRId64 ", %" PRId64 ", %s",
+        c->family->name, c->n_layers, c->n_channels, c->n_heads, groups, c->head_size,
+        c->n_feed_forward, bd_format_count((uint64_t)(c->n_layers * layer_weights(c))).text);
 }
 
 // ---- Limits -----------------------------------------------------------------------------

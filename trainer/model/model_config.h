@@ -106,7 +106,8 @@ static inline float bd_gain_offset(const bd_model_config *config)
 // Presets by name, "tiny" to "llama-8b", ended by NULL; each takes the vocabulary of its
 // dataset.
 extern const char *const bd_model_presets[];
-// Describes one in a line: family, layers and channels, heads, weights of its matrix products.
+// Describes one in a line: family, layers and channels, heads and their size, channels inside a
+// feed-forward block, weights of its matrix products.
 void bd_model_preset_describe(int preset, char *text, size_t size_bytes);
 bd_status bd_model_config_preset(bd_model_config *config, const char *name, bd_error *err);
 
