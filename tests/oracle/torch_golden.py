@@ -52,9 +52,10 @@ HEADS = {  # heads of queries, heads of keys, channels of a head, width of the f
     "qwen3": (3, 1, 10, 40),
     "olmo2": (4, 4, 6, 40),
 }
-# With some seeds (20, 2) an activation of OPT passes so close to ReLU's kink that float and double
-# are on different sides, and their losses differ by 5e-5. With this seed they agree within 1e-6, so
-# that a test of another program can be as strict.
+# With most seeds an activation of OPT passes so close to ReLU's kink that float and double are on
+# different sides, and their losses differ by up to 6.7e-4 (seeds 1 to 24). This one is calm: they
+# agree within 1e-6 or 2e-5, depending on the machine. A test of another program can be strict with
+# the other models alone.
 WEIGHTS_SEED = {"opt": 1, "gpt2": 2, "llama": 3, "qwen3": 4, "olmo2": 5}
 TRAINING = {
     "seed": 1234,
@@ -74,7 +75,7 @@ MUON = {
     "coefficients": [3.4445, -4.7750, 2.0315],
     "scale": 0.2,
 }
-MUON_MODELS = ("llama",)
+MUON_MODELS = ("llama", "qwen3", "olmo2")
 DTYPES = {"float": torch.float32, "double": torch.float64}
 
 

@@ -78,12 +78,22 @@ static void open_fixture(fixture *f, const char *model)
               &err);
     }
     bd_safetensors_close(file);
-    check(bd_backend_open_cpu(&f->backend, N_THREADS, &err), &err);
+}
+
+static void open_backend(fixture *f, bd_cpu_isa isa)
+{
+    bd_error err;
+    check(bd_backend_open_cpu_isa(&f->backend, N_THREADS, isa, &err), &err);
+}
+
+static void close_backend(fixture *f)
+{
+    f->backend->operations->close(f->backend);
+    f->backend = NULL;
 }
 
 static void close_fixture(fixture *f)
 {
-    f->backend->operations->close(f->backend);
     free(f->weights);
     bd_parameters_release(&f->parameters);
     bd_rows_close(&f->rows);
@@ -197,7 +207,9 @@ static void loss_and_gradients_are_pytorchs(void **state)
     open_fixture(&f, model);
     float *ours = malloc((size_t)f.parameters.n_total * sizeof *ours);
     double *theirs = golden_gradients(&f);
+    open_backend(&f, bd_cpu_isa_best());
     const double loss = train_all_rows(&f, ours);
+    close_backend(&f);
     bd_json *expected = read_json(&f, "expected.json");
     const double their_loss = real_in(expected, "loss", "packed", "double");
     print_message("%s: loss %.9f, PyTorch's %.9f\n", model, loss, their_loss);
@@ -222,12 +234,33 @@ static void loss_and_gradients_are_pytorchs(void **state)
 
 // ---- Training ---------------------------------------------------------------------------
 
-static void training_follows(const char *model, bd_optimizer_kind optimizer, const char *file)
+enum { N_STEPS = 200 };
+
+// The results of all steps.
+typedef struct curve {
+    double losses[N_STEPS], norms[N_STEPS];
+} curve;
+
+static void read_curve(const bd_json *object, curve *c)
+{
+    const bd_json *losses, *norms;
+    bd_error err;
+    check(bd_json_get_array(object, "losses", &losses, &err), &err);
+    check(bd_json_get_array(object, "gradient_norms", &norms, &err), &err);
+    assert_int_equal(bd_json_length(losses), N_STEPS);
+    assert_int_equal(bd_json_length(norms), N_STEPS);
+    for (size_t i = 0; i < N_STEPS; i++) {
+        c->losses[i] = real_at(losses, i);
+        c->norms[i] = real_at(norms, i);
+    }
+}
+
+static void train(const fixture *f, bd_optimizer_kind optimizer, curve *c)
 {
     const bd_hyperparameters settings = {
         .optimizer = optimizer,
         .momentum = 0.95,
-        .n_steps = 200,
+        .n_steps = N_STEPS,
         .batch_rows = 4,
         .micro_batch_rows = 4,
         .warm_up_steps = 20,
@@ -241,37 +274,82 @@ static void training_follows(const char *model, bd_optimizer_kind optimizer, con
         .clip_norm = 1.0,
         .seed = 1234,
     };
-    fixture f;
     bd_error err;
     bd_trainer trainer;
-    const bd_json *losses, *norms;
-    open_fixture(&f, model);
-    bd_json *golden_training = read_json(&f, file);
-    check(bd_json_get_array(golden_training, "losses", &losses, &err), &err);
-    check(bd_json_get_array(golden_training, "gradient_norms", &norms, &err), &err);
-    assert_int_equal(bd_json_length(losses), settings.n_steps);
     bd_group *group;
     check(bd_group_join(&group, &err), &err);
-    const bd_trainer_needs needs = {&f.rows, &f.parameters, f.backend, group,
+    const bd_trainer_needs needs = {&f->rows, &f->parameters, f->backend, group,
                                     group->collectives};
     check(bd_trainer_init(&trainer, &settings, &needs, 0, &err), &err);
-    check(bd_model_set_weights(&trainer.model, f.weights, &err), &err);
-    double worst = 0;
-    for (size_t i = 0; i < (size_t)settings.n_steps; i++) {
+    check(bd_model_set_weights(&trainer.model, f->weights, &err), &err);
+    for (size_t i = 0; i < N_STEPS; i++) {
         bd_step_result result;
         check(bd_trainer_step(&trainer, &result, &err), &err);
-        const double difference = fabs(result.loss - real_at(losses, i));
-        worst = fmax(worst, difference);
-        // Both round floats in their own order, and training increases the difference.
-        if (!(difference <= 1e-3))
-            fail_msg("step %zu: loss %.6f, PyTorch's %.6f", i + 1, result.loss,
-                     real_at(losses, i));
-        assert_true(fabs(result.gradient_norm - real_at(norms, i)) <= 1e-2);
+        c->losses[i] = result.loss;
+        c->norms[i] = result.gradient_norm;
     }
-    print_message("%s, %s: 200 steps, largest difference of the loss %.1e\n", model, file,
-                  worst);
     bd_trainer_release(&trainer);
     bd_group_leave(group, false, 0);
+}
+
+// How far a run in float may be from PyTorch's run in double, at any step. The measure is how far
+// PyTorch's own run in float is (tests/golden/README.md): 1.1e-6 in the loss and 1.8e-5 in the
+// norm at most, for models that are smooth. Another order of the same sums errs by as much in its
+// own way; four times that has room for the worst of 200 steps, and is far below what a wrong
+// constant of an optimizer gives.
+//
+// ReLU is not smooth: an activation near 0 may be on the other side in float, where the gradient
+// jumps. The golden weights are calm, but another order of sums may meet what other weights meet:
+// over 24 of them PyTorch's own runs are apart by up to 6.7e-4 and 1.6e-2.
+typedef struct bounds {
+    double loss, norm;
+} bounds;
+static const bounds of_smooth_models = {4 * 1.1e-6, 4 * 1.8e-5};
+static const bounds of_relu = {6.7e-4, 1.6e-2};
+
+static double worst_difference(const double *a, const double *b)
+{
+    double worst = 0;
+    for (int i = 0; i < N_STEPS; i++)
+        worst = fmax(worst, fabs(a[i] - b[i]));
+    return worst;
+}
+
+static void expect_near(const char *what, const double *ours, const double *theirs,
+                        double bound)
+{
+    for (int i = 0; i < N_STEPS; i++)
+        if (!(fabs(ours[i] - theirs[i]) <= bound))
+            fail_msg("step %d: %s %.9f, PyTorch's %.9f, allowed is %.1e", i + 1, what, ours[i],
+                     theirs[i], bound);
+}
+
+static void training_follows(const char *model, bd_optimizer_kind optimizer, const char *file)
+{
+    fixture f;
+    bd_error err;
+    curve in_float, in_double, ours;
+    const bd_json *object;
+    open_fixture(&f, model);
+    bd_json *golden_training = read_json(&f, file);
+    check(bd_json_get_object(golden_training, "in_double", &object, &err), &err);
+    read_curve(golden_training, &in_float);
+    read_curve(object, &in_double);
+    const bool is_smooth = f.parameters.config.family->activation != BD_ACTIVATION_RELU;
+    const bounds allowed = is_smooth ? of_smooth_models : of_relu;
+    print_message("%s, %s: PyTorch in float is off by %.1e and %.1e\n", model, file,
+                  worst_difference(in_float.losses, in_double.losses),
+                  worst_difference(in_float.norms, in_double.norms));
+    for (int isa = 0; isa <= (int)bd_cpu_isa_best(); isa++) {
+        open_backend(&f, (bd_cpu_isa)isa);
+        train(&f, optimizer, &ours);
+        close_backend(&f);
+        print_message("  %s: %.1e and %.1e\n", bd_cpu_isa_name((bd_cpu_isa)isa),
+                      worst_difference(ours.losses, in_double.losses),
+                      worst_difference(ours.norms, in_double.norms));
+        expect_near("loss", ours.losses, in_double.losses, allowed.loss);
+        expect_near("norm", ours.norms, in_double.norms, allowed.norm);
+    }
     bd_json_free(golden_training);
     close_fixture(&f);
 }
@@ -297,8 +375,14 @@ static void muon_follows_pytorch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TESTS_OF("opt"),   TESTS_OF("gpt2"),  TESTS_OF("llama"),
-        TESTS_OF("qwen3"), TESTS_OF("olmo2"), TEST_OF(muon_follows_pytorch, "llama"),
+        TESTS_OF("opt"),
+        TESTS_OF("gpt2"),
+        TESTS_OF("llama"),
+        TESTS_OF("qwen3"),
+        TESTS_OF("olmo2"),
+        TEST_OF(muon_follows_pytorch, "llama"),
+        TEST_OF(muon_follows_pytorch, "qwen3"),
+        TEST_OF(muon_follows_pytorch, "olmo2"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
