@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 import program
 from model_table import (
+    GROUPS,
     HALVES,
     MODELS,
     N_POSITIONS,
@@ -32,6 +33,9 @@ from model_table import (
     OLD,
     PLAIN,
     V4,
+    family,
+    group,
+    has_scaled_rotation,
     is_first,
     variants,
 )
@@ -116,6 +120,17 @@ class InterchangeTest(ProgramTest):
         self.assertEqual(ours.shape, theirs.shape)
         self.assertGreater(np.abs(theirs).max(), 1.0)  # otherwise the bound would say little
         self.assertLess(np.abs(ours - theirs).max(), BOUND)
+
+
+class Table(unittest.TestCase):
+    def test_every_family_has_every_group_and_a_scaled_rotation(self) -> None:
+        for name in program.ALL_FAMILIES:
+            with self.subTest(name):
+                models = [model for model in MODELS if family(model) == name]
+                self.assertNotEqual(models, [])
+                if name not in program.LEARNED_POSITIONS:  # which have no groups either
+                    self.assertLessEqual({*GROUPS}, {group(model) for model in models})
+                    self.assertTrue(any(map(has_scaled_rotation, models)))
 
 
 class FromTransformers(InterchangeTest):

@@ -3,10 +3,14 @@
 A name is FAMILY or FAMILY-WHAT_IS_SPECIAL. The fields are those of config.json; what is missing
 has the default of transformers. Every model has SHARED, too. The first model of a family is stored
 in every way, the others in two.
+
+Where keys have fewer heads than queries, kernels divide the work by the size of the groups: each
+family that can have groups has all of GROUPS, and one model whose rotation is scaled.
 """
 
 N_POSITIONS = 33
 N_VOCABULARY = 257
+GROUPS = (1, 2, 3, 8)  # heads of queries on one of keys
 SHARED = {
     "vocab_size": N_VOCABULARY,
     "bos_token_id": N_VOCABULARY - 1,
@@ -94,6 +98,8 @@ MODELS = {
     "mistral-one_key": sizes(24, 2, (2, 1), 50)
     | {"sliding_window": 1, "tie_word_embeddings": True},
     "mistral-no_window": sizes(48, 2, (4, 4), 100) | {"sliding_window": None, "head_dim": 16},
+    "mistral-llama3": sizes(32, 1, (8, 1), 77)
+    | {"sliding_window": 7, "head_dim": 16, "rope_parameters": LLAMA3},
     "qwen2": sizes(48, 2, (6, 3), 100) | {"tie_word_embeddings": True},
     "qwen2-window": sizes(32, 3, (8, 1), 77)
     | {
@@ -104,6 +110,8 @@ MODELS = {
             "yarn", 1e3, factor=2.0, original_max_position_embeddings=16
         ),
     },
+    "qwen2-alone": sizes(48, 1, (3, 3), 50),
+    "qwen2-threes": sizes(48, 1, (6, 2), 50),
     "qwen3": sizes(48, 2, (4, 2), 100) | {"head_dim": 20, "tie_word_embeddings": True},
     "qwen3-wide_heads": sizes(24, 2, (8, 1), 77, 1e-4)
     | {"head_dim": 32, "attention_bias": True, "rope_parameters": rotation("default", 1e6)},
@@ -114,6 +122,7 @@ MODELS = {
         "sliding_window": 6,
         "layer_types": ["sliding_attention", "full_attention"] * 2,
     },
+    "qwen3-yarn": sizes(48, 1, (3, 3), 50) | {"head_dim": 16, "rope_parameters": YARN},
     "olmo2": sizes(48, 2, (3, 3), 100, 1e-5),
     "olmo2-grouped": sizes(48, 2, (6, 2), 77, 1e-3)
     | {
@@ -121,6 +130,8 @@ MODELS = {
         "tie_word_embeddings": True,
         "rope_parameters": rotation("linear", 5e2, factor=3.0),
     },
+    "olmo2-pairs": sizes(48, 1, (4, 2), 50),
+    "olmo2-eights": sizes(48, 1, (8, 1), 50),
     "smollm3": sizes(48, 5, (4, 2), 50),  # without rotation: the fourth
     "smollm3-listed": sizes(48, 3, (3, 1), 77)
     | {
@@ -133,7 +144,8 @@ MODELS = {
         "rope_parameters": YARN,
     },
     "smollm3-interval": sizes(48, 4, (8, 1), 31) | {"no_rope_layer_interval": 2},
-    "gemma3_text": sizes(48, 7, (4, 1), 50)  # global: the sixth
+    "smollm3-alone": sizes(48, 1, (3, 3), 50),
+    "gemma3_text": sizes(48, 7, (4, 2), 50)  # global: the sixth
     | {"head_dim": 20, "query_pre_attn_scalar": 30, "sliding_window": 5},
     "gemma3_text-scaled": sizes(48, 3, (6, 2), 77, 1e-4)
     | {
@@ -147,6 +159,8 @@ MODELS = {
             "sliding_attention": rotation("default", 50.0),
         },
     },
+    "gemma3_text-alone": sizes(48, 1, (3, 3), 50) | {"head_dim": 8},
+    "gemma3_text-eights": sizes(48, 1, (8, 1), 50) | {"head_dim": 8},
 }
 
 # Ways of storing a model.
@@ -168,6 +182,19 @@ def is_first(name: str) -> bool:
 def is_tied(name: str) -> bool:
     """Whether the output matrix is the token table."""
     return MODELS[name].get("tie_word_embeddings", family(name) in TIED_BY_DEFAULT)
+
+
+def group(name: str) -> int:
+    """How many heads of queries share one of keys."""
+    fields = MODELS[name]
+    return fields["num_attention_heads"] // fields["num_key_value_heads"]
+
+
+def has_scaled_rotation(name: str) -> bool:
+    """Whether a rotation is scaled. Gemma 3 has one for each type of layer."""
+    parameters = MODELS[name].get("rope_parameters", {})
+    parts = [parameters, *(part for part in parameters.values() if isinstance(part, dict))]
+    return any(part.get("rope_type", "default") != "default" for part in parts)
 
 
 def variants(name: str) -> list[str]:
