@@ -26,7 +26,7 @@ SABOTAGE_RATIOS = {"float": 100, "bf16": 5}
 MODELS = [*(zip(ALL_FAMILIES, itertools.cycle(PRECISIONS)) if BRIEF
             else itertools.product(ALL_FAMILIES, PRECISIONS))]
 DOCUMENTS = str(program.amount(brief=4, usual=8, long=20))  # in a proof
-SABOTAGES = [*((family, what) for family in ("opt", "llama") for what in sabotages(family))]
+SABOTAGES = [*((family, what) for family in ALL_FAMILIES for what in sabotages(family))]
 SABOTAGED = [*(zip(SABOTAGES, itertools.cycle(PRECISIONS)) if BRIEF
                else itertools.product(SABOTAGES, PRECISIONS))]
 # Both sum in float, in different orders; over 20 steps the differences stay far below this.
