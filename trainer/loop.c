@@ -25,21 +25,25 @@ static bd_status save(bd_setup *s, bd_error *err)
     BD_TRY(bd_group_agree(s->group, prepared, err));
     // A writer without memory of its own writes the trainer's arrays.
     const bool in_place = is_first && !arrays[0];
-    if (!in_place)
+    if (in_place) {
+        arrays[BD_STATE_WEIGHTS] = s->trainer.model.masters;
+        arrays[BD_STATE_M] = s->trainer.optimizer.m;
+        arrays[BD_STATE_V] = s->trainer.optimizer.v;
+        arrays[BD_STATE_AVERAGE] = s->trainer.optimizer.average;
+    } else {
         BD_TRY(bd_trainer_assemble(&s->trainer, arrays, err));
-    const bd_checkpoint_state state = {
+    }
+    bd_checkpoint_state state = {
         .step = s->trainer.step,
         .parameters = &s->run.parameters,
-        .weights = in_place ? s->trainer.model.masters : arrays[BD_STATE_WEIGHTS],
-        .m = in_place ? s->trainer.optimizer.m : arrays[BD_STATE_M],
-        .v = in_place ? s->trainer.optimizer.v : arrays[BD_STATE_V],
-        .average = in_place ? s->trainer.optimizer.average : arrays[BD_STATE_AVERAGE],
         .training = s->training_json,
         .data = s->data_json,
         .n_ranks = s->group->n_ranks,
         .isa = s->backend->operations->isa,
         .spike_guard = s->trainer.spike_guard,
     };
+    for (int i = 0; i < BD_STATE_ARRAYS; i++)
+        state.arrays[i] = arrays[i];
     const bd_status saved =
         is_first ? bd_checkpoint_writer_save(s->writer, &state, err) : BD_OK;
     return bd_group_agree(s->group, saved, err);

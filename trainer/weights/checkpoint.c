@@ -93,8 +93,6 @@ static bd_status write_state_tensors(const char *path, const bd_checkpoint_state
                                      bd_safetensors_receipt *receipt, bd_error *err)
 {
     const bd_parameters *parameters = state->parameters;
-    const float *const arrays[BD_STATE_ARRAYS] = {state->weights, state->m, state->v,
-                                                  state->average};
     const size_t most = BD_STATE_ARRAYS * parameters->n;
     tensor_name *names = calloc(most + 1, sizeof *names);
     bd_tensor_view *views = calloc(most + 1, sizeof *views);
@@ -117,7 +115,8 @@ static bd_status write_state_tensors(const char *path, const bd_checkpoint_state
             .dtype = BD_DTYPE_F32,
             .n_dimensions = parameter->n_dimensions,
             .shape = {parameter->shape[0], parameter->shape[1]},
-            .data = arrays[array] + place_of(array, &kept, parameters, parameter->offset),
+            .data =
+                state->arrays[array] + place_of(array, &kept, parameters, parameter->offset),
         };
         n++;
     }

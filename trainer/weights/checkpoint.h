@@ -41,12 +41,12 @@ typedef enum bd_state_array {
 typedef struct bd_checkpoint_state {
     int64_t step;  // >= 0
     const bd_parameters *parameters;
-    const float *weights, *m, *v;  // in host memory, see bd_state_array
-    const float *average;          // likewise, if `training` says that there is one
-    const bd_json *training;       // an object: settings that must be the same on resuming
-    const bd_json *data;           // an object: which dataset, tokenizer and seq_len
-    int64_t n_ranks;               // that trained together; the bits depend on their number
-    const char *isa;               // and on the instruction set; may be NULL
+    // By bd_state_array, in host memory. There is an average if `training` says so.
+    const float *arrays[BD_STATE_ARRAYS];
+    const bd_json *training;  // an object: settings that must be the same on resuming
+    const bd_json *data;      // an object: which dataset, tokenizer and seq_len
+    int64_t n_ranks;          // that trained together; the bits depend on their number
+    const char *isa;          // and on the instruction set; may be NULL
     bd_spike_guard spike_guard;
 } bd_checkpoint_state;
 

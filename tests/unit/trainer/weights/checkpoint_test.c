@@ -62,9 +62,7 @@ static bd_status save(const char *folder, int64_t step, const example *e, bd_err
     const bd_checkpoint_state state = {
         .step = step,
         .parameters = &e->parameters,
-        .weights = e->weights,
-        .m = e->m,
-        .v = e->v,
+        .arrays = {e->weights, e->m, e->v},
         .training = e->training,
         .data = e->data,
         .n_ranks = 2,
@@ -253,10 +251,7 @@ static void an_average_is_kept_beside_the_weights(void **state)
     const bd_checkpoint_state whole = {
         .step = 100,
         .parameters = &e.parameters,
-        .weights = e.weights,
-        .m = e.m,
-        .v = e.v,
-        .average = average,
+        .arrays = {e.weights, e.m, e.v, average},
         .training = e.training,
         .data = e.data,
         .n_ranks = 1,

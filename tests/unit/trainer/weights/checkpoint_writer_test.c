@@ -9,9 +9,7 @@ static bd_checkpoint_state state_of(const subject *s, int64_t step, const bd_jso
     return (bd_checkpoint_state){
         .step = step,
         .parameters = &s->parameters,
-        .weights = s->weights,
-        .m = s->weights,
-        .v = s->weights,
+        .arrays = {s->weights, s->weights, s->weights},
         .training = json,
         .data = json,
         .n_ranks = 1,
@@ -36,13 +34,9 @@ static bd_status save(bd_checkpoint_writer *writer, const bd_checkpoint_state *s
     float *arrays[BD_STATE_ARRAYS];
     bd_checkpoint_state handed = *step;
     BD_TRY(bd_checkpoint_writer_prepare(writer, arrays, err));
-    if (arrays[0]) {
-        const float *const from[] = {step->weights, step->m, step->v};
-        for (int i = 0; i < 3; i++)
-            memcpy(arrays[i], from[i], (size_t)step->parameters->n_total * sizeof(float));
-        handed.weights = arrays[0];
-        handed.m = arrays[1];
-        handed.v = arrays[2];
+    for (int i = 0; arrays[0] && i < BD_STATE_AVERAGE; i++) {
+        memcpy(arrays[i], step->arrays[i], (size_t)step->parameters->n_total * sizeof(float));
+        handed.arrays[i] = arrays[i];
     }
     return bd_checkpoint_writer_save(writer, &handed, err);
 }

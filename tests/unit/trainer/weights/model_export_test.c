@@ -55,9 +55,7 @@ static void save_step(const char *run, const bd_model_config *config, int64_t st
     const bd_checkpoint_state state = {.step = step,
                                        .n_ranks = 1,
                                        .parameters = &parameters,
-                                       .weights = weights,
-                                       .m = weights,
-                                       .v = weights,
+                                       .arrays = {weights, weights, weights},
                                        .training = training,
                                        .data = data};
     if (bd_checkpoint_save(run, &state, &err) != BD_OK)
