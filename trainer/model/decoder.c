@@ -259,7 +259,7 @@ static bd_status norm(bd_decoder *d, const token_row *row, const bd_norm_offsets
     *out = bd_norm_exists(offsets) ? d->normed : x;
     if (!bd_norm_exists(offsets))
         return BD_OK;
-    if (!c->family->centers)
+    if (!c->family->has_layer_norms)
         return rms_norm(d, row, 1, c->n_channels, 0, offsets->gain, x, d->normed, err);
     return OP(d, layer_norm_forward,
               {.boundaries = row->boundaries,

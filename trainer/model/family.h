@@ -30,10 +30,10 @@ typedef enum bd_field_use {
 } bd_field_use;
 
 typedef enum bd_field_kind {
-    BD_FIELD_NUMBER,   // an int64_t of the bd_model_config
-    BD_FIELD_MEASURE,  // a double of it
-    BD_FIELD_SWITCH,   // a bool of it
-    BD_FIELD_BOOL,     // a constant, as are the two below
+    BD_FIELD_INTEGER_MEMBER,  // an int64_t of the bd_model_config
+    BD_FIELD_REAL_MEMBER,     // a double of it
+    BD_FIELD_BOOL_MEMBER,     // a bool of it
+    BD_FIELD_BOOL,            // a constant, as are the two below
     BD_FIELD_REAL,
     BD_FIELD_TEXT,
 } bd_field_kind;
@@ -53,16 +53,22 @@ typedef struct bd_config_field {
 
 // The last part of an initializer: {"n_embd", BD_FIELD_READ, BD_CONFIG_NUMBER(n_channels)}.
 #define BD_CONFIG_NUMBER(name) \
-    .kind = BD_FIELD_NUMBER, .member = offsetof(bd_model_config, name)
+    .kind = BD_FIELD_INTEGER_MEMBER, .member = offsetof(bd_model_config, name)
 #define BD_CONFIG_OPTIONAL(name) BD_CONFIG_NUMBER(name), .optional = true
 #define BD_CONFIG_MEASURE(name, usual) \
-    .kind = BD_FIELD_MEASURE, .member = offsetof(bd_model_config, name), .real = (usual)
+    .kind = BD_FIELD_REAL_MEMBER, .member = offsetof(bd_model_config, name), .real = (usual)
 #define BD_CONFIG_SWITCH(name, usual) \
-    .kind = BD_FIELD_SWITCH, .member = offsetof(bd_model_config, name), .boolean = (usual)
+    .kind = BD_FIELD_BOOL_MEMBER, .member = offsetof(bd_model_config, name), .boolean = (usual)
 #define BD_CONFIG_TIED(usual) BD_CONFIG_SWITCH(has_head, usual), .inverted = true
 #define BD_CONFIG_BOOL(value) .kind = BD_FIELD_BOOL, .boolean = (value)
 #define BD_CONFIG_REAL(value) .kind = BD_FIELD_REAL, .real = (value)
 #define BD_CONFIG_TEXT(value) .kind = BD_FIELD_TEXT, .text = (value)
+
+// A whole initializer of a field that may have any value.
+#define BD_CONFIG_IGNORED(name)                       \
+    {                                                 \
+        name, BD_FIELD_IGNORED, .kind = BD_FIELD_TEXT \
+    }
 
 // Which layers have a window, and which fields of config.json say so (layer_rules.c).
 typedef enum bd_window_rule {
@@ -100,7 +106,7 @@ typedef struct bd_family {
 
     bd_weight_layout layout;  // of every matrix but the tables and the head
     int64_t first_position;   // the row of the position table for a document's first token
-    bool centers;             // norms are layer norms, with a shift; otherwise RMS norms
+    bool has_layer_norms;     // with a shift; otherwise all norms are RMS norms
     bool gains_from_one;      // a gain is stored minus 1
     bool norms_whole_width;   // query and key norms span all heads; otherwise each head
     double norm_epsilon;      // if no field of config.json says it

@@ -9,7 +9,7 @@ static const bd_config_field gemma3_text_fields[] = {
     {"rope_local_base_freq", BD_FIELD_READ, BD_CONFIG_MEASURE(local_theta, 1e4)},
     {"hidden_activation", BD_FIELD_FIXED, BD_CONFIG_TEXT("gelu_pytorch_tanh")},
     BD_ATTENTION_BIAS,
-    {"hidden_act", BD_FIELD_IGNORED, BD_CONFIG_TEXT("")},  // some files have both
+    BD_CONFIG_IGNORED("hidden_act"),  // some files have both
     {0},
 };
 

@@ -16,13 +16,13 @@ static const bd_config_field gpt2_fields[] = {
     {"resid_pdrop", BD_FIELD_EXPORTED, BD_CONFIG_REAL(0.0)},
     {"attn_pdrop", BD_FIELD_EXPORTED, BD_CONFIG_REAL(0.0)},
     {"embd_pdrop", BD_FIELD_EXPORTED, BD_CONFIG_REAL(0.0)},
-    {"n_ctx", BD_FIELD_IGNORED, BD_CONFIG_TEXT("")},  // n_positions again
-    {"reorder_and_upcast_attn", BD_FIELD_IGNORED, BD_CONFIG_TEXT("")},
-    {"summary_activation", BD_FIELD_IGNORED, BD_CONFIG_TEXT("")},
-    {"summary_first_dropout", BD_FIELD_IGNORED, BD_CONFIG_TEXT("")},
-    {"summary_proj_to_labels", BD_FIELD_IGNORED, BD_CONFIG_TEXT("")},
-    {"summary_type", BD_FIELD_IGNORED, BD_CONFIG_TEXT("")},
-    {"summary_use_proj", BD_FIELD_IGNORED, BD_CONFIG_TEXT("")},
+    BD_CONFIG_IGNORED("n_ctx"),  // n_positions again
+    BD_CONFIG_IGNORED("reorder_and_upcast_attn"),
+    BD_CONFIG_IGNORED("summary_activation"),
+    BD_CONFIG_IGNORED("summary_first_dropout"),
+    BD_CONFIG_IGNORED("summary_proj_to_labels"),
+    BD_CONFIG_IGNORED("summary_type"),
+    BD_CONFIG_IGNORED("summary_use_proj"),
     {0},
 };
 
@@ -44,7 +44,7 @@ const bd_family bd_family_gpt2 = {
     .buffers = {"attn.bias", "attn.masked_bias"},
     .layout = BD_WEIGHT_IN_OUT,
     .first_position = 0,
-    .centers = true,
+    .has_layer_norms = true,
     .norm_epsilon = 1e-5,
     .qkv_bias = true,
     .projection_bias = true,

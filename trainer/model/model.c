@@ -78,7 +78,7 @@ static bd_status norm_forward(bd_model *model, batch_ref batch, const bd_norm_of
                               bd_error *err)
 {
     const bd_model_config *c = &model->parameters->config;
-    if (c->family->centers)
+    if (c->family->has_layer_norms)
         return OP(model, layer_norm_forward,
                   {.boundaries = batch->attention,
                    .type = model->type,
@@ -110,8 +110,8 @@ static bd_status norm_backward(bd_model *model, batch_ref batch, const bd_norm_o
                                void *d_x, bool adds, bd_error *err)
 {
     const bd_model_config *c = &model->parameters->config;
-    assert(adds || !c->family->centers);
-    if (c->family->centers)
+    assert(adds || !c->family->has_layer_norms);
+    if (c->family->has_layer_norms)
         return OP(model, layer_norm_backward,
                   {.boundaries = batch->attention,
                    .type = model->type,

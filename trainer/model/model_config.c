@@ -87,7 +87,7 @@ static void take_usual_values(bd_model_config *c)
         c->query_scale = (double)c->head_size;
     for (const bd_config_field *f = c->family->fields; f->key; f++) {
         double *measure = (double *)((char *)c + f->member);
-        if (f->kind == BD_FIELD_MEASURE && *measure == 0)
+        if (f->kind == BD_FIELD_REAL_MEMBER && *measure == 0)
             *measure = f->real;
     }
     if (c->norm_epsilon == 0)
@@ -260,16 +260,16 @@ void bd_model_config_add_fields(bd_json *json, const bd_model_config *config, bd
         if (f->use != use)
             continue;
         switch (f->kind) {
-        case BD_FIELD_NUMBER:
+        case BD_FIELD_INTEGER_MEMBER:
             bd_json_set_integer(json, f->key, *(const int64_t *)member);
             break;
-        case BD_FIELD_MEASURE:
+        case BD_FIELD_REAL_MEMBER:
             if (f->whole && *(const double *)member == floor(*(const double *)member))
                 bd_json_set_integer(json, f->key, (int64_t) * (const double *)member);
             else
                 bd_json_set_real(json, f->key, *(const double *)member);
             break;
-        case BD_FIELD_SWITCH:
+        case BD_FIELD_BOOL_MEMBER:
             bd_json_set_bool(json, f->key, *(const bool *)member != f->inverted);
             break;
         case BD_FIELD_BOOL:
@@ -354,9 +354,9 @@ void bd_model_config_set_defaults(bd_model_config *config)
 {
     for (const bd_config_field *f = config->family->fields; f->key; f++) {
         void *member = (char *)config + f->member;
-        if (f->kind == BD_FIELD_MEASURE)
+        if (f->kind == BD_FIELD_REAL_MEMBER)
             *(double *)member = f->real;
-        if (f->kind == BD_FIELD_SWITCH)
+        if (f->kind == BD_FIELD_BOOL_MEMBER)
             *(bool *)member = f->boolean != f->inverted;
     }
 }
@@ -366,11 +366,11 @@ static bd_status read_field(bd_model_config *config, const bd_config_field *f,
 {
     void *member = (char *)config + f->member;
     const bool is_there = !bd_json_is_null(json, f->key);
-    if (!is_there && (f->kind != BD_FIELD_NUMBER || f->optional))
+    if (!is_there && (f->kind != BD_FIELD_INTEGER_MEMBER || f->optional))
         return BD_OK;
-    if (f->kind == BD_FIELD_NUMBER)
+    if (f->kind == BD_FIELD_INTEGER_MEMBER)
         return bd_json_get_integer(json, f->key, 1, INT64_C(1) << 32, member, err);
-    if (f->kind == BD_FIELD_MEASURE)
+    if (f->kind == BD_FIELD_REAL_MEMBER)
         return bd_json_get_real(json, f->key, 1e-30, 1e12, member, err);
     bool value;
     BD_TRY(bd_json_get_bool(json, f->key, &value, err));

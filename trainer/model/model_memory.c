@@ -62,7 +62,7 @@ static bd_status allocate_statistics(bd_model *model, bd_norm_statistics *statis
                                      bd_error *err)
 {
     BD_TRY(allocate_floats(model, &statistics->rstd, n, 1, err));
-    return model->parameters->config.family->centers
+    return model->parameters->config.family->has_layer_norms
                ? allocate_floats(model, &statistics->mean, n, 1, err)
                : BD_OK;
 }

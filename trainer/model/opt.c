@@ -17,7 +17,7 @@ static const bd_config_field opt_fields[] = {
     {"_remove_final_layer_norm", BD_FIELD_IMPLIED, BD_CONFIG_BOOL(false)},
     {"dropout", BD_FIELD_EXPORTED, BD_CONFIG_REAL(0.0)},
     {"attention_dropout", BD_FIELD_EXPORTED, BD_CONFIG_REAL(0.0)},
-    {"activation_dropout", BD_FIELD_IGNORED, BD_CONFIG_REAL(0.0)},
+    BD_CONFIG_IGNORED("activation_dropout"),
     {"layerdrop", BD_FIELD_EXPORTED, BD_CONFIG_REAL(0.0)},
     {0},
 };
@@ -39,7 +39,7 @@ const bd_family bd_family_opt = {
     .final_norm = "final_layer_norm",
     .layout = BD_WEIGHT_OUT_IN,
     .first_position = 2,
-    .centers = true,
+    .has_layer_norms = true,
     .norm_epsilon = 1e-5,
     .qkv_bias = true,
     .projection_bias = true,

@@ -51,7 +51,7 @@ static bd_norm_offsets add_norm(builder *b, int64_t n, const char *prefix, const
     if (!name)
         return offsets;
     offsets.gain = add(b, BD_ROLE_GAIN, n, 0, "%s%s.weight", prefix, name);
-    if (b->parameters->config.family->centers)
+    if (b->parameters->config.family->has_layer_norms)
         offsets.shift = add(b, BD_ROLE_BIAS, n, 0, "%s%s.bias", prefix, name);
     return offsets;
 }

@@ -34,7 +34,7 @@ static double yarn_frequency(const bd_rotation *r, int64_t head_size, int64_t i,
 {
     double first = pair_that_turns(r, head_size, r->beta_fast);
     double last = pair_that_turns(r, head_size, r->beta_slow);
-    if (r->rounds_range) {
+    if (r->truncates) {
         first = floor(first);
         last = ceil(last);
     }
@@ -131,9 +131,9 @@ static bool is_known_member(const char *key, bd_rotation_scaling scaling)
 static bd_status read_yarn(bd_rotation *r, const bd_json *json, bd_error *err)
 {
     double mscale = 0, of_all = 0;
-    r->rounds_range = true;
+    r->truncates = true;
     if (!bd_json_is_null(json, "truncate"))
-        BD_TRY(bd_json_get_bool(json, "truncate", &r->rounds_range, err));
+        BD_TRY(bd_json_get_bool(json, "truncate", &r->truncates, err));
     if (!bd_json_is_null(json, "mscale"))
         BD_TRY(bd_json_get_real(json, "mscale", 0, 1e12, &mscale, err));
     if (!bd_json_is_null(json, "mscale_all_dim"))
@@ -218,6 +218,6 @@ bd_json *bd_rotation_scaling_json(const bd_rotation *rotation)
             bd_json_set_real(json, member->key, value);
     }
     if (r.scaling == BD_SCALING_YARN)
-        bd_json_set_bool(json, "truncate", r.rounds_range);
+        bd_json_set_bool(json, "truncate", r.truncates);
     return json;
 }

@@ -40,7 +40,7 @@ typedef struct bd_rotation {
     double high_frequency_factor;  // llama3
     double beta_fast, beta_slow;   // yarn
     double attention_factor;  // yarn: bd_rotation_scale() itself; 0: it follows from factor
-    bool rounds_range;        // yarn: the first and the last pair of the mean are whole
+    bool truncates;           // yarn: the first and the last pair of the mean are whole
 } bd_rotation;
 
 // The radians by which pair `i` turns from one position to the next.

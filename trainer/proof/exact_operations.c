@@ -81,7 +81,7 @@ static void moments(bd_reference *r, const double *x, int64_t n, double *mean, d
         sum += x[i];
         squares += x[i] * x[i];
     }
-    *mean = config->family->centers
+    *mean = config->family->has_layer_norms
                 ? bd_round_sum(&r->rounding, sum, sqrt(squares), n) / (double)n
                 : 0.0;
     for (int64_t i = 0; i < n; i++)
@@ -138,7 +138,7 @@ static void norm_vector_backward(bd_reference *r, bd_exact_norm norm, const doub
     bd_exact_add_gradient(r, norm.at.gain, d_gain, n);
     if (norm.at.shift != BD_NO_PARAMETER)
         bd_exact_add_gradient(r, norm.at.shift, d_out, n);
-    const double mean_g = r->parameters->config.family->centers
+    const double mean_g = r->parameters->config.family->has_layer_norms
                               ? bd_round_sum(&r->rounding, sum_g, sqrt(squares), n) / (double)n
                               : 0.0;
     const double mean_gz = bd_exact_dot(&r->rounding, g, z, n) / (double)n;
@@ -199,8 +199,8 @@ static double pair_frequency(const bd_rotation *how, int64_t head_size, int64_t 
     }
     double low = yarn_dimension(how, head_size, how->beta_fast);
     double high = yarn_dimension(how, head_size, how->beta_slow);
-    low = how->rounds_range ? floor(low) : low;
-    high = how->rounds_range ? ceil(high) : high;
+    low = how->truncates ? floor(low) : low;
+    high = how->truncates ? ceil(high) : high;
     low = low < 0.0 ? 0.0 : low;
     high = high > (double)head_size - 1.0 ? (double)head_size - 1.0 : high;
     high = high == low ? high + 0.001 : high;

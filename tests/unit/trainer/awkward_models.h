@@ -17,11 +17,10 @@
         .theta = 100, .scaling = BD_SCALING_LLAMA3, .factor = 8, .original_positions = 64, \
         .low_frequency_factor = 1, .high_frequency_factor = 4                              \
     }
-#define YARN(attention, rounds)                                                          \
-    {                                                                                    \
-        .theta = 100, .scaling = BD_SCALING_YARN, .factor = 4, .original_positions = 64, \
-        .beta_fast = 8, .beta_slow = 1, .attention_factor = (attention),                 \
-        .rounds_range = (rounds)                                                         \
+#define YARN(attention, rounds)                                                                \
+    {                                                                                          \
+        .theta = 100, .scaling = BD_SCALING_YARN, .factor = 4, .original_positions = 64,       \
+        .beta_fast = 8, .beta_slow = 1, .attention_factor = (attention), .truncates = (rounds) \
     }
 
 static const bd_model_config awkward_models[] = {

@@ -45,7 +45,7 @@ static void assert_same(const bd_model_config *a, const bd_model_config *b)
     assert_true(a->rotation.beta_fast == b->rotation.beta_fast);
     assert_true(a->rotation.beta_slow == b->rotation.beta_slow);
     assert_true(a->rotation.attention_factor == b->rotation.attention_factor);
-    assert_int_equal(a->rotation.rounds_range, b->rotation.rounds_range);
+    assert_int_equal(a->rotation.truncates, b->rotation.truncates);
     assert_int_equal(a->attention_bias, b->attention_bias);
     assert_int_equal(a->feed_forward_bias, b->feed_forward_bias);
     assert_true(a->local_theta == b->local_theta);

@@ -33,7 +33,7 @@ static const bd_rotation qwen_yarn = {.theta = 1e6,
                                       .original_positions = 32768,
                                       .beta_fast = 32,
                                       .beta_slow = 1,
-                                      .rounds_range = true};
+                                      .truncates = true};
 static const bd_rotation odd_yarn = {.theta = 1e4,
                                      .scaling = BD_SCALING_YARN,
                                      .factor = 16,
@@ -48,7 +48,7 @@ static const bd_rotation short_yarn = {.theta = 1e4,
                                        .original_positions = 2,
                                        .beta_fast = 32,
                                        .beta_slow = 1,
-                                       .rounds_range = true};
+                                       .truncates = true};
 static const bd_rotation *const rotations[] = {&plain,     &linear,   &llama31,   &llama32,
                                                &qwen_yarn, &odd_yarn, &short_yarn};
 enum { N_ROTATIONS = sizeof rotations / sizeof rotations[0] };
@@ -79,7 +79,7 @@ static long double expected_frequency(const bd_rotation *r, int64_t head_size, i
         const long double per_pair = 2 * logl((long double)r->theta) / (long double)head_size;
         long double first = logl(c / (long double)r->beta_fast) / per_pair;
         long double last = logl(c / (long double)r->beta_slow) / per_pair;
-        if (r->rounds_range) {
+        if (r->truncates) {
             first = floorl(first);
             last = ceill(last);
         }
