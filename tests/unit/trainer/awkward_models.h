@@ -62,6 +62,15 @@ static const bd_model_config awkward_models[] = {
 };
 enum { N_AWKWARD_MODELS = sizeof awkward_models / sizeof awkward_models[0] };
 
+// The number of the family's model.
+static inline int awkward_number(const bd_family *family)
+{
+    int i = 0;
+    while (awkward_models[i].family != family)
+        i++;
+    return i;
+}
+
 // One of them, with the positions and the vocabulary that the test needs.
 static inline bd_model_config awkward_model(int i, int64_t n_positions, int64_t n_vocabulary)
 {
