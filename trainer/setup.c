@@ -425,11 +425,8 @@ static size_t measure_scratch(const bd_setup *s, const bd_model_options *model)
     const size_t attention = (size_t)(n_tokens * c->n_heads) * of_query;
     if (s->backend->operations->works_on_host)
         return 0;
-    size_t slot = 0;
-    for (int column = 0; column < BD_N_TOKEN_COLUMNS; column++)
-        slot += bd_column_bytes(n_tokens, bd_token_bits(column, sizeof(uint32_t)));
-    slot += BD_BATCH_BOUNDARIES * (size_t)(3 * n_tokens + 1) * sizeof(int32_t);
-    return (attention > workspace ? attention : workspace) + BD_TRANSFER_SLOTS * slot;
+    return (attention > workspace ? attention : workspace) +
+           BD_TRANSFER_SLOTS * bd_transfer_slot_bytes(n_tokens);
 }
 
 bd_status bd_setup_measure(const bd_setup *s, const bd_hyperparameters *h, int32_t rank,

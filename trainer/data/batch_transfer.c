@@ -30,6 +30,13 @@ static bd_status allocate_slot(bd_batch_transfer *transfer, bd_transfer_slot *sl
     return BD_OK;
 }
 
+// As much as allocate_slot() allocates.
+size_t bd_transfer_slot_bytes(int64_t max_tokens)
+{
+    const size_t n = (size_t)max_tokens;
+    return n * sizeof(uint32_t) + BD_BATCH_BOUNDARIES * (3 * n + 1) * sizeof(int32_t);
+}
+
 bd_status bd_batch_transfer_init(bd_batch_transfer *transfer, bd_backend *backend,
                                  int64_t max_tokens, bd_error *err)
 {

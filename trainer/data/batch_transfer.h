@@ -45,6 +45,9 @@ static inline bool bd_is_sent(const bd_sent_batch *sent)
     return sent->host.attention.n_rows > 0;
 }
 
+// What one slot takes of the backend's memory, for batches of up to `max_tokens` tokens.
+size_t bd_transfer_slot_bytes(int64_t max_tokens);
+
 // Room for batches of up to `max_tokens` tokens, padding included. Release what comes out.
 bd_status bd_batch_transfer_init(bd_batch_transfer *transfer, bd_backend *backend,
                                  int64_t max_tokens, bd_error *err);
