@@ -16,8 +16,8 @@
 typedef struct bd_optimizer_stretch {
     int64_t begin, end;           // in the slice
     const bd_parameter *matrix;   // moved by Muon; NULL: moved by AdamW
-    int64_t first_part, n_parts;  // of AdamW, as is
-    int64_t first_v;              // the place of its second moments
+    int64_t first_part, n_parts;  // AdamW: its parts
+    int64_t first_v;              // AdamW: the place of its second moments
 } bd_optimizer_stretch;
 
 typedef struct bd_optimizer {
