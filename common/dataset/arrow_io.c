@@ -16,10 +16,11 @@ enum { N_SEGMENT_FIELDS = 4 };
 
 static GArrowField *token_field(const bd_dataset_config *config, int column)
 {
-    const int bits = bd_token_bits(column, bd_dataset_id_bytes(config));
-    g_autoptr(GArrowDataType) value = bits == 16
-                                          ? GARROW_DATA_TYPE(garrow_uint16_data_type_new())
-                                          : GARROW_DATA_TYPE(garrow_uint32_data_type_new());
+    const int bits = bd_token_bits(config, column);
+    g_autoptr(GArrowDataType) value =
+        bits == 1    ? GARROW_DATA_TYPE(garrow_boolean_data_type_new())
+        : bits == 16 ? GARROW_DATA_TYPE(garrow_uint16_data_type_new())
+                     : GARROW_DATA_TYPE(garrow_uint32_data_type_new());
     g_autoptr(GArrowField) item = garrow_field_new_full("item", value, FALSE);
     g_autoptr(GArrowDataType) row = GARROW_DATA_TYPE(
         garrow_fixed_size_list_data_type_new_field(item, (gint32)config->seq_len));
@@ -55,6 +56,8 @@ static GArrowSchema *shard_schema(const bd_dataset_config *config)
     g_autoptr(GArrowDataType) checksum = GARROW_DATA_TYPE(garrow_uint64_data_type_new());
     GList *fields = NULL;
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
+        if (bd_token_bits(config, c) == 0)
+            continue;  // the dataset does not have it
         fields = g_list_append(fields, token_field(config, c));
         if (c == BD_COLUMN_ids) {
             fields = g_list_append(fields, list_field("cu_seqlens", bound));
@@ -177,12 +180,13 @@ static GArrowDataType *column_type(const bd_arrow_writer *writer, guint column)
 static GArrowArray *token_array(const bd_arrow_writer *writer, guint column,
                                 const bd_row_batch *batch, int c)
 {
-    const int bits = bd_token_bits(c, bd_dataset_id_bytes(&writer->config));
+    const int bits = bd_token_bits(&writer->config, c);
     const int64_t n = batch->n_rows * writer->config.seq_len;
     g_autoptr(GArrowBuffer) buffer = borrow(batch->columns[c], bd_column_bytes(n, bits));
     g_autoptr(GArrowArray) values =
-        bits == 16 ? GARROW_ARRAY(garrow_uint16_array_new(n, buffer, NULL, 0))
-                   : GARROW_ARRAY(garrow_uint32_array_new(n, buffer, NULL, 0));
+        bits == 1    ? GARROW_ARRAY(garrow_boolean_array_new(n, buffer, NULL, 0))
+        : bits == 16 ? GARROW_ARRAY(garrow_uint16_array_new(n, buffer, NULL, 0))
+                     : GARROW_ARRAY(garrow_uint32_array_new(n, buffer, NULL, 0));
     g_autoptr(GArrowDataType) type = column_type(writer, column);
     return GARROW_ARRAY(garrow_fixed_size_list_array_new(type, batch->n_rows, values, NULL, 0));
 }
@@ -226,6 +230,8 @@ bd_status bd_arrow_writer_write(bd_arrow_writer *writer, const bd_row_batch *bat
     g_autoptr(GArrowArray) bounds = bounds_array(batch);
     g_autoptr(GArrowArray) segments = segments_array(batch);
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
+        if (bd_token_bits(&writer->config, c) == 0)
+            continue;
         columns = g_list_append(columns, token_array(writer, n++, batch, c));
         if (c == BD_COLUMN_ids) {
             columns = g_list_append(
@@ -329,7 +335,7 @@ static bool load_tokens(loaded_batch *batch, GArrowArray *column, int c,
                         const bd_dataset_config *config)
 {
     const int64_t n_rows = batch->rows.n_rows, n = n_rows * config->seq_len;
-    const int bits = bd_token_bits(c, bd_dataset_id_bytes(config));
+    const int bits = bd_token_bits(config, c);
     if (!keep_array(batch, column, n_rows))
         return false;
     GArrowArray *values =
@@ -436,6 +442,8 @@ bd_status bd_arrow_reader_load(bd_arrow_reader *reader, int64_t index,
     int n = 0;
     bool sound = batch->rows.n_rows > 0;
     for (int c = 0; sound && c < BD_N_TOKEN_COLUMNS; c++) {
+        if (bd_token_bits(config, c) == 0)
+            continue;
         sound = load_tokens(batch, garrow_record_batch_get_column_data(record, n++), c, config);
         if (sound && c == BD_COLUMN_ids)
             sound = load_bounds(batch, garrow_record_batch_get_column_data(record, n++)) &&

@@ -23,6 +23,11 @@ bd_formatted bd_dataset_tokenizer(const bd_dataset_config *config)
     return shown;
 }
 
+const char *bd_dataset_format(const bd_dataset_config *config)
+{
+    return config->loss_mask ? BD_MASKED_FORMAT_VERSION : BD_FORMAT_VERSION;
+}
+
 int bd_dataset_id_bytes(const bd_dataset_config *config)
 {
     return config->vocab_size <= 65536 ? 2 : 4;
@@ -82,6 +87,8 @@ bd_json *bd_dataset_config_to_json(const bd_dataset_config *config)
     bd_json_set_integer(json, "holdout", config->holdout);
     bd_json_set_string(json, "part", bd_part_names[config->part]);
     bd_json_set_string(json, "codec", bd_shard_codec_names[config->codec]);
+    if (config->loss_mask)  // absent, not false, so that other datasets are what they were
+        bd_json_set_bool(json, "loss_mask", true);
     bd_json *tokenizer = bd_json_object();
     bd_json_set_string(tokenizer, "name", config->tokenizer);
     bd_json_set_string(tokenizer, "fingerprint", config->fingerprint.hex);
@@ -129,6 +136,8 @@ bd_status bd_dataset_config_from_json(bd_dataset_config *config, const bd_json *
     BD_TRY(get_optional(json, "holdout", 0, BD_MILLION, &p->holdout, err));
     BD_TRY(get_optional_word(json, "part", bd_part_names, &part, err));
     BD_TRY(get_optional_word(json, "codec", bd_shard_codec_names, &codec, err));
+    if (!bd_json_is_null(json, "loss_mask"))
+        BD_TRY(bd_json_get_bool(json, "loss_mask", &p->loss_mask, err));
     p->strategy = (bd_strategy)strategy;
     p->long_policy = (bd_long_policy)long_policy;
     p->part = (bd_part)part;
@@ -147,10 +156,23 @@ bd_status bd_dataset_config_from_json(bd_dataset_config *config, const bd_json *
 bd_status bd_format_check(const bd_json *json, bd_error *err)
 {
     const char *format;
+    const bd_json *packing;
+    bool loss_mask = false;
     BD_TRY(bd_json_get_string(json, "format", &format, err));
-    if (strncmp(format, "1.", 2) != 0)
+    const bool is_masked = strncmp(format, "2.", 2) == 0;
+    if (!is_masked && strncmp(format, "1.", 2) != 0)
         return bd_fail(err, BD_ERR_UNSUPPORTED,
-                       "format '%.20s' is not one that this version reads (1.x)", format);
+                       "format '%.20s' is not one that this version reads (1.x and 2.x)",
+                       format);
+    if (!bd_json_is_null(json, "packing")) {  // whoever needs it will miss it
+        BD_TRY(bd_json_get_object(json, "packing", &packing, err));
+        if (!bd_json_is_null(packing, "loss_mask"))
+            BD_TRY(bd_json_get_bool(packing, "loss_mask", &loss_mask, err));
+    }
+    if (loss_mask != is_masked)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "format '%.20s' contradicts 'loss_mask', which is %s", format,
+                       loss_mask ? "true" : "not true");
     return BD_OK;
 }
 

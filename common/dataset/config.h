@@ -11,7 +11,10 @@
 #include "common/base/json.h"
 #include "common/cli/human.h"
 
-#define BD_FORMAT_VERSION "1.2"
+// What a dataset says as its `format`. Programs that do not know loss masks refuse "2.", so that
+// they cannot take every token of a masked dataset for a target.
+#define BD_FORMAT_VERSION        "1.2"
+#define BD_MASKED_FORMAT_VERSION "2.0"
 
 #define BD_STRATEGIES(X)                  \
     X(BD_STRATEGY_BEST_FIT, "best-fit")   \
@@ -61,9 +64,13 @@ typedef struct bd_dataset_config {
     int64_t holdout;        // millionths of the documents that are held out; 0: none
     bd_part part;
     bd_shard_codec codec;
+    bool loss_mask;      // rows say which tokens are trained; otherwise all are
     char tokenizer[64];  // its name
     bd_digest fingerprint;
 } bd_dataset_config;
+
+// The `format` of a dataset's shards, manifest and plan.
+const char *bd_dataset_format(const bd_dataset_config *config);
 
 // Bytes of a stored id: 2 if every id fits, else 4.
 int bd_dataset_id_bytes(const bd_dataset_config *config);
@@ -93,7 +100,8 @@ bd_json *bd_dataset_config_to_json(const bd_dataset_config *config);
 bd_status bd_dataset_config_from_json(bd_dataset_config *config, const bd_json *json,
                                       bd_error *err);
 
-// A "format" of another major version is refused; `json` is the object that holds it.
+// `json` is the object that holds "format" and "packing". A format of another major version is
+// refused (BD_ERR_UNSUPPORTED), and so is one that contradicts `loss_mask` (BD_ERR_FORMAT).
 bd_status bd_format_check(const bd_json *json, bd_error *err);
 
 // Which slice of which input a shard holds; slice 0 of a group spans several inputs.

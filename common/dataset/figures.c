@@ -9,6 +9,10 @@
         .name = #field, .offset = offsetof(bd_figures, field), .since = minor \
     }
 #define FIELD(field) FIELD_SINCE(0, field)
+#define FIELD_OF_MASKS(field)                                                   \
+    {                                                                           \
+        .name = #field, .offset = offsetof(bd_figures, field), .of_masks = true \
+    }
 
 const bd_figure_field bd_figure_fields[] = {
     FIELD(rows),
@@ -24,6 +28,8 @@ const bd_figure_field bd_figure_fields[] = {
     FIELD(dropped),
     FIELD_SINCE(1, too_short),
     FIELD_SINCE(1, held_out),
+    FIELD_OF_MASKS(untrained),
+    FIELD_OF_MASKS(masked),
     FIELD(targets),
     FIELD(empty_documents),
     FIELD(split_documents),
@@ -31,6 +37,7 @@ const bd_figure_field bd_figure_fields[] = {
     FIELD(dropped_documents),
     FIELD_SINCE(1, too_short_documents),
     FIELD_SINCE(1, held_out_documents),
+    FIELD_OF_MASKS(untrained_documents),
     FIELD_SINCE(1, headless_documents),
     FIELD(separator_collisions),
     FIELD(invalid_utf8_documents),
@@ -74,6 +81,7 @@ void bd_figures_count_segment(bd_figures *figures, int64_t offset, int64_t lengt
 {
     figures->segments++;
     figures->targets += n_targets;
+    figures->masked += length - 1 - n_targets;
     figures->repeated += offset > 0;
     figures->attention_pairs += length * (length + 1) / 2;
     if (length > figures->longest_segment)
@@ -89,7 +97,7 @@ void bd_figures_count_document(bd_figures *figures, int64_t length)
 int64_t bd_figures_documents_read(const bd_figures *figures)
 {
     return figures->documents + figures->dropped_documents + figures->too_short_documents +
-           figures->held_out_documents;
+           figures->held_out_documents + figures->untrained_documents;
 }
 
 int64_t bd_figures_bad_records(const bd_figures *figures)
@@ -106,6 +114,8 @@ void bd_figures_take_left_out(bd_figures *figures, const bd_figures *from)
     figures->too_short_documents = from->too_short_documents;
     figures->held_out = from->held_out;
     figures->held_out_documents = from->held_out_documents;
+    figures->untrained = from->untrained;
+    figures->untrained_documents = from->untrained_documents;
     figures->headless_documents = from->headless_documents;
     figures->invalid_utf8_documents = from->invalid_utf8_documents;
     figures->bad_missing_text = from->bad_missing_text;
@@ -147,24 +157,24 @@ bd_status bd_figures_check_ledger(const bd_figures *figures, int64_t seq_len, bd
     typedef __int128 wide;
     const bd_figures *f = figures;
     if ((wide)f->text + f->bos + f->separators + f->repeated !=
-        (wide)f->packed + f->truncated + f->dropped + f->too_short + f->held_out)
+        (wide)f->packed + f->truncated + f->dropped + f->too_short + f->held_out + f->untrained)
         return bd_fail(err, BD_ERR_FORMAT,
                        "S6: the ledger does not add up: text %" PRId64 " + bos %" PRId64
                        " + separators %" PRId64 " + repeated %" PRId64 " != packed %" PRId64
                        " + truncated %" PRId64 " + dropped %" PRId64 " + too short %" PRId64
-                       " + held out %" PRId64,
+                       " + held out %" PRId64 " + untrained %" PRId64,
                        f->text, f->bos, f->separators, f->repeated, f->packed, f->truncated,
-                       f->dropped, f->too_short, f->held_out);
+                       f->dropped, f->too_short, f->held_out, f->untrained);
     if ((wide)f->packed + f->padding != (wide)f->rows * seq_len)
         return bd_fail(err, BD_ERR_FORMAT,
                        "S6: the ledger does not add up: packed %" PRId64 " + padding %" PRId64
                        " != rows %" PRId64 " x %" PRId64,
                        f->packed, f->padding, f->rows, seq_len);
-    if (f->packed - f->segments != f->targets)
+    if ((wide)f->packed - f->segments - f->masked != f->targets)
         return bd_fail(err, BD_ERR_FORMAT,
                        "S6: the ledger does not add up: packed %" PRId64 " - segments %" PRId64
-                       " != targets %" PRId64,
-                       f->packed, f->segments, f->targets);
+                       " - masked %" PRId64 " != targets %" PRId64,
+                       f->packed, f->segments, f->masked, f->targets);
     return BD_OK;
 }
 
@@ -194,24 +204,26 @@ static bd_status histogram_from_json(int64_t *bins, const bd_json *json, const c
     return BD_OK;
 }
 
-bd_json *bd_figures_to_json(const bd_figures *figures)
+bd_json *bd_figures_to_json(const bd_figures *figures, bool masked)
 {
     bd_figures copy = *figures;
     bd_json *json = bd_json_object();
     for (size_t i = 0; i < bd_n_figure_fields; i++)
-        bd_json_set_integer(json, bd_figure_fields[i].name, *field_of(&copy, i));
+        if (masked || !bd_figure_fields[i].of_masks)
+            bd_json_set_integer(json, bd_figure_fields[i].name, *field_of(&copy, i));
     bd_added_counts_to_json(&figures->added, json);
     bd_json_set(json, document_lengths_key, histogram_to_json(figures->document_lengths));
     bd_json_set(json, segments_per_row_key, histogram_to_json(figures->segments_per_row));
     return json;
 }
 
-bd_status bd_figures_from_json(bd_figures *figures, const bd_json *json, bd_error *err)
+bd_status bd_figures_from_json(bd_figures *figures, const bd_json *json, bool masked,
+                               bd_error *err)
 {
     *figures = (bd_figures){0};
     for (size_t i = 0; i < bd_n_figure_fields; i++) {
         const bd_figure_field *field = &bd_figure_fields[i];
-        if (field->since == 0 || !bd_json_is_null(json, field->name))
+        if (field->of_masks ? masked : field->since == 0 || !bd_json_is_null(json, field->name))
             BD_TRY(bd_json_get_integer(json, field->name, 0, max_figure, field_of(figures, i),
                                        err));
     }
@@ -226,7 +238,7 @@ bool bd_figures_difference(const bd_figures *here, const bd_figures *there, char
     bd_figures comparable = *here;
     if (there->added.unknown)
         comparable.added = there->added;
-    bd_json *a = bd_figures_to_json(&comparable), *b = bd_figures_to_json(there);
+    bd_json *a = bd_figures_to_json(&comparable, true), *b = bd_figures_to_json(there, true);
     const bool differ = bd_json_difference(a, b, where, where_size);
     bd_json_free(a);
     bd_json_free(b);

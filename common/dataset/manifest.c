@@ -13,20 +13,21 @@ enum { MAX_MANIFEST_BYTES = 1 << 30 };  // about a million shards
 // ---- Writing ----------------------------------------------------------------------
 
 // The members that a shard's metadata and its entry in the manifest share.
-static void set_unit(bd_json *json, const bd_shard_entry *entry)
+static void set_unit(bd_json *json, const bd_dataset_config *config,
+                     const bd_shard_entry *entry)
 {
     bd_json_set(json, "unit", bd_unit_to_json(&entry->unit));
     bd_json_set_string(json, "records", entry->records.hex);
     bd_json_set_string(json, "positions", entry->positions.hex);
-    bd_json_set(json, "figures", bd_figures_to_json(&entry->figures));
+    bd_json_set(json, "figures", bd_figures_to_json(&entry->figures, config->loss_mask));
 }
 
 bd_json *bd_shard_metadata(const bd_dataset_config *config, const bd_shard_entry *entry)
 {
     bd_json *json = bd_json_object();
-    bd_json_set_string(json, "format", BD_FORMAT_VERSION);
+    bd_json_set_string(json, "format", bd_dataset_format(config));
     bd_json_set(json, "packing", bd_dataset_config_to_json(config));
-    set_unit(json, entry);
+    set_unit(json, config, entry);
     return json;
 }
 
@@ -89,12 +90,13 @@ bd_status bd_manifest_sources(const bd_manifest *manifest, bd_source_figures **s
     return status;
 }
 
-static bd_json *source_to_json(const char *name, int64_t n_inputs, const bd_figures *figures)
+static bd_json *source_to_json(const char *name, int64_t n_inputs, const bd_figures *figures,
+                               bool masked)
 {
     bd_json *json = bd_json_object();
     bd_json_set_string(json, "name", name);
     bd_json_set_integer(json, "inputs", n_inputs);
-    bd_json_set(json, "figures", bd_figures_to_json(figures));
+    bd_json_set(json, "figures", bd_figures_to_json(figures, masked));
     return json;
 }
 
@@ -105,8 +107,8 @@ static bd_status sources_to_json(const bd_manifest *manifest, bd_json **json, bd
     BD_TRY(bd_manifest_sources(manifest, &sources, &n, err));
     *json = bd_json_array();
     for (size_t i = 0; i < n; i++)
-        bd_json_append(
-            *json, source_to_json(sources[i].name, sources[i].n_inputs, &sources[i].figures));
+        bd_json_append(*json, source_to_json(sources[i].name, sources[i].n_inputs,
+                                             &sources[i].figures, manifest->config.loss_mask));
     free(sources);
     return BD_OK;
 }
@@ -124,10 +126,10 @@ static bd_json *manifest_to_json(const bd_manifest *manifest, bd_json *sources)
         const bd_shard_entry *entry = &manifest->shards[i];
         bd_json *shard = file_to_json(bd_unit_shard_name(&entry->unit).text, &entry->digest);
         bd_json_set_integer(shard, "bytes", entry->size_bytes);
-        set_unit(shard, entry);
+        set_unit(shard, &manifest->config, entry);
         bd_json_append(shards, shard);
     }
-    bd_json_set_string(json, "format", BD_FORMAT_VERSION);
+    bd_json_set_string(json, "format", bd_dataset_format(&manifest->config));
     bd_json_set(json, "packing", bd_dataset_config_to_json(&manifest->config));
     bd_json_set(json, "plan", file_to_json(BD_PLAN_NAME, &manifest->plan_digest));
     bd_json_set(json, "tokenizer",
@@ -136,7 +138,8 @@ static bd_json *manifest_to_json(const bd_manifest *manifest, bd_json *sources)
     bd_passed_over_to_json(&manifest->passed_over, json);
     bd_json_set(json, "shards", shards);
     bd_json_set(json, "sources", sources);
-    bd_json_set(json, "totals", bd_figures_to_json(&manifest->totals));
+    bd_json_set(json, "totals",
+                bd_figures_to_json(&manifest->totals, manifest->config.loss_mask));
     return json;
 }
 
@@ -214,13 +217,14 @@ static bd_status get_digest(const bd_json *json, const char *key, bd_digest *dig
     return *hex ? bd_digest_parse(digest, hex, err) : BD_OK;
 }
 
-static bd_status get_unit(bd_shard_entry *entry, const bd_json *json, bd_error *err)
+static bd_status get_unit(bd_shard_entry *entry, const bd_dataset_config *config,
+                          const bd_json *json, bd_error *err)
 {
     const bd_json *part;
     BD_TRY(bd_json_get_object(json, "unit", &part, err));
     BD_TRY(bd_unit_from_json(&entry->unit, part, err));
     BD_TRY(bd_json_get_object(json, "figures", &part, err));
-    BD_TRY(bd_figures_from_json(&entry->figures, part, err));
+    BD_TRY(bd_figures_from_json(&entry->figures, part, config->loss_mask, err));
     BD_TRY(get_digest(json, "records", &entry->records, err));
     return get_digest(json, "positions", &entry->positions, err);
 }
@@ -233,18 +237,20 @@ bd_status bd_shard_metadata_read(const bd_json *json, bd_dataset_config *config,
     BD_TRY(bd_format_check(json, err));
     BD_TRY(bd_json_get_object(json, "packing", &part, err));
     BD_TRY(bd_dataset_config_from_json(config, part, err));
-    return get_unit(entry, json, err);
+    return get_unit(entry, config, json, err);
 }
 
-static bd_status shard_from_json(bd_shard_entry *entry, const bd_json *json, bd_error *err)
+static bd_status shard_from_json(bd_shard_entry *entry, const bd_dataset_config *config,
+                                 const bd_json *json, bd_error *err)
 {
-    BD_TRY(get_unit(entry, json, err));
+    BD_TRY(get_unit(entry, config, json, err));
     BD_TRY(file_from_json(json, bd_unit_shard_name(&entry->unit).text, &entry->digest, err));
     return bd_json_get_integer(json, "bytes", 0, INT64_MAX, &entry->size_bytes, err);
 }
 
 // The sources as they are stated, with the figures that an older format does not have.
-static bd_status complete_sources(const bd_json *stated, bd_json **complete, bd_error *err)
+static bd_status complete_sources(const bd_json *stated, bool masked, bd_json **complete,
+                                  bd_error *err)
 {
     bd_status status = BD_OK;
     *complete = bd_json_array();
@@ -259,9 +265,9 @@ static bd_status complete_sources(const bd_json *stated, bd_json **complete, bd_
         if (status == BD_OK)
             status = bd_json_get_object(source, "figures", &part, err);
         if (status == BD_OK)
-            status = bd_figures_from_json(&figures, part, err);
+            status = bd_figures_from_json(&figures, part, masked, err);
         if (status == BD_OK)
-            bd_json_append(*complete, source_to_json(name, n_inputs, &figures));
+            bd_json_append(*complete, source_to_json(name, n_inputs, &figures, masked));
         else
             bd_error_prefix(err, status, "sources[%zu]", i);
     }
@@ -279,7 +285,7 @@ static bd_status check_sources(const bd_manifest *manifest, const bd_json *json,
     if (bd_json_is_null(json, "sources"))
         return BD_OK;
     BD_TRY(bd_json_get_array(json, "sources", &part, err));
-    BD_TRY(complete_sources(part, &stated, err));
+    BD_TRY(complete_sources(part, manifest->config.loss_mask, &stated, err));
     const bd_status status = sources_to_json(manifest, &found, err);
     if (status != BD_OK) {
         bd_json_free(stated);
@@ -319,7 +325,8 @@ static bd_status shards_from_json(bd_manifest *manifest, const bd_json *json, bd
         return bd_fail(err, BD_ERR_MEMORY, "no memory for the shards");
     }
     for (size_t i = 0; i < manifest->n_shards; i++) {
-        bd_status status = shard_from_json(&manifest->shards[i], bd_json_at(shards, i), err);
+        bd_status status = shard_from_json(&manifest->shards[i], &manifest->config,
+                                           bd_json_at(shards, i), err);
         if (status == BD_OK)
             status = check_unit_order(manifest, i, err);
         if (status != BD_OK)
@@ -342,7 +349,7 @@ static bd_status manifest_from_json(bd_manifest *manifest, const bd_json *json, 
     BD_TRY(bd_passed_over_from_json(&manifest->passed_over, json, err));
     BD_TRY(shards_from_json(manifest, json, err));
     BD_TRY(bd_json_get_object(json, "totals", &part, err));
-    BD_TRY(bd_figures_from_json(&manifest->totals, part, err));
+    BD_TRY(bd_figures_from_json(&manifest->totals, part, manifest->config.loss_mask, err));
     BD_TRY(check_sources(manifest, json, err));
     return check_manifest_totals(manifest, err);
 }

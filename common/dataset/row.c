@@ -7,10 +7,12 @@
 #define TABLE_LINE(member, name, bits, fill) {name, bits, fill},
 const bd_token_column bd_token_columns[] = {BD_FOR_EACH_TOKEN_COLUMN(TABLE_LINE)};
 
-int bd_token_bits(int column, int id_bytes)
+int bd_token_bits(const bd_dataset_config *config, int column)
 {
     const int bits = bd_token_columns[column].bits;
-    return bits == BD_BY_DATASET ? 8 * id_bytes : bits;
+    if (column == BD_COLUMN_loss_mask && !config->loss_mask)
+        return 0;
+    return bits == BD_BY_DATASET ? 8 * bd_dataset_id_bytes(config) : bits;
 }
 
 uint32_t bd_token_fill(int column, const bd_dataset_config *config)
@@ -19,22 +21,107 @@ uint32_t bd_token_fill(int column, const bd_dataset_config *config)
     return (uint32_t)(fill == BD_BY_DATASET ? config->padding : fill);
 }
 
-size_t bd_tokens_bytes(int64_t n, int id_bytes)
+size_t bd_tokens_bytes(const bd_dataset_config *config, int64_t n)
 {
     size_t size_bytes = 0;
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
-        size_bytes += bd_column_bytes(n, bd_token_bits(c, id_bytes));
+        size_bytes += bd_column_bytes(n, bd_token_bits(config, c));
     return size_bytes;
+}
+
+// Up to 8 bits from bit `from` on, the first lowest.
+static unsigned take_bits(const uint8_t *bits, int64_t from, int n)
+{
+    const int shift = (int)(from % 8);
+    unsigned taken = bits[from / 8];
+    if (shift + n > 8)
+        taken |= (unsigned)bits[from / 8 + 1] << 8;
+    return taken >> shift & (0xFFu >> (8 - n));
+}
+
+// Bits [at, at + n) of one byte become the lowest `n` of `value`.
+static void put_bits(uint8_t *bits, int64_t at, int n, unsigned value)
+{
+    const int shift = (int)(at % 8);
+    const unsigned mask = (0xFFu >> (8 - n)) << shift;
+    uint8_t *byte = &bits[at / 8];
+    *byte = (uint8_t)((*byte & ~mask) | value << shift);
+}
+
+// How many of `n` bits, at least 1, lie in the byte of bit `at`.
+static int bits_in_byte(int64_t at, int64_t n)
+{
+    const int left = (int)(8 - at % 8);
+    return n < left ? (int)n : left;
+}
+
+// The bits up to the next whole byte of the target come first, then many whole bytes at once, then
+// the rest. Seven bytes at a time: shifted by less than 8, they come from eight.
+void bd_bits_copy(void *to, int64_t at, const void *bits, int64_t from, int64_t n)
+{
+    const int64_t end = at + n;
+    while (at < end) {
+        if (at % 8 == 0 && from % 8 == 0 && end - at >= 8) {
+            const int64_t n_bytes = (end - at) / 8;
+            memcpy((uint8_t *)to + at / 8, (const uint8_t *)bits + from / 8, (size_t)n_bytes);
+            at += 8 * n_bytes;
+            from += 8 * n_bytes;
+        } else if (at % 8 == 0 && end - at >= 64) {
+            uint64_t word;
+            memcpy(&word, (const uint8_t *)bits + from / 8, 8);
+            word >>= from % 8;
+            memcpy((uint8_t *)to + at / 8, &word, 7);
+            at += 56;
+            from += 56;
+        } else {
+            const int n_bits = bits_in_byte(at, end - at);
+            put_bits(to, at, n_bits, take_bits(bits, from, n_bits));
+            at += n_bits;
+            from += n_bits;
+        }
+    }
+}
+
+void bd_bits_fill(void *bits, int64_t from, int64_t to, bool value)
+{
+    while (from < to) {
+        if (from % 8 == 0 && to - from >= 8) {
+            memset((uint8_t *)bits + from / 8, value ? 0xFF : 0, (size_t)((to - from) / 8));
+            from += (to - from) / 8 * 8;
+        } else {
+            const int n_bits = bits_in_byte(from, to - from);
+            put_bits(bits, from, n_bits, value ? 0xFFu >> (8 - n_bits) : 0);
+            from += n_bits;
+        }
+    }
+}
+
+int64_t bd_bits_count(const void *bits, int64_t from, int64_t to)
+{
+    int64_t n = 0;
+    while (from < to) {
+        if (from % 8 == 0 && to - from >= 64) {
+            uint64_t word;
+            memcpy(&word, (const uint8_t *)bits + from / 8, 8);
+            n += __builtin_popcountll(word);
+            from += 64;
+        } else {
+            const int n_bits = bits_in_byte(from, to - from);
+            n += __builtin_popcount(take_bits(bits, from, n_bits));
+            from += n_bits;
+        }
+    }
+    return n;
 }
 
 void bd_column_fill(void *column, int64_t from, int64_t to, int bits, uint32_t value)
 {
-    for (int64_t t = from; t < to; t++) {
-        if (bits == 16)
-            ((uint16_t *)column)[t] = (uint16_t)value;
-        else
-            ((uint32_t *)column)[t] = value;
-    }
+    if (bits == 1)
+        bd_bits_fill(column, from, to, value != 0);
+    for (int64_t t = from; t < to && bits == 16; t++)
+        ((uint16_t *)column)[t] = (uint16_t)value;
+    for (int64_t t = from; t < to && bits == 32; t++)
+        ((uint32_t *)column)[t] = value;
 }
 
 bd_row bd_row_of_batch(const bd_row_batch *batch, const bd_dataset_config *config, int64_t r)
@@ -49,8 +136,10 @@ bd_row bd_row_of_batch(const bd_row_batch *batch, const bd_dataset_config *confi
         .checksum = batch->checksums[r],
     };
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
-        row.columns[c] = bd_column_at(batch->columns[c], r * config->seq_len,
-                                      bd_token_bits(c, bd_dataset_id_bytes(config)));
+        if (bd_token_bits(config, c) > 0)
+            row.columns[c] =
+                bd_column_at(batch->columns[c], r * config->seq_len, bd_token_bits(config, c));
+    row.mask_bit = (int32_t)(r * config->seq_len % 8);
     return row;
 }
 
@@ -117,11 +206,29 @@ static void hash_segments(bd_hasher *hasher, const bd_row *row)
     }
 }
 
+// Bits [from, from + n), moved to where they begin a byte, so that a row has the same checksum
+// wherever in the batch it lies. The spare bits of the last byte are 0.
+static void hash_bits(bd_hasher *hasher, const void *bits, int64_t from, int64_t n)
+{
+    enum { N_BYTES = 1024 };
+    uint8_t moved[N_BYTES];
+    for (int64_t begin = 0; begin < n; begin += 8 * N_BYTES) {
+        const int64_t left = n - begin, n_bits = left < 8 * N_BYTES ? left : 8 * N_BYTES;
+        const size_t n_bytes = bd_column_bytes(n_bits, 1);
+        moved[n_bytes - 1] = 0;
+        bd_bits_copy(moved, 0, bits, from + begin, n_bits);
+        bd_hasher_add(hasher, moved, n_bytes);
+    }
+}
+
 uint64_t bd_row_checksum(const bd_row *row, const bd_dataset_config *config, bd_hasher *hasher)
 {
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
-        const int bits = bd_token_bits(c, bd_dataset_id_bytes(config));
-        bd_hasher_add(hasher, row->columns[c], bd_column_bytes(config->seq_len, bits));
+        const int bits = bd_token_bits(config, c);
+        if (bits == 1)
+            hash_bits(hasher, row->columns[c], row->mask_bit, config->seq_len);
+        else if (bits > 1)
+            bd_hasher_add(hasher, row->columns[c], bd_column_bytes(config->seq_len, bits));
         if (c == BD_COLUMN_ids) {  // boundaries and segments follow the ids
             bd_hasher_add(hasher, row->bounds, (size_t)row->n_bounds * sizeof *row->bounds);
             hash_segments(hasher, row);
@@ -172,6 +279,21 @@ static bd_status check_segment(const bd_row *row, const bd_dataset_config *confi
     return BD_OK;
 }
 
+// R10, where the boundaries are known to be sound.
+static bd_status check_mask(const bd_row *row, const bd_dataset_config *config, bd_error *err)
+{
+    const int64_t begin = row->mask_bit, used = row->bounds[row->n_bounds - 1];
+    for (int64_t s = 0; s < row->n_segments; s++)
+        if (bd_bit_at(row->loss_mask, begin + row->bounds[s]))
+            return bd_fail(err, BD_ERR_FORMAT,
+                           "R10: token %d, the first of segment %" PRId64
+                           ", is marked as trained",
+                           row->bounds[s], s);
+    if (bd_bits_count(row->loss_mask, begin + used, begin + config->seq_len) > 0)
+        return bd_fail(err, BD_ERR_FORMAT, "R10: padding is marked as trained");
+    return BD_OK;
+}
+
 bd_status bd_row_check(const bd_row *row, const bd_dataset_config *config, bd_hasher *hasher,
                        bd_error *err)
 {
@@ -206,5 +328,5 @@ bd_status bd_row_check(const bd_row *row, const bd_dataset_config *config, bd_ha
         return bd_fail(err, BD_ERR_FORMAT,
                        "R9: %" PRId64 " segments, max_documents is %" PRId64, row->n_segments,
                        config->max_documents);
-    return BD_OK;
+    return config->loss_mask ? check_mask(row, config, err) : BD_OK;
 }

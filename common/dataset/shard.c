@@ -201,8 +201,10 @@ void bd_shard_forget_batch(const bd_shard *shard, int64_t batch)
         {rows->segments.length + first, n_segments * sizeof *rows->segments.length},
     };
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
-        const int bits = bd_token_bits(c, bd_dataset_id_bytes(&shard->config));
-        bd_mapped_file_forget(&shard->file, rows->columns[c], bd_column_bytes(n_tokens, bits));
+        const int bits = bd_token_bits(&shard->config, c);
+        if (bits > 0)
+            bd_mapped_file_forget(&shard->file, rows->columns[c],
+                                  bd_column_bytes(n_tokens, bits));
     }
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         bd_mapped_file_forget(&shard->file, others[i].data, others[i].size_bytes);

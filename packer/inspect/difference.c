@@ -241,8 +241,8 @@ bd_status bd_difference_find(bd_difference *difference, const bd_inspection *a,
                            both[i]->path);
     d->config_is_same = is_same_json(bd_dataset_config_to_json(&a->manifest.config),
                                      bd_dataset_config_to_json(&b->manifest.config));
-    d->figures_are_same = is_same_json(bd_figures_to_json(&a->manifest.totals),
-                                       bd_figures_to_json(&b->manifest.totals));
+    d->figures_are_same = is_same_json(bd_figures_to_json(&a->manifest.totals, true),
+                                       bd_figures_to_json(&b->manifest.totals, true));
     BD_TRY(compare_inputs(d, &a->manifest, &b->manifest, err));
     d->files_are_same = have_same_files(&a->manifest, &b->manifest);
     if (!d->files_are_same)

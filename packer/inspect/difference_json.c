@@ -25,8 +25,10 @@ static bd_json *figures_to_json(const bd_difference *d, const bd_inspection *a,
 {
     bd_json *json = bd_json_object();
     bd_json_set_bool(json, "same", d->figures_are_same);
-    bd_json_set(json, "a", bd_figures_to_json(&a->manifest.totals));
-    bd_json_set(json, "b", bd_figures_to_json(&b->manifest.totals));
+    bd_json_set(json, "a",
+                bd_figures_to_json(&a->manifest.totals, a->manifest.config.loss_mask));
+    bd_json_set(json, "b",
+                bd_figures_to_json(&b->manifest.totals, b->manifest.config.loss_mask));
     return json;
 }
 

@@ -100,7 +100,8 @@ static bd_json *inspected_sources_to_json(const bd_inspection *in, bd_inspection
         bd_json_set_real(
             json, "share",
             share_of((double)source->figures.packed, (double)in->manifest.totals.packed));
-        bd_json_set(json, "figures", bd_figures_to_json(&source->figures));
+        bd_json_set(json, "figures",
+                    bd_figures_to_json(&source->figures, in->manifest.config.loss_mask));
         bd_json_append(sources, json);
     }
     return sources;
@@ -282,7 +283,8 @@ bd_json *bd_inspection_to_short_json(const bd_inspection *inspection,
         bd_json_set_string(json, "tokenizer_file", in->tokenizer_file);
     else
         bd_json_set_null(json, "tokenizer_file");
-    bd_json_set(json, "figures", bd_figures_to_json(&in->manifest.totals));
+    bd_json_set(json, "figures",
+                bd_figures_to_json(&in->manifest.totals, in->manifest.config.loss_mask));
     bd_json_set(json, "lengths", lengths_to_json(in));
     bd_json_set(json, "padding_per_row", padding_to_json(in));
     bd_json_set(json, "attention", attention_to_json(in));

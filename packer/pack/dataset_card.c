@@ -144,9 +144,8 @@ static void put_card(FILE *out, const card *c)
     fprintf(out,
             "# Packed rows of %" PRId64 " tokens\n\n"
             "Documents as token ids, packed into rows of one length by Bindery "
-            "(format " BD_FORMAT_VERSION
-            "), with the boundaries of the documents beside the tokens.\n\n",
-            c->config->seq_len);
+            "(format %s), with the boundaries of the documents beside the tokens.\n\n",
+            c->config->seq_len, bd_dataset_format(c->config));
     put_figures(out, c);
     put_config(out, c->config);
     put_added_tokens(out, c);

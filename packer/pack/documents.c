@@ -1,6 +1,5 @@
 #include "packer/pack/documents.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,9 +18,10 @@ static bd_status reserve(bd_documents *documents, size_t n, bd_error *err)
     if (!bd_size_add(documents->n_tokens, n, &needed) || needed > INT64_MAX / 64)
         return bd_fail(err, BD_ERR_MEMORY, "too many tokens in one unit");
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
-        const int bits = bd_token_bits(c, bd_dataset_id_bytes(documents->config));
-        BD_TRY(bd_array_reserve(&documents->columns[c], &documents->capacity_bytes[c],
-                                bd_column_bytes((int64_t)needed, bits), 1, err));
+        const int bits = bd_token_bits(documents->config, c);
+        if (bits > 0)
+            BD_TRY(bd_array_reserve(&documents->columns[c], &documents->capacity_bytes[c],
+                                    bd_column_bytes((int64_t)needed, bits), 1, err));
     }
     return BD_OK;
 }
@@ -30,9 +30,11 @@ bd_status bd_documents_add_tokens(bd_documents *documents, const bd_row *row, in
                                   int64_t n, bd_error *err)
 {
     BD_TRY(reserve(documents, (size_t)n, err));
-    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
+        const int64_t first = c == BD_COLUMN_loss_mask ? row->mask_bit + from : from;
         bd_column_copy(documents->columns[c], (int64_t)documents->n_tokens, row->columns[c],
-                       from, n, bd_token_bits(c, bd_dataset_id_bytes(documents->config)));
+                       first, n, bd_token_bits(documents->config, c));
+    }
     documents->n_tokens += (size_t)n;
     return BD_OK;
 }
@@ -66,9 +68,35 @@ static bd_status begin_scratch(bd_documents *documents, size_t n_text, uint32_t 
     return BD_OK;
 }
 
-// Makes a document of the scratch, in which `n_text` ids are in place now.
-static bd_status append_scratch(bd_documents *documents, size_t n_text, uint32_t input,
-                                uint64_t position, bd_error *err)
+// Writes the mask of a document of `n` tokens that are about to be appended, of which `n_text`,
+// before the separator, are text.
+static void append_mask(bd_documents *documents, const uint8_t *trained, size_t n_text,
+                        bool end_trained, size_t n)
+{
+    const int64_t begin = (int64_t)documents->n_tokens, end = begin + (int64_t)n - 1;
+    const int64_t text = end - (int64_t)n_text;
+    if (!trained) {
+        bd_bits_fill(documents->loss_mask, begin, end + 1, true);
+    } else {
+        bd_bits_fill(documents->loss_mask, begin, text, false);
+        for (size_t i = 0; i < n_text; i += 8) {  // a byte of the mask from each 8 of the text
+            const size_t n_bits = n_text - i < 8 ? n_text - i : 8;
+            unsigned bits = 0;
+            for (size_t k = 0; k < n_bits; k++)
+                bits |= (unsigned)(trained[i + k] != 0) << k;
+            const uint8_t byte = (uint8_t)bits;
+            bd_bits_copy(documents->loss_mask, text + (int64_t)i, &byte, 0, (int64_t)n_bits);
+        }
+        bd_bits_fill(documents->loss_mask, end, end + 1, end_trained);
+    }
+    bd_bits_fill(documents->loss_mask, begin, begin + 1, false);
+}
+
+// Makes a document of the scratch, in which `n_text` ids are in place now. For the mask see
+// bd_documents_append_ids().
+static bd_status append_scratch(bd_documents *documents, const uint8_t *trained, size_t n_text,
+                                bool end_trained, uint32_t input, uint64_t position,
+                                bd_error *err)
 {
     const bd_dataset_config *config = documents->config;
     const bool has_bos = config->bos != BD_NO_BOS;
@@ -85,6 +113,8 @@ static bd_status append_scratch(bd_documents *documents, size_t n_text, uint32_t
     } else {
         memcpy((uint32_t *)documents->ids + documents->n_tokens, ids, n * sizeof *ids);
     }
+    if (config->loss_mask)
+        append_mask(documents, trained, n_text, end_trained, n);
     documents->n_tokens += n;
     documents->text += (int64_t)n_text;
     documents->bos += has_bos;
@@ -101,17 +131,25 @@ bd_status bd_documents_append(bd_documents *documents, const char *text, size_t 
     size_t n;
     BD_TRY(begin_scratch(documents, most, &ids, err));
     BD_TRY(bd_encode(documents->encoder, text, size_bytes, ids, &n, err));
-    return append_scratch(documents, n, input, position, err);
+    return append_scratch(documents, NULL, n, true, input, position, err);
 }
 
-bd_status bd_documents_append_ids(bd_documents *documents, const uint32_t *ids, size_t n,
+bd_status bd_documents_append_ids(bd_documents *documents, const uint32_t *ids,
+                                  const uint8_t *trained, size_t n, bool end_trained,
                                   uint32_t input, uint64_t position, bd_error *err)
 {
     uint32_t *to;
     BD_TRY(begin_scratch(documents, n, &to, err));
     if (n > 0)
         memcpy(to, ids, n * sizeof *ids);
-    return append_scratch(documents, n, input, position, err);
+    return append_scratch(documents, trained, n, end_trained, input, position, err);
+}
+
+bool bd_documents_has_target(const bd_documents *documents, size_t index)
+{
+    const bd_document *document = &documents->items[index];
+    return bd_bits_count(documents->loss_mask, document->begin + 1,
+                         document->begin + document->length) > 0;
 }
 
 void bd_documents_clear(bd_documents *documents)

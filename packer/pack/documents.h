@@ -5,6 +5,7 @@
 #ifndef BINDERY_PACKER_PACK_DOCUMENTS_H
 #define BINDERY_PACKER_PACK_DOCUMENTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,13 +39,17 @@ void bd_documents_init(bd_documents *documents, const bd_dataset_config *config,
                        bd_encoder *encoder);
 
 // Tokenises `text` and appends it as a document, with BOS and separator as the config says.
-// A document of more than UINT32_MAX tokens is BD_ERR_UNSUPPORTED.
+// A document of more than UINT32_MAX tokens is BD_ERR_UNSUPPORTED. In a dataset with loss masks
+// all of it is trained.
 bd_status bd_documents_append(bd_documents *documents, const char *text, size_t size_bytes,
                               uint32_t input, uint64_t position, bd_error *err);
 
 // Appends a document that came as ids, all below vocab_size; BOS and separator are added. No
-// encoder is needed.
-bd_status bd_documents_append_ids(bd_documents *documents, const uint32_t *ids, size_t n,
+// encoder is needed. In a dataset with loss masks, trained[i] (1 or 0) says whether ids[i] is
+// trained, and `end_trained` the same of the separator; with NULL all of the document is. BOS,
+// as any first token, is not trained. In other datasets both are ignored.
+bd_status bd_documents_append_ids(bd_documents *documents, const uint32_t *ids,
+                                  const uint8_t *trained, size_t n, bool end_trained,
                                   uint32_t input, uint64_t position, bd_error *err);
 
 // A document that comes as pieces of rows of the same ids, BOS and separator included: each
@@ -61,6 +66,10 @@ void bd_documents_clear(bd_documents *documents);
 // Removes the last document. It stays counted in text, bos and separators, because the ledger
 // says where its tokens went.
 bd_document bd_documents_remove_last(bd_documents *documents);
+
+// Whether a token of document `index` can be a target, in a dataset with loss masks: whether one
+// after the first is trained.
+bool bd_documents_has_target(const bd_documents *documents, size_t index);
 
 // Brings the documents into the order of their places (common/dataset/config.h), which is the
 // input's unless the config shuffles. Memory: 50 bytes per document.

@@ -64,7 +64,7 @@ static bd_json *plan_to_json(const bd_dataset_config *config, bd_json *reading, 
                              bd_json *inputs)
 {
     bd_json *plan = bd_json_object();
-    bd_json_set_string(plan, "format", BD_FORMAT_VERSION);
+    bd_json_set_string(plan, "format", bd_dataset_format(config));
     bd_json_set(plan, "packing", bd_dataset_config_to_json(config));
     bd_json_set(plan, "reading", reading);
     if (joined)

@@ -41,9 +41,13 @@ static bd_status allocate_buffers(batch_buffers *buffers, const bd_dataset_confi
         return bd_fail(err, BD_ERR_UNSUPPORTED, "a record batch is too large");
     bool complete = true;
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
-        const int bits = bd_token_bits(c, bd_dataset_id_bytes(config));
-        buffers->columns[c] = malloc(bd_column_bytes(n_tokens, bits));
-        complete = complete && buffers->columns[c];
+        const size_t n_bytes = bd_column_bytes(n_tokens, bd_token_bits(config, c));
+        if (n_bytes == 0)
+            continue;
+        char *column = buffers->columns[c] = malloc(n_bytes);
+        complete = complete && column;
+        if (column)
+            column[n_bytes - 1] = 0;  // tokens of a few bits may not fill it
     }
     buffers->bound_offsets = malloc((rows + 1) * sizeof *buffers->bound_offsets);
     buffers->bounds = malloc((pieces + rows) * sizeof *buffers->bounds);
@@ -68,12 +72,14 @@ static void fill_tokens(batch_buffers *buffers, const bd_documents *documents,
     const bd_dataset_config *config = documents->config;
     const int64_t begin = row * config->seq_len, end = begin + config->seq_len;
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
-        const int bits = bd_token_bits(c, bd_dataset_id_bytes(config));
+        const int bits = bd_token_bits(config, c);
         int64_t at = begin;
         for (const bd_piece *piece = pieces; piece < pieces + n_pieces; piece++) {
             const int64_t from = documents->items[piece->document].begin + piece->offset;
             bd_column_copy(buffers->columns[c], at, documents->columns[c], from, piece->length,
                            bits);
+            if (c == BD_COLUMN_loss_mask)  // what begins a segment has nothing to follow from
+                bd_column_fill(buffers->columns[c], at, at + 1, bits, 0);
             at += piece->length;
         }
         bd_column_fill(buffers->columns[c], at, end, bits, bd_token_fill(c, config));

@@ -31,8 +31,7 @@ int64_t bd_space_needed(const bd_pack_job *job)
     for (size_t i = 0; i < job->inputs->n; i++)
         n_tokens += tokens_of(job, &job->inputs->items[i]);
     // A document brings its separator, and its boundaries take 32 bytes or so: one percent.
-    double n_bytes =
-        1.01 * n_tokens * (double)bd_tokens_bytes(1, bd_dataset_id_bytes(&job->config));
+    double n_bytes = 1.01 * n_tokens * (double)bd_tokens_bytes(&job->config, 8) / 8;
     if (job->config.codec == BD_SHARD_ZSTD)
         n_bytes /= zstd_ratio;
     return n_bytes < (double)INT64_MAX ? (int64_t)n_bytes : INT64_MAX;

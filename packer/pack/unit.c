@@ -237,7 +237,7 @@ static bd_status append_record_ids(bd_unit_packer *p, const bd_input *input, uin
     const uint32_t *text = p->ids;
     BD_TRY(unwrap_ids(p, &text, &n, err));
     *chosen = choose_side(p, text, n * sizeof *text);
-    return bd_documents_append_ids(&(*chosen)->documents, text, n, index,
+    return bd_documents_append_ids(&(*chosen)->documents, text, NULL, n, true, index,
                                    (uint64_t)record->position, err);
 }
 
@@ -261,7 +261,8 @@ static bd_status append_record_text(bd_unit_packer *p, const bd_input *input, ui
     return bd_added_counts_add(&(*chosen)->left_out.added, &p->recognised, err);
 }
 
-// Counts the document that was just appended to `s`, and takes it out again if it is too short.
+// Counts the document that was just appended to `s`, and takes it out again if it is too short or
+// has no target.
 static bd_status select_document(bd_unit_packer *p, side *s, const bd_record *record,
                                  bd_error *err)
 {
@@ -282,6 +283,12 @@ static bd_status select_document(bd_unit_packer *p, side *s, const bd_record *re
         bd_documents_remove_last(&s->documents);
         s->left_out.too_short += length;
         s->left_out.too_short_documents++;
+        return BD_OK;
+    }
+    if (config->loss_mask && !bd_documents_has_target(&s->documents, s->documents.n - 1)) {
+        bd_documents_remove_last(&s->documents);
+        s->left_out.untrained += length;
+        s->left_out.untrained_documents++;
         return BD_OK;
     }
     if (config->long_policy == BD_LONG_ERROR && length > config->seq_len)

@@ -17,9 +17,10 @@ static void count_piece(bd_figures *figures, const bd_documents *documents,
                   .bounds = bounds,
                   .n_segments = 1,
                   .segments = {.offset = &piece->offset, .length = &document->length}};
+    const int64_t first = document->begin + piece->offset;
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
-        row.columns[c] = bd_column_at(documents->columns[c], document->begin + piece->offset,
-                                      bd_token_bits(c, bd_dataset_id_bytes(config)));
+        row.columns[c] = bd_column_at(documents->columns[c], first, bd_token_bits(config, c));
+    row.mask_bit = (int32_t)(first % 8);
     bd_figures_count_segment(figures, piece->offset, piece->length, bd_row_targets(&row, 0));
     figures->separator_collisions += bd_separator_collisions(&row, config, 0);
     if (piece->offset == 0) {

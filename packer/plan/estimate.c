@@ -127,8 +127,7 @@ int64_t bd_estimate_disk_bytes(const bd_dataset_config *config, const bd_figures
     // What Arrow writes around the columns, and the metadata: measured on shards of one batch and
     // of 27.
     enum { BATCH_BYTES = 640, SHARD_BYTES = 3250 };
-    const double row =
-        (double)bd_tokens_bytes(config->seq_len, bd_dataset_id_bytes(config)) + ROW_BYTES;
+    const double row = (double)bd_tokens_bytes(config, config->seq_len) + ROW_BYTES;
     const double n_batches = (double)(figures->rows / config->batch_rows) + (double)n_shards;
     const double n = (double)figures->rows * row + (double)figures->segments * SEGMENT_BYTES +
                      n_batches * BATCH_BYTES + (double)n_shards * SHARD_BYTES;

@@ -264,6 +264,10 @@ static void complete_figures(shard_check *s)
         figures->held_out = claimed->held_out;
         figures->held_out_documents = claimed->held_out_documents;
     }
+    if (config->loss_mask) {
+        figures->untrained = claimed->untrained;
+        figures->untrained_documents = claimed->untrained_documents;
+    }
     figures->invalid_utf8_documents = claimed->invalid_utf8_documents;
     figures->headless_documents = claimed->headless_documents;
     if (config->part != BD_PART_HELD_OUT) {
@@ -277,8 +281,8 @@ static void complete_figures(shard_check *s)
     const int64_t n_read = bd_figures_documents_read(figures);
     figures->separators = n_read;
     figures->bos = config->bos == BD_NO_BOS ? 0 : n_read;
-    figures->text += figures->dropped + figures->too_short + figures->held_out -
-                     figures->separators - figures->bos;
+    figures->text += figures->dropped + figures->too_short + figures->held_out +
+                     figures->untrained - figures->separators - figures->bos;
 }
 
 static bd_status compare_with_metadata(const shard_check *s, bd_error *err)

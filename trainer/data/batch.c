@@ -15,7 +15,9 @@ static bd_status copy_row(bd_batch *batch, int64_t r, const void *const *columns
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "the rows of one batch have more than 2^31 - 1 boundaries");
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
-        const int bits = bd_token_bits(c, batch->id_bytes);
+        const int bits = bd_batch_bits(c, batch->id_bytes);
+        if (bits == 0)
+            continue;
         BD_TRY(bd_array_reserve(&batch->column_buffers[c], &batch->column_bytes[c],
                                 bd_column_bytes((r + 1) * seq_len, bits), 1, err));
         bd_column_copy(batch->column_buffers[c], r * seq_len, columns[c], from * seq_len,
@@ -56,7 +58,7 @@ static void point_to(bd_batch *batch, const void *const *columns, const int32_t 
 {
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
         batch->columns[c] = bd_column_at(columns[c], first * batch->boundaries.seq_len,
-                                         bd_token_bits(c, batch->id_bytes));
+                                         bd_batch_bits(c, batch->id_bytes));
     batch->boundaries.offsets = offsets + first;
     batch->boundaries.values = values;
 }
@@ -148,6 +150,6 @@ bd_model_batch bd_batch_part(const bd_batch *batch, int64_t first, int64_t n)
     bd_model_batch part = bd_model_batch_of(NULL, batch->id_bytes, boundaries);
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
         part.columns[c] = bd_column_at(batch->columns[c], first * boundaries.seq_len,
-                                       bd_token_bits(c, batch->id_bytes));
+                                       bd_batch_bits(c, batch->id_bytes));
     return part;
 }

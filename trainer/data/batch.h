@@ -11,6 +11,12 @@
 #include "kernels/boundaries.h"
 #include "trainer/data/rows.h"
 
+// The bits of a value in a column of a batch. Ids are all that the trainer reads.
+static inline int bd_batch_bits(int column, int id_bytes)
+{
+    return column == BD_COLUMN_ids ? 8 * id_bytes : 0;
+}
+
 // Rows side by side. For neighbouring rows of one record batch the tokens and boundaries point
 // into the mapped file; otherwise the rows are copied one after another, their boundaries
 // unchanged, and only the offsets are counted again.

@@ -19,9 +19,10 @@ static bd_status allocate_slot(bd_batch_transfer *transfer, bd_transfer_slot *sl
                                int64_t max_tokens, bd_error *err)
 {
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
-        const int bits = bd_token_bits(c, sizeof(uint32_t));
-        BD_TRY(allocate(transfer, &slot->columns[c], (int64_t)bd_column_bytes(max_tokens, bits),
-                        1, err));
+        const int bits = bd_batch_bits(c, sizeof(uint32_t));
+        if (bits > 0)
+            BD_TRY(allocate(transfer, &slot->columns[c],
+                            (int64_t)bd_column_bytes(max_tokens, bits), 1, err));
     }
     for (int i = 0; i < BD_BATCH_BOUNDARIES; i++) {
         BD_TRY(allocate(transfer, &slot->offsets[i], max_tokens + 1, sizeof(int32_t), err));
@@ -95,10 +96,12 @@ bd_status bd_batch_send(bd_batch_transfer *transfer, const bd_model_batch *host,
     slot->in_use = true;
     transfer->last_slot = sent->slot = number;
     const int64_t n_tokens = host->attention.n_rows * host->attention.seq_len;
-    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
-        BD_TRY(operations->send(backend, number, slot->columns[c], host->columns[c],
-                                bd_column_bytes(n_tokens, bd_token_bits(c, host->id_bytes)),
-                                err));
+    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
+        const int bits = bd_batch_bits(c, host->id_bytes);
+        if (bits > 0)
+            BD_TRY(operations->send(backend, number, slot->columns[c], host->columns[c],
+                                    bd_column_bytes(n_tokens, bits), err));
+    }
     for (int k = 0; k < BD_BATCH_BOUNDARIES; k++) {
         const bd_boundaries *boundaries = &host->boundaries[k];
         if (k > 0 && same_boundaries(boundaries, &host->boundaries[0]))

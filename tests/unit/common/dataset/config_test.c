@@ -293,7 +293,16 @@ static void other_major_version_is_refused(void **state)
         {"{\"format\":\"1.0\"}", BD_OK},
         {"{\"format\":\"" BD_FORMAT_VERSION "\"}", BD_OK},
         {"{\"format\":\"1.17\",\"later\":1}", BD_OK},
-        {"{\"format\":\"2.0\"}", BD_ERR_UNSUPPORTED},
+        {"{\"format\":\"1.2\",\"packing\":{\"loss_mask\":false}}", BD_OK},
+        {"{\"format\":\"1.2\",\"packing\":{\"loss_mask\":true}}", BD_ERR_FORMAT},
+        {"{\"format\":\"2.0\",\"packing\":{\"loss_mask\":true}}", BD_OK},
+        {"{\"format\":\"2.7\",\"packing\":{\"loss_mask\":true}}", BD_OK},
+        {"{\"format\":\"2.0\",\"packing\":{\"loss_mask\":1}}", BD_ERR_FORMAT},
+        {"{\"format\":\"2.0\",\"packing\":{\"loss_mask\":false}}", BD_ERR_FORMAT},
+        {"{\"format\":\"2.0\",\"packing\":{}}", BD_ERR_FORMAT},
+        {"{\"format\":\"2.0\"}", BD_ERR_FORMAT},
+        {"{\"format\":\"3.0\"}", BD_ERR_UNSUPPORTED},
+        {"{\"format\":\"20.0\"}", BD_ERR_UNSUPPORTED},
         {"{\"format\":\"10.0\"}", BD_ERR_UNSUPPORTED},
         {"{\"format\":\"0.1\"}", BD_ERR_UNSUPPORTED},
         {"{\"format\":\"1\"}", BD_ERR_UNSUPPORTED},
@@ -309,7 +318,8 @@ static void other_major_version_is_refused(void **state)
         assert_int_equal(bd_format_check(json, &err), cases[i].status);
         bd_json_free(json);
         if (cases[i].status == BD_ERR_UNSUPPORTED)
-            assert_non_null(strstr(err.message, "is not one that this version reads (1.x)"));
+            assert_non_null(
+                strstr(err.message, "is not one that this version reads (1.x and 2.x)"));
     }
 }
 

@@ -83,8 +83,10 @@ static const bd_figures sound = {
     .truncated = 40,
     .dropped = 14,
     .too_short = 7,
-    .held_out = 3,
-    .targets = 57,
+    .held_out = 2,
+    .untrained = 1,
+    .masked = 11,
+    .targets = 46,
 };
 enum { SEQ_LEN = 16 };
 
@@ -102,8 +104,9 @@ static void each_equation_is_broken_by_each_of_its_terms(void **state)
         const char *name;
         const char *equation;  // the first of the equations that it breaks
     } cases[] = {
-        {"text", "text 101 + bos 20 + separators 30 + repeated 4 != "
-                 "packed 90 + truncated 40 + dropped 14 + too short 7 + held out 3"},
+        {"text",
+         "text 101 + bos 20 + separators 30 + repeated 4 != "
+         "packed 90 + truncated 40 + dropped 14 + too short 7 + held out 2 + untrained 1"},
         {"bos", "text 100 + bos 21"},
         {"separators", "text 100 + bos 20 + separators 31"},
         {"repeated", "text 100 + bos 20 + separators 30 + repeated 5"},
@@ -111,11 +114,13 @@ static void each_equation_is_broken_by_each_of_its_terms(void **state)
         {"dropped", "text 100"},
         {"too_short", "text 100"},
         {"held_out", "text 100"},
+        {"untrained", "text 100"},
         {"packed", "text 100"},
         {"padding", "packed 90 + padding 71 != rows 10 x 16"},
         {"rows", "packed 90 + padding 70 != rows 11 x 16"},
-        {"segments", "packed 90 - segments 34 != targets 57"},
-        {"targets", "packed 90 - segments 33 != targets 58"},
+        {"segments", "packed 90 - segments 34 - masked 11 != targets 46"},
+        {"masked", "packed 90 - segments 33 - masked 12 != targets 46"},
+        {"targets", "packed 90 - segments 33 - masked 11 != targets 47"},
     };
     size_t n_broken = 0;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
@@ -149,8 +154,8 @@ static void packed_is_tied_to_the_rows_too(void **state)
         err.message, "S6: the ledger does not add up: packed 91 + padding 70 != rows 10 x 16");
     figures.padding--;
     assert_int_equal(bd_figures_check_ledger(&figures, SEQ_LEN, &err), BD_ERR_FORMAT);
-    assert_string_equal(
-        err.message, "S6: the ledger does not add up: packed 91 - segments 33 != targets 57");
+    assert_string_equal(err.message, "S6: the ledger does not add up: packed 91 - segments 33 "
+                                     "- masked 11 != targets 46");
 }
 
 // In 64 bits these would wrap around and agree.
@@ -294,10 +299,10 @@ static void added_tokens_that_one_part_did_not_count_are_unknown(void **state)
     const bd_figures old = {.added = {.unknown = true}};
     char where[100];
     assert_int_equal(bd_figures_add(&total, &old, NULL), BD_OK);
-    bd_json *json = bd_figures_to_json(&total);
+    bd_json *json = bd_figures_to_json(&total, true);
     assert_true(bd_json_is_null(json, "added_tokens"));
     assert_true(bd_json_is_null(json, "added_tokens_other"));
-    assert_int_equal(bd_figures_from_json(&again, json, NULL), BD_OK);
+    assert_int_equal(bd_figures_from_json(&again, json, true, NULL), BD_OK);
     assert_true(again.added.unknown);
     bd_json_free(json);
     total.added.unknown = false;
@@ -318,7 +323,7 @@ static void bad_added_tokens_are_refused(void **state)
         {"null", "0", "'added_tokens'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        bd_json *json = bd_figures_to_json(&sound), *part;
+        bd_json *json = bd_figures_to_json(&sound, false), *part;
         bd_figures figures;
         bd_error err;
         char text[100];
@@ -333,7 +338,7 @@ static void bad_added_tokens_are_refused(void **state)
         bd_json_set_null(json, "added_tokens_other");
         if (bd_json_get_integer(part, "other", -1, 9, &other, NULL) == BD_OK)
             bd_json_set_integer(json, "added_tokens_other", other);
-        assert_int_equal(bd_figures_from_json(&figures, json, &err), BD_ERR_FORMAT);
+        assert_int_equal(bd_figures_from_json(&figures, json, false, &err), BD_ERR_FORMAT);
         if (strncmp(err.message, cases[i].message, strlen(cases[i].message)) != 0)
             fail_msg("%s: %s", text, err.message);
         bd_json_free(json);
@@ -351,20 +356,21 @@ static void figures_have_one_text(void **state)
     for (int bin = 3; bin < BD_HISTOGRAM_BINS; bin++)
         figures.document_lengths[bin] = 0;
     char *text;
-    bd_json *json = bd_figures_to_json(&figures);
+    bd_json *json = bd_figures_to_json(&figures, true);
     assert_int_equal(bd_json_print(json, BD_JSON_COMPACT, &text, NULL), BD_OK);
     assert_string_equal(
         text,
         "{\"rows\":100,\"segments\":101,\"documents\":102,\"text\":103,\"bos\":104,"
         "\"separators\":105,\"repeated\":106,\"packed\":107,\"padding\":108,"
-        "\"truncated\":109,\"dropped\":110,\"too_short\":111,\"held_out\":112,\"targets\":113,"
-        "\"empty_documents\":114,\"split_documents\":115,\"truncated_documents\":116,"
-        "\"dropped_documents\":117,\"too_short_documents\":118,"
-        "\"held_out_documents\":119,\"headless_documents\":120,"
-        "\"separator_collisions\":121,\"invalid_utf8_documents\":122,"
-        "\"bad_missing_text\":123,\"bad_json\":124,\"bad_utf8\":125,"
-        "\"bad_too_large\":126,\"bad_pattern\":127,"
-        "\"longest_segment\":128,\"attention_pairs\":129,"
+        "\"truncated\":109,\"dropped\":110,\"too_short\":111,\"held_out\":112,"
+        "\"untrained\":113,\"masked\":114,\"targets\":115,"
+        "\"empty_documents\":116,\"split_documents\":117,\"truncated_documents\":118,"
+        "\"dropped_documents\":119,\"too_short_documents\":120,"
+        "\"held_out_documents\":121,\"untrained_documents\":122,\"headless_documents\":123,"
+        "\"separator_collisions\":124,\"invalid_utf8_documents\":125,"
+        "\"bad_missing_text\":126,\"bad_json\":127,\"bad_utf8\":128,"
+        "\"bad_too_large\":129,\"bad_pattern\":130,"
+        "\"longest_segment\":131,\"attention_pairs\":132,"
         "\"added_tokens\":[[7,2],[50256,1]],\"added_tokens_other\":0,"
         "\"document_length_histogram\":[1000,0,1002],"
         "\"segments_per_row_histogram\":[2000,2001,2002,2003,2004]}");
@@ -379,11 +385,47 @@ static void figures_come_back_from_json(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bd_figures again;
         memset(&again, 0xFF, sizeof again);
-        bd_json *json = bd_figures_to_json(&cases[i]);
-        assert_int_equal(bd_figures_from_json(&again, json, NULL), BD_OK);
+        bd_json *json = bd_figures_to_json(&cases[i], true);
+        assert_int_equal(bd_figures_from_json(&again, json, true, NULL), BD_OK);
         assert_memory_equal(&again, &cases[i], sizeof again);
         bd_json_free(json);
     }
+}
+
+// A dataset without loss masks states the figures that it always had.
+static void figures_of_masks_are_stated_by_masked_datasets_alone(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"untrained", "masked", "untrained_documents"};
+    const bd_figures figures = all_different();
+    bd_figures again;
+    bd_error err;
+    bd_json *masked = bd_figures_to_json(&figures, true);
+    bd_json *plain = bd_figures_to_json(&figures, false);
+    for (size_t i = 0; i < 3; i++) {
+        int64_t value;
+        assert_int_equal(bd_json_get_integer(masked, names[i], 100, 200, &value, NULL), BD_OK);
+        assert_true(bd_json_is_null(plain, names[i]));
+    }
+    assert_int_equal(bd_figures_from_json(&again, masked, false, NULL), BD_OK);
+    assert_int_equal(again.targets, figures.targets);
+    assert_int_equal(again.untrained + again.masked + again.untrained_documents, 0);
+    assert_int_equal(bd_figures_from_json(&again, plain, true, &err), BD_ERR_FORMAT);
+    assert_non_null(strstr(err.message, "'untrained'"));
+    bd_json_free(masked);
+    bd_json_free(plain);
+}
+
+// What is no target is masked, unless it begins a segment.
+static void tokens_that_are_no_targets_are_masked(void **state)
+{
+    (void)state;
+    bd_figures figures = {0};
+    bd_figures_count_segment(&figures, 0, 10, 4);
+    bd_figures_count_segment(&figures, 9, 3, 2);
+    bd_figures_count_segment(&figures, 0, 1, 0);
+    assert_int_equal(figures.targets, 6);
+    assert_int_equal(figures.masked, 5);
 }
 
 // In the form that released versions wrote.
@@ -426,7 +468,7 @@ static void figures_of_format_1_0_left_nothing_out(void **state)
     bd_json *json;
     memset(&figures, 0xFF, sizeof figures);
     assert_int_equal(bd_json_parse(text, strlen(text), &json, NULL), BD_OK);
-    assert_int_equal(bd_figures_from_json(&figures, json, NULL), BD_OK);
+    assert_int_equal(bd_figures_from_json(&figures, json, false, NULL), BD_OK);
     assert_memory_equal(&figures, &expected, sizeof figures);
     bd_json_free(json);
 }
@@ -438,6 +480,8 @@ int main(void)
         cmocka_unit_test(bin_holds_from_a_power_of_two_to_the_next),
         cmocka_unit_test(pairs_of_the_longest_segment_fit),
         cmocka_unit_test(sound_ledger_adds_up),
+        cmocka_unit_test(figures_of_masks_are_stated_by_masked_datasets_alone),
+        cmocka_unit_test(tokens_that_are_no_targets_are_masked),
         cmocka_unit_test(each_equation_is_broken_by_each_of_its_terms),
         cmocka_unit_test(packed_is_tied_to_the_rows_too),
         cmocka_unit_test(sums_beyond_64_bits_do_not_agree_by_accident),

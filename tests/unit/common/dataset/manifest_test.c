@@ -187,7 +187,7 @@ static void metadata_of_a_shard_comes_back_without_size_and_digest(void **state)
         assert_string_equal(entry.digest.hex, "");
         bd_json_set_string(json, "records", "no checksum");
         assert_int_equal(bd_shard_metadata_read(json, &config, &entry, NULL), BD_ERR_FORMAT);
-        bd_json_set_string(json, "format", "2.0");
+        bd_json_set_string(json, "format", "3.0");
         assert_int_equal(bd_shard_metadata_read(json, &config, &entry, NULL),
                          BD_ERR_UNSUPPORTED);
         bd_json_free(json);
@@ -326,8 +326,10 @@ static void contradiction_is_named(void **state)
         bd_status status;
         const char *message;
     } cases[] = {
-        {"\"" BD_FORMAT_VERSION "\"", 0, "\"2.0\"", BD_ERR_UNSUPPORTED,
-         "format '2.0' is not one that"},
+        {"\"" BD_FORMAT_VERSION "\"", 0, "\"3.0\"", BD_ERR_UNSUPPORTED,
+         "format '3.0' is not one that"},
+        {"\"" BD_FORMAT_VERSION "\"", 0, "\"2.0\"", BD_ERR_FORMAT,
+         "format '2.0' contradicts 'loss_mask', which is not true"},
         {"plan.json", 0, "../plan.json", BD_ERR_FORMAT,
          "'file' is '../plan.json' instead of 'plan.json'"},
         {"tokenizer.json", 0, "x", BD_ERR_FORMAT, "'file' is 'x' instead of 'tokenizer.json'"},

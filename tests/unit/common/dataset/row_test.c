@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "tests/unit/random.h"
+
 enum {
     A = 97,
     B = 98,
@@ -57,8 +59,9 @@ static owned_row example(void)
     };
 }
 
-// Returns the row as readers see it, with its own checksum.
-static bd_row view(owned_row *owned)
+// Returns the row as readers see it, with its own checksum. Its mask, if the config has one,
+// begins with bit `mask_bit` of `mask`.
+static bd_row masked_view_of(owned_row *owned, const uint8_t *mask, int mask_bit)
 {
     for (int t = 0; t < MAX_TOKENS; t++) {
         owned->stored16[t] = (uint16_t)owned->ids[t];
@@ -71,12 +74,19 @@ static bd_row view(owned_row *owned)
         .bounds = owned->bounds,
         .n_segments = owned->n_segments,
         .segments = {owned->input, owned->position, owned->offset, owned->length},
+        .loss_mask = mask,
+        .mask_bit = mask_bit,
     };
     bd_hasher *hasher = bd_hasher_new();
     assert_non_null(hasher);
     row.checksum = bd_row_checksum(&row, &owned->config, hasher);
     bd_hasher_free(hasher);
     return row;
+}
+
+static bd_row view(owned_row *owned)
+{
+    return masked_view_of(owned, NULL, 0);
 }
 
 static bd_status check(const bd_row *row, const bd_dataset_config *config, bd_error *err)
@@ -342,6 +352,169 @@ static void every_token_of_a_segment_but_its_first_is_a_target(void **state)
     }
 }
 
+// ---- Loss masks ---------------------------------------------------------------------
+
+enum { N_BITS = 400, N_BIT_BYTES = N_BITS / 8 };
+
+static void fill_randomly(uint8_t *bytes, uint64_t *random)
+{
+    for (int i = 0; i < N_BIT_BYTES; i++)
+        bytes[i] = (uint8_t)random_between(random, 0, 255);
+}
+
+// Against a loop over bits, wherever in their bytes they begin and end. The bits around them stay
+// as they were. The bits lie at the end of memory that is exactly as large, so that a sanitizer
+// sees a byte that is read in vain.
+static void bits_are_copied_filled_and_counted_one_by_one(void **state)
+{
+    (void)state;
+    uint64_t random = 20250611;
+    for (int i = 0; i < 20000; i++) {
+        const int n = i % 3 ? random_between(&random, 0, 80) : random_between(&random, 0, 390);
+        const int from = random_between(&random, 0, i % 2 ? 7 : N_BITS - n);
+        const int at = random_between(&random, 0, i % 2 ? 7 : N_BITS - n);
+        if (from + n > N_BITS || at + n > N_BITS)
+            continue;
+        uint8_t bits[N_BIT_BYTES], before[N_BIT_BYTES];
+        fill_randomly(bits, &random);
+        fill_randomly(before, &random);
+        const size_t source_bytes = bd_column_bytes(from + n, 1);
+        const size_t target_bytes = bd_column_bytes(at + n, 1);
+        uint8_t *source = malloc(source_bytes + 1), *target = malloc(target_bytes + 1);
+        memcpy(source + 1, bits, source_bytes);
+        memcpy(target + 1, before, target_bytes);
+        int64_t n_set = 0;
+        bd_column_copy(target + 1, at, source + 1, from, n, 1);
+        for (int t = 0; t < (int)(8 * target_bytes); t++) {
+            const bool copied = at <= t && t < at + n;
+            assert_int_equal(bd_bit_at(target + 1, t),
+                             copied ? bd_bit_at(bits, from + t - at) : bd_bit_at(before, t));
+        }
+        for (int t = from; t < from + n; t++)
+            n_set += bd_bit_at(bits, t);
+        assert_int_equal(bd_bits_count(source + 1, from, from + n), n_set);
+        memcpy(target + 1, before, target_bytes);
+        bd_column_fill(target + 1, at, at + n, 1, i % 2);
+        for (int t = 0; t < (int)(8 * target_bytes); t++)
+            assert_int_equal(bd_bit_at(target + 1, t),
+                             at <= t && t < at + n ? i % 2 : bd_bit_at(before, t));
+        free(source);
+        free(target);
+    }
+}
+
+// Bits as a word shows them, the first token first, from bit `begin` on.
+static void put_mask(uint8_t *mask, int begin, const char *word)
+{
+    for (int t = 0; word[t]; t++)
+        bd_bits_fill(mask, begin + t, begin + t + 1, word[t] == 'x');
+}
+
+static void tokens_that_the_mask_leaves_out_are_no_targets(void **state)
+{
+    (void)state;
+    const int32_t bounds[] = {0, 5, 6, 12};  // and padding
+    const char *const expected[] = {"..x.x.......", "............", "........xx.x"};
+    for (int32_t begin = 0; begin < 8; begin++) {
+        uint8_t mask[4] = {0xFF, 0xFF, 0xFF, 0xFF};
+        put_mask(mask, begin, "..x.x...xx.x..");
+        const bd_row row = {.loss_mask = mask,
+                            .mask_bit = begin,
+                            .n_bounds = 4,
+                            .bounds = bounds,
+                            .n_segments = 3};
+        for (int64_t s = 0; s < 3; s++) {
+            int64_t n = 0;
+            for (int64_t t = 0; t < 12; t++) {
+                assert_int_equal(bd_row_is_target(&row, s, t), expected[s][t] == 'x');
+                n += expected[s][t] == 'x';
+            }
+            assert_int_equal(bd_row_targets(&row, s), n);
+        }
+    }
+}
+
+// The mask of the example, at any place in a byte; the bits around it are set.
+static bd_row masked_view(owned_row *owned, uint8_t mask[4], int begin, const char *word)
+{
+    owned->config.loss_mask = true;
+    memset(mask, 0xFF, 4);
+    put_mask(mask, begin, word);
+    return masked_view_of(owned, mask, begin);
+}
+
+static void the_mask_follows_all_else_in_the_checksum(void **state)
+{
+    (void)state;
+    owned_row owned = example();
+    const bd_row plain = view(&owned);
+    unsigned char bytes[200];
+    size_t n = 0;
+    memcpy(bytes + n, plain.ids, 2 * 17);
+    n += 2 * 17;
+    memcpy(bytes + n, plain.bounds, 4 * 4);
+    n += 4 * 4;
+    for (int s = 0; s < 3; s++, n += 20) {
+        memcpy(bytes + n, &owned.input[s], 4);
+        memcpy(bytes + n + 4, &owned.position[s], 8);
+        memcpy(bytes + n + 12, &owned.offset[s], 4);
+        memcpy(bytes + n + 16, &owned.length[s], 4);
+    }
+    assert_int_equal(plain.checksum, bd_hash64(bytes, n, 0));
+    bytes[n++] = 0xBC;  // ..xxxx.x
+    bytes[n++] = 0x22;  // .x...x..
+    bytes[n++] = 0x00;
+    for (int begin = 0; begin < 8; begin++) {
+        uint8_t mask[4];
+        const bd_row row = masked_view(&owned, mask, begin, "..xxxx.x.x...x...");
+        assert_int_equal(row.checksum, bd_hash64(bytes, n, 0));
+    }
+}
+
+static void segments_begin_and_padding_lies_untrained(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *mask, *message;
+    } cases[] = {
+        {"..xxxx.x.x...x...", NULL},
+        {".................", NULL},
+        {".xxxxx.x.xxxxx...", NULL},
+        {"x.xxxx.x.x...x...", "R10: token 0, the first of segment 0, is marked as trained"},
+        {"..xxxxxx.x...x...", "R10: token 6, the first of segment 1, is marked as trained"},
+        {"..xxxx.xxx...x...", "R10: token 8, the first of segment 2, is marked as trained"},
+        {"..xxxx.x.x...xx..", "R10: padding is marked as trained"},
+        {"..xxxx.x.x...x..x", "R10: padding is marked as trained"},
+    };
+    bd_hasher *hasher = bd_hasher_new();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int begin = 0; begin < 8; begin++) {
+            owned_row owned = example();
+            uint8_t mask[4];
+            bd_error err = {0};
+            const bd_row row = masked_view(&owned, mask, begin, cases[i].mask);
+            bd_row_check(&row, &owned.config, hasher, &err);
+            assert_string_equal(err.message, cases[i].message ? cases[i].message : "");
+        }
+    bd_hasher_free(hasher);
+}
+
+static void a_flipped_bit_is_found_by_the_checksum(void **state)
+{
+    (void)state;
+    bd_hasher *hasher = bd_hasher_new();
+    for (int t = 0; t < 17; t++) {
+        owned_row owned = example();
+        uint8_t mask[4];
+        bd_error err = {0};
+        const bd_row row = masked_view(&owned, mask, 5, "..xxxx.x.x...x...");
+        mask[(5 + t) / 8] ^= (uint8_t)(1 << (5 + t) % 8);
+        assert_int_equal(bd_row_check(&row, &owned.config, hasher, &err), BD_ERR_FORMAT);
+        assert_memory_equal(err.message, "R7", 2);
+    }
+    bd_hasher_free(hasher);
+}
+
 static void row_of_a_batch_is_its_own_part(void **state)
 {
     (void)state;
@@ -394,6 +567,11 @@ int main(void)
         cmocka_unit_test(ids_are_counted_in_the_range_alone),
         cmocka_unit_test(collisions_are_text_that_looks_like_the_separator),
         cmocka_unit_test(every_token_of_a_segment_but_its_first_is_a_target),
+        cmocka_unit_test(bits_are_copied_filled_and_counted_one_by_one),
+        cmocka_unit_test(tokens_that_the_mask_leaves_out_are_no_targets),
+        cmocka_unit_test(the_mask_follows_all_else_in_the_checksum),
+        cmocka_unit_test(segments_begin_and_padding_lies_untrained),
+        cmocka_unit_test(a_flipped_bit_is_found_by_the_checksum),
         cmocka_unit_test(row_of_a_batch_is_its_own_part),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -140,10 +140,11 @@ static void a_document_of_ids_gets_its_bos_and_separator(void **state)
         const bd_dataset_config config = config_of(VOCAB_SIZES[v], 1);
         bd_documents documents;
         bd_documents_init(&documents, &config, NULL);  // no encoder is needed
-        assert_int_equal(
-            bd_documents_append_ids(&documents, (uint32_t[]){0, last, 256}, 3, 5, 6, NULL),
-            BD_OK);
-        assert_int_equal(bd_documents_append_ids(&documents, NULL, 0, 5, 7, NULL), BD_OK);
+        assert_int_equal(bd_documents_append_ids(&documents, (uint32_t[]){0, last, 256}, NULL,
+                                                 3, true, 5, 6, NULL),
+                         BD_OK);
+        assert_int_equal(bd_documents_append_ids(&documents, NULL, NULL, 0, true, 5, 7, NULL),
+                         BD_OK);
         assert_ids(&documents, (uint32_t[]){1, 0, last, 256, 256, 1, 256}, 7);
         assert_document(&documents, 0, &(bd_document){0, 6, 5, 5});
         assert_document(&documents, 1, &(bd_document){5, 7, 5, 2});
@@ -169,7 +170,8 @@ static void ids_become_what_their_text_becomes(void **state)
             for (uint32_t i = 0; i < n; i++)
                 text[i] = (char)(encoded[i] = (n + i) % 128);
             assert_int_equal(bd_documents_append(&texts, text, n, 0, n, NULL), BD_OK);
-            assert_int_equal(bd_documents_append_ids(&ids, encoded, n, 0, n, NULL), BD_OK);
+            assert_int_equal(bd_documents_append_ids(&ids, encoded, NULL, n, true, 0, n, NULL),
+                             BD_OK);
         }
         assert_int_equal(ids.n_tokens, texts.n_tokens);
         assert_memory_equal(ids.ids, texts.ids, 2 * texts.n_tokens);
@@ -179,6 +181,63 @@ static void ids_become_what_their_text_becomes(void **state)
         bd_documents_release(&texts);
         bd_documents_release(&ids);
     }
+}
+
+// ---- Loss masks ---------------------------------------------------------------------
+
+static void assert_mask(const bd_documents *documents, size_t index, const char *expected)
+{
+    const bd_document *document = &documents->items[index];
+    assert_int_equal(document->length, strlen(expected));
+    for (uint32_t t = 0; t < document->length; t++)
+        assert_int_equal(bd_bit_at(documents->loss_mask, document->begin + t),
+                         expected[t] == 'x');
+    assert_int_equal(bd_documents_has_target(documents, index), strchr(expected, 'x') != NULL);
+}
+
+static void a_document_of_ids_is_trained_as_it_says(void **state)
+{
+    (void)state;
+    static const uint8_t trained[] = {1, 0, 1, 1, 0, 0, 0, 1, 0, 0, 1};
+    const uint32_t ids[11] = {0};
+    bd_dataset_config config = config_of(257, BD_NO_BOS);
+    config.loss_mask = true;
+    bd_documents documents;
+    bd_documents_init(&documents, &config, &encoder);
+    for (int end = 0; end < 2; end++) {  // the second time they begin inside a byte
+        const size_t d = documents.n;
+        bd_documents_append_ids(&documents, ids, trained, 11, end, 0, 0, NULL);
+        bd_documents_append_ids(&documents, ids, trained, 1, end, 0, 1, NULL);
+        bd_documents_append_ids(&documents, ids, NULL, 10, end, 0, 2, NULL);
+        bd_documents_append_ids(&documents, ids, trained, 0, end, 0, 3, NULL);
+        bd_documents_append(&documents, "text", 4, 0, 4, NULL);
+        assert_mask(&documents, d, end ? "..xx...x..xx" : "..xx...x..x.");
+        assert_mask(&documents, d + 1, end ? ".x" : "..");
+        assert_mask(&documents, d + 2, ".xxxxxxxxxx");
+        assert_mask(&documents, d + 3, ".");  // it begins with its separator
+        assert_mask(&documents, d + 4, ".xxxx");
+    }
+    bd_documents_release(&documents);
+}
+
+static void bos_is_never_trained(void **state)
+{
+    (void)state;
+    static const uint8_t trained[] = {1, 0, 1};
+    const uint32_t ids[3] = {0};
+    bd_dataset_config config = config_of(257, 1);
+    config.loss_mask = true;
+    bd_documents documents;
+    bd_documents_init(&documents, &config, &encoder);
+    bd_documents_append_ids(&documents, ids, trained, 3, false, 0, 0, NULL);
+    bd_documents_append_ids(&documents, ids, NULL, 3, true, 0, 1, NULL);
+    bd_documents_append_ids(&documents, ids, NULL, 0, true, 0, 2, NULL);
+    bd_documents_append(&documents, "text", 4, 0, 3, NULL);
+    assert_mask(&documents, 0, ".x.x.");
+    assert_mask(&documents, 1, ".xxxx");
+    assert_mask(&documents, 2, ".x");
+    assert_mask(&documents, 3, ".xxxxx");
+    bd_documents_release(&documents);
 }
 
 // ---- Taking out and sorting -------------------------------------------------------
@@ -280,6 +339,8 @@ int main(void)
         cmocka_unit_test(many_documents_keep_their_tokens),
         cmocka_unit_test(a_document_of_ids_gets_its_bos_and_separator),
         cmocka_unit_test(ids_become_what_their_text_becomes),
+        cmocka_unit_test(a_document_of_ids_is_trained_as_it_says),
+        cmocka_unit_test(bos_is_never_trained),
         cmocka_unit_test(the_last_document_is_taken_out_but_stays_counted),
         cmocka_unit_test(documents_are_sorted_by_their_places),
         cmocka_unit_test(no_documents_and_one_are_sorted),

@@ -25,7 +25,8 @@ static const bd_shard_entry AN_ENTRY = {.unit = {.n_inputs = 1, .last = true}};
 static void append(bd_documents *documents, const uint32_t *ids, size_t n, uint32_t input,
                    uint64_t position)
 {
-    assert_int_equal(bd_documents_append_ids(documents, ids, n, input, position, NULL), BD_OK);
+    assert_int_equal(
+        bd_documents_append_ids(documents, ids, NULL, n, true, input, position, NULL), BD_OK);
 }
 
 static bd_shard open_shard(void)
@@ -45,12 +46,16 @@ static void make_documents(bd_documents *documents, uint64_t *random)
     uint64_t position = 0;
     for (int i = 0; i < N_DOCUMENTS; i++) {
         uint32_t ids[LONGEST];
+        uint8_t trained[LONGEST];
         const int n = i < 20 ? i : random_between(random, 0, LONGEST);
-        for (int t = 0; t < n; t++)
+        for (int t = 0; t < n; t++) {
             ids[t] = (uint32_t)random_between(random, 0, 256);
+            trained[t] = (uint8_t)random_between(random, 0, 1);
+        }
         position =
             i == N_DOCUMENTS / 2 ? 0 : position + (uint64_t)random_between(random, 1, 50);
-        append(documents, ids, (size_t)n, i >= N_DOCUMENTS / 2, position);
+        bd_documents_append_ids(documents, ids, trained, (size_t)n, n % 2, i >= N_DOCUMENTS / 2,
+                                position, NULL);
     }
 }
 
@@ -66,6 +71,9 @@ static void assert_same_documents(const bd_documents *found, const bd_documents 
         assert_memory_equal((char *)found->ids + (size_t)a->begin * id_bytes,
                             (char *)expected->ids + (size_t)b->begin * id_bytes,
                             a->length * id_bytes);
+        for (int64_t t = 0; expected->config->loss_mask && t < a->length; t++)
+            assert_int_equal(bd_bit_at(found->loss_mask, a->begin + t),
+                             bd_bit_at(expected->loss_mask, b->begin + t));
     }
     assert_int_equal(found->text, expected->text);
     assert_int_equal(found->bos, expected->bos);
@@ -87,6 +95,11 @@ static void check_config(const bd_dataset_config *config, uint64_t *random)
     if (bd_unit_write(".", &written, &entry, &err) != BD_OK)
         fail_msg("%s", err.message);
     bd_shard shard = open_shard();
+    if (config->loss_mask && config->codec == BD_SHARD_UNCOMPRESSED) {  // it is not copied
+        const bd_row row = bd_shard_unchecked_row(&shard, 0);
+        const char *file = shard.file.data, *mask = row.loss_mask;
+        assert_true(mask > file && mask < file + shard.file.size_bytes);
+    }
     if (bd_rebuild_documents(&shard, &found, &err) != BD_OK)
         fail_msg("%s", err.message);
     assert_same_documents(&found, &documents);
@@ -101,7 +114,7 @@ static void documents_come_back_as_they_were_in_the_order_of_the_input(void **st
     (void)state;
     static const bd_strategy STRATEGIES[] = {BD_STRATEGY_BEST_FIT, BD_STRATEGY_FIRST_FIT,
                                              BD_STRATEGY_CONCAT};
-    static const int64_t LENGTHS[] = {2, 3, SEQ_LEN, 31, 2 * LONGEST};
+    static const int64_t LENGTHS[] = {2, 3, 7, SEQ_LEN, 9, 31, 2 * LONGEST};
     uint64_t random = 20250203;
     print_message("seed %llu\n", (unsigned long long)random);
     for (int s = 0; s < 3; s++) {
@@ -113,6 +126,7 @@ static void documents_come_back_as_they_were_in_the_order_of_the_input(void **st
                 config.bos = variant & 1 ? 7 : BD_NO_BOS;
                 config.vocab_size = variant & 2 ? 70000 : 257;
                 config.shuffle = variant & 4 ? 12345 : BD_NO_SHUFFLE;
+                config.loss_mask = ((size_t)variant + l) % 2;
                 config.codec = variant & 4 ? BD_SHARD_ZSTD : BD_SHARD_UNCOMPRESSED;
                 check_config(&config, &random);
             }
