@@ -55,8 +55,10 @@ static double sum_of_exponentials(float *x, int64_t n, float top, int store)
     return sum;
 }
 
-// Returns the loss of a token; with want_gradient, its logits become their gradient.
-static float one_token(const bd_cross_entropy_args *a, float *logits, uint32_t target)
+// Returns the loss of a token; with want_gradient, its logits become their gradient. Both are
+// divided by `divisor`.
+static float one_token(const bd_cross_entropy_args *a, float *logits, uint32_t target,
+                       double divisor)
 {
     const int64_t n = a->n_vocabulary;
     const float top = largest_logit(logits, n);
@@ -64,7 +66,7 @@ static float one_token(const bd_cross_entropy_args *a, float *logits, uint32_t t
     const double sum = sum_of_exponentials(logits, n, top, a->want_gradient);
     const double lse = log(sum) + (double)top;
     if (a->want_gradient) {
-        const double scale = (double)a->gradient_scale;
+        const double scale = (double)a->gradient_scale / divisor;
         const double weight = 1.0 + 2.0 * (double)a->z_loss * lse;  // of the softmax
         const float factor = (float)(scale * weight / sum);
         const float above = bd_exp(of_target - top);
@@ -72,22 +74,28 @@ static float one_token(const bd_cross_entropy_args *a, float *logits, uint32_t t
             logits[i] *= factor;
         logits[target] = (float)(scale * ((double)above / sum * weight - 1.0));
     }
-    return (float)(lse - (double)of_target);
+    return (float)((lse - (double)of_target) / divisor);
 }
 
 static void token_loop(const void *context, int64_t first, int64_t last)
 {
     const bd_cross_entropy_args *a = context;
+    const int32_t *counted = NULL;  // the segment whose targets were counted last
+    double divisor = 1.0;
     for (int64_t token = first; token < last; token++) {
         const int64_t r = token / a->boundaries.seq_len, t = token % a->boundaries.seq_len;
         float *logits = bd_floats_out(a->logits, token * bd_stride(a->stride, a->n_vocabulary));
         int64_t n_segments;
         const int32_t *bounds = bd_row_bounds(&a->boundaries, r, &n_segments);
-        const int has_target = t < bd_row_used(&a->boundaries, r) &&
-                               t + 1 < bd_segment_around(bounds, n_segments, t)[1];
-        if (has_target) {
+        const int is_used = t < bd_row_used(&a->boundaries, r);
+        const int32_t *segment = is_used ? bd_segment_around(bounds, n_segments, t) : NULL;
+        if (segment && t + 1 < segment[1] && bd_token_is_trained(&a->mask, r, t + 1)) {
             const uint32_t target = bd_id_at(a->ids, a->id_bytes, token + 1);
-            a->losses[token] = one_token(a, logits, target);
+            if (a->per_document && segment != counted) {
+                divisor = (double)bd_count_targets(&a->mask, r, segment[0], segment[1]);
+                counted = segment;
+            }
+            a->losses[token] = one_token(a, logits, target, divisor);
         } else {
             a->losses[token] = 0.0f;
             if (a->want_gradient)

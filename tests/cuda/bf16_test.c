@@ -521,8 +521,9 @@ static double reference_loss(const float *logits, int64_t n, int64_t target, dou
     return lse - (double)logits[target];
 }
 
-static void check_cross_entropy(const batch *b, int64_t n_vocabulary, int32_t id_bytes,
-                                double size, float z_loss)
+static void check_cross_entropy(const batch *b, const batch_mask *mask, int per_document,
+                                int64_t n_vocabulary, int32_t id_bytes, double size,
+                                float z_loss)
 {
     uint64_t seed = 45;
     const float scale = 1.0f / 321.0f;
@@ -530,17 +531,21 @@ static void check_cross_entropy(const batch *b, int64_t n_vocabulary, int32_t id
     float *logits = bf16_tensor(&seed, n * n_vocabulary, size);
     double *gradient = zeros(n * n_vocabulary), *losses = zeros(n);
     for (int64_t t = 0; t < n; t++)
-        if (!is_padding(b, t) && t + 1 < segment_end(b, t))
-            losses[t] =
-                reference_loss(logits + t * n_vocabulary, n_vocabulary, b->ids[t + 1],
-                               (double)scale, (double)z_loss, gradient + t * n_vocabulary);
+        if (has_target(b, mask, t)) {
+            const double weight = per_document ? 1.0 / (double)count_targets(b, mask, t) : 1.0;
+            losses[t] = weight * reference_loss(logits + t * n_vocabulary, n_vocabulary,
+                                                b->ids[t + 1], weight * (double)scale,
+                                                (double)z_loss, gradient + t * n_vocabulary);
+        }
     const bd_cross_entropy_args a = {
         .boundaries = boundaries_on_device(b),
+        .mask = mask_on_device(b, mask),
         .type = BD_BF16,
         .ids = ids_on_device(b, id_bytes),
         .id_bytes = id_bytes,
         .n_vocabulary = n_vocabulary,
         .want_gradient = 1,
+        .per_document = per_document,
         .gradient_scale = scale,
         .z_loss = z_loss,
         .logits = bf16_on_device(logits, n * n_vocabulary),
@@ -559,8 +564,21 @@ static void cross_entropy_is_exact(void)
     static const int64_t vocabularies[] = {50, 64, 257, 2056 + 512};
     for (int i = 0; i < 4; i++) {
         batch b = i == 0 ? random_batch(8, 2, 65) : random_batch((uint64_t)(50 + i), 3, 31);
-        check_cross_entropy(&b, vocabularies[i], i % 2 == 0 ? 2 : 4, i < 2 ? 1.0 : 60.0,
-                            i % 2 == 0 ? 0.0f : 1e-2f);
+        check_cross_entropy(&b, NULL, 0, vocabularies[i], i % 2 == 0 ? 2 : 4,
+                            i < 2 ? 1.0 : 60.0, i % 2 == 0 ? 0.0f : 1e-2f);
+        batch_release(&b);
+    }
+}
+
+static void cross_entropy_is_exact_with_masks(void)
+{
+    static const int64_t seq_lens[] = {7, 9, 1001};
+    for (int i = 0; i < 3; i++) {
+        batch b = random_batch((uint64_t)(60 + i), i < 2 ? 7 : 2, seq_lens[i]);
+        batch_mask mask = random_mask((uint64_t)(70 + i), &b, i);
+        for (int per_document = 0; per_document < 2; per_document++)
+            check_cross_entropy(&b, &mask, per_document, 50, 2, 8.0, 1e-2f);
+        mask_release(&mask);
         batch_release(&b);
     }
 }
@@ -577,6 +595,9 @@ int main(int argc, char **argv)
          .misaligned = true},
         {.name = "elements_are_exact", .check = elements_are_exact, .misaligned = true},
         {.name = "cross_entropy_is_exact", .check = cross_entropy_is_exact, .misaligned = true},
+        {.name = "cross_entropy_is_exact_with_masks",
+         .check = cross_entropy_is_exact_with_masks,
+         .misaligned = true},
     };
     return run_module_cases(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -83,6 +83,14 @@ bd_boundaries boundaries_on_device(const batch *b)
     return boundaries;
 }
 
+bd_loss_mask mask_on_device(const batch *b, const batch_mask *m)
+{
+    if (!m)
+        return (bd_loss_mask){0};
+    return (bd_loss_mask){device_array(m->bits, m->n_bytes, 1),
+                          device_array(m->offsets, b->boundaries.n_rows, sizeof *m->offsets)};
+}
+
 const void *ids_on_device(const batch *b, int32_t id_bytes)
 {
     return device_array(id_bytes == 2 ? (const void *)b->ids_16 : (const void *)b->ids,

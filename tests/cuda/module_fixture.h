@@ -56,6 +56,7 @@ void *device_array(const void *from, int64_t n, size_t element_bytes);
 
 float *floats_on_device(const float *x, int64_t n);  // NULL: NaN
 bd_boundaries boundaries_on_device(const batch *b);
+bd_loss_mask mask_on_device(const batch *b, const batch_mask *m);  // m may be NULL
 const void *ids_on_device(const batch *b, int32_t id_bytes);
 
 // Free with free().

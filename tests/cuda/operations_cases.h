@@ -26,6 +26,7 @@ void sum_of_squares_agrees(void);
 void check_add(int64_t n);  // the simplest operation, to show that the backend still works
 
 void cross_entropy_agrees(void);
+void cross_entropy_agrees_with_masks(void);
 
 void copies_keep_every_byte(void);
 void allocated_memory_is_zero(void);

@@ -21,6 +21,7 @@ static const module_case cases[] = {
     {.name = "elements_agree", .check = elements_agree, .misaligned = true},
     {.name = "sum_of_squares_agrees", .check = sum_of_squares_agrees},
     {.name = "cross_entropy_agrees", .check = cross_entropy_agrees},
+    {.name = "cross_entropy_agrees_with_masks", .check = cross_entropy_agrees_with_masks},
     {.name = "copies_keep_every_byte", .check = copies_keep_every_byte},
     {.name = "allocated_memory_is_zero", .check = allocated_memory_is_zero},
     {.name = "too_much_memory_is_refused", .check = too_much_memory_is_refused},

@@ -253,6 +253,23 @@ FAULTS = [
         {"thread": RACE, "plain": NOT_A_NUMBER},
     ),
     Fault(
+        "bit_of_the_token_instead_of_its_target",
+        "operations/cross_entropy.cu",
+        "!token_is_trained(a.mask, bits, segment.t + 1)",
+        "!token_is_trained(a.mask, bits, segment.t)",
+        "cross_entropy_agrees_with_masks",
+        {"plain": WRONG_VALUE},
+    ),
+    Fault(
+        "targets_of_the_next_document_counted",
+        "operations/loss_mask.cuh",
+        "if (last < 8 * i + 8)",
+        "if (false)",
+        "cross_entropy_agrees_with_masks",
+        {"plain": WRONG_VALUE},
+        unit="operations/cross_entropy.cu",
+    ),
+    Fault(
         "plain_count",
         "operations/embedding.cu",
         "atomicAdd(&b.count[token_id(a.ids, a.id_bytes, token)], 1)",

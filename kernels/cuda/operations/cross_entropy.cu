@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/operations/boundaries.cuh"
 #include "kernels/cuda/operations/grid.cuh"
+#include "kernels/cuda/operations/loss_mask.cuh"
 #include "kernels/cuda/operations/operations.h"
 #include "kernels/cuda/operations/packs.cuh"
 #include "kernels/cuda/runtime/check.cuh"
@@ -145,7 +146,9 @@ static __global__ void cross_entropy_kernel(bd_cross_entropy_args a, bool aligne
     const int64_t n = a.n_vocabulary;
     T *logits = (T *)a.logits + token * a.stride;
     const token_segment segment = segment_around(a.boundaries, token);
-    if (segment.t + 1 >= segment.end) {  // the last of its segment, or padding
+    const int64_t bits = mask_offset(a.mask, token / a.boundaries.seq_len);
+    // The last of its segment, or padding, or followed by a token that is not trained.
+    if (segment.t + 1 >= segment.end || !token_is_trained(a.mask, bits, segment.t + 1)) {
         if (a.want_gradient)
             clear_row<W>(logits, n, aligned);
         if (threadIdx.x == 0)
@@ -157,10 +160,11 @@ static __global__ void cross_entropy_kernel(bd_cross_entropy_args a, bool aligne
     const float of_target = load_value(logits + target);
     // The barrier in merge_over_block() lets all threads read before any of them writes.
     const exponential_sum s = merge_over_block(sum_of_thread<W>(logits, n, aligned), staging);
+    const float divisor = a.per_document ? float(count_targets(a.mask, bits, segment)) : 1.0f;
     if (threadIdx.x == 0)
-        a.losses[token] = logf(s.sum) + (s.top - of_target);
+        a.losses[token] = (logf(s.sum) + (s.top - of_target)) / divisor;
     if (a.want_gradient)
-        write_gradient<W>(logits, n, target, s, a.gradient_scale, a.z_loss, aligned);
+        write_gradient<W>(logits, n, target, s, a.gradient_scale / divisor, a.z_loss, aligned);
 }
 
 BD_CUDA_NO_SCRATCH(cross_entropy)

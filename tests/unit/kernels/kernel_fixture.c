@@ -147,6 +147,47 @@ int64_t segment_end(const batch *b, int64_t token)
     return end;
 }
 
+batch_mask random_mask(uint64_t seed, const batch *b, int64_t first_bit)
+{
+    const int64_t n_rows = b->boundaries.n_rows, seq_len = b->boundaries.seq_len;
+    batch_mask m = {.n_bytes = (first_bit + b->n_tokens + 7) / 8};
+    m.bits = get_memory((size_t)m.n_bytes);
+    m.offsets = get_memory((size_t)n_rows * sizeof *m.offsets);
+    m.trained = get_memory((size_t)b->n_tokens * sizeof *m.trained);
+    for (int64_t i = 0; i < m.n_bytes; i++)
+        m.bits[i] = (uint8_t)random_between(&seed, 0, 255);
+    for (int64_t r = 0; r < n_rows; r++)
+        m.offsets[r] = r % 3 == 2 ? BD_ALL_TRAINED : first_bit + r * seq_len;
+    for (int64_t t = 0; t < b->n_tokens; t++) {
+        const unsigned byte = m.bits[(first_bit + t) / 8], place = 1u << (first_bit + t) % 8;
+        m.trained[t] = t / seq_len % 3 == 2 || (byte & place) != 0;
+    }
+    m.mask = (bd_loss_mask){m.bits, m.offsets};
+    return m;
+}
+
+void mask_release(batch_mask *m)
+{
+    free(m->bits);
+    free(m->offsets);
+    free(m->trained);
+    *m = (batch_mask){0};
+}
+
+bool has_target(const batch *b, const batch_mask *m, int64_t token)
+{
+    return !is_padding(b, token) && token + 1 < segment_end(b, token) &&
+           (!m || !m->trained || m->trained[token + 1]);
+}
+
+int64_t count_targets(const batch *b, const batch_mask *m, int64_t token)
+{
+    int64_t n = 0;
+    for (int64_t t = segment_begin(b, token); t < segment_end(b, token); t++)
+        n += has_target(b, m, t);
+    return n;
+}
+
 // ---- Numbers --------------------------------------------------------------------------------
 
 double random_uniform(uint64_t *state)

@@ -46,6 +46,27 @@ int64_t segment_end(const batch *b, int64_t token);
 // Visits the segments of the batch in order; false after the last.
 bool segment_at(const batch *b, int64_t index, int64_t *begin, int64_t *end);
 
+// Says which tokens of a batch are trained, at random, in the bits of a shard: rows follow each
+// other without a gap, and other rows lie before and after, with random bits. Every third row has
+// no mask. So that nobody relies on them, the bits of a segment's first token and of padding are
+// random, too.
+typedef struct batch_mask {
+    bd_loss_mask mask;
+    uint8_t *bits;  // [n_bytes], owned: not a byte more than the rows reach into
+    int64_t n_bytes;
+    int64_t *offsets;  // [n_rows], owned
+    bool *trained;     // [n_tokens], owned: the same, token by token
+} batch_mask;
+
+// The first row begins at bit `first_bit`, 0 to 7.
+batch_mask random_mask(uint64_t seed, const batch *b, int64_t first_bit);
+
+void mask_release(batch_mask *m);
+
+// Whether the token has a target, and how many targets its segment has; m may be NULL.
+bool has_target(const batch *b, const batch_mask *m, int64_t token);
+int64_t count_targets(const batch *b, const batch_mask *m, int64_t token);
+
 // ---- Numbers --------------------------------------------------------------------------------
 
 double random_uniform(uint64_t *state);  // in [-1, 1)
