@@ -76,6 +76,11 @@ bd_status bd_input_add_start(bd_input *input, size_t *capacity, int64_t start, b
 bd_status bd_input_cut(bd_input *input, const bd_input_options *options, bd_error *err)
 {
     const bd_input_options own = bd_input_options_of(input, options);
+    if (own.form != BD_FORM_TEXT && input->kind->is_text && !input->kind->is_json)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "'%s' is %s, which has no field '%s': prompts, segments and messages "
+                       "are read from JSONL, JSON arrays, Parquet and Arrow",
+                       input->path, input->kind->name, own.fields[0]);
     BD_TRY(input->kind->cut(input, &own, err));
     input->entry.format = strdup(input->kind->name);
     input->entry.compression = strdup(bd_compression_name(input->compression));

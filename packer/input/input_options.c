@@ -6,6 +6,12 @@
 BD_ENUM_NAMES(bd_utf8_policy, BD_UTF8_POLICIES);
 BD_ENUM_NAMES(bd_separator_mode, BD_SEPARATOR_MODES);
 BD_ENUM_NAMES(bd_bad_policy, BD_BAD_POLICIES);
+BD_ENUM_NAMES(bd_record_form, BD_RECORD_FORMS);
+
+const char *bd_input_options_field(const bd_input_options *options)
+{
+    return options->form == BD_FORM_TEXT ? options->text_field : options->fields[0];
+}
 
 int64_t bd_input_options_table_bytes(const bd_input_options *options)
 {

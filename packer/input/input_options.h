@@ -8,7 +8,9 @@
 
 #include "common/base/enum_names.h"
 #include "common/base/error.h"
+#include "common/chat/chat_format.h"
 #include "common/tokenizer/tokenizer.h"
+#include "packer/input/record_form.h"
 
 // What to do with text that is not UTF-8.
 #define BD_UTF8_POLICIES(X)                                                          \
@@ -46,8 +48,13 @@ const char *bd_position_unit(const char *name);
 #define BD_MAX_UNIT_BYTES (INT64_C(1) << 40)
 
 typedef struct bd_input_options {
-    const bd_input_kind *format;  // of all inputs; NULL: as content and name tell
-    const char *text_field;       // of JSON records and tables; borrowed
+    const bd_input_kind *format;             // of all inputs; NULL: as content and name tell
+    bd_record_form form;                     // of JSON records and tables
+    const char *text_field;                  // of those whose form is text; borrowed
+    const char *fields[BD_MAX_FORM_FIELDS];  // of those of another form: prompt and completion,
+                                             // or the list; borrowed
+    const bd_chat_format *chat;              // of messages; borrowed
+    bd_turn_ends turn_ends;                  // of messages
     const char *delimiter;  // line between documents in text; borrowed; NULL: a file is one
     bd_utf8_policy utf8_policy;
     bd_special_tokens special_tokens;
@@ -59,6 +66,9 @@ typedef struct bd_input_options {
     int raw_id_bytes;     // of files of nothing but ids: 2 or 4
     int64_t end_of_text;  // the token before each document in files of llm.c
 } bd_input_options;
+
+// The field without which a record is no document.
+const char *bd_input_options_field(const bd_input_options *options);
 
 // The memory that the rows of a table's unit may take, however small they are in the file:
 // the size of a unit, and 64 MiB at least.

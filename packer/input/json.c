@@ -138,18 +138,25 @@ static bd_status has_text(const bd_input *input, const bd_input_options *options
                           bd_error *err)
 {
     void *source = NULL;
-    bd_json_text *parser = bd_json_text_new(options->text_field);
+    bd_json_text *parser = options->form == BD_FORM_TEXT
+                               ? bd_json_text_new(options->text_field)
+                               : bd_json_text_new_turns(options->form, options->fields);
     bd_record record;
     bool found = false;
     bd_json_problem problem = BD_JSON_FINE;
     const char *text;
     size_t n;
+    bd_turns turns;
     bd_status status = parser
                            ? open_json(&source, input, options, err)
                            : bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", input->path);
     if (status == BD_OK)
         status = next_element(source, INT64_MAX, &record, &found, err);
-    if (status == BD_OK && found && record.bad == BD_BAD_NONE) {
+    if (status == BD_OK && found && record.bad == BD_BAD_NONE &&
+        options->form != BD_FORM_TEXT) {
+        bd_json_text_extract_turns(parser, record.data, record.size_bytes, false, &turns,
+                                   &problem, NULL);
+    } else if (status == BD_OK && found && record.bad == BD_BAD_NONE) {
         bd_json_text_take_strings(parser, true);
         bd_json_text_extract(parser, record.data, record.size_bytes, &text, &n, &problem, NULL);
     }

@@ -1,4 +1,5 @@
-// json_text.h - the text of a JSON record. The only file that knows simdjson is json_text.cpp.
+// json_text.h - the text of a JSON record, or its turns. The only file that knows simdjson is
+// json_text.cpp.
 #ifndef BINDERY_PACKER_INPUT_JSON_TEXT_H
 #define BINDERY_PACKER_INPUT_JSON_TEXT_H
 
@@ -6,6 +7,8 @@
 #include <stddef.h>
 
 #include "common/base/error.h"
+#include "common/chat/turns.h"
+#include "packer/input/record_form.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,7 +29,8 @@ typedef enum bd_json_problem {
     BD_JSON_FINE,
     BD_JSON_BAD_UTF8,       // bytes that are not UTF-8
     BD_JSON_BAD_SURROGATE,  // an escape for half a character
-    BD_JSON_NO_TEXT,        // no such field, or no string in it
+    BD_JSON_NO_TEXT,        // no such field, or no string or list in it
+    BD_JSON_BAD_TURN,       // something is wrong in that list
     BD_JSON_OTHER,
 } bd_json_problem;
 
@@ -37,6 +41,27 @@ typedef enum bd_json_problem {
 bd_status bd_json_text_extract(bd_json_text *parser, const char *record, size_t size_bytes,
                                const char **text, size_t *text_bytes, bd_json_problem *problem,
                                bd_error *err);
+
+// A parser for records of another form than text. `fields` names the prompt and the completion, or
+// the one list of segments or messages, as above. Free with bd_json_text_free().
+bd_json_text *bd_json_text_new_turns(bd_record_form form, const char *const *fields);
+
+// The same for the turns of a record; *turns is borrowed until the next call. If `is_row`, the
+// record is an array of the fields' values instead of an object that has them.
+//
+//   completion  two strings: one untrained turn, one trained
+//   segments    each has `train`, true or false, and either `text` or `token`, a special token
+//   messages    each has `role` and `content`, both strings; `content` may be null where there are
+//               `tool_calls`. `train` (true or false) and `weight` (0 or 1) say whether the message
+//               is trained, whatever its role
+//
+// A call is a function's name and arguments, perhaps within a member `function`. It becomes
+// {"name": …, "arguments": …} as Python's json.dumps() writes it; arguments in a string are taken as
+// they are. Members of messages that hold more of the conversation are BD_ERR_FORMAT, because they
+// would be lost (see json_text.cpp); all others are ignored.
+bd_status bd_json_text_extract_turns(bd_json_text *parser, const char *record,
+                                     size_t size_bytes, bool is_row, bd_turns *turns,
+                                     bd_json_problem *problem, bd_error *err);
 
 // Replaces, in place, every escape of half a character ("\\ud800" without its other half) by
 // "\\ufffd", which is as long.

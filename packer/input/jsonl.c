@@ -132,7 +132,8 @@ static bd_status recognise_jsonl(bd_input *input, const bd_input_head *head,
     if (head->named == &bd_jsonl_kind || !head->is_clean)
         return BD_OK;
     if (shape == JSON_LINES && input->folder > 0)
-        BD_TRY(is_config(input->path, head, options->text_field, &without_text, err));
+        BD_TRY(
+            is_config(input->path, head, bd_input_options_field(options), &without_text, err));
     if (shape == JSON_SPREAD)
         input->passed = BD_PASS_JSON_SPREAD;
     else if (without_text)

@@ -72,6 +72,44 @@
          .help = "Field of a JSON record, or column of a table, that holds the text; a.b is "  \
                  "field "                                                                      \
                  "b of field a"},                                                              \
+        {.name = "prompt-field",                                                               \
+         .value = "FIELD",                                                                     \
+         BD_TEXT(bd_pack_options, prompt_field),                                               \
+         .initial_note = "none",                                                               \
+         .help = "Field of a prompt, which is not trained, with --completion-field"},          \
+        {.name = "completion-field",                                                           \
+         .value = "FIELD",                                                                     \
+         BD_TEXT(bd_pack_options, completion_field),                                           \
+         .initial_note = "none",                                                               \
+         .help = "Field of the text that follows the prompt, and is trained with the end of "  \
+                 "the document"},                                                              \
+        {.name = "segments-field",                                                             \
+         .value = "FIELD",                                                                     \
+         BD_TEXT(bd_pack_options, segments_field),                                             \
+         .initial_note = "none",                                                               \
+         .help = "Field of a list of {text, train}, or {token, train} for a special token"},   \
+        {.name = "messages-field",                                                             \
+         .value = "FIELD",                                                                     \
+         BD_TEXT(bd_pack_options, messages_field),                                             \
+         .initial_note = "none",                                                               \
+         .help = "Field of a chat, a list of {role, content}, with --chat-format"},            \
+        {.name = "chat-format",                                                                \
+         .value = "NAME|FILE",                                                                 \
+         BD_FILE_OR(bd_pack_options, chat_format, bd_built_in_chat_formats),                   \
+         .initial_note = "none",                                                               \
+         .help = "What stands around the messages of a chat, and which roles are trained; or " \
+                 "a file that says it"},                                                       \
+        {.name = "train-roles",                                                                \
+         .value = "ROLE,ROLE...",                                                              \
+         BD_TEXT(bd_pack_options, train_roles),                                                \
+         .initial_note = "the chat format's",                                                  \
+         .help = "Roles whose messages are trained"},                                          \
+        {.name = "train-turn-end",                                                             \
+         .value = "WHICH",                                                                     \
+         BD_CHOICE(bd_pack_options, job.reading.turn_ends, bd_turn_ends_names),                \
+         BD_GIVEN(bd_pack_options, turn_ends_given),                                           \
+         .initial = "all",                                                                     \
+         .help = "Trained messages whose end is trained, too"},                                \
         {.name = "delimiter",                                                                  \
          .value = "LINE",                                                                      \
          BD_TEXT(bd_pack_options, job.reading.delimiter),                                      \

@@ -169,6 +169,76 @@ static bd_status complete_reading(bd_pack_options *options, bd_error *err)
     return BD_OK;
 }
 
+// The form of the records: what the options about fields say, which exclude each other.
+static bd_status choose_form(bd_pack_options *options, bd_error *err)
+{
+    bd_input_options *reading = &options->job.reading;
+    const bool has_pair = options->prompt_field || options->completion_field;
+    const struct {
+        bool is_given;
+        bd_record_form form;
+        const char *fields[BD_MAX_FORM_FIELDS];
+    } forms[] = {
+        {has_pair, BD_FORM_COMPLETION, {options->prompt_field, options->completion_field}},
+        {options->segments_field, BD_FORM_SEGMENTS, {options->segments_field}},
+        {options->messages_field, BD_FORM_MESSAGES, {options->messages_field}},
+    };
+    int n_given = 0;
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (forms[i].is_given) {
+            n_given++;
+            reading->form = forms[i].form;
+            memcpy(reading->fields, forms[i].fields, sizeof reading->fields);
+        }
+    if (n_given > 1)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "either --prompt-field and --completion-field, or --segments-field, or "
+                       "--messages-field");
+    if (has_pair && !(options->prompt_field && options->completion_field))
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "--prompt-field and --completion-field go together");
+    for (int i = 0; i < BD_MAX_FORM_FIELDS; i++)
+        if (reading->fields[i] &&
+            (*reading->fields[i] == '\0' || !bd_is_utf8(reading->fields[i])))
+            return bd_fail(err, BD_ERR_ARGUMENT,
+                           "the name of a field must be UTF-8, and not empty");
+    return BD_OK;
+}
+
+// Opens the chat format and finds its special tokens.
+static bd_status complete_chat(bd_pack_options *options, bd_error *err)
+{
+    bd_pack_job *job = &options->job;
+    if (job->reading.form != BD_FORM_MESSAGES) {
+        if (options->chat_format || options->train_roles || options->turn_ends_given)
+            return bd_fail(err, BD_ERR_ARGUMENT,
+                           "--chat-format, --train-roles and --train-turn-end go with "
+                           "--messages-field");
+        return BD_OK;
+    }
+    if (!options->chat_format)
+        return bd_fail(err, BD_ERR_ARGUMENT, "--messages-field needs --chat-format");
+    // A content that spells a special token must not plant one.
+    if (job->reading.special_tokens == BD_SPECIAL_TOKEN)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "--special-tokens token: the special tokens of a chat come from its "
+                       "format alone");
+    BD_TRY(bd_chat_format_open(&job->chat, options->chat_format, err));
+    job->reading.chat = job->chat;
+    if (options->train_roles)
+        BD_TRY(bd_chat_format_train_roles(job->chat, options->train_roles, err));
+    return bd_chat_format_find_tokens(job->chat, job->tokenizer, tokenizer_name(options), err);
+}
+
+void bd_pack_job_release(bd_pack_job *job)
+{
+    bd_tokenizer_close(job->tokenizer);
+    bd_chat_format_free(job->chat);
+    job->tokenizer = NULL;
+    job->chat = NULL;
+    job->reading.chat = NULL;
+}
+
 bd_status bd_pack_job_complete(bd_pack_options *options, bd_error *err)
 {
     bd_pack_job *job = &options->job;
@@ -179,7 +249,13 @@ bd_status bd_pack_job_complete(bd_pack_options *options, bd_error *err)
     if (strcmp(job->tokenizer->name, BD_BPE_NAME) == 0)
         job->tokenizer_file = options->tokenizer;
     BD_TRY(complete_config(options, err));
-    return complete_reading(options, err);
+    BD_TRY(complete_reading(options, err));
+    BD_TRY(choose_form(options, err));
+    job->config.loss_mask = job->reading.form != BD_FORM_TEXT;
+    // The context of a piece of a conversation would be lost.
+    if (job->reading.form == BD_FORM_MESSAGES && !options->long_given)
+        job->config.long_policy = BD_LONG_DROP;
+    return complete_chat(options, err);
 }
 
 // ---- Inputs --------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ typedef struct bd_pack_job {
     const char *tokenizer_file;     // that it was read from, for the log; NULL if built in
     const bd_inputs *inputs;        // borrowed
     bd_input_options reading;
+    bd_chat_format *chat;        // owned; that of `reading`, NULL unless it has messages
     int64_t limit;               // documents of the corpus to take, or BD_NO_LIMIT
     const char *folder;          // where the dataset goes; borrowed
     const char *holdout_folder;  // where the held-out one goes; NULL without a holdout
@@ -46,6 +47,9 @@ typedef struct bd_pack_options {
     const char *settings_file;  // read by the parser
     const char *tokenizer;
     const char *separator_token;
+    const char *prompt_field, *completion_field, *segments_field, *messages_field;
+    const char *chat_format, *train_roles;
+    bool turn_ends_given, long_given;
     int format;                     // of bd_format_names
     const char *holdout, *max_bad;  // shares, such as "0.5%"
     int64_t id_bytes;
@@ -61,8 +65,11 @@ typedef struct bd_pack_options {
 } bd_pack_options;
 
 // Completes options->job but for its inputs and the holdout's folder; options that contradict
-// each other are BD_ERR_ARGUMENT. Close options->job.tokenizer afterwards, also after a failure.
+// each other are BD_ERR_ARGUMENT. Release the job afterwards, also after a failure.
 bd_status bd_pack_job_complete(bd_pack_options *options, bd_error *err);
+
+// Closes the tokenizer and frees the chat format. Safe on an empty job and safe twice.
+void bd_pack_job_release(bd_pack_job *job);
 
 // Collects the inputs that the operands and --source name. No input, or one in the job's folder
 // (which may be NULL), is BD_ERR_ARGUMENT. Release the inputs, also after a failure.

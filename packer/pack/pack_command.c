@@ -45,7 +45,9 @@ static const bd_option pack_options[] = {
     {.name = "long",
      .value = "HOW",
      BD_CHOICE(bd_pack_options, job.config.long_policy, bd_long_policy_names),
+     BD_GIVEN(bd_pack_options, long_given),
      .initial = "split",
+     .initial_note = "split, and drop for chats",
      .help = "What to do with documents longer than a row"},
     {.name = "max-documents",
      .value = "N",
@@ -310,7 +312,7 @@ static int pack_run(const bd_arguments *arguments)
     bd_error err;
     if (bd_pack_job_complete(options, &err) != BD_OK ||
         choose_ranks(&how, options, &err) != BD_OK) {
-        bd_tokenizer_close(job->tokenizer);
+        bd_pack_job_release(job);
         return bd_command_misuse(arguments, &err);
     }
     bd_interrupt_catch();
@@ -326,7 +328,7 @@ static int pack_run(const bd_arguments *arguments)
                                   : pack_dataset(arguments, &how, &err);
     free(holdout);
     bd_inputs_release(&inputs);
-    bd_tokenizer_close(job->tokenizer);
+    bd_pack_job_release(job);
     return status == BD_OK ? BD_EXIT_DONE : bd_command_fail(arguments, &err);
 }
 

@@ -18,6 +18,25 @@ static bool has_raw_ids(const bd_inputs *inputs)
     return false;
 }
 
+// The form of the records, where it is not one text: its fields, and all of the chat format.
+static void form_to_json(const bd_input_options *reading, bd_json *json)
+{
+    if (reading->form == BD_FORM_TEXT)
+        return;
+    bd_json *fields = bd_json_array();
+    for (int i = 0; i < BD_MAX_FORM_FIELDS && reading->fields[i]; i++)
+        bd_json_append(fields, bd_json_string(reading->fields[i]));
+    bd_json_set_string(json, "form", bd_record_form_names[reading->form]);
+    bd_json_set(json, "fields", fields);
+    if (!reading->chat)
+        return;
+    bd_json *chat = bd_json_object();
+    bd_json_set(chat, "format", bd_json_share(bd_chat_format_json(reading->chat)));
+    bd_json_set(chat, "train_roles", bd_chat_format_trained_roles(reading->chat));
+    bd_json_set_string(chat, "train_turn_end", bd_turn_ends_names[reading->turn_ends]);
+    bd_json_set(json, "chat", chat);
+}
+
 static bd_json *reading_to_json(const bd_pack_job *job)
 {
     const bd_input_options *reading = &job->reading;
@@ -41,6 +60,7 @@ static bd_json *reading_to_json(const bd_pack_job *job)
         bd_json_set_integer(json, "limit", job->limit);
     if (has_raw_ids(job->inputs))
         bd_json_set_integer(json, "id_bytes", reading->raw_id_bytes);
+    form_to_json(reading, json);
     return json;
 }
 
@@ -128,6 +148,54 @@ static bd_status cuts_from_json(const bd_json *json, int64_t *unit_bytes, int64_
     return bd_json_get_integer(json, "unit_size", 1, BD_MAX_UNIT_BYTES, unit_bytes, err);
 }
 
+// Reads the format of chats, and which roles and ends of turns are trained.
+static bd_status chat_from_json(bd_pack_plan_part *part, const bd_json *json, bd_error *err)
+{
+    const bd_json *format, *roles;
+    char names[1024] = "";
+    size_t n = 0;
+    int turn_ends;
+    BD_TRY(bd_json_get_object(json, "format", &format, err));
+    BD_TRY(bd_chat_format_from_json(&part->chat, format, err));
+    part->reading.chat = part->chat;
+    BD_TRY(bd_json_get_array(json, "train_roles", &roles, err));
+    for (size_t i = 0; i < bd_json_length(roles) && n < sizeof names; i++) {
+        const char *name;
+        BD_TRY(bd_json_as_string(bd_json_at(roles, i), &name, err));
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i > 0 ? "," : "", name);
+    }
+    if (n >= sizeof names)
+        return bd_fail(err, BD_ERR_FORMAT, "'train_roles' has too many names");
+    BD_TRY(bd_chat_format_train_roles(part->chat, names, err));
+    BD_TRY(bd_json_get_word(json, "train_turn_end", bd_turn_ends_names, &turn_ends, err));
+    part->reading.turn_ends = (bd_turn_ends)turn_ends;
+    return BD_OK;
+}
+
+// The inverse of form_to_json().
+static bd_status form_from_json(bd_pack_plan_part *part, const bd_json *json, bd_error *err)
+{
+    bd_input_options *reading = &part->reading;
+    const bd_json *fields, *chat;
+    int form;
+    if (bd_json_is_null(json, "form"))
+        return BD_OK;
+    BD_TRY(bd_json_get_word(json, "form", bd_record_form_names, &form, err));
+    reading->form = (bd_record_form)form;
+    BD_TRY(bd_json_get_array(json, "fields", &fields, err));
+    const size_t n = form == BD_FORM_COMPLETION ? 2 : 1;
+    if (form == BD_FORM_TEXT || bd_json_length(fields) != n)
+        return bd_fail(err, BD_ERR_FORMAT, "'fields' has %zu names for the form '%s'",
+                       bd_json_length(fields), bd_record_form_names[form]);
+    for (size_t i = 0; i < n; i++)
+        BD_TRY(bd_json_as_string(bd_json_at(fields, i), &reading->fields[i], err));
+    if (form != BD_FORM_MESSAGES)
+        return BD_OK;
+    BD_TRY(bd_json_get_object(json, "chat", &chat, err));
+    const bd_status status = chat_from_json(part, chat, err);
+    return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "'chat'");
+}
+
 // The inverse of reading_to_json(). How many records may be bad is not read: no shard depends
 // on it.
 static bd_status part_from_json(bd_pack_plan_part *part, const bd_json *json,
@@ -140,6 +208,7 @@ static bd_status part_from_json(bd_pack_plan_part *part, const bd_json *json,
     BD_TRY(bd_json_get_string(json, "text_field", &reading->text_field, err));
     if (!bd_json_is_null(json, "delimiter"))
         BD_TRY(bd_json_get_string(json, "delimiter", &reading->delimiter, err));
+    BD_TRY(form_from_json(part, json, err));
     BD_TRY(get_word(json, "invalid_utf8", bd_utf8_policy_names, &utf8_policy, err));
     BD_TRY(get_word(json, "special_tokens", bd_special_tokens_names, &special_tokens, err));
     BD_TRY(get_word(json, "separator", bd_separator_mode_names, &separator, err));
@@ -229,9 +298,11 @@ static bd_status get_parts(bd_pack_plan *plan, const bd_dataset_config *config, 
             status = bd_json_get_object(json, "reading", &reading, err);
         if (status == BD_OK)
             status = part_from_json(part, reading, config, err);
-        if (status != BD_OK)
+        if (status != BD_OK) {
+            bd_chat_format_free(part->chat);  // this part is not counted yet
             return joined ? bd_error_prefix(err, status, "'joined[%zu]'", plan->n_parts)
                           : status;
+        }
         part->first_input = n_before;
         part->n_inputs = (size_t)n_own;
         n_before += part->n_inputs;
@@ -257,6 +328,8 @@ bd_status bd_pack_plan_read(bd_pack_plan *plan, const char *folder,
 
 void bd_pack_plan_release(bd_pack_plan *plan)
 {
+    for (size_t i = 0; i < plan->n_parts; i++)
+        bd_chat_format_free(plan->parts[i].chat);
     bd_json_free(plan->json);
     free(plan->parts);
     *plan = (bd_pack_plan){0};

@@ -41,6 +41,7 @@ typedef struct bd_pack_plan_part {
     size_t first_input, n_inputs;
     const bd_json *json;       // `reading` as it is stored; borrowed from the plan
     bd_input_options reading;  // its texts are borrowed from the plan
+    bd_chat_format *chat;      // owned; that of `reading`, without its tokens' ids; or NULL
     bool has_id_bytes;  // the plan says reading.raw_id_bytes; else it follows from the config
     int64_t limit;      // documents, or BD_NO_LIMIT
 } bd_pack_plan_part;

@@ -11,6 +11,7 @@
 #include "packer/input/kinds.h"
 #include "packer/input/reader.h"
 #include "packer/pack/documents.h"
+#include "packer/pack/turn_encoder.h"
 #include "packer/pack/unit_writer.h"
 
 // The documents of one dataset: all of them, or one side of a holdout.
@@ -28,7 +29,8 @@ struct bd_unit_packer {
     bd_record_hashes *hashes;  // owned
     bd_json_text *json;        // owned; finds the text in `field`
     const char *field;         // borrowed from the job or the input
-    char *repaired;            // owned; a record made valid UTF-8
+    bd_turn_encoder turns;
+    char *repaired;  // owned; a record made valid UTF-8
     size_t repaired_capacity;
     uint32_t *ids;  // owned; those of a record that came as tokens
     size_t ids_capacity;
@@ -67,6 +69,7 @@ void bd_unit_packer_free(bd_unit_packer *packer)
     bd_record_hashes_free(packer->hashes);
     bd_bad_places_release(&packer->bad_places);
     bd_json_text_free(packer->json);
+    bd_turn_encoder_release(&packer->turns);
     free(packer->repaired);
     free(packer->ids);
     free(packer);
@@ -119,29 +122,57 @@ static bd_status take_text(bd_unit_packer *p, const bd_record *record, const cha
     return BD_OK;
 }
 
-// Takes the text out of a JSON record. Most records are valid: only one that the parser refuses
-// because of its encoding is repaired, and parsed again.
-static bd_status take_json(bd_unit_packer *p, const bd_input *input, const bd_record *record,
-                           const char **text, size_t *n, bd_error *err)
+// What a JSON record holds: its text, or its turns, which are borrowed from the parser.
+typedef struct json_content {
+    const char *text;
+    size_t text_bytes;
+    bd_turns turns;
+} json_content;
+
+static bd_status parse_json(bd_unit_packer *p, const bd_input *input, const char *record,
+                            size_t size_bytes, json_content *content, bd_json_problem *problem,
+                            bd_error *err)
 {
-    static const bd_bad_kind kinds[] = {
-        [BD_JSON_FINE] = BD_BAD_NONE,          [BD_JSON_BAD_UTF8] = BD_BAD_UTF8,
-        [BD_JSON_BAD_SURROGATE] = BD_BAD_UTF8, [BD_JSON_NO_TEXT] = BD_BAD_MISSING_TEXT,
-        [BD_JSON_OTHER] = BD_BAD_JSON,
-    };
+    const bd_record_form form = p->job->reading.form;
+    return form == BD_FORM_TEXT
+               ? bd_json_text_extract(p->json, record, size_bytes, &content->text,
+                                      &content->text_bytes, problem, err)
+               : bd_json_text_extract_turns(p->json, record, size_bytes, input->kind->is_table,
+                                            &content->turns, problem, err);
+}
+
+static bd_status prepare_parser(bd_unit_packer *p, const bd_input *input, bd_error *err)
+{
+    const bd_input_options *reading = &p->job->reading;
     const char *field =
-        input->own.text_field ? input->own.text_field : p->job->reading.text_field;
+        input->own.text_field ? input->own.text_field : bd_input_options_field(reading);
     if (p->field != field) {
         bd_json_text_free(p->json);
-        p->json = bd_json_text_new(field);
+        p->json = reading->form == BD_FORM_TEXT
+                      ? bd_json_text_new(field)
+                      : bd_json_text_new_turns(reading->form, reading->fields);
         p->field = p->json ? field : NULL;
         if (!p->json)
             return bd_fail(err, BD_ERR_MEMORY, "no memory for a unit");
     }
     bd_json_text_take_strings(p->json, input->kind->takes_strings);
+    return BD_OK;
+}
+
+// Takes the content out of a JSON record. Most records are valid: only one that the parser refuses
+// because of its encoding is repaired, and parsed again.
+static bd_status take_json(bd_unit_packer *p, const bd_input *input, const bd_record *record,
+                           json_content *content, bd_error *err)
+{
+    static const bd_bad_kind kinds[] = {
+        [BD_JSON_FINE] = BD_BAD_NONE,          [BD_JSON_BAD_UTF8] = BD_BAD_UTF8,
+        [BD_JSON_BAD_SURROGATE] = BD_BAD_UTF8, [BD_JSON_NO_TEXT] = BD_BAD_MISSING_TEXT,
+        [BD_JSON_OTHER] = BD_BAD_JSON,         [BD_JSON_BAD_TURN] = BD_BAD_MISSING_TEXT,
+    };
     bd_json_problem problem;
+    BD_TRY(prepare_parser(p, input, err));
     bd_status status =
-        bd_json_text_extract(p->json, record->data, record->size_bytes, text, n, &problem, err);
+        parse_json(p, input, record->data, record->size_bytes, content, &problem, err);
     p->bad = kinds[problem];
     if (problem != BD_JSON_BAD_UTF8 && problem != BD_JSON_BAD_SURROGATE)
         return status;
@@ -154,7 +185,7 @@ static bd_status take_json(bd_unit_packer *p, const bd_input *input, const bd_re
     const size_t repaired_bytes =
         bd_utf8_replace(record->data, record->size_bytes, p->repaired);
     bd_json_replace_surrogates(p->repaired, repaired_bytes);
-    status = bd_json_text_extract(p->json, p->repaired, repaired_bytes, text, n, &problem, err);
+    status = parse_json(p, input, p->repaired, repaired_bytes, content, &problem, err);
     p->bad = kinds[problem];
     p->was_invalid = status == BD_OK;
     return status;
@@ -219,14 +250,18 @@ static bd_status unwrap_ids(const bd_unit_packer *p, const uint32_t **text, size
 
 // ---- From tokens to documents -----------------------------------------------------------
 
+// With a holdout, the side that a document belongs to, by a hash of what it says.
+static side *side_of_hash(bd_unit_packer *p, uint64_t hash)
+{
+    const unsigned __int128 product = (unsigned __int128)hash * BD_MILLION;
+    return (int64_t)(product >> 64) < p->job->config.holdout ? &p->held_out : &p->training;
+}
+
 // The side that a document belongs to, by the hash of its text or ids.
 static side *choose_side(bd_unit_packer *p, const void *data, size_t size_bytes)
 {
-    if (!p->job->holdout_folder)
-        return &p->training;
-    const unsigned __int128 product =
-        (unsigned __int128)bd_hash64(data, size_bytes, 0) * BD_MILLION;
-    return (int64_t)(product >> 64) < p->job->config.holdout ? &p->held_out : &p->training;
+    return p->job->holdout_folder ? side_of_hash(p, bd_hash64(data, size_bytes, 0))
+                                  : &p->training;
 }
 
 static bd_status append_record_ids(bd_unit_packer *p, const bd_input *input, uint32_t index,
@@ -241,13 +276,36 @@ static bd_status append_record_ids(bd_unit_packer *p, const bd_input *input, uin
                                    (uint64_t)record->position, err);
 }
 
+// Tokenises what the record says and appends it.
+static bd_status append_turns(bd_unit_packer *p, uint32_t index, const bd_record *record,
+                              const bd_turns *turns, side **chosen, bd_error *err)
+{
+    bd_turn_ids document;
+    uint64_t hash;
+    *chosen = &p->training;
+    if (p->job->holdout_folder) {
+        BD_TRY(bd_turns_hash(&p->turns, turns, &hash, err));
+        *chosen = side_of_hash(p, hash);
+    }
+    const bd_status status = bd_turns_encode(&p->turns, turns, &p->job->reading,
+                                             &p->job->config, &p->encoder, &document, err);
+    if (status == BD_ERR_FORMAT)
+        p->bad = BD_BAD_MISSING_TEXT;
+    if (status != BD_OK)
+        return status;
+    return bd_documents_append_ids(&(*chosen)->documents, document.ids, document.trained,
+                                   document.n, document.end_trained, index,
+                                   (uint64_t)record->position, err);
+}
+
 static bd_status append_record_text(bd_unit_packer *p, const bd_input *input, uint32_t index,
                                     const bd_record *record, side **chosen, bd_error *err)
 {
-    const char *text;
-    size_t n;
-    BD_TRY(input->kind->is_json ? take_json(p, input, record, &text, &n, err)
-                                : take_text(p, record, &text, &n, err));
+    const bool has_turns = p->job->reading.form != BD_FORM_TEXT;
+    json_content content = {0};
+    BD_TRY(input->kind->is_json || has_turns
+               ? take_json(p, input, record, &content, err)
+               : take_text(p, record, &content.text, &content.text_bytes, err));
     if (!p->encoder.tokenizer) {
         BD_TRY(bd_encoder_init(&p->encoder, p->job->tokenizer, err));
         p->encoder.special_tokens = p->job->reading.special_tokens;
@@ -255,9 +313,13 @@ static bd_status append_record_text(bd_unit_packer *p, const bd_input *input, ui
     }
     p->recognised.n = 0;
     p->recognised.other = 0;
-    *chosen = choose_side(p, text, n);
-    BD_TRY(bd_documents_append(&(*chosen)->documents, text, n, index,
-                               (uint64_t)record->position, err));
+    if (has_turns) {
+        BD_TRY(append_turns(p, index, record, &content.turns, chosen, err));
+    } else {
+        *chosen = choose_side(p, content.text, content.text_bytes);
+        BD_TRY(bd_documents_append(&(*chosen)->documents, content.text, content.text_bytes,
+                                   index, (uint64_t)record->position, err));
+    }
     return bd_added_counts_add(&(*chosen)->left_out.added, &p->recognised, err);
 }
 

@@ -296,14 +296,14 @@ static int plan_run(const bd_arguments *arguments)
     if (status == BD_OK)
         status = bd_pack_job_complete(&settings->pack, &err);
     if (status != BD_OK) {
-        bd_tokenizer_close(job->tokenizer);
+        bd_pack_job_release(job);
         return bd_command_misuse(arguments, &err);
     }
     bd_interrupt_catch();
     status = is_dataset(arguments)
                  ? plan_dataset(arguments, &seq_lens, &estimates, &forecast, &err)
                  : plan_inputs(arguments, job, &seq_lens, &estimates, &forecast, &err);
-    bd_tokenizer_close(job->tokenizer);
+    bd_pack_job_release(job);
     if (status == BD_OK)
         status = print_forecast(arguments, &forecast, &err);
     return status == BD_OK ? BD_EXIT_DONE : bd_command_fail(arguments, &err);

@@ -428,6 +428,18 @@ static bd_status compare_all(comparing *c, bd_error *err)
     return status;
 }
 
+// A plan has the chat formats, the dataset's tokenizer the ids of their special tokens.
+static bd_status find_chat_tokens(const comparing *c, bd_error *err)
+{
+    const bd_check *check = c->job->check;
+    for (size_t i = 0; i < check->plan.n_parts; i++) {
+        bd_chat_format *chat = check->plan.parts[i].chat;
+        if (chat)
+            BD_TRY(bd_chat_format_find_tokens(chat, c->tokenizer, check->folder, err));
+    }
+    return BD_OK;
+}
+
 bd_status bd_verify_corpus(const bd_verify_corpus_job *job, bd_error *problems,
                            int64_t *n_documents, bd_error *err)
 {
@@ -438,11 +450,16 @@ bd_status bd_verify_corpus(const bd_verify_corpus_job *job, bd_error *problems,
                    .limit_left = INT64_MAX};
     *n_documents = 0;
     BD_TRY(bd_stored_tokenizer_open(&c.tokenizer, job->check->folder, &manifest->config, err));
+    bd_status status = find_chat_tokens(&c, err);
+    if (status != BD_OK) {
+        bd_tokenizer_close(c.tokenizer);
+        return status;
+    }
     c.progress = bd_progress_new(&(bd_progress_config){.label = "comparing",
                                                        .unit = "documents",
                                                        .total = documents_to_read(manifest),
                                                        .quiet = job->quiet});
-    const bd_status status = compare_all(&c, err);
+    status = compare_all(&c, err);
     bd_progress_free(c.progress);
     pthread_mutex_destroy(&c.lock);
     bd_tokenizer_close(c.tokenizer);
