@@ -42,9 +42,10 @@ struct bd_columns {
     const struct ArrowSchema *parent;  // in `schema`; the column is a child of it
     char *names[MAX_PATH_NAMES + 1];   // the column, then fields of structs, then NULL
     size_t n_names;
-    char *name;  // the names, joined by dots
-    int column;  // index of names[0] among the file's columns
-    int leaf;    // index among Parquet's columns, which are the leaves of structs and lists
+    char *name;    // the names, joined by dots
+    int column;    // index of names[0] among the file's columns
+    int leaf;      // index among Parquet's columns, which are the leaves of structs and lists
+    bool is_mask;  // it is a column beside the ids
     bd_value_type type;
 
     group *groups;
@@ -58,6 +59,13 @@ struct bd_columns {
 static bd_value_path path_of(const bd_columns *columns)
 {
     return (bd_value_path){(const char *const *)columns->names, columns->n_names};
+}
+
+// Whether the column may have the type of `schema`, and which that is.
+static bool type_of(const bd_columns *columns, const struct ArrowSchema *schema,
+                    bd_value_type *type)
+{
+    return columns->is_mask ? bd_mask_type_of(type, schema) : bd_value_type_of(type, schema);
 }
 
 static const char *group_word(const bd_columns *columns)
@@ -107,7 +115,7 @@ static bd_status check_wrappable(const bd_columns *columns, GArrowSchema *read, 
     const struct ArrowSchema *column = schema->n_children == 1 ? schema->children[0] : NULL;
     const bool is_expected = column && !bd_schema_metadata(column, bd_extension_key, &length) &&
                              (columns->n_names > 1 ? strcmp(column->format, "+s") == 0
-                                                   : bd_value_type_of(&type, column));
+                                                   : type_of(columns, column, &type));
     if (!is_expected)
         status = bd_fail(err, BD_ERR_FORMAT, "it does not have the column");
     free_schema(schema);
@@ -282,20 +290,28 @@ static bd_status choose_column(bd_columns *columns, GArrowSchema *gschema, const
         return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "not a schema that Arrow knows");
     field_path path = {.n = 0};
     int n_ways = find_path(columns->schema, field, &path);
-    for (size_t i = 0; n_ways == 0 && strcmp(field, "text") == 0 && i < 2; i++)
+    const bool may_be_ids = strcmp(field, "text") == 0 && !columns->is_mask;
+    for (size_t i = 0; n_ways == 0 && may_be_ids && i < 2; i++)
         n_ways = find_path(columns->schema, ids[i], &path);
     if (n_ways == 0)
         return fail_no_column(columns->schema, field, err);
     const struct ArrowSchema *column = NULL;
     BD_TRY(take_path(columns, &path, n_ways == 1, &column, err));
-    if (bd_value_type_of(&columns->type, column))
+    if (type_of(columns, column, &columns->type))
         return BD_OK;
     // The text of the schema has one line per column. Asking for one field would wrap its type.
     g_autofree gchar *text = garrow_schema_to_string_metadata(gschema, FALSE);
     g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
     const bool is_there = (guint)columns->column < g_strv_length(lines);
+    const char *found = is_there ? lines[columns->column] : "an unknown type";
+    if (columns->is_mask)
+        return bd_fail(
+            err, BD_ERR_FORMAT,
+            "column '%s' does not say which tokens are trained, because it is no list "
+            "of integers or booleans: %s (rename or drop it)",
+            columns->name, found);
     return bd_fail(err, BD_ERR_FORMAT, "column '%s' is neither text nor a list of integers: %s",
-                   columns->name, is_there ? lines[columns->column] : "an unknown type");
+                   columns->name, found);
 }
 
 // ---- Groups -------------------------------------------------------------------------------
@@ -603,16 +619,54 @@ static bd_status open_mapped(bd_columns *columns, const char *field, bd_error *e
                            : bd_error_prefix(err, status, "cannot read '%s'", columns->path);
 }
 
-bd_status bd_columns_open(bd_columns **out, const char *path, bd_columns_format format,
-                          const char *field, int64_t allowance_bytes, bd_error *err)
+static bd_columns *new_columns(const char *path, bd_columns_format format,
+                               int64_t allowance_bytes)
 {
     bd_columns *columns = g_new0(bd_columns, 1);
-    *out = NULL;
     columns->path = g_strdup(path);
     columns->format = format;
     columns->allowance_bytes = allowance_bytes;
     columns->file.slot = -1;
+    return columns;
+}
+
+bd_status bd_columns_open(bd_columns **out, const char *path, bd_columns_format format,
+                          const char *field, int64_t allowance_bytes, bd_error *err)
+{
+    *out = NULL;
+    bd_columns *columns = new_columns(path, format, allowance_bytes);
     const bd_status status = open_mapped(columns, field, err);
+    if (status == BD_OK)
+        *out = columns;
+    else
+        bd_columns_close(columns);
+    return status;
+}
+
+// "a.b" might also be a column of that name, which is then found in place of the one beside the ids.
+static bool lies_beside(const bd_columns *mask, const bd_columns *ids)
+{
+    bool same = mask->n_names == ids->n_names;
+    for (size_t i = 0; same && i + 1 < ids->n_names; i++)
+        same = strcmp(mask->names[i], ids->names[i]) == 0;
+    return same;
+}
+
+bd_status bd_columns_open_mask(bd_columns **out, const bd_columns *ids, const char *name,
+                               bd_error *err)
+{
+    *out = NULL;
+    bd_columns *columns = new_columns(ids->path, ids->format, ids->allowance_bytes);
+    columns->is_mask = true;
+    g_autoptr(GString) field = g_string_new(NULL);
+    for (size_t i = 0; i + 1 < ids->n_names; i++)
+        g_string_append_printf(field, "%s.", ids->names[i]);
+    g_string_append(field, name);
+    bd_status status = open_mapped(columns, field->str, err);
+    if (status == BD_OK && !lies_beside(columns, ids))
+        status = bd_fail(err, BD_ERR_FORMAT,
+                         "cannot read '%s': two columns are called '%s': rename one of them",
+                         ids->path, field->str);
     if (status == BD_OK)
         *out = columns;
     else
@@ -625,6 +679,11 @@ int bd_columns_id_bytes(const bd_columns *columns)
     const bool is_text = columns->type.layout == BD_VALUES_TEXT ||
                          columns->type.layout == BD_VALUES_TEXT_DICTIONARY;
     return is_text ? 0 : columns->type.item_bytes;
+}
+
+bool bd_columns_is_signed(const bd_columns *columns)
+{
+    return columns->type.is_signed;
 }
 
 const char *bd_columns_name(const bd_columns *columns)

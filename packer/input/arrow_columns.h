@@ -40,8 +40,16 @@ typedef struct bd_columns bd_columns;
 bd_status bd_columns_open(bd_columns **columns, const char *path, bd_columns_format format,
                           const char *field, int64_t allowance_bytes, bd_error *err);
 
-// The size of an id in bytes: 1, 2, 4 or 8; 0 if the column is text.
+// Opens the column `name` beside that of `ids` (in the same struct), which says of each id whether
+// it is trained: list, large_list and fixed_size_list of integers of any width, or of booleans,
+// whose values become bytes, 0 or 1. Its groups are those of `ids`. Otherwise as above.
+bd_status bd_columns_open_mask(bd_columns **columns, const bd_columns *ids, const char *name,
+                               bd_error *err);
+
+// The size of an id in bytes: 1, 2, 4 or 8; 0 if the column is text. Whether they are of a signed
+// type; those of a mask may be negative.
 int bd_columns_id_bytes(const bd_columns *columns);
+bool bd_columns_is_signed(const bd_columns *columns);
 
 typedef struct bd_column_group {
     int64_t first_row, n_rows;

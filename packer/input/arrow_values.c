@@ -42,8 +42,10 @@ static bool list_value_type(bd_value_type *type, const struct ArrowSchema *schem
     else if (strncmp(schema->format, fixed, strlen(fixed)) == 0)
         *type = (bd_value_type){.layout = BD_VALUES_FIXED_LIST,
                                 .list_size = strtoll(schema->format + strlen(fixed), NULL, 10)};
-    else
+    else {
+        *type = (bd_value_type){0};
         return false;
+    }
     const struct ArrowSchema *item = schema->children[0];
     type->item_bytes = item->dictionary ? 0 : integer_bytes(item->format, &type->is_signed);
     return type->item_bytes > 0 && type->list_size >= 0;
@@ -64,11 +66,25 @@ bool bd_value_type_of(bd_value_type *type, const struct ArrowSchema *schema)
     return type->offset_bytes > 0 || list_value_type(type, schema);
 }
 
+bool bd_mask_type_of(bd_value_type *type, const struct ArrowSchema *schema)
+{
+    bool found = list_value_type(type, schema);
+    type->is_mask = true;
+    if (!found && type->list_size >= 0 && schema->n_children == 1 &&
+        strcmp(schema->children[0]->format, "b") == 0) {
+        type->is_boolean = true;
+        type->item_bytes = 1;
+        found = true;
+    }
+    return found;
+}
+
 static bool same_type(const bd_value_type *a, const bd_value_type *b)
 {
     return a->layout == b->layout && a->offset_bytes == b->offset_bytes &&
            a->index_bytes == b->index_bytes && a->item_bytes == b->item_bytes &&
-           a->is_signed == b->is_signed && a->list_size == b->list_size;
+           a->is_signed == b->is_signed && a->is_mask == b->is_mask &&
+           a->is_boolean == b->is_boolean && a->list_size == b->list_size;
 }
 
 // ---- Metadata -----------------------------------------------------------------------------
@@ -171,7 +187,9 @@ static bd_status locate_values(located *at, const struct ArrowSchema *schema,
     }
     if (rows)
         mark_nulls(at, n_rows, rows);
-    if (!bd_value_type_of(&found, schema) || !same_type(&found, type))
+    const bool is_known =
+        type->is_mask ? bd_mask_type_of(&found, schema) : bd_value_type_of(&found, schema);
+    if (!is_known || !same_type(&found, type))
         return bd_fail(err, BD_ERR_FORMAT, "the column's type is not that of the file");
     return BD_OK;
 }
@@ -183,7 +201,8 @@ typedef struct span {
     const char *items;    // NULL if there are none
     const char *offsets;  // not necessarily aligned; NULL if every value has list_size items
     const bd_value_type *type;
-    int64_t first;  // index of value 0 in the buffers
+    int64_t first;       // index of value 0 in the buffers
+    int64_t first_item;  // that `items` begin with
 } span;
 
 static span span_of(const located *at, const bd_value_type *type)
@@ -199,7 +218,7 @@ static span span_of(const located *at, const bd_value_type *type)
     if (type->layout == BD_VALUES_LIST)
         s.offsets = array->buffers[1];
     s.items = items->buffers[1];
-    if (s.items)
+    if (s.items && !type->is_boolean)
         s.items += items->offset * type->item_bytes;
     return s;
 }
@@ -227,9 +246,11 @@ static bd_status check_items(const struct ArrowArray *items, const span *s, int6
     const int item_bytes = s->type->item_bytes;
     for (int64_t j = from; valid && j < to; j++)
         if (!is_set(valid, items->offset + j))
-            return bd_fail(err, BD_ERR_FORMAT, "row %" PRId64 " has a null among its ids", row);
+            return bd_fail(err, BD_ERR_FORMAT, "row %" PRId64 " has a null among its %s", row,
+                           s->type->is_mask ? "items" : "ids");
     // The machine is little-endian, so the sign is in an item's last byte.
-    for (int64_t j = from; s->type->is_signed && j < to; j++)
+    const bool may_be_wrong = s->type->is_signed && !s->type->is_mask;
+    for (int64_t j = from; may_be_wrong && j < to; j++)
         if (s->items[j * item_bytes + item_bytes - 1] & 0x80)
             return bd_fail(err, BD_ERR_FORMAT, "row %" PRId64 " has a negative id", row);
     return BD_OK;
@@ -244,14 +265,37 @@ static bd_value value_at(const span *s, int64_t i)
 {
     const int64_t begin = edge(s, i), item_bytes = s->type->item_bytes;
     const int64_t size_bytes = (edge(s, i + 1) - begin) * item_bytes;
-    return (bd_value){size_bytes > 0 ? s->items + begin * item_bytes : no_bytes, size_bytes};
+    return (bd_value){size_bytes > 0 ? s->items + (begin - s->first_item) * item_bytes
+                                     : no_bytes,
+                      size_bytes};
+}
+
+// Makes bytes of the booleans of the `n_rows` values of `s`, which point to those then.
+static bd_status unpack(bd_values *values, span *s, const struct ArrowArray *items,
+                        int64_t n_rows, bd_error *err)
+{
+    const uint8_t *bits = (const uint8_t *)s->items;
+    const int64_t from = edge(s, 0), to = edge(s, n_rows);
+    BD_TRY(bd_array_reserve((void **)&values->unpacked, &values->unpacked_capacity,
+                            values->n_unpacked + 1, sizeof *values->unpacked, err));
+    uint8_t *bytes = malloc((size_t)(to - from) + 1);
+    if (!bytes)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the column");
+    values->unpacked[values->n_unpacked++] = bytes;
+    for (int64_t j = from; j < to; j++)
+        bytes[j - from] = is_set(bits, items->offset + j);
+    s->items = (const char *)bytes;
+    s->first_item = from;
+    return BD_OK;
 }
 
 // Sets the value of every row that is not null; rows[0] is row `first` of the group.
-static bd_status take_span(bd_value *rows, int64_t n_rows, const located *at,
+static bd_status take_span(bd_values *values, bd_value *rows, int64_t n_rows, const located *at,
                            const bd_value_type *type, int64_t first, bd_error *err)
 {
-    const span s = span_of(at, type);
+    span s = span_of(at, type);
+    if (type->is_boolean)
+        BD_TRY(unpack(values, &s, at->array->children[0], n_rows, err));
     for (int64_t i = 0; i < n_rows; i++) {
         if (!rows[i].data)
             continue;
@@ -293,10 +337,14 @@ void bd_values_clear(bd_values *values)
 {
     values->n_rows = 0;
     values->size_bytes = 0;
+    while (values->n_unpacked > 0)
+        free(values->unpacked[--values->n_unpacked]);
 }
 
 void bd_values_release(bd_values *values)
 {
+    bd_values_clear(values);
+    free(values->unpacked);
     free(values->rows);
     *values = (bd_values){0};
 }
@@ -320,7 +368,7 @@ bd_status bd_values_append(bd_values *values, const struct ArrowSchema *schema,
     BD_TRY(locate_values(&at, schema, array, path, type, rows, err));
     BD_TRY(type->layout == BD_VALUES_TEXT_DICTIONARY
                ? take_dictionary(rows, n_rows, &at, type, first, err)
-               : take_span(rows, n_rows, &at, type, first, err));
+               : take_span(values, rows, n_rows, &at, type, first, err));
     for (int64_t i = 0; i < n_rows; i++)
         if (!bd_int64_add(values->size_bytes, rows[i].size_bytes, &values->size_bytes))
             values->size_bytes = INT64_MAX;

@@ -25,11 +25,17 @@ typedef struct bd_value_type {
     int index_bytes;    // size of an index into the dictionary; 0 if there is none
     int item_bytes;     // 1 for text, otherwise the size of an id
     bool is_signed;     // the ids are of a signed type
+    bool is_mask;       // items say which ids are trained: they may be negative, or booleans
+    bool is_boolean;    // items are bits in the array, and become bytes, 0 or 1, in values
     int64_t list_size;  // items in a value of BD_VALUES_FIXED_LIST
 } bd_value_type;
 
 // Sets *type to the type that `schema` has. False if it is neither text nor a list of integers.
 bool bd_value_type_of(bd_value_type *type, const struct ArrowSchema *schema);
+
+// The same for a column beside the ids that says which of them are trained: a list of integers or
+// of booleans. False if it is something else.
+bool bd_mask_type_of(bd_value_type *type, const struct ArrowSchema *schema);
 
 // The key under which metadata has the name of an extension type.
 extern const char bd_extension_key[];
@@ -57,13 +63,16 @@ typedef struct bd_value {
     int64_t size_bytes;
 } bd_value;
 
-// The rows of all arrays that were appended. Initialize it with zero. No bytes are copied: if a
-// thousand rows have the same text of a dictionary, it is in memory once.
+// The rows of all arrays that were appended. Initialize it with zero. No bytes are copied (but
+// booleans are unpacked): if a thousand rows have the same text of a dictionary, it is in memory
+// once.
 typedef struct bd_values {
     bd_value *rows;  // [n_rows], owned
     int64_t n_rows;
     int64_t size_bytes;  // of all rows together, INT64_MAX if they have more
     size_t capacity;
+    uint8_t **unpacked;  // [n_unpacked], owned; the booleans of each array, a byte for each
+    size_t n_unpacked, unpacked_capacity;
 } bd_values;
 
 void bd_values_clear(bd_values *values);    // keeps its memory

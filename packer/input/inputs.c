@@ -11,6 +11,8 @@
 #include "packer/input/kinds.h"
 #include "packer/input/recognise.h"
 
+BD_ENUM_NAMES(bd_mask_column, BD_MASK_COLUMNS);
+
 bool bd_input_is_stdin(const bd_input *input)
 {
     return strcmp(input->path, BD_STDIN_OPERAND) == 0;

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "common/base/checksum.h"
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 #include "common/base/file.h"
 #include "common/base/threads.h"
@@ -68,6 +69,15 @@ const char *bd_pass_reason_advice(bd_pass_reason reason);
 // The label of inputs that were given none.
 #define BD_DEFAULT_SOURCE "default"
 
+// The columns beside the ids of a table that say which tokens are trained. In `labels` it is those
+// that are not -100; in the others, those that are true or 1.
+#define BD_MASK_COLUMNS(X)                        \
+    X(BD_MASK_LABELS, "labels")                   \
+    X(BD_MASK_LOSS_MASK, "loss_mask")             \
+    X(BD_MASK_COMPLETION_MASK, "completion_mask") \
+    X(BD_MASK_ASSISTANT_MASKS, "assistant_masks")
+BD_ENUM(bd_mask_column, BD_MASK_COLUMNS);
+
 typedef struct bd_input {
     char *path;  // owned; where to open it
     // Owned. Its name is the last name of the operand and, below a folder, the path from there,
@@ -76,8 +86,10 @@ typedef struct bd_input {
     const bd_input_kind *kind;           // kinds.h
     const bd_decompressor *compression;  // NULL: none
     int id_bytes;                        // of its token ids; 0 if it holds text
-    bool has_signed_ids;  // they are of a signed type, and negative ones are wrong
-    bd_own_options own;   // owned; they replace the options of all inputs
+    bool has_signed_ids;      // they are of a signed type, and negative ones are wrong
+    bool has_masks;           // it says which of its tokens are trained
+    const char *mask_column;  // where a table says so, of bd_mask_column_names; NULL: nowhere
+    bd_own_options own;       // owned; they replace the options of all inputs
     size_t folder;  // it was found in: inputs.folders[folder - 1]; 0: it was given by name
     uint64_t device, inode;  // of the file when it was found; 0 for standard input
     int64_t found_bytes;     // its size then

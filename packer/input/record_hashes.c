@@ -49,6 +49,10 @@ void bd_record_hashes_add(bd_record_hashes *hashes, int64_t input, const bd_reco
         bd_hasher_add(hashes->records, record->data, record->size_bytes);
     const uint64_t without_bytes = record->bad == BD_BAD_MISSING_TEXT ? no_value : too_large;
     bd_hasher_add_number(hashes->records, has_bytes ? record->size_bytes : without_bytes);
+    if (has_bytes && record->trained) {
+        bd_hasher_add(hashes->records, record->trained, record->n_trained);
+        bd_hasher_add_number(hashes->records, record->n_trained);
+    }
     // Without this, an empty file before the record would hash as one after it.
     for (int64_t i = hashes->input; i != NO_INPUT && i < input; i++)
         bd_hasher_add_number(hashes->positions, next_input);

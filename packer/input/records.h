@@ -33,11 +33,13 @@ enum { BD_RECORD_PADDING = 64 };
 typedef struct bd_record {
     const char *data;  // borrowed until the next call
     size_t size_bytes;
-    int64_t position;     // at which it begins in the input
-    size_t stored_bytes;  // of the input that it was made from; 0: as many as it has itself
-    bool headless;        // its beginning is not in the input
-    bd_bad_kind bad;      // if it is bad already, it has no bytes
-    const char *problem;  // why it is bad; static; NULL: the kind says it all
+    int64_t position;        // at which it begins in the input
+    size_t stored_bytes;     // of the input that it was made from; 0: as many as it has itself
+    bool headless;           // its beginning is not in the input
+    const uint8_t *trained;  // [n_trained], of ids: 1 or 0 for each, whether it is trained,
+    size_t n_trained;        // borrowed likewise; NULL: all are
+    bd_bad_kind bad;         // if it is bad already, it has no bytes
+    const char *problem;     // why it is bad; static; NULL: the kind says it all
 } bd_record;
 
 // A reader of records. Memory: three times the largest record while the window over the text

@@ -2,9 +2,11 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/memory.h"
 #include "packer/input/examine.h"
+#include "packer/input/reader.h"
 
 // ---- Whether its rows are documents that training may take as they are ----------------------
 
@@ -16,13 +18,12 @@ static const char *first_beside(const bd_columns *columns, const char *const *na
     return *names;
 }
 
-// Refuses Bindery's own shards, rows of packed sequences, and ids with a column beside them that
-// says which tokens are to be learned: packing would lose that without a word.
-static bd_status check_table(const bd_columns *columns, bd_error *err)
+// Refuses Bindery's own shards, and rows of packed sequences. *mask becomes the name of the column
+// beside the ids that says which of them are trained; NULL if none does.
+static bd_status check_table(const bd_columns *columns, const char **mask, bd_error *err)
 {
     static const char *const boundaries[] = {"seq_lengths", "position_ids", "cu_seqlens", NULL};
-    static const char *const masks[] = {"labels", "loss_mask", "completion_mask",
-                                        "assistant_masks", NULL};
+    *mask = NULL;
     if (bd_columns_has_metadata(columns, "bindery"))
         return bd_fail(err, BD_ERR_FORMAT,
                        "it is a shard of a Bindery dataset: bindery repack packs those anew");
@@ -37,14 +38,26 @@ static bd_status check_table(const bd_columns *columns, bd_error *err)
             "give the documents, or the dataset to bindery repack if it was exported "
             "from one (drop that column if every row is one document)",
             beside, name);
-    beside = first_beside(columns, masks);
-    if (beside)
-        return bd_fail(
-            err, BD_ERR_FORMAT,
-            "column '%s' beside '%s' says which tokens are to be learned, and training "
-            "would ignore it: drop that column if all of them are",
-            beside, name);
+    for (const char *const *column = bd_mask_column_names; *column; column++) {
+        if (!bd_columns_has_beside(columns, *column))
+            continue;
+        if (*mask)
+            return bd_fail(err, BD_ERR_FORMAT,
+                           "columns '%s' and '%s' beside '%s' both say which tokens are "
+                           "trained: drop one of them",
+                           *mask, *column, name);
+        *mask = *column;
+    }
     return BD_OK;
+}
+
+// Opens the column of masks, if the input has one: now, because a table whose column has another type
+// should not be found out when half of the corpus is packed.
+static bd_status open_mask(bd_columns **mask, const bd_columns *columns, const char *name,
+                           bd_error *err)
+{
+    *mask = NULL;
+    return name ? bd_columns_open_mask(mask, columns, name, err) : BD_OK;
 }
 
 // ---- Slices ----------------------------------------------------------------------------------
@@ -83,24 +96,32 @@ static bd_status open_columns(bd_columns **columns, const bd_input *input,
 
 bd_status bd_table_cut(bd_input *input, const bd_input_options *options, bd_error *err)
 {
-    bd_columns *columns;
+    bd_columns *columns, *mask = NULL;
     BD_TRY(bd_input_digest_edges(input, NULL, err));
     BD_TRY(open_columns(&columns, input, options, err));
     input->id_bytes = bd_columns_id_bytes(columns);
-    bd_status status = check_table(columns, err);
+    bd_status status = check_table(columns, &input->mask_column, err);
+    input->has_masks = input->mask_column != NULL;
     if (status == BD_OK)
         status = cut_groups(input, columns, options->unit_bytes, err);
+    if (status == BD_ERR_FORMAT)
+        bd_error_prefix(err, status, "cannot read '%s'", input->path);
+    if (status == BD_OK)
+        status = open_mask(&mask, columns, input->mask_column, err);
+    bd_columns_close(mask);
     bd_columns_close(columns);
-    return status == BD_ERR_FORMAT
-               ? bd_error_prefix(err, status, "cannot read '%s'", input->path)
-               : status;
+    return status;
 }
 
 // ---- Reading ---------------------------------------------------------------------------------
 
 typedef struct table_source {
-    const char *path;                 // borrowed
-    bd_columns *columns;              // owned
+    const bd_input *input;         // borrowed
+    bd_columns *columns;           // owned
+    bd_columns *mask;              // owned; NULL: it has none
+    bd_column_values mask_values;  // of the same group as `values`
+    uint8_t *trained;              // owned; of the last record
+    size_t trained_capacity;
     int64_t begin;                    // of the slice
     int64_t group;                    // the next to be read
     bd_column_values values;          // of the group before it
@@ -116,8 +137,9 @@ bd_status bd_table_open(void **source, const bd_input *input, const bd_input_opt
     if (!table)
         return bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", input->path);
     *source = table;
-    table->path = input->path;
+    table->input = input;
     BD_TRY(open_columns(&table->columns, input, options, err));
+    BD_TRY(open_mask(&table->mask, table->columns, input->mask_column, err));
     int64_t n_rows = 0;
     for (int64_t g = 0; g < bd_columns_n_groups(table->columns); g++)
         n_rows += bd_columns_group(table->columns, g).n_rows;
@@ -127,8 +149,11 @@ bd_status bd_table_open(void **source, const bd_input *input, const bd_input_opt
 void bd_table_close(void *source)
 {
     table_source *table = source;
-    if (table)
-        bd_columns_close(table->columns);
+    if (!table)
+        return;
+    bd_columns_close(table->columns);
+    bd_columns_close(table->mask);
+    free(table->trained);
     free(table);
 }
 
@@ -159,7 +184,7 @@ static bd_status count_group(table_source *table, const bd_column_group *group, 
                    "cannot read '%s': its rows up to %" PRId64 " take more than %" PRId64
                    " MiB in one unit, far more than in the file: write smaller row groups or "
                    "record batches, or allow more with --unit-size",
-                   table->path, group->first_row + group->n_rows, allowed >> 20);
+                   table->input->path, group->first_row + group->n_rows, allowed >> 20);
 }
 
 // The next group that begins in the slice and has rows; *found is false if there is none.
@@ -173,12 +198,61 @@ static bd_status read_table_group(table_source *table, int64_t end, bool *found,
         if (group.n_rows > 0 && group.first_row >= table->begin) {
             BD_TRY(bd_columns_read(table->columns, table->group, &table->values, err));
             BD_TRY(count_group(table, &group, err));
+            if (table->mask)  // of as many rows, by the metadata that both share
+                BD_TRY(bd_columns_read(table->mask, table->group, &table->mask_values, err));
             table->first_row = group.first_row;
             table->row = 0;
             *found = true;
         }
         table->group++;
     }
+    return BD_OK;
+}
+
+// A number as a mask has it, little-endian.
+static int64_t number_at(const char *items, int64_t i, int item_bytes, bool is_signed)
+{
+    const int spare_bits = 64 - 8 * item_bytes;
+    uint64_t bits = 0;
+    memcpy(&bits, items + i * item_bytes, (size_t)item_bytes);
+    return is_signed ? (int64_t)(bits << spare_bits) >> spare_bits : (int64_t)bits;
+}
+
+// Finds which ids of the record are trained.
+static bd_status read_mask(table_source *table, const bd_value *mask, bd_record *record,
+                           bd_error *err)
+{
+    enum { IGNORED = -100 };  // a label that PyTorch's cross-entropy leaves out
+    const char *const name = table->input->mask_column;
+    const bool are_labels = strcmp(name, bd_mask_column_names[BD_MASK_LABELS]) == 0;
+    const int id_bytes = bd_columns_id_bytes(table->columns);
+    const int item_bytes = bd_columns_id_bytes(table->mask);
+    const bool ids_are_signed = bd_columns_is_signed(table->columns);
+    const bool is_signed = bd_columns_is_signed(table->mask);
+    const int64_t n = (int64_t)record->size_bytes / id_bytes;
+    if (!mask->data)
+        return bd_fail(err, BD_ERR_FORMAT, "column '%s' has no value", name);
+    if (mask->size_bytes / item_bytes != n)
+        return bd_fail(err, BD_ERR_FORMAT,
+                       "%" PRId64 " items in column '%s' for %" PRId64 " tokens",
+                       mask->size_bytes / item_bytes, name, n);
+    BD_TRY(bd_array_reserve((void **)&table->trained, &table->trained_capacity, (size_t)n + 1,
+                            1, err));
+    for (int64_t t = 0; t < n; t++) {
+        const int64_t item = number_at(mask->data, t, item_bytes, is_signed);
+        const int64_t id = number_at(record->data, t, id_bytes, ids_are_signed);
+        table->trained[t] = are_labels ? item != IGNORED : item != 0;
+        if (are_labels ? item != IGNORED && item != id : item != 0 && item != 1)
+            return bd_fail(err, BD_ERR_FORMAT,
+                           are_labels
+                               ? "token %" PRId64 " has %" PRId64
+                                 " in column '%s', which is neither -100 nor its id %" PRId64
+                               : "token %" PRId64 " has %" PRId64
+                                 " in column '%s', which is neither 0 nor 1",
+                           t, item, name, id);
+    }
+    record->trained = table->trained;
+    record->n_trained = (size_t)n;
     return BD_OK;
 }
 
@@ -198,5 +272,9 @@ bd_status bd_table_next(void *source, int64_t end, bd_record *record, bool *foun
                           .position = table->first_row + row};
     if (!value.data)
         record->bad = BD_BAD_MISSING_TEXT;
-    return BD_OK;
+    if (!value.data || !table->mask)
+        return BD_OK;
+    const bd_status status = read_mask(table, &table->mask_values.rows[row], record, err);
+    return status == BD_ERR_FORMAT ? bd_reader_blame(table->input, record, status, err)
+                                   : status;
 }

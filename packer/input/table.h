@@ -5,8 +5,9 @@
 
 #include "packer/input/kinds.h"
 
-// As kinds.h says. A table whose rows are not documents that training may take as they are is
-// BD_ERR_FORMAT: shards of Bindery, packed sequences, ids with a mask beside them.
+// As kinds.h says. A table whose rows are not documents is BD_ERR_FORMAT: shards of Bindery and
+// packed sequences. A column beside the ids that says which of them are trained becomes
+// record->trained; two such columns, and items that say something else, are BD_ERR_FORMAT.
 bd_status bd_table_cut(bd_input *input, const bd_input_options *options, bd_error *err);
 bd_status bd_table_open(void **source, const bd_input *input, const bd_input_options *options,
                         bd_error *err);

@@ -337,14 +337,15 @@ static bd_status check_input(const bd_pack_job *job, const bd_input *input, bd_e
     return BD_OK;
 }
 
-bd_status bd_pack_job_examine(const bd_pack_job *job, bd_inputs *inputs, int n_threads,
-                              bd_error *err)
+bd_status bd_pack_job_examine(bd_pack_job *job, bd_inputs *inputs, int n_threads, bd_error *err)
 {
     bd_threads *threads;
     BD_TRY(bd_threads_new(&threads, n_threads, err));
     bd_status status = bd_inputs_examine(inputs, &job->reading, threads, err);
     bd_threads_free(threads);
-    for (size_t i = 0; status == BD_OK && i < inputs->n; i++)
+    for (size_t i = 0; status == BD_OK && i < inputs->n; i++) {
         status = check_input(job, &inputs->items[i], err);
+        job->config.loss_mask = job->config.loss_mask || inputs->items[i].has_masks;
+    }
     return status;
 }

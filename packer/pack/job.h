@@ -76,8 +76,9 @@ void bd_pack_job_release(bd_pack_job *job);
 bd_status bd_pack_job_collect(bd_inputs *inputs, const char *const *operands, size_t n_operands,
                               const bd_pack_options *options, bd_error *err);
 
-// Examines them (inputs.h) and refuses inputs that the job cannot take.
-bd_status bd_pack_job_examine(const bd_pack_job *job, bd_inputs *inputs, int n_threads,
+// Examines them (inputs.h) and refuses inputs that the job cannot take. The dataset will have
+// loss masks if an input says which of its tokens are trained.
+bd_status bd_pack_job_examine(bd_pack_job *job, bd_inputs *inputs, int n_threads,
                               bd_error *err);
 
 #endif

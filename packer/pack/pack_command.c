@@ -287,7 +287,7 @@ static bd_status pack_dataset(const bd_arguments *arguments, const bd_pack_setti
 static bd_status find_inputs(const bd_arguments *arguments, const bd_pack_settings *how,
                              bd_inputs *inputs, bd_error *err)
 {
-    const bd_pack_options *options = arguments->settings;
+    bd_pack_options *options = arguments->settings;
     BD_TRY(
         bd_pack_job_collect(inputs, arguments->operands, arguments->n_operands, options, err));
     BD_TRY(bd_pack_job_examine(&options->job, inputs, how->n_threads, err));

@@ -76,6 +76,8 @@ static bd_json *input_to_json(const bd_input *input)
         bd_json_set_string(json, "text_field", input->own.text_field);
     if (input->own.delimiter)
         bd_json_set_string(json, "delimiter", input->own.delimiter);
+    if (input->mask_column)
+        bd_json_set_string(json, "mask_column", input->mask_column);
     return json;
 }
 
@@ -365,6 +367,7 @@ bd_status bd_pack_plan_input(const bd_pack_plan *plan, size_t index, bd_planned_
     const bd_json *json = bd_json_at(inputs, index);
     BD_TRY(get_text_or_null(json, "edges", &input->edges, err));
     BD_TRY(get_text_or_null(json, "text_field", &input->text_field, err));
+    BD_TRY(get_text_or_null(json, "mask_column", &input->mask_column, err));
     return get_text_or_null(json, "delimiter", &input->delimiter, err);
 }
 

@@ -66,6 +66,7 @@ size_t bd_pack_plan_find_part(const bd_pack_plan *plan, size_t input);
 typedef struct bd_planned_input {
     const char *edges;
     const char *text_field, *delimiter;  // where it was read otherwise than its part
+    const char *mask_column;             // of a table; NULL: all of its tokens are trained
 } bd_planned_input;
 
 bd_status bd_pack_plan_input(const bd_pack_plan *plan, size_t index, bd_planned_input *input,

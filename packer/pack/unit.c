@@ -272,7 +272,12 @@ static bd_status append_record_ids(bd_unit_packer *p, const bd_input *input, uin
     const uint32_t *text = p->ids;
     BD_TRY(unwrap_ids(p, &text, &n, err));
     *chosen = choose_side(p, text, n * sizeof *text);
-    return bd_documents_append_ids(&(*chosen)->documents, text, NULL, n, true, index,
+    // A separator that is present has an item of the mask, and one that is appended goes with the
+    // document's last token.
+    const uint8_t *trained = record->trained ? record->trained + (text - p->ids) : NULL;
+    const bool end_trained = !record->trained || (record->n_trained > 0 &&
+                                                  record->trained[record->n_trained - 1] != 0);
+    return bd_documents_append_ids(&(*chosen)->documents, text, trained, n, end_trained, index,
                                    (uint64_t)record->position, err);
 }
 

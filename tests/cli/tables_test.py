@@ -1,6 +1,6 @@
 """Misleading tables are refused, and the message names the problem: extension types, two columns of
-one name, streams that end too early or too late, encrypted columns, Bindery's own rows, and ids
-with a mask beside them."""
+one name, streams that end too early or too late, encrypted columns, Bindery's own rows, and masks
+beside ids that cannot be what they seem."""
 
 import json
 from pathlib import Path
@@ -187,20 +187,56 @@ class Tables(Refusals):
             self.assert_pack_refused(tables, "packed sequences, not documents", "repack",
                                      options=IDS)
 
-    def test_a_mask_beside_ids_is_refused_by_name(self) -> None:
+    # ---- Masks ---------------------------------------------------------------------------
+
+    def test_two_masks_beside_ids_are_refused_by_their_names(self) -> None:
         ids = pa.array([[1, 2], [3]])
-        for name in ("labels", "loss_mask", "completion_mask", "assistant_masks"):
+        for kind in KINDS:
+            with self.subTest(kind):
+                table = pa.table({"completion_mask": ids, "input_ids": ids, "labels": ids})
+                path = write_table(self.folder / "masked", table, kind)
+                self.assert_pack_refused(
+                    [path], "columns 'labels' and 'completion_mask' beside 'input_ids'",
+                    "drop one of them", options=IDS)
+        inside = pa.StructArray.from_arrays([ids] * 3, ["tokens", "loss_mask", "labels"])
+        path = write_table(self.folder / "inside", pa.table({"a": inside}), "parquet")
+        self.assert_pack_refused([path], "columns 'labels' and 'loss_mask' beside 'a.tokens'",
+                                 options=(*IDS, "--text-field", "a.tokens"))
+
+    def test_a_mask_that_does_not_fit_its_ids_names_the_row(self) -> None:
+        ids = [[1, 2], [3], [4, 5]]
+        for name, mask, said in [
+            ("labels", [[1, 2], [-100], [4, 6]],
+             "row 2: token 1 has 6 in column 'labels', which is neither -100 nor its id 5"),
+            ("labels", [[1, 2], [-101], [4, 5]], "row 1: token 0 has -101 in column 'labels'"),
+            ("labels", [[1, 2], [3, 3], [4, 5]], "row 1: 2 items in column 'labels' for 1 tokens"),
+            ("labels", [[1, 2], [3], None], "row 2: column 'labels' has no value"),
+            ("labels", [[1, None], [3], [4, 5]], "row 0 has a null among its items"),
+            ("loss_mask", [[0, 1], [1], [2, 1]],
+             "row 2: token 0 has 2 in column 'loss_mask', which is neither 0 nor 1"),
+            ("loss_mask", [[0, 1], [-1], [1, 1]], "row 1: token 0 has -1 in column 'loss_mask'"),
+            ("loss_mask", [[0], [1], [0, 1]], "row 0: 1 items in column 'loss_mask' for 2 tokens"),
+            ("completion_mask", [[True, False], [True], [True]], "row 2: 1 items in column"),
+            ("assistant_masks", [[True, False], None, [True, True]],
+             "row 1: column 'assistant_masks' has no value"),
+            ("assistant_masks", [[True, None], [True], [True, True]],
+             "row 0 has a null among its items"),
+        ]:
             for kind in KINDS:
-                with self.subTest(name, kind=kind):
-                    table = pa.table({"input_ids": ids, name: ids})
+                with self.subTest(name, kind=kind, said=said):
+                    table = pa.table({"input_ids": ids, name: mask})
+                    path = write_table(self.folder / "masked", table, kind)
+                    self.assert_pack_refused([path], said, options=IDS)
+
+    def test_a_mask_of_another_type_is_refused_before_anything_is_packed(self) -> None:
+        for mask in ([0, 1], ["a", "b"], [[0.5], [1.0]], [["a"], ["b"]], [[[0]], [[1]]]):
+            for kind in KINDS:
+                with self.subTest(mask=mask, kind=kind):
+                    table = pa.table({"input_ids": [[1], [2]], "labels": mask})
                     path = write_table(self.folder / "masked", table, kind)
                     self.assert_pack_refused(
-                        [path], f"column '{name}' beside 'input_ids'", "drop that column",
-                        options=IDS)
-        inside = pa.StructArray.from_arrays([ids, ids], ["tokens", "labels"])
-        path = write_table(self.folder / "inside", pa.table({"a": inside}), "parquet")
-        self.assert_pack_refused([path], "column 'labels' beside 'a.tokens'",
-                                 options=(*IDS, "--text-field", "a.tokens"))
+                        [path], "column 'labels' does not say which tokens are trained",
+                        "no list of integers or booleans", "rename or drop it", options=IDS)
 
     def test_columns_that_only_look_like_masks_are_accepted(self) -> None:
         for columns, options in [

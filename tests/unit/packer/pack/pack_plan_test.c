@@ -350,7 +350,7 @@ static void a_plan_that_cannot_be_used_is_named(void **state)
     } CASES[] = {
         {"{", BD_ERR_FORMAT, "'./plan.json' is not valid JSON: "},
         {"{}", BD_ERR_FORMAT, "cannot use './plan.json': 'format' is not a string"},
-        {"{\"format\":\"2.0\"}", BD_ERR_UNSUPPORTED, "cannot use './plan.json': format '2.0'"},
+        {"{\"format\":\"3.0\"}", BD_ERR_UNSUPPORTED, "cannot use './plan.json': format '3.0'"},
         {"{\"format\":\"1.0\"}", BD_ERR_FORMAT,
          "cannot use './plan.json': 'reading' is not an object"},
     };
