@@ -114,6 +114,30 @@ int64_t bd_bits_count(const void *bits, int64_t from, int64_t to)
     return n;
 }
 
+int64_t bd_bits_difference(const void *a, int64_t a_from, const void *b, int64_t b_from,
+                           int64_t n)
+{
+    const uint64_t low = UINT64_MAX >> 8;  // as in bd_bits_copy()
+    for (int64_t i = 0; i < n;) {
+        int64_t n_bits = n - i < 8 ? n - i : 8;
+        uint64_t differ;
+        if (n - i >= 64) {
+            uint64_t left, right;
+            memcpy(&left, (const uint8_t *)a + (a_from + i) / 8, 8);
+            memcpy(&right, (const uint8_t *)b + (b_from + i) / 8, 8);
+            differ = (left >> (a_from + i) % 8 ^ right >> (b_from + i) % 8) & low;
+            n_bits = 56;
+        } else {
+            differ =
+                take_bits(a, a_from + i, (int)n_bits) ^ take_bits(b, b_from + i, (int)n_bits);
+        }
+        if (differ != 0)
+            return i + __builtin_ctzll(differ);
+        i += n_bits;
+    }
+    return n;
+}
+
 void bd_column_fill(void *column, int64_t from, int64_t to, int bits, uint32_t value)
 {
     if (bits == 1)

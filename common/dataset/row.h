@@ -81,8 +81,11 @@ static inline const void *bd_column_at(const void *column, int64_t t, int bits)
 // and the last byte stay as they are, and no byte without a bit to read or write is touched.
 void bd_bits_copy(void *to, int64_t at, const void *bits, int64_t from, int64_t n);
 void bd_bits_fill(void *bits, int64_t from, int64_t to, bool value);
-// How many of the bits [from, to) are set; whether bit t is.
+// How many of the bits [from, to) are set; whether bit t is; the first i < n for which bit a_from + i
+// of `a` differs from bit b_from + i of `b`, n if there is none.
 int64_t bd_bits_count(const void *bits, int64_t from, int64_t to);
+int64_t bd_bits_difference(const void *a, int64_t a_from, const void *b, int64_t b_from,
+                           int64_t n);
 static inline bool bd_bit_at(const void *bits, int64_t t)
 {
     return ((const uint8_t *)bits)[t / 8] >> t % 8 & 1;

@@ -107,6 +107,15 @@ static void put_labels(sink *out, const bd_row *row, const bd_dataset_config *co
         put(out, BD_EXPORT_NO_TARGET);
 }
 
+static void put_targets(sink *out, const bd_row *row, const bd_dataset_config *config)
+{
+    for (int64_t s = 0; s + 1 < row->n_bounds; s++)
+        for (int64_t t = row->bounds[s]; t < row->bounds[s + 1]; t++)
+            put(out, bd_row_is_target(row, s, t));
+    for (int64_t t = used_tokens(row); t < config->seq_len; t++)
+        put(out, 0);
+}
+
 static void put_lengths(sink *out, const bd_row *row, const bd_dataset_config *config)
 {
     for (int64_t s = 0; s + 1 < row->n_bounds; s++)
@@ -126,7 +135,10 @@ bd_status bd_export_batch_add(bd_export_batch *batch, const bd_export_columns *c
                               const bd_dataset_config *config, const bd_row *row, bd_error *err)
 {
     static void (*const fill[])(sink *, const bd_row *, const bd_dataset_config *) = {
-        put_ids, put_positions, put_labels, put_lengths, put_bounds};
+        [BD_EXPORT_INPUT_IDS] = put_ids,          [BD_EXPORT_POSITION_IDS] = put_positions,
+        [BD_EXPORT_LABELS] = put_labels,          [BD_EXPORT_SEQ_LENGTHS] = put_lengths,
+        [BD_EXPORT_CU_SEQLENS] = put_bounds,      [BD_EXPORT_LOSS_MASK] = put_targets,
+        [BD_EXPORT_COMPLETION_MASK] = put_targets};
     // A segment has a token at least, so that there are never more boundaries than this.
     const size_t most_items = (size_t)config->seq_len + 1;
     const size_t n_rows = (size_t)batch->n_rows;

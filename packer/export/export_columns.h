@@ -4,12 +4,15 @@
 //   input_ids      a a a a a | b | c c | p p
 //   position_ids   0 1 2 3 4   0   0 1   0 1   padding counts as a sequence of its own
 //   labels         . a a a a   .   . c   . .   the id where the token is a target, else -100
+//   loss_mask      0 1 1 1 1   0   0 1   0 0   1 where the token is a target, else 0
+//   completion_mask                            the same, under the name that TRL knows
 //   seq_lengths    5           1   2     2     add up to seq_len
 //   cu_seqlens     0           5   6     8     as stored
 //
 // Labels are not shifted: models of Hugging Face do that themselves. A token is a target if the
 // token before it is of the same segment, so that the first token of a segment never is, be it
-// a document's first or a piece's repeated context.
+// a document's first or a piece's repeated context; and if the dataset's loss mask, where it has
+// one, says that it is trained.
 #ifndef BINDERY_PACKER_EXPORT_EXPORT_COLUMNS_H
 #define BINDERY_PACKER_EXPORT_EXPORT_COLUMNS_H
 
@@ -27,7 +30,9 @@
     X(BD_EXPORT_POSITION_IDS, "position_ids") \
     X(BD_EXPORT_LABELS, "labels")             \
     X(BD_EXPORT_SEQ_LENGTHS, "seq_lengths")   \
-    X(BD_EXPORT_CU_SEQLENS, "cu_seqlens")
+    X(BD_EXPORT_CU_SEQLENS, "cu_seqlens")     \
+    X(BD_EXPORT_LOSS_MASK, "loss_mask")       \
+    X(BD_EXPORT_COMPLETION_MASK, "completion_mask")
 BD_ENUM(bd_export_column, BD_EXPORT_COLUMNS);
 
 enum {

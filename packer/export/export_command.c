@@ -48,7 +48,8 @@ static bd_option export_options[] = {
      BD_GIVEN(export_settings, columns_given),
      .initial = "input_ids,position_ids,labels,seq_lengths",
      .help =
-         "Datasets only: columns in their order, with commas between them; also cu_seqlens"},
+         "Datasets only: columns in their order, with commas between them; also cu_seqlens, "
+         "loss_mask and completion_mask"},
     {.name = "overwrite",
      BD_FLAG(export_settings, overwrite),
      .help = "Datasets only: replace the export that DIR holds"},

@@ -92,10 +92,10 @@
 
     function otherCounts() {
         const names = [
-            'targets', 'padding', 'segments', 'longest_segment', 'empty_documents',
+            'targets', 'masked', 'padding', 'segments', 'longest_segment', 'empty_documents',
             'split_documents',
             'truncated_documents', 'dropped_documents', 'too_short_documents',
-            'held_out_documents', 'headless_documents', 'invalid_utf8_documents',
+            'held_out_documents', 'untrained_documents', 'headless_documents', 'invalid_utf8_documents',
             'bad_missing_text', 'bad_json', 'bad_utf8', 'bad_too_large', 'bad_pattern',
             'separator_collisions',
         ];
@@ -123,7 +123,8 @@
     function fillLedger() {
         byId('ledger-cards').append(
             side('Tokens in', ['text', 'bos', 'separators', 'repeated']),
-            side('Tokens out', ['packed', 'truncated', 'dropped', 'too_short', 'held_out']),
+            side('Tokens out', ['packed', 'truncated', 'dropped', 'too_short', 'held_out',
+                ...(packing.loss_mask ? ['untrained'] : [])]),
             card('Counts', list(otherCounts())), packingCard());
     }
 

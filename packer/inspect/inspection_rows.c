@@ -220,6 +220,7 @@ static bd_status compare_with_manifest(const bd_inspection *in, bd_error *err)
     counted.packed = rows->packed;
     counted.padding = rows->padding;
     counted.targets = rows->targets;
+    counted.masked = rows->masked;
     counted.repeated = rows->repeated;
     counted.longest_segment = rows->longest_segment;
     counted.attention_pairs = rows->attention_pairs;

@@ -61,6 +61,7 @@ static void print_documents(FILE *out, const bd_inspection *in, bd_text_style st
     print_nonzero(out, "dropped documents", f->dropped_documents);
     print_nonzero(out, "too short documents", f->too_short_documents);
     print_nonzero(out, "held-out documents", f->held_out_documents);
+    print_nonzero(out, "untrained documents", f->untrained_documents);
     print_nonzero(out, "headless documents", f->headless_documents);
     print_nonzero(out, "invalid UTF-8 documents", f->invalid_utf8_documents);
     print_nonzero(out, "bad: no text", f->bad_missing_text);
@@ -306,6 +307,8 @@ void bd_report_inspection(FILE *out, const bd_inspection *inspection, bd_text_st
     bd_report_bad_records(out, &inspection->manifest.totals);
     bd_report_sources(out, inspection->sources, inspection->n_sources,
                       inspection->manifest.totals.packed);
+    if (inspection->manifest.config.loss_mask)
+        bd_report_trained(out, inspection->sources, inspection->n_sources);
     bd_report_added_tokens(out, &inspection->manifest.totals.added, inspection->tokenizer);
     fputc('\n', out);
     if (inspection->manifest.passed_over.n > 0) {

@@ -114,9 +114,14 @@ static void put_columns(FILE *out, const bd_dataset_config *config)
             "predicted, across a boundary; positions restart at each |\n"
             "| `documents` | list of struct | where each piece comes from: `input` and "
             "`position` of its document in the corpus, its `offset` in the document, the "
-            "document's `length` |\n"
-            "| `checksum` | uint64 | of the row |\n\n",
+            "document's `length` |\n",
             8 * bd_dataset_id_bytes(config), config->seq_len);
+    if (config->loss_mask)
+        fprintf(out,
+                "| `loss_mask` | bool[%" PRId64 "] | which tokens are trained: only they are "
+                "predicted |\n",
+                config->seq_len);
+    fputs("| `checksum` | uint64 | of the row |\n\n", out);
 }
 
 static void put_calls(FILE *out, const card *c)

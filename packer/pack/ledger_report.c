@@ -35,6 +35,14 @@ static void print_pair(FILE *out, const char *left, int64_t left_n, const char *
     fprintf(out, "    %-11s%*s\n", right, NUMBER_WIDTH, bd_format_exact(right_n).text);
 }
 
+// On the right side alone, if there are any.
+static void print_right(FILE *out, const char *right, int64_t n)
+{
+    if (n > 0)
+        fprintf(out, "  %-11s%*s    %-11s%*s\n", "", NUMBER_WIDTH, "", right, NUMBER_WIDTH,
+                bd_format_exact(n).text);
+}
+
 void bd_report_sources(FILE *out, const bd_source_figures *sources, size_t n, int64_t packed)
 {
     if (n > 1)
@@ -42,12 +50,28 @@ void bd_report_sources(FILE *out, const bd_source_figures *sources, size_t n, in
                 "share", "left out");
     for (size_t i = 0; n > 1 && i < n; i++) {
         const bd_figures *f = &sources[i].figures;
-        const int64_t left_out = f->truncated + f->dropped + f->too_short + f->held_out;
+        const int64_t left_out =
+            f->truncated + f->dropped + f->too_short + f->held_out + f->untrained;
         fputs("  ", out);
         const int n_columns = bd_print_name(out, sources[i].name, NAME_WIDTH);
         fprintf(out, "%*s%14s%18s%9.2f%%%9.2f%%\n", NAME_WIDTH + 1 - n_columns, "",
                 bd_format_exact(f->documents).text, bd_format_exact(f->packed).text,
                 percent(f->packed, packed), percent(left_out, f->packed + left_out));
+    }
+}
+
+void bd_report_trained(FILE *out, const bd_source_figures *sources, size_t n)
+{
+    if (n > 1)
+        fprintf(out, "\n%-28s%14s%18s%20s\n", "Loss masks", "targets", "masked",
+                "share of targets");
+    for (size_t i = 0; n > 1 && i < n; i++) {
+        const bd_figures *f = &sources[i].figures;
+        fputs("  ", out);
+        const int n_columns = bd_print_name(out, sources[i].name, NAME_WIDTH);
+        fprintf(out, "%*s%14s%18s%19.2f%%\n", NAME_WIDTH + 1 - n_columns, "",
+                bd_format_exact(f->targets).text, bd_format_exact(f->masked).text,
+                percent(f->targets, f->targets + f->masked));
     }
 }
 
@@ -113,15 +137,18 @@ void bd_report_tokens(FILE *out, const bd_manifest *manifest, const char *tokeni
     else
         fprintf(out, "  %-11s%*s\n", "repeated", NUMBER_WIDTH,
                 bd_format_exact(f->repeated).text);
-    if (f->held_out > 0)
-        fprintf(out, "  %-11s%*s    %-11s%*s\n", "", NUMBER_WIDTH, "", "held out", NUMBER_WIDTH,
-                bd_format_exact(f->held_out).text);
+    print_right(out, "held out", f->held_out);
+    print_right(out, "untrained", f->untrained);
     print_pair(out, "sum", f->text + f->bos + f->separators + f->repeated, "sum",
-               f->packed + f->truncated + f->dropped + f->too_short + f->held_out);
+               f->packed + f->truncated + f->dropped + f->too_short + f->held_out +
+                   f->untrained);
     fprintf(out, "\n  padding    %*s    %.4f %% of the rows\n", NUMBER_WIDTH,
             bd_format_exact(f->padding).text, percent(f->padding, cells));
     fprintf(out, "  targets    %*s    %.4f %% of the rows\n", NUMBER_WIDTH,
             bd_format_exact(f->targets).text, percent(f->targets, cells));
+    if (manifest->config.loss_mask)
+        fprintf(out, "  masked     %*s    %.4f %% of the rows\n", NUMBER_WIDTH,
+                bd_format_exact(f->masked).text, percent(f->masked, cells));
 }
 
 // Prints which kinds of bad records there are, and their share: people look for this when a corpus
@@ -198,6 +225,8 @@ bd_status bd_report_ledger(FILE *out, const char *folder, const bd_manifest *man
     free(tokenizer_file);
     bd_report_bad_records(out, &manifest->totals);
     bd_report_sources(out, sources, n, manifest->totals.packed);
+    if (manifest->config.loss_mask)
+        bd_report_trained(out, sources, n);
     report_added_tokens(out, folder, manifest);
     free(sources);
     return BD_OK;

@@ -17,6 +17,8 @@ bd_status bd_report_ledger(FILE *out, const char *folder, const bd_manifest *man
 void bd_report_tokens(FILE *out, const bd_manifest *manifest, const char *tokenizer_file);
 void bd_report_bad_records(FILE *out, const bd_figures *figures);  // nothing if none was bad
 void bd_report_sources(FILE *out, const bd_source_figures *sources, size_t n, int64_t packed);
+// The same for targets and masked tokens, in a dataset with loss masks.
+void bd_report_trained(FILE *out, const bd_source_figures *sources, size_t n);
 
 // The added tokens that were recognised in the text, if there are any: each with its id and how
 // it is written, the most frequent first. `tokenizer` may be NULL: then only ids are known.

@@ -279,6 +279,13 @@ static void compare_input(const bd_input_entry *entry, const bd_planned_input *p
     bd_status status = BD_OK;
     if (bd_json_difference(here, there, where, sizeof where))
         status = bd_fail(change, BD_ERR_FORMAT, "%s", where);
+    else if (planned->mask_column != input->mask_column &&
+             (!planned->mask_column || !input->mask_column ||
+              strcmp(planned->mask_column, input->mask_column) != 0))
+        status = bd_fail(change, BD_ERR_FORMAT,
+                         "which tokens are trained was read from column '%s', and now '%s'",
+                         planned->mask_column ? planned->mask_column : "",
+                         input->mask_column ? input->mask_column : "");
     else if (planned->edges && strcmp(planned->edges, input->edges.hex) != 0)
         status = bd_fail(change, BD_ERR_FORMAT, "its first or its last MiB is another");
     bd_json_free(here);

@@ -70,6 +70,27 @@ static bd_status fail_token(const comparison *m, const bd_document *document,
     return blame(m, document->input, document->position, err);
 }
 
+// Whether a piece has the document's mask. Its own first token, whose bit is 0 in any case (R10), is
+// the last of the piece before, or the document's first.
+static bd_status compare_mask(const comparison *m, const bd_document *document,
+                              const bd_indexed_segment *piece, bd_error *err)
+{
+    const bd_row row = bd_shard_unchecked_row(m->shard, piece->row);
+    const int64_t n = piece->n_tokens - 1;
+    const int64_t begin = document->begin + piece->offset + 1;
+    const int64_t t = bd_bits_difference(m->documents->loss_mask, begin, row.loss_mask,
+                                         row.mask_bit + piece->from + 1, n);
+    if (t == n)
+        return BD_OK;
+    const bool trained = bd_bit_at(m->documents->loss_mask, begin + t);
+    bd_fail(err, BD_ERR_FORMAT,
+            "token %" PRId64
+            " of the document is %strained, and '%s', row %u, says that it is%s",
+            piece->offset + 1 + t, trained ? "" : "not ", m->shard->path, piece->row,
+            trained ? " not" : "");
+    return blame(m, document->input, document->position, err);
+}
+
 // bd_check_shard() has shown that the pieces cover the document, once and in order (S3).
 static bd_status compare_document(const comparison *m, const bd_document *document,
                                   const bd_indexed_segment *pieces, size_t n, bd_error *err)
@@ -86,6 +107,8 @@ static bd_status compare_document(const comparison *m, const bd_document *docume
         if (memcmp(expected, bd_indexed_segment_ids(&pieces[i], m->shard),
                    (size_t)pieces[i].n_tokens * (size_t)id_bytes) != 0)
             return fail_token(m, document, &pieces[i], err);
+        if (m->shard->config.loss_mask)
+            BD_TRY(compare_mask(m, document, &pieces[i], err));
     }
     return BD_OK;
 }

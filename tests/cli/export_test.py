@@ -23,7 +23,7 @@ from schemas import validate  # noqa: E402
 SEED = 20240612
 SEQ_LEN = 33
 DEFAULT = ["input_ids", "position_ids", "labels", "seq_lengths"]
-EVERY = ["cu_seqlens", *reversed(DEFAULT)]
+EVERY = ["cu_seqlens", *reversed(DEFAULT), "completion_mask", "loss_mask"]
 SUFFIXES = {"stream": "arrows", "parquet": "parquet"}
 
 
@@ -38,14 +38,17 @@ def corpus(rng: random.Random) -> list[Input]:
 
 
 def expected_row(row: dict) -> dict:
-    """Computes a shard's row in every column, token by token."""
+    """Computes a shard's row in every column, token by token. Without a mask all tokens are
+    trained."""
     ids, bounds = row["input_ids"], row["cu_seqlens"]
     segment_of = [sum(b <= t for b in bounds) for t in range(len(ids))]  # padding comes last
     used = bounds[-1]
-    positions, labels = [], []
+    positions, labels, targets = [], [], []
+    trained = row.get("loss_mask", [True] * len(ids))
     for t, segment in enumerate(segment_of):
         positions.append(t - segment_of.index(segment))
-        is_target = t > 0 and segment_of[t - 1] == segment and t < used
+        is_target = t > 0 and segment_of[t - 1] == segment and t < used and trained[t]
+        targets.append(int(is_target))
         labels.append(ids[t] if is_target else -100)
     segments = sorted(set(segment_of))
     return {
@@ -54,6 +57,8 @@ def expected_row(row: dict) -> dict:
         "labels": labels,
         "seq_lengths": [segment_of.count(segment) for segment in segments],
         "cu_seqlens": bounds,
+        "loss_mask": targets,
+        "completion_mask": targets,
     }
 
 
@@ -136,6 +141,21 @@ class Export(ProgramTest):
                                        cache_dir=str(self.folder / "cache"))
         self.assertEqual(list(loaded), rows)
 
+    def test_masked_tokens_are_no_targets(self) -> None:
+        rng = random.Random(SEED)
+        ids = [[rng.randrange(256) for _ in range(rng.randrange(3 * SEQ_LEN))] for _ in range(60)]
+        masks = [[rng.random() < 0.5 for _ in document] for document in ids]
+        table = self.folder / "masked.parquet"
+        pq.write_table(pa.table({"input_ids": ids, "loss_mask": masks}), table)
+        self.dataset = self.pack(self.folder / "masked", [table], "--seq-len", SEQ_LEN)
+        (shard,) = self.dataset.glob("*.arrow")
+        self.export("--columns", ",".join(EVERY))
+        self.check_table(shard, self.out / f"{shard.stem}.arrows", EVERY)
+        figures = json.loads((self.dataset / "manifest.json").read_text())["totals"]
+        rows = read_table(self.out / f"{shard.stem}.arrows").to_pylist()
+        self.assertGreater(figures["masked"], 0)
+        self.assertEqual(sum(sum(row["completion_mask"]) for row in rows), figures["targets"])
+
     def test_summary_says_what_the_files_are(self) -> None:
         for file_format in SUFFIXES:
             files = self.export("--overwrite", "--format", file_format)
@@ -177,7 +197,8 @@ class Export(ProgramTest):
                     self.assert_nothing_exported()
 
     def test_unknown_and_doubled_columns_are_refused(self) -> None:
-        known = "input_ids, position_ids, labels, seq_lengths, cu_seqlens"
+        known = ("input_ids, position_ids, labels, seq_lengths, cu_seqlens, loss_mask, "
+                 "completion_mask")
         for given, message in {
             "tokens": f"--columns: 'tokens' is not one of {known}",
             "labels,": f"--columns: '' is not one of {known}",

@@ -393,6 +393,12 @@ static void bits_are_copied_filled_and_counted_one_by_one(void **state)
         for (int t = from; t < from + n; t++)
             n_set += bd_bit_at(bits, t);
         assert_int_equal(bd_bits_count(source + 1, from, from + n), n_set);
+        assert_int_equal(bd_bits_difference(source + 1, from, target + 1, at, n), n);
+        if (n > 0) {
+            const int t = random_between(&random, 0, n - 1);
+            target[1 + (at + t) / 8] ^= (uint8_t)(1 << (at + t) % 8);
+            assert_int_equal(bd_bits_difference(source + 1, from, target + 1, at, n), t);
+        }
         memcpy(target + 1, before, target_bytes);
         bd_column_fill(target + 1, at, at + n, 1, i % 2);
         for (int t = 0; t < (int)(8 * target_bytes); t++)

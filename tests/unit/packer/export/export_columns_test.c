@@ -5,10 +5,10 @@
 
 enum { SEQ_LEN = 10 };
 
-static const bd_export_columns every_column = {{BD_EXPORT_LABELS, BD_EXPORT_INPUT_IDS,
-                                                BD_EXPORT_CU_SEQLENS, BD_EXPORT_SEQ_LENGTHS,
-                                                BD_EXPORT_POSITION_IDS},
-                                               BD_EXPORT_N_COLUMNS};
+static const bd_export_columns every_column = {
+    {BD_EXPORT_LABELS, BD_EXPORT_INPUT_IDS, BD_EXPORT_CU_SEQLENS, BD_EXPORT_SEQ_LENGTHS,
+     BD_EXPORT_POSITION_IDS, BD_EXPORT_LOSS_MASK, BD_EXPORT_COMPLETION_MASK},
+    BD_EXPORT_N_COLUMNS};
 
 // The row drawn in the header, and one that is a single segment without padding.
 static const uint32_t ids[2][SEQ_LEN] = {{3000000001, 2, 3, 4, 5, 6, 7, 8, 9, 9},
@@ -44,6 +44,7 @@ static void rows_are_as_the_header_draws_them(void **state)
                                  11,         12, 13, 14, 15, 16, 17, 18, 19, 4294967294};
     const int32_t cu_seqlens[] = {0, 5, 6, 8, 0, 10}, seq_lengths[] = {5, 1, 2, 2, 10};
     const int32_t positions[] = {0, 1, 2, 3, 4, 0, 0, 1, 0, 1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+    const int32_t targets[] = {0, 1, 1, 1, 1, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     const struct {
         const void *items;
         size_t size_bytes;
@@ -52,12 +53,39 @@ static void rows_are_as_the_header_draws_them(void **state)
                     {input_ids, sizeof input_ids, {0, 10, 20}},
                     {cu_seqlens, sizeof cu_seqlens, {0, 4, 6}},
                     {seq_lengths, sizeof seq_lengths, {0, 4, 5}},
-                    {positions, sizeof positions, {0, 10, 20}}};
+                    {positions, sizeof positions, {0, 10, 20}},
+                    {targets, sizeof targets, {0, 10, 20}},
+                    {targets, sizeof targets, {0, 10, 20}}};
     for (size_t i = 0; i < every_column.n; i++) {
         assert_memory_equal(batch.columns[i].offsets, expected[i].offsets, 3 * 4);
         assert_memory_equal(batch.columns[i].items, expected[i].items, expected[i].size_bytes);
     }
     bd_export_batch_release(&batch);
+    bd_export_batch_release(&batch);
+}
+
+// In every column that tells targets.
+static void masked_tokens_are_no_targets(void **state)
+{
+    (void)state;
+    static const bd_export_columns told = {
+        {BD_EXPORT_LABELS, BD_EXPORT_LOSS_MASK, BD_EXPORT_COMPLETION_MASK}, 3};
+    static const uint8_t mask[] = {0xC0, 0x10};  // bits 6, 7 and 12: tokens 1, 2 and 7
+    const bd_dataset_config config = {
+        .seq_len = SEQ_LEN, .vocab_size = 70000, .loss_mask = true};
+    const uint32_t own_ids[SEQ_LEN] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 9};
+    const bd_row row = {.ids = own_ids,
+                        .loss_mask = mask,
+                        .mask_bit = 5,
+                        .n_bounds = 4,
+                        .bounds = drawn_bounds};
+    const int32_t labels[] = {-100, 2, 3, -100, -100, -100, -100, 8, -100, -100};
+    const int32_t targets[] = {0, 1, 1, 0, 0, 0, 0, 1, 0, 0};
+    bd_export_batch batch = {.n_rows = 0};
+    assert_int_equal(bd_export_batch_add(&batch, &told, &config, &row, NULL), BD_OK);
+    assert_memory_equal(batch.columns[0].items, labels, sizeof labels);
+    assert_memory_equal(batch.columns[1].items, targets, sizeof targets);
+    assert_memory_equal(batch.columns[2].items, targets, sizeof targets);
     bd_export_batch_release(&batch);
 }
 
@@ -155,6 +183,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_as_the_header_draws_them),
+        cmocka_unit_test(masked_tokens_are_no_targets),
         cmocka_unit_test(ids_are_64_bits_wide_only_where_they_must_be),
         test_in_folder(tables_of_wide_ids_come_back_batch_by_batch),
         test_in_folder(writer_that_cannot_write_says_so),
