@@ -192,18 +192,14 @@ static void close_trainee(trainee *t)
 static double train_step(trainee *t, const corpus *c, int64_t step)
 {
     const bd_model_batch batch = batch_of(c, step), next = batch_of(c, step + 1);
-    const int32_t *offsets = batch.targets.offsets;
-    const int64_t n_tokens = c->batch_rows * c->seq_len;
-    const int64_t n_segments = offsets[c->batch_rows] - offsets[0] - c->batch_rows;
-    const double n_targets = (double)(n_tokens - n_segments);  // the last of a segment has none
+    const double scale =
+        bd_loss_scale(bd_count_row_targets(&batch.targets, &batch.mask), BD_LOSS_PER_TOKEN);
     bd_error err;
     double loss_sum;
     bench_check(bd_model_zero_gradients(&t->model, &err), &err);
     if (!bd_is_sent(&t->sent))
         bench_check(bd_model_send(&t->model, &batch, &t->sent, &err), &err);
-    bench_check(
-        bd_model_train_sent(&t->model, &t->sent, &next, 1.0 / n_targets, &loss_sum, &err),
-        &err);
+    bench_check(bd_model_train_sent(&t->model, &t->sent, &next, scale, &loss_sum, &err), &err);
     const bd_adamw_args args = {
         .n = t->parameters.n_total,
         .step = step + 1,
@@ -221,7 +217,7 @@ static double train_step(trainee *t, const corpus *c, int64_t step)
         .rounded = t->model.type == BD_BF16 ? t->model.weights : NULL,
     };
     bench_check(t->backend->operations->adamw(t->backend, &args, &err), &err);
-    return loss_sum / n_targets;
+    return loss_sum * scale;
 }
 
 typedef struct measured {

@@ -53,6 +53,8 @@ bd_json *bd_hyperparameters_to_json(const bd_hyperparameters *h)
         bd_json_set_integer(json, "decay_steps", h->decay_steps);
     if (h->average > 0)
         bd_json_set_real(json, "average", h->average);
+    if (h->loss != BD_LOSS_PER_TOKEN)
+        bd_json_set_string(json, "loss", bd_loss_kind_names[h->loss]);
     if (h->z_loss > 0)
         bd_json_set_real(json, "z_loss", h->z_loss);
     if (h->skip_spikes > 0)

@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/base/json.h"
 #include "kernels/type.h"
+#include "trainer/data/batch.h"
 #include "trainer/data/rows.h"
 #include "trainer/weights/kept_state.h"
 
@@ -35,6 +36,7 @@ typedef struct bd_hyperparameters {
     double momentum;  // of Muon
     double beta1, beta2, epsilon, weight_decay;
     double average;      // decay of the running average of the weights; 0: there is none
+    bd_loss_kind loss;   // what is minimised
     double z_loss;       // see kernels/cross_entropy.h
     double clip_norm;    // 0: no clipping
     double skip_spikes;  // see bd_spike_guard_add(); 0: none

@@ -17,6 +17,7 @@ typedef struct prove_settings {
     const char *run;
     int64_t step;
     bd_sabotage sabotage;
+    bd_loss_kind loss;
     bool probe;
     int64_t seed;
     bd_backend_choice backend;
@@ -56,7 +57,13 @@ static const bd_option prove_options[] = {
      .value = "WHAT",
      BD_CHOICE(prove_settings, sabotage, bd_sabotage_names),
      .initial = "none",
-     .help = "Break one operation's boundaries on purpose; it must be noticed"},
+     .help = "Break one operation's boundaries, or the loss's mask, on purpose; it must be "
+             "noticed"},
+    {.name = "loss",
+     .value = "KIND",
+     BD_CHOICE(prove_settings, loss, bd_loss_kind_names),
+     .initial = "per-token",
+     .help = "The loss whose gradients are compared, as of train --loss"},
     {.name = "probe",
      BD_FLAG(prove_settings, probe),
      .help = "Only change documents and look for any changed bit in the others"},
@@ -309,10 +316,11 @@ static bd_status put_json(const prove_settings *settings, bool proved, int64_t n
                           bd_error *err)
 {
     bd_json *json = bd_json_object();
-    bd_json_set_string(json, "format", "2.0");
+    bd_json_set_string(json, "format", "2.1");
     bd_json_set_bool(json, "proved", proved);
     bd_json_set_string(json, "precision", bd_precision_names[settings->precision]);
     bd_json_set_string(json, "sabotage", bd_sabotage_names[settings->sabotage]);
+    bd_json_set_string(json, "loss", bd_loss_kind_names[settings->loss]);
     bd_json_set_integer(json, "rows", n_rows);
     bd_json_set_integer(json, "segments", n_segments);
     if (gradients)
@@ -388,6 +396,7 @@ static int prove_run(const bd_arguments *arguments)
             .backend = backend,
             .threads = threads,
             .type = settings->precision,
+            .loss = settings->loss,
             .n_documents = settings->n_documents,
             .seed = (uint64_t)settings->seed,
         };

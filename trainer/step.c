@@ -30,7 +30,8 @@ bd_status bd_training_measure(bd_training_size *size, const bd_hyperparameters *
                   .max_rows =
                       bd_balance_most_rows(h->batch_rows, group->n_ranks, n_micro_batches),
                   .seq_len = seq_len,
-                  .z_loss = h->z_loss},
+                  .z_loss = h->z_loss,
+                  .loss = h->loss},
     };
     int64_t *bounds = calloc((size_t)group->n_ranks + 1, sizeof *bounds);
     if (!bounds)
@@ -176,8 +177,8 @@ static bool peek_micro_batch(bd_trainer *trainer, int64_t number, bd_model_batch
 // on its way to the device.
 static bd_status compute_gradients(bd_trainer *trainer, double *loss_sum, bd_error *err)
 {
-    const int64_t n_targets = trainer->balanced->batch.n_targets;
-    const double scale = n_targets > 0 ? 1.0 / (double)n_targets : 0.0;
+    const double scale =
+        bd_loss_scale(trainer->balanced->batch.targets, trainer->hyperparameters.loss);
     BD_TRY(bd_model_zero_gradients(&trainer->model, err));
     *loss_sum = 0;
     for (int64_t i = 0; i < trainer->n_micro_batches; i++) {
@@ -252,7 +253,9 @@ bd_status bd_trainer_step(bd_trainer *trainer, bd_step_result *result, bd_error 
             needs->collectives, trainer->model.gradients, trainer->bounds, err));
     BD_TRY(needs->backend->operations->sum_of_squares(needs->backend, &squares, err));
     BD_TRY(bd_group_sum(group, sums, 2, err));
-    const double loss = batch->n_targets > 0 ? sums[0] / (double)batch->n_targets : 0.0;
+    const int64_t n_targets = batch->targets.n_targets;
+    const int64_t n_terms = bd_loss_terms(batch->targets, h->loss);
+    const double loss = n_terms > 0 ? sums[0] / (double)n_terms : 0.0;
     const double norm = sqrt(sums[1]);
     if (!isfinite(loss))
         return bd_group_agree(group, fail_not_a_number(batch, "loss", step, loss, err), err);
@@ -263,7 +266,7 @@ bd_status bd_trainer_step(bd_trainer *trainer, bd_step_result *result, bd_error 
     const double clip = h->clip_norm > 0 ? h->clip_norm / (norm + 1e-6) : 1.0;
     const double learning_rate = bd_learning_rate(h, step);
     const bd_step_outcome outcome =
-        bd_spike_guard_add(&trainer->spike_guard, batch->n_targets, norm, h->skip_spikes);
+        bd_spike_guard_add(&trainer->spike_guard, n_targets, norm, h->skip_spikes);
     if (outcome == BD_STEP_APPLIED)
         BD_TRY(update_weights(trainer, step, learning_rate, clip < 1.0 ? clip : 1.0, err));
     trainer->step = step;
@@ -273,7 +276,7 @@ bd_status bd_trainer_step(bd_trainer *trainer, bd_step_result *result, bd_error 
         .loss = loss,
         .gradient_norm = norm,
         .learning_rate = learning_rate,
-        .n_targets = batch->n_targets,
+        .n_targets = n_targets,
         .n_tokens = batch->boundaries.n_rows * batch->boundaries.seq_len,
         .work = bd_count_work(&batch->boundaries, needs->parameters->config.window),
     };

@@ -228,6 +228,13 @@ static const bd_option train_options[] = {
      .help = "Keep a running average of the weights, which moves towards them by 1 - DECAY a "
              "step, faster at first (0.999 is usual); evaluations, samples, generate and "
              "export use it"},
+    {.name = "loss",
+     .value = "KIND",
+     BD_CHOICE(bd_train_options, hyperparameters.loss, bd_loss_kind_names),
+     .initial = "per-token",
+     .help = "What is minimised: the mean over the targets of a batch, or the mean over its "
+             "documents of the mean over the targets of each (a piece of a split document "
+             "counts as one)"},
     {.name = "z-loss",
      .value = "X",
      BD_REAL(bd_train_options, hyperparameters.z_loss, 0, 1),

@@ -1,7 +1,9 @@
-"""Makes tests/golden/train-1: the results of training on a small dataset, computed by PyTorch.
+"""Makes tests/golden/train-1, the results of training on a small dataset, and train-2, those of a
+dataset with loss masks, computed by PyTorch.
 
-    torch_golden.py                          # from the stored dataset
-    torch_golden.py --pack build/bindery     # packs the corpus again first
+    torch_golden.py                          # from the stored datasets
+    torch_golden.py --pack build/bindery     # packs the corpora again first
+    torch_golden.py --masked                 # train-2 alone
 
 tests/golden/README.md describes the files. There is one thread and fixed seeds: on one machine the
 files are the same bytes every time; on another one only the weights are, and the last digits of
@@ -34,6 +36,7 @@ from torch_models import (
     hugging_face_config,
     largest,
     loss,
+    mean_of_documents,
     mean_of_row_means,
     pack,
     random_weights,
@@ -42,6 +45,9 @@ from torch_models import (
 )
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "train-1"
+MASKED = GOLDEN.parent / "train-2"
+MASKED_MODELS = ("opt", "llama")
+MASKED_SEQ_LEN = 63  # rows begin at every bit of a byte
 SEQ_LEN = 64
 SEPARATOR = 256
 SIZES = {"n_layers": 2, "n_channels": 24, "n_positions": SEQ_LEN, "vocab_size": SEPARATOR + 1}
@@ -88,13 +94,13 @@ def write_json(path: Path, value: object) -> None:
     path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
-def pack_corpus(program: str) -> None:
-    """Packs the dataset again; the log of the run is not part of it."""
-    options = ["--seq-len", str(SEQ_LEN), "--tokenizer", "bytes", "--strategy", "best-fit"]
+def pack_corpus(program: str, folder: Path, seq_len: int, *more: str) -> None:
+    """Packs a dataset again; the log of the run is not part of it."""
+    options = ["--seq-len", str(seq_len), "--tokenizer", "bytes", "--strategy", "best-fit", *more]
     command = [Path(program).resolve(), "pack", "-q", "--overwrite", *options]
     command += ["-o", "dataset", "corpus"]
-    subprocess.run(command, cwd=GOLDEN, check=True, stdout=subprocess.DEVNULL)
-    (GOLDEN / "dataset" / "pack-log.json").unlink()
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    (folder / "dataset" / "pack-log.json").unlink()
 
 
 def differences(a: Weights, b: Weights) -> dict[str, float]:
@@ -253,10 +259,9 @@ def train(
     return {"losses": losses, "gradient_norms": norms}
 
 
-def make_model(model: str, rows: list[Row], blocks: tuple[int, ...]) -> None:
-    """Writes the folder of one model."""
+def config_of(model: str) -> Config:
     n_heads, n_key_heads, head_size, n_hidden = HEADS[model]
-    config = Config(
+    return Config(
         model,
         n_heads=n_heads,
         n_key_heads=n_key_heads,
@@ -264,6 +269,35 @@ def make_model(model: str, rows: list[Row], blocks: tuple[int, ...]) -> None:
         n_hidden=n_hidden,
         **SIZES,
     )
+
+
+def make_masked_model(model: str, rows: list[Row]) -> None:
+    """Writes the folder of one model of train-2, whose weights are those of train-1. Every document
+    is a sequence of its own, and what is not trained has no label."""
+    config, documents = config_of(model), separate(rows)
+    weights = cast(random_weights(config, WEIGHTS_SEED[model]), torch.float64)
+    losses = {
+        "per-token": loss(config, weights, documents),
+        "per-document": mean_of_documents(config, weights, documents),
+    }
+    folder = MASKED / model
+    folder.mkdir(exist_ok=True)
+    for kind, value in losses.items():
+        exact = gradients(value, weights)
+        save_file(exact, folder / f"gradients-{kind}.safetensors", metadata={"format": "pt"})
+    expected = {
+        "rows": len(rows),
+        "targets": sum(document.n_targets for document in documents),
+        "documents": sum(document.n_targets > 0 for document in documents),
+        "loss": {kind: {"separate": {"double": shortest(v)}} for kind, v in losses.items()},
+    }
+    write_json(folder / "expected.json", expected)
+    print(f"{model} with masks: {expected['targets']} targets, loss {expected['loss']}")
+
+
+def make_model(model: str, rows: list[Row], blocks: tuple[int, ...]) -> None:
+    """Writes the folder of one model."""
+    config = config_of(model)
     stored = random_weights(config, WEIGHTS_SEED[model])
     expected, exact = expectations(config, stored, rows)
     folder = GOLDEN / model
@@ -334,13 +368,21 @@ def make_orders() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Make tests/golden/train-1.")
-    parser.add_argument("--pack", metavar="PROGRAM", help="pack the corpus again with PROGRAM")
+    parser = argparse.ArgumentParser(description="Make tests/golden/train-1 and train-2.")
+    parser.add_argument("--pack", metavar="PROGRAM", help="pack the corpora again with PROGRAM")
+    parser.add_argument("--masked", action="store_true", help="make train-2 alone")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     if arguments.pack:
-        pack_corpus(arguments.pack)
+        pack_corpus(arguments.pack, MASKED, MASKED_SEQ_LEN, "--segments-field", "segments")
+    rows, _ = read_dataset(MASKED / "dataset")
+    for model in MASKED_MODELS:
+        make_masked_model(model, rows)
+    if arguments.masked:
+        return
+    if arguments.pack:
+        pack_corpus(arguments.pack, GOLDEN, SEQ_LEN)
     rows, blocks = read_dataset(GOLDEN / "dataset")
     for model in MODELS:
         make_model(model, rows, blocks)

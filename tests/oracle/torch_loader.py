@@ -20,10 +20,12 @@ WORD = (1 << 64) - 1
 
 
 class Row(NamedTuple):
-    """A row as it is stored: its ids, padding included, and its boundaries."""
+    """A row as it is stored: its ids, padding included, its boundaries, and which of its tokens are
+    trained (None: all)."""
 
     ids: list[int]
     boundaries: list[int]
+    trained: list[bool] | None = None
 
 
 def read_dataset(folder: Path) -> tuple[list[Row], tuple[int, ...]]:
@@ -37,7 +39,10 @@ def read_dataset(folder: Path) -> tuple[list[Row], tuple[int, ...]]:
             batch = reader.get_batch(i)
             blocks.append(batch.num_rows)
             ids, boundaries = batch["input_ids"].to_pylist(), batch["cu_seqlens"].to_pylist()
-            rows += [Row(*columns) for columns in zip(ids, boundaries, strict=True)]
+            trained = [None] * batch.num_rows
+            if "loss_mask" in batch.schema.names:
+                trained = batch["loss_mask"].to_pylist()
+            rows += [Row(*columns) for columns in zip(ids, boundaries, trained, strict=True)]
     return rows, tuple(blocks)
 
 

@@ -262,6 +262,8 @@ def pack(rows: Iterable[Row]) -> Batch:
 
         targets = torch.full_like(ids, NO_TARGET)
         inside = (segment[1:] == segment[:-1]) & (index[1:] < row.boundaries[-1])
+        if row.trained is not None:
+            inside &= torch.tensor(row.trained)[1:]
         targets[:-1][inside] = ids[1:][inside]
         parts.append((ids, index - start, index - start, visible, targets))
     return Batch(*(torch.stack(column) for column in zip(*parts, strict=True)))
@@ -270,16 +272,17 @@ def pack(rows: Iterable[Row]) -> Batch:
 def separate(rows: Iterable[Row]) -> list[Batch]:
     """Every segment as a batch of one sequence under a plain causal mask."""
     return [
-        causal(torch.tensor(row.ids[begin:end]))
+        causal(torch.tensor(row.ids[begin:end]), row.trained and row.trained[begin:end])
         for row in rows
         for begin, end in zip(row.boundaries, row.boundaries[1:], strict=False)
     ]
 
 
-def causal(ids: Tensor) -> Batch:
+def causal(ids: Tensor, trained: list[bool] | None) -> Batch:
     """One sequence of one document."""
     n = len(ids)
-    targets = torch.cat([ids[1:], torch.tensor([NO_TARGET])])
+    labels = ids if trained is None else ids.masked_fill(~torch.tensor(trained), NO_TARGET)
+    targets = torch.cat([labels[1:], torch.tensor([NO_TARGET])])
     visible = torch.ones(n, n, dtype=torch.bool).tril()
     positions = torch.arange(n)[None]
     return Batch(ids[None], positions, positions, visible[None], targets[None])
@@ -447,6 +450,12 @@ def loss(config: Config, weights: Weights, batches: Iterable[Batch]) -> Tensor:
     batches = list(batches)
     total = sum(token_losses(config, weights, batch).sum() for batch in batches)
     return total / sum(batch.n_targets for batch in batches)
+
+
+def mean_of_documents(config: Config, weights: Weights, documents: Iterable[Batch]) -> Tensor:
+    """The mean over the documents that have a target of the mean over the targets of each."""
+    means = [loss(config, weights, [document]) for document in documents if document.n_targets > 0]
+    return torch.stack(means).mean()
 
 
 def mean_of_row_means(config: Config, weights: Weights, batch: Batch) -> Tensor:

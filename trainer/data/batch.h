@@ -1,5 +1,5 @@
-// batch.h - rows of a dataset, ready for the model: tokens and boundaries as the shards have
-// them.
+// batch.h - rows of a dataset, ready for the model: tokens, boundaries and loss masks as the
+// shards have them.
 #ifndef BINDERY_TRAINER_DATA_BATCH_H
 #define BINDERY_TRAINER_DATA_BATCH_H
 
@@ -7,29 +7,58 @@
 #include <stdint.h>
 
 #include "common/base/checksum.h"
+#include "common/base/enum_names.h"
 #include "common/base/error.h"
 #include "kernels/boundaries.h"
+#include "kernels/loss_mask.h"
 #include "trainer/data/rows.h"
 
-// The bits of a value in a column of a batch. Ids are all that the trainer reads.
-static inline int bd_batch_bits(int column, int id_bytes)
+// What a step minimises: the sum of its terms, divided by their number in the global batch.
+#define BD_LOSS_KINDS(X)                                                         \
+    X(BD_LOSS_PER_TOKEN, "per-token")       /* a term is the loss of a target */ \
+    X(BD_LOSS_PER_DOCUMENT, "per-document") /* the mean over the targets of a segment \
+                                               that has one */
+BD_ENUM(bd_loss_kind, BD_LOSS_KINDS);
+
+// How many targets rows have, and how many of their segments have one.
+typedef struct bd_target_count {
+    int64_t n_targets, n_segments;
+} bd_target_count;
+
+bd_target_count bd_count_row_targets(const bd_boundaries *boundaries, const bd_loss_mask *mask);
+
+// The number of terms of the loss.
+static inline int64_t bd_loss_terms(bd_target_count count, bd_loss_kind kind)
 {
-    return column == BD_COLUMN_ids ? 8 * id_bytes : 0;
+    return kind == BD_LOSS_PER_DOCUMENT ? count.n_segments : count.n_targets;
 }
 
-// Rows side by side. For neighbouring rows of one record batch the tokens and boundaries point
-// into the mapped file; otherwise the rows are copied one after another, their boundaries
-// unchanged, and only the offsets are counted again.
+// The factor that makes a mean of the sum of the terms; 0 if there is none.
+static inline double bd_loss_scale(bd_target_count count, bd_loss_kind kind)
+{
+    const int64_t n = bd_loss_terms(count, kind);
+    return n > 0 ? 1.0 / (double)n : 0.0;
+}
+
+// Rows side by side. For neighbouring rows of one record batch ids, boundaries and the bits of
+// masks point into the mapped file; otherwise the rows are copied one after another, their
+// boundaries and the bytes that hold their masks unchanged, and only the offsets are counted
+// again.
 typedef struct bd_batch {
     bd_boundaries boundaries;  // borrowed from the file or from the buffers below
-    BD_TOKENS;                 // [n_rows][seq_len], borrowed likewise
+    bd_loss_mask mask;         // likewise; offsets are always those below
+    const void *ids;           // [n_rows][seq_len], likewise
     int32_t id_bytes;
     int64_t *row_numbers;  // [n_rows], owned: which rows of the datasets these are
-    int64_t n_targets;
-    // Buffers for rows that are not neighbours, owned; grow as needed.
-    void *column_buffers[BD_N_TOKEN_COLUMNS];
+    bd_target_count targets;
+    // Owned; grow as needed. All but mask_offsets are for rows that are not neighbours.
+    void *id_buffer;
     int32_t *offset_buffer, *value_buffer;
-    size_t column_bytes[BD_N_TOKEN_COLUMNS], offset_capacity, value_capacity, row_capacity;
+    uint8_t *mask_buffer;
+    int64_t *mask_offsets;
+    size_t n_mask_bytes;  // in use
+    size_t id_capacity, offset_capacity, value_capacity, mask_capacity, mask_offset_capacity,
+        row_capacity;
 } bd_batch;
 
 // Fills `batch` (zero-initialised at first, reused later) with the rows `numbers` [n], n >= 1,
@@ -50,8 +79,9 @@ enum { BD_BATCH_BOUNDARIES = 4 };
 // A batch as the model takes it. The boundaries are one and the same for every use, except where
 // `prove --sabotage` breaks one on purpose to show that it is noticed.
 typedef struct bd_model_batch {
-    BD_TOKENS;  // [n_rows][seq_len]
+    const void *ids;  // [n_rows][seq_len]
     int32_t id_bytes;
+    bd_loss_mask mask;
     union {
         struct {
             bd_boundaries attention;
@@ -63,7 +93,7 @@ typedef struct bd_model_batch {
     };
 } bd_model_batch;
 
-// A batch of nothing but ids, with the same boundaries for every use.
+// A batch of nothing but ids, without a mask, with the same boundaries for every use.
 static inline bd_model_batch bd_model_batch_of(const void *ids, int32_t id_bytes,
                                                bd_boundaries boundaries)
 {

@@ -14,16 +14,14 @@ static bd_status allocate(bd_batch_transfer *transfer, void **memory, int64_t n,
     return transfer->backend->operations->allocate(transfer->backend, total, memory, err);
 }
 
-// Every token may be a segment, and even a row.
+// Every token may be a segment, and even a row. A mask's row of n tokens lies in at most
+// (n + 14) / 8 bytes, which is never more than n.
 static bd_status allocate_slot(bd_batch_transfer *transfer, bd_transfer_slot *slot,
                                int64_t max_tokens, bd_error *err)
 {
-    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
-        const int bits = bd_batch_bits(c, sizeof(uint32_t));
-        if (bits > 0)
-            BD_TRY(allocate(transfer, &slot->columns[c],
-                            (int64_t)bd_column_bytes(max_tokens, bits), 1, err));
-    }
+    BD_TRY(allocate(transfer, &slot->ids, max_tokens, sizeof(uint32_t), err));
+    BD_TRY(allocate(transfer, &slot->mask_bits, max_tokens, 1, err));
+    BD_TRY(allocate(transfer, &slot->mask_offsets, max_tokens, sizeof(int64_t), err));
     for (int i = 0; i < BD_BATCH_BOUNDARIES; i++) {
         BD_TRY(allocate(transfer, &slot->offsets[i], max_tokens + 1, sizeof(int32_t), err));
         BD_TRY(allocate(transfer, &slot->values[i], 2 * max_tokens, sizeof(int32_t), err));
@@ -34,8 +32,9 @@ static bd_status allocate_slot(bd_batch_transfer *transfer, bd_transfer_slot *sl
 // As much as allocate_slot() allocates.
 size_t bd_transfer_slot_bytes(int64_t max_tokens)
 {
-    const size_t n = (size_t)max_tokens;
-    return n * sizeof(uint32_t) + BD_BATCH_BOUNDARIES * (3 * n + 1) * sizeof(int32_t);
+    const size_t n = (size_t)max_tokens, n_of_mask = n * (1 + sizeof(int64_t));
+    return n * sizeof(uint32_t) + n_of_mask +
+           BD_BATCH_BOUNDARIES * (3 * n + 1) * sizeof(int32_t);
 }
 
 bd_status bd_batch_transfer_init(bd_batch_transfer *transfer, bd_backend *backend,
@@ -46,7 +45,8 @@ bd_status bd_batch_transfer_init(bd_batch_transfer *transfer, bd_backend *backen
         return BD_OK;
     bd_status status = BD_OK;
     transfer->counted = malloc(((size_t)max_tokens + 1) * sizeof *transfer->counted);
-    if (!transfer->counted)
+    transfer->counted_bits = malloc((size_t)max_tokens * sizeof *transfer->counted_bits);
+    if (!transfer->counted || !transfer->counted_bits)
         status = bd_fail(err, BD_ERR_MEMORY, "no memory for a batch");
     for (int i = 0; status == BD_OK && i < BD_TRANSFER_SLOTS; i++)
         status = allocate_slot(transfer, &transfer->slots[i], max_tokens, err);
@@ -62,14 +62,16 @@ void bd_batch_transfer_release(bd_batch_transfer *transfer)
     const bd_operations *operations = transfer->backend->operations;
     for (int i = 0; i < BD_TRANSFER_SLOTS; i++) {
         const bd_transfer_slot *slot = &transfer->slots[i];
-        for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
-            operations->release(transfer->backend, slot->columns[c]);
+        operations->release(transfer->backend, slot->ids);
+        operations->release(transfer->backend, slot->mask_bits);
+        operations->release(transfer->backend, slot->mask_offsets);
         for (int k = 0; k < BD_BATCH_BOUNDARIES; k++) {
             operations->release(transfer->backend, slot->offsets[k]);
             operations->release(transfer->backend, slot->values[k]);
         }
     }
     free(transfer->counted);
+    free(transfer->counted_bits);
     *transfer = (bd_batch_transfer){0};
 }
 
@@ -77,6 +79,35 @@ static bool same_boundaries(const bd_boundaries *a, const bd_boundaries *b)
 {
     return a->n_rows == b->n_rows && a->seq_len == b->seq_len && a->offsets == b->offsets &&
            a->values == b->values;
+}
+
+// Sends the whole bytes that hold the rows' bits, as they are.
+static bd_status send_mask(bd_batch_transfer *transfer, const bd_model_batch *host, int number,
+                           bd_error *err)
+{
+    bd_backend *backend = transfer->backend;
+    const bd_transfer_slot *slot = &transfer->slots[number];
+    const int64_t n_rows = host->attention.n_rows, seq_len = host->attention.seq_len;
+    int64_t first = INT64_MAX, last = 0;  // bytes
+    for (int64_t r = 0; r < n_rows; r++)
+        if (bd_row_has_mask(&host->mask, r)) {
+            const int64_t begin = host->mask.offsets[r] / 8;
+            const int64_t end = (host->mask.offsets[r] + seq_len + 7) / 8;
+            first = begin < first ? begin : first;
+            last = end > last ? end : last;
+        }
+    for (int64_t r = 0; r < n_rows; r++)
+        transfer->counted_bits[r] = bd_row_has_mask(&host->mask, r)
+                                        ? host->mask.offsets[r] - 8 * first
+                                        : BD_ALL_TRAINED;
+    BD_TRY(backend->operations->send(backend, number, slot->mask_offsets,
+                                     transfer->counted_bits, (size_t)n_rows * sizeof(int64_t),
+                                     err));
+    if (last == 0)  // no row of this batch has one
+        return BD_OK;
+    assert(last - first <= n_rows * ((seq_len + 14) / 8));
+    return backend->operations->send(backend, number, slot->mask_bits, host->mask.bits + first,
+                                     (size_t)(last - first), err);
 }
 
 bd_status bd_batch_send(bd_batch_transfer *transfer, const bd_model_batch *host,
@@ -96,12 +127,10 @@ bd_status bd_batch_send(bd_batch_transfer *transfer, const bd_model_batch *host,
     slot->in_use = true;
     transfer->last_slot = sent->slot = number;
     const int64_t n_tokens = host->attention.n_rows * host->attention.seq_len;
-    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
-        const int bits = bd_batch_bits(c, host->id_bytes);
-        if (bits > 0)
-            BD_TRY(operations->send(backend, number, slot->columns[c], host->columns[c],
-                                    bd_column_bytes(n_tokens, bits), err));
-    }
+    BD_TRY(operations->send(backend, number, slot->ids, host->ids,
+                            (size_t)(n_tokens * host->id_bytes), err));
+    if (host->mask.bits)
+        BD_TRY(send_mask(transfer, host, number, err));
     for (int k = 0; k < BD_BATCH_BOUNDARIES; k++) {
         const bd_boundaries *boundaries = &host->boundaries[k];
         if (k > 0 && same_boundaries(boundaries, &host->boundaries[0]))
@@ -127,8 +156,9 @@ bd_status bd_batch_receive(bd_batch_transfer *transfer, const bd_sent_batch *sen
         return BD_OK;
     BD_TRY(transfer->backend->operations->arrive(transfer->backend, sent->slot, err));
     const bd_transfer_slot *slot = &transfer->slots[sent->slot];
-    for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++)
-        there->columns[c] = slot->columns[c];
+    there->ids = slot->ids;
+    if (there->mask.bits)
+        there->mask = (bd_loss_mask){slot->mask_bits, slot->mask_offsets};
     for (int k = 0; k < BD_BATCH_BOUNDARIES; k++) {
         const int at =
             same_boundaries(&there->boundaries[k], &sent->host.boundaries[0]) ? 0 : k;

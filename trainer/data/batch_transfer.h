@@ -1,8 +1,9 @@
 // batch_transfer.h - brings batches to where the backend's operations read them.
 //
-// The loader hands over tokens and boundaries in the host's memory, for neighbouring rows in
-// the mapped file itself. A backend that works on the host reads them there; for any other they
-// are copied into a transfer slot, unchanged except for offsets, which count from 0 there.
+// The loader hands over tokens, boundaries and masks in the host's memory, for neighbouring rows
+// in the mapped file itself. A backend that works on the host reads them there; for any other
+// they are copied into a transfer slot, unchanged except for offsets, which count from the first
+// value or byte that is sent.
 // There are two slots, so that one batch travels while another is computed. Every batch passes
 // through
 //
@@ -21,7 +22,8 @@
 
 // The backend's memory, owned; all NULL if the backend works on the host.
 typedef struct bd_transfer_slot {
-    void *columns[BD_N_TOKEN_COLUMNS];
+    void *ids;
+    void *mask_bits, *mask_offsets;
     void *offsets[BD_BATCH_BOUNDARIES];
     void *values[BD_BATCH_BOUNDARIES];
     bool in_use;  // a batch was sent here and is not finished
@@ -30,8 +32,9 @@ typedef struct bd_transfer_slot {
 typedef struct bd_batch_transfer {
     bd_backend *backend;  // borrowed
     bd_transfer_slot slots[BD_TRANSFER_SLOTS];
-    int last_slot;     // to which a batch was sent last
-    int32_t *counted;  // owned: offsets that count from 0
+    int last_slot;          // to which a batch was sent last
+    int32_t *counted;       // owned: offsets that count from 0
+    int64_t *counted_bits;  // the same for masks
 } bd_batch_transfer;
 
 // A batch that was sent. No batch: an empty struct.

@@ -53,11 +53,6 @@ static bd_status read_manifests(bd_rows *rows, const char *const *folders, size_
         rows->n_shards += rows->manifests[i].n_shards;
         rows->first_rows[i + 1] = rows->first_rows[i] + rows->manifests[i].totals.rows;
         BD_TRY(check_like_first(rows, folders, i, err));
-        if (rows->manifests[i].config.loss_mask)
-            return bd_fail(err, BD_ERR_UNSUPPORTED,
-                           "'%s' has loss masks, which this version cannot train with; "
-                           "pack the corpus without them",
-                           folders[i]);
     }
     return BD_OK;
 }

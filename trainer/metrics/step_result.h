@@ -10,7 +10,7 @@
 typedef struct bd_step_result {
     int64_t step;
     bd_step_outcome outcome;
-    double loss;           // mean over the step's targets
+    double loss;           // what the step minimised, see bd_loss_kind
     double gradient_norm;  // before clipping
     double learning_rate;
     int64_t n_targets, n_tokens;

@@ -527,21 +527,26 @@ static bd_status logits_of_row(bd_model *model, batch_ref batch, int64_t row, bd
                .out = model->logits});
 }
 
-// The losses of one row. With want_gradient its logits become the gradients of
-// gradient_scale times their sum.
+// The losses of one row. With want_gradient they are weighted as the model's loss says, and the
+// logits become the gradients of gradient_scale times their sum.
 static bd_status row_losses(bd_model *model, batch_ref batch, int64_t row, bool want_gradient,
                             double gradient_scale, bd_error *err)
 {
     const int64_t seq_len = batch->attention.seq_len;
+    bd_loss_mask mask = batch->mask;
+    if (mask.bits)
+        mask.offsets += row;
     BD_TRY(logits_of_row(model, batch, row, err));
     return OP(model, cross_entropy,
               {.boundaries = one_row(&batch->targets, row),
+               .mask = mask,
                .type = model->type,
                .ids = (const char *)batch->ids + row * seq_len * batch->id_bytes,
                .id_bytes = batch->id_bytes,
                .n_vocabulary = model->parameters->config.n_vocabulary,
                .stride = model->logits_stride,
                .want_gradient = want_gradient,
+               .per_document = want_gradient && model->loss == BD_LOSS_PER_DOCUMENT,
                .gradient_scale = (float)gradient_scale,
                .z_loss = (float)model->z_loss,
                .logits = model->logits,

@@ -80,12 +80,13 @@ typedef struct bd_model {
     bd_type type;                     // of every tensor below that is void
     bool recomputes;                  // layers share all activations but `out`
     int64_t max_rows, seq_len;        // what the buffers are made for
-    double z_loss;                    // see bd_model_options
-    void *weights;                    // [n_total], the backend's memory
-    float *masters;                   // [n_total]: the weights before rounding
-    float *gradients;                 // [n_total]
-    bd_batch_transfer transfer;       // owned
-    void **allocated;                 // every block of the backend's memory, owned
+    double z_loss;                    // see bd_model_options, likewise:
+    bd_loss_kind loss;
+    void *weights;               // [n_total], the backend's memory
+    float *masters;              // [n_total]: the weights before rounding
+    float *gradients;            // [n_total]
+    bd_batch_transfer transfer;  // owned
+    void **allocated;            // every block of the backend's memory, owned
     size_t n_allocated, allocated_capacity;
     bd_model_memory memory;  // of all of them
     bool only_counts;        // the model is only measured: nothing is allocated
@@ -117,7 +118,8 @@ typedef struct bd_model_options {
     bd_type type;
     bool recomputes;
     int64_t max_rows, seq_len;  // of a batch
-    double z_loss;  // see kernels/cross_entropy.h: part of the gradients, not of the losses
+    double z_loss;      // see kernels/cross_entropy.h: part of the gradients, not of the losses
+    bd_loss_kind loss;  // what bd_model_train() adds up and follows the gradient of
 } bd_model_options;
 
 // How much of the backend's memory bd_model_init() would take for the same options, but for what
@@ -144,9 +146,9 @@ bd_status bd_model_download(bd_model *model, float *to, const void *tensor, int6
 bd_status bd_model_send(bd_model *model, const bd_model_batch *batch, bd_sent_batch *sent,
                         bd_error *err);
 
-// Runs the batch forward and backward and adds to the gradients those of sum over targets of
-// -log p, times gradient_scale (1 / targets of the global batch). *loss_sum (host) is the sum
-// itself, in double, in an order that depends on shapes alone.
+// Runs the batch forward and backward and adds to the gradients those of the sum of the loss's
+// terms (bd_loss_kind), times gradient_scale (bd_loss_scale() of the global batch). *loss_sum
+// (host) is the sum itself, in double, in an order that depends on shapes alone.
 bd_status bd_model_train(bd_model *model, const bd_model_batch *batch, double gradient_scale,
                          double *loss_sum, bd_error *err);
 // The same for a batch that was sent, which is used up: *batch becomes `next`, sent while the
@@ -154,8 +156,8 @@ bd_status bd_model_train(bd_model *model, const bd_model_batch *batch, double gr
 bd_status bd_model_train_sent(bd_model *model, bd_sent_batch *batch, const bd_model_batch *next,
                               double gradient_scale, double *loss_sum, bd_error *err);
 
-// Forward only: the losses [n_rows][seq_len] of the batch's tokens, exactly 0 where there is no
-// target, into host memory.
+// Forward only: the losses [n_rows][seq_len] of the batch's tokens, -log p whatever the kind of
+// the loss, exactly 0 where there is no target, into host memory.
 bd_status bd_model_losses(bd_model *model, const bd_model_batch *batch, float *losses,
                           bd_error *err);
 

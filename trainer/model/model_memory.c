@@ -216,7 +216,8 @@ static bd_model empty_model(bd_backend *backend, const bd_parameters *parameters
                       .recomputes = options->recomputes,
                       .max_rows = options->max_rows,
                       .seq_len = options->seq_len,
-                      .z_loss = options->z_loss};
+                      .z_loss = options->z_loss,
+                      .loss = options->loss};
 }
 
 bd_status bd_model_measure(const bd_parameters *parameters, const bd_model_options *options,

@@ -122,17 +122,6 @@ static void compare_fingerprints(bd_probe *probe, const bd_boundaries *boundarie
     }
 }
 
-static int64_t count_targets(const bd_boundaries *boundaries)
-{
-    int64_t n_targets = 0;
-    for (int64_t r = 0; r < boundaries->n_rows; r++) {
-        int64_t n;
-        bd_row_bounds(boundaries, r, &n);
-        n_targets += bd_row_used(boundaries, r) - n;
-    }
-    return n_targets;
-}
-
 bool bd_probe_is_clean(const bd_probe *probe)
 {
     return probe->n_documents > 0 && probe->n_silent == 0 && probe->leaked_tokens == 0;
@@ -144,9 +133,9 @@ bd_status bd_probe_batch(bd_probe *probe, bd_model *model, const bd_batch *rows,
     bd_model_batch batch = bd_batch_part(rows, first, n_rows);
     const bd_boundaries boundaries = batch.attention;
     const size_t n = (size_t)(n_rows * boundaries.seq_len);
-    const int64_t n_targets = count_targets(&boundaries);
     const int64_t n_vocabulary = model->parameters->config.n_vocabulary;
-    const double scale = 1.0 / (double)(n_targets > 0 ? n_targets : 1);
+    const double scale =
+        bd_loss_scale(bd_count_row_targets(&boundaries, &batch.mask), model->loss);
     span chosen[BD_MOST_PROBED_DOCUMENTS];
     uint64_t *before = calloc(n, sizeof *before), *after = calloc(n, sizeof *after);
     void *ids = malloc(n * (size_t)batch.id_bytes);

@@ -55,11 +55,12 @@ static bd_status set_up(bench *b, const bd_experiment *e, bd_error *err)
     if (e->rows->manifests[0].totals.targets == 0)
         return bd_fail(err, BD_ERR_ARGUMENT, "nothing to prove: no token has a target");
     BD_TRY(load_proof_rows(&b->batch, e, err));
-    if (b->batch.n_targets == 0)
+    if (b->batch.targets.n_targets == 0)
         return bd_fail(err, BD_ERR_ARGUMENT, "nothing to prove: no token has a target");
     const bd_model_options options = {.type = e->type,
                                       .max_rows = b->batch.boundaries.n_rows,
-                                      .seq_len = b->batch.boundaries.seq_len};
+                                      .seq_len = b->batch.boundaries.seq_len,
+                                      .loss = e->loss};
     BD_TRY(bd_model_init(&b->model, e->backend, e->parameters, &options, err));
     return bd_model_set_weights(&b->model, e->weights, err);
 }
@@ -88,34 +89,104 @@ static bd_status check_proof_memory(const bench *b, const bd_experiment *e, bd_e
                    bd_format_bytes(free_bytes).text);
 }
 
+static double loss_scale(const bench *b)
+{
+    return bd_loss_scale(b->batch.targets, b->model.loss);
+}
+
 static void tear_down(bench *b)
 {
     bd_model_release(&b->model);
     bd_batch_release(&b->batch);
 }
 
+// ---- Masks of rows that are not the dataset's ---------------------------------------------
+
+// The masks of rows, each in bytes of its own.
+typedef struct mask_copies {
+    uint8_t *bits;     // [max][row_bytes], owned; NULL if the batch has no mask
+    int64_t *offsets;  // [max], owned, as in loss_mask.h
+    int64_t row_bytes;
+} mask_copies;
+
+static bd_status new_mask_copies(mask_copies *copies, const bd_batch *batch, bd_error *err)
+{
+    if (!batch->mask.bits)
+        return BD_OK;
+    const size_t max = (size_t)batch->boundaries.n_rows;
+    copies->row_bytes = (batch->boundaries.seq_len + 14) / 8;  // it may begin inside a byte
+    copies->bits = calloc(max, (size_t)copies->row_bytes);
+    copies->offsets = calloc(max, sizeof *copies->offsets);
+    if (!copies->bits || !copies->offsets)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the masks of %zu rows", max);
+    return BD_OK;
+}
+
+static void release_mask_copies(mask_copies *copies)
+{
+    free(copies->bits);
+    free(copies->offsets);
+}
+
+static bd_loss_mask mask_of_copies(const mask_copies *copies)
+{
+    return (bd_loss_mask){copies->bits, copies->offsets};
+}
+
+// Makes tokens [begin, end) of the batch's row r the first of row `to`.
+static void copy_mask(const mask_copies *copies, int64_t to, const bd_loss_mask *mask,
+                      int64_t r, int64_t begin, int64_t end)
+{
+    if (!copies->bits)
+        return;
+    copies->offsets[to] = BD_ALL_TRAINED;
+    if (!bd_row_has_mask(mask, r))
+        return;
+    const int64_t at = to * copies->row_bytes, first = mask->offsets[r] + begin;
+    memcpy(copies->bits + at, mask->bits + first / 8,
+           bd_column_bytes(first % 8 + end - begin, 1));
+    copies->offsets[to] = 8 * at + first % 8;
+}
+
 // ---- Sabotage ---------------------------------------------------------------------------
 
-// Boundaries {0, used} for every row: what a system without document boundaries has.
+// Boundaries {0, used} for every row: what a system without document boundaries has. There the
+// first token of a document is a target like any other.
 typedef struct whole_rows {
     int32_t *offsets, *values;  // owned
+    mask_copies mask;           // owned
 } whole_rows;
 
-static bd_status make_whole_rows(whole_rows *whole, const bd_boundaries *boundaries,
-                                 bd_error *err)
+static bd_status make_whole_rows(whole_rows *whole, const bd_batch *batch, bd_error *err)
 {
-    const size_t n = (size_t)boundaries->n_rows;
-    whole->offsets = malloc((n + 1) * sizeof *whole->offsets);
-    whole->values = malloc(2 * n * sizeof *whole->values);
+    const bd_boundaries *boundaries = &batch->boundaries;
+    const int64_t n = boundaries->n_rows;
+    whole->offsets = malloc((size_t)(n + 1) * sizeof *whole->offsets);
+    whole->values = malloc((size_t)(2 * n) * sizeof *whole->values);
     if (!whole->offsets || !whole->values)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu rows", n);
-    for (size_t r = 0; r <= n; r++)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for %" PRId64 " rows", n);
+    BD_TRY(new_mask_copies(&whole->mask, batch, err));
+    for (int64_t r = 0; r <= n; r++)
         whole->offsets[r] = (int32_t)(2 * r);
-    for (size_t r = 0; r < n; r++) {
+    for (int64_t r = 0; r < n; r++) {
+        int64_t n_segments;
+        const int32_t *bounds = bd_row_bounds(boundaries, r, &n_segments);
         whole->values[2 * r] = 0;
-        whole->values[2 * r + 1] = (int32_t)bd_row_used(boundaries, (int64_t)r);
+        whole->values[2 * r + 1] = bounds[n_segments];
+        copy_mask(&whole->mask, r, &batch->mask, r, 0, boundaries->seq_len);
+        for (int64_t k = 0; bd_row_has_mask(&batch->mask, r) && k < n_segments; k++) {
+            const int64_t bit = whole->mask.offsets[r] + bounds[k];
+            whole->mask.bits[bit / 8] |= (uint8_t)(1u << bit % 8);
+        }
     }
     return BD_OK;
+}
+
+static void release_whole_rows(whole_rows *whole)
+{
+    free(whole->offsets);
+    free(whole->values);
+    release_mask_copies(&whole->mask);
 }
 
 static bool has_rotated_layer(const bd_model_config *c)
@@ -151,15 +222,31 @@ static bd_status check_sabotage(const bd_experiment *e, bd_sabotage sabotage, bd
             c->family->name);
     if (sabotage == BD_SABOTAGE_ROTATION && !has_rotated_layer(c))
         return bd_fail(err, BD_ERR_ARGUMENT, "no layer of the model is rotated");
+    if (sabotage == BD_SABOTAGE_MASK_LOSS && !bd_rows_config(e->rows)->loss_mask)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "--sabotage mask-loss changes nothing in a dataset without loss masks: "
+                       "all of its tokens are trained; --sabotage targets breaks its loss");
     return BD_OK;
 }
 
-static bd_status sabotage_batch(bd_model_batch *batch, bd_sabotage sabotage, whole_rows *whole,
-                                bd_error *err)
+// The same for a sabotage of the mask, if no token of these rows is masked.
+static bd_status check_masked(const bench *b, bd_sabotage sabotage, bd_error *err)
+{
+    const bd_target_count all = bd_count_row_targets(&b->batch.boundaries, &(bd_loss_mask){0});
+    if (sabotage != BD_SABOTAGE_MASK_LOSS || b->batch.targets.n_targets < all.n_targets)
+        return BD_OK;
+    return bd_fail(err, BD_ERR_ARGUMENT,
+                   "--sabotage mask-loss changes nothing: all tokens of these %" PRId64
+                   " rows are trained; take more --documents, or others by --seed",
+                   b->batch.boundaries.n_rows);
+}
+
+static bd_status sabotage_batch(bd_model_batch *batch, const bd_batch *rows,
+                                bd_sabotage sabotage, whole_rows *whole, bd_error *err)
 {
     if (sabotage == BD_SABOTAGE_NONE)
         return BD_OK;
-    BD_TRY(make_whole_rows(whole, &batch->attention, err));
+    BD_TRY(make_whole_rows(whole, rows, err));
     const bd_boundaries broken = {batch->attention.n_rows, batch->attention.seq_len,
                                   whole->offsets, whole->values};
     if (sabotage == BD_SABOTAGE_MASK)
@@ -168,8 +255,12 @@ static bd_status sabotage_batch(bd_model_batch *batch, bd_sabotage sabotage, who
         batch->positions = broken;
     if (sabotage == BD_SABOTAGE_ROTATION)
         batch->query_positions = broken;
-    if (sabotage == BD_SABOTAGE_TARGETS)
+    if (sabotage == BD_SABOTAGE_TARGETS) {
         batch->targets = broken;
+        batch->mask = mask_of_copies(&whole->mask);
+    }
+    if (sabotage == BD_SABOTAGE_MASK_LOSS)
+        batch->mask = (bd_loss_mask){0};
     return BD_OK;
 }
 
@@ -249,17 +340,15 @@ static bd_status compute_packed(computed *c, bench *b, bd_sabotage sabotage, bd_
     bd_model_batch batch = bd_batch_part(&b->batch, 0, b->batch.boundaries.n_rows);
     bd_status status = new_computed(c, b, err);
     if (status == BD_OK)
-        status = sabotage_batch(&batch, sabotage, &whole, err);
+        status = sabotage_batch(&batch, &b->batch, sabotage, &whole, err);
     if (status == BD_OK)
-        status = bd_model_train(&b->model, &batch, 1.0 / (double)b->batch.n_targets,
-                                &c->loss_sum, err);
+        status = bd_model_train(&b->model, &batch, loss_scale(b), &c->loss_sum, err);
     if (status == BD_OK)
         status = bd_model_get_gradients(&b->model, c->gradients, err);
     for (int64_t l = 0; status == BD_OK && c->relu.layers && l < c->relu.n_layers; l++)
         status = bd_model_download(&b->model, c->relu.layers[l], b->model.layers[l].activated,
                                    c->relu.n_tokens * c->relu.width, err);
-    free(whole.offsets);
-    free(whole.values);
+    release_whole_rows(&whole);
     return status;
 }
 
@@ -268,11 +357,12 @@ static bd_status compute_packed(computed *c, bench *b, bd_sabotage sabotage, bd_
 // Segments of the batch, each at the beginning of a row of its own; at most as many at a time
 // as the batch has rows, which is the size of the model's buffers.
 typedef struct lone_rows {
-    int64_t n;           // rows in use
-    int64_t *from;       // [max], the token of the batch at which the segment begins
-    int32_t *offsets;    // [max + 1], as in boundaries.h
-    int32_t *values;     // [2 max]
-    char *ids;           // [max][seq_len] of id_bytes
+    int64_t n;         // rows in use
+    int64_t *from;     // [max], the token of the batch at which the segment begins
+    int32_t *offsets;  // [max + 1], as in boundaries.h
+    int32_t *values;   // [2 max]
+    char *ids;         // [max][seq_len] of id_bytes
+    mask_copies mask;
     float *activations;  // [max][seq_len][n_feed_forward]: scratch, NULL without ReLU
 } lone_rows;
 
@@ -289,7 +379,7 @@ static bd_status new_lone_rows(lone_rows *lone, const bench *b, const relu_resul
     if (!lone->from || !lone->offsets || !lone->values || !lone->ids ||
         (relu->layers && !lone->activations))
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu rows", max);
-    return BD_OK;
+    return new_mask_copies(&lone->mask, &b->batch, err);
 }
 
 static void release_lone_rows(lone_rows *lone)
@@ -299,11 +389,16 @@ static void release_lone_rows(lone_rows *lone)
     free(lone->values);
     free(lone->ids);
     free(lone->activations);
+    release_mask_copies(&lone->mask);
 }
 
-static void add_lone_row(lone_rows *lone, const bd_batch *batch, int64_t from, int64_t length)
+// Adds segment [begin, end) of row r.
+static void add_lone_row(lone_rows *lone, const bd_batch *batch, int64_t r, int64_t begin,
+                         int64_t end)
 {
-    const int64_t at = lone->n * batch->boundaries.seq_len;
+    const int64_t at = lone->n * batch->boundaries.seq_len, length = end - begin;
+    const int64_t from = r * batch->boundaries.seq_len + begin;
+    copy_mask(&lone->mask, lone->n, &batch->mask, r, begin, end);
     memcpy(lone->ids + at * batch->id_bytes, (const char *)batch->ids + from * batch->id_bytes,
            (size_t)(length * batch->id_bytes));
     lone->from[lone->n] = from;
@@ -334,9 +429,10 @@ static bd_status compute_lone_rows(computed *c, bench *b, lone_rows *lone, bd_er
 {
     const bd_boundaries boundaries = {lone->n, b->batch.boundaries.seq_len, lone->offsets,
                                       lone->values};
-    const bd_model_batch batch = bd_model_batch_of(lone->ids, b->batch.id_bytes, boundaries);
+    bd_model_batch batch = bd_model_batch_of(lone->ids, b->batch.id_bytes, boundaries);
+    batch.mask = mask_of_copies(&lone->mask);
     double loss_sum = 0;
-    BD_TRY(bd_model_train(&b->model, &batch, 1.0 / (double)b->batch.n_targets, &loss_sum, err));
+    BD_TRY(bd_model_train(&b->model, &batch, loss_scale(b), &loss_sum, err));
     c->loss_sum += loss_sum;
     BD_TRY(gather_activations(&c->relu, b, lone, err));
     lone->n = 0;
@@ -354,8 +450,7 @@ static bd_status compute_alone(computed *c, bench *b, bd_error *err)
         int64_t n_segments;
         const int32_t *bounds = bd_row_bounds(boundaries, r, &n_segments);
         for (int64_t k = 0; status == BD_OK && k < n_segments; k++) {
-            add_lone_row(&lone, &b->batch, r * boundaries->seq_len + bounds[k],
-                         bounds[k + 1] - bounds[k]);
+            add_lone_row(&lone, &b->batch, r, bounds[k], bounds[k + 1]);
             if (lone.n == boundaries->n_rows)
                 status = compute_lone_rows(c, b, &lone, err);
         }
@@ -389,7 +484,12 @@ static bd_status compute_expected(expected *x, const bd_experiment *e, const ben
     for (int64_t i = 0; i < n; i++)
         weights[i] = e->type == BD_BF16 ? bd_float_of_bf16(bd_bf16_of_float(e->weights[i]))
                                         : e->weights[i];
-    const bd_reference_task task = {e->parameters, weights, e->type, &b->batch, e->threads};
+    const bd_reference_task task = {.parameters = e->parameters,
+                                    .weights = weights,
+                                    .type = e->type,
+                                    .loss = e->loss,
+                                    .batch = &b->batch,
+                                    .threads = e->threads};
     bd_uncertainty *kept = e->uncertainty ? e->uncertainty : &x->own;
     bd_status status = kept->noise ? bd_exact_init(&x->alone, &task, alone->relu.layers, err)
                                    : bd_exact_init_with_uncertainty(&x->alone, kept, &task,
@@ -480,13 +580,13 @@ static bd_status compare_gradients(bd_proof *proof, const bd_parameters *paramet
 static void describe_proof(bd_proof *proof, const bench *b, const computed *packed,
                            const computed *alone, const expected *x)
 {
-    const double n_targets = (double)b->batch.n_targets;
+    const double n_terms = (double)bd_loss_terms(b->batch.targets, b->model.loss);
     proof->n_rows = b->batch.boundaries.n_rows;
     proof->n_segments = bd_count_segments(&b->batch.boundaries);
-    proof->n_targets = b->batch.n_targets;
-    proof->loss_packed = packed->loss_sum / n_targets;
-    proof->loss_alone = alone->loss_sum / n_targets;
-    proof->loss_exact = x->alone.loss_sum / n_targets;
+    proof->n_targets = b->batch.targets.n_targets;
+    proof->loss_packed = packed->loss_sum / n_terms;
+    proof->loss_alone = alone->loss_sum / n_terms;
+    proof->loss_exact = x->alone.loss_sum / n_terms;
     proof->n_kinks = x->alone.n_kinks;
     // Alone, every segment is a row, and the head adds its gradients row by row.
     proof->longest_sum = BD_LONGEST_SUM + proof->n_segments * (1 + b->batch.boundaries.seq_len /
@@ -509,6 +609,8 @@ bd_status bd_prove(bd_proof *proof, const bd_experiment *experiment, bd_sabotage
     bd_status status = check_sabotage(experiment, sabotage, err);
     if (status == BD_OK)
         status = set_up(&b, experiment, err);
+    if (status == BD_OK)
+        status = check_masked(&b, sabotage, err);
     if (status == BD_OK)
         status = check_proof_memory(&b, experiment, err);
     if (status == BD_OK)

@@ -24,15 +24,17 @@
 #include "trainer/proof/probe.h"
 #include "trainer/proof/uncertainty.h"
 
-// Which operation is broken on purpose: it gets the boundaries {0, used} for every row. Positions
+// Which operation is broken on purpose: it gets the boundaries {0, used} for every row, or the
+// loss gets no mask. Positions
 // are learned or rotated. A rotation depends on differences of positions alone, so that counting
 // through the row is not noticed unless queries count so and keys do not.
-#define BD_SABOTAGES(X)                                                                  \
-    X(BD_SABOTAGE_NONE, "none")                                                          \
-    X(BD_SABOTAGE_MASK, "mask")           /* attention sees the whole row before it */   \
-    X(BD_SABOTAGE_POSITIONS, "positions") /* learned positions count through the row */  \
-    X(BD_SABOTAGE_ROTATION, "rotation")   /* so do those by which queries are rotated */ \
-    X(BD_SABOTAGE_TARGETS, "targets")     /* documents predict the first token of the next */
+#define BD_SABOTAGES(X)                                                                       \
+    X(BD_SABOTAGE_NONE, "none")                                                               \
+    X(BD_SABOTAGE_MASK, "mask")           /* attention sees the whole row before it */        \
+    X(BD_SABOTAGE_POSITIONS, "positions") /* learned positions count through the row */       \
+    X(BD_SABOTAGE_ROTATION, "rotation")   /* so do those by which queries are rotated */      \
+    X(BD_SABOTAGE_TARGETS, "targets")     /* documents predict the first token of the next */ \
+    X(BD_SABOTAGE_MASK_LOSS, "mask-loss") /* all tokens are trained */
 BD_ENUM(bd_sabotage, BD_SABOTAGES);
 
 // The verdict on a parameter, by its worst element, which may exceed its bound.
@@ -68,7 +70,7 @@ typedef struct bd_proof {
     double worst_ratio;  // of all lines
     int64_t n_rows, n_segments, n_targets;
     int64_t longest_sum;                         // see tolerance.h
-    double loss_packed, loss_alone, loss_exact;  // means over the targets
+    double loss_packed, loss_alone, loss_exact;  // means over the loss's terms
     int64_t n_kinks;  // ReLU inputs whose side the kernels decided, see reference.h
     bd_probe probe;   // empty (no row) with a sabotage
     bool proved;      // every line agrees and the probe found nothing; never with a sabotage
@@ -82,19 +84,20 @@ typedef struct bd_experiment {
     bd_backend *backend;
     bd_threads *threads;  // for the runs of the reference
     bd_type type;         // in which the kernels compute
+    bd_loss_kind loss;    // of which all gradients are
     int64_t n_documents;  // take whole rows until they have as many segments; all rows if
                           // there are not as many
     uint64_t seed;        // 0: from the dataset's first row on; otherwise it chooses where
     bd_uncertainty *uncertainty;  // NULL, or a cache: filled if it is empty, otherwise it must
-                                  // be of the same rows, weights and type
+                                  // be of the same rows, weights, type and loss
 } bd_experiment;
 
 enum { BD_PROBED_DOCUMENTS = 3 };  // documents that a proof changes, one at a time
 
 // BD_OK means that there is a result, whether or not it is a proof. Release it. A sabotage that
-// would change nothing in this model is BD_ERR_ARGUMENT. Memory: 64 bytes on the host for each
-// parameter, the model's own, and that of a sequence in reference.h on each of up to
-// 1 + BD_NOISE_RUNS threads.
+// would change nothing in this model or in these rows is BD_ERR_ARGUMENT. Memory: 64 bytes on the
+// host for each parameter, the model's own, and that of a sequence in reference.h on each of up
+// to 1 + BD_NOISE_RUNS threads.
 bd_status bd_prove(bd_proof *proof, const bd_experiment *experiment, bd_sabotage sabotage,
                    bd_error *err);
 void bd_proof_release(bd_proof *proof);  // safe on an empty struct and safe twice

@@ -29,8 +29,7 @@ typedef struct layer_values {
 typedef struct sequence {
     bd_reference *r;
     const bd_model_config *config;
-    const uint32_t *ids;               // [n]
-    const float *const *relu_results;  // [n_layers] of [n][n_feed_forward], or NULL
+    const bd_reference_sequence *given;
     int64_t n;
     layer_values *layers;  // [n_layers + 1], owned; the last has only x, the layers' output
     double *memory;        // owned: all the doubles in layers and below
@@ -63,7 +62,7 @@ static void add_rounded(const sequence *s, double *y, const double *x, int64_t n
 // The offsets of token t's rows of the two tables in the flat arrays.
 static int64_t token_row(const sequence *s, int64_t t)
 {
-    return s->r->parameters->token_table + s->ids[t] * s->config->n_channels;
+    return s->r->parameters->token_table + s->given->ids[t] * s->config->n_channels;
 }
 
 static int64_t position_row(const sequence *s, int64_t t)
@@ -259,9 +258,9 @@ static double decided_slope(const sequence *s, int64_t l, int64_t t, int64_t i, 
                             double largest)
 {
     const double slope = x > 0 ? 1.0 : 0.0;
-    if (!s->relu_results || fabs(x) > s->r->nearly_zero * largest)
+    if (!s->given->relu_results || fabs(x) > s->r->nearly_zero * largest)
         return slope;
-    const bool positive = s->relu_results[l][t * s->config->n_feed_forward + i] > 0;
+    const bool positive = s->given->relu_results[l][t * s->config->n_feed_forward + i] > 0;
     s->r->n_kinks += positive != (x > 0);
     return positive ? 1.0 : 0.0;
 }
@@ -354,34 +353,46 @@ static void layer_backward(const sequence *s, int64_t l)
 
 // ---- The head ----------------------------------------------------------------------------
 
+// Whether token t, which is not the first, is to be predicted.
+static bool is_target(const bd_reference_sequence *given, int64_t t)
+{
+    return !given->is_target || given->is_target[t];
+}
+
 // Final norm, logits and loss, and their gradient into d_x. The last token has no target.
-static double head_forward_and_backward(const sequence *s, double loss_scale)
+static double head_forward_and_backward(const sequence *s)
 {
     const int64_t n_channels = s->config->n_channels, n_vocabulary = s->config->n_vocabulary;
-    const int64_t at_head = s->r->parameters->head, n_targets = s->n - 1;
+    const int64_t at_head = s->r->parameters->head, n_followed = s->n - 1;
+    const double scale = s->given->weight * s->given->loss_scale;
     const bd_matrix head = bd_matrix_of_rows(s->r->weights + at_head, n_vocabulary, n_channels);
     const bd_exact_norm norm = stream_norm(s, s->r->parameters->final_norm);
     const double *x = s->layers[s->config->n_layers].x;
     double loss = 0.0;
     bd_exact_norm_forward(s->r, norm, s->n, x, s->normed);
     zero_doubles(s->d_narrow, s->n * n_channels);
-    for (int64_t first = 0; first < n_targets; first += HEAD_TOKENS) {
-        const int64_t n = n_targets - first < HEAD_TOKENS ? n_targets - first : HEAD_TOKENS;
+    for (int64_t first = 0; first < n_followed; first += HEAD_TOKENS) {
+        const int64_t n = n_followed - first < HEAD_TOKENS ? n_followed - first : HEAD_TOKENS;
         const bd_matrix normed =
             bd_matrix_of_rows(s->normed + first * n_channels, n, n_channels);
         const bd_matrix logits = bd_matrix_of_rows(s->logits, n, n_vocabulary);
         zero_doubles(s->logits, n * n_vocabulary);
         bd_matrix_add_product(&s->r->rounding, s->logits, normed, bd_matrix_transposed(head));
         bd_round_stored(&s->r->rounding, s->logits, n * n_vocabulary);
-        for (int64_t t = 0; t < n; t++)
-            loss += bd_exact_cross_entropy(s->r, s->logits + t * n_vocabulary, n_vocabulary,
-                                           s->ids[first + t + 1], loss_scale);
+        for (int64_t t = 0; t < n; t++) {
+            double *of_token = s->logits + t * n_vocabulary;
+            if (is_target(s->given, first + t + 1))
+                loss += bd_exact_cross_entropy(s->r, of_token, n_vocabulary,
+                                               s->given->ids[first + t + 1], scale);
+            else
+                zero_doubles(of_token, n_vocabulary);
+        }
         bd_matrix_add_product(&s->r->rounding, s->d_narrow + first * n_channels, logits, head);
         bd_exact_add_gradients(s->r, at_head, bd_matrix_transposed(logits), normed);
     }
     bd_round_stored(&s->r->rounding, s->d_narrow, s->n * n_channels);
     bd_exact_norm_backward(s->r, norm, s->n, x, s->d_narrow, s->d_x, false, s->scratch);
-    return loss;
+    return s->given->weight * loss;
 }
 
 // ---- Memory ------------------------------------------------------------------------------
@@ -474,29 +485,32 @@ static bd_status sequence_init(sequence *s, bd_error *err)
 
 // ---- A run -------------------------------------------------------------------------------
 
-bd_status bd_reference_add(bd_reference *reference, const uint32_t *ids, int64_t n,
-                           double loss_scale, const float *const *relu_results, bd_error *err)
+bd_status bd_reference_add(bd_reference *reference, const bd_reference_sequence *given,
+                           bd_error *err)
 {
     const bd_model_config *config = &reference->parameters->config;
+    const int64_t n = given->n;
     if (n < 1 || n > config->n_positions)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "a sequence of %" PRId64 " tokens for a model of %" PRId64 " positions",
                        n, config->n_positions);
     for (int64_t t = 0; t < n; t++)
-        if (ids[t] >= config->n_vocabulary)
+        if (given->ids[t] >= config->n_vocabulary)
             return bd_fail(err, BD_ERR_ARGUMENT,
                            "token %" PRId64 " has id %" PRIu32 ", the vocabulary %" PRId64, t,
-                           ids[t], config->n_vocabulary);
-    if (n == 1)
+                           given->ids[t], config->n_vocabulary);
+    bool has_target = false;
+    for (int64_t t = 1; t < n; t++)
+        has_target |= is_target(given, t);
+    if (!has_target)
         return BD_OK;
-    sequence s = {
-        .r = reference, .config = config, .ids = ids, .n = n, .relu_results = relu_results};
+    sequence s = {.r = reference, .config = config, .given = given, .n = n};
     const bd_status status = sequence_init(&s, err);
     if (status == BD_OK) {
         embedding_forward(&s, s.layers[0].x);
         for (int64_t l = 0; l < config->n_layers; l++)
             layer_forward(&s, l);
-        reference->loss_sum += head_forward_and_backward(&s, loss_scale);
+        reference->loss_sum += head_forward_and_backward(&s);
         for (int64_t l = config->n_layers - 1; l >= 0; l--)
             layer_backward(&s, l);
         embedding_backward(&s, s.d_x);

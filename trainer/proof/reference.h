@@ -17,6 +17,7 @@
 #ifndef BINDERY_TRAINER_PROOF_REFERENCE_H
 #define BINDERY_TRAINER_PROOF_REFERENCE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/error.h"
@@ -44,18 +45,27 @@ bd_status bd_reference_init(bd_reference *reference, const bd_parameters *parame
 bd_status bd_reference_measure(bd_reference *reference, bd_error *err);
 void bd_reference_release(bd_reference *reference);  // safe on an empty struct and safe twice
 
-// Runs ids [n] forward and backward. With
-//   loss = sum over t < n - 1 of -log p(ids[t + 1] | ids[0 … t])
-// adds `loss` to loss_sum and the gradient of loss_scale * loss to the gradients; loss_scale is
-// 1 / (targets of the whole batch). relu_results, if not NULL, is [n_layers] arrays
-// [n][n_feed_forward]: the results of the kernels' ReLUs for the same tokens. A sequence of one
-// token has no target and adds nothing. BD_ERR_ARGUMENT if n is not from 1 to n_positions or an
-// id is not in the vocabulary; a failure adds nothing.
+// One sequence, all borrowed.
+typedef struct bd_reference_sequence {
+    const uint32_t *ids;  // [n]
+    int64_t n;
+    const bool *is_target;             // [n], or NULL: all are; the first never is
+    double weight;                     // of the sequence's losses in the loss
+    double loss_scale;                 // 1 / (terms of the loss of the whole batch)
+    const float *const *relu_results;  // NULL, or [n_layers] arrays [n][n_feed_forward]: the
+                                       // results of the kernels' ReLUs for the same tokens
+} bd_reference_sequence;
+
+// Runs the sequence forward and backward. With
+//   loss = weight * sum over targets t + 1 of -log p(ids[t + 1] | ids[0 … t])
+// adds `loss` to loss_sum and the gradient of loss_scale * loss to the gradients. A sequence
+// without a target adds nothing. BD_ERR_ARGUMENT if n is not from 1 to n_positions or an id is not
+// in the vocabulary; a failure adds nothing.
 //
 // Memory besides the weights and gradients: for each layer and token some doubles for each channel
 // of the stream, of q, k and v, and of the feed-forward block; nothing of size n x n.
-bd_status bd_reference_add(bd_reference *reference, const uint32_t *ids, int64_t n,
-                           double loss_scale, const float *const *relu_results, bd_error *err);
+bd_status bd_reference_add(bd_reference *reference, const bd_reference_sequence *sequence,
+                           bd_error *err);
 
 // Exactly that memory, in bytes.
 size_t bd_reference_bytes(const bd_model_config *config, int64_t n);

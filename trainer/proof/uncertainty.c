@@ -9,40 +9,66 @@
 
 // ---- One run of the reference ---------------------------------------------------------------
 
-// Runs one segment, tokens [from, to) of the batch, as a sequence of its own. ids [seq_len] and
-// relu_part [n_layers] are scratch memory.
-static bd_status add_segment(bd_reference *reference, const bd_batch *batch, int64_t from,
-                             int64_t to, bd_relu_results relu, uint32_t *ids,
-                             const float **relu_part, bd_error *err)
+// The memory for one sequence.
+typedef struct sequence_memory {
+    uint32_t *ids;            // [seq_len], owned
+    bool *is_target;          // [seq_len], owned
+    const float **relu_part;  // [n_layers], owned
+} sequence_memory;
+
+// Runs segment [begin, end) of row r as a sequence of its own.
+static bd_status add_segment(bd_reference *reference, const bd_reference_task *task, int64_t r,
+                             int64_t begin, int64_t end, bd_relu_results relu,
+                             const sequence_memory *memory, bd_error *err)
 {
     const bd_model_config *c = &reference->parameters->config;
-    for (int64_t t = from; t < to; t++)
-        ids[t - from] = bd_id_at(batch->ids, batch->id_bytes, t);
+    const bd_batch *batch = task->batch;
+    const int64_t from = r * batch->boundaries.seq_len + begin, n = end - begin;
+    int64_t n_targets = 0;
+    for (int64_t t = 0; t < n; t++) {
+        memory->ids[t] = bd_id_at(batch->ids, batch->id_bytes, from + t);
+        memory->is_target[t] =
+            t > 0 && (!bd_row_has_mask(&batch->mask, r) ||
+                      bd_bit_at(batch->mask.bits, batch->mask.offsets[r] + begin + t));
+        n_targets += memory->is_target[t];
+    }
     for (int64_t l = 0; relu && l < c->n_layers; l++)
-        relu_part[l] = relu[l] + from * c->n_feed_forward;
-    return bd_reference_add(reference, ids, to - from, 1.0 / (double)batch->n_targets,
-                            relu ? relu_part : NULL, err);
+        memory->relu_part[l] = relu[l] + from * c->n_feed_forward;
+    const bool is_mean = task->loss == BD_LOSS_PER_DOCUMENT && n_targets > 0;
+    const bd_reference_sequence sequence = {
+        .ids = memory->ids,
+        .n = n,
+        .is_target = memory->is_target,
+        .weight = is_mean ? 1.0 / (double)n_targets : 1.0,
+        .loss_scale = bd_loss_scale(batch->targets, task->loss),
+        .relu_results = relu ? memory->relu_part : NULL,
+    };
+    return bd_reference_add(reference, &sequence, err);
 }
 
-static bd_status add_batch_segments(bd_reference *reference, const bd_batch *batch,
+static bd_status add_batch_segments(bd_reference *reference, const bd_reference_task *task,
                                     bd_relu_results relu, bd_error *err)
 {
-    const bd_boundaries *boundaries = &batch->boundaries;
+    const bd_boundaries *boundaries = &task->batch->boundaries;
     const int64_t n_layers = reference->parameters->config.n_layers;
-    uint32_t *ids = malloc((size_t)boundaries->seq_len * sizeof *ids);
-    const float **relu_part = malloc((size_t)n_layers * sizeof *relu_part);
-    bd_status status =
-        ids && relu_part ? BD_OK : bd_fail(err, BD_ERR_MEMORY, "no memory for a sequence");
+    const sequence_memory memory = {
+        .ids = malloc((size_t)boundaries->seq_len * sizeof *memory.ids),
+        .is_target = malloc((size_t)boundaries->seq_len * sizeof *memory.is_target),
+        .relu_part = malloc((size_t)n_layers * sizeof *memory.relu_part),
+    };
+    bd_status status = BD_OK;
+    if (!memory.ids || !memory.is_target || !memory.relu_part)
+        status = bd_fail(err, BD_ERR_MEMORY, "no memory for a sequence");
     for (int64_t r = 0; status == BD_OK && r < boundaries->n_rows; r++) {
         int64_t n_segments;
-        const int64_t row = r * boundaries->seq_len;
         const int32_t *bounds = bd_row_bounds(boundaries, r, &n_segments);
         for (int64_t k = 0; status == BD_OK && k < n_segments; k++)
-            status = add_segment(reference, batch, row + bounds[k], row + bounds[k + 1], relu,
-                                 ids, relu_part, err);
+            status =
+                add_segment(reference, task, r, bounds[k], bounds[k + 1], relu, &memory, err);
     }
-    free(ids);
-    free(relu_part);
+    free(memory.ids);
+    free(memory.is_target);
+    free(memory.relu_part);
     return status;
 }
 
@@ -60,7 +86,7 @@ typedef struct runs {
 static bd_status run_reference(void *context, int64_t index, bd_error *err)
 {
     runs *r = context;
-    return add_batch_segments(&r->references[index], r->task->batch, r->relu, err);
+    return add_batch_segments(&r->references[index], r->task, r->relu, err);
 }
 
 // Run 0 is exact. If others follow, it adds up the magnitudes, too.

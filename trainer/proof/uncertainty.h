@@ -45,6 +45,7 @@ typedef struct bd_reference_task {
     const bd_parameters *parameters;
     const double *weights;  // [n_total]
     bd_type type;           // in which the kernels store between operations
+    bd_loss_kind loss;
     const bd_batch *batch;
     bd_threads *threads;
 } bd_reference_task;

@@ -57,6 +57,25 @@ static void the_loss_is_pytorchs(void **state)
     }
 }
 
+// What is not trained is not evaluated, and the mean is over the targets whatever the model's loss.
+static void only_trained_tokens_count(void **state)
+{
+    (void)state;
+    subject s;
+    open_subject(&s, "opt");
+    give_masked_rows(&s);
+    const bd_figures *totals = &s.rows.manifests[0].totals;
+    bd_evaluation all = evaluate(&s, 4, 0);
+    assert_int_equal(all.total.n_targets, totals->targets);
+    assert_true(totals->targets < totals->packed - totals->segments);
+    assert_true(bd_evaluation_mean(&all.total) > 1 && bd_evaluation_mean(&all.total) < 20);
+    bd_evaluation one = evaluate(&s, 1, 0);
+    assert_true(fabs(one.total.loss - all.total.loss) <= 1e-6 * all.total.loss);
+    bd_evaluation_release(&one);
+    bd_evaluation_release(&all);
+    close_subject(&s);
+}
+
 // For rows 0 … 26, the sum over the parts is the whole, and the rows of a part are spread.
 static void fewer_rows_are_spread_evenly(void **state)
 {
@@ -69,7 +88,7 @@ static void fewer_rows_are_spread_evenly(void **state)
     static const int64_t rows[] = {0, 9, 18};
     for (size_t i = 0; i < 3; i++) {
         bd_batch batch = load_batch(&s.rows, &rows[i], 1);
-        n_targets += batch.n_targets;
+        n_targets += batch.targets.n_targets;
         bd_batch_release(&batch);
     }
     assert_int_equal(three.total.n_targets, n_targets);
@@ -131,6 +150,7 @@ static void a_model_without_room_for_a_row_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        test_inside_folder(only_trained_tokens_count),
         cmocka_unit_test(the_loss_is_pytorchs),
         cmocka_unit_test(fewer_rows_are_spread_evenly),
         cmocka_unit_test(nothing_to_predict_is_not_a_number),

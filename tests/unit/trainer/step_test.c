@@ -517,17 +517,15 @@ static void a_batch_without_targets_changes_nothing(void **state)
     close_subject(&s);
 }
 
-static void micro_batches_add_up_to_the_batch(void **state)
+static void expect_micro_batches_add_up(const subject *s, bd_loss_kind loss)
 {
-    (void)state;
-    subject s;
     float *whole_end, *parts_end;
-    open_subject(&s, "opt");
-    const bd_step_result whole = run(&s, SETTINGS, 2, &whole_end);
+    bd_hyperparameters settings = SETTINGS;
+    settings.loss = loss;
+    const bd_step_result whole = run(s, settings, 2, &whole_end);
     for (int64_t micro = 1; micro <= 5; micro++) {
-        bd_hyperparameters settings = SETTINGS;
         settings.micro_batch_rows = micro;  // 3: parts of 3 and 1; 5: more parts than rows
-        const bd_step_result parts = run(&s, settings, 2, &parts_end);
+        const bd_step_result parts = run(s, settings, 2, &parts_end);
         assert_int_equal(whole.n_targets, parts.n_targets);
         assert_int_equal(whole.n_tokens, parts.n_tokens);
         // Floats are summed in another order.
@@ -537,7 +535,83 @@ static void micro_batches_add_up_to_the_batch(void **state)
         free(parts_end);
     }
     free(whole_end);
+}
+
+static void micro_batches_add_up_to_the_batch(void **state)
+{
+    (void)state;
+    subject s;
+    open_subject(&s, "opt");
+    expect_micro_batches_add_up(&s, BD_LOSS_PER_TOKEN);
+    expect_micro_batches_add_up(&s, BD_LOSS_PER_DOCUMENT);
+    give_masked_rows(&s);
+    expect_micro_batches_add_up(&s, BD_LOSS_PER_TOKEN);
+    expect_micro_batches_add_up(&s, BD_LOSS_PER_DOCUMENT);
     close_subject(&s);
+}
+
+// The loss of the trainer's last batch at the subject's weights, from the losses of its tokens and
+// from the bits of its rows, one by one.
+static double mean_loss(const subject *s, const bd_batch *batch, bd_loss_kind kind)
+{
+    bd_error err;
+    bd_model model;
+    const int64_t n_rows = batch->boundaries.n_rows, seq_len = batch->boundaries.seq_len;
+    const bd_model_options options = {.max_rows = n_rows, .seq_len = seq_len, .loss = kind};
+    float *losses = malloc((size_t)(n_rows * seq_len) * sizeof *losses);
+    check(bd_model_init(&model, s->backend, &s->parameters, &options, &err), &err);
+    check(bd_model_set_weights(&model, s->weights, &err), &err);
+    const bd_model_batch all = bd_batch_part(batch, 0, n_rows);
+    check(bd_model_losses(&model, &all, losses, &err), &err);
+    bd_hasher *hasher = bd_hasher_new();
+    double sum = 0, sum_of_means = 0, n_targets = 0, n_documents = 0;
+    for (int64_t r = 0; r < n_rows; r++) {
+        bd_row row;
+        check(bd_rows_row(&s->rows, batch->row_numbers[r], hasher, &row, &err), &err);
+        for (int64_t k = 0; k < row.n_segments; k++) {
+            double own_sum = 0, n_own = 0;
+            for (int64_t t = row.bounds[k] + 1; t < row.bounds[k + 1]; t++)
+                if (!row.loss_mask || bd_bit_at(row.loss_mask, row.mask_bit + t)) {
+                    own_sum += (double)losses[r * seq_len + t - 1];
+                    n_own++;
+                }
+            sum += own_sum;
+            n_targets += n_own;
+            sum_of_means += n_own > 0 ? own_sum / n_own : 0;
+            n_documents += n_own > 0;
+        }
+    }
+    bd_hasher_free(hasher);
+    bd_model_release(&model);
+    free(losses);
+    return kind == BD_LOSS_PER_TOKEN ? sum / n_targets : sum_of_means / n_documents;
+}
+
+static void the_loss_is_the_mean_that_was_asked_for(void **state)
+{
+    (void)state;
+    for (int masked = 0; masked < 2; masked++) {
+        subject s;
+        double losses[2];
+        open_subject(&s, "gpt2");
+        if (masked)
+            give_masked_rows(&s);
+        for (int kind = 0; kind < 2; kind++) {
+            bd_error err;
+            bd_trainer trainer;
+            bd_step_result result;
+            bd_hyperparameters settings = SETTINGS;
+            settings.loss = (bd_loss_kind)kind;
+            settings.micro_batch_rows = 3;
+            begin(&trainer, &s, settings);
+            check(bd_trainer_step(&trainer, &result, &err), &err);
+            losses[kind] = mean_loss(&s, &trainer.balanced->batch, settings.loss);
+            assert_true(fabs(result.loss - losses[kind]) <= 1e-6 * losses[kind]);
+            bd_trainer_release(&trainer);
+        }
+        assert_true(fabs(losses[0] - losses[1]) > 1e-4 * losses[0]);
+        close_subject(&s);
+    }
 }
 
 static void a_resumed_training_is_the_one_that_did_not_stop(void **state)
@@ -782,7 +856,8 @@ int main(void)
         test_inside_folder(showing_the_average_changes_no_training),
         test_inside_folder(muon_moves_matrices_and_adamw_the_rest),
         test_inside_folder(a_batch_without_targets_changes_nothing),
-        cmocka_unit_test(micro_batches_add_up_to_the_batch),
+        test_inside_folder(micro_batches_add_up_to_the_batch),
+        test_inside_folder(the_loss_is_the_mean_that_was_asked_for),
         cmocka_unit_test(a_resumed_training_is_the_one_that_did_not_stop),
         cmocka_unit_test(a_loss_that_is_no_number_names_step_and_rows),
         cmocka_unit_test(many_rows_are_counted_where_they_cannot_be_listed),

@@ -32,16 +32,41 @@ bd_json *read_golden(const char *name)
 
 // ---- Datasets -----------------------------------------------------------------------------
 
-static void write_documents(const char *path, const int *lengths, size_t n)
+static void write_letters(FILE *file, uint64_t *random, int length)
+{
+    fputs("\"text\":\"", file);
+    for (int t = 0; t < length; t++)
+        fputc(random_between(random, 'a', 'z'), file);
+    fputs("\"", file);
+}
+
+// Stretches of up to 12 characters; the last is trained, so that no document is left out.
+static void write_stretches(FILE *file, uint64_t *random, int length)
+{
+    fputs("\"segments\":[", file);
+    do {
+        const int longest = length < 12 ? length : 12;
+        const int n = longest > 0 ? random_between(random, 1, longest) : 0;
+        const bool trained = n == length || random_between(random, 0, 1) == 1;
+        fputs("{", file);
+        write_letters(file, random, n);
+        fprintf(file, ",\"train\":%s}%s", trained ? "true" : "false", n < length ? "," : "]");
+        length -= n;
+    } while (length > 0);
+}
+
+static void write_documents(const char *path, const int *lengths, size_t n, bool masked)
 {
     uint64_t random = 7;
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     for (size_t i = 0; i < n; i++) {
-        fputs("{\"text\":\"", file);
-        for (int t = 0; t < lengths[i]; t++)
-            fputc(random_between(&random, 'a', 'z'), file);
-        fputs("\"}\n", file);
+        fputs("{", file);
+        if (masked)
+            write_stretches(file, &random, lengths[i]);
+        else
+            write_letters(file, &random, lengths[i]);
+        fputs("}\n", file);
     }
     assert_int_equal(fclose(file), 0);
 }
@@ -53,7 +78,7 @@ void pack_documents(bd_rows *rows, const char *folder, const int *lengths, size_
     bd_error err;
     bd_inputs inputs = {0};
     bd_pack_result result;
-    write_documents(operand, lengths, n);
+    write_documents(operand, lengths, n, how.masked);
     check(bd_inputs_add(&inputs, operand, &(bd_collect_options){.source = BD_DEFAULT_SOURCE},
                         &err),
           &err);
@@ -66,10 +91,13 @@ void pack_documents(bd_rows *rows, const char *folder, const int *lengths, size_
                    .batch_rows = how.batch_rows,
                    .shuffle = BD_NO_SHUFFLE,
                    .codec = how.codec,
-                   .tokenizer = "bytes"},
+                   .tokenizer = "bytes",
+                   .loss_mask = how.masked},
         .tokenizer = bd_tokenizer_bytes(),
         .inputs = &inputs,
-        .reading = {.text_field = "text",
+        .reading = {.form = how.masked ? BD_FORM_SEGMENTS : BD_FORM_TEXT,
+                    .text_field = "text",
+                    .fields = {"segments"},
                     .unit_bytes = how.unit_bytes,
                     .max_document_bytes = 1 << 20},
         .limit = BD_NO_LIMIT,
@@ -88,6 +116,18 @@ void open_golden_rows(bd_rows *rows)
 {
     bd_error err;
     check(bd_rows_open(rows, BINDERY_GOLDEN "/train-1/dataset", &err), &err);
+}
+
+void pack_masked_rows(bd_rows *rows)
+{
+    static const int lengths[] = {30, 3,  9, 14, 31, 1, 70, 5,  22, 8,  17, 29, 2,  6,  12, 40,
+                                  64, 33, 7, 19, 23, 3, 15, 28, 11, 90, 5,  2,  50, 61, 8,  44};
+    pack_documents(rows, "masked", lengths, sizeof lengths / sizeof *lengths,
+                   (packed_as){.seq_len = 63,
+                               .batch_rows = 64,
+                               .unit_bytes = 1 << 20,
+                               .vocab_size = 257,
+                               .masked = true});
 }
 
 void damage_row(bd_rows *rows, const char *folder, int64_t number)
@@ -176,6 +216,12 @@ void open_random_subject(subject *s, bd_model_config config)
     for (int64_t i = 0; i < s->parameters.n_total; i++)
         s->weights[i] = (float)(0.1 + 0.3 * bd_random_normal(&random));
     open_backend(s);
+}
+
+void give_masked_rows(subject *s)
+{
+    bd_rows_close(&s->rows);
+    pack_masked_rows(&s->rows);
 }
 
 void close_subject(subject *s)

@@ -25,6 +25,7 @@ bd_json *read_golden(const char *name);
 typedef struct packed_as {
     int64_t seq_len, batch_rows, unit_bytes, vocab_size;
     bd_shard_codec codec;
+    bool masked;  // with loss masks: stretches of a few tokens that are trained or not
 } packed_as;
 
 // Packs documents of `lengths` bytes (and the separator) into `folder`, below the working
@@ -32,6 +33,9 @@ typedef struct packed_as {
 void pack_documents(bd_rows *rows, const char *folder, const int *lengths, size_t n,
                     packed_as how);
 void open_golden_rows(bd_rows *rows);  // 27 rows of 64
+// Opens a dataset with masks in rows of 63 tokens, which mostly begin inside a byte; it is packed
+// below the working directory.
+void pack_masked_rows(bd_rows *rows);
 
 // Changes a token of row `number` on disk and opens the dataset again.
 void damage_row(bd_rows *rows, const char *folder, int64_t number);
@@ -57,6 +61,8 @@ void open_subject(subject *s, const char *model);
 // Another model, with random weights that are far from 0, on the same dataset.
 void open_random_subject(subject *s, bd_model_config config);
 void close_subject(subject *s);
+// Exchanges the subject's dataset for that of pack_masked_rows().
+void give_masked_rows(subject *s);
 bd_trainer_needs needs_of(const subject *s);
 
 // Weights [n_total], moments and average of the slice, of a checkpoint; average is NULL if the

@@ -48,7 +48,7 @@ static void assert_holds(const bd_batch *batch, const bd_rows *rows, const int64
 {
     const int64_t seq_len = rows->manifests[0].config.seq_len;
     const size_t row_bytes = (size_t)(seq_len * batch->id_bytes);
-    int64_t n_targets = 0;
+    int64_t n_targets = 0, n_segments_with_target = 0;
     assert_int_equal(batch->boundaries.n_rows, n);
     assert_int_equal(batch->boundaries.seq_len, seq_len);
     assert_int_equal(batch->id_bytes, bd_dataset_id_bytes(&rows->manifests[0].config));
@@ -61,10 +61,23 @@ static void assert_holds(const bd_batch *batch, const bd_rows *rows, const int64
         assert_memory_equal(bounds, row.bounds, (size_t)row.n_bounds * sizeof *bounds);
         assert_memory_equal((const char *)batch->ids + (size_t)r * row_bytes, row.ids,
                             row_bytes);
-        for (int64_t k = 0; k < n_segments; k++)
-            n_targets += bounds[k + 1] - bounds[k] - 1;
+        assert_int_equal(bd_row_has_mask(&batch->mask, r), row.loss_mask != NULL);
+        for (int64_t t = 0; t < seq_len && row.loss_mask; t++)
+            assert_int_equal(bd_token_is_trained(&batch->mask, r, t),
+                             bd_bit_at(row.loss_mask, row.mask_bit + t));
+        for (int64_t k = 0; k < n_segments; k++) {
+            int64_t n_own = 0;
+            for (int64_t t = bounds[k] + 1; t < bounds[k + 1]; t++)
+                n_own += !row.loss_mask || bd_bit_at(row.loss_mask, row.mask_bit + t);
+            n_targets += n_own;
+            n_segments_with_target += n_own > 0;
+        }
     }
-    assert_int_equal(batch->n_targets, n_targets);
+    const bd_target_count counted = bd_count_row_targets(&batch->boundaries, &batch->mask);
+    assert_int_equal(batch->targets.n_targets, n_targets);
+    assert_int_equal(batch->targets.n_segments, n_segments_with_target);
+    assert_int_equal(counted.n_targets, n_targets);
+    assert_int_equal(counted.n_segments, n_segments_with_target);
 }
 
 // The pointers lead into the mapped file, and there is no buffer of our own.
@@ -79,9 +92,15 @@ static void assert_borrowed(const bd_rows *rows, size_t shard, const int64_t *nu
     assert_true(lies_in(from, batch.ids));
     assert_true(lies_in(from, batch.boundaries.offsets));
     assert_true(lies_in(from, batch.boundaries.values));
-    assert_null(batch.column_buffers[BD_COLUMN_ids]);
+    assert_null(batch.id_buffer);
     assert_null(batch.offset_buffer);
     assert_null(batch.value_buffer);
+    assert_null(batch.mask_buffer);
+    if (first.loss_mask) {
+        assert_true(lies_in(from, batch.mask.bits));
+        assert_ptr_equal(batch.mask.bits + batch.mask.offsets[0] / 8, first.loss_mask);
+        assert_int_equal(batch.mask.offsets[0] % 8, first.mask_bit);
+    }
     assert_holds(&batch, rows, numbers, n);
     bd_batch_release(&batch);
 }
@@ -89,7 +108,7 @@ static void assert_borrowed(const bd_rows *rows, size_t shard, const int64_t *nu
 static void assert_copied(const bd_rows *rows, const int64_t *numbers, int64_t n)
 {
     bd_batch batch = load_batch(rows, numbers, n);
-    assert_ptr_equal(batch.ids, batch.column_buffers[BD_COLUMN_ids]);
+    assert_ptr_equal(batch.ids, batch.id_buffer);
     assert_ptr_equal(batch.boundaries.offsets, batch.offset_buffer);
     assert_ptr_equal(batch.boundaries.values, batch.value_buffer);
     int32_t offset = 0;  // rebased: counted from 0 again, one row after another
@@ -186,6 +205,106 @@ static void wide_ids_are_handled_alike(void **state)
     bd_rows_close(&rows);
 }
 
+// Rows of 33 tokens begin at every bit of a byte, rows of 64 at the first only.
+static void open_masked(bd_rows *rows, const char *folder, int64_t seq_len)
+{
+    pack_documents(rows, folder, LENGTHS, N_DOCUMENTS,
+                   (packed_as){.seq_len = seq_len,
+                               .batch_rows = 5,
+                               .unit_bytes = 2000,
+                               .vocab_size = 257,
+                               .masked = true});
+    assert_true(rows->manifests[0].totals.rows >= 10);
+}
+
+static void masks_of_neighbours_are_the_file_itself(void **state)
+{
+    (void)state;
+    bd_rows rows;
+    open_masked(&rows, "dataset", 33);
+    assert_borrowed(&rows, 0, (const int64_t[]){0, 1, 2, 3, 4}, 5);
+    assert_borrowed(&rows, 0, (const int64_t[]){2, 3}, 2);
+    assert_borrowed(&rows, 0, (const int64_t[]){4}, 1);
+    bd_rows_close(&rows);
+}
+
+// Not a bit is moved: a copied row begins at the same bit of a byte, and its bytes are the file's.
+static void masks_of_other_rows_are_copied_unchanged(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {33, 41, 64};
+    static const char *const folders[] = {"of 33", "of 41", "of 64"};
+    static const int64_t numbers[] = {4, 1, 3, 1, 7, 0, 2};
+    for (int i = 0; i < 3; i++) {
+        bd_rows rows;
+        open_masked(&rows, folders[i], lengths[i]);
+        assert_copied(&rows, numbers, 7);
+        bd_batch batch = load_batch(&rows, numbers, 7);
+        for (int64_t r = 0; r < 7; r++) {
+            const bd_row row = row_of(&rows, numbers[r]);
+            assert_int_equal(batch.mask.offsets[r] % 8, row.mask_bit);
+            assert_memory_equal(batch.mask.bits + batch.mask.offsets[r] / 8, row.loss_mask,
+                                (size_t)(row.mask_bit + lengths[i] + 7) / 8);
+        }
+        bd_batch_release(&batch);
+        bd_rows_close(&rows);
+    }
+}
+
+static void masks_follow_rows_that_are_rearranged(void **state)
+{
+    (void)state;
+    static const int64_t numbers[] = {1, 2, 3, 4}, order[] = {2, 0, 3, 1};
+    static const int64_t rearranged[] = {3, 1, 4, 2};
+    bd_error err;
+    bd_rows rows;
+    bd_batch batch = {0};
+    open_masked(&rows, "dataset", 33);
+    bd_batch from = load_batch(&rows, numbers, 4);
+    check(bd_batch_rearrange(&batch, &from, order, &err), &err);
+    assert_holds(&batch, &rows, rearranged, 4);
+    const bd_model_batch part = bd_batch_part(&batch, 1, 3);
+    for (int64_t r = 0; r < 3; r++)
+        for (int64_t t = 0; t < 33; t++)
+            assert_int_equal(bd_token_is_trained(&part.mask, r, t),
+                             bd_token_is_trained(&batch.mask, r + 1, t));
+    bd_batch_release(&from);
+    bd_batch_release(&batch);
+    bd_rows_close(&rows);
+}
+
+static void datasets_with_and_without_masks_are_mixed(void **state)
+{
+    (void)state;
+    bd_error err;
+    bd_rows plain, masked, both;
+    packed_as how = SMALL;
+    pack_documents(&plain, "plain", LENGTHS, N_DOCUMENTS, how);
+    how.masked = true;
+    pack_documents(&masked, "masked", LENGTHS, N_DOCUMENTS, how);
+    const int64_t n_plain = bd_rows_count(&plain);
+    const char *folders[] = {"plain", "masked"};
+    check(bd_rows_open_all(&both, folders, (const double[]){1, 1}, 2, &err), &err);
+    const int64_t numbers[] = {n_plain + 3, 2, n_plain, n_plain - 1};
+    bd_batch batch = load_batch(&both, numbers, 4);
+    const bd_row third = row_of(&masked, 3), first = row_of(&masked, 0);
+    assert_int_equal(batch.mask.offsets[1], BD_ALL_TRAINED);
+    assert_int_equal(batch.mask.offsets[3], BD_ALL_TRAINED);
+    for (int64_t t = 0; t < SMALL.seq_len; t++) {
+        assert_int_equal(bd_token_is_trained(&batch.mask, 0, t),
+                         bd_bit_at(third.loss_mask, third.mask_bit + t));
+        assert_int_equal(bd_token_is_trained(&batch.mask, 2, t),
+                         bd_bit_at(first.loss_mask, first.mask_bit + t));
+    }
+    bd_batch_release(&batch);
+    batch = load_batch(&both, (const int64_t[]){3, 1}, 2);  // no row has a mask
+    assert_null(batch.mask.bits);
+    bd_batch_release(&batch);
+    bd_rows_close(&both);
+    bd_rows_close(&plain);
+    bd_rows_close(&masked);
+}
+
 static void a_batch_is_reused_for_others(void **state)
 {
     (void)state;
@@ -214,7 +333,7 @@ static void a_dataset_of_one_token_documents_has_no_targets(void **state)
     bd_rows rows;
     pack_documents(&rows, "dataset", empty, 40, SMALL);
     bd_batch batch = load_batch(&rows, (const int64_t[]){1, 0}, 2);
-    assert_int_equal(batch.n_targets, 0);
+    assert_int_equal(batch.targets.n_targets, 0);
     assert_int_equal(batch.boundaries.offsets[2], 33 + 9);
     bd_batch_release(&batch);
     bd_rows_close(&rows);
@@ -271,6 +390,10 @@ int main(void)
         test_inside_folder(shuffled_rows_are_copied_unchanged),
         test_inside_folder(neighbours_across_a_border_are_copied),
         test_inside_folder(wide_ids_are_handled_alike),
+        test_inside_folder(masks_of_neighbours_are_the_file_itself),
+        test_inside_folder(masks_of_other_rows_are_copied_unchanged),
+        test_inside_folder(masks_follow_rows_that_are_rearranged),
+        test_inside_folder(datasets_with_and_without_masks_are_mixed),
         test_inside_folder(a_batch_is_reused_for_others),
         test_inside_folder(a_dataset_of_one_token_documents_has_no_targets),
         test_inside_folder(a_damaged_row_is_refused_by_name),

@@ -83,6 +83,28 @@ static bd_model_batch rows(int64_t first, int64_t n)
     return bd_model_batch_of(ids + 4 * first, sizeof *ids, boundaries);
 }
 
+// Their masks begin at bits 29, 33 and 37 of a longer array; the one in the middle may have none.
+static const uint8_t mask_bits[] = {0xff, 0xff, 0xff, 0x5a, 0x96, 0x3c, 0xff};
+static const int64_t mask_offsets[] = {29, 33, 37}, without_middle[] = {29, BD_ALL_TRAINED, 37};
+
+static bd_model_batch masked_rows(int64_t first, int64_t n, const int64_t *its_offsets)
+{
+    bd_model_batch batch = rows(first, n);
+    batch.mask = (bd_loss_mask){mask_bits, its_offsets + first};
+    return batch;
+}
+
+static void assert_same_mask(const bd_model_batch *there, const bd_model_batch *host)
+{
+    assert_int_equal(there->mask.bits != NULL, host->mask.bits != NULL);
+    for (int64_t r = 0; r < host->attention.n_rows; r++) {
+        assert_int_equal(bd_row_has_mask(&there->mask, r), bd_row_has_mask(&host->mask, r));
+        for (int64_t t = 0; t < host->attention.seq_len; t++)
+            assert_int_equal(bd_token_is_trained(&there->mask, r, t),
+                             bd_token_is_trained(&host->mask, r, t));
+    }
+}
+
 static void assert_same_boundaries(const bd_boundaries *there, const bd_boundaries *host)
 {
     assert_int_equal(there->n_rows, host->n_rows);
@@ -115,6 +137,7 @@ static void use_sent(bd_batch_transfer *transfer, const bd_sent_batch *sent,
     assert_int_equal(there.id_bytes, host->id_bytes);
     assert_memory_equal(there.ids, host->ids,
                         (size_t)(host->attention.n_rows * 4 * host->id_bytes));
+    assert_same_mask(&there, host);
     assert_same_boundaries(&there.attention, &host->attention);
     assert_same_boundaries(&there.positions, &host->positions);
     assert_same_boundaries(&there.query_positions, &host->query_positions);
@@ -187,6 +210,21 @@ static void boundaries_that_differ_stay_different(void **state)
     }
 }
 
+// Whole bytes are sent, those of the rows alone: bits of other rows around them do not count.
+static void masks_arrive_with_their_rows(void **state)
+{
+    for (int64_t n = 1; n <= 3; n++)
+        for (int64_t first = 0; first + n <= 3; first++) {
+            const bd_model_batch all = masked_rows(first, n, mask_offsets);
+            const bd_model_batch some = masked_rows(first, n, without_middle);
+            use(*state, &all);
+            use(*state, &some);
+        }
+    const bd_model_batch none = rows(0, 3);  // in the slot where others had a mask
+    use(*state, &none);
+    use(*state, &none);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +235,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_batch_that_was_sent_ahead_stays_while_others_are_used,
                                         open_transfer, close_transfer),
         cmocka_unit_test_setup_teardown(boundaries_that_differ_stay_different, open_transfer,
+                                        close_transfer),
+        cmocka_unit_test_setup_teardown(masks_arrive_with_their_rows, open_transfer,
                                         close_transfer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

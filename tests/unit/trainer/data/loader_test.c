@@ -35,7 +35,7 @@ static void assert_same_batch(const bd_batch *left, const bd_batch *right)
     const int64_t n = left->boundaries.n_rows, seq_len = left->boundaries.seq_len;
     assert_int_equal(n, right->boundaries.n_rows);
     assert_int_equal(seq_len, right->boundaries.seq_len);
-    assert_int_equal(left->n_targets, right->n_targets);
+    assert_int_equal(left->targets.n_targets, right->targets.n_targets);
     assert_int_equal(left->id_bytes, right->id_bytes);
     assert_memory_equal(left->row_numbers, right->row_numbers,
                         (size_t)n * sizeof *left->row_numbers);

@@ -102,7 +102,7 @@ static void losses_are_zero_where_there_is_no_target(const char *model)
             n_zero += !has_target;
         }
     }
-    assert_int_equal(3 * batch.boundaries.seq_len - n_zero, batch.n_targets);
+    assert_int_equal(3 * batch.boundaries.seq_len - n_zero, batch.targets.n_targets);
     bd_batch_release(&batch);
     release(&o);
     close_subject(&s);

@@ -94,6 +94,16 @@ static void close_backend(fixture *f)
     f->backend = NULL;
 }
 
+// The same model with the dataset that has loss masks, and with what PyTorch makes of it.
+static void open_masked_fixture(fixture *f, const char *model)
+{
+    bd_error err;
+    open_fixture(f, model);
+    bd_rows_close(&f->rows);
+    check(bd_rows_open(&f->rows, BINDERY_GOLDEN "/train-2/dataset", &err), &err);
+    snprintf(f->folder, sizeof f->folder, "%s/train-2/%s", BINDERY_GOLDEN, model);
+}
+
 static void close_fixture(fixture *f)
 {
     free(f->weights);
@@ -133,7 +143,7 @@ static double real_in(const bd_json *object, const char *outer, const char *inne
 // ---- Loss and gradients -----------------------------------------------------------------
 
 // All rows of the dataset in one batch; returns gradients [n_total].
-static double train_all_rows(fixture *f, float *gradients)
+static double train_all_rows(fixture *f, bd_loss_kind loss_kind, float *gradients)
 {
     bd_error err;
     bd_batch batch = {0};
@@ -145,13 +155,15 @@ static double train_all_rows(fixture *f, float *gradients)
     for (int64_t i = 0; i < n_rows; i++)
         numbers[i] = i;
     check(bd_batch_load(&batch, &f->rows, numbers, n_rows, hasher, &err), &err);
-    const bd_model_options options = {.max_rows = n_rows, .seq_len = batch.boundaries.seq_len};
+    const bd_model_options options = {
+        .max_rows = n_rows, .seq_len = batch.boundaries.seq_len, .loss = loss_kind};
     check(bd_model_init(&model, f->backend, &f->parameters, &options, &err), &err);
     check(bd_model_set_weights(&model, f->weights, &err), &err);
     const bd_model_batch part = bd_batch_part(&batch, 0, n_rows);
-    check(bd_model_train(&model, &part, 1.0 / (double)batch.n_targets, &loss_sum, &err), &err);
+    const double scale = bd_loss_scale(batch.targets, loss_kind);
+    check(bd_model_train(&model, &part, scale, &loss_sum, &err), &err);
     check(bd_model_get_gradients(&model, gradients, &err), &err);
-    const double loss = loss_sum / (double)batch.n_targets;
+    const double loss = loss_sum * scale;
     bd_model_release(&model);
     bd_batch_release(&batch);
     bd_hasher_free(hasher);
@@ -159,10 +171,10 @@ static double train_all_rows(fixture *f, float *gradients)
     return loss;
 }
 
-static double *golden_gradients(const fixture *f)
+static double *golden_gradients(const fixture *f, const char *name)
 {
     double *gradients = malloc((size_t)f->parameters.n_total * sizeof *gradients);
-    bd_safetensors *file = open_tensors(f, "gradients.safetensors");
+    bd_safetensors *file = open_tensors(f, name);
     for (size_t i = 0; i < f->parameters.n; i++) {
         const bd_parameter *p = &f->parameters.items[i];
         const bd_tensor_view *read = bd_safetensors_find(file, p->name);
@@ -202,36 +214,71 @@ static void print_positions(const fixture *f, const float *ours, const double *t
     }
 }
 
-static void loss_and_gradients_are_pytorchs(void **state)
+// The bound is the rounding of a float of the tensor's largest value, and of all.
+static void expect_gradients(const fixture *f, const float *ours, const double *theirs)
 {
-    const char *model = *state;
-    fixture f;
-    open_fixture(&f, model);
-    float *ours = malloc((size_t)f.parameters.n_total * sizeof *ours);
-    double *theirs = golden_gradients(&f);
-    open_backend(&f, bd_cpu_isa_best());
-    const double loss = train_all_rows(&f, ours);
-    close_backend(&f);
-    bd_json *expected = read_json(&f, "expected.json");
-    const double their_loss = real_in(expected, "loss", "packed", "double");
-    print_message("%s: loss %.9f, PyTorch's %.9f\n", model, loss, their_loss);
-    assert_true(fabs(loss - their_loss) <= 1e-6 * their_loss);
-    print_positions(&f, ours, theirs);
-
-    // The bound of `prove`: the rounding of a float of the tensor's largest value, and of all.
-    const double overall = largest(theirs, f.parameters.n_total);
-    for (size_t i = 0; i < f.parameters.n; i++) {
-        const bd_parameter *p = &f.parameters.items[i];
+    const double overall = largest(theirs, f->parameters.n_total);
+    for (size_t i = 0; i < f->parameters.n; i++) {
+        const bd_parameter *p = &f->parameters.items[i];
         const double bound = 1e-5 * largest(theirs + p->offset, p->n) + 1e-7 * overall;
         for (int64_t j = p->offset; j < p->offset + p->n; j++)
             if (!(fabs((double)ours[j] - theirs[j]) <= bound))
                 fail_msg("%s, element %" PRId64 ": %.9g, PyTorch's %.9g", p->name,
                          j - p->offset, (double)ours[j], theirs[j]);
     }
+}
+
+static void loss_and_gradients_are_pytorchs(void **state)
+{
+    const char *model = *state;
+    fixture f;
+    open_fixture(&f, model);
+    float *ours = malloc((size_t)f.parameters.n_total * sizeof *ours);
+    double *theirs = golden_gradients(&f, "gradients.safetensors");
+    open_backend(&f, bd_cpu_isa_best());
+    const double loss = train_all_rows(&f, BD_LOSS_PER_TOKEN, ours);
+    close_backend(&f);
+    bd_json *expected = read_json(&f, "expected.json");
+    const double their_loss = real_in(expected, "loss", "packed", "double");
+    print_message("%s: loss %.9f, PyTorch's %.9f\n", model, loss, their_loss);
+    assert_true(fabs(loss - their_loss) <= 1e-6 * their_loss);
+    print_positions(&f, ours, theirs);
+    expect_gradients(&f, ours, theirs);
     bd_json_free(expected);
     free(ours);
     free(theirs);
     close_fixture(&f);
+}
+
+// As labels of -100 do in PyTorch, masks decide what is learned; and a document may weigh as much
+// as any other.
+static void masked_gradients_are_pytorchs(void **state)
+{
+    const char *model = *state;
+    for (bd_loss_kind kind = BD_LOSS_PER_TOKEN; kind <= BD_LOSS_PER_DOCUMENT; kind++) {
+        const char *name = bd_loss_kind_names[kind];
+        char file[64];
+        fixture f;
+        open_masked_fixture(&f, model);
+        snprintf(file, sizeof file, "gradients-%s.safetensors", name);
+        float *ours = malloc((size_t)f.parameters.n_total * sizeof *ours);
+        double *theirs = golden_gradients(&f, file);
+        open_backend(&f, bd_cpu_isa_best());
+        const double loss = train_all_rows(&f, kind, ours);
+        close_backend(&f);
+        bd_json *expected = read_json(&f, "expected.json");
+        const bd_json *losses;
+        bd_error err;
+        check(bd_json_get_object(expected, "loss", &losses, &err), &err);
+        const double their_loss = real_in(losses, name, "separate", "double");
+        print_message("%s, %s: loss %.9f, PyTorch's %.9f\n", model, name, loss, their_loss);
+        assert_true(fabs(loss - their_loss) <= 1e-6 * their_loss);
+        expect_gradients(&f, ours, theirs);
+        bd_json_free(expected);
+        free(ours);
+        free(theirs);
+        close_fixture(&f);
+    }
 }
 
 // ---- Training ---------------------------------------------------------------------------
@@ -385,6 +432,8 @@ int main(void)
         TEST_OF(muon_follows_pytorch, "llama"),
         TEST_OF(muon_follows_pytorch, "qwen3"),
         TEST_OF(muon_follows_pytorch, "olmo2"),
+        TEST_OF(masked_gradients_are_pytorchs, "opt"),
+        TEST_OF(masked_gradients_are_pytorchs, "llama"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

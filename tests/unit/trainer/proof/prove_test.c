@@ -12,6 +12,7 @@
 enum { N_DOCUMENTS = 8 };
 
 static bd_threads *threads;
+static const bd_operations *honest;
 
 static int start_threads(void **state)
 {
@@ -210,7 +211,7 @@ static void whole_rows_are_taken_until_there_are_enough(void **state)
         bd_proof proof = prove(&s, n, BD_SABOTAGE_NONE);
         assert_int_equal(proof.n_rows, n_rows);
         assert_int_equal(proof.n_segments, n_segments);
-        assert_int_equal(proof.n_targets, batch.n_targets);
+        assert_int_equal(proof.n_targets, batch.targets.n_targets);
         assert_int_equal(proof.n_rows, n_rows);
         bd_proof_release(&proof);
     }
@@ -255,6 +256,115 @@ static void every_sabotage_is_noticed(void **state)
     }
 }
 
+// Of every family, packed = alone = exact also with masks, for both losses; and the proof notices
+// if the mask is lost, or if it lets documents predict the first token of the next.
+static void masks_reach_the_gradient(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_SUBJECTS; i++) {
+        subject s;
+        open_any_subject(&s, i);
+        give_masked_rows(&s);
+        for (bd_loss_kind loss = BD_LOSS_PER_TOKEN; loss <= BD_LOSS_PER_DOCUMENT; loss++) {
+            bd_experiment experiment = experiment_of(&s, N_DOCUMENTS);
+            bd_uncertainty uncertainty = {0};
+            experiment.loss = loss;
+            experiment.uncertainty = &uncertainty;
+            for (bd_sabotage kind = BD_SABOTAGE_NONE; kind <= BD_SABOTAGE_MASK_LOSS; kind++) {
+                if (kind != BD_SABOTAGE_NONE && kind < BD_SABOTAGE_TARGETS)
+                    continue;
+                bd_error err;
+                bd_proof proof;
+                check(bd_prove(&proof, &experiment, kind, &err), &err);
+                if (kind == BD_SABOTAGE_NONE)
+                    assert_true(proof.proved);
+                else if (!(proof.n_disagree > 0 && proof.worst_ratio >= 100))
+                    fail_msg("%s of %s, %s: at %g of the bound", bd_sabotage_names[kind],
+                             s.parameters.config.family->name, bd_loss_kind_names[loss],
+                             proof.worst_ratio);
+                bd_proof_release(&proof);
+            }
+            bd_uncertainty_release(&uncertainty);
+        }
+        close_subject(&s);
+    }
+}
+
+// The reported losses are those of the kind that was asked for.
+static void losses_of_both_kinds_agree(void **state)
+{
+    (void)state;
+    subject s;
+    open_subject(&s, "opt");
+    give_masked_rows(&s);
+    double losses[2];
+    for (int loss = 0; loss < 2; loss++) {
+        bd_experiment experiment = experiment_of(&s, N_DOCUMENTS);
+        bd_error err;
+        bd_proof proof;
+        experiment.loss = (bd_loss_kind)loss;
+        check(bd_prove(&proof, &experiment, BD_SABOTAGE_NONE, &err), &err);
+        const double rounding = BD_LONGEST_SUM * 0x1p-24;
+        assert_true(fabs(proof.loss_packed - proof.loss_exact) <= rounding * proof.loss_exact);
+        assert_true(fabs(proof.loss_alone - proof.loss_exact) <= rounding * proof.loss_exact);
+        losses[loss] = proof.loss_exact;
+        bd_proof_release(&proof);
+    }
+    assert_true(fabs(losses[0] - losses[1]) > 1e-4 * losses[0]);
+    close_subject(&s);
+}
+
+static bd_status unmasked_loss(bd_backend *backend, const bd_cross_entropy_args *args,
+                               bd_error *err)
+{
+    bd_cross_entropy_args unmasked = *args;
+    unmasked.mask = (bd_loss_mask){0};
+    return honest->cross_entropy(backend, &unmasked, err);
+}
+
+static bd_status loss_of_tokens(bd_backend *backend, const bd_cross_entropy_args *args,
+                                bd_error *err)
+{
+    bd_cross_entropy_args by_token = *args;
+    by_token.per_document = 0;
+    return honest->cross_entropy(backend, &by_token, err);
+}
+
+// The reference takes neither the mask nor the weights of documents from the kernels.
+static void a_kernel_that_ignores_the_mask_is_noticed(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 2; which++) {
+        subject s;
+        bd_error err;
+        bd_proof proof;
+        open_subject(&s, "opt");
+        give_masked_rows(&s);
+        honest = s.honest;
+        s.operations.cross_entropy = which == 0 ? unmasked_loss : loss_of_tokens;
+        bd_experiment experiment = experiment_of(&s, N_DOCUMENTS);
+        experiment.loss = BD_LOSS_PER_DOCUMENT;
+        check(bd_prove(&proof, &experiment, BD_SABOTAGE_NONE, &err), &err);
+        assert_true(proof.n_disagree > 0 && proof.worst_ratio >= 100);
+        bd_proof_release(&proof);
+        close_subject(&s);
+    }
+}
+
+static void without_masks_mask_loss_is_refused(void **state)
+{
+    (void)state;
+    subject s;
+    bd_error err;
+    bd_proof proof;
+    open_subject(&s, "opt");
+    const bd_experiment experiment = experiment_of(&s, N_DOCUMENTS);
+    assert_int_equal(bd_prove(&proof, &experiment, BD_SABOTAGE_MASK_LOSS, &err),
+                     BD_ERR_ARGUMENT);
+    assert_mentions(&err, "without loss masks");
+    close_subject(&s);
+}
+
 static void a_sabotage_that_changes_nothing_is_refused(void **state)
 {
     (void)state;
@@ -287,8 +397,6 @@ static void a_sabotage_that_changes_nothing_is_refused(void **state)
     assert_string_equal(err.message, "no layer of the model is rotated");
     close_subject(&s);
 }
-
-static const bd_operations *honest;
 
 // Replaces boundaries by {0, used} for each row: those of a kernel without documents.
 static void forget_documents(bd_boundaries *boundaries)
@@ -774,6 +882,10 @@ int main(void)
         cmocka_unit_test(a_seed_chooses_where_to_begin),
         cmocka_unit_test(whole_rows_are_taken_until_there_are_enough),
         cmocka_unit_test(every_sabotage_is_noticed),
+        test_inside_folder(masks_reach_the_gradient),
+        test_inside_folder(losses_of_both_kinds_agree),
+        test_inside_folder(a_kernel_that_ignores_the_mask_is_noticed),
+        cmocka_unit_test(without_masks_mask_loss_is_refused),
         cmocka_unit_test(a_sabotage_that_changes_nothing_is_refused),
         cmocka_unit_test(a_rotation_by_positions_of_the_row_changes_nothing),
         cmocka_unit_test(a_kernel_that_ignores_boundaries_is_noticed),

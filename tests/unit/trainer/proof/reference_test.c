@@ -83,7 +83,9 @@ static void forget(bd_reference *reference)
 static void add(bd_reference *reference, const uint32_t *ids, int64_t n, double loss_scale)
 {
     bd_error err = {0};
-    if (bd_reference_add(reference, ids, n, loss_scale, NULL, &err) != BD_OK)
+    const bd_reference_sequence sequence = {
+        .ids = ids, .n = n, .weight = 1.0, .loss_scale = loss_scale};
+    if (bd_reference_add(reference, &sequence, &err) != BD_OK)
         fail_msg("%s", err.message);
 }
 
@@ -601,14 +603,57 @@ static void impossible_sequence_is_refused_and_adds_nothing(void **state)
     model_init(&m, tiny(0));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         bd_error err = {0};
-        assert_int_equal(bd_reference_add(&m.reference, ids, cases[i].n, 1.0, NULL, &err),
-                         BD_ERR_ARGUMENT);
+        const bd_reference_sequence sequence = {
+            .ids = ids, .n = cases[i].n, .weight = 1.0, .loss_scale = 1.0};
+        assert_int_equal(bd_reference_add(&m.reference, &sequence, &err), BD_ERR_ARGUMENT);
         assert_string_equal(err.message, cases[i].message);
     }
     assert_true(m.reference.loss_sum == 0.0);
     assert_true(largest(m.reference.gradients, m.parameters.n_total) == 0.0);
     model_release(&m);
     bd_reference_release(&m.reference);  // safe twice
+}
+
+// The targets of a mask and those of its complement make up the loss of all, and so do their
+// gradients; a sequence without a target adds nothing; the weight multiplies both.
+static void masks_divide_the_loss(void **state)
+{
+    (void)state;
+    static const bool nothing[9] = {0};
+    static const bool some[9] = {0, 1, 1, 0, 0, 1, 0, 0, 1};
+    static const bool others[9] = {1, 0, 0, 1, 1, 0, 1, 1, 0};
+    for (int i = 0; i < N_MODELS; i++) {
+        model m;
+        model_init(&m, tiny(i));
+        const int64_t n = m.parameters.n_total;
+        bd_reference_sequence sequence = {
+            .ids = sequences[N_SEQUENCES - 1].ids, .n = 9, .weight = 1.0, .loss_scale = 0.5};
+        assert_int_equal(bd_reference_add(&m.reference, &sequence, NULL), BD_OK);
+        const double loss = m.reference.loss_sum;
+        double *whole = copy(m.reference.gradients, n);
+        forget(&m.reference);
+        sequence.is_target = nothing;
+        assert_int_equal(bd_reference_add(&m.reference, &sequence, NULL), BD_OK);
+        assert_true(m.reference.loss_sum == 0.0 && largest(m.reference.gradients, n) == 0.0);
+        sequence.is_target = some;
+        assert_int_equal(bd_reference_add(&m.reference, &sequence, NULL), BD_OK);
+        assert_true(m.reference.loss_sum > 0.2 * loss && m.reference.loss_sum < 0.8 * loss);
+        sequence.is_target = others;
+        assert_int_equal(bd_reference_add(&m.reference, &sequence, NULL), BD_OK);
+        assert_true(fabs(m.reference.loss_sum - loss) <= 1e-13 * loss);
+        assert_close(m.reference.gradients, whole, n, 1e-13 * largest(whole, n), "gradient");
+
+        forget(&m.reference);
+        sequence.is_target = NULL;
+        sequence.weight = 0.25;
+        assert_int_equal(bd_reference_add(&m.reference, &sequence, NULL), BD_OK);
+        assert_true(m.reference.loss_sum == 0.25 * loss);
+        for (int64_t k = 0; k < n; k++)
+            whole[k] *= 0.25;
+        assert_close(m.reference.gradients, whole, n, 1e-14 * largest(whole, n), "gradient");
+        free(whole);
+        model_release(&m);
+    }
 }
 
 // ---- Magnitudes and random rounding -------------------------------------------------------
@@ -683,6 +728,7 @@ static void random_rounding_scatters_gradients_in_proportion(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(masks_divide_the_loss),
         cmocka_unit_test(gradient_is_that_of_the_loss),
         cmocka_unit_test(gradient_of_a_long_sequence_is_that_of_its_loss),
         cmocka_unit_test(probabilities_of_the_next_token_sum_to_one),
