@@ -9,6 +9,7 @@
 #include "common/base/mapped_file.h"
 #include "common/base/memory.h"
 #include "common/dataset/arrow_glib.h"
+#include "packer/input/arrow_json.h"
 #include "packer/input/arrow_limit.h"
 #include "packer/input/parquet_footer.h"
 
@@ -46,6 +47,7 @@ struct bd_columns {
     int column;    // index of names[0] among the file's columns
     int leaf;      // index among Parquet's columns, which are the leaves of structs and lists
     bool is_mask;  // it is a column beside the ids
+    int n_leaves;  // of the column, which follow each other; 1 unless `as_json`
     bd_value_type type;
 
     group *groups;
@@ -54,6 +56,9 @@ struct bd_columns {
 
     GPtrArray *exported;  // of exported_chunk; `values` points into them
     bd_values values;
+
+    bool as_json;       // its rows become JSON,
+    bd_json_rows json;  // which `values` points into then
 };
 
 static bd_value_path path_of(const bd_columns *columns)
@@ -115,6 +120,7 @@ static bd_status check_wrappable(const bd_columns *columns, GArrowSchema *read, 
     const struct ArrowSchema *column = schema->n_children == 1 ? schema->children[0] : NULL;
     const bool is_expected = column && !bd_schema_metadata(column, bd_extension_key, &length) &&
                              (columns->n_names > 1 ? strcmp(column->format, "+s") == 0
+                              : columns->as_json   ? bd_arrow_json_accepts(column)
                                                    : type_of(columns, column, &type));
     if (!is_expected)
         status = bd_fail(err, BD_ERR_FORMAT, "it does not have the column");
@@ -290,14 +296,17 @@ static bd_status choose_column(bd_columns *columns, GArrowSchema *gschema, const
         return bd_fail_gerror(err, gerror, BD_ERR_FORMAT, "not a schema that Arrow knows");
     field_path path = {.n = 0};
     int n_ways = find_path(columns->schema, field, &path);
-    const bool may_be_ids = strcmp(field, "text") == 0 && !columns->is_mask;
+    const bool may_be_ids =
+        strcmp(field, "text") == 0 && !columns->is_mask && !columns->as_json;
     for (size_t i = 0; n_ways == 0 && may_be_ids && i < 2; i++)
         n_ways = find_path(columns->schema, ids[i], &path);
     if (n_ways == 0)
         return fail_no_column(columns->schema, field, err);
     const struct ArrowSchema *column = NULL;
     BD_TRY(take_path(columns, &path, n_ways == 1, &column, err));
-    if (type_of(columns, column, &columns->type))
+    columns->n_leaves = columns->as_json ? n_leaves(column) : 1;
+    if (columns->as_json ? bd_arrow_json_accepts(column)
+                         : type_of(columns, column, &columns->type))
         return BD_OK;
     // The text of the schema has one line per column. Asking for one field would wrap its type.
     g_autofree gchar *text = garrow_schema_to_string_metadata(gschema, FALSE);
@@ -310,7 +319,9 @@ static bd_status choose_column(bd_columns *columns, GArrowSchema *gschema, const
             "column '%s' does not say which tokens are trained, because it is no list "
             "of integers or booleans: %s (rename or drop it)",
             columns->name, found);
-    return bd_fail(err, BD_ERR_FORMAT, "column '%s' is neither text nor a list of integers: %s",
+    return bd_fail(err, BD_ERR_FORMAT,
+                   columns->as_json ? "column '%s' is of a type that cannot be read: %s"
+                                    : "column '%s' is neither text nor a list of integers: %s",
                    columns->name, found);
 }
 
@@ -341,8 +352,10 @@ static bd_status add_batch_group(bd_columns *columns, int64_t begin, int64_t end
     group g = {.figures = {.n_rows = chunk->array->length, .stored_bytes = stored_bytes},
                .begin = begin,
                .end = end};
-    BD_TRY(bd_values_weigh(chunk->schema, chunk->array, &path, &columns->type,
-                           &g.figures.weight_bytes, err));
+    BD_TRY(columns->as_json
+               ? bd_arrow_json_weigh(chunk->schema, chunk->array, &g.figures.weight_bytes, err)
+               : bd_values_weigh(chunk->schema, chunk->array, &path, &columns->type,
+                                 &g.figures.weight_bytes, err));
     return add_group(columns, &g, err);
 }
 
@@ -350,18 +363,20 @@ static bd_status add_batch_group(bd_columns *columns, int64_t begin, int64_t end
 static void forget_exported(bd_columns *columns)
 {
     bd_values_clear(&columns->values);
+    bd_json_rows_clear(&columns->json);
     if (columns->exported)
         g_ptr_array_set_size(columns->exported, 0);
 }
 
 // ---- Parquet ------------------------------------------------------------------------------
 
-static bd_status find_row_groups(bd_columns *columns, int n_leaf_columns, bd_error *err)
+// Adds the groups of the column's leaf, or, for a leaf after its first, its sizes to them.
+static bd_status add_leaf(bd_columns *columns, int leaf, int n_leaf_columns, bd_error *err)
 {
     bd_parquet_chunk *chunks;
     size_t n;
     BD_TRY(bd_parquet_footer_read(columns->file.data, columns->file.size_bytes, n_leaf_columns,
-                                  columns->leaf, &chunks, &n, err));
+                                  leaf, &chunks, &n, err));
     bd_status status = BD_OK;
     if (n != (size_t)gparquet_arrow_file_reader_get_n_row_groups(columns->parquet))
         status = bd_fail(err, BD_ERR_FORMAT, "the footer is damaged");
@@ -369,10 +384,25 @@ static bd_status find_row_groups(bd_columns *columns, int n_leaf_columns, bd_err
         const bd_column_group figures = {.n_rows = chunks[i].n_rows,
                                          .weight_bytes = chunks[i].encoded_bytes,
                                          .stored_bytes = chunks[i].stored_bytes};
-        status = add_group(columns, &(group){.figures = figures}, err);
+        if (leaf == columns->leaf) {
+            status = add_group(columns, &(group){.figures = figures}, err);
+            continue;
+        }
+        bd_column_group *sum = &columns->groups[i].figures;
+        if (figures.weight_bytes < 0 || figures.stored_bytes < 0 ||
+            !bd_int64_add(sum->weight_bytes, figures.weight_bytes, &sum->weight_bytes) ||
+            !bd_int64_add(sum->stored_bytes, figures.stored_bytes, &sum->stored_bytes))
+            status = bd_fail(err, BD_ERR_FORMAT, "row group %zu claims an impossible size", i);
     }
     free(chunks);
     return status;
+}
+
+static bd_status find_row_groups(bd_columns *columns, int n_leaf_columns, bd_error *err)
+{
+    for (int i = 0; i < columns->n_leaves; i++)
+        BD_TRY(add_leaf(columns, columns->leaf + i, n_leaf_columns, err));
+    return BD_OK;
 }
 
 static bd_status open_parquet(bd_columns *columns, const char *field, bd_error *err)
@@ -401,8 +431,11 @@ static bd_status export_row_group(bd_columns *columns, int64_t index, bd_error *
 {
     GError *gerror = NULL;
     limit_memory(columns, columns->groups[index].figures.stored_bytes);
+    g_autofree gint *leaves = g_new(gint, (gsize)columns->n_leaves);
+    for (int i = 0; i < columns->n_leaves; i++)
+        leaves[i] = columns->leaf + i;
     g_autoptr(GArrowTable) table = gparquet_arrow_file_reader_read_row_group(
-        columns->parquet, (gint)index, &columns->leaf, 1, &gerror);
+        columns->parquet, (gint)index, leaves, (gsize)columns->n_leaves, &gerror);
     if (!table)
         return fail_read(columns, gerror, "cannot be read", err);
     g_autoptr(GArrowSchema) read = garrow_table_get_schema(table);
@@ -674,9 +707,23 @@ bd_status bd_columns_open_mask(bd_columns **out, const bd_columns *ids, const ch
     return status;
 }
 
+bd_status bd_columns_open_json(bd_columns **out, const char *path, bd_columns_format format,
+                               const char *field, int64_t allowance_bytes, bd_error *err)
+{
+    *out = NULL;
+    bd_columns *columns = new_columns(path, format, allowance_bytes);
+    columns->as_json = true;
+    const bd_status status = open_mapped(columns, field, err);
+    if (status == BD_OK)
+        *out = columns;
+    else
+        bd_columns_close(columns);
+    return status;
+}
+
 int bd_columns_id_bytes(const bd_columns *columns)
 {
-    const bool is_text = columns->type.layout == BD_VALUES_TEXT ||
+    const bool is_text = columns->as_json || columns->type.layout == BD_VALUES_TEXT ||
                          columns->type.layout == BD_VALUES_TEXT_DICTIONARY;
     return is_text ? 0 : columns->type.item_bytes;
 }
@@ -728,6 +775,21 @@ static bd_status export_group(bd_columns *columns, int64_t index, bd_error *err)
     return BD_OK;
 }
 
+// The rows as JSON have their places once all are written.
+static bd_status take_json_rows(bd_columns *columns, bd_error *err)
+{
+    const bd_json_rows *json = &columns->json;
+    bd_values *values = &columns->values;
+    BD_TRY(bd_array_reserve((void **)&values->rows, &values->capacity, (size_t)json->n_rows + 1,
+                            sizeof *values->rows, err));
+    size_t begin = 0;
+    for (int64_t i = 0; i < json->n_rows; begin = json->ends[i++])
+        values->rows[i] = (bd_value){json->text + begin, (int64_t)(json->ends[i] - begin)};
+    values->n_rows = json->n_rows;
+    values->size_bytes = (int64_t)json->n_bytes;
+    return BD_OK;
+}
+
 static bd_status read_values(bd_columns *columns, int64_t index, bd_error *err)
 {
     const bd_value_path path = path_of(columns);
@@ -739,9 +801,18 @@ static bd_status read_values(bd_columns *columns, int64_t index, bd_error *err)
     BD_TRY(export_group(columns, index, err));
     for (guint i = 0; i < columns->exported->len; i++) {
         const exported_chunk *chunk = columns->exported->pdata[i];
-        BD_TRY(bd_values_append(&columns->values, chunk->schema, chunk->array, &path,
-                                &columns->type, err));
+        bool too_large = false;
+        BD_TRY(columns->as_json
+                   ? bd_arrow_json_append(&columns->json, chunk->schema, chunk->array, &path,
+                                          bd_columns_allowed(columns, figures->stored_bytes),
+                                          &too_large, err)
+                   : bd_values_append(&columns->values, chunk->schema, chunk->array, &path,
+                                      &columns->type, err));
+        if (too_large)
+            return fail_column_too_large(columns, err);
     }
+    if (columns->as_json)
+        BD_TRY(take_json_rows(columns, err));
     if (columns->values.n_rows != n_rows)
         return bd_fail(err, BD_ERR_FORMAT,
                        "it has %" PRId64 " rows, its metadata says %" PRId64,
@@ -771,6 +842,7 @@ void bd_columns_close(bd_columns *columns)
     if (columns->exported)
         g_ptr_array_free(columns->exported, TRUE);
     bd_values_release(&columns->values);
+    bd_json_rows_release(&columns->json);
     g_clear_object(&columns->parquet);
     g_clear_object(&columns->batches);
     g_clear_object(&columns->stream_options);

@@ -40,6 +40,11 @@ typedef struct bd_columns bd_columns;
 bd_status bd_columns_open(bd_columns **columns, const char *path, bd_columns_format format,
                           const char *field, int64_t allowance_bytes, bd_error *err);
 
+// The same for a column of any type that JSON can say (arrow_json.h). Its rows are then JSON texts;
+// a row that is null is the text "null".
+bd_status bd_columns_open_json(bd_columns **columns, const char *path, bd_columns_format format,
+                               const char *field, int64_t allowance_bytes, bd_error *err);
+
 // Opens the column `name` beside that of `ids` (in the same struct), which says of each id whether
 // it is trained: list, large_list and fixed_size_list of integers of any width, or of booleans,
 // whose values become bytes, 0 or 1. Its groups are those of `ids`. Otherwise as above.

@@ -90,13 +90,28 @@ static bd_status cut_groups(bd_input *input, const bd_columns *columns, int64_t 
 static bd_status open_columns(bd_columns **columns, const bd_input *input,
                               const bd_input_options *options, bd_error *err)
 {
-    return bd_columns_open(columns, input->path, input->kind->columns, options->text_field,
-                           bd_input_options_table_bytes(options), err);
+    const int64_t allowance_bytes = bd_input_options_table_bytes(options);
+    const bool is_text = options->form == BD_FORM_TEXT;
+    return (is_text ? bd_columns_open : bd_columns_open_json)(
+        columns, input->path, input->kind->columns, bd_input_options_field(options),
+        allowance_bytes, err);
+}
+
+// Opens the second column of records that have two; *columns is NULL for all others.
+static bd_status open_second(bd_columns **columns, const bd_input *input,
+                             const bd_input_options *options, bd_error *err)
+{
+    *columns = NULL;
+    return options->form != BD_FORM_COMPLETION
+               ? BD_OK
+               : bd_columns_open_json(columns, input->path, input->kind->columns,
+                                      options->fields[1], bd_input_options_table_bytes(options),
+                                      err);
 }
 
 bd_status bd_table_cut(bd_input *input, const bd_input_options *options, bd_error *err)
 {
-    bd_columns *columns, *mask = NULL;
+    bd_columns *columns, *mask = NULL, *second = NULL;
     BD_TRY(bd_input_digest_edges(input, NULL, err));
     BD_TRY(open_columns(&columns, input, options, err));
     input->id_bytes = bd_columns_id_bytes(columns);
@@ -110,6 +125,9 @@ bd_status bd_table_cut(bd_input *input, const bd_input_options *options, bd_erro
         status = open_mask(&mask, columns, input->mask_column, err);
     bd_columns_close(mask);
     bd_columns_close(columns);
+    if (status == BD_OK)  // it must be there
+        status = open_second(&second, input, options, err);
+    bd_columns_close(second);
     return status;
 }
 
@@ -122,6 +140,11 @@ typedef struct table_source {
     bd_column_values mask_values;  // of the same group as `values`
     uint8_t *trained;              // owned; of the last record
     size_t trained_capacity;
+    bool as_json;        // records are JSON, made of
+    bd_columns *second;  // `columns` and this one, owned; NULL: of one column
+    bd_column_values second_values;
+    char *text;  // owned; the record at hand, if it is JSON
+    size_t text_capacity;
     int64_t begin;                    // of the slice
     int64_t group;                    // the next to be read
     bd_column_values values;          // of the group before it
@@ -138,8 +161,10 @@ bd_status bd_table_open(void **source, const bd_input *input, const bd_input_opt
         return bd_fail(err, BD_ERR_MEMORY, "no memory to read '%s'", input->path);
     *source = table;
     table->input = input;
+    table->as_json = options->form != BD_FORM_TEXT;
     BD_TRY(open_columns(&table->columns, input, options, err));
     BD_TRY(open_mask(&table->mask, table->columns, input->mask_column, err));
+    BD_TRY(open_second(&table->second, input, options, err));
     int64_t n_rows = 0;
     for (int64_t g = 0; g < bd_columns_n_groups(table->columns); g++)
         n_rows += bd_columns_group(table->columns, g).n_rows;
@@ -154,6 +179,8 @@ void bd_table_close(void *source)
     bd_columns_close(table->columns);
     bd_columns_close(table->mask);
     free(table->trained);
+    bd_columns_close(table->second);
+    free(table->text);
     free(table);
 }
 
@@ -173,6 +200,7 @@ static bd_status count_group(table_source *table, const bd_column_group *group, 
     int64_t bytes;
     if (!bd_int64_mul(group->n_rows, BD_COLUMN_ROW_BYTES, &bytes) ||
         !bd_int64_add(bytes, table->values.size_bytes, &bytes) ||
+        !bd_int64_add(bytes, table->second_values.size_bytes, &bytes) ||
         !bd_int64_add(bytes, table->row_bytes, &table->row_bytes))
         table->row_bytes = INT64_MAX;
     if (!bd_int64_add(table->stored_bytes, group->stored_bytes, &table->stored_bytes))
@@ -197,6 +225,9 @@ static bd_status read_table_group(table_source *table, int64_t end, bool *found,
             return BD_OK;
         if (group.n_rows > 0 && group.first_row >= table->begin) {
             BD_TRY(bd_columns_read(table->columns, table->group, &table->values, err));
+            if (table->second)
+                BD_TRY(
+                    bd_columns_read(table->second, table->group, &table->second_values, err));
             BD_TRY(count_group(table, &group, err));
             if (table->mask)  // of as many rows, by the metadata that both share
                 BD_TRY(bd_columns_read(table->mask, table->group, &table->mask_values, err));
@@ -256,6 +287,32 @@ static bd_status read_mask(table_source *table, const bd_value *mask, bd_record 
     return BD_OK;
 }
 
+// The record of a row whose columns are JSON: an array of their values, with the padding that a
+// parser may read.
+static bd_status make_json_record(table_source *table, int64_t row, bd_record *record,
+                                  bd_error *err)
+{
+    static const bd_value nothing = {"", 0};
+    const bd_value first = table->values.rows[row];
+    const bd_value second = table->second ? table->second_values.rows[row] : nothing;
+    const size_t n_first = (size_t)first.size_bytes, n_second = (size_t)second.size_bytes;
+    const size_t n = 1 + n_first + (table->second ? 1 + n_second : 0) + 1;
+    BD_TRY(bd_array_reserve((void **)&table->text, &table->text_capacity, n + BD_RECORD_PADDING,
+                            1, err));
+    char *end = table->text;
+    *end++ = '[';
+    end = mempcpy(end, first.data, n_first);
+    if (table->second) {
+        *end++ = ',';
+        end = mempcpy(end, second.data, n_second);
+    }
+    *end++ = ']';
+    memset(end, 0, BD_RECORD_PADDING);
+    *record =
+        (bd_record){.data = table->text, .size_bytes = n, .position = table->first_row + row};
+    return BD_OK;
+}
+
 bd_status bd_table_next(void *source, int64_t end, bd_record *record, bool *found,
                         bd_error *err)
 {
@@ -266,6 +323,8 @@ bd_status bd_table_next(void *source, int64_t end, bd_record *record, bool *foun
     if (!*found)
         return BD_OK;
     const int64_t row = table->row++;
+    if (table->as_json)
+        return make_json_record(table, row, record, err);
     const bd_value value = table->values.rows[row];
     *record = (bd_record){.data = value.data ? value.data : "",
                           .size_bytes = (size_t)value.size_bytes,
