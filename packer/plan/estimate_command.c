@@ -50,7 +50,7 @@ static const bd_option plan_options[] = {
      BD_CHOICE(plan_settings, long_policy, policies),
      .initial = "same",
      .help = "What to do with documents longer than a row; same is what the dataset does, and "
-             "split for inputs"},
+             "split for inputs, drop for chats"},
     {.name = "max-documents",
      .value = "N",
      BD_INTEGER(plan_settings, max_documents, 0, BD_MAX_SEQ_LEN),
@@ -168,6 +168,7 @@ static bd_status plan_dataset(const bd_arguments *arguments, seq_len_list *seq_l
     bd_estimates_init(estimates, &config, seq_lens->items, seq_lens->n);
     forecast->is_dataset = forecast->is_exact = true;
     forecast->n_documents = manifest.totals.documents;
+    forecast->n_targets = config.loss_mask ? manifest.totals.targets : -1;
     forecast->n_units = (int64_t)manifest.n_shards;
     forecast->n_left_out = manifest.totals.dropped_documents;
     const bd_status status =
@@ -220,6 +221,7 @@ static bd_status estimate_sample(const bd_length_sample *sample, const bd_pack_j
     forecast->is_exact = sample->is_all;
     forecast->factor = sample->is_all ? 1 : sample->total_bytes / sample->read_bytes;
     forecast->n_documents = sample->n_documents;
+    forecast->n_targets = job->config.loss_mask ? sample->n_targets : -1;
     forecast->n_windows = sample->n_windows;
     forecast->read_bytes = sample->read_bytes;
     forecast->total_bytes = sample->total_bytes;

@@ -24,6 +24,7 @@ typedef struct window {
     bool is_stream;      // it goes on, slice by slice, each a unit of its own
     bd_lengths *units;   // [n_units], owned; what came of it
     size_t n_units, capacity;
+    int64_t n_targets;  // of the documents in `units`, if they are masked
     double read_bytes;
     double unpacked, packed;  // of inputs that do not tell their size
 } window;
@@ -93,6 +94,8 @@ static bd_status take_record(const bd_pack_job *job, bd_unit_packer *packer, win
     const bd_documents *documents = bd_unit_packer_contents(packer, false).documents;
     for (size_t i = 0; i < documents->n; i++)
         BD_TRY(bd_lengths_append(lengths, documents->items[i].length, err));
+    if (job->config.loss_mask && documents->n > 0)  // the bit of what begins a document is 0
+        w->n_targets += bd_bits_count(documents->loss_mask, 0, (int64_t)documents->n_tokens);
     bd_unit_packer_clear(packer);
     w->read_bytes += record_weight(job, input, record);
     if (input->entry.weight == BD_UNKNOWN)
@@ -338,6 +341,7 @@ static void count_sampled_bytes(bd_length_sample *sample, const sampling *s)
     double unpacked = 0, packed = 0;
     for (size_t k = 0; k < s->n; k++) {
         sample->read_bytes += s->windows[k].read_bytes;
+        sample->n_targets += s->windows[k].n_targets;
         unpacked += s->windows[k].unpacked;
         packed += s->windows[k].packed;
     }

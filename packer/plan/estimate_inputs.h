@@ -24,6 +24,7 @@ typedef struct bd_length_sample {
     bool is_all;
     int64_t n_windows;    // 0 if all was read
     int64_t n_documents;  // that were read and would be packed
+    int64_t n_targets;    // of those, if they are kept whole and say which tokens are trained
     double read_bytes;    // of the inputs, decompressed
     double total_bytes;   // estimated if compressed inputs do not tell
     int64_t time_ns;      // that reading and tokenising took, all threads together

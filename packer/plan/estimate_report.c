@@ -90,6 +90,12 @@ enum { REASON_BYTES = 256 };
 
 // ---- For people ----------------------------------------------------------------------------
 
+// The tokens of all there is that are trained.
+static int64_t all_targets(const bd_forecast *forecast)
+{
+    return llround((double)forecast->n_targets * forecast->factor);
+}
+
 static void print_basis(FILE *out, const bd_forecast *forecast)
 {
     const bd_formatted documents = bd_format_exact(forecast->n_documents);
@@ -104,6 +110,10 @@ static void print_basis(FILE *out, const bd_forecast *forecast)
                 "From a sample: %s documents, %s of about %s, read in %" PRId64 " places\n",
                 documents.text, bd_format_bytes((uint64_t)forecast->read_bytes).text,
                 bd_format_bytes((uint64_t)forecast->total_bytes).text, forecast->n_windows);
+    if (forecast->n_targets >= 0)
+        fprintf(out, "%s%s targets: the tokens that are trained, of documents kept whole\n",
+                forecast->is_exact ? "" : "About ",
+                bd_format_exact(all_targets(forecast)).text);
     if (forecast->n_left_out > 0)
         fprintf(out, "%s documents that were dropped when it was packed are not counted\n",
                 bd_format_exact(forecast->n_left_out).text);
@@ -245,6 +255,8 @@ bd_json *bd_forecast_to_json(const bd_forecast *forecast)
     bd_json_set_integer(json, "units", forecast->n_units);
     bd_json_set_integer(json, "threads", forecast->n_threads);
     bd_json_set_integer(json, "left_out_documents", forecast->n_left_out);
+    if (forecast->n_targets >= 0)
+        bd_json_set_integer(json, "targets", all_targets(forecast));
     for (size_t i = 0; i < forecast->estimates->n; i++) {
         const prediction p = predict(forecast, i);
         bd_json_append(ways, prediction_to_json(&p));

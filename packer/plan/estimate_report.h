@@ -16,6 +16,7 @@ typedef struct bd_forecast {
     bool is_exact;                   // every document was laid out, in its unit
     double factor;                   // all there is, in relation to what was laid out
     int64_t n_documents;             // that were laid out
+    int64_t n_targets;               // of those, while whole; -1: all tokens are trained
     int64_t n_windows;               // of the sample
     double read_bytes, total_bytes;  // of the inputs
     int64_t read_time_ns;            // all threads together, and tokenising
