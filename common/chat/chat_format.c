@@ -36,7 +36,7 @@ typedef struct pieces {
 
 typedef struct role {
     const char *name;  // borrowed from the format's JSON
-    pieces before, end, after;
+    pieces before, start, end, after;
     pieces
         between;  // two turns of this role that follow each other, instead of end, after, before
     bool has_between;
@@ -144,9 +144,10 @@ static bd_status read_pieces(pieces *list, const bd_json *object, const char *ke
 
 static bd_status read_role(role *r, const bd_json *json, bd_error *err)
 {
-    static const char *const keys[] = {"before", "end", "after", "between", NULL};
+    static const char *const keys[] = {"before", "start", "end", "after", "between", NULL};
     BD_TRY(check_keys(json, keys, err));
     BD_TRY(read_pieces(&r->before, json, "before", err));
+    BD_TRY(read_pieces(&r->start, json, "start", err));
     BD_TRY(read_pieces(&r->end, json, "end", err));
     BD_TRY(read_pieces(&r->after, json, "after", err));
     r->has_between = !bd_json_is_null(json, "between");
@@ -351,8 +352,8 @@ const bd_json *bd_chat_format_json(const bd_chat_format *format)
 
 static pieces *role_pieces(role *r, int i)
 {
-    pieces *const all[] = {&r->before, &r->end, &r->after, &r->between};
-    return i < 4 ? all[i] : NULL;
+    pieces *const all[] = {&r->before, &r->start, &r->end, &r->after, &r->between, NULL};
+    return all[i];
 }
 
 void bd_chat_format_free(bd_chat_format *format)
@@ -579,6 +580,7 @@ bd_status bd_chat_render(const bd_chat_format *format, const bd_turns *turns,
         !(turns->n > 0 && view_equals(turns->items[0].role, system_role))) {
         const role *r = find_role(format, (bd_text_view){system_role, strlen(system_role)});
         BD_TRY(add_pieces(spans, &r->before, false, err));
+        BD_TRY(add_pieces(spans, &r->start, false, err));
         BD_TRY(bd_spans_add_text(spans, format->default_system, strlen(format->default_system),
                                  false, err));
         BD_TRY(add_pieces(spans, &r->end, false, err));
@@ -597,6 +599,7 @@ bd_status bd_chat_render(const bd_chat_format *format, const bd_turns *turns,
         const bd_text_view text = r->trimmed ? trim(turn->text) : turn->text;
         BD_TRY(add_pieces(spans, r->has_between && follows ? &r->between : &r->before, false,
                           err));
+        BD_TRY(add_pieces(spans, &r->start, trained, err));
         if (i == merged.target) {
             BD_TRY(add_view(spans, merged.text, trained, err));
             BD_TRY(bd_spans_add_text(spans, format->system_between,

@@ -1,10 +1,11 @@
 // chat_format.h - how the messages of a chat become one text: what stands before and after each
 // role's turn, and which of it is trained. A format is data (schemas/chat-format-v1.schema.json).
 //
-//   begin | before content end after | before content end after | …
-//            ------- a turn -------
+//   begin | before start content end after | before start content end after | …
+//            ---------- a turn ----------
 //
 //   before  never trained
+//   start   trained with the content: a space that belongs to its first token
 //   content trained if its role is, or if the message says so itself
 //   end     trained with the content, as --train-turn-end says: the model learns to stop
 //   after   never trained
