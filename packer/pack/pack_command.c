@@ -388,6 +388,18 @@ static const char pack_description[] =
     "case. "
     "Those that were recognised are counted one by one in the ledger and by inspect.\n"
     "\n"
+    "Records may say which tokens are trained; the dataset then has a loss mask. A prompt "
+    "(--prompt-field) is not trained, and what follows it (--completion-field) is, with the "
+    "end of "
+    "the document. --segments-field names a list of {\"text\": ..., \"train\": true or false}. "
+    "--messages-field names a chat, a list of {\"role\": ..., \"content\": ...}, and "
+    "--chat-format what stands around its messages; the special tokens of a chat come from "
+    "there "
+    "alone. No token spans a border between trained and untrained text. Documents of which no "
+    "token is trained are left out and counted. Chats that are longer than a row are dropped "
+    "and "
+    "counted unless --long says otherwise. docs/pack.md describes the formats.\n"
+    "\n"
     "A document longer than a row is split, and a piece after the first repeats the last "
     "token of the piece before it as context; or it is truncated, or dropped, or an error. "
     "The ledger that is printed says where every token went.\n"
@@ -419,7 +431,10 @@ static const char pack_description[] =
     "  bindery pack -o shards --include '*.py' --include '*.md' --exclude tests src/\n"
     "  bindery pack -o shards --tokenizer gpt2/tokenizer.json corpus.jsonl\n"
     "  bindery pack -o shards --tokenizer cl100k_base.tiktoken:cl100k corpus.jsonl\n"
-    "  bindery pack -o shards --vocab-size 50257 --separator-id 50256 tokens.bin\n";
+    "  bindery pack -o shards --vocab-size 50257 --separator-id 50256 tokens.bin\n"
+    "  bindery pack -o sft --tokenizer qwen/ --messages-field messages --chat-format chatml "
+    "chats.jsonl\n"
+    "  bindery pack -o sft --prompt-field src --completion-field tgt pairs.jsonl\n";
 
 const bd_command bd_pack_command = {
     .name = "pack",
