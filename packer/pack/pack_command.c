@@ -432,8 +432,7 @@ static const char pack_description[] =
     "  bindery pack -o shards --tokenizer gpt2/tokenizer.json corpus.jsonl\n"
     "  bindery pack -o shards --tokenizer cl100k_base.tiktoken:cl100k corpus.jsonl\n"
     "  bindery pack -o shards --vocab-size 50257 --separator-id 50256 tokens.bin\n"
-    "  bindery pack -o sft --tokenizer qwen/ --messages-field messages --chat-format chatml "
-    "chats.jsonl\n"
+    "  bindery pack -o sft --messages-field messages --chat-format plain chats.jsonl\n"
     "  bindery pack -o sft --prompt-field src --completion-field tgt pairs.jsonl\n";
 
 const bd_command bd_pack_command = {
