@@ -2,7 +2,7 @@
 """`bindery pack` on a mixed corpus, beside plain Python and beside lower bounds ("floors").
 
     bench/corpus                                          once, makes the corpus
-    ~/.cache/bindery/venv/bin/python bench/pack.py [--corpus FILE.jsonl] [--rivals] [BUILD]
+    ~/.cache/bindery/venv/bin/python bench/pack.py [--corpus FILE.jsonl] [--rivals|--chats] [BUILD]
 
 BUILD is the folder of the release build [default: build]; it must hold bindery, bench/bench_read
 and bench/bench_json. With the tokenizer `bytes`, best-fit, rows of 2048:
@@ -20,6 +20,9 @@ With the tokenizer of GPT-2 (scripts/setup --test fetches its files), the same r
               TRL; datatrove (bench/pack-rivals.py): minutes, once each. They are installed from
               the Python index into bench-pack beside what scripts/setup makes, without PyTorch
 
+    --chats   instead of all of the above: the corpus cut into messages of chats, beside the same
+              text rendered before, as plain JSONL; what finding messages, rendering and masks cost
+
 MB are those of the uncompressed JSONL. CPU seconds are user plus system time of all threads in the
 round that took the least; wall time and peak memory are those of the same round. `x` is the CPU
 seconds divided by those of the first line.
@@ -35,7 +38,7 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -198,7 +201,36 @@ def pack_in_python(path: str, folder: str) -> None:
     Path(folder, "rows").write_text(str(len(rows)))
 
 
-TASKS = {"to-parquet": to_parquet, "in-python": pack_in_python}
+# ---- Chats ----------------------------------------------------------------------------------
+
+MESSAGE_CHARACTERS = 400  # about a paragraph
+
+
+def chats_of(jsonl: str) -> Iterator[list[tuple[str, str]]]:
+    """Yields each document as messages, whose roles take turns."""
+    for text in map(bytes.decode, read_documents(jsonl)):
+        cuts = range(0, len(text) or 1, MESSAGE_CHARACTERS)
+        yield [(("user", "assistant")[i % 2], text[cut : cut + MESSAGE_CHARACTERS])
+               for i, cut in enumerate(cuts)]
+
+
+def to_chats(jsonl: str, chats: str) -> None:
+    with open(chats, "w", encoding="utf-8") as lines:
+        for chat in chats_of(jsonl):
+            messages = [{"role": role, "content": text} for role, text in chat]
+            lines.write(json.dumps({"messages": messages}, ensure_ascii=False) + "\n")
+
+
+def to_rendered(jsonl: str, rendered: str) -> None:
+    """Writes the text that the chat format `plain` makes of the chats."""
+    with open(rendered, "w", encoding="utf-8") as lines:
+        for chat in chats_of(jsonl):
+            text = "".join(f"{role.capitalize()}:\n{text}\n\n" for role, text in chat)
+            lines.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+
+
+TASKS = {"to-parquet": to_parquet, "in-python": pack_in_python, "to-chats": to_chats,
+         "to-rendered": to_rendered}
 
 
 # ---- The table ----------------------------------------------------------------------------
@@ -256,6 +288,26 @@ class Bench:
             self.pack(measured, self.corpus, "--tokenizer", str(vocabularies() / "gpt2"),
                       "--threads", "1")
         return measured
+
+    def run_chats(self) -> None:
+        options = ("--tokenizer", str(vocabularies() / "gpt2"), "--threads", "1", "--long", "split")
+        runs = [(Measured("GPT-2, rendered text"), "to-rendered", options),
+                (Measured("GPT-2, chats"), "to-chats",
+                 (*options, "--messages-field", "messages", "--chat-format", "plain"))]
+        paths = [self.scratch / f"{task}.jsonl" for _, task, _ in runs]
+        for (_, task, _), path in zip(runs, paths, strict=True):
+            subprocess.run(ourselves(task, self.corpus, path), check=True)
+        for _ in range(self.rounds):
+            for (measured, _, options), path in zip(runs, paths, strict=True):
+                self.pack(measured, path, *options)
+        megabytes = [path.stat().st_size / 1e6 for path in paths]
+        print(f"{'what':<30} {'CPU-s':>8} {'wall-s':>8} {'MB/CPU-s':>10} {'peak-MiB':>9} "
+              f"{'rows':>8} {'x':>7}")
+        for (measured, _, _), size in zip(runs, megabytes, strict=True):
+            report(measured, size, runs[0][0].cpu_seconds)
+        more = runs[1][0].cpu_seconds - runs[0][0].cpu_seconds
+        print(f"chats of {megabytes[1]:.0f} MB take {more:.2f} CPU seconds more: "
+              f"{200 * more / megabytes[1]:.2f} for 200 MB")
 
     def measure_rival(self, python: Path, tokenizer: Path, name: str) -> Measured:
         output = self.scratch / name
@@ -391,13 +443,17 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, default=default_corpus())
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rivals", action="store_true")
+    parser.add_argument("--chats", action="store_true")
     given = parser.parse_args()
     if not given.corpus.exists():
         sys.exit(f"pack.py: there is no {given.corpus}: run bench/corpus")
     beside = {"prefix": "bindery-bench-", "dir": given.corpus.parent}
     with tempfile.TemporaryDirectory(**beside) as scratch:
         bench = Bench(given.build.resolve(), given.corpus, Path(scratch), given.rounds)
-        bench.run(given.rivals)
+        if given.chats:
+            bench.run_chats()
+        else:
+            bench.run(given.rivals)
 
 
 if __name__ == "__main__":

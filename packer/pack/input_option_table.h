@@ -68,6 +68,7 @@
         {.name = "text-field",                                                                 \
          .value = "FIELD",                                                                     \
          BD_TEXT(bd_pack_options, job.reading.text_field),                                     \
+         BD_GIVEN(bd_pack_options, text_field_given),                                          \
          .initial = "text",                                                                    \
          .help = "Field of a JSON record, or column of a table, that holds the text; a.b is "  \
                  "field "                                                                      \

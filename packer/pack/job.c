@@ -197,6 +197,9 @@ static bd_status choose_form(bd_pack_options *options, bd_error *err)
     if (has_pair && !(options->prompt_field && options->completion_field))
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "--prompt-field and --completion-field go together");
+    if (n_given > 0 && options->text_field_given)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "--text-field is for records of one text; these have other fields");
     for (int i = 0; i < BD_MAX_FORM_FIELDS; i++)
         if (reading->fields[i] &&
             (*reading->fields[i] == '\0' || !bd_is_utf8(reading->fields[i])))
@@ -274,6 +277,9 @@ static bd_status add_source(bd_inputs *inputs, const char *labelled, bd_collect_
 {
     bd_source_option source;
     bd_status status = bd_source_option_parse(&source, labelled, err);
+    if (status == BD_OK && source.own.text_field && options->job.reading.form != BD_FORM_TEXT)
+        status = bd_fail(err, BD_ERR_ARGUMENT,
+                         "--source: '%s': text-field is for records of one text", labelled);
     if (status == BD_OK) {
         forget_same(&source.own.text_field, options->job.reading.text_field);
         forget_same(&source.own.delimiter, options->job.reading.delimiter);

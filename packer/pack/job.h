@@ -49,7 +49,7 @@ typedef struct bd_pack_options {
     const char *separator_token;
     const char *prompt_field, *completion_field, *segments_field, *messages_field;
     const char *chat_format, *train_roles;
-    bool turn_ends_given, long_given;
+    bool text_field_given, turn_ends_given, long_given;
     int format;                     // of bd_format_names
     const char *holdout, *max_bad;  // shares, such as "0.5%"
     int64_t id_bytes;

@@ -195,6 +195,12 @@ static bd_status print_result(const bd_arguments *arguments, const bd_pack_setti
                             how->rank, how->n_ranks, result->n_packed);
         return BD_OK;
     }
+    if (options->job.reading.form == BD_FORM_MESSAGES && !options->long_given &&
+        result->manifest.totals.dropped_documents > 0 && !arguments->quiet)
+        bd_command_note(arguments,
+                        "chats longer than a row were dropped: %" PRId64
+                        " (--long truncate, split or error does otherwise)",
+                        result->manifest.totals.dropped_documents);
     if (result->card_kept && !arguments->quiet)
         bd_command_note(arguments, BD_CARD_KEPT, folder);
     if (options->json)

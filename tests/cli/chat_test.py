@@ -146,6 +146,14 @@ class ChatTest(Refusals):
             mask.append(int(renderer.separator_is_trained(name, chat, roles, turn_end)))
         return ids, [0, *mask[1:]]
 
+    def assert_same(self, found: list[Document], expected: list[Document]) -> None:
+        """Names the first token that differs (a comparison of whole lists would take minutes)."""
+        for i, (one, other) in enumerate(zip(found, expected)):
+            for t, (a, b) in enumerate(zip(zip(*one), zip(*other))):
+                self.assertEqual(a, b, f"(id, trained) of token {t} of document {i}")
+            self.assertEqual(len(one[0]), len(other[0]), f"tokens of document {i}")
+        self.assertEqual(len(found), len(expected))
+
     def trained_only(self, documents: list[Document]) -> list[Document]:
         """Without the documents that `untrained` counts."""
         return [document for document in documents if any(document[1])]
@@ -160,7 +168,7 @@ class Chats(ChatTest):
                 corpus = self.write_lines("chats.jsonl", [{"messages": chat} for chat in chats])
                 expected = self.trained_only([self.expected(name, chat) for chat in chats])
                 self.assertGreater(len(expected), n // 3)
-                self.assertEqual(self.packed(corpus, *self.arguments(name)), expected)
+                self.assert_same(self.packed(corpus, *self.arguments(name)), expected)
 
     def test_roles_and_ends_of_turns_are_trained_as_asked(self) -> None:
         for name in FORMATS:
@@ -172,7 +180,7 @@ class Chats(ChatTest):
                         expected = [self.expected(name, chat, roles, turn_end) for chat in chats]
                         found = self.packed(corpus, *self.arguments(name), "--train-roles",
                                             ",".join(roles), "--train-turn-end", turn_end)
-                        self.assertEqual(found, self.trained_only(expected))
+                        self.assert_same(found, self.trained_only(expected))
 
     def test_every_form_of_a_file_gives_the_same_documents(self) -> None:
         for name in FORMATS:
@@ -194,7 +202,7 @@ class Chats(ChatTest):
                 expected = self.trained_only([self.expected(name, chat) for chat in chats])
                 for file in files:
                     with self.subTest(file=file.name):
-                        self.assertEqual(self.packed(file, *arguments), expected)
+                        self.assert_same(self.packed(file, *arguments), expected)
 
     def tables(self, chats: list[list[dict]]) -> list[Path]:
         function = pa.struct([("name", pa.string()), ("arguments", pa.large_string())])
@@ -227,7 +235,7 @@ class Chats(ChatTest):
             expected = self.trained_only([self.expected(name, chat) for chat in chats])
             arguments = self.arguments(name, "--long", "split", "--unit-size", "4K")
             arguments[arguments.index(4096)] = 37
-            self.assertEqual(self.packed(corpus, *arguments), expected)
+            self.assert_same(self.packed(corpus, *arguments), expected)
 
     def test_long_conversations_are_dropped_unless_asked_otherwise(self) -> None:
         corpus = self.write_lines("c.jsonl", [{"messages": [
@@ -237,6 +245,8 @@ class Chats(ChatTest):
         self.assertEqual(len(self.packed(corpus, *arguments)), 1)
         figures = json.loads((self.folder / "dataset" / "manifest.json").read_text())["totals"]
         self.assertEqual(figures["dropped_documents"], 1)
+        said = self.succeeds("pack", "-o", self.folder / "other", *arguments, corpus).stderr
+        self.assertIn("chats longer than a row were dropped: 1 (--long truncate", said)
         self.assertEqual(len(self.packed(corpus, *arguments, "--long", "split")), 2)
 
     def test_a_conversation_has_one_bos_and_one_separator(self) -> None:
@@ -265,7 +275,7 @@ class Chats(ChatTest):
             if share < 400_000 and any(document[1]):
                 expected.append(document)
         found = read_documents(dataset / "holdout")
-        self.assertEqual([document for _, document in sorted(found.items())], expected)
+        self.assert_same([document for _, document in sorted(found.items())], expected)
         self.assertGreater(len(expected), 5)
         self.succeeds("verify", "-q", dataset / "holdout", "--against", corpus)
 
@@ -349,7 +359,7 @@ class Transformers(ChatTest):
                 corpus = self.write_lines("chats.jsonl", [{"messages": chat} for chat in chats])
                 expected = self.trained_only(self.rendered(name, chats))
                 self.assertGreater(len(expected), n // 4)
-                self.assertEqual(self.packed(corpus, *self.arguments(name)), expected)
+                self.assert_same(self.packed(corpus, *self.arguments(name)), expected)
 
     def comparable(self, chat: list[dict], name: str) -> list[dict]:
         """Takes away what transformers does otherwise: content that spells a special token becomes
@@ -407,7 +417,7 @@ class Completions(ChatTest):
         for file_of_pairs in (lines, table):
             found = self.packed(file_of_pairs, "--seq-len", 4096, "--tokenizer", file,
                                 "--prompt-field", "src", "--completion-field", "deep.tgt")
-            self.assertEqual(found, self.trained_only(expected))
+            self.assert_same(found, self.trained_only(expected))
 
     def test_segments_are_trained_as_they_say(self) -> None:
         file = self.tokenizer("chatml")
@@ -431,7 +441,7 @@ class Completions(ChatTest):
         for file_of_parts in (lines, table):
             found = self.packed(file_of_parts, "--seq-len", 4096, "--tokenizer", file,
                                 "--segments-field", "parts")
-            self.assertEqual(found, self.trained_only(expected))
+            self.assert_same(found, self.trained_only(expected))
 
 
 class BadChats(ChatTest):
@@ -526,6 +536,8 @@ class BadChats(ChatTest):
             (["--segments-field", "s", *self.PLAIN], "either --prompt-field and"),
             ([*self.PLAIN, "--train-roles", "user,bot"],
              "chat format 'plain' has no role 'bot'; it has system, user, assistant, tool"),
+            ([*self.PLAIN, "--text-field", "text"], "--text-field is for records of one text"),
+            ([*self.PLAIN, "--source", f"a={corpus},text-field=b"], "text-field is for records of"),
             ([*self.PLAIN, "--special-tokens", "token"], "come from its format alone"),
             (["--messages-field", "m", "--chat-format", "vicuna"],
              "no chat format 'vicuna': it is neither built in .*--segments-field"),
