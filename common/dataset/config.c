@@ -164,7 +164,7 @@ bd_status bd_format_check(const bd_json *json, bd_error *err)
         return bd_fail(err, BD_ERR_UNSUPPORTED,
                        "format '%.20s' is not one that this version reads (1.x and 2.x)",
                        format);
-    if (!bd_json_is_null(json, "packing")) {  // whoever needs it will miss it
+    if (is_masked || !bd_json_is_null(json, "packing")) {
         BD_TRY(bd_json_get_object(json, "packing", &packing, err));
         if (!bd_json_is_null(packing, "loss_mask"))
             BD_TRY(bd_json_get_bool(packing, "loss_mask", &loss_mask, err));

@@ -34,6 +34,11 @@ static bd_status check_config(const bd_joined_dataset *item, const bd_joined_dat
                        "%s), so pack its corpus with that one",
                        item->folder, first->folder, bd_dataset_tokenizer(here).text,
                        bd_dataset_tokenizer(&there).text);
+    if (here->loss_mask != there.loss_mask)
+        return bd_fail(err, BD_ERR_ARGUMENT,
+                       "'%s' cannot be joined with '%s': only one of them has loss masks (pack "
+                       "both corpora together, or train on both datasets)",
+                       item->folder, first->folder);
     there.seq_len = here->seq_len;
     there.batch_rows = here->batch_rows;
     there.strategy = here->strategy;

@@ -13,7 +13,16 @@ import pyarrow.parquet as pq
 
 import program
 from corpus import text_of_size, text_sizes, without_delimiter_lines
-from corpus_files import COMPRESSIONS, DELIMITER, FORMATS, TABLES, Format, compressed, sliced
+from corpus_files import (
+    COMPRESSIONS,
+    DELIMITER,
+    FORMATS,
+    MASKED_FORMATS,
+    TABLES,
+    Format,
+    compressed,
+    sliced,
+)
 from dataset_checker import check_dataset, rebuild_documents
 from program import bindery, contents, option_arguments, write_inputs
 from reference_packer import SEPARATOR, VOCAB_SIZE, Cut, Input, Options
@@ -90,8 +99,10 @@ class Formats(ReferenceTestCase):
         cut = Cut(stated["weight"], stated["extent"], tuple(stated["starts"]))
         return dataclasses.replace(item, cut=cut)
 
-    def check_format(self, rng: random.Random, name: str, form: Format) -> None:
-        options = random_options(rng, form)
+    def check_format(
+        self, rng: random.Random, name: str, form: Format, **settings: object
+    ) -> None:
+        options = dataclasses.replace(random_options(rng, form), **settings)
         texts = make_texts(rng, options, form)
         inputs = form.write(rng, texts)
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
@@ -113,6 +124,14 @@ class Formats(ReferenceTestCase):
                 seed = f"{SEED}-{name}-{n}"
                 with self.subTest(seed=seed):
                     self.check_format(random.Random(seed), name, form)
+
+    def test_every_table_with_masks_gives_its_documents_and_masks(self) -> None:
+        """Rows of 7, 9 and 1001 tokens begin inside the bytes of the mask."""
+        for n, seq_len in enumerate([7, 9, 1001, 2, 64] * ROUNDS):
+            for name, form in MASKED_FORMATS.items():
+                seed = f"{SEED}-{name}-{n}"
+                with self.subTest(seed=seed, seq_len=seq_len):
+                    self.check_format(random.Random(seed), name, form, seq_len=seq_len)
 
     # ---- The same corpus in another form ----
 

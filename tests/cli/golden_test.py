@@ -1,6 +1,7 @@
 """Datasets of earlier versions can still be opened, and text for people does not change unnoticed.
 
-`tests/golden/format-1` holds a corpus and datasets of format 1 made from it. To write the texts of
+`tests/golden/format-1` holds a corpus and datasets of format 1 made from it, `format-2` the same with
+loss masks. To write the texts of
 `tests/golden/terminal` again after an intended change, run this with BINDERY_GOLDEN=write and read
 the difference.
 """
@@ -17,6 +18,7 @@ from dataset_checker import check_dataset
 from program import ROOT, ProgramTest, bindery, changed, contents
 
 FORMAT_1 = ROOT / "tests" / "golden" / "format-1"
+FORMAT_2 = ROOT / "tests" / "golden" / "format-2"
 TERMINAL = ROOT / "tests" / "golden" / "terminal"
 CORPUS = FORMAT_1 / "corpus"
 TIME = re.compile(r"done in \d+ m?s, [\d.]+ [KM]?i?B \w+, [\d.]+ [KMG]?i?B/s$", re.MULTILINE)
@@ -45,6 +47,18 @@ WORLD_OPTIONS = [
 NEWER = {"left-out": WORLD, "joined": CORPUS}
 
 
+# Datasets of format 2.0, all of one corpus, in which three inputs say by three columns which tokens
+# are trained, and the fourth says nothing.
+MASKED_CORPUS = FORMAT_2 / "corpus"
+MASKED = {
+    "masked": ["--seq-len", "33"],
+    "selected": [
+        *["--seq-len", "9", "--strategy", "concat", "--bos", "256", "--unit-size", "1K"],
+        *["--shuffle", "7", "--holdout", "25%", "--min-tokens", "2", "--compress", "zstd"],
+    ],
+}
+
+
 def rows(dataset: Path) -> list[dict]:
     """Returns every row of a dataset, shard by shard."""
     return [
@@ -69,6 +83,29 @@ class Golden(ProgramTest):
             for dataset in [FORMAT_1 / name, *(FORMAT_1 / name).glob("holdout")]:
                 with self.subTest(str(dataset.relative_to(FORMAT_1))):
                     self.succeeds("verify", dataset, "--against", corpus)
+
+    def test_datasets_of_format_2_open_and_verify(self) -> None:
+        for name in MASKED:
+            for dataset in [FORMAT_2 / name, *(FORMAT_2 / name).glob("holdout")]:
+                with self.subTest(str(dataset.relative_to(FORMAT_2))):
+                    self.succeeds("verify", dataset)
+                    self.succeeds("inspect", "--scan", dataset)
+                    self.succeeds("inspect", "--row", "0", dataset)
+                    self.succeeds("verify", dataset, "--against", MASKED_CORPUS)
+                    self.assertEqual(check_dataset(dataset), [])
+                    figures = json.loads((dataset / "manifest.json").read_bytes())["totals"]
+                    for figure in ("masked", "targets", "untrained"):
+                        self.assertGreater(figures[figure], 0)
+
+    def test_packing_the_same_masks_gives_the_same_rows(self) -> None:
+        for name, options in MASKED.items():
+            with self.subTest(name):
+                dataset = self.pack(self.folder / name, [MASKED_CORPUS], *options)
+                self.assertEqual(rows(dataset), rows(FORMAT_2 / name))
+        again = self.folder / "again"
+        self.succeeds("repack", "-q", "-o", again, "--seq-len", "50", FORMAT_2 / "masked")
+        longer = self.pack(self.folder / "longer", [MASKED_CORPUS], "--seq-len", "50")
+        self.assertEqual(rows(again), rows(longer))
 
     def test_left_out_documents_are_still_told(self) -> None:
         manifest = json.loads((FORMAT_1 / "left-out" / "manifest.json").read_bytes())

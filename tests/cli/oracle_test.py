@@ -27,7 +27,7 @@ from corpus import (
     with_compression,
     with_sources,
 )
-from corpus_files import DELIMITER, FORMATS, sliced
+from corpus_files import DELIMITER, FORMATS, MASKED_FORMATS, sliced
 from dataset_checker import check_dataset
 from forged_dataset import Forgery, reference_dataset
 from reference_packer import (
@@ -150,6 +150,42 @@ class ReferencePacker(unittest.TestCase):
         self.assertTrue(60 <= held.figures["separators"] <= 120)
         self.assertEqual(training.records, held.records)
 
+    def masks(self, trained: list[tuple[bool, ...]], **settings: object) -> tuple[list, dict]:
+        """Packs documents of as many ids as their masks have. Returns the masks of the rows, as
+        words, and the figures."""
+        records = tuple(
+            Record(row, b"", (1,) * len(mask), trained=mask) for row, mask in enumerate(trained)
+        )
+        item = Input("a.parquet", records=records, cut=Cut(0, len(records), (0,)), stored={},
+                     mask_column="labels")
+        [unit] = pack([item], Options(**settings))
+        words = [
+            " ".join("".join("x" if bit else "." for bit in s.trained) for s in row)
+            for row in unit.rows
+        ]
+        return words, unit.figures
+
+    def test_a_mask_is_cut_as_its_document_is(self) -> None:
+        """A piece's first token is context; an appended separator goes with the last token."""
+        one, other = (True, True, False, True, True), (False, True)
+        words, figures = self.masks([one, other], seq_len=4, strategy="concat")
+        self.assertEqual(words, [".x.x", ".xx", ".xx"])
+        self.assertEqual([figures[k] for k in ("packed", "segments", "masked", "targets")],
+                         [10, 3, 1, 6])
+        words, figures = self.masks([one, other], seq_len=9)
+        self.assertEqual(words, [".x.xxx .xx"])
+
+    def test_a_document_without_a_target_is_left_out(self) -> None:
+        """Whether its first token is trained does not matter."""
+        words, figures = self.masks([(True, False), (False, False, True), ()], seq_len=9)
+        self.assertEqual(words, ["..xx"])
+        self.assertEqual((figures["untrained"], figures["untrained_documents"]), (4, 2))
+
+    def test_bos_is_not_trained_but_what_follows_may_be(self) -> None:
+        words, figures = self.masks([(True,), (False,), ()], seq_len=9, bos=256)
+        self.assertEqual(words, [".xx"])
+        self.assertEqual((figures["untrained"], figures["untrained_documents"]), (5, 2))
+
     def test_a_shuffle_orders_by_rank_and_packs_in_that_order(self) -> None:
         inputs = [Input(f"{i}.txt", b"x") for i in range(20)]
         orders = []
@@ -217,6 +253,21 @@ class Checker(unittest.TestCase):
                     self.assertEqual(check_dataset(dataset), [])
                     self.check_schemas(dataset)
 
+    def test_the_reference_packs_a_good_dataset_with_masks(self) -> None:
+        for n, (name, form) in enumerate(MASKED_FORMATS.items()):
+            for seq_len in (2, 7, 9, 64):
+                with self.subTest(name, seq_len=seq_len):
+                    rng = random.Random(f"{SEED}-{name}-{seq_len}")
+                    inputs = form.write(rng, TEXTS * 5)
+                    options = Options(seq_len=seq_len, vocab_size=257, holdout=200_000,
+                                      separators_are=form.separators_are)
+                    inputs = [dataclasses.replace(inputs[0], cut=Cut(0, len(TEXTS) * 5, (0,)))]
+                    for part in options.parts:
+                        dataset = self.folder / f"{n}-{seq_len}-{part}"
+                        reference_dataset(inputs, options, part).write(dataset)
+                        self.assertEqual(check_dataset(dataset), [])
+                        self.check_schemas(dataset)
+
     def good(self, settings: dict) -> Forgery:
         options = Options(seq_len=32, unit_size=600, delimiter=DELIMITER, **settings)
         rng = random.Random(SEED)
@@ -247,9 +298,9 @@ class Checker(unittest.TestCase):
                 broken = f"a buffer of input_ids is stored with another codec than '{stated}'"
                 self.assertIn(("S1", broken), found)
 
-    def test_datasets_of_the_first_minor_version_are_still_good(self) -> None:
-        golden = ROOT / "tests" / "golden" / "format-1"
-        for path in golden.glob("*/manifest.json"):
+    def test_datasets_of_earlier_versions_are_still_good(self) -> None:
+        golden = ROOT / "tests" / "golden"
+        for path in golden.glob("format-*/*/manifest.json"):
             with self.subTest(path.parent.name):
                 self.assertEqual(check_dataset(path.parent), [])
                 self.check_schemas(path.parent)
@@ -286,12 +337,16 @@ def without_separators(lists: list[list[int]], separators_are: str) -> list[byte
     return [bytes(ids[:-1]) for ids in lists if ids[-1] == 256]
 
 
-def table_texts(name: str, data: bytes) -> list:
+def read_table(name: str, data: bytes) -> pa.Table:
     if name.startswith("parquet"):
-        return column_of(pq.read_table(pa.BufferReader(data)))
+        return pq.read_table(pa.BufferReader(data))
     if name.startswith("arrow stream"):
-        return column_of(pa.ipc.open_stream(data).read_all())
-    return column_of(pa.ipc.open_file(data).read_all())
+        return pa.ipc.open_stream(data).read_all()
+    return pa.ipc.open_file(data).read_all()
+
+
+def table_texts(name: str, data: bytes) -> list:
+    return column_of(read_table(name, data))
 
 
 def megatron_lists(files: dict[str, bytes]) -> list[list[int]]:
@@ -370,6 +425,21 @@ class CorpusFiles(unittest.TestCase):
                     if inputs[0].records is not None:
                         found = read_back(name, inputs, form.separators_are)
                         self.assertEqual(found, texts)
+
+    def test_every_table_with_masks_holds_texts_and_masks(self) -> None:
+        for name, form in MASKED_FORMATS.items():
+            for n in range(ROUNDS):
+                with self.subTest(name, n=n):
+                    [item] = form.write(random.Random(f"{SEED}-{n}"), TEXTS)
+                    self.assertEqual(read_back(name, [item], form.separators_are), TEXTS)
+                    [data] = item.stored.values()
+                    table = read_table(name, data)
+                    ids = table.column("input_ids").to_pylist()
+                    given = table.column(item.mask_column).to_pylist()
+                    for record, row, items in zip(item.records, ids, given, strict=True):
+                        if item.mask_column == "labels":
+                            items = [label == token for label, token in zip(items, row)]
+                        self.assertEqual(tuple(map(bool, items)), record.trained)
 
     def test_compressed_files_decompress_to_the_data(self) -> None:
         for n in range(ROUNDS):

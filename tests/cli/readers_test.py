@@ -22,6 +22,7 @@ import polars  # noqa: E402
 import pyarrow  # noqa: E402
 import pyarrow as pa  # noqa: E402
 import pyarrow.dataset  # noqa: E402
+import pyarrow.parquet  # noqa: E402
 import tokenizers  # noqa: E402
 
 import program  # noqa: E402
@@ -55,6 +56,23 @@ class Readers(ProgramTest):
         rows = self.rows(self.shards)
         self.assertGreater(len(rows), 2)
         self.assertEqual(self.loaded(self.shards), rows)
+
+    def test_datasets_polars_and_pyarrow_read_equal_masks(self) -> None:
+        """As lists of booleans, also where rows begin inside a byte."""
+        ids = [[i, *range(i % 20)] for i in range(60)]
+        masks = [[(i + k) % 3 > 0 for k in range(len(row))] for i, row in enumerate(ids)]
+        table = self.folder / "masked.parquet"
+        pyarrow.parquet.write_table(pa.table({"input_ids": ids, "loss_mask": masks}), table)
+        for options in ([], ["--compress", "zstd"]):
+            name = f"masked-{len(options)}"
+            dataset = self.pack(self.folder / name, [table], "--seq-len", 9, *options)
+            shards = sorted(dataset.glob("*.arrow"))
+            rows = self.rows(shards)
+            self.assertIn({True, False}, [set(row["loss_mask"]) for row in rows])
+            self.assertTrue(all(len(row["loss_mask"]) == 9 for row in rows))
+            self.assertEqual(self.loaded(shards), rows)
+            read = polars.read_ipc(shards[0]).to_dicts()
+            self.assertEqual(in_order(read), in_order(rows))
 
     def test_datasets_and_pyarrow_read_compressed_shards_alike(self) -> None:
         arguments = ["--seq-len", 64, "--unit-size", 150, "--compress", "zstd"]

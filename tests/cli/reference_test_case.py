@@ -4,7 +4,7 @@ import itertools
 import json
 from pathlib import Path
 
-from dataset_checker import check_dataset, rebuild_documents
+from dataset_checker import check_dataset, rebuild_documents, rebuild_masks
 from program import ProgramTest, bindery, option_arguments
 from reference_packer import (
     Input,
@@ -13,6 +13,7 @@ from reference_packer import (
     cut_of,
     documents_of_part,
     has_documents,
+    has_masks,
     kept_tokens,
     left_out_as,
     pack,
@@ -21,13 +22,18 @@ from reference_packer import (
 from schemas import validate
 from shard_checker import read_shard
 
-StoredRow = tuple[list[int], list[int], list[tuple[int, ...]]]
+StoredRow = tuple[list[int], list[int], list[tuple[int, ...]], list[bool] | None]
 
 
 def stored_rows(shard: Path) -> list[StoredRow]:
-    """Returns (ids, boundaries, documents) of every row of a shard."""
+    """Returns (ids, boundaries, documents, mask or None) of every row of a shard."""
     return [
-        (row.ids.tolist(), row.boundaries, [tuple(d.values()) for d in row.documents])
+        (
+            row.ids.tolist(),
+            row.boundaries,
+            [tuple(d.values()) for d in row.documents],
+            None if row.mask is None else row.mask.tolist(),
+        )
         for row in read_shard(shard).rows()
     ]
 
@@ -48,7 +54,10 @@ def expected_rows(unit: PackedUnit, options: Options) -> list[StoredRow]:
             for s in row
         ]
         padding = [options.padding_id] * (options.seq_len - len(ids))
-        rows.append((ids + padding, [0, *ends], documents))
+        mask = None
+        if row[0].document.trained is not None:
+            mask = [bit for s in row for bit in s.trained] + [False] * len(padding)
+        rows.append((ids + padding, [0, *ends], documents, mask))
     return rows
 
 
@@ -124,8 +133,9 @@ class ReferenceTestCase(ProgramTest):
         options: Options,
         part: str,
     ) -> None:
-        """Rebuilds every document of the part from the rows."""
+        """Rebuilds every document of the part from the rows, and its mask if it has one."""
         rebuilt = rebuild_documents(dataset)
+        masks = rebuild_masks(dataset) if has_masks(inputs) else {}
         bos = [] if options.bos is None else [options.bos]
         documents = read_documents(inputs, options)
         own = set(documents_of_part(documents, options, part))
@@ -137,4 +147,7 @@ class ReferenceTestCase(ProgramTest):
             n_kept = kept_tokens(document, options)
             found = rebuilt.pop((document.input, document.position), [])
             self.assertEqual(found, [*bos, *text, options.separator][:n_kept])
-        self.assertEqual(rebuilt, {})
+            if masks and n_kept > 0:
+                mask = masks.pop((document.input, document.position))
+                self.assertEqual(tuple(mask), document.trained[:n_kept])
+        self.assertEqual((rebuilt, masks), ({}, {}))

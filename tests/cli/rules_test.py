@@ -14,11 +14,12 @@ import pyarrow as pa
 
 import program
 from corpus import DELIMITER, make_corpus, with_compression
+from corpus_files import MASKED_FORMATS
 from dataset_checker import check_dataset, sum_figures
 from forged_dataset import ForgedRow, ForgedShard, Forgery, seal
 from program import ProgramTest, bindery, option_arguments, write_inputs
 from reference_packer import Options
-from shard_checker import BAD_FIGURES, FIGURE_KEYS, LEFT_OUT, NOT_ALWAYS_COUNTED
+from shard_checker import BAD_FIGURES, FIGURE_KEYS, NOT_ALWAYS_COUNTED, left_out
 
 SEED = 20240611
 OPTIONS = Options(
@@ -91,7 +92,7 @@ def busiest(forgery: Forgery) -> ForgedShard:
 
 def balance(figures: dict) -> None:
     """Balances the ledger by changing the number of text tokens."""
-    taken = figures["packed"] + figures["truncated"] + sum(figures[name] for name in LEFT_OUT)
+    taken = figures["packed"] + figures["truncated"] + sum(figures[k] for k in left_out(figures))
     figures["text"] = taken - figures["bos"] - figures["separators"] - figures["repeated"]
 
 
@@ -239,6 +240,29 @@ def more_segments_than_a_row_may_have(forgery: Forgery) -> None:
     change_packing(forgery, max_documents=1)
 
 
+@breaks("R10", "token 0, the first of segment 0, is marked as trained", masked=True)
+def a_segment_that_begins_trained(forgery: Forgery) -> None:
+    rows_of(forgery)[1].mask[0] = True
+
+
+@breaks("R10", "token 7, the first of segment 1, is marked as trained", masked=True)
+def a_later_segment_that_begins_trained(forgery: Forgery) -> None:
+    row = row_where(forgery, several)
+    row.mask[row.boundaries[1]] = True
+
+
+@breaks("R10", "padding is marked as trained", masked=True)
+def padding_that_is_trained(forgery: Forgery) -> None:
+    row_where(forgery, padded).mask[-1] = True
+
+
+@breaks("R7", "the checksum does not match the row", masked=True)
+def a_mask_of_another_checksum(forgery: Forgery) -> None:
+    row = row_where(forgery, several)
+    row.checksum = row.stored(forgery.packing).checksum
+    row.mask[1] = not row.mask[1]
+
+
 # ---- S ---------------------------------------------------------------------------
 
 
@@ -277,9 +301,27 @@ def metadata_of_longer_rows(forgery: Forgery) -> None:
     forgery.shards[0].metadata["packing"] = {**forgery.packing, "seq_len": 33}
 
 
-@breaks("S1", "metadata: format '2.0' is not one that this version reads (1.x)")
+@breaks("S1", "metadata: format '3.0' is not one that this version reads (1.x and 2.x)")
 def another_major_version(forgery: Forgery) -> None:
+    forgery.shards[0].metadata["format"] = "3.0"
+
+
+@breaks("S1", "metadata: format '2.0' contradicts 'loss_mask', which is not true")
+def the_version_of_masks_without_masks(forgery: Forgery) -> None:
     forgery.shards[0].metadata["format"] = "2.0"
+
+
+@breaks("S1", "metadata: format '1.2' contradicts 'loss_mask', which is true", masked=True)
+def masks_in_a_version_that_has_none(forgery: Forgery) -> None:
+    forgery.shards[0].metadata["format"] = "1.2"
+
+
+@breaks("S1", "the columns are not those of a shard", masked=True)
+def a_shard_without_its_masks(forgery: Forgery) -> None:
+    shard = forgery.shards[0]
+    shard.schema = shard.schema.remove(shard.schema.get_field_index("loss_mask"))
+    for row in shard.rows:
+        row.mask, row.checksum = None, row.stored(forgery.packing).checksum
 
 
 @breaks("S1", "it differs from the manifest: unit.slice: 1 here, 0 there")
@@ -421,6 +463,12 @@ def documents_too_short_for_no_minimum(forgery: Forgery) -> None:
     figures["bos"] += 1
 
 
+@breaks("S5", "the rows differ from the metadata: masked:", masked=True)
+def a_token_that_is_trained_and_not_counted(forgery: Forgery) -> None:
+    row = row_where(forgery, lambda row: len(row.documents) == 1)
+    row.mask[1] = not row.mask[1]
+
+
 @breaks("S5", "it has 31 rows, its metadata says 30")
 def a_row_that_is_not_counted(forgery: Forgery) -> None:
     shard = busiest(forgery)
@@ -549,7 +597,7 @@ def a_longest_segment_that_is_not_the_longest(forgery: Forgery) -> None:
 
 
 def named_rules(output: str) -> set[str]:
-    return set(re.findall(r"\b[RSD][1-9]\b", output))
+    return set(re.findall(r"\b[RSD][1-9][0-9]?(?=:)", output))
 
 
 class Rules(ProgramTest):
@@ -558,15 +606,20 @@ class Rules(ProgramTest):
         self.good: dict[str, Path] = {}
         self.n_forged = 0
 
-    def dataset(self, compressed: bool = False, **settings: object) -> Path:
+    def dataset(
+        self, compressed: bool = False, masked: bool = False, **settings: object
+    ) -> Path:
         """A good dataset, packed once for each of the settings."""
-        name = f"good {compressed} {settings}"
+        name = f"good {compressed} {masked} {settings}"
         if name not in self.good:
             options = dataclasses.replace(OPTIONS, **settings)
             rng = random.Random(SEED)
-            inputs = make_corpus(rng, OPTIONS, 80).inputs
-            inputs = with_compression(rng, inputs) if compressed else inputs
-            files = write_inputs(self.folder / f"corpus {compressed}", inputs)
+            corpus = make_corpus(rng, OPTIONS, 80)
+            inputs = with_compression(rng, corpus.inputs) if compressed else corpus.inputs
+            if masked:
+                form = MASKED_FORMATS["arrow of tokens with masks, append"]
+                inputs = form.write(rng, corpus.texts)
+            files = write_inputs(self.folder / f"corpus {compressed} {masked}", inputs)
             self.good[name] = self.pack(self.folder / name, files, *option_arguments(options))
         return self.good[name]
 
@@ -626,13 +679,28 @@ class Rules(ProgramTest):
                 said = f"the rows differ from the metadata: {first}" if name != "rows" else ""
                 self.assert_found("S5", self.forge(change), said)
 
+    def test_every_figure_of_masks_is_counted(self) -> None:
+        """Documents that were left out are in no row: `verify --against` counts them."""
+        for name, other in [("masked", "targets"), ("targets", "masked")]:
+
+            def change(forgery: Forgery) -> None:
+                figures = busiest(forgery).figures
+                figures[name] += 1
+                figures[other] -= 1
+
+            with self.subTest(figure=name):
+                self.assert_found("S5", self.forge(change, masked=True),
+                                  "the rows differ from the metadata: masked:")
+
     def test_a_ledger_that_does_not_add_up_is_found(self) -> None:
         """Figures that agree with each other but violate the ledger."""
+        for name, masked in [("text", False), ("masked", True), ("untrained", True)]:
 
-        def change(forgery: Forgery) -> None:
-            busiest(forgery).figures["text"] += 1
+            def change(forgery: Forgery) -> None:
+                busiest(forgery).figures[name] += 1
 
-        self.assert_found("S6", self.forge(change))
+            with self.subTest(name):
+                self.assert_found("S6", self.forge(change, masked=masked))
 
     def test_a_document_truncated_elsewhere_is_found(self) -> None:
         """`--long truncate` keeps exactly a row of tokens of a document."""

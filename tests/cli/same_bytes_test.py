@@ -12,7 +12,7 @@ from pathlib import Path
 
 import program
 from corpus import DELIMITER, make_corpus, with_compression
-from corpus_files import FORMATS
+from corpus_files import FORMATS, MASKED_FORMATS
 from program import ProgramTest, bindery, contents, option_arguments, write_inputs
 from reference_packer import VOCAB_SIZE, Input, Options
 from reference_test_case import part_of
@@ -73,6 +73,23 @@ class Runs(SameBytesTest):
                     again = self.packed(f"{n}-{threads}", files, options, "--threads", threads)
                     self.assert_same(first, again)
 
+    def test_masks_are_the_same_for_any_number_of_threads(self) -> None:
+        """Three tables of several units, whose rows begin inside the bytes of the mask."""
+        for name, form in MASKED_FORMATS.items():
+            rng = random.Random(f"{SEED}-{name}")
+            texts = [rng.randbytes(rng.randrange(100)) for _ in range(90)]
+            [item] = form.write(rng, texts)
+            [data] = item.stored.values()
+            tables = [Input(f"{i}-{item.name}", data) for i in range(3)]
+            files = write_inputs(self.folder / name, tables)
+            options = Options(seq_len=rng.choice([7, 9, 101]), unit_size=900, holdout=200_000,
+                              vocab_size=VOCAB_SIZE, separators_are=form.separators_are)
+            first = self.packed(f"{name}-first", files, options, "--threads", 1)
+            for threads in THREADS:
+                with self.subTest(name, threads=threads):
+                    again = self.packed(f"{name}-{threads}", files, options, "--threads", threads)
+                    self.assert_same(first, again)
+
     def test_the_place_of_the_inputs_does_not_matter(self) -> None:
         inputs, options = self.make_inputs(f"{SEED}-place")
         here = self.folder / "here" / "corpus"
@@ -100,6 +117,9 @@ class Ranks(SameBytesTest):
     def setUp(self) -> None:
         super().setUp()
         inputs, self.options = self.make_inputs(f"{SEED}-ranks", holdout=200_000)
+        rng = random.Random(f"{SEED}-masked")
+        texts = [rng.randbytes(rng.randrange(100)) for _ in range(60)]
+        inputs += MASKED_FORMATS["arrow of tokens with masks, append"].write(rng, texts)
         self.files = write_inputs(self.folder / "corpus", inputs)
         self.alone = self.packed("alone", self.files, self.options)
         self.assertGreater(len(self.alone), 10)
@@ -229,9 +249,10 @@ class Repacked(SameBytesTest):
                     self.assert_same(held_out_files(expected), alone)
 
     def test_tokens_are_repacked_like_text(self) -> None:
-        for name in ["megatron, present", "dolma, append", "llm.c", "parquet of tokens, append"]:
+        for name in ["megatron, present", "dolma, append", "llm.c", "parquet of tokens, append",
+                     *MASKED_FORMATS]:
             with self.subTest(name):
-                form = FORMATS[name]
+                form = {**FORMATS, **MASKED_FORMATS}[name]
                 rng = random.Random(f"{SEED}-{name}")
                 texts = [rng.randbytes(rng.randrange(100)) for _ in range(60)]
                 files = write_inputs(self.folder / name, form.write(rng, texts))

@@ -113,7 +113,7 @@ class SchemaLimits(ProgramTest):
         self.assertGreater(len(seen), 5)
 
     def dataset(self, name: str) -> tuple[Path, dict]:
-        """Returns a golden dataset, or a new one that has every key."""
+        """Returns a golden dataset, or a new one that has every key, without or with masks."""
         dataset, corpus = self.folder / name, self.folder / "corpus"
         if name == "new":
             corpus.mkdir()
@@ -122,6 +122,8 @@ class SchemaLimits(ProgramTest):
             self.pack(dataset, [corpus], "--seq-len", 16, "--special-tokens", "token",
                       "--tokenizer", GOLDEN / "world" / "tokenizer.json",
                       "--separator-token", "<|endoftext|>")
+        elif name == "masked":
+            shutil.copytree(GOLDEN / "format-2" / name, dataset)
         else:
             shutil.copytree(FORMAT_1 / name, dataset)
         return dataset, json.loads((dataset / "manifest.json").read_bytes())
@@ -131,7 +133,7 @@ class SchemaLimits(ProgramTest):
         seal(path, document)
 
     def test_manifests(self) -> None:
-        for name in ["concat", "new"]:  # format 1.0, and today's
+        for name in ["concat", "new", "masked"]:  # format 1.0, and today's
             dataset, manifest = self.dataset(name)
             self.check("manifest", manifest, ["checksum"],
                        lambda document: self.seal(dataset / "manifest.json", document),

@@ -261,6 +261,51 @@ def token_table(ending: str, encode: Table, separators_are: str) -> Writer:
     return write
 
 
+MASK_COLUMNS = ["labels", "loss_mask", "completion_mask", "assistant_masks"]
+
+
+def random_mask(rng: random.Random, n: int) -> tuple[bool, ...]:
+    """Makes a mask of `n` tokens: none, all, some, or a prompt and its completion."""
+    kind = rng.randrange(4)
+    n_prompt = rng.randint(0, n)
+    return tuple(
+        (False, True, rng.random() < 0.5, i >= n_prompt)[kind] for i in range(n)
+    )
+
+
+def mask_items(
+    rng: random.Random, column: str, ids: list[list[int]], masks: list[tuple[bool, ...]]
+) -> pa.Array:
+    """Writes masks as a column of that name may have them."""
+    if column == "labels":
+        item = rng.choice([pa.int16(), pa.int32(), pa.int64()])
+        lists = [[i if bit else -100 for i, bit in zip(*pair)] for pair in zip(ids, masks)]
+    else:
+        item = rng.choice([pa.bool_(), pa.int8(), pa.uint8(), pa.int64()])
+        lists = [[bit if item == pa.bool_() else int(bit) for bit in mask] for mask in masks]
+    return pa.array(lists, rng.choice([pa.list_(item), pa.large_list(item)]))
+
+
+def masked_table(ending: str, encode: Table, separators_are: str) -> Writer:
+    """Writes ids and, beside them, which of them are trained."""
+
+    def write(rng: random.Random, texts: list[bytes]) -> list[Input]:
+        item, letter = rng.choice([(pa.int32(), "i"), (pa.uint16(), "H")])
+        lists = [ids_of(text, separators_are) for text in texts]
+        masks = [random_mask(rng, len(ids)) for ids in lists]
+        column = rng.choice(MASK_COLUMNS)
+        table = table_of(rng, "input_ids", pa.array(lists, pa.list_(item)))
+        table = table.append_column(column, mask_items(rng, column, lists, masks))
+        records = [
+            Record(row, struct.pack(f"<{len(ids)}{letter}", *ids), tuple(text), trained=mask)
+            for row, (ids, text, mask) in enumerate(zip(lists, texts, masks))
+        ]
+        made = table_input(f"corpus.{ending}", encode(rng, table), records)
+        return [replace(made, mask_column=column)]
+
+    return write
+
+
 # ---- Files of tokens -------------------------------------------------------------
 
 
@@ -433,4 +478,13 @@ FORMATS: dict[str, Format] = {
     "llm.c without a head": Format(
         llm_c(has_head=False), is_tokens=True, begins_with_text=True
     ),
+}
+
+# The same, with masks beside the tokens.
+MASKED_FORMATS: dict[str, Format] = {
+    f"{name} of tokens with masks, {separators}": Format(
+        masked_table(*table, separators), is_tokens=True, separators_are=separators
+    )
+    for name, table in TABLES.items()
+    for separators in ("append", "present")
 }

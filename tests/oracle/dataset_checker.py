@@ -10,7 +10,7 @@ import itertools
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from shard_checker import (
     ADDED_UNIT,
     COUNTED_IDS,
     FIGURE_KEYS,
+    MASKED_FORMAT,
+    Piece,
     Violation,
     check_ledger,
     check_shard,
@@ -89,8 +91,9 @@ def parts_of_plan(plan: dict) -> list[Part]:
 
 
 def own_reading(item: dict) -> dict:
-    """Returns the options that an input of a plan has instead of the common ones."""
-    return {key: item[key] for key in ("text_field", "delimiter") if key in item}
+    """Returns the options that an input of a plan has instead of the common ones, and the column
+    in which a table says which tokens are trained."""
+    return {key: item[key] for key in ("text_field", "delimiter", "mask_column") if key in item}
 
 
 def shards_of(part: Part, manifest: dict) -> list[dict]:
@@ -261,10 +264,10 @@ def sum_added(figures: list[dict]) -> dict:
     }
 
 
-def sum_figures(figures: list[dict]) -> dict:
-    """D3: sums; the longest segment is a maximum."""
+def sum_figures(figures: list[dict], names: Iterable[str] = FIGURE_KEYS) -> dict:
+    """D3: sums; the longest segment is a maximum. Without any, those of the names are 0."""
     total: dict = {}
-    for name in figures[0] if figures else FIGURE_KEYS:
+    for name in figures[0] if figures else names:
         values = [shard[name] for shard in figures]
         if name.startswith("added_tokens"):
             total[name] = sum_added(figures)[name]
@@ -280,10 +283,11 @@ def sum_figures(figures: list[dict]) -> dict:
 def sum_sources(inputs: list[dict], shards: list[dict]) -> list[dict]:
     """D3: the figures of each source's shards, in the order of the sources' first inputs."""
     sources = []
+    names = shards[0]["figures"] if shards else FIGURE_KEYS
     for name in dict.fromkeys(item["source"] for item in inputs):
         own = [e["figures"] for e in shards if inputs[e["unit"]["input"]]["source"] == name]
         n_inputs = sum(item["source"] == name for item in inputs)
-        sources.append({"name": name, "inputs": n_inputs, "figures": sum_figures(own)})
+        sources.append({"name": name, "inputs": n_inputs, "figures": sum_figures(own, names)})
     return sources
 
 
@@ -339,6 +343,9 @@ def check_dataset(dataset: Path) -> list[Violation]:
     plan = complete_plan(json.loads((dataset / "plan.json").read_bytes()))
     manifest = complete_manifest(json.loads(text), plan)
     violations = []
+    for name, stated in [("manifest.json", manifest), ("plan.json", plan)]:
+        if (stated["format"] == MASKED_FORMAT) != stated["packing"].get("loss_mask", False):
+            violations.append(Violation("S1", name, f"its format is {stated['format']}"))
     if manifest["checksum"] != manifest_checksum(text):
         violations.append(Violation("D1", "manifest.json", "its own checksum is another"))
     if manifest["format"] != "1.0" and "sources" not in manifest:
@@ -359,8 +366,7 @@ def check_dataset(dataset: Path) -> list[Violation]:
 # ---- The documents again ---------------------------------------------------------
 
 
-def rebuild_documents(dataset: Path) -> dict[tuple[int, int], list[int]]:
-    """Returns (input, position) -> the tokens of the document that are in rows, each once."""
+def pieces_of_documents(dataset: Path) -> dict[tuple[int, int], list[Piece]]:
     manifest = json.loads((dataset / "manifest.json").read_bytes())
     pieces = [
         piece
@@ -368,8 +374,13 @@ def rebuild_documents(dataset: Path) -> dict[tuple[int, int], list[int]]:
         for row in read_shard(dataset / entry["file"]).rows()
         for piece in row.pieces()
     ]
+    return pieces_by_document(pieces)
+
+
+def rebuild_documents(dataset: Path) -> dict[tuple[int, int], list[int]]:
+    """Returns (input, position) -> the tokens of the document that are in rows, each once."""
     documents: dict[tuple[int, int], list[int]] = {}
-    for key, own in pieces_by_document(pieces).items():
+    for key, own in pieces_of_documents(dataset).items():
         tokens: list[int] = []
         for piece in own:
             if piece.offset != max(len(tokens) - 1, 0):
@@ -377,6 +388,17 @@ def rebuild_documents(dataset: Path) -> dict[tuple[int, int], list[int]]:
             tokens[piece.offset :] = piece.tokens
         documents[key] = tokens
     return documents
+
+
+def rebuild_masks(dataset: Path) -> dict[tuple[int, int], list[bool]]:
+    """Returns (input, position) -> which of these tokens are trained. A piece's first token says
+    nothing about the last one of the piece before."""
+    masks: dict[tuple[int, int], list[bool]] = {}
+    for key, own in pieces_of_documents(dataset).items():
+        masks[key] = [False]
+        for piece in own:
+            masks[key] += piece.trained[1:]
+    return masks
 
 
 def main() -> int:

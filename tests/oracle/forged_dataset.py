@@ -30,12 +30,14 @@ from reference_packer import (
     PackedUnit,
     Segment,
     cut_of,
+    has_masks,
     pack,
 )
 from shard_checker import (
     ADDED_FIGURES,
     BATCH_BYTES,
     FORMAT,
+    MASKED_FORMAT,
     Row,
     expected_schema,
     figures_of_rows,
@@ -52,13 +54,15 @@ class ForgedRow:
     boundaries: list[int]
     documents: list[dict[str, int]]
     checksum: int | None = None
+    mask: list[bool] | None = None  # None: the dataset has no loss masks
 
     def stored(self, packing: dict) -> Row:
         kind = np.uint16 if packing["vocab_size"] <= 65536 else np.uint32
         ids = np.array(self.ids, dtype=kind)
-        row = Row(ids, self.boundaries, self.documents, 0)
+        mask = None if self.mask is None else np.array(self.mask, dtype=bool)
+        row = Row(ids, self.boundaries, self.documents, 0, mask)
         checksum = row_checksum(row) if self.checksum is None else self.checksum
-        return Row(ids, self.boundaries, self.documents, checksum)
+        return dataclasses.replace(row, checksum=checksum)
 
 
 @dataclass
@@ -107,7 +111,10 @@ class Forgery:
         shards = []
         for entry in manifest["shards"]:
             rows = [
-                ForgedRow(row.ids.tolist(), list(row.boundaries), list(row.documents))
+                ForgedRow(
+                    row.ids.tolist(), list(row.boundaries), list(row.documents),
+                    mask=None if row.mask is None else row.mask.tolist(),
+                )
                 for row in read_shard(dataset / entry["file"]).rows()
             ]
             schema = expected_schema(manifest["packing"])
@@ -186,7 +193,7 @@ class Forgery:
 # ---- The reference packer's result as a dataset ----------------------------------
 
 
-def described_packing(options: Options, part: str) -> dict:
+def described_packing(options: Options, part: str, is_masked: bool = False) -> dict:
     vocab_size = options.vocab_size or VOCAB_SIZE
     row_bytes = options.seq_len * (2 if vocab_size <= 65536 else 4)
     return {
@@ -204,6 +211,7 @@ def described_packing(options: Options, part: str) -> dict:
         "holdout": options.holdout,
         "part": part,
         "codec": options.codec,
+        **({"loss_mask": True} if is_masked else {}),
         "tokenizer": {
             "name": "bytes" if options.vocab_size is None else "ids",
             "fingerprint": "0" * 32,
@@ -247,6 +255,10 @@ def described_input(item: Input, options: Options) -> dict:
     }
 
 
+def described_mask(item: Input) -> dict:
+    return {} if item.mask_column is None else {"mask_column": item.mask_column}
+
+
 def forged_segment(segment: Segment) -> dict[str, int]:
     document = segment.document
     return {
@@ -263,7 +275,11 @@ def forged_shard(packed: PackedUnit, packing: dict) -> ForgedShard:
         ids = [token for segment in row for token in segment.tokens]
         boundaries = [0, *itertools.accumulate(segment.n_tokens for segment in row)]
         padding = [packing["padding"]] * (packing["seq_len"] - len(ids))
-        rows.append(ForgedRow(ids + padding, boundaries, list(map(forged_segment, row))))
+        mask = None
+        if packing.get("loss_mask"):
+            mask = [bit for segment in row for bit in segment.trained] + [False] * len(padding)
+        documents = list(map(forged_segment, row))
+        rows.append(ForgedRow(ids + padding, boundaries, documents, mask=mask))
     unit = dataclasses.asdict(packed.unit)
     schema = expected_schema(packing)
     return ForgedShard(rows, unit, packed.figures, schema, packed.records, packed.positions)
@@ -271,16 +287,20 @@ def forged_shard(packed: PackedUnit, packing: dict) -> ForgedShard:
 
 def reference_dataset(inputs: list[Input], options: Options, part: str = "all") -> Forgery:
     """Returns the dataset that the program should write; only its tokenizer has no meaning."""
-    packing = described_packing(options, part)
+    packing = described_packing(options, part, has_masks(inputs))
+    dataset_format = MASKED_FORMAT if has_masks(inputs) else FORMAT
     described = [described_input(item, options) for item in inputs]
     plan = {
-        "format": FORMAT,
+        "format": dataset_format,
         "packing": packing,
         "reading": described_reading(options),
-        "inputs": [{**item, "edges": "0" * 32} for item in described],
+        "inputs": [
+            {**item, "edges": "0" * 32, **described_mask(given)}
+            for item, given in zip(described, inputs)
+        ],
     }
     shards = [forged_shard(packed, packing) for packed in pack(inputs, options, part)]
-    return Forgery(packing, plan, b"{}", described, shards)
+    return Forgery(packing, plan, b"{}", described, shards, format=dataset_format)
 
 
 # ---- Files -----------------------------------------------------------------------
@@ -306,6 +326,7 @@ def record_batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
         [row.ids.tolist() for row in rows],
         [row.boundaries for row in rows],
         [row.documents for row in rows],
+        *([[row.mask.tolist() for row in rows]] if rows[0].mask is not None else []),
         [row.checksum for row in rows],
     ]
     arrays = [pa.array(column, type=f.type) for column, f in zip(columns, schema)]

@@ -23,6 +23,7 @@ SEPARATOR = 256
 VOCAB_SIZE = 257
 
 
+MASK_FIGURES = ["untrained", "masked", "untrained_documents"]  # with loss masks alone
 BAD_KINDS = ["missing_text", "json", "utf8", "too_large", "pattern"]
 
 
@@ -62,13 +63,15 @@ class Options:
 @dataclass(frozen=True)
 class Record:
     """One record of an input: where it begins, its bytes in the input, and its text, or its token
-    ids without separator."""
+    ids without separator. If the input says which of its ids are trained, `trained` does so for
+    the ids as stored, with a separator that is there."""
 
     position: int
     raw: bytes
     content: bytes | tuple[int, ...]
     is_headless: bool = False
     end: int | None = None  # in a stream, where a record's size is not that of its bytes
+    trained: tuple[bool, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,7 @@ class Input:
     cut: Cut | None = None
     stored: dict[str, bytes] | None = None
     is_stream: bool = False  # text in which only reading finds the begins of records
+    mask_column: str | None = None  # where a table says which ids are trained
 
     @property
     def is_jsonl(self) -> bool:
@@ -104,8 +108,9 @@ class Input:
 
 @dataclass(frozen=True, eq=False)
 class Document:
-    """One document: the begin of its record, that record, its text (or ids) before tokenising, and
-    all its tokens. Two documents are never equal, whatever they contain."""
+    """One document: the begin of its record, that record, its text (or ids) before tokenising, all
+    its tokens and, in a dataset with loss masks, which of them are trained. Two documents are never
+    equal, whatever they contain."""
 
     input: int
     position: int
@@ -114,6 +119,7 @@ class Document:
     text: bytes | tuple[int, ...]
     tokens: tuple[int, ...]
     was_utf8: bool
+    trained: tuple[bool, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +133,18 @@ class Segment:
     @property
     def tokens(self) -> tuple[int, ...]:
         return self.document.tokens[self.offset : self.offset + self.n_tokens]
+
+    @property
+    def trained(self) -> tuple[bool, ...] | None:
+        """Its mask: its first token has nothing before it to be predicted from."""
+        if self.document.trained is None:
+            return None
+        own = self.document.trained[self.offset : self.offset + self.n_tokens]
+        return (False, *own[1:])
+
+    @property
+    def n_targets(self) -> int:
+        return self.n_tokens - 1 if self.trained is None else sum(self.trained)
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -245,7 +263,28 @@ def tokenised_text(raw: bytes, options: Options) -> bytes:
     raise ValueError(f"not UTF-8: {raw!r}")
 
 
-def make_document(index: int, record: Record, options: Options) -> Document:
+def has_masks(inputs: list[Input]) -> bool:
+    """A dataset has loss masks if one of its inputs says which tokens are trained."""
+    return any(item.mask_column is not None for item in inputs)
+
+
+def trained_tokens(
+    record: Record, n_text: int, has_bos: bool, options: Options
+) -> tuple[bool, ...]:
+    """Returns the mask of a document in a dataset with loss masks. Without a mask of its own, all
+    of it is trained; an appended separator goes with the last token. A first token never is."""
+    stored = record.trained
+    n_before = int(has_bos)
+    if stored is None:
+        own = (True,) * (n_before + n_text + 1)
+    elif options.separators_are == "present":
+        own = stored
+    else:
+        own = (*(False,) * n_before, *stored, stored[-1] if stored else False)
+    return (False, *own[1:])
+
+
+def make_document(index: int, record: Record, options: Options, is_masked: bool) -> Document:
     """Returns an optional BOS, the text's tokens, one separator."""
     content = record.content
     is_text = isinstance(content, bytes)
@@ -259,13 +298,14 @@ def make_document(index: int, record: Record, options: Options) -> Document:
         text=text,
         tokens=(*bos, *text, options.separator),
         was_utf8=not is_text or is_utf8(content),
+        trained=trained_tokens(record, len(text), bool(bos), options) if is_masked else None,
     )
 
 
 def read_documents(inputs: list[Input], options: Options) -> list[Document]:
     """Returns every document of the corpus up to the limit, in the order of the inputs."""
     documents = [
-        make_document(index, record, options)
+        make_document(index, record, options, has_masks(inputs))
         for index, item in enumerate(inputs)
         for record in records_of(item, options)
     ]
@@ -285,11 +325,14 @@ def positions_digest(unit: Unit, documents: list[Document]) -> str:
 
 
 def records_digest(documents: list[Document]) -> str:
-    """Returns XXH3-128 over each record's bytes and their number."""
+    """Returns XXH3-128 over each record's bytes and their number, and its mask likewise."""
     state = xxhash.xxh3_128()
     for document in documents:
         state.update(document.record.raw)
         state.update(struct.pack("<Q", len(document.record.raw)))
+        if document.record.trained is not None:
+            state.update(bytes(document.record.trained))
+            state.update(struct.pack("<Q", len(document.record.trained)))
     return state.hexdigest()
 
 
@@ -315,6 +358,8 @@ def left_out_as(document: Document, options: Options, part: str) -> str | None:
         return "held_out"
     if len(document.text) < options.min_tokens:
         return "too_short"
+    if document.trained is not None and not any(document.trained):
+        return "untrained"
     return None
 
 
@@ -476,7 +521,7 @@ def collisions(segment: Segment, options: Options) -> int:
 
 
 def make_figures(
-    documents: list[Document], rows: list[Row], options: Options, part: str
+    documents: list[Document], rows: list[Row], options: Options, part: str, is_masked: bool
 ) -> dict:
     """Returns every figure of the metadata, in its order. `documents` are those of the part."""
     segments = [segment for row in rows for segment in row]
@@ -486,12 +531,14 @@ def make_figures(
     fate = {d: left_out_as(d, options, part) for d in documents}
     too_short = [d for d in documents if fate[d] == "too_short"]
     held_out = [d for d in documents if fate[d] == "held_out"]
+    untrained = [d for d in documents if fate[d] == "untrained"]
     own = [d for d in documents if fate[d] != "held_out"]
     kept = {d: kept_tokens(d, options) for d in documents if fate[d] is None}
     truncated = [d for d in kept if 0 < kept[d] < len(d.tokens)]
     dropped = [d for d in kept if kept[d] == 0]
     packed = sum(s.n_tokens for s in segments)
-    return {
+    targets = sum(s.n_targets for s in segments)
+    figures = {
         "rows": len(rows),
         "segments": len(segments),
         "documents": len(pieces),
@@ -505,13 +552,16 @@ def make_figures(
         "dropped": sum(len(d.tokens) for d in dropped),
         "too_short": sum(len(d.tokens) for d in too_short),
         "held_out": sum(len(d.tokens) for d in held_out),
-        "targets": sum(s.n_tokens - 1 for s in segments),
+        "untrained": sum(len(d.tokens) for d in untrained),
+        "masked": packed - len(segments) - targets,
+        "targets": targets,
         "empty_documents": sum(1 for d in pieces if not d.text),
         "split_documents": sum(1 for n in pieces.values() if n > 1),
         "truncated_documents": len(truncated),
         "dropped_documents": len(dropped),
         "too_short_documents": len(too_short),
         "held_out_documents": len(held_out),
+        "untrained_documents": len(untrained),
         "headless_documents": sum(1 for d in own if d.record.is_headless),
         "separator_collisions": sum(collisions(s, options) for s in segments),
         "invalid_utf8_documents": sum(1 for d in own if not d.was_utf8),
@@ -523,18 +573,21 @@ def make_figures(
         "document_length_histogram": histogram(len(d.tokens) for d in pieces),
         "segments_per_row_histogram": histogram(len(row) for row in rows),
     }
+    return figures if is_masked else {k: v for k, v in figures.items() if k not in MASK_FIGURES}
 
 
 # ---- Everything together ---------------------------------------------------------
 
 
-def pack_unit(unit: Unit, documents: list[Document], options: Options, part: str) -> PackedUnit:
+def pack_unit(
+    unit: Unit, documents: list[Document], options: Options, part: str, is_masked: bool
+) -> PackedUnit:
     """Packs one shard from the unit's documents in the order of the inputs."""
     given = documents_of_part(documents, options, part)
     selected = [d for d in given if left_out_as(d, options, part) is None]
     selected.sort(key=lambda d: d.place)
     rows = STRATEGIES[options.strategy](selected, options)
-    figures = make_figures(given, rows, options, part)
+    figures = make_figures(given, rows, options, part, is_masked)
     digests = records_digest(documents), positions_digest(unit, documents)
     return PackedUnit(unit, rows, figures, *digests)
 
@@ -547,7 +600,7 @@ def pack(inputs: list[Input], options: Options, part: str = "all") -> list[Packe
     n_read = 0
     for unit in make_units(inputs, options):
         own = [d for d in documents if unit_holds(unit, d, inputs, options)]
-        packed.append(pack_unit(unit, own, options, part))
+        packed.append(pack_unit(unit, own, options, part, has_masks(inputs)))
         n_read += len(own)
         if n_read == options.limit:
             break

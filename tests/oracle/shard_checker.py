@@ -17,6 +17,7 @@ import pyarrow as pa
 import xxhash
 
 FORMAT = "1.2"  # the version that is written today
+MASKED_FORMAT = "2.0"  # the same for datasets with loss masks
 BATCH_BYTES = 4 << 20
 ALIGNMENT = 8  # the alignment of Arrow's own writers, whatever they are asked for
 
@@ -36,6 +37,20 @@ FIGURE_KEYS = [
     "bad_pattern", "longest_segment", "attention_pairs", "added_tokens", "added_tokens_other",
     "document_length_histogram", "segments_per_row_histogram",
 ]
+
+
+def after(keys: list[str], key: str, *added: str) -> list[str]:
+    place = keys.index(key) + 1
+    return [*keys[:place], *added, *keys[place:]]
+
+
+# Keys of a dataset with loss masks, and of no other.
+MASK_FIGURES = ["untrained", "masked", "untrained_documents"]
+MASKED_PACKING_KEYS = after(PACKING_KEYS, "codec", "loss_mask")
+MASKED_FIGURE_KEYS = after(
+    after(FIGURE_KEYS, "held_out", "untrained", "masked"), "held_out_documents",
+    "untrained_documents",
+)
 
 BAD_FIGURES = ["bad_missing_text", "bad_json", "bad_utf8", "bad_too_large", "bad_pattern"]
 NOT_ALWAYS_COUNTED = {"added_tokens", "added_tokens_other"}  # not before 1.2
@@ -69,13 +84,20 @@ class Violation(NamedTuple):
 
 @dataclass(frozen=True)
 class Piece:
-    """A segment: its entry in `documents`, and its tokens."""
+    """A segment: its entry in `documents`, its tokens and, in a dataset with loss masks, which of
+    them are trained."""
 
     input: int
     position: int
     offset: int
     length: int
     tokens: tuple[int, ...]
+    trained: tuple[bool, ...] | None = None
+
+    @property
+    def n_targets(self) -> int:
+        """Counts the tokens that are predicted from those before them."""
+        return len(self.tokens) - 1 if self.trained is None else sum(self.trained[1:])
 
     @property
     def document(self) -> tuple[int, int]:
@@ -101,6 +123,7 @@ class Row:
     boundaries: list[int]
     documents: list[dict[str, int]]
     checksum: int
+    mask: np.ndarray | None = None
 
     @property
     def has_segments(self) -> bool:
@@ -117,7 +140,11 @@ class Row:
     def pieces(self) -> list[Piece]:
         """Returns the row's segments. Needs `has_segments`."""
         return [
-            Piece(**document, tokens=tuple(self.ids[begin:end].tolist()))
+            Piece(
+                **document,
+                tokens=tuple(self.ids[begin:end].tolist()),
+                trained=None if self.mask is None else tuple(self.mask[begin:end].tolist()),
+            )
             for document, begin, end in zip(
                 self.documents, self.boundaries, self.boundaries[1:]
             )
@@ -143,12 +170,17 @@ class Shard:
         for batch in self.batches:
             values = batch.column("input_ids").flatten().to_numpy()
             ids = values.reshape(batch.num_rows, -1) if batch.num_rows else values
+            masks = [None] * batch.num_rows
+            if "loss_mask" in batch.schema.names and batch.num_rows:
+                bits = batch.column("loss_mask").flatten().to_numpy(zero_copy_only=False)
+                masks = bits.reshape(batch.num_rows, -1)
             yield from map(
                 Row,
                 ids,
                 batch.column("cu_seqlens").to_pylist(),
                 batch.column("documents").to_pylist(),
                 batch.column("checksum").to_pylist(),
+                masks,
             )
 
 
@@ -170,12 +202,15 @@ def read_shard(path: Path) -> Shard:
 
 
 def row_checksum(row: Row) -> int:
-    """Returns XXH3-64 over ids, boundaries and documents, as stored."""
+    """Returns XXH3-64 over ids, boundaries and documents, as stored, and then over the mask as
+    bytes, of which the first token's bit is the lowest."""
     state = xxhash.xxh3_64()
     state.update(row.ids.tobytes())
     state.update(np.array(row.boundaries, dtype="<i4").tobytes())
     for d in row.documents:
         state.update(struct.pack("<IQII", d["input"], d["position"], d["offset"], d["length"]))
+    if row.mask is not None:
+        state.update(np.packbits(row.mask, bitorder="little").tobytes())
     return state.intdigest()
 
 
@@ -208,13 +243,19 @@ def check_segments(row: Row, packing: dict) -> Iterator[tuple[str, str]]:
             yield "R5", f"segment {k} ends its document with {piece.tokens[-1]}"
         if piece.offset == 0 and packing["bos"] not in (None, piece.tokens[0]):
             yield "R6", f"segment {k} begins its document with {piece.tokens[0]}"
-    for k, (piece, after) in enumerate(zip(pieces, pieces[1:])):
-        if after.place(packing) < piece.place(packing):
+    for k, (piece, later) in enumerate(zip(pieces, pieces[1:])):
+        if later.place(packing) < piece.place(packing):
             yield "R8", f"segment {k + 1} is of an earlier document than segment {k}"
-        if after.document == piece.document:
+        if later.document == piece.document:
             yield "R8", f"segments {k} and {k + 1} are of one document"
     if packing["max_documents"] is not None and len(pieces) > packing["max_documents"]:
         yield "R9", f"{len(pieces)} segments where {packing['max_documents']} are the most"
+    if row.mask is not None:
+        for k, piece in enumerate(pieces):
+            if piece.trained[0]:
+                yield "R10", f"the first token of segment {k} is trained"
+        if row.mask[row.boundaries[-1] :].any():
+            yield "R10", "padding is trained"
 
 
 def check_row(row: Row, packing: dict) -> Iterator[tuple[str, str]]:
@@ -245,10 +286,12 @@ def expected_schema(packing: dict) -> pa.Schema:
         field("offset", pa.uint32()),
         field("length", pa.uint32()),
     ])
+    masks = [field("loss_mask", pa.list_(item(pa.bool_()), packing["seq_len"]))]
     return pa.schema([
         field("input_ids", pa.list_(item(token), packing["seq_len"])),
         field("cu_seqlens", pa.list_(item(pa.int32()))),
         field("documents", pa.list_(item(document))),
+        *(masks if packing.get("loss_mask") else []),
         field("checksum", pa.uint64()),
     ])
 
@@ -294,19 +337,22 @@ def check_metadata(shard: Shard) -> Iterator[str]:
     if compact.encode() != raw[b"bindery"]:
         yield "metadata is not compact JSON"
     is_old = shard.is_first_minor
+    is_masked = metadata.get("packing", {}).get("loss_mask") is True
+    figure_keys = MASKED_FIGURE_KEYS if is_masked else FIGURE_KEYS
+    packing_keys = MASKED_PACKING_KEYS if is_masked else PACKING_KEYS
     for found, expected, later in [
         (metadata, METADATA_KEYS, ADDED_METADATA),
-        (metadata.get("packing", {}), PACKING_KEYS, ADDED_PACKING),
+        (metadata.get("packing", {}), packing_keys, ADDED_PACKING),
         (metadata.get("packing", {}).get("tokenizer", {}), TOKENIZER_KEYS, {}),
         (metadata.get("unit", {}), UNIT_KEYS, ADDED_UNIT),
-        (metadata.get("figures", {}), FIGURE_KEYS, ADDED_FIGURES),
+        (metadata.get("figures", {}), figure_keys, ADDED_FIGURES),
     ]:
         absent = later if is_old else ADDED_SECOND if metadata.get("format") == "1.1" else {}
         keys = [key for key in expected if key not in absent
                 and (key not in NOT_ALWAYS_COUNTED or key in found)]
         if list(found) != keys:
             yield f"metadata has the keys {list(found)} where {keys} belong"
-    if metadata.get("format") not in ("1.0", "1.1", FORMAT):
+    if metadata.get("format") not in ([MASKED_FORMAT] if is_masked else ["1.0", "1.1", FORMAT]):
         yield f"format is {metadata.get('format')!r}"
     # Empty in a dataset that was repacked from an older one.
     for key in ADDED_METADATA:
@@ -330,11 +376,11 @@ def check_document(own: list[Piece], packing: dict) -> Iterator[str]:
         yield f"its first piece begins at token {own[0].offset}"
     if len({piece.length for piece in own}) > 1:
         yield f"its pieces disagree on its length: {[piece.length for piece in own]}"
-    for piece, after in zip(own, own[1:]):
-        if after.offset != piece.end - 1:
-            yield f"a piece ends at token {piece.end} and the next begins at {after.offset}"
-        elif after.tokens[0] != piece.tokens[-1]:
-            yield f"token {after.offset} is {piece.tokens[-1]}, repeated as {after.tokens[0]}"
+    for piece, later in zip(own, own[1:]):
+        if later.offset != piece.end - 1:
+            yield f"a piece ends at token {piece.end} and the next begins at {later.offset}"
+        elif later.tokens[0] != piece.tokens[-1]:
+            yield f"token {later.offset} is {piece.tokens[-1]}, repeated as {later.tokens[0]}"
     last = own[-1]
     if last.end < last.length:
         if packing["long"] != "truncate":
@@ -343,7 +389,12 @@ def check_document(own: list[Piece], packing: dict) -> Iterator[str]:
             yield f"it is truncated to {last.end} tokens, not to {packing['seq_len']}"
 
 
-LEFT_OUT = ["dropped", "too_short", "held_out"]  # tokens of whole documents
+LEFT_OUT = ["dropped", "too_short", "held_out", "untrained"]  # tokens of whole documents
+
+
+def left_out(figures: dict) -> list[str]:
+    """Returns those of the names that a dataset has."""
+    return [name for name in LEFT_OUT if name in figures]
 
 
 def histogram(values: list[int]) -> list[int]:
@@ -371,8 +422,8 @@ def figures_of_rows(rows: list[list[Piece]], packing: dict, stated: dict) -> dic
     frame = 1 if packing["bos"] is None else 2  # separator and BOS
     sizes = [len(piece.tokens) for piece in pieces]
     cut_short = [own[-1] for own in documents if own[-1].end < own[-1].length]
-    absent = sum(stated[name] for name in LEFT_OUT)
-    given = len(documents) + sum(stated[f"{name}_documents"] for name in LEFT_OUT)
+    absent = sum(stated[name] for name in left_out(stated))
+    given = len(documents) + sum(stated[f"{name}_documents"] for name in left_out(stated))
     counted = {
         "rows": len(rows),
         "segments": len(pieces),
@@ -384,7 +435,8 @@ def figures_of_rows(rows: list[list[Piece]], packing: dict, stated: dict) -> dic
         "packed": sum(sizes),
         "padding": len(rows) * seq_len - sum(sizes),
         "truncated": sum(last.length - last.end for last in cut_short),
-        "targets": sum(size - 1 for size in sizes),
+        "masked": sum(len(piece.tokens) - 1 - piece.n_targets for piece in pieces),
+        "targets": sum(piece.n_targets for piece in pieces),
         "empty_documents": sum(length == frame for length in lengths),
         "split_documents": sum(len(own) > 1 for own in documents),
         "truncated_documents": len(cut_short),
@@ -402,13 +454,17 @@ def figures_of_rows(rows: list[list[Piece]], packing: dict, stated: dict) -> dic
 def check_left_out(figures: dict, packing: dict) -> Iterator[str]:
     """Checks the figures that rows do not show, as far as possible."""
     frame = 1 if packing["bos"] is None else 2
-    shortest = {"dropped": packing["seq_len"] + 1, "too_short": frame, "held_out": frame}
+    shortest = {
+        "dropped": packing["seq_len"] + 1, "too_short": frame, "held_out": frame,
+        "untrained": frame,
+    }
     has_reason = {
+        "untrained": packing.get("loss_mask", False),
         "dropped": packing["long"] == "drop",
         "too_short": packing["min_tokens"] > 0,
         "held_out": packing["part"] == "training",
     }
-    for name in LEFT_OUT:
+    for name in left_out(figures):
         tokens, documents = figures[name], figures[f"{name}_documents"]
         if not has_reason[name] and (tokens or documents):
             yield f"{name} has {documents} documents for no reason"
@@ -430,12 +486,12 @@ def check_ledger(figures: dict, seq_len: int) -> Iterator[str]:
     """S6."""
     f = figures
     given = f["text"] + f["bos"] + f["separators"] + f["repeated"]
-    taken = f["packed"] + f["truncated"] + sum(f[name] for name in LEFT_OUT)
+    taken = f["packed"] + f["truncated"] + sum(f[name] for name in left_out(f))
     if given != taken:
         yield f"{given} tokens given and {taken} accounted for"
     if f["packed"] + f["padding"] != f["rows"] * seq_len:
         yield f"{f['packed']} packed + {f['padding']} padding in {f['rows']} rows of {seq_len}"
-    if f["packed"] - f["segments"] != f["targets"]:
+    if f["packed"] - f["segments"] - f.get("masked", 0) != f["targets"]:
         yield f"{f['packed']} packed in {f['segments']} segments give {f['targets']} targets"
 
 
@@ -472,8 +528,8 @@ def check_unit(pieces: list[Piece], unit: dict, inputs: list[dict]) -> Iterator[
 def check_order(rows: list[list[Piece]], packing: dict) -> Iterator[str]:
     """S4."""
     earliest = [min(piece.place(packing) for piece in row) for row in rows]
-    for i, (place, after) in enumerate(zip(earliest, earliest[1:])):
-        if after < place:
+    for i, (place, later) in enumerate(zip(earliest, earliest[1:])):
+        if later < place:
             yield f"row {i + 1} has an earlier document than row {i}"
 
 

@@ -547,7 +547,7 @@ static void metadata_that_is_none_is_refused(void **state)
         {"{", BD_ERR_FORMAT, "S1: metadata: line 1"},
         {"{}", BD_ERR_FORMAT, "S1: metadata: 'format' is not a string"},
         {"{\"format\":\"3.0\"}", BD_ERR_UNSUPPORTED, "S1: metadata: format '3.0' is not one"},
-        {"{\"format\":\"2.0\"}", BD_ERR_FORMAT,
+        {"{\"format\":\"2.0\",\"packing\":{}}", BD_ERR_FORMAT,
          "S1: metadata: format '2.0' contradicts 'loss_mask'"},
         {"{\"format\":\"1.0\"}", BD_ERR_FORMAT, "S1: metadata: 'packing' is not an object"},
     };
