@@ -31,6 +31,8 @@ bd_status bd_documents_add_tokens(bd_documents *documents, const bd_row *row, in
 {
     BD_TRY(reserve(documents, (size_t)n, err));
     for (int c = 0; c < BD_N_TOKEN_COLUMNS; c++) {
+        if (!row->columns[c])
+            continue;
         const int64_t first = c == BD_COLUMN_loss_mask ? row->mask_bit + from : from;
         bd_column_copy(documents->columns[c], (int64_t)documents->n_tokens, row->columns[c],
                        first, n, bd_token_bits(documents->config, c));

@@ -54,7 +54,8 @@ bd_status bd_documents_append_ids(bd_documents *documents, const uint32_t *ids,
 
 // A document that comes as pieces of rows of the same ids, BOS and separator included: each
 // call of add_tokens appends tokens [from, from + n) of a row, and end_document makes a
-// document of all that were appended since the document before.
+// document of all that were appended since the document before. What the row does not have (a mask)
+// is left to the caller.
 bd_status bd_documents_add_tokens(bd_documents *documents, const bd_row *row, int64_t from,
                                   int64_t n, bd_error *err);
 bd_status bd_documents_end_document(bd_documents *documents, uint32_t input, uint64_t position,

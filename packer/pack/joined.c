@@ -34,11 +34,6 @@ static bd_status check_config(const bd_joined_dataset *item, const bd_joined_dat
                        "%s), so pack its corpus with that one",
                        item->folder, first->folder, bd_dataset_tokenizer(here).text,
                        bd_dataset_tokenizer(&there).text);
-    if (here->loss_mask != there.loss_mask)
-        return bd_fail(err, BD_ERR_ARGUMENT,
-                       "'%s' cannot be joined with '%s': only one of them has loss masks (pack "
-                       "both corpora together, or train on both datasets)",
-                       item->folder, first->folder);
     there.seq_len = here->seq_len;
     there.batch_rows = here->batch_rows;
     there.strategy = here->strategy;
@@ -46,6 +41,7 @@ static bd_status check_config(const bd_joined_dataset *item, const bd_joined_dat
     there.max_documents = here->max_documents;
     there.shuffle = here->shuffle;
     there.codec = here->codec;
+    there.loss_mask = here->loss_mask;
     if (configs_differ(here, &there, where, sizeof where))
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "'%s' cannot be joined with '%s': %s (pack its corpus with the options "
@@ -243,6 +239,14 @@ bd_status bd_joined_open_holdouts(bd_joined *holdouts, const bd_joined *around, 
         free(folders[i]);
     free(folders);
     return status;
+}
+
+bool bd_joined_has_masks(const bd_joined *joined)
+{
+    bool has_masks = false;
+    for (size_t i = 0; i < joined->n; i++)
+        has_masks = has_masks || joined->items[i].manifest.config.loss_mask;
+    return has_masks;
 }
 
 // ---- As one --------------------------------------------------------------------------------

@@ -40,6 +40,9 @@ bd_status bd_joined_open(bd_joined *joined, const char *const *folders, size_t n
 // Some with and some without is BD_ERR_ARGUMENT.
 bd_status bd_joined_open_holdouts(bd_joined *holdouts, const bd_joined *around, bd_error *err);
 
+// Whether what they become has loss masks: one of them has.
+bool bd_joined_has_masks(const bd_joined *joined);
+
 // The dataset that has shard `index` of all.
 const bd_joined_dataset *bd_joined_find_shard(const bd_joined *joined, size_t index);
 

@@ -35,7 +35,15 @@ static bd_status join_pieces(bd_documents *documents, const bd_shard *shard,
     }
     if (n != first->length || n < 1 + (shard->config.bos != BD_NO_BOS))
         return fail_document(shard, first, err);
-    return bd_documents_end_document(documents, first->input, first->position, err);
+    BD_TRY(bd_documents_end_document(documents, first->input, first->position, err));
+    if (!documents->config->loss_mask || shard->config.loss_mask)
+        return BD_OK;
+    const int64_t begin = documents->items[documents->n - 1].begin;
+    bd_bits_fill(documents->loss_mask, begin, begin + n, true);
+    bd_bits_fill(documents->loss_mask, begin, begin + 1, false);
+    if (n == 1)
+        bd_documents_remove_last(documents);
+    return BD_OK;
 }
 
 bd_status bd_rebuild_documents(const bd_shard *shard, bd_documents *documents, bd_error *err)

@@ -74,6 +74,10 @@ static bd_status repack_shard(void *context, int64_t index, bd_error *err)
                                       .positions = shard.entry.positions};
             // Documents that were left out of the old dataset are left out of the new one too.
             bd_figures_take_left_out(&entry->figures, &shard.entry.figures);
+            // So are those of one token, where others bring masks: see rebuild.h.
+            const int64_t n_untrained = shard.entry.figures.documents - (int64_t)documents.n;
+            entry->figures.untrained += n_untrained;
+            entry->figures.untrained_documents += n_untrained;
             status = bd_unit_write(r->target, &documents, entry, err);
             if (status == BD_ERR_ARGUMENT)
                 bd_error_prefix(err, status, "'%s'", shard.path);

@@ -74,10 +74,11 @@ static const bd_option repack_options[] = {
      .help = "Print the new manifest as JSON (schemas/manifest-v1.schema.json)"},
 };
 
-static bd_dataset_config config_of_repack(const bd_dataset_config *old,
+static bd_dataset_config config_of_repack(const bd_joined *from,
                                           const repack_settings *settings)
 {
-    bd_dataset_config config = *old;
+    bd_dataset_config config = from->items[0].manifest.config;
+    config.loss_mask = bd_joined_has_masks(from);
     if (settings->seq_len != BD_NOT_GIVEN)
         config.seq_len = settings->seq_len;
     if (settings->strategy > 0)
@@ -103,7 +104,7 @@ static bd_status repack(const bd_arguments *arguments, bd_joined *from,
     const bd_repack_job job = {
         .from = from,
         .to = settings->out,
-        .config = config_of_repack(&from->items[0].manifest.config, settings),
+        .config = config_of_repack(from, settings),
         .n_threads = bd_threads_count(settings->n_threads),
         .overwrite = settings->overwrite,
         .quiet = arguments->quiet,
@@ -147,7 +148,9 @@ const bd_command bd_repack_command = {
         "Several datasets are joined: the documents of the first, then those of the next, each "
         "with its source, in rows as the options say or as the first one has them. No row "
         "holds documents of two. They need the same tokenizer, separator, BOS, padding, "
-        "--min-tokens and --holdout; one that is given twice is refused. How each corpus was "
+        "--min-tokens and --holdout; one that is given twice is refused. If one has loss "
+        "masks, "
+        "the documents of those that have none are trained whole. How each corpus was "
         "read stays with its inputs, so verify --against takes all of them together; files of "
         "one name and size are told apart by their order.\n"
         "\n"

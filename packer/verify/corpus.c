@@ -275,17 +275,16 @@ static void compare_input(const bd_input_entry *entry, const bd_planned_input *p
     bd_json *here = bd_json_object(), *there = bd_json_object();
     bd_input_entry_to_json(&input->entry, here);
     bd_input_entry_to_json(entry, there);
+    const char *was_masked = planned->mask_column ? planned->mask_column : "";
+    const char *is_masked = input->mask_column ? input->mask_column : "";
     char where[256];
     bd_status status = BD_OK;
-    if (bd_json_difference(here, there, where, sizeof where))
-        status = bd_fail(change, BD_ERR_FORMAT, "%s", where);
-    else if (planned->mask_column != input->mask_column &&
-             (!planned->mask_column || !input->mask_column ||
-              strcmp(planned->mask_column, input->mask_column) != 0))
+    if (strcmp(was_masked, is_masked) != 0)
         status = bd_fail(change, BD_ERR_FORMAT,
-                         "which tokens are trained was read from column '%s', and now '%s'",
-                         planned->mask_column ? planned->mask_column : "",
-                         input->mask_column ? input->mask_column : "");
+                         "what is trained was said by column '%s', and now by '%s'", was_masked,
+                         is_masked);
+    else if (bd_json_difference(here, there, where, sizeof where))
+        status = bd_fail(change, BD_ERR_FORMAT, "%s", where);
     else if (planned->edges && strcmp(planned->edges, input->edges.hex) != 0)
         status = bd_fail(change, BD_ERR_FORMAT, "its first or its last MiB is another");
     bd_json_free(here);
