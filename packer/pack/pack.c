@@ -295,6 +295,7 @@ static bd_status check_packed_totals(const dataset_run *p, bd_error *err)
     return bd_fail(err, BD_ERR_FORMAT, "nothing to pack: the inputs hold no document%s",
                    totals.dropped_documents > 0     ? " that fits a row"
                    : totals.too_short_documents > 0 ? " of --min-tokens"
+                   : totals.untrained_documents > 0 ? " with a token that is trained"
                    : totals.held_out_documents > 0  ? " that is not held out"
                    : n_bad > 0                      ? ", only bad records"
                                                     : "");

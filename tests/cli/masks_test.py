@@ -113,7 +113,8 @@ class Masks(ReferenceTestCase):
         pq.write_table(pa.table({"input_ids": [[1, 2], [3]], "loss_mask": [[1, 0], [0]]}), path)
         result = bindery("pack", "-q", "-o", self.folder / "dataset", path)
         self.assertEqual(result.status, 2, result)
-        self.assertIn("nothing to pack", result.stderr)
+        self.assertIn("nothing to pack: the inputs hold no document with a token that is trained",
+                      result.stderr)
 
     # ---- Verifying -----------------------------------------------------------------------
 

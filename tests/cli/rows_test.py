@@ -6,6 +6,7 @@ packer and checked by the dataset checker.
 
 import dataclasses
 import itertools
+import json
 import random
 import tempfile
 from pathlib import Path
@@ -20,9 +21,10 @@ from corpus import (
     with_compression,
     with_sources,
 )
+from corpus_files import MASKED_FORMATS
 from dataset_checker import rebuild_documents
 from program import bindery, input_arguments, option_arguments, write_inputs
-from reference_packer import SEPARATOR, Input, Options, read_documents
+from reference_packer import SEPARATOR, Cut, Input, Options, read_documents
 from reference_test_case import ReferenceTestCase
 
 SEED = 20240607
@@ -99,6 +101,37 @@ class Rows(ReferenceTestCase):
             )
             with self.subTest(seed=seed, options=options):
                 self.check_case(rng, options)
+
+    def check_masks(self, rng: random.Random, options: Options) -> None:
+        """Packs a table of ids with masks. Where it is cut, the dataset tells."""
+        form = rng.choice([*MASKED_FORMATS.values()][::2])  # separators are appended
+        texts = make_corpus(rng, options).texts
+        if options.long == "error":
+            frame = 1 if options.bos is None else 2
+            texts = [text for text in texts if len(text) + frame <= options.seq_len]
+        [item] = form.write(rng, texts)
+        with tempfile.TemporaryDirectory(dir=self.folder) as name:
+            dataset = Path(name, "dataset")
+            files = write_inputs(Path(name, "corpus"), [item])
+            if not self.packs(dataset, files, [item], options):
+                return
+            [stated] = json.loads((dataset / "manifest.json").read_bytes())["inputs"]
+            cut = Cut(stated["weight"], stated["extent"], tuple(stated["starts"]))
+            self.check_packed(dataset, [dataclasses.replace(item, cut=cut)], texts, options)
+
+    def test_random_masks_lie_in_the_rows_as_the_rules_say(self) -> None:
+        """Rows of these lengths begin inside the bytes of the mask."""
+        cases = itertools.product(STRATEGIES, POLICIES, FRAMES, [7, 9, 1001], range(ROUNDS))
+        for n, (strategy, long, frame, seq_len, _) in itertools.islice(
+            enumerate(cases), 0, None, STEP
+        ):
+            seed = f"{SEED}-masks-{n}"
+            rng = random.Random(seed)
+            options = Options(seq_len=seq_len, strategy=strategy, long=long,
+                              unit_size=rng.choice([400, 64 << 20]),
+                              shuffle=rng.choice([None, 5]), **frame)
+            with self.subTest(seed=seed, options=options):
+                self.check_masks(rng, options)
 
     def test_a_shard_of_several_batches_keeps_every_rule(self) -> None:
         """More than 4 MiB of ids, so that a record batch ends inside the shard."""
