@@ -40,13 +40,24 @@ Document = tuple[list[int], list[int]]  # ids, and which of them are trained
 
 
 @cache
-def tokenizer_text(name: str) -> str:
-    """A byte-level BPE with the special tokens of the format, and two added ones that are not."""
+def tokenizer_text(name: str, is_real: bool = False) -> str:
+    """A byte-level BPE with the special tokens of the format, and two added ones that are not: a
+    small one, or that of cl100k."""
     tokens = renderer.TOKENS[name]
-    tokenizer = reference.trained([LICENSE, " ".join(WORDS) * 9], reference.LLAMA3, 700, tokens)
+    if is_real:
+        tokenizer = tokenizers.Tokenizer.from_str(reference.cl100k_hugging_face().to_str())
+        tokenizer.add_special_tokens(tokens)
+    else:
+        texts = [LICENSE, " ".join(WORDS) * 9]
+        tokenizer = reference.trained(texts, reference.LLAMA3, 700, tokens)
     tokenizer.add_tokens([tokenizers.AddedToken(text, special=False, normalized=False)
                           for text in ("<tool_call>", "</tool_call>")])
     return tokenizer.to_str()
+
+
+@cache
+def tokenizer_of(name: str, is_real: bool = False) -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer.from_str(tokenizer_text(name, is_real))
 
 
 def random_content(rng: random.Random, name: str) -> str:
@@ -109,13 +120,15 @@ def read_documents(dataset: Path) -> dict[int, Document]:
 class ChatTest(Refusals):
     """What the tests of this file share."""
 
+    has_real_vocabulary = False
+
     def setUp(self) -> None:
         super().setUp()
         self.rng = random.Random(SEED)
 
     def tokenizer(self, name: str) -> Path:
         path = self.folder / f"{name}-tokenizer.json"
-        path.write_text(tokenizer_text(name))
+        path.write_text(tokenizer_text(name, self.has_real_vocabulary))
         return path
 
     def arguments(self, name: str, *others: object) -> list:
@@ -137,7 +150,7 @@ class ChatTest(Refusals):
 
     def expected(self, name: str, chat: list[dict], roles=("assistant",), turn_end="all") -> Document:
         """The document of a chat, with its separator."""
-        tokenizer = tokenizers.Tokenizer.from_str(tokenizer_text(name))
+        tokenizer = tokenizer_of(name, self.has_real_vocabulary)
         pieces = renderer.render(name, chat, roles, turn_end)
         separator = renderer.TOKENS[name][1]
         ids, mask = renderer.tokens(tokenizer, pieces)
@@ -343,6 +356,18 @@ class Chats(ChatTest):
         validate(planned, "estimate")
         self.assertEqual(planned["targets"], sum(sum(mask) for _, mask in documents))
         self.assertEqual(planned["estimates"][-1]["documents"], len(documents))
+
+
+class RealVocabulary(ChatTest):
+    has_real_vocabulary = True
+
+    def test_ids_and_masks_are_those_of_an_independent_renderer(self) -> None:
+        for name in ("chatml", "llama3", "mistral-v3"):
+            with self.subTest(format=name):
+                chats = [random_chat(self.rng, name) for _ in range(60)]
+                corpus = self.write_lines("chats.jsonl", [{"messages": chat} for chat in chats])
+                expected = self.trained_only([self.expected(name, chat) for chat in chats])
+                self.assert_same(self.packed(corpus, *self.arguments(name)), expected)
 
 
 class Transformers(ChatTest):

@@ -1,6 +1,6 @@
 """Tables of random types: either every row equals that of pyarrow, or the table is refused with
 the column's name. Nothing crashes, whichever types are nested, in Parquet, Arrow files and
-Arrow streams.
+Arrow streams. The same for rows that are read as JSON.
 
 `python table_types_test.py TABLE_PROBE`. With BINDERY_TEST_LONG=1 there are 5,000 tables of each
 kind.
@@ -205,6 +205,37 @@ def is_readable(kind: pa.DataType) -> bool:
     return is_text(kind) or (is_list and pa.types.is_integer(kind.value_type))
 
 
+def json_kinds(kind: pa.DataType) -> bool:
+    """Whether rows of that type can be read as JSON."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return is_text(kind.value_type)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return json_kinds(kind.value_type)
+    if types.is_struct(kind):
+        return all(json_kinds(kind.field(i).type) for i in range(kind.num_fields))
+    return is_text(kind) or kind in INTEGERS or kind in READ_AS_NULL or kind in (
+        pa.bool_(), pa.float32(), pa.float64())
+
+
+READ_AS_NULL = [pa.binary(), pa.large_binary(), pa.binary(16), pa.date32(), pa.timestamp("us"),
+                pa.time64("ns"), pa.duration("s"), pa.decimal128(9, 2), pa.null()]
+
+
+def json_of(kind: pa.DataType, value: object) -> str:
+    if value is None or kind in READ_AS_NULL:
+        return "null"
+    if pa.types.is_dictionary(kind) or is_text(kind):
+        return '"' + re.sub(r'["\\\x00-\x1f]', lambda c: f"\\u{ord(c[0]):04x}", value) + '"'
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        members = [f'"{field.name}":{json_of(field.type, value[field.name])}' for field in fields]
+        return "{" + ",".join(members) + "}"
+    if pa.types.is_nested(kind):
+        return "[" + ",".join(json_of(kind.value_type, item) for item in value) + "]"
+    return {True: "true", False: "false"}[value] if kind == pa.bool_() else f"{value:g}"
+
+
 @dataclass(frozen=True)
 class Case:
     """A table as it was written, and the column to be read: names of fields."""
@@ -214,7 +245,7 @@ class Case:
     table: pa.Table
     names: tuple[str, ...]
 
-    def expected(self) -> str:
+    def expected(self, as_json: bool = False) -> str:
         """Returns a pattern of the probe's answer."""
         name = ".".join(self.names)
         field = self.table.schema.field(self.names[0])
@@ -225,14 +256,24 @@ class Case:
         kind = field.type
         if has_extension(field):
             return f"refused .*column '{name}' is of the extension type '"
-        if not is_readable(kind):
+        if as_json and not json_kinds(kind):
+            return f"refused .*column '{name}' is of a type that cannot be read: "
+        if not as_json and not is_readable(kind):
             return f"refused .*column '{name}' is neither text nor a list of integers: "
         if self.kind == "stream" and any(has_dictionary(f.type) for f in self.table.schema):
             return "refused .*an Arrow stream with a dictionary-encoded column"
         values = self.table[self.names[0]].combine_chunks()
         for inner in self.names[1:]:
             values = pc.struct_field(values, [values.type.get_field_index(inner)])
-        return self.expected_rows(kind, values)
+        return self.json_rows(kind, values) if as_json else self.expected_rows(kind, values)
+
+    def json_rows(self, kind: pa.DataType, values: pa.Array) -> str:
+        hasher = xxhash.xxh3_64()
+        for row in values.to_pylist():
+            data = json_of(kind, row).encode()
+            hasher.update(data)
+            hasher.update(len(data).to_bytes(8, "little"))
+        return f"rows 0 {len(values)} {hasher.intdigest()}"
 
     def expected_rows(self, kind: pa.DataType, values: pa.Array) -> str:
         hasher, id_bytes = xxhash.xxh3_64(), 0
@@ -314,8 +355,9 @@ class TableTypes(unittest.TestCase):
                 for number in range(first, N_TABLES):
                     (self.folder / f"{number}.begun").touch()
                     lines = [
-                        f"{case.kind}\t{'.'.join(case.names)}\t{case.path}\t{case.expected()}\n"
-                        for case in self.make_cases(number)]
+                        f"{case.kind}{'-json' * as_json}\t{'.'.join(case.names)}\t{case.path}\t"
+                        f"{case.expected(as_json)}\n"
+                        for case in self.make_cases(number) for as_json in (False, True)]
                     (self.folder / f"{number}.cases").write_text("".join(lines))
                 status = 0
             except Exception:  # an error of the test itself

@@ -1,8 +1,8 @@
 // Usage: table_probe < LIST
 //
 // Reads many tables as `pack` does, one child for each, and prints the result for a test. A
-// line of the list is FORMAT (parquet, file or stream), the field and the path, separated by
-// tabs; a line of the answer is one of
+// line of the list is FORMAT (parquet, file or stream; with -json after it, the rows are read as
+// JSON), the field and the path, separated by tabs; a line of the answer is one of
 //
 //   rows ID_BYTES N HASH  N rows; the hash is XXH3-64 over each row's bytes and its length as 8
 //                         bytes, little-endian, -1 for a row without a value
@@ -22,9 +22,9 @@ enum { ALLOWANCE_BYTES = 1 << 26 };
 
 static bd_columns_format format_named(const char *word)
 {
-    if (strcmp(word, "parquet") == 0)
+    if (strncmp(word, "parquet", 7) == 0)
         return BD_COLUMNS_PARQUET;
-    return strcmp(word, "file") == 0 ? BD_COLUMNS_ARROW_FILE : BD_COLUMNS_ARROW_STREAM;
+    return strncmp(word, "file", 4) == 0 ? BD_COLUMNS_ARROW_FILE : BD_COLUMNS_ARROW_STREAM;
 }
 
 static bd_status read_rows(bd_columns *columns, bd_hasher *hasher, int64_t *n_rows,
@@ -51,8 +51,8 @@ static void read_table(const char *format, const char *field, const char *path)
     bd_error err = {0};
     int64_t n_rows = 0;
     bd_hasher *hasher = bd_hasher_new();
-    bd_status status =
-        bd_columns_open(&columns, path, format_named(format), field, ALLOWANCE_BYTES, &err);
+    bd_status status = (strchr(format, '-') ? bd_columns_open_json : bd_columns_open)(
+        &columns, path, format_named(format), field, ALLOWANCE_BYTES, &err);
     if (status == BD_OK)
         status = read_rows(columns, hasher, &n_rows, &err);
     if (status == BD_OK)
