@@ -430,8 +430,9 @@ const bd_command bd_prove_command = {
         "--sabotage gives the boundaries {0, used} to attention (mask), to learned positions "
         "(positions), to the rotation of queries (rotation) or to the loss (targets): that is "
         "what systems without boundaries do, and the proof must then fail. Positions are "
-        "learned in opt and gpt2, and rotated in all other families. --probe makes the second "
-        "experiment alone.\n"
+        "learned in opt and gpt2, and rotated in all other families. mask-loss takes the loss "
+        "mask away, so that all tokens are trained; it is refused if the rows have none. "
+        "--probe makes the second experiment alone.\n"
         "\n"
         "Exit status: 0 proved (or a sabotage that was not noticed), 1 not proved, 2 it could "
         "not be done.\n",

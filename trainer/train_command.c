@@ -232,9 +232,8 @@ static const bd_option train_options[] = {
      .value = "KIND",
      BD_CHOICE(bd_train_options, hyperparameters.loss, bd_loss_kind_names),
      .initial = "per-token",
-     .help = "What is minimised: the mean over the targets of a batch, or the mean over its "
-             "documents of the mean over the targets of each (a piece of a split document "
-             "counts as one)"},
+     .help = "What is minimised, and shown: the mean over the targets of a batch, or over its "
+             "documents of the mean of each"},
     {.name = "z-loss",
      .value = "X",
      BD_REAL(bd_train_options, hyperparameters.z_loss, 0, 1),
@@ -368,8 +367,11 @@ const bd_command bd_train_command = {
     .summary = "Train a decoder on a packed dataset",
     .description =
         "The model reads the boundaries of the dataset: no token attends to another document, "
-        "positions restart at each document, and no token is predicted across a boundary. The "
-        "loss of a step is the sum over its targets divided by their number.\n"
+        "positions restart at each document, and no token is predicted across a boundary. If "
+        "the dataset has loss masks, only the tokens that they mark are targets. The loss of a "
+        "step is the mean over its targets, or with --loss per-document the mean over its "
+        "documents of the mean over the targets of each; a document without a target does not "
+        "count, and each piece of a split document counts as one.\n"
         "\n"
         "Several datasets (--data web:0.7 --data code:0.3) are mixed row by row. In every "
         "1,024 rows each dataset has the share that its weight gives it, in an order that the "

@@ -15,6 +15,7 @@ import program
 from program import ROOT, TIMEOUT_SECONDS, ProgramTest, Result, bindery, changed
 
 DATASET = ROOT / "tests" / "golden" / "train-1" / "dataset"
+MASKED = ROOT / "tests" / "golden" / "train-2" / "dataset"
 MODEL = ["--preset", "llama-tiny", "--layers", "2", "--channels", "32", "--heads", "4",
          "--kv-heads", "2"]  # fmt: skip
 SEED = 20261117
@@ -34,9 +35,12 @@ ENVIRONMENT = {
 
 
 class RanksTest(ProgramTest):
+    dataset = DATASET
+
     def command(self, run: Path, *arguments: object) -> list[str]:
         how = changed([*MODEL, "--steps", STEPS, "--batch", 6, "--save-every", 5], *arguments)
-        return [program.program(), "train", "--data", str(DATASET), "-o", str(run), *map(str, how)]
+        return [program.program(), "train", "--data", str(self.dataset), "-o", str(run),
+                *map(str, how)]
 
     def mpirun(self, n_ranks: int, run: Path, *arguments: object) -> Result:
         command = [*MPIRUN, "-n", str(n_ranks), *self.command(run, *arguments)]
@@ -89,6 +93,18 @@ class Equality(RanksTest):
         self.assertEqual(result.status, 0, result)
         self.trains(3, run, *MUON)
         self.assert_same_losses(run, one)
+
+    def test_ranks_train_on_masks_as_one_process_does(self) -> None:
+        """Also if documents weigh the same: the mean is over those of all ranks."""
+        self.dataset = MASKED
+        for loss in ("per-token", "per-document"):
+            one = self.folder / f"one-{loss}"
+            result = bindery(*self.command(one, "--loss", loss)[1:])
+            self.assertEqual(result.status, 0, result)
+            for n_ranks, micro_batch in ((2, 6), (3, 1)):
+                run = self.folder / f"ranks-{n_ranks}-{loss}"
+                self.trains(n_ranks, run, "--loss", loss, "--micro-batch", micro_batch)
+                self.assert_same_losses(run, one)
 
     def test_as_many_ranks_give_the_same_bytes(self) -> None:
         runs = [self.folder / name for name in ("first", "second")]

@@ -95,12 +95,13 @@ def write_json(path: Path, value: object) -> None:
 
 
 def pack_corpus(program: str, folder: Path, seq_len: int, *more: str) -> None:
-    """Packs a dataset again; the log of the run is not part of it."""
+    """Packs a dataset again; what only the run or other programs need is not part of it."""
     options = ["--seq-len", str(seq_len), "--tokenizer", "bytes", "--strategy", "best-fit", *more]
     command = [Path(program).resolve(), "pack", "-q", "--overwrite", *options]
     command += ["-o", "dataset", "corpus"]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    (folder / "dataset" / "pack-log.json").unlink()
+    for name in ("pack-log.json", "README.md", "tokenizer_config.json"):
+        (folder / "dataset" / name).unlink()
 
 
 def differences(a: Weights, b: Weights) -> dict[str, float]:
