@@ -311,6 +311,11 @@ def check_buffers(shard: Shard, codec: str) -> Iterator[str]:
                     yield f"a buffer of {name} is stored with another codec than {codec!r}"
                 elif is_mapped and (buffer.address - begin) % ALIGNMENT != 0:
                     yield f"a buffer of {name} is not aligned to {ALIGNMENT} bytes"
+        if "loss_mask" in batch.schema.names:
+            bits = batch.column("loss_mask").flatten()
+            n = len(bits)
+            if n % 8 > 0 and memoryview(bits.buffers()[1])[n // 8] >> n % 8:
+                yield "spare bits after the masks of a batch are set"
 
 
 def check_batches(shard: Shard, packing: dict) -> Iterator[str]:
