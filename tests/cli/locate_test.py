@@ -134,7 +134,7 @@ def expected_record(packed: Packed, document: Document, token: int) -> dict:
 def expected_location(
     packed: Packed, documents: dict, where: tuple[int, str, int, StoredRow], row: int, t: int
 ) -> dict:
-    shard, name, shard_row, (ids, bounds, segments) = where
+    shard, name, shard_row, (ids, bounds, segments, *_) = where
     expected = {"shard": shard, "shard_name": name, "shard_row": shard_row, "row": row,
                 "token": t, "id": ids[t], "record": None}
     if t >= bounds[-1]:
@@ -389,7 +389,7 @@ class Locate(Refusals):
 
     def check_find(self, packed: Packed, needle: bytes, limit: int, threads: int) -> None:
         places = {}  # (input, position, token) -> (row of the dataset, token of the row)
-        for row, (_, _, _, (_, bounds, segments)) in enumerate(packed.rows()):
+        for row, (_, _, _, (_, bounds, segments, *_)) in enumerate(packed.rows()):
             for begin, end, (index, position, offset, _) in zip(bounds, bounds[1:], segments):
                 for t in range(begin + (offset > 0), end):
                     places[index, position, offset + t - begin] = row, t
