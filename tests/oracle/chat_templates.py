@@ -3,8 +3,11 @@ assistant generates. Run by the Python that has transformers.
 
     python chat_templates.py TOKENIZER.json < {"FORMAT": [conversation, ...]}
 
-The answer is {"FORMAT": [[ids, mask], ...]}. The templates are those that the families publish,
-without tools, and with {% generation %} around what is trained.
+The answer is {"FORMAT": [[ids, mask], ...]}. The templates were written for this test after those of
+the families, without tools, and with {% generation %} around what is trained. They differ from what is
+published in two places. Mistral's put the system message into a user's message only if that is the last
+of all, so that a finished conversation loses it; here it goes before the last message of the user, as in
+mistral-common. Phi's leave out an empty system message; here it is a turn.
 """
 
 import json
