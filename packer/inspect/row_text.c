@@ -6,6 +6,7 @@
 
 #include "common/base/memory.h"
 #include "common/base/utf8.h"
+#include "common/cli/dimming.h"
 #include "common/cli/terminal.h"
 #include "packer/input/input_options.h"
 #include "packer/pack/ledger_report.h"
@@ -66,6 +67,13 @@ static bd_status gather_token(FILE *out, gathered_text *text, const bd_tokenizer
     return BD_OK;
 }
 
+static bool continues_character(const bd_tokenizer *tokenizer, uint32_t id)
+{
+    size_t n = 0;
+    const char *bytes = tokenizer ? tokenizer->kind->token_bytes(tokenizer, id, &n) : NULL;
+    return bytes && n > 0 && ((unsigned char)bytes[0] & 0xC0) == 0x80;
+}
+
 enum { GATHERED_BYTES = 1 << 20 };  // then they are printed: tokens may be long, and segments
 
 // Whether `n` bytes are as many as were asked for, and end with a character.
@@ -78,21 +86,34 @@ static bool is_enough(const gathered_text *text, size_t n, size_t most_bytes)
 }
 
 static bd_status print_tokens(FILE *out, const bd_row *row, int id_bytes, int64_t s,
-                              const bd_tokenizer *tokenizer, size_t most_bytes, bd_error *err)
+                              const bd_tokenizer *tokenizer, bd_row_style style, bd_error *err)
 {
     const int64_t from = row->bounds[s], to = row->bounds[s + 1];
+    const size_t most_bytes = style.most_bytes;
+    bd_dimming dimming = bd_dimming_start(style.color);
     gathered_text text = {0};
     bd_status status = BD_OK;
     int64_t t = from;
     // An id that is shown counts as one byte: it is the length of the text that matters.
     for (size_t n = 0; status == BD_OK && t < to && !is_enough(&text, n, most_bytes); t++) {
+        const uint32_t id = bd_id_at(row->ids, id_bytes, t);
+        const bool trained = bd_row_is_target(row, s, t);
+        if (row->loss_mask && trained != dimming.bright) {
+            flush_some(out, &text, whole_characters(&text));
+            // A character of several tokens is shown as the first of them is.
+            if (text.n == 0 || !continues_character(tokenizer, id)) {
+                flush_text(out, &text);
+                bd_dimming_set(out, &dimming, trained);
+            }
+        }
         const size_t before = text.n;
-        status = gather_token(out, &text, tokenizer, bd_id_at(row->ids, id_bytes, t), err);
+        status = gather_token(out, &text, tokenizer, id, err);
         n += text.n > before ? text.n - before : 1;
         if (text.n > GATHERED_BYTES && most_bytes == 0)
             flush_some(out, &text, whole_characters(&text));
     }
     flush_text(out, &text);
+    bd_dimming_end(out, &dimming);
     if (status == BD_OK && t < to)
         fprintf(out, " [%" PRId64 " more token%s]", to - t, to - t == 1 ? "" : "s");
     free(text.bytes);
@@ -132,10 +153,12 @@ static void print_heading(FILE *out, const bd_row *row, const bd_manifest *manif
     fprintf(out, "%s\n", part);
     if (offset > 0)
         fprintf(out, "    token %" PRId64 " is repeated as context\n", from);
-    fprintf(out,
-            "    positions 0 to %" PRId64 ", %" PRId64 " target%s: none for token %" PRId64
-            "\n",
-            n - 1, n_targets, n_targets == 1 ? "" : "s", to - 1);
+    fprintf(out, "    positions 0 to %" PRId64 ", %" PRId64 " target%s", n - 1, n_targets,
+            n_targets == 1 ? "" : "s");
+    if (row->loss_mask)
+        fprintf(out, ", %" PRId64 " masked\n", n - 1 - n_targets);
+    else
+        fprintf(out, ": none for token %" PRId64 "\n", to - 1);
 }
 
 bd_status bd_row_check_inputs(const bd_row *row, const bd_manifest *manifest, bd_error *err)
@@ -153,11 +176,15 @@ bd_status bd_row_print(FILE *out, const bd_row *row, const bd_manifest *manifest
 {
     const int id_bytes = bd_dataset_id_bytes(&manifest->config);
     BD_TRY(bd_row_check_inputs(row, manifest, err));
+    if (row->loss_mask)
+        fprintf(out, "%s\n",
+                style.color ? "Dimmed text is masked: it is not trained"
+                            : "{+Text in such marks+} is trained, the rest is masked");
     for (int64_t s = 0; s < row->n_segments; s++) {
         print_heading(out, row, manifest, s);
         if (style.color)
             fputs(colors[s % N_COLORS], out);
-        BD_TRY(print_tokens(out, row, id_bytes, s, tokenizer, style.most_bytes, err));
+        BD_TRY(print_tokens(out, row, id_bytes, s, tokenizer, style, err));
         fprintf(out, "%s\n", style.color ? no_color : "");
     }
     const int64_t used = row->bounds[row->n_segments];

@@ -19,7 +19,8 @@ typedef struct bd_row_style {
 // say nothing of this. A manifest without inputs, as that of a shard alone, knows of none.
 bd_status bd_row_check_inputs(const bd_row *row, const bd_manifest *manifest, bd_error *err);
 
-// Prints each segment of `row` with a heading and its text. Characters that could control the
+// Prints each segment of `row` with a heading and its text. In a row with a loss mask, text that
+// is not trained is dimmed (common/cli/dimming.h). Characters that could control the
 // terminal are shown as \xNN; without a tokenizer (NULL) the ids are shown. The row must have been
 // checked by bd_row_check(); bd_row_check_inputs() is called. Memory: 4 MB, or four times
 // `most_bytes`.

@@ -70,6 +70,10 @@ class InspectTest(ProgramTest):
         validate(found, "inspection")
         return found
 
+    def assert_80_columns(self, result: Result) -> None:
+        widths = [len(ESCAPE.sub("", line)) for line in result.stdout.splitlines()]
+        self.assertLessEqual(max(widths), 80, result)
+
 
 class Counts(InspectTest):
     def datasets(self) -> dict[str, Path]:
@@ -287,6 +291,25 @@ class Rows(InspectTest):
             shown = self.succeeds("inspect", "--row", f"{name}:1", dataset).stdout
             self.assertEqual(shown, expected)
 
+    def test_masked_text_is_dimmed_or_else_trained_text_marked(self) -> None:
+        lines = self.write("a.jsonl", b'{"prompt": "Why? ", "completion": "So!"}\n')
+        fields = ["--prompt-field", "prompt", "--completion-field", "completion"]
+        dataset = self.pack(self.folder / "a", [lines], "--seq-len", 16, *fields)
+        dimmed, marked = "\x1b[36m\x1b[2mWhy? \x1b[22mSo!<256>\x1b[0m\n", "Why? {+So!<256>+}\n"
+        for options, environment, expected in (
+            (["--color=always"], {}, dimmed),
+            (["--color=never"], {}, marked),
+            ([], {}, marked),
+            (["--color=auto"], {"NO_COLOR": "1"}, marked),
+        ):
+            for shown in (["--row", 0], ["--sample", 1]):
+                result = self.succeeds("inspect", *options, *shown, dataset,
+                                       env={**PLAIN, **environment})
+                self.assertIn(expected, result.stdout)
+                self.assertIn("    positions 0 to 8, 4 targets, 4 masked\n", result.stdout)
+                self.assertEqual("Dimmed text is masked" in result.stdout, expected == dimmed)
+                self.assert_80_columns(result)
+
     def test_a_row_that_is_not_there_is_refused(self) -> None:
         for row in ("9", "x", "", ":", ":0", "00000-00000:", "00000-00000:9", "00001-00000:0",
                     "00000:0", "00000-00000.arro:0", "0x1", " 1", "+1", f"{2**63}"):
@@ -428,10 +451,6 @@ class Screens(InspectTest):
             for options in ([], ["--scan", "--duplicates"], ["--color=always"]):
                 result = self.succeeds("inspect", *options, dataset, env=environment)
                 self.assert_80_columns(result)
-
-    def assert_80_columns(self, result: Result) -> None:
-        widths = [len(ESCAPE.sub("", line)) for line in result.stdout.splitlines()]
-        self.assertLessEqual(max(widths), 80, result)
 
     def test_awkward_names_and_numbers_fit_it_too(self) -> None:
         """The longest names, of which the end is shown, and lengths of many digits."""

@@ -15,6 +15,7 @@ typedef struct fixture {
     int32_t bounds[8];
     uint32_t input[8], offset[8], length[8];
     uint64_t position[8];
+    uint8_t loss_mask[MAX_TOKENS / 8 + 1];
     bd_input_entry entry;
     bd_manifest manifest;
     bd_row row;
@@ -273,6 +274,103 @@ static void without_a_list_inputs_are_told_by_number(void **state)
                    "a<256>\n");
 }
 
+// The fixture's mask: 1 for each '+' of `trained`. It begins inside a byte, as a row's mask may.
+static void set_mask(fixture *f, const char *trained)
+{
+    f->row.loss_mask = f->loss_mask;
+    f->row.mask_bit = 5;
+    for (int32_t t = 0; trained[t]; t++)
+        if (trained[t] == '+')
+            bd_bits_fill(f->loss_mask, f->row.mask_bit + t, f->row.mask_bit + t + 1, true);
+}
+
+static void masked_text_is_told_apart_without_colour(void **state)
+{
+    (void)state;
+    static fixture f;
+    init(&f, 20);
+    add(&f, "why?so!", 7, 0, 0);
+    add(&f, "ask", 3, 0, 0);
+    add(&f, "no", 2, 3, 6);
+    set_mask(&f, "----+++"
+                 "+"
+                 "-++-"
+                 "---");
+    assert_printed(&f, false,
+                   "{+Text in such marks+} is trained, the rest is masked\n"
+                   "--- tokens 0 to 7: a.txt byte 0, whole document of 8\n"
+                   "    positions 0 to 7, 4 targets, 3 masked\n"
+                   "why?{+so!<256>+}\n"
+                   "--- tokens 8 to 11: a.txt byte 100, whole document of 4\n"
+                   "    positions 0 to 3, 2 targets, 1 masked\n"
+                   "a{+sk+}<256>\n"
+                   "--- tokens 12 to 14: a.txt byte 200, tokens 3 to 5 of 6\n"
+                   "    token 12 is repeated as context\n"
+                   "    positions 0 to 2, 0 targets, 2 masked\n"
+                   "no<256>\n"
+                   "--- tokens 15 to 19: padding\n");
+}
+
+static void masked_text_is_dimmed_in_its_colour(void **state)
+{
+    (void)state;
+    static fixture f;
+    init(&f, 12);
+    add(&f, "why?so!", 7, 0, 0);
+    add(&f, "ask", 3, 0, 0);
+    set_mask(&f, "----+++"
+                 "+"
+                 "-++-");
+    char *text = printed(&f, true);
+    assert_memory_equal(text, "Dimmed text is masked", strlen("Dimmed text is masked"));
+    assert_non_null(strstr(text, "\n\x1b[36m\x1b[2mwhy?\x1b[22mso!<256>\x1b[0m\n"));
+    assert_non_null(strstr(text, "\n\x1b[33m\x1b[2ma\x1b[22msk\x1b[2m<256>\x1b[22m\x1b[0m\n"));
+    assert_null(strstr(text, "{+"));
+    free(text);
+}
+
+// Masks may end inside a character, whose bytes must stay together; bytes that are no character
+// keep their own side.
+static void masks_do_not_cut_characters(void **state)
+{
+    (void)state;
+    static fixture f;
+    init(&f, 20);
+    add(&f, "a\xe8\xaa\x9e\xe8\xaa\x9e", 7, 0, 0);
+    add(&f, "ab\xe8", 3, 0, 0);
+    set_mask(&f, "--++-+-"
+                 "-"
+                 "-+++");
+    char *text = printed(&f, false);
+    assert_non_null(strstr(text, "\na\xe8\xaa\x9e\xe8\xaa\x9e<256>\n"));
+    assert_non_null(strstr(text, "\na{+b\\xe8<256>+}\n"));
+    free(text);
+    bd_bits_fill(f.loss_mask, f.row.mask_bit + 11, f.row.mask_bit + 12, false);
+    text = printed(&f, false);
+    assert_non_null(strstr(text, "\na{+b\\xe8+}<256>\n"));
+    free(text);
+}
+
+// The marks are closed before it is said how much was left out.
+static void abbreviated_text_closes_its_marks(void **state)
+{
+    (void)state;
+    static fixture f;
+    init(&f, 20);
+    add(&f, "abcdefgh", 8, 0, 0);
+    set_mask(&f, "-++++++++");
+    char *text;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    assert_non_null(out);
+    assert_int_equal(bd_row_print(out, &f.row, &f.manifest, bd_tokenizer_bytes(),
+                                  (bd_row_style){.most_bytes = 4}, NULL),
+                     BD_OK);
+    fclose(out);
+    assert_non_null(strstr(text, "\na{+bcd+} [5 more tokens]\n"));
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +384,10 @@ int main(void)
         cmocka_unit_test(without_a_list_inputs_are_told_by_number),
         cmocka_unit_test(names_of_inputs_cannot_play_tricks),
         cmocka_unit_test(an_input_that_is_not_listed_is_refused),
+        cmocka_unit_test(masked_text_is_told_apart_without_colour),
+        cmocka_unit_test(masked_text_is_dimmed_in_its_colour),
+        cmocka_unit_test(masks_do_not_cut_characters),
+        cmocka_unit_test(abbreviated_text_closes_its_marks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
