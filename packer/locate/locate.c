@@ -16,12 +16,14 @@ enum {
     TRIMMED_BYTES = 1 << 20,  // that are gathered before what is too much of them goes
 };
 
+static const int64_t TRAINED = INT64_C(1) << 32;  // above the bits of an id
+
 // The tokens of one document around the one that is asked for.
 typedef struct window {
     const bd_locator *locator;
     bd_location *location;
     int64_t begin, n;     // it holds the document's tokens [begin, begin + n)
-    int64_t *ids;         // [n], owned; or UNSEEN
+    int64_t *ids;         // [n], owned; with the bit TRAINED, or UNSEEN
     int64_t n_seen;       // of those
     int64_t n_summed;     // tokens before the one that is asked for, added up in
     int64_t text_before;  // bytes
@@ -45,6 +47,7 @@ static bd_status describe(const bd_locator *locator, const bd_row *row, bd_locat
     int64_t s = 0;
     location->id = bd_id_at(row->ids, id_bytes, t);
     location->n_segments = row->n_segments;
+    location->is_masked = config->loss_mask;
     if (t >= row->bounds[row->n_segments]) {
         location->kind = BD_TOKEN_PADDING;
         return BD_OK;
@@ -64,6 +67,7 @@ static bd_status describe(const bd_locator *locator, const bd_row *row, bd_locat
     location->has_target = bd_row_is_target(row, s, t + 1);
     if (location->has_target)
         location->target = bd_id_at(row->ids, id_bytes, t + 1);
+    location->trained = bd_row_is_target(row, s, t);
     // The rules of a row say nothing of this: only the manifest knows.
     if (location->input >= locator->manifest->n_inputs)
         return bd_fail(err, BD_ERR_FORMAT,
@@ -116,6 +120,9 @@ static void take_piece(window *w, const bd_row *row, int64_t s)
             w->ids[at] = id;
             w->n_seen++;
         }
+        // A token that is repeated as context is no target there, but where it ends its piece.
+        if (at >= 0 && bd_row_is_target(row, s, from + i))
+            w->ids[at] |= TRAINED;
     }
 }
 
@@ -139,27 +146,30 @@ static bd_status take_other_rows(window *w, bd_error *err)
     return BD_OK;
 }
 
-static bd_status append_text(bd_text_part *part, const char *bytes, size_t n, bd_error *err)
-{
-    if (n == 0)
-        return BD_OK;
-    BD_TRY(bd_array_reserve((void **)&part->bytes, &part->capacity, part->n + n, 1, err));
-    memcpy(part->bytes + part->n, bytes, n);
-    part->n += n;
-    return BD_OK;
-}
-
 static bd_status append_token(const window *w, bd_text_part *part, int64_t token, bd_error *err)
 {
     const bd_tokenizer *tokenizer = w->locator->tokenizer;
-    const uint32_t id = (uint32_t)w->ids[token - w->begin];
+    const int64_t seen = w->ids[token - w->begin];
+    const uint32_t id = (uint32_t)seen;
     size_t n;
     const char *bytes = tokenizer->kind->token_bytes(tokenizer, id, &n);
     char name[16];
     // The id of BOS or separator may stand for text elsewhere; here it does not.
-    if (bytes && n_text_bytes(w, token, id) == n)
-        return append_text(part, bytes, n, err);
-    return append_text(part, name, (size_t)snprintf(name, sizeof name, "<%u>", id), err);
+    if (!bytes || n_text_bytes(w, token, id) != n) {
+        bytes = name;
+        n = (size_t)snprintf(name, sizeof name, "<%u>", id);
+    }
+    if (n == 0)
+        return BD_OK;
+    BD_TRY(bd_array_reserve((void **)&part->bytes, &part->capacity, part->n + n, 1, err));
+    memcpy(part->bytes + part->n, bytes, n);
+    if (w->location->is_masked) {
+        BD_TRY(bd_array_reserve((void **)&part->trained, &part->trained_capacity, part->n + n,
+                                1, err));
+        memset(part->trained + part->n, (seen & TRAINED) != 0, n);
+    }
+    part->n += n;
+    return BD_OK;
 }
 
 static bool continues_character(char byte)
@@ -177,6 +187,8 @@ static void keep_last(bd_text_part *part, size_t most)
         cut++;
     if (cut > 0)
         memmove(part->bytes, part->bytes + cut, part->n - cut);
+    if (cut > 0 && part->trained)
+        memmove(part->trained, part->trained + cut, part->n - cut);
     part->n -= cut;
 }
 
@@ -243,9 +255,11 @@ static bd_status look_around(const bd_locator *locator, const bd_row *row, int64
 
 void bd_location_release(bd_location *location)
 {
-    free(location->before.bytes);
-    free(location->marked.bytes);
-    free(location->after.bytes);
+    bd_text_part *const parts[] = {&location->before, &location->marked, &location->after};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        free(parts[i]->bytes);
+        free(parts[i]->trained);
+    }
     *location = (bd_location){0};
 }
 

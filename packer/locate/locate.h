@@ -30,6 +30,8 @@ BD_ENUM(bd_token_kind, BD_TOKEN_KINDS);
 typedef struct bd_text_part {
     char *bytes;  // owned
     size_t n, capacity;
+    uint8_t *trained;  // [n], owned: whether the byte is of a trained token; NULL if not known
+    size_t trained_capacity;
 } bd_text_part;
 
 typedef struct bd_location {
@@ -39,6 +41,8 @@ typedef struct bd_location {
     bd_token_kind kind;
     bool has_target;
     uint32_t target;  // the id that is to be predicted here
+    bool is_masked;   // the dataset has loss masks
+    bool trained;     // the token is a target itself: not masked, nor the first of its segment
     // The rest has no meaning for padding.
     int64_t segment, n_segments;  // of the row
     int64_t begin, end;           // of the segment in the row
@@ -50,7 +54,9 @@ typedef struct bd_location {
     bool repeated;                // it was in the piece before and is here as context
     int64_t text_before;          // bytes of the document's text before it; BD_UNKNOWN if a
                                   // piece with some of it was not found
-    bd_text_part before, marked, after;  // the document's text; tokens without text as <ID>
+    // The document's text; tokens without text as <ID>. Only if is_masked it is known which of it
+    // is trained.
+    bd_text_part before, marked, after;
 } bd_location;
 
 // Frees the text. Safe on an empty struct and safe twice.

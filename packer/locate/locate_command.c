@@ -149,7 +149,7 @@ static bd_status print_locations_json(const locating *l, bd_error *err)
 {
     const locate_settings *settings = l->arguments->settings;
     bd_json *json = bd_json_object();
-    bd_json_set_string(json, "format", "1.0");
+    bd_json_set_string(json, "format", l->manifest.config.loss_mask ? "1.1" : "1.0");
     if (settings->find)
         bd_json_set_string(json, "find", settings->find);
     else

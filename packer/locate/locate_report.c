@@ -5,11 +5,12 @@
 #include <string.h>
 
 #include "common/base/utf8.h"
+#include "common/cli/dimming.h"
 #include "common/cli/human.h"
 #include "common/cli/terminal.h"
 #include "packer/input/input_options.h"
 
-static const char reverse[] = "\x1b[7m", no_color[] = "\x1b[0m";
+static const char reverse[] = "\x1b[7m", not_reverse[] = "\x1b[27m", no_color[] = "\x1b[0m";
 
 // ---- For people ----------------------------------------------------------------------------
 
@@ -21,6 +22,33 @@ static void print_name(FILE *out, const char *text)
 static void print_part(FILE *out, const bd_text_part *part)
 {
     bd_print_safely(out, part->bytes, part->n, true);
+}
+
+// Prints a part of which it is known what is trained, and dims the rest. A character of several
+// tokens is shown as its first byte is.
+static void print_dimmed_part(FILE *out, const bd_text_part *part, bd_dimming *dimming)
+{
+    for (size_t begin = 0, end; begin < part->n; begin = end) {
+        for (end = begin + 1; end < part->n; end++)
+            if (part->trained[end] != part->trained[begin] &&
+                ((unsigned char)part->bytes[end] & 0xC0) != 0x80)
+                break;
+        bd_dimming_set(out, dimming, part->trained[begin]);
+        bd_print_safely(out, part->bytes + begin, end - begin, true);
+    }
+}
+
+static void print_masked_text(FILE *out, const bd_location *location, bool color)
+{
+    bd_dimming dimming = bd_dimming_start(color);
+    print_dimmed_part(out, &location->before, &dimming);
+    if (location->marked.n > 0)  // so that no mark begins between the brackets and a token
+        bd_dimming_set(out, &dimming, location->marked.trained[0]);
+    fputs(color ? reverse : "[", out);
+    print_dimmed_part(out, &location->marked, &dimming);
+    fputs(color ? not_reverse : "]", out);
+    print_dimmed_part(out, &location->after, &dimming);
+    bd_dimming_end(out, &dimming);
 }
 
 static void print_located_token(FILE *out, const bd_location *location)
@@ -37,8 +65,16 @@ static void print_located_token(FILE *out, const bd_location *location)
         fprintf(out, "  target    id %u\n", location->target);
     else if (location->kind == BD_TOKEN_PADDING)
         fprintf(out, "  target    none\n");
-    else
+    else if (location->address.token == location->end - 1)
         fprintf(out, "  target    none: it is the last of its segment\n");
+    else
+        fprintf(out, "  target    none: the token after it is masked\n");
+    if (location->is_masked && location->kind != BD_TOKEN_PADDING)
+        fprintf(out, "  trained   %s\n",
+                location->trained ? "yes, it is a target"
+                : location->address.token == location->begin
+                    ? "no: it is the first of its segment"
+                    : "no: it is masked");
 }
 
 static void print_segment(FILE *out, const bd_location *location)
@@ -104,12 +140,20 @@ void bd_location_print(FILE *out, const bd_location *location, const bd_record_p
     print_record_place(out, location, manifest);
     if (record)
         print_record(out, record);
+    if (location->is_masked)
+        fprintf(out, "  text      %s\n",
+                color ? "dimmed where it is masked: not trained"
+                      : "{+in such marks+} is trained, the rest is masked");
     fputc('\n', out);
-    print_part(out, &location->before);
-    fputs(color ? reverse : "[", out);
-    print_part(out, &location->marked);
-    fputs(color ? no_color : "]", out);
-    print_part(out, &location->after);
+    if (location->is_masked) {
+        print_masked_text(out, location, color);
+    } else {
+        print_part(out, &location->before);
+        fputs(color ? reverse : "[", out);
+        print_part(out, &location->marked);
+        fputs(color ? no_color : "]", out);
+        print_part(out, &location->after);
+    }
     fputc('\n', out);
     if (!record || record->content.n == 0)
         return;
@@ -215,6 +259,8 @@ bd_status bd_location_to_json(const bd_location *location, const bd_record_place
     bd_json_set_integer(json, "id", location->id);
     bd_json_set_string(json, "kind", bd_token_kind_names[location->kind]);
     set_known(json, "target", location->has_target ? (int64_t)location->target : BD_UNKNOWN);
+    if (location->is_masked)
+        bd_json_set_bool(json, "trained", location->trained);
     if (is_padding) {
         bd_json_set_null(json, "segment");
         bd_json_set_null(json, "document");

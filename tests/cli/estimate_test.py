@@ -60,7 +60,7 @@ def n_begun(dataset: Path) -> int:
     return sum(
         offset == 0 and end - begin < length
         for rows in dataset_rows(dataset).values()
-        for _, bounds, segments, *_ in rows
+        for _, bounds, segments, _ in rows
         for begin, end, (_, _, offset, length) in zip(bounds, bounds[1:], segments)
     )
 

@@ -17,7 +17,7 @@ import program
 import pyarrow as pa
 import pyarrow.parquet as pq
 from corpus import text_of_size, text_sizes, without_delimiter_lines
-from corpus_files import DELIMITER, FORMATS, Format
+from corpus_files import DELIMITER, FORMATS, MASKED_FORMATS, Format
 from corruption_test import NO_PART_OF_IT, damage_anywhere
 from forged_dataset import Forgery
 from program import bindery, option_arguments, write_inputs
@@ -134,9 +134,11 @@ def expected_record(packed: Packed, document: Document, token: int) -> dict:
 def expected_location(
     packed: Packed, documents: dict, where: tuple[int, str, int, StoredRow], row: int, t: int
 ) -> dict:
-    shard, name, shard_row, (ids, bounds, segments, *_) = where
+    shard, name, shard_row, (ids, bounds, segments, mask) = where
     expected = {"shard": shard, "shard_name": name, "shard_row": shard_row, "row": row,
                 "token": t, "id": ids[t], "record": None}
+    if mask is not None:
+        expected["trained"] = mask[t]
     if t >= bounds[-1]:
         return {**expected, "kind": "padding", "target": None, "segment": None,
                 "document": None, "text": None}
@@ -151,7 +153,7 @@ def expected_location(
     return {
         **expected,
         "kind": "separator" if token == length - 1 else "bos" if is_bos else "text",
-        "target": ids[t + 1] if t + 1 < end else None,
+        "target": ids[t + 1] if t + 1 < end and (mask is None or mask[t + 1]) else None,
         "segment": {"index": k, "begin": begin, "end": end, "offset": offset,
                     "position": t - begin, "repeated": offset > 0 and t == begin},
         "document": {"input": index, "position": position, "length": length, "token": token},
@@ -190,6 +192,8 @@ class Locate(Refusals):
         found = self.located(packed.dataset, *addresses, "--context", "1M",
                              *[f"--corpus={path}" for path in packed.files])
         self.assertEqual((found["find"], found["limited"]), (None, False))
+        is_masked = any(row[3] is not None for *_, row in rows)
+        self.assertEqual(found["format"], "1.1" if is_masked else "1.0")
         locations = iter(found["locations"])
         for row, where in enumerate(rows):
             for t in range(seq_len):
@@ -205,7 +209,7 @@ class Locate(Refusals):
         self.assertIsNone(next(locations, None))
 
     def test_every_token_is_where_the_corpus_has_it(self) -> None:
-        for name, form in FORMATS.items():
+        for name, form in {**FORMATS, **MASKED_FORMATS}.items():
             for n in range(ROUNDS):
                 seed = f"{SEED}-{name}-{n}"
                 with self.subTest(seed=seed):
@@ -270,6 +274,63 @@ class Locate(Refusals):
         self.assertLessEqual(max(map(len, labelled)), 80)
         coloured = self.succeeds("locate", "--color=always", packed.dataset, "0:0")
         self.assertIn("\n\x1b[7mo\x1b[0mne", coloured.stdout)
+
+    def masked(self, seq_len: int, *parts: tuple[str, bool]) -> Path:
+        """Packs one document of parts that are trained or not."""
+        record = {"segments": [{"text": text, "train": train} for text, train in parts]}
+        path = self.folder / "masked.jsonl"
+        path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+        return self.pack(Path(tempfile.mkdtemp(dir=self.folder)) / "dataset", [path], "--long",
+                         "split", "--seq-len", seq_len, "--segments-field", "segments")
+
+    def test_people_see_what_is_trained(self) -> None:
+        dataset = self.masked(33, ("Why? ", False), ("Sé!", True), (" Oh.", False))
+        last = "  target    none: it is the last of its segment\n"
+        masked = "  target    none: the token after it is masked\n"
+        no, yes = "  trained   no: it is masked\n", "  trained   yes, it is a target\n"
+        for token, lines, text in (
+            (0, masked + "  trained   no: it is the first of its segment\n",
+             "[W]hy? {+Sé!+} Oh.<256>"),
+            (1, masked + no, "W[h]y? {+Sé!+} Oh.<256>"),
+            (4, "  target    id 83\n" + no, "Why?[ ]{+Sé!+} Oh.<256>"),
+            (5, "  target    id 195\n" + yes, "Why? {+[S]é!+} Oh.<256>"),
+            (8, masked + yes, "Why? {+Sé[!]+} Oh.<256>"),
+            (12, masked + no, "Why? {+Sé!+} Oh[.]<256>"),
+            (13, last + no, "Why? {+Sé!+} Oh.[<256>]"),
+        ):
+            result = self.succeeds("locate", "--color=never", dataset, f"0:{token}")
+            self.assertIn(lines, result.stdout)
+            self.assertIn("  text      {+in such marks+} is trained, the rest is masked\n",
+                          result.stdout)
+            self.assertEqual(result.stdout.split("\n\n")[1], f"{text}\n")
+        padding = self.succeeds("locate", dataset, "0:32").stdout
+        self.assertNotIn("trained", padding)
+        found = self.succeeds("locate", dataset, "--find", "? Sé").stdout
+        self.assertIn("\nWhy[? {+Sé]!+} Oh.<256>\n", found)
+        coloured = self.succeeds("locate", "--color=always", dataset, "0:5").stdout
+        self.assertIn("  text      dimmed where it is masked: not trained\n", coloured)
+        self.assertIn("\n\x1b[2mWhy? \x1b[22m\x1b[7mS\x1b[27mé!\x1b[2m Oh.<256>\x1b[22m\n",
+                      coloured)
+
+    def test_what_is_trained_is_seen_across_the_pieces_of_a_document(self) -> None:
+        """The token that is repeated as context is trained in the piece before."""
+        dataset = self.masked(4, ("abc", False), ("defgh", True), ("ij", False))
+        rows = [row for rows in dataset_rows(dataset).values() for row in rows]
+        self.assertTrue(any(segments[0][2] > 0 for _, _, segments, _ in rows))
+        for number, (ids, bounds, _, _) in enumerate(rows):
+            for t in range(bounds[-1]):
+                shown = self.succeeds("locate", dataset, f"{number}:{t}").stdout
+                text = shown.split("\n\n")[1].replace("[", "").replace("]", "")
+                self.assertEqual(text, "abc{+defgh+}ij<256>\n", (number, t))
+
+    def test_context_that_is_cut_keeps_what_is_trained(self) -> None:
+        dataset = self.masked(256, ("ä" * 20, False), ("ö" * 20, True), ("ü" * 20, False))
+        for token, expected in ((38, "ää[\\xc3]"), (44, "öö[\\xc3]")):
+            shown = self.succeeds("locate", dataset, f"0:{token}", "--context", 4).stdout
+            text = shown.split("\n\n")[1]
+            self.assertIn(expected, text)
+            self.assertEqual(text.count("{+"), 1)
+            self.assertEqual(text.startswith("{+"), token == 44)
 
     def test_nothing_turns_text_around_or_hides_in_it(self) -> None:
         """For all characters. Python tells the properties that Unicode gives them."""
@@ -389,7 +450,7 @@ class Locate(Refusals):
 
     def check_find(self, packed: Packed, needle: bytes, limit: int, threads: int) -> None:
         places = {}  # (input, position, token) -> (row of the dataset, token of the row)
-        for row, (_, _, _, (_, bounds, segments, *_)) in enumerate(packed.rows()):
+        for row, (_, _, _, (_, bounds, segments, _)) in enumerate(packed.rows()):
             for begin, end, (index, position, offset, _) in zip(bounds, bounds[1:], segments):
                 for t in range(begin + (offset > 0), end):
                     places[index, position, offset + t - begin] = row, t
