@@ -239,6 +239,15 @@
             : `…${characters.slice(characters.length - most + 1).join('')}`;
     }
 
+    // Of a source in a dataset with loss masks. The first token of a segment is neither.
+    function trainedWords({ targets, masked }) {
+        const all = Number(targets) + Number(masked);
+        return !packing.loss_mask ? [] : [
+            `${counted(targets, 'target')} (${percent(shareOf(targets, all))})`,
+            `${exact(masked)} masked (${percent(shareOf(masked, all))})`,
+        ];
+    }
+
     function sourcePlot() {
         const listed = inspection.sources;
         const left = totals.sources - listed.length;
@@ -251,6 +260,7 @@
                 name: visibleName(source.name), tick: cutName(visibleName(source.name), 28),
                 value: Number(source.share), full: 1, shown: percent(source.share),
                 text: [percent(source.share), counted(source.figures.packed, 'token'),
+                    ...trainedWords(source.figures),
                     counted(source.figures.documents, 'document'),
                     counted(source.inputs, 'input')].join(', '),
             })),

@@ -76,6 +76,27 @@ static bd_json *ids_to_json(gathering *g, const bd_row *row, int64_t from, int64
     return ids;
 }
 
+// Which tokens of segment `s` before token `to` of the row are trained: pairs of the first one and
+// the one after the last, counted from the segment's first token.
+static bd_json *trained_to_json(const bd_row *row, int64_t s, int64_t to)
+{
+    const int64_t from = row->bounds[s];
+    bd_json *ranges = bd_json_array();
+    for (int64_t t = from, begin; t < to;) {
+        while (t < to && !bd_row_is_target(row, s, t))
+            t++;
+        for (begin = t; t < to && bd_row_is_target(row, s, t);)
+            t++;
+        if (begin == t)
+            break;
+        bd_json *range = bd_json_array();
+        bd_json_append(range, bd_json_integer(begin - from));
+        bd_json_append(range, bd_json_integer(t - from));
+        bd_json_append(ranges, range);
+    }
+    return ranges;
+}
+
 // ---- Segments ------------------------------------------------------------------------------
 
 static void add_input(gathering *g, uint32_t index)
@@ -121,6 +142,7 @@ static bd_json *segments_to_json(gathering *g, const bd_row *row)
     bd_json *segments = bd_json_array();
     for (int64_t s = 0; s < n; s++) {
         const int64_t from = row->bounds[s], to = row->bounds[s + 1];
+        const int64_t shown_to = min_count(to, from + most);
         bd_json *json = bd_json_object();
         bd_json_set_integer(json, "from", from);
         bd_json_set_integer(json, "to", to);
@@ -128,7 +150,11 @@ static bd_json *segments_to_json(gathering *g, const bd_row *row)
         bd_json_set_integer(json, "position", (int64_t)row->segments.position[s]);
         bd_json_set_integer(json, "offset", row->segments.offset[s]);
         bd_json_set_integer(json, "length", row->segments.length[s]);
-        bd_json_set(json, "ids", ids_to_json(g, row, from, min_count(to, from + most)));
+        bd_json_set(json, "ids", ids_to_json(g, row, from, shown_to));
+        if (row->loss_mask) {
+            bd_json_set_integer(json, "targets", bd_row_targets(row, s));
+            bd_json_set(json, "trained", trained_to_json(row, s, shown_to));
+        }
         bd_json_append(segments, json);
         add_input(g, row->segments.input[s]);
     }

@@ -140,8 +140,28 @@
         return role ? `id ${id}, ${role}` : `id ${id}`;
     }
 
+    // Which tokens of a segment are trained, or null if the dataset has no loss masks.
+    function trainedOf(segment) {
+        if (!packing.loss_mask)
+            return null;
+        const trained = segment.ids.map(() => false);
+        for (const [begin, end] of segment.trained)
+            trained.fill(true, begin, end);
+        return trained;
+    }
+
+    function isMasked(trained, piece) {
+        return trained !== null && !trained.slice(piece.first, piece.last + 1).includes(true);
+    }
+
+    function targetWords(trained, piece) {
+        if (piece.first === 0)
+            return 'no target: the first of its segment';
+        return isMasked(trained, piece) ? 'no target: masked' : 'a target';
+    }
+
     // Everything that is known of the tokens of a piece.
-    function describe(segment, i, piece) {
+    function describe(segment, i, piece, trained) {
         const { first, last } = piece;
         const range = (from) => first === last ? exact(from + first)
             : `${exact(from + first)} to ${exact(from + last)}`;
@@ -153,19 +173,21 @@
             `position ${range(0)} in segment ${i + 1}`,
             `token ${range(segment.offset)} of its document`,
             source === null ? null : `source ${source}`,
-            first === 0 ? 'no target: the first of its segment' : 'a target',
+            targetWords(trained, piece),
         ].filter((part) => part !== null).join(' · ');
     }
 
-    function tokenClass(piece) {
-        return ['t', piece.isId ? 'id' : '', piece.text.includes('\n') ? 'feed' : '']
+    function tokenClass(piece, trained) {
+        return ['t', piece.isId ? 'id' : '', piece.text.includes('\n') ? 'feed' : '',
+            isMasked(trained, piece) ? 'masked' : '']
             .filter((name) => name).join(' ');
     }
 
     // The text, of which pointer and arrow keys choose a piece.
     function textOf(segment, i, pieces, say) {
+        const trained = trainedOf(segment);
         const spans = pieces.map((piece) =>
-            element('span', { class: tokenClass(piece) }, visible(piece.text)));
+            element('span', { class: tokenClass(piece, trained) }, visible(piece.text)));
         const text = element('div', {
             class: 'text', role: 'group', tabindex: '0', dir: 'auto',
             'aria-label': `Text of segment ${i + 1}; arrow keys move from token to token`,
@@ -175,7 +197,7 @@
             spans[at].classList.remove('chosen');
             at = next;
             spans[at].classList.add('chosen');
-            say(describe(segment, i, pieces[at]));
+            say(describe(segment, i, pieces[at], trained));
         };
         text.addEventListener('pointerover', (event) => {
             const next = spans.indexOf(event.target);
@@ -198,11 +220,13 @@
     function segmentBlock(segment, i, say) {
         const left = segment.to - segment.from - segment.ids.length;
         const source = sourceOf(segment);
+        const targets = packing.loss_mask ? ` · ${counted(segment.targets, 'target')}, ` +
+            `${exact(segment.to - segment.from - 1 - segment.targets)} masked` : '';
         const block = element('article', { class: color(i), id: `segment-${i + 1}` },
             element('h4', {}, `${i + 1} · `, element('bdi', {}, place(segment))),
             element('p', { class: 'note' },
                 `Tokens ${exact(segment.from)} to ${exact(segment.to - 1)} of the row · ` +
-                `${piece(segment)}${source === null ? '' : ` · source ${source}`}`));
+                `${piece(segment)}${targets}${source === null ? '' : ` · source ${source}`}`));
         const pieces = piecesOf(segment.ids);
         if (pieces.length > 0)
             block.append(textOf(segment, i, pieces, say));
@@ -222,7 +246,7 @@
         const status = element('p', { class: 'status', role: 'status' },
             'Point at a token, or go to a text and use the arrow keys.');
         const say = (words) => { status.textContent = words; };
-        const blocks = element('div', { class: 'documents' },
+        const blocks = element('div', { class: packing.loss_mask ? 'documents masks' : 'documents' },
             ...row.segments.map((segment, i) => segmentBlock(segment, i, say)));
         const left = row.n_segments - row.segments.length;
         if (left > 0)
@@ -261,6 +285,8 @@
             : `${counted(n, 'row')} of ${exact(rows)}, spread over the dataset`;
         const notes = [`${which}, drawn to scale.`,
             'Colours only tell neighbours apart; hatching is padding.'];
+        if (packing.loss_mask)
+            notes.push('Dimmed text is masked: it is read, but not trained.');
         if (sample.cut)
             notes.push('Some tokens are shown by their ids: their texts had no room.');
         document.getElementById('rows-note').textContent = notes.join(' ');

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import program
 from browser import DESKTOP, PHONE
-from inspected_page import FORMAT_1, SEPARATOR, InspectPageTest, some_texts
+from inspected_page import FORMAT_1, MASKED_FIELDS, SEPARATOR, InspectPageTest, some_texts
 from playwright.sync_api import Page
 from program import bindery
 
@@ -108,6 +108,21 @@ class Screens(InspectPageTest):
                                  "nav a", "summary", ".note", ".readout", ".plot text",
                                  ".strip text", "#row-list button", ".t", ".t.id", ".t.chosen",
                                  ".status", "label")
+
+    def test_masked_text_can_still_be_read(self) -> None:
+        path = self.masked_corpus("m.jsonl", ["two\nlines", "long " * 40])
+        dataset = self.pack(self.folder / "m", [path], "--seq-len", 128, *MASKED_FIELDS)
+        path = self.make_page(dataset)
+        for scheme, screen in (("light", DESKTOP), ("dark", PHONE)):
+            page = self.open(path, **screen, color_scheme=scheme)
+            self.assert_accessible(page)
+            page.locator("#edges").check()
+            page.locator(".t.masked").nth(3).hover()
+            self.assert_contrast(page, ".t.masked", ".t.masked.chosen", ".t:not(.masked)", ".t.id")
+            bright, dim = (page.locator(selector).first.evaluate("t => getComputedStyle(t).color")
+                           for selector in (".t:not(.masked)", ".t.masked:not(.chosen)"))
+            self.assertNotEqual(bright, dim)
+            self.assert_scrolls_one_way(page)
 
     def test_paper_has_everything(self) -> None:
         page = self.open(self.page_path, **DESKTOP, color_scheme="dark")

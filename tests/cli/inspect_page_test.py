@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tokenizer_shapes as shapes
 from browser import PHONE
-from inspected_page import FORMAT_1, SEPARATOR, InspectPageTest, some_texts
+from inspected_page import FORMAT_1, MASKED_FIELDS, SEPARATOR, InspectPageTest, some_texts
 from playwright.sync_api import Page
+from reference_test_case import dataset_rows
 
 PAGE_ROWS = 32  # as packer/inspect/inspection_page.h and inspection_page_rows.h say
 PAGE_ROW_TOKENS = 4096
@@ -263,6 +264,64 @@ class Rows(InspectPageTest):
             tokens.nth(i).hover()
             for part in expected:
                 self.assertIn(part, status.inner_text())
+
+    def test_masked_text_is_dimmed(self) -> None:
+        """Token by token, as pyarrow reads the mask."""
+        path = self.masked_corpus("m.jsonl", ["héllo", "", "abc" * 20, "x\ny"])
+        options = ["--seq-len", 31, "--long", "split", *MASKED_FIELDS]
+        dataset = self.pack(self.folder / "m", [], "--source", f"prose={path}", *options)
+        page = self.open(self.make_page(dataset))
+        self.assertIn("Dimmed text is masked", page.locator("#rows-note").inner_text())
+        rows = [row for rows in dataset_rows(dataset).values() for row in rows]
+        n_of = {True: 0, False: 0}
+        for number, (_, bounds, _, mask) in enumerate(rows):
+            page.locator("#row-list button").nth(number).click()
+            for k, (begin, end) in enumerate(zip(bounds, bounds[1:])):
+                block = page.locator("#row-detail article").nth(k)
+                targets = sum(mask[begin:end])
+                many = "" if targets == 1 else "s"
+                self.assertIn(f"{targets} target{many}, {end - begin - 1 - targets} masked",
+                              block.locator(".note").first.inner_text())
+                at = begin
+                for token in block.locator(".t").all():
+                    text = token.text_content()
+                    n = 1 if text.startswith("⟨") or text == "\ufffd" else len(text.encode())
+                    is_masked = "masked" in token.get_attribute("class").split()
+                    self.assertEqual(is_masked, not any(mask[at : at + n]), (number, k, at))
+                    n_of[is_masked] += 1
+                    at += n
+                self.assertEqual(at, end)
+        self.assertGreater(min(n_of.values()), 10)
+        page.locator("#row-list button").first.click()
+        for token, words in ((page.locator("#segment-1 .t").first, "the first of its segment"),
+                             (page.locator("#segment-1 .t.masked").nth(1), "no target: masked"),
+                             (page.locator(".t:not(.masked)").first, "· a target")):
+            token.hover()
+            self.assertIn(words, page.locator(".status").inner_text())
+
+    def test_sources_tell_what_is_trained(self) -> None:
+        arguments = []
+        for name, texts in (("prose", ["héllo"] * 9), ("code", ["abc" * 20])):
+            path = self.masked_corpus(f"{name}.jsonl", texts)
+            arguments += ["--source", f"{name}={path}"]
+        dataset = self.pack(self.folder / "m", arguments, "--seq-len", 99, *MASKED_FIELDS)
+        labels = " ".join(self.labels(self.open(self.make_page(dataset)), "sources"))
+        for source in self.inspection(dataset)["sources"]:
+            figures = source["figures"]
+            share = figures["targets"] / (figures["targets"] + figures["masked"])
+            shown = re.search(rf"{figures['targets']} targets \(([\d.]+) ?%\), "
+                              rf"{figures['masked']} masked \(([\d.]+) ?%\)", labels)
+            self.assertIsNotNone(shown, labels)
+            self.assertAlmostEqual(float(shown[1]), 100 * share, delta=0.06)
+            self.assertAlmostEqual(float(shown[2]), 100 - 100 * share, delta=0.06)
+
+    def test_a_page_without_masks_says_nothing_of_them(self) -> None:
+        dataset = self.pack(self.folder / "a", [self.path], "--seq-len", 129)
+        page = self.open(self.make_page(dataset))
+        self.assertNotIn("masked", page.locator("body").inner_text())
+        self.assertEqual(page.locator(".masks, .masked").count(), 0)
+        segments = page.evaluate("page.data.sample.rows[0].segments")
+        self.assertNotIn("trained", segments[0])
 
     def test_the_keyboard_is_enough(self) -> None:
         dataset = self.pack(self.folder / "a", [self.path], "--seq-len", 129)

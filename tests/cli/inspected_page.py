@@ -7,6 +7,7 @@ from pathlib import Path
 from browser import BrowserTest
 from program import ROOT
 
+MASKED_FIELDS = ["--prompt-field", "prompt", "--completion-field", "completion"]
 FORMAT_1 = ROOT / "tests" / "golden" / "format-1"
 SEPARATOR = "⟨256⟩"  # how a page shows the separator of the tokenizer `bytes`
 
@@ -33,6 +34,11 @@ class InspectPageTest(BrowserTest):
 
     def corpus(self, name: str, texts: list[str]) -> Path:
         return self.write(name, json_lines(texts))
+
+    def masked_corpus(self, name: str, texts: list[str]) -> Path:
+        """The texts, each of which is trained after a prompt."""
+        records = [{"prompt": f"{i} é? ", "completion": text} for i, text in enumerate(texts)]
+        return self.write(name, "".join(json.dumps(r) + "\n" for r in records).encode())
 
     def make_page(self, dataset: Path, *options: object) -> Path:
         path = self.folder / f"{dataset.name}.html"
