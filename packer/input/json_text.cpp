@@ -268,6 +268,29 @@ static bd_status parse_record(bd_json_text *parser, const char *record, size_t s
     return BD_OK;
 }
 
+static bool has_field(simdjson::dom::object object, std::string_view key)
+{
+    for (const auto field : object)
+        if (field.key == key)
+            return true;
+    return false;
+}
+
+// Adds to the message of a record without its text the option that reads what it has instead.
+static bd_status hint_at_option(simdjson::dom::element root, bd_status status, bd_error *err)
+{
+    simdjson::dom::object object;
+    if (root.get_object().get(object) != simdjson::SUCCESS)
+        return status;
+    if (has_field(object, "messages"))
+        return bd_error_suffix(err, status, "'messages' is read by pack --chat-format");
+    if (has_field(object, "prompt") && has_field(object, "completion"))
+        return bd_error_suffix(err, status,
+                               "'prompt' and 'completion' are read by pack --prompt-field "
+                               "prompt --completion-field completion");
+    return status;
+}
+
 extern "C" bd_status bd_json_text_extract(bd_json_text *parser, const char *record,
                                           size_t size_bytes, const char **text,
                                           size_t *text_bytes, bd_json_problem *problem,
@@ -277,7 +300,10 @@ extern "C" bd_status bd_json_text_extract(bd_json_text *parser, const char *reco
     std::string_view found;
     BD_TRY(parse_record(parser, record, size_bytes, &element, problem, err));
     if (!parser->takes_strings || element.get_string().get(found) != simdjson::SUCCESS) {
-        BD_TRY(walk(parser->fields[0], &element, problem, err));
+        const simdjson::dom::element root = element;
+        const bd_status status = walk(parser->fields[0], &element, problem, err);
+        if (status != BD_OK)
+            return *problem == BD_JSON_NO_TEXT ? hint_at_option(root, status, err) : status;
         BD_TRY(get_string(parser->fields[0], element, &found, err));
     }
     *text = found.data();

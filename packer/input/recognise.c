@@ -26,7 +26,7 @@ static const struct {
         {"JSON over several lines",
          "make one line of each object first: jq -c . FILE > FILE.jsonl; "
          "if it is JSONL and its first line is broken, give --format jsonl"},
-    [BD_PASS_JSON_CONFIG] = {"JSON without its text", "see --text-field"},
+    [BD_PASS_JSON_CONFIG] = {"JSON without its text", "see --text-field and --chat-format"},
     [BD_PASS_COMPRESSED] = {"unknown compression", "decompress it first"},
     [BD_PASS_ZIP] = {"zip archive", "unpack it first: unzip FILE"},
     [BD_PASS_ARCHIVE] = {"7z or RAR archive", "unpack it first"},

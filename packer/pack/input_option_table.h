@@ -92,8 +92,8 @@
         {.name = "messages-field",                                                             \
          .value = "FIELD",                                                                     \
          BD_TEXT(bd_pack_options, messages_field),                                             \
-         .initial_note = "none",                                                               \
-         .help = "Field of a chat, a list of {role, content}, with --chat-format"},            \
+         .initial_note = "messages, with --chat-format",                                       \
+         .help = "Field of a chat, a list of {role, content}"},                                \
         {.name = "chat-format",                                                                \
          .value = "NAME|FILE",                                                                 \
          BD_FILE_OR(bd_pack_options, chat_format, bd_built_in_chat_formats),                   \

@@ -174,6 +174,8 @@ static bd_status choose_form(bd_pack_options *options, bd_error *err)
 {
     bd_input_options *reading = &options->job.reading;
     const bool has_pair = options->prompt_field || options->completion_field;
+    const bool has_chat = options->messages_field || options->chat_format;
+    const char *messages_field = options->messages_field ? options->messages_field : "messages";
     const struct {
         bool is_given;
         bd_record_form form;
@@ -181,7 +183,7 @@ static bd_status choose_form(bd_pack_options *options, bd_error *err)
     } forms[] = {
         {has_pair, BD_FORM_COMPLETION, {options->prompt_field, options->completion_field}},
         {options->segments_field, BD_FORM_SEGMENTS, {options->segments_field}},
-        {options->messages_field, BD_FORM_MESSAGES, {options->messages_field}},
+        {has_chat, BD_FORM_MESSAGES, {messages_field}},
     };
     int n_given = 0;
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
@@ -193,7 +195,7 @@ static bd_status choose_form(bd_pack_options *options, bd_error *err)
     if (n_given > 1)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "either --prompt-field and --completion-field, or --segments-field, or "
-                       "--messages-field");
+                       "--chat-format and --messages-field");
     if (has_pair && !(options->prompt_field && options->completion_field))
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "--prompt-field and --completion-field go together");
@@ -213,10 +215,9 @@ static bd_status complete_chat(bd_pack_options *options, bd_error *err)
 {
     bd_pack_job *job = &options->job;
     if (job->reading.form != BD_FORM_MESSAGES) {
-        if (options->chat_format || options->train_roles || options->turn_ends_given)
+        if (options->train_roles || options->turn_ends_given)
             return bd_fail(err, BD_ERR_ARGUMENT,
-                           "--chat-format, --train-roles and --train-turn-end go with "
-                           "--messages-field");
+                           "--train-roles and --train-turn-end go with --chat-format");
         return BD_OK;
     }
     if (!options->chat_format)

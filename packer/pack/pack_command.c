@@ -398,9 +398,9 @@ static const char pack_description[] =
     "(--prompt-field) is not trained, and what follows it (--completion-field) is, with the "
     "end of "
     "the document. --segments-field names a list of {\"text\": ..., \"train\": true or false}. "
-    "--messages-field names a chat, a list of {\"role\": ..., \"content\": ...}, and "
-    "--chat-format what stands around its messages; the special tokens of a chat come from "
-    "there "
+    "--chat-format is for chats, lists of {\"role\": ..., \"content\": ...} in the field of "
+    "--messages-field, and names what stands around their messages; the special tokens of a "
+    "chat come from there "
     "alone. No token spans a border between trained and untrained text. Documents of which no "
     "token is trained are left out and counted. Chats that are longer than a row are dropped "
     "and "
@@ -438,7 +438,7 @@ static const char pack_description[] =
     "  bindery pack -o shards --tokenizer gpt2/tokenizer.json corpus.jsonl\n"
     "  bindery pack -o shards --tokenizer cl100k_base.tiktoken:cl100k corpus.jsonl\n"
     "  bindery pack -o shards --vocab-size 50257 --separator-id 50256 tokens.bin\n"
-    "  bindery pack -o sft --messages-field messages --chat-format plain chats.jsonl\n"
+    "  bindery pack -o sft --chat-format plain chats.jsonl\n"
     "  bindery pack -o sft --prompt-field src --completion-field tgt pairs.jsonl\n";
 
 const bd_command bd_pack_command = {

@@ -509,6 +509,36 @@ class BadChats(ChatTest):
                 self.assert_record_refused({"messages": messages}, said)
         self.assert_record_refused({"chat": []}, "no field 'messages'")
 
+    def test_a_record_of_another_form_names_the_option_that_reads_it(self) -> None:
+        """And that option reads it."""
+        chat = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+        pair = {"prompt": "a", "completion": "b"}
+        for record, said, option in [
+            ({"messages": chat}, "'messages' is read by pack ", "--chat-format"),
+            ({"messages": chat, **pair}, "'messages' is read by pack ", "--chat-format"),
+            (pair, "'prompt' and 'completion' are read by pack ",
+             "--prompt-field prompt --completion-field completion"),
+            ({"prompt": "a"}, "", ""),
+            ({"text": ["messages"]}, "", ""),
+        ]:  # fmt: skip
+            with self.subTest(record=record):
+                corpus = self.write_lines("other.jsonl", [record])
+                result = self.assert_pack_refused([corpus])
+                missing = "the field 'text' is not a string" if "text" in record else "no field 'text'"
+                hint = f"; {said}{option}" if said else ""
+                self.assertEqual(result.stderr.split("(byte 0): ")[1], f"{missing}{hint}\n")
+                if said:
+                    value = ["plain"] if option == "--chat-format" else []
+                    self.assertEqual(len(self.packed(corpus, *option.split(), *value)), 1)
+
+    def test_a_chat_is_in_the_field_messages_unless_said_otherwise(self) -> None:
+        chat = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+        corpus = self.write_lines("c.jsonl", [{"messages": chat, "m": chat[1:]}])
+        named = self.packed(corpus, *self.PLAIN)
+        self.assertEqual(self.packed(corpus, "--chat-format", "plain"), named)
+        other = self.packed(corpus, "--chat-format", "plain", "--messages-field", "m")
+        self.assertNotEqual(other, named)
+
     def test_a_key_that_occurs_twice_is_refused(self) -> None:
         corpus = self.write("twice.jsonl", b'{"messages": [{"role": "user", "role": "tool"}]}\n')
         self.assert_pack_refused([corpus], r"'role' occurs twice in messages\[0\]", options=self.PLAIN)
@@ -555,8 +585,10 @@ class BadChats(ChatTest):
         corpus = self.write_lines("c.jsonl", [{"messages": []}])
         for options, said in [
             (["--messages-field", "m"], "--messages-field needs --chat-format"),
-            (["--chat-format", "plain"], "go with --messages-field"),
-            (["--train-turn-end", "all"], "go with --messages-field"),
+            (["--chat-format", "plain", "--segments-field", "s"], "either --prompt-field and"),
+            (["--chat-format", "plain", "--text-field", "t"], "--text-field is for records of one"),
+            (["--train-turn-end", "all"], "go with --chat-format"),
+            (["--train-roles", "user"], "go with --chat-format"),
             (["--prompt-field", "p"], "--prompt-field and --completion-field go together"),
             (["--segments-field", "s", *self.PLAIN], "either --prompt-field and"),
             ([*self.PLAIN, "--train-roles", "user,bot"],
