@@ -8,6 +8,7 @@
 #include "common/base/memory.h"
 #include "common/base/threads.h"
 #include "common/base/utf8.h"
+#include "common/chat/chat_format.h"
 #include "common/cli/program.h"
 #include "common/cli/terminal.h"
 #include "trainer/commands.h"
@@ -18,6 +19,7 @@
 typedef struct generate_settings {
     bd_texts prompts;
     const char *prompts_file;
+    const char *chat, *system;
     int64_t n_tokens;
     double temperature;
     int64_t top_k;
@@ -43,6 +45,16 @@ static const bd_option generate_options[] = {
      .value = "FILE",
      BD_FILE(generate_settings, prompts_file),
      .help = "Continue each line of FILE"},
+    {.name = "chat",
+     .value = "FORMAT|FILE",
+     BD_FILE_OR(generate_settings, chat, bd_built_in_chat_formats),
+     .initial_note = "prompts are plain text",
+     .help = "Answer each prompt as a user's turn of a chat, in the --chat-format of pack"},
+    {.name = "system",
+     .value = "TEXT",
+     BD_TEXT(generate_settings, system),
+     .initial_note = "the chat format's",
+     .help = "The chat's system message"},
     {.name = "tokens",
      .value = "N",
      BD_INTEGER(generate_settings, n_tokens, 1, 1 << 20),
@@ -101,6 +113,7 @@ typedef struct generation {
     bd_run run;
     bd_backend *backend;
     bd_run_tokenizer tokenizer;
+    bd_chat_format *chat;  // NULL: none
     bd_generator generator;
 } generation;
 
@@ -141,6 +154,8 @@ static bd_status gather_prompts(generation *g, const generate_settings *settings
         BD_TRY(add_prompt(g, settings->prompts.items[i], err));
     if (settings->prompts_file)
         return add_lines(g, settings->prompts_file, err);
+    if (settings->chat && g->n_prompts == 0)
+        return bd_fail(err, BD_ERR_ARGUMENT, "--chat needs --prompt or --prompts");
     return g->n_prompts > 0 ? BD_OK : add_prompt(g, "The", err);
 }
 
@@ -158,6 +173,21 @@ static bd_status name_prompt(const generate_settings *settings, size_t i, bd_sta
 
 // ---- Opening ----------------------------------------------------------------------------
 
+// Opens the chat format. What it cannot say is found here, where no prompt is to blame.
+static bd_status open_chat(generation *g, const generate_settings *settings, bd_error *err)
+{
+    bd_spans spans = {0};
+    if (!settings->chat)
+        return BD_OK;
+    BD_TRY(bd_chat_format_open(&g->chat, settings->chat, err));
+    bd_status status = bd_chat_format_find_tokens(g->chat, g->tokenizer.tokenizer,
+                                                  g->tokenizer.tokenizer->name, err);
+    if (status == BD_OK)
+        status = bd_chat_render_prompt(g->chat, settings->system, "", &spans, err);
+    bd_spans_release(&spans);
+    return status == BD_OK ? BD_OK : bd_error_prefix(err, status, "--chat");
+}
+
 static bd_status open_generation(generation *g, const bd_arguments *arguments, bd_error *err)
 {
     const generate_settings *settings = arguments->settings;
@@ -167,9 +197,12 @@ static bd_status open_generation(generation *g, const bd_arguments *arguments, b
     for (size_t i = 0; i < settings->stops.n; i++)
         if (!settings->stops.items[i][0])
             return bd_fail(err, BD_ERR_ARGUMENT, "--stop: every text contains an empty one");
+    if (settings->system && !settings->chat)
+        return bd_fail(err, BD_ERR_ARGUMENT, "--system goes with --chat");
     BD_TRY(gather_prompts(g, settings, err));
     BD_TRY(bd_run_open(&g->run, folder, settings->weights, err));
     BD_TRY(bd_run_open_tokenizer(&g->run, folder, &g->tokenizer, err));
+    BD_TRY(open_chat(g, settings, err));
     BD_TRY(bd_backend_open_choice(&g->backend, settings->backend, settings->backend_module,
                                   settings->isa, 0, n_threads, err));
     bd_generator_options options = {
@@ -177,6 +210,8 @@ static bd_status open_generation(generation *g, const bd_arguments *arguments, b
         .drawing = {settings->temperature, settings->top_k, settings->top_p, settings->min_p},
         .seed = (uint64_t)settings->seed,
         .stops = settings->stops,
+        .chat = g->chat,
+        .system = settings->system,
     };
     BD_TRY(
         bd_run_settle_type(&g->run, settings->precision, g->backend, &options.type, &why, err));
@@ -198,6 +233,7 @@ static bd_status open_generation(generation *g, const bd_arguments *arguments, b
 static void close_generation(generation *g)
 {
     bd_generator_release(&g->generator);
+    bd_chat_format_free(g->chat);
     bd_run_tokenizer_close(&g->tokenizer);
     if (g->backend)
         g->backend->operations->close(g->backend);
@@ -266,6 +302,9 @@ static bd_status print_documents(const generation *g, bool json, printed *at, bd
         if (!json && g->n_prompts > 1 && !at->begun)
             printf("%s==> %zu of %zu <==\n", at->document > 0 ? "\n" : "", at->document + 1,
                    g->n_prompts);
+        // Of a chat the answer alone is printed.
+        if (g->chat && !at->begun)
+            at->n_bytes = document->n_prompt_text;
         at->begun = true;
         if (!json)
             print_text(document, at);
@@ -308,6 +347,11 @@ const bd_command bd_generate_command = {
     .description =
         "Continues each prompt until the document ends, --tokens tokens are written, the text "
         "contains one of --stop, or the model has no more positions.\n"
+        "\n"
+        "With --chat a prompt is what a user says, rendered as pack renders chats, and the "
+        "answer alone is printed. It ends where the format ends an assistant's turn, too. Take "
+        "the format that the model was trained with. Special tokens come from it alone: what a "
+        "prompt spells is text.\n"
         "\n"
         "Prompts are continued side by side, up to 64 at a time and fewer if memory is short. "
         "What is written for one depends on its number and on --seed, not on the others.\n",

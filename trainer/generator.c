@@ -10,30 +10,54 @@ BD_ENUM_NAMES(bd_ending, BD_ENDINGS);
 
 // ---- Prompts ----------------------------------------------------------------------------
 
+// What all prompts are encoded with, and its memory.
+typedef struct prompt_encoder {
+    bd_encoder encoder;
+    bd_spans spans;
+    bd_span_ids ids;
+} prompt_encoder;
+
+// Without a chat a prompt is one text, which may spell special tokens; in a chat they come from
+// its format alone.
+static bd_status render_prompt(const bd_generator *g, const char *prompt, bd_spans *spans,
+                               bd_error *err)
+{
+    const bd_generator_options *options = &g->options;
+    if (options->chat)
+        return bd_chat_render_prompt(options->chat, options->system, prompt, spans, err);
+    spans->n = 0;
+    return bd_spans_add_text(spans, prompt, strlen(prompt), false, err);
+}
+
 // `document` gets the ids of the prompt, which leaves room for a token.
-static bd_status encode_prompt(bd_generator *g, bd_encoder *encoder, const char *prompt,
+static bd_status encode_prompt(bd_generator *g, prompt_encoder *p, const char *prompt,
                                int64_t n_positions, bd_continuation *document, bd_error *err)
 {
-    const bd_tokenizer *tokenizer = g->tokenizer->tokenizer;
-    const size_t n_bytes = strlen(prompt), n_bos = g->tokenizer->bos != BD_NO_BOS;
-    const int64_t least = n_bos ? 0 : 1, most = n_positions - 1 - (int64_t)n_bos;
-    size_t n = 0;
+    const int64_t bos = g->tokenizer->bos;
+    const int64_t least = bos != BD_NO_BOS ? 0 : 1, most = n_positions - 1 - (1 - least);
     if (most < least)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "the model has no room for a prompt and a token: its positions are "
                        "%" PRId64,
                        n_positions);
-    document->ids =
-        malloc((n_bos + tokenizer->kind->max_ids(tokenizer, n_bytes) + 1) * sizeof(uint32_t));
-    if (!document->ids)
-        return bd_fail(err, BD_ERR_MEMORY, "no memory for the prompt");
-    if (n_bos)
-        document->ids[0] = (uint32_t)g->tokenizer->bos;
-    BD_TRY(bd_encode(encoder, prompt, n_bytes, document->ids + n_bos, &n, err));
+    BD_TRY(render_prompt(g, prompt, &p->spans, err));
+    BD_TRY(bd_spans_encode(&p->spans, &p->encoder, &p->ids, err));
+    // A chat format that begins with BOS needs no second one.
+    const bool has_bos =
+        g->options.chat && p->spans.n > 0 && bos != BD_NO_BOS && p->spans.items[0].token == bos;
+    const uint32_t *ids = p->ids.ids + (has_bos ? 1 : 0);
+    const size_t n = p->ids.n - (has_bos ? 1 : 0), n_bos = bos != BD_NO_BOS;
     if ((int64_t)n < least || (int64_t)n > most)
         return bd_fail(err, BD_ERR_ARGUMENT,
                        "%zu tokens; a prompt may have from %" PRId64 " to %" PRId64, n, least,
                        most);
+    document->ids = malloc((n_bos + n + 1) * sizeof(uint32_t));
+    if (!document->ids)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for the prompt");
+    if (n_bos)
+        document->ids[0] = (uint32_t)bos;
+    if (n > 0)
+        memcpy(document->ids + n_bos, ids, n * sizeof *ids);
     document->n_prompt = (int64_t)(n + n_bos);
     return BD_OK;
 }
@@ -41,15 +65,19 @@ static bd_status encode_prompt(bd_generator *g, bd_encoder *encoder, const char 
 static bd_status encode_prompts(bd_generator *g, const char *const *prompts,
                                 int64_t n_positions, bd_error *err)
 {
-    bd_encoder encoder;
-    BD_TRY(bd_encoder_init(&encoder, g->tokenizer->tokenizer, err));
+    prompt_encoder p = {0};
+    BD_TRY(bd_encoder_init(&p.encoder, g->tokenizer->tokenizer, err));
+    if (g->options.chat)
+        p.encoder.special_tokens = BD_SPECIAL_TEXT;
     bd_status status = BD_OK;
     for (size_t i = 0; i < g->n_documents && status == BD_OK; i++) {
-        status = encode_prompt(g, &encoder, prompts[i], n_positions, &g->documents[i], err);
+        status = encode_prompt(g, &p, prompts[i], n_positions, &g->documents[i], err);
         if (status != BD_OK && status != BD_ERR_MEMORY)
             g->refused = i;
     }
-    bd_encoder_release(&encoder);
+    bd_span_ids_release(&p.ids);
+    bd_spans_release(&p.spans);
+    bd_encoder_release(&p.encoder);
     return status;
 }
 
@@ -83,6 +111,9 @@ bd_status bd_generator_init(bd_generator *g, bd_backend *backend,
     const bd_model_config *c = &parameters->config;
     *g = (bd_generator){
         .options = *options, .tokenizer = tokenizer, .n_documents = n, .refused = n};
+    g->turn_end.token = BD_SPAN_IS_TEXT;
+    if (options->chat)
+        BD_TRY(bd_chat_format_turn_end(options->chat, &g->turn_end, err));
     g->documents = calloc(n, sizeof *g->documents);
     if (!g->documents)
         return bd_fail(err, BD_ERR_MEMORY, "no memory for %zu prompts", n);
@@ -111,6 +142,7 @@ void bd_generator_release(bd_generator *g)
         free(g->documents[i].text);
     }
     free(g->documents);
+    free(g->turn_end.text);
     free(g->in_slot);
     free(g->tokens);
     free(g->logits);
@@ -147,20 +179,23 @@ char *bd_continuation_text(const bd_continuation *document)
     return copy;
 }
 
-// Ends the document before the first of the texts to stop at. If there is none, what could still
-// become one stays uncertain. Only what follows n_certain can be part of either.
-static void look_for_stops(const bd_texts *stops, bd_continuation *document)
+// Ends the document before the first of the texts to stop at, or that ends a turn. If there is
+// none, what could still become one stays uncertain. Only what follows n_certain can be part of
+// either.
+static void look_for_stops(const bd_generator *g, bd_continuation *document)
 {
-    const size_t n_text = document->n_text;
+    const bd_texts *stops = &g->options.stops;
+    const size_t n_text = document->n_text, n_stops = stops->n + (g->turn_end.text ? 1 : 0);
     size_t n_certain = n_text;
     for (size_t at = document->n_certain; at < n_text; at++)
-        for (size_t i = 0; i < stops->n; i++) {
-            const size_t size = strlen(stops->items[i]), left = n_text - at;
-            if (memcmp(document->text + at, stops->items[i], left < size ? left : size) != 0)
+        for (size_t i = 0; i < n_stops; i++) {
+            const char *stop = i < stops->n ? stops->items[i] : g->turn_end.text;
+            const size_t size = strlen(stop), left = n_text - at;
+            if (memcmp(document->text + at, stop, left < size ? left : size) != 0)
                 continue;
             if (size <= left) {
                 document->n_text = at;
-                document->ending = BD_ENDING_STOP;
+                document->ending = i < stops->n ? BD_ENDING_STOP : BD_ENDING_TURN;
                 return;
             }
             // The search goes on: another text may be complete before this one is.
@@ -201,6 +236,8 @@ static bd_status draw(bd_generator *g, bd_continuation *document, const float *l
                         &g->options.drawing, g->scratch);
     if (id == g->tokenizer->separator) {
         document->ending = BD_ENDING_SEPARATOR;
+    } else if (id == g->turn_end.token) {
+        document->ending = BD_ENDING_TURN;
     } else {
         document->last = id;
         document->n_drawn++;
@@ -209,7 +246,7 @@ static bd_status draw(bd_generator *g, bd_continuation *document, const float *l
             document->ending = BD_ENDING_POSITIONS;
         if (document->n_drawn == g->options.max_tokens)
             document->ending = BD_ENDING_TOKENS;
-        look_for_stops(&g->options.stops, document);  // last, because it outranks both
+        look_for_stops(g, document);  // last, because it outranks both
     }
     if (document->ending != BD_ENDING_NONE)
         document->n_certain = document->n_text;

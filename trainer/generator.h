@@ -13,6 +13,7 @@
 #include "common/base/enum_names.h"
 #include "common/base/error.h"
 #include "common/base/random.h"
+#include "common/chat/chat_format.h"
 #include "common/cli/options.h"
 #include "trainer/model/decoder.h"
 #include "trainer/sampling.h"
@@ -22,6 +23,7 @@
 #define BD_ENDINGS(X)                                                             \
     X(BD_ENDING_NONE, "none")           /* it has not */                          \
     X(BD_ENDING_SEPARATOR, "end")       /* the model ended the document */        \
+    X(BD_ENDING_TURN, "turn")           /* the model ended its turn of a chat */  \
     X(BD_ENDING_STOP, "stop")           /* its text contains a text to stop at */ \
     X(BD_ENDING_TOKENS, "tokens")       /* as many tokens as were asked for */    \
     X(BD_ENDING_POSITIONS, "positions") /* the model has no more positions */
@@ -29,7 +31,7 @@ BD_ENUM(bd_ending, BD_ENDINGS);
 
 // One prompt and what follows it.
 typedef struct bd_continuation {
-    uint32_t *ids;     // [n_prompt], owned: the prompt's, with BOS before them
+    uint32_t *ids;     // [n_prompt], owned: the prompt's, with BOS before them, if there is one
     int64_t n_prompt;  // tokens
     int64_t n_drawn;   // tokens since
     uint32_t last;     // of these
@@ -49,11 +51,16 @@ typedef struct bd_generator_options {
     uint64_t seed;
     // A document ends when its new text contains one of these, which is left out. None is empty.
     bd_texts stops;
+    // If not NULL, a prompt is a user's turn of a chat, and what follows it an assistant's, at
+    // whose end the document ends. Borrowed; its tokens are those of the tokenizer.
+    const bd_chat_format *chat;
+    const char *system;  // the chat's system message; NULL: the format's own, if it has one
 } bd_generator_options;
 
 typedef struct bd_generator {
     bd_generator_options options;
     const bd_run_tokenizer *tokenizer;  // borrowed
+    bd_turn_end turn_end;               // of the chat; owned
     bd_decoder decoder;
     bd_continuation *documents;  // [n_documents], owned
     size_t n_documents;
@@ -68,7 +75,7 @@ typedef struct bd_generator {
 
 // Encodes `prompts` [n] and makes a decoder for them, which still needs its weights. A prompt that
 // has no token, or leaves no room for one, is BD_ERR_ARGUMENT; `refused` tells the caller which, to
-// name it in the message. Tokenizer, parameters and the texts to stop at must outlive the
+// name it in the message. Tokenizer, parameters and what the options point to must outlive the
 // generator. Release it also after a failure.
 bd_status bd_generator_init(bd_generator *generator, bd_backend *backend,
                             const bd_parameters *parameters, const bd_run_tokenizer *tokenizer,

@@ -12,7 +12,8 @@ BD_ENUM_NAMES(bd_turn_ends, BD_TURN_ENDS);
 
 enum { MAX_FORMAT_BYTES = 1 << 20 };
 
-static const char system_role[] = "system", user_role[] = "user";
+static const char system_role[] = "system", user_role[] = "user",
+                  assistant_role[] = "assistant";
 
 // Where a system message goes.
 #define SYSTEM_PLACES(X)               \
@@ -614,5 +615,55 @@ bd_status bd_chat_render(const bd_chat_format *format, const bd_turns *turns,
     }
     *separator_trained = format->trains_separator && turn_ends != BD_TURN_ENDS_NONE &&
                          last_trained != SIZE_MAX && last_trained + 1 == turns->n;
+    return BD_OK;
+}
+
+// ---- What a model answers ------------------------------------------------------------------
+
+static const role *find_assistant(const bd_chat_format *format)
+{
+    return find_role(format, (bd_text_view){assistant_role, strlen(assistant_role)});
+}
+
+bd_status bd_chat_render_prompt(const bd_chat_format *format, const char *system,
+                                const char *user, bd_spans *spans, bd_error *err)
+{
+    const role *assistant = find_assistant(format);
+    bd_turn turns[2] = {0};
+    size_t n = 0;
+    bool separator_trained;
+    if (!assistant)
+        return bd_fail(err, BD_ERR_FORMAT, "chat format '%s' has no role '%s'; it has %s",
+                       format->name, assistant_role, list_roles(format).text);
+    if (system)
+        turns[n++] = (bd_turn){.role = {system_role, strlen(system_role)},
+                               .text = {system, strlen(system)}};
+    turns[n++] =
+        (bd_turn){.role = {user_role, strlen(user_role)}, .text = {user, strlen(user)}};
+    BD_TRY(bd_chat_render(format, &(bd_turns){.items = turns, .n = n}, BD_TURN_ENDS_ALL, spans,
+                          &separator_trained, err));
+    return add_pieces(spans, &assistant->before, false, err);
+}
+
+bd_status bd_chat_format_turn_end(const bd_chat_format *format, bd_turn_end *end, bd_error *err)
+{
+    const role *assistant = find_assistant(format);
+    size_t n_bytes = 0;
+    *end = (bd_turn_end){.token = BD_SPAN_IS_TEXT};
+    if (!assistant || assistant->end.n == 0)
+        return BD_OK;
+    for (size_t i = 0; i < assistant->end.n; i++) {
+        if (assistant->end.items[i].is_token) {
+            end->token = assistant->end.items[i].id;
+            return BD_OK;
+        }
+        n_bytes += strlen(assistant->end.items[i].text);
+    }
+    end->text = malloc(n_bytes + 1);
+    if (!end->text)
+        return bd_fail(err, BD_ERR_MEMORY, "no memory for a chat format");
+    char *at = end->text;
+    for (size_t i = 0; i < assistant->end.n; i++)
+        at = stpcpy(at, assistant->end.items[i].text);
     return BD_OK;
 }

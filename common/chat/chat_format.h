@@ -16,6 +16,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/base/enum_names.h"
 #include "common/base/error.h"
@@ -67,5 +68,22 @@ bd_status bd_chat_format_find_tokens(bd_chat_format *format, const bd_tokenizer 
 bd_status bd_chat_render(const bd_chat_format *format, const bd_turns *turns,
                          bd_turn_ends turn_ends, bd_spans *spans, bool *separator_trained,
                          bd_error *err);
+
+// Renders what a model is to answer: a system message, unless it is NULL, a user's message, and
+// what stands before an assistant's turn. The turn's `start` is not there: it is trained, in one
+// text with the content, so that the model writes it. A format without these roles is
+// BD_ERR_FORMAT.
+bd_status bd_chat_render_prompt(const bd_chat_format *format, const char *system,
+                                const char *user, bd_spans *spans, bd_error *err);
+
+// What ends an assistant's turn. Neither: only the separator that ends the document does.
+typedef struct bd_turn_end {
+    int64_t token;  // the id of a special token, or BD_SPAN_IS_TEXT
+    char *text;     // owned; NULL if there is a token
+} bd_turn_end;
+
+// Needs the tokens' ids. Free end->text.
+bd_status bd_chat_format_turn_end(const bd_chat_format *format, bd_turn_end *end,
+                                  bd_error *err);
 
 #endif

@@ -643,6 +643,88 @@ class BadChats(ChatTest):
         self.assertIn("row 0: the field 'n' is not a list", result.stderr)
 
 
+class Answers(ChatTest):
+    """`generate --chat`: a model that has learnt one chat answers as it was trained."""
+
+    MODEL = ("--layers", 1, "--channels", 32, "--heads", 4, "--positions", 256)
+
+    def train(self, corpus: Path, *packing: object, steps: int = 60) -> tuple[Path, Document]:
+        """Returns a run, and the first document that it was trained on."""
+        [document, *_] = self.packed(corpus, *packing)
+        run = self.folder / f"{corpus.stem}-run"
+        self.succeeds("train", "-q", "--data", self.folder / "dataset", "-o", run, "--steps", steps,
+                      "--batch", 1, "--learning-rate", 0.02, *self.MODEL)  # fmt: skip
+        return run, document
+
+    def answer(self, run: Path, name: object, *arguments: object) -> dict:
+        how = ["--chat", name, "--temperature", 0, "--tokens", 40, *arguments]
+        line = json.loads(self.succeeds("generate", "--json", *how, run).stdout)
+        validate(line, "generated")
+        said = self.succeeds("generate", *how, run).stdout
+        self.assertEqual(said, line["text"] + "\n")  # without the prompt
+        return line
+
+    def test_they_follow_what_pack_put_before_them(self) -> None:
+        """Also where a prompt spells special tokens, and where BOS is the format's first token."""
+        for i, name in enumerate(FORMATS):
+            with self.subTest(name=name):
+                user, answer = f"What is {renderer.TOKENS[name][0]}?", "A token."
+                chat = [{"role": "user", "content": user}, {"role": "assistant", "content": answer}]
+                system = [{"role": "system", "content": "Be brief."}] if i % 2 == 0 else []
+                corpus = self.write_lines(f"{name}.jsonl", [{"messages": system + chat}] * 4)
+                first = tokenizer_of(name).token_to_id(renderer.TOKENS[name][0])
+                bos = ["--bos", first] if name in ("llama3", "gemma", "mistral") else []
+                packing = ["--seq-len", 256, *self.arguments(name)[2:], *bos]
+                run, (ids, mask) = self.train(corpus, *packing)
+                how = ["--system", "Be brief."] if system else []
+                line = self.answer(run, name, "--prompt", user, *how)
+                self.assertEqual(line["prompt_tokens"], mask.index(1))
+                self.assertEqual(line["text"].removeprefix(" "), answer)
+                last = max(t for t, trained in enumerate(mask) if trained)
+                ends_document = ids[last] == ids[-1] and name != "plain"
+                self.assertEqual(line["ended_by"], "end" if ends_document else "turn")
+
+    def test_text_ends_a_turn_and_is_left_out(self) -> None:
+        chat = [{"role": role, "content": content} for role, content in
+                [("user", "Hi"), ("assistant", "Ho\nhe"), ("user", "Hi"), ("assistant", "Ho\nhe")]]
+        corpus = self.write_lines("c.jsonl", [{"messages": chat}] * 4)
+        run, _ = self.train(corpus, "--chat-format", "plain", "--seq-len", 128, steps=150)
+        line = self.answer(run, "plain", "--prompt", "Hi")
+        self.assertEqual((line["text"], line["ended_by"]), ("Ho\nhe", "turn"))
+        self.assertEqual(line["prompt_tokens"], len("User:\nHi\n\nAssistant:\n"))
+        line = self.answer(run, "plain", "--prompt", "Hi", "--stop", "he")
+        self.assertEqual((line["text"], line["ended_by"]), ("Ho\n", "stop"))
+        said = self.succeeds("generate", "--chat", "plain", "--temperature", 0, "--prompt", "Hi",
+                             "--prompt", "Hi", run).stdout  # fmt: skip
+        self.assertEqual(said, "==> 1 of 2 <==\nHo\nhe\n\n==> 2 of 2 <==\nHo\nhe\n")
+
+        own = json.loads((ROOT / "common" / "chat" / "formats" / "plain.json").read_text())
+        own["roles"]["assistant"]["end"] = [{"text": "\n"}]
+        file = self.folder / "own.json"
+        file.write_text(json.dumps(own))
+        self.assertEqual(self.answer(run, file, "--prompt", "Hi")["text"], "Ho")
+        del own["roles"]["system"]
+        file.write_text(json.dumps(own))
+        own["roles"]["model"] = own["roles"].pop("assistant")
+        own["train"] = ["model"]
+        other = self.folder / "other.json"
+        other.write_text(json.dumps(own))
+        for arguments, mention in [
+            (["--system", "x", "--prompt", "x"], "--system goes with --chat"),
+            (["--chat", "plain"], "--chat needs --prompt or --prompts"),
+            (["--chat", "chatml", "--prompt", "x"],
+             r"--chat: chat format 'chatml' needs the special token '<\|im_start\|>', which "
+             "tokenizer 'bytes' does not have"),
+            (["--chat", "vicuna", "--prompt", "x"], "no chat format 'vicuna'"),
+            (["--chat", file, "--system", "x", "--prompt", "x"],
+             "--chat: message 0 has the role 'system'; chat format 'plain' has user, "),
+            (["--chat", other, "--prompt", "x"], "--chat: chat format 'plain' has no role 'assistant'"),
+            (["--chat", "plain", "--prompt", "x" * 240], "--prompt: 259 tokens"),
+        ]:  # fmt: skip
+            with self.subTest(arguments=arguments):
+                self.assert_refusal(bindery("generate", *arguments, run), mention)
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 2 and sys.argv[2].startswith("/"):
         os.environ["BINDERY_TRANSFORMERS"] = os.path.abspath(sys.argv.pop(2))

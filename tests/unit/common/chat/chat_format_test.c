@@ -32,8 +32,27 @@ static bd_chat_format *parse(const char *fields)
     return format;
 }
 
-// Renders "role content role content ..." and writes it as text, trained parts in braces, with $
-// for the special token.
+// Writes spans as text, trained parts in braces, with $ for the special token.
+static const char *write_spans(const bd_spans *spans, bool separator_trained)
+{
+    static char text[600];
+    size_t at = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < spans->n; i++) {
+        const bd_span *span = &spans->items[i];
+        const bool begins = span->trained && (i == 0 || !spans->items[i - 1].trained);
+        const bool stops = span->trained && (i + 1 == spans->n || !spans->items[i + 1].trained);
+        const bool is_text = span->token == BD_SPAN_IS_TEXT;
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%.*s%s", begins ? "{" : "",
+                               is_text ? (int)span->size_bytes : 1, is_text ? span->text : "$",
+                               stops ? "}" : "");
+    }
+    if (separator_trained)
+        snprintf(text + at, sizeof text - at, "!");
+    return text;
+}
+
+// Renders "role content role content ..."; a message instead if that fails.
 static const char *render(const bd_chat_format *format, bd_turn_ends ends,
                           const char *const *said)
 {
@@ -53,20 +72,9 @@ static const char *render(const bd_chat_format *format, bd_turn_ends ends,
         bd_spans_release(&spans);
         return text;
     }
-    size_t at = 0;
-    for (size_t i = 0; i < spans.n; i++) {
-        const bd_span *span = &spans.items[i];
-        const bool begins = span->trained && (i == 0 || !spans.items[i - 1].trained);
-        const bool stops = span->trained && (i + 1 == spans.n || !spans.items[i + 1].trained);
-        const bool is_text = span->token == BD_SPAN_IS_TEXT;
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s%.*s%s", begins ? "{" : "",
-                               is_text ? (int)span->size_bytes : 1, is_text ? span->text : "$",
-                               stops ? "}" : "");
-    }
-    if (separator_trained)
-        snprintf(text + at, sizeof text - at, "!");
+    const char *written = write_spans(&spans, separator_trained);
     bd_spans_release(&spans);
-    return text;
+    return written;
 }
 
 #define SAID(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -144,6 +152,73 @@ static void the_separator_is_trained_after_a_trained_end(void **state)
     bd_chat_format_free(format);
 }
 
+static const char *render_prompt(const bd_chat_format *format, const char *system)
+{
+    static char text[600];
+    bd_spans spans = {0};
+    bd_error err;
+    const bd_status status = bd_chat_render_prompt(format, system, "a", &spans, &err);
+    snprintf(text, sizeof text, "%s",
+             status == BD_OK ? write_spans(&spans, false) : err.message);
+    bd_spans_release(&spans);
+    return text;
+}
+
+// A model sees what it saw when it was trained, up to the first token that was trained.
+static void a_prompt_is_the_untrained_beginning_of_a_chat(void **state)
+{
+    (void)state;
+    bd_chat_format *format = parse(", \"begin\": [{\"token\": \"<|endoftext|>\"}]");
+    assert_string_equal(render(format, BD_TURN_ENDS_ALL, SAID("user", "a", "assistant", "b")),
+                        "$Ua/A{>b$}/");
+    assert_string_equal(render_prompt(format, NULL), "$Ua/A");
+    assert_string_equal(render_prompt(format, "s"),
+                        "message 0 has the role 'system'; chat format 'n' has user, assistant, "
+                        "tool");
+    bd_chat_format_free(format);
+    format = parse(", \"system\": \"first-user\", \"system_between\": \"-\", "
+                   "\"default_system\": \"d\"");
+    assert_string_equal(render_prompt(format, "s"), "Us-a/A");
+    assert_string_equal(render_prompt(format, NULL), "Ud-a/A");
+    bd_chat_format_free(format);
+}
+
+static bd_turn_end find_turn_end(const char *assistant)
+{
+    char text[400];
+    snprintf(text, sizeof text,
+             "{\"chat_format\": 1, \"name\": \"n\", \"train\": [\"assistant\"], \"roles\": "
+             "{\"assistant\": {%s}}}",
+             assistant);
+    bd_json *json;
+    bd_chat_format *format;
+    bd_turn_end end;
+    bd_error err;
+    if (bd_json_parse(text, strlen(text), &json, &err) != BD_OK ||
+        bd_chat_format_from_json(&format, json, &err) != BD_OK ||
+        bd_chat_format_find_tokens(format, bd_tokenizer_bytes(), "bytes", &err) != BD_OK ||
+        bd_chat_format_turn_end(format, &end, &err) != BD_OK)
+        fail_msg("%s", err.message);
+    bd_json_free(json);
+    bd_chat_format_free(format);
+    return end;
+}
+
+static void a_turn_ends_with_a_token_or_with_all_of_a_text(void **state)
+{
+    (void)state;
+    bd_turn_end end = find_turn_end("\"end\": [{\"text\": \"\\n\"}, {\"text\": \"##\"}]");
+    assert_int_equal(end.token, BD_SPAN_IS_TEXT);
+    assert_string_equal(end.text, "\n##");
+    free(end.text);
+    end = find_turn_end("\"end\": [{\"text\": \"\\n\"}, {\"token\": \"<|endoftext|>\"}]");
+    assert_int_equal(end.token, bd_tokenizer_bytes()->separator);
+    assert_null(end.text);
+    end = find_turn_end("\"after\": [{\"text\": \"x\"}]");
+    assert_int_equal(end.token, BD_SPAN_IS_TEXT);
+    assert_null(end.text);
+}
+
 static void every_built_in_format_can_be_read(void **state)
 {
     (void)state;
@@ -164,6 +239,8 @@ int main(void)
         cmocka_unit_test(a_system_message_has_its_place),
         cmocka_unit_test(white_space_is_what_python_calls_so),
         cmocka_unit_test(the_separator_is_trained_after_a_trained_end),
+        cmocka_unit_test(a_prompt_is_the_untrained_beginning_of_a_chat),
+        cmocka_unit_test(a_turn_ends_with_a_token_or_with_all_of_a_text),
         cmocka_unit_test(every_built_in_format_can_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
