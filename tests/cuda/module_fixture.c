@@ -1,5 +1,6 @@
 #include "module_fixture.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <fnmatch.h>
 #include <setjmp.h>
@@ -248,8 +249,10 @@ int run_module_cases(int argc, char **argv, const module_case *cases, int n_case
         fprintf(stderr, "'%s' is not an emulated module\n", module_path);
         return 1;
     }
-    struct CMUnitTest tests[16];
+    enum { MOST_CASES = 64 };
+    struct CMUnitTest tests[MOST_CASES];
     size_t n_tests = 0;
+    assert(n_cases <= MOST_CASES);
     for (int i = 0; i < n_cases; i++)
         if (is_asked_for(&cases[i], argv + 3))
             tests[n_tests++] = (struct CMUnitTest){cases[i].name, run_case, NULL, NULL,
